@@ -1,0 +1,23 @@
+/* A file that appears under its name only when it is complete; until then, or on failure, nothing changes. */
+#ifndef BASE_ATOMIC_FILE_H
+#define BASE_ATOMIC_FILE_H
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+struct atomic_file {
+    FILE *stream;
+    char *path, *temporary_path;
+};
+
+enum salvo_status atomic_file_open(const char *path, struct atomic_file *out);
+enum salvo_status atomic_file_write(struct atomic_file *file, const void *data, size_t size);
+
+/* Flushes to the disk and renames. The file is closed in any case. */
+enum salvo_status atomic_file_commit(struct atomic_file *file);
+
+/* Closes and removes what was not committed; harmless after a commit. */
+void atomic_file_abandon(struct atomic_file *file);
+
+#endif

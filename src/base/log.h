@@ -1,0 +1,9 @@
+/* Warnings and progress notes; silent until the program sets a function. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "base/status.h"
+
+void log_line(enum salvo_log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * A file mapped for reading. If the file is cut while it is mapped, reading beyond its new end gives zeros
+ * instead of SIGBUS, and mapped_file_check says so: check after reading, before believing.
+ */
+#ifndef BASE_MAPPED_FILE_H
+#define BASE_MAPPED_FILE_H
+
+#include "base/status.h"
+
+struct mapped_file {
+    const uint8_t *data;
+    size_t size;
+    char *path;
+    int guard; /* index in the table of guarded ranges, -1 when not mapped */
+};
+
+enum salvo_status mapped_file_open(const char *path, struct mapped_file *out);
+enum salvo_status mapped_file_check(const struct mapped_file *file);
+void mapped_file_close(struct mapped_file *file);
+
+/* Gives the pages of a range back to the system; reading them again fetches them from the file. */
+void mapped_file_release(const struct mapped_file *file, size_t offset, size_t size);
+
+#endif

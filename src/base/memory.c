@@ -1,0 +1,73 @@
+#include "base/memory.h"
+
+#include "base/checked.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_uint_fast64_t allocations;
+static atomic_uint_fast64_t allocation_to_fail;
+
+uint64_t memory_count(void)
+{
+    return atomic_load_explicit(&allocations, memory_order_relaxed);
+}
+
+void memory_fail_at(uint64_t nth)
+{
+    atomic_store(&allocation_to_fail, nth ? memory_count() + nth : 0);
+}
+
+static bool must_fail(void)
+{
+    uint64_t number = atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed) + 1;
+    return number == atomic_load_explicit(&allocation_to_fail, memory_order_relaxed);
+}
+
+static enum salvo_status fail_memory(size_t count, size_t size)
+{
+    return fail(SALVO_ERROR_MEMORY, "out of memory: %zu elements of %zu bytes were asked for", count, size);
+}
+
+enum salvo_status memory_new(void *out_pointer, size_t count, size_t size)
+{
+    void *memory = NULL;
+    if (count && size) {
+        memory = must_fail() ? NULL : calloc(count, size);
+        if (!memory) {
+            memcpy(out_pointer, &memory, sizeof memory);
+            return fail_memory(count, size);
+        }
+    }
+    memcpy(out_pointer, &memory, sizeof memory);
+    return SALVO_OK;
+}
+
+enum salvo_status memory_resize(void *in_out_pointer, size_t count, size_t size)
+{
+    void *memory;
+    memcpy(&memory, in_out_pointer, sizeof memory);
+    size_t bytes;
+    if (!checked_mul(count, size, &bytes) || must_fail())
+        return fail_memory(count, size);
+    void *resized = realloc(memory, bytes ? bytes : 1);
+    if (!resized)
+        return fail_memory(count, size);
+    memcpy(in_out_pointer, &resized, sizeof resized);
+    return SALVO_OK;
+}
+
+enum salvo_status memory_copy_string(const char *text, char **out)
+{
+    size_t size = strlen(text) + 1;
+    enum salvo_status status = NEW(out, size);
+    if (status == SALVO_OK)
+        memcpy(*out, text, size);
+    return status;
+}
+
+void memory_free(void *pointer)
+{
+    free(pointer);
+}

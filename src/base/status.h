@@ -1,0 +1,27 @@
+/* How every function of the library fails: it returns a status and leaves one readable line behind. */
+#ifndef BASE_STATUS_H
+#define BASE_STATUS_H
+
+#include <salvo/salvo.h>
+
+#if defined(__GNUC__)
+#define PRINTF_LIKE(format_index, first_argument) __attribute__((format(printf, format_index, first_argument)))
+#else
+#define PRINTF_LIKE(format_index, first_argument)
+#endif
+
+/* Records the message as this thread's last error and returns `status`. */
+enum salvo_status fail(enum salvo_status status, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Puts context ("model.gguf: tensor 'x': ") before the message that is already recorded; returns `status`. */
+enum salvo_status fail_within(enum salvo_status status, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Every function that can fail has `enum salvo_status status = SALVO_OK;` and one `cleanup:` label. */
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        status = (call);                                                                                     \
+        if (status != SALVO_OK)                                                                              \
+            goto cleanup;                                                                                    \
+    } while (0)
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * A GGUF file, mapped and checked. Everything here was verified against the file's size before it was believed, so
+ * whoever uses it may read what it points at.
+ */
+#ifndef GGUF_GGUF_H
+#define GGUF_GGUF_H
+
+#include "base/status.h"
+#include "base/tensor_type.h"
+
+enum { GGUF_MAX_DIMENSIONS = 4 };
+
+struct gguf_entry {
+    struct salvo_text key;
+    struct salvo_value value;
+};
+
+struct gguf_tensor {
+    struct salvo_text name;
+    uint32_t type; /* enum tensor_type, or a number this version does not know */
+    uint32_t dimensions;
+    uint64_t shape[GGUF_MAX_DIMENSIONS]; /* fastest first; 1 beyond `dimensions` */
+    uint64_t elements;
+    uint64_t size;       /* bytes; 0 when the type is not known */
+    const uint8_t *data; /* in the mapped file; NULL when the type is not known */
+    uint32_t part;       /* which file of a split model */
+};
+
+struct gguf;
+
+/* Opens the file, or all files of a split model when `path` is the first of them. */
+enum salvo_status gguf_open(const char *path, struct gguf **out);
+void gguf_close(struct gguf *gguf);
+
+const char *gguf_path(const struct gguf *gguf);
+uint32_t gguf_version(const struct gguf *gguf);
+uint64_t gguf_file_size(const struct gguf *gguf); /* of all parts */
+
+/* An error once any of its files was cut while mapped. */
+enum salvo_status gguf_check(const struct gguf *gguf);
+
+/* Gives a tensor's mapped pages back once a backend has its own copy. */
+void gguf_release(const struct gguf *gguf, const struct gguf_tensor *tensor);
+
+size_t gguf_entry_count(const struct gguf *gguf);
+const struct gguf_entry *gguf_entry_at(const struct gguf *gguf, size_t index);
+size_t gguf_tensor_count(const struct gguf *gguf);
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t index);
+
+/* NULL when absent. */
+const struct salvo_value *gguf_find(const struct gguf *gguf, const char *key);
+const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
+
+/*
+ * Typed look-ups. *found (may be NULL) says whether the key is there; when it is not, *out keeps its value. A key that is
+ * there with another type, or a number that does not fit, is an error that names the key.
+ * Integers are taken from any integer type, floats from any number.
+ */
+enum salvo_status gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out, bool *found);
+enum salvo_status gguf_get_f32(const struct gguf *gguf, const char *key, float *out, bool *found);
+enum salvo_status gguf_get_bool(const struct gguf *gguf, const char *key, bool *out, bool *found);
+enum salvo_status gguf_get_text(const struct gguf *gguf, const char *key, struct salvo_text *out, bool *found);
+
+/* An array whose items have the type `item_type`. */
+enum salvo_status gguf_get_array(
+    const struct gguf *gguf, const char *key, enum salvo_type item_type, struct salvo_value *out, bool *found);
+
+#endif

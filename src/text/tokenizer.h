@@ -1,0 +1,61 @@
+/* Text to token ids and back, as the vocabulary in a GGUF file says. Immutable once open: any thread may use it. */
+#ifndef TEXT_TOKENIZER_H
+#define TEXT_TOKENIZER_H
+
+#include "base/buffer.h"
+#include "base/status.h"
+
+struct gguf;
+struct tokenizer;
+
+struct token_list {
+    int32_t *ids;
+    size_t count, capacity;
+};
+
+void token_list_free(struct token_list *list);
+
+/* `gguf` must outlive the tokenizer: token texts stay in the mapped file. */
+enum salvo_status tokenizer_open(const struct gguf *gguf, struct tokenizer **out);
+void tokenizer_close(struct tokenizer *tokenizer);
+
+const char *tokenizer_model(const struct tokenizer *tokenizer); /* "gpt2", "llama", "rwkv" */
+const char *tokenizer_pre(const struct tokenizer *tokenizer);   /* "smollm"; "" where there is none */
+size_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
+
+/* -1 when the vocabulary has none. */
+int32_t tokenizer_bos(const struct tokenizer *tokenizer);
+int32_t tokenizer_eos(const struct tokenizer *tokenizer);
+
+/* eos, eot, eom by metadata or by name: generation ends at any of these. */
+bool tokenizer_is_end(const struct tokenizer *tokenizer, int32_t id);
+
+/* What the metadata says about adding them: the default of the commands that follow it. */
+bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
+bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
+
+enum tokenize_flags {
+    TOKENIZE_SPECIAL = 1, /* control tokens written in the text become those tokens */
+    TOKENIZE_BOS = 2,     /* the beginning-of-text token first */
+    TOKENIZE_EOS = 4,     /* the end-of-text token last */
+};
+
+/* Appends. Any bytes are accepted, also what is not UTF-8. */
+enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size, unsigned flags,
+    struct token_list *list);
+
+/*
+ * Bytes of one token; empty for control tokens unless `special`. A SentencePiece vocabulary puts a space before the text:
+ * tokenizer_decode removes it again, this does not.
+ */
+enum salvo_status tokenizer_piece(
+    const struct tokenizer *tokenizer, int32_t id, bool special, struct buffer *buffer);
+
+/* Appends the text of all ids; control tokens are written only with `special`. An id outside the vocabulary is an error. */
+enum salvo_status tokenizer_decode(
+    const struct tokenizer *tokenizer, const int32_t *ids, size_t count, bool special, struct buffer *buffer);
+
+/* How many bytes at the end of `text` are the beginning of a UTF-8 character that is not complete: 0 to 3. */
+size_t utf8_incomplete_tail(const char *text, size_t size);
+
+#endif

@@ -1,0 +1,150 @@
+#include "cmocka_test.h"
+
+#include "base/arena.h"
+#include "base/atomic_file.h"
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/mapped_file.h"
+#include "base/memory.h"
+#include "base/string_map.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void errors_stay_one_line_and_gain_context(void **state)
+{
+    (void)state;
+    assert_int_equal(fail(SALVO_ERROR_FORMAT, "key '%s'", "a\nb"), SALVO_ERROR_FORMAT);
+    assert_string_equal(salvo_error(), "key 'a?b'");
+    assert_int_equal(fail_within(SALVO_ERROR_IO, "%s: ", "f.gguf"), SALVO_ERROR_IO);
+    assert_string_equal(salvo_error(), "f.gguf: key 'a?b'");
+}
+
+static void allocation_failures_can_be_injected(void **state)
+{
+    (void)state;
+    char *first, *second;
+    memory_fail_at(2);
+    assert_int_equal(NEW(&first, 8), SALVO_OK);
+    assert_int_equal(NEW(&second, 8), SALVO_ERROR_MEMORY);
+    assert_null(second);
+    assert_int_equal(NEW(&second, 8), SALVO_OK);
+    memory_fail_at(0);
+    memory_free(first);
+    memory_free(second);
+}
+
+static void arena_memory_is_zeroed_and_aligned(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    for (size_t size = 1; size < 200000; size = size * 3 + 1) {
+        unsigned char *bytes;
+        assert_int_equal(ARENA_NEW(&arena, &bytes, size), SALVO_OK);
+        assert_int_equal((uintptr_t)bytes % sizeof(max_align_t) % 16, 0);
+        for (size_t i = 0; i < size; i++)
+            assert_int_equal(bytes[i], 0);
+        memset(bytes, 0xff, size);
+    }
+    double *numbers;
+    assert_int_equal(ARENA_NEW(&arena, &numbers, SIZE_MAX / 4), SALVO_ERROR_MEMORY);
+    assert_null(numbers);
+    arena_free(&arena);
+    assert_null(arena.blocks);
+}
+
+static void string_map_finds_what_was_added(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    static char keys[COUNT][16];
+    struct string_map map;
+    assert_int_equal(string_map_open(&map, COUNT), SALVO_OK);
+    uint32_t value;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        snprintf(keys[i], sizeof keys[i], "key-%u", i);
+        assert_int_equal(string_map_add(&map, keys[i], strlen(keys[i]), i, &value), SALVO_OK);
+        assert_int_equal(value, i);
+    }
+    assert_int_equal(string_map_add(&map, "key-7", 5, 9999, &value), SALVO_OK);
+    assert_int_equal(value, 7);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(string_map_find(&map, keys[i], strlen(keys[i])), i);
+    assert_int_equal(string_map_find(&map, "key-", 4), UINT32_MAX);
+    assert_int_equal(string_map_find(&map, "", 0), UINT32_MAX);
+    string_map_close(&map);
+}
+
+static void a_cut_file_reads_as_zeros_and_is_reported(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/salvo-cut-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    static const char bytes[70000] = {1, 2, 3};
+    assert_int_equal(write(descriptor, bytes, sizeof bytes), (ssize_t)sizeof bytes);
+    struct mapped_file file;
+    assert_int_equal(mapped_file_open(path, &file), SALVO_OK);
+    assert_int_equal(file.size, sizeof bytes);
+    assert_int_equal(file.data[2], 3);
+    assert_int_equal(mapped_file_check(&file), SALVO_OK);
+    assert_int_equal(ftruncate(descriptor, 0), 0);
+    unsigned sum = 0;
+    for (size_t i = 0; i < file.size; i++)
+        sum += file.data[i];
+    assert_int_equal(sum, 0);
+    assert_int_equal(mapped_file_check(&file), SALVO_ERROR_IO);
+    assert_non_null(strstr(salvo_error(), "cut"));
+    mapped_file_close(&file);
+    close(descriptor);
+    unlink(path);
+}
+
+static void an_atomic_file_appears_only_when_committed(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/out", folder);
+    struct atomic_file file;
+    assert_int_equal(atomic_file_open(path, &file), SALVO_OK);
+    assert_int_equal(atomic_file_write(&file, "abc", 3), SALVO_OK);
+    assert_int_equal(access(path, F_OK), -1);
+    atomic_file_abandon(&file);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(atomic_file_open(path, &file), SALVO_OK);
+    assert_int_equal(atomic_file_write(&file, "abc", 3), SALVO_OK);
+    assert_int_equal(atomic_file_commit(&file), SALVO_OK);
+    assert_int_equal(access(path, R_OK), 0);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0); /* no temporary file was left */
+    assert_int_equal(atomic_file_open("/nonexistent/x", &file), SALVO_ERROR_IO);
+}
+
+static void a_buffer_grows(void **state)
+{
+    (void)state;
+    struct buffer buffer = {0};
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(buffer_append(&buffer, "0123456789", 10), SALVO_OK);
+    assert_int_equal(buffer.size, 10000);
+    assert_memory_equal(buffer.data + 9990, "0123456789", 10);
+    assert_int_equal(buffer_reserve(&buffer, SIZE_MAX), SALVO_ERROR_MEMORY);
+    buffer_free(&buffer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_stay_one_line_and_gain_context),
+        cmocka_unit_test(allocation_failures_can_be_injected),
+        cmocka_unit_test(arena_memory_is_zeroed_and_aligned),
+        cmocka_unit_test(string_map_finds_what_was_added),
+        cmocka_unit_test(a_cut_file_reads_as_zeros_and_is_reported),
+        cmocka_unit_test(an_atomic_file_appears_only_when_committed),
+        cmocka_unit_test(a_buffer_grows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
