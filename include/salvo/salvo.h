@@ -3,9 +3,9 @@
  *
  * This header is the whole interface and its manual. It needs nothing but a C11 or C++ compiler.
  *
- * OWNERSHIP. Every object made by a `salvo_*_open` is destroyed by the matching `salvo_*_close`, which accepts NULL.
- * Pointers returned by a getter belong to the object asked and live as long as it does. An object may
- * be closed only after the objects made from it.
+ * OWNERSHIP. Every object made by a `salvo_*_open` is destroyed by the matching `salvo_*_close`, which
+ * accepts NULL. Pointers returned by a getter belong to the object asked and live as long as it does. An
+ * object may be closed only after the objects made from it.
  *
  * ERRORS. Functions that can fail return `enum salvo_status`; results go to the last parameters, which
  * are nulled first. After a failure salvo_error() has one readable line about it, for the calling thread.
@@ -30,7 +30,8 @@ extern "C" {
 /* "0.1.0" */
 const char *salvo_version(void);
 
-/* ---- Status --------------------------------------------------------------------------------------------- */
+/* ---- Status ---------------------------------------------------------------------------------------------
+ */
 
 enum salvo_status {
     SALVO_OK = 0,
@@ -46,11 +47,13 @@ const char *salvo_error(void);
 
 enum salvo_log_level { SALVO_LOG_WARNING, SALVO_LOG_INFO, SALVO_LOG_DEBUG };
 
-/* Where warnings go. `line` has no newline. Set once, before other calls; NULL restores silence, the default. */
+/* Where warnings go. `line` has no newline. Set once, before other calls; NULL restores silence, the default.
+ */
 typedef void (*salvo_log_function)(void *user, enum salvo_log_level level, const char *line);
 void salvo_log_set(salvo_log_function function, void *user);
 
-/* ---- Values ---------------------------------------------------------------------------------------------- */
+/* ---- Values ----------------------------------------------------------------------------------------------
+ */
 
 /* The numbers are those of the GGUF format. */
 enum salvo_type {

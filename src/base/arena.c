@@ -19,7 +19,7 @@ enum salvo_status arena_new(struct arena *arena, void *out_pointer, size_t count
     enum salvo_status status = SALVO_OK;
     void *memory = NULL;
     const size_t alignment = alignof(max_align_t);
-    size_t bytes, total;
+    size_t bytes, total = 0;
     if (!checked_mul(count, size, &bytes) || !checked_add(bytes, alignment - 1, &total)) {
         TRY(fail(SALVO_ERROR_MEMORY, "out of memory: %zu elements of %zu bytes were asked for", count, size));
     }

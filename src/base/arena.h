@@ -14,7 +14,8 @@ struct arena {
 #define ARENA_NEW(arena, out, count) arena_new((arena), (out), (count), sizeof **(out))
 
 enum salvo_status arena_new(struct arena *arena, void *out_pointer, size_t count, size_t size);
-enum salvo_status arena_copy_bytes(struct arena *arena, const void *data, size_t size, char **out); /* adds a NUL */
+enum salvo_status arena_copy_bytes(
+    struct arena *arena, const void *data, size_t size, char **out); /* adds a NUL */
 void arena_free(struct arena *arena);
 
 #endif

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 /*
- * The handler may run on any thread at any time, so it reads a fixed table without locks: a range is published by
- * its `end` and withdrawn by zeroing it.
+ * The handler may run on any thread at any time, so it reads a fixed table without locks: a range is
+ * published by its `end` and withdrawn by zeroing it.
  */
 enum { MAX_GUARDS = 256 };
 
@@ -37,7 +37,8 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
         if (end == 0 || address >= end || address < atomic_load(&guards[i].begin))
             continue;
         uintptr_t page = address & ~(page_size - 1);
-        void *zeros = mmap((void *)page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        void *zeros =
+            mmap((void *)page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (zeros == MAP_FAILED)
             break;
         atomic_store(&guards[i].cut, true);
@@ -103,7 +104,7 @@ enum salvo_status mapped_file_open(const char *path, struct mapped_file *out)
         void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
         if (data == MAP_FAILED)
             TRY(fail(SALVO_ERROR_IO, "%s: cannot map %zu bytes: %s", path, size, strerror(errno)));
-        out->data = data;
+        out->data = out->mapping = data;
         out->size = size;
         TRY(guard_range(data, size, &out->guard));
     }
@@ -119,7 +120,8 @@ cleanup:
 enum salvo_status mapped_file_check(const struct mapped_file *file)
 {
     if (file->guard >= 0 && atomic_load(&guards[file->guard].cut))
-        return fail(SALVO_ERROR_IO, "%s: the file was cut while it was in use: it had %zu bytes", file->path, file->size);
+        return fail(SALVO_ERROR_IO, "%s: the file was cut while it was in use: it had %zu bytes", file->path,
+            file->size);
     return SALVO_OK;
 }
 
@@ -131,8 +133,8 @@ void mapped_file_close(struct mapped_file *file)
         guards[file->guard].taken = false;
         pthread_mutex_unlock(&guard_lock);
     }
-    if (file->data)
-        munmap((void *)file->data, file->size);
+    if (file->mapping)
+        munmap(file->mapping, file->size);
     memory_free(file->path);
     *file = (struct mapped_file){.guard = -1};
 }
@@ -146,5 +148,5 @@ void mapped_file_release(const struct mapped_file *file, size_t offset, size_t s
     if (offset + size == file->size)
         end = file->size;
     if (begin < end && end <= file->size)
-        madvise((void *)(file->data + begin), end - begin, MADV_DONTNEED);
+        madvise((char *)file->mapping + begin, end - begin, MADV_DONTNEED);
 }

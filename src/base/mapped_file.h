@@ -11,7 +11,8 @@ struct mapped_file {
     const uint8_t *data;
     size_t size;
     char *path;
-    int guard; /* index in the table of guarded ranges, -1 when not mapped */
+    void *mapping; /* what `data` points into, writable only for the system calls that ask for it */
+    int guard;     /* index in the table of guarded ranges, -1 when not mapped */
 };
 
 enum salvo_status mapped_file_open(const char *path, struct mapped_file *out);

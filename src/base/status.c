@@ -11,7 +11,8 @@ static _Thread_local char last_error[1024];
 
 const char *salvo_version(void)
 {
-    return STRINGIFY(SALVO_VERSION_MAJOR) "." STRINGIFY(SALVO_VERSION_MINOR) "." STRINGIFY(SALVO_VERSION_PATCH);
+    return STRINGIFY(SALVO_VERSION_MAJOR) "." STRINGIFY(SALVO_VERSION_MINOR) "." STRINGIFY(
+        SALVO_VERSION_PATCH);
 }
 
 const char *salvo_error(void)

@@ -5,7 +5,8 @@
 #include <salvo/salvo.h>
 
 #if defined(__GNUC__)
-#define PRINTF_LIKE(format_index, first_argument) __attribute__((format(printf, format_index, first_argument)))
+#define PRINTF_LIKE(format_index, first_argument) \
+    __attribute__((format(printf, format_index, first_argument)))
 #else
 #define PRINTF_LIKE(format_index, first_argument)
 #endif
@@ -17,11 +18,11 @@ enum salvo_status fail(enum salvo_status status, const char *format, ...) PRINTF
 enum salvo_status fail_within(enum salvo_status status, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Every function that can fail has `enum salvo_status status = SALVO_OK;` and one `cleanup:` label. */
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        status = (call);                                                                                     \
-        if (status != SALVO_OK)                                                                              \
-            goto cleanup;                                                                                    \
+#define TRY(call)               \
+    do {                        \
+        status = (call);        \
+        if (status != SALVO_OK) \
+            goto cleanup;       \
     } while (0)
 
 #endif

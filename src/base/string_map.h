@@ -1,7 +1,8 @@
 /*
  * Byte strings to 32-bit values, open addressing, built once and then read. Keys are not copied: they
  * live where the caller keeps them, usually in the mapped file. Hashing is seeded by nothing secret, so a
- * hostile file can choose colliding keys; probing is therefore bounded and string_map_add says when it gives up.
+ * hostile file can choose colliding keys; probing is therefore bounded and string_map_add says when it gives
+ * up.
  */
 #ifndef BASE_STRING_MAP_H
 #define BASE_STRING_MAP_H
