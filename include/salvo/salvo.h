@@ -90,7 +90,7 @@ struct salvo_value {
         struct {
             enum salvo_type type;
             uint64_t count;
-            const uint8_t *data; /* private */
+            const uint8_t *data, *end; /* private */
         } array;
     };
 };
@@ -101,6 +101,104 @@ struct salvo_value {
  *     while (salvo_array_next(&rest, &item)) ...
  */
 bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item);
+
+/* ---- Model: a GGUF file ----------------------------------------------------------------------------------
+ */
+
+struct salvo_model;
+
+/*
+ * Maps and checks a file; nothing is copied. `path` may be the first file of a split model. The file may be
+ * of any architecture: what cannot be run can still be looked at.
+ */
+enum salvo_status salvo_model_open(const char *path, struct salvo_model **out);
+void salvo_model_close(struct salvo_model *model);
+
+/* What the metadata says in the words common to all architectures. Numbers are 0 and texts "" where it says
+ * nothing. */
+struct salvo_model_info {
+    const char *path;
+    const char *architecture; /* "llama" */
+    const char *name, *license;
+    const char *file_type;     /* the quantiser's name for the mixture, "Q4_K_M" */
+    const char *tokenizer;     /* "gpt2", "llama", "rwkv", ... */
+    const char *pre_tokenizer; /* "smollm" */
+    bool has_chat_template;
+    uint32_t gguf_version, files; /* files: more than 1 for a split model */
+    uint64_t file_size, parameters;
+    uint32_t layers, width, heads, kv_heads, head_size, feed_forward, vocabulary, context;
+};
+
+const struct salvo_model_info *salvo_model_info(const struct salvo_model *model);
+
+/* Metadata in the order of the file. */
+size_t salvo_model_metadata_count(const struct salvo_model *model);
+struct salvo_value salvo_model_metadata(
+    const struct salvo_model *model, size_t index, struct salvo_text *out_key);
+
+/* False when the model has no such key. */
+bool salvo_model_find(const struct salvo_model *model, const char *key, struct salvo_value *out);
+
+struct salvo_tensor {
+    struct salvo_text name;
+    const char *type;     /* "Q4_K"; NULL when this version does not know the type */
+    uint32_t type_number; /* as in the file */
+    uint32_t dimensions;
+    uint64_t shape[4]; /* fastest first */
+    uint64_t elements;
+    uint64_t size; /* bytes; 0 when the type is not known */
+};
+
+size_t salvo_model_tensor_count(const struct salvo_model *model);
+struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index);
+
+/* ---- Text -------------------------------------------------------------------------------------------------
+ */
+
+enum salvo_tokenize_flags {
+    SALVO_TOKENIZE_SPECIAL =
+        1, /* control tokens written in the text become those tokens; off: they are plain text */
+    SALVO_TOKENIZE_BOS = 2, /* begin with the beginning-of-text token, if the vocabulary has one */
+    SALVO_TOKENIZE_EOS = 4, /* end with the end-of-text token, if the vocabulary has one */
+};
+
+/* What the model's metadata asks for: SALVO_TOKENIZE_BOS and SALVO_TOKENIZE_EOS, or neither. */
+enum salvo_status salvo_tokenize_default_flags(struct salvo_model *model, unsigned *out_flags);
+
+/* Any bytes are accepted. *out_ids is freed by salvo_free. */
+enum salvo_status salvo_tokenize(struct salvo_model *model, const char *text, size_t size, unsigned flags,
+    int32_t **out_ids, size_t *out_count);
+
+/* The bytes that the ids stand for; control tokens are written only with `special`. *out_text is freed by
+ * salvo_free. */
+enum salvo_status salvo_detokenize(struct salvo_model *model, const int32_t *ids, size_t count, bool special,
+    char **out_text, size_t *out_size);
+
+/* The bytes of one token; control tokens give their names. *out_text is freed by salvo_free. */
+enum salvo_status salvo_token_text(struct salvo_model *model, int32_t id, char **out_text, size_t *out_size);
+
+/*
+ * How many bytes at the end of `text` begin a UTF-8 character that is not complete, 0 to 3: hold them back
+ * when writing text as it comes.
+ */
+size_t salvo_utf8_incomplete(const char *text, size_t size);
+
+void salvo_free(void *memory);
+
+/* ---- Devices
+ * ----------------------------------------------------------------------------------------------- */
+
+struct salvo_device {
+    const char *backend; /* "cpu" */
+    uint32_t number;     /* within its backend, from 0 */
+    const char *name;
+    const char *features; /* instruction sets or the like that salvo can use, separated by blanks */
+    uint32_t cores;       /* 0 where that means nothing */
+    uint64_t memory;      /* bytes in all */
+};
+
+size_t salvo_device_count(void);
+struct salvo_device salvo_device_at(size_t index);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /*
- * A GGUF file, mapped and checked. Everything here was verified against the file's size before it was believed, so
- * whoever uses it may read what it points at.
+ * A GGUF file, mapped and checked. Everything here was verified against the file's size before it was
+ * believed, so whoever uses it may read what it points at.
  */
 #ifndef GGUF_GGUF_H
 #define GGUF_GGUF_H
@@ -22,6 +22,7 @@ struct gguf_tensor {
     uint64_t shape[GGUF_MAX_DIMENSIONS]; /* fastest first; 1 beyond `dimensions` */
     uint64_t elements;
     uint64_t size;       /* bytes; 0 when the type is not known */
+    uint64_t offset;     /* of the data, in its file */
     const uint8_t *data; /* in the mapped file; NULL when the type is not known */
     uint32_t part;       /* which file of a split model */
 };
@@ -30,6 +31,9 @@ struct gguf;
 
 /* Opens the file, or all files of a split model when `path` is the first of them. */
 enum salvo_status gguf_open(const char *path, struct gguf **out);
+
+/* As gguf_open for bytes that lie in memory, aligned as malloc aligns, for as long as the result is open. */
+enum salvo_status gguf_open_memory(const void *bytes, size_t size, const char *name, struct gguf **out);
 void gguf_close(struct gguf *gguf);
 
 const char *gguf_path(const struct gguf *gguf);
@@ -52,17 +56,18 @@ const struct salvo_value *gguf_find(const struct gguf *gguf, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
 
 /*
- * Typed look-ups. *found (may be NULL) says whether the key is there; when it is not, *out keeps its value. A key that is
- * there with another type, or a number that does not fit, is an error that names the key.
+ * Typed look-ups. *found (may be NULL) says whether the key is there; when it is not, *out keeps its value. A
+ * key that is there with another type, or a number that does not fit, is an error that names the key.
  * Integers are taken from any integer type, floats from any number.
  */
 enum salvo_status gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out, bool *found);
 enum salvo_status gguf_get_f32(const struct gguf *gguf, const char *key, float *out, bool *found);
 enum salvo_status gguf_get_bool(const struct gguf *gguf, const char *key, bool *out, bool *found);
-enum salvo_status gguf_get_text(const struct gguf *gguf, const char *key, struct salvo_text *out, bool *found);
+enum salvo_status gguf_get_text(
+    const struct gguf *gguf, const char *key, struct salvo_text *out, bool *found);
 
 /* An array whose items have the type `item_type`. */
-enum salvo_status gguf_get_array(
-    const struct gguf *gguf, const char *key, enum salvo_type item_type, struct salvo_value *out, bool *found);
+enum salvo_status gguf_get_array(const struct gguf *gguf, const char *key, enum salvo_type item_type,
+    struct salvo_value *out, bool *found);
 
 #endif

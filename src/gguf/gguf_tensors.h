@@ -1,0 +1,37 @@
+/* The table of tensors in one file, and where their data may lie. */
+#ifndef GGUF_GGUF_TENSORS_H
+#define GGUF_GGUF_TENSORS_H
+
+#include "gguf/cursor.h"
+#include "gguf/gguf.h"
+
+enum {
+    GGUF_DEFAULT_ALIGNMENT = 32,
+    /* The least one row of the table takes: a name of one byte with its length, no dimension, type, offset.
+     */
+    GGUF_MIN_TENSOR_SIZE = 8 + 1 + 4 + 4 + 8,
+};
+
+/* Tensor data begins at `start` in the file; offsets count from there. */
+struct gguf_tensor_area {
+    const uint8_t *bytes;
+    size_t size, start;
+    uint32_t alignment;
+};
+
+/* Fills in type and shape, 1 beyond `dimensions`, elements and bytes; refuses what the type cannot hold or
+ * what overflows. */
+enum salvo_status gguf_shape_tensor(
+    uint32_t type, uint32_t dimensions, const uint64_t *shape, struct gguf_tensor *out);
+
+/*
+ * Reads `count` rows of the table. With an area each tensor also gets its data, which must lie inside;
+ * without, only the table is checked. `tensors` may be NULL.
+ */
+enum salvo_status gguf_take_tensors(
+    struct cursor *cursor, uint64_t count, const struct gguf_tensor_area *area, struct gguf_tensor *tensors);
+
+/* Refuses tensors of one file that share bytes. */
+enum salvo_status gguf_check_overlap(const struct gguf_tensor *tensors, size_t count);
+
+#endif
