@@ -1,7 +1,131 @@
+#include "command.h"
+#include "commands.h"
+#include "terminal.h"
+
 #include <salvo/salvo.h>
+
+#include <errno.h>
 #include <stdio.h>
-int main(void)
+#include <string.h>
+
+const struct command *const all_commands[] = {
+    &info_command,
+    &tokenize_command,
+    &detokenize_command,
+    &list_command,
+    &devices_command,
+    &completions_command,
+    &help_command,
+    NULL,
+};
+
+const struct command *command_find(const char *name)
 {
-    puts(salvo_version());
-    return 0;
+    for (size_t i = 0; all_commands[i]; i++) {
+        if (strcmp(all_commands[i]->name, name) == 0)
+            return all_commands[i];
+    }
+    return NULL;
+}
+
+static void print_overview(void)
+{
+    printf("salvo %s: language models from GGUF files, one submission per token\n\n"
+           "usage: salvo COMMAND [options]\n\n",
+        salvo_version());
+    for (size_t i = 0; all_commands[i]; i++)
+        printf("  %-12s  %s\n", all_commands[i]->name, all_commands[i]->summary);
+    printf("\n`salvo help COMMAND` or `salvo COMMAND --help` tells more; `salvo --version` names the "
+           "version.\n");
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[32];
+    size_t count = 0;
+    while (all_commands[count] && count < 32) {
+        names[count] = all_commands[count]->name;
+        count++;
+    }
+    const char *nearest = nearest_name(name, names, count);
+    if (nearest)
+        return usage_error("unknown command '%s'; did you mean `salvo %s`?", name, nearest);
+    return usage_error("unknown command '%s'; `salvo help` lists them", name);
+}
+
+static int run_help(int count, char **arguments)
+{
+    if (count == 0) {
+        print_overview();
+        return EXIT_DONE;
+    }
+    if (count > 1)
+        return usage_error("help: one command at a time");
+    const struct command *command = command_find(arguments[0]);
+    if (!command)
+        return unknown_command(arguments[0]);
+    command_print_help(command);
+    return EXIT_DONE;
+}
+
+const struct command help_command = {
+    .name = "help",
+    .arguments = "[COMMAND]",
+    .summary = "explain a command",
+    .options = (const struct option[]){{0}},
+    .run = run_help,
+};
+
+static void print_warning(void *user, enum salvo_log_level level, const char *line)
+{
+    (void)user;
+    if (level == SALVO_LOG_WARNING)
+        fprintf(stderr, "%ssalvo: warning:%s %s\n", colour(stderr, COLOUR_YELLOW), colour(stderr, COLOUR_OFF),
+            line);
+}
+
+static int dispatch(int count, char **arguments)
+{
+    if (count < 2) {
+        print_overview();
+        return EXIT_USAGE;
+    }
+    const char *name = arguments[1];
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        printf("salvo %s\n", salvo_version());
+        return EXIT_DONE;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        print_overview();
+        return EXIT_DONE;
+    }
+    if (name[0] == '-')
+        return usage_error("unknown option '%s'; a command comes first: `salvo help` lists them", name);
+    const struct command *command = command_find(name);
+    if (!command)
+        return unknown_command(name);
+
+    count -= 2;
+    arguments += 2;
+    bool help = false;
+    int result = command_parse(command, &count, arguments, &help);
+    if (result != EXIT_DONE)
+        return result;
+    if (help) {
+        command_print_help(command);
+        return EXIT_DONE;
+    }
+    return command->run(count, arguments);
+}
+
+int main(int count, char **arguments)
+{
+    salvo_log_set(print_warning, NULL);
+    int result = dispatch(count, arguments);
+    /* A full disk shows up only when the last bytes leave. */
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && result == EXIT_DONE)
+        result =
+            failure("standard output cannot be written: %s", errno ? strerror(errno) : "an error occurred");
+    return result;
 }

@@ -1,0 +1,235 @@
+#include "engine/model.h"
+
+#include "base/arena.h"
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+struct salvo_model {
+    struct gguf *gguf;
+    struct salvo_model_info info;
+    struct arena arena; /* texts of `info` */
+    pthread_mutex_t tokenizer_lock;
+    struct tokenizer *tokenizer; /* under the lock until it is set */
+};
+
+/* general.file_type: what the quantiser was asked for, by number. */
+static const char *file_type_name(uint32_t type)
+{
+    static const char *const names[] = {[0] = "F32",
+        [1] = "F16",
+        [2] = "Q4_0",
+        [3] = "Q4_1",
+        [7] = "Q8_0",
+        [8] = "Q5_0",
+        [9] = "Q5_1",
+        [10] = "Q2_K",
+        [11] = "Q3_K_S",
+        [12] = "Q3_K_M",
+        [13] = "Q3_K_L",
+        [14] = "Q4_K_S",
+        [15] = "Q4_K_M",
+        [16] = "Q5_K_S",
+        [17] = "Q5_K_M",
+        [18] = "Q6_K",
+        [19] = "IQ2_XXS",
+        [20] = "IQ2_XS",
+        [21] = "Q2_K_S",
+        [22] = "IQ3_XS",
+        [23] = "IQ3_XXS",
+        [24] = "IQ1_S",
+        [25] = "IQ4_NL",
+        [26] = "IQ3_S",
+        [27] = "IQ3_M",
+        [28] = "IQ2_S",
+        [29] = "IQ2_M",
+        [30] = "IQ4_XS",
+        [31] = "IQ1_M",
+        [32] = "BF16",
+        [36] = "TQ1_0",
+        [37] = "TQ2_0",
+        [38] = "MXFP4"};
+    return type < sizeof names / sizeof *names && names[type] ? names[type] : "";
+}
+
+static enum salvo_status copy_text(struct salvo_model *model, const char *key, const char **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_text text = {0};
+    char *copy = NULL;
+    *out = "";
+    TRY(gguf_get_text(model->gguf, key, &text, NULL));
+    TRY(arena_copy_bytes(&model->arena, text.data, text.size, &copy));
+    *out = copy;
+cleanup:
+    return status;
+}
+
+/* `<architecture>.<suffix>`, or an array of one number per layer of which the largest counts. */
+static enum salvo_status get_number(const struct salvo_model *model, const char *suffix, uint32_t *out)
+{
+    char key[256];
+    snprintf(key, sizeof key, "%s.%s", model->info.architecture, suffix);
+    const struct salvo_value *value = gguf_find(model->gguf, key);
+    if (!value || value->type != SALVO_ARRAY)
+        return gguf_get_u32(model->gguf, key, out, NULL);
+
+    struct salvo_value rest = *value, item;
+    while (salvo_array_next(&rest, &item)) {
+        bool is_signed = item.type == SALVO_I32;
+        if (!is_signed && item.type != SALVO_U32)
+            return fail(SALVO_ERROR_FORMAT, "key '%s': an array of 32-bit integers was expected", key);
+        uint64_t number = is_signed ? (uint64_t)(item.i > 0 ? item.i : 0) : item.u;
+        if (number > *out)
+            *out = (uint32_t)number;
+    }
+    return SALVO_OK;
+}
+
+static enum salvo_status read_info(struct salvo_model *model)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_model_info *info = &model->info;
+    uint32_t file_type = UINT32_MAX, key_length = 0, parts = 1;
+
+    info->path = gguf_path(model->gguf);
+    info->gguf_version = gguf_version(model->gguf);
+    info->file_size = gguf_file_size(model->gguf);
+    TRY(copy_text(model, "general.architecture", &info->architecture));
+    TRY(copy_text(model, "general.name", &info->name));
+    TRY(copy_text(model, "general.license", &info->license));
+    TRY(copy_text(model, "tokenizer.ggml.model", &info->tokenizer));
+    TRY(copy_text(model, "tokenizer.ggml.pre", &info->pre_tokenizer));
+    TRY(gguf_get_u32(model->gguf, "general.file_type", &file_type, NULL));
+    info->file_type = file_type_name(file_type);
+    TRY(gguf_get_u32(model->gguf, "split.count", &parts, NULL));
+    info->files = parts ? parts : 1;
+    info->has_chat_template = gguf_find(model->gguf, "tokenizer.chat_template") != NULL;
+
+    TRY(get_number(model, "block_count", &info->layers));
+    TRY(get_number(model, "embedding_length", &info->width));
+    TRY(get_number(model, "context_length", &info->context));
+    TRY(get_number(model, "feed_forward_length", &info->feed_forward));
+    TRY(get_number(model, "attention.head_count", &info->heads));
+    info->kv_heads = info->heads;
+    TRY(get_number(model, "attention.head_count_kv", &info->kv_heads));
+    TRY(get_number(model, "wkv.head_size", &info->head_size));
+    TRY(get_number(model, "attention.key_length", &key_length));
+    if (info->head_size && !info->heads)
+        info->heads = info->kv_heads = info->width / info->head_size;
+    if (!info->head_size && info->heads)
+        info->head_size = key_length ? key_length : info->width / info->heads;
+
+    TRY(get_number(model, "vocab_size", &info->vocabulary));
+    const struct salvo_value *tokens = gguf_find(model->gguf, "tokenizer.ggml.tokens");
+    if (tokens && tokens->type == SALVO_ARRAY && tokens->array.count <= UINT32_MAX)
+        info->vocabulary = (uint32_t)tokens->array.count;
+    for (size_t i = 0; i < gguf_tensor_count(model->gguf); i++)
+        info->parameters += gguf_tensor_at(model->gguf, i)->elements;
+
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_model_open(const char *path, struct salvo_model **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_model *model = NULL;
+    *out = NULL;
+    if (!path)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "no model file was given"));
+    TRY(NEW(&model, 1));
+    pthread_mutex_init(&model->tokenizer_lock, NULL);
+    TRY(gguf_open(path, &model->gguf));
+    status = read_info(model);
+    if (status != SALVO_OK)
+        TRY(fail_within(status, "%s: ", path));
+    TRY(gguf_check(model->gguf));
+    *out = model;
+
+cleanup:
+    if (status != SALVO_OK)
+        salvo_model_close(model);
+    return status;
+}
+
+void salvo_model_close(struct salvo_model *model)
+{
+    if (!model)
+        return;
+    tokenizer_close(model->tokenizer);
+    pthread_mutex_destroy(&model->tokenizer_lock);
+    arena_free(&model->arena);
+    gguf_close(model->gguf);
+    memory_free(model);
+}
+
+const struct gguf *model_gguf(const struct salvo_model *model)
+{
+    return model->gguf;
+}
+
+const struct salvo_model_info *salvo_model_info(const struct salvo_model *model)
+{
+    return &model->info;
+}
+
+size_t salvo_model_metadata_count(const struct salvo_model *model)
+{
+    return gguf_entry_count(model->gguf);
+}
+
+struct salvo_value salvo_model_metadata(
+    const struct salvo_model *model, size_t index, struct salvo_text *out_key)
+{
+    const struct gguf_entry *entry = gguf_entry_at(model->gguf, index);
+    *out_key = entry->key;
+    return entry->value;
+}
+
+bool salvo_model_find(const struct salvo_model *model, const char *key, struct salvo_value *out)
+{
+    const struct salvo_value *value = gguf_find(model->gguf, key);
+    if (value)
+        *out = *value;
+    return value != NULL;
+}
+
+size_t salvo_model_tensor_count(const struct salvo_model *model)
+{
+    return gguf_tensor_count(model->gguf);
+}
+
+struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index)
+{
+    const struct gguf_tensor *tensor = gguf_tensor_at(model->gguf, index);
+    const struct tensor_type_info *type = tensor_type_info(tensor->type);
+    struct salvo_tensor result = {
+        .name = tensor->name,
+        .type = type ? type->name : NULL,
+        .type_number = tensor->type,
+        .dimensions = tensor->dimensions,
+        .elements = tensor->elements,
+        .size = tensor->size,
+    };
+    memcpy(result.shape, tensor->shape, sizeof result.shape);
+    return result;
+}
+
+enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokenizer **out)
+{
+    enum salvo_status status = SALVO_OK;
+    pthread_mutex_lock(&model->tokenizer_lock);
+    if (!model->tokenizer) {
+        status = tokenizer_open(model->gguf, &model->tokenizer);
+        if (status == SALVO_OK)
+            status = gguf_check(model->gguf);
+        else
+            status = fail_within(status, "%s: ", model->info.path);
+    }
+    *out = status == SALVO_OK ? model->tokenizer : NULL;
+    pthread_mutex_unlock(&model->tokenizer_lock);
+    return status;
+}

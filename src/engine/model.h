@@ -1,0 +1,15 @@
+/* A model is a checked GGUF file, what its metadata says in common words, and its tokenizer once somebody
+ * needs it. */
+#ifndef ENGINE_MODEL_H
+#define ENGINE_MODEL_H
+
+#include "gguf/gguf.h"
+#include "text/tokenizer.h"
+
+const struct gguf *model_gguf(const struct salvo_model *model);
+
+/* Opens the tokenizer on first use, from any thread; a vocabulary that is missing or not supported fails
+ * here. */
+enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokenizer **out);
+
+#endif

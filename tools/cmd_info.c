@@ -1,0 +1,285 @@
+#include "commands.h"
+#include "json.h"
+#include "models.h"
+#include "terminal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    const char *model;
+    bool json, tensors, metadata;
+} options;
+
+static const struct option option_table[] = {
+    MODEL_OPTION(&options.model),
+    {0, "json", NULL, OPTION_FLAG, &options.json, "one JSON object"},
+    {0, "tensors", NULL, OPTION_FLAG, &options.tensors, "list every tensor"},
+    {0, "metadata", NULL, OPTION_FLAG, &options.metadata, "list every metadata key"},
+    {0},
+};
+
+/* Tensors of one type, added up. */
+struct type_total {
+    const char *name; /* NULL: not known to this version */
+    uint32_t number;
+    uint64_t tensors, elements, size;
+};
+
+enum { MAX_TYPES = 64 };
+
+static size_t add_up_types(const struct salvo_model *model, struct type_total *totals)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < salvo_model_tensor_count(model); i++) {
+        struct salvo_tensor tensor = salvo_model_tensor(model, i);
+        size_t slot = 0;
+        while (slot < count && totals[slot].number != tensor.type_number)
+            slot++;
+        if (slot == MAX_TYPES)
+            continue;
+        if (slot == count)
+            totals[count++] = (struct type_total){.name = tensor.type, .number = tensor.type_number};
+        totals[slot].tensors++;
+        totals[slot].elements += tensor.elements;
+        totals[slot].size += tensor.size;
+    }
+    return count;
+}
+
+static const char *type_name(const char *name, uint32_t number, char *text, size_t size)
+{
+    if (name)
+        return name;
+    snprintf(text, size, "unknown(%" PRIu32 ")", number);
+    return text;
+}
+
+static void write_type(struct json *json, const char *name, uint32_t number)
+{
+    char text[32];
+    json_key(json, "type");
+    json_string(json, type_name(name, number, text, sizeof text));
+}
+
+static void write_json(const struct salvo_model *model)
+{
+    const struct salvo_model_info *info = salvo_model_info(model);
+    struct json json = {.stream = stdout};
+    struct type_total totals[MAX_TYPES];
+    size_t types = add_up_types(model, totals);
+
+    json_begin(&json, '{');
+    const struct {
+        const char *key, *text;
+    } texts[] = {{"path", info->path}, {"architecture", info->architecture}, {"name", info->name},
+        {"license", info->license}, {"file_type", info->file_type}, {"tokenizer", info->tokenizer},
+        {"pre_tokenizer", info->pre_tokenizer}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_key(&json, texts[i].key);
+        json_string(&json, texts[i].text);
+    }
+    json_key(&json, "chat_template");
+    json_bool(&json, info->has_chat_template);
+    const struct {
+        const char *key;
+        uint64_t number;
+    } numbers[] = {{"gguf_version", info->gguf_version}, {"files", info->files}, {"size", info->file_size},
+        {"parameters", info->parameters}, {"layers", info->layers}, {"width", info->width},
+        {"heads", info->heads}, {"kv_heads", info->kv_heads}, {"head_size", info->head_size},
+        {"feed_forward", info->feed_forward}, {"vocabulary", info->vocabulary}, {"context", info->context},
+        {"tensor_count", salvo_model_tensor_count(model)}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        json_key(&json, numbers[i].key);
+        json_unsigned(&json, numbers[i].number);
+    }
+    json_key(&json, "types");
+    json_begin(&json, '[');
+    for (size_t i = 0; i < types; i++) {
+        json_begin(&json, '{');
+        write_type(&json, totals[i].name, totals[i].number);
+        json_key(&json, "tensors");
+        json_unsigned(&json, totals[i].tensors);
+        json_key(&json, "elements");
+        json_unsigned(&json, totals[i].elements);
+        json_key(&json, "size");
+        json_unsigned(&json, totals[i].size);
+        json_end(&json, '}');
+    }
+    json_end(&json, ']');
+    if (options.metadata) {
+        json_key(&json, "metadata");
+        json_begin(&json, '{');
+        for (size_t i = 0; i < salvo_model_metadata_count(model); i++) {
+            struct salvo_text key;
+            struct salvo_value value = salvo_model_metadata(model, i, &key);
+            json_key_text(&json, key);
+            json_value(&json, value);
+        }
+        json_end(&json, '}');
+    }
+    if (options.tensors) {
+        json_key(&json, "tensors");
+        json_begin(&json, '[');
+        for (size_t i = 0; i < salvo_model_tensor_count(model); i++) {
+            struct salvo_tensor tensor = salvo_model_tensor(model, i);
+            json_begin(&json, '{');
+            json_key(&json, "name");
+            json_text(&json, tensor.name);
+            write_type(&json, tensor.type, tensor.type_number);
+            json_key(&json, "shape");
+            json_begin(&json, '[');
+            for (uint32_t d = 0; d < tensor.dimensions; d++)
+                json_unsigned(&json, tensor.shape[d]);
+            json_end(&json, ']');
+            json_key(&json, "size");
+            json_unsigned(&json, tensor.size);
+            json_end(&json, '}');
+        }
+        json_end(&json, ']');
+    }
+    json_end(&json, '}');
+    putchar('\n');
+}
+
+static void print_row(const char *label, const char *text)
+{
+    printf("  %s%-14s%s", colour(stdout, COLOUR_DIM), label, colour(stdout, COLOUR_OFF));
+    print_safely(stdout, text, strlen(text));
+    putchar('\n');
+}
+
+/* Arrays are cut after a few items: a vocabulary would fill the screen. --json has everything. */
+static void print_value(struct salvo_value value) // NOLINT(misc-no-recursion): the file's depth is bounded
+{
+    enum { MOST_ITEMS = 6, MOST_TEXT = 300 };
+    char text[40];
+    struct salvo_value item;
+    switch (value.type) {
+    case SALVO_STRING: {
+        bool cut = value.text.size > MOST_TEXT;
+        size_t size = cut ? MOST_TEXT : value.text.size;
+        size -= cut ? salvo_utf8_incomplete(value.text.data, size) : 0;
+        putchar('"');
+        print_safely(stdout, value.text.data, size);
+        fputs(cut ? "\"..." : "\"", stdout);
+        break;
+    }
+    case SALVO_ARRAY: {
+        uint64_t count = value.array.count;
+        putchar('[');
+        for (int i = 0; i < MOST_ITEMS && salvo_array_next(&value, &item); i++) {
+            fputs(i ? ", " : "", stdout);
+            print_value(item);
+        }
+        if (count > MOST_ITEMS)
+            printf(", ... %" PRIu64 " in all", count);
+        putchar(']');
+        break;
+    }
+    case SALVO_F32:
+    case SALVO_F64:
+        fputs(format_float(value.f, value.type == SALVO_F32, text), stdout);
+        break;
+    default: {
+        struct json json = {.stream = stdout};
+        json_value(&json, value);
+    }
+    }
+}
+
+static void print_metadata(const struct salvo_model *model)
+{
+    printf("\n%smetadata%s\n", colour(stdout, COLOUR_BOLD), colour(stdout, COLOUR_OFF));
+    for (size_t i = 0; i < salvo_model_metadata_count(model); i++) {
+        struct salvo_text key;
+        struct salvo_value value = salvo_model_metadata(model, i, &key);
+        fputs("  ", stdout);
+        print_safely(stdout, key.data, key.size);
+        fputs(" = ", stdout);
+        print_value(value);
+        putchar('\n');
+    }
+}
+
+static void print_tensors(const struct salvo_model *model)
+{
+    printf("\n%stensors%s\n", colour(stdout, COLOUR_BOLD), colour(stdout, COLOUR_OFF));
+    for (size_t i = 0; i < salvo_model_tensor_count(model); i++) {
+        struct salvo_tensor tensor = salvo_model_tensor(model, i);
+        char text[32], shape[96];
+        int used = 0;
+        for (uint32_t d = 0; d < tensor.dimensions; d++)
+            used += snprintf(
+                shape + used, sizeof shape - (size_t)used, "%s%" PRIu64, d ? " x " : "", tensor.shape[d]);
+        printf("  %-8s %-20s %10s  ", type_name(tensor.type, tensor.type_number, text, sizeof text), shape,
+            format_bytes(tensor.size, (char[32]){0}));
+        print_safely(stdout, tensor.name.data, tensor.name.size);
+        putchar('\n');
+    }
+}
+
+static void print_plain(const struct salvo_model *model)
+{
+    const struct salvo_model_info *info = salvo_model_info(model);
+    char text[256], a[32], b[32];
+    printf("%s%s%s\n", colour(stdout, COLOUR_BOLD), info->path, colour(stdout, COLOUR_OFF));
+    snprintf(text, sizeof text, "GGUF %" PRIu32 ", %s%s", info->gguf_version,
+        format_bytes(info->file_size, a), info->files > 1 ? ", split" : "");
+    print_row("file", text);
+    print_row("architecture", *info->architecture ? info->architecture : "not named");
+    if (*info->name)
+        print_row("name", info->name);
+    snprintf(text, sizeof text, "%s%s%s", format_count(info->parameters, a), *info->file_type ? " as " : "",
+        info->file_type);
+    print_row("parameters", text);
+    snprintf(text, sizeof text,
+        "%" PRIu32 " layers, width %" PRIu32 ", %" PRIu32 " heads of %" PRIu32 ", %" PRIu32
+        " for KV, feed-forward %" PRIu32,
+        info->layers, info->width, info->heads, info->head_size, info->kv_heads, info->feed_forward);
+    print_row("shape", text);
+    snprintf(text, sizeof text, "%" PRIu32 " tokens", info->context);
+    print_row("context", info->context ? text : "not given");
+    snprintf(text, sizeof text, "%s%s%s, %" PRIu32 " tokens", *info->tokenizer ? info->tokenizer : "none",
+        *info->pre_tokenizer ? " / " : "", info->pre_tokenizer, info->vocabulary);
+    print_row("tokenizer", text);
+    print_row("chat template", info->has_chat_template ? "yes" : "no");
+    print_row("licence", *info->license ? info->license : "not given");
+
+    struct type_total totals[MAX_TYPES];
+    size_t types = add_up_types(model, totals);
+    for (size_t i = 0; i < types; i++) {
+        char name[32];
+        snprintf(text, sizeof text, "%-8s %10s in %4" PRIu64 " tensors, %s parameters",
+            type_name(totals[i].name, totals[i].number, name, sizeof name), format_bytes(totals[i].size, a),
+            totals[i].tensors, format_count(totals[i].elements, b));
+        print_row(i ? "" : "tensor types", text);
+    }
+    if (options.metadata)
+        print_metadata(model);
+    if (options.tensors)
+        print_tensors(model);
+}
+
+static int run(int count, char **arguments)
+{
+    (void)count;
+    (void)arguments;
+    struct salvo_model *model = open_model(options.model);
+    if (!model)
+        return EXIT_FAILED;
+    if (options.json)
+        write_json(model);
+    else
+        print_plain(model);
+    salvo_model_close(model);
+    return EXIT_DONE;
+}
+
+const struct command info_command = {
+    .name = "info",
+    .summary = "show what is in a model file",
+    .options = option_table,
+    .run = run,
+};

@@ -1,0 +1,108 @@
+#include "commands.h"
+#include "json.h"
+#include "models.h"
+#include "terminal.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    bool json;
+} options;
+
+static const struct option option_table[] = {
+    {0, "json", NULL, OPTION_FLAG, &options.json, "one JSON object"},
+    {0},
+};
+
+/* One line per model: the first file of a split one stands for all. */
+static int is_model(const struct dirent *entry)
+{
+    size_t length = strlen(entry->d_name);
+    const char *part = strstr(entry->d_name, "-of-");
+    bool later_part =
+        part && part - entry->d_name >= 6 && part[-6] == '-' && memcmp(part - 5, "00001", 5) != 0;
+    return length > 5 && strcmp(entry->d_name + length - 5, ".gguf") == 0 && !later_part;
+}
+
+static void show(struct json *json, const char *folder, const char *name)
+{
+    char path[PATH_MAX + 260], size[32], parameters[32];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    struct salvo_model *model;
+    bool opened = salvo_model_open(path, &model) == SALVO_OK;
+    const struct salvo_model_info *info = opened ? salvo_model_info(model) : NULL;
+    bool is_default = strcmp(name, default_model_name) == 0;
+    if (options.json) {
+        json_begin(json, '{');
+        json_key(json, "name");
+        json_string(json, name);
+        json_key(json, "path");
+        json_string(json, path);
+        json_key(json, "default");
+        json_bool(json, is_default);
+        if (opened) {
+            json_key(json, "architecture");
+            json_string(json, info->architecture);
+            json_key(json, "file_type");
+            json_string(json, info->file_type);
+            json_key(json, "size");
+            json_unsigned(json, info->file_size);
+            json_key(json, "parameters");
+            json_unsigned(json, info->parameters);
+        } else {
+            json_key(json, "error");
+            json_string(json, salvo_error());
+        }
+        json_end(json, '}');
+    } else if (opened) {
+        printf("%-44s %-8s %-8s %10s %10s%s\n", name, info->architecture, info->file_type,
+            format_count(info->parameters, parameters), format_bytes(info->file_size, size),
+            is_default ? "  (default)" : "");
+    } else {
+        printf("%-44s cannot be opened: %s\n", name, salvo_error());
+    }
+    salvo_model_close(model);
+}
+
+static int run(int count, char **arguments)
+{
+    (void)count;
+    (void)arguments;
+    char folder[PATH_MAX];
+    if (!models_folder(folder, sizeof folder))
+        return failure("neither XDG_CACHE_HOME nor HOME is set: there is no models folder");
+    struct dirent **entries = NULL;
+    int models = scandir(folder, &entries, is_model, alphasort);
+    struct json json = {.stream = stdout};
+    if (options.json) {
+        json_begin(&json, '{');
+        json_key(&json, "folder");
+        json_string(&json, folder);
+        json_key(&json, "models");
+        json_begin(&json, '[');
+    }
+    for (int i = 0; i < models; i++) {
+        show(&json, folder, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    if (options.json) {
+        json_end(&json, ']');
+        json_end(&json, '}');
+        putchar('\n');
+    } else if (models <= 0) {
+        printf("no models in %s\n", folder);
+    }
+    return EXIT_DONE;
+}
+
+const struct command list_command = {
+    .name = "list",
+    .summary = "show the models that a name alone finds",
+    .details = "They are kept in ${XDG_CACHE_HOME:-~/.cache}/salvo/models.",
+    .options = option_table,
+    .run = run,
+};

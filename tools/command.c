@@ -1,0 +1,226 @@
+#include "command.h"
+
+#include <salvo/salvo.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct option help_option = {'h', "help", NULL, OPTION_FLAG, NULL, "show this help"};
+
+static int complain(int exit_status, const char *format, va_list arguments)
+{
+    fflush(stdout);
+    fputs("salvo: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    return exit_status;
+}
+
+int usage_error(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    complain(EXIT_USAGE, format, arguments);
+    va_end(arguments);
+    return EXIT_USAGE;
+}
+
+int failure(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    complain(EXIT_FAILED, format, arguments);
+    va_end(arguments);
+    return EXIT_FAILED;
+}
+
+int library_failure(void)
+{
+    return failure("%s", salvo_error());
+}
+
+/* Edits (insert, delete, replace) between two short words. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    size_t a_size = strlen(a), b_size = strlen(b);
+    if (a_size > LONGEST || b_size > LONGEST)
+        return LONGEST;
+    size_t row[LONGEST + 1];
+    for (size_t j = 0; j <= b_size; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_size; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_size; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            size_t shorter = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = replaced < shorter ? replaced : shorter;
+        }
+    }
+    return row[b_size];
+}
+
+const char *nearest_name(const char *word, const char *const *names, size_t count)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(word) < 4 ? 2 : 3;
+    for (size_t i = 0; i < count; i++) {
+        bool begins_with = strlen(word) >= 3 && strncmp(names[i], word, strlen(word)) == 0;
+        size_t distance = begins_with ? 1 : edit_distance(word, names[i]);
+        if (distance < best_distance) {
+            best = names[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
+static int unknown_option(const struct command *command, const char *given, size_t length)
+{
+    enum { MOST = 64 };
+    const char *names[MOST];
+    size_t count = 0;
+    for (const struct option *option = command->options; option->name && count < MOST; option++)
+        names[count++] = option->name;
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)length, given);
+    const char *skipped = word;
+    while (*skipped == '-')
+        skipped++;
+    const char *nearest = nearest_name(skipped, names, count);
+    if (nearest)
+        return usage_error("%s: unknown option '%s'; did you mean --%s?", command->name, word, nearest);
+    return usage_error(
+        "%s: unknown option '%s'; `salvo help %s` lists them", command->name, word, command->name);
+}
+
+static const struct option *find_option(
+    const struct command *command, char letter, const char *name, size_t length)
+{
+    for (const struct option *option = command->options; option->name; option++) {
+        bool matches = letter ? option->letter == letter
+                              : strlen(option->name) == length && memcmp(option->name, name, length) == 0;
+        if (matches)
+            return option;
+    }
+    bool is_help = letter ? letter == 'h' : length == 4 && memcmp(name, "help", 4) == 0;
+    return is_help ? &help_option : NULL;
+}
+
+static void store(const struct option *option, const char *value)
+{
+    if (option->kind == OPTION_FLAG)
+        *(bool *)option->target = true;
+    else
+        *(const char **)option->target = value;
+}
+
+struct parser {
+    const struct command *command;
+    char **arguments;
+    int count, next;
+    bool help;
+};
+
+static int take_option(
+    struct parser *parser, const struct option *option, const char *shown, const char *inline_value)
+{
+    if (option == &help_option) {
+        parser->help = true;
+        return EXIT_DONE;
+    }
+    if (!option->value) {
+        if (inline_value)
+            return usage_error("%s: %s takes no value", parser->command->name, shown);
+        store(option, NULL);
+        return EXIT_DONE;
+    }
+    if (!inline_value) {
+        if (parser->next == parser->count)
+            return usage_error("%s: %s needs a value: %s", parser->command->name, shown, option->value);
+        inline_value = parser->arguments[parser->next++];
+    }
+    store(option, inline_value);
+    return EXIT_DONE;
+}
+
+static int parse_long(struct parser *parser, char *argument)
+{
+    const char *name = argument + 2;
+    const char *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct option *option = find_option(parser->command, 0, name, length);
+    if (!option)
+        return unknown_option(parser->command, argument, length + 2);
+    char shown[64];
+    snprintf(shown, sizeof shown, "--%s", option->name);
+    return take_option(parser, option, shown, equals ? equals + 1 : NULL);
+}
+
+/* -m FILE, -mFILE, and flags written together: -qv. */
+static int parse_letters(struct parser *parser, char *argument)
+{
+    for (const char *letter = argument + 1; *letter; letter++) {
+        const struct option *option = find_option(parser->command, *letter, NULL, 0);
+        if (!option)
+            return unknown_option(parser->command, argument, strlen(argument));
+        char shown[] = {'-', *letter, 0};
+        bool takes_value = option->value != NULL;
+        int result = take_option(parser, option, shown, takes_value && letter[1] ? letter + 1 : NULL);
+        if (result != EXIT_DONE || takes_value)
+            return result;
+    }
+    return EXIT_DONE;
+}
+
+int command_parse(const struct command *command, int *count, char **arguments, bool *help)
+{
+    struct parser parser = {.command = command, .arguments = arguments, .count = *count};
+    int kept = 0;
+    bool options_end = false;
+    while (parser.next < parser.count) {
+        char *argument = arguments[parser.next++];
+        int result = EXIT_DONE;
+        if (options_end || argument[0] != '-' || argument[1] == 0)
+            arguments[kept++] = argument;
+        else if (strcmp(argument, "--") == 0)
+            options_end = true;
+        else if (argument[1] == '-')
+            result = parse_long(&parser, argument);
+        else
+            result = parse_letters(&parser, argument);
+        if (result != EXIT_DONE)
+            return result;
+    }
+    *count = kept;
+    *help = parser.help;
+    if (kept && !command->arguments && !parser.help)
+        return usage_error("%s: what is '%s'? It takes options only; `salvo help %s` lists them",
+            command->name, arguments[0], command->name);
+    return EXIT_DONE;
+}
+
+static void print_option(const struct option *option)
+{
+    char left[48];
+    snprintf(left, sizeof left, "%c%c%s --%s%s%s", option->letter ? '-' : ' ',
+        option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
+        option->value ? " " : "", option->value ? option->value : "");
+    printf("  %-26s  %s\n", left, option->help);
+}
+
+void command_print_help(const struct command *command)
+{
+    printf("salvo %s: %s\n\n", command->name, command->summary);
+    printf("usage: salvo %s [options]%s%s\n\n", command->name, command->arguments ? " " : "",
+        command->arguments ? command->arguments : "");
+    for (const struct option *option = command->options; option->name; option++)
+        print_option(option);
+    print_option(&help_option);
+    if (command->details)
+        printf("\n%s\n", command->details);
+}

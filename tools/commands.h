@@ -1,0 +1,15 @@
+/* The commands, one file each. */
+#ifndef TOOLS_COMMANDS_H
+#define TOOLS_COMMANDS_H
+
+#include "command.h"
+
+extern const struct command completions_command;
+extern const struct command detokenize_command;
+extern const struct command devices_command;
+extern const struct command help_command;
+extern const struct command info_command;
+extern const struct command list_command;
+extern const struct command tokenize_command;
+
+#endif

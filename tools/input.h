@@ -1,0 +1,17 @@
+/* Text that a command works on: -p TEXT, -f FILE or standard input, byte for byte. */
+#ifndef TOOLS_INPUT_H
+#define TOOLS_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct input {
+    char *data;
+    size_t size;
+};
+
+/* `text` and `file` are what -p and -f gave, or NULL. EXIT_DONE, or an exit status after saying why. */
+int input_read(const char *text, const char *file, struct input *out);
+void input_free(struct input *input);
+
+#endif

@@ -1,0 +1,60 @@
+#include "terminal.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *colour(FILE *stream, enum colour which)
+{
+    static const char *const sequences[] = {[COLOUR_OFF] = "\033[0m",
+        [COLOUR_BOLD] = "\033[1m",
+        [COLOUR_DIM] = "\033[2m",
+        [COLOUR_YELLOW] = "\033[33m"};
+    const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    bool wanted =
+        isatty(fileno(stream)) && !(no_color && *no_color) && !(terminal && strcmp(terminal, "dumb") == 0);
+    return wanted ? sequences[which] : "";
+}
+
+static const char *format_scaled(uint64_t number, const char *const units[5], char *text)
+{
+    double scaled = (double)number;
+    int unit = 0;
+    while (scaled >= 999.95 && unit < 4) {
+        scaled /= 1000;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", scaled, units[unit]);
+    size_t length = strlen(text);
+    if (length && text[length - 1] == ' ')
+        text[length - 1] = 0;
+    return text;
+}
+
+const char *format_bytes(uint64_t bytes, char *text)
+{
+    static const char *const units[5] = {"bytes", "kB", "MB", "GB", "TB"};
+    return format_scaled(bytes, units, text);
+}
+
+const char *format_count(uint64_t count, char *text)
+{
+    static const char *const units[5] = {"", "k", "M", "B", "T"};
+    return format_scaled(count, units, text);
+}
+
+void print_safely(FILE *stream, const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        if (byte == '\n')
+            fputs("\\n", stream);
+        else if (byte == '\t')
+            fputs("\\t", stream);
+        else if (byte < 0x20 || byte == 0x7f)
+            fprintf(stream, "\\x%02x", byte);
+        else
+            fputc(byte, stream);
+    }
+}

@@ -1,0 +1,21 @@
+/* What a person sees: colours where they are wanted, sizes and counts in readable units. */
+#ifndef TOOLS_TERMINAL_H
+#define TOOLS_TERMINAL_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+enum colour { COLOUR_OFF, COLOUR_BOLD, COLOUR_DIM, COLOUR_YELLOW };
+
+/* The sequence for a colour; "" unless the stream is a terminal and NO_COLOR is not set. */
+const char *colour(FILE *stream, enum colour which);
+
+/* "98.4 MB", "134.5 M"; `text` has room for 32 bytes and is returned. */
+const char *format_bytes(uint64_t bytes, char *text);
+const char *format_count(uint64_t count, char *text);
+
+/* Text that a file chose, with control characters shown as escapes so that it cannot play with the terminal.
+ */
+void print_safely(FILE *stream, const char *text, size_t size);
+
+#endif
