@@ -1,6 +1,9 @@
 # The same warnings for every target, and sanitizers when asked for.
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
   -Wcast-qual -Wvla -Wundef -Wno-missing-field-initializers)
+if(SALVO_WERROR)
+  add_compile_options(-Werror)
+endif()
 if(SALVO_SANITIZE)
   add_compile_options(-fsanitize=${SALVO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SALVO_SANITIZE})

@@ -1,0 +1,67 @@
+# The front door: CMake, Ninja and CTest do the work. Each target does all of its set-up (scripts/setup).
+PREFIX ?= /usr/local
+DESTDIR ?=
+export DESTDIR
+FUZZ_SECONDS ?= 600
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
+build = cmake --preset $(1) && cmake --build build-$(1) $(2)
+OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
+
+.DEFAULT_GOAL = all
+.NOTPARALLEL:
+.PHONY: all run test test-all lint bench fuzz install clean help
+
+all: ## build the optimised program, build/salvo
+	@scripts/setup build
+	@[ -e build/build.ninja ] || cmake --preset release
+	@cmake --build build --target salvo
+
+run: all ## fetch the default model and run it
+	@$(if $(SALVO_MODEL),,scripts/setup model)
+	build/salvo info
+
+test: ## all tests, and the quick ones again under AddressSanitizer and UBSan
+	@scripts/setup test
+	cmake --preset release -DSALVO_TESTS=ON
+	cmake --build build
+	$(call build,asan)
+	$(CTEST) --test-dir build
+	$(CTEST) --test-dir build-asan -L quick
+
+test-all: ## what takes longer: gcc and clang without warnings, TSan, the other CPU, macOS (link only), short fuzzing
+	@scripts/setup all
+	$(call build,gcc)
+	$(call build,macos,--target salvo)
+	$(call build,clang)
+	$(call build,tsan)
+	$(call build,$(OTHER))
+	$(call build,fuzz)
+	$(CTEST) --test-dir build-clang -L quick
+	$(CTEST) --test-dir build-tsan -L quick
+	$(CTEST) --test-dir build-$(OTHER) -L quick
+	$(CTEST) --test-dir build-fuzz -L fuzz
+
+lint: ## clang-format, clang-tidy, cppcheck, shellcheck, and the rules of the house
+	@scripts/setup lint
+	@scripts/lint $(JOBS)
+
+bench: all ## time what bench/ holds
+	@if [ -x bench/run ]; then bench/run; else echo 'bench/ holds nothing yet'; fi
+
+fuzz: ## run every fuzz target for FUZZ_SECONDS (600), going on from what earlier runs found
+	@scripts/setup fuzz
+	$(call build,fuzz)
+	@echo "each of the targets in build-fuzz/tests/fuzz runs for $(FUZZ_SECONDS) seconds"
+	SALVO_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CTEST) --test-dir build-fuzz -L fuzz
+	@grep -E '^(Command|stat::number_of_executed_units)' build-fuzz/Testing/Temporary/LastTest.log
+
+install: all ## install program, header and library under PREFIX (/usr/local); DESTDIR is honoured
+	cmake --install build --prefix "$(PREFIX)"
+
+clean: ## remove what was built
+	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -gcc -clang -lint -fuzz -coverage -x86_64 -aarch64 -macos)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
+		printf '%-16s %s\n' "$$target" "$$text"; done

@@ -1,0 +1,12 @@
+# Libraries for the target come from what scripts/cross-libraries built, never from this machine's own folders.
+macro(salvo_find_libraries_in target)
+  if(DEFINED ENV{XDG_CACHE_HOME})
+    set(CMAKE_FIND_ROOT_PATH $ENV{XDG_CACHE_HOME}/salvo/${target})
+  else()
+    set(CMAKE_FIND_ROOT_PATH $ENV{HOME}/.cache/salvo/${target})
+  endif()
+  set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+  set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+  set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+  set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+endmacro()

@@ -1,0 +1,7 @@
+# x86_64 Linux from another CPU: Debian's cross compiler, and qemu-user to run the tests.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR x86_64)
+set(CMAKE_C_COMPILER x86_64-linux-gnu-gcc)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-x86_64 -cpu max -L /usr/x86_64-linux-gnu)
+include(${CMAKE_CURRENT_LIST_DIR}/cross.cmake)
+salvo_find_libraries_in(x86_64-linux-gnu)
