@@ -1,0 +1,102 @@
+/* IQ4_NL, IQ4_XS: four-bit codes that stand for uneven steps, finer near zero. */
+#include "quant/fit_groups.h"
+#include "quant/formats.h"
+
+/*
+ * The value of iq4_values nearest to `value`, and its code: both climb the same fifteen thresholds, the
+ * middles between neighbours. Comparing with all of them has no branch and no table, so that vector units can
+ * do it.
+ */
+FIT_INLINE float threshold(int code)
+{
+    return 0.5f * (float)(iq4_values[code] + iq4_values[code + 1]);
+}
+
+static inline float nearest_iq4(float value)
+{
+    float nearest = (float)iq4_values[0];
+    for (int code = 0; code < 15; code++)
+        nearest += value > threshold(code) ? (float)(iq4_values[code + 1] - iq4_values[code]) : 0;
+    return nearest;
+}
+
+static uint8_t iq4_code(int8_t value)
+{
+    uint8_t code = 0;
+    while (iq4_values[code] < value)
+        code++;
+    return code;
+}
+
+static void pack_nibbles(const int8_t values[32], uint8_t nibbles[16])
+{
+    for (int i = 0; i < 16; i++)
+        nibbles[i] = (uint8_t)(iq4_code(values[i]) | iq4_code(values[i + 16]) << 4);
+}
+
+static void dequantize_nibbles(float scale, const uint8_t nibbles[16], float *out)
+{
+    for (int i = 0; i < 16; i++) {
+        out[i] = scale * (float)iq4_values[nibbles[i] & 15];
+        out[i + 16] = scale * (float)iq4_values[nibbles[i] >> 4];
+    }
+}
+
+/* The largest magnitude may take -127 or, turned around, 113. */
+static const struct reach reach = {100, 4, 8};
+
+static void dequantize_iq4_nl(const void *blocks, size_t block_count, float *out)
+{
+    const struct block_iq4_nl *block = blocks;
+    for (size_t i = 0; i < block_count; i++, block++, out += 32)
+        dequantize_nibbles(f16_to_f32(block->scale), block->nibbles, out);
+}
+
+static void quantize_iq4_nl(const float *values, size_t block_count, void *blocks)
+{
+    struct block_iq4_nl *block = blocks;
+    for (size_t i = 0; i < block_count; i++, block++, values += 32) {
+        float normal[32], unit = normalise(values, 32, normal);
+        struct half_scale scale = half_scale_nearest(fit_scale(normal, 32, nearest_iq4, reach), unit);
+        float inverse_scale = reciprocal(scale.value);
+        int8_t nearest[32];
+        for (int j = 0; j < 32; j++)
+            nearest[j] = (int8_t)nearest_iq4(normal[j] * inverse_scale);
+        block->scale = scale.bits;
+        pack_nibbles(nearest, block->nibbles);
+    }
+}
+
+static void dequantize_iq4_xs(const void *blocks, size_t block_count, float *out)
+{
+    const struct block_iq4_xs *block = blocks;
+    for (size_t i = 0; i < block_count; i++, block++) {
+        float scale = f16_to_f32(block->scale);
+        for (unsigned group = 0; group < 8; group++, out += 32)
+            dequantize_nibbles(
+                scale * (float)iq4_xs_group_scale(block, group), block->nibbles + group * 16, out);
+    }
+}
+
+static void quantize_iq4_xs(const float *values, size_t block_count, void *blocks)
+{
+    struct block_iq4_xs *block = blocks;
+    float normal[BLOCK_LARGE];
+    int8_t nearest[BLOCK_LARGE];
+    for (size_t i = 0; i < block_count; i++, block++, values += BLOCK_LARGE) {
+        float unit = normalise(values, BLOCK_LARGE, normal);
+        struct signed_groups fit = fit_signed_groups(normal, unit, 32, -32, nearest_iq4, reach);
+        encode_signed_groups(normal, 32, nearest_iq4, &fit, nearest);
+        memset(block, 0, sizeof *block);
+        block->scale = fit.scale.bits;
+        for (size_t group = 0; group < 8; group++) {
+            int group_scale = fit.scales[group] + 32;
+            block->groups_low[group / 2] |= (uint8_t)((group_scale & 15) << (group % 2 * 4));
+            block->groups_high |= (uint16_t)((group_scale >> 4) << (group * 2));
+            pack_nibbles(nearest + group * 32, block->nibbles + group * 16);
+        }
+    }
+}
+
+const struct format format_iq4_nl = {dequantize_iq4_nl, quantize_iq4_nl};
+const struct format format_iq4_xs = {dequantize_iq4_xs, quantize_iq4_xs};
