@@ -29,6 +29,7 @@ static inline uint64_t load_unsigned(const uint8_t *bytes, size_t width)
 
 static inline bool take_bytes(struct cursor *cursor, uint64_t size, const uint8_t **out)
 {
+    *out = NULL;
     if (size > cursor_left(cursor))
         return false;
     *out = cursor->at;
@@ -39,6 +40,7 @@ static inline bool take_bytes(struct cursor *cursor, uint64_t size, const uint8_
 static inline bool take_u64(struct cursor *cursor, uint64_t *out)
 {
     const uint8_t *bytes;
+    *out = 0;
     if (!take_bytes(cursor, 8, &bytes))
         return false;
     *out = load_unsigned(bytes, 8);
@@ -48,6 +50,7 @@ static inline bool take_u64(struct cursor *cursor, uint64_t *out)
 static inline bool take_u32(struct cursor *cursor, uint32_t *out)
 {
     const uint8_t *bytes;
+    *out = 0;
     if (!take_bytes(cursor, 4, &bytes))
         return false;
     *out = (uint32_t)load_unsigned(bytes, 4);

@@ -105,19 +105,13 @@ cleanup:
 
 static enum salvo_status find_alignment(const struct gguf_part *part, uint32_t *out)
 {
-    static const char key[] = "general.alignment";
-    /* The format asks for a multiple of 8; beyond a large page no alignment has a use. */
-    enum { LEAST = 8, MOST = 1 << 21 };
-    const struct salvo_value *value = gguf_part_find(part, key);
+    const struct salvo_value *value = gguf_part_find(part, GGUF_ALIGNMENT_KEY);
     *out = GGUF_DEFAULT_ALIGNMENT;
     if (!value)
         return SALVO_OK;
-    if (value->type != SALVO_U32)
-        return fail(
-            SALVO_ERROR_FORMAT, "key '%s' has type %s, it must be U32", key, gguf_type_name(value->type));
-    if (value->u < LEAST || value->u > MOST || (value->u & (value->u - 1)) != 0)
-        return fail(SALVO_ERROR_FORMAT, "key '%s' is %llu, it must be a power of two from %d to %d", key,
-            (unsigned long long)value->u, LEAST, MOST);
+    enum salvo_status status = gguf_check_alignment(value);
+    if (status != SALVO_OK)
+        return fail_within(status, "key '%s': ", GGUF_ALIGNMENT_KEY);
     *out = (uint32_t)value->u;
     return SALVO_OK;
 }
@@ -130,7 +124,7 @@ static enum salvo_status read_part(struct gguf_part *part)
 {
     enum salvo_status status = SALVO_OK;
     struct cursor cursor = {part->bytes, part->bytes + part->size};
-    struct header header;
+    struct header header = {0};
     struct gguf_tensor_area area = {.bytes = part->bytes, .size = part->size};
     uint64_t data_start;
 
@@ -170,10 +164,11 @@ static enum salvo_status open_bytes(
     part->size = size;
     TRY(memory_copy_string(name, &part->name));
     status = read_part(part);
-    /* What was read from a file that has been cut is worth nothing, the complaint about it included. */
-    TRY(mapped_file_check(&part->file));
     if (status != SALVO_OK)
-        TRY(fail_within(status, "%s: ", name));
+        status = fail_within(status, "%s: ", name);
+    /* What was read from a file that has been cut is worth nothing, the complaint about it included. */
+    if (mapped_file_check(&part->file) != SALVO_OK)
+        status = SALVO_ERROR_IO;
 
 cleanup:
     if (status != SALVO_OK)

@@ -6,6 +6,19 @@
 
 #include <stdlib.h>
 
+enum salvo_status gguf_check_alignment(const struct salvo_value *value)
+{
+    /* The format asks for a multiple of 8; beyond a large page no alignment has a use. */
+    enum { LEAST = 8, MOST = 1 << 21 };
+    if (value->type != SALVO_U32)
+        return fail(
+            SALVO_ERROR_FORMAT, "the alignment has type %s, it must be U32", gguf_type_name(value->type));
+    if (value->u < LEAST || value->u > MOST || (value->u & (value->u - 1)) != 0)
+        return fail(SALVO_ERROR_FORMAT, "the alignment is %llu, it must be a power of two from %d to %d",
+            (unsigned long long)value->u, LEAST, MOST);
+    return SALVO_OK;
+}
+
 enum salvo_status gguf_shape_tensor(
     uint32_t type, uint32_t dimensions, const uint64_t *shape, struct gguf_tensor *out)
 {
@@ -64,8 +77,8 @@ static enum salvo_status take_tensor(
     struct cursor *cursor, const struct gguf_tensor_area *area, struct gguf_tensor *out)
 {
     enum salvo_status status = SALVO_OK;
-    uint32_t dimensions, type;
-    uint64_t shape[GGUF_MAX_DIMENSIONS], offset;
+    uint32_t dimensions, type = 0;
+    uint64_t shape[GGUF_MAX_DIMENSIONS], offset = 0;
     *out = (struct gguf_tensor){0};
     TRY(gguf_take_text(cursor, "the name", &out->name));
     if (out->name.size == 0)

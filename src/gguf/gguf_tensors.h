@@ -5,6 +5,8 @@
 #include "gguf/cursor.h"
 #include "gguf/gguf.h"
 
+#define GGUF_ALIGNMENT_KEY "general.alignment"
+
 enum {
     GGUF_DEFAULT_ALIGNMENT = 32,
     /* The least one row of the table takes: a name of one byte with its length, no dimension, type, offset.
@@ -18,6 +20,8 @@ struct gguf_tensor_area {
     size_t size, start;
     uint32_t alignment;
 };
+
+enum salvo_status gguf_check_alignment(const struct salvo_value *value);
 
 /* Fills in type and shape, 1 beyond `dimensions`, elements and bytes; refuses what the type cannot hold or
  * what overflows. */

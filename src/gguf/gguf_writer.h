@@ -1,0 +1,55 @@
+/*
+ * Writes a GGUF file, version 3: first set metadata and add tensors, in any order, then write the tensors'
+ * data, in the order in which they were added, then commit. The file appears under its name only then.
+ */
+#ifndef GGUF_GGUF_WRITER_H
+#define GGUF_GGUF_WRITER_H
+
+#include "base/buffer.h"
+#include "gguf/gguf.h"
+
+struct gguf_writer;
+
+enum salvo_status gguf_writer_open(const char *path, struct gguf_writer **out);
+
+/* Without a commit before, nothing is left of the file. Accepts NULL. */
+void gguf_writer_close(struct gguf_writer *writer);
+
+/*
+ * Metadata; a key that is there already gets the new value. gguf_writer_set takes any value, so it also
+ * copies one from an open file. `general.alignment` (U32) sets how the data is aligned.
+ */
+enum salvo_status gguf_writer_set(
+    struct gguf_writer *writer, const char *key, const struct salvo_value *value);
+enum salvo_status gguf_writer_set_u32(struct gguf_writer *writer, const char *key, uint32_t value);
+enum salvo_status gguf_writer_set_f32(struct gguf_writer *writer, const char *key, float value);
+enum salvo_status gguf_writer_set_bool(struct gguf_writer *writer, const char *key, bool value);
+enum salvo_status gguf_writer_set_text(struct gguf_writer *writer, const char *key, const char *text);
+enum salvo_status gguf_writer_copy(struct gguf_writer *writer, const struct gguf_entry *entry);
+
+/*
+ * An array in the making: start with {.type = ...}, add items of that type, pass gguf_array_value to
+ * gguf_writer_set or, for an array of arrays, to another gguf_array_add. The value lives until the next add
+ * or the free.
+ */
+struct gguf_array {
+    enum salvo_type type;
+    uint64_t count;
+    struct buffer bytes;
+};
+
+enum salvo_status gguf_array_add(struct gguf_array *array, const struct salvo_value *item);
+struct salvo_value gguf_array_value(const struct gguf_array *array);
+void gguf_array_free(struct gguf_array *array);
+
+/* `shape` has `dimensions` numbers, fastest first. */
+enum salvo_status gguf_writer_add_tensor(struct gguf_writer *writer, struct salvo_text name, uint32_t type,
+    uint32_t dimensions, const uint64_t *shape);
+
+/* The next bytes of the tensor whose turn it is, in one piece or several. */
+enum salvo_status gguf_writer_write(struct gguf_writer *writer, const void *data, size_t size);
+
+/* An error, and no file, unless the data of all tensors was written. */
+enum salvo_status gguf_writer_commit(struct gguf_writer *writer);
+
+#endif
