@@ -29,7 +29,7 @@ static void keep_to_one_line(char *text)
     }
 }
 
-enum salvo_status fail(enum salvo_status status, const char *format, ...)
+enum salvo_status(fail)(enum salvo_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -39,7 +39,7 @@ enum salvo_status fail(enum salvo_status status, const char *format, ...)
     return status;
 }
 
-enum salvo_status fail_within(enum salvo_status status, const char *format, ...)
+enum salvo_status(fail_within)(enum salvo_status status, const char *format, ...)
 {
     char inner[sizeof last_error];
     memcpy(inner, last_error, sizeof inner);
