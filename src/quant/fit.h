@@ -7,40 +7,48 @@
  * best of them.
  *
  * Everything here is inlined into the format that uses it, so that its rounding function and its sizes are
- * constants to the compiler. Sums run in LANES fixed columns: that is what vector units want, and it makes
- * the result the same on all of them.
+ * constants to the compiler. Counts are multiples of LANES.
  */
 #ifndef QUANT_FIT_H
 #define QUANT_FIT_H
 
+#include "quant/blocks.h"
 #include "quant/half.h"
+#include "quant/lanes.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define FIT_INLINE static inline __attribute__((always_inline))
+#define FIT_INLINE LANES_INLINE
 
-enum { LANES = 8 };
-
-/* The code nearest to a value that is given in units of the scale. Must accept any number and NaN. */
-typedef float nearest_function(float);
+/* The codes nearest to values that are given in units of the scale. Must accept any number and NaN. */
+typedef lanes nearest_function(lanes);
 
 /* The limits are integers below 2^22; halves go to the even neighbour; NaN goes to the lower limit. */
-FIT_INLINE float round_within(float value, float lowest, float highest)
+FIT_INLINE lanes round_within(lanes value, float lowest, float highest)
 {
-    float limited = value > lowest ? value : lowest;
-    limited = limited < highest ? limited : highest;
-    return (limited + 0x1.8p23f) - 0x1.8p23f; /* beside 1.5 * 2^23 floats are integers */
+    const float integers_only =
+        0x1.8p23f; /* around here floats are whole numbers, so that adding it rounds */
+    value = lanes_min(lanes_max(value, lanes_all(lowest)), lanes_all(highest));
+    return (value + integers_only) - integers_only;
 }
 
-FIT_INLINE float sum_lanes(const float lanes[LANES])
+FIT_INLINE float round_one_within(float value, float lowest, float highest)
 {
-    return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+    return round_within(lanes_all(value), lowest, highest)[0];
 }
 
 FIT_INLINE float reciprocal(float value)
 {
     return value != 0 ? 1 / value : 0;
+}
+
+FIT_INLINE float largest_magnitude(const float *values, size_t count)
+{
+    lanes largest = lanes_all(0);
+    for (size_t i = 0; i < count; i += LANES)
+        largest = lanes_max(lanes_magnitude(lanes_load(values + i)), largest);
+    return lanes_largest(largest);
 }
 
 /* ---- Bringing values into reach
@@ -53,26 +61,18 @@ FIT_INLINE float reciprocal(float value)
  */
 FIT_INLINE float normalise(const float *values, size_t count, float *out)
 {
-    const float limit = 0x1p64f;
-    float largest[LANES] = {0};
-    for (size_t i = 0; i < count; i += LANES)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            float value = values[i + lane];
-            value = value == value ? value : 0;
-            value = value < limit ? value : limit;
-            value = value > -limit ? value : -limit;
-            float magnitude = value < 0 ? -value : value;
-            largest[lane] = magnitude > largest[lane] ? magnitude : largest[lane];
-            out[i + lane] = value;
-        }
-    float peak = 0;
-    for (size_t lane = 0; lane < LANES; lane++)
-        peak = largest[lane] > peak ? largest[lane] : peak;
+    const lanes limit = lanes_all(0x1p64f);
+    for (size_t i = 0; i < count; i += LANES) {
+        lanes value = lanes_load(values + i);
+        value = lanes_only(value == value, value);
+        lanes_store(lanes_min(lanes_max(value, -limit), limit), out + i);
+    }
+    float peak = largest_magnitude(out, count);
     if (peak < 0x1p-64f)
         return 1;
     float unit = f32_from_bits(f32_bits(peak) & 0x7f800000), inverse = 1 / unit;
-    for (size_t i = 0; i < count; i++)
-        out[i] *= inverse;
+    for (size_t i = 0; i < count; i += LANES)
+        lanes_store(lanes_load(out + i) * inverse, out + i);
     return unit;
 }
 
@@ -121,41 +121,46 @@ struct fit_sums {
 FIT_INLINE struct fit_sums sum_codes(
     const float *values, size_t count, float inverse_scale, float offset, nearest_function *nearest)
 {
-    float xq[LANES] = {0}, qq[LANES] = {0}, q[LANES] = {0};
-    for (size_t i = 0; i < count; i += LANES)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            float value = values[i + lane], code = nearest((value - offset) * inverse_scale);
-            xq[lane] += value * code;
-            qq[lane] += code * code;
-            q[lane] += code;
-        }
-    return (struct fit_sums){sum_lanes(xq), sum_lanes(qq), sum_lanes(q)};
+    lanes xq = lanes_all(0), qq = xq, q = xq;
+    for (size_t i = 0; i < count; i += LANES) {
+        lanes value = lanes_load(values + i), code = nearest((value - offset) * inverse_scale);
+        xq += value * code;
+        qq += code * code;
+        q += code;
+    }
+    return (struct fit_sums){lanes_sum(xq), lanes_sum(qq), lanes_sum(q)};
 }
 
 FIT_INLINE float squared_error(
     const float *values, size_t count, float scale, float offset, nearest_function *nearest)
 {
-    float inverse_scale = reciprocal(scale), error[LANES] = {0};
-    for (size_t i = 0; i < count; i += LANES)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            float value = values[i + lane] - offset;
-            float difference = value - scale * nearest(value * inverse_scale);
-            error[lane] += difference * difference;
-        }
-    return sum_lanes(error);
+    float inverse_scale = reciprocal(scale);
+    lanes error = lanes_all(0);
+    for (size_t i = 0; i < count; i += LANES) {
+        lanes value = lanes_load(values + i) - offset;
+        lanes difference = value - scale * nearest(value * inverse_scale);
+        error += difference * difference;
+    }
+    return lanes_sum(error);
 }
 
-FIT_INLINE float largest_magnitude(const float *values, size_t count)
+FIT_INLINE float sum_values(const float *values, size_t count)
 {
-    float largest[LANES] = {0}, result = 0;
+    lanes sum = lanes_all(0);
     for (size_t i = 0; i < count; i += LANES)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            float magnitude = values[i + lane] < 0 ? -values[i + lane] : values[i + lane];
-            largest[lane] = magnitude > largest[lane] ? magnitude : largest[lane];
-        }
-    for (size_t lane = 0; lane < LANES; lane++)
-        result = largest[lane] > result ? largest[lane] : result;
-    return result;
+        sum += lanes_load(values + i);
+    return lanes_sum(sum);
+}
+
+/* The codes, made smaller by `lowest` so that they count from zero. */
+FIT_INLINE void encode(const float *values, size_t count, float scale, float offset,
+    nearest_function *nearest, int lowest, uint8_t *codes)
+{
+    float inverse_scale = reciprocal(scale), nearest_codes[BLOCK_LARGE];
+    for (size_t i = 0; i < count; i += LANES)
+        lanes_store(nearest((lanes_load(values + i) - offset) * inverse_scale), nearest_codes + i);
+    for (size_t i = 0; i < count; i++)
+        codes[i] = (uint8_t)((int)nearest_codes[i] - lowest);
 }
 
 /* First guesses: the largest magnitude gets the code first, first + step, ... and the same with its sign
@@ -206,15 +211,15 @@ FIT_INLINE struct line fit_line(const float *values, size_t count, float top, ne
     struct insets insets, bool below_zero)
 {
     const int refinements = 2, guesses = insets.count * insets.count;
-    float lowest = values[0], highest = values[0], sum[LANES] = {0};
-    for (size_t i = 0; i < count; i++) {
-        lowest = values[i] < lowest ? values[i] : lowest;
-        highest = values[i] > highest ? values[i] : highest;
-        sum[i % LANES] += values[i];
+    lanes lows = lanes_load(values), highs = lows;
+    for (size_t i = LANES; i < count; i += LANES) {
+        lows = lanes_min(lanes_load(values + i), lows);
+        highs = lanes_max(lanes_load(values + i), highs);
     }
+    float lowest = -lanes_largest(-lows), highest = lanes_largest(highs);
     if (below_zero && lowest > 0)
         lowest = 0;
-    float total = sum_lanes(sum), range = highest - lowest, best_gain = 0;
+    float total = sum_values(values, count), range = highest - lowest, best_gain = 0;
     struct line best = {0, below_zero && total > 0 ? 0 : total / (float)count};
     if (range <= 0)
         return best;

@@ -7,7 +7,6 @@
 #ifndef QUANT_FIT_GROUPS_H
 #define QUANT_FIT_GROUPS_H
 
-#include "quant/blocks.h"
 #include "quant/fit.h"
 
 #include <float.h>
@@ -29,10 +28,11 @@ FIT_INLINE float choose_signed_groups(const float values[BLOCK_LARGE], size_t gr
 {
     float total = 0, per_scale = reciprocal(groups->scale.value);
     for (size_t group = 0; group < BLOCK_LARGE / group_size; group++) {
-        const float middle = round_within(fits[group] * per_scale, (float)lowest, (float)(-lowest - 1));
+        const float middle = round_one_within(fits[group] * per_scale, (float)lowest, (float)(-lowest - 1));
         float best_error = FLT_MAX;
         for (int step = 0; step < 3; step++) {
-            float candidate = round_within(middle + (float)(step - 1), (float)lowest, (float)(-lowest - 1));
+            float candidate =
+                round_one_within(middle + (float)(step - 1), (float)lowest, (float)(-lowest - 1));
             float error = squared_error(
                 values + group * group_size, group_size, groups->scale.value * candidate, 0, nearest);
             if (error < best_error) {
@@ -68,7 +68,7 @@ FIT_INLINE struct signed_groups fit_signed_groups(const float values[BLOCK_LARGE
         bool wider = fits[group] * fits[group] > widest * widest;
         widest = wider ? fits[group] : widest;
     }
-    struct signed_groups first = {half_scale_outward(widest / (float)lowest, unit)}, second = first;
+    struct signed_groups first = {.scale = half_scale_outward(widest / (float)lowest, unit)}, second = first;
     float first_error = choose_signed_groups(values, group_size, fits, lowest, nearest, &first);
     second.scale = half_scale_nearest(refit_signed_scale(values, group_size, nearest, &first), unit);
     float second_error = choose_signed_groups(values, group_size, fits, lowest, nearest, &second);
@@ -76,12 +76,12 @@ FIT_INLINE struct signed_groups fit_signed_groups(const float values[BLOCK_LARGE
 }
 
 FIT_INLINE void encode_signed_groups(const float values[BLOCK_LARGE], size_t group_size,
-    nearest_function *nearest, const struct signed_groups *groups, int8_t codes[BLOCK_LARGE])
+    nearest_function *nearest, int lowest_code, const struct signed_groups *groups,
+    uint8_t codes[BLOCK_LARGE])
 {
     for (size_t i = 0; i < BLOCK_LARGE; i += group_size) {
-        float inverse_scale = reciprocal(groups->scale.value * (float)groups->scales[i / group_size]);
-        for (size_t j = i; j < i + group_size; j++)
-            codes[j] = (int8_t)nearest(values[j] * inverse_scale);
+        float scale = groups->scale.value * (float)groups->scales[i / group_size];
+        encode(values + i, group_size, scale, 0, nearest, lowest_code, codes + i);
     }
 }
 
@@ -99,12 +99,12 @@ FIT_INLINE float choose_affine_groups(const float values[BLOCK_LARGE], size_t gr
 {
     float total = 0, per_scale = reciprocal(groups->scale.value), per_min = reciprocal(groups->min.value);
     for (size_t group = 0; group < BLOCK_LARGE / group_size; group++) {
-        const float middle_scale = round_within(fits[group].scale * per_scale, 0, (float)highest);
-        const float middle_min = round_within(-fits[group].offset * per_min, 0, (float)highest);
+        const float middle_scale = round_one_within(fits[group].scale * per_scale, 0, (float)highest);
+        const float middle_min = round_one_within(-fits[group].offset * per_min, 0, (float)highest);
         float best_error = FLT_MAX;
         for (int step = 0; step < 9; step++) {
-            float scale = round_within(middle_scale + (float)(step / 3 - 1), 0, (float)highest);
-            float min = round_within(middle_min + (float)(step % 3 - 1), 0, (float)highest);
+            float scale = round_one_within(middle_scale + (float)(step / 3 - 1), 0, (float)highest);
+            float min = round_one_within(middle_min + (float)(step % 3 - 1), 0, (float)highest);
             float error = squared_error(values + group * group_size, group_size, groups->scale.value * scale,
                 -groups->min.value * min, nearest);
             if (error < best_error) {
@@ -126,16 +126,14 @@ FIT_INLINE struct line refit_affine_scales(const float values[BLOCK_LARGE], size
           xb = 0; /* a: codes times scales, squared; c: mins, squared; b: mixed */
     for (size_t group = 0; group < BLOCK_LARGE / group_size; group++) {
         const float *x = values + group * group_size;
-        float scale = (float)groups->scales[group], min = (float)groups->mins[group], sum[LANES] = {0};
+        float scale = (float)groups->scales[group], min = (float)groups->mins[group];
         struct fit_sums sums = sum_codes(
             x, group_size, reciprocal(groups->scale.value * scale), -groups->min.value * min, nearest);
-        for (size_t i = 0; i < group_size; i++)
-            sum[i % LANES] += x[i];
         a += sums.qq * scale * scale;
         b += sums.q * scale * min;
         c += (float)group_size * min * min;
         xa += sums.xq * scale;
-        xb += sum_lanes(sum) * min;
+        xb += sum_values(x, group_size) * min;
     }
     float inverse = reciprocal(a * c - b * b);
     return (struct line){(xa * c - xb * b) * inverse, (xb * a - xa * b) * inverse};
@@ -167,10 +165,9 @@ FIT_INLINE void encode_affine_groups(const float values[BLOCK_LARGE], size_t gro
     nearest_function *nearest, const struct affine_groups *groups, uint8_t codes[BLOCK_LARGE])
 {
     for (size_t i = 0; i < BLOCK_LARGE; i += group_size) {
-        float inverse_scale = reciprocal(groups->scale.value * (float)groups->scales[i / group_size]);
+        float scale = groups->scale.value * (float)groups->scales[i / group_size];
         float min = groups->min.value * (float)groups->mins[i / group_size];
-        for (size_t j = i; j < i + group_size; j++)
-            codes[j] = (uint8_t)nearest((values[j] + min) * inverse_scale);
+        encode(values + i, group_size, scale, -min, nearest, 0, codes + i);
     }
 }
 

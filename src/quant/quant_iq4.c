@@ -3,35 +3,35 @@
 #include "quant/formats.h"
 
 /*
- * The value of iq4_values nearest to `value`, and its code: both climb the same fifteen thresholds, the
- * middles between neighbours. Comparing with all of them has no branch and no table, so that vector units can
- * do it.
+ * The nearest of iq4_values, and its code: both climb the same fifteen thresholds, the middles between
+ * neighbours. Comparing with all of them has no branch and no table, so that vector units can do it.
  */
-FIT_INLINE float threshold(int code)
+FIT_INLINE lane_mask above(lanes value, int code)
 {
-    return 0.5f * (float)(iq4_values[code] + iq4_values[code + 1]);
+    return value > lanes_all(0.5f * (float)(iq4_values[code] + iq4_values[code + 1]));
 }
 
-static inline float nearest_iq4(float value)
+FIT_INLINE lanes nearest_iq4(lanes value)
 {
-    float nearest = (float)iq4_values[0];
+    lanes nearest = lanes_all((float)iq4_values[0]);
     for (int code = 0; code < 15; code++)
-        nearest += value > threshold(code) ? (float)(iq4_values[code + 1] - iq4_values[code]) : 0;
+        nearest +=
+            lanes_only(above(value, code), lanes_all((float)(iq4_values[code + 1] - iq4_values[code])));
     return nearest;
 }
 
-static uint8_t iq4_code(int8_t value)
+FIT_INLINE lanes nearest_iq4_code(lanes value)
 {
-    uint8_t code = 0;
-    while (iq4_values[code] < value)
-        code++;
-    return code;
+    lanes nearest = lanes_all(0);
+    for (int code = 0; code < 15; code++)
+        nearest += lanes_only(above(value, code), lanes_all(1));
+    return nearest;
 }
 
-static void pack_nibbles(const int8_t values[32], uint8_t nibbles[16])
+static void pack_nibbles(const uint8_t codes[32], uint8_t nibbles[16])
 {
     for (int i = 0; i < 16; i++)
-        nibbles[i] = (uint8_t)(iq4_code(values[i]) | iq4_code(values[i + 16]) << 4);
+        nibbles[i] = (uint8_t)(codes[i] | codes[i + 16] << 4);
 }
 
 static void dequantize_nibbles(float scale, const uint8_t nibbles[16], float *out)
@@ -58,12 +58,10 @@ static void quantize_iq4_nl(const float *values, size_t block_count, void *block
     for (size_t i = 0; i < block_count; i++, block++, values += 32) {
         float normal[32], unit = normalise(values, 32, normal);
         struct half_scale scale = half_scale_nearest(fit_scale(normal, 32, nearest_iq4, reach), unit);
-        float inverse_scale = reciprocal(scale.value);
-        int8_t nearest[32];
-        for (int j = 0; j < 32; j++)
-            nearest[j] = (int8_t)nearest_iq4(normal[j] * inverse_scale);
+        uint8_t codes[32];
+        encode(normal, 32, scale.value, 0, nearest_iq4_code, 0, codes);
         block->scale = scale.bits;
-        pack_nibbles(nearest, block->nibbles);
+        pack_nibbles(codes, block->nibbles);
     }
 }
 
@@ -82,18 +80,18 @@ static void quantize_iq4_xs(const float *values, size_t block_count, void *block
 {
     struct block_iq4_xs *block = blocks;
     float normal[BLOCK_LARGE];
-    int8_t nearest[BLOCK_LARGE];
+    uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, values += BLOCK_LARGE) {
         float unit = normalise(values, BLOCK_LARGE, normal);
         struct signed_groups fit = fit_signed_groups(normal, unit, 32, -32, nearest_iq4, reach);
-        encode_signed_groups(normal, 32, nearest_iq4, &fit, nearest);
+        encode_signed_groups(normal, 32, nearest_iq4_code, 0, &fit, codes);
         memset(block, 0, sizeof *block);
         block->scale = fit.scale.bits;
         for (size_t group = 0; group < 8; group++) {
             int group_scale = fit.scales[group] + 32;
             block->groups_low[group / 2] |= (uint8_t)((group_scale & 15) << (group % 2 * 4));
             block->groups_high |= (uint16_t)((group_scale >> 4) << (group * 2));
-            pack_nibbles(nearest + group * 32, block->nibbles + group * 16);
+            pack_nibbles(codes + group * 32, block->nibbles + group * 16);
         }
     }
 }

@@ -16,7 +16,7 @@ FIT_INLINE void dequantize_group(float scale, float min, uint8_t group_scale, ui
 /* ---- Q2_K
  * ------------------------------------------------------------------------------------------------------ */
 
-static inline float nearest_q2_k(float value)
+FIT_INLINE lanes nearest_q2_k(lanes value)
 {
     return round_within(value, 0, 3);
 }
@@ -94,7 +94,7 @@ static void dequantize_groups(uint16_t scale_bits, uint16_t min_bits, const uint
 /* ---- Q4_K
  * ------------------------------------------------------------------------------------------------------ */
 
-static inline float nearest_q4_k(float value)
+FIT_INLINE lanes nearest_q4_k(lanes value)
 {
     return round_within(value, 0, 15);
 }
@@ -129,7 +129,7 @@ static void quantize_q4_k(const float *values, size_t block_count, void *blocks)
 /* ---- Q5_K
  * ------------------------------------------------------------------------------------------------------ */
 
-static inline float nearest_q5_k(float value)
+FIT_INLINE lanes nearest_q5_k(lanes value)
 {
     return round_within(value, 0, 31);
 }

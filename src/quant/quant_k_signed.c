@@ -11,7 +11,7 @@ FIT_INLINE void dequantize_group(float step, const int8_t codes[16], float *out)
 /* ---- Q3_K
  * ------------------------------------------------------------------------------------------------------ */
 
-static inline float nearest_q3_k(float value)
+FIT_INLINE lanes nearest_q3_k(lanes value)
 {
     return round_within(value, -4, 3);
 }
@@ -38,11 +38,11 @@ static void quantize_q3_k(const float *values, size_t block_count, void *blocks)
     const struct reach reach = {2.8f, 0.15f, 11};
     struct block_q3_k *block = blocks;
     float normal[BLOCK_LARGE];
-    int8_t codes[BLOCK_LARGE];
+    uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, values += BLOCK_LARGE) {
         float unit = normalise(values, BLOCK_LARGE, normal);
         struct signed_groups fit = fit_signed_groups(normal, unit, 16, -32, nearest_q3_k, reach);
-        encode_signed_groups(normal, 16, nearest_q3_k, &fit, codes);
+        encode_signed_groups(normal, 16, nearest_q3_k, -4, &fit, codes);
         memset(block, 0, sizeof *block);
         block->scale = fit.scale.bits;
         for (size_t group = 0; group < 16; group++) {
@@ -51,9 +51,8 @@ static void quantize_q3_k(const float *values, size_t block_count, void *blocks)
             block->groups[8 + group % 4] |= (uint8_t)((group_scale >> 4) << (group / 4 * 2));
         }
         for (size_t e = 0; e < BLOCK_LARGE; e++) {
-            int code = codes[e] + 4;
-            block->pairs[e / 128 * 32 + e % 32] |= (uint8_t)((code & 3) << (e % 128 / 32 * 2));
-            block->high[e % 32] |= (uint8_t)((code >> 2) << (e / 32));
+            block->pairs[e / 128 * 32 + e % 32] |= (uint8_t)((codes[e] & 3) << (e % 128 / 32 * 2));
+            block->high[e % 32] |= (uint8_t)((codes[e] >> 2) << (e / 32));
         }
     }
 }
@@ -61,7 +60,7 @@ static void quantize_q3_k(const float *values, size_t block_count, void *blocks)
 /* ---- Q6_K
  * ------------------------------------------------------------------------------------------------------ */
 
-static inline float nearest_q6_k(float value)
+FIT_INLINE lanes nearest_q6_k(lanes value)
 {
     return round_within(value, -32, 31);
 }
@@ -87,18 +86,17 @@ static void quantize_q6_k(const float *values, size_t block_count, void *blocks)
     const struct reach reach = {30.0f, 0.3f, 9};
     struct block_q6_k *block = blocks;
     float normal[BLOCK_LARGE];
-    int8_t codes[BLOCK_LARGE];
+    uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, values += BLOCK_LARGE) {
         float unit = normalise(values, BLOCK_LARGE, normal);
         struct signed_groups fit = fit_signed_groups(normal, unit, 16, -128, nearest_q6_k, reach);
-        encode_signed_groups(normal, 16, nearest_q6_k, &fit, codes);
+        encode_signed_groups(normal, 16, nearest_q6_k, -32, &fit, codes);
         memset(block, 0, sizeof *block);
         block->scale = fit.scale.bits;
         memcpy(block->groups, fit.scales, sizeof block->groups);
         for (size_t e = 0; e < BLOCK_LARGE; e++) {
-            int code = codes[e] + 32;
-            block->nibbles[e / 128 * 64 + e % 64] |= (uint8_t)((code & 15) << (e % 128 / 64 * 4));
-            block->pairs[e / 128 * 32 + e % 32] |= (uint8_t)((code >> 4) << (e % 128 / 32 * 2));
+            block->nibbles[e / 128 * 64 + e % 64] |= (uint8_t)((codes[e] & 15) << (e % 128 / 64 * 4));
+            block->pairs[e / 128 * 32 + e % 32] |= (uint8_t)((codes[e] >> 4) << (e % 128 / 32 * 2));
         }
     }
 }

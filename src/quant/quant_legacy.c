@@ -1,5 +1,4 @@
 /* Q4_0, Q4_1, Q5_0, Q5_1, Q8_0: blocks of 32 with one f16 scale, and a minimum where the name ends in 1. */
-#include "quant/blocks.h"
 #include "quant/fit.h"
 #include "quant/formats.h"
 
@@ -38,12 +37,12 @@ static void pack_five_bits(const uint8_t codes[32], uint8_t nibbles[16], uint8_t
 /* ---- value = scale * (code - zero)
  * ---------------------------------------------------------------------------- */
 
-static inline float nearest_q4_0(float value)
+FIT_INLINE lanes nearest_q4_0(lanes value)
 {
     return round_within(value, -8, 7);
 }
 
-static inline float nearest_q5_0(float value)
+FIT_INLINE lanes nearest_q5_0(lanes value)
 {
     return round_within(value, -16, 15);
 }
@@ -53,9 +52,7 @@ FIT_INLINE uint16_t quantize_signed(
 {
     float normal[32], unit = normalise(values, 32, normal);
     struct half_scale scale = half_scale_nearest(fit_scale(normal, 32, nearest, reach), unit);
-    float inverse_scale = reciprocal(scale.value);
-    for (int i = 0; i < 32; i++)
-        codes[i] = (uint8_t)((int)nearest(normal[i] * inverse_scale) + zero);
+    encode(normal, 32, scale.value, 0, nearest, -zero, codes);
     return scale.bits;
 }
 
@@ -111,12 +108,12 @@ static void quantize_q5_0(const float *values, size_t block_count, void *blocks)
 /* ---- value = scale * code + min
  * ------------------------------------------------------------------------------- */
 
-static inline float nearest_q4_1(float value)
+FIT_INLINE lanes nearest_q4_1(lanes value)
 {
     return round_within(value, 0, 15);
 }
 
-static inline float nearest_q5_1(float value)
+FIT_INLINE lanes nearest_q5_1(lanes value)
 {
     return round_within(value, 0, 31);
 }
@@ -128,18 +125,14 @@ struct scale_and_min {
 FIT_INLINE struct scale_and_min quantize_affine(
     const float *values, float top, nearest_function *nearest, struct insets insets, uint8_t codes[32])
 {
-    float normal[32], centred[32], mean = 0, unit = normalise(values, 32, normal);
-    for (int i = 0; i < 32; i++)
-        mean += normal[i];
-    mean /= 32;
-    for (int i = 0; i < 32; i++) /* a small spread around a large mean must not drown in it */
+    float normal[32], centred[32], unit = normalise(values, 32, normal);
+    float mean = sum_values(normal, 32) / 32;
+    for (size_t i = 0; i < 32; i++) /* a small spread around a large mean must not drown in it */
         centred[i] = normal[i] - mean;
     struct line line = fit_line(centred, 32, top, nearest, insets, false);
-    struct half_scale scale = half_scale_nearest(line.scale, unit),
-                      min = half_scale_nearest(line.offset + mean, unit);
-    float inverse_scale = reciprocal(scale.value);
-    for (int i = 0; i < 32; i++)
-        codes[i] = (uint8_t)nearest((normal[i] - min.value) * inverse_scale);
+    struct half_scale scale = half_scale_nearest(line.scale, unit);
+    struct half_scale min = half_scale_nearest(line.offset + mean, unit);
+    encode(normal, 32, scale.value, min.value, nearest, 0, codes);
     return (struct scale_and_min){scale.bits, min.bits};
 }
 
@@ -200,7 +193,7 @@ static void quantize_q5_1(const float *values, size_t block_count, void *blocks)
  * ------------------------------------------------------------------------------------------------------ */
 
 /* -128 is left out: integer kernels take absolute values and products of two codes in sixteen bits. */
-static inline float nearest_q8_0(float value)
+FIT_INLINE lanes nearest_q8_0(lanes value)
 {
     return round_within(value, -127, 127);
 }
@@ -222,10 +215,8 @@ static void quantize_q8_0(const float *values, size_t block_count, void *blocks)
     for (size_t i = 0; i < block_count; i++, block++, values += 32) {
         float normal[32], unit = normalise(values, 32, normal);
         struct half_scale scale = half_scale_nearest(largest_magnitude(normal, 32) / 127, unit);
-        float inverse_scale = reciprocal(scale.value);
         block->scale = scale.bits;
-        for (int j = 0; j < 32; j++)
-            block->codes[j] = (int8_t)nearest_q8_0(normal[j] * inverse_scale);
+        encode(normal, 32, scale.value, 0, nearest_q8_0, 0, (uint8_t *)block->codes);
     }
 }
 

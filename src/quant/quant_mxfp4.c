@@ -1,5 +1,4 @@
 /* MXFP4: four-bit floats in blocks of 32 under a power of two, as the OCP microscaling formats define it. */
-#include "quant/blocks.h"
 #include "quant/fit.h"
 #include "quant/formats.h"
 
@@ -21,28 +20,33 @@ static void dequantize_mxfp4(const void *blocks, size_t block_count, float *out)
     }
 }
 
-/* The codes of magnitudes 0..7 stand for 0, 1, 2, 3, 4, 6, 8, 12. */
-FIT_INLINE float magnitude_threshold(int code)
+/* Codes 0..7 are the magnitudes in rising order, 8..15 the same below zero. */
+FIT_INLINE lane_mask above(lanes value, int code)
 {
-    return 0.5f * (float)(mxfp4_values[code] + mxfp4_values[code + 1]);
+    return lanes_magnitude(value) > lanes_all(0.5f * (float)(mxfp4_values[code] + mxfp4_values[code + 1]));
 }
 
-static inline float nearest_mxfp4(float value)
+FIT_INLINE lanes nearest_mxfp4(lanes value)
 {
-    float magnitude = value < 0 ? -value : value, nearest = 0;
+    lanes nearest = lanes_all(0);
     for (int code = 0; code < 7; code++)
         nearest +=
-            magnitude > magnitude_threshold(code) ? (float)(mxfp4_values[code + 1] - mxfp4_values[code]) : 0;
-    return value < 0 ? -nearest : nearest;
+            lanes_only(above(value, code), lanes_all((float)(mxfp4_values[code + 1] - mxfp4_values[code])));
+    return lanes_select(value < 0, -nearest, nearest);
 }
 
-static uint8_t mxfp4_code(float value)
+FIT_INLINE lanes nearest_mxfp4_code(lanes value)
 {
-    float magnitude = value < 0 ? -value : value;
-    uint8_t code = 0;
-    while (code < 7 && magnitude > magnitude_threshold(code))
-        code++;
-    return (uint8_t)(value < 0 && code ? code | 8 : code);
+    lanes nearest = lanes_only(value < -0.5f, lanes_all(8)); /* what rounds to zero is plain zero, code 0 */
+    for (int code = 0; code < 7; code++)
+        nearest += lanes_only(above(value, code), lanes_all(1));
+    return nearest;
+}
+
+static void pack_nibbles(const uint8_t codes[32], uint8_t nibbles[16])
+{
+    for (int i = 0; i < 16; i++)
+        nibbles[i] = (uint8_t)(codes[i] | codes[i + 16] << 4);
 }
 
 /* Once normalised, the largest magnitude is in [1, 2): 12 / 8 may clip it, 12 / 4 never does but is coarser.
@@ -56,9 +60,9 @@ static void quantize_mxfp4(const float *values, size_t block_count, void *blocks
         float fine_error = squared_error(normal, 32, fine, 0, nearest_mxfp4);
         float scale = squared_error(normal, 32, coarse, 0, nearest_mxfp4) < fine_error ? coarse : fine;
         block->exponent = (uint8_t)((f32_bits(scale * unit) >> 23) + 1); /* the inverse of scale_of */
-        for (int j = 0; j < 16; j++)
-            block->nibbles[j] =
-                (uint8_t)(mxfp4_code(normal[j] / scale) | mxfp4_code(normal[j + 16] / scale) << 4);
+        uint8_t codes[32];
+        encode(normal, 32, scale, 0, nearest_mxfp4_code, 0, codes);
+        pack_nibbles(codes, block->nibbles);
     }
 }
 
