@@ -1,0 +1,160 @@
+/*
+ * The inner loops of the CPU backend: one table of functions per instruction set, filled at start from what
+ * the processor can do. The scalar table is the reference: it is written to be read, it defines the results,
+ * and every other table is tested against it.
+ *
+ * BITS. A result does not depend on how many tokens, tiles or threads are worked on together. Each function
+ * says in which order it adds; integer sums may be reordered, float sums may not. `fma(a, b, c)` is a*b + c
+ * with one rounding; nothing else is contracted. On one table, matvec and matmul of the same data give the
+ * same bits.
+ *
+ * WEIGHTS are stored in tiles of 8 output rows, repacked once at load (packing.h): a tile holds its 8 rows
+ * for all of K, so that decoding reads memory in one stream. Rows beyond the last are zero. Quantised formats
+ * are sequences of *groups* of 16 or 32 elements: signed integers q that fit a byte, a scale s, and for some
+ * an offset m:  w = s * q + m. s and m are float32; formats with two levels (K quants) define them as the
+ * rounded product of the two levels.
+ *
+ * QUANTISED MATMUL. Activations are rounded to bytes, 32 at a time: x = d * p. For each output, over groups
+ * in order: acc = fma((float)sum(q * p), s * d, acc);  then, for formats with offsets, acc = fma(m, d *
+ * (float)sum(p), acc) starting from acc = 0, where s * d and d * sum(p) are rounded to float32.
+ *
+ * FLOAT MATMUL. acc = fma(w[k], x[k], acc) for k = 0 .. K-1, starting from 0, with w converted exactly to
+ * float32.
+ */
+#ifndef CPU_KERNELS_H
+#define CPU_KERNELS_H
+
+#include "base/tensor_type.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TILE_ROWS = 8, /* output rows of a weight tile */
+    GROUP = 32,    /* activations that share a scale */
+    QUAD = 4,      /* tokens of a q8 panel for matmul_q8 */
+    OCTET = 8, /* tokens of a float panel for matmul_float; also the bytes that stay together in q8 layouts */
+    KV_TILE = 256,   /* positions of a KV page; attention merges page by page */
+    TYPE_LIMIT = 40, /* tables indexed by enum tensor_type */
+};
+
+/*
+ * Activations rounded to q8, of `width` tokens interleaved: 1 for matvec, QUAD for matmul_q8. For token t,
+ * group g: p of element o*8 + e:   values[((g * 4 + o) * width + t) * 8 + e] d:                      scales[g
+ * * width + t] d * sum of 32 p:        sums[g * width + t] d * sum of 16 p:        half_sums[(g * 2 + half) *
+ * width + t] d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even; d = 0 and p = 0 for a group
+ * of zeros. A group with a NaN or an infinity gets d = NaN and p = 0, so that it is not lost.
+ */
+struct q8_panel {
+    int8_t *values;
+    float *scales, *sums, *half_sums;
+};
+
+/* A weight tile unpacked for matmul_q8. q of row r, element o*8 + e of group-of-32 g: values[((g * 4 + o) * 8
+ * + r) * 8 + e]. */
+struct weight_panel {
+    int8_t *values; /* [K / 32][4][8 rows][8] */
+    float *scales;  /* [K / group][8 rows] */
+    float *offsets; /* [K / group][8 rows], untouched by formats without offsets */
+};
+
+/* One (query, page) pair's work in attention: keys begin .. end-1 of the page, counted within the page. */
+struct attend_query {
+    const float *query; /* [head_dim], already scaled by the caller's attention scale */
+    float *output;      /* [head_dim]: weighted sum of the values, not yet divided */
+    float maximum,
+        sum; /* written: largest score and sum of exp(score - maximum); -INFINITY and 0 when begin == end */
+    uint32_t begin, end;
+};
+
+/*
+ * One page of the KV cache of one KV head. Keys are stored with positions innermost, [head_dim][256], so that
+ * scores are added over head_dim in order with one position a lane; values are stored [256][head_dim]. For
+ * TYPE_Q8_0 keys and values are bytes in those layouts, with f16 scales [head_dim / 32][256] for keys and
+ * [256][head_dim / 32] for values (head_dim / 32 rounded up).
+ */
+struct kv_page {
+    const void *keys, *values;
+    const uint16_t *key_scales, *value_scales; /* TYPE_Q8_0 only */
+    enum tensor_type type;                     /* TYPE_F16, TYPE_F32 or TYPE_Q8_0 */
+    uint32_t head_dim;                         /* a multiple of 8 */
+};
+
+/*
+ * score[j] = sum over d in order of fma(query[d], key[d][j], .) from 0; with a cap: cap * tanh(score / cap).
+ * maximum = largest score, weight[j] = exp(score[j] - maximum) by exp_f32 below,
+ * sum = of the weights as row_sum below adds them (index j - begin), output[d] = fma(weight[j], value[j][d],
+ * .) over j in order from 0. Queries may have different ranges; keys outside a query's range are not touched
+ * for it. `scores` is scratch, [count][256].
+ */
+typedef void attend_page_function(
+    const struct kv_page *page, struct attend_query *queries, size_t count, float cap, float *scores);
+
+struct cpu_kernels {
+    const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni" */
+
+    /* Rounds token t of a panel of `width` tokens; k is a multiple of 32. */
+    void (*round_q8)(const float *x, size_t k, struct q8_panel panel, size_t width, size_t t);
+
+    /* out[tile * 8 + row] for `tiles` consecutive tiles, panel of width 1. NULL for types that are not
+     * quantised. */
+    void (*matvec_q8[TYPE_LIMIT])(
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out);
+
+    /* Unpacks one tile. NULL for types that are not quantised. */
+    void (*unpack_q8[TYPE_LIMIT])(const uint8_t *tile, size_t k, struct weight_panel out);
+
+    /*
+     * out[token * 8 + row] for 4 tokens and the 8 rows of one unpacked tile. `group` is 16 or 32; `offsets`
+     * says whether the format has them. k may be a part of K: pass first = false to go on adding to what
+     * `out` holds.
+     */
+    void (*matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+        bool first, float *out);
+
+    /* As matvec_q8 and unpack_q8 for TYPE_F32, TYPE_F16, TYPE_BF16; x is [k] float32, panels are [k][8 rows].
+     */
+    void (*matvec_float[TYPE_LIMIT])(
+        const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out);
+    void (*unpack_float[TYPE_LIMIT])(const uint8_t *tile, size_t k, float *out);
+
+    /* out[token * 8 + row] for 8 tokens; x is [k][8 tokens]. */
+    void (*matmul_float)(const float *tile, size_t k, const float *x, bool first, float *out);
+
+    attend_page_function *attend_page;
+
+    /*
+     * Row functions. row_sum: 8 partial sums, element i into partial sum i % 8 in order, then ((0+4)+(2+6)) +
+     * ((1+5)+(3+7)). exp_f32 etc. are within 2 units in the last place of the true value over all of float32,
+     * exact at 0 (exp(0) = 1), exp(-INFINITY) = 0, NaN to NaN. The same element gives the same bits wherever
+     * it stands in a row.
+     */
+    void (*rms_norm)(const float *x, const float *weight, size_t n, float epsilon,
+        float *out); /* x * (1/sqrt(sum(x*x)/n + eps)) * w; weight may be NULL */
+    void (*glu_silu)(
+        const float *gate, const float *up, size_t n, float *out); /* gate / (1 + exp(-gate)) * up */
+    void (*glu_gelu)(
+        const float *gate, const float *up, size_t n, float *out); /* tanh form of gelu(gate) * up */
+    void (*add)(const float *x, size_t n, float *in_out);
+    void (*softcap)(float cap, size_t n, float *in_out); /* cap * tanh(x / cap) */
+    void (*exp_f32)(size_t n, float *in_out);
+    void (*tanh_f32)(size_t n, float *in_out);
+
+    /* Index of the largest value, the lowest on ties; NaN never wins; n when all are NaN. *out_value is that
+     * value. */
+    size_t (*argmax)(const float *x, size_t n, float *out_value);
+};
+
+/* The best table for this processor; NULL if `name` is given and is not known or cannot run here. */
+const struct cpu_kernels *cpu_kernels_find(const char *name);
+
+/* All tables built into this program, best first, ending with the scalar one; `usable` says whether this
+ * processor can run it. */
+size_t cpu_kernels_count(void);
+const struct cpu_kernels *cpu_kernels_at(size_t index, bool *usable);
+
+/* Elements per group (16 or 32) and whether the format has offsets; 0 for types that are not quantised. */
+unsigned quant_group(enum tensor_type type, bool *out_offsets);
+
+#endif
