@@ -19,31 +19,31 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define FIT_INLINE LANES_INLINE
+/* How often codes and scale are fitted to each other once the best guess is known. */
+enum { REFINEMENTS = 2 };
 
 /* The codes nearest to values that are given in units of the scale. Must accept any number and NaN. */
 typedef lanes nearest_function(lanes);
 
 /* The limits are integers below 2^22; halves go to the even neighbour; NaN goes to the lower limit. */
-FIT_INLINE lanes round_within(lanes value, float lowest, float highest)
+INLINE lanes round_within(lanes value, float lowest, float highest)
 {
-    const float integers_only =
-        0x1.8p23f; /* around here floats are whole numbers, so that adding it rounds */
+    const float integers_only = 0x1.8p23f; /* around here floats are whole, so that adding it rounds */
     value = lanes_min(lanes_max(value, lanes_all(lowest)), lanes_all(highest));
     return (value + integers_only) - integers_only;
 }
 
-FIT_INLINE float round_one_within(float value, float lowest, float highest)
+INLINE float round_one_within(float value, float lowest, float highest)
 {
     return round_within(lanes_all(value), lowest, highest)[0];
 }
 
-FIT_INLINE float reciprocal(float value)
+INLINE float reciprocal(float value)
 {
     return value != 0 ? 1 / value : 0;
 }
 
-FIT_INLINE float largest_magnitude(const float *values, size_t count)
+INLINE float largest_magnitude(const float *values, size_t count)
 {
     lanes largest = lanes_all(0);
     for (size_t i = 0; i < count; i += LANES)
@@ -51,15 +51,14 @@ FIT_INLINE float largest_magnitude(const float *values, size_t count)
     return lanes_largest(largest);
 }
 
-/* ---- Bringing values into reach
- * ----------------------------------------------------------------------------- */
+/* ---- Bringing values into reach ---------------------------------------------------------------------- */
 
 /*
  * Copies values so that no later sum can overflow or vanish: divided by a power of two, which is returned and
  * costs no precision, the largest lies in [1, 2). NaN becomes 0. What exceeds 2^64 is beyond every format
  * with an f16 scale and is cut there; what is below 2^-64 is below every one and is left as it is.
  */
-FIT_INLINE float normalise(const float *values, size_t count, float *out)
+INLINE float normalise(const float *values, size_t count, float *out)
 {
     const lanes limit = lanes_all(0x1p64f);
     for (size_t i = 0; i < count; i += LANES) {
@@ -77,29 +76,27 @@ FIT_INLINE float normalise(const float *values, size_t count, float *out)
 }
 
 /* The nearest f16 that is finite. */
-FIT_INLINE uint16_t f16_saturated(float value)
+INLINE uint16_t f16_saturated(float value)
 {
     const float largest = 65504;
     value = value < largest ? value : largest;
     return f16_from_f32(value > -largest ? value : -largest);
 }
 
-/* An f16, and its value in units of the normalised block: what the reader will see, and what codes must be
- * made for. */
+/* An f16, and what the reader will make of it, in units of the normalised block. */
 struct half_scale {
     uint16_t bits;
     float value;
 };
 
-FIT_INLINE struct half_scale half_scale_nearest(float value, float unit)
+INLINE struct half_scale half_scale_nearest(float value, float unit)
 {
     uint16_t bits = f16_saturated(value * unit);
     return (struct half_scale){bits, f16_to_f32(bits) / unit};
 }
 
-/* As above, but never nearer to zero: codes that are to reach the largest value still do, even where f16 is
- * coarse. */
-FIT_INLINE struct half_scale half_scale_outward(float value, float unit)
+/* The same, but never nearer to zero: codes made to reach the largest value still do where f16 is coarse. */
+INLINE struct half_scale half_scale_outward(float value, float unit)
 {
     struct half_scale scale = half_scale_nearest(value, unit);
     bool short_of = value > 0 ? scale.value < value : scale.value > value;
@@ -110,15 +107,14 @@ FIT_INLINE struct half_scale half_scale_outward(float value, float unit)
     return scale;
 }
 
-/* ---- value = scale * code
- * ------------------------------------------------------------------------------------ */
+/* ---- value = scale * code ---------------------------------------------------------------------------- */
 
 /* What the closed forms need to know about values x and their codes q. */
 struct fit_sums {
     float xq, qq, q;
 };
 
-FIT_INLINE struct fit_sums sum_codes(
+INLINE struct fit_sums sum_codes(
     const float *values, size_t count, float inverse_scale, float offset, nearest_function *nearest)
 {
     lanes xq = lanes_all(0), qq = xq, q = xq;
@@ -131,7 +127,7 @@ FIT_INLINE struct fit_sums sum_codes(
     return (struct fit_sums){lanes_sum(xq), lanes_sum(qq), lanes_sum(q)};
 }
 
-FIT_INLINE float squared_error(
+INLINE float squared_error(
     const float *values, size_t count, float scale, float offset, nearest_function *nearest)
 {
     float inverse_scale = reciprocal(scale);
@@ -144,7 +140,7 @@ FIT_INLINE float squared_error(
     return lanes_sum(error);
 }
 
-FIT_INLINE float sum_values(const float *values, size_t count)
+INLINE float sum_values(const float *values, size_t count)
 {
     lanes sum = lanes_all(0);
     for (size_t i = 0; i < count; i += LANES)
@@ -153,8 +149,8 @@ FIT_INLINE float sum_values(const float *values, size_t count)
 }
 
 /* The codes, made smaller by `lowest` so that they count from zero. */
-FIT_INLINE void encode(const float *values, size_t count, float scale, float offset,
-    nearest_function *nearest, int lowest, uint8_t *codes)
+INLINE void encode(const float *values, size_t count, float scale, float offset, nearest_function *nearest,
+    int lowest, uint8_t *codes)
 {
     float inverse_scale = reciprocal(scale), nearest_codes[BLOCK_LARGE];
     for (size_t i = 0; i < count; i += LANES)
@@ -163,89 +159,102 @@ FIT_INLINE void encode(const float *values, size_t count, float scale, float off
         codes[i] = (uint8_t)((int)nearest_codes[i] - lowest);
 }
 
-/* First guesses: the largest magnitude gets the code first, first + step, ... and the same with its sign
- * turned. */
+/* First guesses: the largest magnitude gets the code first, first + step, ... and the negative of each. */
 struct reach {
     float first, step;
     int count;
 };
 
-FIT_INLINE float fit_scale(const float *values, size_t count, nearest_function *nearest, struct reach reach)
+struct scale_fit {
+    float scale, gain; /* squared error = sum of squares - gain */
+};
+
+INLINE void improve_scale(
+    const float *values, size_t count, nearest_function *nearest, float inverse_scale, struct scale_fit *best)
 {
-    const int refinements = 2;
-    float peak = largest_magnitude(values, count), best_gain = 0, best_scale = 0;
-    float per_peak = reciprocal(peak);
-    for (int try = 0; try < 2 * reach.count + refinements; try++) {
-        float inverse_scale = try < 2 * reach.count ? (reach.first + reach.step * (float)(try / 2)) * per_peak
-                                                    : reciprocal(best_scale);
-        if (try < 2 * reach.count && try % 2)
-            inverse_scale = -inverse_scale;
-        struct fit_sums sums = sum_codes(values, count, inverse_scale, 0, nearest);
-        float scale = sums.xq * reciprocal(sums.qq),
-              gain = scale * sums.xq; /* error = sum of squares - gain */
-        if (gain > best_gain) {
-            best_gain = gain;
-            best_scale = scale;
-        }
-    }
-    return best_scale;
+    struct fit_sums sums = sum_codes(values, count, inverse_scale, 0, nearest);
+    float scale = sums.xq * reciprocal(sums.qq), gain = scale * sums.xq;
+    if (gain > best->gain)
+        *best = (struct scale_fit){scale, gain};
 }
 
-/* ---- value = scale * code + offset
- * --------------------------------------------------------------------------- */
+INLINE float fit_scale(const float *values, size_t count, nearest_function *nearest, struct reach reach)
+{
+    struct scale_fit best = {0, 0};
+    float per_peak = reciprocal(largest_magnitude(values, count));
+    for (int i = 0; i < reach.count; i++) {
+        float guess = (reach.first + reach.step * (float)i) * per_peak;
+        improve_scale(values, count, nearest, guess, &best);
+        improve_scale(values, count, nearest, -guess, &best);
+    }
+    for (int i = 0; i < REFINEMENTS; i++)
+        improve_scale(values, count, nearest, reciprocal(best.scale), &best);
+    return best.scale;
+}
+
+/* ---- value = scale * code + offset ------------------------------------------------------------------- */
 
 struct line {
     float scale, offset;
 };
 
+struct line_fit {
+    struct line line;
+    float gain; /* squared error = sum of squares - gain */
+};
+
+/* `total` is the sum of the values. With `below_zero` the offset may not be positive. */
+INLINE void improve_line(const float *values, size_t count, float total, bool below_zero,
+    nearest_function *nearest, struct line guess, struct line_fit *best)
+{
+    struct fit_sums sums = sum_codes(values, count, reciprocal(guess.scale), guess.offset, nearest);
+    float determinant = (float)count * sums.qq - sums.q * sums.q;
+    struct line line;
+    line.scale = ((float)count * sums.xq - total * sums.q) * reciprocal(determinant);
+    line.offset = (total - line.scale * sums.q) / (float)count;
+    if (below_zero && line.offset > 0)
+        line = (struct line){sums.xq * reciprocal(sums.qq), 0};
+    float gain = line.scale * sums.xq + line.offset * total;
+    if (line.scale > 0 && gain > best->gain)
+        *best = (struct line_fit){line, gain};
+}
+
 /*
- * Codes are 0..top. First guesses lay the outermost codes `inset` ranges inside or outside the outermost
- * values, each end on its own. With `below_zero` the offset may not be positive.
+ * First guesses: codes 0 and `top` lie inside the outermost values by first, first + step, ... of their
+ * range, each end on its own.
  */
 struct insets {
     float first, step;
     int count;
 };
 
-FIT_INLINE struct line fit_line(const float *values, size_t count, float top, nearest_function *nearest,
+INLINE struct line fit_line(const float *values, size_t count, float top, nearest_function *nearest,
     struct insets insets, bool below_zero)
 {
-    const int refinements = 2, guesses = insets.count * insets.count;
     lanes lows = lanes_load(values), highs = lows;
     for (size_t i = LANES; i < count; i += LANES) {
         lows = lanes_min(lanes_load(values + i), lows);
         highs = lanes_max(lanes_load(values + i), highs);
     }
-    float lowest = -lanes_largest(-lows), highest = lanes_largest(highs);
+    float lowest = -lanes_largest(-lows), range, total = sum_values(values, count);
     if (below_zero && lowest > 0)
         lowest = 0;
-    float total = sum_values(values, count), range = highest - lowest, best_gain = 0;
-    struct line best = {0, below_zero && total > 0 ? 0 : total / (float)count};
+    range = lanes_largest(highs) - lowest;
+
+    float flat = below_zero && total > 0 ? 0 : total / (float)count;
+    struct line_fit best = {{0, flat}, flat * total};
     if (range <= 0)
-        return best;
-    best_gain = best.offset * total;
-    for (int try = 0; try < guesses + refinements; try++) {
-        struct line guess = best;
-        if (try < guesses) {
-            float low_inset = insets.first + insets.step * (float)(try / insets.count);
-            float high_inset = insets.first + insets.step * (float)(try % insets.count);
-            guess.offset = lowest + low_inset * range;
-            guess.scale = range * (1 - low_inset - high_inset) / top;
+        return best.line;
+    for (int low = 0; low < insets.count; low++)
+        for (int high = 0; high < insets.count; high++) {
+            float low_inset = insets.first + insets.step * (float)low;
+            float high_inset = insets.first + insets.step * (float)high;
+            struct line guess = {range * (1 - low_inset - high_inset) / top, lowest + low_inset * range};
+            improve_line(values, count, total, below_zero, nearest, guess, &best);
         }
-        struct fit_sums sums = sum_codes(values, count, reciprocal(guess.scale), guess.offset, nearest);
-        float determinant = (float)count * sums.qq - sums.q * sums.q;
-        struct line line;
-        line.scale = ((float)count * sums.xq - total * sums.q) * reciprocal(determinant);
-        line.offset = (total - line.scale * sums.q) / (float)count;
-        if (below_zero && line.offset > 0)
-            line = (struct line){sums.xq * reciprocal(sums.qq), 0};
-        float gain = line.scale * sums.xq + line.offset * total; /* error = sum of squares - gain */
-        if (line.scale > 0 && gain > best_gain) {
-            best_gain = gain;
-            best = line;
-        }
-    }
-    return best;
+    for (int i = 0; i < REFINEMENTS; i++)
+        improve_line(values, count, total, below_zero, nearest, best.line, &best);
+    return best.line;
 }
 
 #endif

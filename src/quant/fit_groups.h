@@ -13,8 +13,7 @@
 
 enum { MAX_GROUPS = 16 };
 
-/* ---- value = scale * group scale * code
- * ----------------------------------------------------------------------- */
+/* ---- value = scale * group scale * code -------------------------------------------------------------- */
 
 struct signed_groups {
     struct half_scale scale;
@@ -23,7 +22,7 @@ struct signed_groups {
 
 /* Chooses the groups' scales for the block's scale; returns the squared error. Scales are lowest..-lowest-1.
  */
-FIT_INLINE float choose_signed_groups(const float values[BLOCK_LARGE], size_t group_size,
+INLINE float choose_signed_groups(const float values[BLOCK_LARGE], size_t group_size,
     const float fits[MAX_GROUPS], int lowest, nearest_function *nearest, struct signed_groups *groups)
 {
     float total = 0, per_scale = reciprocal(groups->scale.value);
@@ -45,8 +44,8 @@ FIT_INLINE float choose_signed_groups(const float values[BLOCK_LARGE], size_t gr
     return total;
 }
 
-FIT_INLINE float refit_signed_scale(const float values[BLOCK_LARGE], size_t group_size,
-    nearest_function *nearest, const struct signed_groups *groups)
+INLINE float refit_signed_scale(const float values[BLOCK_LARGE], size_t group_size, nearest_function *nearest,
+    const struct signed_groups *groups)
 {
     float xq = 0, qq = 0;
     for (size_t group = 0; group < BLOCK_LARGE / group_size; group++) {
@@ -59,8 +58,8 @@ FIT_INLINE float refit_signed_scale(const float values[BLOCK_LARGE], size_t grou
     return xq * reciprocal(qq);
 }
 
-FIT_INLINE struct signed_groups fit_signed_groups(const float values[BLOCK_LARGE], float unit,
-    size_t group_size, int lowest, nearest_function *nearest, struct reach reach)
+INLINE struct signed_groups fit_signed_groups(const float values[BLOCK_LARGE], float unit, size_t group_size,
+    int lowest, nearest_function *nearest, struct reach reach)
 {
     float fits[MAX_GROUPS], widest = 0;
     for (size_t group = 0; group < BLOCK_LARGE / group_size; group++) {
@@ -75,7 +74,7 @@ FIT_INLINE struct signed_groups fit_signed_groups(const float values[BLOCK_LARGE
     return second_error < first_error ? second : first;
 }
 
-FIT_INLINE void encode_signed_groups(const float values[BLOCK_LARGE], size_t group_size,
+INLINE void encode_signed_groups(const float values[BLOCK_LARGE], size_t group_size,
     nearest_function *nearest, int lowest_code, const struct signed_groups *groups,
     uint8_t codes[BLOCK_LARGE])
 {
@@ -85,8 +84,7 @@ FIT_INLINE void encode_signed_groups(const float values[BLOCK_LARGE], size_t gro
     }
 }
 
-/* ---- value = scale * group scale * code - min * group min
- * ------------------------------------------------------- */
+/* ---- value = scale * group scale * code - min * group min -------------------------------------------- */
 
 struct affine_groups {
     struct half_scale scale, min;
@@ -94,7 +92,7 @@ struct affine_groups {
 };
 
 /* Chooses the groups' scales and mins, 0..highest; returns the squared error. */
-FIT_INLINE float choose_affine_groups(const float values[BLOCK_LARGE], size_t group_size,
+INLINE float choose_affine_groups(const float values[BLOCK_LARGE], size_t group_size,
     const struct line fits[MAX_GROUPS], int highest, nearest_function *nearest, struct affine_groups *groups)
 {
     float total = 0, per_scale = reciprocal(groups->scale.value), per_min = reciprocal(groups->min.value);
@@ -119,7 +117,7 @@ FIT_INLINE float choose_affine_groups(const float values[BLOCK_LARGE], size_t gr
 }
 
 /* The scale and offset of all codes of a block, in the closed form for two unknowns. */
-FIT_INLINE struct line refit_affine_scales(const float values[BLOCK_LARGE], size_t group_size,
+INLINE struct line refit_affine_scales(const float values[BLOCK_LARGE], size_t group_size,
     nearest_function *nearest, const struct affine_groups *groups)
 {
     float a = 0, b = 0, c = 0, xa = 0,
@@ -139,8 +137,8 @@ FIT_INLINE struct line refit_affine_scales(const float values[BLOCK_LARGE], size
     return (struct line){(xa * c - xb * b) * inverse, (xb * a - xa * b) * inverse};
 }
 
-FIT_INLINE struct affine_groups fit_affine_groups(const float values[BLOCK_LARGE], float unit,
-    size_t group_size, int highest, float top, nearest_function *nearest, struct insets insets)
+INLINE struct affine_groups fit_affine_groups(const float values[BLOCK_LARGE], float unit, size_t group_size,
+    int highest, float top, nearest_function *nearest, struct insets insets)
 {
     struct line fits[MAX_GROUPS], widest = {0, 0};
     for (size_t group = 0; group < BLOCK_LARGE / group_size; group++) {
@@ -161,7 +159,7 @@ FIT_INLINE struct affine_groups fit_affine_groups(const float values[BLOCK_LARGE
     return second_error < first_error ? second : first;
 }
 
-FIT_INLINE void encode_affine_groups(const float values[BLOCK_LARGE], size_t group_size,
+INLINE void encode_affine_groups(const float values[BLOCK_LARGE], size_t group_size,
     nearest_function *nearest, const struct affine_groups *groups, uint8_t codes[BLOCK_LARGE])
 {
     for (size_t i = 0; i < BLOCK_LARGE; i += group_size) {

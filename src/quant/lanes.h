@@ -8,62 +8,62 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LANES_INLINE static inline __attribute__((always_inline))
+#define INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 4 };
 
 typedef float lanes __attribute__((vector_size(16)));
 typedef int32_t lane_mask __attribute__((vector_size(16))); /* all ones where a comparison holds */
 
-LANES_INLINE lanes lanes_load(const float *from)
+INLINE lanes lanes_load(const float *from)
 {
     lanes value;
     memcpy(&value, from, sizeof value);
     return value;
 }
 
-LANES_INLINE void lanes_store(lanes value, float *to)
+INLINE void lanes_store(lanes value, float *to)
 {
     memcpy(to, &value, sizeof value);
 }
 
-LANES_INLINE lanes lanes_all(float value)
+INLINE lanes lanes_all(float value)
 {
     return (lanes){value, value, value, value};
 }
 
-LANES_INLINE lanes lanes_select(lane_mask mask, lanes where_set, lanes elsewhere)
+INLINE lanes lanes_select(lane_mask mask, lanes where_set, lanes elsewhere)
 {
     return (lanes)(((lane_mask)where_set & mask) | ((lane_mask)elsewhere & ~mask));
 }
 
-LANES_INLINE lanes lanes_only(lane_mask mask, lanes where_set)
+INLINE lanes lanes_only(lane_mask mask, lanes where_set)
 {
     return (lanes)((lane_mask)where_set & mask);
 }
 
 /* Where one side is NaN, both give b. */
-LANES_INLINE lanes lanes_max(lanes a, lanes b)
+INLINE lanes lanes_max(lanes a, lanes b)
 {
     return lanes_select(a > b, a, b);
 }
 
-LANES_INLINE lanes lanes_min(lanes a, lanes b)
+INLINE lanes lanes_min(lanes a, lanes b)
 {
     return lanes_select(a < b, a, b);
 }
 
-LANES_INLINE lanes lanes_magnitude(lanes value)
+INLINE lanes lanes_magnitude(lanes value)
 {
     return (lanes)((lane_mask)value & 0x7fffffff);
 }
 
-LANES_INLINE float lanes_sum(lanes value)
+INLINE float lanes_sum(lanes value)
 {
     return (value[0] + value[2]) + (value[1] + value[3]);
 }
 
-LANES_INLINE float lanes_largest(lanes value)
+INLINE float lanes_largest(lanes value)
 {
     float left = value[0] > value[1] ? value[0] : value[1], right = value[2] > value[3] ? value[2] : value[3];
     return left > right ? left : right;

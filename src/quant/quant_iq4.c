@@ -1,17 +1,18 @@
 /* IQ4_NL, IQ4_XS: four-bit codes that stand for uneven steps, finer near zero. */
 #include "quant/fit_groups.h"
 #include "quant/formats.h"
+#include "quant/nibbles.h"
 
 /*
  * The nearest of iq4_values, and its code: both climb the same fifteen thresholds, the middles between
  * neighbours. Comparing with all of them has no branch and no table, so that vector units can do it.
  */
-FIT_INLINE lane_mask above(lanes value, int code)
+INLINE lane_mask above(lanes value, int code)
 {
     return value > lanes_all(0.5f * (float)(iq4_values[code] + iq4_values[code + 1]));
 }
 
-FIT_INLINE lanes nearest_iq4(lanes value)
+INLINE lanes nearest_iq4(lanes value)
 {
     lanes nearest = lanes_all((float)iq4_values[0]);
     for (int code = 0; code < 15; code++)
@@ -20,26 +21,12 @@ FIT_INLINE lanes nearest_iq4(lanes value)
     return nearest;
 }
 
-FIT_INLINE lanes nearest_iq4_code(lanes value)
+INLINE lanes nearest_iq4_code(lanes value)
 {
     lanes nearest = lanes_all(0);
     for (int code = 0; code < 15; code++)
         nearest += lanes_only(above(value, code), lanes_all(1));
     return nearest;
-}
-
-static void pack_nibbles(const uint8_t codes[32], uint8_t nibbles[16])
-{
-    for (int i = 0; i < 16; i++)
-        nibbles[i] = (uint8_t)(codes[i] | codes[i + 16] << 4);
-}
-
-static void dequantize_nibbles(float scale, const uint8_t nibbles[16], float *out)
-{
-    for (int i = 0; i < 16; i++) {
-        out[i] = scale * (float)iq4_values[nibbles[i] & 15];
-        out[i + 16] = scale * (float)iq4_values[nibbles[i] >> 4];
-    }
 }
 
 /* The largest magnitude may take -127 or, turned around, 113. */
@@ -49,7 +36,7 @@ static void dequantize_iq4_nl(const void *blocks, size_t block_count, float *out
 {
     const struct block_iq4_nl *block = blocks;
     for (size_t i = 0; i < block_count; i++, block++, out += 32)
-        dequantize_nibbles(f16_to_f32(block->scale), block->nibbles, out);
+        dequantize_nibbles(f16_to_f32(block->scale), iq4_values, block->nibbles, out);
 }
 
 static void quantize_iq4_nl(const float *values, size_t block_count, void *blocks)
@@ -70,9 +57,10 @@ static void dequantize_iq4_xs(const void *blocks, size_t block_count, float *out
     const struct block_iq4_xs *block = blocks;
     for (size_t i = 0; i < block_count; i++, block++) {
         float scale = f16_to_f32(block->scale);
-        for (unsigned group = 0; group < 8; group++, out += 32)
-            dequantize_nibbles(
-                scale * (float)iq4_xs_group_scale(block, group), block->nibbles + group * 16, out);
+        for (unsigned group = 0; group < 8; group++, out += 32) {
+            float group_scale = scale * (float)iq4_xs_group_scale(block, group);
+            dequantize_nibbles(group_scale, iq4_values, block->nibbles + group * 16, out);
+        }
     }
 }
 

@@ -2,10 +2,9 @@
 #include "quant/fit_groups.h"
 #include "quant/formats.h"
 
-/* ---- From codes to values
- * ------------------------------------------------------------------------------------- */
+/* ---- From codes to values ---------------------------------------------------------------------------- */
 
-FIT_INLINE void dequantize_group(float scale, float min, uint8_t group_scale, uint8_t group_min,
+INLINE void dequantize_group(float scale, float min, uint8_t group_scale, uint8_t group_min,
     const uint8_t *codes, size_t size, float *out)
 {
     float step = scale * (float)group_scale, offset = min * (float)group_min;
@@ -13,10 +12,9 @@ FIT_INLINE void dequantize_group(float scale, float min, uint8_t group_scale, ui
         out[i] = step * (float)codes[i] - offset;
 }
 
-/* ---- Q2_K
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Q2_K -------------------------------------------------------------------------------------------- */
 
-FIT_INLINE lanes nearest_q2_k(lanes value)
+INLINE lanes nearest_q2_k(lanes value)
 {
     return round_within(value, 0, 3);
 }
@@ -55,16 +53,15 @@ static void quantize_q2_k(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- What Q4_K and Q5_K share
- * ---------------------------------------------------------------------------------- */
+/* ---- What Q4_K and Q5_K share ------------------------------------------------------------------------ */
 
-static void unpack_nibbles(const uint8_t nibbles[128], uint8_t codes[BLOCK_LARGE])
+static void unpack_low_bits(const uint8_t nibbles[128], uint8_t codes[BLOCK_LARGE])
 {
     for (size_t e = 0; e < BLOCK_LARGE; e++)
         codes[e] = nibbles[e / 64 * 32 + e % 32] >> (e / 32 % 2 * 4) & 15;
 }
 
-static void pack_nibbles(const uint8_t codes[BLOCK_LARGE], uint8_t nibbles[128])
+static void pack_low_bits(const uint8_t codes[BLOCK_LARGE], uint8_t nibbles[128])
 {
     for (size_t i = 0; i < 128; i++) {
         const uint8_t *pair = codes + i / 32 * 64 + i % 32;
@@ -91,10 +88,9 @@ static void dequantize_groups(uint16_t scale_bits, uint16_t min_bits, const uint
             codes + group * 32, 32, out + group * 32);
 }
 
-/* ---- Q4_K
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Q4_K -------------------------------------------------------------------------------------------- */
 
-FIT_INLINE lanes nearest_q4_k(lanes value)
+INLINE lanes nearest_q4_k(lanes value)
 {
     return round_within(value, 0, 15);
 }
@@ -104,7 +100,7 @@ static void dequantize_q4_k(const void *blocks, size_t block_count, float *out)
     const struct block_q4_k *block = blocks;
     uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, out += BLOCK_LARGE) {
-        unpack_nibbles(block->nibbles, codes);
+        unpack_low_bits(block->nibbles, codes);
         dequantize_groups(block->scale, block->min, block->groups, codes, out);
     }
 }
@@ -122,14 +118,13 @@ static void quantize_q4_k(const float *values, size_t block_count, void *blocks)
         block->scale = fit.scale.bits;
         block->min = fit.min.bits;
         pack_groups(&fit, block->groups);
-        pack_nibbles(codes, block->nibbles);
+        pack_low_bits(codes, block->nibbles);
     }
 }
 
-/* ---- Q5_K
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Q5_K -------------------------------------------------------------------------------------------- */
 
-FIT_INLINE lanes nearest_q5_k(lanes value)
+INLINE lanes nearest_q5_k(lanes value)
 {
     return round_within(value, 0, 31);
 }
@@ -139,7 +134,7 @@ static void dequantize_q5_k(const void *blocks, size_t block_count, float *out)
     const struct block_q5_k *block = blocks;
     uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, out += BLOCK_LARGE) {
-        unpack_nibbles(block->nibbles, codes);
+        unpack_low_bits(block->nibbles, codes);
         for (size_t e = 0; e < BLOCK_LARGE; e++)
             codes[e] |= (uint8_t)((block->high[e % 32] >> (e / 32) & 1) << 4);
         dequantize_groups(block->scale, block->min, block->groups, codes, out);
@@ -159,7 +154,7 @@ static void quantize_q5_k(const float *values, size_t block_count, void *blocks)
         block->scale = fit.scale.bits;
         block->min = fit.min.bits;
         pack_groups(&fit, block->groups);
-        pack_nibbles(codes, block->nibbles);
+        pack_low_bits(codes, block->nibbles);
         memset(block->high, 0, sizeof block->high);
         for (size_t e = 0; e < BLOCK_LARGE; e++)
             block->high[e % 32] |= (uint8_t)((codes[e] >> 4) << (e / 32));

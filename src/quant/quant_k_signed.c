@@ -2,16 +2,15 @@
 #include "quant/fit_groups.h"
 #include "quant/formats.h"
 
-FIT_INLINE void dequantize_group(float step, const int8_t codes[16], float *out)
+INLINE void dequantize_group(float step, const int8_t codes[16], float *out)
 {
     for (size_t i = 0; i < 16; i++)
         out[i] = step * (float)codes[i];
 }
 
-/* ---- Q3_K
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Q3_K -------------------------------------------------------------------------------------------- */
 
-FIT_INLINE lanes nearest_q3_k(lanes value)
+INLINE lanes nearest_q3_k(lanes value)
 {
     return round_within(value, -4, 3);
 }
@@ -57,10 +56,9 @@ static void quantize_q3_k(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- Q6_K
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Q6_K -------------------------------------------------------------------------------------------- */
 
-FIT_INLINE lanes nearest_q6_k(lanes value)
+INLINE lanes nearest_q6_k(lanes value)
 {
     return round_within(value, -32, 31);
 }

@@ -1,23 +1,9 @@
 /* Q4_0, Q4_1, Q5_0, Q5_1, Q8_0: blocks of 32 with one f16 scale, and a minimum where the name ends in 1. */
 #include "quant/fit.h"
 #include "quant/formats.h"
+#include "quant/nibbles.h"
 
-/* ---- Four and five bits, spread over bytes
- * -------------------------------------------------------------------- */
-
-static void unpack_nibbles(const uint8_t nibbles[16], uint8_t codes[32])
-{
-    for (int i = 0; i < 16; i++) {
-        codes[i] = nibbles[i] & 15;
-        codes[i + 16] = nibbles[i] >> 4;
-    }
-}
-
-static void pack_nibbles(const uint8_t codes[32], uint8_t nibbles[16])
-{
-    for (int i = 0; i < 16; i++)
-        nibbles[i] = (uint8_t)((codes[i] & 15) | codes[i + 16] << 4);
-}
+/* ---- Five bits, spread over bytes -------------------------------------------------------------------- */
 
 static void unpack_five_bits(const uint8_t nibbles[16], const uint8_t high[4], uint8_t codes[32])
 {
@@ -34,20 +20,19 @@ static void pack_five_bits(const uint8_t codes[32], uint8_t nibbles[16], uint8_t
         high[i / 8] |= (uint8_t)((codes[i] >> 4) << (i % 8));
 }
 
-/* ---- value = scale * (code - zero)
- * ---------------------------------------------------------------------------- */
+/* ---- value = scale * (code - zero) ------------------------------------------------------------------- */
 
-FIT_INLINE lanes nearest_q4_0(lanes value)
+INLINE lanes nearest_q4_0(lanes value)
 {
     return round_within(value, -8, 7);
 }
 
-FIT_INLINE lanes nearest_q5_0(lanes value)
+INLINE lanes nearest_q5_0(lanes value)
 {
     return round_within(value, -16, 15);
 }
 
-FIT_INLINE uint16_t quantize_signed(
+INLINE uint16_t quantize_signed(
     const float *values, int zero, nearest_function *nearest, struct reach reach, uint8_t codes[32])
 {
     float normal[32], unit = normalise(values, 32, normal);
@@ -105,15 +90,14 @@ static void quantize_q5_0(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- value = scale * code + min
- * ------------------------------------------------------------------------------- */
+/* ---- value = scale * code + min ---------------------------------------------------------------------- */
 
-FIT_INLINE lanes nearest_q4_1(lanes value)
+INLINE lanes nearest_q4_1(lanes value)
 {
     return round_within(value, 0, 15);
 }
 
-FIT_INLINE lanes nearest_q5_1(lanes value)
+INLINE lanes nearest_q5_1(lanes value)
 {
     return round_within(value, 0, 31);
 }
@@ -122,7 +106,7 @@ struct scale_and_min {
     uint16_t scale, min; /* f16 */
 };
 
-FIT_INLINE struct scale_and_min quantize_affine(
+INLINE struct scale_and_min quantize_affine(
     const float *values, float top, nearest_function *nearest, struct insets insets, uint8_t codes[32])
 {
     float normal[32], centred[32], unit = normalise(values, 32, normal);
@@ -189,11 +173,10 @@ static void quantize_q5_1(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- Q8_0
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Q8_0 -------------------------------------------------------------------------------------------- */
 
 /* -128 is left out: integer kernels take absolute values and products of two codes in sixteen bits. */
-FIT_INLINE lanes nearest_q8_0(lanes value)
+INLINE lanes nearest_q8_0(lanes value)
 {
     return round_within(value, -127, 127);
 }

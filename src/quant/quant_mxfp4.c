@@ -1,6 +1,7 @@
 /* MXFP4: four-bit floats in blocks of 32 under a power of two, as the OCP microscaling formats define it. */
 #include "quant/fit.h"
 #include "quant/formats.h"
+#include "quant/nibbles.h"
 
 /* 2^(exponent - 128): mxfp4_values are doubled, so the scale is half of what the format's text says. */
 static float scale_of(uint8_t exponent)
@@ -11,22 +12,17 @@ static float scale_of(uint8_t exponent)
 static void dequantize_mxfp4(const void *blocks, size_t block_count, float *out)
 {
     const struct block_mxfp4 *block = blocks;
-    for (size_t i = 0; i < block_count; i++, block++, out += 32) {
-        float scale = scale_of(block->exponent);
-        for (int j = 0; j < 16; j++) {
-            out[j] = scale * (float)mxfp4_values[block->nibbles[j] & 15];
-            out[j + 16] = scale * (float)mxfp4_values[block->nibbles[j] >> 4];
-        }
-    }
+    for (size_t i = 0; i < block_count; i++, block++, out += 32)
+        dequantize_nibbles(scale_of(block->exponent), mxfp4_values, block->nibbles, out);
 }
 
 /* Codes 0..7 are the magnitudes in rising order, 8..15 the same below zero. */
-FIT_INLINE lane_mask above(lanes value, int code)
+INLINE lane_mask above(lanes value, int code)
 {
     return lanes_magnitude(value) > lanes_all(0.5f * (float)(mxfp4_values[code] + mxfp4_values[code + 1]));
 }
 
-FIT_INLINE lanes nearest_mxfp4(lanes value)
+INLINE lanes nearest_mxfp4(lanes value)
 {
     lanes nearest = lanes_all(0);
     for (int code = 0; code < 7; code++)
@@ -35,18 +31,12 @@ FIT_INLINE lanes nearest_mxfp4(lanes value)
     return lanes_select(value < 0, -nearest, nearest);
 }
 
-FIT_INLINE lanes nearest_mxfp4_code(lanes value)
+INLINE lanes nearest_mxfp4_code(lanes value)
 {
     lanes nearest = lanes_only(value < -0.5f, lanes_all(8)); /* what rounds to zero is plain zero, code 0 */
     for (int code = 0; code < 7; code++)
         nearest += lanes_only(above(value, code), lanes_all(1));
     return nearest;
-}
-
-static void pack_nibbles(const uint8_t codes[32], uint8_t nibbles[16])
-{
-    for (int i = 0; i < 16; i++)
-        nibbles[i] = (uint8_t)(codes[i] | codes[i + 16] << 4);
 }
 
 /* Once normalised, the largest magnitude is in [1, 2): 12 / 8 may clip it, 12 / 4 never does but is coarser.
