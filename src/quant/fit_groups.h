@@ -133,6 +133,8 @@ INLINE struct line refit_affine_scales(const float values[BLOCK_LARGE], size_t g
         xa += sums.xq * scale;
         xb += sum_values(x, group_size) * min;
     }
+    if (c == 0) /* no group has a min: one unknown is left */
+        return (struct line){xa * reciprocal(a), 0};
     float inverse = reciprocal(a * c - b * b);
     return (struct line){(xa * c - xb * b) * inverse, (xb * a - xa * b) * inverse};
 }

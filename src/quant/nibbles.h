@@ -1,5 +1,5 @@
-/* Thirty-two four-bit codes in sixteen bytes: code i and code i + 16 share byte i, the first in its lower
- * half. */
+/* Thirty-two four-bit codes in sixteen bytes: byte i has code i in its lower half and code i + 16 in the
+ * upper. */
 #ifndef QUANT_NIBBLES_H
 #define QUANT_NIBBLES_H
 

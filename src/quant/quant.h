@@ -15,15 +15,14 @@
 /* An error that names the type unless both functions below handle it. */
 enum salvo_status quant_check(uint32_t type);
 
-/* Every bit is defined: one rounding to f32 after each multiplication and addition, in the order blocks.h
- * writes. */
+/* Every bit is defined: each product and sum is rounded to f32, in the order that blocks.h writes. */
 void dequantize(enum tensor_type type, const void *blocks, size_t count, float *out);
 
 /*
  * Minimises the squared error of each block on its own, so that a tensor may be cut at any block and done by
- * several threads; the same values give the same bytes on every machine. Values that a format cannot hold are
- * limited to what it can: infinities become large numbers, and in the block formats NaN becomes 0. A caller
- * to whom that is an error looks for such values first.
+ * several threads; the same values give the same bytes on every machine. In the block formats NaN counts as 0
+ * and values are limited to what the format can hold, at most 2^64: what comes out is finite. A caller to
+ * whom such values are an error looks for them first.
  */
 void quantize(enum tensor_type type, const float *values, size_t count, void *blocks);
 

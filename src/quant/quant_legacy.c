@@ -197,7 +197,7 @@ static void quantize_q8_0(const float *values, size_t block_count, void *blocks)
     struct block_q8_0 *block = blocks;
     for (size_t i = 0; i < block_count; i++, block++, values += 32) {
         float normal[32], unit = normalise(values, 32, normal);
-        struct half_scale scale = half_scale_nearest(largest_magnitude(normal, 32) / 127, unit);
+        struct half_scale scale = half_scale_outward(largest_magnitude(normal, 32) / 127, unit);
         block->scale = scale.bits;
         encode(normal, 32, scale.value, 0, nearest_q8_0, 0, (uint8_t *)block->codes);
     }
