@@ -36,7 +36,8 @@ test-all: ## what takes longer: gcc and clang without warnings, TSan, the other 
 	$(call build,clang)
 	$(call build,tsan)
 	$(call build,$(OTHER))
-	$(call build,fuzz)
+	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=60
+	cmake --build build-fuzz
 	$(CTEST) --test-dir build-clang -L quick
 	$(CTEST) --test-dir build-tsan -L quick
 	$(CTEST) --test-dir build-$(OTHER) -L quick
@@ -51,10 +52,11 @@ bench: all ## time what bench/ holds
 
 fuzz: ## run every fuzz target for FUZZ_SECONDS (600), going on from what earlier runs found
 	@scripts/setup fuzz
-	$(call build,fuzz)
-	@echo "each of the targets in build-fuzz/tests/fuzz runs for $(FUZZ_SECONDS) seconds"
-	SALVO_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CTEST) --test-dir build-fuzz -L fuzz
-	@grep -E '^(Command|stat::number_of_executed_units)' build-fuzz/Testing/Temporary/LastTest.log
+	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=$(FUZZ_SECONDS)
+	cmake --build build-fuzz
+	$(CTEST) --test-dir build-fuzz -L fuzz
+	@sed -n 's/.*Testing: \(.*\)/\1:/p; s/^stat::number_of_executed_units: */  executions: /p' \
+		build-fuzz/Testing/Temporary/LastTest.log
 
 install: all ## install program, header and library under PREFIX (/usr/local); DESTDIR is honoured
 	cmake --install build --prefix "$(PREFIX)"

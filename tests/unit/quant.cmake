@@ -6,7 +6,4 @@ add_executable(quant_tool quant_tool.c)
 target_include_directories(quant_tool PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_compile_definitions(quant_tool PRIVATE _GNU_SOURCE)
 target_link_libraries(quant_tool PRIVATE salvo-lib)
-add_test(NAME test_quant_reference COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/run_python
-  ${CMAKE_CURRENT_SOURCE_DIR}/test_quant_reference.py $<TARGET_FILE:quant_tool>)
-set_tests_properties(test_quant_reference PROPERTIES LABELS python SKIP_RETURN_CODE 77
-  ENVIRONMENT "SALVO_PYTHON=${SALVO_PYTHON}")
+salvo_python_test(test_quant_reference test_quant_reference.py $<TARGET_FILE:quant_tool>)
