@@ -10,7 +10,9 @@
  * ERRORS. Functions that can fail return `enum salvo_status`; results go to the last parameters, which
  * are nulled first. After a failure salvo_error() has one readable line about it, for the calling thread.
  *
- * THREADS. A model is immutable once open and may be used by any number of threads at once.
+ * THREADS. A model is immutable once open and may be used by any number of threads at once. An engine and its
+ * sessions are used by one thread at a time; salvo_session_cancel alone may be called from any thread at any
+ * time.
  */
 #ifndef SALVO_H
 #define SALVO_H
@@ -40,6 +42,9 @@ enum salvo_status {
     SALVO_ERROR_FORMAT,      /* a file is damaged or contradicts itself */
     SALVO_ERROR_UNSUPPORTED, /* a file or device is valid but not handled */
     SALVO_ERROR_MEMORY,      /* not enough memory */
+    SALVO_ERROR_CONTEXT,     /* the context is full */
+    SALVO_ERROR_CANCELLED,   /* salvo_session_cancel was called */
+    SALVO_ERROR_NUMERIC,     /* a model produced nothing but NaN */
 };
 
 /* The last error of the calling thread: one line, no newline, names the file, key or tensor. Never NULL. */
@@ -199,6 +204,156 @@ struct salvo_device {
 
 size_t salvo_device_count(void);
 struct salvo_device salvo_device_at(size_t index);
+
+/* ---- Engine: a model on a device
+ * ------------------------------------------------------------------------------ */
+
+struct salvo_engine;
+
+enum salvo_kv_type { SALVO_KV_F16, SALVO_KV_F32, SALVO_KV_Q8_0 };
+
+/* All zeros, as `struct salvo_engine_options options = {0}`, are the defaults. */
+struct salvo_engine_options {
+    const char *backend; /* "cpu"; NULL or "auto": the best there is */
+    uint32_t device;     /* number within the backend */
+    uint32_t sessions;   /* that can be open at once; 0: 1 */
+    uint32_t context;    /* positions of each session; 0: the model's, at most 8192 */
+    uint32_t batch;      /* tokens of a prefill chunk; 0: 512 */
+    enum salvo_kv_type kv_type;
+    uint32_t threads; /* CPU; 0: one per physical core */
+    bool pin;         /* CPU: keep each thread on its core */
+    const char *isa;  /* CPU: "scalar", "neon-i8mm", ...; NULL: the best */
+};
+
+/* Compiles the model's program for the device and loads the weights. `model` must stay open as long as the
+ * engine. */
+enum salvo_status salvo_engine_open(
+    struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out);
+void salvo_engine_close(struct salvo_engine *engine);
+
+struct salvo_engine_info {
+    const char *backend, *device, *isa;
+    uint32_t threads, sessions, context, batch, vocabulary;
+    uint64_t weight_bytes, state_bytes, scratch_bytes;
+};
+
+struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine);
+
+/* What the engine did so far. */
+struct salvo_counters {
+    uint64_t submissions;            /* hand-overs to the device */
+    uint64_t tokens;                 /* computed, prompts included */
+    uint64_t bytes_read_back;        /* from the device */
+    uint64_t allocations_after_load; /* stays 0 */
+};
+
+struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
+
+/* The program and the plans it was lowered to, line by line. */
+void salvo_engine_print(
+    const struct salvo_engine *engine, void (*line)(void *user, const char *text), void *user);
+
+/* ---- Session: one sequence of tokens
+ * ------------------------------------------------------------------------------- */
+
+struct salvo_session;
+
+enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out);
+void salvo_session_close(struct salvo_session *session);
+
+/* Names, order and defaults as in llama.cpp: bias, penalties, top-k, top-p, min-p, temperature. */
+struct salvo_sampler {
+    float temperature;                                         /* 0: always the most likely */
+    uint32_t top_k;                                            /* 0: off */
+    float top_p;                                               /* 1: off */
+    float min_p;                                               /* 0: off */
+    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+    uint32_t repeat_last_n;
+    uint64_t seed; /* the same seed gives the same text */
+};
+
+/* What the model's family wants: for Llama temp 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties over the
+ * last 64, seed 0. */
+struct salvo_sampler salvo_sampler_default(const struct salvo_model *model);
+
+/* Holds from the next computed token on. Values that cannot be meant (a negative temperature) are refused by
+ * name. */
+enum salvo_status salvo_session_set_sampler(
+    struct salvo_session *session, const struct salvo_sampler *sampler);
+
+/* Adds `bias` to the logit of `id` from now on; -INFINITY forbids it. */
+enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias);
+
+/* Tokens in the session: fed and sampled ones. */
+uint32_t salvo_session_position(const struct salvo_session *session);
+const int32_t *salvo_session_tokens(const struct salvo_session *session);
+
+/* Computes more tokens, in chunks. Fails without effect when they do not fit the context. */
+enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count);
+
+/* The next token: samples one, appends it to the session, computes what that needs with one submission. */
+enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id);
+
+/* The same for several sessions of one engine in one submission; statuses[i] and ids[i] are those of
+ * sessions[i]. */
+enum salvo_status salvo_engine_next(
+    struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);
+
+/* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
+ * since the last `next`. */
+const float *salvo_session_logits(const struct salvo_session *session);
+
+/* Feeds tokens and hands over the logits after each of them. `row` returns false to stop. */
+typedef bool (*salvo_logits_function)(void *user, uint32_t position, const float *logits);
+enum salvo_status salvo_session_eval(
+    struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
+
+enum salvo_finish {
+    SALVO_FINISH_END,       /* the model ended its text */
+    SALVO_FINISH_STOP,      /* a stop string came */
+    SALVO_FINISH_LENGTH,    /* max_tokens were generated */
+    SALVO_FINISH_CONTEXT,   /* the context is full */
+    SALVO_FINISH_CALLBACK,  /* the callback asked to stop */
+    SALVO_FINISH_CANCELLED, /* salvo_session_cancel */
+};
+
+const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... */
+
+/* Text as it comes, in whole UTF-8 characters. Returns false to stop. */
+typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
+
+struct salvo_generate_options {
+    uint32_t max_tokens;             /* 0: until the end or the context */
+    const char *const *stop_strings; /* held back, never handed over */
+    size_t stop_count;
+    bool ignore_end; /* go on after end tokens */
+    bool special;    /* write control tokens by their names */
+    salvo_text_function text;
+    void *user;
+};
+
+struct salvo_generate_result {
+    enum salvo_finish finish;
+    uint32_t tokens; /* sampled, the end token not counted; they are the last of salvo_session_tokens */
+};
+
+/* Generates from what was fed so far. */
+enum salvo_status salvo_session_generate(struct salvo_session *session,
+    const struct salvo_generate_options *options, struct salvo_generate_result *out);
+
+/* Stops feed, eval and generate within one token or one prefill chunk. From any thread, or a signal handler.
+ */
+void salvo_session_cancel(struct salvo_session *session);
+
+/* Forgets all tokens from `position` on, without computing anything again. */
+enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
+
+/* State: everything a session needs to go on, with the same bits. `restore` replaces what the session holds.
+ */
+size_t salvo_session_state_size(const struct salvo_session *session);
+enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size);
+enum salvo_status salvo_session_state_restore(struct salvo_session *session, const void *state, size_t size);
+enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from);
 
 #ifdef __cplusplus
 }

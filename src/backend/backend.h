@@ -1,0 +1,85 @@
+/*
+ * The one interface between the engine and a device. A backend compiles a program once, for a few capacities,
+ * loads the weights once, and then runs steps: one submission each.
+ */
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
+
+#include "program/program.h"
+#include "program/step.h"
+
+struct backend_options {
+    uint32_t device;          /* number within the backend */
+    uint32_t slots;           /* sessions that can exist at once */
+    uint32_t context;         /* positions of each slot */
+    uint32_t batch;           /* largest T: tokens of a prefill chunk */
+    enum tensor_type kv_type; /* TYPE_F16, TYPE_F32 or TYPE_Q8_0 */
+    uint32_t threads;         /* CPU; 0: one per physical core */
+    bool pin;                 /* CPU: keep each thread on its core */
+    const char *isa;          /* CPU: force an instruction set; NULL: the best */
+};
+
+struct backend_counters {
+    uint64_t submissions, tokens; /* tokens: rows computed */
+    uint64_t bytes_read_back;
+    uint64_t allocations_after_load;
+    uint64_t weight_bytes, state_bytes, scratch_bytes;
+};
+
+/* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
+ * time. */
+struct executor;
+
+struct backend {
+    const char *name;
+    uint32_t (*device_count)(void);
+    struct salvo_device (*device)(uint32_t number);
+
+    /* Compiles all plans, then loads the weights. The program outlives the executor. */
+    enum salvo_status (*open)(
+        const struct program *program, const struct backend_options *options, struct executor **out);
+    void (*close)(struct executor *executor);
+
+    /* Hands a step over and returns its ticket. Fails without effect when the step is not valid. */
+    enum salvo_status (*submit)(struct executor *executor, const struct step *step, uint64_t *out_ticket);
+
+    /* Waits for a step and gives its results, [run_count]. A step that failed has committed nothing. */
+    enum salvo_status (*wait)(struct executor *executor, uint64_t ticket, struct run_result *results);
+
+    /* After a wait: row `row` of the O logits rows of the last step, [vocabulary], valid until the next
+     * submit. */
+    const float *(*logits)(struct executor *executor, uint32_t row);
+
+    /* The ids of a slot, [context + 1]; read-only, valid between a wait and the next submit. */
+    const int32_t *(*tokens)(struct executor *executor, uint32_t slot);
+
+    /* The first `positions` positions of a slot's state in the program's logical layout: buffer after buffer,
+     * position after position. */
+    size_t (*state_size)(const struct executor *executor, uint32_t positions);
+    enum salvo_status (*state_save)(
+        struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
+    enum salvo_status (*state_restore)(struct executor *executor, uint32_t slot, const uint32_t *pages,
+        uint32_t positions, const uint8_t *data);
+
+    struct backend_counters (*counters)(const struct executor *executor);
+
+    /* The lowered plans, a line per group, and the layouts chosen for weights. */
+    void (*print)(const struct executor *executor, void (*line)(void *user, const char *text), void *user);
+
+    /*
+     * The debug path, for `salvo verify`: a step whose groups run one by one on buffers that do not share
+     * memory. After debug_begin, each debug_run runs the next group; debug_buffer gives the live rows of a
+     * scratch buffer, to read or to overwrite.
+     */
+    uint32_t (*group_count)(const struct executor *executor, const struct step *step);
+    enum salvo_status (*debug_begin)(struct executor *executor, const struct step *step);
+    enum salvo_status (*debug_run)(struct executor *executor, uint32_t group);
+    void (*debug_group)(
+        const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
+    float *(*debug_buffer)(struct executor *executor, buffer_id buffer);
+    void (*debug_end)(struct executor *executor);
+};
+
+extern const struct backend cpu_backend;
+
+#endif

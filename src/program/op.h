@@ -1,0 +1,158 @@
+/*
+ * The operations a program is made of, each defined here once. Backends may fuse them, reorder memory and
+ * choose kernels; what comes out is what this file says, within the tolerance that it names.
+ *
+ * ROWS. An op runs over the T tokens, the R runs or the O output rows of a step (enum row_kind). Rows beyond
+ * the live count of a step read and write nothing, so that an op over zero rows does nothing. Rows do not see
+ * each other, except through state in `attend` and in recurrent ops, which work run by run in token order.
+ *
+ * NaN. A NaN in an input row makes the outputs that depend on it NaN; it never makes another row NaN and
+ * never stops a step. `sample` says what it makes of it.
+ *
+ * TOLERANCE. For each output row, largest |a - b| against tolerance * (largest |reference| in the row), where
+ * both sides got the same inputs and the same rounding of activations.
+ */
+#ifndef PROGRAM_OP_H
+#define PROGRAM_OP_H
+
+#include "base/tensor_type.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* An index into a program's buffers. */
+typedef int32_t buffer_id;
+enum { NO_BUFFER = -1 };
+
+enum op_kind {
+    /* out[t] = scale * row tokens[t] of the table, dequantised. Exact, tolerance 0. */
+    OP_EMBED,
+
+    /*
+     * For each group of `group` columns (all columns, or one head):
+     *   out = x * (1 / sqrt(sum(x * x) / group + epsilon)) * weight.   weight: [group] float32. May work in
+     * place. Tolerance 1e-5.
+     */
+    OP_RMS_NORM,
+
+    /*
+     * out[r][n] = sum over k of weight[n][k] * x[r][k], + bias[n] if there is one, through the activation;
+     * with `accumulate` that is added to what out[r][n] holds. `rounding` says how x is rounded first.
+     * On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32 (quantised ones),
+     * written in backend/cpu/kernels.h; threads split n and r, never k. Other backends may split k. Tolerance
+     * 2e-3 (integer formats: the rounding of x may fall the other way), 1e-4 for float weights.
+     */
+    OP_MATMUL,
+
+    /*
+     * Rotates the first `rope.dimensions` columns of every head of x, in place, by the angles position *
+     * frequency[i]: pairs (i, i + dimensions/2) when `halves`, else (2i, 2i+1). The frequencies belong to the
+     * program (struct rope). Tolerance 1e-5.
+     */
+    OP_ROPE,
+
+    /*
+     * Writes row t of k and v to position p of its slot, rounded to the type of the state. Every other
+     * position and slot stays untouched. Tolerance: one rounding step.
+     */
+    OP_KV_APPEND,
+
+    /*
+     * out[t][head] = sum over positions j of softmax(score)[j] * v[j][kv head], score[j] = scale * q . k[j],
+     * optionally capped: cap * tanh(score / cap), over p - window < j <= p (window 0: all j <= p), where p is
+     * the row's position. Head h reads KV head h / (heads / kv_heads). Keys and values are read from the
+     * state only, after rounding. Pages of 256 absolute positions are summed one by one and merged left to
+     * right, so that a row's bits do not depend on what runs beside it. Tolerance 1e-4.
+     */
+    OP_ATTEND,
+
+    /* out = activation(gate) * up. Tolerance 1e-5. */
+    OP_GLU,
+
+    /* out = out + x. Tolerance 1e-6. */
+    OP_ADD,
+
+    /* out[o] = x[row of output o]: only rows that get logits go on. Exact. */
+    OP_SELECT_ROWS,
+
+    /* x = cap * tanh(x / cap), in place. Tolerance 1e-5. */
+    OP_SOFTCAP,
+
+    /*
+     * Chooses the next id from each output row's logits by the settings of its run, as sampling.h defines it
+     * (temperature 0: the largest logit), and writes it to position p + 1 of the slot's tokens and to the
+     * results. Exact: from the same logits, settings and seed every backend picks the same id. A row of
+     * nothing but NaN gives no id, which is an error of the run.
+     */
+    OP_SAMPLE,
+
+    OP_KIND_COUNT
+};
+
+enum row_kind { ROWS_TOKENS, ROWS_RUNS, ROWS_OUTPUTS, ROW_KIND_COUNT };
+
+enum activation { ACTIVATION_NONE, ACTIVATION_SILU, ACTIVATION_GELU };
+
+/* How matmul rounds its activations; set by the plan from the weight's type, printed, implemented by the
+ * reference too. */
+enum rounding {
+    ROUNDING_F32, /* not at all */
+    ROUNDING_Q8,  /* to bytes with a float32 scale per 32 */
+};
+
+/* The angles of a rotary embedding: frequency[i] radians a position for pair i; cos and sin are multiplied by
+ * `magnitude` (YaRN). */
+struct rope {
+    uint32_t dimensions; /* rotated columns of a head, even */
+    bool halves;         /* pairs are (i, i + dimensions/2) rather than (2i, 2i+1) */
+    float magnitude;
+    double *frequencies; /* [dimensions / 2] */
+};
+
+struct op {
+    enum op_kind kind;
+    enum row_kind rows;
+    buffer_id out;       /* NO_BUFFER for kv_append */
+    buffer_id inputs[3]; /* in the order that the builder's function takes them; NO_BUFFER where absent */
+    union {
+        struct {
+            float scale;
+        } embed;
+        struct {
+            uint32_t group;
+            float epsilon;
+        } rms_norm;
+        struct {
+            bool accumulate;
+            enum rounding rounding;
+        } matmul;
+        struct {
+            uint32_t heads, head_dim, rope; /* rope: index into the program's ropes */
+        } rope;
+        struct {
+            buffer_id key_state, value_state;
+            uint32_t kv_heads, head_dim;
+        } kv_append;
+        struct {
+            buffer_id key_state, value_state;
+            uint32_t heads, kv_heads, head_dim, window;
+            float scale, cap; /* cap 0: none */
+        } attend;
+        struct {
+            enum activation activation;
+        } glu;
+        struct {
+            float cap;
+        } softcap;
+    };
+};
+
+struct op_info {
+    const char *name;
+    float tolerance;
+};
+
+extern const struct op_info op_infos[OP_KIND_COUNT];
+
+#endif

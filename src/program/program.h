@@ -1,0 +1,112 @@
+/*
+ * A program: what a model computes in one step, as data. An architecture writes it once through the builder,
+ * which checks every buffer and shape; backends compile it; nobody below arch/ knows which model it is.
+ */
+#ifndef PROGRAM_PROGRAM_H
+#define PROGRAM_PROGRAM_H
+
+#include "base/arena.h"
+#include "gguf/gguf.h"
+#include "program/op.h"
+
+enum buffer_kind {
+    BUFFER_WEIGHT,     /* [rows][columns] in the file */
+    BUFFER_POSITIONAL, /* per slot: `columns` elements for each position */
+    BUFFER_FOLDED,     /* per slot: `columns` elements that each step replaces */
+    BUFFER_SCRATCH,    /* [T, R or O rows][columns] within one step */
+};
+
+struct program_buffer {
+    const char *name;
+    enum buffer_kind kind;
+    enum tensor_type type;
+    enum row_kind row_kind;           /* scratch */
+    uint64_t rows;                    /* weight: outputs; 1 for vectors */
+    uint64_t columns;                 /* weight: inputs */
+    const struct gguf_tensor *tensor; /* weight */
+    uint64_t first_row;               /* weight: where its rows begin in the tensor */
+};
+
+struct program {
+    struct arena arena; /* all that follows */
+    const struct gguf *gguf;
+    struct program_buffer *buffers;
+    struct op *ops;
+    struct rope *ropes;
+    uint32_t buffer_count, buffer_capacity, op_count, op_capacity, rope_count, rope_capacity;
+
+    buffer_id tokens; /* positional int32: the ids so far */
+    buffer_id logits; /* scratch [O][vocabulary] */
+    uint32_t vocabulary, layers;
+    uint32_t trained_context; /* 0: not said */
+};
+
+void program_close(struct program *program);
+
+/* One line per buffer and op. */
+void program_print(const struct program *program, void (*line)(void *user, const char *text), void *user);
+
+/* "t0 = matmul blk.0.attn_q.weight h"; into `text`. */
+void program_describe_op(const struct program *program, uint32_t op, char *text, size_t size);
+
+/*
+ * BUILDING. Every function checks its arguments against the buffers they name. The first mistake is kept,
+ * with a message that names the buffer and the numbers, and everything after it does nothing, so that an
+ * architecture reads as a straight list; builder_finish reports it.
+ */
+struct builder {
+    struct program *program;
+    enum salvo_status status;
+};
+
+enum salvo_status builder_open(struct builder *builder, const struct gguf *gguf);
+
+/* Hands the program over, or the first mistake. */
+enum salvo_status builder_finish(struct builder *builder, struct program **out);
+
+/* Records a mistake of the architecture's own, such as metadata that cannot be. */
+void builder_refuse(struct builder *builder, enum salvo_status status, const char *format, ...)
+    PRINTF_LIKE(3, 4);
+
+/* A weight of exactly this shape; `rows` 1 and any number of `columns` is a vector. The name is formatted. */
+buffer_id builder_weight(struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...)
+    PRINTF_LIKE(4, 5);
+
+/* The same, or NO_BUFFER when the file does not have it. */
+buffer_id builder_optional_weight(
+    struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...) PRINTF_LIKE(4, 5);
+
+/* Rows first .. first+rows-1 of a larger weight: fused matrices of the file are used without a copy. */
+buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t first, uint64_t rows);
+
+buffer_id builder_scratch(struct builder *builder, enum row_kind rows, uint64_t columns, const char *name);
+buffer_id builder_positional(struct builder *builder, enum tensor_type type, uint64_t columns,
+    const char *format, ...) PRINTF_LIKE(4, 5);
+
+/* Copies the frequencies. Returns the index that build_rope takes. */
+uint32_t builder_rope(
+    struct builder *builder, uint32_t dimensions, bool halves, float magnitude, const double *frequencies);
+
+void build_embed(struct builder *builder, buffer_id out, buffer_id table, float scale);
+void build_rms_norm(struct builder *builder, buffer_id out, buffer_id x, buffer_id weight,
+    float epsilon); /* per group of the weight's columns */
+void build_matmul(
+    struct builder *builder, buffer_id out, buffer_id weight, buffer_id x, buffer_id bias, bool accumulate);
+void build_rope(struct builder *builder, buffer_id x, uint32_t head_dim, uint32_t rope);
+void build_kv_append(struct builder *builder, buffer_id key_state, buffer_id value_state, buffer_id k,
+    buffer_id v, uint32_t head_dim);
+
+struct attend_options {
+    uint32_t head_dim, window;
+    float scale, cap;
+};
+void build_attend(struct builder *builder, buffer_id out, buffer_id q, buffer_id key_state,
+    buffer_id value_state, struct attend_options options);
+void build_glu(
+    struct builder *builder, buffer_id out, buffer_id gate, buffer_id up, enum activation activation);
+void build_add(struct builder *builder, buffer_id out, buffer_id x);
+void build_select_rows(struct builder *builder, buffer_id out, buffer_id x);
+void build_softcap(struct builder *builder, buffer_id x, float cap);
+void build_sample(struct builder *builder, buffer_id logits);
+
+#endif

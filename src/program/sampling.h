@@ -1,0 +1,44 @@
+/*
+ * How an id is chosen from logits, defined so that every backend picks the same one: floats only where their
+ * bits are fixed, sums in integers, ties by id. Stages, in llama.cpp's order:
+ *
+ *   1. bias        l += bias[id]
+ *   2. penalties   over the last repeat_last_n ids of the slot, c times each: l = l > 0 ? l * (1 / repeat) :
+ * l * repeat; then l -= (c * frequency + presence), computed as fma(-(float)c, frequency, l) - presence
+ *   3. NaN         becomes -INFINITY; when nothing but -INFINITY is left there is no id
+ *   4. top-k       the k largest stay; among equal logits the lower ids
+ *   5. weights     w(l) = sampling_weight(l - largest)
+ *   6. top-p       the fewest of the largest stay whose weights reach top_p of the sum (at least one)
+ *   7. min-p       those stay whose weight is at least min_p of the largest's
+ *   8. temperature w(l) again, with (l - largest) * (1 / temperature)
+ *   9. choice      r = high 64 bits of sampling_random(seed, position) * sum of weights; walking up the ids
+ * that stayed, the first whose running sum exceeds r
+ *
+ * Temperature 0 ends after stage 3 with the largest logit, the lowest id on ties. 1 / repeat and 1 /
+ * temperature are computed once, in float32, by the host.
+ */
+#ifndef PROGRAM_SAMPLING_H
+#define PROGRAM_SAMPLING_H
+
+#include "program/step.h"
+
+/* A counter hash: no state, so that a rollback replays. `position` is that of the id to be chosen. */
+uint64_t sampling_random(uint64_t seed, uint64_t position);
+
+/* exp(x) * 2^32 rounded down, x <= 0, by float operations that are the same everywhere; 0 for -INFINITY and
+ * below 2^-32. */
+uint64_t sampling_weight(float x);
+
+/*
+ * The reference, and what the CPU runs. `logits` [vocabulary] is changed. `tokens` are the ids of the slot so
+ * far, `count` of them; the id chosen is for position `count`. `scratch` has room for `vocabulary` elements.
+ * Returns -1 when there is none to choose.
+ */
+struct sampling_candidate {
+    float logit;
+    int32_t id;
+};
+int32_t sampling_choose(const struct sampler_settings *settings, float *logits, uint32_t vocabulary,
+    const int32_t *tokens, uint32_t count, struct sampling_candidate *scratch);
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * A step: all that changes from one submission to the next, as small plain data. A plan is never built again
+ * because of it.
+ */
+#ifndef PROGRAM_STEP_H
+#define PROGRAM_STEP_H
+
+#include "program/op.h"
+
+enum {
+    PAGE_POSITIONS = 256, /* positions of one KV page */
+    MAX_STOP_IDS = 32,
+};
+
+enum run_source {
+    SOURCE_IDS,  /* ids from the host, at step.ids[first_row ..] */
+    SOURCE_LAST, /* the ids this slot has at those positions already: the one it sampled last */
+};
+
+enum run_logits {
+    LOGITS_NONE, /* a prompt's chunk that is not its last */
+    LOGITS_LAST, /* logits of the last row, and an id sampled from them */
+    LOGITS_ALL,  /* logits of every row; nothing is sampled */
+};
+
+/* How an id is chosen; what each means is in sampling.h. */
+struct sampler_settings {
+    float temperature;                                         /* 0: the largest logit */
+    uint32_t top_k;                                            /* 0: off */
+    float top_p;                                               /* 1: off */
+    float min_p;                                               /* 0: off */
+    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+    uint32_t repeat_last_n;                                    /* how many of the last ids count */
+    uint64_t seed;
+    const float *bias; /* [vocabulary] added to the logits, or NULL */
+};
+
+struct run {
+    uint32_t slot;
+    uint32_t first; /* position of its first token */
+    uint32_t count;
+    uint32_t first_row; /* among the T rows of the step */
+    enum run_source source;
+    enum run_logits logits;
+    const uint32_t *pages; /* KV page of positions 256 i .. 256 i + 255, for all positions up to the last */
+    struct sampler_settings sampler;
+    uint32_t limit; /* with repetition: stop once this many positions are filled */
+};
+
+struct step {
+    const struct run *runs;
+    uint32_t run_count, token_count; /* live R and T */
+    const int32_t *ids;              /* [token_count], for SOURCE_IDS runs */
+    const int32_t *stop_ids;         /* with repetition: end after sampling one of these */
+    uint32_t stop_count;
+    uint32_t repeat; /* decode this many tokens with one submission: every run has one token and LOGITS_LAST.
+                        0 counts as 1 */
+    const volatile bool *cancel; /* looked at between tokens and phases; may be NULL */
+};
+
+/* What a step left behind, for each run in order, of its last repetition. */
+struct run_result {
+    uint32_t sampled; /* ids sampled: they stand in the slot's tokens from position first + count on */
+    bool ended;       /* by a stop id */
+    bool failed;      /* its logits were all NaN at position `failed_position` */
+    uint32_t failed_position;
+};
+
+#endif
