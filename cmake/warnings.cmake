@@ -5,6 +5,7 @@ if(SALVO_WERROR)
   add_compile_options(-Werror)
 endif()
 if(SALVO_SANITIZE)
-  add_compile_options(-fsanitize=${SALVO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_compile_options(-fsanitize=${SALVO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -UNDEBUG) # builds that look for mistakes check our own invariants as well
   add_link_options(-fsanitize=${SALVO_SANITIZE})
 endif()
