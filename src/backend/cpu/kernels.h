@@ -91,6 +91,20 @@ struct kv_page {
 typedef void attend_page_function(
     const struct kv_page *page, struct attend_query *queries, size_t count, float cap, float *scores);
 
+/* What attention over some pages has come to; empty is -INFINITY and 0, and the output is not read. */
+struct attend_result {
+    float maximum, sum;
+    float *output; /* [head_dim] */
+};
+
+/* The same page as struct kv_page, for writing. */
+struct kv_room {
+    void *keys, *values;
+    uint16_t *key_scales, *value_scales;
+    enum tensor_type type;
+    uint32_t head_dim;
+};
+
 struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni" */
 
@@ -125,6 +139,26 @@ struct cpu_kernels {
     attend_page_function *attend_page;
 
     /*
+     * Merges the result of a page into that of the pages to its left. M = the larger maximum (the left one
+     * unless the right one is larger), a = exp(left maximum - M), b = exp(right maximum - M); sum = fma(left
+     * sum, a, right sum * b); output[d] = fma(left output[d], a, right output[d] * b). A side whose sum is 0
+     * leaves the other as it is, bit for bit.
+     */
+    void (*attend_merge)(struct attend_result from, size_t head_dim, struct attend_result *into);
+
+    /* out[d] = output[d] * (1 / sum); zeros when the sum is 0: a query that saw no key. May work in place. */
+    void (*attend_finish)(struct attend_result result, size_t head_dim, float *out);
+
+    /*
+     * Writes one position (0 .. 255 of the page) of one head: the key into its column, the value into its
+     * row; nothing else is touched. f16 is rounded to nearest even. q8_0, for each 32 elements (the last
+     * group may be shorter): scale = largest |x| * (1 / 127) rounded to f16, byte = x * (1 / scale) rounded
+     * to nearest even, at most 127; a group of zeros, or one whose scale would be 0, is zeros; a group with a
+     * NaN or an infinity gets the scale NaN and bytes 0.
+     */
+    void (*kv_append)(const struct kv_room *room, uint32_t position, const float *key, const float *value);
+
+    /*
      * Row functions. row_sum: 8 partial sums, element i into partial sum i % 8 in order, then ((0+4)+(2+6)) +
      * ((1+5)+(3+7)). exp_f32 etc. are within 2 units in the last place of the true value over all of float32,
      * exact at 0 (exp(0) = 1), exp(-INFINITY) = 0, NaN to NaN. The same element gives the same bits wherever
@@ -142,8 +176,16 @@ struct cpu_kernels {
     void (*tanh_f32)(size_t n, float *in_out);
 
     /* Index of the largest value, the lowest on ties; NaN never wins; n when all are NaN. *out_value is that
-     * value. */
+     * value, NaN when there is none. */
     size_t (*argmax)(const float *x, size_t n, float *out_value);
+
+    /*
+     * Rotates pairs of a head's row: (a, b) becomes (fma(a, cos, -(b * sin)), fma(b, cos, a * sin)). Pair i
+     * is elements i and i + pairs (NeoX), or 2i and 2i + 1 (Llama); elements from 2 * pairs on are not
+     * touched.
+     */
+    void (*rope_halves)(const float *cosines, const float *sines, size_t pairs, float *in_out);
+    void (*rope_neighbours)(const float *cosines, const float *sines, size_t pairs, float *in_out);
 };
 
 /* The best table for this processor; NULL if `name` is given and is not known or cannot run here. */
