@@ -141,14 +141,14 @@ static inline uint8_t k_group_scale(const uint8_t groups[12], unsigned group)
 {
     if (group < 4)
         return groups[group] & 63;
-    return (uint8_t)((groups[group + 4] & 15) | (groups[group - 4] >> 6) << 4);
+    return (uint8_t)((groups[8 + group % 4] & 15) | (groups[group - 4] >> 6) << 4);
 }
 
 static inline uint8_t k_group_min(const uint8_t groups[12], unsigned group)
 {
     if (group < 4)
         return groups[group + 4] & 63;
-    return (uint8_t)(groups[group + 4] >> 4 | (groups[group] >> 6) << 4);
+    return (uint8_t)(groups[8 + group % 4] >> 4 | (groups[group] >> 6) << 4);
 }
 
 /*

@@ -62,8 +62,7 @@ INLINE float normalise(const float *values, size_t count, float *out)
 {
     const lanes limit = lanes_all(0x1p64f);
     for (size_t i = 0; i < count; i += LANES) {
-        lanes value = lanes_load(values + i);
-        value = lanes_only(value == value, value);
+        lanes value = lanes_numbers(lanes_load(values + i));
         lanes_store(lanes_min(lanes_max(value, -limit), limit), out + i);
     }
     float peak = largest_magnitude(out, count);
@@ -245,13 +244,14 @@ INLINE struct line fit_line(const float *values, size_t count, float top, neares
     struct line_fit best = {{0, flat}, flat * total};
     if (range <= 0)
         return best.line;
-    for (int low = 0; low < insets.count; low++)
+    for (int low = 0; low < insets.count; low++) {
         for (int high = 0; high < insets.count; high++) {
             float low_inset = insets.first + insets.step * (float)low;
             float high_inset = insets.first + insets.step * (float)high;
             struct line guess = {range * (1 - low_inset - high_inset) / top, lowest + low_inset * range};
             improve_line(values, count, total, below_zero, nearest, guess, &best);
         }
+    }
     for (int i = 0; i < REFINEMENTS; i++)
         improve_line(values, count, total, below_zero, nearest, best.line, &best);
     return best.line;

@@ -78,9 +78,9 @@ INLINE void encode_signed_groups(const float values[BLOCK_LARGE], size_t group_s
     nearest_function *nearest, int lowest_code, const struct signed_groups *groups,
     uint8_t codes[BLOCK_LARGE])
 {
-    for (size_t i = 0; i < BLOCK_LARGE; i += group_size) {
-        float scale = groups->scale.value * (float)groups->scales[i / group_size];
-        encode(values + i, group_size, scale, 0, nearest, lowest_code, codes + i);
+    for (size_t group = 0, first = 0; first < BLOCK_LARGE; group++, first += group_size) {
+        float scale = groups->scale.value * (float)groups->scales[group];
+        encode(values + first, group_size, scale, 0, nearest, lowest_code, codes + first);
     }
 }
 
@@ -100,9 +100,10 @@ INLINE float choose_affine_groups(const float values[BLOCK_LARGE], size_t group_
         const float middle_scale = round_one_within(fits[group].scale * per_scale, 0, (float)highest);
         const float middle_min = round_one_within(-fits[group].offset * per_min, 0, (float)highest);
         float best_error = FLT_MAX;
-        for (int step = 0; step < 9; step++) {
-            float scale = round_one_within(middle_scale + (float)(step / 3 - 1), 0, (float)highest);
-            float min = round_one_within(middle_min + (float)(step % 3 - 1), 0, (float)highest);
+        for (int try = 0; try < 9; try++) {
+            int scale_step = try / 3 - 1, min_step = try % 3 - 1;
+            float scale = round_one_within(middle_scale + (float)scale_step, 0, (float)highest);
+            float min = round_one_within(middle_min + (float)min_step, 0, (float)highest);
             float error = squared_error(values + group * group_size, group_size, groups->scale.value * scale,
                 -groups->min.value * min, nearest);
             if (error < best_error) {
@@ -164,10 +165,10 @@ INLINE struct affine_groups fit_affine_groups(const float values[BLOCK_LARGE], f
 INLINE void encode_affine_groups(const float values[BLOCK_LARGE], size_t group_size,
     nearest_function *nearest, const struct affine_groups *groups, uint8_t codes[BLOCK_LARGE])
 {
-    for (size_t i = 0; i < BLOCK_LARGE; i += group_size) {
-        float scale = groups->scale.value * (float)groups->scales[i / group_size];
-        float min = groups->min.value * (float)groups->mins[i / group_size];
-        encode(values + i, group_size, scale, -min, nearest, 0, codes + i);
+    for (size_t group = 0, first = 0; first < BLOCK_LARGE; group++, first += group_size) {
+        float scale = groups->scale.value * (float)groups->scales[group];
+        float min = groups->min.value * (float)groups->mins[group];
+        encode(values + first, group_size, scale, -min, nearest, 0, codes + first);
     }
 }
 

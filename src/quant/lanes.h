@@ -58,6 +58,12 @@ INLINE lanes lanes_magnitude(lanes value)
     return (lanes)((lane_mask)value & 0x7fffffff);
 }
 
+/* NaN becomes 0. */
+INLINE lanes lanes_numbers(lanes value)
+{
+    return lanes_only((lane_mask)lanes_magnitude(value) <= 0x7f800000, value);
+}
+
 INLINE float lanes_sum(lanes value)
 {
     return (value[0] + value[2]) + (value[1] + value[3]);
