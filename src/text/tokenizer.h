@@ -1,4 +1,5 @@
-/* Text to token ids and back, as the vocabulary in a GGUF file says. Immutable once open: any thread may use it. */
+/* Text to token ids and back, as the vocabulary in a GGUF file says. Immutable once open: any thread may use
+ * it. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -41,17 +42,18 @@ enum tokenize_flags {
 };
 
 /* Appends. Any bytes are accepted, also what is not UTF-8. */
-enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size, unsigned flags,
-    struct token_list *list);
+enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
+    unsigned flags, struct token_list *list);
 
 /*
- * Bytes of one token; empty for control tokens unless `special`. A SentencePiece vocabulary puts a space before the text:
- * tokenizer_decode removes it again, this does not.
+ * Bytes of one token; empty for control tokens unless `special`. A SentencePiece vocabulary puts a space
+ * before the text: tokenizer_decode removes it again, this does not.
  */
 enum salvo_status tokenizer_piece(
     const struct tokenizer *tokenizer, int32_t id, bool special, struct buffer *buffer);
 
-/* Appends the text of all ids; control tokens are written only with `special`. An id outside the vocabulary is an error. */
+/* Appends the text of all ids; control tokens are written only with `special`. An id outside the vocabulary
+ * is an error. */
 enum salvo_status tokenizer_decode(
     const struct tokenizer *tokenizer, const int32_t *ids, size_t count, bool special, struct buffer *buffer);
 

@@ -1,0 +1,18 @@
+/* How each kind of vocabulary writes down the bytes of its tokens. */
+#ifndef TEXT_PIECES_H
+#define TEXT_PIECES_H
+
+#include "base/buffer.h"
+#include "text/vocabulary.h"
+
+/* Sets `piece` and `plain` of every token; pieces that differ from the text are kept in the vocabulary's
+ * arena. */
+enum salvo_status pieces_decode(struct vocabulary *vocabulary);
+
+/*
+ * Byte-level BPE writes each byte as one character, printable ones as themselves. False when the text has a
+ * character that stands for no byte; *out is then of no use. Replaces what is in *out.
+ */
+enum salvo_status byte_level_decode(struct salvo_text text, struct buffer *out, bool *valid);
+
+#endif

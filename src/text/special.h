@@ -1,0 +1,28 @@
+/* Finds the special tokens that are written out in a text. */
+#ifndef TEXT_SPECIAL_H
+#define TEXT_SPECIAL_H
+
+#include "text/trie.h"
+#include "text/vocabulary.h"
+
+struct special_tokens {
+    struct trie all;          /* control tokens and those below */
+    struct trie user_defined; /* these are found in any text, also when special tokens are not asked for */
+};
+
+struct special_match {
+    size_t begin, end; /* in the text, with the blanks that the token takes along */
+    int32_t id;
+};
+
+enum salvo_status special_tokens_open(struct special_tokens *special, const struct vocabulary *vocabulary);
+void special_tokens_close(struct special_tokens *special);
+
+/*
+ * Finds the longest ones first, then those that fit into the rest; among equally long ones the leftmost. *out
+ * is ordered by position, and to be freed.
+ */
+enum salvo_status special_tokens_find(const struct trie *trie, const struct vocabulary *vocabulary,
+    struct salvo_text text, struct special_match **out, size_t *out_count);
+
+#endif

@@ -1,0 +1,178 @@
+#include "text/spm.h"
+
+#include "base/buffer.h"
+#include "text/merge.h"
+#include "text/token_list.h"
+#include "text/unicode.h"
+#include "text/whole_word.h"
+
+#include <string.h>
+
+/* ---- Opening
+ * --------------------------------------------------------------------------------------------------- */
+
+/* Whether a blank follows something else: words begin with their blanks, so this reaches from one into the
+ * next. */
+static bool reaches_over_words(struct salvo_text piece)
+{
+    for (size_t i = 1; i < piece.size; i++) {
+        if (piece.data[i] == ' ' && piece.data[i - 1] != ' ')
+            return true;
+    }
+    return false;
+}
+
+void spm_open(struct spm *spm, const struct vocabulary *vocabulary)
+{
+    *spm = (struct spm){.vocabulary = vocabulary, .words_are_separate = true};
+    for (int i = 0; i < 256; i++)
+        spm->byte_tokens[i] = -1;
+    for (size_t i = 0; i < vocabulary->count; i++) {
+        const struct token *token = &vocabulary->tokens[i];
+        int byte = byte_token_value(token->text);
+        if (byte >= 0 && spm->byte_tokens[byte] < 0)
+            spm->byte_tokens[byte] = (int32_t)i;
+        if (!token->plain)
+            continue;
+        if (token->piece.size > spm->longest_piece)
+            spm->longest_piece = token->piece.size;
+        if (reaches_over_words(token->piece))
+            spm->words_are_separate = false;
+    }
+}
+
+/* ---- Normalising
+ * ----------------------------------------------------------------------------------------------- */
+
+/* The length of the blank that the text begins with: a space, or the mark that stands for one in the
+ * vocabulary. */
+static size_t blank_size(const char *at, const char *end)
+{
+    if (*at == ' ')
+        return 1;
+    return end - at >= 3 && memcmp(at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
+}
+
+/* Blanks and the marks for them are the same to the vocabulary; here both are blanks. */
+static enum salvo_status normalise(
+    const struct vocabulary *vocabulary, struct salvo_text text, struct buffer *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const char *at = text.data, *end = text.data + text.size;
+    bool squeeze = vocabulary->remove_extra_spaces;
+    TRY(buffer_reserve(out, text.size + 1));
+    if (vocabulary->add_space_prefix)
+        out->data[out->size++] = ' ';
+    bool after_blank = squeeze; /* at the start, too, they are extra */
+    while (at != end) {
+        size_t blank = blank_size(at, end);
+        if (!blank || !after_blank)
+            out->data[out->size++] = blank ? ' ' : *at;
+        after_blank = squeeze && blank;
+        at += blank ? blank : 1;
+    }
+
+cleanup:
+    return status;
+}
+
+/* ---- Encoding
+ * -------------------------------------------------------------------------------------------------- */
+
+/* Scores as ranks: the higher, the lower. Whatever the bits are, NaN included, there is one order. */
+static uint32_t rank_of_score(float score)
+{
+    uint32_t bits;
+    score += 0.0f; /* there is a negative zero */
+    memcpy(&bits, &score, sizeof bits);
+    uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    uint32_t rank = ~ascending;
+    return rank == MERGE_NEVER ? rank - 1 : rank;
+}
+
+static struct merge_result merge_pair(
+    const void *context, int32_t left, int32_t right, struct salvo_text joined)
+{
+    (void)left, (void)right;
+    const struct spm *spm = context;
+    uint32_t token = UINT32_MAX;
+    if (joined.size <= spm->longest_piece)
+        token = string_map_find(&spm->vocabulary->by_piece, joined.data, joined.size);
+    if (token == UINT32_MAX)
+        return (struct merge_result){MERGE_NEVER, MERGE_NONE};
+    return (struct merge_result){rank_of_score(spm->vocabulary->tokens[token].score), (int32_t)token};
+}
+
+static enum salvo_status add_bytes(const struct spm *spm, struct salvo_text text, struct token_list *list)
+{
+    enum salvo_status status = SALVO_OK;
+    for (size_t i = 0; i < text.size; i++) {
+        int32_t id = spm->byte_tokens[(unsigned char)text.data[i]];
+        if (id < 0) {
+            uint32_t token = string_map_find(&spm->vocabulary->by_piece, text.data + i, 1);
+            id = token == UINT32_MAX ? spm->vocabulary->unknown : (int32_t)token;
+        }
+        if (id >= 0)
+            TRY(token_list_add(list, id));
+    }
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status encode_by_merging(
+    const void *context, struct merger *merger, struct salvo_text word, struct token_list *list)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct spm *spm = context;
+    const char *end = word.data + word.size;
+    struct salvo_text part;
+    int32_t id;
+    TRY(merger_begin(merger, word));
+    for (const char *at = word.data; at != end;) {
+        size_t size = unicode_at(at, end).size;
+        uint32_t token = string_map_find(&spm->vocabulary->by_piece, at, size);
+        merger_add(merger, token == UINT32_MAX ? MERGE_NONE : (int32_t)token, (size_t)(at - word.data));
+        at += size;
+    }
+    merger_run(merger, merge_pair, spm);
+    for (uint32_t position = 0; merger_next(merger, &position, &id, &part);) {
+        if (id != MERGE_NONE)
+            TRY(token_list_add(list, id));
+        else
+            TRY(add_bytes(spm, part, list));
+    }
+
+cleanup:
+    return status;
+}
+
+/* Blanks and what follows up to the next blank. */
+static size_t word_size(const char *at, const char *end)
+{
+    const char *stop = at;
+    while (stop != end && *stop == ' ')
+        stop++;
+    const char *blank = stop == end ? NULL : memchr(stop, ' ', (size_t)(end - stop));
+    return (size_t)((blank ? blank : end) - at);
+}
+
+enum salvo_status spm_encode(const struct spm *spm, struct salvo_text text, struct token_list *list)
+{
+    enum salvo_status status = SALVO_OK;
+    struct merger merger = {0};
+    struct buffer normal = {0};
+    TRY(normalise(spm->vocabulary, text, &normal));
+    for (size_t at = 0; at < normal.size;) {
+        struct salvo_text word = {normal.data + at, normal.size - at};
+        if (spm->words_are_separate)
+            word.size = word_size(word.data, normal.data + normal.size);
+        TRY(whole_word_encode(spm->vocabulary, false, encode_by_merging, spm, &merger, word, list));
+        at += word.size;
+    }
+
+cleanup:
+    merger_free(&merger);
+    buffer_free(&normal);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* SentencePiece BPE: neighbours are merged into the token of the highest score; what is left over becomes
+ * bytes. */
+#ifndef TEXT_SPM_H
+#define TEXT_SPM_H
+
+#include "text/tokenizer.h"
+#include "text/vocabulary.h"
+
+struct spm {
+    const struct vocabulary *vocabulary;
+    int32_t byte_tokens[256]; /* -1 where there is none */
+    size_t longest_piece;
+    bool words_are_separate; /* no token reaches over the beginning of a word, so each can be encoded alone */
+};
+
+void spm_open(struct spm *spm, const struct vocabulary *vocabulary);
+
+/* Appends the tokens of plain text. `at_start`: nothing or a special token comes before, so a blank is put
+ * there. */
+enum salvo_status spm_encode(const struct spm *spm, struct salvo_text text, struct token_list *list);
+
+#endif

@@ -1,0 +1,222 @@
+#include "text/tokenizer.h"
+
+#include "base/memory.h"
+#include "text/bpe.h"
+#include "text/rwkv.h"
+#include "text/special.h"
+#include "text/spm.h"
+#include "text/token_list.h"
+
+struct tokenizer {
+    struct vocabulary vocabulary;
+    struct special_tokens special;
+    union { /* by vocabulary.model */
+        struct bpe bpe;
+        struct spm spm;
+        struct rwkv rwkv;
+    };
+};
+
+/* ---- Open and close
+ * -------------------------------------------------------------------------------------------- */
+
+static enum salvo_status open_model(const struct gguf *gguf, struct tokenizer *tokenizer)
+{
+    switch (tokenizer->vocabulary.model) {
+    case VOCABULARY_BPE:
+        return bpe_open(&tokenizer->bpe, gguf, &tokenizer->vocabulary);
+    case VOCABULARY_SPM:
+        spm_open(&tokenizer->spm, &tokenizer->vocabulary);
+        return SALVO_OK;
+    case VOCABULARY_RWKV:
+        return rwkv_open(&tokenizer->rwkv, &tokenizer->vocabulary);
+    }
+    return SALVO_OK;
+}
+
+enum salvo_status tokenizer_open(const struct gguf *gguf, struct tokenizer **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct tokenizer *tokenizer = NULL;
+    *out = NULL;
+    TRY(NEW(&tokenizer, 1));
+    TRY(vocabulary_open(gguf, &tokenizer->vocabulary));
+    TRY(special_tokens_open(&tokenizer->special, &tokenizer->vocabulary));
+    TRY(open_model(gguf, tokenizer));
+    *out = tokenizer;
+
+cleanup:
+    if (status != SALVO_OK)
+        tokenizer_close(tokenizer);
+    return status;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    switch (tokenizer->vocabulary.model) {
+    case VOCABULARY_BPE:
+        bpe_close(&tokenizer->bpe);
+        break;
+    case VOCABULARY_SPM:
+        break;
+    case VOCABULARY_RWKV:
+        rwkv_close(&tokenizer->rwkv);
+        break;
+    }
+    special_tokens_close(&tokenizer->special);
+    vocabulary_close(&tokenizer->vocabulary);
+    memory_free(tokenizer);
+}
+
+/* ---- What it is
+ * ------------------------------------------------------------------------------------------------ */
+
+const char *tokenizer_model(const struct tokenizer *tokenizer)
+{
+    static const char *const names[] = {
+        [VOCABULARY_BPE] = "gpt2", [VOCABULARY_SPM] = "llama", [VOCABULARY_RWKV] = "rwkv"};
+    return names[tokenizer->vocabulary.model];
+}
+
+const char *tokenizer_pre(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.pre_name;
+}
+
+size_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.count;
+}
+
+int32_t tokenizer_bos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.bos;
+}
+
+int32_t tokenizer_eos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.eos;
+}
+
+static bool is_token(const struct tokenizer *tokenizer, int32_t id)
+{
+    return id >= 0 && (size_t)id < tokenizer->vocabulary.count;
+}
+
+bool tokenizer_is_end(const struct tokenizer *tokenizer, int32_t id)
+{
+    return is_token(tokenizer, id) && tokenizer->vocabulary.tokens[id].ends_generation;
+}
+
+bool tokenizer_adds_bos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.add_bos;
+}
+
+bool tokenizer_adds_eos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.add_eos;
+}
+
+/* ---- Text to tokens
+ * -------------------------------------------------------------------------------------------- */
+
+static enum salvo_status encode_plain(
+    const struct tokenizer *tokenizer, struct salvo_text text, struct token_list *list)
+{
+    if (text.size == 0)
+        return SALVO_OK;
+    switch (tokenizer->vocabulary.model) {
+    case VOCABULARY_BPE:
+        return bpe_encode(&tokenizer->bpe, text, list);
+    case VOCABULARY_SPM:
+        return spm_encode(&tokenizer->spm, text, list);
+    case VOCABULARY_RWKV:
+        return rwkv_encode(&tokenizer->rwkv, text, list);
+    }
+    return SALVO_OK;
+}
+
+enum salvo_status tokenizer_encode(
+    const struct tokenizer *tokenizer, const char *text, size_t size, unsigned flags, struct token_list *list)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vocabulary *vocabulary = &tokenizer->vocabulary;
+    const struct trie *trie =
+        flags & TOKENIZE_SPECIAL ? &tokenizer->special.all : &tokenizer->special.user_defined;
+    struct special_match *matches = NULL;
+    size_t match_count, at = 0, count_before = list->count;
+
+    if ((flags & TOKENIZE_BOS) && vocabulary->bos >= 0)
+        TRY(token_list_add(list, vocabulary->bos));
+    TRY(special_tokens_find(trie, vocabulary, (struct salvo_text){text, size}, &matches, &match_count));
+    for (size_t i = 0; i < match_count; i++) {
+        TRY(encode_plain(tokenizer, (struct salvo_text){text + at, matches[i].begin - at}, list));
+        TRY(token_list_add(list, matches[i].id));
+        at = matches[i].end;
+    }
+    if (at < size)
+        TRY(encode_plain(tokenizer, (struct salvo_text){text + at, size - at}, list));
+    if ((flags & TOKENIZE_EOS) && vocabulary->eos >= 0)
+        TRY(token_list_add(list, vocabulary->eos));
+
+cleanup:
+    memory_free(matches);
+    if (status != SALVO_OK)
+        list->count = count_before;
+    return status;
+}
+
+/* ---- Tokens to text
+ * -------------------------------------------------------------------------------------------- */
+
+static enum salvo_status find_piece(
+    const struct tokenizer *tokenizer, int32_t id, bool special, struct salvo_text *out)
+{
+    *out = (struct salvo_text){0};
+    if (!is_token(tokenizer, id))
+        return fail(SALVO_ERROR_ARGUMENT, "token %d is not in the vocabulary, which has %zu", id,
+            tokenizer->vocabulary.count);
+    const struct token *token = &tokenizer->vocabulary.tokens[id];
+    if (special || (token->type != TOKEN_CONTROL && token->type != TOKEN_UNKNOWN))
+        *out = token->piece;
+    return SALVO_OK;
+}
+
+enum salvo_status tokenizer_piece(
+    const struct tokenizer *tokenizer, int32_t id, bool special, struct buffer *buffer)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_text piece;
+    TRY(find_piece(tokenizer, id, special, &piece));
+    TRY(buffer_append(buffer, piece.data, piece.size));
+
+cleanup:
+    return status;
+}
+
+enum salvo_status tokenizer_decode(
+    const struct tokenizer *tokenizer, const int32_t *ids, size_t count, bool special, struct buffer *buffer)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vocabulary *vocabulary = &tokenizer->vocabulary;
+    size_t size_before = buffer->size;
+    bool remove_blank = vocabulary->model == VOCABULARY_SPM && vocabulary->add_space_prefix;
+    for (size_t i = 0; i < count; i++) {
+        struct salvo_text piece;
+        TRY(find_piece(tokenizer, ids[i], special, &piece));
+        if (remove_blank && piece.size) {
+            size_t blank = piece.data[0] == ' ' ? 1 : 0;
+            piece = (struct salvo_text){piece.data + blank, piece.size - blank};
+            remove_blank = false;
+        }
+        TRY(buffer_append(buffer, piece.data, piece.size));
+    }
+
+cleanup:
+    if (status != SALVO_OK)
+        buffer->size = size_before;
+    return status;
+}
