@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_uint_fast64_t allocations;
 static atomic_uint_fast64_t allocation_to_fail;
@@ -70,4 +71,30 @@ enum salvo_status memory_copy_string(const char *text, char **out)
 void memory_free(void *pointer)
 {
     free(pointer);
+}
+
+enum salvo_status memory_map(size_t size, void *out_pointer)
+{
+    void *memory = NULL;
+    enum salvo_status status = SALVO_OK;
+    if (size) {
+        memory = must_fail() ? MAP_FAILED
+                             : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
+            memory = NULL;
+            status = fail(SALVO_ERROR_MEMORY, "out of memory: %zu bytes were asked for", size);
+        }
+#ifdef MADV_HUGEPAGE
+        if (memory)
+            madvise(memory, size, MADV_HUGEPAGE);
+#endif
+    }
+    memcpy(out_pointer, &memory, sizeof memory);
+    return status;
+}
+
+void memory_unmap(void *pointer, size_t size)
+{
+    if (pointer)
+        munmap(pointer, size);
 }

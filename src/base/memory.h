@@ -18,6 +18,13 @@ enum salvo_status memory_resize(void *in_out_pointer, size_t count, size_t size)
 enum salvo_status memory_copy_string(const char *text, char **out);
 void memory_free(void *pointer);
 
+/*
+ * Large zeroed memory straight from the system, page-aligned, in huge pages where there are such. It takes
+ * room only where it is touched.
+ */
+enum salvo_status memory_map(size_t size, void *out_pointer);
+void memory_unmap(void *pointer, size_t size);
+
 /* Allocations so far in this process. */
 uint64_t memory_count(void);
 
