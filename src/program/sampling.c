@@ -1,0 +1,378 @@
+#include "program/sampling.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* The weight of the largest logit: exp(0) * 2^32. */
+#define WEIGHT_ONE (UINT64_C(1) << 32)
+
+/* Below it weights are 0: exp(-23) * 2^32 < 1. */
+#define LOWEST_EXPONENT (-23.0f)
+
+/* Logits are looked at this many at a time: a block in which nothing is of interest costs a few vector
+ * comparisons and one branch. */
+enum { BLOCK = 32 };
+
+/* ---- Numbers that are the same everywhere ---- */
+
+static uint64_t mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint64_t sampling_random(uint64_t seed, uint64_t position)
+{
+    const uint64_t step = UINT64_C(0x9e3779b97f4a7c15);
+    return mix(mix(seed + step) + (position + 1) * step);
+}
+
+/*
+ * exp(x) = 2^n * exp(r) with n = x / ln 2 rounded to nearest and |r| <= ln 2 / 2. Only products and sums,
+ * each rounded once: every device has those. The upper part of ln 2 has so few bits that n times it is exact.
+ */
+uint64_t sampling_weight(float x)
+{
+    const float log2_e = 1.44269504f, ln_2_upper = 0.693359375f, ln_2_lower = -2.12194440e-4f;
+    const float round_to_integer = 12582912; /* 1.5 * 2^23: beside it floats are whole numbers */
+    if (!(x >= LOWEST_EXPONENT))
+        return 0;
+    float n = (x * log2_e + round_to_integer) - round_to_integer;
+    float r = (x - n * ln_2_upper) - n * ln_2_lower;
+    float series = 1.0f / 720;
+    series = series * r + 1.0f / 120;
+    series = series * r + 1.0f / 24;
+    series = series * r + 1.0f / 6;
+    series = series * r + 0.5f;
+    float fraction = 1 + (r + r * r * series);
+
+    uint32_t power_bits = (uint32_t)((int32_t)n + 32 + 127) << 23;
+    float power; /* 2^(n + 32) */
+    memcpy(&power, &power_bits, sizeof power);
+    return (uint64_t)(fraction * power);
+}
+
+/* A share of 1 as a whole number of 2^-32, so that shares of integer sums are integers too. */
+static uint64_t fixed_share(float share)
+{
+    return share > 0 ? (uint64_t)(share * 0x1p32f) : 0;
+}
+
+/* `share` < 2^32 of a sum < 2^63, rounded down. */
+static uint64_t share_of(uint64_t sum, uint64_t share)
+{
+    return (sum >> 32) * share + ((sum & UINT32_MAX) * share >> 32);
+}
+
+/* At least 1, so that something stays. */
+static uint64_t top_p_target(uint64_t sum, float top_p)
+{
+    uint64_t target = share_of(sum, fixed_share(top_p));
+    return target ? target : 1;
+}
+
+static uint64_t multiply_high(uint64_t a, uint64_t b)
+{
+    uint64_t a_low = a & UINT32_MAX, a_high = a >> 32, b_low = b & UINT32_MAX, b_high = b >> 32;
+    uint64_t middle = a_high * b_low + (a_low * b_low >> 32);
+    uint64_t carry = a_low * b_high + (middle & UINT32_MAX);
+    return a_high * b_high + (middle >> 32) + (carry >> 32);
+}
+
+/* Infinities of one sign are equal; their difference would be NaN. A temperature may be so small that its
+ * inverse is infinite. */
+static uint64_t weight_of(float logit, float largest, float inverse_temperature)
+{
+    return logit == largest ? WEIGHT_ONE : sampling_weight((logit - largest) * inverse_temperature);
+}
+
+/* ---- Stages 1 and 2 ---- */
+
+static void add_bias(const float *bias, uint32_t vocabulary, float *logits)
+{
+    for (uint32_t i = 0; i < vocabulary; i++)
+        logits[i] += bias[i];
+}
+
+static float penalised(
+    const struct sampler_settings *settings, float inverse_repeat, uint32_t times, float logit)
+{
+    logit = logit > 0 ? logit * inverse_repeat : logit * settings->repeat_penalty;
+    return fmaf(-(float)times, settings->frequency_penalty, logit) - settings->presence_penalty;
+}
+
+/* How often an id came is counted in the entry of that id in `scratch`; only entries in use are cleared. */
+static void apply_penalties(const struct sampler_settings *settings, const int32_t *recent, uint32_t count,
+    float *logits, struct sampling_candidate *scratch)
+{
+    float inverse_repeat = 1 / settings->repeat_penalty;
+    for (uint32_t i = 0; i < count; i++)
+        scratch[recent[i]].id = 0;
+    for (uint32_t i = 0; i < count; i++)
+        scratch[recent[i]].id++;
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t id = recent[i];
+        if (scratch[id].id == 0)
+            continue; /* done already */
+        logits[id] = penalised(settings, inverse_repeat, (uint32_t)scratch[id].id, logits[id]);
+        scratch[id].id = 0;
+    }
+}
+
+static bool has_penalties(const struct sampler_settings *settings)
+{
+    return settings->repeat_penalty != 1 || settings->presence_penalty != 0 ||
+           settings->frequency_penalty != 0;
+}
+
+/* ---- Selection. Comparisons are never true for NaN, so it drops out without a pass of its own. ---- */
+
+static bool any_above(const float *logits, float threshold)
+{
+    int32_t any = 0;
+    for (int i = 0; i < BLOCK; i++)
+        any |= logits[i] > threshold;
+    return any;
+}
+
+static uint32_t block_end(uint32_t first, uint32_t vocabulary)
+{
+    return vocabulary - first < BLOCK ? vocabulary : first + BLOCK;
+}
+
+static bool block_is_below(const float *logits, uint32_t first, uint32_t vocabulary, float threshold)
+{
+    return vocabulary - first >= BLOCK && !any_above(logits + first, threshold);
+}
+
+/* The first of the largest; -1 when there is nothing above -INFINITY. */
+static int32_t find_largest(const float *logits, uint32_t vocabulary)
+{
+    float largest = -INFINITY;
+    int32_t id = -1;
+    for (uint32_t first = 0; first < vocabulary; first = block_end(first, vocabulary)) {
+        if (block_is_below(logits, first, vocabulary, largest))
+            continue;
+        for (uint32_t i = first; i < block_end(first, vocabulary); i++) {
+            if (logits[i] > largest) {
+                largest = logits[i];
+                id = (int32_t)i;
+            }
+        }
+    }
+    return id;
+}
+
+/* The order in which ids are kept: larger logits first, then lower ids. No two are equal. */
+static bool comes_before(struct sampling_candidate a, struct sampling_candidate b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+static void swap(struct sampling_candidate *a, struct sampling_candidate *b)
+{
+    struct sampling_candidate kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Moves the middle element to where it belongs among `count`, with all that come before it in front. */
+static uint32_t partition(struct sampling_candidate *candidates, uint32_t count)
+{
+    swap(&candidates[0], &candidates[count / 2]);
+    uint32_t front = 0;
+    for (uint32_t i = 1; i < count; i++) {
+        if (comes_before(candidates[i], candidates[0]))
+            swap(&candidates[++front], &candidates[i]);
+    }
+    swap(&candidates[0], &candidates[front]);
+    return front;
+}
+
+/* What is added up until it reaches a target: weights relative to `largest`, or 1 for each candidate. */
+struct measure {
+    bool weights;
+    float largest;
+};
+
+static uint64_t measure_of(struct measure measure, struct sampling_candidate candidate)
+{
+    return measure.weights ? weight_of(candidate.logit, measure.largest, 1) : 1;
+}
+
+/*
+ * Brings the fewest of the largest candidates whose measures reach `target` (at least 1) to the front, the
+ * last of them at the end, and returns how many they are; all, when they do not reach it. Quickselect: parts
+ * that are known to stay or to go are not looked at again.
+ */
+static uint32_t keep_largest(
+    struct sampling_candidate *candidates, uint32_t count, uint64_t target, struct measure measure)
+{
+    uint32_t first = 0, end = count;
+    uint64_t reached = 0;
+    while (first < end) {
+        uint32_t pivot = first + partition(candidates + first, end - first);
+        uint64_t before = reached;
+        for (uint32_t i = first; i < pivot; i++)
+            before += measure_of(measure, candidates[i]);
+        uint64_t with_pivot = before + measure_of(measure, candidates[pivot]);
+        if (before >= target) {
+            end = pivot;
+        } else if (with_pivot >= target) {
+            return pivot + 1;
+        } else {
+            reached = with_pivot;
+            first = pivot + 1;
+        }
+    }
+    return count;
+}
+
+/*
+ * The `k` largest, or all above -INFINITY when they are fewer. Candidates gather above a threshold; when
+ * their room is full the k largest are kept and the smallest of them is the new threshold. Ids come in rising
+ * order, so that one equal to the threshold is never wanted.
+ */
+static uint32_t gather_top_k(
+    const float *logits, uint32_t vocabulary, uint32_t k, struct sampling_candidate *candidates)
+{
+    const struct measure count_them = {0};
+    uint64_t wanted_room = 2 * (uint64_t)k + 32;
+    uint32_t room = wanted_room < vocabulary ? (uint32_t)wanted_room : vocabulary, count = 0;
+    float threshold = -INFINITY;
+    for (uint32_t first = 0; first < vocabulary; first = block_end(first, vocabulary)) {
+        if (block_is_below(logits, first, vocabulary, threshold))
+            continue;
+        for (uint32_t i = first; i < block_end(first, vocabulary); i++) {
+            if (!(logits[i] > threshold))
+                continue;
+            candidates[count++] = (struct sampling_candidate){logits[i], (int32_t)i};
+            if (count == room) {
+                count = keep_largest(candidates, count, k, count_them);
+                threshold = candidates[count - 1].logit;
+            }
+        }
+    }
+    return keep_largest(candidates, count, k, count_them);
+}
+
+/*
+ * top-p over a whole vocabulary, in two passes: weights are added up by how far their logits lie below the
+ * largest, in steps of 1/8; the last that stays is then looked for in the one step where the sum reaches the
+ * target.
+ */
+enum { STEPS_OF_ONE = 8, STEPS = 23 * STEPS_OF_ONE + 1 };
+
+/* STEPS for what has no weight. */
+static uint32_t step_below(float logit, float largest)
+{
+    if (logit == largest)
+        return 0;
+    float below = largest - logit;
+    return below <= -LOWEST_EXPONENT ? (uint32_t)(below * STEPS_OF_ONE) : STEPS;
+}
+
+static struct sampling_candidate find_top_p_of_all(
+    const float *logits, uint32_t vocabulary, float largest, float top_p, struct sampling_candidate *scratch)
+{
+    uint64_t sums[STEPS] = {0}, sum = 0, before = 0;
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        uint32_t step = step_below(logits[i], largest);
+        if (step < STEPS)
+            sums[step] += weight_of(logits[i], largest, 1);
+    }
+    for (uint32_t step = 0; step < STEPS; step++)
+        sum += sums[step];
+
+    uint64_t target = top_p_target(sum, top_p);
+    uint32_t last = 0, count = 0;
+    while (before + sums[last] < target)
+        before += sums[last++];
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        scratch[count] = (struct sampling_candidate){logits[i], (int32_t)i};
+        count += step_below(logits[i], largest) == last;
+    }
+    const struct measure by_weight = {.weights = true, .largest = largest};
+    return scratch[keep_largest(scratch, count, target - before, by_weight) - 1];
+}
+
+/* What stays lies at or before `cut` and has at least `lowest_weight`; in rising order of ids. */
+static uint32_t gather_remaining(const float *logits, uint32_t vocabulary, struct sampling_candidate cut,
+    float largest, uint64_t lowest_weight, struct sampling_candidate *candidates)
+{
+    uint32_t count = 0;
+    float just_below = nextafterf(cut.logit, -INFINITY);
+    for (uint32_t first = 0; first < vocabulary; first = block_end(first, vocabulary)) {
+        if (block_is_below(logits, first, vocabulary, just_below))
+            continue;
+        for (uint32_t i = first; i < block_end(first, vocabulary); i++) {
+            struct sampling_candidate candidate = {logits[i], (int32_t)i};
+            if (!(candidate.logit > -INFINITY) || comes_before(cut, candidate))
+                continue;
+            if (lowest_weight == 0 || weight_of(candidate.logit, largest, 1) >= lowest_weight)
+                candidates[count++] = candidate;
+        }
+    }
+    return count;
+}
+
+/* The last in order of those that stages 4 and 6 leave. */
+static struct sampling_candidate find_cut(const struct sampler_settings *settings, const float *logits,
+    uint32_t vocabulary, float largest, struct sampling_candidate *scratch)
+{
+    const struct sampling_candidate keep_all = {-INFINITY, INT32_MAX};
+    bool use_top_k = settings->top_k > 0 && settings->top_k < vocabulary, use_top_p = settings->top_p < 1;
+    if (!use_top_k)
+        return use_top_p ? find_top_p_of_all(logits, vocabulary, largest, settings->top_p, scratch)
+                         : keep_all;
+
+    uint32_t count = gather_top_k(logits, vocabulary, settings->top_k, scratch);
+    if (!use_top_p)
+        return count == settings->top_k ? scratch[count - 1] : keep_all;
+
+    const struct measure by_weight = {.weights = true, .largest = largest};
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += measure_of(by_weight, scratch[i]);
+    return scratch[keep_largest(scratch, count, top_p_target(sum, settings->top_p), by_weight) - 1];
+}
+
+/* ---- Stages 8 and 9 ---- */
+
+static int32_t choose_by_weight(const struct sampling_candidate *candidates, uint32_t count, float largest,
+    float inverse_temperature, uint64_t random)
+{
+    uint64_t sum = 0, running = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += weight_of(candidates[i].logit, largest, inverse_temperature);
+    uint64_t threshold = multiply_high(random, sum);
+    for (uint32_t i = 0; i < count; i++) {
+        running += weight_of(candidates[i].logit, largest, inverse_temperature);
+        if (running > threshold)
+            return candidates[i].id;
+    }
+    assert(!"the largest logit always stays and threshold < sum");
+    return -1;
+}
+
+int32_t sampling_choose(const struct sampler_settings *settings, float *logits, uint32_t vocabulary,
+    const int32_t *tokens, uint32_t count, struct sampling_candidate *scratch)
+{
+    if (settings->bias)
+        add_bias(settings->bias, vocabulary, logits);
+    uint32_t recent = settings->repeat_last_n < count ? settings->repeat_last_n : count;
+    if (recent && has_penalties(settings))
+        apply_penalties(settings, tokens + (count - recent), recent, logits, scratch);
+    int32_t largest_id = find_largest(logits, vocabulary);
+    if (largest_id < 0 || settings->temperature == 0)
+        return largest_id;
+
+    float largest = logits[largest_id];
+    struct sampling_candidate cut = find_cut(settings, logits, vocabulary, largest, scratch);
+    uint64_t lowest_weight = fixed_share(settings->min_p < 1 ? settings->min_p : 1);
+    uint32_t remaining = gather_remaining(logits, vocabulary, cut, largest, lowest_weight, scratch);
+    return choose_by_weight(
+        scratch, remaining, largest, 1 / settings->temperature, sampling_random(settings->seed, count));
+}

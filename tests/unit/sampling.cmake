@@ -1,0 +1,1 @@
+salvo_test(test_sampling SOURCES test_sampling.c LABELS quick)
