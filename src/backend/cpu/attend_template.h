@@ -1,0 +1,490 @@
+/*
+ * Attention over one page for one instruction set; included by attend_neon.c and the like, which define
+ * ISA(name) and LANES_1 .. LANES_4, the lanes of a block for so many queries.
+ *
+ * Scores have one key a lane and add over head_dim; outputs have one dimension a lane and add over keys. So
+ * lanes never meet, and the bits depend neither on the size of a block nor on the queries beside. Work goes
+ * in tiles of SIDE x SIDE elements, which stay in the first cache while every group of queries passes over
+ * them; with many queries, or with bytes, a tile is first converted to floats, once for all.
+ */
+#include "backend/cpu/attend.h"
+#include "backend/cpu/rows.h"
+#include "backend/cpu/rows_vec.h"
+#include "quant/half.h"
+
+enum {
+    SIDE = 64,  /* of a tile; a multiple of the lanes of every block */
+    STRIP = 16, /* lanes of the smallest block */
+    BATCH = 64, /* queries that share a converted tile */
+    CREW = 4,   /* queries that share what a block loads; so few read f16 and f32 in place */
+};
+
+struct crew {
+    struct attend_query *query[CREW];
+    float *scores[CREW]; /* [256] */
+    uint32_t count, begin, end;
+};
+
+/* Queries that see at least one key. `begin` and `end` here and in crews hold all of their ranges. */
+struct batch {
+    struct crew crews[BATCH / CREW];
+    uint32_t count, begin, end;
+};
+
+/* Elements to read, TYPE_F16 or TYPE_F32, `stride` elements from row to row. */
+struct tile {
+    const void *at;
+    size_t stride;
+    enum tensor_type type;
+};
+
+INLINE uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+INLINE uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- sums[query][lane] += factors[query][i] * tile[i][lane], over i in order ------------------------- */
+
+/* Both halves of attention are this: factors are queries or weights, lanes are keys or dimensions. */
+INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct tile tile,
+    const float *const *factors, size_t count, float *const *sums)
+{
+    wide sum[CREW][SIDE / WIDE];
+    int vectors = lanes / WIDE;
+    const uint16_t *halves = tile.at;
+    const float *floats = tile.at;
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; q++)
+#pragma GCC unroll 16
+        for (int v = 0; v < vectors; v++)
+            sum[q][v] = wide_load(sums[q] + v * WIDE);
+    for (size_t i = 0; i < count; i++)
+#pragma GCC unroll 16
+        for (int v = 0; v < vectors; v++) {
+            size_t at = i * tile.stride + (size_t)v * WIDE;
+            wide x = type == TYPE_F16 ? wide_load_f16(halves + at) : wide_load(floats + at);
+#pragma GCC unroll 4
+            for (int q = 0; q < queries; q++)
+                sum[q][v] = wide_fma(x, factors[q][i], sum[q][v]);
+        }
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; q++)
+#pragma GCC unroll 16
+        for (int v = 0; v < vectors; v++)
+            wide_store(sum[q][v], sums[q] + v * WIDE);
+}
+
+typedef void accumulate_function(
+    struct tile tile, const float *const *factors, size_t count, float *const *sums);
+
+#define DEFINE_BLOCK(name, queries, lanes)                                                            \
+    static void name(struct tile tile, const float *const *factors, size_t count, float *const *sums) \
+    {                                                                                                 \
+        if (tile.type == TYPE_F16)                                                                    \
+            accumulate(TYPE_F16, queries, lanes, tile, factors, count, sums);                         \
+        else                                                                                          \
+            accumulate(TYPE_F32, queries, lanes, tile, factors, count, sums);                         \
+    }
+
+DEFINE_BLOCK(block_1, 1, LANES_1)
+DEFINE_BLOCK(block_2, 2, LANES_2)
+DEFINE_BLOCK(block_3, 3, LANES_3)
+DEFINE_BLOCK(block_4, 4, LANES_4)
+DEFINE_BLOCK(strip_1, 1, STRIP)
+DEFINE_BLOCK(strip_2, 2, STRIP)
+DEFINE_BLOCK(strip_3, 3, STRIP)
+DEFINE_BLOCK(strip_4, 4, STRIP)
+
+static const struct {
+    accumulate_function *block, *strip;
+    uint32_t lanes;
+} kernels[CREW + 1] = {{0}, {block_1, strip_1, LANES_1}, {block_2, strip_2, LANES_2},
+    {block_3, strip_3, LANES_3}, {block_4, strip_4, LANES_4}};
+
+/* `lanes` is a multiple of STRIP. */
+static void accumulate_lanes(struct tile tile, uint32_t queries, const float *const *factors, size_t count,
+    uint32_t lanes, float *const *sums)
+{
+    float *at[CREW];
+    size_t size = tile.type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float);
+    memcpy(at, sums, queries * sizeof *at);
+    while (lanes) {
+        bool full = lanes >= kernels[queries].lanes;
+        uint32_t step = full ? kernels[queries].lanes : STRIP;
+        (full ? kernels[queries].block : kernels[queries].strip)(tile, factors, count, at);
+        tile.at = (const char *)tile.at + step * size;
+        for (uint32_t q = 0; q < queries; q++)
+            at[q] += step;
+        lanes -= step;
+    }
+}
+
+/* ---- Tiles converted to floats ----------------------------------------------------------------------- */
+
+/* n is a multiple of 8. With less than a vector left, a padded copy is converted, as everywhere. */
+INLINE void convert_f16(const uint16_t *from, uint32_t n, float *out)
+{
+    uint32_t i = 0;
+    for (; i + WIDE <= n; i += WIDE)
+        wide_store(wide_load_f16(from + i), out + i);
+    if (i < n) {
+        uint16_t padded[WIDE] = {0};
+        float floats[WIDE];
+        memcpy(padded, from + i, (n - i) * sizeof *padded);
+        wide_store(wide_load_f16(padded), floats);
+        memcpy(out + i, floats, (n - i) * sizeof *out);
+    }
+}
+
+INLINE void convert_bytes(const int8_t *from, float scale, uint32_t n, float *out)
+{
+    wide scales = (wide){0} + scale;
+    uint32_t i = 0;
+    for (; i + WIDE <= n; i += WIDE)
+        wide_store(wide_load_bytes(from + i) * scales, out + i);
+    for (; i < n; i++)
+        out[i] = (float)from[i] * scale;
+}
+
+/* Dimensions first .. first + count - 1 of keys begin .. end - 1, both multiples of STRIP: [count][SIDE]. */
+static void convert_keys(
+    const struct kv_page *page, uint32_t first, uint32_t count, uint32_t begin, uint32_t end, float *out)
+{
+    for (uint32_t d = first; d < first + count; d++, out += SIDE) {
+        size_t at = (size_t)d * KV_TILE + begin;
+        if (page->type == TYPE_F32) {
+            memcpy(out, (const float *)page->keys + at, (end - begin) * sizeof *out);
+        } else if (page->type == TYPE_F16) {
+            convert_f16((const uint16_t *)page->keys + at, end - begin, out);
+        } else {
+            const int8_t *bytes = (const int8_t *)page->keys + at;
+            const uint16_t *scales = page->key_scales + (size_t)(d / GROUP) * KV_TILE + begin;
+            for (uint32_t i = 0; i < end - begin; i += WIDE)
+                wide_store(wide_load_bytes(bytes + i) * wide_load_f16(scales + i), out + i);
+        }
+    }
+}
+
+/* Dimensions first .. first + count - 1 of values begin .. end - 1: [end - begin][SIDE], with zeros up to a
+ * multiple of STRIP. */
+static void convert_values(
+    const struct kv_page *page, uint32_t first, uint32_t count, uint32_t begin, uint32_t end, float *out)
+{
+    uint32_t groups = (page->head_dim + GROUP - 1) / GROUP;
+    for (uint32_t j = begin; j < end; j++, out += SIDE) {
+        size_t at = (size_t)j * page->head_dim + first;
+        if (page->type == TYPE_F32) {
+            memcpy(out, (const float *)page->values + at, count * sizeof *out);
+        } else if (page->type == TYPE_F16) {
+            convert_f16((const uint16_t *)page->values + at, count, out);
+        } else {
+            const uint16_t *scales = page->value_scales + (size_t)j * groups + first / GROUP;
+            for (uint32_t d = 0; d < count; d += GROUP)
+                convert_bytes((const int8_t *)page->values + at + d, f16_to_f32(scales[d / GROUP]),
+                    smaller(GROUP, count - d), out + d);
+        }
+        if (count % STRIP)
+            memset(out + count, 0, (STRIP - count % STRIP) * sizeof *out);
+    }
+}
+
+INLINE bool read_in_place(const struct kv_page *page, const struct batch *batch)
+{
+    return batch->count <= CREW && page->type != TYPE_Q8_0;
+}
+
+INLINE const void *element_at(const void *elements, enum tensor_type type, size_t index)
+{
+    return (const char *)elements + index * (type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* ---- Scores ------------------------------------------------------------------------------------------ */
+
+/* A tile of keys begin .. end - 1 (multiples of STRIP) for those who see any of them. Keys that only a
+ * neighbour sees get a score too, which nobody reads. */
+static void score_tile(
+    const struct batch *batch, struct tile tile, uint32_t first, uint32_t count, uint32_t begin, uint32_t end)
+{
+    for (uint32_t t = 0; t * CREW < batch->count; t++) {
+        const struct crew *crew = &batch->crews[t];
+        uint32_t from = larger(begin, crew->begin / STRIP * STRIP);
+        uint32_t to = smaller(end, (crew->end + STRIP - 1) / STRIP * STRIP);
+        if (from >= to)
+            continue;
+        const float *factors[CREW];
+        float *sums[CREW];
+        for (uint32_t q = 0; q < crew->count; q++) {
+            factors[q] = crew->query[q]->query + first;
+            sums[q] = crew->scores[q] + from;
+        }
+        struct tile part = {element_at(tile.at, tile.type, from - begin), tile.stride, tile.type};
+        accumulate_lanes(part, crew->count, factors, count, to - from, sums);
+    }
+}
+
+static void find_scores(const struct kv_page *page, const struct batch *batch, float *floats)
+{
+    for (uint32_t t = 0; t * CREW < batch->count; t++)
+        for (uint32_t q = 0; q < batch->crews[t].count; q++)
+            memset(batch->crews[t].scores[q], 0, KV_TILE * sizeof(float));
+    for (uint32_t d = 0; d < page->head_dim; d += SIDE) {
+        uint32_t count = smaller(SIDE, page->head_dim - d);
+        for (uint32_t j = batch->begin / STRIP * STRIP, next; j < batch->end; j = next) {
+            next = smaller((j / SIDE + 1) * SIDE, (batch->end + STRIP - 1) / STRIP * STRIP);
+            struct tile tile = {floats, SIDE, TYPE_F32};
+            if (read_in_place(page, batch))
+                tile = (struct tile){
+                    element_at(page->keys, page->type, (size_t)d * KV_TILE + j), KV_TILE, page->type};
+            else
+                convert_keys(page, d, count, j, next, floats);
+            score_tile(batch, tile, d, count, j, next);
+        }
+    }
+}
+
+/* ---- Weights ----------------------------------------------------------------------------------------- */
+
+static void find_weights(struct attend_query *query, float *scores, float cap)
+{
+    float *x = scores + query->begin, lanes[VEC], maximum = -INFINITY;
+    uint32_t n = query->end - query->begin, i = 0;
+    if (cap != 0)
+        ISA(softcap)(cap, n, x);
+    vec largest = vec_all(-INFINITY);
+    for (; i + VEC <= n; i += VEC)
+        largest = vec_larger(vec_load(x + i), largest);
+    vec_store(largest, lanes);
+    for (int lane = 0; lane < VEC; lane++)
+        maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
+    for (; i < n; i++)
+        maximum = x[i] > maximum ? x[i] : maximum;
+    maximum += 0.0f; /* no minus zero: which of two zeros is found first is nobody's business */
+
+    struct partial_sums sums = {{{0}}};
+    for (i = 0; i + 8 <= n; i += 8)
+        for (int part = 0; part < 8 / VEC; part++) {
+            vec weights = vec_exp(vec_load(x + i + part * VEC) - vec_all(maximum));
+            vec_store(weights, x + i + part * VEC);
+            sums.part[part] += weights;
+        }
+    for (int part = 0; i < n; part++, i += VEC) {
+        size_t left = smaller(n - i, VEC);
+        vec_store_some(vec_exp(vec_load_some(x + i, left) - vec_all(maximum)), x + i, left);
+        sums.part[part] += vec_load_some(x + i, left); /* zeros after the end change no sum of weights */
+    }
+    query->maximum = maximum;
+    query->sum = row_sum(&sums);
+}
+
+/* ---- Outputs ----------------------------------------------------------------------------------------- */
+
+/* Adds `count` values, the first of which is the tile's first row and key `key` of the page, to `lanes`
+ * dimensions from `first` on. `lanes` is a multiple of 8; the tile has zeros up to a multiple of STRIP. */
+static void add_values(const struct crew *crew, uint32_t from, uint32_t to, struct tile tile, uint32_t key,
+    uint32_t count, uint32_t first, uint32_t lanes)
+{
+    const float *factors[CREW];
+    float *sums[CREW], padded[CREW][STRIP] = {{0}}, *padded_sums[CREW];
+    uint32_t whole = lanes / STRIP * STRIP, rest = lanes - whole, queries = to - from;
+    for (uint32_t q = 0; q < queries; q++) {
+        factors[q] = crew->scores[from + q] + key;
+        sums[q] = crew->query[from + q]->output + first;
+    }
+    accumulate_lanes(tile, queries, factors, count, whole, sums);
+    if (!rest)
+        return;
+    for (uint32_t q = 0; q < queries; q++) {
+        memcpy(padded[q], sums[q] + whole, rest * sizeof(float));
+        padded_sums[q] = padded[q];
+    }
+    tile.at = element_at(tile.at, tile.type, whole);
+    accumulate_lanes(tile, queries, factors, count, STRIP, padded_sums);
+    for (uint32_t q = 0; q < queries; q++)
+        memcpy(sums[q] + whole, padded[q], rest * sizeof(float));
+}
+
+/* Values begin .. end - 1. Keys that all of a crew see are worked on together, those before and after one
+ * query at a time: what a query does not see must not reach it, not even times zero. */
+static void value_tile(
+    const struct batch *batch, struct tile tile, uint32_t first, uint32_t lanes, uint32_t begin, uint32_t end)
+{
+    for (uint32_t t = 0; t * CREW < batch->count; t++) {
+        const struct crew *crew = &batch->crews[t];
+        uint32_t from = begin, to = end;
+        for (uint32_t q = 0; q < crew->count; q++) {
+            from = larger(from, crew->query[q]->begin);
+            to = smaller(to, crew->query[q]->end);
+        }
+        struct {
+            uint32_t from, to;
+        } pieces[3] = {{begin, smaller(from, end)}, {from, to}, {larger(to, begin), end}};
+        if (from >= to) { /* none that all see */
+            pieces[0].to = end;
+            pieces[1].from = pieces[1].to = pieces[2].from = end;
+        }
+        for (int piece = 0; piece < 3; piece++) {
+            bool together = piece == 1;
+            for (uint32_t q = 0; q < (together ? 1 : crew->count); q++) {
+                uint32_t key = larger(pieces[piece].from, together ? 0 : crew->query[q]->begin);
+                uint32_t last = together ? to : smaller(pieces[piece].to, crew->query[q]->end);
+                if (key >= last || pieces[piece].from >= pieces[piece].to)
+                    continue;
+                struct tile part = {
+                    element_at(tile.at, tile.type, (key - begin) * tile.stride), tile.stride, tile.type};
+                add_values(crew, together ? 0 : q, together ? crew->count : q + 1, part, key, last - key,
+                    first, lanes);
+            }
+        }
+    }
+}
+
+static void find_outputs(const struct kv_page *page, const struct batch *batch, float *floats)
+{
+    for (uint32_t j = batch->begin, next; j < batch->end; j = next) {
+        next = smaller(batch->end, (j / SIDE + 1) * SIDE);
+        for (uint32_t d = 0; d < page->head_dim; d += SIDE) {
+            uint32_t lanes = smaller(SIDE, page->head_dim - d);
+            struct tile tile = {floats, SIDE, TYPE_F32};
+            if (read_in_place(page, batch) && lanes % STRIP == 0)
+                tile = (struct tile){element_at(page->values, page->type, (size_t)j * page->head_dim + d),
+                    page->head_dim, page->type};
+            else
+                convert_values(page, d, lanes, j, next, floats);
+            value_tile(batch, tile, d, lanes, j, next);
+        }
+    }
+}
+
+/* ---- Pages ------------------------------------------------------------------------------------------- */
+
+static void batch_add(struct batch *batch, struct attend_query *query, float *scores)
+{
+    struct crew *crew = &batch->crews[batch->count / CREW];
+    if (batch->count % CREW == 0)
+        *crew = (struct crew){.begin = query->begin, .end = query->end};
+    if (batch->count == 0) {
+        batch->begin = query->begin;
+        batch->end = query->end;
+    }
+    crew->query[crew->count] = query;
+    crew->scores[crew->count++] = scores;
+    crew->begin = smaller(crew->begin, query->begin);
+    crew->end = larger(crew->end, query->end);
+    batch->begin = smaller(batch->begin, query->begin);
+    batch->end = larger(batch->end, query->end);
+    batch->count++;
+}
+
+static void attend_batch(const struct kv_page *page, struct batch *batch, float cap)
+{
+    float floats[SIDE * SIDE];
+    find_scores(page, batch, floats);
+    for (uint32_t t = 0; t * CREW < batch->count; t++)
+        for (uint32_t q = 0; q < batch->crews[t].count; q++)
+            find_weights(batch->crews[t].query[q], batch->crews[t].scores[q], cap);
+    find_outputs(page, batch, floats);
+    batch->count = 0;
+}
+
+void ISA(attend_page)(
+    const struct kv_page *page, struct attend_query *queries, size_t count, float cap, float *scores)
+{
+    struct batch batch = {.count = 0};
+    for (size_t i = 0; i < count; i++) {
+        memset(queries[i].output, 0, page->head_dim * sizeof(float));
+        queries[i].maximum = -INFINITY;
+        queries[i].sum = 0;
+        if (queries[i].begin < queries[i].end)
+            batch_add(&batch, &queries[i], scores + i * KV_TILE);
+        if (batch.count == BATCH)
+            attend_batch(page, &batch, cap);
+    }
+    if (batch.count)
+        attend_batch(page, &batch, cap);
+}
+
+void ISA(attend_merge)(struct attend_result from, size_t head_dim, struct attend_result *into)
+{
+    if (from.sum == 0)
+        return;
+    if (into->sum == 0) {
+        into->maximum = from.maximum;
+        into->sum = from.sum;
+        memcpy(into->output, from.output, head_dim * sizeof *from.output);
+        return;
+    }
+    float maximum = from.maximum > into->maximum ? from.maximum : into->maximum;
+    float factors[VEC] = {into->maximum - maximum, from.maximum - maximum};
+    vec_store(vec_exp(vec_load(factors)), factors);
+    into->maximum = maximum;
+    into->sum = fmaf(into->sum, factors[0], from.sum * factors[1]);
+    for (size_t d = 0; d < head_dim; d += VEC) /* head_dim is a multiple of 8 */
+        vec_store(vec_fma(vec_load(into->output + d), vec_all(factors[0]),
+                      vec_load(from.output + d) * vec_all(factors[1])),
+            into->output + d);
+}
+
+void ISA(attend_finish)(struct attend_result result, size_t head_dim, float *out)
+{
+    if (result.sum == 0) {
+        memset(out, 0, head_dim * sizeof *out);
+        return;
+    }
+    vec factor = vec_all(1 / result.sum);
+    for (size_t d = 0; d < head_dim; d += VEC)
+        vec_store(vec_load(result.output + d) * factor, out + d);
+}
+
+/* ---- Appending --------------------------------------------------------------------------------------- */
+
+/* n elements, a multiple of 8, as bytes; returns the scale. */
+static uint16_t round_bytes(const float *x, uint32_t n, int8_t *out)
+{
+    uint32_t largest = 0; /* magnitudes compare as integers, and a NaN is the largest */
+    for (uint32_t i = 0; i < n; i++)
+        largest = larger(largest, f32_bits(x[i]) & 0x7fffffff);
+    uint16_t scale = f16_from_f32(f32_from_bits(largest) * (1.0f / 127));
+    float value = f16_to_f32(scale);
+    if (!(value > 0 && value < INFINITY)) {
+        memset(out, 0, n);
+        return value == 0 ? 0 : 0x7e00;
+    }
+    vec inverse = vec_all(1 / value);
+    for (uint32_t i = 0; i < n; i += VEC)
+        vec_store_bytes(vec_at_most(127, vec_at_least(-127, vec_load(x + i) * inverse)), out + i);
+    return scale;
+}
+
+void ISA(kv_append)(const struct kv_room *room, uint32_t position, const float *key, const float *value)
+{
+    uint32_t head_dim = room->head_dim, groups = (head_dim + GROUP - 1) / GROUP;
+    for (uint32_t d = 0; d < head_dim; d += GROUP) {
+        uint32_t count = smaller(GROUP, head_dim - d);
+        size_t column = (size_t)d * KV_TILE + position, row = (size_t)position * head_dim + d;
+        if (room->type == TYPE_F32) {
+            for (uint32_t i = 0; i < count; i++)
+                ((float *)room->keys)[column + (size_t)i * KV_TILE] = key[d + i];
+            memcpy((float *)room->values + row, value + d, count * sizeof *value);
+        } else if (room->type == TYPE_F16) {
+            uint16_t halves[GROUP];
+            for (uint32_t i = 0; i < count; i += VEC) {
+                vec_store_f16(vec_load(key + d + i), halves + i);
+                vec_store_f16(vec_load(value + d + i), (uint16_t *)room->values + row + i);
+            }
+            for (uint32_t i = 0; i < count; i++)
+                ((uint16_t *)room->keys)[column + (size_t)i * KV_TILE] = halves[i];
+        } else {
+            int8_t bytes[GROUP];
+            room->key_scales[(size_t)(d / GROUP) * KV_TILE + position] = round_bytes(key + d, count, bytes);
+            room->value_scales[(size_t)position * groups + d / GROUP] =
+                round_bytes(value + d, count, (int8_t *)room->values + row);
+            for (uint32_t i = 0; i < count; i++)
+                ((int8_t *)room->keys)[column + (size_t)i * KV_TILE] = bytes[i];
+        }
+    }
+}

@@ -1,0 +1,207 @@
+/*
+ * The row functions for one instruction set; included by rows_neon.c and the like, which define ISA(name).
+ * What is left at the end of a row goes through the same vectors, padded: an element's bits do not depend on
+ * where it stands.
+ */
+#include "backend/cpu/rows.h"
+#include "backend/cpu/rows_vec.h"
+
+typedef vec map_function(vec x, vec parameter);
+typedef vec pair_function(vec x, vec y);
+
+INLINE void map(size_t n, float *in_out, map_function *function, float parameter)
+{
+    size_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(function(vec_load(in_out + i), vec_all(parameter)), in_out + i);
+    if (i < n)
+        vec_store_some(function(vec_load_some(in_out + i, n - i), vec_all(parameter)), in_out + i, n - i);
+}
+
+INLINE void map_pairs(const float *x, const float *y, size_t n, float *out, pair_function *function)
+{
+    size_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(function(vec_load(x + i), vec_load(y + i)), out + i);
+    if (i < n)
+        vec_store_some(function(vec_load_some(x + i, n - i), vec_load_some(y + i, n - i)), out + i, n - i);
+}
+
+INLINE vec exp_of(vec x, vec unused)
+{
+    (void)unused;
+    return vec_exp(x);
+}
+
+INLINE vec tanh_of(vec x, vec unused)
+{
+    (void)unused;
+    return vec_tanh(x);
+}
+
+INLINE vec cap_of(vec x, vec cap)
+{
+    return cap * vec_tanh(x / cap);
+}
+
+INLINE vec silu_of(vec gate, vec up)
+{
+    return gate / (vec_all(1) + vec_exp(-gate)) * up;
+}
+
+INLINE vec gelu_of(vec gate, vec up)
+{
+    vec power = gate * vec_fma(gate * gate, vec_all(GELU_CUBE), vec_all(1)) * vec_all(GELU_SLOPE);
+    return gate / (vec_all(1) + vec_exp(power)) * up;
+}
+
+INLINE vec sum_of(vec x, vec y)
+{
+    return x + y;
+}
+
+void ISA(rms_norm)(const float *x, const float *weight, size_t n, float epsilon, float *out)
+{
+    struct partial_sums sums = {{{0}}};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int part = 0; part < 8 / VEC; part++) {
+            vec elements = vec_load(x + i + part * VEC);
+            sums.part[part] += elements * elements;
+        }
+    for (int part = 0; i < n; part++, i += VEC) { /* the zeros of the padding change no sum of squares */
+        vec elements = n - i < VEC ? vec_load_some(x + i, n - i) : vec_load(x + i);
+        sums.part[part] += elements * elements;
+    }
+    float scale = 1 / sqrtf(row_sum(&sums) / (float)n + epsilon);
+
+    if (!weight) {
+        for (i = 0; i + VEC <= n; i += VEC)
+            vec_store(vec_load(x + i) * vec_all(scale), out + i);
+        if (i < n)
+            vec_store_some(vec_load_some(x + i, n - i) * vec_all(scale), out + i, n - i);
+        return;
+    }
+    for (i = 0; i + VEC <= n; i += VEC)
+        vec_store(vec_load(x + i) * vec_all(scale) * vec_load(weight + i), out + i);
+    if (i < n)
+        vec_store_some(
+            vec_load_some(x + i, n - i) * vec_all(scale) * vec_load_some(weight + i, n - i), out + i, n - i);
+}
+
+void ISA(glu_silu)(const float *gate, const float *up, size_t n, float *out)
+{
+    map_pairs(gate, up, n, out, silu_of);
+}
+
+void ISA(glu_gelu)(const float *gate, const float *up, size_t n, float *out)
+{
+    map_pairs(gate, up, n, out, gelu_of);
+}
+
+void ISA(add)(const float *x, size_t n, float *in_out)
+{
+    map_pairs(in_out, x, n, in_out, sum_of);
+}
+
+void ISA(softcap)(float cap, size_t n, float *in_out)
+{
+    map(n, in_out, cap_of, cap);
+}
+
+void ISA(exp_f32)(size_t n, float *in_out)
+{
+    map(n, in_out, exp_of, 0);
+}
+
+void ISA(tanh_f32)(size_t n, float *in_out)
+{
+    map(n, in_out, tanh_of, 0);
+}
+
+/* The largest value first, in any order; then the first element that equals it. */
+size_t ISA(argmax)(const float *x, size_t n, float *out_value)
+{
+    enum { CHAINS = 4 };
+    vec largest[CHAINS];
+    float lanes[VEC], maximum = -INFINITY;
+    size_t i = 0;
+    for (int chain = 0; chain < CHAINS; chain++)
+        largest[chain] = vec_all(-INFINITY);
+    for (; i + CHAINS * VEC <= n; i += CHAINS * VEC)
+        for (int chain = 0; chain < CHAINS; chain++)
+            largest[chain] = vec_larger(vec_load(x + i + chain * VEC), largest[chain]);
+    for (int chain = 1; chain < CHAINS; chain++)
+        largest[0] = vec_larger(largest[chain], largest[0]);
+    vec_store(largest[0], lanes);
+    for (int lane = 0; lane < VEC; lane++)
+        maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
+    for (; i < n; i++)
+        maximum = x[i] > maximum ? x[i] : maximum;
+
+    for (i = 0; i + CHAINS * VEC <= n; i += CHAINS * VEC) {
+        vec_int equal = {0};
+        for (int chain = 0; chain < CHAINS; chain++)
+            equal |= (vec_int)(vec_load(x + i + chain * VEC) == vec_all(maximum));
+        int64_t words[VEC / 2], any = 0;
+        memcpy(words, &equal, sizeof words);
+        for (int word = 0; word < VEC / 2; word++)
+            any |= words[word];
+        if (any)
+            break;
+    }
+    while (i < n && x[i] != maximum)
+        i++;
+    *out_value = i < n ? x[i] : NAN;
+    return i;
+}
+
+/* (a, b) becomes (a cos - b sin, b cos + a sin). */
+INLINE void rotate(vec cosines, vec sines, vec *a, vec *b)
+{
+    vec left = vec_fma(*a, cosines, -(*b * sines)), right = vec_fma(*b, cosines, *a * sines);
+    *a = left;
+    *b = right;
+}
+
+void ISA(rope_halves)(const float *cosines, const float *sines, size_t pairs, float *in_out)
+{
+    size_t i = 0;
+    for (; i + VEC <= pairs; i += VEC) {
+        vec a = vec_load(in_out + i), b = vec_load(in_out + pairs + i);
+        rotate(vec_load(cosines + i), vec_load(sines + i), &a, &b);
+        vec_store(a, in_out + i);
+        vec_store(b, in_out + pairs + i);
+    }
+    if (i < pairs) {
+        size_t left = pairs - i;
+        vec a = vec_load_some(in_out + i, left), b = vec_load_some(in_out + pairs + i, left);
+        rotate(vec_load_some(cosines + i, left), vec_load_some(sines + i, left), &a, &b);
+        vec_store_some(a, in_out + i, left);
+        vec_store_some(b, in_out + pairs + i, left);
+    }
+}
+
+INLINE void rotate_neighbours(vec cosines, vec sines, float *at)
+{
+    vec low = vec_load(at), high = vec_load(at + VEC), a, b;
+    vec_unzip(low, high, &a, &b);
+    rotate(cosines, sines, &a, &b);
+    vec_zip(a, b, &low, &high);
+    vec_store(low, at);
+    vec_store(high, at + VEC);
+}
+
+void ISA(rope_neighbours)(const float *cosines, const float *sines, size_t pairs, float *in_out)
+{
+    size_t i = 0;
+    for (; i + VEC <= pairs; i += VEC)
+        rotate_neighbours(vec_load(cosines + i), vec_load(sines + i), in_out + 2 * i);
+    if (i < pairs) {
+        size_t left = pairs - i;
+        float padded[2 * VEC] = {0};
+        memcpy(padded, in_out + 2 * i, 2 * left * sizeof *padded);
+        rotate_neighbours(vec_load_some(cosines + i, left), vec_load_some(sines + i, left), padded);
+        memcpy(in_out + 2 * i, padded, 2 * left * sizeof *padded);
+    }
+}
