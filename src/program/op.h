@@ -113,8 +113,12 @@ struct rope {
 struct op {
     enum op_kind kind;
     enum row_kind rows;
-    buffer_id out;       /* NO_BUFFER for kv_append */
-    buffer_id inputs[3]; /* in the order that the builder's function takes them; NO_BUFFER where absent */
+    buffer_id out; /* NO_BUFFER for kv_append, which writes its states; `sample` writes the tokens */
+
+    /* In the order that the builder's function takes them, states apart; NO_BUFFER where absent. embed:
+     * table, tokens; rms_norm: x, weight; matmul: weight, x, bias; rope, softcap: x, which is also `out`;
+     * kv_append: k, v; attend: q; glu: gate, up; add, select_rows: x; sample: logits. */
+    buffer_id inputs[3];
     union {
         struct {
             float scale;
@@ -150,7 +154,7 @@ struct op {
 
 struct op_info {
     const char *name;
-    float tolerance;
+    float tolerance; /* matmul: that of quantised weights; op_tolerance knows the difference */
 };
 
 extern const struct op_info op_infos[OP_KIND_COUNT];

@@ -41,12 +41,22 @@ struct program {
     uint32_t trained_context; /* 0: not said */
 };
 
-void program_close(struct program *program);
+void program_close(struct program *program); /* accepts NULL */
+
+/* The buffers of any kind that an op reads or writes, each once; how many there are. An op that works in
+ * place or accumulates reads what it writes. Whatever an op writes without reading it gets new values in
+ * every live row. */
+enum { OP_MAX_BUFFERS = 8 };
+uint32_t op_reads(const struct program *program, uint32_t op, buffer_id out[OP_MAX_BUFFERS]);
+uint32_t op_writes(const struct program *program, uint32_t op, buffer_id out[OP_MAX_BUFFERS]);
+
+/* What op.h allows for this op: for matmul it depends on the weight's type. */
+float op_tolerance(const struct program *program, uint32_t op);
 
 /* One line per buffer and op. */
 void program_print(const struct program *program, void (*line)(void *user, const char *text), void *user);
 
-/* "t0 = matmul blk.0.attn_q.weight h"; into `text`. */
+/* "q [T][576] f32 = matmul blk.0.attn_q.weight [576][576] Q4_1, h, rounding q8"; into `text`. */
 void program_describe_op(const struct program *program, uint32_t op, char *text, size_t size);
 
 /*
@@ -68,7 +78,11 @@ enum salvo_status builder_finish(struct builder *builder, struct program **out);
 void builder_refuse(struct builder *builder, enum salvo_status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* A weight of exactly this shape; `rows` 1 and any number of `columns` is a vector. The name is formatted. */
+/*
+ * A weight of exactly this shape; `rows` 1 and any number of `columns` is a vector. The name is formatted; a
+ * weight asked for twice is one buffer. Any type that quant/ converts will do. Vectors (weights of norms,
+ * biases) are float32 to every op: a backend converts those of other types when it loads them.
+ */
 buffer_id builder_weight(struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...)
     PRINTF_LIKE(4, 5);
 
@@ -76,7 +90,8 @@ buffer_id builder_weight(struct builder *builder, uint64_t rows, uint64_t column
 buffer_id builder_optional_weight(
     struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...) PRINTF_LIKE(4, 5);
 
-/* Rows first .. first+rows-1 of a larger weight: fused matrices of the file are used without a copy. */
+/* Rows first .. first+rows-1 of a larger weight: fused matrices of the file are used without a copy. Backends
+ * load what ops use, so that a whole of which only parts are used is not loaded as well. */
 buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t first, uint64_t rows);
 
 buffer_id builder_scratch(struct builder *builder, enum row_kind rows, uint64_t columns, const char *name);
@@ -107,6 +122,6 @@ void build_glu(
 void build_add(struct builder *builder, buffer_id out, buffer_id x);
 void build_select_rows(struct builder *builder, buffer_id out, buffer_id x);
 void build_softcap(struct builder *builder, buffer_id x, float cap);
-void build_sample(struct builder *builder, buffer_id logits);
+void build_sample(struct builder *builder, buffer_id logits); /* the last op, and there must be one */
 
 #endif

@@ -1,0 +1,73 @@
+/* What a finished program answers about itself. */
+#include "program/program.h"
+
+#include "base/memory.h"
+
+const struct op_info op_infos[OP_KIND_COUNT] = {
+    [OP_EMBED] = {"embed", 0},
+    [OP_RMS_NORM] = {"rms_norm", 1e-5f},
+    [OP_MATMUL] = {"matmul", 2e-3f},
+    [OP_ROPE] = {"rope", 1e-5f},
+    [OP_KV_APPEND] = {"kv_append", 1.0f / 127},
+    [OP_ATTEND] = {"attend", 1e-4f},
+    [OP_GLU] = {"glu", 1e-5f},
+    [OP_ADD] = {"add", 1e-6f},
+    [OP_SELECT_ROWS] = {"select_rows", 0},
+    [OP_SOFTCAP] = {"softcap", 1e-5f},
+    [OP_SAMPLE] = {"sample", 0},
+};
+
+void program_close(struct program *program)
+{
+    if (!program)
+        return;
+    arena_free(&program->arena);
+    memory_free(program);
+}
+
+float op_tolerance(const struct program *program, uint32_t index)
+{
+    const struct op *op = &program->ops[index];
+    if (op->kind == OP_MATMUL && op->matmul.rounding == ROUNDING_F32)
+        return 1e-4f;
+    return op_infos[op->kind].tolerance;
+}
+
+/* Adds to a list of buffers unless it is there. */
+static void list(buffer_id buffer, buffer_id buffers[OP_MAX_BUFFERS], uint32_t *count)
+{
+    if (buffer == NO_BUFFER)
+        return;
+    for (uint32_t i = 0; i < *count; i++) {
+        if (buffers[i] == buffer)
+            return;
+    }
+    buffers[(*count)++] = buffer;
+}
+
+uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS])
+{
+    const struct op *op = &program->ops[index];
+    uint32_t count = 0;
+    for (size_t i = 0; i < sizeof op->inputs / sizeof *op->inputs; i++)
+        list(op->inputs[i], out, &count);
+    if (op->kind == OP_ATTEND) {
+        list(op->attend.key_state, out, &count);
+        list(op->attend.value_state, out, &count);
+    }
+    if (op->kind == OP_ADD || (op->kind == OP_MATMUL && op->matmul.accumulate))
+        list(op->out, out, &count);
+    return count;
+}
+
+uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS])
+{
+    const struct op *op = &program->ops[index];
+    uint32_t count = 0;
+    list(op->out, out, &count);
+    if (op->kind == OP_KV_APPEND) {
+        list(op->kv_append.key_state, out, &count);
+        list(op->kv_append.value_state, out, &count);
+    }
+    return count;
+}
