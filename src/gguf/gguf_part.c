@@ -45,10 +45,11 @@ static enum salvo_status take_header(struct cursor *cursor, struct header *out)
 static enum salvo_status check_count(
     const struct cursor *cursor, const char *what, uint64_t count, size_t min_size)
 {
-    if (count > cursor_left(cursor) / min_size || count >= UINT32_MAX)
+    if (count > cursor_left(cursor) / min_size || count >= UINT32_MAX) {
         return fail(SALVO_ERROR_FORMAT,
             "the header claims %llu %s of at least %zu bytes, but %zu bytes are left",
             (unsigned long long)count, what, min_size, cursor_left(cursor));
+    }
     return SALVO_OK;
 }
 

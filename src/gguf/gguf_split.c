@@ -52,10 +52,11 @@ static enum salvo_status part_path(const char *path, const struct split *known, 
     size_t size = strlen(path);
     *out = NULL;
     format_suffix(known->number, known->count, expected);
-    if (size < SUFFIX_SIZE || strcmp(path + size - SUFFIX_SIZE, expected) != 0)
+    if (size < SUFFIX_SIZE || strcmp(path + size - SUFFIX_SIZE, expected) != 0) {
         return fail(SALVO_ERROR_FORMAT,
             "%s: this is part %u of %u, so its name must end in '%s' for the others to be found", path,
             known->number + 1, known->count, expected);
+    }
     enum salvo_status status = memory_copy_string(path, out);
     if (status == SALVO_OK)
         format_suffix(number, known->count, *out + size - SUFFIX_SIZE);

@@ -32,10 +32,13 @@ enum salvo_status gguf_shape_tensor(
         out->shape[i] = i < dimensions ? shape[i] : 1;
         if (out->shape[i] == 0)
             return fail(SALVO_ERROR_FORMAT, "dimension %u of %u is 0", i, dimensions);
-        if (!checked_mul_u64(out->elements, out->shape[i], &out->elements) || out->elements > INT64_MAX)
+        uint64_t product;
+        if (!checked_mul_u64(out->elements, out->shape[i], &product) || product > INT64_MAX) {
             return fail(SALVO_ERROR_FORMAT,
                 "%llu elements times dimension %u, %llu, is more than 63 bits hold",
                 (unsigned long long)out->elements, i, (unsigned long long)out->shape[i]);
+        }
+        out->elements = product;
     }
 
     const struct tensor_type_info *info = tensor_type_info(type);
@@ -64,10 +67,11 @@ static enum salvo_status place_tensor(
     if (offset % area->alignment != 0)
         return fail(SALVO_ERROR_FORMAT, "its offset %llu is not a multiple of the alignment, %u",
             (unsigned long long)offset, area->alignment);
-    if (offset > room || least_size(tensor) > room - offset)
+    if (offset > room || least_size(tensor) > room - offset) {
         return fail(SALVO_ERROR_FORMAT,
             "%llu bytes at offset %llu were promised, but the file's data has %zu bytes",
             (unsigned long long)least_size(tensor), (unsigned long long)offset, room);
+    }
     tensor->offset = area->start + offset;
     tensor->data = tensor->size ? area->bytes + tensor->offset : NULL;
     return SALVO_OK;
@@ -141,11 +145,12 @@ enum salvo_status gguf_check_overlap(const struct gguf_tensor *tensors, size_t c
         qsort(order, count, sizeof *order, compare_offsets);
     for (size_t i = 1; i < count; i++) {
         const struct gguf_tensor *before = order[i - 1], *after = order[i];
-        if (after->offset - before->offset < least_size(before))
+        if (after->offset - before->offset < least_size(before)) {
             TRY(fail(SALVO_ERROR_FORMAT,
                 "tensor '%.*s' at byte %llu begins before tensor '%.*s' at byte %llu ends (%llu bytes)",
                 SHOWN(after->name), (unsigned long long)after->offset, SHOWN(before->name),
                 (unsigned long long)before->offset, (unsigned long long)least_size(before)));
+        }
     }
 
 cleanup:

@@ -90,27 +90,29 @@ enum salvo_status gguf_check_text(struct salvo_text text, const char *what)
 
 /* ---- Reading ---- */
 
-static int64_t sign_extend(uint64_t bits, size_t width)
+/* Two's complement of any width, given its highest bit. */
+static int64_t to_signed(uint64_t bits, uint64_t highest)
 {
-    unsigned shift = 64 - 8 * (unsigned)width;
-    bits <<= shift;
-    int64_t wide;
-    memcpy(&wide, &bits, sizeof wide);
-    return wide / ((int64_t)1 << shift); /* exact: the low bits are zero */
+    return (int64_t)((bits ^ highest) - highest);
 }
 
 /* A value of a fixed size; `bytes` holds all of it. A BOOL has been checked. */
 static void decode_number(const uint8_t *bytes, enum salvo_type type, struct salvo_value *out)
 {
-    size_t width = types[type].size;
-    uint64_t bits = load_unsigned(bytes, width);
+    uint64_t bits = load_unsigned(bytes, types[type].size);
     *out = (struct salvo_value){.type = type};
     switch (type) {
     case SALVO_I8:
+        out->i = to_signed(bits, 0x80);
+        break;
     case SALVO_I16:
+        out->i = to_signed(bits, 0x8000);
+        break;
     case SALVO_I32:
+        out->i = to_signed(bits, 0x80000000);
+        break;
     case SALVO_I64:
-        out->i = sign_extend(bits, width);
+        out->i = to_signed(bits, (uint64_t)1 << 63);
         break;
     case SALVO_F32: {
         float value;
@@ -171,10 +173,11 @@ static enum salvo_status take_array(struct cursor *cursor, int depth, struct sal
     if (type >= type_count)
         TRY(fail(SALVO_ERROR_FORMAT, "the array has items of type %u, the last known type is %u", type,
             type_count - 1));
-    if (count > cursor_left(cursor) / types[type].size)
+    if (count > cursor_left(cursor) / types[type].size) {
         TRY(fail(SALVO_ERROR_FORMAT, "the array claims %llu items of %s%u bytes, but the file ends after %zu",
             (unsigned long long)count, types[type].fixed ? "" : "at least ", types[type].size,
             cursor_left(cursor)));
+    }
     out->array.type = type;
     out->array.count = count;
     out->array.data = cursor->at;

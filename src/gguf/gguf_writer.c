@@ -235,11 +235,12 @@ static enum salvo_status place_tensors(struct gguf_writer *writer)
     for (size_t i = 0; i < writer->tensor_count; i++) {
         struct gguf_tensor *tensor = &writer->tensors[i];
         if (!checked_align_u64(end, writer->alignment, &tensor->offset) ||
-            !checked_add_u64(tensor->offset, tensor->size, &end))
+            !checked_add_u64(tensor->offset, tensor->size, &end)) {
             return fail(SALVO_ERROR_ARGUMENT,
                 "%s: tensor '%.*s': %llu bytes after %llu others are more than 64 bits count",
                 writer->file.path, SHOWN(tensor->name), (unsigned long long)tensor->size,
                 (unsigned long long)end);
+        }
     }
     return SALVO_OK;
 }
@@ -312,10 +313,11 @@ enum salvo_status gguf_writer_write(struct gguf_writer *writer, const void *data
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: %zu more bytes after the last of %zu tensors", writer->file.path,
             size, writer->tensor_count));
     const struct gguf_tensor *tensor = &writer->tensors[writer->current];
-    if (size > tensor->size - writer->complete)
+    if (size > tensor->size - writer->complete) {
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: tensor '%.*s': %zu bytes, but only %llu more make it complete",
             writer->file.path, SHOWN(tensor->name), size,
             (unsigned long long)(tensor->size - writer->complete)));
+    }
     TRY(atomic_file_write(&writer->file, data, size));
     writer->complete += size;
     if (writer->complete == tensor->size) {
@@ -332,10 +334,11 @@ enum salvo_status gguf_writer_commit(struct gguf_writer *writer)
 {
     enum salvo_status status = SALVO_OK;
     TRY(begin_data(writer));
-    if (writer->current != writer->tensor_count)
+    if (writer->current != writer->tensor_count) {
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: tensor '%.*s': %llu of its %llu bytes were written",
             writer->file.path, SHOWN(writer->tensors[writer->current].name),
             (unsigned long long)writer->complete, (unsigned long long)writer->tensors[writer->current].size));
+    }
     TRY(atomic_file_commit(&writer->file));
 
 cleanup:

@@ -49,7 +49,8 @@ enum salvo_status gguf_writer_add_tensor(struct gguf_writer *writer, struct salv
 /* The next bytes of the tensor whose turn it is, in one piece or several. */
 enum salvo_status gguf_writer_write(struct gguf_writer *writer, const void *data, size_t size);
 
-/* An error, and no file, unless the data of all tensors was written. */
+/* An error, and no file, unless the data of all tensors was written. After success only the close is left to
+ * do. */
 enum salvo_status gguf_writer_commit(struct gguf_writer *writer);
 
 #endif

@@ -13,3 +13,5 @@ add_executable(gguf_interop gguf_interop.c)
 target_include_directories(gguf_interop PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(gguf_interop PRIVATE salvo-lib)
 salvo_python_test(test_gguf_interop test_gguf_interop.py $<TARGET_FILE:gguf_interop>)
+
+salvo_test(test_make_model SOURCES test_make_model.c LIBRARIES model-maker LABELS quick)

@@ -242,11 +242,11 @@ static void dimensions_that_overflow(void **state)
     ASSERT_REFUSED(&file, "tensor 't'", "dimension 1 of 2 is 0");
     /* The product wraps to 0, to 1 and to something small. */
     file = file_with_tensor(2, (uint64_t[]){(uint64_t)1 << 32, (uint64_t)1 << 32}, TYPE_F32, 0, 64);
-    ASSERT_REFUSED(&file, "tensor 't'", "dimension 1, 4294967296", "63 bits");
+    ASSERT_REFUSED(&file, "tensor 't'", "4294967296 elements times dimension 1, 4294967296", "63 bits");
     file = file_with_tensor(2, (uint64_t[]){UINT64_MAX, UINT64_MAX}, TYPE_I8, 0, 64);
     ASSERT_REFUSED(&file, "tensor 't'", "63 bits");
     file = file_with_tensor(4, (uint64_t[]){1 << 16, 1 << 16, 1 << 16, (1 << 16) + 1}, 77, 0, 64);
-    ASSERT_REFUSED(&file, "tensor 't'", "dimension 3, 65537", "63 bits");
+    ASSERT_REFUSED(&file, "tensor 't'", "281474976710656 elements times dimension 3, 65537", "63 bits");
     /* The elements fit, their bytes wrap. */
     file = file_with_tensor(1, (uint64_t[]){((uint64_t)1 << 62) + 1}, TYPE_F32, 0, 64);
     ASSERT_REFUSED(&file, "tensor 't'", "4611686018427387905", "64 bits");

@@ -1,0 +1,167 @@
+#include "model_write.h"
+
+#include "random_weights.h"
+
+#include "base/memory.h"
+#include "base/string_map.h"
+#include "gguf/gguf_writer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Metadata ---- */
+
+static enum salvo_status set_llama(struct gguf_writer *writer, const struct model_shape *shape)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t head_size = shape->width / shape->heads;
+    TRY(gguf_writer_set_u32(writer, "llama.block_count", shape->layers));
+    TRY(gguf_writer_set_u32(writer, "llama.context_length", shape->context));
+    TRY(gguf_writer_set_u32(writer, "llama.embedding_length", shape->width));
+    TRY(gguf_writer_set_u32(writer, "llama.feed_forward_length", shape->feed_forward));
+    TRY(gguf_writer_set_u32(writer, "llama.attention.head_count", shape->heads));
+    TRY(gguf_writer_set_u32(writer, "llama.attention.head_count_kv", shape->kv_heads));
+    TRY(gguf_writer_set_u32(writer, "llama.attention.key_length", head_size));
+    TRY(gguf_writer_set_u32(writer, "llama.attention.value_length", head_size));
+    TRY(gguf_writer_set_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f));
+    TRY(gguf_writer_set_u32(writer, "llama.rope.dimension_count", head_size));
+    TRY(gguf_writer_set_f32(writer, "llama.rope.freq_base", shape->rope_base));
+    TRY(gguf_writer_set_u32(writer, "llama.vocab_size", shape->vocabulary));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status set_rwkv7(struct gguf_writer *writer, const struct model_shape *shape)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(gguf_writer_set_u32(writer, "rwkv7.block_count", shape->layers));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.context_length", shape->context));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.embedding_length", shape->width));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.feed_forward_length", shape->feed_forward));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.head_count", 0)); /* it has none in the usual sense */
+    TRY(gguf_writer_set_f32(writer, "rwkv7.attention.layer_norm_epsilon", 1e-5f));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.wkv.head_size", shape->head_size));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.decay_lora_rank", shape->decay_rank));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.iclr_lora_rank", shape->iclr_rank));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.value_residual_mix_lora_rank", shape->value_rank));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.gate_lora_rank", shape->gate_rank));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.token_shift_count", 2));
+    TRY(gguf_writer_set_u32(writer, "rwkv7.vocab_size", shape->vocabulary));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status set_metadata(
+    struct gguf_writer *writer, const struct model_shape *shape, const struct model_mix *mix)
+{
+    enum salvo_status status = SALVO_OK;
+    char name[64];
+    snprintf(name, sizeof name, "%s %s, random", shape->name, mix->name);
+    TRY(gguf_writer_set_text(
+        writer, "general.architecture", shape->architecture == LLAMA ? "llama" : "rwkv7"));
+    TRY(gguf_writer_set_text(writer, "general.name", name));
+    TRY(gguf_writer_set_u32(writer, "general.file_type", mix->file_type));
+    TRY(gguf_writer_set_u32(writer, "general.quantization_version", 2));
+    TRY(shape->architecture == LLAMA ? set_llama(writer, shape) : set_rwkv7(writer, shape));
+    TRY(gguf_writer_set_text(writer, "tokenizer.ggml.model", "no_vocab"));
+
+cleanup:
+    return status;
+}
+
+/* ---- Tensors ---- */
+
+/* Llama 3 divides low frequencies by a factor, leaves high ones, and goes smoothly from one to the other. */
+static void fill_rope_factors(const struct model_shape *shape, float *out, size_t count)
+{
+    const float original_context = 8192, low = 1, high = 4, pi = 3.14159265f;
+    for (size_t i = 0; i < count; i++) {
+        float wavelength = 2 * pi * powf(shape->rope_base, (float)i / (float)count);
+        float turns = original_context / wavelength;
+        if (turns < low) {
+            out[i] = shape->rope_factor;
+        } else if (turns > high) {
+            out[i] = 1;
+        } else {
+            float smooth = (turns - low) / (high - low);
+            out[i] = 1 / ((1 - smooth) / shape->rope_factor + smooth);
+        }
+    }
+}
+
+static enum salvo_status write_vector(struct gguf_writer *writer, const struct model_shape *shape,
+    const struct plan_tensor *tensor, uint64_t *state)
+{
+    enum salvo_status status = SALVO_OK;
+    size_t count = (size_t)(tensor->shape[0] * tensor->shape[1] * tensor->shape[2] * tensor->shape[3]);
+    float *values = NULL;
+    TRY(NEW(&values, count));
+    for (size_t i = 0; i < count; i++)
+        values[i] = tensor->mean + tensor->spread * random_gauss(state);
+    if (tensor->rope_factors)
+        fill_rope_factors(shape, values, count);
+    TRY(gguf_writer_write(writer, values, count * sizeof *values));
+
+cleanup:
+    memory_free(values);
+    return status;
+}
+
+static enum salvo_status write_matrix(struct gguf_writer *writer, const struct plan_tensor *tensor,
+    enum tensor_type type, struct random_pools *pools, uint64_t *state)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct tensor_type_info *info = tensor_type_info(type);
+    const struct random_pool *pool;
+    uint8_t *chunk = NULL;
+    uint64_t left = tensor->shape[0] * tensor->shape[1] / info->block_elements * info->block_bytes;
+    TRY(random_pool_get(pools, type, tensor->spread, &pool));
+    size_t chunk_size = 4096 * pool->piece_bytes;
+    TRY(NEW(&chunk, chunk_size));
+    while (left) {
+        size_t size = left < chunk_size ? (size_t)left : chunk_size;
+        random_fill(pool, state, chunk, size);
+        TRY(gguf_writer_write(writer, chunk, size));
+        left -= size;
+    }
+
+cleanup:
+    memory_free(chunk);
+    return status;
+}
+
+enum salvo_status model_write(
+    const struct model_shape *shape, const struct model_mix *mix, const char *path, uint64_t seed)
+{
+    enum salvo_status status = SALVO_OK;
+    struct gguf_writer *writer = NULL;
+    struct model_plan plan = {0};
+    struct random_pools pools = {.seed = seed};
+    TRY(model_plan_make(shape, &plan));
+    TRY(gguf_writer_open(path, &writer));
+    TRY(set_metadata(writer, shape, mix));
+    for (size_t i = 0; i < plan.count; i++) {
+        const struct plan_tensor *tensor = &plan.tensors[i];
+        struct salvo_text name = {tensor->name, strlen(tensor->name)};
+        TRY(gguf_writer_add_tensor(
+            writer, name, model_mix_type(mix, shape, tensor), tensor->dimensions, tensor->shape));
+    }
+    for (size_t i = 0; i < plan.count; i++) {
+        const struct plan_tensor *tensor = &plan.tensors[i];
+        /* Each tensor has a sequence of its own: its bytes do not depend on the others. */
+        uint64_t state = seed ^ hash_bytes(tensor->name, strlen(tensor->name));
+        TRY(tensor->dimensions == 2
+                ? write_matrix(writer, tensor, model_mix_type(mix, shape, tensor), &pools, &state)
+                : write_vector(writer, shape, tensor, &state));
+    }
+    TRY(gguf_writer_commit(writer));
+
+cleanup:
+    random_pools_free(&pools);
+    model_plan_free(&plan);
+    gguf_writer_close(writer);
+    return status;
+}
