@@ -2,10 +2,9 @@
 
 #include "base/memory.h"
 #include "gguf/gguf.h"
-#include "text/merge.h"
 #include "text/pieces.h"
 #include "text/token_list.h"
-#include "text/whole_word.h"
+#include "text/word_encoder.h"
 
 #include <string.h>
 
@@ -208,10 +207,11 @@ cleanup:
 }
 
 static enum salvo_status encode_by_merging(
-    const void *context, struct merger *merger, struct salvo_text word, struct token_list *list)
+    struct word_encoder *encoder, struct salvo_text word, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
-    const struct bpe *bpe = context;
+    const struct bpe *bpe = encoder->model;
+    struct merger *merger = &encoder->merger;
     struct salvo_text part;
     int32_t id;
     TRY(merger_begin(merger, word));
@@ -232,15 +232,18 @@ cleanup:
 enum salvo_status bpe_encode(const struct bpe *bpe, struct salvo_text text, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
-    const struct vocabulary *vocabulary = bpe->vocabulary;
-    struct merger merger = {0};
-    struct splitter splitter = splitter_begin(vocabulary->pre, text.data, text.size);
+    const struct pre_tokenizer *pre = bpe->vocabulary->pre;
+    struct word_encoder encoder = {.vocabulary = bpe->vocabulary,
+        .model = bpe,
+        .encode = encode_by_merging,
+        .ignore_merges = pre->ignore_merges};
+    struct splitter splitter = splitter_begin(pre, text.data, text.size);
     struct salvo_text word;
+    TRY(word_encoder_begin(&encoder, text.size));
     while (splitter_next(&splitter, &word))
-        TRY(whole_word_encode(
-            vocabulary, vocabulary->pre->ignore_merges, encode_by_merging, bpe, &merger, word, list));
+        TRY(word_encode(&encoder, word, list));
 
 cleanup:
-    merger_free(&merger);
+    word_encoder_end(&encoder);
     return status;
 }

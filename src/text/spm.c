@@ -1,30 +1,25 @@
 #include "text/spm.h"
 
 #include "base/buffer.h"
-#include "text/merge.h"
 #include "text/token_list.h"
 #include "text/unicode.h"
-#include "text/whole_word.h"
+#include "text/word_encoder.h"
 
 #include <string.h>
 
 /* ---- Opening
  * --------------------------------------------------------------------------------------------------- */
 
-/* Whether a blank follows something else: words begin with their blanks, so this reaches from one into the
- * next. */
-static bool reaches_over_words(struct salvo_text piece)
+static void note_followers(struct spm *spm, struct salvo_text piece)
 {
-    for (size_t i = 1; i < piece.size; i++) {
-        if (piece.data[i] == ' ' && piece.data[i - 1] != ' ')
-            return true;
-    }
-    return false;
+    const unsigned char *bytes = (const unsigned char *)piece.data;
+    for (size_t i = 1; i < piece.size; i++)
+        spm->followers[bytes[i - 1]][bytes[i] / 8] |= (uint8_t)(1u << bytes[i] % 8);
 }
 
 void spm_open(struct spm *spm, const struct vocabulary *vocabulary)
 {
-    *spm = (struct spm){.vocabulary = vocabulary, .words_are_separate = true};
+    *spm = (struct spm){.vocabulary = vocabulary};
     for (int i = 0; i < 256; i++)
         spm->byte_tokens[i] = -1;
     for (size_t i = 0; i < vocabulary->count; i++) {
@@ -36,8 +31,7 @@ void spm_open(struct spm *spm, const struct vocabulary *vocabulary)
             continue;
         if (token->piece.size > spm->longest_piece)
             spm->longest_piece = token->piece.size;
-        if (reaches_over_words(token->piece))
-            spm->words_are_separate = false;
+        note_followers(spm, token->piece);
     }
 }
 
@@ -121,10 +115,11 @@ cleanup:
 }
 
 static enum salvo_status encode_by_merging(
-    const void *context, struct merger *merger, struct salvo_text word, struct token_list *list)
+    struct word_encoder *encoder, struct salvo_text word, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
-    const struct spm *spm = context;
+    const struct spm *spm = encoder->model;
+    struct merger *merger = &encoder->merger;
     const char *end = word.data + word.size;
     struct salvo_text part;
     int32_t id;
@@ -147,32 +142,32 @@ cleanup:
     return status;
 }
 
-/* Blanks and what follows up to the next blank. */
-static size_t word_size(const char *at, const char *end)
+/* Up to the first place that no token reaches over. */
+static size_t word_size(const struct spm *spm, struct salvo_text text)
 {
-    const char *stop = at;
-    while (stop != end && *stop == ' ')
-        stop++;
-    const char *blank = stop == end ? NULL : memchr(stop, ' ', (size_t)(end - stop));
-    return (size_t)((blank ? blank : end) - at);
+    const unsigned char *bytes = (const unsigned char *)text.data;
+    size_t size = 1;
+    while (size < text.size && (spm->followers[bytes[size - 1]][bytes[size] / 8] >> bytes[size] % 8 & 1))
+        size++;
+    return size;
 }
 
 enum salvo_status spm_encode(const struct spm *spm, struct salvo_text text, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
-    struct merger merger = {0};
+    struct word_encoder encoder = {.vocabulary = spm->vocabulary, .model = spm, .encode = encode_by_merging};
     struct buffer normal = {0};
+    TRY(word_encoder_begin(&encoder, text.size));
     TRY(normalise(spm->vocabulary, text, &normal));
     for (size_t at = 0; at < normal.size;) {
         struct salvo_text word = {normal.data + at, normal.size - at};
-        if (spm->words_are_separate)
-            word.size = word_size(word.data, normal.data + normal.size);
-        TRY(whole_word_encode(spm->vocabulary, false, encode_by_merging, spm, &merger, word, list));
+        word.size = word_size(spm, word);
+        TRY(word_encode(&encoder, word, list));
         at += word.size;
     }
 
 cleanup:
-    merger_free(&merger);
+    word_encoder_end(&encoder);
     buffer_free(&normal);
     return status;
 }

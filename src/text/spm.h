@@ -10,7 +10,13 @@ struct spm {
     const struct vocabulary *vocabulary;
     int32_t byte_tokens[256]; /* -1 where there is none */
     size_t longest_piece;
-    bool words_are_separate; /* no token reaches over the beginning of a word, so each can be encoded alone */
+
+    /*
+     * A bit for each two bytes that follow each other in some token. Between two that never do nothing can be
+     * merged, so the text can be cut there and each part be encoded alone; in most vocabularies that is
+     * before every word.
+     */
+    uint8_t followers[256][256 / 8];
 };
 
 void spm_open(struct spm *spm, const struct vocabulary *vocabulary);

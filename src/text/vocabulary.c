@@ -6,7 +6,6 @@
 #include "text/pieces.h"
 #include "text/special_names.h"
 
-#include <stdio.h>
 #include <string.h>
 
 bool text_equals(struct salvo_text text, const char *string)
@@ -244,7 +243,6 @@ enum salvo_status vocabulary_open(const struct gguf *gguf, struct vocabulary *ou
     TRY(special_names_apply(gguf, out));
     TRY(pieces_decode(out));
     TRY(index_pieces(out));
-    TRY(NEW(&out->whole_words, out->count));
 
 cleanup:
     if (status != SALVO_OK)
@@ -255,7 +253,6 @@ cleanup:
 void vocabulary_close(struct vocabulary *vocabulary)
 {
     memory_free(vocabulary->tokens);
-    memory_free(vocabulary->whole_words);
     string_map_close(&vocabulary->by_piece);
     arena_free(&vocabulary->arena);
     *vocabulary = (struct vocabulary){0};

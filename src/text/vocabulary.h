@@ -6,8 +6,6 @@
 #include "base/string_map.h"
 #include "text/split.h"
 
-#include <stdatomic.h>
-
 struct gguf;
 
 enum token_type { /* the numbers are those of the format */
@@ -32,8 +30,6 @@ struct token {
     bool strips_left, strips_right; /* as a special token it takes the blanks on that side with it */
 };
 
-enum word_is_token { WORD_UNKNOWN, WORD_IS_TOKEN, WORD_IS_SEVERAL };
-
 struct vocabulary {
     enum vocabulary_model model;
     const struct pre_tokenizer *pre; /* NULL unless BPE */
@@ -43,12 +39,6 @@ struct vocabulary {
     int32_t bos, eos, unknown; /* -1: none */
     bool add_bos, add_eos, add_space_prefix, remove_extra_spaces;
     struct string_map by_piece; /* of plain tokens */
-
-    /*
-     * Most words are one token, but only the merges say so. What they said about the text of each token is
-     * remembered here: enum word_is_token. Threads may race to write, but they all write the same.
-     */
-    atomic_uchar *whole_words;
     struct arena arena;
 };
 
