@@ -1,0 +1,68 @@
+#include "backend/cpu/kernels.h"
+
+#include "backend/cpu/attend.h"
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/rows.h"
+#include "base/cpu.h"
+
+#include <string.h>
+
+#define MATVEC_ENTRY(isa, type) [TYPE_##type] = isa##_matvec_##type,
+#define UNPACK_ENTRY(isa, type) [TYPE_##type] = isa##_unpack_##type,
+
+#define MATMUL_KERNELS(isa)                                                            \
+    .round_q8 = isa##_round_q8, .matvec_q8 = {FOR_QUANTISED_TYPES(MATVEC_ENTRY, isa)}, \
+    .unpack_q8 = {FOR_QUANTISED_TYPES(UNPACK_ENTRY, isa)},                             \
+    .matvec_float = {FOR_FLOAT_TYPES(MATVEC_ENTRY, isa)},                              \
+    .unpack_float = {FOR_FLOAT_TYPES(UNPACK_ENTRY, isa)}, .matmul_float = isa##_matmul_float
+
+static const struct cpu_kernels scalar_kernels = {
+    .name = "scalar", MATMUL_KERNELS(scalar), .matmul_q8 = scalar_matmul_q8};
+
+#if defined(__aarch64__)
+static const struct cpu_kernels neon_dotprod_kernels = {
+    .name = "neon-dotprod", MATMUL_KERNELS(neon), .matmul_q8 = neon_matmul_q8};
+static const struct cpu_kernels neon_i8mm_kernels = {
+    .name = "neon-i8mm", MATMUL_KERNELS(neon), .matmul_q8 = neon_i8mm_matmul_q8};
+#elif defined(__x86_64__)
+static const struct cpu_kernels avx2_kernels = {
+    .name = "avx2", MATMUL_KERNELS(avx2), .matmul_q8 = avx2_matmul_q8};
+static const struct cpu_kernels avx512_kernels = {
+    .name = "avx512-vnni", MATMUL_KERNELS(avx512), .matmul_q8 = avx512_matmul_q8};
+#endif
+
+static const struct {
+    const struct cpu_kernels *kernels;
+    unsigned features; /* all of which it needs */
+} tables[] = {
+#if defined(__aarch64__)
+    {&neon_i8mm_kernels, CPU_NEON_DOTPROD | CPU_NEON_I8MM},
+    {&neon_dotprod_kernels, CPU_NEON_DOTPROD},
+#elif defined(__x86_64__)
+    {&avx512_kernels, CPU_AVX2 | CPU_AVX512_VNNI},
+    {&avx2_kernels, CPU_AVX2},
+#endif
+    {&scalar_kernels, 0},
+};
+
+size_t cpu_kernels_count(void)
+{
+    return sizeof tables / sizeof *tables;
+}
+
+const struct cpu_kernels *cpu_kernels_at(size_t index, bool *usable)
+{
+    *usable = (tables[index].features & ~cpu_features()) == 0;
+    return tables[index].kernels;
+}
+
+const struct cpu_kernels *cpu_kernels_find(const char *name)
+{
+    for (size_t i = 0; i < cpu_kernels_count(); i++) {
+        bool usable;
+        const struct cpu_kernels *kernels = cpu_kernels_at(i, &usable);
+        if (usable && (!name || strcmp(name, kernels->name) == 0))
+            return kernels;
+    }
+    return NULL;
+}

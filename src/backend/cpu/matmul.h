@@ -1,0 +1,55 @@
+/* The matmul functions of each instruction set, as kernels.h defines them; kernels.c puts them into tables.
+ */
+#ifndef CPU_MATMUL_H
+#define CPU_MATMUL_H
+
+#include "backend/cpu/kernels.h"
+
+/* The quantised types, each with the prefix of an instruction set. */
+#define FOR_QUANTISED_TYPES(DO, isa) \
+    DO(isa, Q4_0)                    \
+    DO(isa, Q4_1)                    \
+    DO(isa, Q5_0)                    \
+    DO(isa, Q5_1)                    \
+    DO(isa, Q8_0)                    \
+    DO(isa, Q2_K)                    \
+    DO(isa, Q3_K)                    \
+    DO(isa, Q4_K)                    \
+    DO(isa, Q5_K)                    \
+    DO(isa, Q6_K)                    \
+    DO(isa, IQ4_NL)                  \
+    DO(isa, IQ4_XS)                  \
+    DO(isa, MXFP4)
+
+#define FOR_FLOAT_TYPES(DO, isa) \
+    DO(isa, F32)                 \
+    DO(isa, F16)                 \
+    DO(isa, BF16)
+
+#define DECLARE_QUANTISED(isa, type)                                                       \
+    void isa##_matvec_##type(                                                              \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out); \
+    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct weight_panel out);
+
+#define DECLARE_FLOAT(isa, type)                                                                             \
+    void isa##_matvec_##type(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out); \
+    void isa##_unpack_##type(const uint8_t *tile, size_t k, float *out);
+
+#define DECLARE_MATMULS(isa)                                                                      \
+    FOR_QUANTISED_TYPES(DECLARE_QUANTISED, isa)                                                   \
+    FOR_FLOAT_TYPES(DECLARE_FLOAT, isa)                                                           \
+    void isa##_round_q8(const float *x, size_t k, struct q8_panel panel, size_t width, size_t t); \
+    void isa##_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets,        \
+        struct q8_panel x, bool first, float *out);                                               \
+    void isa##_matmul_float(const float *tile, size_t k, const float *x, bool first, float *out);
+
+DECLARE_MATMULS(scalar)
+DECLARE_MATMULS(neon)
+DECLARE_MATMULS(avx2)
+DECLARE_MATMULS(avx512)
+
+/* With SMMLA; the rest is as with dotprod. */
+void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+    bool first, float *out);
+
+#endif

@@ -1,0 +1,59 @@
+/* AVX2 multiplies unsigned by signed bytes into pairs of words: signs move from one operand to the other. */
+#include "backend/cpu/vec8.h"
+
+#define ISA(name) avx2_##name
+
+typedef __m256i bytes; /* an octet each of four rows */
+
+enum { VECTORS = 2 };
+
+INLINE bytes bytes_load(const void *from)
+{
+    return _mm256_loadu_si256(from);
+}
+
+INLINE void bytes_store(bytes v, void *to)
+{
+    _mm256_storeu_si256(to, v);
+}
+
+INLINE bytes bytes_all(uint8_t x)
+{
+    return _mm256_set1_epi8((char)x);
+}
+
+INLINE bytes bytes_field(bytes v, int shift, uint8_t mask)
+{
+    bytes shifted = shift >= 0 ? _mm256_srli_epi16(v, shift) : _mm256_slli_epi16(v, -shift);
+    return shifted & bytes_all(mask);
+}
+
+INLINE bytes bytes_look_up(const int8_t table[16], bytes v)
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_16_bytes((const uint8_t *)table)), v);
+}
+
+INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet)
+{
+    bytes bits = _mm256_broadcastsi128_si256(load_16_bytes(half_plane + index * 16));
+    bytes wanted = _mm256_set_m128i(_mm_set1_epi8((char)(16 << octet)), _mm_set1_epi8((char)(1 << octet)));
+    return _mm256_cmpeq_epi8(bits & wanted, wanted);
+}
+
+/* No sum of two products leaves 16 bits: x is at least -127, so that 2 * 128 * 127 is the largest. */
+INLINE vec8 codes_dot(const bytes *codes, const int8_t *x, size_t stride, unsigned octets)
+{
+    __m256i sums[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (unsigned o = 0; o < octets; o++) {
+        __m256i everywhere = _mm256_set1_epi64x((long long)load_octet(x + o * stride));
+        for (unsigned i = 0; i < 2; i++) {
+            __m256i code = codes[o * 2 + i];
+            __m256i words = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(everywhere, code));
+            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
+        }
+    }
+    __m256i rows = _mm256_hadd_epi32(sums[0], sums[1]); /* 0 1 4 5 2 3 6 7 */
+    return _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(rows, 0xd8));
+}
+
+#include "backend/cpu/matmul_template.h"

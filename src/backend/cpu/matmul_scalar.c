@@ -1,0 +1,183 @@
+/* The reference: what kernels.h says, in plain loops. */
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/packing.h"
+#include "backend/cpu/tile_row.h"
+#include "quant/half.h"
+
+#include <float.h>
+#include <math.h>
+
+/* ---- Activations --------------------------------------------------------------------------------------- */
+
+void scalar_round_q8(const float *x, size_t k, struct q8_panel panel, size_t width, size_t t)
+{
+    for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
+        uint32_t largest = 0; /* bits of |x|: infinity is above every number, NaN above that */
+        for (size_t i = 0; i < GROUP; i++) {
+            uint32_t magnitude = f32_bits(x[i]) & 0x7fffffff;
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        float scale = f32_from_bits(largest) / 127;
+        bool finite = largest < f32_bits(INFINITY), zero = scale < FLT_MIN;
+        float inverse = zero || !finite ? 0 : 1 / scale;
+        int half_sums[2] = {0, 0};
+        for (size_t i = 0; i < GROUP; i++) {
+            int p = inverse != 0 ? (int)nearbyintf(x[i] * inverse) : 0;
+            panel.values[((g * 4 + i / 8) * width + t) * 8 + i % 8] = (int8_t)p;
+            half_sums[i / 16] += p;
+        }
+        scale = !finite ? NAN : zero ? 0 : scale;
+        panel.scales[g * width + t] = scale;
+        panel.sums[g * width + t] = scale * (float)(half_sums[0] + half_sums[1]);
+        for (size_t half = 0; half < 2; half++)
+            panel.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
+    }
+}
+
+/* ---- Quantised weights -----------------------------------------------------------------------------------
+ */
+
+/* `octets` octets, the second operand's `stride` bytes apart. */
+static int dot_octets(const int8_t *codes, size_t stride, const int8_t *x, size_t x_stride, size_t octets)
+{
+    int sum = 0;
+    for (size_t o = 0; o < octets; o++) {
+        for (size_t e = 0; e < 8; e++)
+            sum += codes[o * stride + e] * x[o * x_stride + e];
+    }
+    return sum;
+}
+
+static void matvec_q8(
+    enum tensor_type type, const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out)
+{
+    const struct tile_format format = tile_formats[type];
+    const size_t tile_bytes = packing_tile_bytes(type, k), halves = 32 / format.group;
+    struct row_group w;
+    for (size_t row = 0; row < tile_count * TILE_ROWS; row++) {
+        float sum = 0;
+        for (size_t g = 0; g < k / GROUP; g++) {
+            tile_row_group(format, tiles + row / TILE_ROWS * tile_bytes, g, row % TILE_ROWS, &w);
+            for (size_t half = 0; half < halves; half++) {
+                int dot = dot_octets(w.codes + half * 16, 8, x.values + g * 32 + half * 16, 8, 4 / halves);
+                sum = fmaf((float)dot, w.scales[half] * x.scales[g], sum);
+                if (format.offsets)
+                    sum = fmaf(w.offsets[half], halves == 1 ? x.sums[g] : x.half_sums[g * 2 + half], sum);
+            }
+        }
+        out[row] = sum;
+    }
+}
+
+static void unpack_q8(enum tensor_type type, const uint8_t *tile, size_t k, struct weight_panel out)
+{
+    const struct tile_format format = tile_formats[type];
+    const size_t halves = 32 / format.group;
+    struct row_group w;
+    for (size_t g = 0; g < k / GROUP; g++) {
+        for (unsigned row = 0; row < TILE_ROWS; row++) {
+            tile_row_group(format, tile, g, row, &w);
+            for (size_t o = 0; o < 4; o++)
+                memcpy(out.values + ((g * 4 + o) * TILE_ROWS + row) * 8, w.codes + o * 8, 8);
+            for (size_t half = 0; half < halves; half++) {
+                out.scales[(g * halves + half) * TILE_ROWS + row] = w.scales[half];
+                if (format.offsets)
+                    out.offsets[(g * halves + half) * TILE_ROWS + row] = w.offsets[half];
+            }
+        }
+    }
+}
+
+void scalar_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+    bool first, float *out)
+{
+    const size_t halves = 32 / group;
+    for (size_t token = 0; token < QUAD; token++) {
+        for (size_t row = 0; row < TILE_ROWS; row++) {
+            float sum = first ? 0 : out[token * TILE_ROWS + row];
+            for (size_t i = 0; i < k / group; i++) {
+                size_t g = i / halves, octet = i * group / 8, octets = group / 8;
+                int dot = dot_octets(tile.values + octet * PLANE + row * 8, PLANE,
+                    x.values + (octet * QUAD + token) * 8, QUAD * 8, octets);
+                sum = fmaf((float)dot, tile.scales[i * TILE_ROWS + row] * x.scales[g * QUAD + token], sum);
+                if (offsets)
+                    sum = fmaf(tile.offsets[i * TILE_ROWS + row],
+                        (halves == 1 ? x.sums : x.half_sums)[i * QUAD + token], sum);
+            }
+            out[token * TILE_ROWS + row] = sum;
+        }
+    }
+}
+
+/* ---- Float weights ----------------------------------------------------------------------------------------
+ */
+
+static float load_float(enum tensor_type type, const uint8_t *tile, size_t index)
+{
+    float value;
+    uint16_t half;
+    if (type == TYPE_F32) {
+        memcpy(&value, tile + index * 4, 4);
+        return value;
+    }
+    memcpy(&half, tile + index * 2, 2);
+    return type == TYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+static void matvec_float(
+    enum tensor_type type, const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out)
+{
+    const size_t tile_bytes = packing_tile_bytes(type, k);
+    for (size_t row = 0; row < tile_count * TILE_ROWS; row++) {
+        const uint8_t *tile = tiles + row / TILE_ROWS * tile_bytes;
+        float sum = 0;
+        for (size_t i = 0; i < k; i++)
+            sum = fmaf(load_float(type, tile, i * TILE_ROWS + row % TILE_ROWS), x[i], sum);
+        out[row] = sum;
+    }
+}
+
+static void unpack_float(enum tensor_type type, const uint8_t *tile, size_t k, float *out)
+{
+    for (size_t i = 0; i < k * TILE_ROWS; i++)
+        out[i] = load_float(type, tile, i);
+}
+
+void scalar_matmul_float(const float *tile, size_t k, const float *x, bool first, float *out)
+{
+    for (size_t token = 0; token < OCTET; token++) {
+        for (size_t row = 0; row < TILE_ROWS; row++) {
+            float sum = first ? 0 : out[token * TILE_ROWS + row];
+            for (size_t i = 0; i < k; i++)
+                sum = fmaf(tile[i * TILE_ROWS + row], x[i * OCTET + token], sum);
+            out[token * TILE_ROWS + row] = sum;
+        }
+    }
+}
+
+/* ---- One function per type
+ * --------------------------------------------------------------------------------- */
+
+#define DEFINE_QUANTISED(isa, type)                                                       \
+    void isa##_matvec_##type(                                                             \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out) \
+    {                                                                                     \
+        matvec_q8(TYPE_##type, tiles, tile_count, k, x, out);                             \
+    }                                                                                     \
+    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct weight_panel out)      \
+    {                                                                                     \
+        unpack_q8(TYPE_##type, tile, k, out);                                             \
+    }
+
+#define DEFINE_FLOAT(isa, type)                                                                             \
+    void isa##_matvec_##type(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out) \
+    {                                                                                                       \
+        matvec_float(TYPE_##type, tiles, tile_count, k, x, out);                                            \
+    }                                                                                                       \
+    void isa##_unpack_##type(const uint8_t *tile, size_t k, float *out)                                     \
+    {                                                                                                       \
+        unpack_float(TYPE_##type, tile, k, out);                                                            \
+    }
+
+FOR_QUANTISED_TYPES(DEFINE_QUANTISED, scalar)
+FOR_FLOAT_TYPES(DEFINE_FLOAT, scalar)

@@ -1,0 +1,147 @@
+/*
+ * How a tile of quantised weights lies in memory. Eight rows are cut into blocks of 32 or 256 elements; a
+ * block is a header with the scales of the eight rows, then the codes of its groups of 32 elements:
+ *
+ *   8 scales, one a row: f16, or for MXFP4 an exponent byte
+ *   8 minimums (f16), for formats with offsets
+ *   blocks of 256 only, the second level: for each group 8 scale bytes; then for each group 8 minimum bytes
+ *       (Q2_K: one byte holds both, the scale in its lower half)
+ *   for each 32 elements the codes, in planes
+ *
+ * A *plane* is 64 bytes, [row][8]: an octet of neighbouring elements of one row stays together, so that 16,
+ * 32 or 64 bytes of a plane are 2, 4 or 8 rows. The 32 elements of a row are octets 0..3.
+ *
+ *   bytes:   4 planes, plane o is octet o
+ *   nibbles: 2 planes, plane j has octet j in the lower half of its bytes and octet j + 2 in the upper
+ *   pairs:   1 plane, octet o at bits 2o and 2o + 1
+ *   bits:    half a plane: rows 0, 1 and 2, 3 share 16 bytes, then rows 4, 5 and 6, 7. Octet o of the former
+ * is at bit o, of the latter at bit o + 4
+ *
+ * Signed codes are two's complement. Of four and six bits (a nibble with a pair below it) they are used from
+ * the top of a byte, where they need no sign extension: the code is then 16 or 4 times its worth, and `unit`,
+ * by which the scale is multiplied, makes up for it. Codes of three and five bits have their top bit apart; a
+ * top bit that is set gives the bits `top` to the byte.
+ */
+#ifndef CPU_TILE_FORMAT_H
+#define CPU_TILE_FORMAT_H
+
+#include "backend/cpu/kernels.h"
+
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum tile_codes {
+    CODES_NONE,
+    CODES_8,        /* bytes */
+    CODES_4_SIGNED, /* nibbles */
+    CODES_4,        /* nibbles */
+    CODES_IQ4,      /* nibbles, an index into iq4_values */
+    CODES_MXFP4,    /* nibbles, an index into mxfp4_values */
+    CODES_5,        /* nibbles, bits */
+    CODES_6_SIGNED, /* nibbles, pairs */
+    CODES_2,        /* pairs */
+    CODES_3,        /* pairs, bits */
+};
+
+enum tile_levels {
+    LEVELS_ONE,     /* blocks of 32; the others have blocks of 256 */
+    LEVELS_SIGNED,  /* int8 scales */
+    LEVELS_BYTES,   /* uint8 scales and minimums */
+    LEVELS_NIBBLES, /* both in one byte */
+};
+
+struct tile_format {
+    enum tile_codes codes;
+    enum tile_levels levels;
+    unsigned group; /* elements that share a scale */
+    bool offsets, exponent_scale;
+    uint8_t top;
+    float unit;
+};
+
+static const struct tile_format tile_formats[TYPE_LIMIT] = {
+    [TYPE_Q4_0] = {.codes = CODES_4_SIGNED, .group = 32, .unit = 0x1p-4f},
+    [TYPE_Q4_1] = {.codes = CODES_4, .group = 32, .offsets = true, .unit = 1},
+    [TYPE_Q5_0] = {.codes = CODES_5, .group = 32, .top = 0xF0, .unit = 1},
+    [TYPE_Q5_1] = {.codes = CODES_5, .group = 32, .top = 0x10, .offsets = true, .unit = 1},
+    [TYPE_Q8_0] = {.codes = CODES_8, .group = 32, .unit = 1},
+    [TYPE_Q2_K] = {.codes = CODES_2, .levels = LEVELS_NIBBLES, .group = 16, .offsets = true, .unit = 1},
+    [TYPE_Q3_K] = {.codes = CODES_3, .levels = LEVELS_SIGNED, .group = 16, .top = 0xFC, .unit = 1},
+    [TYPE_Q4_K] = {.codes = CODES_4, .levels = LEVELS_BYTES, .group = 32, .offsets = true, .unit = 1},
+    [TYPE_Q5_K] =
+        {.codes = CODES_5, .levels = LEVELS_BYTES, .group = 32, .top = 0x10, .offsets = true, .unit = 1},
+    [TYPE_Q6_K] = {.codes = CODES_6_SIGNED, .levels = LEVELS_SIGNED, .group = 16, .unit = 0x1p-2f},
+    [TYPE_IQ4_NL] = {.codes = CODES_IQ4, .group = 32, .unit = 1},
+    [TYPE_IQ4_XS] = {.codes = CODES_IQ4, .levels = LEVELS_SIGNED, .group = 32, .unit = 1},
+    [TYPE_MXFP4] = {.codes = CODES_MXFP4, .group = 32, .exponent_scale = true, .unit = 1},
+};
+
+enum { PLANE = 64, HALF_PLANE = 32 };
+
+INLINE size_t tile_block_elements(struct tile_format f)
+{
+    return f.levels == LEVELS_ONE ? 32 : 256;
+}
+
+/* Of 32 elements of 8 rows. */
+INLINE size_t tile_code_bytes(struct tile_format f)
+{
+    switch (f.codes) {
+    case CODES_8:
+        return 4 * PLANE;
+    case CODES_5:
+        return 2 * PLANE + HALF_PLANE;
+    case CODES_6_SIGNED:
+        return 3 * PLANE;
+    case CODES_2:
+        return PLANE;
+    case CODES_3:
+        return PLANE + HALF_PLANE;
+    default:
+        return 2 * PLANE;
+    }
+}
+
+/* Where in a block things begin. */
+INLINE size_t tile_minimums_at(struct tile_format f)
+{
+    return f.exponent_scale ? 8 : 16;
+}
+
+INLINE size_t tile_levels_at(struct tile_format f)
+{
+    return tile_minimums_at(f) + (f.offsets ? 16 : 0);
+}
+
+INLINE size_t tile_codes_at(struct tile_format f)
+{
+    size_t groups = f.levels == LEVELS_ONE ? 0 : 256 / f.group;
+    return tile_levels_at(f) + groups * (f.levels == LEVELS_BYTES ? 16 : 8);
+}
+
+INLINE size_t tile_block_bytes(struct tile_format f)
+{
+    return tile_codes_at(f) + tile_block_elements(f) / 32 * tile_code_bytes(f);
+}
+
+/* Eight bytes as a number; byte i is its bits 8i .. 8i+7 (every machine we build for is little-endian). */
+INLINE uint64_t load_octet(const void *from)
+{
+    uint64_t octet;
+    memcpy(&octet, from, sizeof octet);
+    return octet;
+}
+
+INLINE void store_octet(void *to, uint64_t octet)
+{
+    memcpy(to, &octet, sizeof octet);
+}
+
+/* The same byte eight times. */
+INLINE uint64_t octet_all(uint8_t byte)
+{
+    return byte * UINT64_C(0x0101010101010101);
+}
+
+#endif

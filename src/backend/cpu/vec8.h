@@ -1,0 +1,211 @@
+/* Eight floats, one for each row of a tile: what NEON and AVX2 must say differently. */
+#ifndef CPU_VEC8_H
+#define CPU_VEC8_H
+
+#include "backend/cpu/tile_format.h"
+
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+typedef struct {
+    float32x4_t low, high;
+} vec8;
+
+INLINE vec8 vec8_all(float x)
+{
+    return (vec8){vdupq_n_f32(x), vdupq_n_f32(x)};
+}
+
+INLINE vec8 vec8_load(const float *from)
+{
+    return (vec8){vld1q_f32(from), vld1q_f32(from + 4)};
+}
+
+INLINE void vec8_store(vec8 x, float *to)
+{
+    vst1q_f32(to, x.low);
+    vst1q_f32(to + 4, x.high);
+}
+
+INLINE vec8 vec8_mul(vec8 a, vec8 b)
+{
+    return (vec8){vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
+}
+
+/* a * b + sum */
+INLINE vec8 vec8_fma(vec8 a, vec8 b, vec8 sum)
+{
+    return (vec8){vfmaq_f32(sum.low, a.low, b.low), vfmaq_f32(sum.high, a.high, b.high)};
+}
+
+/* One element in all places; the index is a constant once loops are unrolled. */
+INLINE vec8 vec8_pick(vec8 x, unsigned i)
+{
+    return vec8_all(i < 4 ? x.low[i % 4] : x.high[i % 4]);
+}
+
+INLINE vec8 vec8_load_f16(const uint8_t *from)
+{
+    float16x8_t halves = vreinterpretq_f16_u8(vld1q_u8(from));
+    return (vec8){vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
+}
+
+INLINE vec8 vec8_load_bf16(const uint8_t *from)
+{
+    uint16x8_t halves = vreinterpretq_u16_u8(vld1q_u8(from)), zero = vdupq_n_u16(0);
+    return (vec8){
+        vreinterpretq_f32_u16(vzip1q_u16(zero, halves)), vreinterpretq_f32_u16(vzip2q_u16(zero, halves))};
+}
+
+INLINE vec8 vec8_from_uint8(uint64_t octet)
+{
+    uint16x8_t wide = vmovl_u8(vcreate_u8(octet));
+    return (vec8){vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide))), vcvtq_f32_u32(vmovl_high_u16(wide))};
+}
+
+INLINE vec8 vec8_from_int8(uint64_t octet)
+{
+    int16x8_t wide = vmovl_s8(vcreate_s8(octet));
+    return (vec8){vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_high_s16(wide))};
+}
+
+INLINE float32x4_t exponents_to_f32(uint32x4_t exponents)
+{
+    uint32x4_t denormal = vshlq_u32(vdupq_n_u32(0x00200000), vreinterpretq_s32_u32(exponents));
+    uint32x4_t normal = vshlq_n_u32(vsubq_u32(exponents, vdupq_n_u32(1)), 23);
+    return vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(exponents, vdupq_n_u32(2)), denormal, normal));
+}
+
+/* 2^(exponent - 128), also where that is denormal. */
+INLINE vec8 vec8_from_exponents(uint64_t octet)
+{
+    uint16x8_t wide = vmovl_u8(vcreate_u8(octet));
+    return (vec8){exponents_to_f32(vmovl_u16(vget_low_u16(wide))), exponents_to_f32(vmovl_high_u16(wide))};
+}
+
+/* Bits of |x|, the largest of each place: infinity is above every number, NaN above that. */
+INLINE vec8 vec8_larger_magnitude(vec8 x, vec8 y)
+{
+    uint32x4_t low =
+        vmaxq_u32(vreinterpretq_u32_f32(vabsq_f32(x.low)), vreinterpretq_u32_f32(vabsq_f32(y.low)));
+    uint32x4_t high =
+        vmaxq_u32(vreinterpretq_u32_f32(vabsq_f32(x.high)), vreinterpretq_u32_f32(vabsq_f32(y.high)));
+    return (vec8){vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)};
+}
+
+INLINE uint32_t vec8_largest_bits(vec8 x)
+{
+    return vmaxvq_u32(vmaxq_u32(vreinterpretq_u32_f32(x.low), vreinterpretq_u32_f32(x.high)));
+}
+
+/* Rounded to nearest even and stored as bytes, which the values must fit; returns their sum. */
+INLINE int vec8_store_bytes(vec8 x, int8_t *to)
+{
+    int16x8_t words = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.low)), vmovn_s32(vcvtnq_s32_f32(x.high)));
+    vst1_s8(to, vmovn_s16(words));
+    return vaddvq_s16(words);
+}
+
+#elif defined(__AVX2__)
+
+#include <immintrin.h>
+
+typedef __m256 vec8;
+
+INLINE vec8 vec8_all(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+INLINE vec8 vec8_load(const float *from)
+{
+    return _mm256_loadu_ps(from);
+}
+
+INLINE void vec8_store(vec8 x, float *to)
+{
+    _mm256_storeu_ps(to, x);
+}
+
+INLINE vec8 vec8_mul(vec8 a, vec8 b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+INLINE vec8 vec8_fma(vec8 a, vec8 b, vec8 sum)
+{
+    return _mm256_fmadd_ps(a, b, sum);
+}
+
+INLINE vec8 vec8_pick(vec8 x, unsigned i)
+{
+    return vec8_all(x[i]);
+}
+
+INLINE __m128i load_16_bytes(const uint8_t *from)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)from);
+}
+
+INLINE vec8 vec8_load_f16(const uint8_t *from)
+{
+    return _mm256_cvtph_ps(load_16_bytes(from));
+}
+
+INLINE vec8 vec8_load_bf16(const uint8_t *from)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(from)), 16));
+}
+
+INLINE __m256i widen_uint8(uint64_t octet)
+{
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)octet));
+}
+
+INLINE vec8 vec8_from_uint8(uint64_t octet)
+{
+    return _mm256_cvtepi32_ps(widen_uint8(octet));
+}
+
+INLINE vec8 vec8_from_int8(uint64_t octet)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)octet)));
+}
+
+INLINE vec8 vec8_from_exponents(uint64_t octet)
+{
+    __m256i exponents = widen_uint8(octet);
+    __m256i denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), exponents);
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)), 23);
+    __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, denormal, small));
+}
+
+INLINE vec8 vec8_larger_magnitude(vec8 x, vec8 y)
+{
+    __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(x), magnitude),
+        _mm256_and_si256(_mm256_castps_si256(y), magnitude)));
+}
+
+INLINE uint32_t vec8_largest_bits(vec8 x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+INLINE int vec8_store_bytes(vec8 x, int8_t *to)
+{
+    __m256i integers = _mm256_cvtps_epi32(x);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256(integers, 1));
+    _mm_storel_epi64((__m128i *)(void *)to, _mm_packs_epi16(words, words));
+    __m128i four = _mm_madd_epi16(words, _mm_set1_epi16(1));
+    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+#endif
+#endif
