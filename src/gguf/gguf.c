@@ -40,7 +40,9 @@ static enum salvo_status index_tensors(struct gguf *gguf)
     for (uint32_t i = 0; i < gguf->tensor_count; i++) {
         struct salvo_text name = gguf->tensors[i].name;
         uint32_t first;
-        TRY(string_map_add(&gguf->names, name.data, name.size, i, &first));
+        status = string_map_add(&gguf->names, name.data, name.size, i, &first);
+        if (status != SALVO_OK)
+            TRY(fail_within(status, "%s: names of tensors: ", gguf_path(gguf)));
         if (first != i)
             TRY(fail(SALVO_ERROR_FORMAT, "%s: tensor '%.*s' is there twice: tensors %u and %u",
                 gguf->parts[gguf->tensors[i].part].name, SHOWN(name), first, i));
