@@ -13,6 +13,7 @@ struct backend_options {
     uint32_t slots;           /* sessions that can exist at once */
     uint32_t context;         /* positions of each slot */
     uint32_t batch;           /* largest T: tokens of a prefill chunk */
+    uint32_t outputs;         /* largest O: rows of logits of one step; at least `slots` */
     enum tensor_type kv_type; /* TYPE_F16, TYPE_F32 or TYPE_Q8_0 */
     uint32_t threads;         /* CPU; 0: one per physical core */
     bool pin;                 /* CPU: keep each thread on its core */
@@ -24,6 +25,12 @@ struct backend_counters {
     uint64_t bytes_read_back;
     uint64_t allocations_after_load;
     uint64_t weight_bytes, state_bytes, scratch_bytes;
+};
+
+/* What an executor came to use; the texts live as long as it does. */
+struct backend_info {
+    uint32_t threads; /* 0 where that means nothing */
+    const char *isa;  /* "neon-i8mm"; "" where that means nothing */
 };
 
 /* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
@@ -39,6 +46,8 @@ struct backend {
     enum salvo_status (*open)(
         const struct program *program, const struct backend_options *options, struct executor **out);
     void (*close)(struct executor *executor);
+
+    struct backend_info (*info)(const struct executor *executor);
 
     /* Hands a step over and returns its ticket. Fails without effect when the step is not valid. */
     enum salvo_status (*submit)(struct executor *executor, const struct step *step, uint64_t *out_ticket);

@@ -55,7 +55,7 @@ struct step {
     uint32_t stop_count;
     uint32_t repeat; /* decode this many tokens with one submission: every run has one token and LOGITS_LAST.
                         0 counts as 1 */
-    const volatile bool *cancel; /* looked at between tokens and phases; may be NULL */
+    const volatile bool *cancel; /* looked at between tokens and phases, by atomic loads; may be NULL */
 };
 
 /* What a step left behind, for each run in order, of its last repetition. */
