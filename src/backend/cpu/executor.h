@@ -1,0 +1,154 @@
+/* A program on the CPU: its plans, packed weights, KV pages and threads. Private to backend/cpu. */
+#ifndef CPU_EXECUTOR_H
+#define CPU_EXECUTOR_H
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/team.h"
+#include "program/sampling.h"
+
+#include <stdatomic.h>
+
+/* A weight as the kernels want it: one of the three. */
+struct weight {
+    const uint8_t *tiles; /* matrices that are multiplied, packed */
+    const float *vector;  /* norms and biases */
+    const uint8_t *rows;  /* an embedding that is only looked up, as it is in the file */
+    size_t tile_bytes;
+};
+
+/* Where a positional state lives: pages of [heads][256 positions]. */
+struct kv_state {
+    uint8_t *memory;
+    size_t head_bytes, page_bytes; /* one head of one page; one page */
+    uint32_t heads, head_dim;
+    bool is_key;
+};
+
+enum group_kind { GROUP_ROWS, GROUP_MATMUL, GROUP_ATTEND, GROUP_SAMPLE };
+
+/* Neighbouring ops that run as one phase. */
+struct group {
+    enum group_kind kind;
+    enum row_kind rows;
+    uint32_t first_op, op_count;
+    uint32_t inner; /* matmul, attend: this many leading ops run inside its tasks, on buffers of the thread */
+    uint32_t matmuls;  /* matmul: how many */
+    bool glu;          /* matmul: the last op is the glu of its two matmuls */
+    buffer_id rounded; /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
+    enum rounding rounding;
+};
+
+/* A program lowered for one capacity. */
+struct plan {
+    uint32_t capacity[ROW_KIND_COUNT];
+    struct group *groups;
+    uint32_t group_count;
+    uint32_t *group_of_op;
+    size_t *offsets;  /* [buffers]: in the arena or, when private, in the thread's memory */
+    bool *is_private; /* [buffers] */
+    size_t arena_bytes, private_bytes;
+};
+
+/* What one thread works with. */
+struct scratch {
+    uint8_t *private_buffers;
+    struct q8_panel x;            /* one row */
+    struct weight_panel tiles[2]; /* unpacked; two for a glu */
+    float *float_tiles[2];
+    float *sums[2]; /* [tokens][8 rows] */
+    float *queries, *outputs, *scores;
+    struct attend_query *attend;
+    struct sampling_candidate *candidates;
+    float *logits;
+};
+
+struct row_info {
+    uint32_t run, position;
+};
+
+struct executor {
+    const struct program *program;
+    const struct cpu_kernels *kernels;
+    struct backend_options options;
+    struct team *team;
+    struct plan single, batch; /* T = 1, and the largest T */
+    struct weight *weights;    /* [buffers] */
+    struct kv_state *states;   /* [buffers] */
+    struct arena tables;       /* weights, states, plans: small things that live as long as the executor */
+
+    uint8_t *weight_memory, *state_memory, *work_memory;
+    size_t weight_bytes, state_bytes, work_bytes;
+    struct scratch *scratch; /* [threads] */
+    uint32_t pages;          /* of the KV pool */
+
+    int32_t *tokens; /* [slots][context + 1] */
+    float *cosines;  /* [T][ropes][largest dimensions / 2] */
+    float *sines;
+    uint32_t rope_pairs;      /* largest dimensions / 2 */
+    uint8_t *arena;           /* scratch buffers of the running step */
+    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens */
+    float *float_x;           /* the same for float weights: panels of OCTET tokens */
+    float *partials;          /* attention of one token: [heads][pages] of {maximum, sum, output[head_dim]} */
+    atomic_uint *page_counts; /* [kv heads]: pages done */
+
+    /* The step that runs. */
+    const struct plan *plan;
+    const struct step *step;
+    struct run *runs;      /* [slots]: a copy, so that repetition can move them on */
+    struct row_info *rows; /* [T] */
+    uint32_t *output_rows; /* [O]: row of each output */
+    uint32_t live[ROW_KIND_COUNT];
+    uint32_t *tasks;            /* [groups] */
+    struct run_result *results; /* [slots] */
+
+    /* Debug path. */
+    uint8_t *debug_memory, *fast_arena;
+    uint32_t debug_group;
+    size_t debug_bytes;
+    size_t *debug_offsets;
+
+    uint64_t tickets, allocations_at_load;
+    struct backend_counters counters;
+};
+
+/* lower.c */
+enum salvo_status lower_program(
+    struct executor *executor, const uint32_t capacity[ROW_KIND_COUNT], struct plan *out);
+void lower_describe(
+    const struct executor *executor, const struct plan *plan, uint32_t group, char *text, size_t size);
+
+/* load.c: packs every weight; needs the team. */
+enum salvo_status load_weights(struct executor *executor);
+
+/* kv_pool.c */
+enum salvo_status kv_pool_open(struct executor *executor);
+struct kv_room kv_pool_room(
+    const struct executor *executor, buffer_id keys, buffer_id values, uint32_t page, uint32_t head);
+size_t kv_pool_position_bytes(
+    const struct executor *executor); /* of one position of all states, in the logical layout */
+void kv_pool_copy_out(
+    const struct executor *executor, const uint32_t *pages, uint32_t positions, uint8_t *out);
+void kv_pool_copy_in(
+    const struct executor *executor, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+
+/* Row `row` of a scratch buffer, in the arena or with the thread. */
+float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);
+
+/* run_*.c: how many tasks a group has in this step, and one of them. */
+uint32_t rows_tasks(const struct executor *executor, const struct group *group);
+void rows_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
+void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
+
+uint32_t matmul_tasks(const struct executor *executor, const struct group *group);
+void matmul_enter(struct executor *executor, const struct group *group, uint32_t thread);
+void matmul_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
+
+/* Most queries that attention works on at once. */
+enum { ATTEND_QUERIES = 48 };
+uint32_t attend_tasks(struct executor *executor, const struct group *group);
+void attend_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
+
+void sample_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
+
+#endif

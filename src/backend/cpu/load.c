@@ -1,0 +1,133 @@
+/*
+ * Weights into memory, once: matrices that are multiplied become tiles, vectors become floats, an embedding
+ * that is only looked up stays in the file. The mapped pages are given back as soon as they are packed, so
+ * that nothing is held twice.
+ */
+#include "backend/cpu/executor.h"
+
+#include "backend/cpu/packing.h"
+#include "base/checked.h"
+#include "base/memory.h"
+#include "quant/quant.h"
+
+#include <string.h>
+
+struct packing_job {
+    struct executor *executor;
+    const struct program_buffer *buffer;
+    uint8_t *tiles;
+    size_t tile_bytes;
+};
+
+enum { TILES_PER_TASK = 64 };
+
+static const uint8_t *first_row(const struct program_buffer *buffer)
+{
+    const struct tensor_type_info *type = tensor_type_info(buffer->type);
+    return buffer->tensor->data +
+           buffer->first_row * (buffer->columns / type->block_elements) * type->block_bytes;
+}
+
+static uint64_t tile_count(const struct program_buffer *buffer)
+{
+    return (buffer->rows + TILE_ROWS - 1) / TILE_ROWS;
+}
+
+static void pack_some(void *context, uint32_t phase, uint32_t task, uint32_t thread)
+{
+    (void)phase;
+    (void)thread;
+    const struct packing_job *job = context;
+    uint64_t end = (uint64_t)(task + 1) * TILES_PER_TASK, tiles = tile_count(job->buffer);
+    for (uint64_t i = (uint64_t)task * TILES_PER_TASK; i < end && i < tiles; i++)
+        packing_pack_tile(job->buffer->type, first_row(job->buffer), job->buffer->rows, job->buffer->columns,
+            i * TILE_ROWS, job->tiles + i * job->tile_bytes);
+}
+
+static void pack_matrix(struct executor *executor, buffer_id id, uint8_t *tiles)
+{
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    struct weight *weight = &executor->weights[id];
+    struct packing_job job = {executor, buffer, tiles, weight->tile_bytes};
+    uint32_t tasks = (uint32_t)((tile_count(buffer) + TILES_PER_TASK - 1) / TILES_PER_TASK);
+    team_run(executor->team,
+        &(struct team_job){.context = &job, .tasks = &tasks, .phase_count = 1, .work = pack_some});
+    weight->tiles = tiles;
+    gguf_release(executor->program->gguf, buffer->tensor);
+}
+
+static enum salvo_status load_vector(struct executor *executor, buffer_id id)
+{
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    float *values;
+    enum salvo_status status = ARENA_NEW(&executor->tables, &values, buffer->rows * buffer->columns);
+    if (status == SALVO_OK) {
+        dequantize(buffer->type, first_row(buffer), buffer->rows * buffer->columns, values);
+        executor->weights[id].vector = values;
+    }
+    return status;
+}
+
+/* How a weight is used decides what becomes of it. */
+enum use { USE_MULTIPLIED = 1, USE_VECTOR = 2, USE_LOOKED_UP = 4 };
+
+static void note_uses(const struct program *program, uint8_t *uses)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind == OP_EMBED)
+            uses[op->inputs[0]] |= USE_LOOKED_UP;
+        if (op->kind == OP_RMS_NORM && op->inputs[1] != NO_BUFFER)
+            uses[op->inputs[1]] |= USE_VECTOR;
+        if (op->kind == OP_MATMUL) {
+            uses[op->inputs[0]] |= USE_MULTIPLIED;
+            if (op->inputs[2] != NO_BUFFER)
+                uses[op->inputs[2]] |= USE_VECTOR;
+        }
+    }
+}
+
+enum salvo_status load_weights(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    uint8_t *uses = NULL;
+    size_t total = 0, place = 0;
+    TRY(NEW(&uses, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
+    note_uses(program, uses);
+
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        if (!(uses[i] & USE_MULTIPLIED))
+            continue;
+        if (!packing_supported(buffer->type, buffer->columns))
+            TRY(fail(SALVO_ERROR_UNSUPPORTED,
+                "tensor '%s': type %s with rows of %llu elements cannot be multiplied", buffer->name,
+                tensor_type_info(buffer->type)->name, (unsigned long long)buffer->columns));
+        executor->weights[i].tile_bytes = packing_tile_bytes(buffer->type, buffer->columns);
+        size_t bytes;
+        if (!checked_mul(executor->weights[i].tile_bytes, tile_count(buffer), &bytes) ||
+            !checked_add(total, bytes + 63, &total))
+            TRY(fail(SALVO_ERROR_MEMORY, "tensor '%s' is too large", buffer->name));
+        total &= ~(size_t)63;
+    }
+    TRY(memory_map(total, &executor->weight_memory));
+    executor->weight_bytes = total;
+
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        if (uses[i] & USE_VECTOR)
+            TRY(load_vector(executor, (buffer_id)i));
+        if (uses[i] & USE_MULTIPLIED) {
+            pack_matrix(executor, (buffer_id)i, executor->weight_memory + place);
+            place += (executor->weights[i].tile_bytes * tile_count(buffer) + 63) & ~(size_t)63;
+        } else if (uses[i] & USE_LOOKED_UP) {
+            executor->weights[i].rows = first_row(buffer);
+        }
+    }
+    TRY(gguf_check(program->gguf));
+cleanup:
+    memory_free(uses);
+    return status;
+}

@@ -1,0 +1,208 @@
+/* Phases that work row by row: each task takes a few rows through all ops of its group, then rounds them for
+ * the matmuls. */
+#include "backend/cpu/executor.h"
+
+#include "backend/cpu/packing.h"
+#include "quant/quant.h"
+
+#include <math.h>
+#include <string.h>
+
+float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread)
+{
+    const struct plan *plan = executor->plan;
+    const size_t row_bytes = executor->program->buffers[buffer].columns * sizeof(float);
+    uint8_t *memory;
+    if (plan->is_private[buffer])
+        memory = executor->scratch[thread].private_buffers + plan->offsets[buffer];
+    else
+        memory = executor->arena +
+                 (executor->debug_offsets ? executor->debug_offsets : plan->offsets)[buffer] +
+                 row * row_bytes;
+    return (float *)(void *)memory;
+}
+
+/* cos and sin for all ropes at this row's position. Angles are computed in double: a position times a
+ * frequency loses digits. */
+static void prepare_ropes(struct executor *executor, uint32_t row)
+{
+    const struct program *program = executor->program;
+    const uint32_t position = executor->rows[row].position;
+    for (uint32_t i = 0; i < program->rope_count; i++) {
+        const struct rope *rope = &program->ropes[i];
+        size_t place = ((size_t)row * program->rope_count + i) * executor->rope_pairs;
+        for (uint32_t j = 0; j < rope->dimensions / 2; j++) {
+            double angle = position * rope->frequencies[j];
+            executor->cosines[place + j] = (float)cos(angle) * rope->magnitude;
+            executor->sines[place + j] = (float)sin(angle) * rope->magnitude;
+        }
+    }
+}
+
+static void embed(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
+{
+    const struct program_buffer *table = &executor->program->buffers[op->inputs[0]];
+    const struct weight *weight = &executor->weights[op->inputs[0]];
+    const struct run *run = &executor->runs[executor->rows[row].run];
+    const int32_t id =
+        executor->tokens[(size_t)run->slot * (executor->options.context + 1) + executor->rows[row].position];
+    float *out = row_of(executor, op->out, row, thread);
+    if (weight->tiles) {
+        packing_read_row(table->type, weight->tiles, table->columns, (uint64_t)id, out);
+    } else {
+        const struct tensor_type_info *type = tensor_type_info(table->type);
+        size_t row_bytes = table->columns / type->block_elements * type->block_bytes;
+        dequantize(table->type, weight->rows + (size_t)id * row_bytes, table->columns, out);
+    }
+    if (op->embed.scale != 1.0F) {
+        for (uint64_t i = 0; i < table->columns; i++)
+            out[i] *= op->embed.scale;
+    }
+    prepare_ropes(executor, row);
+}
+
+static void rotate(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
+{
+    const struct program *program = executor->program;
+    const struct rope *rope = &program->ropes[op->rope.rope];
+    size_t place = ((size_t)row * program->rope_count + op->rope.rope) * executor->rope_pairs;
+    float *x = row_of(executor, op->out, row, thread);
+    for (uint32_t head = 0; head < op->rope.heads; head++) {
+        (rope->halves ? executor->kernels->rope_halves : executor->kernels->rope_neighbours)(
+            executor->cosines + place, executor->sines + place, rope->dimensions / 2,
+            x + (size_t)head * op->rope.head_dim);
+    }
+}
+
+static void append(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
+{
+    const struct row_info info = executor->rows[row];
+    const uint32_t page = executor->runs[info.run].pages[info.position / KV_TILE];
+    const float *k = row_of(executor, op->inputs[0], row, thread),
+                *v = row_of(executor, op->inputs[1], row, thread);
+    for (uint32_t head = 0; head < op->kv_append.kv_heads; head++) {
+        struct kv_room room =
+            kv_pool_room(executor, op->kv_append.key_state, op->kv_append.value_state, page, head);
+        size_t column = (size_t)head * op->kv_append.head_dim;
+        executor->kernels->kv_append(&room, info.position % KV_TILE, k + column, v + column);
+    }
+}
+
+static void normalise(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
+{
+    const uint64_t columns = executor->program->buffers[op->out].columns;
+    const float *weight = op->inputs[1] == NO_BUFFER ? NULL : executor->weights[op->inputs[1]].vector;
+    const float *x = row_of(executor, op->inputs[0], row, thread);
+    float *out = row_of(executor, op->out, row, thread);
+    for (uint64_t i = 0; i < columns; i += op->rms_norm.group)
+        executor->kernels->rms_norm(x + i, weight, op->rms_norm.group, op->rms_norm.epsilon, out + i);
+}
+
+void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
+{
+    const struct cpu_kernels *kernels = executor->kernels;
+    const uint64_t columns = op->out == NO_BUFFER ? 0 : executor->program->buffers[op->out].columns;
+    switch (op->kind) {
+    case OP_EMBED:
+        embed(executor, op, row, thread);
+        break;
+    case OP_RMS_NORM:
+        normalise(executor, op, row, thread);
+        break;
+    case OP_ROPE:
+        rotate(executor, op, row, thread);
+        break;
+    case OP_KV_APPEND:
+        append(executor, op, row, thread);
+        break;
+    case OP_GLU:
+        (op->glu.activation == ACTIVATION_GELU ? kernels->glu_gelu : kernels->glu_silu)(
+            row_of(executor, op->inputs[0], row, thread), row_of(executor, op->inputs[1], row, thread),
+            columns, row_of(executor, op->out, row, thread));
+        break;
+    case OP_ADD:
+        kernels->add(
+            row_of(executor, op->inputs[0], row, thread), columns, row_of(executor, op->out, row, thread));
+        break;
+    case OP_SELECT_ROWS:
+        memcpy(row_of(executor, op->out, row, thread),
+            row_of(executor, op->inputs[0], executor->output_rows[row], thread), columns * sizeof(float));
+        break;
+    case OP_SOFTCAP:
+        kernels->softcap(op->softcap.cap, columns, row_of(executor, op->out, row, thread));
+        break;
+    case OP_MATMUL:
+    case OP_ATTEND:
+    case OP_SAMPLE:
+    case OP_KIND_COUNT:
+        break; /* groups of their own */
+    }
+}
+
+/* One row into its place in the panels. A row alone is laid out for matvec. */
+static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
+{
+    const size_t k = executor->program->buffers[group->rounded].columns;
+    const float *x = row_of(executor, group->rounded, row, 0);
+    if (group->rounding == ROUNDING_Q8) {
+        const size_t width = alone ? 1 : QUAD, first = row / width * width;
+        struct q8_panel panel = {executor->x.values + first * k, executor->x.scales + first * (k / 32),
+            executor->x.sums + first * (k / 32), executor->x.half_sums + first * (k / 16)};
+        executor->kernels->round_q8(x, k, panel, width, row % width);
+    } else {
+        const size_t width = alone ? 1 : OCTET;
+        float *panel = executor->float_x + row / width * width * k + row % width;
+        for (size_t i = 0; i < k; i++)
+            panel[i * width] = x[i];
+    }
+}
+
+/* Rows between the last live one and the end of its panel are zeros: computed along, never stored. */
+static void pad_panel(struct executor *executor, const struct group *group, uint32_t live)
+{
+    const size_t k = executor->program->buffers[group->rounded].columns;
+    if (group->rounding == ROUNDING_Q8) {
+        const size_t first = live / QUAD * QUAD;
+        for (size_t t = live % QUAD; t < QUAD; t++) {
+            for (size_t octet = 0; octet < k / OCTET; octet++)
+                memset(executor->x.values + first * k + (octet * QUAD + t) * OCTET, 0, OCTET);
+            for (size_t i = 0; i < k / 32; i++) {
+                executor->x.scales[first * (k / 32) + i * QUAD + t] = 0;
+                executor->x.sums[first * (k / 32) + i * QUAD + t] = 0;
+            }
+            for (size_t i = 0; i < k / 16; i++)
+                executor->x.half_sums[first * (k / 16) + i * QUAD + t] = 0;
+        }
+    } else {
+        float *panel = executor->float_x + live / OCTET * OCTET * k;
+        for (size_t i = 0; i < k; i++)
+            memset(panel + i * OCTET + live % OCTET, 0, (OCTET - live % OCTET) * sizeof *panel);
+    }
+}
+
+/* Neighbouring rows share the cache lines of a panel, so a task takes whole panels. */
+static uint32_t rows_per_task(const struct group *group)
+{
+    return group->rounded == NO_BUFFER ? 1 : OCTET;
+}
+
+uint32_t rows_tasks(const struct executor *executor, const struct group *group)
+{
+    uint32_t block = rows_per_task(group);
+    return (executor->live[group->rows] + block - 1) / block;
+}
+
+void rows_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
+{
+    const uint32_t live = executor->live[group->rows], block = rows_per_task(group);
+    uint32_t end = (task + 1) * block < live ? (task + 1) * block : live;
+    for (uint32_t row = task * block; row < end; row++) {
+        for (uint32_t i = 0; i < group->op_count; i++)
+            rows_run_op(executor, &executor->program->ops[group->first_op + i], row, thread);
+        if (group->rounded != NO_BUFFER)
+            round_row(executor, group, row, live == 1);
+    }
+    const uint32_t width = group->rounding == ROUNDING_Q8 ? QUAD : OCTET;
+    if (group->rounded != NO_BUFFER && end == live && live > 1 && live % width)
+        pad_panel(executor, group, live);
+}

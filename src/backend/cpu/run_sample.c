@@ -1,0 +1,43 @@
+/* Choosing ids: one task per output row, by the definition in program/sampling.h. */
+#include "backend/cpu/executor.h"
+
+#include <string.h>
+
+/* Without bias and penalties the largest logit can be found where the logits are. */
+static bool is_plain_argmax(const struct sampler_settings *settings)
+{
+    bool penalised = settings->repeat_penalty != 1.0F || settings->presence_penalty != 0.0F ||
+                     settings->frequency_penalty != 0.0F;
+    return settings->temperature == 0.0F && !settings->bias && !(penalised && settings->repeat_last_n);
+}
+
+void sample_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
+{
+    const struct op *op = &executor->program->ops[group->first_op];
+    const struct row_info row = executor->rows[executor->output_rows[task]];
+    const struct run *run = &executor->runs[row.run];
+    if (run->logits != LOGITS_LAST)
+        return;
+
+    const uint32_t vocabulary = executor->program->vocabulary, count = row.position + 1;
+    const float *logits = row_of(executor, op->inputs[0], task, thread);
+    int32_t *tokens = executor->tokens + (size_t)run->slot * (executor->options.context + 1);
+    struct run_result *result = &executor->results[row.run];
+    int32_t id;
+    if (is_plain_argmax(&run->sampler)) {
+        float largest;
+        size_t index = executor->kernels->argmax(logits, vocabulary, &largest);
+        id = index < vocabulary ? (int32_t)index : -1;
+    } else {
+        struct scratch *scratch = &executor->scratch[thread];
+        memcpy(scratch->logits, logits, vocabulary * sizeof *logits); /* the caller may want to see them */
+        id = sampling_choose(&run->sampler, scratch->logits, vocabulary, tokens, count, scratch->candidates);
+    }
+    if (id < 0) {
+        result->failed = true;
+        result->failed_position = row.position;
+        return;
+    }
+    tokens[count] = id;
+    result->sampled++;
+}
