@@ -12,7 +12,7 @@ static size_t float_bytes(enum tensor_type type)
 
 bool packing_supported(enum tensor_type type, uint64_t k)
 {
-    if (type < 0 || type >= TYPE_LIMIT || k == 0)
+    if ((unsigned)type >= TYPE_LIMIT || k == 0)
         return false;
     struct tile_format format = tile_formats[type];
     return format.codes ? k % tile_block_elements(format) == 0 : float_bytes(type) != 0;

@@ -1,0 +1,421 @@
+/* Packing and the matmul kernels. */
+#include "check.h"
+
+#include "backend/cpu/packing.h"
+#include "quant/blocks.h"
+#include "quant/half.h"
+#include "quant/quant.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- Matrices as files hold them
+ * ------------------------------------------------------------------------------ */
+
+/* The f16 fields of a block: where they begin and how many. */
+static const struct {
+    enum tensor_type type;
+    size_t halves_at, halves;
+} types[] = {
+    {TYPE_F32, 0, 0},
+    {TYPE_F16, 0, 1},
+    {TYPE_BF16, 0, 0},
+    {TYPE_Q4_0, offsetof(struct block_q4_0, scale), 1},
+    {TYPE_Q4_1, offsetof(struct block_q4_1, scale), 2},
+    {TYPE_Q5_0, offsetof(struct block_q5_0, scale), 1},
+    {TYPE_Q5_1, offsetof(struct block_q5_1, scale), 2},
+    {TYPE_Q8_0, offsetof(struct block_q8_0, scale), 1},
+    {TYPE_Q2_K, offsetof(struct block_q2_k, scale), 2},
+    {TYPE_Q3_K, offsetof(struct block_q3_k, scale), 1},
+    {TYPE_Q4_K, offsetof(struct block_q4_k, scale), 2},
+    {TYPE_Q5_K, offsetof(struct block_q5_k, scale), 2},
+    {TYPE_Q6_K, offsetof(struct block_q6_k, scale), 1},
+    {TYPE_IQ4_NL, offsetof(struct block_iq4_nl, scale), 1},
+    {TYPE_IQ4_XS, offsetof(struct block_iq4_xs, scale), 1},
+    {TYPE_MXFP4, 0, 0},
+};
+
+enum { TYPES = sizeof types / sizeof *types };
+
+/* Fully random codes, and scales that are sane or extreme. */
+static uint8_t *random_matrix(size_t index, size_t rows, size_t k, bool extreme)
+{
+    const struct tensor_type_info *info = tensor_type_info(types[index].type);
+    size_t blocks = rows * k / info->block_elements;
+    uint8_t *matrix = guarded_new(blocks * info->block_bytes);
+    random_bytes(matrix, blocks * info->block_bytes);
+    for (size_t i = 0; i < blocks; i++) {
+        uint8_t *block = matrix + i * info->block_bytes;
+        for (size_t j = 0; j < types[index].halves; j++) {
+            uint16_t half = random_half(extreme);
+            memcpy(block + types[index].halves_at + j * 2, &half, 2);
+        }
+        float value = extreme ? random_extreme() : random_float();
+        if (types[index].type == TYPE_F32) {
+            memcpy(block, &value, 4);
+        } else if (types[index].type == TYPE_BF16) {
+            uint16_t half = bf16_from_f32(value);
+            memcpy(block, &half, 2);
+        } else if (types[index].type == TYPE_MXFP4 && !extreme) {
+            block[0] = (uint8_t)(120 + block[0] % 16);
+        }
+    }
+    return matrix;
+}
+
+static uint8_t *pack(enum tensor_type type, const uint8_t *matrix, size_t rows, size_t k)
+{
+    size_t tile_bytes = packing_tile_bytes(type, k), tiles = (rows + 7) / 8;
+    uint8_t *packed = guarded_new(tiles * tile_bytes);
+    for (size_t i = 0; i < tiles; i++)
+        packing_pack_tile(type, matrix, rows, k, i * 8, packed + i * tile_bytes);
+    return packed;
+}
+
+void check_packing(void)
+{
+    for (size_t index = 0; index < TYPES; index++) {
+        const enum tensor_type type = types[index].type;
+        const struct tensor_type_info *info = tensor_type_info(type);
+        static const size_t all_rows[] = {1, 7, 8, 9, 24, 29};
+        for (size_t i = 0; i < 12; i++) {
+            const size_t rows = all_rows[i % 6], k = info->block_elements * (i % 5 + 1);
+            check_begin(NULL, "packing %s, %zu rows of %zu", info->name, rows, k);
+            check_that(packing_supported(type, k), "not supported");
+            check_that(!packing_supported(type, 0), "a row of nothing");
+            check_that(info->block_elements == 1 || !packing_supported(type, k + 8), "part of a block");
+            uint8_t *matrix = random_matrix(index, rows, k, i % 2), *packed = pack(type, matrix, rows, k);
+            float *want = guarded_new(k * sizeof *want), *got = guarded_new(k * sizeof *got);
+            for (size_t row = 0; row < (rows + 7) / 8 * 8; row++) {
+                memset(want, 0, k * sizeof *want);
+                packing_read_row(type, packed, k, row, got);
+                if (row < rows)
+                    dequantize(type, matrix + row * (k / info->block_elements) * info->block_bytes, k, want);
+                for (size_t e = 0; e < k && row >= rows; e++)
+                    got[e] += 0.0f; /* a weight of zero may be -0 */
+                check_same_floats("row", got, want, k);
+            }
+            guarded_free(got);
+            guarded_free(want);
+            guarded_free(packed);
+            guarded_free(matrix);
+        }
+    }
+}
+
+/* ---- Panels
+ * ------------------------------------------------------------------------------------------------------ */
+
+static struct q8_panel q8_panel_new(size_t k, size_t width)
+{
+    return (struct q8_panel){guarded_new(k * width), guarded_new(k / 32 * width * 4),
+        guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4)};
+}
+
+static void q8_panel_free(struct q8_panel panel)
+{
+    guarded_free(panel.values);
+    guarded_free(panel.scales);
+    guarded_free(panel.sums);
+    guarded_free(panel.half_sums);
+}
+
+static struct weight_panel weight_panel_new(size_t k)
+{
+    return (struct weight_panel){
+        guarded_new(k * TILE_ROWS), guarded_new(k / 16 * TILE_ROWS * 4), guarded_new(k / 16 * TILE_ROWS * 4)};
+}
+
+static void weight_panel_free(struct weight_panel panel)
+{
+    guarded_free(panel.values);
+    guarded_free(panel.scales);
+    guarded_free(panel.offsets);
+}
+
+static float *random_rows(size_t rows, size_t k, bool extreme)
+{
+    float *x = guarded_new(rows * k * sizeof *x);
+    for (size_t i = 0; i < rows * k; i++)
+        x[i] = extreme && random_bits() % 16 == 0 ? random_extreme() : random_float();
+    return x;
+}
+
+/* ---- Rounding activations
+ * ------------------------------------------------------------------------------------------ */
+
+static void check_round(
+    const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, size_t k, size_t width, int kind)
+{
+    check_begin(kernels, "round_q8, k %zu, width %zu, kind %d", k, width, kind);
+    float *x = random_rows(width, k, kind == 1);
+    for (size_t g = 0; g < width * k / 32 && kind == 2; g++) { /* groups of all sizes, some of them zero */
+        float size = g % 5 == 0 ? 0 : ldexpf(1, (int)(random_bits() % 290) - 160);
+        for (size_t i = 0; i < 32; i++)
+            x[g * 32 + i] *= size;
+    }
+    struct q8_panel got = q8_panel_new(k, width), want = q8_panel_new(k, width);
+    for (size_t t = 0; t < width; t++) {
+        kernels->round_q8(x + t * k, k, got, width, t);
+        scalar->round_q8(x + t * k, k, want, width, t);
+    }
+    check_same_bytes("values", got.values, want.values, k * width);
+    check_same_floats("scales", got.scales, want.scales, k / 32 * width);
+    check_same_floats("sums", got.sums, want.sums, k / 32 * width);
+    check_same_floats("half_sums", got.half_sums, want.half_sums, k / 16 * width);
+    q8_panel_free(got);
+    q8_panel_free(want);
+    guarded_free(x);
+}
+
+/* ---- Quantised weights
+ * ------------------------------------------------------------------------------------------------ */
+
+struct q8_case {
+    enum tensor_type type;
+    size_t k, tiles;
+    const uint8_t *packed;
+    const float *x; /* [4][k] */
+};
+
+/* One tile times four tokens, in one piece or in two. */
+static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_case *c,
+    struct weight_panel tile, struct q8_panel x, size_t cut, float out[QUAD * TILE_ROWS])
+{
+    bool offsets;
+    const unsigned group = quant_group(c->type, &offsets);
+    if (cut) {
+        kernels->matmul_q8(tile, cut, group, offsets, x, true, out);
+        tile.values += cut * TILE_ROWS;
+        tile.scales += cut / group * TILE_ROWS;
+        tile.offsets += cut / group * TILE_ROWS;
+        x.values += cut * QUAD;
+        x.scales += cut / 32 * QUAD;
+        x.sums += cut / 32 * QUAD;
+        x.half_sums += cut / 16 * QUAD;
+    }
+    kernels->matmul_q8(tile, c->k - cut, group, offsets, x, cut == 0, out);
+}
+
+static void check_q8(
+    const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, const struct q8_case *c)
+{
+    const size_t k = c->k, rows = c->tiles * TILE_ROWS, tile_bytes = packing_tile_bytes(c->type, k);
+    bool offsets;
+    const unsigned group = quant_group(c->type, &offsets);
+    struct q8_panel single = q8_panel_new(k, 1), quad = q8_panel_new(k, QUAD);
+    struct weight_panel tile = weight_panel_new(k), want_tile = weight_panel_new(k);
+    float *want = guarded_new(QUAD * rows * sizeof *want), *got = guarded_new(rows * sizeof *got);
+    for (size_t t = 0; t < QUAD; t++) {
+        scalar->round_q8(c->x + t * k, k, single, 1, 0);
+        scalar->round_q8(c->x + t * k, k, quad, QUAD, t);
+        scalar->matvec_q8[c->type](c->packed, c->tiles, k, single, want + t * rows);
+        kernels->matvec_q8[c->type](c->packed, c->tiles, k, single, got);
+        check_same_floats("matvec", got, want + t * rows, rows);
+    }
+    for (size_t i = 0; i < c->tiles; i++) {
+        scalar->unpack_q8[c->type](c->packed + i * tile_bytes, k, want_tile);
+        kernels->unpack_q8[c->type](c->packed + i * tile_bytes, k, tile);
+        check_same_bytes("unpacked codes", tile.values, want_tile.values, k * TILE_ROWS);
+        check_same_floats("unpacked scales", tile.scales, want_tile.scales, k / group * TILE_ROWS);
+        check_same_floats("unpacked offsets", tile.offsets, want_tile.offsets, k / 16 * TILE_ROWS);
+        for (size_t cut = 0; cut < k; cut += k >= 64 ? k / 64 * 32 : k) {
+            float *out = guarded_new(QUAD * TILE_ROWS * sizeof *out);
+            multiply_tile(kernels, c, tile, quad, cut, out);
+            for (size_t t = 0; t < QUAD; t++)
+                check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * TILE_ROWS,
+                    want + t * rows + i * TILE_ROWS, TILE_ROWS);
+            guarded_free(out);
+        }
+    }
+    q8_panel_free(single);
+    q8_panel_free(quad);
+    weight_panel_free(tile);
+    weight_panel_free(want_tile);
+    guarded_free(want);
+    guarded_free(got);
+}
+
+/* ---- Float weights
+ * ----------------------------------------------------------------------------------------------------- */
+
+static void check_float(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar,
+    enum tensor_type type, const uint8_t *packed, size_t tiles, size_t k, const float *x)
+{
+    const size_t rows = tiles * TILE_ROWS;
+    float *want = guarded_new(OCTET * rows * 4), *got = guarded_new(rows * 4);
+    float *panel = guarded_new(OCTET * k * 4), *tile = guarded_new(TILE_ROWS * k * 4),
+          *want_tile = guarded_new(TILE_ROWS * k * 4);
+    for (size_t t = 0; t < OCTET; t++) {
+        scalar->matvec_float[type](packed, tiles, k, x + t * k, want + t * rows);
+        kernels->matvec_float[type](packed, tiles, k, x + t * k, got);
+        check_same_floats("matvec", got, want + t * rows, rows);
+        for (size_t i = 0; i < k; i++)
+            panel[i * OCTET + t] = x[t * k + i];
+    }
+    for (size_t i = 0; i < tiles; i++) {
+        scalar->unpack_float[type](packed + i * packing_tile_bytes(type, k), k, want_tile);
+        kernels->unpack_float[type](packed + i * packing_tile_bytes(type, k), k, tile);
+        check_same_floats("unpacked", tile, want_tile, k * TILE_ROWS);
+        for (size_t cut = 0; cut < k; cut += k >= 2 ? k / 2 : k) {
+            float *out = guarded_new(OCTET * TILE_ROWS * sizeof *out);
+            if (cut)
+                kernels->matmul_float(tile, cut, panel, true, out);
+            kernels->matmul_float(tile + cut * TILE_ROWS, k - cut, panel + cut * OCTET, cut == 0, out);
+            for (size_t t = 0; t < OCTET; t++)
+                check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * TILE_ROWS,
+                    want + t * rows + i * TILE_ROWS, TILE_ROWS);
+            guarded_free(out);
+        }
+    }
+    guarded_free(want);
+    guarded_free(got);
+    guarded_free(panel);
+    guarded_free(tile);
+    guarded_free(want_tile);
+}
+
+/* ---- All of them
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static void check_shape(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, size_t index,
+    size_t tiles, size_t k, bool extreme)
+{
+    const enum tensor_type type = types[index].type;
+    check_begin(kernels, "%s, %zu tiles, k %zu%s", tensor_type_info(type)->name, tiles, k,
+        extreme ? ", extreme" : "");
+    size_t rows = tiles * TILE_ROWS - random_bits() % TILE_ROWS;
+    uint8_t *matrix = random_matrix(index, rows, k, extreme), *packed = pack(type, matrix, rows, k);
+    float *x = random_rows(OCTET, k, extreme);
+    if (kernels->matvec_q8[type])
+        check_q8(kernels, scalar, &(struct q8_case){type, k, tiles, packed, x});
+    else
+        check_float(kernels, scalar, type, packed, tiles, k, x);
+    guarded_free(x);
+    guarded_free(packed);
+    guarded_free(matrix);
+}
+
+void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar)
+{
+    for (size_t k = 32; k <= 320; k += 96) {
+        for (int kind = 0; kind < 3; kind++) {
+            check_round(kernels, scalar, k, 1, kind);
+            check_round(kernels, scalar, k, QUAD, kind);
+        }
+    }
+    static const size_t widths[] = {1, 8, 32, 40, 64, 65, 96, 256, 512, 576, 1536};
+    for (size_t index = 0; index < TYPES; index++) {
+        for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+            if (!packing_supported(types[index].type, widths[i]))
+                continue;
+            for (size_t tiles = 1; tiles <= (widths[i] < 100 ? 5 : 2); tiles++) {
+                check_shape(kernels, scalar, index, tiles, widths[i], false);
+                check_shape(kernels, scalar, index, tiles, widths[i], true);
+            }
+        }
+    }
+}
+
+/* ---- Times
+ * -----------------------------------------------------------------------------------------------------------------
+ */
+
+enum { BENCH_K = 1536, BENCH_TILES = 2048 / TILE_ROWS, STREAM_TILES = 96 * 1024 / TILE_ROWS };
+
+struct bench_case {
+    const struct cpu_kernels *kernels;
+    enum tensor_type type;
+    size_t tiles;
+    const uint8_t *packed;
+    const float *x;
+    struct q8_panel single, quad;
+    struct weight_panel tile;
+    float *out, *floats;
+};
+
+static void call_matvec(void *argument)
+{
+    struct bench_case *b = argument;
+    if (b->kernels->matvec_q8[b->type])
+        b->kernels->matvec_q8[b->type](b->packed, b->tiles, BENCH_K, b->single, b->out);
+    else
+        b->kernels->matvec_float[b->type](b->packed, b->tiles, BENCH_K, b->x, b->out);
+}
+
+static void call_unpack(void *argument)
+{
+    struct bench_case *b = argument;
+    if (b->kernels->matvec_q8[b->type])
+        b->kernels->unpack_q8[b->type](b->packed, BENCH_K, b->tile);
+    else
+        b->kernels->unpack_float[b->type](b->packed, BENCH_K, b->floats);
+}
+
+static void call_matmul(void *argument)
+{
+    struct bench_case *b = argument;
+    bool offsets;
+    unsigned group = quant_group(b->type, &offsets);
+    if (group)
+        b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->quad, true, b->out);
+    else
+        b->kernels->matmul_float(b->floats, BENCH_K, b->x, true, b->out);
+}
+
+static void call_round(void *argument)
+{
+    struct bench_case *b = argument;
+    b->kernels->round_q8(b->x, BENCH_K, b->single, 1, 0);
+}
+
+static void bench_one(
+    const char *name, void (*call)(void *), struct bench_case *b, double amount, const char *unit)
+{
+    char full[40];
+    snprintf(full, sizeof full, "%s %s", name, tensor_type_info(b->type)->name);
+    if (bench_wanted(full))
+        bench_print(b->kernels, full, amount, unit, bench(call, b));
+}
+
+/* matvec: from the cache, and as a stream from memory; the rest from the cache. */
+void bench_matmul(const struct cpu_kernels *kernels)
+{
+    struct bench_case b = {.kernels = kernels,
+        .x = random_rows(OCTET, BENCH_K, false),
+        .single = q8_panel_new(BENCH_K, 1),
+        .quad = q8_panel_new(BENCH_K, QUAD),
+        .tile = weight_panel_new(BENCH_K),
+        .out = guarded_new(STREAM_TILES * TILE_ROWS * sizeof(float)),
+        .floats = guarded_new(BENCH_K * TILE_ROWS * sizeof(float))};
+    kernels->round_q8(b.x, BENCH_K, b.single, 1, 0);
+    for (size_t t = 0; t < QUAD; t++)
+        kernels->round_q8(b.x + t * BENCH_K, BENCH_K, b.quad, QUAD, t);
+    if (bench_wanted("round_q8"))
+        bench_print(kernels, "round_q8", BENCH_K, "G elements/s", bench(call_round, &b));
+    for (size_t index = 0; index < TYPES; index++) {
+        b.type = types[index].type;
+        const size_t tile_bytes = packing_tile_bytes(b.type, BENCH_K),
+                     stream = ((size_t)128 << 20) / tile_bytes;
+        uint8_t *matrix = random_matrix(index, 64, BENCH_K, false),
+                *packed = guarded_new(stream * tile_bytes);
+        for (size_t i = 0; i < stream; i++) {
+            if (i < 8)
+                packing_pack_tile(b.type, matrix, 64, BENCH_K, i * TILE_ROWS, packed + i * tile_bytes);
+            else
+                memcpy(packed + i * tile_bytes, packed + i % 8 * tile_bytes, tile_bytes);
+        }
+        b.packed = packed;
+        b.tiles = ((size_t)256 << 10) / tile_bytes;
+        bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
+        b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
+        bench_one("matvec-stream", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
+        bench_one("unpack", call_unpack, &b, (double)BENCH_K * TILE_ROWS, "G elements/s");
+        call_unpack(&b);
+        bench_one("matmul", call_matmul, &b,
+            (double)BENCH_K * TILE_ROWS * (kernels->matvec_q8[b.type] ? QUAD : OCTET), "GMAC/s");
+        guarded_free(packed);
+        guarded_free(matrix);
+    }
+}
