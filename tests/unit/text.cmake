@@ -1,10 +1,14 @@
+set(text_sample text_sample.c gguf_sample.c)
+
+salvo_test(test_text_tokenizer SOURCES test_text_tokenizer.c ${text_sample} LABELS quick)
+salvo_test(test_text_hostile SOURCES test_text_hostile.c ${text_sample} LABELS quick)
 salvo_test(test_text_vectors SOURCES test_text_vectors.c text_data.c LABELS quick)
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 salvo_test(test_text_split SOURCES test_text_split.c LABELS quick LIBRARIES ${PCRE2_LIBRARY})
-set_tests_properties(test_text_split PROPERTIES TIMEOUT 120)
+set_tests_properties(test_text_tokenizer test_text_split PROPERTIES TIMEOUT 120)
 
 # Against llama.cpp, through a program that tokenizes many texts at once.
 add_executable(text_tool text_tool.c)
 target_include_directories(text_tool PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(text_tool PRIVATE salvo-lib)
-salvo_python_test(test_text_llama test_text_llama.py $<TARGET_FILE:text_tool>)
+salvo_python_test(test_text_llama test_text_llama.py $<TARGET_FILE:text_tool> 4000)
