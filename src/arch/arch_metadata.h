@@ -1,0 +1,34 @@
+/*
+ * The metadata of one architecture, keys without its name. The first mistake is kept, with a message that
+ * names the key and the numbers; after it every function gives its fallback or least value, so that reading
+ * is a straight list; `status` says how it went.
+ */
+#ifndef ARCH_ARCH_METADATA_H
+#define ARCH_ARCH_METADATA_H
+
+#include "gguf/gguf.h"
+
+struct arch_metadata {
+    const struct gguf *gguf;
+    const char *arch; /* what keys begin with */
+    enum salvo_status status;
+};
+
+void metadata_refuse(struct arch_metadata *metadata, enum salvo_status status, const char *format, ...)
+    PRINTF_LIKE(3, 4);
+
+bool metadata_has(const struct arch_metadata *metadata, const char *key);
+
+/* A number from `least` to `most`. An array with a number for each layer is taken when they are all equal. */
+uint32_t metadata_u32(struct arch_metadata *metadata, const char *key, uint32_t least, uint32_t most);
+uint32_t metadata_u32_or(
+    struct arch_metadata *metadata, const char *key, uint32_t fallback, uint32_t least, uint32_t most);
+
+/* A finite number, at least `least`. */
+float metadata_f32(struct arch_metadata *metadata, const char *key, float least);
+float metadata_f32_or(struct arch_metadata *metadata, const char *key, float fallback, float least);
+
+struct salvo_text metadata_text_or(
+    struct arch_metadata *metadata, const char *key, struct salvo_text fallback);
+
+#endif
