@@ -1,0 +1,1 @@
+salvo_test(test_team SOURCES test_team.c LABELS quick)

@@ -1,0 +1,96 @@
+/* The team of threads: every task once, phases in order, with fewer and with more threads than cores. */
+#include "cmocka_test.h"
+
+#include "backend/cpu/team.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { PHASES = 40, MOST_TASKS = 30 };
+
+struct record {
+    atomic_uint runs[PHASES][MOST_TASKS];
+    atomic_uint done_before; /* tasks of all earlier phases */
+    atomic_bool out_of_order;
+    atomic_bool worked_without_entering;
+    unsigned plain[PHASES][MOST_TASKS]; /* written in one phase, read in the next: a race if phases overlap */
+    uint32_t tasks[PHASES];
+    uint32_t entered[TEAM_MAX_THREADS]; /* phase + 1 */
+};
+
+static void enter(void *context, uint32_t phase, uint32_t thread)
+{
+    struct record *record = context;
+    record->entered[thread] = phase + 1;
+}
+
+static void work(void *context, uint32_t phase, uint32_t task, uint32_t thread)
+{
+    struct record *record = context;
+    unsigned expected = 0;
+    for (uint32_t i = 0; i < phase; i++)
+        expected += record->tasks[i];
+    if (atomic_load(&record->done_before) < expected)
+        atomic_store(&record->out_of_order, true);
+    if (record->entered[thread] != phase + 1)
+        atomic_store(&record->worked_without_entering, true);
+    unsigned sum = 1;
+    for (uint32_t i = 0; phase && i < record->tasks[phase - 1]; i++)
+        sum += record->plain[phase - 1][i];
+    record->plain[phase][task] = sum;
+    atomic_fetch_add(&record->runs[phase][task], 1);
+    atomic_fetch_add(&record->done_before, 1);
+}
+
+static void check_team(uint32_t threads, bool pin)
+{
+    static struct record record;
+    struct team *team;
+    assert_int_equal(team_open(threads, pin, PHASES, &team), SALVO_OK);
+    assert_int_equal(team_threads(team), threads);
+    for (uint32_t job = 0; job < 50; job++) {
+        memset(&record, 0, sizeof record);
+        for (uint32_t i = 0; i < PHASES; i++)
+            record.tasks[i] = (job * 7 + i * 13) % MOST_TASKS; /* some have none */
+        team_run(team, &(struct team_job){.context = &record,
+                           .tasks = record.tasks,
+                           .phase_count = PHASES,
+                           .enter = enter,
+                           .work = work});
+        assert_false(atomic_load(&record.out_of_order));
+        assert_false(atomic_load(&record.worked_without_entering));
+        for (uint32_t i = 0; i < PHASES; i++) {
+            for (uint32_t j = 0; j < record.tasks[i]; j++)
+                assert_int_equal(atomic_load(&record.runs[i][j]), 1);
+        }
+    }
+    team_close(team);
+}
+
+static void every_task_runs_once_and_phases_keep_their_order(void **state)
+{
+    (void)state;
+    static const uint32_t threads[] = {1, 2, 3, 8, 64};
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)
+        check_team(threads[i], false);
+    check_team(2, true);
+}
+
+static void numbers_of_threads_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    struct team *team;
+    assert_int_equal(team_open(0, false, 1, &team), SALVO_ERROR_ARGUMENT);
+    assert_null(team);
+    assert_int_equal(team_open(257, false, 1, &team), SALVO_ERROR_ARGUMENT);
+    assert_non_null(strstr(salvo_error(), "257"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_task_runs_once_and_phases_keep_their_order),
+        cmocka_unit_test(numbers_of_threads_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
