@@ -52,7 +52,7 @@ static struct string_map_slot *find_slot(const struct string_map *map, const cha
 {
     size_t index = hash_bytes(key, size) & map->mask;
     /* Half of the slots are free and the hash is good: an honest file never comes near this many steps. */
-    for (size_t step = 0; step < 4096 && step <= map->mask; step++) {
+    for (size_t step = 0; step < 256 && step <= map->mask; step++) {
         struct string_map_slot *slot = &map->slots[index];
         if (!slot->key || (slot->size == size && memcmp(slot->key, key, size) == 0))
             return slot;
