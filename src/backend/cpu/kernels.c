@@ -16,19 +16,34 @@
     .matvec_float = {FOR_FLOAT_TYPES(MATVEC_ENTRY, isa)},                              \
     .unpack_float = {FOR_FLOAT_TYPES(UNPACK_ENTRY, isa)}, .matmul_float = isa##_matmul_float
 
-static const struct cpu_kernels scalar_kernels = {
-    .name = "scalar", MATMUL_KERNELS(scalar), .matmul_q8 = scalar_matmul_q8};
+static const struct cpu_kernels scalar_kernels = {.name = "scalar",
+    MATMUL_KERNELS(scalar),
+    .matmul_q8 = scalar_matmul_q8,
+    ROW_KERNELS(scalar),
+    ATTEND_KERNELS(scalar)};
 
 #if defined(__aarch64__)
-static const struct cpu_kernels neon_dotprod_kernels = {
-    .name = "neon-dotprod", MATMUL_KERNELS(neon), .matmul_q8 = neon_matmul_q8};
-static const struct cpu_kernels neon_i8mm_kernels = {
-    .name = "neon-i8mm", MATMUL_KERNELS(neon), .matmul_q8 = neon_i8mm_matmul_q8};
+static const struct cpu_kernels neon_dotprod_kernels = {.name = "neon-dotprod",
+    MATMUL_KERNELS(neon),
+    .matmul_q8 = neon_matmul_q8,
+    ROW_KERNELS(neon),
+    ATTEND_KERNELS(neon)};
+static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
+    MATMUL_KERNELS(neon),
+    .matmul_q8 = neon_i8mm_matmul_q8,
+    ROW_KERNELS(neon),
+    ATTEND_KERNELS(neon)};
 #elif defined(__x86_64__)
-static const struct cpu_kernels avx2_kernels = {
-    .name = "avx2", MATMUL_KERNELS(avx2), .matmul_q8 = avx2_matmul_q8};
-static const struct cpu_kernels avx512_kernels = {
-    .name = "avx512-vnni", MATMUL_KERNELS(avx512), .matmul_q8 = avx512_matmul_q8};
+static const struct cpu_kernels avx2_kernels = {.name = "avx2",
+    MATMUL_KERNELS(avx2),
+    .matmul_q8 = avx2_matmul_q8,
+    ROW_KERNELS(avx2),
+    ATTEND_KERNELS(avx2)};
+static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
+    MATMUL_KERNELS(avx512),
+    .matmul_q8 = avx512_matmul_q8,
+    ROW_KERNELS(avx512),
+    ATTEND_KERNELS(avx512)};
 #endif
 
 static const struct {
