@@ -1,20 +1,21 @@
-/* The devices a model can run on. */
-#include "base/cpu.h"
-#include "base/status.h"
+/* The devices a model can run on: those of every backend, one after the other. */
+#include "engine/backends.h"
 
 size_t salvo_device_count(void)
 {
-    return 1;
+    size_t count = 0;
+    for (size_t i = 0; all_backends[i]; i++)
+        count += all_backends[i]->device_count();
+    return count;
 }
 
 struct salvo_device salvo_device_at(size_t index)
 {
-    (void)index;
-    return (struct salvo_device){
-        .backend = "cpu",
-        .name = cpu_name(),
-        .features = cpu_feature_names(),
-        .cores = cpu_physical_cores(),
-        .memory = cpu_memory_bytes(),
-    };
+    for (size_t i = 0; all_backends[i]; i++) {
+        uint32_t count = all_backends[i]->device_count();
+        if (index < count)
+            return all_backends[i]->device((uint32_t)index);
+        index -= count;
+    }
+    return (struct salvo_device){.backend = "", .name = "", .features = ""};
 }

@@ -224,6 +224,11 @@ cleanup:
     return status;
 }
 
+static struct backend_info info(const struct executor *executor)
+{
+    return (struct backend_info){.threads = executor->options.threads, .isa = executor->kernels->name};
+}
+
 /* ---- A step ---- */
 
 static enum salvo_status check_run(const struct executor *executor, const struct step *step, uint32_t index)
@@ -588,6 +593,7 @@ const struct backend cpu_backend = {
     .device = device,
     .open = open_executor,
     .close = close_executor,
+    .info = info,
     .submit = submit,
     .wait = wait_for,
     .logits = logits,

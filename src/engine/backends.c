@@ -1,0 +1,48 @@
+#include "engine/backends.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct backend *const all_backends[] = {&cpu_backend, NULL};
+
+static bool is_known(const char *name)
+{
+    static const char *const names[] = {"cpu", "cuda", "vulkan"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *built_in_names(char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (size_t i = 0; all_backends[i] && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", all_backends[i]->name);
+    return text;
+}
+
+enum salvo_status backend_find(const char *name, const struct backend **out)
+{
+    bool any = !name || strcmp(name, "auto") == 0;
+    for (size_t i = 0; all_backends[i]; i++) {
+        if (any ? all_backends[i]->device_count() > 0 : strcmp(all_backends[i]->name, name) == 0) {
+            *out = all_backends[i];
+            return SALVO_OK;
+        }
+    }
+    *out = NULL;
+    char names[64];
+    if (any)
+        return fail(
+            SALVO_ERROR_UNSUPPORTED, "no backend (%s) has a device", built_in_names(names, sizeof names));
+    if (is_known(name))
+        return fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' is not built in; this build has: %s", name,
+            built_in_names(names, sizeof names));
+    return fail(SALVO_ERROR_ARGUMENT, "backend '%s' is not known; this build has: %s", name,
+        built_in_names(names, sizeof names));
+}

@@ -1,0 +1,13 @@
+/* The backends built into this library, and the one a name means. */
+#ifndef ENGINE_BACKENDS_H
+#define ENGINE_BACKENDS_H
+
+#include "backend/backend.h"
+
+/* Best first, ending with NULL. */
+extern const struct backend *const all_backends[];
+
+/* NULL or "auto" is the best there is. Never falls back to another one. */
+enum salvo_status backend_find(const char *name, const struct backend **out);
+
+#endif

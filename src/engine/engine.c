@@ -1,0 +1,254 @@
+#include "engine/engine.h"
+
+#include "arch/arch.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/string_map.h"
+#include "engine/backends.h"
+
+enum {
+    DEFAULT_CONTEXT_LIMIT = 8192,
+    UNKNOWN_CONTEXT = 2048, /* for models that do not say what they were trained for */
+    DEFAULT_BATCH = 512,
+    EVAL_ROWS = 32, /* rows of logits at once: more would cost memory and not gain speed */
+    MAX_SESSIONS = 4096,
+    MAX_CONTEXT = 1 << 26,
+    MAX_BATCH = 1 << 16,
+};
+
+static enum tensor_type kv_tensor_type(enum salvo_kv_type type)
+{
+    return type == SALVO_KV_F32 ? TYPE_F32 : type == SALVO_KV_Q8_0 ? TYPE_Q8_0 : TYPE_F16;
+}
+
+static enum salvo_status check_limit(const char *what, uint32_t value, uint32_t limit)
+{
+    if (value > limit)
+        return fail(
+            SALVO_ERROR_ARGUMENT, "%u %s were asked for; at most %u are possible", value, what, limit);
+    return SALVO_OK;
+}
+
+/* Puts numbers in place of zeros. */
+static enum salvo_status resolve_options(
+    const struct salvo_engine_options *given, const struct salvo_model *model, struct backend_options *out)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t trained = salvo_model_info(model)->context;
+    uint32_t usual = trained ? trained : UNKNOWN_CONTEXT;
+    uint32_t context = given->context                  ? given->context
+                       : usual < DEFAULT_CONTEXT_LIMIT ? usual
+                                                       : DEFAULT_CONTEXT_LIMIT;
+    uint32_t slots = given->sessions ? given->sessions : 1;
+    uint32_t batch = given->batch ? given->batch : DEFAULT_BATCH;
+    TRY(check_limit("positions of context", context, MAX_CONTEXT));
+    TRY(check_limit("sessions", slots, MAX_SESSIONS));
+    TRY(check_limit("tokens in a batch", batch, MAX_BATCH));
+    if (given->kv_type > SALVO_KV_Q8_0)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "KV type %d is not known", (int)given->kv_type));
+    if (batch > context)
+        batch = context; /* a chunk is never longer */
+    if (batch < slots)
+        batch = slots; /* every session must be able to decode in one step */
+    uint32_t rows = batch < EVAL_ROWS ? batch : EVAL_ROWS;
+    *out = (struct backend_options){
+        .device = given->device,
+        .slots = slots,
+        .context = context,
+        .batch = batch,
+        .outputs = rows < slots ? slots : rows,
+        .kv_type = kv_tensor_type(given->kv_type),
+        .threads = given->threads,
+        .pin = given->pin,
+        .isa = given->isa,
+    };
+    if (trained && context > trained)
+        log_line(SALVO_LOG_WARNING, "a context of %u was asked for; the model was trained for %u", context,
+            trained);
+cleanup:
+    return status;
+}
+
+/* Bytes of one position of all positional states. */
+static uint64_t position_bytes(const struct program *program, enum tensor_type kv_type)
+{
+    const struct tensor_type_info *kv = tensor_type_info(kv_type);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        if (buffer->kind != BUFFER_POSITIONAL)
+            continue;
+        bool is_tokens = (buffer_id)i == program->tokens;
+        uint64_t blocks = (buffer->columns + kv->block_elements - 1) / kv->block_elements;
+        bytes += is_tokens ? sizeof(int32_t) : blocks * kv->block_bytes;
+    }
+    return bytes;
+}
+
+/* A context that cannot fit is refused before anything is touched, rather than by the system's killer later.
+ */
+static enum salvo_status check_memory(
+    const struct salvo_model *model, const struct program *program, const struct backend_options *options)
+{
+    const uint64_t mega = 1000000;
+    uint64_t memory = cpu_memory_bytes(), file = salvo_model_info(model)->file_size;
+    uint64_t positions = (uint64_t)options->slots * options->context;
+    uint64_t state = positions * position_bytes(program, options->kv_type);
+    if (memory == 0 || state + file <= memory)
+        return SALVO_OK;
+    return fail(SALVO_ERROR_MEMORY,
+        "a context of %u for %u session%s needs %llu MB beside the model's %llu MB; this machine has %llu MB "
+        "in all",
+        options->context, options->slots, options->slots == 1 ? "" : "s", (unsigned long long)(state / mega),
+        (unsigned long long)(file / mega), (unsigned long long)(memory / mega));
+}
+
+/* States fit an engine whose model has the same tensors and whose states have the same type. */
+static uint64_t fingerprint_of(const struct salvo_engine *engine)
+{
+    const struct gguf *gguf = model_gguf(engine->model);
+    uint64_t hash = engine->options.kv_type;
+    for (size_t i = 0; i < gguf_tensor_count(gguf); i++) {
+        const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
+        uint64_t parts[] = {hash, hash_bytes(tensor->name.data, tensor->name.size), tensor->type,
+            tensor->shape[0], tensor->shape[1], tensor->shape[2], tensor->shape[3]};
+        hash = hash_bytes(parts, sizeof parts);
+    }
+    return hash;
+}
+
+static bool has_folded_state(const struct program *program)
+{
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        if (program->buffers[i].kind == BUFFER_FOLDED)
+            return true;
+    }
+    return false;
+}
+
+/* The pool: contiguous pages for each slot, memory for all tokens. */
+static enum salvo_status open_sessions(struct salvo_engine *engine)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t slots = engine->options.slots, context = engine->options.context;
+    size_t slot_pages = (context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    TRY(NEW(&engine->sessions, slots));
+    TRY(NEW(&engine->pages, slots * slot_pages));
+    TRY(NEW(&engine->tokens, (size_t)slots * context));
+    TRY(NEW(&engine->runs, slots));
+    TRY(NEW(&engine->results, slots));
+    TRY(NEW(&engine->ids, slots));
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        engine->sessions[slot] = (struct salvo_session){
+            .engine = engine,
+            .slot = slot,
+            .pages = engine->pages + slot * slot_pages,
+            .tokens = engine->tokens + (size_t)slot * context,
+        };
+    }
+    for (size_t page = 0; page < slots * slot_pages; page++)
+        engine->pages[page] = (uint32_t)page;
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_engine_open(
+    struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct salvo_engine_options defaults = {0};
+    struct salvo_engine *engine = NULL;
+    *out = NULL;
+    if (!options)
+        options = &defaults;
+    TRY(NEW(&engine, 1));
+    engine->model = model;
+    TRY(backend_find(options->backend, &engine->backend));
+    uint32_t devices = engine->backend->device_count();
+    if (options->device >= devices)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "backend '%s' has no device %u, only %u", engine->backend->name,
+            options->device, devices));
+    TRY(resolve_options(options, model, &engine->options));
+    status = arch_build_for(model_gguf(model), engine->options.context, &engine->program);
+    if (status != SALVO_OK)
+        TRY(fail_within(status, "%s: ", salvo_model_info(model)->path));
+    TRY(check_memory(model, engine->program, &engine->options));
+    TRY(open_sessions(engine));
+    TRY(engine->backend->open(engine->program, &engine->options, &engine->executor));
+    TRY(gguf_check(model_gguf(model)));
+    engine->fingerprint = fingerprint_of(engine);
+    engine->has_folded_state = has_folded_state(engine->program);
+    *out = engine;
+
+cleanup:
+    if (status != SALVO_OK)
+        salvo_engine_close(engine);
+    return status;
+}
+
+void salvo_engine_close(struct salvo_engine *engine)
+{
+    if (!engine)
+        return;
+    if (engine->executor)
+        engine->backend->close(engine->executor);
+    for (uint32_t slot = 0; engine->sessions && slot < engine->options.slots; slot++)
+        memory_free(engine->sessions[slot].bias);
+    memory_free(engine->sessions);
+    memory_free(engine->pages);
+    memory_free(engine->tokens);
+    memory_free(engine->runs);
+    memory_free(engine->results);
+    memory_free(engine->ids);
+    program_close(engine->program);
+    memory_free(engine);
+}
+
+struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine)
+{
+    struct backend_info info = engine->backend->info(engine->executor);
+    struct backend_counters counters = engine->backend->counters(engine->executor);
+    return (struct salvo_engine_info){
+        .backend = engine->backend->name,
+        .device = engine->backend->device(engine->options.device).name,
+        .isa = info.isa,
+        .threads = info.threads,
+        .sessions = engine->options.slots,
+        .context = engine->options.context,
+        .batch = engine->options.batch,
+        .vocabulary = engine->program->vocabulary,
+        .weight_bytes = counters.weight_bytes,
+        .state_bytes = counters.state_bytes,
+        .scratch_bytes = counters.scratch_bytes,
+    };
+}
+
+struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine)
+{
+    struct backend_counters counters = engine->backend->counters(engine->executor);
+    return (struct salvo_counters){
+        .submissions = counters.submissions,
+        .tokens = counters.tokens,
+        .bytes_read_back = counters.bytes_read_back,
+        .allocations_after_load = engine->allocations,
+    };
+}
+
+void salvo_engine_print(
+    const struct salvo_engine *engine, void (*line)(void *user, const char *text), void *user)
+{
+    program_print(engine->program, line, user);
+    engine->backend->print(engine->executor, line, user);
+}
+
+enum salvo_status engine_run(struct salvo_engine *engine, const struct step *step)
+{
+    uint64_t ticket, allocations = memory_count();
+    engine->steps++; /* logits of earlier steps are gone from here on */
+    enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
+    if (status == SALVO_OK)
+        status = engine->backend->wait(engine->executor, ticket, engine->results);
+    engine->allocations += memory_count() - allocations;
+    return status;
+}

@@ -1,0 +1,108 @@
+/* Generation: token after token, until something ends it. */
+#include "engine/engine.h"
+#include "engine/text_filter.h"
+
+const char *salvo_finish_name(enum salvo_finish finish)
+{
+    static const char *const names[] = {
+        [SALVO_FINISH_END] = "end",
+        [SALVO_FINISH_STOP] = "stop",
+        [SALVO_FINISH_LENGTH] = "length",
+        [SALVO_FINISH_CONTEXT] = "context",
+        [SALVO_FINISH_CALLBACK] = "callback",
+        [SALVO_FINISH_CANCELLED] = "cancelled",
+    };
+    return (size_t)finish < sizeof names / sizeof *names ? names[finish] : "";
+}
+
+struct generation {
+    struct salvo_session *session;
+    const struct salvo_generate_options *options;
+    const struct tokenizer *tokenizer;
+    struct text_filter filter;
+    struct salvo_generate_result result;
+};
+
+/* False when the callback wants no more. */
+static bool hand_over(struct generation *generation, size_t size)
+{
+    const struct salvo_generate_options *options = generation->options;
+    bool go_on = true;
+    if (size && options->text)
+        go_on = options->text(options->user, generation->filter.held.data, size);
+    text_filter_drop(&generation->filter, size);
+    return go_on;
+}
+
+/* Makes sure that there is a next id, unless something ends the generation first. */
+static enum salvo_status prepare_token(struct generation *generation, bool *out_finished)
+{
+    struct salvo_generate_result *result = &generation->result;
+    uint32_t most = generation->options->max_tokens;
+    *out_finished = true;
+    if (most && result->tokens == most) {
+        result->finish = SALVO_FINISH_LENGTH;
+        return SALVO_OK;
+    }
+    if (session_take_cancel(generation->session)) {
+        result->finish = SALVO_FINISH_CANCELLED;
+        return SALVO_OK;
+    }
+    enum salvo_status status = session_sample(generation->session);
+    if (status == SALVO_ERROR_CONTEXT || status == SALVO_ERROR_CANCELLED) {
+        result->finish = status == SALVO_ERROR_CONTEXT ? SALVO_FINISH_CONTEXT : SALVO_FINISH_CANCELLED;
+        return SALVO_OK;
+    }
+    bool is_end = status == SALVO_OK && tokenizer_is_end(generation->tokenizer, generation->session->pending);
+    result->finish = SALVO_FINISH_END;
+    *out_finished = is_end && !generation->options->ignore_end;
+    return status;
+}
+
+/* Takes the id and hands over what its text has completed. */
+static enum salvo_status write_token(struct generation *generation, bool *out_finished)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_generate_result *result = &generation->result;
+    size_t ready;
+    int32_t id = session_take(generation->session);
+    result->tokens++;
+    TRY(tokenizer_piece(generation->tokenizer, id, generation->options->special, &generation->filter.held));
+    bool stopped = text_filter_look(&generation->filter, &ready);
+    bool go_on = hand_over(generation, ready);
+    if (stopped)
+        generation->filter.held.size = 0;
+    result->finish = stopped ? SALVO_FINISH_STOP : SALVO_FINISH_CALLBACK;
+    *out_finished = stopped || !go_on;
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_session_generate(struct salvo_session *session,
+    const struct salvo_generate_options *options, struct salvo_generate_result *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct generation generation = {
+        .session = session,
+        .options = options,
+        .filter = {.stop_strings = options->stop_strings, .stop_count = options->stop_count},
+    };
+    bool finished = false;
+    TRY(model_tokenizer(session->engine->model, &generation.tokenizer));
+    for (;;) {
+        TRY(prepare_token(&generation, &finished));
+        if (finished)
+            break;
+        TRY(write_token(&generation, &finished));
+        if (finished)
+            break;
+    }
+    /* What looked like the beginning of a stop string, or of a character, was none. */
+    if (generation.result.finish != SALVO_FINISH_CALLBACK)
+        hand_over(&generation, generation.filter.held.size);
+
+cleanup:
+    buffer_free(&generation.filter.held);
+    *out = generation.result;
+    return status;
+}

@@ -1,0 +1,378 @@
+/* Sessions: which tokens they hold, and the steps that compute more of them. */
+#include "base/memory.h"
+#include "engine/engine.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- Opening and settings ---- */
+
+struct salvo_sampler salvo_sampler_default(const struct salvo_model *model)
+{
+    (void)model; /* every family so far wants the same */
+    return (struct salvo_sampler){
+        .temperature = 0.8f,
+        .top_k = 40,
+        .top_p = 0.95f,
+        .min_p = 0.05f,
+        .repeat_penalty = 1,
+        .repeat_last_n = 64,
+    };
+}
+
+enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out)
+{
+    *out = NULL;
+    for (uint32_t slot = 0; slot < engine->options.slots; slot++) {
+        struct salvo_session *session = &engine->sessions[slot];
+        if (session->is_open)
+            continue;
+        session->is_open = true;
+        session->position = session->computed = 0;
+        session->pending = -1;
+        session->logits_step = 0;
+        __atomic_store_n(&session->cancelled, false, __ATOMIC_RELAXED);
+        memory_free(session->bias);
+        session->bias = NULL;
+        const struct salvo_sampler sampler = salvo_sampler_default(engine->model);
+        enum salvo_status status = salvo_session_set_sampler(session, &sampler);
+        if (status == SALVO_OK)
+            *out = session;
+        return status;
+    }
+    return fail(SALVO_ERROR_ARGUMENT, "all %u sessions of the engine are open", engine->options.slots);
+}
+
+void salvo_session_close(struct salvo_session *session)
+{
+    if (session)
+        session->is_open = false;
+}
+
+enum salvo_status salvo_session_set_sampler(
+    struct salvo_session *session, const struct salvo_sampler *sampler)
+{
+    const struct {
+        const char *name;
+        float value, lowest, highest;
+    } ranges[] = {
+        {"temperature", sampler->temperature, 0, INFINITY},
+        {"top-p", sampler->top_p, 0, 1},
+        {"min-p", sampler->min_p, 0, 1},
+        {"repeat penalty", sampler->repeat_penalty, 1e-6f, 1e6f},
+        {"presence penalty", sampler->presence_penalty, -1e6f, 1e6f},
+        {"frequency penalty", sampler->frequency_penalty, -1e6f, 1e6f},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        float value = ranges[i].value;
+        if (!(value >= ranges[i].lowest && value <= ranges[i].highest) || isinf(value))
+            return fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
+                (double)value, (double)ranges[i].lowest, (double)ranges[i].highest);
+    }
+    session->sampler = (struct sampler_settings){
+        .temperature = sampler->temperature,
+        .top_k = sampler->top_k,
+        .top_p = sampler->top_p,
+        .min_p = sampler->min_p,
+        .repeat_penalty = sampler->repeat_penalty,
+        .presence_penalty = sampler->presence_penalty,
+        .frequency_penalty = sampler->frequency_penalty,
+        .repeat_last_n = sampler->repeat_last_n,
+        .seed = sampler->seed,
+        .bias = session->bias,
+    };
+    return SALVO_OK;
+}
+
+static enum salvo_status check_id(const struct salvo_session *session, int32_t id)
+{
+    uint32_t vocabulary = session->engine->program->vocabulary;
+    if (id < 0 || (uint32_t)id >= vocabulary)
+        return fail(SALVO_ERROR_ARGUMENT, "token id %" PRId32 " is outside the vocabulary of %" PRIu32, id,
+            vocabulary);
+    return SALVO_OK;
+}
+
+enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(check_id(session, id));
+    if (isnan(bias) || bias == INFINITY)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "the bias of token %" PRId32 " cannot be %g", id, (double)bias));
+    if (!session->bias)
+        TRY(NEW(&session->bias, session->engine->program->vocabulary));
+    session->bias[id] = bias;
+    session->sampler.bias = session->bias;
+cleanup:
+    return status;
+}
+
+uint32_t salvo_session_position(const struct salvo_session *session)
+{
+    return session->position;
+}
+
+const int32_t *salvo_session_tokens(const struct salvo_session *session)
+{
+    return session->tokens;
+}
+
+void salvo_session_cancel(struct salvo_session *session)
+{
+    __atomic_store_n(&session->cancelled, true, __ATOMIC_RELAXED);
+}
+
+bool session_take_cancel(struct salvo_session *session)
+{
+    return __atomic_exchange_n(&session->cancelled, false, __ATOMIC_RELAXED);
+}
+
+/* ---- Steps ---- */
+
+static enum salvo_status cancelled(struct salvo_session *session)
+{
+    (void)session_take_cancel(session);
+    return fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
+}
+
+static struct run run_of(
+    const struct salvo_session *session, uint32_t count, uint32_t first_row, enum run_logits logits)
+{
+    return (struct run){
+        .slot = session->slot,
+        .first = session->computed,
+        .count = count,
+        .first_row = first_row,
+        .source = SOURCE_IDS,
+        .logits = logits,
+        .pages = session->pages,
+        .sampler = session->sampler,
+        .limit = session->engine->options.context,
+    };
+}
+
+/* Takes over what run number `index` of the last step has done. A run without an id to choose commits
+ * nothing. */
+static enum salvo_status commit(struct salvo_session *session, uint32_t index, uint32_t logits_row)
+{
+    struct salvo_engine *engine = session->engine;
+    const struct run *run = &engine->runs[index];
+    const struct run_result *result = &engine->results[index];
+    if (result->failed)
+        return fail(SALVO_ERROR_NUMERIC,
+            "no token can be chosen at position %" PRIu32 ": every logit is NaN or -infinity",
+            result->failed_position);
+    session->computed = run->first + run->count;
+    if (session->position < session->computed)
+        session->position = session->computed;
+    session->pending = -1;
+    if (run->logits == LOGITS_LAST) {
+        assert(result->sampled == 1);
+        session->pending = engine->backend->tokens(engine->executor, session->slot)[session->computed];
+        session->logits_step = engine->steps;
+        session->logits_row = logits_row;
+    }
+    return SALVO_OK;
+}
+
+/* One submission for one session: `count` tokens that stand in its `tokens` from `computed` on. */
+static enum salvo_status run_tokens(struct salvo_session *session, uint32_t count, enum run_logits logits)
+{
+    struct salvo_engine *engine = session->engine;
+    engine->runs[0] = run_of(session, count, 0, logits);
+    const struct step step = {
+        .runs = engine->runs,
+        .run_count = 1,
+        .token_count = count,
+        .ids = session->tokens + session->computed,
+        .cancel = &session->cancelled,
+    };
+    if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
+        return cancelled(session);
+    enum salvo_status status = engine_run(engine, &step);
+    if (status == SALVO_ERROR_CANCELLED)
+        return cancelled(session);
+    return status == SALVO_OK ? commit(session, 0, 0) : status;
+}
+
+/* Checks new tokens and puts them behind those of the session, where they do not count yet. */
+static enum salvo_status stage(struct salvo_session *session, const int32_t *ids, size_t count)
+{
+    uint32_t context = session->engine->options.context;
+    for (size_t i = 0; i < count; i++) {
+        enum salvo_status status = check_id(session, ids[i]);
+        if (status != SALVO_OK)
+            return status;
+    }
+    if (count > context - session->position)
+        return fail(SALVO_ERROR_CONTEXT,
+            "%zu tokens do not fit: the context of %" PRIu32 " holds %" PRIu32 " already", count, context,
+            session->position);
+    if (count)
+        memmove(session->tokens + session->position, ids, count * sizeof *ids);
+    return SALVO_OK;
+}
+
+enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(stage(session, ids, count));
+    uint32_t end = session->position + (uint32_t)count, batch = session->engine->options.batch;
+    while (count && session->computed < end) {
+        uint32_t left = end - session->computed;
+        TRY(run_tokens(session, left < batch ? left : batch, left <= batch ? LOGITS_LAST : LOGITS_NONE));
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_session_eval(
+    struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = session->engine;
+    TRY(stage(session, ids, count));
+    uint32_t asked = session->position, end = asked + (uint32_t)count;
+    uint32_t rows =
+        engine->options.outputs < engine->options.batch ? engine->options.outputs : engine->options.batch;
+    while (count && session->computed < end) {
+        uint32_t first = session->computed, left = end - first;
+        TRY(run_tokens(session, left < rows ? left : rows, LOGITS_ALL));
+        for (uint32_t position = first; position < session->computed; position++) {
+            /* A sampled token that had to be computed first was not asked about. */
+            if (position >= asked &&
+                !row(user, position, engine->backend->logits(engine->executor, position - first)))
+                goto cleanup;
+        }
+    }
+cleanup:
+    return status;
+}
+
+/* ---- The next token ---- */
+
+/* Whether a step is needed before a token can be taken; fails when none can be. */
+static enum salvo_status check_next(const struct salvo_session *session, bool *out_needs_step)
+{
+    uint32_t context = session->engine->options.context;
+    *out_needs_step = false;
+    if (session->position == 0)
+        return fail(SALVO_ERROR_ARGUMENT, "there is nothing to continue: no token was fed");
+    if (session->position == context)
+        return fail(SALVO_ERROR_CONTEXT, "the context of %" PRIu32 " tokens is full", context);
+    *out_needs_step = session->pending < 0;
+    return SALVO_OK;
+}
+
+/* What was sampled after the last token is gone after a rollback or an evaluation: it runs again, with the
+ * same bits. Recurrent state would fold it in twice. */
+static enum salvo_status uncompute_last(struct salvo_session *session)
+{
+    if (session->computed == session->position) {
+        if (session->engine->has_folded_state)
+            return fail(
+                SALVO_ERROR_UNSUPPORTED, "this model cannot compute its last token again: feed one first");
+        session->computed--;
+    }
+    return SALVO_OK;
+}
+
+enum salvo_status session_sample(struct salvo_session *session)
+{
+    enum salvo_status status = SALVO_OK;
+    bool needs_step;
+    TRY(check_next(session, &needs_step));
+    if (needs_step) {
+        TRY(uncompute_last(session));
+        TRY(run_tokens(session, 1, LOGITS_LAST));
+    }
+cleanup:
+    return status;
+}
+
+int32_t session_take(struct salvo_session *session)
+{
+    int32_t id = session->pending;
+    session->tokens[session->position++] = id;
+    session->pending = -1;
+    return id;
+}
+
+enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id)
+{
+    enum salvo_status status = session_sample(session);
+    *out_id = status == SALVO_OK ? session_take(session) : -1;
+    return status;
+}
+
+/* Adds a session's last token to the step that is being put together, if it needs one. */
+static enum salvo_status join_step(struct salvo_session *session, uint32_t *run_count)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = session->engine;
+    bool needs_step;
+    TRY(check_next(session, &needs_step));
+    if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
+        TRY(cancelled(session));
+    if (needs_step) {
+        TRY(uncompute_last(session));
+        engine->ids[*run_count] = session->tokens[session->computed];
+        engine->runs[*run_count] = run_of(session, 1, *run_count, LOGITS_LAST);
+        ++*run_count;
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status check_sessions(struct salvo_session *const *sessions, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (sessions[i]->engine != sessions[0]->engine)
+            return fail(SALVO_ERROR_ARGUMENT, "sessions of different engines cannot share a step");
+        for (size_t j = 0; j < i; j++) {
+            if (sessions[i] == sessions[j])
+                return fail(SALVO_ERROR_ARGUMENT, "a session was given twice");
+        }
+    }
+    return SALVO_OK;
+}
+
+enum salvo_status salvo_engine_next(
+    struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t run_count = 0;
+    for (size_t i = 0; i < count; i++)
+        out_ids[i] = -1;
+    TRY(check_sessions(sessions, count));
+    for (size_t i = 0; i < count; i++)
+        out_statuses[i] = join_step(sessions[i], &run_count);
+    if (run_count) {
+        struct salvo_engine *engine = sessions[0]->engine;
+        const struct step step = {
+            .runs = engine->runs, .run_count = run_count, .token_count = run_count, .ids = engine->ids};
+        TRY(engine_run(engine, &step));
+    }
+    for (size_t i = 0, run = 0; i < count; i++) {
+        if (out_statuses[i] == SALVO_OK && sessions[i]->pending < 0) {
+            out_statuses[i] = commit(sessions[i], (uint32_t)run, (uint32_t)run);
+            run++;
+        }
+        if (out_statuses[i] == SALVO_OK)
+            out_ids[i] = session_take(sessions[i]);
+    }
+cleanup:
+    for (size_t i = 0; status != SALVO_OK && i < count; i++)
+        out_statuses[i] = status;
+    return status;
+}
+
+const float *salvo_session_logits(const struct salvo_session *session)
+{
+    const struct salvo_engine *engine = session->engine;
+    if (session->pending < 0 || session->logits_step != engine->steps)
+        return NULL;
+    return engine->backend->logits(engine->executor, session->logits_row);
+}

@@ -1,0 +1,47 @@
+#include "engine/text_filter.h"
+
+#include "text/tokenizer.h"
+
+#include <string.h>
+
+/* How many bytes at the end of the text begin the stop string. */
+static size_t begun_at_end(const char *text, size_t size, const char *stop)
+{
+    size_t length = strlen(stop);
+    for (size_t tail = length - 1 < size ? length - 1 : size; tail > 0; tail--) {
+        if (memcmp(text + size - tail, stop, tail) == 0)
+            return tail;
+    }
+    return 0;
+}
+
+bool text_filter_look(const struct text_filter *filter, size_t *out_ready)
+{
+    const char *text = filter->held.data;
+    size_t size = filter->held.size, first = size, kept = 0;
+    *out_ready = 0;
+    if (size == 0)
+        return false;
+    for (size_t i = 0; i < filter->stop_count; i++) {
+        const char *stop = filter->stop_strings[i];
+        if (!*stop)
+            continue;
+        const char *found = memmem(text, size, stop, strlen(stop));
+        if (found && (size_t)(found - text) < first)
+            first = (size_t)(found - text);
+        size_t begun = begun_at_end(text, size, stop);
+        kept = begun > kept ? begun : kept;
+    }
+    *out_ready = first < size ? first : size - kept;
+    if (first < size)
+        return true;
+    *out_ready -= utf8_incomplete_tail(text, *out_ready);
+    return false;
+}
+
+void text_filter_drop(struct text_filter *filter, size_t size)
+{
+    filter->held.size -= size;
+    if (filter->held.size)
+        memmove(filter->held.data, filter->held.data + size, filter->held.size);
+}
