@@ -63,25 +63,6 @@ void matmul_enter(struct executor *executor, const struct group *group, uint32_t
     }
 }
 
-/* Bias, and adding to what is there; `rows` of the tile's 8 exist. */
-static void store(const struct executor *executor, const struct op *op, uint32_t tile, const float *sums,
-    uint32_t rows, float *out)
-{
-    const float *bias = op->inputs[2] == NO_BUFFER
-                            ? NULL
-                            : executor->weights[op->inputs[2]].vector + (size_t)tile * TILE_ROWS;
-    for (uint32_t i = 0; i < rows; i++) {
-        float value = bias ? sums[i] + bias[i] : sums[i];
-        out[i] = op->matmul.accumulate ? out[i] + value : value;
-    }
-}
-
-static uint32_t rows_in_tile(const struct executor *executor, const struct op *op, uint32_t tile)
-{
-    uint64_t left = executor->program->buffers[op->inputs[0]].rows - (uint64_t)tile * TILE_ROWS;
-    return left < TILE_ROWS ? (uint32_t)left : TILE_ROWS;
-}
-
 static void multiply_one_row(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t count, uint32_t thread, float *sums)
 {
@@ -97,37 +78,55 @@ static void multiply_one_row(struct executor *executor, const struct group *grou
             single ? row_of(executor, op->inputs[1], 0, thread) : executor->float_x, sums);
 }
 
-/* What the tiles of a task leave in scratch->sums becomes rows of the output. */
-static void finish_tile(struct executor *executor, const struct group *group, const struct op *op,
-    uint32_t tile, const float *sums, const float *up_sums, uint32_t row, uint32_t thread)
+static void add_bias(
+    const struct executor *executor, const struct op *op, size_t column, size_t columns, float *sums)
 {
-    const uint32_t rows = rows_in_tile(executor, op, tile);
-    const size_t column = (size_t)tile * TILE_ROWS;
-    if (!group->glu) {
-        store(executor, op, tile, sums, rows, row_of(executor, op->out, row, thread) + column);
+    if (op->inputs[2] == NO_BUFFER)
         return;
+    const float *bias = executor->weights[op->inputs[2]].vector + column;
+    for (size_t i = 0; i < columns; i++)
+        sums[i] += bias[i];
+}
+
+/*
+ * Sums of some tiles for rows first .. end-1, [row][tiles * 8], become columns of the output: with bias,
+ * added to what is there, or through a glu.
+ */
+static void finish_tiles(struct executor *executor, const struct group *group, const struct op *op,
+    uint32_t tile, uint32_t tiles, float *const sums[2], uint32_t first, uint32_t end, uint32_t thread)
+{
+    const struct op *glu = group->glu ? matmul_of(executor, group, 2) : NULL;
+    const buffer_id target = glu ? glu->out : op->out;
+    const size_t stride = executor->program->buffers[target].columns, column = (size_t)tile * TILE_ROWS;
+    const size_t width = (size_t)tiles * TILE_ROWS,
+                 columns = stride - column < width ? stride - column : width;
+    float *out = row_of(executor, target, first, thread) + column;
+    for (size_t i = 0; i < end - first; i++, out += stride) {
+        add_bias(executor, op, column, columns, sums[0] + i * width);
+        if (glu) {
+            add_bias(executor, matmul_of(executor, group, 1), column, columns, sums[1] + i * width);
+            (glu->glu.activation == ACTIVATION_GELU
+                    ? executor->kernels->glu_gelu
+                    : executor->kernels->glu_silu)(sums[0] + i * width, sums[1] + i * width, columns, out);
+        } else if (op->matmul.accumulate) {
+            executor->kernels->add(sums[0] + i * width, columns, out);
+        } else {
+            memcpy(out, sums[0] + i * width, columns * sizeof *out);
+        }
     }
-    const struct op *glu = matmul_of(executor, group, 2);
-    float gate[TILE_ROWS], up[TILE_ROWS];
-    store(executor, op, tile, sums, rows, gate);
-    store(executor, matmul_of(executor, group, 1), tile, up_sums, rows, up);
-    (glu->glu.activation == ACTIVATION_GELU ? executor->kernels->glu_gelu : executor->kernels->glu_silu)(
-        gate, up, rows, row_of(executor, glu->out, row, thread) + column);
 }
 
 static void work_on_one_row(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t count, uint32_t thread)
 {
-    enum { AT_ONCE = 32 };
-    float sums[AT_ONCE * TILE_ROWS], up_sums[AT_ONCE * TILE_ROWS];
+    enum { AT_ONCE = 64 };
+    float gate[AT_ONCE * TILE_ROWS], up[AT_ONCE * TILE_ROWS];
     while (count) {
         uint32_t now = count < AT_ONCE ? count : AT_ONCE;
-        multiply_one_row(executor, group, op, tile, now, thread, sums);
+        multiply_one_row(executor, group, op, tile, now, thread, gate);
         if (group->glu)
-            multiply_one_row(executor, group, matmul_of(executor, group, 1), tile, now, thread, up_sums);
-        for (uint32_t i = 0; i < now; i++)
-            finish_tile(executor, group, op, tile + i, sums + (size_t)i * TILE_ROWS,
-                up_sums + (size_t)i * TILE_ROWS, 0, thread);
+            multiply_one_row(executor, group, matmul_of(executor, group, 1), tile, now, thread, up);
+        finish_tiles(executor, group, op, tile, now, (float *const[]){gate, up}, 0, 1, thread);
         tile += now;
         count -= now;
     }
@@ -195,9 +194,7 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
                     multiply_rows_float(
                         executor, matrix, i, first, end, scratch->float_tiles[j], scratch->sums[j]);
             }
-            for (uint32_t row = first; row < end; row++)
-                finish_tile(executor, group, op, i, scratch->sums[0] + (size_t)(row - first) * TILE_ROWS,
-                    scratch->sums[1] + (size_t)(row - first) * TILE_ROWS, row, thread);
+            finish_tiles(executor, group, op, i, 1, scratch->sums, first, end, thread);
         }
     }
 }
