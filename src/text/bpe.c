@@ -81,38 +81,44 @@ cleanup:
     return status;
 }
 
-/* "left right": `joined` is the bytes of both, the first `left_size` of them those of the left one. */
+/* One merge as bytes, and the memory for it. */
+struct merge_text {
+    struct buffer joined, right;
+    size_t left_size; /* so many of the joined bytes are the left part's */
+};
+
+/* "left right"; *valid is false when a character stands for no byte. */
 static enum salvo_status parse_merge(
-    struct salvo_text merge, size_t index, struct buffer *joined, size_t *left_size, bool *valid)
+    struct salvo_text merge, size_t index, struct merge_text *out, bool *valid)
 {
     enum salvo_status status = SALVO_OK;
-    struct buffer part = {0};
     const char *blank = merge.size > 1 ? memchr(merge.data + 1, ' ', merge.size - 1) : NULL;
-    if (!blank || blank + 1 == merge.data + merge.size)
+    if (!blank || blank + 1 == merge.data + merge.size) {
         TRY(fail(SALVO_ERROR_FORMAT,
             "tokenizer.ggml.merges: item %zu ('%.*s') is not two parts with a blank between", index,
             (int)(merge.size < 64 ? merge.size : 64), merge.data));
-    size_t left = (size_t)(blank - merge.data);
-    TRY(byte_level_decode((struct salvo_text){merge.data, left}, joined, valid));
-    *left_size = joined->size;
-    if (*valid)
-        TRY(byte_level_decode((struct salvo_text){blank + 1, merge.size - left - 1}, &part, valid));
-    TRY(buffer_append(joined, part.data, part.size));
+    }
+    size_t left_length = (size_t)(blank - merge.data);
+    bool right_valid;
+    TRY(byte_level_decode((struct salvo_text){merge.data, left_length}, &out->joined, valid));
+    TRY(byte_level_decode(
+        (struct salvo_text){blank + 1, merge.size - left_length - 1}, &out->right, &right_valid));
+    out->left_size = out->joined.size;
+    *valid = *valid && right_valid;
+    TRY(buffer_append(&out->joined, out->right.data, out->right.size));
 
 cleanup:
-    buffer_free(&part);
     return status;
 }
 
 static enum salvo_status add_merge(
-    struct bpe *bpe, struct symbols *symbols, struct buffer *joined, size_t left_size, uint32_t rank)
+    struct bpe *bpe, struct symbols *symbols, const struct merge_text *merge, uint32_t rank)
 {
     enum salvo_status status = SALVO_OK;
     struct bpe_pair new = {.rank = rank};
-    TRY(symbol_of(symbols, (struct salvo_text){joined->data, left_size}, &new.left));
-    TRY(symbol_of(
-        symbols, (struct salvo_text){joined->data + left_size, joined->size - left_size}, &new.right));
-    TRY(symbol_of(symbols, (struct salvo_text){joined->data, joined->size}, &new.joined));
+    TRY(symbol_of(symbols, (struct salvo_text){merge->joined.data, merge->left_size}, &new.left));
+    TRY(symbol_of(symbols, (struct salvo_text){merge->right.data, merge->right.size}, &new.right));
+    TRY(symbol_of(symbols, (struct salvo_text){merge->joined.data, merge->joined.size}, &new.joined));
     struct bpe_pair *pair = find_pair(bpe, new.left, new.right);
     if (!pair)
         TRY(fail(SALVO_ERROR_FORMAT,
@@ -128,7 +134,7 @@ static enum salvo_status read_merges(struct bpe *bpe, const struct gguf *gguf, s
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_value merges, item;
-    struct buffer joined = {0};
+    struct merge_text merge = {0};
     bool found;
     TRY(gguf_get_array(gguf, "tokenizer.ggml.merges", SALVO_STRING, &merges, &found));
     if (!found)
@@ -140,15 +146,15 @@ static enum salvo_status read_merges(struct bpe *bpe, const struct gguf *gguf, s
     symbols->most_others = 256 + 3 * (size_t)merges.array.count;
     TRY(open_pairs(bpe, (size_t)merges.array.count));
     for (uint32_t rank = 0; salvo_array_next(&merges, &item); rank++) {
-        size_t left_size;
         bool valid;
-        TRY(parse_merge(item.text, rank, &joined, &left_size, &valid));
+        TRY(parse_merge(item.text, rank, &merge, &valid));
         if (valid) /* otherwise it has characters that no byte is written as, and never applies */
-            TRY(add_merge(bpe, symbols, &joined, left_size, rank));
+            TRY(add_merge(bpe, symbols, &merge, rank));
     }
 
 cleanup:
-    buffer_free(&joined);
+    buffer_free(&merge.joined);
+    buffer_free(&merge.right);
     return status;
 }
 

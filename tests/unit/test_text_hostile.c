@@ -233,11 +233,12 @@ static void oddities_are_taken(void **state)
 static enum salvo_status use(struct text_sample *sample)
 {
     enum salvo_status status = SALVO_OK;
+    static const char special[] = "hello <tool> <|im_end|>";
     static char long_text[6000];
     struct token_list ids = {0};
     struct buffer text = {0};
     memset(long_text, 'h', sizeof long_text);
-    memcpy(long_text + 100, "hello <tool> <|im_end|>", 23);
+    memcpy(long_text + 100, special, sizeof special);
     TRY(tokenizer_open(sample->gguf, &sample->tokenizer));
     TRY(tokenizer_encode(sample->tokenizer, long_text, sizeof long_text, TOKENIZE_SPECIAL, &ids));
     TRY(tokenizer_decode(sample->tokenizer, ids.ids, ids.count, false, &text));

@@ -49,11 +49,17 @@ static const struct family {
          "+" SMALL "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES}},
     {"deepseek-llm",
         {"[\\r\\n]",
-            "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-"
+            "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-"
+            "ᏽᲐ-"
+            "ᲺᲽ-"
+            "Ჿᴀ-"
             "ᴫᵫ-"
             "ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-"
             "\\x{1f7d}ᾀ-ᾴᾶ-ᾼ\\x{1fbe}ῂ-ῄῆ-ῌῐ-\\x{1fd3}ῖ-\\x{1fdb}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\\x{2126}ℨ\\x{212a}-ℭℯ-"
-            "ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-"
+            "ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-"
+            "ｚ𐐀-"
+            "𐑏𐒰-"
+            "𐓓𐓘-"
             "𐓻𐲀-"
             "𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
             "\\s?[!-/:-~！-／：-～‘-‟\\x{3001}-。]+", "\\s+$", EAST_ASIAN, "\\p{N}+"}},
@@ -218,14 +224,12 @@ static void check_text(const struct pre_tokenizer *pre, pcre2_code *const *codes
     size_t count = 0;
     while (splitter_next(&splitter, &word)) {
         size_t end = (size_t)(word.data + word.size - text.data);
-        if (count >= expected.count || expected.at[count] != end) {
-            size_t begin = (size_t)(word.data - text.data),
-                   wanted = count < expected.count ? expected.at[count] : begin;
-            print_message("%s: at %zu '%.*s' here, '%.*s' there; then '%.20s'\n", pre->name, begin,
-                (int)word.size, word.data, (int)(wanted - begin), word.data, word.data + word.size);
+        size_t wanted = count < expected.count ? expected.at[count] : 0;
+        if (wanted != end) {
+            print_message("%s: a word ends at %zu, expected %zu: '%.*s' before '%.20s'\n", pre->name, end,
+                wanted, (int)word.size, word.data, word.data + word.size);
         }
-        assert_true(count < expected.count);
-        assert_int_equal(end, expected.at[count]);
+        assert_int_equal(end, wanted);
         count++;
     }
     assert_int_equal(count, expected.count);
@@ -286,10 +290,8 @@ static void words_make_up_the_text(void **state)
 static void no_text_takes_quadratic_time(void **state)
 {
     (void)state;
-    static const char *const units[] = {" ", "\n", " \n", "a", "A", "aA",
-        "\xc3\x89"
-        "A",
-        "1", "!", "'", "' ", "\x01", "\xe4\xb8\xad", " .", "\xff"};
+    static const char *const units[] = {" ", "\n", " \n", "a", "A", "aA", "\xc3\x89\x41", "1", "!", "'", "' ",
+        "\x01", "\xe4\xb8\xad", " .", "\xff"};
     enum { SIZE = 1 << 18 };
     char *text = malloc(SIZE);
     const struct pre_tokenizer *pre;
@@ -298,8 +300,8 @@ static void no_text_takes_quadratic_time(void **state)
         for (size_t n = 0; n < sizeof units / sizeof *units; n++) {
             const char *unit = units[n];
             size_t unit_size = strlen(unit), size = SIZE / unit_size * unit_size;
-            for (size_t at = 0; at < size; at += unit_size)
-                memcpy(text + at, unit, unit_size);
+            for (size_t at = 0; at < size; at++)
+                text[at] = unit[at % unit_size];
             struct splitter splitter = splitter_begin(pre, text, size);
             struct salvo_text word;
             while (splitter_next(&splitter, &word))

@@ -64,7 +64,7 @@ struct buffer read_whole_file(const char *path)
 
 struct tokenizer *open_vocabulary(const char *path, struct gguf **out_gguf)
 {
-    struct tokenizer *tokenizer;
+    struct tokenizer *tokenizer = NULL;
     enum salvo_status status = gguf_open(path, out_gguf);
     if (status == SALVO_OK)
         status = tokenizer_open(*out_gguf, &tokenizer);
