@@ -19,7 +19,8 @@ static void print_bash(void)
     printf(" --help --version' -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
     for (size_t i = 0; all_commands[i]; i++) {
         printf("    %s) options='--help", all_commands[i]->name);
-        for (const struct option *option = all_commands[i]->options; option->name; option++)
+        const struct option *option;
+        for (size_t j = 0; (option = command_option(all_commands[i], j)); j++)
             printf(" --%s", option->name);
         printf("' ;;\n");
     }
@@ -53,7 +54,8 @@ static void print_zsh(void)
            "    case $command in\n");
     for (size_t i = 0; all_commands[i]; i++) {
         printf("    %s) _arguments '--help[show help]'", all_commands[i]->name);
-        for (const struct option *option = all_commands[i]->options; option->name; option++) {
+        const struct option *option;
+        for (size_t j = 0; (option = command_option(all_commands[i], j)); j++) {
             printf(" '--%s[", option->name);
             print_zsh_text(option->help);
             printf("]%s%s%s'", option->value ? ":" : "", option->value ? option->value : "",
@@ -83,7 +85,8 @@ static void print_fish(void)
         printf("complete -c salvo -n __fish_use_subcommand -f -a %s -d '", command->name);
         print_fish_text(command->summary);
         printf("'\n");
-        for (const struct option *option = command->options; option->name; option++) {
+        const struct option *option;
+        for (size_t j = 0; (option = command_option(command, j)); j++) {
             printf(
                 "complete -c salvo -n '__fish_seen_subcommand_from %s' -l %s", command->name, option->name);
             if (option->letter)

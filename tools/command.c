@@ -79,13 +79,28 @@ const char *nearest_name(const char *word, const char *const *names, size_t coun
     return best;
 }
 
+const struct option *command_option(const struct command *command, size_t index)
+{
+    const struct option *table = command->options;
+    for (size_t next_table = 0; table; table = command->shared[next_table++]) {
+        size_t length = 0;
+        while (table[length].name)
+            length++;
+        if (index < length)
+            return &table[index];
+        index -= length;
+    }
+    return NULL;
+}
+
 static int unknown_option(const struct command *command, const char *given, size_t length)
 {
     enum { MOST = 64 };
     const char *names[MOST];
     size_t count = 0;
-    for (const struct option *option = command->options; option->name && count < MOST; option++)
-        names[count++] = option->name;
+    const struct option *listed;
+    while (count < MOST && (listed = command_option(command, count)))
+        names[count++] = listed->name;
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)length, given);
     const char *skipped = word;
@@ -101,7 +116,8 @@ static int unknown_option(const struct command *command, const char *given, size
 static const struct option *find_option(
     const struct command *command, char letter, const char *name, size_t length)
 {
-    for (const struct option *option = command->options; option->name; option++) {
+    const struct option *option;
+    for (size_t i = 0; (option = command_option(command, i)); i++) {
         bool matches = letter ? option->letter == letter
                               : strlen(option->name) == length && memcmp(option->name, name, length) == 0;
         if (matches)
@@ -109,14 +125,6 @@ static const struct option *find_option(
     }
     bool is_help = letter ? letter == 'h' : length == 4 && memcmp(name, "help", 4) == 0;
     return is_help ? &help_option : NULL;
-}
-
-static void store(const struct option *option, const char *value)
-{
-    if (option->kind == OPTION_FLAG)
-        *(bool *)option->target = true;
-    else
-        *(const char **)option->target = value;
 }
 
 struct parser {
@@ -136,7 +144,7 @@ static int take_option(
     if (!option->value) {
         if (inline_value)
             return usage_error("%s: %s takes no value", parser->command->name, shown);
-        store(option, NULL);
+        *(bool *)option->target = true;
         return EXIT_DONE;
     }
     if (!inline_value) {
@@ -144,8 +152,7 @@ static int take_option(
             return usage_error("%s: %s needs a value: %s", parser->command->name, shown, option->value);
         inline_value = parser->arguments[parser->next++];
     }
-    store(option, inline_value);
-    return EXIT_DONE;
+    return option_store(parser->command->name, option, shown, inline_value);
 }
 
 static int parse_long(struct parser *parser, char *argument)
@@ -218,7 +225,8 @@ void command_print_help(const struct command *command)
     printf("salvo %s: %s\n\n", command->name, command->summary);
     printf("usage: salvo %s [options]%s%s\n\n", command->name, command->arguments ? " " : "",
         command->arguments ? command->arguments : "");
-    for (const struct option *option = command->options; option->name; option++)
+    const struct option *option;
+    for (size_t i = 0; (option = command_option(command, i)); i++)
         print_option(option);
     print_option(&help_option);
     if (command->details)

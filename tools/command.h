@@ -12,9 +12,32 @@
 enum exit_status { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 enum option_kind {
-    OPTION_FLAG, /* bool: true when given */
-    OPTION_TEXT, /* const char * */
-    OPTION_FILE, /* const char *, completed as a file name */
+    OPTION_FLAG,     /* bool: true when given */
+    OPTION_TEXT,     /* const char * */
+    OPTION_FILE,     /* const char *, completed as a file name */
+    OPTION_TEXTS,    /* struct text_list: may be given several times */
+    OPTION_NUMBER,   /* uint32_t */
+    OPTION_COUNT,    /* uint32_t, at least 1 */
+    OPTION_COUNTS,   /* struct count_list: "64,512" */
+    OPTION_SEED,     /* struct optional_seed */
+    OPTION_FLOAT,    /* float; preset it to NAN to see whether it was given, also for the next two */
+    OPTION_POSITIVE, /* float, not negative */
+    OPTION_SHARE,    /* float, 0 to 1 */
+};
+
+struct text_list {
+    const char *items[64];
+    size_t count;
+};
+
+struct count_list {
+    uint32_t items[32];
+    size_t count;
+};
+
+struct optional_seed {
+    bool given;
+    uint64_t value;
 };
 
 struct option {
@@ -32,12 +55,16 @@ struct command {
     const char *summary;   /* one line, no full stop */
     const char *details;   /* more lines for its help, or NULL */
     const struct option *options;
+    const struct option *shared[4];          /* tables that several commands have, shown after its own */
     int (*run)(int count, char **arguments); /* what is left after the options */
 };
 
 /* Parses the options out of `arguments`. EXIT_DONE, or EXIT_USAGE after saying why. --help sets *help. */
 int command_parse(const struct command *command, int *count, char **arguments, bool *help);
 void command_print_help(const struct command *command);
+
+/* Its options one by one, its own and the shared ones; NULL after the last. */
+const struct option *command_option(const struct command *command, size_t index);
 
 /* All commands, ending with NULL. */
 extern const struct command *const all_commands[];
@@ -50,6 +77,10 @@ int library_failure(void); /* with salvo_error() */
 
 /* Of a list of names, the one a mistyped word most likely meant; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, size_t count);
+
+/* Puts `text` into the option's target: EXIT_DONE, or EXIT_USAGE after saying what is wrong with it. `shown`
+ * is how the option was written. */
+int option_store(const char *command, const struct option *option, const char *shown, const char *text);
 
 /* A table row that every command with a model has. */
 #define MODEL_OPTION(target)                                                                                \

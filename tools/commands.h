@@ -7,9 +7,11 @@
 extern const struct command completions_command;
 extern const struct command detokenize_command;
 extern const struct command devices_command;
+extern const struct command eval_command;
 extern const struct command help_command;
 extern const struct command info_command;
 extern const struct command list_command;
+extern const struct command run_command;
 extern const struct command tokenize_command;
 
 #endif

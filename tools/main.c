@@ -1,5 +1,6 @@
 #include "command.h"
 #include "commands.h"
+#include "engine_flags.h"
 #include "terminal.h"
 
 #include <salvo/salvo.h>
@@ -9,6 +10,8 @@
 #include <string.h>
 
 const struct command *const all_commands[] = {
+    &run_command,
+    &eval_command,
     &info_command,
     &tokenize_command,
     &detokenize_command,
@@ -79,7 +82,7 @@ const struct command help_command = {
 static void print_warning(void *user, enum salvo_log_level level, const char *line)
 {
     (void)user;
-    if (level == SALVO_LOG_WARNING)
+    if (level == SALVO_LOG_WARNING && !output_flags.quiet)
         fprintf(stderr, "%ssalvo: warning:%s %s\n", colour(stderr, COLOUR_YELLOW), colour(stderr, COLOUR_OFF),
             line);
 }

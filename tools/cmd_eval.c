@@ -1,0 +1,206 @@
+#include "commands.h"
+#include "engine_flags.h"
+#include "id_list.h"
+#include "json.h"
+#include "terminal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOP = 10 };
+
+static struct {
+    const char *tokens, *logits;
+    bool all;
+} options;
+
+static const struct option option_table[] = {
+    {0, "tokens", "IDS|@FILE", OPTION_TEXT, &options.tokens,
+        "token ids with commas between them, or a file of them"},
+    {0, "logits", "FILE", OPTION_FILE, &options.logits, "write logits as float32, row after row"},
+    {0, "all", NULL, OPTION_FLAG, &options.all, "of all positions, not just the last"},
+    {0},
+};
+
+struct evaluation {
+    struct salvo_model *model;
+    uint32_t vocabulary, last;
+    FILE *file;       /* logits go here; NULL: the top ten are shown */
+    struct json json; /* with --json */
+    bool failed;
+};
+
+struct ranked {
+    int32_t id;
+    float logit;
+};
+
+/* The largest first; of equal ones the lower id. */
+static size_t rank(const float *logits, uint32_t vocabulary, struct ranked top[TOP])
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        if (isnan(logits[i]) || (count == TOP && !(logits[i] > top[TOP - 1].logit)))
+            continue;
+        size_t at = count < TOP ? count++ : TOP - 1;
+        for (; at > 0 && logits[i] > top[at - 1].logit; at--)
+            top[at] = top[at - 1];
+        top[at] = (struct ranked){(int32_t)i, logits[i]};
+    }
+    return count;
+}
+
+static double log_sum(const float *logits, uint32_t vocabulary, float largest)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < vocabulary; i++)
+        sum += isnan(logits[i]) ? 0 : exp((double)logits[i] - (double)largest);
+    return (double)largest + log(sum);
+}
+
+static void show_top(struct evaluation *evaluation, uint32_t position, const float *logits)
+{
+    struct ranked top[TOP];
+    size_t count = rank(logits, evaluation->vocabulary, top);
+    double total = count ? log_sum(logits, evaluation->vocabulary, top[0].logit) : 0;
+    struct json *json = &evaluation->json;
+    if (output_flags.json) {
+        json_begin(json, '{');
+        json_key(json, "position");
+        json_unsigned(json, position);
+        json_key(json, "top");
+        json_begin(json, '[');
+    } else {
+        printf("%safter position %" PRIu32 "%s\n%s", colour(stdout, COLOUR_BOLD), position,
+            colour(stdout, COLOUR_OFF), count ? "" : "  nothing but NaN\n");
+    }
+    for (size_t i = 0; i < count; i++) {
+        double probability = exp((double)top[i].logit - total);
+        char *text = NULL;
+        size_t size = 0;
+        bool has_text = salvo_token_text(evaluation->model, top[i].id, &text, &size) == SALVO_OK;
+        if (output_flags.json) {
+            json_begin(json, '{');
+            json_key(json, "id");
+            json_signed(json, top[i].id);
+            json_key(json, "logit");
+            json_float(json, (double)top[i].logit, true);
+            json_key(json, "probability");
+            json_float(json, probability, true);
+            if (has_text) {
+                json_key(json, "text");
+                json_text(json, (struct salvo_text){text, size});
+            }
+            json_end(json, '}');
+        } else {
+            printf("  %7" PRId32 "  %9.4f  %7.3f%%  ", top[i].id, (double)top[i].logit, 100 * probability);
+            if (has_text) {
+                putchar('\'');
+                print_safely(stdout, text, size);
+                putchar('\'');
+            }
+            putchar('\n');
+        }
+        salvo_free(text);
+    }
+    if (output_flags.json) {
+        json_end(json, ']');
+        json_end(json, '}');
+    }
+}
+
+static bool take_row(void *user, uint32_t position, const float *logits)
+{
+    struct evaluation *evaluation = user;
+    if (!options.all && position != evaluation->last)
+        return true;
+    if (!evaluation->file)
+        show_top(evaluation, position, logits);
+    else if (fwrite(logits, sizeof *logits, evaluation->vocabulary, evaluation->file) !=
+             evaluation->vocabulary)
+        evaluation->failed = true;
+    return !evaluation->failed;
+}
+
+/* Only the last row: a prompt whose other rows need no logits is faster. */
+static enum salvo_status evaluate(
+    struct salvo_session *session, const struct id_list *list, struct evaluation *evaluation)
+{
+    enum salvo_status status = SALVO_OK;
+    size_t before = options.all ? 0 : list->count - 1;
+    if (before)
+        status = salvo_session_feed(session, list->ids, before);
+    if (status == SALVO_OK)
+        status = salvo_session_eval(session, list->ids + before, list->count - before, take_row, evaluation);
+    return status;
+}
+
+static int write_rows(struct loaded *loaded, const struct id_list *list)
+{
+    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    struct evaluation evaluation = {
+        .model = loaded->model,
+        .vocabulary = info.vocabulary,
+        .last = (uint32_t)list->count - 1,
+        .json = {.stream = stdout},
+    };
+    if (list->count > info.context)
+        return failure(
+            "%zu tokens were given, the context is only %" PRIu32 "; -c sets it", list->count, info.context);
+    for (size_t i = 0; i < list->count; i++) {
+        if ((uint32_t)list->ids[i] >= info.vocabulary)
+            return failure(
+                "token id %" PRId32 " is outside the vocabulary of %" PRIu32, list->ids[i], info.vocabulary);
+    }
+    if (options.logits) {
+        evaluation.file = fopen(options.logits, "wb");
+        if (!evaluation.file)
+            return failure("%s: %s", options.logits, strerror(errno));
+    } else if (output_flags.json) {
+        json_begin(&evaluation.json, '{');
+        json_key(&evaluation.json, "rows");
+        json_begin(&evaluation.json, '[');
+    }
+    int result = evaluate(loaded->session, list, &evaluation) == SALVO_OK ? EXIT_DONE : library_failure();
+    if (evaluation.file) {
+        if ((fclose(evaluation.file) != 0 || evaluation.failed) && result == EXIT_DONE)
+            result = failure("%s cannot be written", options.logits);
+    } else if (output_flags.json) {
+        json_end(&evaluation.json, ']');
+        json_end(&evaluation.json, '}');
+        putchar('\n');
+    }
+    return result;
+}
+
+static int run(int count, char **arguments)
+{
+    (void)count;
+    (void)arguments;
+    struct id_list list = {0};
+    struct loaded loaded = {0};
+    if (!options.tokens)
+        return usage_error("eval: --tokens is missing: ids with commas between them, or @FILE");
+    int result = id_list_read(&list, "eval", options.tokens);
+    if (result == EXIT_DONE && list.count == 0)
+        result = usage_error("eval: the list of tokens is empty");
+    if (result == EXIT_DONE)
+        result = load(&loaded);
+    if (result == EXIT_DONE)
+        result = write_rows(&loaded, &list);
+    unload(&loaded);
+    id_list_free(&list);
+    return result;
+}
+
+const struct command eval_command = {
+    .name = "eval",
+    .summary = "show or write the logits after tokens",
+    .details = "Without --logits the ten most likely next tokens are shown, with their probabilities.",
+    .options = option_table,
+    .shared = {engine_flag_table, output_flag_table},
+    .run = run,
+};

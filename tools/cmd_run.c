@@ -1,0 +1,277 @@
+#include "commands.h"
+#include "engine_flags.h"
+#include "escapes.h"
+#include "input.h"
+#include "interrupt.h"
+#include "json.h"
+#include "measure.h"
+#include "models.h"
+#include "sampler_flags.h"
+#include "terminal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_INTERRUPTED = 130 }; /* as shells have it for what Ctrl-C ended */
+
+static struct {
+    const char *text, *file;
+    uint32_t tokens;
+    struct text_list stops;
+    bool special, no_escape, ignore_eos, stats;
+} options;
+
+static const struct option option_table[] = {
+    {'p', "prompt", "TEXT", OPTION_TEXT, &options.text,
+        "the prompt; \\n, \\t, \\\", \\\\ and \\xHH are understood"},
+    {'f', "file", "FILE", OPTION_FILE, &options.file, "a file with the prompt, as it is"},
+    {'n', "tokens", "N", OPTION_COUNT, &options.tokens,
+        "tokens to generate at most (default: until the end or the context)"},
+    {0, "stop", "TEXT", OPTION_TEXTS, &options.stops, "end before this text; repeatable"},
+    {0, "special", NULL, OPTION_FLAG, &options.special,
+        "control tokens written in the prompt become those tokens; generated ones are shown"},
+    {0, "no-escape", NULL, OPTION_FLAG, &options.no_escape, "take backslashes in -p and --stop as they are"},
+    {0, "ignore-eos", NULL, OPTION_FLAG, &options.ignore_eos, "go on after the model has ended its text"},
+    {0, "stats", NULL, OPTION_FLAG, &options.stats, "speed and memory on standard error"},
+    {0},
+};
+
+struct prompt {
+    int32_t *ids;
+    size_t count;
+};
+
+struct statistics {
+    double load, prefill, first_token, decode; /* seconds */
+    uint64_t decoded, submissions;             /* after the prompt */
+    uint64_t seed;
+};
+
+/* The text so far, for --json; written at once otherwise. */
+struct output {
+    char *text;
+    size_t size, capacity;
+    double start, first; /* when the prompt began, when the first text came */
+    bool failed;
+};
+
+static bool write_text(void *user, const char *text, size_t size)
+{
+    struct output *output = user;
+    if (output->first == 0)
+        output->first = seconds_now();
+    if (!output_flags.json) {
+        output->failed = fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0;
+        return !output->failed;
+    }
+    if (output->size + size > output->capacity) {
+        size_t capacity = (output->size + size) * 2;
+        char *larger = realloc(output->text, capacity);
+        output->failed = larger == NULL;
+        if (!larger)
+            return false;
+        output->text = larger;
+        output->capacity = capacity;
+    }
+    memcpy(output->text + output->size, text, size);
+    output->size += size;
+    return true;
+}
+
+static int read_prompt(struct salvo_model *model, struct prompt *out)
+{
+    struct input input;
+    int result = input_read(options.text, options.file, &input);
+    if (result != EXIT_DONE)
+        return result;
+    if (options.text && !options.no_escape)
+        input.size = unescape(input.data, input.size);
+    unsigned flags;
+    if (input.size == 0)
+        result = usage_error("run: the prompt is empty");
+    else if (salvo_tokenize_default_flags(model, &flags) != SALVO_OK ||
+             salvo_tokenize(model, input.data, input.size,
+                 (flags & ~(unsigned)SALVO_TOKENIZE_EOS) | (options.special ? SALVO_TOKENIZE_SPECIAL : 0),
+                 &out->ids, &out->count) != SALVO_OK)
+        result = library_failure();
+    input_free(&input);
+    return result;
+}
+
+/* Escapes are resolved in copies, which the caller frees. */
+static int copy_stops(char **copies)
+{
+    for (size_t i = 0; i < options.stops.count; i++) {
+        const char *text = options.stops.items[i];
+        if (!*text)
+            return usage_error("run: --stop cannot be empty");
+        copies[i] = strdup(text);
+        if (!copies[i])
+            return failure("out of memory");
+        if (!options.no_escape)
+            copies[i][unescape(copies[i], strlen(text))] = 0;
+    }
+    return EXIT_DONE;
+}
+
+static void print_statistics(const struct prompt *prompt, const struct salvo_generate_result *result,
+    const struct statistics *statistics)
+{
+    char memory[32];
+    fprintf(stderr,
+        "prompt       %zu tokens, %.1f tok/s\n"
+        "first token  %.0f ms, after %.0f ms to load\n"
+        "generated    %" PRIu32 " tokens, %.1f tok/s, %.2f submissions per token; ended by: %s\n"
+        "peak memory  %s\n"
+        "seed         %" PRIu64 "\n",
+        prompt->count, rate((double)prompt->count, statistics->prefill), statistics->first_token * 1e3,
+        statistics->load * 1e3, result->tokens, rate((double)statistics->decoded, statistics->decode),
+        rate((double)statistics->submissions, (double)statistics->decoded), salvo_finish_name(result->finish),
+        format_bytes(peak_memory(), memory), statistics->seed);
+}
+
+static void write_json(const struct loaded *loaded, const struct output *output, const struct prompt *prompt,
+    const struct salvo_generate_result *result, const struct statistics *statistics)
+{
+    struct json json = {.stream = stdout};
+    const int32_t *ids =
+        salvo_session_tokens(loaded->session) + salvo_session_position(loaded->session) - result->tokens;
+    json_begin(&json, '{');
+    json_key(&json, "text");
+    json_text(&json, (struct salvo_text){output->text, output->size});
+    json_key(&json, "ids");
+    json_begin(&json, '[');
+    for (uint32_t i = 0; i < result->tokens; i++)
+        json_signed(&json, ids[i]);
+    json_end(&json, ']');
+    json_key(&json, "finish_reason");
+    json_string(&json, salvo_finish_name(result->finish));
+    json_key(&json, "prompt_tokens");
+    json_unsigned(&json, prompt->count);
+    json_key(&json, "tokens");
+    json_unsigned(&json, result->tokens);
+    json_key(&json, "seed");
+    json_unsigned(&json, statistics->seed);
+    json_key(&json, "timings");
+    json_begin(&json, '{');
+    const struct {
+        const char *key;
+        double value;
+    } timings[] = {{"load_ms", statistics->load * 1e3}, {"prefill_ms", statistics->prefill * 1e3},
+        {"first_token_ms", statistics->first_token * 1e3}, {"decode_ms", statistics->decode * 1e3},
+        {"prefill_ts", rate((double)prompt->count, statistics->prefill)},
+        {"decode_ts", rate((double)statistics->decoded, statistics->decode)},
+        {"submissions_per_token", rate((double)statistics->submissions, (double)statistics->decoded)}};
+    for (size_t i = 0; i < sizeof timings / sizeof *timings; i++) {
+        json_key(&json, timings[i].key);
+        json_float(&json, timings[i].value, true);
+    }
+    json_end(&json, '}');
+    json_key(&json, "peak_memory");
+    json_unsigned(&json, peak_memory());
+    json_end(&json, '}');
+    putchar('\n');
+}
+
+/* Computes the prompt and generates; a cancelled prompt counts as generation that was cancelled at once. */
+static int generate(const struct loaded *loaded, const struct prompt *prompt, const char *const *stops,
+    struct output *output, struct salvo_generate_result *result, struct statistics *statistics)
+{
+    struct salvo_session *session = loaded->session;
+    const struct salvo_generate_options generate_options = {
+        .max_tokens = options.tokens,
+        .stop_strings = stops,
+        .stop_count = options.stops.count,
+        .ignore_end = options.ignore_eos,
+        .special = options.special,
+        .text = write_text,
+        .user = output,
+    };
+    output->start = seconds_now();
+    enum salvo_status status = salvo_session_feed(session, prompt->ids, prompt->count);
+    statistics->prefill = seconds_now() - output->start;
+    struct salvo_counters before = salvo_engine_counters(loaded->engine);
+    double begin = seconds_now();
+    if (status == SALVO_ERROR_CANCELLED)
+        *result = (struct salvo_generate_result){.finish = SALVO_FINISH_CANCELLED};
+    else if (status != SALVO_OK || salvo_session_generate(session, &generate_options, result) != SALVO_OK)
+        return library_failure();
+
+    struct salvo_counters after = salvo_engine_counters(loaded->engine);
+    statistics->decode = seconds_now() - begin;
+    statistics->first_token = output->first > 0 ? output->first - output->start : statistics->prefill;
+    statistics->decoded = after.tokens - before.tokens;
+    statistics->submissions = after.submissions - before.submissions;
+    return output->failed ? failure("the text cannot be written") : EXIT_DONE;
+}
+
+static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const char *const *stops,
+    struct statistics *statistics)
+{
+    struct output output = {0};
+    struct salvo_generate_result generated = {0};
+    uint32_t context = salvo_engine_info(loaded->engine).context;
+    if (prompt->count > context)
+        return failure(
+            "the prompt has %zu tokens, the context only %" PRIu32 "; -c sets it", prompt->count, context);
+    int result = sampler_from_flags(loaded->model, loaded->session, &statistics->seed);
+    if (result != EXIT_DONE)
+        return result;
+    if (output_flags.verbose)
+        fprintf(stderr, "prompt of %zu tokens, seed %" PRIu64 "\n", prompt->count, statistics->seed);
+
+    interrupt_cancels(loaded->session);
+    result = generate(loaded, prompt, stops, &output, &generated, statistics);
+    interrupt_cancels(NULL);
+    if (result == EXIT_DONE && output_flags.json)
+        write_json(loaded, &output, prompt, &generated, statistics);
+    else if (isatty(STDOUT_FILENO))
+        putchar('\n'); /* the shell's next prompt gets a line of its own */
+    fflush(stdout);
+    if (result == EXIT_DONE && options.stats)
+        print_statistics(prompt, &generated, statistics);
+    free(output.text);
+    return result == EXIT_DONE && interrupted() ? EXIT_INTERRUPTED : result;
+}
+
+static int run(int count, char **arguments)
+{
+    (void)count;
+    (void)arguments;
+    struct loaded loaded = {0};
+    struct salvo_engine_options engine_options;
+    struct prompt prompt = {0};
+    struct statistics statistics = {0};
+    char *stops[sizeof options.stops.items / sizeof *options.stops.items] = {0};
+    double start = seconds_now();
+    int result = engine_options_from_flags(&engine_options);
+    if (result == EXIT_DONE)
+        result = copy_stops(stops);
+    if (result == EXIT_DONE) {
+        loaded.model = open_model(engine_flags.model);
+        result = loaded.model ? read_prompt(loaded.model, &prompt) : EXIT_FAILED;
+    }
+    if (result == EXIT_DONE)
+        result = load_engine(&loaded, &engine_options);
+    statistics.load = seconds_now() - start;
+    if (result == EXIT_DONE)
+        result = run_prompt(&loaded, &prompt, (const char *const *)stops, &statistics);
+    for (size_t i = 0; i < options.stops.count; i++)
+        free(stops[i]);
+    salvo_free(prompt.ids);
+    unload(&loaded);
+    return result;
+}
+
+const struct command run_command = {
+    .name = "run",
+    .summary = "continue a prompt",
+    .details = "Without -p and -f the prompt is read from standard input. Standard output gets the generated "
+               "text and\n"
+               "nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.",
+    .options = option_table,
+    .shared = {sampler_flag_table, engine_flag_table, output_flag_table},
+    .run = run,
+};

@@ -1,0 +1,68 @@
+#include "id_list.h"
+
+#include "command.h"
+#include "input.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int add_id(struct id_list *list, int32_t id)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 256;
+        int32_t *larger = realloc(list->ids, capacity * sizeof *larger);
+        if (!larger)
+            return failure("out of memory");
+        list->ids = larger;
+        list->capacity = capacity;
+    }
+    list->ids[list->count++] = id;
+    return EXIT_DONE;
+}
+
+int id_list_add(struct id_list *list, const char *command, const char *text, size_t size)
+{
+    static const char separators[] = " \t\r\n,";
+    const char *end = text + size;
+    while (text < end) {
+        if (*text && strchr(separators, *text)) {
+            text++;
+            continue;
+        }
+        size_t length = 0;
+        char word[16];
+        while (text + length < end && !(text[length] && strchr(separators, text[length])))
+            length++;
+        snprintf(word, sizeof word, "%.*s", length < sizeof word ? (int)length : (int)sizeof word - 1, text);
+        char *stop;
+        errno = 0;
+        long id = strtol(word, &stop, 10);
+        if (length >= sizeof word || *stop || stop == word || strlen(word) != length || errno || id < 0 ||
+            id > INT32_MAX)
+            return usage_error("%s: '%s' is not a token id", command, word);
+        if (add_id(list, (int32_t)id) != EXIT_DONE)
+            return EXIT_FAILED;
+        text += length;
+    }
+    return EXIT_DONE;
+}
+
+int id_list_read(struct id_list *list, const char *command, const char *source)
+{
+    if (source[0] != '@')
+        return id_list_add(list, command, source, strlen(source));
+    struct input input;
+    int result = input_read(NULL, source + 1, &input);
+    if (result == EXIT_DONE)
+        result = id_list_add(list, command, input.data, input.size);
+    input_free(&input);
+    return result;
+}
+
+void id_list_free(struct id_list *list)
+{
+    free(list->ids);
+    *list = (struct id_list){0};
+}

@@ -1,0 +1,20 @@
+/* Token ids written by people or programs, separated by blanks, commas or lines. */
+#ifndef TOOLS_ID_LIST_H
+#define TOOLS_ID_LIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct id_list {
+    int32_t *ids;
+    size_t count, capacity;
+};
+
+/* Adds those in `text`. EXIT_DONE, or an exit status after saying what is wrong; `command` is named in it. */
+int id_list_add(struct id_list *list, const char *command, const char *text, size_t size);
+
+/* "1,2,3" or "@FILE"; "@-" is standard input. */
+int id_list_read(struct id_list *list, const char *command, const char *source);
+void id_list_free(struct id_list *list);
+
+#endif

@@ -1,0 +1,119 @@
+/* What options are given, turned into what commands work with. */
+#include "command.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a value was given, for messages about it. */
+struct place {
+    const char *command, *shown;
+};
+
+static int wrong(struct place place, const char *text, const char *expected)
+{
+    return usage_error("%s: %s cannot be '%s': %s", place.command, place.shown, text, expected);
+}
+
+/* Decimal digits and nothing else: strtoull would take "-1". */
+static bool parse_unsigned(const char *text, size_t length, uint64_t limit, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+        uint64_t digit = (uint64_t)(text[i] - '0');
+        if (value > (limit - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return length > 0;
+}
+
+static int store_number(struct place place, const char *text, uint32_t lowest, uint32_t *target)
+{
+    uint64_t value;
+    if (!parse_unsigned(text, strlen(text), UINT32_MAX, &value) || value < lowest)
+        return wrong(place, text,
+            lowest ? "a whole number, 1 or more, is expected" : "a whole number, 0 or more, is expected");
+    *target = (uint32_t)value;
+    return EXIT_DONE;
+}
+
+static int store_counts(struct place place, const char *text, struct count_list *list)
+{
+    list->count = 0;
+    for (const char *item = text;; item++) {
+        size_t length = strcspn(item, ",");
+        uint64_t value;
+        if (!parse_unsigned(item, length, UINT32_MAX, &value))
+            return wrong(place, text, "whole numbers with commas between them are expected");
+        if (list->count == sizeof list->items / sizeof *list->items)
+            return wrong(place, text, "that is too many");
+        list->items[list->count++] = (uint32_t)value;
+        item += length;
+        if (!*item)
+            return EXIT_DONE;
+    }
+}
+
+static int store_seed(struct place place, const char *text, struct optional_seed *seed)
+{
+    if (!parse_unsigned(text, strlen(text), UINT64_MAX, &seed->value))
+        return wrong(place, text, "a whole number, 0 or more, is expected");
+    seed->given = true;
+    return EXIT_DONE;
+}
+
+static int store_float(struct place place, const char *text, enum option_kind kind, float *target)
+{
+    char *end;
+    errno = 0;
+    float value = strtof(text, &end);
+    if (end == text || *end || !isfinite(value))
+        return wrong(place, text, "a number is expected");
+    if (kind == OPTION_POSITIVE && value < 0)
+        return wrong(place, text, "a number that is not negative is expected");
+    if (kind == OPTION_SHARE && !(value >= 0 && value <= 1))
+        return wrong(place, text, "a number from 0 to 1 is expected");
+    *target = value;
+    return EXIT_DONE;
+}
+
+static int store_text(struct place place, const char *text, struct text_list *list)
+{
+    if (list->count == sizeof list->items / sizeof *list->items)
+        return usage_error("%s: %s was given more than %zu times", place.command, place.shown, list->count);
+    list->items[list->count++] = text;
+    return EXIT_DONE;
+}
+
+int option_store(const char *command, const struct option *option, const char *shown, const char *text)
+{
+    const struct place place = {command, shown};
+    switch (option->kind) {
+    case OPTION_FLAG:
+        break; /* has no value */
+    case OPTION_TEXT:
+    case OPTION_FILE:
+        *(const char **)option->target = text;
+        break;
+    case OPTION_TEXTS:
+        return store_text(place, text, option->target);
+    case OPTION_NUMBER:
+        return store_number(place, text, 0, option->target);
+    case OPTION_COUNT:
+        return store_number(place, text, 1, option->target);
+    case OPTION_COUNTS:
+        return store_counts(place, text, option->target);
+    case OPTION_SEED:
+        return store_seed(place, text, option->target);
+    case OPTION_FLOAT:
+    case OPTION_POSITIVE:
+    case OPTION_SHARE:
+        return store_float(place, text, option->kind, option->target);
+    }
+    return EXIT_DONE;
+}

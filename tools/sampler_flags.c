@@ -1,0 +1,88 @@
+#include "sampler_flags.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    float temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    uint32_t top_k, repeat_last_n;
+    struct text_list biases;
+    struct optional_seed seed;
+} flags = {NAN, NAN, NAN, NAN, NAN, NAN, UINT32_MAX, UINT32_MAX, {{0}, 0}, {0}};
+
+const struct option sampler_flag_table[] = {
+    {0, "temp", "T", OPTION_POSITIVE, &flags.temperature,
+        "temperature; 0: always the most likely token (default: 0.8)"},
+    {0, "top-k", "K", OPTION_NUMBER, &flags.top_k, "only the K most likely; 0: off (default: 40)"},
+    {0, "top-p", "P", OPTION_SHARE, &flags.top_p,
+        "only the most likely that reach P together; 1: off (default: 0.95)"},
+    {0, "min-p", "P", OPTION_SHARE, &flags.min_p,
+        "only those with P of the most likely's share; 0: off (default: 0.05)"},
+    {0, "repeat-penalty", "X", OPTION_POSITIVE, &flags.repeat_penalty,
+        "penalty for tokens that came; 1: off (default: 1)"},
+    {0, "repeat-last-n", "N", OPTION_NUMBER, &flags.repeat_last_n,
+        "how many of the last tokens count (default: 64)"},
+    {0, "presence-penalty", "X", OPTION_FLOAT, &flags.presence_penalty,
+        "taken off tokens that came (default: 0)"},
+    {0, "frequency-penalty", "X", OPTION_FLOAT, &flags.frequency_penalty,
+        "taken off for each time a token came (default: 0)"},
+    {0, "logit-bias", "ID=X", OPTION_TEXTS, &flags.biases,
+        "added to a token's logit; X may be -inf; repeatable"},
+    {'s', "seed", "N", OPTION_SEED, &flags.seed, "the same seed gives the same text (default: random)"},
+    {0},
+};
+
+static uint64_t random_seed(void)
+{
+    uint32_t seed;
+    if (getentropy(&seed, sizeof seed) == 0)
+        return seed; /* 32 bits: short enough to type again */
+    return (uint64_t)time(NULL);
+}
+
+static void override(float given, float *value)
+{
+    if (!isnan(given))
+        *value = given;
+}
+
+static int add_bias(struct salvo_session *session, const char *text)
+{
+    char *end, *end_of_id;
+    long id = strtol(text, &end_of_id, 10);
+    float bias = *end_of_id == '=' || *end_of_id == '+' || *end_of_id == '-'
+                     ? strtof(end_of_id + (*end_of_id == '='), &end)
+                     : NAN;
+    if (isnan(bias) || end_of_id == text || *end || id < 0 || id > INT32_MAX)
+        return usage_error("--logit-bias cannot be '%s': ID=X is expected, as in 15=-2.5 or 15=-inf", text);
+    if (salvo_session_set_bias(session, (int32_t)id, bias) != SALVO_OK)
+        return usage_error("--logit-bias %s: %s", text, salvo_error());
+    return EXIT_DONE;
+}
+
+int sampler_from_flags(const struct salvo_model *model, struct salvo_session *session, uint64_t *out_seed)
+{
+    struct salvo_sampler sampler = salvo_sampler_default(model);
+    override(flags.temperature, &sampler.temperature);
+    override(flags.top_p, &sampler.top_p);
+    override(flags.min_p, &sampler.min_p);
+    override(flags.repeat_penalty, &sampler.repeat_penalty);
+    override(flags.presence_penalty, &sampler.presence_penalty);
+    override(flags.frequency_penalty, &sampler.frequency_penalty);
+    if (flags.top_k != UINT32_MAX)
+        sampler.top_k = flags.top_k;
+    if (flags.repeat_last_n != UINT32_MAX)
+        sampler.repeat_last_n = flags.repeat_last_n;
+    sampler.seed = *out_seed = flags.seed.given ? flags.seed.value : random_seed();
+    for (size_t i = 0; i < flags.biases.count; i++) {
+        int result = add_bias(session, flags.biases.items[i]);
+        if (result != EXIT_DONE)
+            return result;
+    }
+    if (salvo_session_set_sampler(session, &sampler) != SALVO_OK)
+        return usage_error("%s", salvo_error());
+    return EXIT_DONE;
+}
