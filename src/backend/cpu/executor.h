@@ -100,17 +100,30 @@ struct executor {
     uint32_t *output_rows; /* [O]: row of each output */
     uint32_t live[ROW_KIND_COUNT];
     uint32_t *tasks;            /* [groups] */
+    uint32_t first_group;       /* of those that the team runs now */
     struct run_result *results; /* [slots] */
 
     /* Debug path. */
     uint8_t *debug_memory, *fast_arena;
-    uint32_t debug_group;
     size_t debug_bytes;
     size_t *debug_offsets;
 
     uint64_t tickets, allocations_at_load;
     struct backend_counters counters;
 };
+
+/* open.c */
+enum salvo_status executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out);
+void executor_close(struct executor *executor);
+
+/* run_step.c: taking a step sets plan, runs and results; laying it out sets the live rows. */
+enum salvo_status step_check(const struct executor *executor, const struct step *step);
+void step_take(struct executor *executor, const struct step *step);
+void step_lay_out_rows(struct executor *executor);
+void step_run_groups(struct executor *executor, uint32_t first, uint32_t count);
+enum salvo_status step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
+enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
 
 /* lower.c */
 enum salvo_status lower_program(
@@ -143,6 +156,9 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
 uint32_t matmul_tasks(const struct executor *executor, const struct group *group);
 void matmul_enter(struct executor *executor, const struct group *group, uint32_t thread);
 void matmul_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
+
+/* Elements of K that are unpacked at a time, so that a tile stays in the first-level cache. */
+enum { K_PART = 2048 };
 
 /* Most queries that attention works on at once. */
 enum { ATTEND_QUERIES = 48 };

@@ -10,9 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Unpacked at a time, so that the tile stays in the first-level cache. */
-enum { K_PART = 2048 };
-
 /* Bytes of rounded activations that are walked through for one tile: they should stay in the second-level
  * cache. */
 static const size_t activation_bytes = 512 * 1024;

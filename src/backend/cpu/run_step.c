@@ -1,0 +1,210 @@
+/* A step: checked, laid out in rows, and run by the team through the groups of its plan. */
+#include "backend/cpu/executor.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static enum salvo_status check_run(const struct executor *executor, const struct step *step, uint32_t index)
+{
+    const struct run *run = &step->runs[index];
+    const struct backend_options *options = &executor->options;
+    if (run->slot >= options->slots || run->count == 0 || run->first > options->context ||
+        run->count > options->context - run->first || run->first_row > step->token_count ||
+        run->count > step->token_count - run->first_row)
+        return fail(SALVO_ERROR_ARGUMENT,
+            "run %u: slot %u of %u, positions %u + %u of %u, rows %u + %u of %u", index, run->slot,
+            options->slots, run->first, run->count, options->context, run->first_row, run->count,
+            step->token_count);
+    for (uint32_t i = 0; i < index; i++) {
+        if (step->runs[i].slot == run->slot)
+            return fail(
+                SALVO_ERROR_ARGUMENT, "slot %u is in runs %u and %u of one step", run->slot, i, index);
+    }
+    for (uint32_t i = 0; i <= (run->first + run->count - 1) / KV_TILE; i++) {
+        if (run->pages[i] >= executor->pages)
+            return fail(SALVO_ERROR_ARGUMENT, "run %u: page %u of %u", index, run->pages[i], executor->pages);
+    }
+    for (uint32_t i = 0; run->source == SOURCE_IDS && i < run->count; i++) {
+        int32_t id = step->ids[run->first_row + i];
+        if (id < 0 || (uint32_t)id >= executor->program->vocabulary)
+            return fail(SALVO_ERROR_ARGUMENT, "token id %" PRId32 " is outside the vocabulary of %u", id,
+                executor->program->vocabulary);
+    }
+    return SALVO_OK;
+}
+
+enum salvo_status step_check(const struct executor *executor, const struct step *step)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t tokens = 0, outputs = 0;
+    if (step->run_count == 0 || step->run_count > executor->options.slots ||
+        step->token_count > executor->options.batch)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "a step of %u runs and %u tokens: at most %u and %u are possible",
+            step->run_count, step->token_count, executor->options.slots, executor->options.batch));
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        TRY(check_run(executor, step, i));
+        tokens += step->runs[i].count;
+        outputs +=
+            step->runs[i].logits == LOGITS_ALL ? step->runs[i].count : step->runs[i].logits == LOGITS_LAST;
+        if (step->repeat > 1 && (step->runs[i].count != 1 || step->runs[i].logits != LOGITS_LAST))
+            TRY(fail(SALVO_ERROR_ARGUMENT, "run %u has %u tokens in a step that repeats: it must have 1", i,
+                step->runs[i].count));
+    }
+    if (tokens != step->token_count || outputs > executor->options.outputs)
+        TRY(fail(SALVO_ERROR_ARGUMENT,
+            "a step of %u tokens whose runs have %u, with logits for %u rows of at most %u",
+            step->token_count, tokens, outputs, executor->options.outputs));
+cleanup:
+    return status;
+}
+
+/* Live rows, and where each of them is. */
+void step_lay_out_rows(struct executor *executor)
+{
+    uint32_t outputs = 0;
+    executor->live[ROWS_TOKENS] = 0;
+    executor->live[ROWS_RUNS] = executor->step->run_count;
+    for (uint32_t i = 0; i < executor->step->run_count; i++) {
+        const struct run *run = &executor->runs[i];
+        for (uint32_t j = 0; j < run->count; j++) {
+            const uint32_t row = run->first_row + j;
+            executor->rows[row] = (struct row_info){.run = i, .position = run->first + j};
+            if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
+                executor->output_rows[outputs++] = row;
+        }
+        executor->live[ROWS_TOKENS] += run->count;
+    }
+    executor->live[ROWS_OUTPUTS] = outputs;
+}
+
+static uint32_t tasks_of(struct executor *executor, const struct group *group)
+{
+    switch (group->kind) {
+    case GROUP_ROWS:
+        return rows_tasks(executor, group);
+    case GROUP_MATMUL:
+        return matmul_tasks(executor, group);
+    case GROUP_ATTEND:
+        return attend_tasks(executor, group);
+    case GROUP_SAMPLE:
+        break;
+    }
+    return executor->live[ROWS_OUTPUTS];
+}
+
+static void enter_group(struct executor *executor, const struct group *group, uint32_t thread)
+{
+    if (group->kind == GROUP_MATMUL)
+        matmul_enter(executor, group, thread);
+}
+
+static void work_on_group(
+    struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
+{
+    if (executor->step->cancel && *executor->step->cancel)
+        return; /* the step fails as a whole */
+    switch (group->kind) {
+    case GROUP_ROWS:
+        rows_work(executor, group, task, thread);
+        break;
+    case GROUP_MATMUL:
+        matmul_work(executor, group, task, thread);
+        break;
+    case GROUP_ATTEND:
+        attend_work(executor, group, task, thread);
+        break;
+    case GROUP_SAMPLE:
+        sample_work(executor, group, task, thread);
+        break;
+    }
+}
+
+static void enter_phase(void *context, uint32_t phase, uint32_t thread)
+{
+    struct executor *executor = context;
+    enter_group(executor, &executor->plan->groups[executor->first_group + phase], thread);
+}
+
+static void work_on_phase(void *context, uint32_t phase, uint32_t task, uint32_t thread)
+{
+    struct executor *executor = context;
+    work_on_group(executor, &executor->plan->groups[executor->first_group + phase], task, thread);
+}
+
+void step_run_groups(struct executor *executor, uint32_t first, uint32_t count)
+{
+    executor->first_group = first;
+    for (uint32_t i = 0; i < count; i++)
+        executor->tasks[i] = tasks_of(executor, &executor->plan->groups[first + i]);
+    team_run(executor->team, &(struct team_job){.context = executor,
+                                 .tasks = executor->tasks,
+                                 .phase_count = count,
+                                 .enter = enter_phase,
+                                 .work = work_on_phase});
+}
+
+/* Copies the step's runs and puts the host's ids where `embed` reads them. */
+void step_take(struct executor *executor, const struct step *step)
+{
+    executor->step = step;
+    executor->plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        executor->runs[i] = *run;
+        executor->results[i] = (struct run_result){0};
+        if (run->source == SOURCE_IDS)
+            memcpy(executor->tokens + (size_t)run->slot * (executor->options.context + 1) + run->first,
+                step->ids + run->first_row, run->count * sizeof *step->ids);
+    }
+}
+
+/* After a decode step: whether any run goes on; those that ended stay where they are. */
+static bool advance(struct executor *executor)
+{
+    const struct step *step = executor->step;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        struct run *run = &executor->runs[i];
+        struct run_result *result = &executor->results[i];
+        const int32_t *tokens = executor->tokens + (size_t)run->slot * (executor->options.context + 1);
+        for (uint32_t j = 0; j < step->stop_count; j++)
+            result->ended |= !result->failed && tokens[run->first + 1] == step->stop_ids[j];
+        if (result->ended || result->failed || run->first + 1 >= executor->options.context ||
+            (run->limit && run->first + 1 >= run->limit))
+            return false; /* runs of one step go on together; the host sorts out who continues */
+        run->first++;
+    }
+    return true;
+}
+
+enum salvo_status step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    *out_ticket = 0;
+    TRY(step_check(executor, step));
+    step_take(executor, step);
+    executor->counters.submissions++;
+    const uint32_t repeats = step->repeat ? step->repeat : 1;
+    for (uint32_t i = 0; i < repeats; i++) {
+        step_lay_out_rows(executor);
+        step_run_groups(executor, 0, executor->plan->group_count);
+        executor->counters.tokens += executor->live[ROWS_TOKENS];
+        if (step->cancel && *step->cancel)
+            TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+        if (repeats == 1 || !advance(executor))
+            break;
+    }
+    TRY(gguf_check(executor->program->gguf));
+    *out_ticket = ++executor->tickets;
+cleanup:
+    return status;
+}
+
+/* A step is done when submit returns: the caller's thread is one of the team. */
+enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
+{
+    if (ticket == 0 || ticket != executor->tickets)
+        return fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not that of the last step, %" PRIu64, ticket,
+            executor->tickets);
+    memcpy(results, executor->results, executor->live[ROWS_RUNS] * sizeof *results);
+    return SALVO_OK;
+}
