@@ -31,7 +31,8 @@ struct traits {
 /* What a file says of a model of this family. */
 struct model {
     const struct traits *traits;
-    uint32_t layers, width, heads, kv_heads, head_dim, feed_forward, vocabulary, trained_context;
+    uint32_t layers, width, heads, kv_heads, head_dim, feed_forward, trained_context;
+    uint64_t vocabulary;
     float epsilon, attention_scale, attention_cap, output_cap;
     uint32_t window, global_every;
     struct rope_scaling rope, window_rope;
@@ -47,30 +48,20 @@ struct model {
 /* ---- What the file says ---- */
 
 /* Ids are rows of the embedding; the tokenizer must not know others. */
-static uint32_t read_vocabulary(struct arch_metadata *metadata)
+static uint64_t read_vocabulary(struct arch_metadata *metadata)
 {
     const struct gguf_tensor *table = gguf_find_tensor(metadata->gguf, "token_embd.weight");
     const struct salvo_value *tokens = gguf_find(metadata->gguf, "tokenizer.ggml.tokens");
-    if (!table) {
-        metadata_refuse(metadata, SALVO_ERROR_FORMAT, "tensor 'token_embd.weight' is missing");
-        return 1;
-    }
-    if (table->shape[1] > INT32_MAX) {
-        metadata_refuse(
-            metadata, SALVO_ERROR_FORMAT, "tensor 'token_embd.weight' has %" PRIu64 " rows", table->shape[1]);
-        return 1;
-    }
-    uint32_t rows = (uint32_t)table->shape[1];
-    if (tokens && tokens->type == SALVO_ARRAY) {
-        if (tokens->array.count != rows)
-            metadata_refuse(metadata, SALVO_ERROR_FORMAT,
-                "key 'tokenizer.ggml.tokens' has %" PRIu64 " tokens, tensor 'token_embd.weight' has %u rows",
-                tokens->array.count, rows);
-    } else if (metadata_u32_or(metadata, "vocab_size", rows, 1, INT32_MAX) != rows) {
+    if (!table)
+        return 1; /* the builder will miss it too */
+    uint64_t rows = table->shape[1];
+    uint64_t known = tokens && tokens->type == SALVO_ARRAY
+                         ? tokens->array.count
+                         : metadata_u32_or(metadata, "vocab_size", (uint32_t)rows, 1, INT32_MAX);
+    if (known != rows)
         metadata_refuse(metadata, SALVO_ERROR_FORMAT,
-            "key '%s.vocab_size' is %u, tensor 'token_embd.weight' has %u rows", metadata->arch,
-            metadata_u32_or(metadata, "vocab_size", rows, 1, INT32_MAX), rows);
-    }
+            "the vocabulary has %" PRIu64 " tokens, tensor 'token_embd.weight' has %" PRIu64 " rows", known,
+            rows);
     return rows;
 }
 
@@ -190,54 +181,62 @@ static void norm(struct builder *builder, const struct model *model, uint32_t la
     build_rms_norm(builder, out, x, weight, model->epsilon);
 }
 
-/* out = the layer's matrix `name` times x, with its bias where there is one. */
-static void project(struct builder *builder, uint32_t layer, buffer_id out, uint64_t out_width, buffer_id x,
-    uint64_t x_width, const char *name, bool needs_bias)
+/* The layer's bias `name`, which most models do not have. */
+static buffer_id find_bias(
+    struct builder *builder, uint32_t layer, uint64_t width, const char *name, bool needed)
 {
-    buffer_id weight = builder_weight(builder, out_width, x_width, "blk.%u.%s.weight", layer, name);
-    buffer_id bias = needs_bias
-                         ? builder_weight(builder, 1, out_width, "blk.%u.%s.bias", layer, name)
-                         : builder_optional_weight(builder, 1, out_width, "blk.%u.%s.bias", layer, name);
-    build_matmul(builder, out, weight, x, bias, false);
+    return needed ? builder_weight(builder, 1, width, "blk.%u.%s.bias", layer, name)
+                  : builder_optional_weight(builder, 1, width, "blk.%u.%s.bias", layer, name);
 }
 
-/* The same, added to the residual x; of a family with post norms after one more norm, by way of h. */
+/* out = the layer's matrix `name` times h, plus its bias. */
+static void project(struct builder *builder, const struct model *model, uint32_t layer, buffer_id out,
+    uint64_t out_width, const char *name, bool needs_bias)
+{
+    buffer_id weight = builder_weight(builder, out_width, model->width, "blk.%u.%s.weight", layer, name);
+    buffer_id bias = find_bias(builder, layer, out_width, name, needs_bias);
+    build_matmul(builder, out, weight, model->h, bias, false);
+}
+
+/* out = rows of a fused matrix times h. */
+static void project_part(struct builder *builder, const struct model *model, buffer_id out, buffer_id fused,
+    uint64_t first, uint64_t rows)
+{
+    build_matmul(builder, out, builder_weight_part(builder, fused, first, rows), model->h, NO_BUFFER, false);
+}
+
+/* Adds the layer's matrix `name` times `source` to x; with post norms by way of h. */
 static void project_back(struct builder *builder, const struct model *model, uint32_t layer, buffer_id source,
     uint64_t source_width, const char *name, const char *post_norm)
 {
-    uint64_t width = model->width;
+    buffer_id weight = builder_weight(builder, model->width, source_width, "blk.%u.%s.weight", layer, name);
+    buffer_id bias = find_bias(builder, layer, model->width, name, false);
     if (model->traits->post_norms) {
-        project(builder, layer, model->h, width, source, source_width, name, false);
-        norm(builder, model, layer, model->h, model->h, width, post_norm);
+        build_matmul(builder, model->h, weight, source, bias, false);
+        norm(builder, model, layer, model->h, model->h, model->width, post_norm);
         build_add(builder, model->x, model->h);
-        return;
+    } else {
+        build_matmul(builder, model->x, weight, source, bias, true);
     }
-    buffer_id weight = builder_weight(builder, width, source_width, "blk.%u.%s.weight", layer, name);
-    buffer_id bias = builder_optional_weight(builder, 1, width, "blk.%u.%s.bias", layer, name);
-    build_matmul(builder, model->x, weight, source, bias, true);
 }
 
 static void build_qkv(struct builder *builder, const struct model *model, uint32_t layer)
 {
-    const uint64_t width = model->width, queries = query_width(model), kv = kv_width(model);
+    const uint64_t queries = query_width(model), kv = kv_width(model), all = queries + 2 * kv;
     const bool bias = model->traits->qkv_bias;
-    buffer_id fused =
-        builder_optional_weight(builder, queries + 2 * kv, width, "blk.%u.attn_qkv.weight", layer);
+    buffer_id fused = builder_optional_weight(builder, all, model->width, "blk.%u.attn_qkv.weight", layer);
     if (fused == NO_BUFFER) {
-        project(builder, layer, model->q, queries, model->h, width, "attn_q", bias);
-        project(builder, layer, model->k, kv, model->h, width, "attn_k", bias);
-        project(builder, layer, model->v, kv, model->h, width, "attn_v", bias);
+        project(builder, model, layer, model->q, queries, "attn_q", bias);
+        project(builder, model, layer, model->k, kv, "attn_k", bias);
+        project(builder, model, layer, model->v, kv, "attn_v", bias);
         return;
     }
-    if (builder_optional_weight(builder, 1, queries + 2 * kv, "blk.%u.attn_qkv.bias", layer) != NO_BUFFER)
+    if (find_bias(builder, layer, all, "attn_qkv", false) != NO_BUFFER)
         builder_refuse(
             builder, SALVO_ERROR_UNSUPPORTED, "tensor 'blk.%u.attn_qkv.bias' is not supported", layer);
-    build_matmul(
-        builder, model->q, builder_weight_part(builder, fused, 0, queries), model->h, NO_BUFFER, false);
-    build_matmul(
-        builder, model->k, builder_weight_part(builder, fused, queries, kv), model->h, NO_BUFFER, false);
-    build_matmul(
-        builder, model->v, builder_weight_part(builder, fused, queries + kv, kv), model->h, NO_BUFFER, false);
+    project_part(builder, model, model->q, fused, 0, queries);
+    project_part(builder, model, model->k, fused, queries, kv);
+    project_part(builder, model, model->v, fused, queries + kv, kv);
 }
 
 static void build_attention(struct builder *builder, const struct model *model, uint32_t layer)
@@ -271,17 +270,15 @@ static void build_attention(struct builder *builder, const struct model *model, 
 
 static void build_gate_and_up(struct builder *builder, const struct model *model, uint32_t layer)
 {
-    const uint64_t width = model->width, inner = model->feed_forward;
+    const uint64_t inner = model->feed_forward;
     if (!model->traits->fused_gate_up) {
-        project(builder, layer, model->gate, inner, model->h, width, "ffn_gate", false);
-        project(builder, layer, model->up, inner, model->h, width, "ffn_up", false);
+        project(builder, model, layer, model->gate, inner, "ffn_gate", false);
+        project(builder, model, layer, model->up, inner, "ffn_up", false);
         return;
     }
-    buffer_id fused = builder_weight(builder, 2 * inner, width, "blk.%u.ffn_up.weight", layer);
-    build_matmul(
-        builder, model->gate, builder_weight_part(builder, fused, 0, inner), model->h, NO_BUFFER, false);
-    build_matmul(
-        builder, model->up, builder_weight_part(builder, fused, inner, inner), model->h, NO_BUFFER, false);
+    buffer_id fused = builder_weight(builder, 2 * inner, model->width, "blk.%u.ffn_up.weight", layer);
+    project_part(builder, model, model->gate, fused, 0, inner);
+    project_part(builder, model, model->up, fused, inner, inner);
 }
 
 static void build_feed_forward(struct builder *builder, const struct model *model, uint32_t layer)
@@ -328,7 +325,7 @@ static enum salvo_status build_llama(
     add_scratch(&builder, &model);
     model.rope_number = rope_scaling_build(&model.rope, context, &builder);
     model.window_rope_number = model.rope_number;
-    if (model.traits->window_base > 0)
+    if (model.window && model.traits->window_base > 0)
         model.window_rope_number = rope_scaling_build(&model.window_rope, context, &builder);
 
     build_embed(&builder, model.x, embedding, model.traits->wide_embedding ? sqrtf((float)model.width) : 1);

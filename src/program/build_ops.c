@@ -97,12 +97,18 @@ static void require_rows(struct check check, const struct program_buffer *buffer
         row_names[buffer->row_kind], row_names[rows]);
 }
 
+static void require_same_rows(
+    struct check check, const struct program_buffer *a, const struct program_buffer *b)
+{
+    require(check, a->row_kind == b->row_kind, "'%s' has rows of %s and '%s' has rows of %s", a->name,
+        row_names[a->row_kind], b->name, row_names[b->row_kind]);
+}
+
 static void require_same_shape(
     struct check check, const struct program_buffer *a, const struct program_buffer *b)
 {
     require_equal(check, "columns", a, a->columns, "columns", b, b->columns);
-    require(check, a->row_kind == b->row_kind, "'%s' has rows of %s and '%s' has rows of %s", a->name,
-        row_names[a->row_kind], b->name, row_names[b->row_kind]);
+    require_same_rows(check, a, b);
 }
 
 static void require_apart(
@@ -197,8 +203,7 @@ void build_matmul(
         accumulate ? find_source(check, "out", out) : find_target(check, out);
     require_equal(check, "columns", matrix, matrix->columns, "columns", source, source->columns);
     require_equal(check, "rows", matrix, matrix->rows, "columns", target, target->columns);
-    require(check, source->row_kind == target->row_kind, "'%s' has rows of %s and '%s' has rows of %s",
-        source->name, row_names[source->row_kind], target->name, row_names[target->row_kind]);
+    require_same_rows(check, source, target);
     require_apart(check, source, out, x);
     if (bias != NO_BUFFER) {
         const struct program_buffer *vector = find_vector(check, "bias", bias);
