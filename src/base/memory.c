@@ -73,7 +73,7 @@ void memory_free(void *pointer)
     free(pointer);
 }
 
-enum salvo_status memory_map(size_t size, void *out_pointer)
+enum salvo_status memory_map(size_t size, enum page_size pages, void *out_pointer)
 {
     void *memory = NULL;
     enum salvo_status status = SALVO_OK;
@@ -86,7 +86,9 @@ enum salvo_status memory_map(size_t size, void *out_pointer)
         }
 #ifdef MADV_HUGEPAGE
         if (memory)
-            madvise(memory, size, MADV_HUGEPAGE);
+            madvise(memory, size, pages == PAGES_HUGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+#else
+        (void)pages;
 #endif
     }
     memcpy(out_pointer, &memory, sizeof memory);

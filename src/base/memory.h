@@ -19,10 +19,11 @@ enum salvo_status memory_copy_string(const char *text, char **out);
 void memory_free(void *pointer);
 
 /*
- * Large zeroed memory straight from the system, page-aligned, in huge pages where there are such. It takes
- * room only where it is touched.
+ * Large zeroed memory straight from the system, page-aligned. It takes room only where it is touched; in huge
+ * pages, where there are such, that is 2 MB at a time, which suits memory that is read from end to end.
  */
-enum salvo_status memory_map(size_t size, void *out_pointer);
+enum page_size { PAGES_NORMAL, PAGES_HUGE };
+enum salvo_status memory_map(size_t size, enum page_size pages, void *out_pointer);
 void memory_unmap(void *pointer, size_t size);
 
 /* Allocations so far in this process. */

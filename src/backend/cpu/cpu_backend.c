@@ -135,7 +135,7 @@ static enum salvo_status debug_begin(struct executor *executor, const struct ste
     TRY(NEW(&executor->debug_offsets, executor->program->buffer_count));
     TRY(placement_compute(executor->program, executor->plan->capacity, executor->plan->group_of_op, false,
         executor->debug_offsets, &executor->debug_bytes));
-    TRY(memory_map(executor->debug_bytes, &executor->debug_memory));
+    TRY(memory_map(executor->debug_bytes, PAGES_NORMAL, &executor->debug_memory));
     executor->fast_arena = executor->arena;
     executor->arena = executor->debug_memory;
 cleanup:

@@ -62,7 +62,7 @@ enum salvo_status kv_pool_open(struct executor *executor)
             TRY(fail(SALVO_ERROR_MEMORY, "a context of %u tokens for %u sessions is too large",
                 options->context, options->slots));
     }
-    status = memory_map(total, &executor->state_memory);
+    status = memory_map(total, PAGES_NORMAL, &executor->state_memory);
     if (status != SALVO_OK)
         TRY(fail(status, "a context of %u tokens for %u sessions needs %zu bytes, more than there are",
             options->context, options->slots, total));

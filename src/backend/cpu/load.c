@@ -112,7 +112,7 @@ enum salvo_status load_weights(struct executor *executor)
             TRY(fail(SALVO_ERROR_MEMORY, "tensor '%s' is too large", buffer->name));
         total &= ~(size_t)63;
     }
-    TRY(memory_map(total, &executor->weight_memory));
+    TRY(memory_map(total, PAGES_HUGE, &executor->weight_memory));
     executor->weight_bytes = total;
 
     for (uint32_t i = 0; i < program->buffer_count; i++) {

@@ -125,7 +125,7 @@ static enum salvo_status open_work_memory(struct executor *executor)
     add_up_needs(executor, &needs);
     divide_work_memory(executor, &needs, &divider);
     TRY(ARENA_NEW(&executor->tables, &executor->scratch, executor->options.threads));
-    TRY(memory_map(divider.used, &executor->work_memory));
+    TRY(memory_map(divider.used, PAGES_NORMAL, &executor->work_memory));
     executor->work_bytes = divider.used;
     divider = (struct divider){.memory = executor->work_memory};
     divide_work_memory(executor, &needs, &divider);

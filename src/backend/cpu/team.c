@@ -181,8 +181,8 @@ enum salvo_status team_open(uint32_t threads, bool pin, uint32_t most_phases, st
     if (threads < 1 || threads > TEAM_MAX_THREADS)
         TRY(fail(SALVO_ERROR_ARGUMENT, "%u threads were asked for: 1 to %d are possible", threads,
             TEAM_MAX_THREADS));
-    TRY(memory_map(sizeof *team, &team)); /* maps are aligned for the cache lines above */
-    TRY(memory_map(most_phases * sizeof *team->phases, &team->phases));
+    TRY(memory_map(sizeof *team, PAGES_NORMAL, &team)); /* maps are aligned for the cache lines above */
+    TRY(memory_map(most_phases * sizeof *team->phases, PAGES_NORMAL, &team->phases));
     team->most_phases = most_phases;
     TRY(NEW(&team->members, threads));
     team->threads = threads;
