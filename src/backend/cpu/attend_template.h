@@ -50,33 +50,61 @@ INLINE uint32_t larger(uint32_t a, uint32_t b)
 
 /* ---- sums[query][lane] += factors[query][i] * tile[i][lane], over i in order ------------------------- */
 
+/* One row of the tile; conversions come some vectors before their use. A macro, since compilers keep the sums
+ * in registers only where they see the whole array. */
+#define ACCUMULATE_ROW(factor)                                                                      \
+    do {                                                                                            \
+        UNROLL                                                                                      \
+        for (int first = 0; first < vectors; first += part) {                                       \
+            wide x[AT_ONCE];                                                                        \
+            UNROLL                                                                                  \
+            for (int v = 0; v < part; v++)                                                          \
+                x[v] = type == TYPE_F16 ? wide_load_f16((const uint16_t *)row + (first + v) * WIDE) \
+                                        : wide_load((const float *)row + (first + v) * WIDE);       \
+            UNROLL                                                                                  \
+            for (int v = 0; v < part; v++) {                                                        \
+                UNROLL                                                                              \
+                for (int q = 0; q < queries; q++)                                                   \
+                    sum[q][first + v] = wide_fma(x[v], factor, sum[q][first + v]);                  \
+            }                                                                                       \
+        }                                                                                           \
+    } while (0)
+
 /* Both halves of attention are this: factors are queries or weights, lanes are keys or dimensions. */
 INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct tile tile,
     const float *const *factors, size_t count, float *const *sums)
 {
+    enum { GROUPED = 4, AT_ONCE = 4 };
     wide sum[CREW][SIDE / WIDE];
-    int vectors = lanes / WIDE;
-    const uint16_t *halves = tile.at;
-    const float *floats = tile.at;
-#pragma GCC unroll 4
-    for (int q = 0; q < queries; q++)
-#pragma GCC unroll 16
+    const int vectors = lanes / WIDE, part = type == TYPE_F32 ? 1 : vectors < AT_ONCE ? vectors : AT_ONCE;
+    UNROLL
+    for (int q = 0; q < queries; q++) {
+        UNROLL
         for (int v = 0; v < vectors; v++)
             sum[q][v] = wide_load(sums[q] + v * WIDE);
-    for (size_t i = 0; i < count; i++)
-#pragma GCC unroll 16
-        for (int v = 0; v < vectors; v++) {
-            size_t at = i * tile.stride + (size_t)v * WIDE;
-            wide x = type == TYPE_F16 ? wide_load_f16(halves + at) : wide_load(floats + at);
-#pragma GCC unroll 4
-            for (int q = 0; q < queries; q++)
-                sum[q][v] = wide_fma(x, factors[q][i], sum[q][v]);
+    }
+    const char *row = tile.at;
+    const size_t stride = tile.stride * (type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float));
+    size_t i = 0;
+    for (; i + GROUPED <= count; i += GROUPED) {
+        float_group group[CREW];
+        UNROLL
+        for (int q = 0; q < queries; q++)
+            group[q] = float_group_load(factors[q] + i);
+        UNROLL
+        for (int f = 0; f < GROUPED; f++) {
+            ACCUMULATE_ROW(group[q][f]);
+            row += stride;
         }
-#pragma GCC unroll 4
-    for (int q = 0; q < queries; q++)
-#pragma GCC unroll 16
+    }
+    for (; i < count; i++, row += stride)
+        ACCUMULATE_ROW(factors[q][i]);
+    UNROLL
+    for (int q = 0; q < queries; q++) {
+        UNROLL
         for (int v = 0; v < vectors; v++)
             wide_store(sum[q][v], sums[q] + v * WIDE);
+    }
 }
 
 typedef void accumulate_function(
@@ -249,36 +277,63 @@ static void find_scores(const struct kv_page *page, const struct batch *batch, f
 
 /* ---- Weights ----------------------------------------------------------------------------------------- */
 
-static void find_weights(struct attend_query *query, float *scores, float cap)
+static float find_maximum(const float *x, uint32_t n)
 {
-    float *x = scores + query->begin, lanes[VEC], maximum = -INFINITY;
-    uint32_t n = query->end - query->begin, i = 0;
-    if (cap != 0)
-        ISA(softcap)(cap, n, x);
-    vec largest = vec_all(-INFINITY);
+    enum { CHAINS = 4 };
+    vec largest[CHAINS];
+    float lanes[VEC], maximum = -INFINITY;
+    uint32_t i = 0;
+    UNROLL
+    for (int chain = 0; chain < CHAINS; chain++)
+        largest[chain] = vec_all(-INFINITY);
+    for (; i + CHAINS * VEC <= n; i += CHAINS * VEC) {
+        UNROLL
+        for (int chain = 0; chain < CHAINS; chain++)
+            largest[chain] = vec_larger(vec_load(x + i + chain * VEC), largest[chain]);
+    }
     for (; i + VEC <= n; i += VEC)
-        largest = vec_larger(vec_load(x + i), largest);
-    vec_store(largest, lanes);
+        largest[0] = vec_larger(vec_load(x + i), largest[0]);
+    UNROLL
+    for (int chain = 1; chain < CHAINS; chain++)
+        largest[0] = vec_larger(largest[chain], largest[0]);
+    vec_store(largest[0], lanes);
     for (int lane = 0; lane < VEC; lane++)
         maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
     for (; i < n; i++)
         maximum = x[i] > maximum ? x[i] : maximum;
-    maximum += 0.0f; /* no minus zero: which of two zeros is found first is nobody's business */
+    return maximum + 0.0f; /* no minus zero: which of two zeros is found first is nobody's business */
+}
 
+/* 8 weights, in place. */
+INLINE void weigh(float *x, float maximum, struct partial_sums *sums)
+{
+    UNROLL
+    for (int part = 0; part < 8 / VEC; part++) {
+        vec weights = vec_exp_negative(vec_load(x + part * VEC) - vec_all(maximum));
+        vec_store(weights, x + part * VEC);
+        sums->part[part] += weights;
+    }
+}
+
+static void find_weights(struct attend_query *query, float *scores, float cap)
+{
+    float *x = scores + query->begin;
+    uint32_t n = query->end - query->begin, i = 0;
+    if (cap != 0)
+        ISA(softcap)(cap, n, x);
+    float maximum = find_maximum(x, n);
     struct partial_sums sums = {{{0}}};
-    for (i = 0; i + 8 <= n; i += 8)
-        for (int part = 0; part < 8 / VEC; part++) {
-            vec weights = vec_exp(vec_load(x + i + part * VEC) - vec_all(maximum));
-            vec_store(weights, x + i + part * VEC);
-            sums.part[part] += weights;
-        }
-    for (int part = 0; i < n; part++, i += VEC) {
-        size_t left = smaller(n - i, VEC);
-        vec_store_some(vec_exp(vec_load_some(x + i, left) - vec_all(maximum)), x + i, left);
-        sums.part[part] += vec_load_some(x + i, left); /* zeros after the end change no sum of weights */
+    for (; i + 8 <= n; i += 8)
+        weigh(x + i, maximum, &sums);
+    if (i < n) {
+        float padded[8]; /* what follows the end weighs 0, which changes no sum */
+        for (uint32_t j = 0; j < 8; j++)
+            padded[j] = i + j < n ? x[i + j] : -INFINITY;
+        weigh(padded, maximum, &sums);
+        memcpy(x + i, padded, (n - i) * sizeof *x);
     }
     query->maximum = maximum;
-    query->sum = row_sum(&sums);
+    query->sum = row_sum(sums);
 }
 
 /* ---- Outputs ----------------------------------------------------------------------------------------- */
@@ -420,7 +475,7 @@ void ISA(attend_merge)(struct attend_result from, size_t head_dim, struct attend
     }
     float maximum = from.maximum > into->maximum ? from.maximum : into->maximum;
     float factors[VEC] = {into->maximum - maximum, from.maximum - maximum};
-    vec_store(vec_exp(vec_load(factors)), factors);
+    vec_store(vec_exp_negative(vec_load(factors)), factors);
     into->maximum = maximum;
     into->sum = fmaf(into->sum, factors[0], from.sum * factors[1]);
     for (size_t d = 0; d < head_dim; d += VEC) /* head_dim is a multiple of 8 */

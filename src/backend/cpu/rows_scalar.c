@@ -11,8 +11,9 @@ static float exp_one(float x)
         return x;
     float n = fmaf(x, LOG2_E, ROUNDER) - ROUNDER;
     float r = fmaf(n, -LN2_LOW, fmaf(n, -LN2_HIGH, x));
-    float p = fmaf(fmaf(fmaf(fmaf(EXP_4, r, EXP_3), r, EXP_2), r, EXP_1), r, EXP_0);
-    return ldexpf(1 + fmaf(r * r, p, r), (int)n);
+    float square = r * r, low = fmaf(EXP_1, r, EXP_0), high = fmaf(EXP_3, r, EXP_2);
+    float p = fmaf(fmaf(EXP_4, square, high), square, low);
+    return ldexpf(1 + fmaf(square, p, r), (int)n);
 }
 
 static float tanh_one(float x)

@@ -6,25 +6,19 @@
 #include "backend/cpu/rows.h"
 #include "backend/cpu/rows_vec.h"
 
-typedef vec map_function(vec x, vec parameter);
-typedef vec pair_function(vec x, vec y);
+typedef vec map_function(vec x, vec y);
 
-INLINE void map(size_t n, float *in_out, map_function *function, float parameter)
+/* out = function(x, y), or of `parameter` instead of y when y is NULL. */
+INLINE void map(const float *x, const float *y, float parameter, size_t n, float *out, map_function *function)
 {
+    vec same = vec_all(parameter);
     size_t i = 0;
     for (; i + VEC <= n; i += VEC)
-        vec_store(function(vec_load(in_out + i), vec_all(parameter)), in_out + i);
-    if (i < n)
-        vec_store_some(function(vec_load_some(in_out + i, n - i), vec_all(parameter)), in_out + i, n - i);
-}
-
-INLINE void map_pairs(const float *x, const float *y, size_t n, float *out, pair_function *function)
-{
-    size_t i = 0;
-    for (; i + VEC <= n; i += VEC)
-        vec_store(function(vec_load(x + i), vec_load(y + i)), out + i);
-    if (i < n)
-        vec_store_some(function(vec_load_some(x + i, n - i), vec_load_some(y + i, n - i)), out + i, n - i);
+        vec_store(function(vec_load(x + i), y ? vec_load(y + i) : same), out + i);
+    if (i < n) {
+        vec second = y ? vec_load_some(y + i, n - i) : same;
+        vec_store_some(function(vec_load_some(x + i, n - i), second), out + i, n - i);
+    }
 }
 
 INLINE vec exp_of(vec x, vec unused)
@@ -60,20 +54,25 @@ INLINE vec sum_of(vec x, vec y)
     return x + y;
 }
 
+INLINE void add_squares(const float *x, struct partial_sums *sums)
+{
+    UNROLL
+    for (int part = 0; part < 8 / VEC; part++)
+        sums->part[part] += vec_load(x + part * VEC) * vec_load(x + part * VEC);
+}
+
 void ISA(rms_norm)(const float *x, const float *weight, size_t n, float epsilon, float *out)
 {
     struct partial_sums sums = {{{0}}};
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
-        for (int part = 0; part < 8 / VEC; part++) {
-            vec elements = vec_load(x + i + part * VEC);
-            sums.part[part] += elements * elements;
-        }
-    for (int part = 0; i < n; part++, i += VEC) { /* the zeros of the padding change no sum of squares */
-        vec elements = n - i < VEC ? vec_load_some(x + i, n - i) : vec_load(x + i);
-        sums.part[part] += elements * elements;
+        add_squares(x + i, &sums);
+    if (i < n) { /* the zeros of the padding change no sum of squares */
+        float padded[8] = {0};
+        memcpy(padded, x + i, (n - i) * sizeof *x);
+        add_squares(padded, &sums);
     }
-    float scale = 1 / sqrtf(row_sum(&sums) / (float)n + epsilon);
+    float scale = 1 / sqrtf(row_sum(sums) / (float)n + epsilon);
 
     if (!weight) {
         for (i = 0; i + VEC <= n; i += VEC)
@@ -91,32 +90,32 @@ void ISA(rms_norm)(const float *x, const float *weight, size_t n, float epsilon,
 
 void ISA(glu_silu)(const float *gate, const float *up, size_t n, float *out)
 {
-    map_pairs(gate, up, n, out, silu_of);
+    map(gate, up, 0, n, out, silu_of);
 }
 
 void ISA(glu_gelu)(const float *gate, const float *up, size_t n, float *out)
 {
-    map_pairs(gate, up, n, out, gelu_of);
+    map(gate, up, 0, n, out, gelu_of);
 }
 
 void ISA(add)(const float *x, size_t n, float *in_out)
 {
-    map_pairs(in_out, x, n, in_out, sum_of);
+    map(in_out, x, 0, n, in_out, sum_of);
 }
 
 void ISA(softcap)(float cap, size_t n, float *in_out)
 {
-    map(n, in_out, cap_of, cap);
+    map(in_out, NULL, cap, n, in_out, cap_of);
 }
 
 void ISA(exp_f32)(size_t n, float *in_out)
 {
-    map(n, in_out, exp_of, 0);
+    map(in_out, NULL, 0, n, in_out, exp_of);
 }
 
 void ISA(tanh_f32)(size_t n, float *in_out)
 {
-    map(n, in_out, tanh_of, 0);
+    map(in_out, NULL, 0, n, in_out, tanh_of);
 }
 
 /* The largest value first, in any order; then the first element that equals it. */

@@ -15,6 +15,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Before a loop of at most 16 turns whose number is known: all of them in a row, so that arrays become
+ * registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
@@ -106,6 +114,14 @@ INLINE void wide_store(wide x, float *to)
 INLINE wide wide_fma(wide a, float b, wide sum)
 {
     return vfmaq_n_f32(sum, a, b);
+}
+
+/* Four floats in a row, of which wide_fma takes one by its index: here they fit one register. */
+typedef float32x4_t float_group;
+
+INLINE float_group float_group_load(const float *from)
+{
+    return vld1q_f32(from);
 }
 
 INLINE wide wide_load_f16(const uint16_t *from)
@@ -201,6 +217,14 @@ INLINE void vec_zip(vec even, vec odd, vec *low, vec *high)
     *high = _mm256_permute2f128_ps(left, right, 0x31);
 }
 
+/* Four floats in a row, of which wide_fma takes one by its index: here it is read from memory each time. */
+typedef const float *float_group;
+
+INLINE float_group float_group_load(const float *from)
+{
+    return from;
+}
+
 #if defined(__AVX512F__)
 
 enum { WIDE = 16 };
@@ -288,19 +312,32 @@ INLINE vec vec_magnitude(vec x)
     return (vec)((vec_int)x & 0x7fffffff);
 }
 
+/* From x and n = x / ln 2, rounded, to e^(x - n ln 2). */
+INLINE vec vec_exp_rest(vec x, vec n)
+{
+    vec r = vec_fma(n, vec_all(-LN2_LOW), vec_fma(n, vec_all(-LN2_HIGH), x)), square = r * r;
+    vec low = vec_fma(vec_all(EXP_1), r, vec_all(EXP_0)), high = vec_fma(vec_all(EXP_3), r, vec_all(EXP_2));
+    vec p = vec_fma(vec_fma(vec_all(EXP_4), square, high), square, low);
+    return vec_all(1) + vec_fma(square, p, r);
+}
+
+/* 2^n is multiplied in as two factors, so that results below the normal range are rounded once, last. */
 INLINE vec vec_exp(vec x)
 {
     x = vec_at_most(EXP_HIGHEST, vec_at_least(EXP_LOWEST, x));
     vec rounded = vec_fma(x, vec_all(LOG2_E), vec_all(ROUNDER)), n = rounded - vec_all(ROUNDER);
-    vec r = vec_fma(n, vec_all(-LN2_LOW), vec_fma(n, vec_all(-LN2_HIGH), x));
-    vec p = vec_fma(vec_all(EXP_4), r, vec_all(EXP_3));
-    p = vec_fma(p, r, vec_all(EXP_2));
-    p = vec_fma(p, r, vec_all(EXP_1));
-    p = vec_fma(p, r, vec_all(EXP_0));
-    p = vec_all(1) + vec_fma(r * r, p, r);
-    /* 2^n as two factors, so that results below the normal range are rounded once, at the end. */
     vec_int exponent = (vec_int)rounded - (vec_int)vec_all(ROUNDER), half = exponent >> 1;
-    return p * (vec)((half + 127) << 23) * (vec)((exponent - half + 127) << 23);
+    return vec_exp_rest(x, n) * (vec)((half + 127) << 23) * (vec)((exponent - half + 127) << 23);
+}
+
+/* The same for x <= 0 or NaN, with the same bits: one factor is then 2^-31 for all, and x / ln 2 can be
+ * rounded at once to the exponent of the other, with its bias. */
+INLINE vec vec_exp_negative(vec x)
+{
+    const float biased = ROUNDER + 127 + 31;
+    x = vec_at_least(EXP_LOWEST, x);
+    vec rounded = vec_fma(x, vec_all(LOG2_E), vec_all(biased)), n = rounded - vec_all(biased);
+    return vec_exp_rest(x, n) * (vec)((vec_int)rounded << 23) * vec_all(0x1p-31f);
 }
 
 INLINE vec vec_tanh(vec x)
@@ -321,11 +358,11 @@ struct partial_sums {
     vec part[8 / VEC];
 };
 
-INLINE float row_sum(const struct partial_sums *sums)
+INLINE float row_sum(struct partial_sums sums)
 {
     float partial[8];
     for (int i = 0; i < 8 / VEC; i++)
-        vec_store(sums->part[i], partial + i * VEC);
+        vec_store(sums.part[i], partial + i * VEC);
     return ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
            ((partial[1] + partial[5]) + (partial[3] + partial[7]));
 }
