@@ -1,5 +1,4 @@
 /* With the dot products of Armv8.2: SDOT adds four products of bytes to each of four sums. */
-#include "backend/cpu/neon_integers.h"
 #include "backend/cpu/vec8.h"
 
 #define ISA(name) neon_##name

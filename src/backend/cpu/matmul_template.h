@@ -96,7 +96,7 @@ struct levels {
 INLINE struct levels block_levels(struct tile_format f, const uint8_t *block)
 {
     struct levels levels;
-    levels.scale = f.exponent_scale ? vec8_from_exponents(load_octet(block)) : vec8_load_f16(block);
+    levels.scale = f.exponent_scale ? vec8_load_exponents(block) : vec8_load_f16(block);
     if (f.unit != 1)
         levels.scale = vec8_mul(levels.scale, vec8_all(f.unit));
     levels.offset = f.offsets ? vec8_load_f16(block + tile_minimums_at(f)) : vec8_all(0);
@@ -110,14 +110,13 @@ INLINE struct levels group_levels(
 {
     const uint8_t *at = block + tile_levels_at(f) + group * 8;
     if (f.levels == LEVELS_SIGNED) {
-        levels.scale = vec8_mul(levels.scale, vec8_from_int8(load_octet(at)));
+        levels.scale = vec8_mul(levels.scale, vec8_load_int8(at));
     } else if (f.levels == LEVELS_BYTES) {
-        levels.scale = vec8_mul(levels.scale, vec8_from_uint8(load_octet(at)));
-        levels.offset = vec8_mul(levels.offset, vec8_from_uint8(load_octet(at + 256 / f.group * 8)));
+        levels.scale = vec8_mul(levels.scale, vec8_load_uint8(at));
+        levels.offset = vec8_mul(levels.offset, vec8_load_uint8(at + 256 / f.group * 8));
     } else if (f.levels == LEVELS_NIBBLES) {
-        uint64_t both = load_octet(at);
-        levels.scale = vec8_mul(levels.scale, vec8_from_uint8(both & octet_all(15)));
-        levels.offset = vec8_mul(levels.offset, vec8_from_uint8(both >> 4 & octet_all(15)));
+        levels.scale = vec8_mul(levels.scale, vec8_load_low_nibbles(at));
+        levels.offset = vec8_mul(levels.offset, vec8_load_high_nibbles(at));
     }
     return levels;
 }
@@ -126,10 +125,11 @@ INLINE struct levels group_levels(
  * ---------------------------------------------------------------------------------------- */
 
 /* One step of the sum that kernels.h defines. */
-INLINE vec8 add_group(vec8 sum, vec8 dot, struct levels levels, float x_scale, const float *x_sum)
+INLINE vec8 add_group(
+    vec8 sum, vec8 dot, struct levels levels, float x_scale, const bool offsets, const float *x_sum)
 {
     sum = vec8_fma(dot, vec8_mul(levels.scale, vec8_all(x_scale)), sum);
-    return x_sum ? vec8_fma(levels.offset, vec8_all(*x_sum), sum) : sum;
+    return offsets ? vec8_fma(levels.offset, vec8_all(*x_sum), sum) : sum;
 }
 
 INLINE void matvec_q8(
@@ -150,7 +150,7 @@ INLINE void matvec_q8(
                     vec8 dot =
                         codes_dot(codes.v + half * 2 * VECTORS, x.values + g * 32 + half * 16, 8, 4 / halves);
                     sum = add_group(sum, dot, group_levels(f, block, levels, i * halves + half), x.scales[g],
-                        f.offsets ? x_sum : NULL);
+                        f.offsets, x_sum);
                 }
             }
         }
@@ -205,8 +205,7 @@ INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned h
             for (unsigned t = 0; t < QUAD; t++) {
                 vec8 dot = codes_dot(codes.v + half * 2 * VECTORS,
                     x.values + (i * (4 / halves) * QUAD + t) * 8, QUAD * 8, 4 / halves);
-                sums[t] =
-                    add_group(sums[t], dot, levels, x.scales[g * QUAD + t], offsets ? x_sums + t : NULL);
+                sums[t] = add_group(sums[t], dot, levels, x.scales[g * QUAD + t], offsets, x_sums + t);
             }
         }
     }

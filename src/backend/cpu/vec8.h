@@ -6,7 +6,7 @@
 
 #if defined(__aarch64__)
 
-#include <arm_neon.h>
+#include "backend/cpu/neon_integers.h"
 
 typedef struct {
     float32x4_t low, high;
@@ -58,16 +58,33 @@ INLINE vec8 vec8_load_bf16(const uint8_t *from)
         vreinterpretq_f32_u16(vzip1q_u16(zero, halves)), vreinterpretq_f32_u16(vzip2q_u16(zero, halves))};
 }
 
-INLINE vec8 vec8_from_uint8(uint64_t octet)
+/* The lower halves of floats near 1.5 * 2^23 (neon_integers.h), less what they stand above. */
+INLINE vec8 bytes_to_floats(uint8x8_t octet, float above)
 {
-    uint16x8_t wide = vmovl_u8(vcreate_u8(octet));
-    return (vec8){vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide))), vcvtq_f32_u32(vmovl_high_u16(wide))};
+    const uint16x8_t upper = vdupq_n_u16(INT_AS_FLOAT >> 16);
+    uint16x8_t lower = vreinterpretq_u16_u8(vzip1q_u8(vcombine_u8(octet, octet), vdupq_n_u8(0)));
+    return (vec8){vsubq_f32(vreinterpretq_f32_u16(vzip1q_u16(lower, upper)), vdupq_n_f32(above)),
+        vsubq_f32(vreinterpretq_f32_u16(vzip2q_u16(lower, upper)), vdupq_n_f32(above))};
 }
 
-INLINE vec8 vec8_from_int8(uint64_t octet)
+INLINE vec8 vec8_load_uint8(const uint8_t *from)
 {
-    int16x8_t wide = vmovl_s8(vcreate_s8(octet));
-    return (vec8){vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_high_s16(wide))};
+    return bytes_to_floats(vld1_u8(from), 0x1.8p23f);
+}
+
+INLINE vec8 vec8_load_int8(const uint8_t *from)
+{
+    return bytes_to_floats(veor_u8(vld1_u8(from), vdup_n_u8(0x80)), 0x1.8p23f + 128);
+}
+
+INLINE vec8 vec8_load_low_nibbles(const uint8_t *from)
+{
+    return bytes_to_floats(vand_u8(vld1_u8(from), vdup_n_u8(0x0F)), 0x1.8p23f);
+}
+
+INLINE vec8 vec8_load_high_nibbles(const uint8_t *from)
+{
+    return bytes_to_floats(vshr_n_u8(vld1_u8(from), 4), 0x1.8p23f);
 }
 
 INLINE float32x4_t exponents_to_f32(uint32x4_t exponents)
@@ -78,9 +95,9 @@ INLINE float32x4_t exponents_to_f32(uint32x4_t exponents)
 }
 
 /* 2^(exponent - 128), also where that is denormal. */
-INLINE vec8 vec8_from_exponents(uint64_t octet)
+INLINE vec8 vec8_load_exponents(const uint8_t *from)
 {
-    uint16x8_t wide = vmovl_u8(vcreate_u8(octet));
+    uint16x8_t wide = vmovl_u8(vld1_u8(from));
     return (vec8){exponents_to_f32(vmovl_u16(vget_low_u16(wide))), exponents_to_f32(vmovl_high_u16(wide))};
 }
 
@@ -158,24 +175,39 @@ INLINE vec8 vec8_load_bf16(const uint8_t *from)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(from)), 16));
 }
 
-INLINE __m256i widen_uint8(uint64_t octet)
+INLINE __m128i load_8_bytes(const uint8_t *from)
 {
-    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)octet));
+    return _mm_loadl_epi64((const __m128i *)(const void *)from);
 }
 
-INLINE vec8 vec8_from_uint8(uint64_t octet)
+INLINE vec8 uint8_to_floats(__m128i octet)
 {
-    return _mm256_cvtepi32_ps(widen_uint8(octet));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(octet));
 }
 
-INLINE vec8 vec8_from_int8(uint64_t octet)
+INLINE vec8 vec8_load_uint8(const uint8_t *from)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)octet)));
+    return uint8_to_floats(load_8_bytes(from));
 }
 
-INLINE vec8 vec8_from_exponents(uint64_t octet)
+INLINE vec8 vec8_load_int8(const uint8_t *from)
 {
-    __m256i exponents = widen_uint8(octet);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(from)));
+}
+
+INLINE vec8 vec8_load_low_nibbles(const uint8_t *from)
+{
+    return uint8_to_floats(_mm_and_si128(load_8_bytes(from), _mm_set1_epi8(0x0F)));
+}
+
+INLINE vec8 vec8_load_high_nibbles(const uint8_t *from)
+{
+    return uint8_to_floats(_mm_and_si128(_mm_srli_epi16(load_8_bytes(from), 4), _mm_set1_epi8(0x0F)));
+}
+
+INLINE vec8 vec8_load_exponents(const uint8_t *from)
+{
+    __m256i exponents = _mm256_cvtepu8_epi32(load_8_bytes(from));
     __m256i denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), exponents);
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)), 23);
     __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
