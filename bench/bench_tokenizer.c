@@ -1,5 +1,7 @@
-/* How fast a vocabulary tokenizes. Usage: bench_tokenizer MODEL [TEXT-FILE]; without a file, one repeated
- * letter. */
+/*
+ * How fast a vocabulary tokenizes. Usage: bench_tokenizer MODEL [TEXT-FILE]; without a file, one repeated
+ * letter.
+ */
 #include "gguf/gguf.h"
 #include "text/tokenizer.h"
 

@@ -8,10 +8,11 @@
 
 #include <string.h>
 
-/* ---- The table of pairs
- * -------------------------------------------------------------------------------------- */
+/* ---- The table of pairs ------------------------------------------------------------------------------ */
 
-/* Half of the slots are free and ids are spread by the hash: an honest file never comes near this many steps.
+/*
+ * Half of the slots are free and ids are spread by the hash: an honest file never comes near this many
+ * steps.
  */
 enum { MAX_PROBES = 1024 };
 
@@ -50,10 +51,11 @@ cleanup:
     return status;
 }
 
-/* ---- Reading the merges
- * ---------------------------------------------------------------------------------------- */
+/* ---- Reading the merges ------------------------------------------------------------------------------ */
 
-/* Numbers for texts: those of tokens, and new ones for texts that are none but appear in merges or as bytes.
+/*
+ * Numbers for texts: those of tokens, and new ones for texts that are none but appear in merges or as
+ * bytes.
  */
 struct symbols {
     struct vocabulary *vocabulary;
@@ -185,8 +187,7 @@ void bpe_close(struct bpe *bpe)
     *bpe = (struct bpe){0};
 }
 
-/* ---- Encoding
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Encoding ---------------------------------------------------------------------------------------- */
 
 static struct merge_result merge_pair(
     const void *context, int32_t left, int32_t right, struct salvo_text joined)

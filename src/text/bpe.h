@@ -1,5 +1,7 @@
-/* Byte-level BPE: words become bytes, and neighbours are merged in the order in which the merges were
- * learned. */
+/*
+ * Byte-level BPE: words become bytes, and neighbours are merged in the order in which the merges were
+ * learned.
+ */
 #ifndef TEXT_BPE_H
 #define TEXT_BPE_H
 

@@ -24,8 +24,10 @@ enum salvo_status merger_begin(struct merger *merger, struct salvo_text word)
         TRY(RESIZE(&merger->symbols, capacity));
         merger->capacity = capacity;
     }
-    /* Each merge takes a pair off the heap and puts at most two on it: n pairs and n merges need no more than
-     * 2 n. */
+    /*
+     * Each merge takes a pair off the heap and puts at most two on it: n pairs and n merges need no more
+     * than 2 n.
+     */
     if (merger->heap_capacity < 2 * merger->capacity) {
         TRY(RESIZE(&merger->heap, 2 * merger->capacity));
         merger->heap_capacity = 2 * merger->capacity;
@@ -53,8 +55,7 @@ static uint32_t end_of(const struct merger *merger, const struct merge_symbol *s
     return symbol->next == no_symbol ? (uint32_t)merger->word.size : merger->symbols[symbol->next].begin;
 }
 
-/* ---- The heap: the smallest number first
- * ------------------------------------------------------------------- */
+/* ---- The heap: the smallest number first ------------------------------------------------------------- */
 
 static void sift_down(struct merger *merger, size_t index)
 {
@@ -93,8 +94,7 @@ static uint64_t heap_pop(struct merger *merger)
     return first;
 }
 
-/* ---- Merging
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Merging ----------------------------------------------------------------------------------------- */
 
 /* Finds out what a symbol and its successor become; false when nothing. */
 static bool rank_pair(struct merger *merger, uint32_t left_index, merge_function merge, const void *context)
@@ -127,8 +127,10 @@ void merger_run(struct merger *merger, merge_function merge, const void *context
         uint64_t item = heap_pop(merger);
         uint32_t left_index = (uint32_t)item;
         struct merge_symbol *left = &merger->symbols[left_index];
-        /* A pair that has changed since it was put on the heap has another rank, or none when its left one is
-         * gone. */
+        /*
+         * A pair that has changed since it was put on the heap has another rank, or none when its left one
+         * is gone.
+         */
         if (left->with_next.rank != item >> 32)
             continue;
 

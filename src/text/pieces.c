@@ -4,12 +4,7 @@
 
 #include <string.h>
 
-static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, which SentencePiece writes for a blank */
-
-enum { SPACE_MARK_SIZE = sizeof space_mark - 1 };
-
-/* ---- Byte-level BPE
- * ------------------------------------------------------------------------------------------ */
+/* ---- Byte-level BPE ---------------------------------------------------------------------------------- */
 
 /*
  * The alphabet: printable Latin-1 characters stand for themselves, the other 68 bytes, in order, for U+0100
@@ -45,8 +40,7 @@ cleanup:
     return status;
 }
 
-/* ---- SentencePiece
- * ------------------------------------------------------------------------------------------- */
+/* ---- SentencePiece ----------------------------------------------------------------------------------- */
 
 static int hexadecimal_digit(char digit)
 {
@@ -65,27 +59,33 @@ int byte_token_value(struct salvo_text text)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
+size_t space_mark_size(const char *at, const char *end)
+{
+    static const char mark[] = "\xe2\x96\x81";
+    size_t size = sizeof mark - 1;
+    return (size_t)(end - at) >= size && memcmp(at, mark, size) == 0 ? size : 0;
+}
+
 static enum salvo_status space_mark_decode(struct salvo_text text, struct buffer *out)
 {
     enum salvo_status status = SALVO_OK;
     out->size = 0;
     TRY(buffer_reserve(out, text.size));
     for (size_t i = 0; i < text.size;) {
-        bool mark =
-            text.size - i >= SPACE_MARK_SIZE && memcmp(text.data + i, space_mark, SPACE_MARK_SIZE) == 0;
+        size_t mark = space_mark_size(text.data + i, text.data + text.size);
         out->data[out->size++] = mark ? ' ' : text.data[i];
-        i += mark ? SPACE_MARK_SIZE : 1;
+        i += mark ? mark : 1;
     }
 
 cleanup:
     return status;
 }
 
-/* ---- RWKV
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- RWKV -------------------------------------------------------------------------------------------- */
 
-/* \t \n \r \xHH and a backslash before anything else, as in Python's repr. Half an escape at the end stays as
- * it is. */
+/*
+ * \t \n \r \xHH and a backslash before anything else, which stands for itself, as in Python's repr.
+ */
 static enum salvo_status escapes_decode(struct salvo_text text, struct buffer *out)
 {
     enum salvo_status status = SALVO_OK;
@@ -116,8 +116,7 @@ cleanup:
     return status;
 }
 
-/* ---- All
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- All --------------------------------------------------------------------------------------------- */
 
 /* *plain says whether the text is one that encoding can arrive at. */
 static enum salvo_status decode_text(
@@ -148,20 +147,13 @@ cleanup:
     return status;
 }
 
-/* Control tokens are never what plain text becomes, even if it looks like them, and are written as they are
- * read. */
-static bool is_control(const struct token *token)
-{
-    return token->type == TOKEN_CONTROL || token->type == TOKEN_UNKNOWN;
-}
-
 enum salvo_status pieces_decode(struct vocabulary *vocabulary)
 {
     enum salvo_status status = SALVO_OK;
     struct buffer decoded = {0};
     for (size_t i = 0; i < vocabulary->count; i++) {
         struct token *token = &vocabulary->tokens[i];
-        if (is_control(token) || token->text.size == 0)
+        if (token_is_control(token) || token->text.size == 0)
             continue;
         TRY(decode_text(vocabulary->model, token, &decoded, &token->plain));
         if (token->type == TOKEN_BYTE)

@@ -5,8 +5,10 @@
 #include "base/buffer.h"
 #include "text/vocabulary.h"
 
-/* Sets `piece` and `plain` of every token; pieces that differ from the text are kept in the vocabulary's
- * arena. */
+/*
+ * Sets `piece` and `plain` of every token; pieces that differ from the text are kept in the vocabulary's
+ * arena.
+ */
 enum salvo_status pieces_decode(struct vocabulary *vocabulary);
 
 /*
@@ -14,5 +16,8 @@ enum salvo_status pieces_decode(struct vocabulary *vocabulary);
  * character that stands for no byte; *out is then of no use. Replaces what is in *out.
  */
 enum salvo_status byte_level_decode(struct salvo_text text, struct buffer *out, bool *valid);
+
+/* The size of U+2581, which SentencePiece writes for a blank, when the text begins with it; otherwise 0. */
+size_t space_mark_size(const char *at, const char *end);
 
 #endif

@@ -5,13 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The tries
- * ----------------------------------------------------------------------------------------------- */
-
-static bool is_control(const struct token *token)
-{
-    return token->type == TOKEN_CONTROL || token->type == TOKEN_UNKNOWN;
-}
+/* ---- The tries --------------------------------------------------------------------------------------- */
 
 static enum salvo_status open_trie(struct trie *trie, const struct vocabulary *vocabulary, bool control)
 {
@@ -21,7 +15,7 @@ static enum salvo_status open_trie(struct trie *trie, const struct vocabulary *v
     TRY(NEW(&entries, vocabulary->count));
     for (size_t i = 0; i < vocabulary->count; i++) {
         const struct token *token = &vocabulary->tokens[i];
-        if (token->type == TOKEN_USER_DEFINED || (control && is_control(token)))
+        if (token->type == TOKEN_USER_DEFINED || (control && token_is_control(token)))
             entries[count++] = (struct trie_entry){token->text, (int32_t)i};
     }
     TRY(trie_open(trie, entries, count));
@@ -50,8 +44,7 @@ void special_tokens_close(struct special_tokens *special)
     trie_close(&special->user_defined);
 }
 
-/* ---- Candidates
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Candidates -------------------------------------------------------------------------------------- */
 
 struct candidate {
     size_t begin, size;
@@ -114,8 +107,7 @@ static enum salvo_status propose(
     return candidate.size ? push_candidate(heap, candidate) : SALVO_OK;
 }
 
-/* ---- Deciding
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Deciding ---------------------------------------------------------------------------------------- */
 
 static bool is_blank(char byte)
 {
@@ -164,7 +156,8 @@ enum salvo_status special_tokens_find(const struct trie *trie, const struct voca
         struct candidate candidate = pop_candidate(&heap);
         if (covered[candidate.begin])
             continue;
-        /* All accepted ones are at least as long, so none can hide between a free beginning and a free end.
+        /*
+         * All accepted ones are at least as long, so none can hide between a free beginning and a free end.
          */
         if (covered[candidate.begin + candidate.size - 1]) {
             TRY(propose(&heap, trie, text, candidate.begin, candidate.size - 1));

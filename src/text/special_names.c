@@ -5,109 +5,90 @@
 #include <ctype.h>
 #include <string.h>
 
-enum {
-    ENDS = 1, /* generation ends at this token */
+/* Generation ends at these. */
+static const char *const end_names[] = {
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "</s>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "[e~[",
+    "<｜end▁of▁sentence｜>",
+
+    /*
+     * Padding, another repository, another file: a model that completes code and comes to these has
+     * finished.
+     */
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<PAD>",
+    "[PAD]",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+    "<|file_sep|>",
 };
 
-struct special_name {
-    const char *text;
-    unsigned flags;
+/* What surrounds the place where code is to be filled in. */
+static const char *const fill_names[] = {
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<PRE>",
+    "▁<PRE>",
+    "<|code_prefix|>",
+    "<|prefix|>",
+    "<｜fim▁begin｜>",
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<SUF>",
+    "▁<SUF>",
+    "<|code_suffix|>",
+    "<|suffix|>",
+    "<｜fim▁hole｜>",
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<MID>",
+    "▁<MID>",
+    "<|code_middle|>",
+    "<|middle|>",
+    "<｜fim▁end｜>",
 };
 
-/*
- * All of these are control tokens, whatever type the file gives them. That the names for a repository, a file
- * and padding end generation is meant for completion of code: a model that begins another file has finished
- * this one.
- */
-static const struct special_name special_names[] = {
-    {"<|eot_id|>", ENDS},
-    {"<|eom_id|>", ENDS},
-    {"<|im_end|>", ENDS},
-    {"<|end|>", ENDS},
-    {"<|return|>", ENDS},
-    {"<|call|>", ENDS},
-    {"<|flush|>", ENDS},
-    {"<|calls|>", ENDS},
-    {"<end_of_turn>", ENDS},
-    {"<|endoftext|>", ENDS},
-    {"<|end_of_text|>", ENDS},
-    {"<end_of_utterance>", ENDS},
-    {"<eos>", ENDS},
-    {"</s>", ENDS},
-    {"<EOT>", ENDS},
-    {"_<EOT>", ENDS},
-    {"[EOT]", ENDS},
-    {"[EOS]", ENDS},
-    {"[e~[", ENDS},
-    {"<\xef\xbd\x9c"
-     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
-        ENDS},
-
-    {"<|fim_pad|>", ENDS},
-    {"<fim-pad>", ENDS},
-    {"<fim_pad>", ENDS},
-    {"<PAD>", ENDS},
-    {"[PAD]", ENDS},
-    {"<|fim_repo|>", ENDS},
-    {"<|repo_name|>", ENDS},
-    {"<fim-repo>", ENDS},
-    {"<REPO>", ENDS},
-    {"<reponame>", ENDS},
-    {"<|file_sep|>", ENDS},
-
-    {"<|fim_prefix|>", 0},
-    {"<fim-prefix>", 0},
-    {"<fim_prefix>", 0},
-    {"<PRE>", 0},
-    {"\xe2\x96\x81<PRE>", 0},
-    {"<|code_prefix|>", 0},
-    {"<|prefix|>", 0},
-    {"<\xef\xbd\x9c"
-     "fim\xe2\x96\x81"
-     "begin\xef\xbd\x9c>",
-        0},
-    {"<|fim_suffix|>", 0},
-    {"<fim-suffix>", 0},
-    {"<fim_suffix>", 0},
-    {"<SUF>", 0},
-    {"\xe2\x96\x81<SUF>", 0},
-    {"<|code_suffix|>", 0},
-    {"<|suffix|>", 0},
-    {"<\xef\xbd\x9c"
-     "fim\xe2\x96\x81hole\xef\xbd\x9c>",
-        0},
-    {"<|fim_middle|>", 0},
-    {"<fim-middle>", 0},
-    {"<fim_middle>", 0},
-    {"<MID>", 0},
-    {"\xe2\x96\x81<MID>", 0},
-    {"<|code_middle|>", 0},
-    {"<|middle|>", 0},
-    {"<\xef\xbd\x9c"
-     "fim\xe2\x96\x81"
-     "end\xef\xbd\x9c>",
-        0},
-};
-
-enum { NAME_COUNT = sizeof special_names / sizeof *special_names };
-
-static enum salvo_status mark_names(struct vocabulary *vocabulary)
+/* Tokens of these names are control tokens, whatever type the file gives them. */
+static enum salvo_status mark_names(
+    struct vocabulary *vocabulary, const char *const *texts, size_t count, bool ends_generation)
 {
     enum salvo_status status = SALVO_OK;
     struct string_map names = {0};
-    TRY(string_map_open(&names, NAME_COUNT));
-    for (uint32_t i = 0; i < NAME_COUNT; i++) {
-        uint32_t older;
-        TRY(string_map_add(&names, special_names[i].text, strlen(special_names[i].text), i, &older));
-    }
+    uint32_t older;
+    TRY(string_map_open(&names, count));
+    for (size_t i = 0; i < count; i++)
+        TRY(string_map_add(&names, texts[i], strlen(texts[i]), (uint32_t)i, &older));
     for (size_t i = 0; i < vocabulary->count; i++) {
         struct token *token = &vocabulary->tokens[i];
-        uint32_t name = string_map_find(&names, token->text.data, token->text.size);
-        if (name == UINT32_MAX)
+        if (string_map_find(&names, token->text.data, token->text.size) == UINT32_MAX)
             continue;
         token->type = TOKEN_CONTROL;
-        if (special_names[name].flags & ENDS)
-            token->ends_generation = true;
+        token->ends_generation = token->ends_generation || ends_generation;
     }
 
 cleanup:
@@ -124,8 +105,10 @@ static struct token *find_by_text(struct vocabulary *vocabulary, const char *tex
     return NULL;
 }
 
-/* Where a message ends with <|end|> and the turn with <|return|> or <|flush|>, the former does not end
- * generation. */
+/*
+ * Where a message ends with <|end|> and the turn with <|return|> or <|flush|>, the former does not end
+ * generation.
+ */
 static void except_end_of_message(struct vocabulary *vocabulary)
 {
     struct token *end = find_by_text(vocabulary, "<|end|>");
@@ -152,7 +135,7 @@ static bool contains(struct salvo_text text, const char *part)
 
 static bool is_special(const struct token *token)
 {
-    return token->type == TOKEN_CONTROL || token->type == TOKEN_UNKNOWN || token->type == TOKEN_USER_DEFINED;
+    return token_is_control(token) || token->type == TOKEN_USER_DEFINED;
 }
 
 /* GGUF has no place for these attributes: they are known by the model's name. */
@@ -184,7 +167,8 @@ cleanup:
 enum salvo_status special_names_apply(const struct gguf *gguf, struct vocabulary *vocabulary)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(mark_names(vocabulary));
+    TRY(mark_names(vocabulary, end_names, sizeof end_names / sizeof *end_names, true));
+    TRY(mark_names(vocabulary, fill_names, sizeof fill_names / sizeof *fill_names, false));
     except_end_of_message(vocabulary);
     TRY(mark_stripping(gguf, vocabulary));
 

@@ -9,7 +9,9 @@
 
 #include "base/status.h"
 
-/* The size of the first piece of a text that is not empty: a match, or all that comes before the next match.
+/*
+ * The size of the first piece of a text that is not empty: a match, or all that comes before the next
+ * match.
  */
 typedef size_t (*split_stage)(const char *at, const char *end);
 

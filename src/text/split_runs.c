@@ -58,8 +58,7 @@ static inline size_t spaced_run(in_set set, const char *at, const char *end)
     return size ? first.size + size : 0;
 }
 
-/* ---- Numbers ---------------------------------------------------------------------------------------------
- */
+/* ---- Numbers ----------------------------------------------------------------------------------------- */
 
 static bool is_number(struct character character)
 {
@@ -71,27 +70,14 @@ static bool is_ascii_digit(char byte)
     return byte >= '0' && byte <= '9';
 }
 
-/* N{1,max} */
-static inline size_t match_digits(const char *at, const char *end, unsigned max)
-{
-    const char *stop = at;
-    for (unsigned i = 0; i < max; i++) {
-        struct character next = unicode_at(stop, end);
-        if (!is_number(next))
-            break;
-        stop += next.size;
-    }
-    return (size_t)(stop - at);
-}
-
 static size_t match_digit(const char *at, const char *end)
 {
-    return match_digits(at, end, 1);
+    return number_size(at, end, 1);
 }
 
 static size_t match_three_digits(const char *at, const char *end)
 {
-    return match_digits(at, end, 3);
+    return number_size(at, end, 3);
 }
 
 static size_t match_ascii_triple(const char *at, const char *end)
@@ -119,8 +105,7 @@ size_t stage_ascii_triple(const char *at, const char *end)
     return match_or_gap(match_ascii_triple, at, end);
 }
 
-/* ---- Lines and white space -------------------------------------------------------------------------------
- */
+/* ---- Lines and white space --------------------------------------------------------------------------- */
 
 static size_t match_line_end(const char *at, const char *end)
 {
@@ -157,8 +142,7 @@ size_t stage_final_space(const char *at, const char *end)
     return (size_t)((space && space != at ? space : end) - at);
 }
 
-/* ---- Letters and punctuation -----------------------------------------------------------------------------
- */
+/* ---- Letters and punctuation ------------------------------------------------------------------------- */
 
 static bool is_letter(struct character character)
 {
@@ -236,8 +220,7 @@ size_t stage_bloom(const char *at, const char *end)
     return match_or_gap(match_bloom, at, end);
 }
 
-/* ---- Sets that DeepSeek's patterns list
- * -------------------------------------------------------------------- */
+/* ---- Sets that DeepSeek's patterns list -------------------------------------------------------------- */
 
 static bool is_cased_letter(struct character character)
 {

@@ -32,15 +32,12 @@ size_t stage_final_space(const char *at, const char *end);          /* \s+$ */
 size_t stage_punctuation(const char *at, const char *end);          /* [P$+<=>^~|]+ */
 size_t stage_punctuation_backtick(const char *at, const char *end); /* [P$+<=>^~|`]+ */
 size_t stage_bloom(const char *at, const char *end); /* " ?" and a run without blanks, stops and brackets */
-size_t stage_deepseek_letters(
-    const char *at, const char *end); /* \s? and letters of scripts with two cases */
-size_t stage_deepseek_punctuation(
-    const char *at, const char *end);                     /* \s? and ASCII, full-width, general punctuation */
-size_t stage_east_asian(const char *at, const char *end); /* [U+0800-U+9FA5 U+AC00-U+D7FF]+ */
-size_t stage_han_kana(const char *at, const char *end);   /* [U+4E00-U+9FA5 U+3040-U+30FF]+ */
+size_t stage_deepseek_letters(const char *at, const char *end);     /* \s?[letters of scripts with cases]+ */
+size_t stage_deepseek_punctuation(const char *at, const char *end); /* \s?[punctuation, also full-width]+ */
+size_t stage_east_asian(const char *at, const char *end);           /* [U+0800-U+9FA5 U+AC00-U+D7FF]+ */
+size_t stage_han_kana(const char *at, const char *end);             /* [U+4E00-U+9FA5 U+3040-U+30FF]+ */
 
-/* ---- What the stages share -------------------------------------------------------------------------------
- */
+/* ---- What the stages share --------------------------------------------------------------------------- */
 
 /* The end of the run of characters whose class is in `classes`. */
 static inline const char *skip_classes(const char *at, const char *end, unsigned classes)
@@ -51,6 +48,19 @@ static inline const char *skip_classes(const char *at, const char *end, unsigned
             return at;
         at += next.size;
     }
+}
+
+/* The size of the number right here, of at most so many digits; 0: any. */
+static inline size_t number_size(const char *at, const char *end, unsigned max_digits)
+{
+    const char *stop = at;
+    for (unsigned digits = 0; !max_digits || digits < max_digits; digits++) {
+        struct character next = unicode_at(stop, end);
+        if (next.class != CLASS_NUMBER)
+            break;
+        stop += next.size;
+    }
+    return (size_t)(stop - at);
 }
 
 static inline bool is_line_end(uint32_t code)

@@ -71,18 +71,6 @@ struct word_rules {
     bool rest_takes_lines, rest_takes_slashes; /* what may follow a run of punctuation */
 };
 
-static size_t number_piece(const char *at, const char *end, unsigned max_digits)
-{
-    const char *stop = at;
-    for (unsigned digits = 0; !max_digits || digits < max_digits; digits++) {
-        struct character next = unicode_at(stop, end);
-        if (next.class != CLASS_NUMBER)
-            break;
-        stop += next.size;
-    }
-    return (size_t)(stop - at);
-}
-
 static bool is_small_ascii(struct character character)
 {
     return character.code >= 'a' && character.code <= 'z';
@@ -118,8 +106,10 @@ static const char *cased_word_end(const char *at, const char *end)
         } while (next.class == CLASS_LETTER && !is_capital_ascii(next));
         return stop;
     }
-    /* The first alternative needs a last letter that is not a capital: the word is cut after the last such
-     * one. */
+    /*
+     * The first alternative needs a last letter that is not a capital: the word is cut after the last such
+     * one.
+     */
     return after_caseless ? after_caseless : stop;
 }
 
@@ -146,7 +136,7 @@ static inline size_t word_piece(const char *at, const char *end, struct word_rul
     if (first.class & word_classes)
         return (size_t)(word_end(at, end, rules) - at);
     if (first.class == CLASS_NUMBER)
-        return number_piece(at, end, rules.max_digits);
+        return number_size(at, end, rules.max_digits);
     const char *after_first = at + first.size;
     struct character second = unicode_at(after_first, end);
     if ((second.class & word_classes) && !is_line_end(first.code))
@@ -215,8 +205,12 @@ size_t stage_gpt4o(const char *at, const char *end)
 }
 
 /*
- * [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
- * ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ Control characters and the like match nothing.
+ * [!-/:-@[-`{-~][A-Za-z]+
+ * |[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+
+ * | ?[\p{P}\p{S}]+[\r\n]*
+ * |\s*[\r\n]+|\s+(?!\S)|\s+
+ *
+ * Control characters and the like match nothing.
  */
 static size_t match_deepseek_v3(const char *at, const char *end)
 {

@@ -1,14 +1,14 @@
 #include "text/spm.h"
 
 #include "base/buffer.h"
+#include "text/pieces.h"
 #include "text/token_list.h"
 #include "text/unicode.h"
 #include "text/word_encoder.h"
 
 #include <string.h>
 
-/* ---- Opening
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Opening ----------------------------------------------------------------------------------------- */
 
 static void note_followers(struct spm *spm, struct salvo_text piece)
 {
@@ -35,16 +35,17 @@ void spm_open(struct spm *spm, const struct vocabulary *vocabulary)
     }
 }
 
-/* ---- Normalising
- * ----------------------------------------------------------------------------------------------- */
+/* ---- Normalising ------------------------------------------------------------------------------------- */
 
-/* The length of the blank that the text begins with: a space, or the mark that stands for one in the
- * vocabulary. */
+/*
+ * The length of the blank that the text begins with: a space, or the mark that stands for one in the
+ * vocabulary.
+ */
 static size_t blank_size(const char *at, const char *end)
 {
     if (*at == ' ')
         return 1;
-    return end - at >= 3 && memcmp(at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
+    return space_mark_size(at, end);
 }
 
 /* Blanks and the marks for them are the same to the vocabulary; here both are blanks. */
@@ -65,13 +66,14 @@ static enum salvo_status normalise(
         after_blank = squeeze && blank;
         at += blank ? blank : 1;
     }
+    if (squeeze && out->size && out->data[out->size - 1] == ' ')
+        out->size--;
 
 cleanup:
     return status;
 }
 
-/* ---- Encoding
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Encoding ---------------------------------------------------------------------------------------- */
 
 /* Scores as ranks: the higher, the lower. Whatever the bits are, NaN included, there is one order. */
 static uint32_t rank_of_score(float score)

@@ -1,5 +1,7 @@
-/* SentencePiece BPE: neighbours are merged into the token of the highest score; what is left over becomes
- * bytes. */
+/*
+ * SentencePiece BPE: neighbours are merged into the token of the highest score; what is left over becomes
+ * bytes.
+ */
 #ifndef TEXT_SPM_H
 #define TEXT_SPM_H
 
@@ -21,8 +23,10 @@ struct spm {
 
 void spm_open(struct spm *spm, const struct vocabulary *vocabulary);
 
-/* Appends the tokens of plain text. `at_start`: nothing or a special token comes before, so a blank is put
- * there. */
+/*
+ * Appends the tokens of plain text. `at_start`: nothing or a special token comes before, so a blank is put
+ * there.
+ */
 enum salvo_status spm_encode(const struct spm *spm, struct salvo_text text, struct token_list *list);
 
 #endif

@@ -17,8 +17,7 @@ struct tokenizer {
     };
 };
 
-/* ---- Open and close
- * -------------------------------------------------------------------------------------------- */
+/* ---- Open and close ---------------------------------------------------------------------------------- */
 
 static enum salvo_status open_model(const struct gguf *gguf, struct tokenizer *tokenizer)
 {
@@ -70,8 +69,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
     memory_free(tokenizer);
 }
 
-/* ---- What it is
- * ------------------------------------------------------------------------------------------------ */
+/* ---- What it is -------------------------------------------------------------------------------------- */
 
 const char *tokenizer_model(const struct tokenizer *tokenizer)
 {
@@ -120,8 +118,7 @@ bool tokenizer_adds_eos(const struct tokenizer *tokenizer)
     return tokenizer->vocabulary.add_eos;
 }
 
-/* ---- Text to tokens
- * -------------------------------------------------------------------------------------------- */
+/* ---- Text to tokens ---------------------------------------------------------------------------------- */
 
 static enum salvo_status encode_plain(
     const struct tokenizer *tokenizer, struct salvo_text text, struct token_list *list)
@@ -169,8 +166,7 @@ cleanup:
     return status;
 }
 
-/* ---- Tokens to text
- * -------------------------------------------------------------------------------------------- */
+/* ---- Tokens to text ---------------------------------------------------------------------------------- */
 
 static enum salvo_status find_piece(
     const struct tokenizer *tokenizer, int32_t id, bool special, struct salvo_text *out)
@@ -180,7 +176,7 @@ static enum salvo_status find_piece(
         return fail(SALVO_ERROR_ARGUMENT, "token %d is not in the vocabulary, which has %zu", id,
             tokenizer->vocabulary.count);
     const struct token *token = &tokenizer->vocabulary.tokens[id];
-    if (special || (token->type != TOKEN_CONTROL && token->type != TOKEN_UNKNOWN))
+    if (special || !token_is_control(token))
         *out = token->piece;
     return SALVO_OK;
 }

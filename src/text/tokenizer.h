@@ -1,5 +1,7 @@
-/* Text to token ids and back, as the vocabulary in a GGUF file says. Immutable once open: any thread may use
- * it. */
+/*
+ * Text to token ids and back, as the vocabulary in a GGUF file says. Immutable once open: any thread may
+ * use it.
+ */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -52,8 +54,10 @@ enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char
 enum salvo_status tokenizer_piece(
     const struct tokenizer *tokenizer, int32_t id, bool special, struct buffer *buffer);
 
-/* Appends the text of all ids; control tokens are written only with `special`. An id outside the vocabulary
- * is an error. */
+/*
+ * Appends the text of all ids; control tokens are written only with `special`. An id outside the vocabulary
+ * is an error.
+ */
 enum salvo_status tokenizer_decode(
     const struct tokenizer *tokenizer, const int32_t *ids, size_t count, bool special, struct buffer *buffer);
 

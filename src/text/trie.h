@@ -29,8 +29,10 @@ void trie_close(struct trie *trie);
 /* The child of `node` under `byte`; TRIE_ROOT when there is none. */
 uint32_t trie_step(const struct trie *trie, uint32_t node, char byte);
 
-/* The longest key that `text` begins with and that is at most `limit` long: its size and value; size 0 for
- * none. */
+/*
+ * The longest key that `text` begins with and that is at most `limit` long: its size and value; size 0 for
+ * none.
+ */
 size_t trie_longest(const struct trie *trie, const char *text, size_t limit, int32_t *out_value);
 
 #endif

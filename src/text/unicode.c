@@ -85,8 +85,10 @@ static size_t size_by_first_byte(unsigned char first)
     return first < 0xf5 ? 4 : 0;
 }
 
-/* Whether `next` may follow `first`: continuation bytes, and no overlong forms, surrogates or too large
- * numbers. */
+/*
+ * Whether `next` may follow `first`: continuation bytes, and no overlong forms, surrogates or too large
+ * numbers.
+ */
 static bool second_byte_fits(unsigned char first, unsigned char next)
 {
     unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;

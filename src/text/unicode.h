@@ -1,4 +1,6 @@
-/* UTF-8 read one character at a time, and the few classes of characters that splitting text into words needs.
+/*
+ * UTF-8 read one character at a time, and the few classes of characters that splitting text into words
+ * needs.
  */
 #ifndef TEXT_UNICODE_H
 #define TEXT_UNICODE_H

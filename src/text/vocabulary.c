@@ -13,8 +13,7 @@ bool text_equals(struct salvo_text text, const char *string)
     return text.size == strlen(string) && memcmp(text.data, string, text.size) == 0;
 }
 
-/* ---- Which kind
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Which kind -------------------------------------------------------------------------------------- */
 
 static enum salvo_status read_model(const struct gguf *gguf, struct vocabulary *vocabulary)
 {
@@ -66,8 +65,7 @@ cleanup:
     return status;
 }
 
-/* ---- Tokens
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Tokens ------------------------------------------------------------------------------------------ */
 
 static enum salvo_status read_texts(const struct gguf *gguf, struct vocabulary *vocabulary)
 {
@@ -135,8 +133,7 @@ cleanup:
     return status;
 }
 
-/* ---- Special tokens
- * ------------------------------------------------------------------------------------------ */
+/* ---- Special tokens ---------------------------------------------------------------------------------- */
 
 /* Replaces *id when the key is there; a default that the vocabulary is too small for is none. */
 static enum salvo_status read_id(
@@ -210,8 +207,7 @@ cleanup:
     return status;
 }
 
-/* ---- Open and close
- * ------------------------------------------------------------------------------------------ */
+/* ---- Open and close ---------------------------------------------------------------------------------- */
 
 static enum salvo_status index_pieces(struct vocabulary *vocabulary)
 {

@@ -48,6 +48,15 @@ void vocabulary_close(struct vocabulary *vocabulary);
 /* 10 for "<0x0A>", -1 for what is not written so. */
 int byte_token_value(struct salvo_text text);
 
+/*
+ * Control tokens are never what plain text becomes, even if it looks like them, and are written only when
+ * asked.
+ */
+static inline bool token_is_control(const struct token *token)
+{
+    return token->type == TOKEN_CONTROL || token->type == TOKEN_UNKNOWN;
+}
+
 bool text_equals(struct salvo_text text, const char *string);
 
 #endif

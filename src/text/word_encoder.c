@@ -48,15 +48,15 @@ enum salvo_status word_encode(struct word_encoder *encoder, struct salvo_text wo
 
     if (slot->word[0] == parts[0] && slot->word[1] == parts[1]) {
         TRY(token_list_grow(list, MEMO_MOST_TOKENS));
-        memcpy(list->ids + list->count, slot->ids,
-            sizeof slot->ids); /* those beyond `count` are overwritten next */
+        /* All four, which is quicker than as many as there are: the others are written over next. */
+        memcpy(list->ids + list->count, slot->ids, sizeof slot->ids);
         list->count += slot->count;
         goto cleanup;
     }
     size_t before = list->count;
     TRY(encode_anew(encoder, word, list));
     size_t count = list->count - before;
-    if (count <= MEMO_MOST_TOKENS) {
+    if (count && count <= MEMO_MOST_TOKENS) {
         memcpy(slot->word, parts, sizeof parts);
         memcpy(slot->ids, list->ids + before, count * sizeof *slot->ids);
         slot->count = count;

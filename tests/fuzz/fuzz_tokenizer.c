@@ -19,8 +19,7 @@ static void require(bool condition)
         abort();
 }
 
-/* ---- Any bytes come back
- * --------------------------------------------------------------------------------------- */
+/* ---- Any bytes come back ----------------------------------------------------------------------------- */
 
 enum { MAX_PRE_TOKENIZERS = 256 };
 
@@ -47,8 +46,10 @@ static void check_round_trip(const struct tokenizer *tokenizer, const char *text
     struct buffer back = {0};
     require(tokenizer_encode(tokenizer, text, size, flags, &ids) == SALVO_OK);
     require(tokenizer_decode(tokenizer, ids.ids, ids.count, true, &back) == SALVO_OK);
-    /* SentencePiece puts blanks after special tokens and takes its mark for one: there is no way back from
-     * these. */
+    /*
+     * SentencePiece puts blanks after special tokens and takes its mark for one: there is no way back from
+     * these.
+     */
     bool spm = strcmp(tokenizer_model(tokenizer), "llama") == 0;
     if (!spm || !(flags & TOKENIZE_SPECIAL || memmem(text, size, "\xe2\x96\x81", 3))) {
         require(back.size == size);
@@ -73,8 +74,7 @@ static void try_text(uint8_t choice, const char *text, size_t size)
     check_round_trip(sample->tokenizer, text, size, TOKENIZE_SPECIAL);
 }
 
-/* ---- Any vocabulary
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Any vocabulary ---------------------------------------------------------------------------------- */
 
 static void use(const struct tokenizer *tokenizer, const char *text, size_t size)
 {

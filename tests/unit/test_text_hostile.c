@@ -1,5 +1,7 @@
-/* Vocabularies that contradict themselves are refused in one line that names the key; memory that runs out is
- * an error. */
+/*
+ * Vocabularies that contradict themselves are refused in one line that names the key; memory that runs out
+ * is an error.
+ */
 #include "cmocka_test.h"
 #include "text_sample.h"
 
@@ -198,7 +200,8 @@ static void an_unknown_pre_tokenizer_is_a_warning(void **state)
     }
 }
 
-/* Odd, but not wrong: empty and equal tokens, types nobody knows, scores that are no numbers, half escapes.
+/*
+ * Odd, but not wrong: empty and equal tokens, types nobody knows, scores that are no numbers, half escapes.
  */
 static void oddities_are_taken(void **state)
 {

@@ -19,9 +19,21 @@
 #define SMALL        "((?=[\\p{L}])([^A-Z]))"
 #define QWEN2        CONTRACTIONS "|" WORD "|\\p{N}|" REST "|" SPACES
 
-/* White space is taken out of the sets of DeepSeek's patterns, as llama.cpp does by replacing it before it
- * matches. */
+/*
+ * White space is taken out of the sets of DeepSeek's patterns, as llama.cpp does by replacing it before it
+ * matches.
+ */
 #define EAST_ASIAN "(?:(?!\\s)[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}])+"
+
+/* clang-format off */
+#define DEEPSEEK_LETTERS \
+    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\\x{1f7d}" \
+    "ᾀ-ᾴᾶ-ᾼ\\x{1fbe}ῂ-ῄῆ-ῌῐ-\\x{1fd3}ῖ-\\x{1fdb}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\\x{2126}ℨ\\x{212a}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇ" \
+    "Ꞌ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+#define DEEPSEEK_SIGNS_AND_WORDS \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?" \
+    "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACES
+/* clang-format on */
 
 static const struct family {
     const char *name;
@@ -47,32 +59,15 @@ static const struct family {
     {"gpt-4o",
         {"[^\\r\\n\\p{L}\\p{N}]?" CAPITALS "*" SMALL "+" CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?" CAPITALS
          "+" SMALL "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES}},
-    {"deepseek-llm",
-        {"[\\r\\n]",
-            "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-"
-            "ᏽᲐ-"
-            "ᲺᲽ-"
-            "Ჿᴀ-"
-            "ᴫᵫ-"
-            "ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-"
-            "\\x{1f7d}ᾀ-ᾴᾶ-ᾼ\\x{1fbe}ῂ-ῄῆ-ῌῐ-\\x{1fd3}ῖ-\\x{1fdb}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\\x{2126}ℨ\\x{212a}-ℭℯ-"
-            "ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-"
-            "ｚ𐐀-"
-            "𐑏𐒰-"
-            "𐓓𐓘-"
-            "𐓻𐲀-"
-            "𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
-            "\\s?[!-/:-~！-／：-～‘-‟\\x{3001}-。]+", "\\s+$", EAST_ASIAN, "\\p{N}+"}},
+    {"deepseek-llm", {"[\\r\\n]", DEEPSEEK_LETTERS, "\\s?[!-/:-~！-／：-～‘-‟\\x{3001}-。]+", "\\s+$",
+                         EAST_ASIAN, "\\p{N}+"}},
     {"deepseek-coder", {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", EAST_ASIAN, "\\p{N}"}},
-    {"deepseek-v3", {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+",
-                        "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
-                        "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACES}},
+    {"deepseek-v3", {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", DEEPSEEK_SIGNS_AND_WORDS}},
     {"bloom", {" ?[^(\\s|.,!?…。，、।۔،)]+"}},
     {"viking", {" ?[^(\\s|.,!?…。，、।۔،)]+", "\\p{N}"}},
 };
 
-/* ---- Random text
- * ----------------------------------------------------------------------------------------------- */
+/* ---- Random text ------------------------------------------------------------------------------------- */
 
 static uint64_t random_state = 1;
 
@@ -108,7 +103,9 @@ static pcre2_code *compile(const char *pattern)
 
 enum { CODE_LIMIT = 0x30000 };
 
-/* Code points to which both Unicode tables, ours and PCRE2's, give the same class: they are of different age.
+/*
+ * Code points to which both Unicode tables, ours and PCRE2's, give the same class: they are of different
+ * age.
  */
 static uint32_t agreed[CODE_LIMIT];
 static uint32_t agreed_count;
@@ -159,8 +156,7 @@ static void add_random(struct buffer *text)
     assert_int_equal(buffer_append(text, part, size), SALVO_OK);
 }
 
-/* ---- The oracle
- * ------------------------------------------------------------------------------------------------ */
+/* ---- The oracle -------------------------------------------------------------------------------------- */
 
 struct ends {
     size_t *at; /* where each piece ends */
@@ -285,8 +281,10 @@ static void words_make_up_the_text(void **state)
     assert_null(pre_tokenizer_find("no-such-thing", 13));
 }
 
-/* A quarter of a megabyte of anything repeated takes a moment, not the square of it: ctest's time limit is
- * the judge. */
+/*
+ * A quarter of a megabyte of anything repeated takes a moment, not the square of it: ctest's time limit is
+ * the judge.
+ */
 static void no_text_takes_quadratic_time(void **state)
 {
     (void)state;

@@ -43,8 +43,7 @@ static void expect_text(
     buffer_free(&text);
 }
 
-/* ---- Byte-level BPE
- * -------------------------------------------------------------------------------------------- */
+/* ---- Byte-level BPE ---------------------------------------------------------------------------------- */
 
 static void bpe_merges_by_rank(void **state)
 {
@@ -93,8 +92,7 @@ static void a_merge_to_no_token_becomes_bytes(void **state)
     sample_close(&sample);
 }
 
-/* ---- Special tokens
- * -------------------------------------------------------------------------------------------- */
+/* ---- Special tokens ---------------------------------------------------------------------------------- */
 
 static void special_tokens_are_parsed_only_when_asked(void **state)
 {
@@ -154,8 +152,7 @@ static void special_tokens_may_take_blanks_along(void **state)
     sample_close(&sample);
 }
 
-/* ---- SentencePiece
- * --------------------------------------------------------------------------------------------- */
+/* ---- SentencePiece ----------------------------------------------------------------------------------- */
 
 static void spm_merges_by_score(void **state)
 {
@@ -196,8 +193,7 @@ static void spm_follows_the_rules_about_blanks(void **state)
     sample_close(&sample);
 }
 
-/* ---- RWKV
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- RWKV -------------------------------------------------------------------------------------------- */
 
 static void rwkv_takes_the_longest(void **state)
 {
@@ -211,8 +207,7 @@ static void rwkv_takes_the_longest(void **state)
     sample_close(&sample);
 }
 
-/* ---- All of them
- * ----------------------------------------------------------------------------------------------- */
+/* ---- All of them ------------------------------------------------------------------------------------- */
 
 static void any_bytes_come_back(void **state)
 {

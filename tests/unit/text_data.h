@@ -5,7 +5,9 @@
 #include "base/buffer.h"
 #include "text/tokenizer.h"
 
-/* The folder of test data, from SALVO_TEST_DATA or beside the project; NULL, and a note, when there is none.
+/*
+ * The folder of test data, from SALVO_TEST_DATA or beside the project; NULL, and a note, when there is
+ * none.
  */
 const char *test_data_folder(void);
 

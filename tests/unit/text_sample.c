@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Entries
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Entries ----------------------------------------------------------------------------------------- */
 
 static struct buffer *begin_entry(struct text_sample *sample, const char *key, enum salvo_type type)
 {
@@ -78,8 +77,7 @@ void sample_close(struct text_sample *sample)
     *sample = (struct text_sample){0};
 }
 
-/* ---- Whole vocabularies
- * ---------------------------------------------------------------------------------------- */
+/* ---- Whole vocabularies ------------------------------------------------------------------------------ */
 
 static char byte_texts[256][8];
 
