@@ -10,14 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTRACTIONS "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-#define SPACES       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define GPT2         "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define WORD         "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define REST         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-#define CAPITALS     "((?=[\\p{L}])([^a-z]))"
-#define SMALL        "((?=[\\p{L}])([^A-Z]))"
-#define QWEN2        CONTRACTIONS "|" WORD "|\\p{N}|" REST "|" SPACES
+#define CONTRACTIONS    "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+#define SPACES          "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define GPT2            "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define WORD            "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define REST            " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+#define CAPITALS        "((?=[\\p{L}])([^a-z]))"
+#define SMALL           "((?=[\\p{L}])([^A-Z]))"
+#define PREFIX          "[^\\r\\n\\p{L}\\p{N}]?"
+#define CASED_WORD(end) PREFIX CAPITALS "*" SMALL "+" end "|" PREFIX CAPITALS "+" SMALL "*" end
+#define QWEN2           CONTRACTIONS "|" WORD "|\\p{N}|" REST "|" SPACES
 
 /*
  * White space is taken out of the sets of DeepSeek's patterns, as llama.cpp does by replacing it before it
@@ -54,15 +56,12 @@ static const struct family {
     {"ufakzeka", {WORD "|\\p{N}|" REST "|" SPACES}},
     {"laguna", {"[^\\n]+|[\\n]+", QWEN2}},
     {"minicpm5", {"\\p{N}{1,3}", CONTRACTIONS "|" WORD "|\\p{N}+|" REST "|" SPACES}},
-    {"tekken", {"[^\\r\\n\\p{L}\\p{N}]?" CAPITALS "*" SMALL "+|[^\\r\\n\\p{L}\\p{N}]?" CAPITALS "+" SMALL
-                "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES}},
-    {"gpt-4o",
-        {"[^\\r\\n\\p{L}\\p{N}]?" CAPITALS "*" SMALL "+" CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?" CAPITALS
-         "+" SMALL "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES}},
-    {"deepseek-llm", {"[\\r\\n]", DEEPSEEK_LETTERS, "\\s?[!-/:-~！-／：-～‘-‟\\x{3001}-。]+", "\\s+$",
+    {"tekken", {(CASED_WORD("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES)}},
+    {"gpt-4o", {(CASED_WORD(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES)}},
+    {"deepseek-llm", {"[\\r\\n]", (DEEPSEEK_LETTERS), "\\s?[!-/:-~！-／：-～‘-‟\\x{3001}-。]+", "\\s+$",
                          EAST_ASIAN, "\\p{N}+"}},
     {"deepseek-coder", {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", EAST_ASIAN, "\\p{N}"}},
-    {"deepseek-v3", {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", DEEPSEEK_SIGNS_AND_WORDS}},
+    {"deepseek-v3", {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", (DEEPSEEK_SIGNS_AND_WORDS)}},
     {"bloom", {" ?[^(\\s|.,!?…。，、।۔،)]+"}},
     {"viking", {" ?[^(\\s|.,!?…。，、।۔،)]+", "\\p{N}"}},
 };
