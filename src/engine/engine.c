@@ -170,9 +170,7 @@ enum salvo_status salvo_engine_open(
         TRY(fail(SALVO_ERROR_ARGUMENT, "backend '%s' has no device %u, only %u", engine->backend->name,
             options->device, devices));
     TRY(resolve_options(options, model, &engine->options));
-    status = arch_build_for(model_gguf(model), engine->options.context, &engine->program);
-    if (status != SALVO_OK)
-        TRY(fail_within(status, "%s: ", salvo_model_info(model)->path));
+    TRY(arch_build_for(model_gguf(model), engine->options.context, &engine->program));
     TRY(check_memory(model, engine->program, &engine->options));
     TRY(open_sessions(engine));
     TRY(engine->backend->open(engine->program, &engine->options, &engine->executor));

@@ -1,0 +1,193 @@
+#include "engine_fixture.h"
+
+#include "cmocka_test.h"
+#include "gguf/gguf_writer.h"
+#include "model_write.h"
+#include "program/sampling.h"
+#include "unit/text_sample.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_FILES = 16 };
+static char folder[64];
+static char paths[MOST_FILES][128];
+static unsigned path_count;
+
+static void remove_files(void)
+{
+    for (unsigned i = 0; i < path_count; i++)
+        unlink(paths[i]);
+    rmdir(folder);
+}
+
+/* A name in the folder; *out_new says whether it was not asked for before. */
+static const char *file_path(const char *shape, const char *mix, const char *ending, bool *out_new)
+{
+    if (!*folder) {
+        snprintf(folder, sizeof folder, "/tmp/salvo-test-XXXXXX");
+        assert_non_null(mkdtemp(folder));
+        atexit(remove_files);
+    }
+    assert_true(path_count < MOST_FILES);
+    char *path = paths[path_count];
+    snprintf(path, sizeof paths[0], "%s/%s-%s%s.gguf", folder, shape, mix, ending);
+    *out_new = true;
+    for (unsigned i = 0; i < path_count; i++) {
+        if (strcmp(paths[i], path) == 0) {
+            *out_new = false;
+            return paths[i];
+        }
+    }
+    path_count++;
+    return path;
+}
+
+/* `vocabulary` 0: that of the shape. */
+static void make_model(const char *shape_name, const char *mix_name, uint32_t vocabulary, const char *path)
+{
+    const struct model_shape *shape = model_shapes;
+    while (shape->name && strcmp(shape->name, shape_name) != 0)
+        shape++;
+    const struct model_mix *mix = model_mixes;
+    while (mix->name && strcmp(mix->name, mix_name) != 0)
+        mix++;
+    assert_true(shape->name && mix->name);
+    struct model_shape changed = *shape;
+    if (vocabulary)
+        changed.vocabulary = vocabulary;
+    ASSERT_OK(model_write(&changed, mix, path, 1));
+}
+
+const char *made_model(const char *shape, const char *mix)
+{
+    bool is_new;
+    const char *path = file_path(shape, mix, "", &is_new);
+    if (is_new)
+        make_model(shape, mix, 0, path);
+    return path;
+}
+
+static void copy_entries(struct gguf_writer *writer, const struct gguf *from)
+{
+    for (size_t i = 0; i < gguf_entry_count(from); i++)
+        ASSERT_OK(gguf_writer_copy(writer, gguf_entry_at(from, i)));
+}
+
+const char *made_model_with_vocabulary(const char *shape, const char *mix)
+{
+    bool is_new;
+    const char *plain_path = file_path(shape, mix, "-ids", &is_new),
+               *path = file_path(shape, mix, "-words", &is_new);
+    if (!is_new)
+        return path;
+    make_model(shape, mix, SAMPLE_COUNT, plain_path);
+    struct text_sample sample = {0};
+    sample_bpe(&sample, "gpt-2");
+    ASSERT_OK(sample_open(&sample));
+
+    struct gguf *plain;
+    struct gguf_writer *writer;
+    ASSERT_OK(gguf_open(plain_path, &plain));
+    ASSERT_OK(gguf_writer_open(path, &writer));
+    copy_entries(writer, plain);
+    copy_entries(writer, sample.gguf);
+    for (size_t i = 0; i < gguf_tensor_count(plain); i++) {
+        const struct gguf_tensor *tensor = gguf_tensor_at(plain, i);
+        ASSERT_OK(
+            gguf_writer_add_tensor(writer, tensor->name, tensor->type, tensor->dimensions, tensor->shape));
+    }
+    for (size_t i = 0; i < gguf_tensor_count(plain); i++)
+        ASSERT_OK(gguf_writer_write(writer, gguf_tensor_at(plain, i)->data, gguf_tensor_at(plain, i)->size));
+    ASSERT_OK(gguf_writer_commit(writer));
+    gguf_writer_close(writer);
+    gguf_close(plain);
+    sample_close(&sample);
+    return path;
+}
+
+struct fixture fixture_open(const char *path, struct salvo_engine_options options)
+{
+    struct fixture fixture;
+    if (!options.threads)
+        options.threads = 2;
+    ASSERT_OK(salvo_model_open(path, &fixture.model));
+    ASSERT_OK(salvo_engine_open(fixture.model, &options, &fixture.engine));
+    ASSERT_OK(salvo_session_open(fixture.engine, &fixture.session));
+    fixture.vocabulary = salvo_engine_info(fixture.engine).vocabulary;
+    return fixture;
+}
+
+void fixture_close(struct fixture *fixture)
+{
+    salvo_session_close(fixture->session);
+    salvo_engine_close(fixture->engine);
+    salvo_model_close(fixture->model);
+}
+
+int32_t *some_ids(uint32_t count, uint32_t vocabulary, uint64_t seed)
+{
+    int32_t *ids = calloc(count, sizeof *ids);
+    assert_non_null(ids);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = (int32_t)(sampling_random(seed, i) % vocabulary);
+    return ids;
+}
+
+struct row_keeper {
+    float *rows;
+    uint32_t vocabulary, next;
+};
+
+static bool keep_row(void *user, uint32_t position, const float *logits)
+{
+    struct row_keeper *keeper = user;
+    assert_int_equal(keeper->next++, position);
+    memcpy(keeper->rows + (size_t)position * keeper->vocabulary, logits, keeper->vocabulary * sizeof *logits);
+    return true;
+}
+
+float *logits_at_once(const struct fixture *fixture, const int32_t *ids, uint32_t count)
+{
+    struct row_keeper keeper = {calloc(count, fixture->vocabulary * sizeof(float)), fixture->vocabulary, 0};
+    assert_non_null(keeper.rows);
+    ASSERT_OK(salvo_session_rollback(fixture->session, 0));
+    ASSERT_OK(salvo_session_eval(fixture->session, ids, count, keep_row, &keeper));
+    assert_int_equal(count, keeper.next);
+    return keeper.rows;
+}
+
+float *logits_by_chunks(const struct fixture *fixture, const int32_t *ids, uint32_t count, uint32_t chunk)
+{
+    float *rows = calloc(count, fixture->vocabulary * sizeof(float));
+    assert_non_null(rows);
+    ASSERT_OK(salvo_session_rollback(fixture->session, 0));
+    for (uint32_t first = 0; first < count;) {
+        uint32_t part = count - first < chunk ? count - first : chunk;
+        ASSERT_OK(salvo_session_feed(fixture->session, ids + first, part));
+        first += part;
+        const float *logits = salvo_session_logits(fixture->session);
+        assert_non_null(logits);
+        memcpy(
+            rows + (size_t)(first - 1) * fixture->vocabulary, logits, fixture->vocabulary * sizeof *logits);
+    }
+    return rows;
+}
+
+int32_t *continuation(struct salvo_session *session, const int32_t *ids, uint32_t id_count, uint32_t count)
+{
+    int32_t *taken = calloc(count, sizeof *taken);
+    assert_non_null(taken);
+    ASSERT_OK(salvo_session_feed(session, ids, id_count));
+    for (uint32_t i = 0; i < count; i++)
+        ASSERT_OK(salvo_session_next(session, &taken[i]));
+    return taken;
+}
+
+void set_greedy(struct salvo_session *session)
+{
+    const struct salvo_sampler greedy = {.top_p = 1, .repeat_penalty = 1};
+    ASSERT_OK(salvo_session_set_sampler(session, &greedy));
+}

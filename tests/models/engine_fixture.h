@@ -1,0 +1,45 @@
+/* Small models made on the spot, engines on them, and logits by different ways. Whatever fails, fails the
+ * test. */
+#ifndef TESTS_ENGINE_FIXTURE_H
+#define TESTS_ENGINE_FIXTURE_H
+
+#include <salvo/salvo.h>
+
+/* A model of a shape and mix that make-model knows, in a folder that is removed at the end of the program. */
+const char *made_model(const char *shape, const char *mix);
+
+/* The same with a vocabulary of single bytes and a few words, as text_sample.h has it. */
+const char *made_model_with_vocabulary(const char *shape, const char *mix);
+
+struct fixture {
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    struct salvo_session *session;
+    uint32_t vocabulary;
+};
+
+struct fixture fixture_open(const char *path, struct salvo_engine_options options);
+void fixture_close(struct fixture *fixture);
+
+/* [count] ids that look random; the same for the same `seed`. */
+int32_t *some_ids(uint32_t count, uint32_t vocabulary, uint64_t seed);
+
+/* Logits after each id, [count][vocabulary]: all at once, or by feeding chunks of the given size, of which
+ * only the last row of each chunk is filled and the rest stays 0. To be freed. */
+float *logits_at_once(const struct fixture *fixture, const int32_t *ids, uint32_t count);
+float *logits_by_chunks(const struct fixture *fixture, const int32_t *ids, uint32_t count, uint32_t chunk);
+
+/* Feeds ids and takes `count` more, to be freed. */
+int32_t *continuation(struct salvo_session *session, const int32_t *ids, uint32_t id_count, uint32_t count);
+
+void set_greedy(struct salvo_session *session);
+
+#define ASSERT_OK(call)                                 \
+    do {                                                \
+        if ((call) != SALVO_OK) {                       \
+            print_message("%s\n", salvo_error());       \
+            _assert_true(0, #call, __FILE__, __LINE__); \
+        }                                               \
+    } while (0)
+
+#endif

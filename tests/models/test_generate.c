@@ -1,0 +1,229 @@
+/* Generation: what ends it, and which text is handed over when. */
+#include "cmocka_test.h"
+#include "engine/text_filter.h"
+#include "engine_fixture.h"
+#include "unit/text_sample.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Text on its way ---- */
+
+/* Pieces, and what has been handed over after each of them. */
+struct passage {
+    const char *piece, *handed_over;
+};
+
+static void assert_passages(
+    const char *const *stops, size_t stop_count, const struct passage *passages, bool stopped)
+{
+    struct text_filter filter = {.stop_strings = stops, .stop_count = stop_count};
+    char text[256];
+    size_t size = 0, ready;
+    bool came = false;
+    for (; passages->piece; passages++) {
+        assert_false(came);
+        ASSERT_OK(buffer_append(&filter.held, passages->piece, strlen(passages->piece)));
+        came = text_filter_look(&filter, &ready);
+        memcpy(text + size, filter.held.data, ready);
+        size += ready;
+        text_filter_drop(&filter, ready);
+        assert_int_equal(strlen(passages->handed_over), size);
+        assert_memory_equal(passages->handed_over, text, size);
+    }
+    assert_int_equal(stopped, came);
+    buffer_free(&filter.held);
+}
+
+#define STOPS(...) \
+    (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
+#define PASSAGES(...)        \
+    (const struct passage[]) \
+    {                        \
+        __VA_ARGS__,         \
+        {                    \
+            0                \
+        }                    \
+    }
+
+static void stop_strings_are_held_back(void **state)
+{
+    (void)state;
+    assert_passages(NULL, 0, PASSAGES({"ab", "ab"}, {"", "ab"}, {"c", "abc"}), false);
+    assert_passages(STOPS("STOP"), PASSAGES({"a S", "a "}, {"TO", "a "}, {"P more", "a "}), true);
+    assert_passages(STOPS("STOP"), PASSAGES({"xSTOPy", "x"}), true);
+    assert_passages(STOPS("STOP"), PASSAGES({"ST", ""}, {"ONE", "STONE"}), false); /* it was none */
+    assert_passages(STOPS("STOP"), PASSAGES({"STST", "ST"}, {"OP", "ST"}), true);
+    assert_passages(STOPS("aab"), PASSAGES({"aaa", "a"}, {"a", "aa"}, {"b", "aa"}), true);
+    assert_passages(
+        STOPS("later", "so"), PASSAGES({"and so la", "and "}), true); /* the one that comes first */
+    assert_passages(STOPS("abc", "b"), PASSAGES({"xab", "xa"}), true);
+    assert_passages(
+        STOPS("\n\n"), PASSAGES({"one\n", "one"}, {"two\n", "one\ntwo"}, {"\n", "one\ntwo"}), true);
+}
+
+static void characters_are_whole(void **state)
+{
+    (void)state;
+    assert_passages(NULL, 0, PASSAGES({"a\xc3", "a"}, {"\xa4", "a\xc3\xa4"}), false);
+    assert_passages(
+        NULL, 0, PASSAGES({"\xf0", ""}, {"\x9f", ""}, {"\x8e", ""}, {"\x89!", "\xf0\x9f\x8e\x89!"}), false);
+    assert_passages(NULL, 0, PASSAGES({"\xff\xfe", "\xff\xfe"}), false); /* never becomes a character */
+    assert_passages(STOPS("\xc3\xa4!"), PASSAGES({"o\xc3", "o"}, {"\xa4", "o"}, {"?", "o\xc3\xa4?"}), false);
+}
+
+/* ---- Generation ---- */
+
+struct collected {
+    char text[4096];
+    size_t size;
+    unsigned calls, most_calls;
+    struct salvo_session *cancel;
+};
+
+static bool collect(void *user, const char *text, size_t size)
+{
+    struct collected *collected = user;
+    assert_true(size > 0);
+    memcpy(collected->text + collected->size, text, size);
+    collected->size += size;
+    collected->calls++;
+    if (collected->cancel && collected->calls == 3)
+        salvo_session_cancel(collected->cancel);
+    return collected->calls < collected->most_calls;
+}
+
+static struct collected generate(struct salvo_session *session, struct salvo_generate_options options,
+    unsigned most_calls, struct salvo_generate_result *result)
+{
+    struct collected collected = {.most_calls = most_calls};
+    options.text = collect;
+    options.user = &collected;
+    ASSERT_OK(salvo_session_generate(session, &options, result));
+    return collected;
+}
+
+/* A session whose next ids are all `id`. */
+static struct fixture open_forced(int32_t id, uint32_t context)
+{
+    struct fixture fixture = fixture_open(
+        made_model_with_vocabulary("llama-tiny", "Q8_0"), (struct salvo_engine_options){.context = context});
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_set_bias(fixture.session, id, 1e6f));
+    ASSERT_OK(salvo_session_feed(fixture.session, (const int32_t[]){'a', 'b', 'c'}, 3));
+    return fixture;
+}
+
+static void ends_for_every_reason(void **state)
+{
+    (void)state;
+    struct salvo_generate_result result;
+    struct fixture fixture = open_forced(SAMPLE_HELLO, 30);
+    struct collected text =
+        generate(fixture.session, (struct salvo_generate_options){.max_tokens = 4}, 100, &result);
+    assert_int_equal(SALVO_FINISH_LENGTH, result.finish);
+    assert_int_equal(4, result.tokens);
+    assert_int_equal(4, text.calls);
+    assert_memory_equal("hellohellohellohello", text.text, 20);
+    assert_int_equal(7, salvo_session_position(fixture.session));
+
+    const char *const stops[] = {"ohe"};
+    text = generate(fixture.session, (struct salvo_generate_options){.stop_strings = stops, .stop_count = 1},
+        100, &result);
+    assert_int_equal(SALVO_FINISH_STOP, result.finish);
+    assert_int_equal(2, result.tokens);
+    assert_int_equal(4, text.size);
+    assert_memory_equal("hell", text.text, 4);
+
+    text = generate(fixture.session, (struct salvo_generate_options){0}, 3, &result);
+    assert_int_equal(SALVO_FINISH_CALLBACK, result.finish);
+    assert_int_equal(3, result.tokens);
+
+    struct collected cancelling = {.most_calls = 100, .cancel = fixture.session};
+    ASSERT_OK(salvo_session_generate(
+        fixture.session, &(struct salvo_generate_options){.text = collect, .user = &cancelling}, &result));
+    assert_int_equal(SALVO_FINISH_CANCELLED, result.finish);
+    assert_int_equal(3, result.tokens);
+
+    text = generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+    assert_int_equal(SALVO_FINISH_CONTEXT, result.finish);
+    assert_int_equal(30, salvo_session_position(fixture.session));
+    assert_int_equal(30 - 3 - 4 - 2 - 3 - 3, result.tokens);
+    text = generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+    assert_int_equal(SALVO_FINISH_CONTEXT, result.finish);
+    assert_int_equal(0, result.tokens);
+    fixture_close(&fixture);
+    assert_string_equal("end", salvo_finish_name(SALVO_FINISH_END));
+    assert_string_equal("cancelled", salvo_finish_name(SALVO_FINISH_CANCELLED));
+}
+
+static void end_tokens_end_and_are_not_counted(void **state)
+{
+    (void)state;
+    struct salvo_generate_result result;
+    struct fixture fixture = open_forced(SAMPLE_END, 30);
+    for (int i = 0; i < 2; i++) { /* asked again, it ends again */
+        struct collected text = generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+        assert_int_equal(SALVO_FINISH_END, result.finish);
+        assert_int_equal(0, result.tokens + text.calls);
+        assert_int_equal(3, salvo_session_position(fixture.session));
+    }
+    struct collected text = generate(
+        fixture.session, (struct salvo_generate_options){.ignore_end = true, .max_tokens = 2}, 100, &result);
+    assert_int_equal(SALVO_FINISH_LENGTH, result.finish);
+    assert_int_equal(2, result.tokens);
+    assert_int_equal(0, text.calls); /* control tokens are not text */
+    text = generate(fixture.session,
+        (struct salvo_generate_options){.ignore_end = true, .max_tokens = 1, .special = true}, 100, &result);
+    assert_int_equal(strlen("<|im_end|>"), text.size);
+    assert_memory_equal("<|im_end|>", text.text, text.size);
+    fixture_close(&fixture);
+}
+
+/* What never becomes whole is handed over at the very end. */
+static void what_was_held_back_is_not_lost(void **state)
+{
+    (void)state;
+    struct salvo_generate_result result;
+    struct fixture fixture = open_forced('x', 30);
+    const char *const stops[] = {"xxxxxxy"};
+    struct collected text = generate(fixture.session,
+        (struct salvo_generate_options){.max_tokens = 5, .stop_strings = stops, .stop_count = 1}, 100,
+        &result);
+    assert_int_equal(1, text.calls);
+    assert_int_equal(5, text.size);
+    fixture_close(&fixture);
+
+    fixture = open_forced(0xc3, 30);
+    text = generate(fixture.session, (struct salvo_generate_options){.max_tokens = 1}, 100, &result);
+    assert_int_equal(1, text.size);
+    assert_memory_equal("\xc3", text.text, 1);
+    fixture_close(&fixture);
+}
+
+static void models_without_vocabulary_say_so(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct salvo_generate_result result;
+    int32_t id;
+    ASSERT_OK(salvo_session_feed(fixture.session, (const int32_t[]){1, 2, 3}, 3));
+    assert_int_not_equal(
+        SALVO_OK, salvo_session_generate(fixture.session, &(struct salvo_generate_options){0}, &result));
+    assert_non_null(strstr(salvo_error(), "vocab"));
+    ASSERT_OK(salvo_session_next(fixture.session, &id)); /* ids are to be had all the same */
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stop_strings_are_held_back),
+        cmocka_unit_test(characters_are_whole),
+        cmocka_unit_test(ends_for_every_reason),
+        cmocka_unit_test(end_tokens_end_and_are_not_counted),
+        cmocka_unit_test(what_was_held_back_is_not_lost),
+        cmocka_unit_test(models_without_vocabulary_say_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
