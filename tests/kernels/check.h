@@ -37,4 +37,9 @@ void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *s
 void bench_matmul(const struct cpu_kernels *kernels);
 void check_packing(void);
 
+void check_rows(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar);
+void bench_rows(const struct cpu_kernels *kernels);
+void check_attend(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar);
+void bench_attend(const struct cpu_kernels *kernels);
+
 #endif

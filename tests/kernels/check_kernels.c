@@ -197,6 +197,7 @@ int main(int count, char **arguments)
     const struct cpu_kernels *scalar = cpu_kernels_find("scalar");
     if (!bench_filter)
         check_packing();
+    attend_page_function *attend_page = NULL; /* some tables share rows and attention: once is enough */
     for (size_t i = cpu_kernels_count(); i-- > 0;) {
         bool usable;
         const struct cpu_kernels *kernels = cpu_kernels_at(i, &usable);
@@ -205,9 +206,19 @@ int main(int count, char **arguments)
         } else if (bench_filter) {
             benched = kernels;
             bench_matmul(kernels);
+            if (kernels->attend_page != attend_page) {
+                bench_rows(kernels);
+                bench_attend(kernels);
+            }
+            attend_page = kernels->attend_page;
         } else {
             size_t before = failures;
             check_matmul(kernels, scalar);
+            if (kernels->attend_page != attend_page) {
+                check_rows(kernels, scalar);
+                check_attend(kernels, scalar);
+            }
+            attend_page = kernels->attend_page;
             printf("%s: %zu failed\n", kernels->name, failures - before);
         }
     }
