@@ -145,7 +145,7 @@ static void add(struct check check, struct op op)
 {
     if (check.builder->status == SALVO_OK)
         require(check, check.builder->program->logits == NO_BUFFER, "%s",
-            op.kind == OP_SAMPLE ? "there is a sample op already" : "sample was the last op");
+            check.kind == OP_SAMPLE ? "there is a sample op already" : "sample was the last op");
     op.kind = check.kind;
     builder_add_op(check.builder, &op);
 }
