@@ -45,16 +45,18 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
     return _mm512_movm_epi8(_mm512_test_epi8_mask(bits, wanted));
 }
 
-/* x + 128 is unsigned; 128 times the sum of the codes, the same for every x, is what that adds. */
+/* x + 128 is unsigned; what that adds, 128 times the sum of the codes, is the same for every x. */
 INLINE vec8 codes_dot(const bytes *codes, const int8_t *x, size_t stride, unsigned octets)
 {
-    __m512i sums = _mm512_setzero_si512(), too_much = _mm512_setzero_si512();
+    const bytes bias = bytes_all(0x80);
+    __m512i added = _mm512_setzero_si512();
+    for (unsigned o = 0; o < octets; o++)
+        added = _mm512_dpbusd_epi32(added, bias, codes[o]);
+    __m512i sums = _mm512_sub_epi32(_mm512_setzero_si512(), added);
     for (unsigned o = 0; o < octets; o++) {
-        __m512i everywhere = _mm512_set1_epi64((long long)(load_octet(x + o * stride) ^ octet_all(0x80)));
-        sums = _mm512_dpbusd_epi32(sums, everywhere, codes[o]);
-        too_much = _mm512_dpbusd_epi32(too_much, bytes_all(0x80), codes[o]);
+        bytes everywhere = _mm512_set1_epi64((long long)load_octet(x + o * stride));
+        sums = _mm512_dpbusd_epi32(sums, everywhere ^ bias, codes[o]);
     }
-    sums = _mm512_sub_epi32(sums, too_much);
     sums = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));
     return _mm256_cvtepi32_ps(_mm512_cvtepi64_epi32(sums));
 }
