@@ -1,6 +1,9 @@
 # The same warnings for every target, and sanitizers when asked for.
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
   -Wcast-qual -Wvla -Wundef -Wno-missing-field-initializers)
+# Newer compilers refuse these; older ones only warn.
+add_compile_options(-Werror=implicit-function-declaration -Werror=implicit-int -Werror=int-conversion
+  -Werror=incompatible-pointer-types)
 if(SALVO_WERROR)
   add_compile_options(-Werror)
 endif()
