@@ -322,13 +322,14 @@ void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *s
  * -----------------------------------------------------------------------------------------------------------------
  */
 
-enum { BENCH_K = 1536, BENCH_TILES = 2048 / TILE_ROWS, STREAM_TILES = 96 * 1024 / TILE_ROWS };
+enum { BENCH_K = 1536, BENCH_ROWS = 64, STREAM_TILES = 96 * 1024 / TILE_ROWS };
 
 struct bench_case {
     const struct cpu_kernels *kernels;
     enum tensor_type type;
     size_t tiles;
-    const uint8_t *packed;
+    const uint8_t *matrix;
+    uint8_t *packed;
     const float *x;
     struct q8_panel single, quad;
     struct weight_panel tile;
@@ -342,6 +343,14 @@ static void call_matvec(void *argument)
         b->kernels->matvec_q8[b->type](b->packed, b->tiles, BENCH_K, b->single, b->out);
     else
         b->kernels->matvec_float[b->type](b->packed, b->tiles, BENCH_K, b->x, b->out);
+}
+
+static void call_pack(void *argument)
+{
+    struct bench_case *b = argument;
+    for (size_t i = 0; i < BENCH_ROWS; i += TILE_ROWS)
+        packing_pack_tile(b->type, b->matrix, BENCH_ROWS, BENCH_K, i,
+            b->packed + i / TILE_ROWS * packing_tile_bytes(b->type, BENCH_K));
 }
 
 static void call_unpack(void *argument)
@@ -398,15 +407,15 @@ void bench_matmul(const struct cpu_kernels *kernels)
         b.type = types[index].type;
         const size_t tile_bytes = packing_tile_bytes(b.type, BENCH_K),
                      stream = ((size_t)128 << 20) / tile_bytes;
-        uint8_t *matrix = random_matrix(index, 64, BENCH_K, false),
-                *packed = guarded_new(stream * tile_bytes);
-        for (size_t i = 0; i < stream; i++) {
-            if (i < 8)
-                packing_pack_tile(b.type, matrix, 64, BENCH_K, i * TILE_ROWS, packed + i * tile_bytes);
-            else
-                memcpy(packed + i * tile_bytes, packed + i % 8 * tile_bytes, tile_bytes);
-        }
-        b.packed = packed;
+        uint8_t *matrix = random_matrix(index, BENCH_ROWS, BENCH_K, false);
+        b.matrix = matrix;
+        b.packed = guarded_new(stream * tile_bytes);
+        call_pack(&b);
+        for (size_t i = BENCH_ROWS / TILE_ROWS; i < stream; i++)
+            memcpy(
+                b.packed + i * tile_bytes, b.packed + i % (BENCH_ROWS / TILE_ROWS) * tile_bytes, tile_bytes);
+        if (strcmp(kernels->name, "scalar") == 0)
+            bench_one("pack", call_pack, &b, (double)BENCH_K * BENCH_ROWS, "G elements/s");
         b.tiles = ((size_t)256 << 10) / tile_bytes;
         bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
         b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
@@ -415,7 +424,7 @@ void bench_matmul(const struct cpu_kernels *kernels)
         call_unpack(&b);
         bench_one("matmul", call_matmul, &b,
             (double)BENCH_K * TILE_ROWS * (kernels->matvec_q8[b.type] ? QUAD : OCTET), "GMAC/s");
-        guarded_free(packed);
+        guarded_free(b.packed);
         guarded_free(matrix);
     }
 }
