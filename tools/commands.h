@@ -4,6 +4,7 @@
 
 #include "command.h"
 
+extern const struct command bench_command;
 extern const struct command completions_command;
 extern const struct command detokenize_command;
 extern const struct command devices_command;
@@ -11,6 +12,8 @@ extern const struct command eval_command;
 extern const struct command help_command;
 extern const struct command info_command;
 extern const struct command list_command;
+extern const struct command perplexity_command;
+extern const struct command quantize_command;
 extern const struct command run_command;
 extern const struct command tokenize_command;
 

@@ -8,17 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int add_id(struct id_list *list, int32_t id)
+int id_list_append(struct id_list *list, const int32_t *ids, size_t count)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 256;
+    if (list->capacity - list->count < count) {
+        size_t capacity = (list->count + count) * 2 + 256;
         int32_t *larger = realloc(list->ids, capacity * sizeof *larger);
         if (!larger)
             return failure("out of memory");
         list->ids = larger;
         list->capacity = capacity;
     }
-    list->ids[list->count++] = id;
+    if (count)
+        memcpy(list->ids + list->count, ids, count * sizeof *ids);
+    list->count += count;
     return EXIT_DONE;
 }
 
@@ -42,7 +44,7 @@ int id_list_add(struct id_list *list, const char *command, const char *text, siz
         if (length >= sizeof word || *stop || stop == word || strlen(word) != length || errno || id < 0 ||
             id > INT32_MAX)
             return usage_error("%s: '%s' is not a token id", command, word);
-        if (add_id(list, (int32_t)id) != EXIT_DONE)
+        if (id_list_append(list, &(int32_t){(int32_t)id}, 1) != EXIT_DONE)
             return EXIT_FAILED;
         text += length;
     }

@@ -10,6 +10,8 @@ struct id_list {
     size_t count, capacity;
 };
 
+int id_list_append(struct id_list *list, const int32_t *ids, size_t count);
+
 /* Adds those in `text`. EXIT_DONE, or an exit status after saying what is wrong; `command` is named in it. */
 int id_list_add(struct id_list *list, const char *command, const char *text, size_t size);
 

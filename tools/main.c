@@ -12,6 +12,9 @@
 const struct command *const all_commands[] = {
     &run_command,
     &eval_command,
+    &bench_command,
+    &perplexity_command,
+    &quantize_command,
     &info_command,
     &tokenize_command,
     &detokenize_command,

@@ -32,8 +32,7 @@ extern "C" {
 /* "0.1.0" */
 const char *salvo_version(void);
 
-/* ---- Status ---------------------------------------------------------------------------------------------
- */
+/* ---- Status ---- */
 
 enum salvo_status {
     SALVO_OK = 0,
@@ -57,8 +56,7 @@ enum salvo_log_level { SALVO_LOG_WARNING, SALVO_LOG_INFO, SALVO_LOG_DEBUG };
 typedef void (*salvo_log_function)(void *user, enum salvo_log_level level, const char *line);
 void salvo_log_set(salvo_log_function function, void *user);
 
-/* ---- Values ----------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 /* The numbers are those of the GGUF format. */
 enum salvo_type {
@@ -107,8 +105,7 @@ struct salvo_value {
  */
 bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item);
 
-/* ---- Model: a GGUF file ----------------------------------------------------------------------------------
- */
+/* ---- Model: a GGUF file ---- */
 
 struct salvo_model;
 
@@ -157,8 +154,7 @@ struct salvo_tensor {
 size_t salvo_model_tensor_count(const struct salvo_model *model);
 struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index);
 
-/* ---- Text -------------------------------------------------------------------------------------------------
- */
+/* ---- Text ---- */
 
 enum salvo_tokenize_flags {
     SALVO_TOKENIZE_SPECIAL =
@@ -190,8 +186,7 @@ size_t salvo_utf8_incomplete(const char *text, size_t size);
 
 void salvo_free(void *memory);
 
-/* ---- Devices
- * ----------------------------------------------------------------------------------------------- */
+/* ---- Devices ---- */
 
 struct salvo_device {
     const char *backend; /* "cpu" */
@@ -205,8 +200,7 @@ struct salvo_device {
 size_t salvo_device_count(void);
 struct salvo_device salvo_device_at(size_t index);
 
-/* ---- Engine: a model on a device
- * ------------------------------------------------------------------------------ */
+/* ---- Engine: a model on a device ---- */
 
 struct salvo_engine;
 
@@ -225,8 +219,11 @@ struct salvo_engine_options {
     const char *isa;  /* CPU: "scalar", "neon-i8mm", ...; NULL: the best */
 };
 
-/* Compiles the model's program for the device and loads the weights. `model` must stay open as long as the
- * engine. */
+/*
+ * Compiles the model's program for the device and loads the weights. `model` must stay open as long as the
+ * engine; `options` may be NULL. A context that does not fit the machine's memory is refused, and so is a
+ * backend that is not there: nothing falls back silently. Nothing is allocated afterwards.
+ */
 enum salvo_status salvo_engine_open(
     struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out);
 void salvo_engine_close(struct salvo_engine *engine);
@@ -253,8 +250,7 @@ struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
 void salvo_engine_print(
     const struct salvo_engine *engine, void (*line)(void *user, const char *text), void *user);
 
-/* ---- Session: one sequence of tokens
- * ------------------------------------------------------------------------------- */
+/* ---- Session: one sequence of tokens ---- */
 
 struct salvo_session;
 
@@ -276,26 +272,40 @@ struct salvo_sampler {
  * last 64, seed 0. */
 struct salvo_sampler salvo_sampler_default(const struct salvo_model *model);
 
-/* Holds from the next computed token on. Values that cannot be meant (a negative temperature) are refused by
- * name. */
+/*
+ * Holds from the next computed token on: set it before feeding a prompt, whose last token already chooses the
+ * next one. Values that cannot be meant (a negative temperature) are refused by name.
+ */
 enum salvo_status salvo_session_set_sampler(
     struct salvo_session *session, const struct salvo_sampler *sampler);
 
-/* Adds `bias` to the logit of `id` from now on; -INFINITY forbids it. */
+/* Adds `bias` to the logit of `id` from the next computed token on; -INFINITY forbids it, 0 takes it back. */
 enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias);
 
-/* Tokens in the session: fed and sampled ones. */
+/* Tokens in the session, fed and taken ones, at most as many as the engine's context. The pointer stays the
+ * same as long as the session is open. */
 uint32_t salvo_session_position(const struct salvo_session *session);
 const int32_t *salvo_session_tokens(const struct salvo_session *session);
 
-/* Computes more tokens, in chunks. Fails without effect when they do not fit the context. */
+/*
+ * Computes more tokens, in chunks of the engine's batch, one submission each. Fails without effect when they
+ * do not fit the context. A step that fails or is cancelled has no effect; the chunks before it stay, as
+ * salvo_session_position tells, and feeding the rest goes on with the same bits.
+ */
 enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count);
 
-/* The next token: samples one, appends it to the session, computes what that needs with one submission. */
+/*
+ * The next token: takes the one that was chosen after the last token and appends it to the session. It is
+ * chosen when the token before it is computed: the first comes with the prompt, each further one takes one
+ * submission. SALVO_ERROR_CONTEXT when the context is full.
+ */
 enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id);
 
-/* The same for several sessions of one engine in one submission; statuses[i] and ids[i] are those of
- * sessions[i]. */
+/*
+ * The same for several sessions of one engine in one submission; statuses[i] and ids[i] are those of
+ * sessions[i], and one that cannot go on does not stop the others. What a session chooses does not depend on
+ * its neighbours.
+ */
 enum salvo_status salvo_engine_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);
 
@@ -303,7 +313,8 @@ enum salvo_status salvo_engine_next(
  * since the last `next`. */
 const float *salvo_session_logits(const struct salvo_session *session);
 
-/* Feeds tokens and hands over the logits after each of them. `row` returns false to stop. */
+/* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
+ * holds the tokens up to the end of the chunk that was computed. */
 typedef bool (*salvo_logits_function)(void *user, uint32_t position, const float *logits);
 enum salvo_status salvo_session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
@@ -319,7 +330,9 @@ enum salvo_finish {
 
 const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... */
 
-/* Text as it comes, in whole UTF-8 characters. Returns false to stop. */
+/* Text as it comes, in whole UTF-8 characters; bytes that never became one come at the end. Returns false to
+ * stop.
+ */
 typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 
 struct salvo_generate_options {
@@ -334,26 +347,88 @@ struct salvo_generate_options {
 
 struct salvo_generate_result {
     enum salvo_finish finish;
-    uint32_t tokens; /* sampled, the end token not counted; they are the last of salvo_session_tokens */
+    uint32_t tokens; /* taken: the last of salvo_session_tokens. An end token is not among them */
 };
 
-/* Generates from what was fed so far. */
+/* Generates from what was fed so far. The session can be fed or generate again afterwards. */
 enum salvo_status salvo_session_generate(struct salvo_session *session,
     const struct salvo_generate_options *options, struct salvo_generate_result *out);
 
-/* Stops feed, eval and generate within one token or one prefill chunk. From any thread, or a signal handler.
+/*
+ * Stops feed, eval, next and generate within one token or one prefill chunk; when none of them runs, the next
+ * one stops at once. From any thread, or a signal handler.
  */
 void salvo_session_cancel(struct salvo_session *session);
 
-/* Forgets all tokens from `position` on, without computing anything again. */
+/* Forgets all tokens from `position` on, without computing anything. */
 enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
 
-/* State: everything a session needs to go on, with the same bits. `restore` replaces what the session holds.
+/*
+ * State: everything a session needs to go on, with the same bits; sampler and bias are settings and not part
+ * of it. `restore` replaces what the session holds; it refuses, without effect, a state of another model or
+ * KV type, one that does not fit the context, and one that was damaged.
  */
 size_t salvo_session_state_size(const struct salvo_session *session);
 enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size);
 enum salvo_status salvo_session_state_restore(struct salvo_session *session, const void *state, size_t size);
 enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from);
+
+/* ---- Quantising ---- */
+
+struct salvo_quantize_options {
+    const char *type; /* "Q4_0", "Q4_K_M", ...: which tensor gets which type is as in llama.cpp */
+    bool pure;        /* every matrix gets the one type that the name begins with */
+    uint32_t threads; /* 0: one per physical core */
+
+    /* Called with the bytes done and to do, of the file that is read. Returns false to stop. */
+    bool (*progress)(void *user, const char *tensor, uint64_t done, uint64_t total);
+    void *user;
+};
+
+/*
+ * Writes the model with other types to `path`, which appears only when it is complete. Any type can be the
+ * source. Weights that are not finite are an error that names their tensor.
+ */
+enum salvo_status salvo_quantize(
+    const struct salvo_model *model, const char *path, const struct salvo_quantize_options *options);
+
+/* ---- Verifying a backend ---- */
+
+struct salvo_verify_options {
+    const char *backend; /* "cpu", or with an instruction set "cpu:neon-i8mm"; NULL: the best there is */
+    const char *against; /* NULL: "cpu:scalar", the reference */
+    const int32_t *ids;  /* NULL: a fixed sequence */
+    size_t count;
+    uint32_t device, threads;
+    enum salvo_kv_type kv_type;
+};
+
+/* One output of one group of operations, where both sides got the same inputs. */
+struct salvo_verify_output {
+    const char *operation, *buffer; /* the operation that wrote it, and its name */
+    uint32_t group, rows, columns;
+    bool decode;          /* in the plan for one token */
+    uint64_t not_finite;  /* elements that are finite on one side only */
+    double error;         /* largest |a - b| / largest |b| of a row */
+    double tolerance;     /* that is allowed */
+    uint32_t row, column; /* where the error is largest */
+    float got, expected;  /* there */
+    double norm, expected_norm;
+};
+
+struct salvo_verify_result {
+    uint32_t outputs, failed; /* compared, and out of tolerance */
+
+    /* The whole model, each side on its own. */
+    uint32_t positions, same_argmax;
+    double mean_divergence, largest_divergence; /* Kullback-Leibler, of `backend` from `against` */
+    bool passed;                                /* everything above is within its tolerance */
+};
+
+/* Hands over all outputs, those with elements that are not finite first, then the worst. */
+typedef void (*salvo_verify_function)(void *user, const struct salvo_verify_output *output);
+enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *options,
+    salvo_verify_function output, void *user, struct salvo_verify_result *out);
 
 #ifdef __cplusplus
 }

@@ -73,6 +73,7 @@ static const struct mix mixes[] = {
     {"IQ4_XS", 30, TYPE_IQ4_XS,
         {EVERY_LAYER_OF_FEW_KVS, TYPE_Q5_K, TYPE_IQ4_XS},
         {FIRST_EIGHTH, TYPE_Q5_K, TYPE_IQ4_XS}},
+    {"MXFP4", 38, TYPE_MXFP4},
 };
 /* clang-format on */
 
@@ -233,6 +234,11 @@ static uint32_t fit_columns(uint32_t type, uint64_t columns)
     default: /* Q6_K */
         return TYPE_Q8_0;
     }
+}
+
+uint32_t mix_choose_pure(const struct mix *mix, const struct mix_tensor *tensor)
+{
+    return is_kept(tensor) ? tensor->type : fit_columns(mix->type, tensor->columns);
 }
 
 uint32_t mix_choose(const struct mix *mix, const struct mix_model *model, const struct mix_tensor *tensor)

@@ -35,4 +35,7 @@ uint32_t mix_file_type(const struct mix *mix);
 
 uint32_t mix_choose(const struct mix *mix, const struct mix_model *model, const struct mix_tensor *tensor);
 
+/* One type for all that is quantised: the one that the mix's name begins with. */
+uint32_t mix_choose_pure(const struct mix *mix, const struct mix_tensor *tensor);
+
 #endif

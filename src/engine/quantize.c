@@ -1,0 +1,246 @@
+/* A model written again with other types. Tensors are converted in pieces, so that memory does not grow with
+ * them. */
+#include "quant/quant.h"
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "engine/model.h"
+#include "gguf/gguf_writer.h"
+#include "quant/mix.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MAX_THREADS = 256,
+    MAX_NAME = 256,
+    PIECE_ELEMENTS = 1 << 22, /* 16 MB as floats: enough work for many threads */
+};
+
+/* Rows of one tensor on their way from one type to another. Threads take them one by one. */
+struct piece {
+    enum tensor_type from, to;
+    const uint8_t *source;
+    uint8_t *target;
+    uint64_t rows, columns;
+    float *values; /* [threads][columns] */
+    atomic_uint_fast64_t next_row;
+    atomic_bool not_finite;
+};
+
+struct worker {
+    struct piece *piece;
+    uint32_t thread;
+};
+
+static uint64_t row_bytes(uint32_t type, uint64_t columns)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    return columns / info->block_elements * info->block_bytes;
+}
+
+static bool all_finite(const float *values, uint64_t count)
+{
+    bool finite = true;
+    for (uint64_t i = 0; i < count; i++)
+        finite &= isfinite(values[i]) != 0;
+    return finite;
+}
+
+static void *convert_rows(void *argument)
+{
+    const struct worker *worker = argument;
+    struct piece *piece = worker->piece;
+    float *values = piece->values + worker->thread * piece->columns;
+    uint64_t from_bytes = row_bytes(piece->from, piece->columns),
+             to_bytes = row_bytes(piece->to, piece->columns);
+    for (;;) {
+        uint64_t row = atomic_fetch_add(&piece->next_row, 1);
+        if (row >= piece->rows)
+            return NULL;
+        dequantize(piece->from, piece->source + row * from_bytes, piece->columns, values);
+        if (!all_finite(values, piece->columns))
+            atomic_store(&piece->not_finite, true);
+        if (piece->from == piece->to) /* bit for bit: quantising again might round differently */
+            memcpy(piece->target + row * to_bytes, piece->source + row * from_bytes, to_bytes);
+        else
+            quantize(piece->to, values, piece->columns, piece->target + row * to_bytes);
+    }
+}
+
+/* A thread that cannot be started leaves its rows to the others; the caller is one of them. */
+static void convert_piece(struct piece *piece, uint32_t threads)
+{
+    pthread_t handles[MAX_THREADS];
+    struct worker workers[MAX_THREADS];
+    uint32_t started = 1;
+    for (; started < threads && started < piece->rows; started++) {
+        workers[started] = (struct worker){piece, started};
+        if (pthread_create(&handles[started], NULL, convert_rows, &workers[started]) != 0)
+            break;
+    }
+    workers[0] = (struct worker){piece, 0};
+    convert_rows(&workers[0]);
+    for (uint32_t i = 1; i < started; i++)
+        pthread_join(handles[i], NULL);
+}
+
+struct quantizer {
+    const struct gguf *gguf;
+    const struct salvo_quantize_options *options;
+    const struct mix *mix;
+    struct mix_model model;
+    struct gguf_writer *writer;
+    uint32_t threads;
+    uint64_t done, total; /* bytes of the source */
+};
+
+static const char *name_of(const struct gguf_tensor *tensor, char name[MAX_NAME])
+{
+    snprintf(name, MAX_NAME, "%.*s", (int)(tensor->name.size < MAX_NAME ? tensor->name.size : MAX_NAME - 1),
+        tensor->name.data);
+    return name;
+}
+
+static uint32_t choose_type(const struct quantizer *quantizer, const struct gguf_tensor *tensor)
+{
+    char name[MAX_NAME];
+    const struct mix_tensor asked = {
+        .name = name_of(tensor, name),
+        .columns = tensor->shape[0],
+        .rows = tensor->elements / (tensor->shape[0] ? tensor->shape[0] : 1),
+        .type = tensor->type,
+    };
+    return quantizer->options->pure ? mix_choose_pure(quantizer->mix, &asked)
+                                    : mix_choose(quantizer->mix, &quantizer->model, &asked);
+}
+
+/* Integers and types that cannot be converted are taken over as they are, if nothing else is asked. */
+static enum salvo_status check_types(const struct gguf_tensor *tensor, uint32_t type)
+{
+    enum salvo_status status = SALVO_OK;
+    if (type != tensor->type || !tensor->data) {
+        TRY(quant_check(tensor->type));
+        TRY(quant_check(type));
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status convert_tensor(
+    struct quantizer *quantizer, const struct gguf_tensor *tensor, uint32_t type)
+{
+    enum salvo_status status = SALVO_OK;
+    uint64_t columns = tensor->shape[0], rows = columns ? tensor->elements / columns : 0;
+    uint64_t at_once = columns < PIECE_ELEMENTS ? PIECE_ELEMENTS / (columns ? columns : 1) : 1;
+    at_once = at_once < rows ? at_once : rows;
+    uint8_t *target = NULL;
+    struct piece piece = {.from = tensor->type, .to = type, .columns = columns};
+    TRY(NEW(&target, at_once * row_bytes(type, columns)));
+    TRY(NEW(&piece.values, quantizer->threads * columns));
+    for (uint64_t first = 0; first < rows; first += at_once) {
+        piece.rows = rows - first < at_once ? rows - first : at_once;
+        piece.source = tensor->data + first * row_bytes(tensor->type, columns);
+        piece.target = target;
+        atomic_store(&piece.next_row, 0);
+        convert_piece(&piece, quantizer->threads);
+        if (atomic_load(&piece.not_finite))
+            TRY(fail(SALVO_ERROR_NUMERIC, "it holds values that are not finite"));
+        TRY(gguf_writer_write(quantizer->writer, target, piece.rows * row_bytes(type, columns)));
+    }
+cleanup:
+    memory_free(target);
+    memory_free(piece.values);
+    return status;
+}
+
+static enum salvo_status write_tensor(struct quantizer *quantizer, const struct gguf_tensor *tensor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct salvo_quantize_options *options = quantizer->options;
+    uint32_t type = choose_type(quantizer, tensor);
+    char name[MAX_NAME];
+    if (options->progress &&
+        !options->progress(options->user, name_of(tensor, name), quantizer->done, quantizer->total))
+        TRY(fail(SALVO_ERROR_CANCELLED, "stopped"));
+    if (quant_check(tensor->type) == SALVO_OK)
+        TRY(convert_tensor(quantizer, tensor, type));
+    else
+        TRY(gguf_writer_write(quantizer->writer, tensor->data, tensor->size));
+    quantizer->done += tensor->size;
+    gguf_release(quantizer->gguf, tensor);
+cleanup:
+    return status;
+}
+
+/* A file made of several parts becomes one. */
+static bool is_about_parts(struct salvo_text key)
+{
+    static const char prefix[] = "split.";
+    return key.size >= sizeof prefix - 1 && memcmp(key.data, prefix, sizeof prefix - 1) == 0;
+}
+
+static enum salvo_status write_header(struct quantizer *quantizer)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct gguf *gguf = quantizer->gguf;
+    for (size_t i = 0; i < gguf_entry_count(gguf); i++) {
+        if (!is_about_parts(gguf_entry_at(gguf, i)->key))
+            TRY(gguf_writer_copy(quantizer->writer, gguf_entry_at(gguf, i)));
+    }
+    TRY(gguf_writer_set_u32(quantizer->writer, "general.file_type", mix_file_type(quantizer->mix)));
+    TRY(gguf_writer_set_u32(quantizer->writer, "general.quantization_version", 2));
+    for (size_t i = 0; i < gguf_tensor_count(gguf); i++) {
+        const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
+        uint32_t type = choose_type(quantizer, tensor);
+        char name[MAX_NAME];
+        status = check_types(tensor, type);
+        if (status != SALVO_OK)
+            TRY(fail_within(status, "tensor '%s': ", name_of(tensor, name)));
+        TRY(gguf_writer_add_tensor(quantizer->writer, tensor->name, type, tensor->dimensions, tensor->shape));
+        quantizer->total += tensor->size;
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_quantize(
+    const struct salvo_model *model, const char *path, const struct salvo_quantize_options *options)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct salvo_model_info *info = salvo_model_info(model);
+    struct quantizer quantizer = {
+        .gguf = model_gguf(model),
+        .options = options,
+        .threads = options->threads ? options->threads : cpu_physical_cores(),
+        .model = {.architecture = info->architecture,
+            .layers = info->layers,
+            .heads = info->heads,
+            .kv_heads = info->kv_heads,
+            .tied = gguf_find_tensor(model_gguf(model), "output.weight") == NULL},
+    };
+    if (!options->type || !path)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "a type and a path are needed"));
+    if (quantizer.threads > MAX_THREADS)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%" PRIu32 " threads were asked for; at most %d are possible",
+            quantizer.threads, MAX_THREADS));
+    TRY(mix_find(options->type, &quantizer.mix));
+    TRY(gguf_writer_open(path, &quantizer.writer));
+    TRY(write_header(&quantizer));
+    for (size_t i = 0; i < gguf_tensor_count(quantizer.gguf); i++) {
+        const struct gguf_tensor *tensor = gguf_tensor_at(quantizer.gguf, i);
+        char name[MAX_NAME];
+        status = write_tensor(&quantizer, tensor);
+        if (status != SALVO_OK)
+            TRY(fail_within(status, "tensor '%s': ", name_of(tensor, name)));
+    }
+    TRY(gguf_check(quantizer.gguf));
+    TRY(gguf_writer_commit(quantizer.writer));
+cleanup:
+    gguf_writer_close(quantizer.writer);
+    return status;
+}

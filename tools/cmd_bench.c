@@ -1,0 +1,324 @@
+#include "commands.h"
+#include "engine_flags.h"
+#include "json.h"
+#include "measure.h"
+#include "models.h"
+#include "progress.h"
+#include "terminal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+static struct {
+    struct count_list prompts, tokens, depths;
+    uint32_t repetitions;
+} options = {
+    .prompts = {{512}, 1},
+    .tokens = {{128}, 1},
+    .depths = {{0}, 1},
+    .repetitions = 5,
+};
+
+static const struct option option_table[] = {
+    {'p', "prompts", "N,N", OPTION_COUNTS, &options.prompts, "lengths of prompts; 0: none (default: 512)"},
+    {'n', "tokens", "N,N", OPTION_COUNTS, &options.tokens,
+        "numbers of tokens to generate; 0: none (default: 128)"},
+    {'d', "depths", "N,N", OPTION_COUNTS, &options.depths,
+        "tokens that are in the context already (default: 0)"},
+    {'r', "repetitions", "N", OPTION_COUNT, &options.repetitions, "how often each test runs (default: 5)"},
+    {0},
+};
+
+enum { MOST_TESTS = 512, WARM_UP_TOKENS = 4, MOST_REPETITIONS = 1000 };
+
+struct test {
+    bool is_prompt; /* pp: a prompt at once; otherwise tg: token after token */
+    uint32_t count, depth;
+    char name[32];                       /* as llama-bench's: "pp512", "tg128@d4096" */
+    double average, deviation;           /* tokens per second */
+    double seconds;                      /* of one repetition: until the first token, for prompts */
+    double submissions, bytes_read_back; /* per token */
+};
+
+static void add_tests(
+    struct test *tests, size_t *test_count, const struct count_list *counts, bool is_prompt, uint32_t depth)
+{
+    for (size_t i = 0; i < counts->count; i++) {
+        if (counts->items[i] == 0 || *test_count == MOST_TESTS)
+            continue;
+        struct test *test = &tests[(*test_count)++];
+        *test = (struct test){.is_prompt = is_prompt, .count = counts->items[i], .depth = depth};
+        int used =
+            snprintf(test->name, sizeof test->name, "%s%" PRIu32, is_prompt ? "pp" : "tg", test->count);
+        if (depth)
+            snprintf(test->name + used, sizeof test->name - (size_t)used, "@d%" PRIu32, depth);
+    }
+}
+
+/* What the longest test fills, with the token before the first generated one. */
+static uint64_t needed_context(const struct test *tests, size_t count)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t needed = (uint64_t)tests[i].depth + tests[i].count + 2;
+        most = needed > most ? needed : most;
+    }
+    return most;
+}
+
+/* Ids without a meaning; the work does not depend on them. */
+static void fill_ids(int32_t *ids, size_t count, uint32_t vocabulary)
+{
+    uint64_t random = 1;
+    for (size_t i = 0; i < count; i++) {
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        ids[i] = (int32_t)((random >> 33) % vocabulary);
+    }
+}
+
+static enum salvo_status generate(struct salvo_session *session, uint32_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    for (uint32_t i = 0; i < count && status == SALVO_OK; i++) {
+        int32_t id;
+        status = salvo_session_next(session, &id);
+    }
+    return status;
+}
+
+/* From a session that holds exactly `depth` tokens (one, where tokens are to be generated from nothing). */
+static enum salvo_status go_to_depth(
+    struct salvo_session *session, const struct test *test, const int32_t *ids)
+{
+    uint32_t depth = test->is_prompt || test->depth ? test->depth : 1,
+             position = salvo_session_position(session);
+    enum salvo_status status = SALVO_OK;
+    if (position > depth)
+        status = salvo_session_rollback(session, depth);
+    else if (position < depth)
+        status = salvo_session_feed(session, ids + position, depth - position);
+    return status;
+}
+
+static enum salvo_status run_once(struct salvo_session *session, const struct test *test, uint32_t count,
+    const int32_t *ids, double *out_seconds)
+{
+    enum salvo_status status = go_to_depth(session, test, ids);
+    if (status == SALVO_OK && !test->is_prompt)
+        status = generate(session, 1); /* what the prompt gave or a rollback lost is not counted */
+    double start = seconds_now();
+    if (status == SALVO_OK && test->is_prompt)
+        status = salvo_session_feed(session, ids + test->depth, count);
+    else if (status == SALVO_OK)
+        status = generate(session, count);
+    *out_seconds = seconds_now() - start;
+    return status;
+}
+
+static enum salvo_status measure(
+    struct loaded *loaded, struct test *test, const int32_t *ids, const char *place)
+{
+    double sum = 0, squares = 0, seconds;
+    uint64_t tokens = 0, submissions = 0, bytes = 0;
+    uint32_t warm_up = test->is_prompt || test->count < WARM_UP_TOKENS ? test->count : WARM_UP_TOKENS;
+    enum salvo_status status = run_once(loaded->session, test, warm_up, ids, &seconds);
+    for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {
+        progress_show("%s %s, %" PRIu32 " of %" PRIu32, place, test->name, i + 1, options.repetitions);
+        status = go_to_depth(loaded->session, test, ids);
+        struct salvo_counters before = salvo_engine_counters(loaded->engine);
+        if (status == SALVO_OK)
+            status = run_once(loaded->session, test, test->count, ids, &seconds);
+        struct salvo_counters after = salvo_engine_counters(loaded->engine);
+        tokens += after.tokens - before.tokens;
+        submissions += after.submissions - before.submissions;
+        bytes += after.bytes_read_back - before.bytes_read_back;
+        double speed = rate(test->count, seconds);
+        sum += speed;
+        squares += speed * speed;
+        test->seconds += seconds / options.repetitions;
+    }
+    double n = options.repetitions, variance = n > 1 ? (squares - sum * sum / n) / (n - 1) : 0;
+    test->average = sum / n;
+    test->deviation = variance > 0 ? sqrt(variance) : 0;
+    test->submissions = rate((double)submissions, (double)tokens);
+    test->bytes_read_back = rate((double)bytes, (double)tokens);
+    return status;
+}
+
+static void print_header(const struct loaded *loaded)
+{
+    const struct salvo_model_info *model = salvo_model_info(loaded->model);
+    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    char size[32], parameters[32];
+    printf("%s%s%s %s, %s, %s parameters; %s: %s%s%s, %" PRIu32 " threads\n\n", colour(stdout, COLOUR_BOLD),
+        *model->name ? model->name : model->path, colour(stdout, COLOUR_OFF), model->file_type,
+        format_bytes(model->file_size, size), format_count(model->parameters, parameters), info.backend,
+        info.device, *info.isa ? " " : "", info.isa, info.threads);
+    printf("%-16s %20s %14s %17s %16s\n", "test", "tok/s", "first token", "submissions/token",
+        "read back/token");
+}
+
+static void print_test(const struct test *test)
+{
+    char speed[48], latency[32] = "", bytes[32];
+    snprintf(speed, sizeof speed, "%.2f ± %.2f", test->average, test->deviation);
+    if (test->is_prompt)
+        snprintf(latency, sizeof latency, "%.1f ms", test->seconds * 1e3);
+    /* The plus-minus sign is two bytes in one column. */
+    printf("%-16s %21s %14s %17.4f %16s\n", test->name, speed, latency, test->submissions,
+        format_bytes((uint64_t)(test->bytes_read_back + 0.5), bytes));
+    fflush(stdout);
+}
+
+static void write_test(struct json *json, const struct test *test)
+{
+    json_begin(json, '{');
+    json_key(json, "test");
+    json_string(json, test->name);
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"avg_ts", test->average}, {"stddev_ts", test->deviation},
+        {"submissions_per_token", test->submissions}, {"bytes_read_back_per_token", test->bytes_read_back}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        json_key(json, numbers[i].key);
+        json_float(json, numbers[i].value, true);
+    }
+    if (test->is_prompt) {
+        json_key(json, "first_token_ms");
+        json_float(json, test->seconds * 1e3, true);
+    }
+    json_end(json, '}');
+}
+
+static void begin_json(struct json *json, const struct loaded *loaded)
+{
+    const struct salvo_model_info *model = salvo_model_info(loaded->model);
+    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    json_begin(json, '{');
+    const struct {
+        const char *key, *text;
+    } texts[] = {{"model", model->path}, {"name", model->name}, {"file_type", model->file_type},
+        {"backend", info.backend}, {"device", info.device}, {"isa", info.isa}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_key(json, texts[i].key);
+        json_string(json, texts[i].text);
+    }
+    const struct {
+        const char *key;
+        uint64_t number;
+    } numbers[] = {{"threads", info.threads}, {"batch", info.batch}, {"context", info.context},
+        {"size", model->file_size}, {"parameters", model->parameters}, {"repetitions", options.repetitions}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        json_key(json, numbers[i].key);
+        json_unsigned(json, numbers[i].number);
+    }
+    json_key(json, "tests");
+    json_begin(json, '[');
+}
+
+static void end_report(struct json *json)
+{
+    char memory[32];
+    if (!output_flags.json) {
+        printf("\npeak memory %s\n", format_bytes(peak_memory(), memory));
+        return;
+    }
+    json_end(json, ']');
+    json_key(json, "peak_memory");
+    json_unsigned(json, peak_memory());
+    json_end(json, '}');
+    putchar('\n');
+}
+
+/* Tests are shown as they end; of a run that fails, JSON has none. */
+static int run_tests(struct loaded *loaded, struct test *tests, size_t count, const int32_t *ids)
+{
+    if (!output_flags.json)
+        print_header(loaded);
+    for (size_t i = 0; i < count; i++) {
+        char place[48];
+        snprintf(place, sizeof place, "%zu/%zu", i + 1, count);
+        enum salvo_status status = measure(loaded, &tests[i], ids, place);
+        progress_clear();
+        if (status != SALVO_OK)
+            return library_failure();
+        if (!output_flags.json)
+            print_test(&tests[i]);
+    }
+    struct json json = {.stream = stdout};
+    if (output_flags.json) {
+        begin_json(&json, loaded);
+        for (size_t i = 0; i < count; i++)
+            write_test(&json, &tests[i]);
+    }
+    end_report(&json);
+    return EXIT_DONE;
+}
+
+static int load_for(struct loaded *loaded, const struct test *tests, size_t count)
+{
+    struct salvo_engine_options engine_options;
+    const struct salvo_sampler greedy = {.top_p = 1, .repeat_penalty = 1};
+    uint64_t needed = needed_context(tests, count);
+    int result = engine_options_from_flags(&engine_options);
+    if (result != EXIT_DONE)
+        return result;
+    if (engine_options.context && engine_options.context < needed)
+        return usage_error("bench: the tests need a context of %" PRIu64 ", -c gives %" PRIu32, needed,
+            engine_options.context);
+    if (needed > UINT32_MAX)
+        return usage_error("bench: a context of %" PRIu64 " is too long", needed);
+    engine_options.context = engine_options.context ? engine_options.context : (uint32_t)needed;
+    loaded->model = open_model(engine_flags.model);
+    result = loaded->model ? load_engine(loaded, &engine_options) : EXIT_FAILED;
+    if (result == EXIT_DONE && salvo_session_set_sampler(loaded->session, &greedy) != SALVO_OK)
+        result = library_failure();
+    return result;
+}
+
+static int run(int count, char **arguments)
+{
+    (void)count;
+    (void)arguments;
+    static struct test tests[MOST_TESTS];
+    size_t test_count = 0;
+    for (size_t i = 0; i < options.depths.count; i++) {
+        add_tests(tests, &test_count, &options.prompts, true, options.depths.items[i]);
+        add_tests(tests, &test_count, &options.tokens, false, options.depths.items[i]);
+    }
+    if (test_count == 0)
+        return usage_error("bench: -p 0 and -n 0 leave nothing to do");
+    if (options.repetitions > MOST_REPETITIONS)
+        return usage_error(
+            "bench: -r cannot be %" PRIu32 ": at most %d", options.repetitions, MOST_REPETITIONS);
+
+    struct loaded loaded = {0};
+    int result = load_for(&loaded, tests, test_count);
+    int32_t *ids = NULL;
+    if (result == EXIT_DONE) {
+        struct salvo_engine_info info = salvo_engine_info(loaded.engine);
+        ids = malloc(info.context * sizeof *ids);
+        if (ids) {
+            fill_ids(ids, info.context, info.vocabulary);
+            result = run_tests(&loaded, tests, test_count, ids);
+        } else {
+            result = failure("out of memory");
+        }
+    }
+    free(ids);
+    unload(&loaded);
+    return result;
+}
+
+const struct command bench_command = {
+    .name = "bench",
+    .summary = "measure how fast a model runs",
+    .details = "pp512 computes a prompt of 512 tokens, tg128 generates 128, tg128@d4096 with 4096 in the "
+               "context before.\n"
+               "Each test is warmed up first. A vocabulary is not needed: the tokens are random.",
+    .options = option_table,
+    .shared = {engine_flag_table, output_flag_table},
+    .run = run,
+};

@@ -1,0 +1,96 @@
+#include "commands.h"
+#include "engine_flags.h"
+#include "json.h"
+#include "measure.h"
+#include "models.h"
+#include "progress.h"
+#include "terminal.h"
+
+#include <sys/stat.h>
+
+static struct {
+    uint32_t threads;
+    bool pure;
+} options;
+
+static const struct option option_table[] = {
+    {'t', "threads", "N", OPTION_COUNT, &options.threads, "threads (default: physical cores)"},
+    {0, "pure", NULL, OPTION_FLAG, &options.pure, "one type for every matrix, no mix"},
+    {0},
+};
+
+static bool show_progress(void *user, const char *tensor, uint64_t done, uint64_t total)
+{
+    char bar[32];
+    (void)user;
+    progress_show("%s %s", progress_bar(total ? (double)done / (double)total : 1, bar), tensor);
+    return true;
+}
+
+static void report(const struct salvo_model *model, const char *path, const char *type, double seconds)
+{
+    struct stat file;
+    uint64_t before = salvo_model_info(model)->file_size,
+             after = stat(path, &file) == 0 ? (uint64_t)file.st_size : 0;
+    if (output_flags.json) {
+        struct json json = {.stream = stdout};
+        json_begin(&json, '{');
+        json_key(&json, "path");
+        json_string(&json, path);
+        json_key(&json, "type");
+        json_string(&json, type);
+        json_key(&json, "size_before");
+        json_unsigned(&json, before);
+        json_key(&json, "size");
+        json_unsigned(&json, after);
+        json_key(&json, "seconds");
+        json_float(&json, seconds, true);
+        json_end(&json, '}');
+        putchar('\n');
+    } else if (!output_flags.quiet) {
+        char from[32], to[32];
+        printf("%s: %s, from %s, in %.1f s\n", path, format_bytes(after, to), format_bytes(before, from),
+            seconds);
+    }
+}
+
+static int run(int count, char **arguments)
+{
+    if (count != 3)
+        return usage_error(
+            "quantize: IN, OUT and TYPE are needed, as in: quantize model-f16.gguf model.gguf Q4_K_M");
+    const char *in = arguments[0], *out = arguments[1], *type = arguments[2];
+    struct salvo_model *model = open_model(in);
+    if (!model)
+        return EXIT_FAILED;
+    const struct salvo_quantize_options quantize_options = {
+        .type = type,
+        .pure = options.pure,
+        .threads = options.threads,
+        .progress = show_progress,
+    };
+    double start = seconds_now();
+    enum salvo_status status = salvo_quantize(model, out, &quantize_options);
+    progress_clear();
+    int result = EXIT_DONE;
+    if (status == SALVO_ERROR_ARGUMENT)
+        result = usage_error("quantize: %s", salvo_error());
+    else if (status != SALVO_OK)
+        result = library_failure();
+    else
+        report(model, out, type, seconds_now() - start);
+    salvo_model_close(model);
+    return result;
+}
+
+const struct command quantize_command = {
+    .name = "quantize",
+    .arguments = "IN OUT TYPE",
+    .summary = "write a model with other types",
+    .details =
+        "TYPE is one type (Q8_0, F16, ...) or a mix (Q4_K_M, Q3_K_S, ...) that chooses for each tensor as\n"
+        "llama.cpp does. OUT appears only when it is complete.",
+    .options = option_table,
+    .shared = {output_flag_table},
+    .run = run,
+};
