@@ -5,6 +5,8 @@
  */
 #include "check.h"
 
+#include "quant/half.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -125,7 +127,7 @@ void check_that(bool holds, const char *what)
 void check_same_floats(const char *what, const float *got, const float *want, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        bool same = memcmp(got + i, want + i, sizeof *got) == 0 || (isnan(got[i]) && isnan(want[i]));
+        bool same = f32_bits(got[i]) == f32_bits(want[i]) || (isnan(got[i]) && isnan(want[i]));
         if (!same && first_failure())
             printf("FAILED %s: %s[%zu] is %a (%g), not %a (%g)\n", current, what, i, (double)got[i],
                 (double)got[i], (double)want[i], (double)want[i]);

@@ -12,11 +12,13 @@
  * for all of K, so that decoding reads memory in one stream. Rows beyond the last are zero. Quantised formats
  * are sequences of *groups* of 16 or 32 elements: signed integers q that fit a byte, a scale s, and for some
  * an offset m:  w = s * q + m. s and m are float32; formats with two levels (K quants) define them as the
- * rounded product of the two levels.
+ * product of the two levels, which is exact. Where it spares work q is a power of two times what the file
+ * says, and s as much less (tile_format.h).
  *
- * QUANTISED MATMUL. Activations are rounded to bytes, 32 at a time: x = d * p. For each output, over groups
- * in order: acc = fma((float)sum(q * p), s * d, acc);  then, for formats with offsets, acc = fma(m, d *
- * (float)sum(p), acc) starting from acc = 0, where s * d and d * sum(p) are rounded to float32.
+ * QUANTISED MATMUL. Activations are rounded to bytes, 32 at a time: x = d * p. Each output
+ * starts from acc = 0; for each group of weights in order acc = fma((float)sum(q * p), s * d, acc), and then,
+ * for formats with offsets, acc = fma(m, d * (float)sum(p), acc). s * d and d * sum(p) are rounded to
+ * float32; sum(p) runs over the group, so that groups of 16 use half_sums.
  *
  * FLOAT MATMUL. acc = fma(w[k], x[k], acc) for k = 0 .. K-1, starting from 0, with w converted exactly to
  * float32.
@@ -40,21 +42,21 @@ enum {
 };
 
 /*
- * Activations rounded to q8, of `width` tokens interleaved: 1 for matvec, QUAD for matmul_q8. For token t,
- * group g: p of element o*8 + e:   values[((g * 4 + o) * width + t) * 8 + e] d:                      scales[g
- * * width + t] d * sum of 32 p:        sums[g * width + t] d * sum of 16 p:        half_sums[(g * 2 + half) *
- * width + t] d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even; d = 0 and p = 0 for a group
- * of zeros. A group with a NaN or an infinity gets d = NaN and p = 0, so that it is not lost.
+ * Activations rounded to q8, of `width` tokens interleaved: 1 for matvec, QUAD for matmul_q8. For each 32
+ * elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127; d = 0 and p = 0
+ * where d would be less than the smallest normal float. A group with a NaN or an infinity gets d = NaN and
+ * p = 0, so that it is not lost. Below, t is the token, g the group, o the octet, e the element of it.
  */
 struct q8_panel {
-    int8_t *values;
-    float *scales, *sums, *half_sums;
+    int8_t *values;   /* p: [((g * 4 + o) * width + t) * 8 + e] */
+    float *scales;    /* d: [g * width + t] */
+    float *sums;      /* d * (float)(sum of 32 p): [g * width + t] */
+    float *half_sums; /* d * (float)(sum of 16 p): [(g * 2 + half) * width + t] */
 };
 
-/* A weight tile unpacked for matmul_q8. q of row r, element o*8 + e of group-of-32 g: values[((g * 4 + o) * 8
- * + r) * 8 + e]. */
+/* A weight tile unpacked for matmul_q8. */
 struct weight_panel {
-    int8_t *values; /* [K / 32][4][8 rows][8] */
+    int8_t *values; /* [K / 32][4 octets][8 rows][8] */
     float *scales;  /* [K / group][8 rows] */
     float *offsets; /* [K / group][8 rows], untouched by formats without offsets */
 };

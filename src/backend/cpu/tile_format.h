@@ -14,8 +14,8 @@
  *   bytes:   4 planes, plane o is octet o
  *   nibbles: 2 planes, plane j has octet j in the lower half of its bytes and octet j + 2 in the upper
  *   pairs:   1 plane, octet o at bits 2o and 2o + 1
- *   bits:    half a plane: rows 0, 1 and 2, 3 share 16 bytes, then rows 4, 5 and 6, 7. Octet o of the former
- * is at bit o, of the latter at bit o + 4
+ *   bits:    half a plane: 16 bytes for rows 0, 1 (octet o at bit o) and 2, 3 (at bit o + 4), then 16 for
+ *            rows 4, 5 and 6, 7
  *
  * Signed codes are two's complement. Of four and six bits (a nibble with a pair below it) they are used from
  * the top of a byte, where they need no sign extension: the code is then 16 or 4 times its worth, and `unit`,
