@@ -98,10 +98,15 @@ static void enter_group(struct executor *executor, const struct group *group, ui
         matmul_enter(executor, group, thread);
 }
 
+static bool is_cancelled(const struct step *step)
+{
+    return step->cancel && __atomic_load_n(step->cancel, __ATOMIC_RELAXED);
+}
+
 static void work_on_group(
     struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
-    if (executor->step->cancel && *executor->step->cancel)
+    if (is_cancelled(executor->step))
         return; /* the step fails as a whole */
     switch (group->kind) {
     case GROUP_ROWS:
@@ -188,7 +193,7 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
         step_lay_out_rows(executor);
         step_run_groups(executor, 0, executor->plan->group_count);
         executor->counters.tokens += executor->live[ROWS_TOKENS];
-        if (step->cancel && *step->cancel)
+        if (is_cancelled(step))
             TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
         if (repeats == 1 || !advance(executor))
             break;
