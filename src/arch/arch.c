@@ -20,16 +20,15 @@ static const struct arch *find_arch(struct salvo_text name)
     return NULL;
 }
 
-static enum salvo_status fail_unknown(const struct gguf *gguf, struct salvo_text name)
+/* "llama, qwen2, ..." */
+static void list_names(char *text, size_t size)
 {
-    char names[256] = "";
     size_t used = 0;
+    text[0] = 0;
     for (size_t i = 0; i < TABLE_COUNT; i++) {
-        for (const struct arch *arch = tables[i]; arch->name && used < sizeof names; arch++)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", arch->name);
+        for (const struct arch *arch = tables[i]; arch->name && used < size; arch++)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", arch->name);
     }
-    return fail(SALVO_ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; those that are: %s",
-        gguf_path(gguf), name.size < 64 ? (int)name.size : 64, name.data, names);
 }
 
 /* A tensor that nobody asked for may be one without which the model means something else. */
@@ -55,8 +54,12 @@ enum salvo_status arch_build_for(const struct gguf *gguf, uint32_t context, stru
     if (!found)
         TRY(fail(SALVO_ERROR_FORMAT, "%s: key 'general.architecture' is missing", gguf_path(gguf)));
     const struct arch *arch = find_arch(name);
-    if (!arch)
-        TRY(fail_unknown(gguf, name));
+    if (!arch) {
+        char names[256];
+        list_names(names, sizeof names);
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; those that are: %s",
+            gguf_path(gguf), name.size < 64 ? (int)name.size : 64, name.data, names));
+    }
     TRY(arch->build(arch, gguf, context, out));
     warn_of_unused_tensors(arch, *out);
 

@@ -68,14 +68,15 @@ static uint32_t read_uniform(
         metadata_refuse(metadata, SALVO_ERROR_FORMAT, "key '%s' is an empty array", full);
     for (bool begins = true; metadata->status == SALVO_OK && salvo_array_next(&array, &item);
          begins = false) {
-        if (!take_integer(&item, &number))
+        if (!take_integer(&item, &number)) {
             metadata_refuse(metadata, SALVO_ERROR_FORMAT,
                 "key '%s' has an item that is not a number from 0 to %u", full, UINT32_MAX);
-        else if (begins)
+        } else if (begins) {
             first = number;
-        else if (number != first)
+        } else if (number != first) {
             metadata_refuse(metadata, SALVO_ERROR_UNSUPPORTED,
                 "key '%s' differs between layers (%u and %u), which is not supported", full, first, number);
+        }
     }
     return first;
 }

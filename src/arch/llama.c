@@ -58,10 +58,11 @@ static uint64_t read_vocabulary(struct arch_metadata *metadata)
     uint64_t known = tokens && tokens->type == SALVO_ARRAY
                          ? tokens->array.count
                          : metadata_u32_or(metadata, "vocab_size", (uint32_t)rows, 1, INT32_MAX);
-    if (known != rows)
+    if (known != rows) {
         metadata_refuse(metadata, SALVO_ERROR_FORMAT,
             "the vocabulary has %" PRIu64 " tokens, tensor 'token_embd.weight' has %" PRIu64 " rows", known,
             rows);
+    }
     return rows;
 }
 
@@ -70,24 +71,27 @@ static void read_heads(struct arch_metadata *metadata, struct model *model)
     const char *arch = metadata->arch;
     model->heads = metadata_u32(metadata, "attention.head_count", 1, 1 << 16);
     model->kv_heads = metadata_u32_or(metadata, "attention.head_count_kv", model->heads, 1, 1 << 16);
-    if (model->heads % model->kv_heads)
+    if (model->heads % model->kv_heads) {
         metadata_refuse(metadata, SALVO_ERROR_FORMAT,
             "key '%s.attention.head_count' is %u, which is no multiple of '%s.attention.head_count_kv', %u",
             arch, model->heads, arch, model->kv_heads);
+    }
 
-    if (!metadata_has(metadata, "attention.key_length") && model->width % model->heads)
+    if (!metadata_has(metadata, "attention.key_length") && model->width % model->heads) {
         metadata_refuse(metadata, SALVO_ERROR_FORMAT,
             "key '%s.embedding_length' is %u, which is no multiple of '%s.attention.head_count', %u", arch,
             model->width, arch, model->heads);
+    }
     model->head_dim =
         metadata_u32_or(metadata, "attention.key_length", model->width / model->heads, 1, 1 << 16);
     uint32_t value_dim = metadata_u32_or(metadata, "attention.value_length", model->head_dim, 1, 1 << 16);
-    if (value_dim != model->head_dim)
+    if (value_dim != model->head_dim) {
         metadata_refuse(metadata, SALVO_ERROR_UNSUPPORTED,
             "heads with keys of %u and values of %u elements ('%s.attention.key_length', 'value_length') are "
             "not "
             "supported",
             model->head_dim, value_dim, arch);
+    }
     if (model->head_dim % 8)
         metadata_refuse(metadata, SALVO_ERROR_UNSUPPORTED,
             "heads of %u elements are not supported, it must be a multiple of 8", model->head_dim);

@@ -40,16 +40,18 @@ struct rope_scaling rope_scaling_read(
         scaling.factor = 0;
     else if (is_text(type, "yarn"))
         scaling.yarn = true;
-    else if (!is_text(type, "linear") && !is_text(type, "longrope"))
+    else if (!is_text(type, "linear") && !is_text(type, "longrope")) {
         metadata_refuse(metadata, SALVO_ERROR_UNSUPPORTED,
             "key '%s.rope.scaling.type' is '%.*s', supported are none, linear, yarn and longrope",
             metadata->arch, type.size < 64 ? (int)type.size : 64, type.data);
+    }
     if (scaling.factor == 0)
         scaling.factor = 1;
-    if (scaling.yarn && !scaling.first_context)
+    if (scaling.yarn && !scaling.first_context) {
         metadata_refuse(metadata, SALVO_ERROR_FORMAT,
             "key '%s.rope.scaling.original_context_length' is missing, YaRN scaling needs it",
             metadata->arch);
+    }
     return scaling;
 }
 

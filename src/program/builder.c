@@ -117,11 +117,12 @@ static char *format_name(struct builder *builder, const char *format, va_list ar
     if (builder->status != SALVO_OK)
         return NULL;
     int length = vsnprintf(text, sizeof text, format, arguments);
-    if (length <= 0 || (size_t)length >= sizeof text)
+    if (length <= 0 || (size_t)length >= sizeof text) {
         builder_refuse(builder, SALVO_ERROR_ARGUMENT, "a buffer's name has %d bytes, it must have 1 to %zu",
             length, sizeof text - 1);
-    else
+    } else {
         builder_keep(builder, arena_copy_bytes(&builder->program->arena, text, (size_t)length, &name));
+    }
     return name;
 }
 
@@ -148,10 +149,11 @@ static buffer_id add_buffer(struct builder *builder, struct program_buffer buffe
 
 static void check_dimension(struct builder *builder, const char *name, const char *what, uint64_t value)
 {
-    if (value < 1 || value > largest_dimension)
+    if (value < 1 || value > largest_dimension) {
         builder_refuse(builder, SALVO_ERROR_ARGUMENT,
             "buffer '%s' has %" PRIu64 " %s, it must have 1 to %" PRIu64, name, value, what,
             largest_dimension);
+    }
 }
 
 /* "576 x 49152", fastest first, as `salvo info` shows shapes. */

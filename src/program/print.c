@@ -139,6 +139,8 @@ void program_describe_op(const struct program *program, uint32_t index, char *te
 {
     const struct op *op = &program->ops[index];
     struct line line = {text, size, 0};
+    if (size)
+        text[0] = 0;
     put_target(&line, program, op);
     put(&line, "%s", op_infos[op->kind].name);
     const char *separator = " ";

@@ -43,21 +43,21 @@ struct program {
 
 void program_close(struct program *program); /* accepts NULL */
 
-/* The buffers of any kind that an op reads or writes, each once; how many there are. An op that works in
- * place or accumulates reads what it writes. Whatever an op writes without reading it gets new values in
- * every live row. */
+/* The buffers of any kind that op number `index` reads or writes, each once; how many there are. An op that
+ * works in place or accumulates reads what it writes. Whatever an op writes without reading it gets new
+ * values in every live row. */
 enum { OP_MAX_BUFFERS = 8 };
-uint32_t op_reads(const struct program *program, uint32_t op, buffer_id out[OP_MAX_BUFFERS]);
-uint32_t op_writes(const struct program *program, uint32_t op, buffer_id out[OP_MAX_BUFFERS]);
+uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
+uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
 
 /* What op.h allows for this op: for matmul it depends on the weight's type. */
-float op_tolerance(const struct program *program, uint32_t op);
+float op_tolerance(const struct program *program, uint32_t index);
 
 /* One line per buffer and op. */
-void program_print(const struct program *program, void (*line)(void *user, const char *text), void *user);
+void program_print(const struct program *program, void (*print)(void *user, const char *text), void *user);
 
 /* "q [T][576] f32 = matmul blk.0.attn_q.weight [576][576] Q4_1, h, rounding q8"; into `text`. */
-void program_describe_op(const struct program *program, uint32_t op, char *text, size_t size);
+void program_describe_op(const struct program *program, uint32_t index, char *text, size_t size);
 
 /*
  * BUILDING. Every function checks its arguments against the buffers they name. The first mistake is kept,

@@ -191,10 +191,11 @@ static void smollm3_does_not_rotate_every_fourth_layer(void **state)
     assert_int_equal(count_ops(program, OP_ROPE), 2 * (LAYERS - 1));
     assert_false(program->ropes[0].halves);
     for (uint32_t i = 1; i < program->op_count; i++) { /* keys of layer 3 go into the cache as they come */
-        if (program->ops[i].kind == OP_KV_APPEND)
+        if (program->ops[i].kind == OP_KV_APPEND) {
             assert_int_equal(program->ops[i - 1].kind,
                 strcmp(name_of(program, program->ops[i].kv_append.key_state), "kv.3.k") ? OP_ROPE
                                                                                         : OP_MATMUL);
+        }
     }
     close_both(program, &file);
 }
