@@ -47,8 +47,9 @@ lint: ## clang-format, clang-tidy, cppcheck, shellcheck, and the rules of the ho
 	@scripts/setup lint
 	@scripts/lint $(JOBS)
 
-bench: all ## time what bench/ holds
-	@if [ -x bench/run ]; then bench/run; else echo 'bench/ holds nothing yet'; fi
+bench: ## time the default model, the tokenizer and the kernels
+	@scripts/setup test
+	@bench/run
 
 fuzz: ## run every fuzz target for FUZZ_SECONDS (600), going on from what earlier runs found
 	@scripts/setup fuzz
