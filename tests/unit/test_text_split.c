@@ -130,7 +130,8 @@ static int find_agreed_characters(void **state)
     }
     pcre2_match_data_free(match);
     pcre2_code_free(classes);
-    assert_true(agreed_count > CODE_LIMIT * 98 / 100);
+    /* The surrogates are 1%; Unicode 16, which one of them may not know, is 2.6%. */
+    assert_true(agreed_count > CODE_LIMIT * 95 / 100);
     return 0;
 }
 
