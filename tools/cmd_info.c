@@ -1,4 +1,5 @@
 #include "commands.h"
+#include "engine_flags.h"
 #include "json.h"
 #include "models.h"
 #include "terminal.h"
@@ -8,15 +9,14 @@
 #include <string.h>
 
 static struct {
-    const char *model;
-    bool json, tensors, metadata;
+    bool tensors, metadata, program;
 } options;
 
 static const struct option option_table[] = {
-    MODEL_OPTION(&options.model),
-    {0, "json", NULL, OPTION_FLAG, &options.json, "one JSON object"},
     {0, "tensors", NULL, OPTION_FLAG, &options.tensors, "list every tensor"},
     {0, "metadata", NULL, OPTION_FLAG, &options.metadata, "list every metadata key"},
+    {0, "program", NULL, OPTION_FLAG, &options.program,
+        "load the model and print the program that it becomes, and the groups that it runs in"},
     {0},
 };
 
@@ -262,14 +262,34 @@ static void print_plain(const struct salvo_model *model)
         print_tensors(model);
 }
 
+static void print_line(void *user, const char *text)
+{
+    (void)user;
+    print_safely(stdout, text, strlen(text));
+    putchar('\n');
+}
+
+/* A program depends on where it runs: the options of running commands count here. */
+static int print_program(void)
+{
+    struct loaded loaded;
+    int result = load(&loaded);
+    if (result == EXIT_DONE)
+        salvo_engine_print(loaded.engine, print_line, NULL);
+    unload(&loaded);
+    return result;
+}
+
 static int run(int count, char **arguments)
 {
     (void)count;
     (void)arguments;
-    struct salvo_model *model = open_model(options.model);
+    if (options.program)
+        return print_program();
+    struct salvo_model *model = open_model(engine_flags.model);
     if (!model)
         return EXIT_FAILED;
-    if (options.json)
+    if (output_flags.json)
         write_json(model);
     else
         print_plain(model);
@@ -280,6 +300,8 @@ static int run(int count, char **arguments)
 const struct command info_command = {
     .name = "info",
     .summary = "show what is in a model file",
+    .details = "The options about devices, threads and context count only with --program.",
     .options = option_table,
+    .shared = {engine_flag_table, output_flag_table},
     .run = run,
 };

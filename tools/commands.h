@@ -16,5 +16,6 @@ extern const struct command perplexity_command;
 extern const struct command quantize_command;
 extern const struct command run_command;
 extern const struct command tokenize_command;
+extern const struct command verify_command;
 
 #endif

@@ -15,6 +15,7 @@ const struct command *const all_commands[] = {
     &bench_command,
     &perplexity_command,
     &quantize_command,
+    &verify_command,
     &info_command,
     &tokenize_command,
     &detokenize_command,

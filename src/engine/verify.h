@@ -1,0 +1,31 @@
+/* Two engines beside each other. */
+#ifndef ENGINE_VERIFY_H
+#define ENGINE_VERIFY_H
+
+#include "engine/engine.h"
+
+struct verify_pair {
+    struct salvo_engine *ours, *theirs; /* `theirs` is what is expected */
+};
+
+/* An output, and where its texts live. */
+struct verify_record {
+    struct salvo_verify_output output;
+    char operation[160];
+};
+
+struct verify_list {
+    struct verify_record *records;
+    size_t count, capacity;
+};
+
+void verify_list_free(struct verify_list *list);
+
+/*
+ * Runs one step on both sides, group by group, on the debug path. Before each group `ours` gets the inputs
+ * that `theirs` has; what lives on after it is compared and added to the list.
+ */
+enum salvo_status verify_step(
+    const struct verify_pair *pair, const struct step *step, struct verify_list *list);
+
+#endif
