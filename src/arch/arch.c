@@ -34,10 +34,11 @@ static void list_names(char *text, size_t size)
 /* A tensor that nobody asked for may be one without which the model means something else. */
 static void warn_of_unused_tensors(const struct arch *arch, const struct program *program)
 {
-    size_t used = 0, count = gguf_tensor_count(program->gguf);
+    size_t used = program->ignored_tensors, count = gguf_tensor_count(program->gguf);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        used += buffer->kind == BUFFER_WEIGHT && buffer->rows == buffer->tensor->shape[1]; /* no part */
+        used += buffer->kind == BUFFER_WEIGHT &&
+                buffer->rows * buffer->columns == buffer->tensor->elements; /* no part */
     }
     if (used < count)
         log_line(SALVO_LOG_WARNING, "%s: %zu of its %zu tensors are not used by the architecture '%s'",

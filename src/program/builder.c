@@ -168,8 +168,10 @@ static void describe_shape(const struct gguf_tensor *tensor, char text[96])
 static void check_tensor(struct builder *builder, const struct program_buffer *weight)
 {
     const struct gguf_tensor *tensor = weight->tensor;
-    if (tensor->shape[0] != weight->columns || tensor->shape[1] != weight->rows || tensor->shape[2] != 1 ||
-        tensor->shape[3] != 1) {
+    /* Converters write some stacks of vectors as columns x 1 x 1 x rows, which is the same in memory. */
+    bool is_stack = tensor->shape[1] == 1 && tensor->shape[2] * tensor->shape[3] == weight->rows;
+    bool is_matrix = tensor->shape[1] == weight->rows && tensor->shape[2] == 1 && tensor->shape[3] == 1;
+    if (tensor->shape[0] != weight->columns || !(is_stack || is_matrix)) {
         char actual[96], wanted[96];
         describe_shape(tensor, actual);
         describe_shape(&(struct gguf_tensor){.dimensions = weight->rows == 1 ? 1 : 2,
@@ -236,6 +238,16 @@ buffer_id builder_optional_weight(
     const char *name = format_name(builder, format, arguments);
     va_end(arguments);
     return add_weight(builder, name, rows, columns, true);
+}
+
+void builder_ignore_tensor(struct builder *builder, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const char *name = format_name(builder, format, arguments);
+    va_end(arguments);
+    if (builder->status == SALVO_OK && gguf_find_tensor(builder->program->gguf, name))
+        builder->program->ignored_tensors++;
 }
 
 buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t first, uint64_t rows)
@@ -313,6 +325,16 @@ buffer_id builder_positional(
     va_end(arguments);
     return add_named_buffer(
         builder, name, (struct program_buffer){.kind = BUFFER_POSITIONAL, .type = type, .columns = columns});
+}
+
+buffer_id builder_folded(struct builder *builder, uint64_t columns, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const char *name = format_name(builder, format, arguments);
+    va_end(arguments);
+    return add_named_buffer(
+        builder, name, (struct program_buffer){.kind = BUFFER_FOLDED, .type = TYPE_F32, .columns = columns});
 }
 
 static void check_rope(struct builder *builder, const struct rope *rope)

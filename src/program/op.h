@@ -37,6 +37,20 @@ enum op_kind {
     OP_RMS_NORM,
 
     /*
+     * For each group of `group` columns (all columns: a layer norm; one head: a group norm), with mean and
+     * variance over the group:
+     *   out = (x - mean) * (1 / sqrt(variance + epsilon)) * weight + bias.   weight, bias: one element for
+     * each column of the row. May work in place. Tolerance 1e-5.
+     */
+    OP_LAYER_NORM,
+
+    /*
+     * For each group of columns, out = y / max(sqrt(sum(y * y)), epsilon), y = x * weight (x alone when there
+     * is no weight, which has one element for each column of the row). May work in place. Tolerance 1e-5.
+     */
+    OP_L2_NORM,
+
+    /*
      * out[r][n] = sum over k of weight[n][k] * x[r][k], + bias[n] if there is one, through the activation;
      * with `accumulate` that is added to what out[r][n] holds. `rounding` says how x is rounded first.
      * On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32 (quantised ones),
@@ -73,6 +87,39 @@ enum op_kind {
     /* out = out + x. Tolerance 1e-6. */
     OP_ADD,
 
+    /* out = x * y. May work in place. Tolerance 1e-6. */
+    OP_MUL,
+
+    /* out = x + (y - x) * weight, where weight is a vector of the file for all rows or scratch with a row for
+     * each. May work in place. Tolerance 1e-6. */
+    OP_LERP,
+
+    /*
+     * out[t] = the row before x[t] in its run; before a run's first row stands what the slot's folded state
+     * holds, zeros when the run begins at position 0. The run's last row of x becomes the new state. Exact.
+     */
+    OP_TOKEN_SHIFT,
+
+    /* out = k * (1 + (a - 1) * weight): how strongly RWKV-7 writes, by its rate a of learning. May work in
+     * place. Tolerance 1e-6. */
+    OP_RWKV_KEY,
+
+    /*
+     * One head after the other, run by run in token order. The folded state S is [heads][head_dim keys
+     * j][head_dim values i], so that values, which do not see each other, lie side by side. For each token:
+     *   u[i]    = sum over j in order of S[j][i] * kk[j]
+     *   S[j][i] = S[j][i] * w[j] - u[i] * (kk[j] * a[j]) + v[i] * k[j]
+     *   y[i]    = sum over j in order of S[j][i] * r[j]
+     * which is S diag(w) - (S kk)(kk a)^T + v k^T and S r. A run that begins at position 0 starts from zeros.
+     * On the CPU sums are one chain of fma over j, and time is never blocked, so that a row's bits do not
+     * depend on how many tokens run together. Tolerance 1e-4.
+     */
+    OP_WKV7,
+
+    /* For each head: out = x + sum over the head of (r * k * weight) * v. May work in place. Tolerance 1e-5.
+     */
+    OP_RWKV_BONUS,
+
     /* out[o] = x[row of output o]: only rows that get logits go on. Exact. */
     OP_SELECT_ROWS,
 
@@ -92,7 +139,17 @@ enum op_kind {
 
 enum row_kind { ROWS_TOKENS, ROWS_RUNS, ROWS_OUTPUTS, ROW_KIND_COUNT };
 
-enum activation { ACTIVATION_NONE, ACTIVATION_SILU, ACTIVATION_GELU };
+/* SiLU and GELU gate a glu, the others belong to matmul. */
+enum activation {
+    ACTIVATION_NONE,
+    ACTIVATION_SILU,
+    ACTIVATION_GELU,
+    ACTIVATION_TANH,
+    ACTIVATION_SIGMOID,
+    ACTIVATION_RELU_SQUARED, /* max(u, 0)^2 */
+    ACTIVATION_DECAY,        /* exp(-exp(-0.5) * sigmoid(u)): between 0.545 and 1 */
+    ACTIVATION_COUNT
+};
 
 /* How matmul rounds its activations; set by the plan from the weight's type, printed, implemented by the
  * reference too. */
@@ -110,15 +167,19 @@ struct rope {
     double *frequencies; /* [dimensions / 2] */
 };
 
+enum { OP_MAX_INPUTS = 6 };
+
 struct op {
     enum op_kind kind;
     enum row_kind rows;
     buffer_id out; /* NO_BUFFER for kv_append, which writes its states; `sample` writes the tokens */
 
     /* In the order that the builder's function takes them, states apart; NO_BUFFER where absent. embed:
-     * table, tokens; rms_norm: x, weight; matmul: weight, x, bias; rope, softcap: x, which is also `out`;
-     * kv_append: k, v; attend: q; glu: gate, up; add, select_rows: x; sample: logits. */
-    buffer_id inputs[3];
+     * table, tokens; rms_norm, l2_norm: x, weight; layer_norm: x, weight, bias; matmul: weight, x, bias;
+     * rope, softcap: x, which is also `out`; kv_append: k, v; attend: q; glu: gate, up; add, select_rows,
+     * token_shift: x; mul: x, y; lerp: x, y, weight; rwkv_key: k, a, weight; wkv7: r, w, k, v, kk, a;
+     * rwkv_bonus: x, r, k, v, weight; sample: logits. */
+    buffer_id inputs[OP_MAX_INPUTS];
     union {
         struct {
             float scale;
@@ -126,10 +187,11 @@ struct op {
         struct {
             uint32_t group;
             float epsilon;
-        } rms_norm;
+        } rms_norm, layer_norm, l2_norm;
         struct {
             bool accumulate;
             enum rounding rounding;
+            enum activation activation;
         } matmul;
         struct {
             uint32_t heads, head_dim, rope; /* rope: index into the program's ropes */
@@ -149,6 +211,16 @@ struct op {
         struct {
             float cap;
         } softcap;
+        struct {
+            buffer_id state;
+        } token_shift;
+        struct {
+            buffer_id state;
+            uint32_t heads, head_dim;
+        } wkv7;
+        struct {
+            uint32_t head_dim;
+        } rwkv_bonus;
     };
 };
 

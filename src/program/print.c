@@ -89,20 +89,29 @@ static void put_target(struct line *line, const struct program *program, const s
 /* What is not a buffer: ", heads 9 of 64, scale 0.125". */
 static void put_options(struct line *line, const struct program *program, const struct op *op)
 {
-    static const char *const activations[] = {
-        [ACTIVATION_NONE] = "none", [ACTIVATION_SILU] = "silu", [ACTIVATION_GELU] = "gelu"};
+    static const char *const activations[ACTIVATION_COUNT] = {[ACTIVATION_NONE] = "none",
+        [ACTIVATION_SILU] = "silu",
+        [ACTIVATION_GELU] = "gelu",
+        [ACTIVATION_TANH] = "tanh",
+        [ACTIVATION_SIGMOID] = "sigmoid",
+        [ACTIVATION_RELU_SQUARED] = "relu squared",
+        [ACTIVATION_DECAY] = "decay"};
     switch (op->kind) {
     case OP_EMBED:
         if (op->embed.scale != 1)
             put(line, ", scale %g", (double)op->embed.scale);
         break;
     case OP_RMS_NORM:
+    case OP_LAYER_NORM:
+    case OP_L2_NORM:
         if (op->rms_norm.group != program->buffers[op->out].columns)
             put(line, ", per %" PRIu32, op->rms_norm.group);
         put(line, ", epsilon %g", (double)op->rms_norm.epsilon);
         break;
     case OP_MATMUL:
         put(line, ", rounding %s", op->matmul.rounding == ROUNDING_Q8 ? "q8" : "f32");
+        if (op->matmul.activation != ACTIVATION_NONE)
+            put(line, ", activation %s", activations[op->matmul.activation]);
         break;
     case OP_ROPE:
         put(line, ", heads %" PRIu32 " of %" PRIu32 ", rope %" PRIu32, op->rope.heads, op->rope.head_dim,
@@ -127,7 +136,20 @@ static void put_options(struct line *line, const struct program *program, const 
     case OP_SOFTCAP:
         put(line, ", cap %g", (double)op->softcap.cap);
         break;
+    case OP_TOKEN_SHIFT:
+        put_input(line, program, ", ", op->token_shift.state);
+        break;
+    case OP_WKV7:
+        put_input(line, program, ", ", op->wkv7.state);
+        put(line, ", heads %" PRIu32 " of %" PRIu32, op->wkv7.heads, op->wkv7.head_dim);
+        break;
+    case OP_RWKV_BONUS:
+        put(line, ", per %" PRIu32, op->rwkv_bonus.head_dim);
+        break;
     case OP_ADD:
+    case OP_MUL:
+    case OP_LERP:
+    case OP_RWKV_KEY:
     case OP_SELECT_ROWS:
     case OP_SAMPLE:
     case OP_KIND_COUNT:
@@ -144,7 +166,7 @@ void program_describe_op(const struct program *program, uint32_t index, char *te
     put_target(&line, program, op);
     put(&line, "%s", op_infos[op->kind].name);
     const char *separator = " ";
-    for (size_t i = 0; i < sizeof op->inputs / sizeof *op->inputs; i++) {
+    for (size_t i = 0; i < OP_MAX_INPUTS; i++) {
         put_input(&line, program, separator, op->inputs[i]);
         separator = ", ";
     }

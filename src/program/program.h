@@ -39,6 +39,7 @@ struct program {
     buffer_id logits; /* scratch [O][vocabulary] */
     uint32_t vocabulary, layers;
     uint32_t trained_context; /* 0: not said */
+    uint32_t ignored_tensors; /* of the file, which the architecture knows and does not use */
 };
 
 void program_close(struct program *program); /* accepts NULL */
@@ -49,6 +50,9 @@ void program_close(struct program *program); /* accepts NULL */
 enum { OP_MAX_BUFFERS = 8 };
 uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
 uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
+
+/* The folded state that an op reads and replaces; NO_BUFFER for most. */
+buffer_id op_folded_state(const struct op *op);
 
 /* What op.h allows for this op: for matmul it depends on the weight's type. */
 float op_tolerance(const struct program *program, uint32_t index);
@@ -94,9 +98,16 @@ buffer_id builder_optional_weight(
  * load what ops use, so that a whole of which only parts are used is not loaded as well. */
 buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t first, uint64_t rows);
 
+/* A tensor that files of the architecture may have and that means nothing. */
+void builder_ignore_tensor(struct builder *builder, const char *format, ...) PRINTF_LIKE(2, 3);
+
 buffer_id builder_scratch(struct builder *builder, enum row_kind rows, uint64_t columns, const char *name);
 buffer_id builder_positional(struct builder *builder, enum tensor_type type, uint64_t columns,
     const char *format, ...) PRINTF_LIKE(4, 5);
+
+/* Float32, zeros before a slot's first position. */
+buffer_id builder_folded(struct builder *builder, uint64_t columns, const char *format, ...)
+    PRINTF_LIKE(3, 4);
 
 /* Copies the frequencies. Returns the index that build_rope takes. */
 uint32_t builder_rope(
@@ -107,6 +118,10 @@ void build_rms_norm(struct builder *builder, buffer_id out, buffer_id x, buffer_
     float epsilon); /* per group of the weight's columns */
 void build_matmul(
     struct builder *builder, buffer_id out, buffer_id weight, buffer_id x, buffer_id bias, bool accumulate);
+
+/* The same without `accumulate`, through an activation. */
+void build_activated_matmul(struct builder *builder, buffer_id out, buffer_id weight, buffer_id x,
+    buffer_id bias, enum activation activation);
 void build_rope(struct builder *builder, buffer_id x, uint32_t head_dim, uint32_t rope);
 void build_kv_append(struct builder *builder, buffer_id key_state, buffer_id value_state, buffer_id k,
     buffer_id v, uint32_t head_dim);
@@ -122,6 +137,25 @@ void build_glu(
 void build_add(struct builder *builder, buffer_id out, buffer_id x);
 void build_select_rows(struct builder *builder, buffer_id out, buffer_id x);
 void build_softcap(struct builder *builder, buffer_id x, float cap);
+
+/* Recurrent models. `weight` and `bias` of norms are as wide as x; l2_norm can do without a weight. */
+void build_layer_norm(struct builder *builder, buffer_id out, buffer_id x, buffer_id weight, buffer_id bias,
+    uint32_t group, float epsilon);
+void build_l2_norm(
+    struct builder *builder, buffer_id out, buffer_id x, buffer_id weight, uint32_t group, float epsilon);
+void build_token_shift(struct builder *builder, buffer_id out, buffer_id x, buffer_id state);
+void build_lerp(struct builder *builder, buffer_id out, buffer_id x, buffer_id y, buffer_id weight);
+void build_mul(struct builder *builder, buffer_id out, buffer_id x, buffer_id y);
+void build_rwkv_key(struct builder *builder, buffer_id out, buffer_id k, buffer_id a, buffer_id weight);
+
+struct wkv7_inputs {
+    buffer_id r, w, k, v, kk, a; /* as in op.h, all [T][heads * head_dim] */
+};
+void build_wkv7(
+    struct builder *builder, buffer_id out, struct wkv7_inputs inputs, buffer_id state, uint32_t head_dim);
+void build_rwkv_bonus(struct builder *builder, buffer_id out, buffer_id x, buffer_id r, buffer_id k,
+    buffer_id v, buffer_id weight, uint32_t head_dim);
+
 void build_sample(struct builder *builder, buffer_id logits); /* the last op, and there must be one */
 
 #endif

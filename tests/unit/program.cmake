@@ -1,5 +1,6 @@
 set(gguf_model gguf_model.c gguf_sample.c)
 
 salvo_test(test_program SOURCES test_program.c ${gguf_model} LABELS quick)
+salvo_test(test_program_rwkv SOURCES test_program_rwkv.c ${gguf_model} LABELS quick)
 salvo_test(test_placement SOURCES test_placement.c ${gguf_model} LABELS quick)
 salvo_test(test_arch SOURCES test_arch.c ${gguf_model} LABELS quick)

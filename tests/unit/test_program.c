@@ -497,7 +497,10 @@ static void reads_and_writes_are_listed(void **state)
             break;
         }
     }
-    assert_int_equal(kinds, (1u << OP_KIND_COUNT) - 1); /* a new kind belongs into make_program */
+    /* A new kind belongs into make_program, or into the one of test_program_rwkv.c. */
+    const uint32_t recurrent = 1u << OP_LAYER_NORM | 1u << OP_L2_NORM | 1u << OP_MUL | 1u << OP_LERP |
+                               1u << OP_TOKEN_SHIFT | 1u << OP_RWKV_KEY | 1u << OP_WKV7 | 1u << OP_RWKV_BONUS;
+    assert_int_equal(kinds, ((1u << OP_KIND_COUNT) - 1) & ~recurrent);
     program_close(program);
     model_close(&file);
 }

@@ -131,8 +131,17 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
     case OP_SOFTCAP:
         kernels->softcap(op->softcap.cap, columns, row_of(executor, op->out, row, thread));
         break;
+    case OP_LAYER_NORM:
+    case OP_L2_NORM:
+    case OP_MUL:
+    case OP_LERP:
+    case OP_TOKEN_SHIFT:
+    case OP_RWKV_KEY:
+    case OP_RWKV_BONUS:
+        break; /* no architecture uses them yet */
     case OP_MATMUL:
     case OP_ATTEND:
+    case OP_WKV7:
     case OP_SAMPLE:
     case OP_KIND_COUNT:
         break; /* groups of their own */
