@@ -76,18 +76,11 @@ static void copy_entries(struct gguf_writer *writer, const struct gguf *from)
         ASSERT_OK(gguf_writer_copy(writer, gguf_entry_at(from, i)));
 }
 
-const char *made_model_with_vocabulary(const char *shape, const char *mix)
+static void copy_with_vocabulary(const char *plain_path, const char *path)
 {
-    bool is_new;
-    const char *plain_path = file_path(shape, mix, "-ids", &is_new),
-               *path = file_path(shape, mix, "-words", &is_new);
-    if (!is_new)
-        return path;
-    make_model(shape, mix, SAMPLE_COUNT, plain_path);
     struct text_sample sample = {0};
     sample_bpe(&sample, "gpt-2");
     ASSERT_OK(sample_open(&sample));
-
     struct gguf *plain;
     struct gguf_writer *writer;
     ASSERT_OK(gguf_open(plain_path, &plain));
@@ -105,6 +98,22 @@ const char *made_model_with_vocabulary(const char *shape, const char *mix)
     gguf_writer_close(writer);
     gguf_close(plain);
     sample_close(&sample);
+}
+
+void write_model_with_vocabulary(const char *shape, const char *mix, const char *path)
+{
+    bool is_new;
+    const char *plain_path = file_path(shape, mix, "-ids", &is_new);
+    make_model(shape, mix, SAMPLE_COUNT, plain_path);
+    copy_with_vocabulary(plain_path, path);
+}
+
+const char *made_model_with_vocabulary(const char *shape, const char *mix)
+{
+    bool is_new;
+    const char *path = file_path(shape, mix, "-words", &is_new);
+    if (is_new)
+        write_model_with_vocabulary(shape, mix, path);
     return path;
 }
 

@@ -10,6 +10,7 @@ const char *made_model(const char *shape, const char *mix);
 
 /* The same with a vocabulary of single bytes and a few words, as text_sample.h has it. */
 const char *made_model_with_vocabulary(const char *shape, const char *mix);
+void write_model_with_vocabulary(const char *shape, const char *mix, const char *path);
 
 struct fixture {
     struct salvo_model *model;

@@ -1,0 +1,144 @@
+/* Models written again in other types. */
+#include "cmocka_test.h"
+#include "engine_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *output_path(void)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/salvo-quantize-%d.gguf", (int)getpid());
+    return path;
+}
+
+static void quantize_to(const char *from, const char *type, bool pure, uint32_t threads)
+{
+    struct salvo_model *model;
+    ASSERT_OK(salvo_model_open(from, &model));
+    ASSERT_OK(salvo_quantize(model, output_path(),
+        &(struct salvo_quantize_options){.type = type, .pure = pure, .threads = threads}));
+    salvo_model_close(model);
+}
+
+static char *read_all(const char *path, size_t *out_size)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *out_size = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(*out_size);
+    assert_non_null(bytes);
+    assert_int_equal(*out_size, fread(bytes, 1, *out_size, file));
+    fclose(file);
+    return bytes;
+}
+
+static void every_type_can_be_written_and_run(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K",
+        "Q2_K_S", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "q4_k_m", "Q5_K_S", "Q5_K_M", "Q6_K", "IQ4_NL",
+        "IQ4_XS", "MXFP4"};
+    const char *source = made_model("llama-256", "F32");
+    int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct fixture plain = fixture_open(source, (struct salvo_engine_options){0});
+    float *expected = logits_at_once(&plain, ids, 8);
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
+        quantize_to(source, types[i], i % 2, 3);
+        struct fixture fixture = fixture_open(output_path(), (struct salvo_engine_options){0});
+        assert_int_equal(0, strcasecmp(types[i], salvo_model_info(fixture.model)->file_type));
+        float *got = logits_at_once(&fixture, ids, 8);
+        double difference = 0, norm = 0;
+        for (size_t j = 0; j < 8 * fixture.vocabulary; j++) {
+            difference += ((double)got[j] - (double)expected[j]) * ((double)got[j] - (double)expected[j]);
+            norm += (double)expected[j] * (double)expected[j];
+        }
+        double relative = sqrt(difference / norm);
+        if (!(relative < 0.7)) /* two bits are few; what is mixed up is off by more than 1 */
+            fail_msg("%s: off by %g of the logits", types[i], relative);
+        free(got);
+        fixture_close(&fixture);
+    }
+    free(expected);
+    fixture_close(&plain);
+    unlink(output_path());
+}
+
+static void the_same_bytes_with_any_number_of_threads(void **state)
+{
+    (void)state;
+    size_t size, size_again;
+    quantize_to(made_model("llama-odd", "F16"), "Q4_K_M", false, 1);
+    char *bytes = read_all(output_path(), &size);
+    quantize_to(made_model("llama-odd", "F16"), "Q4_K_M", false, 8);
+    char *again = read_all(output_path(), &size_again);
+    assert_int_equal(size, size_again);
+    assert_memory_equal(bytes, again, size);
+    quantize_to(
+        output_path(), "Q4_K_M", false, 2); /* to the types that it has: nothing changes, over itself */
+    char *third = read_all(output_path(), &size_again);
+    assert_int_equal(size, size_again);
+    assert_memory_equal(bytes, third, size);
+    free(bytes);
+    free(again);
+    free(third);
+    unlink(output_path());
+}
+
+static bool stop_at_once(void *user, const char *tensor, uint64_t done, uint64_t total)
+{
+    (void)user;
+    (void)tensor;
+    return done >= total;
+}
+
+static void what_fails_leaves_no_file(void **state)
+{
+    (void)state;
+    struct salvo_model *model;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "F32"), &model));
+    assert_int_equal(SALVO_ERROR_ARGUMENT,
+        salvo_quantize(model, output_path(), &(struct salvo_quantize_options){.type = "Q4_Z"}));
+    assert_non_null(strstr(salvo_error(), "Q4_K_M"));
+    assert_int_equal(SALVO_ERROR_CANCELLED,
+        salvo_quantize(model, output_path(),
+            &(struct salvo_quantize_options){.type = "Q8_0", .progress = stop_at_once}));
+    assert_int_equal(SALVO_ERROR_IO,
+        salvo_quantize(model, "/nowhere/at/all.gguf", &(struct salvo_quantize_options){.type = "Q8_0"}));
+    salvo_model_close(model);
+
+    /* One weight that is not finite, somewhere in the last tensor. */
+    size_t size;
+    char *bytes = read_all(made_model("llama-tiny", "F32"), &size);
+    const float broken = INFINITY;
+    memcpy(bytes + size - 64, &broken, sizeof broken);
+    char path[80];
+    snprintf(path, sizeof path, "%s.broken", output_path());
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(size, fwrite(bytes, 1, size, file));
+    fclose(file);
+    free(bytes);
+    ASSERT_OK(salvo_model_open(path, &model));
+    assert_int_equal(SALVO_ERROR_NUMERIC,
+        salvo_quantize(model, output_path(), &(struct salvo_quantize_options){.type = "Q8_0"}));
+    assert_non_null(strstr(salvo_error(), "tensor '"));
+    salvo_model_close(model);
+    unlink(path);
+    assert_int_not_equal(0, access(output_path(), F_OK));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_can_be_written_and_run),
+        cmocka_unit_test(the_same_bytes_with_any_number_of_threads),
+        cmocka_unit_test(what_fails_leaves_no_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

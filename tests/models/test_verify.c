@@ -1,0 +1,105 @@
+/* `verify` must see what is wrong, and only that. */
+#include "cmocka_test.h"
+#include "engine/verify.h"
+#include "engine_fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+struct seen {
+    unsigned outputs, failed;
+    double last_ratio;
+    bool in_order;
+};
+
+static void look(void *user, const struct salvo_verify_output *output)
+{
+    struct seen *seen = user;
+    double ratio = output->not_finite      ? (double)INFINITY
+                   : output->tolerance > 0 ? output->error / output->tolerance
+                                           : 0;
+    if (seen->outputs++ && ratio > seen->last_ratio)
+        seen->in_order = false;
+    seen->last_ratio = ratio;
+    seen->failed += output->not_finite > 0 || output->error > output->tolerance;
+    assert_true(strlen(output->operation) > 0 && output->rows > 0 && output->columns > 0);
+}
+
+static void instruction_sets_agree(void **state)
+{
+    (void)state;
+    static const char *const mixes[] = {"F32", "Q4_0", "Q4_K_M"};
+    for (int i = 0; i < 3; i++) {
+        struct salvo_model *model;
+        struct salvo_verify_result result;
+        struct seen seen = {.in_order = true};
+        ASSERT_OK(salvo_model_open(made_model("llama-256", mixes[i]), &model));
+        ASSERT_OK(salvo_verify(model, &(struct salvo_verify_options){.threads = 2}, look, &seen, &result));
+        assert_true(result.passed);
+        assert_true(seen.in_order);
+        assert_int_equal(0, seen.failed);
+        assert_int_equal(seen.outputs, result.outputs);
+        assert_true(seen.outputs > 20);
+        assert_int_equal(48, result.positions);
+        assert_true(result.mean_divergence < 1e-4);
+        salvo_model_close(model);
+    }
+}
+
+/* The same random weights rounded to fewer bits: every matmul is off, and what follows equal inputs is not.
+ */
+static void other_weights_are_seen(void **state)
+{
+    (void)state;
+    struct fixture ours =
+        fixture_open(made_model("llama-256", "Q4_0"), (struct salvo_engine_options){.context = 64});
+    struct fixture theirs =
+        fixture_open(made_model("llama-256", "Q8_0"), (struct salvo_engine_options){.context = 64});
+    const struct verify_pair pair = {ours.engine, theirs.engine};
+    struct verify_list list = {0};
+    int32_t ids[4] = {1, 2, 3, 4};
+    const struct run run = {.count = 4, .logits = LOGITS_ALL, .pages = ours.session->pages};
+    ASSERT_OK(verify_step(
+        &pair, &(struct step){.runs = &run, .run_count = 1, .token_count = 4, .ids = ids}, &list));
+    unsigned matmuls = 0;
+    for (size_t i = 0; i < list.count; i++) {
+        const struct verify_record *record = &list.records[i];
+        bool wrong = record->output.error > record->output.tolerance;
+        matmuls += wrong && strstr(record->operation, "matmul") != NULL;
+    }
+    assert_true(matmuls >= 5);
+    verify_list_free(&list);
+    fixture_close(&ours);
+    fixture_close(&theirs);
+}
+
+static void wrong_names_are_refused(void **state)
+{
+    (void)state;
+    struct salvo_model *model;
+    struct salvo_verify_result result;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "F32"), &model));
+    const struct salvo_verify_options wrong[] = {
+        {.backend = "cuda"},
+        {.against = "cpu:mmx"},
+        {.ids = (const int32_t[]){1, 100000}, .count = 2},
+        {.ids = (const int32_t[]){1}, .count = 0},
+    };
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_not_equal(SALVO_OK, salvo_verify(model, &wrong[i], NULL, NULL, &result));
+    ASSERT_OK(salvo_verify(model,
+        &(struct salvo_verify_options){.ids = (const int32_t[]){1}, .count = 1, .threads = 1}, NULL, NULL,
+        &result));
+    assert_true(result.passed);
+    salvo_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(instruction_sets_agree),
+        cmocka_unit_test(other_weights_are_seen),
+        cmocka_unit_test(wrong_names_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
