@@ -1,0 +1,291 @@
+"""Contracts of the commands: what goes to which stream, exit statuses, JSON keys, and clear words about bad input."""
+
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SALVO, MAKE_WORDS, MAKE_MODEL, SIMPLE = sys.argv[1:5]
+folder = tempfile.TemporaryDirectory()
+MODEL = os.path.join(folder.name, "words.gguf")  # a vocabulary of bytes and a few words, random weights
+PLAIN = os.path.join(folder.name, "plain.gguf")  # no vocabulary
+CONTEXT = 512  # of both
+
+
+def path(name):
+    return os.path.join(folder.name, name)
+
+
+def read(name):
+    with open(path(name), "rb") as file:
+        return file.read()
+
+
+def salvo(*arguments, stdin=b"", model=MODEL, status=0):
+    """Runs a command; gives standard output and standard error as bytes and text."""
+    command = [SALVO, arguments[0], *([] if model is None else ["-m", model]), *map(str, arguments[1:])]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=120)
+    error = done.stderr.decode()
+    assert done.returncode == status, f"{command}: exit status {done.returncode}, not {status}: {error}"
+    return done.stdout, error
+
+
+class Run(unittest.TestCase):
+    def test_standard_output_gets_the_text_and_nothing_else(self):
+        text, error = salvo("run", "-p", "hello", "-n", 8, "--temp", 0, "-t", 2)
+        self.assertEqual(error, "")
+        again, error = salvo("run", "-p", "hello", "-n", 8, "--temp", 0, "-t", 1, "--stats")
+        self.assertEqual(text, again)
+        for word in ("prompt", "tok/s", "first token", "submissions per token", "peak memory", "seed"):
+            self.assertIn(word, error)
+        result = json.loads(salvo("run", "-p", "hello", "-n", 8, "--temp", 0, "--json")[0])
+        self.assertEqual(len(result["ids"]), 8)
+        self.assertEqual(result["finish_reason"], "length")
+        self.assertEqual(result["prompt_tokens"], 1)
+        self.assertEqual(result["timings"]["submissions_per_token"], 1)
+        self.assertEqual(result["text"].encode(), text.decode("utf-8", "replace").encode())
+
+    def test_the_prompt_comes_from_anywhere(self):
+        with open(path("prompt"), "wb") as file:
+            file.write(b"hello\nworld")
+        by_file = salvo("run", "-f", path("prompt"), "-n", 5, "--temp", 0)[0]
+        self.assertEqual(by_file, salvo("run", "-n", 5, "--temp", 0, stdin=b"hello\nworld")[0])
+        self.assertEqual(by_file, salvo("run", "-p", "hello\\nworld", "-n", 5, "--temp", 0)[0])
+        self.assertEqual(by_file, salvo("run", "-p", "hel\\x6co\nworld", "-n", 5, "--temp", 0)[0])
+        count = json.loads(salvo("run", "-p", "a\\nb", "-n", 1, "--no-escape", "--json")[0])["prompt_tokens"]
+        self.assertEqual(count, 4)
+
+    def test_control_tokens_are_text_unless_asked(self):
+        plain = json.loads(salvo("run", "-p", "<|im_start|>", "-n", 1, "--json")[0])["prompt_tokens"]
+        parsed = json.loads(salvo("run", "-p", "<|im_start|>", "-n", 1, "--special", "--json")[0])["prompt_tokens"]
+        self.assertGreater(plain, 5)
+        self.assertEqual(parsed, 1)
+
+    def test_the_same_seed_gives_the_same_text(self):
+        first = salvo("run", "-p", "a", "-n", 30, "-s", 7)[0]
+        self.assertEqual(first, salvo("run", "-p", "a", "-n", 30, "--seed", 7)[0])
+        self.assertNotEqual(first, salvo("run", "-p", "a", "-n", 30, "--seed", 8)[0])
+
+    def test_ends(self):
+        forced = ["--logit-bias", "120=1000", "--temp", 0]  # x and x and x
+        self.assertEqual(salvo("run", "-p", "a", "-n", 4, *forced)[0], b"xxxx")
+        stopped = json.loads(salvo("run", "-p", "a", "--stop", "yy", "--stop", "xxx", *forced, "--json")[0])
+        self.assertEqual((stopped["text"], stopped["finish_reason"]), ("", "stop"))
+        full = json.loads(salvo("run", "-p", "a", "-c", 20, *forced, "--json")[0])
+        self.assertEqual((len(full["ids"]), full["finish_reason"]), (19, "context"))
+        ending = ["--logit-bias", "263=1000", "--temp", 0]  # the end token
+        self.assertEqual(json.loads(salvo("run", "-p", "a", *ending, "--json")[0])["finish_reason"], "end")
+        ignored = json.loads(salvo("run", "-p", "a", "-n", 3, "--ignore-eos", *ending, "--json")[0])
+        self.assertEqual((ignored["ids"], ignored["finish_reason"]), ([263] * 3, "length"))
+
+    def test_bad_input_is_said_clearly(self):
+        cases = [  # arguments, exit status, words
+            (["-p", ""], 2, ["prompt is empty"]),
+            (["-p", "x", "-n", "0"], 2, ["-n", "'0'"]),
+            (["-p", "x", "-n", "-5"], 2, ["-n", "'-5'"]),
+            (["-p", "x", "-n", "many"], 2, ["-n", "'many'"]),
+            (["-p", "x", "-n", "99999999999"], 2, ["-n", "99999999999"]),
+            (["-p", "x", "--temp", "-1"], 2, ["--temp", "'-1'", "negative"]),
+            (["-p", "x", "--temp", "nan"], 2, ["--temp"]),
+            (["-p", "x", "--top-p", "1.5"], 2, ["--top-p", "0 to 1"]),
+            (["-p", "x", "--min-p=-0.1"], 2, ["--min-p"]),
+            (["-p", "x", "--repeat-penalty", "0"], 2, ["repeat penalty"]),
+            (["-p", "x", "-t", "0"], 2, ["-t"]),
+            (["-p", "x", "-t", "-2"], 2, ["-t", "-2"]),
+            (["-p", "x", "-t", "1000"], 1, ["1000"]),
+            (["-p", "x", "-b", "-1"], 2, ["-b"]),
+            (["-p", "x", "-c", "-1"], 2, ["-c"]),
+            (["-p", "x", "-s", "-1"], 2, ["-s"]),
+            (["-p", "x", "--logit-bias", "5"], 2, ["--logit-bias", "ID=X"]),
+            (["-p", "x", "--logit-bias", "99999=1"], 2, ["99999"]),
+            (["-p", "x", "--stop", ""], 2, ["--stop"]),
+            (["-p", "x", "--kv-type", "q3"], 2, ["--kv-type", "q3"]),
+            (["-p", "x", "--backend", "cuda"], 1, ["cuda", "not built in"]),
+            (["-p", "x", "--backend", "abacus"], 1, ["abacus"]),
+            (["-p", "x", "--device", "9"], 1, ["no device 9"]),
+            (["-p", "x", "--cpu-isa", "mmx"], 1, ["mmx"]),
+            (["-p", "x", "-f", "y"], 2, ["-p and -f"]),
+            (["-f", path("absent")], 1, ["absent", "No such file"]),
+            (["-p", "x y z", "-c", "4"], 1, ["5 tokens", "4"]),
+            (["-p", "x", "--tmep", "1"], 2, ["--temp"]),
+        ]
+        for arguments, status, words in cases:
+            with self.subTest(arguments):
+                output, error = salvo("run", *arguments, status=status)
+                self.assertEqual(output, b"")
+                self.assertEqual(error.count("\n"), 1, error)
+                for word in words:
+                    self.assertIn(word, error)
+
+    def test_contexts_that_do_not_fit_name_both_numbers(self):
+        wide = path("wide.gguf")
+        subprocess.run([MAKE_MODEL, "smollm-135m", "Q4_0", wide], check=True)
+        error = salvo("eval", "--tokens", 1, "-c", 60000000, "--kv-type", "f32", "-q", status=1, model=wide)[1]
+        self.assertRegex(error, r"context of 60000000 .*needs \d+ MB .*has \d+ MB")
+        os.unlink(wide)
+
+    def test_models_that_cannot_run(self):
+        self.assertIn("no such file", salvo("run", "-p", "x", model="/absent.gguf", status=1)[1].lower())
+        self.assertIn("vocab", salvo("run", "-p", "x", model=PLAIN, status=1)[1])
+        with open(PLAIN, "rb") as file:
+            damaged = file.read()
+        with open(path("damaged.gguf"), "wb") as file:
+            file.write(damaged.replace(b"output_norm.weight", b"output_morn.weight"))
+        self.assertIn("output_norm.weight", salvo("eval", "--tokens", "1", model=path("damaged.gguf"), status=1)[1])
+        with open(path("other.gguf"), "wb") as file:
+            file.write(damaged.replace(b"llama", b"lllll"))
+        self.assertIn("lllll", salvo("eval", "--tokens", "1", model=path("other.gguf"), status=1)[1])
+
+    def test_control_c_ends_with_statistics(self):
+        command = [SALVO, "run", "-m", MODEL, "-p", "a", "--logit-bias", "120=1000", "--stats", "-c", "400000", "-q"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(process.stdout.read(3), b"xxx")
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("cancelled", error.decode())
+        self.assertIn("peak memory", error.decode())
+
+    def test_a_closed_pipe_ends_it(self):
+        command = f"'{SALVO}' run -m '{MODEL}' -p a --ignore-eos -c 100000 -q | head -c 10 | wc -c"
+        start = time.time()
+        self.assertEqual(subprocess.run(command, shell=True, capture_output=True).stdout.strip(), b"10")
+        self.assertLess(time.time() - start, 60)
+
+
+class Eval(unittest.TestCase):
+    def test_logits(self):
+        tokens = "1,2,3,4,5"
+        salvo("eval", "--tokens", tokens, "--logits", path("last"), model=PLAIN)
+        salvo("eval", "--tokens", tokens, "--logits", path("all"), "--all", "-b", 2, model=PLAIN)
+        last, rows = read("last"), read("all")
+        self.assertEqual(len(last), 331 * 4)
+        self.assertEqual(len(rows), 5 * 331 * 4)
+        self.assertEqual(rows[-len(last):], last)
+        with open(path("ids"), "w") as file:
+            file.write("1 2\n3, 4\t5\n")
+        salvo("eval", "--tokens", "@" + path("ids"), "--logits", path("last"), model=PLAIN)
+        self.assertEqual(read("last"), last)
+
+        top = json.loads(salvo("eval", "--tokens", tokens, "--json", model=PLAIN)[0])["rows"][0]["top"]
+        logits = struct.unpack("331f", last)
+        order = sorted(range(331), key=lambda i: (-logits[i], i))[:10]
+        self.assertEqual([entry["id"] for entry in top], order)
+        total = sum(math.exp(value) for value in logits)
+        self.assertAlmostEqual(top[0]["probability"], math.exp(logits[order[0]]) / total, places=5)
+        self.assertEqual(len(salvo("eval", "--tokens", tokens)[0].splitlines()), 11)
+
+    def test_bad_input(self):
+        cases = [
+            ([], 2, "--tokens"),
+            (["--tokens", ""], 2, "empty"),
+            (["--tokens", "1,x"], 2, "'x'"),
+            (["--tokens", "1,-2"], 2, "'-2'"),
+            (["--tokens", "1,331"], 1, "331 is outside"),
+            (["--tokens", "1,2,3", "-c", "2"], 1, "3 tokens"),
+            (["--tokens", "1", "--logits", "/nowhere/at/all"], 1, "/nowhere/at/all"),
+            (["--tokens", "@" + path("absent")], 1, "absent"),
+        ]
+        for arguments, status, words in cases:
+            with self.subTest(arguments):
+                self.assertIn(words, salvo("eval", *arguments, model=PLAIN, status=status)[1])
+
+
+class Others(unittest.TestCase):
+    def test_bench(self):
+        result = json.loads(
+            salvo("bench", "-p", "8,16", "-n", 4, "-d", "0,20", "-r", 2, "--json", "-t", 2, model=PLAIN)[0])
+        names = [test["test"] for test in result["tests"]]
+        self.assertEqual(names, ["pp8", "pp16", "tg4", "pp8@d20", "pp16@d20", "tg4@d20"])
+        self.assertEqual((result["backend"], result["threads"]), ("cpu", 2))
+        self.assertTrue(result["model"] and result["device"])
+        for test in result["tests"]:
+            self.assertGreater(test["avg_ts"], 0)
+            self.assertGreaterEqual(test["stddev_ts"], 0)
+            self.assertLessEqual(test["submissions_per_token"], 1)
+        self.assertEqual(result["tests"][2]["submissions_per_token"], 1)
+        table = salvo("bench", "-p", 8, "-n", 4, "-r", 1, model=PLAIN)[0].decode()
+        for word in ("pp8", "tg4", "tok/s", "±", "peak memory"):
+            self.assertIn(word, table)
+        self.assertIn("nothing to do", salvo("bench", "-p", 0, "-n", 0, model=PLAIN, status=2)[1])
+        self.assertIn("-r", salvo("bench", "-r", 0, model=PLAIN, status=2)[1])
+        self.assertIn("-p", salvo("bench", "-p", "8,", model=PLAIN, status=2)[1])
+
+    def test_perplexity(self):
+        text = "".join(f"line {i} says hello\n" for i in range(60))
+        with open(path("text"), "w") as file:
+            file.write(text)
+        result = json.loads(salvo("perplexity", "-f", path("text"), "-c", 64, "--json")[0])
+        self.assertAlmostEqual(result["perplexity"], math.exp(result["nll"]), places=6)
+        by_input = json.loads(salvo("perplexity", "-c", 64, "--json", stdin=text.encode())[0])
+        self.assertEqual((result["nll"], result["tokens"]), (by_input["nll"], by_input["tokens"]))
+        count = json.loads(salvo("tokenize", "-p", text, "--json")[0])["count"]
+        windows = (count + 63) // 64
+        self.assertEqual((result["windows"], result["tokens"]), (windows, count - windows))
+        half = json.loads(salvo("perplexity", "-f", path("text"), "-c", 64, "--second-half", "--json")[0])
+        self.assertEqual((half["windows"], half["tokens"]), (count // 64, count // 64 * 31))
+        self.assertIn("perplexity", salvo("perplexity", "-f", path("text"))[0].decode())
+        self.assertIn("too short", salvo("perplexity", stdin=b"x", status=1)[1])
+        self.assertIn("absent", salvo("perplexity", "-f", path("absent"), status=1)[1])
+
+    def test_perplexity_is_that_of_the_logits(self):
+        with open(path("short"), "w") as file:
+            file.write("hello world")
+        ids = json.loads(salvo("tokenize", "-f", path("short"), "--json")[0])["ids"]
+        salvo("eval", "--tokens", ",".join(map(str, ids)), "--all", "--logits", path("rows"))
+        rows = read("rows")
+        vocabulary = len(rows) // 4 // len(ids)
+        values = struct.unpack(f"{len(ids) * vocabulary}f", rows)
+        nll = 0
+        for i in range(len(ids) - 1):
+            row = values[i * vocabulary:(i + 1) * vocabulary]
+            nll += math.log(sum(map(math.exp, row))) - row[ids[i + 1]]
+        result = json.loads(salvo("perplexity", "-f", path("short"), "--json")[0])
+        self.assertAlmostEqual(result["nll"], nll / (len(ids) - 1), places=4)
+
+    def test_quantize(self):
+        out = path("quantized.gguf")
+        salvo("quantize", MODEL, out, "q4_0", "-t", 2, model=None)
+        self.assertLess(os.path.getsize(out), os.path.getsize(MODEL))
+        salvo("run", "-p", "hello", "-n", 3, model=out)
+        self.assertIn("Q4_K_M", salvo("quantize", MODEL, path("never.gguf"), "Q9", model=None, status=2)[1])
+        self.assertIn("TYPE", salvo("quantize", MODEL, model=None, status=2)[1])
+        self.assertIn("/nowhere", salvo("quantize", MODEL, "/nowhere/x.gguf", "F16", model=None, status=1)[1])
+        self.assertFalse(os.path.exists(path("never.gguf")))
+
+    def test_verify(self):
+        self.assertIn("passed", salvo("verify", model=PLAIN)[0].decode())
+        result = json.loads(salvo("verify", "--backend", "cpu:scalar", "--tokens", "1,2,3", "--json", model=PLAIN)[0])
+        self.assertTrue(result["passed"])
+        self.assertEqual(result["positions"], 3)
+        self.assertEqual(result["outputs_failed"], 0)
+        self.assertIn("cuda", salvo("verify", "--against", "cuda", model=PLAIN, status=1)[1])
+        self.assertIn("empty", salvo("verify", "--tokens", "", model=PLAIN, status=2)[1])
+
+    def test_info_shows_the_program(self):
+        text = salvo("info", "--program", model=PLAIN)[0].decode()
+        for word in ("matmul", "attend", "plan for 1 tokens"):
+            self.assertIn(word, text)
+
+    def test_help_and_completions_know_shared_options(self):
+        self.assertIn("--kv-type", salvo("help", "run", model=None)[0].decode())
+        self.assertIn("--kv-type", salvo("completions", "bash", model=None)[0].decode())
+
+    def test_the_simple_example(self):
+        done = subprocess.run([SIMPLE, MODEL, "hello"], capture_output=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        done = subprocess.run([SIMPLE, "/absent.gguf", "hello"], capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"/absent.gguf", done.stderr)
+
+
+if __name__ == "__main__":
+    subprocess.run([MAKE_WORDS, MODEL], check=True)
+    subprocess.run([MAKE_MODEL, "llama-tiny", "Q8_0", PLAIN], check=True)
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:])
