@@ -169,20 +169,27 @@ INLINE void convert_f16(const uint16_t *from, uint32_t n, float *out)
     }
 }
 
-INLINE void convert_bytes(const int8_t *from, float scale, uint32_t n, float *out)
+/* n bytes, a multiple of 8, with a scale for each, or with one for all when `scales` is NULL. */
+INLINE void convert_bytes(const int8_t *from, const float *scales, float scale, uint32_t n, float *out)
 {
-    wide scales = (wide){0} + scale;
+    const wide all = (wide){0} + scale;
     uint32_t i = 0;
-    for (; i + WIDE <= n; i += WIDE)
-        wide_store(wide_load_bytes(from + i) * scales, out + i);
+    for (; i + 16 <= n; i += 16) {
+        wide values[16 / WIDE];
+        wide_load_bytes(from + i, values);
+        UNROLL
+        for (int v = 0; v < 16 / WIDE; v++)
+            wide_store(values[v] * (scales ? wide_load(scales + i + v * WIDE) : all), out + i + v * WIDE);
+    }
     for (; i < n; i++)
-        out[i] = (float)from[i] * scale;
+        out[i] = (float)from[i] * (scales ? scales[i] : scale);
 }
 
 /* Dimensions first .. first + count - 1 of keys begin .. end - 1, both multiples of STRIP: [count][SIDE]. */
 static void convert_keys(
     const struct kv_page *page, uint32_t first, uint32_t count, uint32_t begin, uint32_t end, float *out)
 {
+    float scales[SIDE]; /* of the keys, for 32 dimensions */
     for (uint32_t d = first; d < first + count; d++, out += SIDE) {
         size_t at = (size_t)d * KV_TILE + begin;
         if (page->type == TYPE_F32) {
@@ -190,10 +197,9 @@ static void convert_keys(
         } else if (page->type == TYPE_F16) {
             convert_f16((const uint16_t *)page->keys + at, end - begin, out);
         } else {
-            const int8_t *bytes = (const int8_t *)page->keys + at;
-            const uint16_t *scales = page->key_scales + (size_t)(d / GROUP) * KV_TILE + begin;
-            for (uint32_t i = 0; i < end - begin; i += WIDE)
-                wide_store(wide_load_bytes(bytes + i) * wide_load_f16(scales + i), out + i);
+            if (d % GROUP == 0)
+                convert_f16(page->key_scales + (size_t)(d / GROUP) * KV_TILE + begin, end - begin, scales);
+            convert_bytes((const int8_t *)page->keys + at, scales, 0, end - begin, out);
         }
     }
 }
@@ -211,10 +217,11 @@ static void convert_values(
         } else if (page->type == TYPE_F16) {
             convert_f16((const uint16_t *)page->values + at, count, out);
         } else {
+            const int8_t *bytes = (const int8_t *)page->values + at;
             const uint16_t *scales = page->value_scales + (size_t)j * groups + first / GROUP;
             for (uint32_t d = 0; d < count; d += GROUP)
-                convert_bytes((const int8_t *)page->values + at + d, f16_to_f32(scales[d / GROUP]),
-                    smaller(GROUP, count - d), out + d);
+                convert_bytes(
+                    bytes + d, NULL, f16_to_f32(scales[d / GROUP]), smaller(GROUP, count - d), out + d);
         }
         if (count % STRIP)
             memset(out + count, 0, (STRIP - count % STRIP) * sizeof *out);

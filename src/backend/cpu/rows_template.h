@@ -40,13 +40,13 @@ INLINE vec cap_of(vec x, vec cap)
 
 INLINE vec silu_of(vec gate, vec up)
 {
-    return gate / (vec_all(1) + vec_exp(-gate)) * up;
+    return gate / vec_one_plus_exp(-gate) * up;
 }
 
 INLINE vec gelu_of(vec gate, vec up)
 {
     vec power = gate * vec_fma(gate * gate, vec_all(GELU_CUBE), vec_all(1)) * vec_all(GELU_SLOPE);
-    return gate / (vec_all(1) + vec_exp(power)) * up;
+    return gate / vec_one_plus_exp(power) * up;
 }
 
 INLINE vec sum_of(vec x, vec y)

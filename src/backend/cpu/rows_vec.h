@@ -131,12 +131,14 @@ INLINE wide wide_load_f16(const uint16_t *from)
     return vcvt_f32_f16(halves);
 }
 
-INLINE wide wide_load_bytes(const int8_t *from)
+INLINE void wide_load_bytes(const int8_t *from, wide out[16 / WIDE])
 {
-    int32_t four;
-    memcpy(&four, from, sizeof four);
-    int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(four));
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
+    int8x16_t bytes = vld1q_s8(from);
+    int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
+    out[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(low)));
+    out[1] = vcvtq_f32_s32(vmovl_high_s16(low));
+    out[2] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(high)));
+    out[3] = vcvtq_f32_s32(vmovl_high_s16(high));
 }
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -251,9 +253,9 @@ INLINE wide wide_load_f16(const uint16_t *from)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
 }
 
-INLINE wide wide_load_bytes(const int8_t *from)
+INLINE void wide_load_bytes(const int8_t *from, wide out[16 / WIDE])
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)from)));
+    out[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)from)));
 }
 
 #else
@@ -282,9 +284,11 @@ INLINE wide wide_load_f16(const uint16_t *from)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
-INLINE wide wide_load_bytes(const int8_t *from)
+INLINE void wide_load_bytes(const int8_t *from, wide out[16 / WIDE])
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)from)));
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)from);
+    out[0] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    out[1] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
 }
 
 #endif
@@ -340,6 +344,16 @@ INLINE vec vec_exp_negative(vec x)
     return vec_exp_rest(x, n) * (vec)((vec_int)rounded << 23) * vec_all(0x1p-31f);
 }
 
+/* 1 + e^x. Below -86 the power no longer changes the sum, and from there on one factor could hold 2^n but
+ * for the largest: it holds 2^(n - 1). */
+INLINE vec vec_one_plus_exp(vec x)
+{
+    const float biased = ROUNDER + 127 - 1;
+    x = vec_at_most(EXP_HIGHEST, vec_at_least(-86, x));
+    vec rounded = vec_fma(x, vec_all(LOG2_E), vec_all(biased)), n = rounded - vec_all(biased);
+    return vec_all(1) + vec_exp_rest(x, n) * (vec)((vec_int)rounded << 23) * vec_all(2);
+}
+
 INLINE vec vec_tanh(vec x)
 {
     vec magnitude = vec_magnitude(x), square = x * x;
@@ -348,7 +362,7 @@ INLINE vec vec_tanh(vec x)
     p = vec_fma(p, square, vec_all(TANH_1));
     p = vec_fma(p, square, vec_all(TANH_0));
     vec small = vec_fma(square * magnitude, p, magnitude);
-    vec large = vec_all(1) - vec_all(2) / (vec_exp(magnitude + magnitude) + vec_all(1));
+    vec large = vec_all(1) - vec_all(2) / vec_one_plus_exp(magnitude + magnitude);
     vec_int sign = (vec_int)x ^ (vec_int)magnitude;
     return (vec)((vec_int)vec_select((vec_int)(magnitude < vec_all(TANH_SMALL)), small, large) | sign);
 }
