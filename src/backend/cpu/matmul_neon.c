@@ -42,14 +42,13 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
 
 INLINE vec8 codes_dot(const bytes *codes, const int8_t *x, size_t stride, unsigned octets)
 {
-    const int32x4_t start = {INT_AS_FLOAT, 0, INT_AS_FLOAT, 0}; /* neighbours are added in the end */
-    int32x4_t sums[4] = {start, start, start, start};
+    int32x4_t sums[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
     for (unsigned o = 0; o < octets; o++) {
         int8x16_t twice = vreinterpretq_s8_u64(vdupq_n_u64(load_octet(x + o * stride)));
         for (unsigned i = 0; i < 4; i++)
             sums[i] = vdotq_s32(sums[i], vreinterpretq_s8_u8(codes[o * 4 + i]), twice);
     }
-    return (vec8){int_as_float(vpaddq_s32(sums[0], sums[1])), int_as_float(vpaddq_s32(sums[2], sums[3]))};
+    return (vec8){vcvtq_f32_s32(vpaddq_s32(sums[0], sums[1])), vcvtq_f32_s32(vpaddq_s32(sums[2], sums[3]))};
 }
 
 #include "backend/cpu/matmul_template.h"

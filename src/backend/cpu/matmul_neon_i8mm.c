@@ -1,7 +1,9 @@
 /* With the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of eight bytes.
  */
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/neon_integers.h"
+#include "backend/cpu/tile_format.h"
+
+#include <arm_neon.h>
 
 enum { PAIRS = 4 }; /* of rows */
 
@@ -59,7 +61,7 @@ INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, 
     for (size_t i = 0; i < k / 32 * halves; i++) {
         int32x4_t dots[2][PAIRS];
         for (unsigned p = 0; p < PAIRS; p++)
-            dots[0][p] = dots[1][p] = vdupq_n_s32(INT_AS_FLOAT);
+            dots[0][p] = dots[1][p] = vdupq_n_s32(0);
         for (unsigned o = 0; o < octets; o++) {
             const int8_t *tokens = x.values + (i * octets + o) * QUAD * 8;
             int8x16_t first_two = vld1q_s8(tokens), last_two = vld1q_s8(tokens + 16);
@@ -78,7 +80,7 @@ INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, 
             float32x4_t x_sum = load_pair((halves == 1 ? x.sums : x.half_sums) + i * QUAD + t * 2);
             for (unsigned p = 0; p < PAIRS; p++) {
                 sums.v[t][p] =
-                    vfmaq_f32(sums.v[t][p], int_as_float(dots[t][p]), vmulq_f32(scales[p], x_scale));
+                    vfmaq_f32(sums.v[t][p], vcvtq_f32_s32(dots[t][p]), vmulq_f32(scales[p], x_scale));
                 if (offsets)
                     sums.v[t][p] = vfmaq_f32(sums.v[t][p], minimums[p], x_sum);
             }

@@ -6,7 +6,7 @@
 
 #if defined(__aarch64__)
 
-#include "backend/cpu/neon_integers.h"
+#include <arm_neon.h>
 
 typedef struct {
     float32x4_t low, high;
@@ -58,33 +58,31 @@ INLINE vec8 vec8_load_bf16(const uint8_t *from)
         vreinterpretq_f32_u16(vzip1q_u16(zero, halves)), vreinterpretq_f32_u16(vzip2q_u16(zero, halves))};
 }
 
-/* The lower halves of floats near 1.5 * 2^23 (neon_integers.h), less what they stand above. */
-INLINE vec8 bytes_to_floats(uint8x8_t octet, float above)
+INLINE vec8 uint8_to_floats(uint8x8_t octet)
 {
-    const uint16x8_t upper = vdupq_n_u16(INT_AS_FLOAT >> 16);
-    uint16x8_t lower = vreinterpretq_u16_u8(vzip1q_u8(vcombine_u8(octet, octet), vdupq_n_u8(0)));
-    return (vec8){vsubq_f32(vreinterpretq_f32_u16(vzip1q_u16(lower, upper)), vdupq_n_f32(above)),
-        vsubq_f32(vreinterpretq_f32_u16(vzip2q_u16(lower, upper)), vdupq_n_f32(above))};
+    uint16x8_t wide = vmovl_u8(octet);
+    return (vec8){vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide))), vcvtq_f32_u32(vmovl_high_u16(wide))};
 }
 
 INLINE vec8 vec8_load_uint8(const uint8_t *from)
 {
-    return bytes_to_floats(vld1_u8(from), 0x1.8p23f);
+    return uint8_to_floats(vld1_u8(from));
 }
 
 INLINE vec8 vec8_load_int8(const uint8_t *from)
 {
-    return bytes_to_floats(veor_u8(vld1_u8(from), vdup_n_u8(0x80)), 0x1.8p23f + 128);
+    int16x8_t wide = vmovl_s8(vreinterpret_s8_u8(vld1_u8(from)));
+    return (vec8){vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_high_s16(wide))};
 }
 
 INLINE vec8 vec8_load_low_nibbles(const uint8_t *from)
 {
-    return bytes_to_floats(vand_u8(vld1_u8(from), vdup_n_u8(0x0F)), 0x1.8p23f);
+    return uint8_to_floats(vand_u8(vld1_u8(from), vdup_n_u8(0x0F)));
 }
 
 INLINE vec8 vec8_load_high_nibbles(const uint8_t *from)
 {
-    return bytes_to_floats(vshr_n_u8(vld1_u8(from), 4), 0x1.8p23f);
+    return uint8_to_floats(vshr_n_u8(vld1_u8(from), 4));
 }
 
 INLINE float32x4_t exponents_to_f32(uint32x4_t exponents)
