@@ -282,7 +282,8 @@ static void check_whole(const struct cpu_kernels *kernels, size_t type, float ca
     enum { HEAD_DIM = 40, PAGES = 3 };
     check_begin(kernels, "attention over pages, %s%s", type_names[type], cap != 0 ? " capped" : "");
     struct kv_room rooms[PAGES];
-    float *query = random_floats(HEAD_DIM, false), scores[KV_TILE], page_output[HEAD_DIM], running[HEAD_DIM];
+    float *query = random_floats(HEAD_DIM, false), scores[KV_TILE], page_output[HEAD_DIM] = {0},
+          running[HEAD_DIM];
     struct attend_result result = {-INFINITY, 0, running};
     static double weights[PAGES * KV_TILE];
     double maximum = -INFINITY, sum = 0, worst = 0;
@@ -425,9 +426,9 @@ static void bench_attend_case(const struct cpu_kernels *kernels, size_t type, ui
         seen += work.queries.query[i].end;
     }
     double seconds = bench(bench_page, &work);
+    double bytes = 2.0 * head_dim * KV_TILE * (double)element_size(types[type]);
     if (count <= 8)
-        bench_print(
-            kernels, name, 2.0 * head_dim * KV_TILE * (double)element_size(types[type]), "GB/s", seconds);
+        bench_print(kernels, name, bytes, "GB/s", seconds);
     else
         bench_print(kernels, name, 2.0 * head_dim * seen, "GMAC/s", seconds);
     queries_free(&work.queries);

@@ -187,8 +187,8 @@ static void check_accuracy(const struct cpu_kernels *kernels, uint32_t step)
         kernels->exp_f32(CHUNK, exps);
         kernels->tanh_f32(CHUNK, tanhs);
         for (size_t i = 0; i < CHUNK; i++) {
-            worst_exp = worse(worst_exp, ulps_off(exps[i], exp(x[i])));
-            worst_tanh = worse(worst_tanh, ulps_off(tanhs[i], tanh(x[i])));
+            worst_exp = worse(worst_exp, ulps_off(exps[i], exp((double)x[i])));
+            worst_tanh = worse(worst_tanh, ulps_off(tanhs[i], tanh((double)x[i])));
         }
     }
     printf("%s: exp within %.2f, tanh within %.2f units in the last place\n", kernels->name, worst_exp,

@@ -83,7 +83,7 @@ INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct til
         for (int v = 0; v < vectors; v++)
             sum[q][v] = wide_load(sums[q] + v * WIDE);
     }
-    const char *row = tile.at;
+    const void *row = tile.at;
     const size_t stride = tile.stride * (type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float));
     size_t i = 0;
     for (; i + GROUPED <= count; i += GROUPED) {
@@ -94,11 +94,13 @@ INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct til
         UNROLL
         for (int f = 0; f < GROUPED; f++) {
             ACCUMULATE_ROW(group[q][f]);
-            row += stride;
+            row = (const char *)row + stride;
         }
     }
-    for (; i < count; i++, row += stride)
+    for (; i < count; i++) {
         ACCUMULATE_ROW(factors[q][i]);
+        row = (const char *)row + stride;
+    }
     UNROLL
     for (int q = 0; q < queries; q++) {
         UNROLL
@@ -272,11 +274,12 @@ static void find_scores(const struct kv_page *page, const struct batch *batch, f
         for (uint32_t j = batch->begin / STRIP * STRIP, next; j < batch->end; j = next) {
             next = smaller((j / SIDE + 1) * SIDE, (batch->end + STRIP - 1) / STRIP * STRIP);
             struct tile tile = {floats, SIDE, TYPE_F32};
-            if (read_in_place(page, batch))
+            if (read_in_place(page, batch)) {
                 tile = (struct tile){
                     element_at(page->keys, page->type, (size_t)d * KV_TILE + j), KV_TILE, page->type};
-            else
+            } else {
                 convert_keys(page, d, count, j, next, floats);
+            }
             score_tile(batch, tile, d, count, j, next);
         }
     }
@@ -412,11 +415,12 @@ static void find_outputs(const struct kv_page *page, const struct batch *batch, 
         for (uint32_t d = 0; d < page->head_dim; d += SIDE) {
             uint32_t lanes = smaller(SIDE, page->head_dim - d);
             struct tile tile = {floats, SIDE, TYPE_F32};
-            if (read_in_place(page, batch) && lanes % STRIP == 0)
+            if (read_in_place(page, batch) && lanes % STRIP == 0) {
                 tile = (struct tile){element_at(page->values, page->type, (size_t)j * page->head_dim + d),
                     page->head_dim, page->type};
-            else
+            } else {
                 convert_values(page, d, lanes, j, next, floats);
+            }
             value_tile(batch, tile, d, lanes, j, next);
         }
     }
@@ -485,10 +489,11 @@ void ISA(attend_merge)(struct attend_result from, size_t head_dim, struct attend
     vec_store(vec_exp_negative(vec_load(factors)), factors);
     into->maximum = maximum;
     into->sum = fmaf(into->sum, factors[0], from.sum * factors[1]);
-    for (size_t d = 0; d < head_dim; d += VEC) /* head_dim is a multiple of 8 */
-        vec_store(vec_fma(vec_load(into->output + d), vec_all(factors[0]),
-                      vec_load(from.output + d) * vec_all(factors[1])),
-            into->output + d);
+    const vec left = vec_all(factors[0]), right = vec_all(factors[1]);
+    for (size_t d = 0; d < head_dim; d += VEC) { /* head_dim is a multiple of 8 */
+        vec addend = vec_load(from.output + d) * right;
+        vec_store(vec_fma(vec_load(into->output + d), left, addend), into->output + d);
+    }
 }
 
 void ISA(attend_finish)(struct attend_result result, size_t head_dim, float *out)

@@ -21,14 +21,14 @@
 
 /* tanh x = x + x^3 (TANH_0 + TANH_1 x^2 + ...) below TANH_SMALL; off by 0.07 of a last place. */
 #define TANH_SMALL 0.625f
-#define TANH_0     -0x1.555532p-2f
+#define TANH_0     (-0x1.555532p-2f)
 #define TANH_1     0x1.110726p-3f
-#define TANH_2     -0x1.b83c5ap-5f
+#define TANH_2     (-0x1.b83c5ap-5f)
 #define TANH_3     0x1.52269ap-6f
-#define TANH_4     -0x1.75e1cap-8f
+#define TANH_4     (-0x1.75e1cap-8f)
 
 /* -2 sqrt(2 / pi) and the cube's share in the tanh form of gelu. */
-#define GELU_SLOPE -0x1.988454p+0f
+#define GELU_SLOPE (-0x1.988454p+0f)
 #define GELU_CUBE  0.044715f
 
 #endif

@@ -374,7 +374,7 @@ struct partial_sums {
 
 INLINE float row_sum(struct partial_sums sums)
 {
-    float partial[8];
+    float partial[8] = {0};
     for (int i = 0; i < 8 / VEC; i++)
         vec_store(sums.part[i], partial + i * VEC);
     return ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
