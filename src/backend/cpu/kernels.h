@@ -156,7 +156,7 @@ struct cpu_kernels {
      * row; nothing else is touched. f16 is rounded to nearest even. q8_0, for each 32 elements (the last
      * group may be shorter): scale = largest |x| * (1 / 127) rounded to f16, byte = x * (1 / scale) rounded
      * to nearest even, at most 127; a group of zeros, or one whose scale would be 0, is zeros; a group with a
-     * NaN or an infinity gets the scale NaN and bytes 0.
+     * NaN, an infinity or a scale beyond f16 gets the scale NaN and bytes 0.
      */
     void (*kv_append)(const struct kv_room *room, uint32_t position, const float *key, const float *value);
 
