@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct arch *const tables[] = {llama_archs};
+static const struct arch *const tables[] = {llama_archs, rwkv7_archs};
 
 enum { TABLE_COUNT = sizeof tables / sizeof *tables };
 
@@ -18,6 +18,12 @@ static const struct arch *find_arch(struct salvo_text name)
         }
     }
     return NULL;
+}
+
+const struct arch *arch_of(const struct gguf *gguf)
+{
+    struct salvo_text name = {0};
+    return gguf_get_text(gguf, "general.architecture", &name, NULL) == SALVO_OK ? find_arch(name) : NULL;
 }
 
 /* "llama, qwen2, ..." */

@@ -12,9 +12,16 @@ struct arch {
     enum salvo_status (*build)(
         const struct arch *arch, const struct gguf *gguf, uint32_t context, struct program **out);
     const void *traits; /* what `build` has to know of this one among its kin */
+
+    bool is_recurrent;                   /* a session does not grow with its tokens */
+    const struct salvo_sampler *sampler; /* how the family is sampled; NULL: as most are */
 };
 
 extern const struct arch llama_archs[]; /* Llama and its many relatives */
+extern const struct arch rwkv7_archs[]; /* RWKV-7, recurrent */
+
+/* The architecture of a file; NULL when it has none that is known. */
+const struct arch *arch_of(const struct gguf *gguf);
 
 /* The program of a file that stays open as long as it. An architecture that is not known is an error that
  * lists those that are. */

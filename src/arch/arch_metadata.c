@@ -1,5 +1,6 @@
 #include "arch/arch_metadata.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -135,4 +136,22 @@ struct salvo_text metadata_text_or(
     if (metadata->status == SALVO_OK)
         metadata->status = gguf_get_text(metadata->gguf, full_key(metadata, key).text, &fallback, NULL);
     return fallback;
+}
+
+uint64_t metadata_vocabulary(struct arch_metadata *metadata)
+{
+    const struct gguf_tensor *table = gguf_find_tensor(metadata->gguf, "token_embd.weight");
+    const struct salvo_value *tokens = gguf_find(metadata->gguf, "tokenizer.ggml.tokens");
+    if (!table)
+        return 1; /* the builder will miss it too */
+    uint64_t rows = table->shape[1];
+    uint64_t known = tokens && tokens->type == SALVO_ARRAY
+                         ? tokens->array.count
+                         : metadata_u32_or(metadata, "vocab_size", (uint32_t)rows, 1, INT32_MAX);
+    if (known != rows) {
+        metadata_refuse(metadata, SALVO_ERROR_FORMAT,
+            "the vocabulary has %" PRIu64 " tokens, tensor 'token_embd.weight' has %" PRIu64 " rows", known,
+            rows);
+    }
+    return rows;
 }

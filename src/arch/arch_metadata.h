@@ -31,4 +31,7 @@ float metadata_f32_or(struct arch_metadata *metadata, const char *key, float fal
 struct salvo_text metadata_text_or(
     struct arch_metadata *metadata, const char *key, struct salvo_text fallback);
 
+/* How many ids there are: rows of the tensor 'token_embd.weight', and the tokenizer must not know others. */
+uint64_t metadata_vocabulary(struct arch_metadata *metadata);
+
 #endif

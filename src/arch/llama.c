@@ -5,7 +5,6 @@
 #include "arch/arch.h"
 #include "arch/rope_scaling.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 struct traits {
@@ -46,25 +45,6 @@ struct model {
 };
 
 /* ---- What the file says ---- */
-
-/* Ids are rows of the embedding; the tokenizer must not know others. */
-static uint64_t read_vocabulary(struct arch_metadata *metadata)
-{
-    const struct gguf_tensor *table = gguf_find_tensor(metadata->gguf, "token_embd.weight");
-    const struct salvo_value *tokens = gguf_find(metadata->gguf, "tokenizer.ggml.tokens");
-    if (!table)
-        return 1; /* the builder will miss it too */
-    uint64_t rows = table->shape[1];
-    uint64_t known = tokens && tokens->type == SALVO_ARRAY
-                         ? tokens->array.count
-                         : metadata_u32_or(metadata, "vocab_size", (uint32_t)rows, 1, INT32_MAX);
-    if (known != rows) {
-        metadata_refuse(metadata, SALVO_ERROR_FORMAT,
-            "the vocabulary has %" PRIu64 " tokens, tensor 'token_embd.weight' has %" PRIu64 " rows", known,
-            rows);
-    }
-    return rows;
-}
 
 static void read_heads(struct arch_metadata *metadata, struct model *model)
 {
@@ -137,7 +117,7 @@ static enum salvo_status read_model(const struct arch *arch, const struct gguf *
     model->epsilon = metadata_f32(&metadata, "attention.layer_norm_rms_epsilon", 0);
     read_heads(&metadata, model);
     read_attention(&metadata, model);
-    model->vocabulary = read_vocabulary(&metadata);
+    model->vocabulary = metadata_vocabulary(&metadata);
     return metadata.status;
 }
 

@@ -44,7 +44,8 @@ static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
 
 static size_t state_size(const struct executor *executor, uint32_t positions)
 {
-    return positions * (sizeof(int32_t) + kv_pool_position_bytes(executor));
+    return positions * (sizeof(int32_t) + kv_pool_position_bytes(executor)) +
+           folded_pool_state_bytes(executor);
 }
 
 static enum salvo_status check_positions(const struct executor *executor, uint32_t slot, uint32_t positions)
@@ -61,7 +62,9 @@ static enum salvo_status state_save(
     enum salvo_status status = check_positions(executor, slot, positions);
     if (status == SALVO_OK) {
         memcpy(out, tokens_of(executor, slot), positions * sizeof(int32_t));
-        kv_pool_copy_out(executor, pages, positions, out + positions * sizeof(int32_t));
+        out += positions * sizeof(int32_t);
+        kv_pool_copy_out(executor, pages, positions, out);
+        folded_pool_copy_out(executor, slot, out + positions * kv_pool_position_bytes(executor));
     }
     return status;
 }
@@ -73,7 +76,9 @@ static enum salvo_status state_restore(
     if (status == SALVO_OK) {
         memcpy(executor->tokens + (size_t)slot * (executor->options.context + 1), data,
             positions * sizeof(int32_t));
-        kv_pool_copy_in(executor, pages, positions, data + positions * sizeof(int32_t));
+        data += positions * sizeof(int32_t);
+        kv_pool_copy_in(executor, pages, positions, data);
+        folded_pool_copy_in(executor, slot, data + positions * kv_pool_position_bytes(executor));
     }
     return status;
 }
@@ -83,7 +88,7 @@ static struct backend_counters counters(const struct executor *executor)
     struct backend_counters result = executor->counters;
     result.allocations_after_load = memory_count() - executor->allocations_at_load;
     result.weight_bytes = executor->weight_bytes;
-    result.state_bytes = executor->state_bytes;
+    result.state_bytes = executor->state_bytes + executor->folded.bytes;
     result.scratch_bytes = executor->work_bytes;
     return result;
 }

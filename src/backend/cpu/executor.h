@@ -25,18 +25,37 @@ struct kv_state {
     bool is_key;
 };
 
-enum group_kind { GROUP_ROWS, GROUP_MATMUL, GROUP_ATTEND, GROUP_SAMPLE };
+/* Folded states of all slots, in versions. */
+struct folded_versions {
+    uint8_t committed, current; /* what the last step left; what the running step reads */
+};
+
+struct folded_pool {
+    float *memory;   /* [slots][versions][elements] */
+    size_t *offsets; /* [buffers]: in elements */
+    size_t elements, bytes;
+    struct folded_versions *versions; /* [slots] */
+};
+
+enum group_kind { GROUP_ROWS, GROUP_MATMUL, GROUP_ATTEND, GROUP_WKV7, GROUP_SAMPLE };
+
+/* Inputs of a single token that a group of matmuls may have rounded at once. */
+enum { MAX_ROUNDED = 4 };
 
 /* Neighbouring ops that run as one phase. */
 struct group {
     enum group_kind kind;
     enum row_kind rows;
     uint32_t first_op, op_count;
-    uint32_t inner; /* matmul, attend: this many leading ops run inside its tasks, on buffers of the thread */
+    uint32_t inner;    /* this many leading ops run inside its tasks: before matmuls on buffers of the thread,
+                          before a wkv7 on the columns of its head */
+    uint32_t outer;    /* wkv7: this many trailing ops run on the columns of its head */
     uint32_t matmuls;  /* matmul: how many */
     bool glu;          /* matmul: the last op is the glu of its two matmuls */
     buffer_id rounded; /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
     enum rounding rounding;
+    buffer_id panels[MAX_ROUNDED]; /* matmul of a single token: what each panel of the thread holds */
+    uint32_t panel_count;
 };
 
 /* A program lowered for one capacity. */
@@ -53,8 +72,8 @@ struct plan {
 /* What one thread works with. */
 struct scratch {
     uint8_t *private_buffers;
-    struct q8_panel x;            /* one row */
-    struct weight_panel tiles[2]; /* unpacked; two for a glu */
+    struct q8_panel x[MAX_ROUNDED]; /* one row each */
+    struct weight_panel tiles[2];   /* unpacked; two for a glu */
     float *float_tiles[2];
     float *sums[2]; /* [tokens][8 rows] */
     float *queries, *outputs, *scores;
@@ -75,7 +94,8 @@ struct executor {
     struct plan single, batch; /* T = 1, and the largest T */
     struct weight *weights;    /* [buffers] */
     struct kv_state *states;   /* [buffers] */
-    struct arena tables;       /* weights, states, plans: small things that live as long as the executor */
+    struct folded_pool folded;
+    struct arena tables; /* weights, states, plans: small things that live as long as the executor */
 
     uint8_t *weight_memory, *state_memory, *work_memory;
     size_t weight_bytes, state_bytes, work_bytes;
@@ -145,6 +165,20 @@ void kv_pool_copy_out(
 void kv_pool_copy_in(
     const struct executor *executor, const uint32_t *pages, uint32_t positions, const uint8_t *data);
 
+/*
+ * folded_pool.c. A step begins at what is committed; each token moves on from `before`, NULL at position 0
+ * where a state is all zeros, to `after`; committing keeps what the runs that did not fail have come to.
+ */
+enum salvo_status folded_pool_open(struct executor *executor);
+void folded_pool_begin(struct executor *executor);
+const float *folded_pool_before(const struct executor *executor, buffer_id state, const struct run *run);
+float *folded_pool_after(const struct executor *executor, buffer_id state, const struct run *run);
+void folded_pool_advance(struct executor *executor);
+void folded_pool_commit(struct executor *executor);
+size_t folded_pool_state_bytes(const struct executor *executor); /* of one slot */
+void folded_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out);
+void folded_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
+
 /* Row `row` of a scratch buffer, in the arena or with the thread. */
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);
 
@@ -156,6 +190,20 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
 uint32_t matmul_tasks(const struct executor *executor, const struct group *group);
 void matmul_enter(struct executor *executor, const struct group *group, uint32_t thread);
 void matmul_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
+
+/* Columns of a row, whole groups and heads. */
+struct column_range {
+    size_t first, count;
+};
+void recurrent_run_op(
+    struct executor *executor, const struct op *op, uint32_t row, struct column_range range, uint32_t thread);
+void recurrent_shift_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
+
+/* Keeps a shift's row for the next step if it is the last of its run; one thread does it for each row. */
+void recurrent_keep_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
+
+uint32_t wkv7_tasks(const struct executor *executor, const struct group *group);
+void wkv7_work(struct executor *executor, const struct group *group, uint32_t task);
 
 /* Elements of K that are unpacked at a time, so that a tile stays in the first-level cache. */
 enum { K_PART = 2048 };

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/attend.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/recurrent.h"
 #include "backend/cpu/rows.h"
 #include "base/cpu.h"
 
@@ -20,6 +21,7 @@ static const struct cpu_kernels scalar_kernels = {.name = "scalar",
     MATMUL_KERNELS(scalar),
     .matmul_q8 = scalar_matmul_q8,
     ROW_KERNELS(scalar),
+    RECURRENT_KERNELS(scalar),
     ATTEND_KERNELS(scalar)};
 
 #if defined(__aarch64__)
@@ -27,22 +29,26 @@ static const struct cpu_kernels neon_dotprod_kernels = {.name = "neon-dotprod",
     MATMUL_KERNELS(neon),
     .matmul_q8 = neon_matmul_q8,
     ROW_KERNELS(neon),
+    RECURRENT_KERNELS(neon),
     ATTEND_KERNELS(neon)};
 static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
     MATMUL_KERNELS(neon),
     .matmul_q8 = neon_i8mm_matmul_q8,
     ROW_KERNELS(neon),
+    RECURRENT_KERNELS(neon),
     ATTEND_KERNELS(neon)};
 #elif defined(__x86_64__)
 static const struct cpu_kernels avx2_kernels = {.name = "avx2",
     MATMUL_KERNELS(avx2),
     .matmul_q8 = avx2_matmul_q8,
     ROW_KERNELS(avx2),
+    RECURRENT_KERNELS(avx2),
     ATTEND_KERNELS(avx2)};
 static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
     MATMUL_KERNELS(avx512),
     .matmul_q8 = avx512_matmul_q8,
     ROW_KERNELS(avx512),
+    RECURRENT_KERNELS(avx512),
     ATTEND_KERNELS(avx512)};
 #endif
 

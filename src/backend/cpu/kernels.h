@@ -107,6 +107,20 @@ struct kv_room {
     uint32_t head_dim;
 };
 
+/*
+ * One head of a wkv7 over some tokens of a run, or a part of its values, which do not see each other. Rows of
+ * tokens lie `stride` apart. A state is [head_dim keys][head_dim values]; `before` and `after` point at the
+ * first of the values, and so do v and out. They may be the same; otherwise `after` need hold nothing.
+ */
+struct wkv7_head {
+    const float *r, *w, *k, *kk, *a; /* [tokens][head_dim] */
+    const float *v;                  /* [tokens][values] */
+    float *out;                      /* [tokens][values] */
+    const float *before;
+    float *after;
+    size_t tokens, stride, head_dim, values; /* head_dim and values are multiples of 8 */
+};
+
 struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni" */
 
@@ -176,6 +190,28 @@ struct cpu_kernels {
     void (*softcap)(float cap, size_t n, float *in_out); /* cap * tanh(x / cap) */
     void (*exp_f32)(size_t n, float *in_out);
     void (*tanh_f32)(size_t n, float *in_out);
+
+    /* Row functions of recurrent models, as op.h defines the ops of the same names; recurrent.h has the order
+     * of roundings. `n` is one group or one head. Weights of l2_norm may be NULL. All but wkv7 may work in
+     * place. */
+    void (*layer_norm)(
+        const float *x, const float *weight, const float *bias, size_t n, float epsilon, float *out);
+    void (*l2_norm)(const float *x, const float *weight, size_t n, float epsilon, float *out);
+    void (*mul)(const float *x, const float *y, size_t n, float *out);
+    void (*lerp)(const float *x, const float *y, const float *weight, size_t n, float *out);
+    void (*rwkv_key)(const float *k, const float *a, const float *weight, size_t n, float *out);
+    void (*rwkv_bonus)(const float *x, const float *r, const float *k, const float *v, const float *weight,
+        size_t n, float *out);
+    void (*sigmoid)(size_t n, float *in_out);
+    void (*relu_squared)(size_t n, float *in_out);
+    void (*decay)(size_t n, float *in_out);
+
+    /*
+     * For each token in order, value i, over keys j in order: u = fma(S[j][i], kk[j], u) from 0; then S[j][i]
+     * = fma(v[i], k[j], fma(-u, kk[j] * a[j], S[j][i] * w[j])); then out[i] = fma(S[j][i], r[j], out[i]) from
+     * 0.
+     */
+    void (*wkv7)(const struct wkv7_head *head);
 
     /* Index of the largest value, the lowest on ties; NaN never wins; n when all are NaN. *out_value is that
      * value, NaN when there is none. */

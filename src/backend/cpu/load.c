@@ -75,14 +75,12 @@ static void note_uses(const struct program *program, uint8_t *uses)
 {
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
-        if (op->kind == OP_EMBED)
-            uses[op->inputs[0]] |= USE_LOOKED_UP;
-        if (op->kind == OP_RMS_NORM && op->inputs[1] != NO_BUFFER)
-            uses[op->inputs[1]] |= USE_VECTOR;
-        if (op->kind == OP_MATMUL) {
-            uses[op->inputs[0]] |= USE_MULTIPLIED;
-            if (op->inputs[2] != NO_BUFFER)
-                uses[op->inputs[2]] |= USE_VECTOR;
+        for (int j = 0; j < OP_MAX_INPUTS; j++) {
+            const buffer_id input = op->inputs[j];
+            if (input == NO_BUFFER || program->buffers[input].kind != BUFFER_WEIGHT)
+                continue;
+            bool is_table = j == 0 && op->kind == OP_EMBED, is_matrix = j == 0 && op->kind == OP_MATMUL;
+            uses[input] |= is_table ? USE_LOOKED_UP : is_matrix ? USE_MULTIPLIED : USE_VECTOR;
         }
     }
 }

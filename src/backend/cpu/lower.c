@@ -15,7 +15,7 @@
 
 static bool is_row_op(const struct op *op)
 {
-    return op->kind != OP_MATMUL && op->kind != OP_ATTEND && op->kind != OP_SAMPLE;
+    return op->kind != OP_MATMUL && op->kind != OP_ATTEND && op->kind != OP_WKV7 && op->kind != OP_SAMPLE;
 }
 
 struct lowering {
@@ -59,23 +59,66 @@ static bool is_over(const struct program *program, buffer_id buffer, uint32_t en
     return true;
 }
 
-static uint32_t end_of_row_chain(const struct program *program, uint32_t first)
+/* A shift reads the row before: among many rows it needs all of them finished, and nobody may change them
+ * while the shift runs. */
+static bool must_wait_for_rows(const struct program *program, uint32_t first, uint32_t op)
 {
+    if (program->ops[op].kind == OP_TOKEN_SHIFT)
+        return true;
+    for (uint32_t i = first; i < op; i++) {
+        if (program->ops[i].kind == OP_TOKEN_SHIFT && writes(program, op, program->ops[i].inputs[0]))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first)
+{
+    const struct program *program = lowering->program;
     uint32_t end = first + 1;
     while (end < program->op_count && is_row_op(&program->ops[end]) &&
-           program->ops[end].rows == program->ops[first].rows)
+           program->ops[end].rows == program->ops[first].rows &&
+           (lowering->single || !must_wait_for_rows(program, first, end)))
         end++;
     return end;
 }
 
-/* Fills in the matmuls from op `first` on, and a glu behind them. */
-static void collect_matmuls(const struct program *program, uint32_t first, struct group *group)
+/* The panel that will hold an input of the group; false when there are too many. */
+static bool find_panel(const struct op *op, struct group *group)
 {
+    if (op->matmul.rounding != ROUNDING_Q8 || is_among(op->inputs[1], group->panels, group->panel_count))
+        return true;
+    if (group->panel_count == MAX_ROUNDED)
+        return false;
+    group->panels[group->panel_count++] = op->inputs[1];
+    return true;
+}
+
+/* Whether a matmul can run beside those from op `first` on. In a batch they share one rounded input. A single
+ * token's inputs are at hand in every thread, so that any will do which none of the others writes. */
+static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t op, struct group *group)
+{
+    const struct op *ops = lowering->program->ops;
+    if (ops[op].kind != OP_MATMUL || ops[op].rows != ops[first].rows)
+        return false;
+    if (!lowering->single)
+        return ops[op].inputs[1] == ops[first].inputs[1] &&
+               ops[op].matmul.rounding == ops[first].matmul.rounding;
+    for (uint32_t i = first; i < op; i++) {
+        if (ops[i].out == ops[op].inputs[1] || ops[i].out == ops[op].out || ops[i].inputs[1] == ops[op].out)
+            return false;
+    }
+    return find_panel(&ops[op], group);
+}
+
+/* Fills in the matmuls from op `first` on, and a glu behind them. */
+static void collect_matmuls(const struct lowering *lowering, uint32_t first, struct group *group)
+{
+    const struct program *program = lowering->program;
     const struct op *ops = program->ops;
     uint32_t end = first + 1;
-    while (end < program->op_count && ops[end].kind == OP_MATMUL && ops[end].rows == ops[first].rows &&
-           ops[end].inputs[1] == ops[first].inputs[1] &&
-           ops[end].matmul.rounding == ops[first].matmul.rounding)
+    (void)find_panel(&ops[first], group);
+    while (end < program->op_count && can_join(lowering, first, end, group))
         end++;
     group->kind = GROUP_MATMUL;
     group->rows = ops[first].rows;
@@ -120,6 +163,43 @@ static bool can_run_inside_attention(const struct program *program, uint32_t fir
            ops[attend].attend.key_state == ops[attend - 1].kv_append.key_state;
 }
 
+/* Whether an op works within the heads of a wkv7, so that it can run on the columns of one of them. */
+static bool stays_within_heads(const struct program *program, const struct op *op, const struct op *wkv7)
+{
+    const uint32_t head_dim = wkv7->wkv7.head_dim;
+    if (op->rows != wkv7->rows || op->out == NO_BUFFER ||
+        program->buffers[op->out].columns != program->buffers[wkv7->out].columns)
+        return false;
+    switch (op->kind) {
+    case OP_MUL:
+    case OP_LERP:
+    case OP_RWKV_KEY:
+        return true;
+    case OP_LAYER_NORM:
+    case OP_L2_NORM:
+        return head_dim % op->layer_norm.group == 0;
+    case OP_RWKV_BONUS:
+        return op->rwkv_bonus.head_dim == head_dim;
+    default:
+        return false;
+    }
+}
+
+/* Takes the ops around a single token's wkv7 into its group; returns the first of them. */
+static uint32_t collect_around_wkv7(
+    const struct program *program, uint32_t chain, uint32_t wkv7, struct group *group)
+{
+    const struct op *ops = program->ops;
+    uint32_t start = wkv7;
+    while (start > chain && stays_within_heads(program, &ops[start - 1], &ops[wkv7]))
+        start--;
+    while (wkv7 + 1 + group->outer < program->op_count &&
+           stays_within_heads(program, &ops[wkv7 + 1 + group->outer], &ops[wkv7]))
+        group->outer++;
+    group->op_count += group->outer;
+    return start;
+}
+
 static struct group *add_group(struct lowering *lowering, struct group group)
 {
     struct group *added = &lowering->plan->groups[lowering->plan->group_count++];
@@ -161,7 +241,7 @@ static uint32_t lower_heavy_op(struct lowering *lowering, uint32_t chain, uint32
     struct group group = {.rows = op->rows, .first_op = first, .op_count = 1, .rounded = NO_BUFFER};
     uint32_t inner = first;
     if (op->kind == OP_MATMUL) {
-        collect_matmuls(program, first, &group);
+        collect_matmuls(lowering, first, &group);
         if (lowering->single)
             inner = start_of_private_ops(lowering, chain, first, first + group.op_count);
         for (uint32_t i = inner; i < first; i++)
@@ -170,6 +250,10 @@ static uint32_t lower_heavy_op(struct lowering *lowering, uint32_t chain, uint32
         group.kind = GROUP_ATTEND;
         if (lowering->single && can_run_inside_attention(program, chain, first))
             inner = first - 3;
+    } else if (op->kind == OP_WKV7) {
+        group.kind = GROUP_WKV7;
+        if (lowering->single)
+            inner = collect_around_wkv7(program, chain, first, &group);
     } else {
         group.kind = GROUP_SAMPLE;
     }
@@ -193,7 +277,7 @@ static void lower_ops(struct lowering *lowering)
             i = lower_heavy_op(lowering, i, i);
             continue;
         }
-        uint32_t end = end_of_row_chain(program, i);
+        uint32_t end = end_of_row_chain(lowering, i);
         bool feeds_next = end < program->op_count && !is_row_op(&program->ops[end]) &&
                           program->ops[end].kind != OP_SAMPLE &&
                           program->ops[end].rows == program->ops[i].rows;
@@ -259,7 +343,7 @@ cleanup:
 void lower_describe(
     const struct executor *executor, const struct plan *plan, uint32_t index, char *text, size_t size)
 {
-    static const char *const kinds[] = {"rows", "matmul", "attend", "sample"};
+    static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
     const struct program *program = executor->program;
     const struct group *group = &plan->groups[index];
     int used = snprintf(text, size, "%4u %-6s", index, kinds[group->kind]);

@@ -64,7 +64,8 @@ static void divide_scratch(const struct executor *executor, const struct needs *
     const size_t rows = (executor->options.batch + OCTET - 1) / OCTET * OCTET,
                  vocabulary = executor->program->vocabulary;
     scratch->private_buffers = divide(divider, executor->single.private_bytes, 1);
-    scratch->x = divide_panel(divider, 1, needs->q8_columns);
+    for (int i = 0; i < MAX_ROUNDED; i++)
+        scratch->x[i] = divide_panel(divider, 1, needs->q8_columns);
     for (int i = 0; i < 2; i++) {
         scratch->tiles[i].values = divide(divider, TILE_ROWS * K_PART, 1);
         scratch->tiles[i].scales = divide(divider, TILE_ROWS * K_PART / 16, sizeof(float));
@@ -140,6 +141,7 @@ void executor_close(struct executor *executor)
     team_close(executor->team);
     memory_unmap(executor->weight_memory, executor->weight_bytes);
     memory_unmap(executor->state_memory, executor->state_bytes);
+    memory_unmap(executor->folded.memory, executor->folded.bytes);
     memory_unmap(executor->work_memory, executor->work_bytes);
     memory_unmap(executor->debug_memory, executor->debug_bytes);
     memory_free(executor->debug_offsets);
@@ -193,6 +195,7 @@ enum salvo_status executor_open(
         executor, (const uint32_t[]){options->batch, options->slots, options->outputs}, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
     TRY(kv_pool_open(executor));
+    TRY(folded_pool_open(executor));
     TRY(open_work_memory(executor));
     TRY(load_weights(executor));
     executor->allocations_at_load = memory_count();

@@ -46,18 +46,30 @@ uint32_t matmul_tasks(const struct executor *executor, const struct group *group
     return executor->live[group->rows] ? (tiles + block - 1) / block : 0;
 }
 
-/* Runs the ops that every thread does for itself, and rounds their result. */
+/* Runs the ops that every thread does for itself, and rounds their results. */
 void matmul_enter(struct executor *executor, const struct group *group, uint32_t thread)
 {
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
         return; /* the row phase before has done it */
     for (uint32_t i = 0; i < group->inner; i++)
         rows_run_op(executor, &executor->program->ops[group->first_op + i], 0, thread);
-    if (group->rounding == ROUNDING_Q8) {
-        buffer_id source = matmul_of(executor, group, 0)->inputs[1];
+    for (uint32_t i = 0; i < group->panel_count; i++) {
+        buffer_id source = group->panels[i];
         executor->kernels->round_q8(row_of(executor, source, 0, thread),
-            executor->program->buffers[source].columns, executor->scratch[thread].x, 1, 0);
+            executor->program->buffers[source].columns, executor->scratch[thread].x[i], 1, 0);
     }
+}
+
+/* The rounded row that a matmul reads. */
+static struct q8_panel panel_of(
+    const struct executor *executor, const struct group *group, const struct op *op, uint32_t thread)
+{
+    uint32_t i = 0;
+    if (executor->plan->capacity[ROWS_TOKENS] != 1)
+        return executor->x;
+    while (group->panels[i] != op->inputs[1])
+        i++;
+    return executor->scratch[thread].x[i];
 }
 
 static void multiply_one_row(struct executor *executor, const struct group *group, const struct op *op,
@@ -67,9 +79,9 @@ static void multiply_one_row(struct executor *executor, const struct group *grou
     const struct weight *packed = &executor->weights[op->inputs[0]];
     const uint8_t *tiles = packed->tiles + tile * packed->tile_bytes;
     const bool single = executor->plan->capacity[ROWS_TOKENS] == 1;
-    if (group->rounding == ROUNDING_Q8)
+    if (op->matmul.rounding == ROUNDING_Q8)
         executor->kernels->matvec_q8[weight->type](
-            tiles, count, weight->columns, single ? executor->scratch[thread].x : executor->x, sums);
+            tiles, count, weight->columns, panel_of(executor, group, op, thread), sums);
     else
         executor->kernels->matvec_float[weight->type](tiles, count, weight->columns,
             single ? row_of(executor, op->inputs[1], 0, thread) : executor->float_x, sums);
@@ -83,6 +95,26 @@ static void add_bias(
     const float *bias = executor->weights[op->inputs[2]].vector + column;
     for (size_t i = 0; i < columns; i++)
         sums[i] += bias[i];
+}
+
+static void activate(const struct executor *executor, const struct op *op, size_t columns, float *sums)
+{
+    switch (op->matmul.activation) {
+    case ACTIVATION_TANH:
+        executor->kernels->tanh_f32(columns, sums);
+        break;
+    case ACTIVATION_SIGMOID:
+        executor->kernels->sigmoid(columns, sums);
+        break;
+    case ACTIVATION_RELU_SQUARED:
+        executor->kernels->relu_squared(columns, sums);
+        break;
+    case ACTIVATION_DECAY:
+        executor->kernels->decay(columns, sums);
+        break;
+    default:
+        break;
+    }
 }
 
 /*
@@ -100,6 +132,7 @@ static void finish_tiles(struct executor *executor, const struct group *group, c
     float *out = row_of(executor, target, first, thread) + column;
     for (size_t i = 0; i < end - first; i++, out += stride) {
         add_bias(executor, op, column, columns, sums[0] + i * width);
+        activate(executor, op, columns, sums[0] + i * width);
         if (glu) {
             add_bias(executor, matmul_of(executor, group, 1), column, columns, sums[1] + i * width);
             (glu->glu.activation == ACTIVATION_GELU
@@ -201,6 +234,11 @@ void matmul_work(struct executor *executor, const struct group *group, uint32_t 
     const uint32_t tiles = count_tiles(executor, group), block = tiles_per_task(executor, tiles);
     const uint32_t begin = task * block, end = begin + block < tiles ? begin + block : tiles;
     uint32_t first = 0; /* tile of this matmul among all */
+    for (uint32_t i = 0; task == 0 && i < group->inner; i++) {
+        const struct op *op = &executor->program->ops[group->first_op + i];
+        if (op->kind == OP_TOKEN_SHIFT) /* every thread has the row, one keeps it */
+            recurrent_keep_row(executor, op, 0, thread);
+    }
     for (uint32_t i = 0; i < (group->glu ? 1 : group->matmuls); i++) {
         const struct op *op = matmul_of(executor, group, i);
         const uint32_t last = first + tiles_of(executor, op);

@@ -135,10 +135,13 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
     case OP_L2_NORM:
     case OP_MUL:
     case OP_LERP:
-    case OP_TOKEN_SHIFT:
     case OP_RWKV_KEY:
     case OP_RWKV_BONUS:
-        break; /* no architecture uses them yet */
+        recurrent_run_op(executor, op, row, (struct column_range){0, columns}, thread);
+        break;
+    case OP_TOKEN_SHIFT:
+        recurrent_shift_row(executor, op, row, thread);
+        break;
     case OP_MATMUL:
     case OP_ATTEND:
     case OP_WKV7:
@@ -206,8 +209,12 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
     const uint32_t live = executor->live[group->rows], block = rows_per_task(group);
     uint32_t end = (task + 1) * block < live ? (task + 1) * block : live;
     for (uint32_t row = task * block; row < end; row++) {
-        for (uint32_t i = 0; i < group->op_count; i++)
-            rows_run_op(executor, &executor->program->ops[group->first_op + i], row, thread);
+        for (uint32_t i = 0; i < group->op_count; i++) {
+            const struct op *op = &executor->program->ops[group->first_op + i];
+            rows_run_op(executor, op, row, thread);
+            if (op->kind == OP_TOKEN_SHIFT)
+                recurrent_keep_row(executor, op, row, thread);
+        }
         if (group->rounded != NO_BUFFER)
             round_row(executor, group, row, live == 1);
     }

@@ -86,6 +86,8 @@ static uint32_t tasks_of(struct executor *executor, const struct group *group)
         return matmul_tasks(executor, group);
     case GROUP_ATTEND:
         return attend_tasks(executor, group);
+    case GROUP_WKV7:
+        return wkv7_tasks(executor, group);
     case GROUP_SAMPLE:
         break;
     }
@@ -117,6 +119,9 @@ static void work_on_group(
         break;
     case GROUP_ATTEND:
         attend_work(executor, group, task, thread);
+        break;
+    case GROUP_WKV7:
+        wkv7_work(executor, group, task);
         break;
     case GROUP_SAMPLE:
         sample_work(executor, group, task, thread);
@@ -161,6 +166,7 @@ void step_take(struct executor *executor, const struct step *step)
             memcpy(executor->tokens + (size_t)run->slot * (executor->options.context + 1) + run->first,
                 step->ids + run->first_row, run->count * sizeof *step->ids);
     }
+    folded_pool_begin(executor);
 }
 
 /* After a decode step: whether any run goes on; those that ended stay where they are. */
@@ -195,10 +201,12 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
         executor->counters.tokens += executor->live[ROWS_TOKENS];
         if (is_cancelled(step))
             TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+        folded_pool_advance(executor);
         if (repeats == 1 || !advance(executor))
             break;
     }
     TRY(gguf_check(executor->program->gguf));
+    folded_pool_commit(executor);
     *out_ticket = ++executor->tickets;
 cleanup:
     return status;
