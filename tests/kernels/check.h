@@ -39,6 +39,8 @@ void check_packing(void);
 
 void check_rows(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar);
 void bench_rows(const struct cpu_kernels *kernels);
+void check_recurrent(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar);
+void bench_recurrent(const struct cpu_kernels *kernels);
 void check_attend(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar);
 void bench_attend(const struct cpu_kernels *kernels);
 

@@ -210,6 +210,7 @@ int main(int count, char **arguments)
             bench_matmul(kernels);
             if (kernels->attend_page != attend_page) {
                 bench_rows(kernels);
+                bench_recurrent(kernels);
                 bench_attend(kernels);
             }
             attend_page = kernels->attend_page;
@@ -218,6 +219,7 @@ int main(int count, char **arguments)
             check_matmul(kernels, scalar);
             if (kernels->attend_page != attend_page) {
                 check_rows(kernels, scalar);
+                check_recurrent(kernels, scalar);
                 check_attend(kernels, scalar);
             }
             attend_page = kernels->attend_page;
