@@ -20,7 +20,7 @@ const struct option engine_flag_table[] = {
     {0, "backend", "NAME", OPTION_TEXT, &engine_flags.backend, "auto, cpu, cuda or vulkan (default: auto)"},
     {0, "device", "N", OPTION_NUMBER, &engine_flags.device, "which device of the backend (default: 0)"},
     {0, "kv-type", "TYPE", OPTION_TEXT, &engine_flags.kv_type,
-        "keys and values as f16, f32 or q8_0 (default: f16)"},
+        "keys and values as f16, f32 or q8_0 (default: f16, or f32 for an F32 model)"},
     {0, "pin", NULL, OPTION_FLAG, &engine_flags.pin, "keep each thread on its core"},
     {0, "cpu-isa", "NAME", OPTION_TEXT, &engine_flags.isa,
         "instruction set of the CPU; `scalar` is the reference"},
@@ -37,15 +37,16 @@ const struct option output_flag_table[] = {
 static int parse_kv_type(const char *name, enum salvo_kv_type *out)
 {
     static const char *const names[] = {
-        [SALVO_KV_F16] = "f16", [SALVO_KV_F32] = "f32", [SALVO_KV_Q8_0] = "q8_0"};
-    *out = SALVO_KV_F16;
-    for (int i = 0; name && i < 3; i++) {
+        [SALVO_KV_AUTO] = "auto", [SALVO_KV_F16] = "f16", [SALVO_KV_F32] = "f32", [SALVO_KV_Q8_0] = "q8_0"};
+    *out = SALVO_KV_AUTO;
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
         if (strcmp(name, names[i]) == 0) {
             *out = (enum salvo_kv_type)i;
             return EXIT_DONE;
         }
     }
-    return name ? usage_error("--kv-type cannot be '%s': f16, f32 or q8_0 is expected", name) : EXIT_DONE;
+    return name ? usage_error("--kv-type cannot be '%s': auto, f16, f32 or q8_0 is expected", name)
+                : EXIT_DONE;
 }
 
 int engine_options_from_flags(struct salvo_engine_options *out)

@@ -204,7 +204,8 @@ struct salvo_device salvo_device_at(size_t index);
 
 struct salvo_engine;
 
-enum salvo_kv_type { SALVO_KV_F16, SALVO_KV_F32, SALVO_KV_Q8_0 };
+/* AUTO: f16, or f32 for a model whose tensors are all F32. */
+enum salvo_kv_type { SALVO_KV_AUTO, SALVO_KV_F16, SALVO_KV_F32, SALVO_KV_Q8_0 };
 
 /* All zeros, as `struct salvo_engine_options options = {0}`, are the defaults. */
 struct salvo_engine_options {

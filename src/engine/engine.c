@@ -17,8 +17,20 @@ enum {
     MAX_BATCH = 1 << 16,
 };
 
-static enum tensor_type kv_tensor_type(enum salvo_kv_type type)
+/* In a model of nothing but float32, a cache in f16 would be by far the largest error. */
+static bool is_all_float32(const struct gguf *gguf)
 {
+    for (size_t i = 0; i < gguf_tensor_count(gguf); i++) {
+        if (gguf_tensor_at(gguf, i)->type != TYPE_F32)
+            return false;
+    }
+    return true;
+}
+
+static enum tensor_type kv_tensor_type(enum salvo_kv_type type, const struct gguf *gguf)
+{
+    if (type == SALVO_KV_AUTO)
+        return is_all_float32(gguf) ? TYPE_F32 : TYPE_F16;
     return type == SALVO_KV_F32 ? TYPE_F32 : type == SALVO_KV_Q8_0 ? TYPE_Q8_0 : TYPE_F16;
 }
 
@@ -58,7 +70,7 @@ static enum salvo_status resolve_options(
         .context = context,
         .batch = batch,
         .outputs = rows < slots ? slots : rows,
-        .kv_type = kv_tensor_type(given->kv_type),
+        .kv_type = kv_tensor_type(given->kv_type, model_gguf(model)),
         .threads = given->threads,
         .pin = given->pin,
         .isa = given->isa,

@@ -38,8 +38,8 @@ static void random_llama_matches_a_double_precision_reference(void **state)
     static const struct {
         enum salvo_kv_type kv_type;
         double tolerance;
-    } cases[] = {{SALVO_KV_F32, 1e-4}, {SALVO_KV_F16, 1e-2}};
-    for (int i = 0; i < 2; i++) {
+    } cases[] = {{SALVO_KV_AUTO, 1e-4}, {SALVO_KV_F32, 1e-4}, {SALVO_KV_F16, 1e-2}};
+    for (int i = 0; i < 3; i++) {
         struct fixture fixture =
             fixture_open(path, (struct salvo_engine_options){.kv_type = cases[i].kv_type});
         assert_int_equal(64 * fixture.vocabulary * sizeof(float), expected.size);
