@@ -212,7 +212,7 @@ struct salvo_engine_options {
     const char *backend; /* "cpu"; NULL or "auto": the best there is */
     uint32_t device;     /* number within the backend */
     uint32_t sessions;   /* that can be open at once; 0: 1 */
-    uint32_t context;    /* positions of each session; 0: the model's, at most 8192 */
+    uint32_t context;    /* positions of each session; 0: the model's, at most 8192 unless it is recurrent */
     uint32_t batch;      /* tokens of a prefill chunk; 0: 512 */
     enum salvo_kv_type kv_type;
     uint32_t threads; /* CPU; 0: one per physical core */
@@ -269,8 +269,9 @@ struct salvo_sampler {
     uint64_t seed; /* the same seed gives the same text */
 };
 
-/* What the model's family wants: for Llama temp 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties over the
- * last 64, seed 0. */
+/* What the model's family wants. Llama: temp 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties. RWKV-7:
+ * temp 1, top-p 0.3, presence and frequency penalties of 0.5, no top-k and min-p. Penalties look at the last
+ * 64; seed 0. */
 struct salvo_sampler salvo_sampler_default(const struct salvo_model *model);
 
 /*
@@ -361,7 +362,10 @@ enum salvo_status salvo_session_generate(struct salvo_session *session,
  */
 void salvo_session_cancel(struct salvo_session *session);
 
-/* Forgets all tokens from `position` on, without computing anything. */
+/*
+ * Forgets all tokens from `position` on, without computing anything. A recurrent model goes back to the
+ * nearest of a few states that it has kept; the tokens since then are computed again with the next step.
+ */
 enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
 
 /*
@@ -373,6 +377,11 @@ size_t salvo_session_state_size(const struct salvo_session *session);
 enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size);
 enum salvo_status salvo_session_state_restore(struct salvo_session *session, const void *state, size_t size);
 enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from);
+
+/* The same in a file, which appears under its name only when it is complete. It can be loaded by any engine
+ * of the model with the same KV type, on any device. */
+enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path);
+enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path);
 
 /* ---- Quantising ---- */
 

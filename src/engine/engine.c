@@ -7,9 +7,12 @@
 #include "base/string_map.h"
 #include "engine/backends.h"
 
+#include <string.h>
+
 enum {
     DEFAULT_CONTEXT_LIMIT = 8192,
-    UNKNOWN_CONTEXT = 2048, /* for models that do not say what they were trained for */
+    RECURRENT_POSITIONS = 1 << 24, /* of all sessions together, where a position is no more than its token */
+    UNKNOWN_CONTEXT = 2048,        /* for models that do not say what they were trained for */
     DEFAULT_BATCH = 512,
     EVAL_ROWS = 32, /* rows of logits at once: more would cost memory and not gain speed */
     MAX_SESSIONS = 4096,
@@ -49,10 +52,11 @@ static enum salvo_status resolve_options(
     enum salvo_status status = SALVO_OK;
     uint32_t trained = salvo_model_info(model)->context;
     uint32_t usual = trained ? trained : UNKNOWN_CONTEXT;
-    uint32_t context = given->context                  ? given->context
-                       : usual < DEFAULT_CONTEXT_LIMIT ? usual
-                                                       : DEFAULT_CONTEXT_LIMIT;
     uint32_t slots = given->sessions ? given->sessions : 1;
+    const struct arch *arch = arch_of(model_gguf(model));
+    uint32_t limit = arch && arch->is_recurrent ? RECURRENT_POSITIONS / slots : DEFAULT_CONTEXT_LIMIT;
+    limit = limit < DEFAULT_CONTEXT_LIMIT ? DEFAULT_CONTEXT_LIMIT : limit;
+    uint32_t context = given->context ? given->context : usual < limit ? usual : limit;
     uint32_t batch = given->batch ? given->batch : DEFAULT_BATCH;
     TRY(check_limit("positions of context", context, MAX_CONTEXT));
     TRY(check_limit("sessions", slots, MAX_SESSIONS));
@@ -98,6 +102,15 @@ static uint64_t position_bytes(const struct program *program, enum tensor_type k
     return bytes;
 }
 
+/* Bytes of a slot's folded state, of which a step reads one version and writes another. */
+static uint64_t folded_bytes(const struct program *program)
+{
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < program->buffer_count; i++)
+        elements += program->buffers[i].kind == BUFFER_FOLDED ? program->buffers[i].columns : 0;
+    return 2 * elements * sizeof(float);
+}
+
 /* A context that cannot fit is refused before anything is touched, rather than by the system's killer later.
  */
 static enum salvo_status check_memory(
@@ -107,6 +120,7 @@ static enum salvo_status check_memory(
     uint64_t memory = cpu_memory_bytes(), file = salvo_model_info(model)->file_size;
     uint64_t positions = (uint64_t)options->slots * options->context;
     uint64_t state = positions * position_bytes(program, options->kv_type);
+    state += options->slots * folded_bytes(program);
     if (memory == 0 || state + file <= memory)
         return SALVO_OK;
     return fail(SALVO_ERROR_MEMORY,
@@ -116,27 +130,19 @@ static enum salvo_status check_memory(
         (unsigned long long)(file / mega), (unsigned long long)(memory / mega));
 }
 
-/* States fit an engine whose model has the same tensors and whose states have the same type. */
-static uint64_t fingerprint_of(const struct salvo_engine *engine)
+/* Names, kinds and sizes of all states, in the order in which they are saved. */
+static uint64_t hash_layout(const struct program *program)
 {
-    const struct gguf *gguf = model_gguf(engine->model);
-    uint64_t hash = engine->options.kv_type;
-    for (size_t i = 0; i < gguf_tensor_count(gguf); i++) {
-        const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
-        uint64_t parts[] = {hash, hash_bytes(tensor->name.data, tensor->name.size), tensor->type,
-            tensor->shape[0], tensor->shape[1], tensor->shape[2], tensor->shape[3]};
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        if (buffer->kind != BUFFER_POSITIONAL && buffer->kind != BUFFER_FOLDED)
+            continue;
+        uint64_t parts[] = {
+            hash, hash_bytes(buffer->name, strlen(buffer->name)), buffer->kind, buffer->columns};
         hash = hash_bytes(parts, sizeof parts);
     }
     return hash;
-}
-
-static bool has_folded_state(const struct program *program)
-{
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        if (program->buffers[i].kind == BUFFER_FOLDED)
-            return true;
-    }
-    return false;
 }
 
 /* The pool: contiguous pages for each slot, memory for all tokens. */
@@ -187,8 +193,9 @@ enum salvo_status salvo_engine_open(
     TRY(open_sessions(engine));
     TRY(engine->backend->open(engine->program, &engine->options, &engine->executor));
     TRY(gguf_check(model_gguf(model)));
-    engine->fingerprint = fingerprint_of(engine);
-    engine->has_folded_state = has_folded_state(engine->program);
+    engine->layout_hash = hash_layout(engine->program);
+    engine->has_folded_state = folded_bytes(engine->program) > 0;
+    TRY(snapshots_open(engine));
     *out = engine;
 
 cleanup:
@@ -205,6 +212,7 @@ void salvo_engine_close(struct salvo_engine *engine)
         engine->backend->close(engine->executor);
     for (uint32_t slot = 0; engine->sessions && slot < engine->options.slots; slot++)
         memory_free(engine->sessions[slot].bias);
+    snapshots_close(engine);
     memory_free(engine->sessions);
     memory_free(engine->pages);
     memory_free(engine->tokens);

@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "engine/model.h"
+#include "engine/snapshots.h"
 
 struct salvo_session {
     struct salvo_engine *engine;
@@ -14,11 +15,13 @@ struct salvo_session {
     uint32_t *pages;         /* KV pages of the slot, in order */
 
     /*
-     * tokens[0 .. position) are the session's. All of them are in the device's state, except perhaps the
-     * last: one that was sampled, or that has to run again because what was sampled after it is gone.
+     * tokens[0 .. position) are the session's, of which the first `computed` are in the device's state.
+     * Others are computed before anything new: the last one, when it was sampled or has to run again because
+     * what was sampled after it is gone, and those since the snapshot that a session has gone back to.
      */
     int32_t *tokens; /* [context] */
     uint32_t position, computed;
+    struct snapshots snapshots;
     int32_t pending; /* sampled after the last token and not taken yet; -1: none */
 
     uint64_t logits_step; /* the engine's step that left its logits, in `logits_row` */
@@ -33,12 +36,15 @@ struct salvo_engine {
     struct program *program;
     struct executor *executor;
     struct backend_options options;
-    uint64_t fingerprint; /* of model and state layout: states fit where it is equal */
+    uint64_t model_hash;  /* once a state was saved or restored; 0 before */
+    uint64_t layout_hash; /* of the states that a session has: saved ones fit where it is equal */
     bool has_folded_state;
 
     struct salvo_session *sessions; /* [slots] */
     uint32_t *pages;                /* [slots][pages of a slot] */
     int32_t *tokens;                /* [slots][context] */
+    uint8_t *snapshot_memory;
+    size_t snapshot_bytes;
 
     /* Of the step that runs or ran last. */
     struct run *runs;           /* [slots] */

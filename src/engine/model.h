@@ -8,6 +8,9 @@
 
 const struct gguf *model_gguf(const struct salvo_model *model);
 
+/* Tells models apart: of the metadata, the tensor directory, and some bytes of every tensor. */
+uint64_t model_hash(const struct salvo_model *model);
+
 /* Opens the tokenizer on first use, from any thread; a vocabulary that is missing or not supported fails
  * here. */
 enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokenizer **out);

@@ -1,4 +1,5 @@
 /* Sessions: which tokens they hold, and the steps that compute more of them. */
+#include "arch/arch.h"
 #include "base/memory.h"
 #include "engine/engine.h"
 
@@ -11,7 +12,9 @@
 
 struct salvo_sampler salvo_sampler_default(const struct salvo_model *model)
 {
-    (void)model; /* every family so far wants the same */
+    const struct arch *arch = arch_of(model_gguf(model));
+    if (arch && arch->sampler)
+        return *arch->sampler;
     return (struct salvo_sampler){
         .temperature = 0.8f,
         .top_k = 40,
@@ -32,6 +35,7 @@ enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_s
         session->is_open = true;
         session->position = session->computed = 0;
         session->pending = -1;
+        snapshots_forget(session);
         session->logits_step = 0;
         __atomic_store_n(&session->cancelled, false, __ATOMIC_RELAXED);
         memory_free(session->bias);
@@ -191,7 +195,9 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
     };
     if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
         return cancelled(session);
-    enum salvo_status status = engine_run(engine, &step);
+    enum salvo_status status = snapshots_take_if_due(session);
+    if (status == SALVO_OK)
+        status = engine_run(engine, &step);
     if (status == SALVO_ERROR_CANCELLED)
         return cancelled(session);
     return status == SALVO_OK ? commit(session, 0, 0) : status;
@@ -266,17 +272,20 @@ static enum salvo_status check_next(const struct salvo_session *session, bool *o
     return SALVO_OK;
 }
 
-/* What was sampled after the last token is gone after a rollback or an evaluation: it runs again, with the
- * same bits. Recurrent state would fold it in twice. */
-static enum salvo_status uncompute_last(struct salvo_session *session)
+/* Makes the last token the only one that is to be computed. What was sampled after it is gone after a
+ * rollback or an evaluation: it runs again, with the same bits, and so do those before it that were rolled
+ * back too. */
+static enum salvo_status prepare_last(struct salvo_session *session)
 {
-    if (session->computed == session->position) {
-        if (session->engine->has_folded_state)
-            return fail(
-                SALVO_ERROR_UNSUPPORTED, "this model cannot compute its last token again: feed one first");
-        session->computed--;
+    enum salvo_status status = SALVO_OK;
+    const uint32_t last = session->position - 1, batch = session->engine->options.batch;
+    TRY(snapshots_go_back(session, last));
+    while (session->computed < last) {
+        uint32_t left = last - session->computed;
+        TRY(run_tokens(session, left < batch ? left : batch, LOGITS_NONE));
     }
-    return SALVO_OK;
+cleanup:
+    return status;
 }
 
 enum salvo_status session_sample(struct salvo_session *session)
@@ -285,7 +294,7 @@ enum salvo_status session_sample(struct salvo_session *session)
     bool needs_step;
     TRY(check_next(session, &needs_step));
     if (needs_step) {
-        TRY(uncompute_last(session));
+        TRY(prepare_last(session));
         TRY(run_tokens(session, 1, LOGITS_LAST));
     }
 cleanup:
@@ -307,23 +316,29 @@ enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out
     return status;
 }
 
-/* Adds a session's last token to the step that is being put together, if it needs one. */
-static enum salvo_status join_step(struct salvo_session *session, uint32_t *run_count)
+/* Makes a session ready for a step that several share, if it needs one. */
+static enum salvo_status prepare_for_step(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
-    struct salvo_engine *engine = session->engine;
     bool needs_step;
     TRY(check_next(session, &needs_step));
     if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
         TRY(cancelled(session));
     if (needs_step) {
-        TRY(uncompute_last(session));
-        engine->ids[*run_count] = session->tokens[session->computed];
-        engine->runs[*run_count] = run_of(session, 1, *run_count, LOGITS_LAST);
-        ++*run_count;
+        TRY(prepare_last(session));
+        TRY(snapshots_take_if_due(session));
     }
 cleanup:
     return status;
+}
+
+/* Adds a session's last token to the step that is being put together. */
+static void join_step(struct salvo_session *session, uint32_t *run_count)
+{
+    struct salvo_engine *engine = session->engine;
+    engine->ids[*run_count] = session->tokens[session->computed];
+    engine->runs[*run_count] = run_of(session, 1, *run_count, LOGITS_LAST);
+    ++*run_count;
 }
 
 static enum salvo_status check_sessions(struct salvo_session *const *sessions, size_t count)
@@ -348,7 +363,11 @@ enum salvo_status salvo_engine_next(
         out_ids[i] = -1;
     TRY(check_sessions(sessions, count));
     for (size_t i = 0; i < count; i++)
-        out_statuses[i] = join_step(sessions[i], &run_count);
+        out_statuses[i] = prepare_for_step(sessions[i]); /* may take steps of its own */
+    for (size_t i = 0; i < count; i++) {
+        if (out_statuses[i] == SALVO_OK && sessions[i]->pending < 0)
+            join_step(sessions[i], &run_count);
+    }
     if (run_count) {
         struct salvo_engine *engine = sessions[0]->engine;
         const struct step step = {

@@ -10,17 +10,19 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { STATE_VERSION = 1 };
+enum { STATE_VERSION = 2 };
 static const char state_magic[8] = "salvo-st";
 
 struct state_header {
     char magic[8];
     uint32_t version;
-    uint32_t position, computed;
-    int32_t pending;
-    uint64_t fingerprint;
+    uint32_t kv_type;
     uint64_t size;     /* of header, tokens and state */
     uint64_t checksum; /* of everything, with this field 0 */
+    uint64_t model_hash, layout_hash;
+    uint32_t position, computed;
+    int32_t pending;
+    char model[68]; /* its name, for messages */
 };
 
 enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position)
@@ -29,16 +31,11 @@ enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t
         return fail(SALVO_ERROR_ARGUMENT,
             "cannot roll back to position %" PRIu32 ": the session holds %" PRIu32, position,
             session->position);
-    if (position < session->computed && session->engine->has_folded_state && position > 0)
-        return fail(SALVO_ERROR_UNSUPPORTED,
-            "this model folds its tokens into one state: it cannot be rolled back, only restored");
     if (position == session->position)
         return SALVO_OK;
     session->position = position;
-    if (session->computed > position)
-        session->computed = position;
     session->pending = -1;
-    return SALVO_OK;
+    return snapshots_go_back(session, position);
 }
 
 static size_t total_size(const struct salvo_engine *engine, uint32_t position, uint32_t computed)
@@ -59,6 +56,21 @@ static uint64_t checksum_of(struct state_header header, const uint8_t *rest, siz
     return hash_bytes(parts, sizeof parts);
 }
 
+static uint64_t identify_model(struct salvo_engine *engine)
+{
+    if (!engine->model_hash)
+        engine->model_hash = model_hash(engine->model);
+    return engine->model_hash;
+}
+
+/* At most so much of the model's name as fits, and nothing that a terminal might take for a command. */
+static void write_model_name(const struct salvo_model *model, char out[68])
+{
+    const char *name = salvo_model_info(model)->name;
+    for (size_t i = 0; i < 67 && name[i]; i++)
+        out[i] = name[i] < ' ' || name[i] > '~' ? '?' : name[i];
+}
+
 enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size)
 {
     enum salvo_status status = SALVO_OK;
@@ -72,38 +84,58 @@ enum salvo_status salvo_session_state_save(struct salvo_session *session, void *
         engine->executor, session->slot, session->pages, session->computed, rest + tokens_size));
     struct state_header header = {
         .version = STATE_VERSION,
+        .kv_type = engine->options.kv_type,
+        .size = needed,
+        .model_hash = identify_model(engine),
+        .layout_hash = engine->layout_hash,
         .position = session->position,
         .computed = session->computed,
         .pending = session->pending,
-        .fingerprint = engine->fingerprint,
-        .size = needed,
     };
     memcpy(header.magic, state_magic, sizeof header.magic);
+    write_model_name(engine->model, header.model);
     header.checksum = checksum_of(header, rest, needed - sizeof header);
     memcpy(out, &header, sizeof header);
 cleanup:
     return status;
 }
 
-static enum salvo_status check_header(
-    const struct salvo_engine *engine, const struct state_header *header, size_t size)
+/* Whether these are the bytes that were saved. */
+static enum salvo_status check_integrity(struct state_header header, const uint8_t *rest, size_t size)
 {
-    if (memcmp(header->magic, state_magic, sizeof state_magic) != 0)
+    if (memcmp(header.magic, state_magic, sizeof state_magic) != 0)
         return fail(SALVO_ERROR_FORMAT, "this is not a saved state");
-    if (header->version != STATE_VERSION)
+    if (header.version != STATE_VERSION)
         return fail(SALVO_ERROR_UNSUPPORTED, "the state has version %" PRIu32 "; this is version %d",
-            header->version, STATE_VERSION);
-    if (header->fingerprint != engine->fingerprint)
-        return fail(SALVO_ERROR_ARGUMENT, "the state was saved from another model or with another KV type");
+            header.version, STATE_VERSION);
+    if (size < header.size)
+        return fail(SALVO_ERROR_FORMAT, "the state was cut: %zu bytes of %" PRIu64, size, header.size);
+    if (header.size < sizeof header || header.model[sizeof header.model - 1] ||
+        checksum_of(header, rest, header.size - sizeof header) != header.checksum)
+        return fail(SALVO_ERROR_FORMAT, "the state is damaged: its checksum is wrong");
+    return SALVO_OK;
+}
+
+/* Whether a state as it was saved belongs to this engine. */
+static enum salvo_status check_fit(struct salvo_engine *engine, const struct state_header *header)
+{
+    static const char *const types[] = {[TYPE_F32] = "f32", [TYPE_F16] = "f16", [TYPE_Q8_0] = "q8_0"};
+    if (header->model_hash != identify_model(engine))
+        return fail(SALVO_ERROR_ARGUMENT, "the state was saved from another model, '%s'", header->model);
+    if (header->kv_type != engine->options.kv_type)
+        return fail(SALVO_ERROR_ARGUMENT, "the state was saved with the KV type %s; here it is %s",
+            header->kv_type < sizeof types / sizeof *types && types[header->kv_type] ? types[header->kv_type]
+                                                                                     : "unknown",
+            types[engine->options.kv_type]);
+    if (header->layout_hash != engine->layout_hash)
+        return fail(SALVO_ERROR_UNSUPPORTED, "the state has another shape than this version gives the model");
     if (header->position > engine->options.context)
         return fail(SALVO_ERROR_CONTEXT, "the state holds %" PRIu32 " tokens, the context %" PRIu32,
             header->position, engine->options.context);
-    if (header->computed > header->position || header->position - header->computed > 1 ||
-        header->pending < -1 || header->pending >= (int32_t)engine->program->vocabulary ||
+    if (header->computed > header->position || header->pending < -1 ||
+        header->pending >= (int32_t)engine->program->vocabulary ||
         header->size != total_size(engine, header->position, header->computed))
         return fail(SALVO_ERROR_FORMAT, "the state contradicts itself");
-    if (size < header->size)
-        return fail(SALVO_ERROR_FORMAT, "the state was cut: %" PRIu64 " bytes, not %zu", header->size, size);
     return SALVO_OK;
 }
 
@@ -126,13 +158,14 @@ enum salvo_status salvo_session_state_restore(struct salvo_session *session, con
     if (size < sizeof header)
         TRY(fail(SALVO_ERROR_FORMAT, "%zu bytes are too few for a saved state", size));
     memcpy(&header, state, sizeof header);
-    TRY(check_header(engine, &header, size));
     const uint8_t *rest = (const uint8_t *)state + sizeof header;
     size_t tokens_size = header.position * sizeof(int32_t);
-    if (checksum_of(header, rest, header.size - sizeof header) != header.checksum ||
-        !ids_are_valid(engine, rest, header.position))
-        TRY(fail(SALVO_ERROR_FORMAT, "the state is damaged: its checksum is wrong"));
+    TRY(check_integrity(header, rest, size));
+    TRY(check_fit(engine, &header));
+    if (!ids_are_valid(engine, rest, header.position))
+        TRY(fail(SALVO_ERROR_FORMAT, "the state holds tokens outside the vocabulary"));
 
+    snapshots_forget(session);
     session->position = session->computed = 0; /* should restoring fail half way */
     session->pending = -1;
     TRY(engine->backend->state_restore(

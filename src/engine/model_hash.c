@@ -1,0 +1,53 @@
+#include "base/string_map.h"
+#include "engine/model.h"
+
+#include <string.h>
+
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+    uint64_t parts[] = {hash, hash_bytes(data, size)};
+    return hash_bytes(parts, sizeof parts);
+}
+
+static uint64_t mix_entry(uint64_t hash, const struct gguf_entry *entry)
+{
+    const struct salvo_value *value = &entry->value;
+    hash = mix(hash, entry->key.data, entry->key.size);
+    hash = mix(hash, &value->type, sizeof value->type);
+    switch (value->type) {
+    case SALVO_STRING:
+        return mix(hash, value->text.data, value->text.size);
+    case SALVO_ARRAY:
+        return mix(hash, value->array.data, (size_t)(value->array.end - value->array.data));
+    case SALVO_BOOL:
+        return mix(hash, &value->b, sizeof value->b);
+    default:
+        return mix(hash, &value->u, sizeof value->u); /* as wide as each of the numbers */
+    }
+}
+
+/* A few bytes from the beginning, the middle and the end: enough to tell weights apart that were trained
+ * differently, and quick on a file that is not in memory. */
+static uint64_t mix_tensor(uint64_t hash, const struct gguf_tensor *tensor)
+{
+    enum { SAMPLE = 64 };
+    const uint64_t directory[] = {
+        tensor->type, tensor->shape[0], tensor->shape[1], tensor->shape[2], tensor->shape[3], tensor->size};
+    const size_t size = tensor->size < SAMPLE ? (size_t)tensor->size : SAMPLE;
+    hash = mix(hash, tensor->name.data, tensor->name.size);
+    hash = mix(hash, directory, sizeof directory);
+    for (uint64_t i = 0; tensor->data && i < 3; i++)
+        hash = mix(hash, tensor->data + (tensor->size - size) / 2 * i, size);
+    return hash;
+}
+
+uint64_t model_hash(const struct salvo_model *model)
+{
+    const struct gguf *gguf = model_gguf(model);
+    uint64_t hash = 0;
+    for (size_t i = 0; i < gguf_entry_count(gguf); i++)
+        hash = mix_entry(hash, gguf_entry_at(gguf, i));
+    for (size_t i = 0; i < gguf_tensor_count(gguf); i++)
+        hash = mix_tensor(hash, gguf_tensor_at(gguf, i));
+    return hash;
+}

@@ -1,0 +1,115 @@
+#include "engine/snapshots.h"
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "engine/engine.h"
+
+#include <string.h>
+
+/* Tokens between snapshots: computing as many again takes a fraction of a second. */
+enum { SPACING = 256 };
+
+/* Folded state alone: what is saved of no position at all. */
+static size_t snapshot_size(const struct salvo_engine *engine)
+{
+    return engine->has_folded_state ? engine->backend->state_size(engine->executor, 0) : 0;
+}
+
+enum salvo_status snapshots_open(struct salvo_engine *engine)
+{
+    enum salvo_status status = SALVO_OK;
+    const size_t size = snapshot_size(engine);
+    if (!size)
+        goto cleanup;
+    if (!checked_mul(size, (size_t)engine->options.slots * MOST_SNAPSHOTS, &engine->snapshot_bytes))
+        TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions are too large", engine->options.slots));
+    TRY(memory_map(engine->snapshot_bytes, PAGES_NORMAL, &engine->snapshot_memory));
+    for (uint32_t slot = 0; slot < engine->options.slots; slot++) {
+        for (size_t i = 0; i < MOST_SNAPSHOTS; i++)
+            engine->sessions[slot].snapshots.items[i].state =
+                engine->snapshot_memory + (slot * MOST_SNAPSHOTS + i) * size;
+    }
+cleanup:
+    return status;
+}
+
+void snapshots_close(struct salvo_engine *engine)
+{
+    memory_unmap(engine->snapshot_memory, engine->snapshot_bytes);
+}
+
+/* Makes snapshot `index` the first unused one, with its memory. */
+static void drop(struct snapshots *snapshots, uint32_t index)
+{
+    struct snapshot dropped = snapshots->items[index];
+    snapshots->count--;
+    memmove(
+        &snapshots->items[index], &snapshots->items[index + 1], (snapshots->count - index) * sizeof dropped);
+    snapshots->items[snapshots->count] = dropped;
+}
+
+/*
+ * The one whose gap, from the one before to the one after, is smallest for how long ago it is. So snapshots
+ * lie close to each other near the end and far apart further back: going back costs in proportion to how far.
+ */
+static uint32_t least_useful(const struct snapshots *snapshots, uint32_t now)
+{
+    uint32_t least = 0;
+    double least_gap = 2;
+    for (uint32_t i = 0; i + 1 < snapshots->count; i++) {
+        uint32_t before = i ? snapshots->items[i - 1].position : 0;
+        double gap = (double)(snapshots->items[i + 1].position - before) / (double)(now - before);
+        if (gap < least_gap) {
+            least = i;
+            least_gap = gap;
+        }
+    }
+    return least;
+}
+
+enum salvo_status snapshots_take_if_due(struct salvo_session *session)
+{
+    struct salvo_engine *engine = session->engine;
+    struct snapshots *snapshots = &session->snapshots;
+    const uint32_t newest = snapshots->count ? snapshots->items[snapshots->count - 1].position : 0;
+    if (!engine->has_folded_state || session->computed < newest + SPACING)
+        return SALVO_OK;
+    if (snapshots->count == MOST_SNAPSHOTS)
+        drop(snapshots, least_useful(snapshots, session->computed));
+    struct snapshot *taken = &snapshots->items[snapshots->count];
+    enum salvo_status status =
+        engine->backend->state_save(engine->executor, session->slot, session->pages, 0, taken->state);
+    if (status == SALVO_OK) {
+        taken->position = session->computed;
+        snapshots->count++;
+    }
+    return status;
+}
+
+enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = session->engine;
+    struct snapshots *snapshots = &session->snapshots;
+    if (session->computed <= position)
+        return SALVO_OK;
+    session->computed = position;
+    if (!engine->has_folded_state)
+        return SALVO_OK;
+    while (snapshots->count && snapshots->items[snapshots->count - 1].position > position)
+        drop(snapshots, snapshots->count - 1);
+    session->computed = 0; /* where every state is zeros */
+    if (snapshots->count) {
+        const struct snapshot *nearest = &snapshots->items[snapshots->count - 1];
+        status = engine->backend->state_restore(
+            engine->executor, session->slot, session->pages, 0, nearest->state);
+        if (status == SALVO_OK)
+            session->computed = nearest->position;
+    }
+    return status;
+}
+
+void snapshots_forget(struct salvo_session *session)
+{
+    session->snapshots.count = 0;
+}
