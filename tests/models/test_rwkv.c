@@ -1,0 +1,324 @@
+/*
+ * RWKV-7: logits against references, and a state that is folded: going back, stopping, repeating and long
+ * conversations leave exactly the state of the tokens that were kept. test_invariance.c has chunks, threads
+ * and neighbours.
+ */
+#include "arch/arch.h"
+#include "backend/backend.h"
+#include "cmocka_test.h"
+#include "engine_fixture.h"
+#include "unit/text_data.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static struct fixture open_small(struct salvo_engine_options options)
+{
+    return fixture_open(made_model("rwkv7-tiny", "Q8_0"), options);
+}
+
+/* ---- References ---- */
+
+static uint32_t read_ids(const char *path, int32_t *ids, uint32_t most)
+{
+    struct buffer text = read_whole_file(path);
+    uint32_t count = 0;
+    for (char *next = strtok(text.data, ",\n "); next && count < most; next = strtok(NULL, ",\n "))
+        ids[count++] = (int32_t)strtol(next, NULL, 10);
+    buffer_free(&text);
+    return count;
+}
+
+/* The largest difference between the last `rows` rows of logits and those of a file. */
+static double worst_difference(
+    const char *model, const char *expected_path, const int32_t *ids, uint32_t count, uint32_t rows)
+{
+    struct fixture fixture = fixture_open(model, (struct salvo_engine_options){0});
+    struct buffer expected = read_whole_file(expected_path);
+    const size_t values = (size_t)rows * fixture.vocabulary;
+    assert_int_equal(values * sizeof(float), expected.size);
+    float *got = logits_at_once(&fixture, ids, count);
+    double worst = 0;
+    for (size_t i = 0; i < values; i++) {
+        float want;
+        memcpy(&want, expected.data + i * sizeof want, sizeof want);
+        double error = fabs((double)got[(size_t)(count - rows) * fixture.vocabulary + i] - (double)want);
+        worst = error <= worst ? worst : error; /* a NaN stays */
+    }
+    free(got);
+    buffer_free(&expected);
+    fixture_close(&fixture);
+    return worst;
+}
+
+static void a_trained_model_matches_the_original(void **state)
+{
+    (void)state;
+    const char *data = test_data_folder();
+    if (!data)
+        skip();
+    char model[4096], expected[4096];
+    snprintf(model, sizeof model, "%s/rwkv7-tiny/tiny-rwkv7-834k-f32.gguf", data);
+    snprintf(expected, sizeof expected, "%s/rwkv7-tiny/expected-logits.f32", data);
+    double worst = worst_difference(model, expected, (const int32_t[]){34, 105, 110}, 3, 1);
+    print_message("worst: %.2g\n", worst);
+    assert_true(worst < 1e-5);
+}
+
+static void a_random_model_matches_a_double_precision_reference(void **state)
+{
+    (void)state;
+    const char *data = test_data_folder();
+    if (!data)
+        skip();
+    char model[4096], expected[4096], tokens[4096];
+    int32_t ids[64];
+    snprintf(model, sizeof model, "%s/mini/rwkv7-mini-f32.gguf", data);
+    snprintf(expected, sizeof expected, "%s/mini/rwkv7-mini-expected-logits.f32", data);
+    snprintf(tokens, sizeof tokens, "%s/mini/tokens.csv", data);
+    assert_int_equal(64, read_ids(tokens, ids, 64));
+    double worst = worst_difference(model, expected, ids, 64, 64);
+    print_message("worst of 64 positions: %.2g\n", worst);
+    assert_true(worst < 1e-4);
+}
+
+/* ---- Defaults ---- */
+
+static void the_family_has_its_own_defaults(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_small((struct salvo_engine_options){0});
+    struct salvo_sampler sampler = salvo_sampler_default(fixture.model);
+    assert_true(sampler.temperature == 1 && sampler.top_p == 0.3f && sampler.min_p == 0);
+    assert_true(sampler.presence_penalty == 0.5f && sampler.frequency_penalty == 0.5f);
+    assert_int_equal(0, sampler.top_k);
+    assert_int_equal(1048576, salvo_engine_info(fixture.engine).context);
+    fixture_close(&fixture);
+}
+
+/* ---- Going back ---- */
+
+/* Far enough for snapshots to be taken, thinned out and missed. */
+static void rolling_back_gives_the_state_of_the_tokens_kept(void **state)
+{
+    (void)state;
+    enum { COUNT = 2600 };
+    struct fixture fixture = open_small((struct salvo_engine_options){.batch = 64, .sessions = 2});
+    struct salvo_session *session = fixture.session, *fresh;
+    ASSERT_OK(salvo_session_open(fixture.engine, &fresh));
+    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1), id;
+    static const uint32_t places[] = {2599, 2590, 2560, 2300, 1800, 1025, 1024, 1023, 700, 256, 255, 3, 1, 0};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        uint32_t position = salvo_session_position(session);
+        ASSERT_OK(salvo_session_feed(session, ids + position, COUNT - position));
+        ASSERT_OK(salvo_session_rollback(session, places[i]));
+        ASSERT_OK(salvo_session_rollback(fresh, 0));
+        assert_int_equal(places[i], salvo_session_position(session));
+        if (i % 2 || places[i] == 0) { /* something new, or the last one again */
+            ASSERT_OK(salvo_session_feed(session, ids + 7, 1));
+            ASSERT_OK(salvo_session_feed(fresh, ids, places[i]));
+            ASSERT_OK(salvo_session_feed(fresh, ids + 7, 1));
+        } else {
+            ASSERT_OK(salvo_session_feed(fresh, ids, places[i]));
+            int32_t expected;
+            ASSERT_OK(salvo_session_next(fresh, &expected));
+            ASSERT_OK(salvo_session_next(session, &id));
+            assert_int_equal(expected, id);
+            ASSERT_OK(salvo_session_feed(session, ids + 9, 1));
+            ASSERT_OK(salvo_session_feed(fresh, ids + 9, 1));
+        }
+        float *logits = malloc(fixture.vocabulary * sizeof *logits);
+        assert_non_null(logits);
+        memcpy(logits, salvo_session_logits(fresh), fixture.vocabulary * sizeof *logits);
+        ASSERT_OK(salvo_session_rollback(session, salvo_session_position(session) - 1));
+        ASSERT_OK(salvo_session_feed(session, ids + (i % 2 || places[i] == 0 ? 7 : 9), 1));
+        assert_memory_equal(logits, salvo_session_logits(session), fixture.vocabulary * sizeof *logits);
+        ASSERT_OK(salvo_session_rollback(session, places[i]));
+        free(logits);
+    }
+    free(ids);
+    salvo_session_close(fresh);
+    fixture_close(&fixture);
+}
+
+static void going_back_a_little_does_not_compute_the_prompt_again(void **state)
+{
+    (void)state;
+    enum { PROMPT = 2000 };
+    struct fixture fixture = open_small((struct salvo_engine_options){0});
+    int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 2);
+    for (int turn = 0; turn < 3; turn++) {
+        uint64_t before = salvo_engine_counters(fixture.engine).tokens;
+        int32_t *taken = continuation(fixture.session, ids, turn ? 10 : PROMPT, 300);
+        uint64_t computed = salvo_engine_counters(fixture.engine).tokens - before;
+        if (turn)
+            assert_true(computed < 10 + 300 + 256);
+        free(taken);
+        ASSERT_OK(salvo_session_rollback(fixture.session, PROMPT));
+    }
+    assert_int_equal(0, salvo_engine_counters(fixture.engine).allocations_after_load);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Evaluated tokens left no sample: the last one is computed again. */
+static void a_token_can_be_taken_after_an_evaluation(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_small((struct salvo_engine_options){0});
+    set_greedy(fixture.session);
+    int32_t *ids = some_ids(40, fixture.vocabulary, 3), id;
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 40));
+    int32_t expected;
+    ASSERT_OK(salvo_session_next(fixture.session, &expected));
+    free(logits_at_once(&fixture, ids, 40));
+    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    assert_int_equal(expected, id);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* ---- Stopping and repeating ---- */
+
+static void *cancel_soon(void *session)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    salvo_session_cancel(session);
+    return NULL;
+}
+
+static void a_cancelled_step_leaves_the_state_alone(void **state)
+{
+    (void)state;
+    enum { COUNT = 600 };
+    struct fixture fixture = open_small((struct salvo_engine_options){.batch = 32});
+    struct fixture other = open_small((struct salvo_engine_options){.batch = 512});
+    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 4);
+    uint32_t cancels = 0;
+    for (uint32_t done = 0; done < COUNT; done = salvo_session_position(fixture.session)) {
+        pthread_t thread;
+        assert_int_equal(0, pthread_create(&thread, NULL, cancel_soon, fixture.session));
+        enum salvo_status status = salvo_session_feed(fixture.session, ids + done, COUNT - done);
+        pthread_join(thread, NULL);
+        cancels += status == SALVO_ERROR_CANCELLED;
+    }
+    print_message("%u cancels\n", cancels);
+    ASSERT_OK(salvo_session_feed(other.session, ids, COUNT));
+    assert_memory_equal(salvo_session_logits(other.session), salvo_session_logits(fixture.session),
+        fixture.vocabulary * sizeof(float));
+    free(ids);
+    fixture_close(&other);
+    fixture_close(&fixture);
+}
+
+/* A step of `count` tokens that were chosen greedily, in one submission or in as many. */
+static void decode(struct executor *executor, uint32_t *position, uint32_t count, bool at_once, bool *cancel,
+    enum salvo_status expected)
+{
+    static const uint32_t pages[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (uint32_t done = 0; done < count; done += at_once ? count : 1) {
+        struct run run = {.first = *position,
+            .count = 1,
+            .source = SOURCE_LAST,
+            .logits = LOGITS_LAST,
+            .pages = pages,
+            .sampler = {.repeat_penalty = 1}};
+        struct step step = {
+            .runs = &run, .run_count = 1, .token_count = 1, .repeat = at_once ? count : 1, .cancel = cancel};
+        uint64_t ticket;
+        struct run_result result;
+        assert_int_equal(expected, cpu_backend.submit(executor, &step, &ticket));
+        if (expected != SALVO_OK)
+            return;
+        ASSERT_OK(cpu_backend.wait(executor, ticket, &result));
+        *position += at_once ? count : 1;
+    }
+}
+
+static void a_step_that_repeats_folds_every_token_once(void **state)
+{
+    (void)state;
+    enum { COUNT = 33 };
+    struct gguf *gguf;
+    struct program *program;
+    struct executor *executors[2];
+    uint32_t positions[2] = {0, 0};
+    bool cancel = true;
+    ASSERT_OK(gguf_open(made_model("rwkv7-tiny", "Q8_0"), &gguf));
+    ASSERT_OK(arch_build(gguf, &program));
+    const struct backend_options options = {
+        .slots = 1, .context = 512, .batch = 16, .kv_type = TYPE_F16, .threads = 2};
+    for (int i = 0; i < 2; i++)
+        ASSERT_OK(cpu_backend.open(program, &options, &executors[i]));
+    for (int round = 0; round < 3; round++) {
+        decode(executors[0], &positions[0], COUNT, false, NULL, SALVO_OK);
+        decode(executors[1], &positions[1], COUNT, true, &cancel, SALVO_ERROR_CANCELLED);
+        decode(executors[1], &positions[1], COUNT, true, NULL, SALVO_OK);
+        assert_int_equal(positions[0], positions[1]);
+    }
+    size_t size = cpu_backend.state_size(executors[0], 0);
+    uint8_t *states[2];
+    for (int i = 0; i < 2; i++) {
+        states[i] = malloc(size);
+        assert_non_null(states[i]);
+        ASSERT_OK(cpu_backend.state_save(executors[i], 0, NULL, 0, states[i]));
+    }
+    assert_memory_equal(states[0], states[1], size);
+    assert_memory_equal(cpu_backend.tokens(executors[0], 0), cpu_backend.tokens(executors[1], 0),
+        positions[0] * sizeof(int32_t));
+    for (int i = 0; i < 2; i++) {
+        free(states[i]);
+        cpu_backend.close(executors[i]);
+    }
+    program_close(program);
+    gguf_close(gguf);
+}
+
+/* ---- Long conversations ---- */
+
+static void two_thousand_turns_are_one_pass(void **state)
+{
+    (void)state;
+    enum { TURNS = 2000, SAID = 3, ANSWERED = 2 };
+    struct fixture fixture = open_small((struct salvo_engine_options){.sessions = 2});
+    struct salvo_session *whole;
+    ASSERT_OK(salvo_session_open(fixture.engine, &whole));
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        int32_t *ids = some_ids(SAID, fixture.vocabulary, turn);
+        free(continuation(fixture.session, ids, SAID, ANSWERED));
+        free(ids);
+    }
+    int32_t last[1] = {5};
+    ASSERT_OK(salvo_session_feed(fixture.session, last, 1));
+    const size_t bytes = fixture.vocabulary * sizeof(float);
+    float *logits = malloc(bytes);
+    assert_non_null(logits);
+    memcpy(logits, salvo_session_logits(fixture.session), bytes);
+    uint32_t count = salvo_session_position(fixture.session);
+    assert_int_equal(TURNS * (SAID + ANSWERED) + 1, count);
+    ASSERT_OK(salvo_session_feed(whole, salvo_session_tokens(fixture.session), count));
+    assert_memory_equal(logits, salvo_session_logits(whole), bytes);
+    free(logits);
+    salvo_session_close(whole);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_trained_model_matches_the_original),
+        cmocka_unit_test(a_random_model_matches_a_double_precision_reference),
+        cmocka_unit_test(the_family_has_its_own_defaults),
+        cmocka_unit_test(rolling_back_gives_the_state_of_the_tokens_kept),
+        cmocka_unit_test(going_back_a_little_does_not_compute_the_prompt_again),
+        cmocka_unit_test(a_token_can_be_taken_after_an_evaluation),
+        cmocka_unit_test(a_cancelled_step_leaves_the_state_alone),
+        cmocka_unit_test(a_step_that_repeats_folds_every_token_once),
+        cmocka_unit_test(two_thousand_turns_are_one_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/* Sessions in files: they go on with the same bits, and what is not theirs is refused by name. */
+#include "cmocka_test.h"
+#include "engine_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char path[64];
+
+static void assert_refused(
+    enum salvo_status expected, struct salvo_session *session, const char *file, const char *words)
+{
+    assert_int_equal(expected, salvo_session_state_load_file(session, file));
+    if (!strstr(salvo_error(), words) || !strstr(salvo_error(), file))
+        fail_msg("'%s' does not say '%s' and '%s'", salvo_error(), words, file);
+}
+
+/* Two engines take turns, the state going from one to the other through the file; a third never stops. */
+static void keep_through_turns(const char *model, uint32_t turns, uint32_t context)
+{
+    const struct salvo_engine_options options = {.context = context};
+    struct fixture stopping[2] = {fixture_open(model, options), fixture_open(model, options)};
+    struct fixture steady = fixture_open(model, options);
+    for (uint32_t turn = 0; turn < turns; turn++) {
+        struct salvo_session *session = stopping[turn % 2].session;
+        if (turn)
+            ASSERT_OK(salvo_session_state_load_file(session, path));
+        if (salvo_session_position(session) + 8 > context) { /* a new conversation */
+            ASSERT_OK(salvo_session_rollback(session, 0));
+            ASSERT_OK(salvo_session_rollback(steady.session, 0));
+        }
+        uint32_t said = 1 + turn % 5;
+        int32_t *ids = some_ids(said, steady.vocabulary, turn), got, want;
+        ASSERT_OK(salvo_session_feed(session, ids, said));
+        ASSERT_OK(salvo_session_feed(steady.session, ids, said));
+        assert_memory_equal(salvo_session_logits(session), salvo_session_logits(steady.session),
+            steady.vocabulary * sizeof(float));
+        for (uint32_t i = 0; i < turn % 3; i++) {
+            ASSERT_OK(salvo_session_next(session, &got));
+            ASSERT_OK(salvo_session_next(steady.session, &want));
+            assert_int_equal(want, got);
+        }
+        free(ids);
+        ASSERT_OK(salvo_session_state_save_file(session, path));
+    }
+    fixture_close(&steady);
+    fixture_close(&stopping[1]);
+    fixture_close(&stopping[0]);
+    unlink(path);
+}
+
+static void a_thousand_turns_of_llama(void **state)
+{
+    (void)state;
+    keep_through_turns(made_model("llama-tiny", "Q8_0"), 1000, 256);
+}
+
+static void a_thousand_turns_of_rwkv(void **state)
+{
+    (void)state;
+    keep_through_turns(made_model("rwkv7-tiny", "Q8_0"), 1000, 4096);
+}
+
+/* Going back after loading has no snapshots to go to, and all tokens to compute again. */
+static void a_loaded_session_can_be_rolled_back(void **state)
+{
+    (void)state;
+    const char *model = made_model("rwkv7-tiny", "Q8_0");
+    struct fixture first = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture second = fixture_open(model, (struct salvo_engine_options){0});
+    int32_t *ids = some_ids(700, first.vocabulary, 1), want, got;
+    ASSERT_OK(salvo_session_feed(first.session, ids, 700));
+    ASSERT_OK(salvo_session_state_save_file(first.session, path));
+    ASSERT_OK(salvo_session_state_load_file(second.session, path));
+    ASSERT_OK(salvo_session_rollback(first.session, 600));
+    ASSERT_OK(salvo_session_rollback(second.session, 600));
+    ASSERT_OK(salvo_session_state_save_file(second.session, path)); /* before anything is computed again */
+    ASSERT_OK(salvo_session_state_load_file(second.session, path));
+    for (int i = 0; i < 10; i++) {
+        ASSERT_OK(salvo_session_next(first.session, &want));
+        ASSERT_OK(salvo_session_next(second.session, &got));
+        assert_int_equal(want, got);
+    }
+    free(ids);
+    fixture_close(&second);
+    fixture_close(&first);
+    unlink(path);
+}
+
+static void write_bytes(const char *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(size, fwrite(bytes, 1, size, file));
+    assert_int_equal(0, fclose(file));
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("rwkv7-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct fixture other = fixture_open(made_model("rwkv7-tiny", "F16"), (struct salvo_engine_options){0});
+    struct fixture llama = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    int32_t *ids = some_ids(20, fixture.vocabulary, 1);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
+    ASSERT_OK(salvo_session_state_save_file(fixture.session, path));
+    assert_refused(SALVO_ERROR_ARGUMENT, other.session, path, "another model, 'rwkv7-tiny Q8_0, random'");
+    assert_refused(SALVO_ERROR_ARGUMENT, llama.session, path, "another model");
+    assert_refused(SALVO_ERROR_IO, fixture.session, "/tmp/salvo-no-such-file", "");
+
+    const size_t size = salvo_session_state_size(fixture.session);
+    char *bytes = malloc(size);
+    assert_non_null(bytes);
+    ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
+    write_bytes(bytes, size / 2);
+    assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "cut");
+    write_bytes(bytes, 5);
+    assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "too few");
+    bytes[size / 2] ^= 1;
+    write_bytes(bytes, size);
+    assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "damaged");
+    bytes[8] ^= 64;
+    write_bytes(bytes, size);
+    assert_refused(SALVO_ERROR_UNSUPPORTED, fixture.session, path, "version");
+    bytes[0] = 'x';
+    write_bytes(bytes, size);
+    assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "not a saved state");
+
+    assert_int_equal(20, salvo_session_position(fixture.session)); /* refused without effect */
+    assert_int_equal(
+        SALVO_ERROR_IO, salvo_session_state_save_file(fixture.session, "/tmp/salvo-no-such-folder/state"));
+    free(bytes);
+    free(ids);
+    fixture_close(&llama);
+    fixture_close(&other);
+    fixture_close(&fixture);
+    unlink(path);
+}
+
+int main(void)
+{
+    snprintf(path, sizeof path, "/tmp/salvo-test-state-%ld", (long)getpid());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thousand_turns_of_llama),
+        cmocka_unit_test(a_thousand_turns_of_rwkv),
+        cmocka_unit_test(a_loaded_session_can_be_rolled_back),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
