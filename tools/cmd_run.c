@@ -258,7 +258,7 @@ static int run(int count, char **arguments)
     statistics.load = seconds_now() - start;
     if (result == EXIT_DONE)
         result = run_prompt(&loaded, &prompt, (const char *const *)stops, &statistics);
-    for (size_t i = 0; i < options.stops.count; i++)
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
         free(stops[i]);
     salvo_free(prompt.ids);
     unload(&loaded);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,14 +50,23 @@ static void override(float given, float *value)
         *value = given;
 }
 
+/* ID=X, or as llama.cpp has it ID+X and ID-X. */
+static bool parse_bias(const char *text, long *out_id, float *out_bias)
+{
+    char *end;
+    *out_id = strtol(text, &end, 10);
+    if (end == text || *out_id < 0 || *out_id > INT32_MAX || !*end || !strchr("=+-", *end))
+        return false;
+    const char *number = *end == '=' ? end + 1 : end;
+    *out_bias = strtof(number, &end);
+    return end != number && !*end && !isnan(*out_bias);
+}
+
 static int add_bias(struct salvo_session *session, const char *text)
 {
-    char *end, *end_of_id;
-    long id = strtol(text, &end_of_id, 10);
-    float bias = *end_of_id == '=' || *end_of_id == '+' || *end_of_id == '-'
-                     ? strtof(end_of_id + (*end_of_id == '='), &end)
-                     : NAN;
-    if (isnan(bias) || end_of_id == text || *end || id < 0 || id > INT32_MAX)
+    long id;
+    float bias;
+    if (!parse_bias(text, &id, &bias))
         return usage_error("--logit-bias cannot be '%s': ID=X is expected, as in 15=-2.5 or 15=-inf", text);
     if (salvo_session_set_bias(session, (int32_t)id, bias) != SALVO_OK)
         return usage_error("--logit-bias %s: %s", text, salvo_error());

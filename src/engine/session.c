@@ -164,10 +164,11 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
     struct salvo_engine *engine = session->engine;
     const struct run *run = &engine->runs[index];
     const struct run_result *result = &engine->results[index];
-    if (result->failed)
+    if (result->failed) {
         return fail(SALVO_ERROR_NUMERIC,
             "no token can be chosen at position %" PRIu32 ": every logit is NaN or -infinity",
             result->failed_position);
+    }
     session->computed = run->first + run->count;
     if (session->position < session->computed)
         session->position = session->computed;
@@ -212,10 +213,11 @@ static enum salvo_status stage(struct salvo_session *session, const int32_t *ids
         if (status != SALVO_OK)
             return status;
     }
-    if (count > context - session->position)
+    if (count > context - session->position) {
         return fail(SALVO_ERROR_CONTEXT,
             "%zu tokens do not fit: the context of %" PRIu32 " holds %" PRIu32 " already", count, context,
             session->position);
+    }
     if (count)
         memmove(session->tokens + session->position, ids, count * sizeof *ids);
     return SALVO_OK;

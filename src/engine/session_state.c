@@ -27,10 +27,11 @@ struct state_header {
 
 enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position)
 {
-    if (position > session->position)
+    if (position > session->position) {
         return fail(SALVO_ERROR_ARGUMENT,
             "cannot roll back to position %" PRIu32 ": the session holds %" PRIu32, position,
             session->position);
+    }
     if (position == session->position)
         return SALVO_OK;
     session->position = position;

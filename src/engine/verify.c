@@ -132,12 +132,12 @@ static bool keep_row(void *user, uint32_t position, const float *logits)
 static double log_sum(const float *logits, uint32_t count, uint32_t *out_argmax)
 {
     uint32_t largest = 0;
-    double sum = 0;
     for (uint32_t i = 1; i < count; i++) {
         if (logits[i] > logits[largest])
             largest = i;
     }
-    for (uint32_t i = 0; i < count; i++)
+    double sum = exp((double)logits[0] - (double)logits[largest]);
+    for (uint32_t i = 1; i < count; i++)
         sum += exp((double)logits[i] - (double)logits[largest]);
     *out_argmax = largest;
     return (double)logits[largest] + log(sum);

@@ -135,7 +135,7 @@ static void ends_for_every_reason(void **state)
     assert_int_equal(4, text.size);
     assert_memory_equal("hell", text.text, 4);
 
-    text = generate(fixture.session, (struct salvo_generate_options){0}, 3, &result);
+    generate(fixture.session, (struct salvo_generate_options){0}, 3, &result);
     assert_int_equal(SALVO_FINISH_CALLBACK, result.finish);
     assert_int_equal(3, result.tokens);
 
@@ -145,11 +145,11 @@ static void ends_for_every_reason(void **state)
     assert_int_equal(SALVO_FINISH_CANCELLED, result.finish);
     assert_int_equal(3, result.tokens);
 
-    text = generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+    generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
     assert_int_equal(SALVO_FINISH_CONTEXT, result.finish);
     assert_int_equal(30, salvo_session_position(fixture.session));
     assert_int_equal(30 - 3 - 4 - 2 - 3 - 3, result.tokens);
-    text = generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+    generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
     assert_int_equal(SALVO_FINISH_CONTEXT, result.finish);
     assert_int_equal(0, result.tokens);
     fixture_close(&fixture);

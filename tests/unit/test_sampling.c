@@ -94,7 +94,8 @@ static void weights_are_exponentials(void **state)
     assert_true(sampling_weight(NAN) == 0);
     assert_true(sampling_weight(-22.2f) == 0);
     double worst = 0;
-    for (float x = 0; x > -22; x = x * 1.0001f - 1e-5f) {
+    for (unsigned i = 0; i < 100000; i++) {
+        float x = -22 * (float)i * 1e-5f;
         double exact = exp((double)x) * 0x1p32;
         double error = fabs((double)sampling_weight(x) - exact) - 1; /* rounding down is not an error */
         worst = error / exact > worst ? error / exact : worst;
