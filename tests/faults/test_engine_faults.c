@@ -1,0 +1,91 @@
+/* Every allocation of opening an engine, running it, quantising and verifying fails once: an error, no leak,
+ * and the next attempt works. */
+#include "base/memory.h"
+#include "cmocka_test.h"
+#include "engine_fixture.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char output[] = "/tmp/salvo-faults.gguf";
+
+static enum salvo_status run_model(struct salvo_model *model)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = NULL;
+    struct salvo_session *session = NULL, *copy = NULL;
+    struct salvo_generate_result result;
+    TRY(salvo_engine_open(
+        model, &(struct salvo_engine_options){.sessions = 2, .threads = 2, .context = 64}, &engine));
+    TRY(salvo_session_open(engine, &session));
+    TRY(salvo_session_open(engine, &copy));
+    TRY(salvo_session_set_bias(session, 'x', 1e6f));
+    TRY(salvo_session_feed(session, (const int32_t[]){1, 2, 3}, 3));
+    TRY(salvo_session_generate(session, &(struct salvo_generate_options){.max_tokens = 5}, &result));
+    TRY(salvo_session_copy(copy, session));
+cleanup:
+    salvo_session_close(copy);
+    salvo_session_close(session);
+    salvo_engine_close(engine);
+    return status;
+}
+
+static enum salvo_status quantize_model(struct salvo_model *model)
+{
+    return salvo_quantize(model, output, &(struct salvo_quantize_options){.type = "Q4_0", .threads = 2});
+}
+
+static enum salvo_status verify_model(struct salvo_model *model)
+{
+    struct salvo_verify_result result;
+    return salvo_verify(model,
+        &(struct salvo_verify_options){.ids = (const int32_t[]){1, 2}, .count = 2, .threads = 1}, NULL, NULL,
+        &result);
+}
+
+/* Fails the first allocation, then the second, and so on, until there are no more. */
+static void fail_everywhere(const char *path, enum salvo_status (*work)(struct salvo_model *model))
+{
+    struct salvo_model *model;
+    uint64_t nth = 1;
+    for (;; nth++) {
+        ASSERT_OK(salvo_model_open(path, &model)); /* anew: its tokenizer is opened on first use */
+        memory_fail_at(nth);
+        enum salvo_status status = work(model);
+        memory_fail_at(0);
+        salvo_model_close(model);
+        if (status == SALVO_OK)
+            break;
+        assert_int_equal(SALVO_ERROR_MEMORY, status);
+    }
+    assert_true(nth > 5);
+    unlink(output);
+}
+
+static void engines(void **state)
+{
+    (void)state;
+    fail_everywhere(made_model_with_vocabulary("llama-tiny", "Q8_0"), run_model);
+}
+
+static void quantising(void **state)
+{
+    (void)state;
+    fail_everywhere(made_model("llama-tiny", "F16"), quantize_model);
+}
+
+static void verifying(void **state)
+{
+    (void)state;
+    fail_everywhere(made_model("llama-tiny", "Q8_0"), verify_model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(engines),
+        cmocka_unit_test(quantising),
+        cmocka_unit_test(verifying),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
