@@ -21,6 +21,11 @@ struct verify_list {
 
 void verify_list_free(struct verify_list *list);
 
+/* The rows that a run appended to a positional buffer, [count][columns], to be freed. */
+bool verify_state_is_readable(const struct salvo_engine *engine, buffer_id id);
+enum salvo_status verify_read_state(
+    const struct salvo_engine *engine, const struct run *run, buffer_id id, float **out);
+
 /*
  * Runs one step on both sides, group by group, on the debug path. Before each group `ours` gets the inputs
  * that `theirs` has; what lives on after it is compared and added to the list.

@@ -142,37 +142,81 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
     output->expected_norm = sqrt(expected_squares);
 }
 
-/* Ops first .. end-1 have run on both sides: compares what they leave behind. */
-static enum salvo_status compare_outputs(const struct verify_pair *pair, const struct step *step,
-    uint32_t group, uint32_t first, uint32_t end, struct verify_list *list)
+/* Ops first .. end-1, which have run on both sides. */
+struct segment {
+    const struct verify_pair *pair;
+    const struct step *step;
+    uint32_t group, first, end;
+    double tolerance; /* of all its ops together */
+};
+
+static struct verify_record new_record(
+    const struct segment *segment, uint32_t op, buffer_id id, uint32_t rows)
+{
+    const struct program *program = segment->pair->ours->program;
+    struct verify_record record = {
+        .output =
+            {
+                .buffer = program->buffers[id].name,
+                .group = segment->group,
+                .rows = rows,
+                .columns = (uint32_t)program->buffers[id].columns,
+                .decode = segment->step->token_count == 1,
+                .tolerance = segment->tolerance,
+            },
+    };
+    program_describe_op(program, op, record.operation, sizeof record.operation);
+    return record;
+}
+
+static enum salvo_status compare_scratch(
+    const struct segment *segment, uint32_t op, buffer_id id, struct verify_list *list)
+{
+    const struct verify_pair *pair = segment->pair;
+    uint32_t rows = live_rows(segment->step, pair->ours->program->buffers[id].row_kind);
+    struct verify_record record = new_record(segment, op, id, rows);
+    compare_rows(buffer_of(pair->ours, id), buffer_of(pair->theirs, id), &record.output);
+    return add_record(list, &record);
+}
+
+static enum salvo_status compare_state(
+    const struct segment *segment, uint32_t op, buffer_id id, struct verify_list *list)
 {
     enum salvo_status status = SALVO_OK;
+    const struct run *run = &segment->step->runs[0];
+    struct verify_record record = new_record(segment, op, id, run->count);
+    float *ours = NULL, *theirs = NULL;
+    TRY(verify_read_state(segment->pair->ours, run, id, &ours));
+    TRY(verify_read_state(segment->pair->theirs, run, id, &theirs));
+    compare_rows(ours, theirs, &record.output);
+    TRY(add_record(list, &record));
+cleanup:
+    memory_free(ours);
+    memory_free(theirs);
+    return status;
+}
+
+/* Compares what the ops leave behind, and whoever wrote it last is named. */
+static enum salvo_status compare_outputs(struct segment *segment, struct verify_list *list)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct verify_pair *pair = segment->pair;
     const struct program *program = pair->ours->program;
     buffer_id writes[OP_MAX_BUFFERS], done[64];
     uint32_t done_count = 0;
-    double tolerance = 0; /* of all ops of the group together */
-    for (uint32_t op = first; op < end; op++)
-        tolerance += (double)op_tolerance(program, op);
-    for (uint32_t op = end; op-- > first;) { /* from the last, so that the last writer is named */
+    for (uint32_t op = segment->first; op < segment->end; op++)
+        segment->tolerance += (double)op_tolerance(program, op);
+    for (uint32_t op = segment->end; op-- > segment->first;) {
         uint32_t count = op_writes(program, op, writes);
         for (uint32_t i = 0; i < count; i++) {
             buffer_id id = writes[i];
-            if (contains(done, done_count, id) || !is_comparable(pair, id) || !lives_on(program, id, end))
+            if (contains(done, done_count, id) || done_count == sizeof done / sizeof *done)
                 continue;
-            if (done_count < sizeof done / sizeof *done)
-                done[done_count++] = id;
-            const struct program_buffer *buffer = &program->buffers[id];
-            struct verify_record record = {.output = {
-                                               .buffer = buffer->name,
-                                               .group = group,
-                                               .rows = live_rows(step, buffer->row_kind),
-                                               .columns = (uint32_t)buffer->columns,
-                                               .decode = step->token_count == 1,
-                                               .tolerance = tolerance,
-                                           }};
-            program_describe_op(program, op, record.operation, sizeof record.operation);
-            compare_rows(buffer_of(pair->ours, id), buffer_of(pair->theirs, id), &record.output);
-            TRY(add_record(list, &record));
+            done[done_count++] = id;
+            if (verify_state_is_readable(pair->ours, id) && verify_state_is_readable(pair->theirs, id))
+                TRY(compare_state(segment, op, id, list));
+            else if (is_comparable(pair, id) && lives_on(program, id, segment->end))
+                TRY(compare_scratch(segment, op, id, list));
         }
     }
 cleanup:
@@ -216,7 +260,8 @@ enum salvo_status verify_step(
         copy_inputs(pair, step, first, ours.end);
         TRY(run_groups(ours.engine, our_group, ours.group));
         TRY(run_groups(theirs.engine, their_group, theirs.group));
-        TRY(compare_outputs(pair, step, our_group, first, ours.end, list));
+        struct segment segment = {pair, step, our_group, first, ours.end, 0};
+        TRY(compare_outputs(&segment, list));
     }
 cleanup:
     ours.engine->backend->debug_end(ours.engine->executor);

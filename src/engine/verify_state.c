@@ -1,0 +1,52 @@
+/* Keys and values as verify looks at them: through a saved state, whose layout is the same for every backend.
+ */
+#include "base/memory.h"
+#include "engine/verify.h"
+#include "quant/quant.h"
+
+#include <string.h>
+
+/* Where a positional buffer's bytes begin in a state of `positions`: after the tokens, in the order of the
+ * program. */
+static size_t offset_in_state(
+    const struct salvo_engine *engine, buffer_id id, uint32_t positions, size_t element)
+{
+    const struct program *program = engine->program;
+    size_t offset = positions * sizeof(int32_t);
+    for (buffer_id i = 0; i < id; i++) {
+        if (program->buffers[i].kind == BUFFER_POSITIONAL && i != program->tokens)
+            offset += positions * program->buffers[i].columns * element;
+    }
+    return offset;
+}
+
+bool verify_state_is_readable(const struct salvo_engine *engine, buffer_id id)
+{
+    const struct program *program = engine->program;
+    enum tensor_type type = engine->options.kv_type;
+    return program->buffers[id].kind == BUFFER_POSITIONAL && id != program->tokens &&
+           (type == TYPE_F16 || type == TYPE_F32);
+}
+
+enum salvo_status verify_read_state(
+    const struct salvo_engine *engine, const struct run *run, buffer_id id, float **out)
+{
+    enum salvo_status status = SALVO_OK;
+    enum tensor_type type = engine->options.kv_type;
+    const uint32_t positions = run->first + run->count;
+    const size_t element = tensor_type_info(type)->block_bytes,
+                 columns = engine->program->buffers[id].columns;
+    uint8_t *state = NULL;
+    float *rows = NULL;
+    TRY(NEW(&state, engine->backend->state_size(engine->executor, positions)));
+    TRY(NEW(&rows, run->count * columns));
+    TRY(engine->backend->state_save(engine->executor, run->slot, run->pages, positions, state));
+    dequantize(type, state + offset_in_state(engine, id, positions, element) + run->first * columns * element,
+        run->count * columns, rows);
+    *out = rows;
+    rows = NULL;
+cleanup:
+    memory_free(state);
+    memory_free(rows);
+    return status;
+}
