@@ -220,47 +220,56 @@ void ISA(rwkv_bonus)(
 /*
  * Values are lanes, so that sums over keys need no adding across lanes and every width of vector adds in the
  * same order. A block of values stays in the first-level cache for all tokens: each key's vectors are loaded
- * and stored once per token, as the sums u of the next token are formed while the new state is at hand.
+ * and stored once per token, as the sums of the next token are formed while the new state is at hand. Keys
+ * are taken four at a time, so that what belongs to them fits registers.
  */
-#define DEFINE_WKV7_BLOCK(name, type, lanes, count, load, store, fma)                                     \
-    INLINE void name(const struct wkv7_head *head, size_t first)                                          \
-    {                                                                                                     \
-        const size_t dim = head->head_dim, stride = head->stride;                                         \
-        const float *from = head->before + first;                                                         \
-        float *to = head->after + first;                                                                  \
-        type removed[count] = {{0}};                                                                      \
-        for (size_t j = 0; j < dim; j++) {                                                                \
-            UNROLL                                                                                        \
-            for (int n = 0; n < (count); n++)                                                             \
-                removed[n] = fma(load(from + j * dim + n * (lanes)), head->kk[j], removed[n]);            \
-        }                                                                                                 \
-        for (size_t t = 0; t < head->tokens; t++) {                                                       \
-            const size_t row = t * stride, next = t + 1 < head->tokens ? row + stride : row;              \
-            const float *r = head->r + row, *w = head->w + row, *k = head->k + row, *kk = head->kk + row; \
-            const float *a = head->a + row, *next_kk = head->kk + next;                                   \
-            type v[count], minus[count], sums[count] = {{0}};                                             \
-            UNROLL                                                                                        \
-            for (int n = 0; n < (count); n++) {                                                           \
-                v[n] = load(head->v + row + first + n * (lanes));                                         \
-                minus[n] = -removed[n];                                                                   \
-                removed[n] = (type){0};                                                                   \
-            }                                                                                             \
-            for (size_t j = 0; j < dim; j++) {                                                            \
-                const float rate = kk[j] * a[j];                                                          \
-                UNROLL                                                                                    \
-                for (int n = 0; n < (count); n++) {                                                       \
-                    type state = load(from + j * dim + n * (lanes)) * w[j];                               \
-                    state = fma(v[n], k[j], fma(minus[n], rate, state));                                  \
-                    store(state, to + j * dim + n * (lanes));                                             \
-                    sums[n] = fma(state, r[j], sums[n]);                                                  \
-                    removed[n] = fma(state, next_kk[j], removed[n]);                                      \
-                }                                                                                         \
-            }                                                                                             \
-            UNROLL                                                                                        \
-            for (int n = 0; n < (count); n++)                                                             \
-                store(sums[n], head->out + row + first + n * (lanes));                                    \
-            from = to;                                                                                    \
-        }                                                                                                 \
+#define DEFINE_WKV7_BLOCK(name, type, lanes, count, load, store, fma)                               \
+    INLINE void name(const struct wkv7_head *head, size_t first)                                    \
+    {                                                                                               \
+        const size_t dim = head->head_dim, stride = head->stride;                                   \
+        const float *from = head->before + first;                                                   \
+        float *to = head->after + first;                                                            \
+        type removed[count] = {{0}};                                                                \
+        for (size_t j = 0; j < dim; j++) {                                                          \
+            UNROLL                                                                                  \
+            for (int n = 0; n < (count); n++)                                                       \
+                removed[n] = fma(load(from + j * dim + n * (lanes)), head->kk[j], removed[n]);      \
+        }                                                                                           \
+        for (size_t t = 0; t < head->tokens; t++) {                                                 \
+            const size_t row = t * stride, next_row = t + 1 < head->tokens ? row + stride : row;    \
+            type v[count], minus[count], sums[count] = {{0}};                                       \
+            UNROLL                                                                                  \
+            for (int n = 0; n < (count); n++) {                                                     \
+                v[n] = load(head->v + row + first + n * (lanes));                                   \
+                minus[n] = -removed[n];                                                             \
+                removed[n] = (type){0};                                                             \
+            }                                                                                       \
+            for (size_t j = 0; j < dim; j += 4) {                                                   \
+                const float_group r = float_group_load(head->r + row + j);                          \
+                const float_group w = float_group_load(head->w + row + j);                          \
+                const float_group k = float_group_load(head->k + row + j);                          \
+                const float_group next = float_group_load(head->kk + next_row + j);                 \
+                const float *kk = head->kk + row + j, *a = head->a + row + j;                       \
+                const float products[4] = {kk[0] * a[0], kk[1] * a[1], kk[2] * a[2], kk[3] * a[3]}; \
+                const float_group rates = float_group_load(products);                               \
+                UNROLL                                                                              \
+                for (int i = 0; i < 4; i++) {                                                       \
+                    const size_t key = (j + (size_t)i) * dim;                                       \
+                    UNROLL                                                                          \
+                    for (int n = 0; n < (count); n++) {                                             \
+                        type state = load(from + key + n * (lanes)) * w[i];                         \
+                        state = fma(v[n], k[i], fma(minus[n], rates[i], state));                    \
+                        store(state, to + key + n * (lanes));                                       \
+                        sums[n] = fma(state, r[i], sums[n]);                                        \
+                        removed[n] = fma(state, next[i], removed[n]);                               \
+                    }                                                                               \
+                }                                                                                   \
+            }                                                                                       \
+            UNROLL                                                                                  \
+            for (int n = 0; n < (count); n++)                                                       \
+                store(sums[n], head->out + row + first + n * (lanes));                              \
+            from = to;                                                                              \
+        }                                                                                           \
     }
 
 INLINE vec fma_with_all(vec a, float b, vec sum)
