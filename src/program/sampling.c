@@ -30,15 +30,16 @@ uint64_t sampling_random(uint64_t seed, uint64_t position)
 }
 
 /*
- * exp(x) = 2^n * exp(r) with n = x / ln 2 rounded to nearest and |r| <= ln 2 / 2. Only products and sums,
- * each rounded once: every device has those. The upper part of ln 2 has so few bits that n times it is exact.
+ * The weight as a float, not yet rounded down. exp(x) = 2^n * exp(r) with n = x / ln 2 rounded to nearest and
+ * |r| <= ln 2 / 2. Only products and sums, each rounded once: every device has those. The upper part of ln 2
+ * has so few bits that n times it is exact. No branches, so that compilers make vectors of it.
  */
-uint64_t sampling_weight(float x)
+static inline float exact_weight(float x)
 {
     const float log2_e = 1.44269504f, ln_2_upper = 0.693359375f, ln_2_lower = -2.12194440e-4f;
     const float round_to_integer = 12582912; /* 1.5 * 2^23: beside it floats are whole numbers */
-    if (!(x >= LOWEST_EXPONENT))
-        return 0;
+    const bool has_weight = x >= LOWEST_EXPONENT;
+    x = has_weight ? x : 0;
     float n = (x * log2_e + round_to_integer) - round_to_integer;
     float r = (x - n * ln_2_upper) - n * ln_2_lower;
     float series = 1.0f / 720;
@@ -51,7 +52,13 @@ uint64_t sampling_weight(float x)
     uint32_t power_bits = (uint32_t)((int32_t)n + 32 + 127) << 23;
     float power; /* 2^(n + 32) */
     memcpy(&power, &power_bits, sizeof power);
-    return (uint64_t)(fraction * power);
+    float weight = fraction * power;
+    return has_weight ? weight : 0;
+}
+
+uint64_t sampling_weight(float x)
+{
+    return (uint64_t)exact_weight(x);
 }
 
 /* A share of 1 as a whole number of 2^-32, so that shares of integer sums are integers too. */
@@ -261,28 +268,37 @@ static uint32_t gather_top_k(
 /*
  * top-p over a whole vocabulary, in two passes: weights are added up by how far their logits lie below the
  * largest, in steps of 1/8; the last that stays is then looked for in the one step where the sum reaches the
- * target.
+ * target. A step of its own takes what has no weight.
  */
-enum { STEPS_OF_ONE = 8, STEPS = 23 * STEPS_OF_ONE + 1 };
+enum { STEPS_OF_ONE = 8, WEIGHTLESS = 23 * STEPS_OF_ONE + 1, STEPS };
 
-/* STEPS for what has no weight. */
-static uint32_t step_below(float logit, float largest)
+static inline uint32_t step_below(float logit, float largest)
 {
-    if (logit == largest)
-        return 0;
     float below = largest - logit;
-    return below <= -LOWEST_EXPONENT ? (uint32_t)(below * STEPS_OF_ONE) : STEPS;
+    below = logit == largest ? 0 : below;
+    below = below <= -LOWEST_EXPONENT ? below : (float)WEIGHTLESS / STEPS_OF_ONE; /* also for NaN */
+    return (uint32_t)(below * STEPS_OF_ONE);
+}
+
+static void add_to_steps(const float *logits, uint32_t count, float largest, uint64_t sums[STEPS])
+{
+    float weights[BLOCK];
+    uint32_t steps[BLOCK];
+    for (uint32_t i = 0; i < count; i++) {
+        float difference = logits[i] - largest;
+        weights[i] = exact_weight(logits[i] == largest ? 0 : difference);
+        steps[i] = step_below(logits[i], largest);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        sums[steps[i]] += (uint64_t)weights[i];
 }
 
 static struct sampling_candidate find_top_p_of_all(
     const float *logits, uint32_t vocabulary, float largest, float top_p, struct sampling_candidate *scratch)
 {
     uint64_t sums[STEPS] = {0}, sum = 0, before = 0;
-    for (uint32_t i = 0; i < vocabulary; i++) {
-        uint32_t step = step_below(logits[i], largest);
-        if (step < STEPS)
-            sums[step] += weight_of(logits[i], largest, 1);
-    }
+    for (uint32_t first = 0; first < vocabulary; first = block_end(first, vocabulary))
+        add_to_steps(logits + first, block_end(first, vocabulary) - first, largest, sums);
     for (uint32_t step = 0; step < STEPS; step++)
         sum += sums[step];
 
@@ -298,18 +314,28 @@ static struct sampling_candidate find_top_p_of_all(
     return scratch[keep_largest(scratch, count, target - before, by_weight) - 1];
 }
 
+/* A logit that stays is above this; not every one above it stays, so that the logarithm need not be exact. */
+static float surely_below(float cut, float largest, uint64_t lowest_weight)
+{
+    float below_cut = nextafterf(cut, -INFINITY);
+    if (lowest_weight == 0 || isinf(largest))
+        return below_cut;
+    float below_weight = largest + logf((float)lowest_weight * 0x1p-32f) - 0.01f;
+    return below_cut > below_weight ? below_cut : nextafterf(below_weight, -INFINITY);
+}
+
 /* What stays lies at or before `cut` and has at least `lowest_weight`; in rising order of ids. */
 static uint32_t gather_remaining(const float *logits, uint32_t vocabulary, struct sampling_candidate cut,
     float largest, uint64_t lowest_weight, struct sampling_candidate *candidates)
 {
     uint32_t count = 0;
-    float just_below = nextafterf(cut.logit, -INFINITY);
+    float threshold = surely_below(cut.logit, largest, lowest_weight);
     for (uint32_t first = 0; first < vocabulary; first = block_end(first, vocabulary)) {
-        if (block_is_below(logits, first, vocabulary, just_below))
+        if (block_is_below(logits, first, vocabulary, threshold))
             continue;
         for (uint32_t i = first; i < block_end(first, vocabulary); i++) {
             struct sampling_candidate candidate = {logits[i], (int32_t)i};
-            if (!(candidate.logit > -INFINITY) || comes_before(cut, candidate))
+            if (!(candidate.logit > threshold) || comes_before(cut, candidate))
                 continue;
             if (lowest_weight == 0 || weight_of(candidate.logit, largest, 1) >= lowest_weight)
                 candidates[count++] = candidate;
