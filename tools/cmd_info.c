@@ -63,6 +63,23 @@ static void write_type(struct json *json, const char *name, uint32_t number)
     json_string(json, type_name(name, number, text, sizeof text));
 }
 
+static void write_sampling(struct json *json, struct salvo_sampler sampler)
+{
+    const struct {
+        const char *key;
+        float value;
+    } settings[] = {{"temperature", sampler.temperature}, {"top_k", (float)sampler.top_k},
+        {"top_p", sampler.top_p}, {"min_p", sampler.min_p}, {"repeat_penalty", sampler.repeat_penalty},
+        {"presence_penalty", sampler.presence_penalty}, {"frequency_penalty", sampler.frequency_penalty},
+        {"repeat_last_n", (float)sampler.repeat_last_n}};
+    json_begin(json, '{');
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        json_key(json, settings[i].key);
+        json_float(json, (double)settings[i].value, true);
+    }
+    json_end(json, '}');
+}
+
 static void write_json(const struct salvo_model *model)
 {
     const struct salvo_model_info *info = salvo_model_info(model);
@@ -94,6 +111,8 @@ static void write_json(const struct salvo_model *model)
         json_key(&json, numbers[i].key);
         json_unsigned(&json, numbers[i].number);
     }
+    json_key(&json, "sampling");
+    write_sampling(&json, salvo_sampler_default(model));
     json_key(&json, "types");
     json_begin(&json, '[');
     for (size_t i = 0; i < types; i++) {
@@ -220,6 +239,28 @@ static void print_tensors(const struct salvo_model *model)
     }
 }
 
+/* Stages that do something, in the order in which they do it. */
+static void print_sampling(const struct salvo_model *model)
+{
+    const struct salvo_sampler sampler = salvo_sampler_default(model);
+    const struct {
+        const char *name;
+        float value, off;
+    } stages[] = {{"repeat penalty", sampler.repeat_penalty, 1},
+        {"presence penalty", sampler.presence_penalty, 0},
+        {"frequency penalty", sampler.frequency_penalty, 0}, {"top-k", (float)sampler.top_k, 0},
+        {"top-p", sampler.top_p, 1}, {"min-p", sampler.min_p, 0}};
+    char text[256];
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        if (stages[i].value != stages[i].off)
+            used += (size_t)snprintf(
+                text + used, sizeof text - used, "%s %g, ", stages[i].name, (double)stages[i].value);
+    }
+    snprintf(text + used, sizeof text - used, "temp %g", (double)sampler.temperature);
+    print_row("sampling", text);
+}
+
 static void print_plain(const struct salvo_model *model)
 {
     const struct salvo_model_info *info = salvo_model_info(model);
@@ -244,6 +285,7 @@ static void print_plain(const struct salvo_model *model)
     snprintf(text, sizeof text, "%s%s%s, %" PRIu32 " tokens", *info->tokenizer ? info->tokenizer : "none",
         *info->pre_tokenizer ? " / " : "", info->pre_tokenizer, info->vocabulary);
     print_row("tokenizer", text);
+    print_sampling(model);
     print_row("chat template", info->has_chat_template ? "yes" : "no");
     print_row("licence", *info->license ? info->license : "not given");
 

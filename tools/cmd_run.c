@@ -17,7 +17,7 @@
 enum { EXIT_INTERRUPTED = 130 }; /* as shells have it for what Ctrl-C ended */
 
 static struct {
-    const char *text, *file;
+    const char *text, *file, *state_load, *state_save;
     uint32_t tokens;
     struct text_list stops;
     bool special, no_escape, ignore_eos, stats;
@@ -34,6 +34,10 @@ static const struct option option_table[] = {
         "control tokens written in the prompt become those tokens; generated ones are shown"},
     {0, "no-escape", NULL, OPTION_FLAG, &options.no_escape, "take backslashes in -p and --stop as they are"},
     {0, "ignore-eos", NULL, OPTION_FLAG, &options.ignore_eos, "go on after the model has ended its text"},
+    {0, "state-load", "FILE", OPTION_FILE, &options.state_load,
+        "go on from where --state-save left off; the prompt may be empty"},
+    {0, "state-save", "FILE", OPTION_FILE, &options.state_save,
+        "afterwards, write all that was read and generated as the model keeps it"},
     {0, "stats", NULL, OPTION_FLAG, &options.stats, "speed and memory on standard error"},
     {0},
 };
@@ -89,12 +93,14 @@ static int read_prompt(struct salvo_model *model, struct prompt *out)
     if (options.text && !options.no_escape)
         input.size = unescape(input.data, input.size);
     unsigned flags;
-    if (input.size == 0)
+    /* A text that goes on has no second beginning, and the end is what is wanted of the model. */
+    const unsigned unwanted = SALVO_TOKENIZE_EOS | (options.state_load ? SALVO_TOKENIZE_BOS : 0);
+    if (input.size == 0 && !options.state_load)
         result = usage_error("run: the prompt is empty");
     else if (salvo_tokenize_default_flags(model, &flags) != SALVO_OK ||
              salvo_tokenize(model, input.data, input.size,
-                 (flags & ~(unsigned)SALVO_TOKENIZE_EOS) | (options.special ? SALVO_TOKENIZE_SPECIAL : 0),
-                 &out->ids, &out->count) != SALVO_OK)
+                 (flags & ~unwanted) | (options.special ? SALVO_TOKENIZE_SPECIAL : 0), &out->ids,
+                 &out->count) != SALVO_OK)
         result = library_failure();
     input_free(&input);
     return result;
@@ -219,6 +225,8 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
     int result = sampler_from_flags(loaded->model, loaded->session, &statistics->seed);
     if (result != EXIT_DONE)
         return result;
+    if (options.state_load && salvo_session_state_load_file(loaded->session, options.state_load) != SALVO_OK)
+        return library_failure();
     if (output_flags.verbose)
         fprintf(stderr, "prompt of %zu tokens, seed %" PRIu64 "\n", prompt->count, statistics->seed);
 
@@ -230,6 +238,9 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
     else if (isatty(STDOUT_FILENO))
         putchar('\n'); /* the shell's next prompt gets a line of its own */
     fflush(stdout);
+    if (result == EXIT_DONE && options.state_save &&
+        salvo_session_state_save_file(loaded->session, options.state_save) != SALVO_OK)
+        result = library_failure();
     if (result == EXIT_DONE && options.stats)
         print_statistics(prompt, &generated, statistics);
     free(output.text);
@@ -270,7 +281,8 @@ const struct command run_command = {
     .summary = "continue a prompt",
     .details = "Without -p and -f the prompt is read from standard input. Standard output gets the generated "
                "text and\n"
-               "nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.",
+               "nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
+               "How tokens are chosen by default depends on the model: `salvo info` shows it.",
     .options = option_table,
     .shared = {sampler_flag_table, engine_flag_table, output_flag_table},
     .run = run,

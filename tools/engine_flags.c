@@ -14,7 +14,7 @@ const struct option engine_flag_table[] = {
     {'t', "threads", "N", OPTION_COUNT, &engine_flags.threads,
         "threads of the CPU (default: its physical cores)"},
     {'c', "context", "N", OPTION_NUMBER, &engine_flags.context,
-        "positions of context (default: the model's, at most 8192)"},
+        "positions of context (default: the model's, at most 8192 unless it is recurrent)"},
     {'b', "batch", "N", OPTION_COUNT, &engine_flags.batch,
         "tokens of a prompt computed at once (default: 512)"},
     {0, "backend", "NAME", OPTION_TEXT, &engine_flags.backend, "auto, cpu, cuda or vulkan (default: auto)"},

@@ -154,6 +154,10 @@ cleanup:
 static enum salvo_status debug_run(struct executor *executor, uint32_t group)
 {
     step_run_groups(executor, group, 1);
+    if (group + 1 == executor->plan->group_count) { /* the step is complete */
+        folded_pool_advance(executor);
+        folded_pool_commit(executor);
+    }
     return gguf_check(executor->program->gguf);
 }
 
