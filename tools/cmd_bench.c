@@ -14,14 +14,14 @@ static struct {
     struct count_list prompts, tokens, depths;
     uint32_t repetitions;
 } options = {
-    .prompts = {{512}, 1},
+    .prompts = {{64, 512}, 2},
     .tokens = {{128}, 1},
     .depths = {{0}, 1},
     .repetitions = 5,
 };
 
 static const struct option option_table[] = {
-    {'p', "prompts", "N,N", OPTION_COUNTS, &options.prompts, "lengths of prompts; 0: none (default: 512)"},
+    {'p', "prompts", "N,N", OPTION_COUNTS, &options.prompts, "lengths of prompts; 0: none (default: 64,512)"},
     {'n', "tokens", "N,N", OPTION_COUNTS, &options.tokens,
         "numbers of tokens to generate; 0: none (default: 128)"},
     {'d', "depths", "N,N", OPTION_COUNTS, &options.depths,
