@@ -33,8 +33,11 @@ void text_stream_close(struct text_stream *stream)
 
 double text_stream_share(const struct text_stream *stream)
 {
-    return stream->bytes_in_all ? (double)(stream->bytes_read - stream->size) / (double)stream->bytes_in_all
-                                : 0;
+    double tokenized = (double)(stream->bytes_read - stream->size),
+           left = (double)(stream->list.count - stream->taken);
+    if (stream->bytes_in_all == 0 || stream->tokens == 0)
+        return 0;
+    return tokenized * (1 - left / (double)stream->tokens) / (double)stream->bytes_in_all;
 }
 
 /* Where the text can be cut: after the last line whose successor begins with something. 0: nowhere. */
@@ -76,6 +79,7 @@ static int add_tokens(struct text_stream *stream, size_t size)
             &ids, &count) != SALVO_OK)
         return library_failure();
     stream->started = true;
+    stream->tokens += count;
     int result = id_list_append(&stream->list, ids, count);
     salvo_free(ids);
     stream->size -= size;

@@ -18,6 +18,7 @@ struct text_stream {
     size_t size, capacity;
     bool started, ended;
     uint64_t bytes_read, bytes_in_all; /* 0: not known */
+    uint64_t tokens;                   /* so far */
     struct id_list list;               /* tokenized; those before `taken` were handed over */
     size_t taken;
 };
@@ -28,7 +29,7 @@ int text_stream_open(struct salvo_model *model, const char *path, struct text_st
 /* The next `most` ids, fewer at the end of the text; they may be changed, and live until the next call. */
 int text_stream_next(struct text_stream *stream, uint32_t most, int32_t **out_ids, uint32_t *out_count);
 
-double text_stream_share(const struct text_stream *stream); /* of the text that was read, 0 to 1 */
+double text_stream_share(const struct text_stream *stream); /* of the text that was handed over, 0 to 1 */
 void text_stream_close(struct text_stream *stream);
 
 #endif
