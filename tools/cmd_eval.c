@@ -55,8 +55,8 @@ static size_t rank(const float *logits, uint32_t vocabulary, struct ranked top[T
 
 static double log_sum(const float *logits, uint32_t vocabulary, float largest)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < vocabulary; i++)
+    double sum = isnan(logits[0]) ? 0 : exp((double)logits[0] - (double)largest);
+    for (uint32_t i = 1; i < vocabulary; i++)
         sum += isnan(logits[i]) ? 0 : exp((double)logits[i] - (double)largest);
     return (double)largest + log(sum);
 }

@@ -39,8 +39,8 @@ static double loss(const float *logits, uint32_t vocabulary, int32_t id)
         if (logits[i] > largest)
             largest = logits[i];
     }
-    double sum = 0;
-    for (uint32_t i = 0; i < vocabulary; i++)
+    double sum = (double)expf(logits[0] - largest);
+    for (uint32_t i = 1; i < vocabulary; i++)
         sum += (double)expf(logits[i] - largest);
     return log(sum) - (double)(logits[id] - largest);
 }
