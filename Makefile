@@ -17,9 +17,10 @@ all: ## build the optimised program, build/salvo
 	@[ -e build/build.ninja ] || cmake --preset release
 	@cmake --build build --target salvo
 
-run: all ## fetch the default model and run it
+run: all ## fetch the default model and ask it a question
 	@$(if $(SALVO_MODEL),,scripts/setup model)
-	build/salvo info
+	build/salvo run --special --stats --temp 0 -n 100 \
+		-p '<|im_start|>user\nWrite one sentence about the sea.<|im_end|>\n<|im_start|>assistant\n'
 
 test: ## all tests, and the quick ones again under AddressSanitizer and UBSan
 	@scripts/setup test
