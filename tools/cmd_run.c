@@ -237,6 +237,8 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
         write_json(loaded, &output, prompt, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
         putchar('\n'); /* the shell's next prompt gets a line of its own */
+    else if (options.stats)
+        fputc('\n', stderr); /* and so do the statistics in a log that has both */
     fflush(stdout);
     if (result == EXIT_DONE && options.state_save &&
         salvo_session_state_save_file(loaded->session, options.state_save) != SALVO_OK)
