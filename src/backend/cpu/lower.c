@@ -1,6 +1,7 @@
 /*
  * From ops to phases. Ops that work row by row are chained into one phase; matmuls of the same input run
- * together, with the gate of a feed-forward applied on the way out.
+ * together, with the gate of a feed-forward applied on the way out; a single token's also when they have
+ * inputs of their own.
  *
  * For a single token a phase with one row would keep all threads but one waiting. There, row ops whose
  * results nobody else needs run inside the tasks of the phase that follows: every thread computes the norm
@@ -37,13 +38,15 @@ static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
 static bool reads(const struct program *program, uint32_t op, buffer_id buffer)
 {
     buffer_id buffers[OP_MAX_BUFFERS];
-    return is_among(buffer, buffers, op_reads(program, op, buffers));
+    const uint32_t count = op_reads(program, op, buffers);
+    return is_among(buffer, buffers, count);
 }
 
 static bool writes(const struct program *program, uint32_t op, buffer_id buffer)
 {
     buffer_id buffers[OP_MAX_BUFFERS];
-    return is_among(buffer, buffers, op_writes(program, op, buffers));
+    const uint32_t count = op_writes(program, op, buffers);
+    return is_among(buffer, buffers, count);
 }
 
 /* Whether nobody from op `end` on reads what `buffer` holds there: it is written anew before, or not touched
