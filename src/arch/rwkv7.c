@@ -56,10 +56,11 @@ static enum salvo_status read_model(const struct arch *arch, const struct gguf *
     if (model->head_dim % 8)
         metadata_refuse(&metadata, SALVO_ERROR_UNSUPPORTED,
             "key '%s.wkv.head_size' is %u, only multiples of 8 are supported", arch->name, model->head_dim);
-    if (model->width % model->head_dim)
+    if (model->width % model->head_dim) {
         metadata_refuse(&metadata, SALVO_ERROR_FORMAT,
             "key '%s.embedding_length' is %u, which is no multiple of '%s.wkv.head_size', %u", arch->name,
             model->width, arch->name, model->head_dim);
+    }
     model->vocabulary = metadata_vocabulary(&metadata);
     return metadata.status;
 }
@@ -207,10 +208,11 @@ static void build_recurrence(struct builder *builder, const struct model *model,
         model->head_dim);
 
     buffer_id weight = builder_optional_weight(builder, 1, model->width, "blk.%u.time_mix_ln.weight", layer);
-    if (weight != NO_BUFFER || !model->traits->like_llama)
+    if (weight != NO_BUFFER || !model->traits->like_llama) {
         build_layer_norm(builder, model->y, model->y, vector(builder, model, layer, "time_mix_ln"),
             builder_weight(builder, 1, model->width, "blk.%u.time_mix_ln.bias", layer), model->head_dim,
             head_epsilon);
+    }
     build_rwkv_bonus(builder, model->y, model->y, model->r, model->key, value,
         vector(builder, model, layer, "time_mix_r_k"), model->head_dim);
     if (model->gate_rank)

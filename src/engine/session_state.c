@@ -123,11 +123,12 @@ static enum salvo_status check_fit(struct salvo_engine *engine, const struct sta
     static const char *const types[] = {[TYPE_F32] = "f32", [TYPE_F16] = "f16", [TYPE_Q8_0] = "q8_0"};
     if (header->model_hash != identify_model(engine))
         return fail(SALVO_ERROR_ARGUMENT, "the state was saved from another model, '%s'", header->model);
-    if (header->kv_type != engine->options.kv_type)
+    if (header->kv_type != engine->options.kv_type) {
         return fail(SALVO_ERROR_ARGUMENT, "the state was saved with the KV type %s; here it is %s",
             header->kv_type < sizeof types / sizeof *types && types[header->kv_type] ? types[header->kv_type]
                                                                                      : "unknown",
             types[engine->options.kv_type]);
+    }
     if (header->layout_hash != engine->layout_hash)
         return fail(SALVO_ERROR_UNSUPPORTED, "the state has another shape than this version gives the model");
     if (header->position > engine->options.context)

@@ -125,11 +125,12 @@ static struct recurrence new_recurrence(size_t tokens, size_t head_dim)
     struct recurrence made = {.tokens = tokens, .stride = head_dim + 3, .head_dim = head_dim};
     for (int i = 0; i < ROWS; i++) {
         made.rows[i] = random_row(tokens * made.stride, false);
-        for (size_t j = 0; j < tokens * made.stride; j++) /* as large as a model has them */
+        for (size_t j = 0; j < tokens * made.stride; j++) { /* as large as a model has them */
             made.rows[i][j] = i == W    ? 0.55f + fabsf(made.rows[i][j]) * 0.1f
                               : i == A  ? fabsf(made.rows[i][j]) * 0.25f
                               : i == KK ? made.rows[i][j] / (4 * sqrtf((float)head_dim))
                                         : made.rows[i][j];
+        }
     }
     made.state = random_row(head_dim * head_dim, false);
     return made;
@@ -147,7 +148,7 @@ static void run_recurrence(const struct cpu_kernels *kernels, const struct recur
     size_t first, size_t count, size_t part, const float *before, float *after, float *out)
 {
     const size_t row = first * recurrence->stride;
-    for (size_t value = 0; value < recurrence->head_dim; value += part)
+    for (size_t value = 0; value < recurrence->head_dim; value += part) {
         kernels->wkv7(&(struct wkv7_head){
             .r = recurrence->rows[R] + row,
             .w = recurrence->rows[W] + row,
@@ -163,6 +164,7 @@ static void run_recurrence(const struct cpu_kernels *kernels, const struct recur
             .head_dim = recurrence->head_dim,
             .values = part,
         });
+    }
 }
 
 /* The definition of op.h, in doubles; `state` is replaced. Returns the largest difference of `out`. */

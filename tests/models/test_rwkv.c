@@ -216,8 +216,8 @@ static void a_cancelled_step_leaves_the_state_alone(void **state)
 }
 
 /* A step of `count` tokens that were chosen greedily, in one submission or in as many. */
-static void decode(struct executor *executor, uint32_t *position, uint32_t count, bool at_once, bool *cancel,
-    enum salvo_status expected)
+static void decode(struct executor *executor, uint32_t *position, uint32_t count, bool at_once,
+    const bool *cancel, enum salvo_status expected)
 {
     static const uint32_t pages[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (uint32_t done = 0; done < count; done += at_once ? count : 1) {

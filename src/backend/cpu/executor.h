@@ -149,7 +149,7 @@ enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct r
 enum salvo_status lower_program(
     struct executor *executor, const uint32_t capacity[ROW_KIND_COUNT], struct plan *out);
 void lower_describe(
-    const struct executor *executor, const struct plan *plan, uint32_t group, char *text, size_t size);
+    const struct executor *executor, const struct plan *plan, uint32_t index, char *text, size_t size);
 
 /* load.c: packs every weight; needs the team. */
 enum salvo_status load_weights(struct executor *executor);

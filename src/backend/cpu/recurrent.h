@@ -18,7 +18,7 @@
 #include "backend/cpu/kernels.h"
 
 /* -exp(-0.5) */
-#define DECAY_RATE -0x1.368b30p-1f
+#define DECAY_RATE (-0x1.368b30p-1f)
 
 #define DECLARE_RECURRENT(isa)                                                                        \
     void isa##_layer_norm(                                                                            \

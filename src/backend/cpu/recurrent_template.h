@@ -172,10 +172,11 @@ void ISA(layer_norm)(
     const float mean = sum3(x, x, x, n, itself) / (float)n;
     const float scale = 1 / sqrtf(sum_of_deviations(x, mean, n) / (float)n + epsilon);
     size_t i = 0;
-    for (; i + VEC <= n; i += VEC)
+    for (; i + VEC <= n; i += VEC) {
         vec_store(vec_fma((vec_load(x + i) - vec_all(mean)) * vec_all(scale), vec_load(weight + i),
                       vec_load(bias + i)),
             out + i);
+    }
     if (i < n) {
         size_t left = n - i;
         vec normed = (vec_load_some(x + i, left) - vec_all(mean)) * vec_all(scale);

@@ -79,12 +79,13 @@ static void multiply_one_row(struct executor *executor, const struct group *grou
     const struct weight *packed = &executor->weights[op->inputs[0]];
     const uint8_t *tiles = packed->tiles + tile * packed->tile_bytes;
     const bool single = executor->plan->capacity[ROWS_TOKENS] == 1;
-    if (op->matmul.rounding == ROUNDING_Q8)
+    if (op->matmul.rounding == ROUNDING_Q8) {
         executor->kernels->matvec_q8[weight->type](
             tiles, count, weight->columns, panel_of(executor, group, op, thread), sums);
-    else
+    } else {
         executor->kernels->matvec_float[weight->type](tiles, count, weight->columns,
             single ? row_of(executor, op->inputs[1], 0, thread) : executor->float_x, sums);
+    }
 }
 
 static void add_bias(

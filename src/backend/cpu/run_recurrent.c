@@ -21,13 +21,14 @@ static void normalise_groups(const struct executor *executor, const struct op *o
     const float *weight =
         op->inputs[1] == NO_BUFFER ? NULL : executor->weights[op->inputs[1]].vector + range.first;
     for (size_t i = 0; i < range.count; i += op->layer_norm.group) {
-        if (op->kind == OP_LAYER_NORM)
+        if (op->kind == OP_LAYER_NORM) {
             executor->kernels->layer_norm(x + i, weight + i,
                 executor->weights[op->inputs[2]].vector + range.first + i, op->layer_norm.group,
                 op->layer_norm.epsilon, out + i);
-        else
+        } else {
             executor->kernels->l2_norm(
                 x + i, weight ? weight + i : NULL, op->l2_norm.group, op->l2_norm.epsilon, out + i);
+        }
     }
 }
 
@@ -87,10 +88,11 @@ void recurrent_shift_row(struct executor *executor, const struct op *op, uint32_
 void recurrent_keep_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
 {
     const struct run *run = &executor->runs[executor->rows[row].run];
-    if (row + 1 == run->first_row + run->count)
+    if (row + 1 == run->first_row + run->count) {
         memcpy(folded_pool_after(executor, op->token_shift.state, run),
             row_of(executor, op->inputs[0], row, thread),
             executor->program->buffers[op->out].columns * sizeof(float));
+    }
 }
 
 /* ---- wkv7 ---- */
