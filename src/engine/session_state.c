@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { STATE_VERSION = 2 };
-static const char state_magic[8] = "salvo-st";
+static const char state_magic[8] = {'s', 'a', 'l', 'v', 'o', '-', 's', 't'};
 
 struct state_header {
     char magic[8];
