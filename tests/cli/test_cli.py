@@ -15,7 +15,8 @@ SALVO, MAKE_WORDS, MAKE_MODEL, SIMPLE = sys.argv[1:5]
 folder = tempfile.TemporaryDirectory()
 MODEL = os.path.join(folder.name, "words.gguf")  # a vocabulary of bytes and a few words, random weights
 PLAIN = os.path.join(folder.name, "plain.gguf")  # no vocabulary
-CONTEXT = 512  # of both
+RECURRENT = os.path.join(folder.name, "recurrent.gguf")  # as MODEL, without a KV cache
+CONTEXT = 512  # of the first two
 
 
 def path(name):
@@ -66,6 +67,23 @@ class Run(unittest.TestCase):
         parsed = json.loads(salvo("run", "-p", "<|im_start|>", "-n", 1, "--special", "--json")[0])["prompt_tokens"]
         self.assertGreater(plain, 5)
         self.assertEqual(parsed, 1)
+
+    def test_a_saved_state_goes_on_where_it_stopped(self):
+        greedy = ("--temp", 0, "--presence-penalty", 0, "--frequency-penalty", 0, "--ignore-eos", "--json")
+        for model in (MODEL, RECURRENT):
+            whole = json.loads(salvo("run", "-p", "hello", "-n", 20, *greedy, model=model)[0])["ids"]
+            first = json.loads(salvo("run", "-p", "hello", "-n", 8, "--state-save", path("state"), *greedy, model=model)[0])
+            rest = json.loads(salvo("run", "-n", 12, "--state-load", path("state"), *greedy, model=model)[0])
+            self.assertEqual(whole, first["ids"] + rest["ids"])
+            other = RECURRENT if model == MODEL else MODEL
+            error = salvo("run", "-p", "a", "-n", 1, "--state-load", path("state"), model=other, status=1)[1]
+            self.assertIn("another model", error)
+        with open(path("cut"), "wb") as file:
+            file.write(read("state")[:-9])
+        for name, words in (("cut", "the state was cut"), ("absent", "No such file"), ("words.gguf", "not a saved state")):
+            error = salvo("run", "-p", "a", "-n", 1, "--state-load", path(name), status=1)[1]
+            self.assertIn(words, error)
+            self.assertIn(path(name), error)
 
     def test_the_same_seed_gives_the_same_text(self):
         first = salvo("run", "-p", "a", "-n", 30, "-s", 7)[0]
@@ -286,6 +304,7 @@ class Others(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    subprocess.run([MAKE_WORDS, MODEL], check=True)
+    subprocess.run([MAKE_WORDS, "llama-tiny", MODEL], check=True)
+    subprocess.run([MAKE_WORDS, "rwkv7-tiny", RECURRENT], check=True)
     subprocess.run([MAKE_MODEL, "llama-tiny", "Q8_0", PLAIN], check=True)
     unittest.main(argv=sys.argv[:1] + sys.argv[5:])
