@@ -29,6 +29,7 @@ static const struct {
     {CPU_NEON_DOTPROD, "dotprod"},
     {CPU_NEON_I8MM, "i8mm"},
     {CPU_NEON_FP16, "fp16"},
+    {CPU_NEON_FHM, "fhm"},
     {CPU_AVX2, "avx2"},
     {CPU_AVX512_VNNI, "avx512-vnni"},
 };
@@ -49,10 +50,12 @@ static unsigned detect_features(void)
     unsigned long capabilities = getauxval(AT_HWCAP);
     found |= capabilities & HWCAP_ASIMDDP ? CPU_NEON_DOTPROD : 0;
     found |= capabilities & HWCAP_ASIMDHP ? CPU_NEON_FP16 : 0;
+    found |= capabilities & HWCAP_ASIMDFHM ? CPU_NEON_FHM : 0;
     found |= getauxval(AT_HWCAP2) & HWCAP2_I8MM ? CPU_NEON_I8MM : 0;
 #elif defined(__aarch64__) && defined(__APPLE__)
     found |= sysctl_flag("hw.optional.arm.FEAT_DotProd") ? CPU_NEON_DOTPROD : 0;
     found |= sysctl_flag("hw.optional.arm.FEAT_FP16") ? CPU_NEON_FP16 : 0;
+    found |= sysctl_flag("hw.optional.arm.FEAT_FHM") ? CPU_NEON_FHM : 0;
     found |= sysctl_flag("hw.optional.arm.FEAT_I8MM") ? CPU_NEON_I8MM : 0;
 #elif defined(__x86_64__)
     __builtin_cpu_init();

@@ -9,6 +9,7 @@ enum cpu_feature {
     CPU_NEON_DOTPROD = 1,
     CPU_NEON_I8MM = 2,
     CPU_NEON_FP16 = 4,
+    CPU_NEON_FHM = 32,    /* products of halves added to floats; every core with i8mm has it */
     CPU_AVX2 = 8,         /* with FMA and F16C, as on every processor that has it */
     CPU_AVX512_VNNI = 16, /* with F, BW, DQ and VL */
 };

@@ -42,7 +42,9 @@ void build_rms_norm(struct builder *builder, buffer_id out, buffer_id x, buffer_
 /* Integer kernels take bytes, float kernels the activations as they are. */
 static enum rounding choose_rounding(enum tensor_type weight)
 {
-    return weight == TYPE_F32 || weight == TYPE_F16 || weight == TYPE_BF16 ? ROUNDING_F32 : ROUNDING_Q8;
+    if (weight == TYPE_F16)
+        return ROUNDING_F16;
+    return weight == TYPE_F32 || weight == TYPE_BF16 ? ROUNDING_F32 : ROUNDING_Q8;
 }
 
 static void build_any_matmul(struct builder *builder, buffer_id out, buffer_id weight, buffer_id x,

@@ -155,6 +155,7 @@ enum activation {
  * reference too. */
 enum rounding {
     ROUNDING_F32, /* not at all */
+    ROUNDING_F16, /* to half precision, as F16 weights are; finite values beyond its range to its largest */
     ROUNDING_Q8,  /* to bytes with a float32 scale per 32 */
 };
 

@@ -109,7 +109,10 @@ static void put_options(struct line *line, const struct program *program, const 
         put(line, ", epsilon %g", (double)op->rms_norm.epsilon);
         break;
     case OP_MATMUL:
-        put(line, ", rounding %s", op->matmul.rounding == ROUNDING_Q8 ? "q8" : "f32");
+        put(line, ", rounding %s",
+            op->matmul.rounding == ROUNDING_Q8    ? "q8"
+            : op->matmul.rounding == ROUNDING_F16 ? "f16"
+                                                  : "f32");
         if (op->matmul.activation != ACTIVATION_NONE)
             put(line, ", activation %s", activations[op->matmul.activation]);
         break;

@@ -36,7 +36,7 @@ void program_close(struct program *program)
 float op_tolerance(const struct program *program, uint32_t index)
 {
     const struct op *op = &program->ops[index];
-    if (op->kind == OP_MATMUL && op->matmul.rounding == ROUNDING_F32)
+    if (op->kind == OP_MATMUL && op->matmul.rounding != ROUNDING_Q8)
         return 1e-4f;
     return op_infos[op->kind].tolerance;
 }

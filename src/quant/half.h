@@ -81,6 +81,14 @@ static inline uint16_t f16_from_f32(float value)
 #endif
 }
 
+/* The nearest value that half precision has; finite values beyond its range become its largest. */
+static inline float f16_rounded(float value)
+{
+    const float largest = 65504;
+    value = value > largest ? largest : value < -largest ? -largest : value;
+    return f16_to_f32(f16_from_f32(value));
+}
+
 static inline float bf16_to_f32(uint16_t half)
 {
     return f32_from_bits((uint32_t)half << 16);

@@ -251,7 +251,7 @@ static void check_float(const struct cpu_kernels *kernels, const struct cpu_kern
         kernels->matvec_float[type](packed, tiles, k, x + t * k, got);
         check_same_floats("matvec", got, want + t * rows, rows);
         for (size_t i = 0; i < k; i++)
-            panel[i * OCTET + t] = x[t * k + i];
+            panel[i * OCTET + t] = type == TYPE_F16 ? f16_rounded(x[t * k + i]) : x[t * k + i];
     }
     for (size_t i = 0; i < tiles; i++) {
         scalar->unpack_float[type](packed + i * packing_tile_bytes(type, k), k, want_tile);

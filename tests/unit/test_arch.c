@@ -62,7 +62,7 @@ static void a_layer_of_llama_is_this_list(void **state)
         "h [T][32] f32 = rms_norm x, blk.0.attn_norm.weight [32] F32, epsilon 1e-05",
         "q [T][32] f32 = matmul blk.0.attn_q.weight [32][32] Q4_0, h, rounding q8",
         "k [T][16] f32 = matmul blk.0.attn_k.weight [16][32] Q4_0, h, rounding q8",
-        "v [T][16] f32 = matmul blk.0.attn_v.weight [16][32] F16, h, rounding f32",
+        "v [T][16] f32 = matmul blk.0.attn_v.weight [16][32] F16, h, rounding f16",
         "q [T][32] f32 = rope q, heads 4 of 8, rope 0",
         "k [T][16] f32 = rope k, heads 2 of 8, rope 0",
         "kv.0.k, kv.0.v = kv_append k, v, heads 2 of 8",

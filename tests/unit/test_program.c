@@ -505,7 +505,7 @@ static void reads_and_writes_are_listed(void **state)
     model_close(&file);
 }
 
-static void float_weights_are_not_rounded_for(void **state)
+static void half_weights_meet_halves(void **state)
 {
     (void)state;
     struct gguf_model file;
@@ -517,7 +517,7 @@ static void float_weights_are_not_rounded_for(void **state)
     build_matmul(&p.builder, wide, p.wide, p.x, NO_BUFFER, false);
     finish(&p);
     assert_int_equal(builder_finish(&p.builder, &program), SALVO_OK);
-    assert_int_equal(program->ops[2].matmul.rounding, ROUNDING_F32);
+    assert_int_equal(program->ops[2].matmul.rounding, ROUNDING_F16);
     assert_true(op_tolerance(program, 2) == 1e-4f);
     assert_int_equal(program->ops[3].matmul.rounding, ROUNDING_Q8);
     program_close(program);
@@ -533,7 +533,7 @@ int main(void)
         cmocka_unit_test(a_program_prints_buffers_ropes_and_ops),
         cmocka_unit_test(weights_are_shared_and_cut_without_a_copy),
         cmocka_unit_test(reads_and_writes_are_listed),
-        cmocka_unit_test(float_weights_are_not_rounded_for),
+        cmocka_unit_test(half_weights_meet_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

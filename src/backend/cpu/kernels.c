@@ -11,14 +11,15 @@
 #define MATVEC_ENTRY(isa, type) [TYPE_##type] = isa##_matvec_##type,
 #define UNPACK_ENTRY(isa, type) [TYPE_##type] = isa##_unpack_##type,
 
-#define MATMUL_KERNELS(isa)                                                            \
-    .round_q8 = isa##_round_q8, .matvec_q8 = {FOR_QUANTISED_TYPES(MATVEC_ENTRY, isa)}, \
-    .unpack_q8 = {FOR_QUANTISED_TYPES(UNPACK_ENTRY, isa)},                             \
-    .matvec_float = {FOR_FLOAT_TYPES(MATVEC_ENTRY, isa)},                              \
+/* f16: whose matvec takes F16 weights. */
+#define MATMUL_KERNELS(isa, f16)                                                             \
+    .round_q8 = isa##_round_q8, .matvec_q8 = {FOR_QUANTISED_TYPES(MATVEC_ENTRY, isa)},       \
+    .unpack_q8 = {FOR_QUANTISED_TYPES(UNPACK_ENTRY, isa)},                                   \
+    .matvec_float = {MATVEC_ENTRY(isa, F32) MATVEC_ENTRY(isa, BF16) MATVEC_ENTRY(f16, F16)}, \
     .unpack_float = {FOR_FLOAT_TYPES(UNPACK_ENTRY, isa)}, .matmul_float = isa##_matmul_float
 
 static const struct cpu_kernels scalar_kernels = {.name = "scalar",
-    MATMUL_KERNELS(scalar),
+    MATMUL_KERNELS(scalar, scalar),
     .matmul_q8 = scalar_matmul_q8,
     ROW_KERNELS(scalar),
     RECURRENT_KERNELS(scalar),
@@ -26,26 +27,26 @@ static const struct cpu_kernels scalar_kernels = {.name = "scalar",
 
 #if defined(__aarch64__)
 static const struct cpu_kernels neon_dotprod_kernels = {.name = "neon-dotprod",
-    MATMUL_KERNELS(neon),
+    MATMUL_KERNELS(neon, neon),
     .matmul_q8 = neon_matmul_q8,
     ROW_KERNELS(neon),
     RECURRENT_KERNELS(neon),
     ATTEND_KERNELS(neon)};
 static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
-    MATMUL_KERNELS(neon),
+    MATMUL_KERNELS(neon, neon_i8mm),
     .matmul_q8 = neon_i8mm_matmul_q8,
     ROW_KERNELS(neon),
     RECURRENT_KERNELS(neon),
     ATTEND_KERNELS(neon)};
 #elif defined(__x86_64__)
 static const struct cpu_kernels avx2_kernels = {.name = "avx2",
-    MATMUL_KERNELS(avx2),
+    MATMUL_KERNELS(avx2, avx2),
     .matmul_q8 = avx2_matmul_q8,
     ROW_KERNELS(avx2),
     RECURRENT_KERNELS(avx2),
     ATTEND_KERNELS(avx2)};
 static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
-    MATMUL_KERNELS(avx512),
+    MATMUL_KERNELS(avx512, avx512),
     .matmul_q8 = avx512_matmul_q8,
     ROW_KERNELS(avx512),
     RECURRENT_KERNELS(avx512),
@@ -57,7 +58,7 @@ static const struct {
     unsigned features; /* all of which it needs */
 } tables[] = {
 #if defined(__aarch64__)
-    {&neon_i8mm_kernels, CPU_NEON_DOTPROD | CPU_NEON_I8MM},
+    {&neon_i8mm_kernels, CPU_NEON_DOTPROD | CPU_NEON_I8MM | CPU_NEON_FHM},
     {&neon_dotprod_kernels, CPU_NEON_DOTPROD},
 #elif defined(__x86_64__)
     {&avx512_kernels, CPU_AVX2 | CPU_AVX512_VNNI},

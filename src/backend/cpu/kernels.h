@@ -21,7 +21,8 @@
  * float32; sum(p) runs over the group, so that groups of 16 use half_sums.
  *
  * FLOAT MATMUL. acc = fma(w[k], x[k], acc) for k = 0 .. K-1, starting from 0, with w converted exactly to
- * float32.
+ * float32. For F16 weights x is rounded to f16 first (f16_rounded), so that a processor can multiply halves:
+ * the products are exact. matvec rounds by itself, matmul gets x rounded.
  */
 #ifndef CPU_KERNELS_H
 #define CPU_KERNELS_H

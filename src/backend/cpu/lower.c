@@ -361,5 +361,8 @@ void lower_describe(
     }
     if (group->rounded != NO_BUFFER && used > 0 && (size_t)used < size)
         snprintf(text + used, size - (size_t)used, "%sround %s to %s", group->op_count ? ", " : " ",
-            program->buffers[group->rounded].name, group->rounding == ROUNDING_Q8 ? "q8" : "f32 panels");
+            program->buffers[group->rounded].name,
+            group->rounding == ROUNDING_Q8    ? "q8"
+            : group->rounding == ROUNDING_F16 ? "f16"
+                                              : "f32");
 }

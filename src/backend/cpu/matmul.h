@@ -48,7 +48,8 @@ DECLARE_MATMULS(neon)
 DECLARE_MATMULS(avx2)
 DECLARE_MATMULS(avx512)
 
-/* With SMMLA; the rest is as with dotprod. */
+/* With SMMLA, and for F16 with FMLAL; the rest is as with dotprod. */
+void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out);
 void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
     bool first, float *out);
 

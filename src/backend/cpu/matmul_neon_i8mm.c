@@ -101,3 +101,59 @@ void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, boo
     else
         multiply(tile, k, 2, false, x, first, out);
 }
+
+/* ---- F16 weights ---- */
+
+/* Eight activations as f16_rounded rounds them: fmin and fmax keep a NaN. */
+INLINE float16x8_t round_halves(const float *x)
+{
+    const float32x4_t largest = vdupq_n_f32(65504), smallest = vdupq_n_f32(-65504);
+    float32x4_t low = vmaxq_f32(vminq_f32(vld1q_f32(x), largest), smallest);
+    float32x4_t high = vmaxq_f32(vminq_f32(vld1q_f32(x + 4), largest), smallest);
+    return vcvt_high_f16_f32(vcvt_f16_f32(low), high);
+}
+
+/* FMLAL multiplies halves and adds to floats with one rounding: what fma of the converted weights would give.
+ */
+INLINE void add_f16_columns(const unsigned tiles, const unsigned count, const float16_t *tile,
+    size_t tile_size, float16x8_t x, float32x4_t sums[4][2])
+{
+    UNROLL
+    for (unsigned i = 0; i < count; i++) {
+        const float16x8_t xi = vdupq_n_f16(x[i]);
+        UNROLL
+        for (unsigned t = 0; t < tiles; t++) {
+            const float16x8_t column = vld1q_f16(tile + t * tile_size + i * TILE_ROWS);
+            sums[t][0] = vfmlalq_low_f16(sums[t][0], column, xi);
+            sums[t][1] = vfmlalq_high_f16(sums[t][1], column, xi);
+        }
+    }
+}
+
+INLINE void matvec_f16_tiles(
+    const unsigned tiles, const float16_t *tile, size_t k, const float *x, float *out)
+{
+    float32x4_t sums[4][2];
+    for (unsigned t = 0; t < tiles; t++)
+        sums[t][0] = sums[t][1] = vdupq_n_f32(0);
+    size_t i = 0;
+    for (; i + 8 <= k; i += 8)
+        add_f16_columns(tiles, 8, tile + i * TILE_ROWS, k * TILE_ROWS, round_halves(x + i), sums);
+    for (; i < k; i++) {
+        const float last[8] = {x[i]};
+        add_f16_columns(tiles, 1, tile + i * TILE_ROWS, k * TILE_ROWS, round_halves(last), sums);
+    }
+    for (unsigned t = 0; t < tiles; t++) {
+        vst1q_f32(out + t * TILE_ROWS, sums[t][0]);
+        vst1q_f32(out + t * TILE_ROWS + 4, sums[t][1]);
+    }
+}
+
+void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out)
+{
+    const float16_t *tile = (const float16_t *)(const void *)tiles;
+    for (; tile_count >= 4; tile_count -= 4, tile += 4 * k * TILE_ROWS, out += 4 * TILE_ROWS)
+        matvec_f16_tiles(4, tile, k, x, out);
+    for (; tile_count; tile_count--, tile += k * TILE_ROWS, out += TILE_ROWS)
+        matvec_f16_tiles(1, tile, k, x, out);
+}

@@ -132,7 +132,8 @@ static void matvec_float(
         const uint8_t *tile = tiles + row / TILE_ROWS * tile_bytes;
         float sum = 0;
         for (size_t i = 0; i < k; i++)
-            sum = fmaf(load_float(type, tile, i * TILE_ROWS + row % TILE_ROWS), x[i], sum);
+            sum = fmaf(load_float(type, tile, i * TILE_ROWS + row % TILE_ROWS),
+                type == TYPE_F16 ? f16_rounded(x[i]) : x[i], sum);
         out[row] = sum;
     }
 }

@@ -15,15 +15,10 @@
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/vec8.h"
 #include "quant/blocks.h"
+#include "quant/half.h"
 
 #include <float.h>
 #include <math.h>
-
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 32")
-#endif
 
 /* ---- Codes: 32 elements of 8 rows in registers
  * ------------------------------------------------------------- */
@@ -287,7 +282,7 @@ INLINE void matvec_float_tiles(
     for (unsigned t = 0; t < tiles; t++)
         sums[t] = vec8_all(0);
     for (size_t i = 0; i < k; i++) {
-        vec8 xi = vec8_all(x[i]);
+        vec8 xi = vec8_all(type == TYPE_F16 ? f16_rounded(x[i]) : x[i]);
         UNROLL
         for (unsigned t = 0; t < tiles; t++)
             sums[t] = vec8_fma(load_column(type, tile + t * tile_bytes, i), xi, sums[t]);

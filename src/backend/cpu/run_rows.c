@@ -3,6 +3,7 @@
 #include "backend/cpu/executor.h"
 
 #include "backend/cpu/packing.h"
+#include "quant/half.h"
 #include "quant/quant.h"
 
 #include <math.h>
@@ -165,7 +166,7 @@ static void round_row(struct executor *executor, const struct group *group, uint
         const size_t width = alone ? 1 : OCTET;
         float *panel = executor->float_x + row / width * width * k + row % width;
         for (size_t i = 0; i < k; i++)
-            panel[i * width] = x[i];
+            panel[i * width] = group->rounding == ROUNDING_F16 ? f16_rounded(x[i]) : x[i];
     }
 }
 

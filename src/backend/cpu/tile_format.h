@@ -31,6 +31,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
+
 enum tile_codes {
     CODES_NONE,
     CODES_8,        /* bytes */
