@@ -80,8 +80,8 @@ static void read_heads(struct arch_metadata *metadata, struct model *model)
 static void read_attention(struct arch_metadata *metadata, struct model *model)
 {
     const struct traits *traits = model->traits;
-    float width_of_scale = model->layers == traits->layers_of_largest ? (float)(model->width / model->heads)
-                                                                      : (float)model->head_dim;
+    const uint64_t each = model->width / model->heads;
+    float width_of_scale = (float)(model->layers == traits->layers_of_largest ? each : model->head_dim);
     model->attention_scale =
         metadata_f32_or(metadata, "attention.scale", 1.0f / sqrtf(width_of_scale), 1e-9f);
     model->attention_cap = metadata_f32_or(metadata, "attn_logit_softcapping", traits->attention_cap, 0);

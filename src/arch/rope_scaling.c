@@ -59,7 +59,7 @@ struct rope_scaling rope_scaling_read(
 static double pair_of_turns(const struct rope_scaling *scaling, double turns)
 {
     const double two_pi = 6.283185307179586;
-    return scaling->dimensions * log(scaling->first_context / (turns * two_pi)) / (2 * log(scaling->base));
+    return scaling->dimensions * log(scaling->first_context / (turns * two_pi)) / (2 * log((double)scaling->base));
 }
 
 /* How much of its own frequency pair i keeps under YaRN: 1 for the fast ones, 0 for the slow ones. */
@@ -83,7 +83,7 @@ static double frequency(const struct rope_scaling *scaling, uint32_t pair, doubl
 /* Stretched contexts have more keys to tell apart; YaRN makes up for it with larger scores. */
 static float magnitude(const struct rope_scaling *scaling)
 {
-    double yarn = scaling->yarn && scaling->factor > 1 ? 1 + 0.1 * log(scaling->factor) : 1;
+    double yarn = scaling->yarn && scaling->factor > 1 ? 1 + 0.1 * log((double)scaling->factor) : 1;
     return (float)(scaling->attention_factor * yarn);
 }
 

@@ -63,7 +63,8 @@ struct backend {
     const int32_t *(*tokens)(struct executor *executor, uint32_t slot);
 
     /* The first `positions` positions of a slot's state in the program's logical layout: buffer after buffer,
-     * position after position; then all folded states, buffer after buffer, as they are after the last step. */
+     * position after position; then all folded states, buffer after buffer, as they are after the last step.
+     */
     size_t (*state_size)(const struct executor *executor, uint32_t positions);
     enum salvo_status (*state_save)(
         struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);

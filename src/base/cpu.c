@@ -140,10 +140,10 @@ static uint32_t count_cores(void)
         FILE *file = fopen(path, "r");
         int first = cpu;
         if (file) {
-            int sibling;
-            if (fscanf(file, "%d", &sibling) == 1 && sibling >= 0 && sibling < cpu &&
-                CPU_ISSET(sibling, &allowed)) // NOLINT(cert-err34-c)
-                first = sibling;
+            char line[64] = "";
+            long sibling = fgets(line, sizeof line, file) ? strtol(line, NULL, 10) : cpu;
+            if (sibling >= 0 && sibling < cpu && CPU_ISSET(sibling, &allowed))
+                first = (int)sibling;
             fclose(file);
         }
         cores += first == cpu;

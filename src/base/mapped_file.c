@@ -36,9 +36,8 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
         uintptr_t end = atomic_load(&guards[i].end);
         if (end == 0 || address >= end || address < atomic_load(&guards[i].begin))
             continue;
-        uintptr_t page = address & ~(page_size - 1);
-        void *zeros =
-            mmap((void *)page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        char *page = (char *)info->si_addr - (address & (page_size - 1));
+        void *zeros = mmap(page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (zeros == MAP_FAILED)
             break;
         atomic_store(&guards[i].cut, true);

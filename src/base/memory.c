@@ -56,6 +56,7 @@ enum salvo_status memory_resize(void *in_out_pointer, size_t count, size_t size)
     if (!resized)
         return fail_memory(count, size);
     memcpy(in_out_pointer, &resized, sizeof resized);
+    // cppcheck-suppress memleak ; it went out through the pointer
     return SALVO_OK;
 }
 

@@ -102,8 +102,10 @@ static void check_value_survives(const struct program *program, const uint32_t *
     uint32_t reader, buffer_id buffer)
 {
     uint32_t writer = reader;
-    while (!writes(program, --writer, buffer)) {
-    }
+    do {
+        assert_true(writer > 0);
+        writer--;
+    } while (!writes(program, writer, buffer));
     for (uint32_t op = 0; op < program->op_count; op++) {
         if (groups[op] < groups[writer] || groups[op] > groups[reader])
             continue;

@@ -44,7 +44,9 @@ static void pack_some(void *context, uint32_t phase, uint32_t task, uint32_t thr
             i * TILE_ROWS, job->tiles + i * job->tile_bytes);
 }
 
-static void pack_matrix(struct executor *executor, buffer_id id, uint8_t *tiles)
+/* `tiles` is written by the team. */
+static void pack_matrix(
+    struct executor *executor, buffer_id id, uint8_t *tiles) // NOLINT(readability-non-const-parameter)
 {
     const struct program_buffer *buffer = &executor->program->buffers[id];
     struct weight *weight = &executor->weights[id];
@@ -99,10 +101,11 @@ enum salvo_status load_weights(struct executor *executor)
         const struct program_buffer *buffer = &program->buffers[i];
         if (!(uses[i] & USE_MULTIPLIED))
             continue;
-        if (!packing_supported(buffer->type, buffer->columns))
+        if (!packing_supported(buffer->type, buffer->columns)) {
             TRY(fail(SALVO_ERROR_UNSUPPORTED,
                 "tensor '%s': type %s with rows of %llu elements cannot be multiplied", buffer->name,
                 tensor_type_info(buffer->type)->name, (unsigned long long)buffer->columns));
+        }
         executor->weights[i].tile_bytes = packing_tile_bytes(buffer->type, buffer->columns);
         size_t bytes;
         if (!checked_mul(executor->weights[i].tile_bytes, tile_count(buffer), &bytes) ||

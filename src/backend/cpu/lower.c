@@ -359,10 +359,11 @@ void lower_describe(
         if (i + 1 == group->inner && used > 0 && (size_t)used < size)
             used += snprintf(text + used, size - (size_t)used, " (inside)");
     }
-    if (group->rounded != NO_BUFFER && used > 0 && (size_t)used < size)
+    if (group->rounded != NO_BUFFER && used > 0 && (size_t)used < size) {
         snprintf(text + used, size - (size_t)used, "%sround %s to %s", group->op_count ? ", " : " ",
             program->buffers[group->rounded].name,
             group->rounding == ROUNDING_Q8    ? "q8"
             : group->rounding == ROUNDING_F16 ? "f16"
                                               : "f32");
+    }
 }

@@ -10,11 +10,12 @@ static enum salvo_status check_run(const struct executor *executor, const struct
     const struct backend_options *options = &executor->options;
     if (run->slot >= options->slots || run->count == 0 || run->first > options->context ||
         run->count > options->context - run->first || run->first_row > step->token_count ||
-        run->count > step->token_count - run->first_row)
+        run->count > step->token_count - run->first_row) {
         return fail(SALVO_ERROR_ARGUMENT,
             "run %u: slot %u of %u, positions %u + %u of %u, rows %u + %u of %u", index, run->slot,
             options->slots, run->first, run->count, options->context, run->first_row, run->count,
             step->token_count);
+    }
     for (uint32_t i = 0; i < index; i++) {
         if (step->runs[i].slot == run->slot)
             return fail(
@@ -50,10 +51,11 @@ enum salvo_status step_check(const struct executor *executor, const struct step 
             TRY(fail(SALVO_ERROR_ARGUMENT, "run %u has %u tokens in a step that repeats: it must have 1", i,
                 step->runs[i].count));
     }
-    if (tokens != step->token_count || outputs > executor->options.outputs)
+    if (tokens != step->token_count || outputs > executor->options.outputs) {
         TRY(fail(SALVO_ERROR_ARGUMENT,
             "a step of %u tokens whose runs have %u, with logits for %u rows of at most %u",
             step->token_count, tokens, outputs, executor->options.outputs));
+    }
 cleanup:
     return status;
 }
