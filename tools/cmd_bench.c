@@ -56,12 +56,13 @@ static void add_tests(
     }
 }
 
-/* What the longest test fills, with the token before the first generated one. */
+/* What the longest test fills: generated tokens come after one that is there already and one that is not
+ * counted. */
 static uint64_t needed_context(const struct test *tests, size_t count)
 {
     uint64_t most = 0;
     for (size_t i = 0; i < count; i++) {
-        uint64_t needed = (uint64_t)tests[i].depth + tests[i].count + 2;
+        uint64_t needed = (uint64_t)tests[i].depth + tests[i].count + (tests[i].is_prompt ? 0 : 2);
         most = needed > most ? needed : most;
     }
     return most;
@@ -151,10 +152,10 @@ static void print_header(const struct loaded *loaded)
     const struct salvo_model_info *model = salvo_model_info(loaded->model);
     struct salvo_engine_info info = salvo_engine_info(loaded->engine);
     char size[32], parameters[32];
-    printf("%s%s%s %s, %s, %s parameters; %s: %s%s%s, %" PRIu32 " threads\n\n", colour(stdout, COLOUR_BOLD),
-        *model->name ? model->name : model->path, colour(stdout, COLOUR_OFF), model->file_type,
-        format_bytes(model->file_size, size), format_count(model->parameters, parameters), info.backend,
-        info.device, *info.isa ? " " : "", info.isa, info.threads);
+    printf("%s%s%s%s%s, %s, %s parameters; %s: %s%s%s, %" PRIu32 " threads\n\n", colour(stdout, COLOUR_BOLD),
+        *model->name ? model->name : model->path, colour(stdout, COLOUR_OFF), *model->file_type ? " " : "",
+        model->file_type, format_bytes(model->file_size, size), format_count(model->parameters, parameters),
+        info.backend, info.device, *info.isa ? " " : "", info.isa, info.threads);
     printf("%-16s %20s %14s %17s %16s\n", "test", "tok/s", "first token", "submissions/token",
         "read back/token");
 }

@@ -20,7 +20,8 @@ static struct {
 static const struct option option_table[] = {
     {0, "tokens", "IDS|@FILE", OPTION_TEXT, &options.tokens,
         "token ids with commas between them, or a file of them"},
-    {0, "logits", "FILE", OPTION_FILE, &options.logits, "write logits as float32, row after row"},
+    {0, "logits", "FILE", OPTION_FILE, &options.logits,
+        "write logits as float32, row after row; -: to standard output"},
     {0, "all", NULL, OPTION_FLAG, &options.all, "of all positions, not just the last"},
     {0},
 };
@@ -30,7 +31,10 @@ struct evaluation {
     uint32_t vocabulary, last;
     FILE *file;       /* logits go here; NULL: the top ten are shown */
     struct json json; /* with --json */
-    bool failed;
+    uint32_t written; /* rows in the file */
+    int error;        /* of writing; 0: none */
+    bool has_nan_row;
+    uint32_t nan_row; /* the first position with nothing but NaN */
 };
 
 struct ranked {
@@ -67,6 +71,10 @@ static void show_top(struct evaluation *evaluation, uint32_t position, const flo
     size_t count = rank(logits, evaluation->vocabulary, top);
     double total = count ? log_sum(logits, evaluation->vocabulary, top[0].logit) : 0;
     struct json *json = &evaluation->json;
+    if (count == 0 && !evaluation->has_nan_row) {
+        evaluation->has_nan_row = true;
+        evaluation->nan_row = position;
+    }
     if (output_flags.json) {
         json_begin(json, '{');
         json_key(json, "position");
@@ -119,23 +127,58 @@ static bool take_row(void *user, uint32_t position, const float *logits)
         return true;
     if (!evaluation->file)
         show_top(evaluation, position, logits);
-    else if (fwrite(logits, sizeof *logits, evaluation->vocabulary, evaluation->file) !=
+    else if (fwrite(logits, sizeof *logits, evaluation->vocabulary, evaluation->file) ==
              evaluation->vocabulary)
-        evaluation->failed = true;
-    return !evaluation->failed;
+        evaluation->written++;
+    else
+        evaluation->error = errno ? errno : EIO;
+    return evaluation->error == 0;
 }
 
-/* Only the last row: a prompt whose other rows need no logits is faster. */
+/* Only the last row: a prompt whose other rows need no logits is faster. No token is chosen anywhere. */
 static enum salvo_status evaluate(
     struct salvo_session *session, const struct id_list *list, struct evaluation *evaluation)
 {
     enum salvo_status status = SALVO_OK;
     size_t before = options.all ? 0 : list->count - 1;
     if (before)
-        status = salvo_session_feed(session, list->ids, before);
+        status = salvo_session_eval(session, list->ids, before, NULL, NULL);
     if (status == SALVO_OK)
         status = salvo_session_eval(session, list->ids + before, list->count - before, take_row, evaluation);
     return status;
+}
+
+/* What went into the file. */
+static void report_file(const struct evaluation *evaluation)
+{
+    struct json json = {.stream = stdout};
+    json_begin(&json, '{');
+    json_key(&json, "path");
+    json_string(&json, options.logits);
+    json_key(&json, "rows");
+    json_unsigned(&json, evaluation->written);
+    json_key(&json, "vocabulary");
+    json_unsigned(&json, evaluation->vocabulary);
+    json_key(&json, "positions");
+    json_begin(&json, '[');
+    for (uint32_t i = evaluation->last + 1 - evaluation->written; i <= evaluation->last; i++)
+        json_unsigned(&json, i);
+    json_end(&json, ']');
+    json_end(&json, '}');
+    putchar('\n');
+}
+
+static int close_file(struct evaluation *evaluation, int result)
+{
+    bool is_standard_output = evaluation->file == stdout;
+    if ((is_standard_output ? fflush(stdout) : fclose(evaluation->file)) != 0 && !evaluation->error)
+        evaluation->error = errno ? errno : EIO;
+    if (evaluation->error && result == EXIT_DONE)
+        result = failure("%s cannot be written: %s", is_standard_output ? "standard output" : options.logits,
+            strerror(evaluation->error));
+    if (result == EXIT_DONE && output_flags.json)
+        report_file(evaluation);
+    return result;
 }
 
 static int write_rows(struct loaded *loaded, const struct id_list *list)
@@ -156,7 +199,7 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
                 "token id %" PRId32 " is outside the vocabulary of %" PRIu32, list->ids[i], info.vocabulary);
     }
     if (options.logits) {
-        evaluation.file = fopen(options.logits, "wb");
+        evaluation.file = strcmp(options.logits, "-") == 0 ? stdout : fopen(options.logits, "wb");
         if (!evaluation.file)
             return failure("%s: %s", options.logits, strerror(errno));
     } else if (output_flags.json) {
@@ -165,14 +208,15 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
         json_begin(&evaluation.json, '[');
     }
     int result = evaluate(loaded->session, list, &evaluation) == SALVO_OK ? EXIT_DONE : library_failure();
-    if (evaluation.file) {
-        if ((fclose(evaluation.file) != 0 || evaluation.failed) && result == EXIT_DONE)
-            result = failure("%s cannot be written", options.logits);
-    } else if (output_flags.json) {
+    if (evaluation.file)
+        return close_file(&evaluation, result);
+    if (output_flags.json) {
         json_end(&evaluation.json, ']');
         json_end(&evaluation.json, '}');
         putchar('\n');
     }
+    if (result == EXIT_DONE && evaluation.has_nan_row)
+        result = failure("every logit after position %" PRIu32 " is NaN", evaluation.nan_row);
     return result;
 }
 
@@ -184,6 +228,8 @@ static int run(int count, char **arguments)
     struct loaded loaded = {0};
     if (!options.tokens)
         return usage_error("eval: --tokens is missing: ids with commas between them, or @FILE");
+    if (options.logits && strcmp(options.logits, "-") == 0 && output_flags.json)
+        return usage_error("eval: --logits - and --json cannot both have standard output");
     int result = id_list_read(&list, "eval", options.tokens);
     if (result == EXIT_DONE && list.count == 0)
         result = usage_error("eval: the list of tokens is empty");

@@ -80,7 +80,36 @@ static void write_sampling(struct json *json, struct salvo_sampler sampler)
     json_end(json, '}');
 }
 
-static void write_json(const struct salvo_model *model)
+/* Lines of the program, then those of the plans that the backend made of it. */
+struct program_lines {
+    struct json *json;
+    const char *backend; /* its lines begin with its name */
+    bool in_plan;
+};
+
+static void write_line(void *user, const char *text)
+{
+    struct program_lines *lines = user;
+    if (!lines->in_plan && strncmp(text, lines->backend, strlen(lines->backend)) == 0) {
+        json_end(lines->json, ']');
+        json_key(lines->json, "plan");
+        json_begin(lines->json, '[');
+        lines->in_plan = true;
+    }
+    json_string(lines->json, text);
+}
+
+static void write_program(struct json *json, const struct salvo_engine *engine)
+{
+    struct program_lines lines = {.json = json, .backend = salvo_engine_info(engine).backend};
+    json_key(json, "program");
+    json_begin(json, '[');
+    salvo_engine_print(engine, write_line, &lines);
+    json_end(json, ']');
+}
+
+/* With an engine, its program too. */
+static void write_json(const struct salvo_model *model, const struct salvo_engine *engine)
 {
     const struct salvo_model_info *info = salvo_model_info(model);
     struct json json = {.stream = stdout};
@@ -158,6 +187,8 @@ static void write_json(const struct salvo_model *model)
         }
         json_end(&json, ']');
     }
+    if (engine)
+        write_program(&json, engine);
     json_end(&json, '}');
     putchar('\n');
 }
@@ -316,7 +347,9 @@ static int print_program(void)
 {
     struct loaded loaded;
     int result = load(&loaded);
-    if (result == EXIT_DONE)
+    if (result == EXIT_DONE && output_flags.json)
+        write_json(loaded.model, loaded.engine);
+    else if (result == EXIT_DONE)
         salvo_engine_print(loaded.engine, print_line, NULL);
     unload(&loaded);
     return result;
@@ -332,7 +365,7 @@ static int run(int count, char **arguments)
     if (!model)
         return EXIT_FAILED;
     if (output_flags.json)
-        write_json(model);
+        write_json(model, NULL);
     else
         print_plain(model);
     salvo_model_close(model);

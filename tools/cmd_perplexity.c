@@ -91,11 +91,11 @@ static void report(const struct result *result)
 {
     double perplexity = exp(result->mean), speed = rate((double)result->tokens, result->seconds);
     if (!output_flags.json) {
-        printf("mean NLL     %.5f ± %.5f over %" PRIu64 " tokens in %" PRIu64 " windows\n"
+        printf("mean NLL     %.5f ± %.5f over %" PRIu64 " tokens in %" PRIu64 " window%s\n"
                "perplexity   %.4f ± %.4f\n"
                "speed        %.1f tok/s\n",
-            result->mean, result->error, result->scored, result->windows, perplexity,
-            perplexity * result->error, speed);
+            result->mean, result->error, result->scored, result->windows, result->windows == 1 ? "" : "s",
+            perplexity, perplexity * result->error, speed);
         return;
     }
     struct json json = {.stream = stdout};
@@ -156,8 +156,8 @@ static int score_stream(struct loaded *loaded, struct text_stream *stream, uint3
         tokens += count;
         struct result so_far = summarise(&scoring);
         char bar[32];
-        progress_show("%s perplexity %.3f after %" PRIu64 " windows",
-            progress_bar(text_stream_share(stream), bar), exp(so_far.mean), windows);
+        progress_show("%s perplexity %.3f after %" PRIu64 " window%s",
+            progress_bar(text_stream_share(stream), bar), exp(so_far.mean), windows, windows == 1 ? "" : "s");
     }
     progress_clear();
     if (scoring.scored == 0)

@@ -89,7 +89,8 @@ const struct command quantize_command = {
     .summary = "write a model with other types",
     .details =
         "TYPE is one type (Q8_0, F16, ...) or a mix (Q4_K_M, Q3_K_S, ...) that chooses for each tensor as\n"
-        "llama.cpp does. OUT appears only when it is complete.",
+        "llama.cpp does; Q3_K, Q4_K and Q5_K mean their _M mixes, or with --pure just that type.\n"
+        "OUT appears only when it is complete.",
     .options = option_table,
     .shared = {output_flag_table},
     .run = run,

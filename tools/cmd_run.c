@@ -9,7 +9,9 @@
 #include "sampler_flags.h"
 #include "terminal.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,9 +50,10 @@ struct prompt {
 };
 
 struct statistics {
-    double load, prefill, first_token, decode; /* seconds */
+    double load, prefill, first_token, decode; /* seconds; first_token is NaN when there was none */
     uint64_t decoded, submissions;             /* after the prompt */
     uint64_t seed;
+    uint32_t prompt; /* tokens of it that were computed: not all when it was cancelled */
 };
 
 /* The text so far, for --json; written at once otherwise. */
@@ -58,7 +61,7 @@ struct output {
     char *text;
     size_t size, capacity;
     double start, first; /* when the prompt began, when the first text came */
-    bool failed;
+    int error;           /* why it cannot be written; 0: it can */
 };
 
 static bool write_text(void *user, const char *text, size_t size)
@@ -67,15 +70,18 @@ static bool write_text(void *user, const char *text, size_t size)
     if (output->first == 0)
         output->first = seconds_now();
     if (!output_flags.json) {
-        output->failed = fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0;
-        return !output->failed;
+        errno = 0;
+        if (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0)
+            output->error = errno ? errno : EIO;
+        return output->error == 0;
     }
     if (output->size + size > output->capacity) {
         size_t capacity = (output->size + size) * 2;
         char *larger = realloc(output->text, capacity);
-        output->failed = larger == NULL;
-        if (!larger)
+        if (!larger) {
+            output->error = ENOMEM;
             return false;
+        }
         output->text = larger;
         output->capacity = capacity;
     }
@@ -125,20 +131,24 @@ static int copy_stops(char **copies)
 static void print_statistics(const struct prompt *prompt, const struct salvo_generate_result *result,
     const struct statistics *statistics)
 {
-    char memory[32];
+    char memory[32], first_token[32] = "none", whole[32] = "";
+    if (statistics->prompt < prompt->count)
+        snprintf(whole, sizeof whole, " of %zu", prompt->count);
+    if (!isnan(statistics->first_token))
+        snprintf(first_token, sizeof first_token, "%.0f ms", statistics->first_token * 1e3);
     fprintf(stderr,
-        "prompt       %zu tokens, %.1f tok/s\n"
-        "first token  %.0f ms, after %.0f ms to load\n"
+        "prompt       %" PRIu32 "%s tokens, %.1f tok/s\n"
+        "first token  %s, after %.0f ms to load\n"
         "generated    %" PRIu32 " tokens, %.1f tok/s, %.2f submissions per token; ended by: %s\n"
         "peak memory  %s\n"
         "seed         %" PRIu64 "\n",
-        prompt->count, rate((double)prompt->count, statistics->prefill), statistics->first_token * 1e3,
+        statistics->prompt, whole, rate(statistics->prompt, statistics->prefill), first_token,
         statistics->load * 1e3, result->tokens, rate((double)statistics->decoded, statistics->decode),
         rate((double)statistics->submissions, (double)statistics->decoded), salvo_finish_name(result->finish),
         format_bytes(peak_memory(), memory), statistics->seed);
 }
 
-static void write_json(const struct loaded *loaded, const struct output *output, const struct prompt *prompt,
+static void write_json(const struct loaded *loaded, const struct output *output,
     const struct salvo_generate_result *result, const struct statistics *statistics)
 {
     struct json json = {.stream = stdout};
@@ -155,7 +165,7 @@ static void write_json(const struct loaded *loaded, const struct output *output,
     json_key(&json, "finish_reason");
     json_string(&json, salvo_finish_name(result->finish));
     json_key(&json, "prompt_tokens");
-    json_unsigned(&json, prompt->count);
+    json_unsigned(&json, statistics->prompt);
     json_key(&json, "tokens");
     json_unsigned(&json, result->tokens);
     json_key(&json, "seed");
@@ -167,7 +177,7 @@ static void write_json(const struct loaded *loaded, const struct output *output,
         double value;
     } timings[] = {{"load_ms", statistics->load * 1e3}, {"prefill_ms", statistics->prefill * 1e3},
         {"first_token_ms", statistics->first_token * 1e3}, {"decode_ms", statistics->decode * 1e3},
-        {"prefill_ts", rate((double)prompt->count, statistics->prefill)},
+        {"prefill_ts", rate(statistics->prompt, statistics->prefill)},
         {"decode_ts", rate((double)statistics->decoded, statistics->decode)},
         {"submissions_per_token", rate((double)statistics->submissions, (double)statistics->decoded)}};
     for (size_t i = 0; i < sizeof timings / sizeof *timings; i++) {
@@ -195,9 +205,11 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, co
         .text = write_text,
         .user = output,
     };
+    const uint32_t position = salvo_session_position(session);
     output->start = seconds_now();
     enum salvo_status status = salvo_session_feed(session, prompt->ids, prompt->count);
     statistics->prefill = seconds_now() - output->start;
+    statistics->prompt = salvo_session_position(session) - position;
     struct salvo_counters before = salvo_engine_counters(loaded->engine);
     double begin = seconds_now();
     if (status == SALVO_ERROR_CANCELLED)
@@ -207,10 +219,12 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, co
 
     struct salvo_counters after = salvo_engine_counters(loaded->engine);
     statistics->decode = seconds_now() - begin;
-    statistics->first_token = output->first > 0 ? output->first - output->start : statistics->prefill;
+    statistics->first_token = output->first > 0                 ? output->first - output->start
+                              : status == SALVO_ERROR_CANCELLED ? (double)NAN
+                                                                : statistics->prefill;
     statistics->decoded = after.tokens - before.tokens;
     statistics->submissions = after.submissions - before.submissions;
-    return output->failed ? failure("the text cannot be written") : EXIT_DONE;
+    return output->error ? failure("the text cannot be written: %s", strerror(output->error)) : EXIT_DONE;
 }
 
 static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const char *const *stops,
@@ -233,13 +247,18 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
     interrupt_cancels(loaded->session);
     result = generate(loaded, prompt, stops, &output, &generated, statistics);
     interrupt_cancels(NULL);
+    if (result == EXIT_DONE && generated.finish == SALVO_FINISH_CONTEXT && generated.tokens == 0 &&
+        !output_flags.quiet)
+        fprintf(stderr, "salvo: warning: the context of %" PRIu32 " is full; -c sets it\n", context);
     if (result == EXIT_DONE && output_flags.json)
-        write_json(loaded, &output, prompt, &generated, statistics);
+        write_json(loaded, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
         putchar('\n'); /* the shell's next prompt gets a line of its own */
     else if (options.stats)
         fputc('\n', stderr); /* and so do the statistics in a log that has both */
-    fflush(stdout);
+    errno = 0;
+    if (fflush(stdout) != 0 && result == EXIT_DONE)
+        result = failure("the text cannot be written: %s", strerror(errno ? errno : EIO));
     if (result == EXIT_DONE && options.state_save &&
         salvo_session_state_save_file(loaded->session, options.state_save) != SALVO_OK)
         result = library_failure();

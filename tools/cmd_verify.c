@@ -84,7 +84,7 @@ static void take_output(void *user, const struct salvo_verify_output *output)
     printf("%-4s %-7s %9.2g %9.2g  %-12s %s\n", failed(output) ? "BAD" : "ok",
         output->decode ? "decode" : "prefill", output->error, output->tolerance, shape, output->operation);
     if (output->not_finite)
-        printf("     %" PRIu64 " elements are finite on one side only\n", output->not_finite);
+        printf("     %" PRIu64 " elements are NaN, or infinite on one side only\n", output->not_finite);
     if (failed(output) || output_flags.verbose) {
         printf("     at [%" PRIu32 "][%" PRIu32 "]: %.9g, expected %.9g; norms %.6g and %.6g\n", output->row,
             output->column, (double)output->got, (double)output->expected, output->norm,

@@ -41,27 +41,29 @@ int library_failure(void)
     return failure("%s", salvo_error());
 }
 
-/* Edits (insert, delete, replace) between two short words. */
+/* Edits (insert, delete, replace, swap neighbours) between two short words. */
 static size_t edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 40 };
     size_t a_size = strlen(a), b_size = strlen(b);
     if (a_size > LONGEST || b_size > LONGEST)
         return LONGEST;
-    size_t row[LONGEST + 1];
+    size_t rows[3][LONGEST + 1]; /* of the first i letters of a, in turns */
     for (size_t j = 0; j <= b_size; j++)
-        row[j] = j;
+        rows[0][j] = j;
     for (size_t i = 1; i <= a_size; i++) {
-        size_t diagonal = row[0];
+        size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
         row[0] = i;
         for (size_t j = 1; j <= b_size; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            size_t shorter = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
+            size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
+            size_t shorter = (above[j] < row[j - 1] ? above[j] : row[j - 1]) + 1;
             row[j] = replaced < shorter ? replaced : shorter;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
         }
     }
-    return row[b_size];
+    return rows[a_size % 3][b_size];
 }
 
 const char *nearest_name(const char *word, const char *const *names, size_t count)

@@ -51,12 +51,35 @@ int id_list_add(struct id_list *list, const char *command, const char *text, siz
     return EXIT_DONE;
 }
 
+/* Each comma has an id on both sides. */
+static int check_commas(const char *command, const char *text, size_t size)
+{
+    bool has_id = false, has_comma = false;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == ',') {
+            if (!has_id)
+                return usage_error("%s: a token id is missing before a comma", command);
+            has_comma = true;
+            has_id = false;
+        } else if (!text[i] || !strchr(" \t\r\n", text[i])) {
+            has_id = true;
+        }
+    }
+    if (has_comma && !has_id)
+        return usage_error("%s: a token id is missing after the last comma", command);
+    return EXIT_DONE;
+}
+
 int id_list_read(struct id_list *list, const char *command, const char *source)
 {
-    if (source[0] != '@')
-        return id_list_add(list, command, source, strlen(source));
     struct input input;
+    if (source[0] != '@') {
+        int result = check_commas(command, source, strlen(source));
+        return result == EXIT_DONE ? id_list_add(list, command, source, strlen(source)) : result;
+    }
     int result = input_read(NULL, source + 1, &input);
+    if (result == EXIT_DONE)
+        result = check_commas(command, input.data, input.size);
     if (result == EXIT_DONE)
         result = id_list_add(list, command, input.data, input.size);
     input_free(&input);

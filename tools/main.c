@@ -35,15 +35,17 @@ const struct command *command_find(const char *name)
     return NULL;
 }
 
-static void print_overview(void)
+static void print_overview(FILE *stream)
 {
-    printf("salvo %s: language models from GGUF files, one submission per token\n\n"
-           "usage: salvo COMMAND [options]\n\n",
+    fprintf(stream,
+        "salvo %s: language models from GGUF files, one submission per token\n\n"
+        "usage: salvo COMMAND [options]\n\n",
         salvo_version());
     for (size_t i = 0; all_commands[i]; i++)
-        printf("  %-12s  %s\n", all_commands[i]->name, all_commands[i]->summary);
-    printf("\n`salvo help COMMAND` or `salvo COMMAND --help` tells more; `salvo --version` names the "
-           "version.\n");
+        fprintf(stream, "  %-12s  %s\n", all_commands[i]->name, all_commands[i]->summary);
+    fprintf(stream,
+        "\n`salvo help COMMAND` or `salvo COMMAND --help` tells more; `salvo --version` names the "
+        "version.\n");
 }
 
 static int unknown_command(const char *name)
@@ -63,7 +65,7 @@ static int unknown_command(const char *name)
 static int run_help(int count, char **arguments)
 {
     if (count == 0) {
-        print_overview();
+        print_overview(stdout);
         return EXIT_DONE;
     }
     if (count > 1)
@@ -91,23 +93,35 @@ static void print_warning(void *user, enum salvo_log_level level, const char *li
             line);
 }
 
+/* An option in place of a command. */
+static int run_option(const char *name, int count, char **arguments)
+{
+    static const char *const names[] = {"--version", "--help"};
+    bool is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0;
+    if (!is_version && strcmp(name, "--help") != 0 && strcmp(name, "-h") != 0) {
+        const char *nearest = nearest_name(name, names, sizeof names / sizeof *names);
+        if (nearest)
+            return usage_error("unknown option '%s'; did you mean %s?", name, nearest);
+        return usage_error("unknown option '%s'; a command comes first: `salvo help` lists them", name);
+    }
+    if (count)
+        return usage_error("%s stands alone; what is '%s'?", name, arguments[0]);
+    if (is_version)
+        printf("salvo %s\n", salvo_version());
+    else
+        print_overview(stdout);
+    return EXIT_DONE;
+}
+
 static int dispatch(int count, char **arguments)
 {
     if (count < 2) {
-        print_overview();
+        print_overview(stderr);
         return EXIT_USAGE;
     }
     const char *name = arguments[1];
-    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        printf("salvo %s\n", salvo_version());
-        return EXIT_DONE;
-    }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        print_overview();
-        return EXIT_DONE;
-    }
     if (name[0] == '-')
-        return usage_error("unknown option '%s'; a command comes first: `salvo help` lists them", name);
+        return run_option(name, count - 2, arguments + 2);
     const struct command *command = command_find(name);
     if (!command)
         return unknown_command(name);

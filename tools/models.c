@@ -46,7 +46,12 @@ struct salvo_model *open_model(const char *given)
     if (name && (!*name || strchr(name, '/') || access(name, F_OK) == 0)) {
         snprintf(path, sizeof path, "%s", name);
     } else if (!find_in_folder(name ? name : default_model_name, path, sizeof path)) {
-        if (name)
+        char folder[PATH_MAX];
+        if (!models_folder(folder, sizeof folder))
+            failure("%s%sneither XDG_CACHE_HOME nor HOME is set: there is no models folder%s",
+                name ? name : "", name ? ": no such file, and " : "",
+                name ? "" : "; give a model with -m FILE");
+        else if (name)
             failure("%s: no such file, and no model of that name; `salvo list` shows what is there", name);
         else
             failure("the default model is not there yet: `make run` fetches it, or give one with -m FILE");

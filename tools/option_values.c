@@ -37,7 +37,8 @@ static int store_number(struct place place, const char *text, uint32_t lowest, u
     uint64_t value;
     if (!parse_unsigned(text, strlen(text), UINT32_MAX, &value) || value < lowest)
         return wrong(place, text,
-            lowest ? "a whole number, 1 or more, is expected" : "a whole number, 0 or more, is expected");
+            lowest ? "a number from 1 to 4294967295 is expected"
+                   : "a number from 0 to 4294967295 is expected");
     *target = (uint32_t)value;
     return EXIT_DONE;
 }
@@ -49,7 +50,7 @@ static int store_counts(struct place place, const char *text, struct count_list 
         size_t length = strcspn(item, ",");
         uint64_t value;
         if (!parse_unsigned(item, length, UINT32_MAX, &value))
-            return wrong(place, text, "whole numbers with commas between them are expected");
+            return wrong(place, text, "numbers from 0 to 4294967295 with commas between them are expected");
         if (list->count == sizeof list->items / sizeof *list->items)
             return wrong(place, text, "that is too many");
         list->items[list->count++] = (uint32_t)value;
@@ -62,7 +63,7 @@ static int store_counts(struct place place, const char *text, struct count_list 
 static int store_seed(struct place place, const char *text, struct optional_seed *seed)
 {
     if (!parse_unsigned(text, strlen(text), UINT64_MAX, &seed->value))
-        return wrong(place, text, "a whole number, 0 or more, is expected");
+        return wrong(place, text, "a number from 0 to 18446744073709551615 is expected");
     seed->given = true;
     return EXIT_DONE;
 }

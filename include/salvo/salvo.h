@@ -316,7 +316,8 @@ enum salvo_status salvo_engine_next(
 const float *salvo_session_logits(const struct salvo_session *session);
 
 /* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
- * holds the tokens up to the end of the chunk that was computed. */
+ * holds the tokens up to the end of the chunk that was computed. NULL: no logits are wanted. Nothing is
+ * chosen, so that logits that are all NaN are no error here. */
 typedef bool (*salvo_logits_function)(void *user, uint32_t position, const float *logits);
 enum salvo_status salvo_session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
@@ -332,9 +333,8 @@ enum salvo_finish {
 
 const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... */
 
-/* Text as it comes, in whole UTF-8 characters; bytes that never became one come at the end. Returns false to
- * stop.
- */
+/* Text as it comes, in whole UTF-8 characters; one that is not complete when the generation ends is left out,
+ * while bytes that begin no character come as they are. Returns false to stop. */
 typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 
 struct salvo_generate_options {
@@ -418,7 +418,7 @@ struct salvo_verify_output {
     const char *operation, *buffer; /* the operation that wrote it, and its name */
     uint32_t group, rows, columns;
     bool decode;          /* in the plan for one token */
-    uint64_t not_finite;  /* elements that are finite on one side only */
+    uint64_t not_finite;  /* elements that are NaN, or infinite on one side only: none may be */
     double error;         /* largest |a - b| / largest |b| of a row */
     double tolerance;     /* that is allowed */
     uint32_t row, column; /* where the error is largest */

@@ -79,11 +79,16 @@ static enum salvo_status resolve_options(
         .pin = given->pin,
         .isa = given->isa,
     };
+cleanup:
+    return status;
+}
+
+static void warn_of_context(const struct salvo_engine *engine)
+{
+    uint32_t trained = salvo_model_info(engine->model)->context, context = engine->options.context;
     if (trained && context > trained)
         log_line(SALVO_LOG_WARNING, "a context of %u was asked for; the model was trained for %u", context,
             trained);
-cleanup:
-    return status;
 }
 
 /* Bytes of one position of all positional states. */
@@ -196,6 +201,7 @@ enum salvo_status salvo_engine_open(
     engine->layout_hash = hash_layout(engine->program);
     engine->has_folded_state = folded_bytes(engine->program) > 0;
     TRY(snapshots_open(engine));
+    warn_of_context(engine);
     *out = engine;
 
 cleanup:

@@ -97,9 +97,9 @@ enum salvo_status salvo_session_generate(struct salvo_session *session,
         if (finished)
             break;
     }
-    /* What looked like the beginning of a stop string, or of a character, was none. */
+    /* What looked like the beginning of a stop string was none; that of a character stays half of one. */
     if (generation.result.finish != SALVO_FINISH_CALLBACK)
-        hand_over(&generation, generation.filter.held.size);
+        hand_over(&generation, text_filter_end(&generation.filter));
 
 cleanup:
     buffer_free(&generation.filter.held);

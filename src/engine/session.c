@@ -243,12 +243,13 @@ enum salvo_status salvo_session_eval(
     struct salvo_engine *engine = session->engine;
     TRY(stage(session, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
-    uint32_t rows =
-        engine->options.outputs < engine->options.batch ? engine->options.outputs : engine->options.batch;
+    uint32_t rows = engine->options.batch;
+    if (row && engine->options.outputs < rows)
+        rows = engine->options.outputs;
     while (count && session->computed < end) {
         uint32_t first = session->computed, left = end - first;
-        TRY(run_tokens(session, left < rows ? left : rows, LOGITS_ALL));
-        for (uint32_t position = first; position < session->computed; position++) {
+        TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
+        for (uint32_t position = first; row && position < session->computed; position++) {
             /* A sampled token that had to be computed first was not asked about. */
             if (position >= asked &&
                 !row(user, position, engine->backend->logits(engine->executor, position - first)))

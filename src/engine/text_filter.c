@@ -33,10 +33,14 @@ bool text_filter_look(const struct text_filter *filter, size_t *out_ready)
         kept = begun > kept ? begun : kept;
     }
     *out_ready = first < size ? first : size - kept;
-    if (first < size)
-        return true;
-    *out_ready -= utf8_incomplete_tail(text, *out_ready);
-    return false;
+    *out_ready -= *out_ready ? utf8_incomplete_tail(text, *out_ready) : 0;
+    return first < size;
+}
+
+size_t text_filter_end(const struct text_filter *filter)
+{
+    size_t size = filter->held.size;
+    return size ? size - utf8_incomplete_tail(filter->held.data, size) : 0;
 }
 
 void text_filter_drop(struct text_filter *filter, size_t size)

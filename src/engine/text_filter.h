@@ -17,6 +17,9 @@ struct text_filter {
  * all the text before it, and nothing follows. */
 bool text_filter_look(const struct text_filter *filter, size_t *out_ready);
 
+/* What may be handed over when no more text comes: all of it but a character that was not completed. */
+size_t text_filter_end(const struct text_filter *filter);
+
 /* Forgets the first `size` bytes. */
 void text_filter_drop(struct text_filter *filter, size_t size);
 

@@ -154,7 +154,7 @@ static bool compare_row(void *user, uint32_t position, const float *logits)
     for (uint32_t i = 0; i < run->vocabulary; i++) {
         double log_p = (double)expected[i] - expected_total, log_q = (double)logits[i] - total;
         double probability = exp(log_p);
-        divergence += probability > 0 ? probability * (log_p - log_q) : 0;
+        divergence += probability == 0 ? 0 : probability * (log_p - log_q);
     }
     result->positions++;
     result->same_argmax += argmax == expected_argmax;

@@ -102,9 +102,13 @@ static bool lives_on(const struct program *program, buffer_id buffer, uint32_t e
     return buffer == program->logits;
 }
 
-static bool both_alike(float a, float b)
+static void point_at(
+    struct salvo_verify_output *output, uint32_t row, uint32_t column, float got, float expected)
 {
-    return (isnan(a) && isnan(b)) || a == b;
+    output->row = row;
+    output->column = column;
+    output->got = got;
+    output->expected = expected;
 }
 
 static void compare_rows(const float *ours, const float *theirs, struct salvo_verify_output *output)
@@ -117,7 +121,8 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
         uint32_t column = 0;
         for (uint32_t i = 0; i < output->columns; i++) {
             if (!isfinite(a[i]) || !isfinite(b[i])) {
-                output->not_finite += !both_alike(a[i], b[i]);
+                if (a[i] != b[i] && output->not_finite++ == 0) /* NaN on both sides counts, too */
+                    point_at(output, row, i, a[i], b[i]);
                 continue;
             }
             squares += (double)a[i] * (double)a[i];
@@ -131,10 +136,8 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
         double error = difference == 0 ? 0 : largest > 0 ? difference / largest : (double)INFINITY;
         if (error > output->error) {
             output->error = error;
-            output->row = row;
-            output->column = column;
-            output->got = a[column];
-            output->expected = b[column];
+            if (output->not_finite == 0)
+                point_at(output, row, column, a[column], b[column]);
         }
     }
     output->error = output->error < 0 ? 0 : output->error;

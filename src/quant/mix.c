@@ -79,9 +79,16 @@ static const struct mix mixes[] = {
 
 enum { MIXES = sizeof mixes / sizeof *mixes };
 
+/* A type alone stands for its medium mix, as in llama.cpp. */
+static const char *const short_names[][2] = {{"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
+
 enum salvo_status mix_find(const char *name, const struct mix **out)
 {
     *out = NULL;
+    for (size_t i = 0; i < sizeof short_names / sizeof *short_names; i++) {
+        if (strcasecmp(name, short_names[i][0]) == 0)
+            name = short_names[i][1];
+    }
     for (size_t i = 0; i < MIXES; i++) {
         if (strcasecmp(name, mixes[i].name) == 0) {
             *out = &mixes[i];

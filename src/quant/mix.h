@@ -26,7 +26,7 @@ struct mix_tensor {
     uint32_t type; /* as it is now: what is not to be quantised keeps it */
 };
 
-/* "Q4_K_M", in any case; an error that lists the names when there is no such mix. */
+/* "Q4_K_M", in any case, or "Q4_K" for the same; an error that lists the names when there is no such mix. */
 enum salvo_status mix_find(const char *name, const struct mix **out);
 
 /* The name, and the number for the key general.file_type. */

@@ -16,6 +16,7 @@ folder = tempfile.TemporaryDirectory()
 MODEL = os.path.join(folder.name, "words.gguf")  # a vocabulary of bytes and a few words, random weights
 PLAIN = os.path.join(folder.name, "plain.gguf")  # no vocabulary
 RECURRENT = os.path.join(folder.name, "recurrent.gguf")  # as MODEL, without a KV cache
+NAN = os.path.join(folder.name, "nan.gguf")  # as PLAIN, with NaN among the last weights
 CONTEXT = 512  # of the first two
 
 
@@ -102,13 +103,60 @@ class Run(unittest.TestCase):
         ignored = json.loads(salvo("run", "-p", "a", "-n", 3, "--ignore-eos", *ending, "--json")[0])
         self.assertEqual((ignored["ids"], ignored["finish_reason"]), ([263] * 3, "length"))
 
+    def test_half_a_character_is_not_written(self):
+        for byte, text in ((0xC3, b""), (0xF0, b""), (0xFF, b"\xff")):
+            forced = ["--logit-bias", f"{byte}=1000", "--temp", 0, "-n", 1]
+            self.assertEqual(salvo("run", "-p", "a", *forced)[0], text)
+            result = json.loads(salvo("run", "-p", "a", *forced, "--json")[0])
+            self.assertEqual((result["ids"], result["text"]), ([byte], text.decode("utf-8", "replace")))
+
+    def test_a_full_context_is_said(self):
+        output, error = salvo("run", "-p", "x", "-c", 1)
+        self.assertEqual(output, b"")
+        self.assertRegex(error, "warning: the context of 1 is full")
+        self.assertEqual(salvo("run", "-p", "x", "-c", 1, "-q")[1], "")
+
+    def test_a_failed_request_gives_one_line(self):
+        error = salvo("run", "-p", "x", "-c", 2000000, "-t", 1000, status=1)[1]
+        self.assertEqual(error.count("\n"), 1, error)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_write_errors_have_a_reason(self):
+        for more in ([], ["--json"]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([SALVO, "run", "-m", MODEL, "-p", "hello", "-n", "8", *more], stdout=full,
+                                      stderr=subprocess.PIPE)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"No space left", done.stderr)
+
+    def test_a_cancelled_prompt_counts_what_was_computed(self):
+        length = 60000
+        with open(path("long"), "w") as file:
+            file.write("x" * length)
+        command = [SALVO, "run", "-m", MODEL, "-f", path("long"), "-c", "100000", "-n", "1", "-q", "-v", "--stats",
+                   "--json", "-b", "16", "-t", "1", "--cpu-isa", "scalar"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for line in process.stderr:
+            if line.startswith(b"prompt of"):
+                break
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        result = json.loads(output)
+        self.assertEqual(result["finish_reason"], "cancelled")
+        self.assertLess(result["prompt_tokens"], length)
+        self.assertIsNone(result["timings"]["first_token_ms"])
+        self.assertIn(f"{result['prompt_tokens']} of {length} tokens", error.decode())
+        self.assertIn("first token  none", error.decode())
+
     def test_bad_input_is_said_clearly(self):
         cases = [  # arguments, exit status, words
             (["-p", ""], 2, ["prompt is empty"]),
             (["-p", "x", "-n", "0"], 2, ["-n", "'0'"]),
             (["-p", "x", "-n", "-5"], 2, ["-n", "'-5'"]),
             (["-p", "x", "-n", "many"], 2, ["-n", "'many'"]),
-            (["-p", "x", "-n", "99999999999"], 2, ["-n", "99999999999"]),
+            (["-p", "x", "-n", "4294967296"], 2, ["-n", "4294967296", "from 1 to 4294967295"]),
             (["-p", "x", "--temp", "-1"], 2, ["--temp", "'-1'", "negative"]),
             (["-p", "x", "--temp", "nan"], 2, ["--temp"]),
             (["-p", "x", "--top-p", "1.5"], 2, ["--top-p", "0 to 1"]),
@@ -191,6 +239,13 @@ class Eval(unittest.TestCase):
         salvo("eval", "--tokens", "@" + path("ids"), "--logits", path("last"), model=PLAIN)
         self.assertEqual(read("last"), last)
 
+        self.assertEqual(salvo("eval", "--tokens", tokens, "--logits", "-", model=PLAIN)[0], last)
+        for more, positions in ([], [4]), (["--all"], [0, 1, 2, 3, 4]):
+            written = json.loads(
+                salvo("eval", "--tokens", tokens, "--logits", path("rows"), "--json", *more, model=PLAIN)[0])
+            self.assertEqual(
+                written, {"path": path("rows"), "rows": len(positions), "vocabulary": 331, "positions": positions})
+
         top = json.loads(salvo("eval", "--tokens", tokens, "--json", model=PLAIN)[0])["rows"][0]["top"]
         logits = struct.unpack("331f", last)
         order = sorted(range(331), key=lambda i: (-logits[i], i))[:10]
@@ -199,12 +254,23 @@ class Eval(unittest.TestCase):
         self.assertAlmostEqual(top[0]["probability"], math.exp(logits[order[0]]) / total, places=5)
         self.assertEqual(len(salvo("eval", "--tokens", tokens)[0].splitlines()), 11)
 
+    def test_nan_names_its_position(self):
+        output, error = salvo("eval", "--tokens", "1,2,3", model=NAN, status=1)
+        self.assertIn(b"after position 2", output)
+        self.assertIn("after position 2 is NaN", error)
+        salvo("eval", "--tokens", "1,2,3", "--logits", path("last"), model=NAN)
+        self.assertTrue(all(map(math.isnan, struct.unpack("331f", read("last")))))
+
     def test_bad_input(self):
         cases = [
             ([], 2, "--tokens"),
             (["--tokens", ""], 2, "empty"),
             (["--tokens", "1,x"], 2, "'x'"),
             (["--tokens", "1,-2"], 2, "'-2'"),
+            (["--tokens", "1,,2"], 2, "missing"),
+            (["--tokens", "1,2,"], 2, "missing"),
+            (["--tokens", ",1"], 2, "missing"),
+            (["--tokens", "1", "--logits", "-", "--json"], 2, "standard output"),
             (["--tokens", "1,331"], 1, "331 is outside"),
             (["--tokens", "1,2,3", "-c", "2"], 1, "3 tokens"),
             (["--tokens", "1", "--logits", "/nowhere/at/all"], 1, "/nowhere/at/all"),
@@ -231,6 +297,10 @@ class Others(unittest.TestCase):
         table = salvo("bench", "-p", 8, "-n", 4, "-r", 1, model=PLAIN)[0].decode()
         for word in ("pp8", "tg4", "tok/s", "±", "peak memory"):
             self.assertIn(word, table)
+        self.assertIn("Q8_0, ", table.splitlines()[0])
+        self.assertNotIn(" ,", table.splitlines()[0])
+        salvo("bench", "-p", CONTEXT, "-n", 0, "-c", CONTEXT, "-r", 1, model=PLAIN)
+        self.assertIn("context of 600,", salvo("bench", "-p", 600, "-n", 0, "-c", 512, model=PLAIN, status=2)[1])
         self.assertIn("nothing to do", salvo("bench", "-p", 0, "-n", 0, model=PLAIN, status=2)[1])
         self.assertIn("-r", salvo("bench", "-r", 0, model=PLAIN, status=2)[1])
         self.assertIn("-p", salvo("bench", "-p", "8,", model=PLAIN, status=2)[1])
@@ -272,6 +342,12 @@ class Others(unittest.TestCase):
         salvo("quantize", MODEL, out, "q4_0", "-t", 2, model=None)
         self.assertLess(os.path.getsize(out), os.path.getsize(MODEL))
         salvo("run", "-p", "hello", "-n", 3, model=out)
+        for name in ("Q3_K", "q4_K", "Q5_K"):
+            salvo("quantize", MODEL, out, name, model=None)
+            short = read("quantized.gguf")
+            salvo("quantize", MODEL, out, name + "_M", model=None)
+            self.assertEqual(read("quantized.gguf"), short)
+            salvo("quantize", MODEL, out, name, "--pure", model=None)
         self.assertIn("Q4_K_M", salvo("quantize", MODEL, path("never.gguf"), "Q9", model=None, status=2)[1])
         self.assertIn("TYPE", salvo("quantize", MODEL, model=None, status=2)[1])
         self.assertIn("/nowhere", salvo("quantize", MODEL, "/nowhere/x.gguf", "F16", model=None, status=1)[1])
@@ -286,10 +362,38 @@ class Others(unittest.TestCase):
         self.assertIn("cuda", salvo("verify", "--against", "cuda", model=PLAIN, status=1)[1])
         self.assertIn("empty", salvo("verify", "--tokens", "", model=PLAIN, status=2)[1])
 
+    def test_a_model_of_nan_is_not_verified(self):
+        for more in ([], ["--backend", "cpu:scalar"]):
+            result = json.loads(salvo("verify", *more, "--json", model=NAN, status=1)[0])
+            self.assertFalse(result["passed"])
+            self.assertGreater(result["outputs"][0]["not_finite"], 0)
+
     def test_info_shows_the_program(self):
         text = salvo("info", "--program", model=PLAIN)[0].decode()
         for word in ("matmul", "attend", "plan for 1 tokens"):
             self.assertIn(word, text)
+
+        plain = json.loads(salvo("info", "--json", model=PLAIN)[0])
+        whole = json.loads(salvo("info", "--program", "--json", model=PLAIN)[0])
+        lines = whole.pop("program") + whole.pop("plan")
+        self.assertEqual(whole, plain)
+        self.assertEqual(lines, text.splitlines())
+
+    def test_words_that_are_nearly_right(self):
+        for arguments, words in (
+            (["rnu"], "`salvo run`"),
+            (["--vrsion"], "--version"),
+            (["--version", "more"], "'more'"),
+            ([], "usage: salvo COMMAND"),
+        ):
+            done = subprocess.run([SALVO, *arguments], capture_output=True)
+            self.assertEqual((done.returncode, done.stdout), (2, b""))
+            self.assertIn(words, done.stderr.decode())
+
+    def test_no_home_is_named(self):
+        done = subprocess.run([SALVO, "info"], capture_output=True, env={})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"neither XDG_CACHE_HOME nor HOME", done.stderr)
 
     def test_help_and_completions_know_shared_options(self):
         self.assertIn("--kv-type", salvo("help", "run", model=None)[0].decode())
@@ -307,4 +411,7 @@ if __name__ == "__main__":
     subprocess.run([MAKE_WORDS, "llama-tiny", MODEL], check=True)
     subprocess.run([MAKE_WORDS, "rwkv7-tiny", RECURRENT], check=True)
     subprocess.run([MAKE_MODEL, "llama-tiny", "Q8_0", PLAIN], check=True)
+    weights = read("plain.gguf")
+    with open(NAN, "wb") as nan_file:
+        nan_file.write(weights[:-(len(weights) // 8)] + b"\xff" * (len(weights) // 8))
     unittest.main(argv=sys.argv[:1] + sys.argv[5:])

@@ -29,6 +29,37 @@ static void names_are_found_in_any_case(void **state)
     assert_non_null(strstr(salvo_error(), " IQ4_XS"));
 }
 
+static void a_type_alone_is_its_medium_mix(void **state)
+{
+    (void)state;
+    const char *const names[][2] = {{"Q3_K", "Q3_K_M"}, {"q4_k", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct mix *mix;
+        assert_int_equal(mix_find(names[i][0], &mix), SALVO_OK);
+        assert_string_equal(mix_name(mix), names[i][1]);
+    }
+}
+
+static void a_pure_mix_has_exactly_one_type(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t type;
+    } cases[] = {{"F32", TYPE_F32}, {"F16", TYPE_F16}, {"BF16", TYPE_BF16}, {"Q4_0", TYPE_Q4_0},
+        {"Q4_1", TYPE_Q4_1}, {"Q5_0", TYPE_Q5_0}, {"Q5_1", TYPE_Q5_1}, {"Q8_0", TYPE_Q8_0},
+        {"Q2_K", TYPE_Q2_K}, {"Q3_K", TYPE_Q3_K}, {"Q4_K", TYPE_Q4_K}, {"Q5_K", TYPE_Q5_K},
+        {"Q6_K", TYPE_Q6_K}, {"IQ4_NL", TYPE_IQ4_NL}, {"IQ4_XS", TYPE_IQ4_XS}, {"MXFP4", TYPE_MXFP4}};
+    const char *const tensors[] = {"output.weight", "token_embd.weight", "blk.0.ffn_down.weight"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct mix *mix;
+        assert_int_equal(mix_find(cases[i].name, &mix), SALVO_OK);
+        for (size_t j = 0; j < sizeof tensors / sizeof *tensors; j++)
+            assert_int_equal(
+                mix_choose_pure(mix, &(struct mix_tensor){tensors[j], 4096, 64, TYPE_F32}), cases[i].type);
+    }
+}
+
 static void sensitive_tensors_get_more_bits(void **state)
 {
     (void)state;
@@ -82,6 +113,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found_in_any_case),
+        cmocka_unit_test(a_type_alone_is_its_medium_mix),
+        cmocka_unit_test(a_pure_mix_has_exactly_one_type),
         cmocka_unit_test(sensitive_tensors_get_more_bits),
         cmocka_unit_test(the_output_matrix_has_six_bits),
         cmocka_unit_test(rows_that_are_not_whole_blocks_fall_back),
