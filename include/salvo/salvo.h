@@ -383,6 +383,10 @@ enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_sess
 enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path);
 enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path);
 
+/* Whether such a file could be written there, before work is spent on what is to be in it: an error when the
+ * folder is not there or cannot be written, or when something has the name that is not a regular file. */
+enum salvo_status salvo_file_check_writable(const char *path);
+
 /* ---- Quantising ---- */
 
 struct salvo_quantize_options {

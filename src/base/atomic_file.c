@@ -3,6 +3,7 @@
 #include "base/memory.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,16 +11,42 @@
 
 static const char suffix[] = ".XXXXXX";
 
+/* The file to replace or to make. Renaming over a link, a device or a pipe would destroy it. */
+static enum salvo_status find_target(const char *path, char out[PATH_MAX])
+{
+    struct stat information;
+    if (!*path)
+        return fail(SALVO_ERROR_IO, "the name of the file to write is empty");
+    if (strlen(path) >= PATH_MAX)
+        return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(ENAMETOOLONG));
+    if (stat(path, &information) == 0) {
+        if (!S_ISREG(information.st_mode))
+            return fail(SALVO_ERROR_IO, "%s: cannot be written: it is there and is not a regular file", path);
+        if (!realpath(path, out))
+            return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        return SALVO_OK;
+    }
+    if (errno != ENOENT)
+        return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    if (lstat(path, &information) == 0)
+        return fail(SALVO_ERROR_IO, "%s: cannot be written: it is a link to what is not there", path);
+    memcpy(out, path, strlen(path) + 1);
+    return SALVO_OK;
+}
+
 enum salvo_status atomic_file_open(const char *path, struct atomic_file *out)
 {
     enum salvo_status status = SALVO_OK;
     int descriptor = -1;
-    size_t length = strlen(path);
+    char target[PATH_MAX];
     *out = (struct atomic_file){0};
 
+    TRY(find_target(path, target));
+    size_t length = strlen(target);
     TRY(memory_copy_string(path, &out->path));
+    TRY(memory_copy_string(target, &out->target));
     TRY(NEW(&out->temporary_path, length + sizeof suffix));
-    memcpy(out->temporary_path, path, length);
+    memcpy(out->temporary_path, target, length);
     memcpy(out->temporary_path + length, suffix, sizeof suffix);
     descriptor = mkstemp(out->temporary_path);
     if (descriptor < 0) {
@@ -62,7 +89,7 @@ enum salvo_status atomic_file_commit(struct atomic_file *file)
         error = errno;
     }
     file->stream = NULL;
-    if (written && rename(file->temporary_path, file->path) != 0) {
+    if (written && rename(file->temporary_path, file->target) != 0) {
         written = false;
         error = errno;
     }
@@ -83,6 +110,7 @@ void atomic_file_abandon(struct atomic_file *file)
     if (file->temporary_path)
         unlink(file->temporary_path);
     memory_free(file->temporary_path);
+    memory_free(file->target);
     memory_free(file->path);
     *file = (struct atomic_file){0};
 }

@@ -1,4 +1,7 @@
-/* A file that appears under its name only when it is complete; until then, or on failure, nothing changes. */
+/*
+ * A file that appears under its name only when it is complete; until then, or on failure, nothing changes. It
+ * replaces a regular file only, the one that a symbolic link leads to: what else has the name is refused.
+ */
 #ifndef BASE_ATOMIC_FILE_H
 #define BASE_ATOMIC_FILE_H
 
@@ -8,7 +11,8 @@
 
 struct atomic_file {
     FILE *stream;
-    char *path, *temporary_path;
+    char *path;                    /* as it was given, for messages */
+    char *target, *temporary_path; /* where links lead to, and its neighbour until then */
 };
 
 enum salvo_status atomic_file_open(const char *path, struct atomic_file *out);

@@ -21,7 +21,8 @@ enum { MAX_GUARDS = 256 };
 static struct guard {
     _Atomic uintptr_t begin, end; /* end 0: free */
     atomic_bool cut;
-    bool taken; /* under guard_lock */
+    bool taken;     /* under guard_lock */
+    int descriptor; /* tells how long the file is now */
 } guards[MAX_GUARDS];
 
 static pthread_mutex_t guard_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,7 +57,7 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
     errno = saved_errno;
 }
 
-static enum salvo_status guard_range(const void *data, size_t size, int *out)
+static enum salvo_status guard_range(const void *data, size_t size, int descriptor, int *out)
 {
     static bool installed;
     int found = -1;
@@ -74,6 +75,7 @@ static enum salvo_status guard_range(const void *data, size_t size, int *out)
     }
     if (found >= 0) {
         guards[found].taken = true;
+        guards[found].descriptor = descriptor;
         atomic_store(&guards[found].cut, false);
         atomic_store(&guards[found].begin, (uintptr_t)data);
         atomic_store(&guards[found].end, (uintptr_t)data + size);
@@ -92,6 +94,8 @@ enum salvo_status mapped_file_open(const char *path, struct mapped_file *out)
     struct stat information;
     *out = (struct mapped_file){.guard = -1};
 
+    if (!*path)
+        TRY(fail(SALVO_ERROR_IO, "the name of the file to read is empty"));
     descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0 || fstat(descriptor, &information) != 0)
         TRY(fail(SALVO_ERROR_IO, "%s: %s", path, strerror(errno)));
@@ -105,7 +109,8 @@ enum salvo_status mapped_file_open(const char *path, struct mapped_file *out)
             TRY(fail(SALVO_ERROR_IO, "%s: cannot map %zu bytes: %s", path, size, strerror(errno)));
         out->data = out->mapping = data;
         out->size = size;
-        TRY(guard_range(data, size, &out->guard));
+        TRY(guard_range(data, size, descriptor, &out->guard));
+        descriptor = -1; /* the guard's now */
     }
 
 cleanup:
@@ -116,9 +121,19 @@ cleanup:
     return status;
 }
 
+/* What is missing of the last page reads as zeros without a signal, and system calls get none: so the length
+ * counts, too. */
+static bool was_cut(const struct mapped_file *file)
+{
+    const struct guard *guard = &guards[file->guard];
+    struct stat information;
+    return atomic_load(&guard->cut) ||
+           (fstat(guard->descriptor, &information) == 0 && (uint64_t)information.st_size < file->size);
+}
+
 enum salvo_status mapped_file_check(const struct mapped_file *file)
 {
-    if (file->guard >= 0 && atomic_load(&guards[file->guard].cut))
+    if (file->guard >= 0 && was_cut(file))
         return fail(SALVO_ERROR_IO, "%s: the file was cut while it was in use: it had %zu bytes", file->path,
             file->size);
     return SALVO_OK;
@@ -129,6 +144,7 @@ void mapped_file_close(struct mapped_file *file)
     if (file->guard >= 0) {
         pthread_mutex_lock(&guard_lock);
         atomic_store(&guards[file->guard].end, 0);
+        close(guards[file->guard].descriptor);
         guards[file->guard].taken = false;
         pthread_mutex_unlock(&guard_lock);
     }

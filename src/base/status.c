@@ -48,7 +48,9 @@ enum salvo_status(fail_within)(enum salvo_status status, const char *format, ...
     va_start(arguments, format);
     int length = vsnprintf(last_error, sizeof last_error, format, arguments);
     va_end(arguments);
-    if (length >= 0 && (size_t)length < sizeof last_error)
+    if (length >= 0 && strncmp(inner, last_error, (size_t)length) == 0)
+        memcpy(last_error, inner, sizeof last_error);
+    else if (length >= 0 && (size_t)length < sizeof last_error)
         snprintf(last_error + length, sizeof last_error - (size_t)length, "%s", inner);
     keep_to_one_line(last_error);
     return status;

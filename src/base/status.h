@@ -14,7 +14,8 @@
 /* Records the message as this thread's last error and returns `status`. */
 enum salvo_status fail(enum salvo_status status, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Puts context ("model.gguf: tensor 'x': ") before the message that is already recorded; returns `status`. */
+/* Puts context ("model.gguf: tensor 'x': ") before the message that is already recorded, unless it begins
+ * with that; returns `status`. */
 enum salvo_status fail_within(enum salvo_status status, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* An analyser sees one file at a time; so it learns that a failure is never SALVO_OK. */

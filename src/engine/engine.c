@@ -205,8 +205,10 @@ enum salvo_status salvo_engine_open(
     *out = engine;
 
 cleanup:
-    if (status != SALVO_OK)
+    if (status != SALVO_OK) {
+        status = gguf_check_after(model_gguf(model), status);
         salvo_engine_close(engine);
+    }
     return status;
 }
 

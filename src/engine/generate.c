@@ -68,6 +68,7 @@ static enum salvo_status write_token(struct generation *generation, bool *out_fi
     int32_t id = session_take(generation->session);
     result->tokens++;
     TRY(tokenizer_piece(generation->tokenizer, id, generation->options->special, &generation->filter.held));
+    TRY(gguf_check(model_gguf(generation->session->engine->model))); /* where the piece comes from */
     bool stopped = text_filter_look(&generation->filter, &ready);
     bool go_on = hand_over(generation, ready);
     if (stopped)

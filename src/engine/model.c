@@ -145,8 +145,8 @@ enum salvo_status salvo_model_open(const char *path, struct salvo_model **out)
     TRY(gguf_open(path, &model->gguf));
     status = read_info(model);
     if (status != SALVO_OK)
-        TRY(fail_within(status, "%s: ", path));
-    TRY(gguf_check(model->gguf));
+        fail_within(status, "%s: ", path);
+    TRY(gguf_check_after(model->gguf, status));
     *out = model;
 
 cleanup:
@@ -224,10 +224,9 @@ enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokeni
     pthread_mutex_lock(&model->tokenizer_lock);
     if (!model->tokenizer) {
         status = tokenizer_open(model->gguf, &model->tokenizer);
-        if (status == SALVO_OK)
-            status = gguf_check(model->gguf);
-        else
-            status = fail_within(status, "%s: ", model->info.path);
+        if (status != SALVO_OK)
+            fail_within(status, "%s: ", model->info.path);
+        status = gguf_check_after(model->gguf, status);
     }
     *out = status == SALVO_OK ? model->tokenizer : NULL;
     pthread_mutex_unlock(&model->tokenizer_lock);

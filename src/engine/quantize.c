@@ -131,6 +131,17 @@ cleanup:
     return status;
 }
 
+static enum salvo_status report_progress(
+    const struct quantizer *quantizer, const struct gguf_tensor *tensor, uint64_t done)
+{
+    const struct salvo_quantize_options *options = quantizer->options;
+    char name[MAX_NAME];
+    if (options->progress &&
+        !options->progress(options->user, name_of(tensor, name), quantizer->done + done, quantizer->total))
+        return fail(SALVO_ERROR_CANCELLED, "stopped");
+    return SALVO_OK;
+}
+
 static enum salvo_status convert_tensor(
     struct quantizer *quantizer, const struct gguf_tensor *tensor, uint32_t type)
 {
@@ -143,6 +154,7 @@ static enum salvo_status convert_tensor(
     TRY(NEW(&target, at_once * row_bytes(type, columns)));
     TRY(NEW(&piece.values, quantizer->threads * columns));
     for (uint64_t first = 0; first < rows; first += at_once) {
+        TRY(report_progress(quantizer, tensor, first * row_bytes(tensor->type, columns)));
         piece.rows = rows - first < at_once ? rows - first : at_once;
         piece.source = tensor->data + first * row_bytes(tensor->type, columns);
         piece.target = target;
@@ -158,19 +170,23 @@ cleanup:
     return status;
 }
 
+static enum salvo_status copy_tensor(struct quantizer *quantizer, const struct gguf_tensor *tensor)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(report_progress(quantizer, tensor, 0));
+    TRY(gguf_writer_write(quantizer->writer, tensor->data, tensor->size));
+cleanup:
+    return status;
+}
+
 static enum salvo_status write_tensor(struct quantizer *quantizer, const struct gguf_tensor *tensor)
 {
     enum salvo_status status = SALVO_OK;
-    const struct salvo_quantize_options *options = quantizer->options;
     uint32_t type = choose_type(quantizer, tensor);
-    char name[MAX_NAME];
-    if (options->progress &&
-        !options->progress(options->user, name_of(tensor, name), quantizer->done, quantizer->total))
-        TRY(fail(SALVO_ERROR_CANCELLED, "stopped"));
     if (quant_check(tensor->type) == SALVO_OK)
         TRY(convert_tensor(quantizer, tensor, type));
     else
-        TRY(gguf_writer_write(quantizer->writer, tensor->data, tensor->size));
+        TRY(copy_tensor(quantizer, tensor));
     quantizer->done += tensor->size;
     gguf_release(quantizer->gguf, tensor);
 cleanup:
@@ -241,6 +257,8 @@ enum salvo_status salvo_quantize(
     TRY(gguf_check(quantizer.gguf));
     TRY(gguf_writer_commit(quantizer.writer));
 cleanup:
+    if (status != SALVO_OK)
+        status = gguf_check_after(quantizer.gguf, status);
     gguf_writer_close(quantizer.writer);
     return status;
 }

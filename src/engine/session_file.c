@@ -23,6 +23,14 @@ cleanup:
     return status;
 }
 
+enum salvo_status salvo_file_check_writable(const char *path)
+{
+    struct atomic_file file;
+    enum salvo_status status = atomic_file_open(path, &file);
+    atomic_file_abandon(&file);
+    return status;
+}
+
 enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path)
 {
     enum salvo_status status = SALVO_OK;

@@ -57,11 +57,11 @@ static uint64_t checksum_of(struct state_header header, const uint8_t *rest, siz
     return hash_bytes(parts, sizeof parts);
 }
 
-static uint64_t identify_model(struct salvo_engine *engine)
+static enum salvo_status identify_model(struct salvo_engine *engine)
 {
     if (!engine->model_hash)
         engine->model_hash = model_hash(engine->model);
-    return engine->model_hash;
+    return gguf_check(model_gguf(engine->model));
 }
 
 /* At most so much of the model's name as fits, and nothing that a terminal might take for a command. */
@@ -83,11 +83,12 @@ enum salvo_status salvo_session_state_save(struct salvo_session *session, void *
     memcpy(rest, session->tokens, tokens_size);
     TRY(engine->backend->state_save(
         engine->executor, session->slot, session->pages, session->computed, rest + tokens_size));
+    TRY(identify_model(engine));
     struct state_header header = {
         .version = STATE_VERSION,
         .kv_type = engine->options.kv_type,
         .size = needed,
-        .model_hash = identify_model(engine),
+        .model_hash = engine->model_hash,
         .layout_hash = engine->layout_hash,
         .position = session->position,
         .computed = session->computed,
@@ -111,6 +112,9 @@ static enum salvo_status check_integrity(struct state_header header, const uint8
             header.version, STATE_VERSION);
     if (size < header.size)
         return fail(SALVO_ERROR_FORMAT, "the state was cut: %zu bytes of %" PRIu64, size, header.size);
+    if (size > header.size)
+        return fail(SALVO_ERROR_FORMAT, "%zu bytes follow the state's %" PRIu64, size - (size_t)header.size,
+            header.size);
     if (header.size < sizeof header || header.model[sizeof header.model - 1] ||
         checksum_of(header, rest, header.size - sizeof header) != header.checksum)
         return fail(SALVO_ERROR_FORMAT, "the state is damaged: its checksum is wrong");
@@ -118,10 +122,10 @@ static enum salvo_status check_integrity(struct state_header header, const uint8
 }
 
 /* Whether a state as it was saved belongs to this engine. */
-static enum salvo_status check_fit(struct salvo_engine *engine, const struct state_header *header)
+static enum salvo_status check_fit(const struct salvo_engine *engine, const struct state_header *header)
 {
     static const char *const types[] = {[TYPE_F32] = "f32", [TYPE_F16] = "f16", [TYPE_Q8_0] = "q8_0"};
-    if (header->model_hash != identify_model(engine))
+    if (header->model_hash != engine->model_hash)
         return fail(SALVO_ERROR_ARGUMENT, "the state was saved from another model, '%s'", header->model);
     if (header->kv_type != engine->options.kv_type) {
         return fail(SALVO_ERROR_ARGUMENT, "the state was saved with the KV type %s; here it is %s",
@@ -163,6 +167,7 @@ enum salvo_status salvo_session_state_restore(struct salvo_session *session, con
     const uint8_t *rest = (const uint8_t *)state + sizeof header;
     size_t tokens_size = header.position * sizeof(int32_t);
     TRY(check_integrity(header, rest, size));
+    TRY(identify_model(engine));
     TRY(check_fit(engine, &header));
     if (!ids_are_valid(engine, rest, header.position))
         TRY(fail(SALVO_ERROR_FORMAT, "the state holds tokens outside the vocabulary"));

@@ -231,10 +231,14 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     }
     TRY(check_ids(pair.ours, ids, count));
     TRY(verify_groups(&pair, ids, count, &list));
+    TRY(gguf_check(model_gguf(model)));
     hand_over(&list, output, user, out);
     TRY(run_free(&pair, ids, count, out));
+    TRY(gguf_check(model_gguf(model)));
     out->passed = out->failed == 0 && out->mean_divergence <= largest_mean_divergence;
 cleanup:
+    if (status != SALVO_OK)
+        status = gguf_check_after(model_gguf(model), status);
     salvo_engine_close(pair.ours);
     salvo_engine_close(pair.theirs);
     verify_list_free(&list);

@@ -71,6 +71,8 @@ static enum salvo_status open_model(
     gguf = NULL;
 
 cleanup:
+    if (status != SALVO_OK && gguf)
+        status = gguf_check_after(gguf, status);
     gguf_close(gguf);
     return status;
 }
@@ -120,6 +122,12 @@ enum salvo_status gguf_check(const struct gguf *gguf)
     for (uint32_t i = 0; i < gguf->part_count && status == SALVO_OK; i++)
         status = mapped_file_check(&gguf->parts[i].file);
     return status;
+}
+
+enum salvo_status gguf_check_after(const struct gguf *gguf, enum salvo_status status)
+{
+    enum salvo_status cut = gguf_check(gguf);
+    return cut == SALVO_OK ? status : cut;
 }
 
 void gguf_release(const struct gguf *gguf, const struct gguf_tensor *tensor)

@@ -4,8 +4,10 @@
 #include "engine_fixture.h"
 #include "unit/text_sample.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Text on its way ---- */
 
@@ -207,6 +209,43 @@ static void what_was_held_back_is_not_lost(void **state)
     fixture_close(&fixture);
 }
 
+struct cutting {
+    const char *path;
+    unsigned calls;
+    bool had_zeros;
+};
+
+static bool cut_and_look(void *user, const char *text, size_t size)
+{
+    struct cutting *cutting = user;
+    cutting->had_zeros |= memchr(text, 0, size) != NULL;
+    return cutting->calls++ || truncate(cutting->path, 64) == 0;
+}
+
+/* Pieces are read from the file: what it no longer has must not be taken for text. */
+static void a_file_that_is_cut_gives_no_text(void **state)
+{
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/salvo-generate-%ld.gguf", (long)getpid());
+    write_model_with_vocabulary("llama-tiny", "Q8_0", path);
+    struct fixture fixture = fixture_open(path, (struct salvo_engine_options){0});
+    struct cutting cutting = {.path = path};
+    struct salvo_generate_result result;
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_set_bias(fixture.session, SAMPLE_HELLO, 1e6f));
+    ASSERT_OK(salvo_session_feed(fixture.session, (const int32_t[]){'a', 'b', 'c'}, 3));
+    assert_int_equal(SALVO_ERROR_IO,
+        salvo_session_generate(fixture.session,
+            &(struct salvo_generate_options){.max_tokens = 9, .text = cut_and_look, .user = &cutting},
+            &result));
+    assert_non_null(strstr(salvo_error(), "was cut"));
+    assert_int_equal(1, cutting.calls);
+    assert_false(cutting.had_zeros);
+    fixture_close(&fixture);
+    unlink(path);
+}
+
 static void models_without_vocabulary_say_so(void **state)
 {
     (void)state;
@@ -224,6 +263,8 @@ static void models_without_vocabulary_say_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First: cmocka takes the signal from all that come later. */
+        cmocka_unit_test(a_file_that_is_cut_gives_no_text),
         cmocka_unit_test(stop_strings_are_held_back),
         cmocka_unit_test(characters_are_whole),
         cmocka_unit_test(ends_for_every_reason),

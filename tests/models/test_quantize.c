@@ -133,9 +133,50 @@ static void what_fails_leaves_no_file(void **state)
     assert_int_not_equal(0, access(output_path(), F_OK));
 }
 
+/* Cuts the source, whose path it gets, as soon as the work has begun. */
+static bool cut_source(void *user, const char *tensor, uint64_t done, uint64_t total)
+{
+    (void)tensor;
+    (void)done;
+    (void)total;
+    return truncate(user, 100) == 0;
+}
+
+static void a_source_that_is_cut_is_said_to_be(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"F32", "Q8_0"};
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
+        char path[80];
+        snprintf(path, sizeof path, "%s.cut", output_path());
+        quantize_to(made_model("llama-tiny", "F32"), types[i], false, 1);
+        assert_int_equal(0, rename(output_path(), path));
+        struct salvo_model *model;
+        ASSERT_OK(salvo_model_open(path, &model));
+        assert_int_equal(SALVO_ERROR_IO,
+            salvo_quantize(model, output_path(),
+                &(struct salvo_quantize_options){.type = "Q8_0", .progress = cut_source, .user = path}));
+        assert_non_null(strstr(salvo_error(), "was cut"));
+        assert_int_not_equal(0, access(output_path(), F_OK));
+
+        /* From now on that is what everything says. */
+        struct salvo_engine *engine;
+        int32_t *ids;
+        size_t count;
+        assert_int_equal(SALVO_ERROR_IO, salvo_engine_open(model, NULL, &engine));
+        assert_non_null(strstr(salvo_error(), "was cut"));
+        assert_int_equal(SALVO_ERROR_IO, salvo_tokenize(model, "a", 1, 0, &ids, &count));
+        assert_non_null(strstr(salvo_error(), "was cut"));
+        salvo_model_close(model);
+        unlink(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First: cmocka takes the signal from all that come later. */
+        cmocka_unit_test(a_source_that_is_cut_is_said_to_be),
         cmocka_unit_test(every_type_can_be_written_and_run),
         cmocka_unit_test(the_same_bytes_with_any_number_of_threads),
         cmocka_unit_test(what_fails_leaves_no_file),

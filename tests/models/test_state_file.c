@@ -116,6 +116,11 @@ static void what_does_not_fit_is_refused(void **state)
     ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
     write_bytes(bytes, size / 2);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "cut");
+    bytes = realloc(bytes, size + 3);
+    assert_non_null(bytes);
+    memset(bytes + size, 0, 3);
+    write_bytes(bytes, size + 3);
+    assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "3 bytes follow");
     write_bytes(bytes, 5);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "too few");
     bytes[size / 2] ^= 1;

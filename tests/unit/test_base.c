@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void errors_stay_one_line_and_gain_context(void **state)
@@ -19,6 +20,8 @@ static void errors_stay_one_line_and_gain_context(void **state)
     assert_int_equal(fail(SALVO_ERROR_FORMAT, "key '%s'", "a\nb"), SALVO_ERROR_FORMAT);
     assert_string_equal(salvo_error(), "key 'a?b'");
     assert_int_equal(fail_within(SALVO_ERROR_IO, "%s: ", "f.gguf"), SALVO_ERROR_IO);
+    assert_string_equal(salvo_error(), "f.gguf: key 'a?b'");
+    assert_int_equal(fail_within(SALVO_ERROR_IO, "%s: ", "f.gguf"), SALVO_ERROR_IO); /* once is enough */
     assert_string_equal(salvo_error(), "f.gguf: key 'a?b'");
 }
 
@@ -102,6 +105,27 @@ static void a_cut_file_reads_as_zeros_and_is_reported(void **state)
     unlink(path);
 }
 
+/* No page is missing as a whole, so there is no signal. */
+static void a_file_cut_within_its_last_page_is_reported(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/salvo-cut-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    assert_int_equal(write(descriptor, "0123456789", 10), 10);
+    struct mapped_file file;
+    assert_int_equal(mapped_file_open(path, &file), SALVO_OK);
+    assert_int_equal(mapped_file_check(&file), SALVO_OK);
+    assert_int_equal(ftruncate(descriptor, 5), 0);
+    assert_int_equal(mapped_file_check(&file), SALVO_ERROR_IO);
+    assert_non_null(strstr(salvo_error(), "cut"));
+    mapped_file_close(&file);
+    close(descriptor);
+    unlink(path);
+    assert_int_equal(mapped_file_open("", &file), SALVO_ERROR_IO);
+    assert_non_null(strstr(salvo_error(), "empty"));
+}
+
 static void an_atomic_file_appears_only_when_committed(void **state)
 {
     (void)state;
@@ -121,6 +145,55 @@ static void an_atomic_file_appears_only_when_committed(void **state)
     unlink(path);
     assert_int_equal(rmdir(folder), 0); /* no temporary file was left */
     assert_int_equal(atomic_file_open("/nonexistent/x", &file), SALVO_ERROR_IO);
+}
+
+static void assert_not_replaced(const char *path, mode_t kind)
+{
+    struct atomic_file file;
+    struct stat information;
+    assert_int_equal(atomic_file_open(path, &file), SALVO_ERROR_IO);
+    assert_non_null(strstr(salvo_error(), path));
+    atomic_file_abandon(&file);
+    assert_int_equal(lstat(path, &information), 0);
+    assert_int_equal(information.st_mode & S_IFMT, kind);
+}
+
+static void an_atomic_file_replaces_regular_files_only(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", inner[64], target[64], link[64], odd[64];
+    struct atomic_file file;
+    struct stat information;
+    assert_non_null(mkdtemp(folder));
+    snprintf(inner, sizeof inner, "%s/inner", folder);
+    snprintf(target, sizeof target, "%s/inner/target", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    snprintf(odd, sizeof odd, "%s/fifo", folder);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    assert_int_equal(symlink("inner/target", link), 0);
+    assert_not_replaced(link, S_IFLNK); /* it leads nowhere */
+    FILE *old = fopen(target, "wb");
+    assert_non_null(old);
+    fclose(old);
+    assert_int_equal(atomic_file_open(link, &file), SALVO_OK);
+    assert_int_equal(strncmp(file.temporary_path, inner, strlen(inner)), 0);
+    assert_int_equal(atomic_file_write(&file, "abc", 3), SALVO_OK);
+    assert_int_equal(atomic_file_commit(&file), SALVO_OK);
+    assert_int_equal(lstat(link, &information), 0);
+    assert_true(S_ISLNK(information.st_mode));
+    assert_int_equal(lstat(target, &information), 0);
+    assert_int_equal(information.st_size, 3);
+
+    assert_int_equal(mkfifo(odd, 0600), 0);
+    assert_not_replaced(odd, S_IFIFO);
+    assert_not_replaced(inner, S_IFDIR);
+    assert_int_equal(atomic_file_open("", &file), SALVO_ERROR_IO);
+    assert_non_null(strstr(salvo_error(), "empty"));
+    unlink(odd);
+    unlink(link);
+    unlink(target);
+    assert_int_equal(rmdir(inner), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void a_buffer_grows(void **state)
@@ -143,7 +216,9 @@ int main(void)
         cmocka_unit_test(arena_memory_is_zeroed_and_aligned),
         cmocka_unit_test(string_map_finds_what_was_added),
         cmocka_unit_test(a_cut_file_reads_as_zeros_and_is_reported),
+        cmocka_unit_test(a_file_cut_within_its_last_page_is_reported),
         cmocka_unit_test(an_atomic_file_appears_only_when_committed),
+        cmocka_unit_test(an_atomic_file_replaces_regular_files_only),
         cmocka_unit_test(a_buffer_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
