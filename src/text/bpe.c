@@ -207,6 +207,8 @@ static enum salvo_status add_bytes(const struct bpe *bpe, struct salvo_text text
         int32_t id = bpe->byte_symbols[(unsigned char)text.data[i]];
         if ((size_t)id < bpe->vocabulary->count)
             TRY(token_list_add(list, id));
+        else
+            list->lost++;
     }
 
 cleanup:

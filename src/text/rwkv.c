@@ -34,6 +34,8 @@ enum salvo_status rwkv_encode(const struct rwkv *rwkv, struct salvo_text text, s
         size_t size = trie_longest(&rwkv->trie, text.data + at, text.size - at, &id);
         if (id >= 0)
             TRY(token_list_add(list, id));
+        else
+            list->lost++;
         at += size ? size : 1; /* a byte without token; "world" has all of them */
     }
 

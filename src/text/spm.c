@@ -110,6 +110,8 @@ static enum salvo_status add_bytes(const struct spm *spm, struct salvo_text text
         }
         if (id >= 0)
             TRY(token_list_add(list, id));
+        else
+            list->lost++;
     }
 
 cleanup:

@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "text/bpe.h"
 #include "text/rwkv.h"
@@ -144,7 +145,7 @@ enum salvo_status tokenizer_encode(
     const struct trie *trie =
         flags & TOKENIZE_SPECIAL ? &tokenizer->special.all : &tokenizer->special.user_defined;
     struct special_match *matches = NULL;
-    size_t match_count, at = 0, count_before = list->count;
+    size_t match_count, at = 0, count_before = list->count, lost_before = list->lost;
 
     if ((flags & TOKENIZE_BOS) && vocabulary->bos >= 0)
         TRY(token_list_add(list, vocabulary->bos));
@@ -158,6 +159,10 @@ enum salvo_status tokenizer_encode(
         TRY(encode_plain(tokenizer, (struct salvo_text){text + at, size - at}, list));
     if ((flags & TOKENIZE_EOS) && vocabulary->eos >= 0)
         TRY(token_list_add(list, vocabulary->eos));
+    if (list->lost > lost_before)
+        log_line(SALVO_LOG_WARNING,
+            "%zu of the text's %zu bytes have no token in this vocabulary and are left out",
+            list->lost - lost_before, size);
 
 cleanup:
     memory_free(matches);

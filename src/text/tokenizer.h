@@ -14,6 +14,7 @@ struct tokenizer;
 struct token_list {
     int32_t *ids;
     size_t count, capacity;
+    size_t lost; /* bytes of the texts that have no token, not even one for what is not known */
 };
 
 void token_list_free(struct token_list *list);
@@ -43,7 +44,8 @@ enum tokenize_flags {
     TOKENIZE_EOS = 4,     /* the end-of-text token last */
 };
 
-/* Appends. Any bytes are accepted, also what is not UTF-8. */
+/* Appends. Any bytes are accepted, also what is not UTF-8; bytes without a token are left out, with a warning
+ * for all of them. */
 enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
     unsigned flags, struct token_list *list);
 

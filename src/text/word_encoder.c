@@ -53,10 +53,10 @@ enum salvo_status word_encode(struct word_encoder *encoder, struct salvo_text wo
         list->count += slot->count;
         goto cleanup;
     }
-    size_t before = list->count;
+    size_t before = list->count, lost = list->lost;
     TRY(encode_anew(encoder, word, list));
     size_t count = list->count - before;
-    if (count && count <= MEMO_MOST_TOKENS) {
+    if (count && count <= MEMO_MOST_TOKENS && list->lost == lost) {
         memcpy(slot->word, parts, sizeof parts);
         memcpy(slot->ids, list->ids + before, count * sizeof *slot->ids);
         slot->count = count;

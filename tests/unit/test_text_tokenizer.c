@@ -43,6 +43,54 @@ static void expect_text(
     buffer_free(&text);
 }
 
+/* ---- Bytes without tokens ---------------------------------------------------------------------------- */
+
+static char warning[256];
+static int warnings;
+
+static void keep_warning(void *user, enum salvo_log_level level, const char *line)
+{
+    (void)user;
+    assert_int_equal(level, SALVO_LOG_WARNING);
+    warnings++;
+    snprintf(warning, sizeof warning, "%s", line);
+}
+
+static void bytes_without_tokens_are_warned_of_once(void **state)
+{
+    (void)state;
+    struct text_sample sample = {0};
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", "b", "ab"));
+    sample_texts(&sample, "tokenizer.ggml.merges", ITEMS("a b"));
+    open_sample(&sample);
+    warnings = 0;
+    salvo_log_set(keep_warning, NULL);
+    expect_ids(&sample, "abb", 0, IDS(2, 1));
+    assert_int_equal(warnings, 0);
+    expect_ids(&sample,
+        "ab\xff"
+        "b\xfe",
+        0, IDS(2, 1));
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warning, "2 of the text's 5 bytes"));
+
+    /* Words that come again, which are remembered, count again. */
+    enum { TIMES = 3000 };
+    static char text[3 * TIMES + 1];
+    for (int i = 0; i < TIMES; i++)
+        memcpy(text + 3 * i, "ab ", 3);
+    struct token_list list = {0};
+    assert_int_equal(tokenizer_encode(sample.tokenizer, text, 3 * TIMES, 0, &list), SALVO_OK);
+    assert_int_equal(list.count, TIMES);
+    assert_int_equal(list.lost, TIMES);
+    assert_int_equal(warnings, 2);
+    salvo_log_set(NULL, NULL);
+    token_list_free(&list);
+    sample_close(&sample);
+}
+
 /* ---- Byte-level BPE ---------------------------------------------------------------------------------- */
 
 static void bpe_merges_by_rank(void **state)
@@ -336,6 +384,7 @@ static void incomplete_characters_are_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_without_tokens_are_warned_of_once),
         cmocka_unit_test(bpe_merges_by_rank),
         cmocka_unit_test(merges_can_be_ignored),
         cmocka_unit_test(a_merge_to_no_token_becomes_bytes),
