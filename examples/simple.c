@@ -6,29 +6,29 @@
 static bool print_text(void *user, const char *text, size_t size)
 {
     (void)user;
-    fwrite(text, 1, size, stdout);
-    return fflush(stdout) == 0; /* false ends the text */
+    return fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0; /* false ends the text */
 }
 
-int main(int count, char **arguments)
+int main(int argc, char **argv)
 {
     struct salvo_model *model = NULL;
     struct salvo_engine *engine = NULL;
     struct salvo_session *session = NULL;
+    const struct salvo_generate_options options = {.max_tokens = 64, .text = print_text};
     struct salvo_generate_result result;
     int32_t *ids = NULL;
     size_t id_count;
-    if (count != 3)
+    unsigned flags;
+    if (argc != 3)
         return fprintf(stderr, "usage: simple MODEL.gguf PROMPT\n"), 2;
-
-    bool done =
-        salvo_model_open(arguments[1], &model) == SALVO_OK &&
-        salvo_tokenize(model, arguments[2], strlen(arguments[2]), 0, &ids, &id_count) == SALVO_OK &&
-        salvo_engine_open(model, NULL, &engine) == SALVO_OK &&
-        salvo_session_open(engine, &session) == SALVO_OK &&
-        salvo_session_feed(session, ids, id_count) == SALVO_OK &&
-        salvo_session_generate(session,
-            &(struct salvo_generate_options){.max_tokens = 64, .text = print_text}, &result) == SALVO_OK;
+    bool done = salvo_model_open(argv[1], &model) == SALVO_OK &&
+                salvo_tokenize_default_flags(model, &flags) == SALVO_OK &&
+                salvo_tokenize(model, argv[2], strlen(argv[2]), flags & SALVO_TOKENIZE_BOS, &ids,
+                    &id_count) == SALVO_OK &&
+                salvo_engine_open(model, NULL, &engine) == SALVO_OK &&
+                salvo_session_open(engine, &session) == SALVO_OK &&
+                salvo_session_feed(session, ids, id_count) == SALVO_OK &&
+                salvo_session_generate(session, &options, &result) == SALVO_OK;
     if (!done)
         fprintf(stderr, "simple: %s\n", salvo_error());
     salvo_session_close(session);

@@ -1,5 +1,6 @@
 #include "commands.h"
 #include "engine_flags.h"
+#include "interrupt.h"
 #include "json.h"
 #include "measure.h"
 #include "models.h"
@@ -24,7 +25,7 @@ static bool show_progress(void *user, const char *tensor, uint64_t done, uint64_
     char bar[32];
     (void)user;
     progress_show("%s %s", progress_bar(total ? (double)done / (double)total : 1, bar), tensor);
-    return true;
+    return interrupt_status() == 0;
 }
 
 static void report(const struct salvo_model *model, const char *path, const char *type, double seconds)
@@ -70,15 +71,21 @@ static int run(int count, char **arguments)
         .progress = show_progress,
     };
     double start = seconds_now();
+    interrupt_catch(NULL); /* so that no half of a file is left behind */
     enum salvo_status status = salvo_quantize(model, out, &quantize_options);
+    interrupt_release();
     progress_clear();
     int result = EXIT_DONE;
-    if (status == SALVO_ERROR_ARGUMENT)
+    if (status == SALVO_ERROR_CANCELLED) {
+        failure("%s: not written, because of an interrupt", out);
+        result = interrupt_status();
+    } else if (status == SALVO_ERROR_ARGUMENT) {
         result = usage_error("quantize: %s", salvo_error());
-    else if (status != SALVO_OK)
+    } else if (status != SALVO_OK) {
         result = library_failure();
-    else
+    } else {
         report(model, out, type, seconds_now() - start);
+    }
     salvo_model_close(model);
     return result;
 }

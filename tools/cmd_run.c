@@ -16,8 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_INTERRUPTED = 130 }; /* as shells have it for what Ctrl-C ended */
-
 static struct {
     const char *text, *file, *state_load, *state_save;
     uint32_t tokens;
@@ -108,6 +106,8 @@ static int read_prompt(struct salvo_model *model, struct prompt *out)
                  (flags & ~unwanted) | (options.special ? SALVO_TOKENIZE_SPECIAL : 0), &out->ids,
                  &out->count) != SALVO_OK)
         result = library_failure();
+    else if (out->count == 0 && !options.state_load)
+        result = usage_error("run: the prompt has no tokens");
     input_free(&input);
     return result;
 }
@@ -244,9 +244,9 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
     if (output_flags.verbose)
         fprintf(stderr, "prompt of %zu tokens, seed %" PRIu64 "\n", prompt->count, statistics->seed);
 
-    interrupt_cancels(loaded->session);
+    interrupt_catch(loaded->session);
     result = generate(loaded, prompt, stops, &output, &generated, statistics);
-    interrupt_cancels(NULL);
+    interrupt_release();
     if (result == EXIT_DONE && generated.finish == SALVO_FINISH_CONTEXT && generated.tokens == 0 &&
         !output_flags.quiet)
         fprintf(stderr, "salvo: warning: the context of %" PRIu32 " is full; -c sets it\n", context);
@@ -259,13 +259,16 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
     errno = 0;
     if (fflush(stdout) != 0 && result == EXIT_DONE)
         result = failure("the text cannot be written: %s", strerror(errno ? errno : EIO));
-    if (result == EXIT_DONE && options.state_save &&
-        salvo_session_state_save_file(loaded->session, options.state_save) != SALVO_OK)
-        result = library_failure();
+    if (result == EXIT_DONE && options.state_save) {
+        interrupt_catch(NULL); /* a second one waits: no half of a file is left behind */
+        if (salvo_session_state_save_file(loaded->session, options.state_save) != SALVO_OK)
+            result = library_failure();
+        interrupt_release();
+    }
     if (result == EXIT_DONE && options.stats)
         print_statistics(prompt, &generated, statistics);
     free(output.text);
-    return result == EXIT_DONE && interrupted() ? EXIT_INTERRUPTED : result;
+    return result == EXIT_DONE ? interrupt_status() : result;
 }
 
 static int run(int count, char **arguments)
@@ -281,6 +284,9 @@ static int run(int count, char **arguments)
     int result = engine_options_from_flags(&engine_options);
     if (result == EXIT_DONE)
         result = copy_stops(stops);
+    if (result == EXIT_DONE && options.state_save &&
+        salvo_file_check_writable(options.state_save) != SALVO_OK)
+        result = library_failure();
     if (result == EXIT_DONE) {
         loaded.model = open_model(engine_flags.model);
         result = loaded.model ? read_prompt(loaded.model, &prompt) : EXIT_FAILED;

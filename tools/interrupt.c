@@ -3,23 +3,31 @@
 #include <signal.h>
 
 static struct salvo_session *volatile running;
-static volatile sig_atomic_t was_interrupted;
+static volatile sig_atomic_t caught;
 
 static void on_interrupt(int signal_number)
 {
-    was_interrupted = 1;
+    caught = signal_number;
     if (running)
         salvo_session_cancel(running);
     signal(signal_number, SIG_DFL);
 }
 
-void interrupt_cancels(struct salvo_session *session)
+void interrupt_catch(struct salvo_session *session)
 {
     running = session;
-    signal(SIGINT, session ? on_interrupt : SIG_DFL);
+    signal(SIGINT, on_interrupt);
+    signal(SIGTERM, on_interrupt);
 }
 
-bool interrupted(void)
+void interrupt_release(void)
 {
-    return was_interrupted;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    running = NULL;
+}
+
+int interrupt_status(void)
+{
+    return caught ? 128 + caught : 0;
 }

@@ -1,12 +1,16 @@
-/* Ctrl-C stops a session cleanly; a second one ends the program. */
+/* Ctrl-C, or a request to end, stops work cleanly; a second one ends the program. */
 #ifndef TOOLS_INTERRUPT_H
 #define TOOLS_INTERRUPT_H
 
 #include <salvo/salvo.h>
 
-/* From now on Ctrl-C cancels `session`; NULL restores what Ctrl-C does otherwise. */
-void interrupt_cancels(struct salvo_session *session);
+/* From now on they are noted and cancel `session`, which may be NULL. */
+void interrupt_catch(struct salvo_session *session);
 
-bool interrupted(void);
+/* Restores what they do otherwise. */
+void interrupt_release(void);
+
+/* 0, or as shells have it for what a signal ended: 130 for Ctrl-C. */
+int interrupt_status(void);
 
 #endif

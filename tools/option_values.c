@@ -97,8 +97,12 @@ int option_store(const char *command, const struct option *option, const char *s
     switch (option->kind) {
     case OPTION_FLAG:
         break; /* has no value */
-    case OPTION_TEXT:
     case OPTION_FILE:
+        if (!*text)
+            return usage_error("%s: the name of the file for %s is empty", command, shown);
+        *(const char **)option->target = text;
+        break;
+    case OPTION_TEXT:
         *(const char **)option->target = text;
         break;
     case OPTION_TEXTS:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -36,6 +37,16 @@ def salvo(*arguments, stdin=b"", model=MODEL, status=0):
     error = done.stderr.decode()
     assert done.returncode == status, f"{command}: exit status {done.returncode}, not {status}: {error}"
     return done.stdout, error
+
+
+def with_entries(model, entries):
+    """A model with more metadata: (key, type, bytes)."""
+    added = b"".join(struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value for key, kind, value in entries)
+    filler = 13 + (-len(added) - 13 - 1) % 32 + 1  # tensors stay where their alignment wants them
+    added += struct.pack("<Q", filler - 13) + b"f" * (filler - 13) + struct.pack("<IB", 0, 0)
+    assert len(added) % 32 == 0
+    magic, version, tensors, count = struct.unpack("<4sIQQ", model[:24])
+    return struct.pack("<4sIQQ", magic, version, tensors, count + len(entries) + 1) + added + model[24:]
 
 
 class Run(unittest.TestCase):
@@ -85,6 +96,50 @@ class Run(unittest.TestCase):
             error = salvo("run", "-p", "a", "-n", 1, "--state-load", path(name), status=1)[1]
             self.assertIn(words, error)
             self.assertIn(path(name), error)
+
+        with open(path("long"), "wb") as file:
+            file.write(read("state") + b"more")
+        self.assertIn("4 bytes follow", salvo("run", "-p", "a", "--state-load", path("long"), status=1)[1])
+
+    def test_where_a_state_goes_is_looked_at_first(self):
+        os.mkdir(path("a-folder"))
+        os.mkfifo(path("a-pipe"))
+        for name in ("no/such/state", "a-folder", "a-pipe"):
+            output, error = salvo("run", "-p", "a", "-n", 3, "--state-save", path(name), status=1)
+            self.assertEqual(output, b"")
+            self.assertIn(path(name), error)
+        os.symlink("pointed-to", path("a-link"))
+        open(path("pointed-to"), "w").close()
+        salvo("run", "-p", "a", "-n", 3, "--state-save", path("a-link"))
+        self.assertTrue(os.path.islink(path("a-link")))
+        salvo("run", "-n", 3, "--state-load", path("pointed-to"))
+
+    def test_names_of_files_are_not_empty(self):
+        for option in ("--state-load", "--state-save", "-f"):
+            error = salvo("run", "-n", 1, option, "", status=2)[1]
+            self.assertIn("empty", error)
+            self.assertIn(option, error)
+        self.assertIn("-m is empty", salvo("run", "-p", "a", model="", status=2)[1])
+        self.assertIn("empty", salvo("quantize", "", path("never.gguf"), "F16", model=None, status=1)[1])
+
+    def test_bytes_without_tokens(self):
+        with open(path("lacking.gguf"), "wb") as file:  # no token for 0xff
+            text = struct.pack("<Q", 2) + b"\xc3\xbf"
+            self.assertEqual(read("words.gguf").count(text), 1)
+            file.write(read("words.gguf").replace(text, struct.pack("<Q", 2) + b"\xc3\x80"))
+        error = salvo("run", "-p", "\\xff\\xff", "-n", 1, model=path("lacking.gguf"), status=2)[1]
+        self.assertIn("2 of the text's 2 bytes have no token", error)
+        self.assertIn("the prompt has no tokens", error)
+        self.assertIn("1 of the text's 2", salvo("run", "-p", "a\\xff", "-n", 1, model=path("lacking.gguf"))[1])
+
+    def test_a_path_stands_once_in_a_message(self):
+        for key in ("llama.wkv.head_size", "tokenizer.ggml.unknown_token_id"):  # a text where a number belongs
+            with open(path("typed.gguf"), "wb") as file:
+                entry = (key.encode(), 8, struct.pack("<Q", 1) + b"x")
+                file.write(with_entries(read("words.gguf"), [entry]))
+            error = salvo("run", "-p", "a", model=path("typed.gguf"), status=1)[1]
+            self.assertIn(f"'{key}' has type STRING", error)
+            self.assertEqual(error.count("typed.gguf"), 1, error)
 
     def test_the_same_seed_gives_the_same_text(self):
         first = salvo("run", "-p", "a", "-n", 30, "-s", 7)[0]
@@ -353,6 +408,29 @@ class Others(unittest.TestCase):
         self.assertIn("/nowhere", salvo("quantize", MODEL, "/nowhere/x.gguf", "F16", model=None, status=1)[1])
         self.assertFalse(os.path.exists(path("never.gguf")))
 
+    def test_quantize_leaves_nothing_when_stopped(self):
+        wide = path("wide.gguf")
+        subprocess.run([MAKE_MODEL, "smollm-135m", "F16", wide], check=True)
+        os.mkdir(path("out"))
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            command = [SALVO, "quantize", wide, path("out/small.gguf"), "Q3_K_M", "-t", "1", "-q"]
+            process = subprocess.Popen(command, stderr=subprocess.PIPE)
+            while not os.listdir(path("out")) and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(number)
+            error = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, status)
+            self.assertIn(b"small.gguf: not written", error)
+            self.assertEqual(os.listdir(path("out")), [])
+        os.unlink(wide)
+
+    def test_quantize_refuses_what_is_no_file(self):
+        os.mkfifo(path("pipe"))
+        for name in ("", "pipe"):
+            error = salvo("quantize", MODEL, path(name), "F16", model=None, status=1)[1]
+            self.assertIn("not a regular file", error)
+        self.assertTrue(stat.S_ISFIFO(os.stat(path("pipe")).st_mode))
+
     def test_verify(self):
         self.assertIn("passed", salvo("verify", model=PLAIN)[0].decode())
         result = json.loads(salvo("verify", "--backend", "cpu:scalar", "--tokens", "1,2,3", "--json", model=PLAIN)[0])
@@ -402,6 +480,12 @@ class Others(unittest.TestCase):
     def test_the_simple_example(self):
         done = subprocess.run([SIMPLE, MODEL, "hello"], capture_output=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
+        begun = path("begun.gguf")  # one that wants a token at the beginning
+        with open(begun, "wb") as file:
+            file.write(with_entries(read("words.gguf"), [(b"tokenizer.ggml.add_bos_token", 7, b"\1")]))
+        self.assertEqual(json.loads(salvo("run", "-p", "hello", "-n", 1, "--json", model=begun)[0])["prompt_tokens"], 2)
+        done = subprocess.run([SIMPLE, begun, "hello"], capture_output=True, timeout=60)
+        self.assertEqual(done.stdout, salvo("run", "-p", "hello", "-n", 64, "-s", 0, model=begun)[0])
         done = subprocess.run([SIMPLE, "/absent.gguf", "hello"], capture_output=True, timeout=60)
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"/absent.gguf", done.stderr)
