@@ -1,7 +1,7 @@
 /* With the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of eight bytes.
  */
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/tile_format.h"
+#include "backend/cpu/vec8.h"
 
 #include <arm_neon.h>
 
@@ -115,38 +115,36 @@ INLINE float16x8_t round_halves(const float *x)
 
 /* FMLAL multiplies halves and adds to floats with one rounding: what fma of the converted weights would give.
  */
-INLINE void add_f16_columns(const unsigned tiles, const unsigned count, const float16_t *tile,
-    size_t tile_size, float16x8_t x, float32x4_t sums[4][2])
+INLINE vec8 add_f16_column(const float16_t *column, float16x8_t x, vec8 sum)
 {
-    UNROLL
-    for (unsigned i = 0; i < count; i++) {
-        const float16x8_t xi = vdupq_n_f16(x[i]);
-        UNROLL
-        for (unsigned t = 0; t < tiles; t++) {
-            const float16x8_t column = vld1q_f16(tile + t * tile_size + i * TILE_ROWS);
-            sums[t][0] = vfmlalq_low_f16(sums[t][0], column, xi);
-            sums[t][1] = vfmlalq_high_f16(sums[t][1], column, xi);
-        }
-    }
+    const float16x8_t weights = vld1q_f16(column);
+    return (vec8){vfmlalq_low_f16(sum.low, weights, x), vfmlalq_high_f16(sum.high, weights, x)};
 }
 
 INLINE void matvec_f16_tiles(
     const unsigned tiles, const float16_t *tile, size_t k, const float *x, float *out)
 {
-    float32x4_t sums[4][2];
+    vec8 sums[4];
+    UNROLL
     for (unsigned t = 0; t < tiles; t++)
-        sums[t][0] = sums[t][1] = vdupq_n_f32(0);
-    size_t i = 0;
-    for (; i + 8 <= k; i += 8)
-        add_f16_columns(tiles, 8, tile + i * TILE_ROWS, k * TILE_ROWS, round_halves(x + i), sums);
-    for (; i < k; i++) {
-        const float last[8] = {x[i]};
-        add_f16_columns(tiles, 1, tile + i * TILE_ROWS, k * TILE_ROWS, round_halves(last), sums);
+        sums[t] = vec8_all(0);
+    for (size_t first = 0; first < k; first += 8) {
+        const size_t count = k - first < 8 ? k - first : 8;
+        float16_t halves[8];
+        float last[8] = {0};
+        if (count < 8)
+            memcpy(last, x + first, count * sizeof *x);
+        vst1q_f16(halves, round_halves(count < 8 ? last : x + first));
+        for (size_t i = 0; i < count; i++) {
+            const float16x8_t xi = vld1q_dup_f16(halves + i);
+            UNROLL
+            for (unsigned t = 0; t < tiles; t++)
+                sums[t] = add_f16_column(tile + (t * k + first + i) * TILE_ROWS, xi, sums[t]);
+        }
     }
-    for (unsigned t = 0; t < tiles; t++) {
-        vst1q_f32(out + t * TILE_ROWS, sums[t][0]);
-        vst1q_f32(out + t * TILE_ROWS + 4, sums[t][1]);
-    }
+    UNROLL
+    for (unsigned t = 0; t < tiles; t++)
+        vec8_store(sums[t], out + t * TILE_ROWS);
 }
 
 void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out)
