@@ -41,7 +41,7 @@ test-all: ## what takes longer: gcc and clang without warnings, TSan, the other 
 	cmake --build build-fuzz
 	$(CTEST) --test-dir build-clang -L quick
 	$(CTEST) --test-dir build-tsan -L quick
-	$(CTEST) --test-dir build-$(OTHER) -L quick
+	$(CTEST) --test-dir build-$(OTHER) -L quick -LE long
 	$(CTEST) --test-dir build-fuzz -L fuzz
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, and the rules of the house

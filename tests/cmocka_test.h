@@ -14,4 +14,12 @@
 #undef fail_msg
 #define fail_msg(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
 
+/* How often a long test does what it repeats; with ThreadSanitizer, which is that much slower, a twentieth.
+ */
+#if defined(__SANITIZE_THREAD__)
+#define LONG_RUN(count) ((count) / 20)
+#else
+#define LONG_RUN(count) (count)
+#endif
+
 #endif

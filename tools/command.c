@@ -174,7 +174,7 @@ static int parse_long(struct parser *parser, char *argument)
 static int parse_letters(struct parser *parser, char *argument)
 {
     for (const char *letter = argument + 1; *letter; letter++) {
-        const struct option *option = find_option(parser->command, *letter, NULL, 0);
+        const struct option *option = find_option(parser->command, *letter, "", 0);
         if (!option)
             return unknown_option(parser->command, argument, strlen(argument));
         char shown[] = {'-', *letter, 0};

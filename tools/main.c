@@ -50,12 +50,10 @@ static void print_overview(FILE *stream)
 
 static int unknown_command(const char *name)
 {
-    const char *names[32];
+    const char *names[sizeof all_commands / sizeof *all_commands];
     size_t count = 0;
-    while (all_commands[count] && count < 32) {
+    for (; all_commands[count]; count++)
         names[count] = all_commands[count]->name;
-        count++;
-    }
     const char *nearest = nearest_name(name, names, count);
     if (nearest)
         return usage_error("unknown command '%s'; did you mean `salvo %s`?", name, nearest);

@@ -59,7 +59,8 @@ struct rope_scaling rope_scaling_read(
 static double pair_of_turns(const struct rope_scaling *scaling, double turns)
 {
     const double two_pi = 6.283185307179586;
-    return scaling->dimensions * log(scaling->first_context / (turns * two_pi)) / (2 * log((double)scaling->base));
+    return scaling->dimensions * log(scaling->first_context / (turns * two_pi)) /
+           (2 * log((double)scaling->base));
 }
 
 /* How much of its own frequency pair i keeps under YaRN: 1 for the fast ones, 0 for the slow ones. */

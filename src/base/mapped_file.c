@@ -12,6 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
 /*
  * The handler may run on any thread at any time, so it reads a fixed table without locks: a range is
  * published by its `end` and withdrawn by zeroing it.
@@ -29,6 +33,17 @@ static pthread_mutex_t guard_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction previous_action;
 static uintptr_t page_size;
 
+/* Straight to the kernel where that can be: other threads may be reading the page, which is no race here. */
+static bool put_zeros(char *page)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+#if defined(__linux__)
+    return syscall(SYS_mmap, page, page_size, PROT_READ, flags, -1, 0) != -1;
+#else
+    return mmap(page, page_size, PROT_READ, flags, -1, 0) != MAP_FAILED;
+#endif
+}
+
 static void on_bus_error(int signal_number, siginfo_t *info, void *context)
 {
     int saved_errno = errno;
@@ -38,8 +53,7 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
         if (end == 0 || address >= end || address < atomic_load(&guards[i].begin))
             continue;
         char *page = (char *)info->si_addr - (address & (page_size - 1));
-        void *zeros = mmap(page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        if (zeros == MAP_FAILED)
+        if (!put_zeros(page))
             break;
         atomic_store(&guards[i].cut, true);
         errno = saved_errno;

@@ -54,13 +54,13 @@ static void keep_through_turns(const char *model, uint32_t turns, uint32_t conte
 static void a_thousand_turns_of_llama(void **state)
 {
     (void)state;
-    keep_through_turns(made_model("llama-tiny", "Q8_0"), 1000, 256);
+    keep_through_turns(made_model("llama-tiny", "Q8_0"), LONG_RUN(1000), 256);
 }
 
 static void a_thousand_turns_of_rwkv(void **state)
 {
     (void)state;
-    keep_through_turns(made_model("rwkv7-tiny", "Q8_0"), 1000, 4096);
+    keep_through_turns(made_model("rwkv7-tiny", "Q8_0"), LONG_RUN(1000), 4096);
 }
 
 /* Going back after loading has no snapshots to go to, and all tokens to compute again. */
