@@ -9,7 +9,7 @@ static void on_interrupt(int signal_number)
 {
     caught = signal_number;
     if (running)
-        salvo_session_cancel(running);
+        salvo_session_cancel(running); // NOLINT(bugprone-signal-handler): made for it, says salvo.h
     signal(signal_number, SIG_DFL);
 }
 

@@ -47,14 +47,15 @@ struct salvo_model *open_model(const char *given)
         snprintf(path, sizeof path, "%s", name);
     } else if (!find_in_folder(name ? name : default_model_name, path, sizeof path)) {
         char folder[PATH_MAX];
-        if (!models_folder(folder, sizeof folder))
+        if (!models_folder(folder, sizeof folder)) {
             failure("%s%sneither XDG_CACHE_HOME nor HOME is set: there is no models folder%s",
                 name ? name : "", name ? ": no such file, and " : "",
                 name ? "" : "; give a model with -m FILE");
-        else if (name)
+        } else if (name) {
             failure("%s: no such file, and no model of that name; `salvo list` shows what is there", name);
-        else
+        } else {
             failure("the default model is not there yet: `make run` fetches it, or give one with -m FILE");
+        }
         return NULL;
     }
     struct salvo_model *model;

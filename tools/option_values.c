@@ -35,10 +35,11 @@ static bool parse_unsigned(const char *text, size_t length, uint64_t limit, uint
 static int store_number(struct place place, const char *text, uint32_t lowest, uint32_t *target)
 {
     uint64_t value;
-    if (!parse_unsigned(text, strlen(text), UINT32_MAX, &value) || value < lowest)
+    if (!parse_unsigned(text, strlen(text), UINT32_MAX, &value) || value < lowest) {
         return wrong(place, text,
             lowest ? "a number from 1 to 4294967295 is expected"
                    : "a number from 0 to 4294967295 is expected");
+    }
     *target = (uint32_t)value;
     return EXIT_DONE;
 }

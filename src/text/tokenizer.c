@@ -159,10 +159,11 @@ enum salvo_status tokenizer_encode(
         TRY(encode_plain(tokenizer, (struct salvo_text){text + at, size - at}, list));
     if ((flags & TOKENIZE_EOS) && vocabulary->eos >= 0)
         TRY(token_list_add(list, vocabulary->eos));
-    if (list->lost > lost_before)
+    if (list->lost > lost_before) {
         log_line(SALVO_LOG_WARNING,
             "%zu of the text's %zu bytes have no token in this vocabulary and are left out",
             list->lost - lost_before, size);
+    }
 
 cleanup:
     memory_free(matches);

@@ -111,14 +111,11 @@ static void what_does_not_fit_is_refused(void **state)
     assert_refused(SALVO_ERROR_IO, fixture.session, "/tmp/salvo-no-such-file", "");
 
     const size_t size = salvo_session_state_size(fixture.session);
-    char *bytes = malloc(size);
+    char *bytes = calloc(size + 3, 1);
     assert_non_null(bytes);
     ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
     write_bytes(bytes, size / 2);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "cut");
-    bytes = realloc(bytes, size + 3);
-    assert_non_null(bytes);
-    memset(bytes + size, 0, 3);
     write_bytes(bytes, size + 3);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "3 bytes follow");
     write_bytes(bytes, 5);

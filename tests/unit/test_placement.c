@@ -102,12 +102,12 @@ static void check_value_survives(const struct program *program, const uint32_t *
     uint32_t reader, buffer_id buffer)
 {
     uint32_t writer = reader;
-    do {
-        assert_true(writer > 0);
+    while (writer > 0 && !writes(program, writer - 1, buffer))
         writer--;
-    } while (!writes(program, writer, buffer));
+    assert_true(writer > 0);
+    const uint32_t first_group = writer ? groups[writer - 1] : 0;
     for (uint32_t op = 0; op < program->op_count; op++) {
-        if (groups[op] < groups[writer] || groups[op] > groups[reader])
+        if (groups[op] < first_group || groups[op] > groups[reader])
             continue;
         for (buffer_id other = 0; other < (buffer_id)program->buffer_count; other++) {
             if (other != buffer && is_scratch(program, other) && writes(program, op, other))
