@@ -5,7 +5,7 @@
 
 typedef __m256i bytes; /* an octet each of four rows */
 
-enum { VECTORS = 2 };
+enum { VECTORS = 2, PREFETCH_AHEAD = 2048 };
 
 INLINE bytes bytes_load(const void *from)
 {

@@ -5,7 +5,7 @@
 
 typedef __m512i bytes; /* an octet each of eight rows: a plane */
 
-enum { VECTORS = 1 };
+enum { VECTORS = 1, PREFETCH_AHEAD = 2048 };
 
 INLINE bytes bytes_load(const void *from)
 {

@@ -5,7 +5,7 @@
 
 typedef uint8x16_t bytes; /* an octet each of two rows */
 
-enum { VECTORS = 4 };
+enum { VECTORS = 4, PREFETCH_AHEAD = 0 };
 
 INLINE bytes bytes_load(const void *from)
 {

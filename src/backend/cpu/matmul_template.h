@@ -4,6 +4,7 @@
  *   ISA(name)     the name with its prefix
  *   bytes         a vector of bytes, with the operators & and |
  *   VECTORS       how many make a plane of 64 bytes
+ *   PREFETCH_AHEAD  bytes; 0: none
  *   bytes_load, bytes_store, bytes_all
  *   bytes_field   (v >> shift) & mask for each byte; shift may be negative
  *   bytes_look_up table[v] for each byte, 0..15
@@ -127,6 +128,14 @@ INLINE vec8 add_group(
     return offsets ? vec8_fma(levels.offset, vec8_all(*x_sum), sum) : sum;
 }
 
+/* Weights are read once, as fast as they come: where the processor does not look ahead far enough, it is
+ * told. */
+INLINE void prefetch_block(const uint8_t *block, size_t size)
+{
+    for (size_t at = 0; PREFETCH_AHEAD && at < size; at += 64)
+        __builtin_prefetch(block + PREFETCH_AHEAD + at);
+}
+
 INLINE void matvec_q8(
     enum tensor_type type, const uint8_t *block, size_t tile_count, size_t k, struct q8_panel x, float *out)
 {
@@ -135,6 +144,7 @@ INLINE void matvec_q8(
     for (size_t tile = 0; tile < tile_count; tile++, out += TILE_ROWS) {
         vec8 sum = vec8_all(0);
         for (size_t first = 0; first < k / 32; first += groups, block += tile_block_bytes(f)) {
+            prefetch_block(block, tile_block_bytes(f));
             struct levels levels = block_levels(f, block);
             for (size_t i = 0; i < groups; i++) {
                 const size_t g = first + i;
