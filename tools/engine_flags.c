@@ -1,6 +1,8 @@
 #include "engine_flags.h"
 
+#include "measure.h"
 #include "models.h"
+#include "progress.h"
 #include "terminal.h"
 
 #include <stdio.h>
@@ -73,10 +75,25 @@ static void describe(const struct salvo_engine *engine)
         format_bytes(info.scratch_bytes, scratch));
 }
 
+/* `user` is when loading began: what is ready in a moment needs no bar. */
+static void show_loading(void *user, uint64_t done, uint64_t total)
+{
+    const double *start = user;
+    char bar[32], size[32];
+    if (total && seconds_now() - *start > 0.5)
+        progress_show(
+            "loading %s %s", format_bytes(total, size), progress_bar((double)done / (double)total, bar));
+}
+
 int load_engine(struct loaded *loaded, const struct salvo_engine_options *options)
 {
-    if (salvo_engine_open(loaded->model, options, &loaded->engine) != SALVO_OK ||
-        salvo_session_open(loaded->engine, &loaded->session) != SALVO_OK)
+    double start = seconds_now();
+    struct salvo_engine_options shown = *options;
+    shown.progress = show_loading;
+    shown.user = &start;
+    bool opened = salvo_engine_open(loaded->model, &shown, &loaded->engine) == SALVO_OK;
+    progress_clear();
+    if (!opened || salvo_session_open(loaded->engine, &loaded->session) != SALVO_OK)
         return library_failure();
     if (output_flags.verbose)
         describe(loaded->engine);

@@ -218,6 +218,10 @@ struct salvo_engine_options {
     uint32_t threads; /* CPU; 0: one per physical core */
     bool pin;         /* CPU: keep each thread on its core */
     const char *isa;  /* CPU: "scalar", "neon-i8mm", ...; NULL: the best */
+
+    /* Called while weights are loaded, with the bytes done and to do; may be NULL. */
+    void (*progress)(void *user, uint64_t done, uint64_t total);
+    void *user;
 };
 
 /*

@@ -18,6 +18,10 @@ struct backend_options {
     uint32_t threads;         /* CPU; 0: one per physical core */
     bool pin;                 /* CPU: keep each thread on its core */
     const char *isa;          /* CPU: force an instruction set; NULL: the best */
+
+    /* Called while weights are loaded, with the bytes done and to do; may be NULL. */
+    void (*progress)(void *user, uint64_t done, uint64_t total);
+    void *progress_user;
 };
 
 struct backend_counters {

@@ -78,6 +78,8 @@ static enum salvo_status resolve_options(
         .threads = given->threads,
         .pin = given->pin,
         .isa = given->isa,
+        .progress = given->progress,
+        .progress_user = given->user,
     };
 cleanup:
     return status;

@@ -386,9 +386,34 @@ static void evaluation_can_be_stopped_and_goes_on(void **state)
     fixture_close(&fixture);
 }
 
+struct loading {
+    uint64_t done, total, calls;
+};
+
+static void note_loading(void *user, uint64_t done, uint64_t total)
+{
+    struct loading *loading = user;
+    assert_true(done > loading->done && done <= total);
+    assert_true(loading->total == 0 || loading->total == total);
+    *loading = (struct loading){done, total, loading->calls + 1};
+}
+
+static void loading_is_reported_to_its_end(void **state)
+{
+    (void)state;
+    struct loading loading = {0};
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.progress = note_loading, .user = &loading});
+    assert_true(loading.calls > 1);
+    assert_int_equal(loading.total, loading.done);
+    assert_int_equal(salvo_engine_info(fixture.engine).weight_bytes, loading.total);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loading_is_reported_to_its_end),
         cmocka_unit_test(positions_are_exact),
         cmocka_unit_test(every_token_is_one_submission),
         cmocka_unit_test(feeding_after_a_sampled_token_counts_it),

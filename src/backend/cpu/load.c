@@ -91,6 +91,7 @@ enum salvo_status load_weights(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
+    const struct backend_options *options = &executor->options;
     uint8_t *uses = NULL;
     size_t total = 0, place = 0;
     TRY(NEW(&uses, program->buffer_count));
@@ -123,6 +124,8 @@ enum salvo_status load_weights(struct executor *executor)
         if (uses[i] & USE_MULTIPLIED) {
             pack_matrix(executor, (buffer_id)i, executor->weight_memory + place);
             place += (executor->weights[i].tile_bytes * tile_count(buffer) + 63) & ~(size_t)63;
+            if (options->progress)
+                options->progress(options->progress_user, place, total);
         } else if (uses[i] & USE_LOOKED_UP) {
             executor->weights[i].rows = first_row(buffer);
         }
