@@ -186,6 +186,81 @@ size_t salvo_utf8_incomplete(const char *text, size_t size);
 
 void salvo_free(void *memory);
 
+/* ---- Chat templates ---- */
+
+/*
+ * What turns a conversation into the text that a model was trained on: a Jinja template, run as transformers
+ * runs it. Immutable once open: any number of threads may use one. Nothing in a template can touch a file or
+ * run forever; an error names its line and column.
+ */
+struct salvo_template;
+
+/*
+ * `text` is the template; NULL: the model's own, or where it has none the built-in one. That one writes
+ * "User: ", the message without its blank lines, a blank line, "Assistant:", as RWKV world models are trained
+ * on and others understand. `model` may be NULL when there is a text: then bos_token and the like are not
+ * defined and there are no tokens; otherwise it must stay open as long as the template.
+ */
+enum salvo_status salvo_template_open(
+    struct salvo_model *model, const char *text, size_t size, struct salvo_template **out);
+void salvo_template_close(struct salvo_template *chat);
+
+struct salvo_message {
+    const char *role; /* "system", "user", "assistant", "tool" */
+    struct salvo_text content;
+    const char *json; /* NULL, or an object with more members of the message: {"tool_calls": [...]} */
+};
+
+/* All zeros but the messages are the defaults. */
+struct salvo_conversation {
+    const struct salvo_message *messages;
+    size_t message_count;
+
+    /* More, or everything, as JSON: an object like an OpenAI request, whose members (messages, tools,
+     * enable_thinking, ...) become the template's variables, or an array of messages. Messages above take the
+     * place of those in here. */
+    struct salvo_text json;
+    bool no_generation_prompt; /* end after the last message, do not begin the answer */
+};
+
+/* A part of the text. What comes from the conversation is content: it never becomes a control token, even if
+ * it is written like one. */
+struct salvo_piece {
+    const char *text;
+    size_t size;
+    bool content;
+};
+
+struct salvo_prompt {
+    const char *text; /* all pieces */
+    size_t size;
+    const struct salvo_piece *pieces;
+    size_t piece_count;
+};
+
+/* *out is freed by salvo_free, at once with all that it points to. */
+enum salvo_status salvo_template_render(const struct salvo_template *chat,
+    const struct salvo_conversation *conversation, struct salvo_prompt **out);
+
+/*
+ * The same as tokens: those of the whole text, in which only the template's own words may be control tokens.
+ * They begin with the beginning-of-text token where the model's metadata asks for it or the template writes
+ * it, never with two. *out_ids is freed by salvo_free.
+ */
+enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
+    const struct salvo_conversation *conversation, int32_t **out_ids, size_t *out_count);
+
+/* What ends an answer beside the end tokens that generation knows, as found in what the template writes
+ * between an answer and the next message: for salvo_generate_options. */
+struct salvo_stops {
+    const char *const *strings; /* "\n\nUser:" */
+    size_t string_count;
+    const int32_t *ids;
+    size_t id_count;
+};
+
+struct salvo_stops salvo_template_stops(const struct salvo_template *chat);
+
 /* ---- Devices ---- */
 
 struct salvo_device {
@@ -345,6 +420,8 @@ struct salvo_generate_options {
     uint32_t max_tokens;             /* 0: until the end or the context */
     const char *const *stop_strings; /* held back, never handed over */
     size_t stop_count;
+    const int32_t *stop_ids; /* end the text like end tokens */
+    size_t stop_id_count;
     bool ignore_end; /* go on after end tokens */
     bool special;    /* write control tokens by their names */
     salvo_text_function text;

@@ -34,6 +34,16 @@ static bool hand_over(struct generation *generation, size_t size)
     return go_on;
 }
 
+static bool ends_text(const struct generation *generation, int32_t id)
+{
+    const struct salvo_generate_options *options = generation->options;
+    for (size_t i = 0; i < options->stop_id_count; i++) {
+        if (options->stop_ids[i] == id)
+            return true;
+    }
+    return tokenizer_is_end(generation->tokenizer, id);
+}
+
 /* Makes sure that there is a next id, unless something ends the generation first. */
 static enum salvo_status prepare_token(struct generation *generation, bool *out_finished)
 {
@@ -53,7 +63,7 @@ static enum salvo_status prepare_token(struct generation *generation, bool *out_
         result->finish = status == SALVO_ERROR_CONTEXT ? SALVO_FINISH_CONTEXT : SALVO_FINISH_CANCELLED;
         return SALVO_OK;
     }
-    bool is_end = status == SALVO_OK && tokenizer_is_end(generation->tokenizer, generation->session->pending);
+    bool is_end = status == SALVO_OK && ends_text(generation, generation->session->pending);
     result->finish = SALVO_FINISH_END;
     *out_finished = is_end && !generation->options->ignore_end;
     return status;
