@@ -449,6 +449,10 @@ void salvo_session_cancel(struct salvo_session *session);
  */
 enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
 
+/* Makes it cheap to go back to where the session stands: a recurrent model keeps its state here, beside a few
+ * older ones. For others there is nothing to do. */
+enum salvo_status salvo_session_mark(struct salvo_session *session);
+
 /*
  * State: everything a session needs to go on, with the same bits; sampler and bias are settings and not part
  * of it. `restore` replaces what the session holds; it refuses, without effect, a state of another model or
@@ -463,6 +467,21 @@ enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_sess
  * of the model with the same KV type, on any device. */
 enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path);
 enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path);
+
+/*
+ * A conversation and its state in one file. Loading it gives the messages back, freed at once by salvo_free,
+ * and the session goes on without computing them again; a file that is refused changes nothing. It can also
+ * be loaded as a state alone; a state alone is no conversation.
+ */
+struct salvo_messages {
+    const struct salvo_message *items;
+    size_t count;
+};
+
+enum salvo_status salvo_session_chat_save_file(
+    struct salvo_session *session, const struct salvo_message *messages, size_t count, const char *path);
+enum salvo_status salvo_session_chat_load_file(
+    struct salvo_session *session, const char *path, struct salvo_messages **out);
 
 /* Whether such a file could be written there, before work is spent on what is to be in it: an error when the
  * folder is not there or cannot be written, or when something has the name that is not a regular file. */

@@ -60,6 +60,15 @@ enum salvo_status engine_run(struct salvo_engine *engine, const struct step *ste
 /* Whether the session was cancelled; the cancel is then used up. */
 bool session_take_cancel(struct salvo_session *session);
 
+/* What a state that begins these bytes says of itself, unchecked: its size and checksum. Zeros: there is
+ * none.
+ */
+struct state_extent {
+    uint64_t size, checksum;
+};
+
+struct state_extent session_state_extent(const void *data, size_t size);
+
 /* Computes what is needed so that an id is pending. Fails with SALVO_ERROR_CONTEXT when there is no room for
  * it.
  */

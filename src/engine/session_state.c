@@ -102,6 +102,17 @@ cleanup:
     return status;
 }
 
+struct state_extent session_state_extent(const void *data, size_t size)
+{
+    struct state_header header;
+    if (size < sizeof header)
+        return (struct state_extent){0};
+    memcpy(&header, data, sizeof header);
+    if (memcmp(header.magic, state_magic, sizeof state_magic) != 0 || header.size < sizeof header)
+        return (struct state_extent){0};
+    return (struct state_extent){header.size, header.checksum};
+}
+
 /* Whether these are the bytes that were saved. */
 static enum salvo_status check_integrity(struct state_header header, const uint8_t *rest, size_t size)
 {

@@ -67,12 +67,13 @@ static uint32_t least_useful(const struct snapshots *snapshots, uint32_t now)
     return least;
 }
 
-enum salvo_status snapshots_take_if_due(struct salvo_session *session)
+/* Takes a snapshot, unless there is one less than `spacing` tokens back. */
+static enum salvo_status take(struct salvo_session *session, uint32_t spacing)
 {
     struct salvo_engine *engine = session->engine;
     struct snapshots *snapshots = &session->snapshots;
     const uint32_t newest = snapshots->count ? snapshots->items[snapshots->count - 1].position : 0;
-    if (!engine->has_folded_state || session->computed < newest + SPACING)
+    if (!engine->has_folded_state || session->computed < newest + spacing)
         return SALVO_OK;
     if (snapshots->count == MOST_SNAPSHOTS)
         drop(snapshots, least_useful(snapshots, session->computed));
@@ -84,6 +85,16 @@ enum salvo_status snapshots_take_if_due(struct salvo_session *session)
         snapshots->count++;
     }
     return status;
+}
+
+enum salvo_status snapshots_take_if_due(struct salvo_session *session)
+{
+    return take(session, SPACING);
+}
+
+enum salvo_status salvo_session_mark(struct salvo_session *session)
+{
+    return take(session, 1);
 }
 
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position)
