@@ -106,7 +106,7 @@ static void print_plans(
             plans[i]->capacity[ROWS_TOKENS], plans[i]->group_count, plans[i]->arena_bytes);
         line(user, text);
         for (uint32_t j = 0; j < plans[i]->group_count; j++) {
-            lower_describe(executor, plans[i], j, text, sizeof text);
+            lower_describe(executor->program, plans[i], j, text, sizeof text);
             line(user, text);
         }
     }

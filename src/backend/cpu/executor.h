@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/team.h"
+#include "backend/lowering.h"
 #include "program/sampling.h"
 
 #include <stdatomic.h>
@@ -37,43 +38,14 @@ struct folded_pool {
     struct folded_versions *versions; /* [slots] */
 };
 
-enum group_kind { GROUP_ROWS, GROUP_MATMUL, GROUP_ATTEND, GROUP_WKV7, GROUP_SAMPLE };
-
-/* Inputs of a single token that a group of matmuls may have rounded at once. */
-enum { MAX_ROUNDED = 4 };
-
-/* Neighbouring ops that run as one phase. */
-struct group {
-    enum group_kind kind;
-    enum row_kind rows;
-    uint32_t first_op, op_count;
-    uint32_t inner;    /* this many leading ops run inside its tasks: before matmuls on buffers of the thread,
-                          before a wkv7 on the columns of its head */
-    uint32_t outer;    /* wkv7: this many trailing ops run on the columns of its head */
-    uint32_t matmuls;  /* matmul: how many */
-    bool glu;          /* matmul: the last op is the glu of its two matmuls */
-    buffer_id rounded; /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
-    enum rounding rounding;
-    buffer_id panels[MAX_ROUNDED]; /* matmul of a single token: what each panel of the thread holds */
-    uint32_t panel_count;
-};
-
-/* A program lowered for one capacity. */
-struct plan {
-    uint32_t capacity[ROW_KIND_COUNT];
-    struct group *groups;
-    uint32_t group_count;
-    uint32_t *group_of_op;
-    size_t *offsets;  /* [buffers]: in the arena or, when private, in the thread's memory */
-    bool *is_private; /* [buffers] */
-    size_t arena_bytes, private_bytes;
-};
+/* Rounded inputs of a single token that a thread keeps: more would not stay in its nearest cache. */
+enum { MAX_PANELS = 4 };
 
 /* What one thread works with. */
 struct scratch {
     uint8_t *private_buffers;
-    struct q8_panel x[MAX_ROUNDED]; /* one row each */
-    struct weight_panel tiles[2];   /* unpacked; two for a glu */
+    struct q8_panel x[MAX_PANELS]; /* one row each */
+    struct weight_panel tiles[2];  /* unpacked; two for a glu */
     float *float_tiles[2];
     float *sums[2]; /* [tokens][8 rows] */
     float *queries, *outputs, *scores;
@@ -144,12 +116,6 @@ void step_lay_out_rows(struct executor *executor);
 void step_run_groups(struct executor *executor, uint32_t first, uint32_t count);
 enum salvo_status step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
-
-/* lower.c */
-enum salvo_status lower_program(
-    struct executor *executor, const uint32_t capacity[ROW_KIND_COUNT], struct plan *out);
-void lower_describe(
-    const struct executor *executor, const struct plan *plan, uint32_t index, char *text, size_t size);
 
 /* load.c: packs every weight; needs the team. */
 enum salvo_status load_weights(struct executor *executor);

@@ -64,7 +64,7 @@ static void divide_scratch(const struct executor *executor, const struct needs *
     const size_t rows = (executor->options.batch + OCTET - 1) / OCTET * OCTET,
                  vocabulary = executor->program->vocabulary;
     scratch->private_buffers = divide(divider, executor->single.private_bytes, 1);
-    for (int i = 0; i < MAX_ROUNDED; i++)
+    for (int i = 0; i < MAX_PANELS; i++)
         scratch->x[i] = divide_panel(divider, 1, needs->q8_columns);
     for (int i = 0; i < 2; i++) {
         scratch->tiles[i].values = divide(divider, TILE_ROWS * K_PART, 1);
@@ -190,9 +190,10 @@ enum salvo_status executor_open(
         TRY(fail(SALVO_ERROR_ARGUMENT, "%u sessions of %u tokens in chunks of %u: none may be 0",
             options->slots, options->context, options->batch));
     TRY(choose_kernels(executor));
-    TRY(lower_program(executor, (const uint32_t[]){1, 1, 1}, &executor->single));
     TRY(lower_program(
-        executor, (const uint32_t[]){options->batch, options->slots, options->outputs}, &executor->batch));
+        program, (const uint32_t[]){1, 1, 1}, MAX_PANELS, &executor->tables, &executor->single));
+    TRY(lower_program(program, (const uint32_t[]){options->batch, options->slots, options->outputs},
+        MAX_PANELS, &executor->tables, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
     TRY(kv_pool_open(executor));
     TRY(folded_pool_open(executor));

@@ -7,7 +7,7 @@
  * results nobody else needs run inside the tasks of the phase that follows: every thread computes the norm
  * for itself, which is cheaper than meeting.
  */
-#include "backend/cpu/executor.h"
+#include "backend/lowering.h"
 
 #include "program/placement.h"
 
@@ -23,6 +23,7 @@ struct lowering {
     const struct program *program;
     struct plan *plan;
     bool single;
+    uint32_t max_rounded;
     bool *shared; /* [buffers]: written by some op that does not run inside, so that it cannot be private */
 };
 
@@ -87,11 +88,11 @@ static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first
 }
 
 /* The panel that will hold an input of the group; false when there are too many. */
-static bool find_panel(const struct op *op, struct group *group)
+static bool find_panel(const struct lowering *lowering, const struct op *op, struct group *group)
 {
     if (op->matmul.rounding != ROUNDING_Q8 || is_among(op->inputs[1], group->panels, group->panel_count))
         return true;
-    if (group->panel_count == MAX_ROUNDED)
+    if (group->panel_count == lowering->max_rounded)
         return false;
     group->panels[group->panel_count++] = op->inputs[1];
     return true;
@@ -111,7 +112,7 @@ static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t o
         if (ops[i].out == ops[op].inputs[1] || ops[i].out == ops[op].out || ops[i].inputs[1] == ops[op].out)
             return false;
     }
-    return find_panel(&ops[op], group);
+    return find_panel(lowering, &ops[op], group);
 }
 
 /* Fills in the matmuls from op `first` on, and a glu behind them. */
@@ -120,7 +121,7 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     const struct program *program = lowering->program;
     const struct op *ops = program->ops;
     uint32_t end = first + 1;
-    (void)find_panel(&ops[first], group);
+    (void)find_panel(lowering, &ops[first], group);
     while (end < program->op_count && can_join(lowering, first, end, group))
         end++;
     group->kind = GROUP_MATMUL;
@@ -320,19 +321,19 @@ static void place_private_buffers(const struct program *program, struct plan *pl
     }
 }
 
-enum salvo_status lower_program(
-    struct executor *executor, const uint32_t capacity[ROW_KIND_COUNT], struct plan *out)
+enum salvo_status lower_program(const struct program *program, const uint32_t capacity[ROW_KIND_COUNT],
+    uint32_t max_rounded, struct arena *tables, struct plan *out)
 {
     enum salvo_status status = SALVO_OK;
-    const struct program *program = executor->program;
-    struct lowering lowering = {.program = program, .plan = out, .single = capacity[ROWS_TOKENS] == 1};
+    struct lowering lowering = {
+        .program = program, .plan = out, .single = capacity[ROWS_TOKENS] == 1, .max_rounded = max_rounded};
     memcpy(out->capacity, capacity, sizeof out->capacity);
-    TRY(ARENA_NEW(&executor->tables, &out->groups, (size_t)program->op_count * 2));
-    TRY(ARENA_NEW(&executor->tables, &out->group_of_op, program->op_count));
-    TRY(ARENA_NEW(&executor->tables, &out->offsets, program->buffer_count));
-    TRY(ARENA_NEW(&executor->tables, &out->is_private, program->buffer_count));
+    TRY(ARENA_NEW(tables, &out->groups, (size_t)program->op_count * 2));
+    TRY(ARENA_NEW(tables, &out->group_of_op, program->op_count));
+    TRY(ARENA_NEW(tables, &out->offsets, program->buffer_count));
+    TRY(ARENA_NEW(tables, &out->is_private, program->buffer_count));
 
-    TRY(ARENA_NEW(&executor->tables, &lowering.shared, program->buffer_count));
+    TRY(ARENA_NEW(tables, &lowering.shared, program->buffer_count));
 
     do {
         lower_ops(&lowering);
@@ -344,10 +345,9 @@ cleanup:
 }
 
 void lower_describe(
-    const struct executor *executor, const struct plan *plan, uint32_t index, char *text, size_t size)
+    const struct program *program, const struct plan *plan, uint32_t index, char *text, size_t size)
 {
     static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
-    const struct program *program = executor->program;
     const struct group *group = &plan->groups[index];
     int used = snprintf(text, size, "%4u %-6s", index, kinds[group->kind]);
     for (uint32_t i = 0; i < group->op_count && used > 0 && (size_t)used < size; i++) {
