@@ -26,10 +26,7 @@
 #define CPU_TILE_FORMAT_H
 
 #include "backend/cpu/kernels.h"
-
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
+#include "quant/block_parts.h"
 
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -129,25 +126,6 @@ INLINE size_t tile_codes_at(struct tile_format f)
 INLINE size_t tile_block_bytes(struct tile_format f)
 {
     return tile_codes_at(f) + tile_block_elements(f) / 32 * tile_code_bytes(f);
-}
-
-/* Eight bytes as a number; byte i is its bits 8i .. 8i+7 (every machine we build for is little-endian). */
-INLINE uint64_t load_octet(const void *from)
-{
-    uint64_t octet;
-    memcpy(&octet, from, sizeof octet);
-    return octet;
-}
-
-INLINE void store_octet(void *to, uint64_t octet)
-{
-    memcpy(to, &octet, sizeof octet);
-}
-
-/* The same byte eight times. */
-INLINE uint64_t octet_all(uint8_t byte)
-{
-    return byte * UINT64_C(0x0101010101010101);
 }
 
 #endif
