@@ -1,0 +1,27 @@
+/* Matrices in items: their shapes, and packing them from the rows of a file. */
+#ifndef CUDA_CUDA_ITEMS_H
+#define CUDA_CUDA_ITEMS_H
+
+#include "backend/cuda/cuda_plan.h"
+#include "base/tensor_type.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether matrices of this type with rows of k elements can be packed. */
+bool cuda_items_supported(enum tensor_type type, uint64_t k);
+
+/* A matrix of which each owner has `tiles_per_block` tiles; everything but `base` is filled in. */
+struct cuda_matrix cuda_matrix_shape(
+    enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tiles_per_block);
+
+/* Bytes of one owner's items, and of the whole matrix. */
+uint64_t cuda_owner_bytes(const struct cuda_matrix *matrix);
+uint64_t cuda_matrix_bytes(const struct cuda_matrix *matrix);
+
+/* Packs owners first .. first + count - 1. `rows` is the first byte of the matrix as the file has it. The
+ * items dequantise to exactly the same numbers. */
+void cuda_pack_owners(
+    const struct cuda_matrix *matrix, const uint8_t *rows, uint32_t first, uint32_t count, uint8_t *out);
+
+#endif
