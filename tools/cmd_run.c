@@ -1,6 +1,8 @@
 #include "commands.h"
+#include "conversation.h"
 #include "engine_flags.h"
 #include "escapes.h"
+#include "generate_flags.h"
 #include "input.h"
 #include "interrupt.h"
 #include "json.h"
@@ -8,6 +10,7 @@
 #include "models.h"
 #include "sampler_flags.h"
 #include "terminal.h"
+#include "text_output.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,74 +21,65 @@
 
 static struct {
     const char *text, *file, *state_load, *state_save;
-    uint32_t tokens;
-    struct text_list stops;
-    bool special, no_escape, ignore_eos, stats;
+    bool chat, special, ignore_eos;
 } options;
 
 static const struct option option_table[] = {
     {'p', "prompt", "TEXT", OPTION_TEXT, &options.text,
         "the prompt; \\n, \\t, \\\", \\\\ and \\xHH are understood"},
     {'f', "file", "FILE", OPTION_FILE, &options.file, "a file with the prompt, as it is"},
-    {'n', "tokens", "N", OPTION_COUNT, &options.tokens,
-        "tokens to generate at most (default: until the end or the context)"},
-    {0, "stop", "TEXT", OPTION_TEXTS, &options.stops, "end before this text; repeatable"},
+    {0, "chat", NULL, OPTION_FLAG, &options.chat,
+        "the prompt is a message: it goes through the model's chat template, and the answer is written"},
     {0, "special", NULL, OPTION_FLAG, &options.special,
         "control tokens written in the prompt become those tokens; generated ones are shown"},
-    {0, "no-escape", NULL, OPTION_FLAG, &options.no_escape, "take backslashes in -p and --stop as they are"},
     {0, "ignore-eos", NULL, OPTION_FLAG, &options.ignore_eos, "go on after the model has ended its text"},
     {0, "state-load", "FILE", OPTION_FILE, &options.state_load,
         "go on from where --state-save left off; the prompt may be empty"},
     {0, "state-save", "FILE", OPTION_FILE, &options.state_save,
         "afterwards, write all that was read and generated as the model keeps it"},
-    {0, "stats", NULL, OPTION_FLAG, &options.stats, "speed and memory on standard error"},
     {0},
 };
 
 struct prompt {
     int32_t *ids;
     size_t count;
+    struct conversation conversation; /* with --chat */
+    struct salvo_stops template_stops;
+    struct stop_strings stops;
 };
 
 struct statistics {
     double load, prefill, first_token, decode; /* seconds; first_token is NaN when there was none */
     uint64_t decoded, submissions;             /* after the prompt */
-    uint64_t seed;
+    struct salvo_sampler sampler;
     uint32_t prompt; /* tokens of it that were computed: not all when it was cancelled */
 };
 
-/* The text so far, for --json; written at once otherwise. */
-struct output {
-    char *text;
-    size_t size, capacity;
-    double start, first; /* when the prompt began, when the first text came */
-    int error;           /* why it cannot be written; 0: it can */
-};
-
-static bool write_text(void *user, const char *text, size_t size)
+/* The text as a message of somebody, in the words of the model's template. */
+static int apply_template(struct salvo_model *model, const struct input *input, struct prompt *out)
 {
-    struct output *output = user;
-    if (output->first == 0)
-        output->first = seconds_now();
-    if (!output_flags.json) {
-        errno = 0;
-        if (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0)
-            output->error = errno ? errno : EIO;
-        return output->error == 0;
-    }
-    if (output->size + size > output->capacity) {
-        size_t capacity = (output->size + size) * 2;
-        char *larger = realloc(output->text, capacity);
-        if (!larger) {
-            output->error = ENOMEM;
-            return false;
-        }
-        output->text = larger;
-        output->capacity = capacity;
-    }
-    memcpy(output->text + output->size, text, size);
-    output->size += size;
-    return true;
+    struct conversation *conversation = &out->conversation;
+    int result = conversation_open(model, conversation);
+    if (result == EXIT_DONE)
+        result = conversation_set_system_from_flags(conversation);
+    if (result == EXIT_DONE)
+        result = conversation_add(conversation, "user", input->data, input->size);
+    return result == EXIT_DONE ? conversation_tokens(conversation, 0, &out->ids, &out->count) : result;
+}
+
+static int tokenize(struct salvo_model *model, const struct input *input, struct prompt *out)
+{
+    unsigned flags;
+    /* A text that goes on has no second beginning, and the end is what is wanted of the model. */
+    const unsigned unwanted = SALVO_TOKENIZE_EOS | (options.state_load ? SALVO_TOKENIZE_BOS : 0);
+    if (salvo_tokenize_default_flags(model, &flags) != SALVO_OK ||
+        salvo_tokenize(model, input->data, input->size,
+            (flags & ~unwanted) | (options.special ? SALVO_TOKENIZE_SPECIAL : 0), &out->ids,
+            &out->count) != SALVO_OK)
+        return library_failure();
+    if (out->count == 0 && !options.state_load)
+        return usage_error("run: the prompt has no tokens");
+    return EXIT_DONE;
 }
 
 static int read_prompt(struct salvo_model *model, struct prompt *out)
@@ -94,38 +88,14 @@ static int read_prompt(struct salvo_model *model, struct prompt *out)
     int result = input_read(options.text, options.file, &input);
     if (result != EXIT_DONE)
         return result;
-    if (options.text && !options.no_escape)
+    if (options.text && !generate_flags.no_escape)
         input.size = unescape(input.data, input.size);
-    unsigned flags;
-    /* A text that goes on has no second beginning, and the end is what is wanted of the model. */
-    const unsigned unwanted = SALVO_TOKENIZE_EOS | (options.state_load ? SALVO_TOKENIZE_BOS : 0);
     if (input.size == 0 && !options.state_load)
         result = usage_error("run: the prompt is empty");
-    else if (salvo_tokenize_default_flags(model, &flags) != SALVO_OK ||
-             salvo_tokenize(model, input.data, input.size,
-                 (flags & ~unwanted) | (options.special ? SALVO_TOKENIZE_SPECIAL : 0), &out->ids,
-                 &out->count) != SALVO_OK)
-        result = library_failure();
-    else if (out->count == 0 && !options.state_load)
-        result = usage_error("run: the prompt has no tokens");
+    else
+        result = options.chat ? apply_template(model, &input, out) : tokenize(model, &input, out);
     input_free(&input);
     return result;
-}
-
-/* Escapes are resolved in copies, which the caller frees. */
-static int copy_stops(char **copies)
-{
-    for (size_t i = 0; i < options.stops.count; i++) {
-        const char *text = options.stops.items[i];
-        if (!*text)
-            return usage_error("run: --stop cannot be empty");
-        copies[i] = strdup(text);
-        if (!copies[i])
-            return failure("out of memory");
-        if (!options.no_escape)
-            copies[i][unescape(copies[i], strlen(text))] = 0;
-    }
-    return EXIT_DONE;
 }
 
 static void print_statistics(const struct prompt *prompt, const struct salvo_generate_result *result,
@@ -145,10 +115,10 @@ static void print_statistics(const struct prompt *prompt, const struct salvo_gen
         statistics->prompt, whole, rate(statistics->prompt, statistics->prefill), first_token,
         statistics->load * 1e3, result->tokens, rate((double)statistics->decoded, statistics->decode),
         rate((double)statistics->submissions, (double)statistics->decoded), salvo_finish_name(result->finish),
-        format_bytes(peak_memory(), memory), statistics->seed);
+        format_bytes(peak_memory(), memory), statistics->sampler.seed);
 }
 
-static void write_json(const struct loaded *loaded, const struct output *output,
+static void write_json(const struct loaded *loaded, const struct text_output *output,
     const struct salvo_generate_result *result, const struct statistics *statistics)
 {
     struct json json = {.stream = stdout};
@@ -169,7 +139,7 @@ static void write_json(const struct loaded *loaded, const struct output *output,
     json_key(&json, "tokens");
     json_unsigned(&json, result->tokens);
     json_key(&json, "seed");
-    json_unsigned(&json, statistics->seed);
+    json_unsigned(&json, statistics->sampler.seed);
     json_key(&json, "timings");
     json_begin(&json, '{');
     const struct {
@@ -192,23 +162,25 @@ static void write_json(const struct loaded *loaded, const struct output *output,
 }
 
 /* Computes the prompt and generates; a cancelled prompt counts as generation that was cancelled at once. */
-static int generate(const struct loaded *loaded, const struct prompt *prompt, const char *const *stops,
-    struct output *output, struct salvo_generate_result *result, struct statistics *statistics)
+static int generate(const struct loaded *loaded, const struct prompt *prompt, struct text_output *output,
+    struct salvo_generate_result *result, struct statistics *statistics)
 {
     struct salvo_session *session = loaded->session;
     const struct salvo_generate_options generate_options = {
-        .max_tokens = options.tokens,
-        .stop_strings = stops,
-        .stop_count = options.stops.count,
+        .max_tokens = generate_flags.tokens,
+        .stop_strings = prompt->stops.all,
+        .stop_count = prompt->stops.count,
+        .stop_ids = prompt->template_stops.ids,
+        .stop_id_count = prompt->template_stops.id_count,
         .ignore_end = options.ignore_eos,
         .special = options.special,
-        .text = write_text,
+        .text = text_output_write,
         .user = output,
     };
     const uint32_t position = salvo_session_position(session);
-    output->start = seconds_now();
+    const double start = seconds_now();
     enum salvo_status status = salvo_session_feed(session, prompt->ids, prompt->count);
-    statistics->prefill = seconds_now() - output->start;
+    statistics->prefill = seconds_now() - start;
     statistics->prompt = salvo_session_position(session) - position;
     struct salvo_counters before = salvo_engine_counters(loaded->engine);
     double begin = seconds_now();
@@ -219,7 +191,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, co
 
     struct salvo_counters after = salvo_engine_counters(loaded->engine);
     statistics->decode = seconds_now() - begin;
-    statistics->first_token = output->first > 0                 ? output->first - output->start
+    statistics->first_token = output->first > 0                 ? output->first - start
                               : status == SALVO_ERROR_CANCELLED ? (double)NAN
                                                                 : statistics->prefill;
     statistics->decoded = after.tokens - before.tokens;
@@ -227,25 +199,25 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, co
     return output->error ? failure("the text cannot be written: %s", strerror(output->error)) : EXIT_DONE;
 }
 
-static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const char *const *stops,
-    struct statistics *statistics)
+static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct statistics *statistics)
 {
-    struct output output = {0};
+    struct text_output output = {
+        .show = !output_flags.json, .keep = output_flags.json, .skip_blanks = options.chat};
     struct salvo_generate_result generated = {0};
     uint32_t context = salvo_engine_info(loaded->engine).context;
     if (prompt->count > context)
         return failure(
             "the prompt has %zu tokens, the context only %" PRIu32 "; -c sets it", prompt->count, context);
-    int result = sampler_from_flags(loaded->model, loaded->session, &statistics->seed);
+    int result = sampler_from_flags(loaded->model, loaded->session, &statistics->sampler);
     if (result != EXIT_DONE)
         return result;
     if (options.state_load && salvo_session_state_load_file(loaded->session, options.state_load) != SALVO_OK)
         return library_failure();
     if (output_flags.verbose)
-        fprintf(stderr, "prompt of %zu tokens, seed %" PRIu64 "\n", prompt->count, statistics->seed);
+        fprintf(stderr, "prompt of %zu tokens, seed %" PRIu64 "\n", prompt->count, statistics->sampler.seed);
 
     interrupt_catch(loaded->session);
-    result = generate(loaded, prompt, stops, &output, &generated, statistics);
+    result = generate(loaded, prompt, &output, &generated, statistics);
     interrupt_release();
     if (result == EXIT_DONE && generated.finish == SALVO_FINISH_CONTEXT && generated.tokens == 0 &&
         !output_flags.quiet)
@@ -254,7 +226,7 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
         write_json(loaded, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
         putchar('\n'); /* the shell's next prompt gets a line of its own */
-    else if (options.stats)
+    else if (generate_flags.stats)
         fputc('\n', stderr); /* and so do the statistics in a log that has both */
     errno = 0;
     if (fflush(stdout) != 0 && result == EXIT_DONE)
@@ -265,10 +237,20 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, const 
             result = library_failure();
         interrupt_release();
     }
-    if (result == EXIT_DONE && options.stats)
+    if (result == EXIT_DONE && generate_flags.stats)
         print_statistics(prompt, &generated, statistics);
     free(output.text);
     return result == EXIT_DONE ? interrupt_status() : result;
+}
+
+/* Options that make no sense together. */
+static int check_options(void)
+{
+    if (generate_flags.system && !options.chat)
+        return usage_error("run: --system needs --chat: without it there is no conversation");
+    if (options.chat && options.state_load)
+        return usage_error("run: --chat and --state-load exclude each other; `salvo chat` has /load");
+    return EXIT_DONE;
 }
 
 static int run(int count, char **arguments)
@@ -279,11 +261,10 @@ static int run(int count, char **arguments)
     struct salvo_engine_options engine_options;
     struct prompt prompt = {0};
     struct statistics statistics = {0};
-    char *stops[sizeof options.stops.items / sizeof *options.stops.items] = {0};
     double start = seconds_now();
-    int result = engine_options_from_flags(&engine_options);
+    int result = check_options();
     if (result == EXIT_DONE)
-        result = copy_stops(stops);
+        result = engine_options_from_flags(&engine_options);
     if (result == EXIT_DONE && options.state_save &&
         salvo_file_check_writable(options.state_save) != SALVO_OK)
         result = library_failure();
@@ -291,13 +272,17 @@ static int run(int count, char **arguments)
         loaded.model = open_model(engine_flags.model);
         result = loaded.model ? read_prompt(loaded.model, &prompt) : EXIT_FAILED;
     }
+    if (result == EXIT_DONE && options.chat)
+        prompt.template_stops = salvo_template_stops(prompt.conversation.template);
+    if (result == EXIT_DONE)
+        result = stop_strings_open(&prompt.template_stops, &prompt.stops);
     if (result == EXIT_DONE)
         result = load_engine(&loaded, &engine_options);
     statistics.load = seconds_now() - start;
     if (result == EXIT_DONE)
-        result = run_prompt(&loaded, &prompt, (const char *const *)stops, &statistics);
-    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
-        free(stops[i]);
+        result = run_prompt(&loaded, &prompt, &statistics);
+    stop_strings_close(&prompt.stops);
+    conversation_close(&prompt.conversation);
     salvo_free(prompt.ids);
     unload(&loaded);
     return result;
@@ -305,12 +290,14 @@ static int run(int count, char **arguments)
 
 const struct command run_command = {
     .name = "run",
-    .summary = "continue a prompt",
-    .details = "Without -p and -f the prompt is read from standard input. Standard output gets the generated "
-               "text and\n"
-               "nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
-               "How tokens are chosen by default depends on the model: `salvo info` shows it.",
+    .summary = "continue a prompt, or with --chat answer a message",
+    .details =
+        "Without -p and -f the prompt is read from standard input. Standard output gets the generated "
+        "text and\n"
+        "nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
+        "How tokens are chosen by default depends on the model: `salvo info` shows it. `salvo chat` holds "
+        "a\nconversation.",
     .options = option_table,
-    .shared = {sampler_flag_table, engine_flag_table, output_flag_table},
+    .shared = {generate_flag_table, sampler_flag_table, engine_flag_table, output_flag_table},
     .run = run,
 };

@@ -55,7 +55,8 @@ struct command {
     const char *summary;   /* one line, no full stop */
     const char *details;   /* more lines for its help, or NULL */
     const struct option *options;
-    const struct option *shared[4];          /* tables that several commands have, shown after its own */
+    const struct option *shared[5];          /* tables that several commands have, shown after its own; the
+                                              * last is NULL */
     int (*run)(int count, char **arguments); /* what is left after the options */
 };
 

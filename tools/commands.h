@@ -5,6 +5,7 @@
 #include "command.h"
 
 extern const struct command bench_command;
+extern const struct command chat_command;
 extern const struct command completions_command;
 extern const struct command detokenize_command;
 extern const struct command devices_command;

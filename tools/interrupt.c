@@ -20,6 +20,33 @@ void interrupt_catch(struct salvo_session *session)
     signal(SIGTERM, on_interrupt);
 }
 
+static void note_interrupt(int signal_number)
+{
+    caught = signal_number;
+    if (running)
+        salvo_session_cancel(running); // NOLINT(bugprone-signal-handler): made for it, says salvo.h
+}
+
+void interrupt_catch_each(struct salvo_session *session)
+{
+    struct sigaction action = {.sa_handler = note_interrupt}; /* without SA_RESTART */
+    sigemptyset(&action.sa_mask);
+    running = session;
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool interrupt_pending(void)
+{
+    return caught != 0;
+}
+
+bool interrupt_take(void)
+{
+    bool taken = caught != 0;
+    caught = 0;
+    return taken;
+}
+
 void interrupt_release(void)
 {
     signal(SIGINT, SIG_DFL);

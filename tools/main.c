@@ -10,6 +10,7 @@
 #include <string.h>
 
 const struct command *const all_commands[] = {
+    &chat_command,
     &run_command,
     &eval_command,
     &bench_command,

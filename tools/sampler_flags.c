@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static struct {
+static struct sampler_flags {
     float temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint32_t top_k, repeat_last_n;
     struct text_list biases;
@@ -75,7 +75,8 @@ static int add_bias(struct salvo_session *session, const char *text)
     return EXIT_DONE;
 }
 
-int sampler_from_flags(const struct salvo_model *model, struct salvo_session *session, uint64_t *out_seed)
+int sampler_from_flags(
+    const struct salvo_model *model, struct salvo_session *session, struct salvo_sampler *out)
 {
     struct salvo_sampler sampler = salvo_sampler_default(model);
     override(flags.temperature, &sampler.temperature);
@@ -88,7 +89,9 @@ int sampler_from_flags(const struct salvo_model *model, struct salvo_session *se
         sampler.top_k = flags.top_k;
     if (flags.repeat_last_n != UINT32_MAX)
         sampler.repeat_last_n = flags.repeat_last_n;
-    sampler.seed = *out_seed = flags.seed.given ? flags.seed.value : random_seed();
+    if (!flags.seed.given)
+        flags.seed = (struct optional_seed){true, random_seed()}; /* it stays the same from now on */
+    sampler.seed = flags.seed.value;
     for (size_t i = 0; i < flags.biases.count; i++) {
         int result = add_bias(session, flags.biases.items[i]);
         if (result != EXIT_DONE)
@@ -96,5 +99,43 @@ int sampler_from_flags(const struct salvo_model *model, struct salvo_session *se
     }
     if (salvo_session_set_sampler(session, &sampler) != SALVO_OK)
         return usage_error("%s", salvo_error());
+    *out = sampler;
     return EXIT_DONE;
+}
+
+static const struct option *find_flag(const char *name)
+{
+    enum { COUNT = sizeof sampler_flag_table / sizeof *sampler_flag_table - 1 };
+    const char *names[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        names[i] = sampler_flag_table[i].name;
+        if (strcmp(names[i], name) == 0)
+            return &sampler_flag_table[i];
+    }
+    const char *nearest = nearest_name(name, names, COUNT);
+    if (nearest)
+        usage_error("/set: there is no '%s'; did you mean %s?", name, nearest);
+    else
+        usage_error("/set: there is no '%s'; /set alone lists what there is", name);
+    return NULL;
+}
+
+int sampler_flag_set(const struct salvo_model *model, struct salvo_session *session, const char *name,
+    const char *value, struct salvo_sampler *out)
+{
+    const struct option *option = find_flag(name);
+    if (!option)
+        return EXIT_USAGE;
+    const struct sampler_flags before = flags;
+    int result = option_store("/set", option, name, value);
+    if (result == EXIT_DONE)
+        result = sampler_from_flags(model, session, out);
+    if (result != EXIT_DONE || option->kind == OPTION_TEXTS)
+        flags = before; /* a bias is in the session now, and its text does not live on */
+    return result;
+}
+
+void sampler_flags_next_seed(void)
+{
+    flags.seed.value++;
 }

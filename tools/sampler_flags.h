@@ -8,8 +8,17 @@
 
 extern const struct option sampler_flag_table[];
 
-/* Sets the session's sampler and biases: the model's defaults, changed by the options. *out_seed is the one
- * given, or a random one. EXIT_DONE, or an exit status after saying why. */
-int sampler_from_flags(const struct salvo_model *model, struct salvo_session *session, uint64_t *out_seed);
+/* Sets the session's sampler and biases: the model's defaults, changed by the options; the seed is the one
+ * given, or a random one that stays. EXIT_DONE, or an exit status after saying why. */
+int sampler_from_flags(
+    const struct salvo_model *model, struct salvo_session *session, struct salvo_sampler *out);
+
+/* Changes one option by its name without dashes, and the session's sampler with it. Nothing changes where
+ * that fails. */
+int sampler_flag_set(const struct salvo_model *model, struct salvo_session *session, const char *name,
+    const char *value, struct salvo_sampler *out);
+
+/* The seed is another one when the options are used next. */
+void sampler_flags_next_seed(void);
 
 #endif

@@ -1,6 +1,5 @@
 #include "terminal.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,11 +9,17 @@ const char *colour(FILE *stream, enum colour which)
     static const char *const sequences[] = {[COLOUR_OFF] = "\033[0m",
         [COLOUR_BOLD] = "\033[1m",
         [COLOUR_DIM] = "\033[2m",
-        [COLOUR_YELLOW] = "\033[33m"};
-    const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    bool wanted =
-        isatty(fileno(stream)) && !(no_color && *no_color) && !(terminal && strcmp(terminal, "dumb") == 0);
+        [COLOUR_YELLOW] = "\033[33m",
+        [COLOUR_PROMPT] = "\033[1;36m"};
+    const char *no_color = getenv("NO_COLOR");
+    bool wanted = isatty(fileno(stream)) && !(no_color && *no_color) && terminal_is_smart();
     return wanted ? sequences[which] : "";
+}
+
+bool terminal_is_smart(void)
+{
+    const char *terminal = getenv("TERM");
+    return terminal && *terminal && strcmp(terminal, "dumb") != 0;
 }
 
 static const char *format_scaled(uint64_t number, const char *const units[5], char *text)

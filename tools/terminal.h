@@ -2,13 +2,18 @@
 #ifndef TOOLS_TERMINAL_H
 #define TOOLS_TERMINAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-enum colour { COLOUR_OFF, COLOUR_BOLD, COLOUR_DIM, COLOUR_YELLOW };
+/* All of them can be read on dark and on light grounds. */
+enum colour { COLOUR_OFF, COLOUR_BOLD, COLOUR_DIM, COLOUR_YELLOW, COLOUR_PROMPT };
 
 /* The sequence for a colour; "" unless the stream is a terminal and NO_COLOR is not set. */
 const char *colour(FILE *stream, enum colour which);
+
+/* Whether what TERM names understands more than lines of text. */
+bool terminal_is_smart(void);
 
 /* "98.4 MB", "134.5 M"; `text` has room for 32 bytes and is returned. */
 const char *format_bytes(uint64_t bytes, char *text);

@@ -65,18 +65,22 @@ enum salvo_status chat_section_write(const struct salvo_message *messages, size_
     uint64_t state_checksum, uint8_t **out, size_t *out_size)
 {
     struct section_writer writer = {.size = sizeof(struct section_header)};
+    uint8_t *data = NULL;
+    *out = NULL;
+    *out_size = 0;
     put_messages(&writer, messages, count);
-    *out_size = writer.size;
-    enum salvo_status status = NEW(out, writer.size);
-    if (status != SALVO_OK)
+    enum salvo_status status = NEW(&data, writer.size);
+    if (status != SALVO_OK || !data)
         return status;
-    writer = (struct section_writer){.out = *out, .size = sizeof(struct section_header)};
+    writer = (struct section_writer){.out = data, .size = sizeof(struct section_header)};
     put_messages(&writer, messages, count);
     struct section_header header = {.version = SECTION_VERSION, .size = writer.size, .count = count};
     memcpy(header.magic, section_magic, sizeof header.magic);
     header.checksum =
-        checksum_of(header, *out + sizeof header, (size_t)header.size - sizeof header, state_checksum);
-    memcpy(*out, &header, sizeof header);
+        checksum_of(header, data + sizeof header, (size_t)header.size - sizeof header, state_checksum);
+    memcpy(data, &header, sizeof header);
+    *out = data;
+    *out_size = writer.size;
     return SALVO_OK;
 }
 

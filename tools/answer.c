@@ -1,0 +1,244 @@
+#include "answer.h"
+
+#include "generate_flags.h"
+#include "interrupt.h"
+#include "measure.h"
+#include "text_output.h"
+#include "token_overlap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The tokens that the session is to hold before it goes on: the prompt, and what was generated so far. */
+struct wanted {
+    int32_t *ids;
+    size_t count;
+};
+
+struct work {
+    const struct loaded *loaded;
+    struct conversation *conversation;
+    const struct answer_settings *settings;
+    struct answer *answer;
+    struct text_output output;
+    struct wanted wanted;
+    double start;
+};
+
+static uint32_t context_of(const struct work *work)
+{
+    return salvo_engine_info(work->loaded->engine).context;
+}
+
+/* The prompt without the oldest `dropped` turns, followed by `generated`. */
+static int prepare_ids(struct work *work, size_t dropped, const int32_t *generated, size_t generated_count)
+{
+    int32_t *prompt;
+    size_t count;
+    int result = conversation_tokens(work->conversation, dropped, &prompt, &count);
+    if (result != EXIT_DONE)
+        return result;
+    int32_t *ids = malloc((count + generated_count) * sizeof *ids);
+    if (ids) {
+        memcpy(ids, prompt, count * sizeof *ids);
+        if (generated_count)
+            memcpy(ids + count, generated, generated_count * sizeof *ids);
+    }
+    salvo_free(prompt);
+    if (!ids)
+        return failure("out of memory");
+    free(work->wanted.ids);
+    work->wanted.ids = ids;
+    work->wanted.count = count + generated_count;
+    return EXIT_DONE;
+}
+
+/* The same after dropping turns until a quarter of the context is free: with less, nearly every turn would
+ * compute everything again. Nothing is dropped when that does not help: *out_fits is false then. */
+static int prepare_slid(struct work *work, const int32_t *generated, size_t generated_count, bool *out_fits)
+{
+    const uint32_t context = context_of(work);
+    const size_t turns = conversation_turns(work->conversation);
+    size_t dropped = 0;
+    *out_fits = false;
+    while (dropped + 1 < turns) {
+        int result = prepare_ids(work, ++dropped, generated, generated_count);
+        if (result != EXIT_DONE)
+            return result;
+        if (work->wanted.count <= context - context / 4)
+            break;
+    }
+    if (dropped && work->wanted.count < context) {
+        conversation_drop_oldest(work->conversation, dropped);
+        work->answer->dropped += (uint32_t)dropped;
+        *out_fits = true;
+    }
+    return EXIT_DONE;
+}
+
+/* Makes the session hold what is wanted, computing what it does not hold yet. */
+static enum salvo_status feed(struct work *work)
+{
+    struct salvo_session *session = work->loaded->session;
+    const struct wanted *wanted = &work->wanted;
+    const struct token_overlap overlap =
+        find_token_overlap(work->loaded->model, session, wanted->ids, wanted->count);
+    enum salvo_status status = salvo_session_rollback(session, overlap.kept);
+    /* Marks where /undo and /regen go back to. What is chosen after the last token needs it computed again.
+     */
+    if (status == SALVO_OK)
+        status = salvo_session_mark(session);
+    if (status == SALVO_OK && overlap.next + 1 < wanted->count) {
+        status = salvo_session_feed(session, wanted->ids + overlap.next, wanted->count - 1 - overlap.next);
+        if (status == SALVO_OK)
+            status = salvo_session_mark(session);
+    }
+    return status == SALVO_OK ? salvo_session_feed(session, wanted->ids + wanted->count - 1, 1) : status;
+}
+
+/* The same, counted. A Ctrl-C that came too late for the answer before must not stop this one. */
+static enum salvo_status feed_counted(struct work *work)
+{
+    struct answer_counts *counts = &work->answer->counts;
+    const uint64_t before = salvo_engine_counters(work->loaded->engine).tokens;
+    const double start = seconds_now();
+    enum salvo_status status = feed(work);
+    if (status == SALVO_ERROR_CANCELLED && !interrupt_pending())
+        status = feed(work);
+    const uint64_t computed = salvo_engine_counters(work->loaded->engine).tokens - before;
+    counts->prefill += seconds_now() - start;
+    counts->computed += computed;
+    if (status == SALVO_OK)
+        counts->reused += work->wanted.count > computed ? work->wanted.count - computed : 0;
+    return status;
+}
+
+static enum salvo_status generate(struct work *work, uint32_t *out_count)
+{
+    const struct answer_settings *settings = work->settings;
+    struct answer_counts *counts = &work->answer->counts;
+    const struct salvo_stops stops = salvo_template_stops(work->conversation->template);
+    const struct salvo_generate_options options = {
+        .max_tokens = settings->max_tokens ? settings->max_tokens - (uint32_t)counts->generated : 0,
+        .stop_strings = settings->stop_strings,
+        .stop_count = settings->stop_count,
+        .stop_ids = stops.ids,
+        .stop_id_count = stops.id_count,
+        .text = text_output_write,
+        .user = &work->output,
+    };
+    struct salvo_generate_result result;
+    const uint64_t before = salvo_engine_counters(work->loaded->engine).tokens;
+    const double start = seconds_now();
+    enum salvo_status status = salvo_session_generate(work->loaded->session, &options, &result);
+    counts->decode += seconds_now() - start;
+    counts->decoded += salvo_engine_counters(work->loaded->engine).tokens - before;
+    counts->generated += result.tokens;
+    work->answer->finish = result.finish;
+    *out_count = result.tokens;
+    return status;
+}
+
+/* The context became full within an answer: makes room and goes on with it. False when there is no room. */
+static int slide_on(struct work *work, bool *out_fits)
+{
+    const struct salvo_session *session = work->loaded->session;
+    const uint32_t count = (uint32_t)work->answer->counts.generated;
+    const int32_t *tokens = salvo_session_tokens(session) + salvo_session_position(session) - count;
+    int32_t *generated = malloc((count + 1) * sizeof *generated);
+    if (!generated)
+        return failure("out of memory");
+    memcpy(generated, tokens, count * sizeof *generated);
+    /* Half a character was held back; its other half will come as it is. */
+    char *text;
+    size_t size;
+    if (salvo_detokenize(work->loaded->model, generated, count, false, &text, &size) == SALVO_OK) {
+        size_t half = salvo_utf8_incomplete(text, size);
+        if (half)
+            text_output_write(&work->output, text + size - half, half);
+        salvo_free(text);
+    }
+    int result = prepare_slid(work, generated, count, out_fits);
+    free(generated);
+    return result;
+}
+
+static int write_answer(struct work *work)
+{
+    for (;;) {
+        uint32_t count;
+        enum salvo_status status = feed_counted(work);
+        if (status == SALVO_ERROR_CANCELLED) {
+            work->answer->finish = SALVO_FINISH_CANCELLED;
+            return EXIT_DONE;
+        }
+        if (status != SALVO_OK || generate(work, &count) != SALVO_OK)
+            return library_failure();
+        if (work->output.error)
+            return failure("the text cannot be written: %s", strerror(work->output.error));
+        bool fits = false;
+        if (work->answer->finish == SALVO_FINISH_CONTEXT && work->settings->on_full == ON_FULL_SLIDE) {
+            int result = slide_on(work, &fits);
+            if (result != EXIT_DONE)
+                return result;
+        }
+        if (!fits)
+            return EXIT_DONE;
+    }
+}
+
+/* Says why there is no room for an answer. */
+static int no_room(const struct work *work)
+{
+    const uint32_t context = context_of(work);
+    if (work->settings->on_full == ON_FULL_SLIDE) {
+        return failure("the message alone does not fit the context of %" PRIu32
+                       ": with it there would be %zu tokens; -c sets it",
+            context, work->wanted.count);
+    }
+    return failure("the context of %" PRIu32 " is full: with this message there would be %zu tokens. "
+                   "/undo and /clear make room, --on-full slide drops the oldest turns, -c N gives more",
+        context, work->wanted.count);
+}
+
+int answer_question(const struct loaded *loaded, struct conversation *conversation,
+    const struct answer_settings *settings, struct answer *out)
+{
+    struct work work = {
+        .loaded = loaded,
+        .conversation = conversation,
+        .settings = settings,
+        .answer = out,
+        .output = {.show = true, .keep = true, .skip_blanks = true},
+        .start = seconds_now(),
+    };
+    *out = (struct answer){0};
+    int result = prepare_ids(&work, 0, NULL, 0);
+    bool fits = work.wanted.count < context_of(&work);
+    if (result == EXIT_DONE && !fits && settings->on_full == ON_FULL_SLIDE)
+        result = prepare_slid(&work, NULL, 0, &fits);
+    if (result == EXIT_DONE && !fits)
+        result = no_room(&work);
+    if (result == EXIT_DONE) {
+        interrupt_take();
+        interrupt_catch_each(loaded->session);
+        result = write_answer(&work);
+        interrupt_catch_each(NULL);
+    }
+    if (work.output.first > 0)
+        out->counts.first_text = work.output.first - work.start;
+    if (work.output.last && work.output.last != '\n')
+        putchar('\n');
+    fflush(stdout);
+    size_t size = work.output.size;
+    size -= size ? salvo_utf8_incomplete(work.output.text, size) : 0;
+    if (result == EXIT_DONE && (size || out->finish != SALVO_FINISH_CANCELLED)) {
+        result = conversation_add(conversation, "assistant", size ? work.output.text : "", size);
+        out->is_kept = result == EXIT_DONE;
+    }
+    free(work.output.text);
+    free(work.wanted.ids);
+    return result;
+}

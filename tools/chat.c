@@ -1,0 +1,162 @@
+#include "chat.h"
+
+#include "command.h"
+#include "measure.h"
+#include "sampler_flags.h"
+#include "terminal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void chat_notice(const struct chat *chat, const char *format, ...)
+{
+    if (output_flags.quiet && !chat->interactive)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    fputs(colour(stderr, COLOUR_DIM), stderr);
+    fputc('(', stderr);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, ")%s\n", colour(stderr, COLOUR_OFF));
+    va_end(arguments);
+}
+
+static void add_counts(struct answer_counts *sum, const struct answer_counts *counts)
+{
+    sum->computed += counts->computed;
+    sum->reused += counts->reused;
+    sum->generated += counts->generated;
+    sum->decoded += counts->decoded;
+    sum->first_text += counts->first_text;
+    sum->prefill += counts->prefill;
+    sum->decode += counts->decode;
+}
+
+/* "prompt: 12 tokens computed, 34 reused, 150.2 tok/s; answer: 20 tokens, 45.1 tok/s; ..." */
+static void print_counts(const struct chat *chat, const struct answer_counts *counts)
+{
+    fprintf(stderr,
+        "prompt: %" PRIu64 " tokens computed, %" PRIu64 " reused, %.1f tok/s; answer: %" PRIu64
+        " tokens, %.1f tok/s; context: %" PRIu32 " of %" PRIu32,
+        counts->computed, counts->reused, rate((double)counts->computed, counts->prefill), counts->generated,
+        rate((double)counts->decoded, counts->decode), salvo_session_position(chat->loaded.session),
+        salvo_engine_info(chat->loaded.engine).context);
+}
+
+void chat_print_totals(const struct chat *chat)
+{
+    char memory[32];
+    fputs(colour(stderr, COLOUR_DIM), stderr);
+    fprintf(stderr, "%" PRIu32 " answers\n", chat->answers);
+    print_counts(chat, &chat->totals);
+    fprintf(stderr, "\nfirst text after %.0f ms on average; seed %" PRIu64 "; peak memory %s%s\n",
+        chat->answers ? chat->totals.first_text * 1e3 / chat->answers : 0, chat->sampler.seed,
+        format_bytes(peak_memory(), memory), colour(stderr, COLOUR_OFF));
+}
+
+/* What the person has to know about an answer that did not come to its end, or made others go. */
+static void tell_about(const struct chat *chat, const struct answer *answer)
+{
+    if (answer->dropped)
+        chat_notice(chat, "the context was full: the oldest %s left out from now on",
+            answer->dropped == 1 ? "turn is" : "turns are");
+    switch (answer->finish) {
+    case SALVO_FINISH_CONTEXT:
+        chat_notice(chat,
+            "the context of %" PRIu32 " is full and the answer ends here; /undo or /clear make room%s",
+            salvo_engine_info(chat->loaded.engine).context,
+            chat->settings.on_full == ON_FULL_STOP
+                ? ", --on-full slide drops the oldest turns, -c N gives more"
+                : ", -c N gives more");
+        break;
+    case SALVO_FINISH_CANCELLED:
+        chat_notice(chat, answer->is_kept ? "stopped" : "stopped before there was an answer");
+        break;
+    case SALVO_FINISH_LENGTH:
+        chat_notice(chat, "-n %" PRIu32 " ends the answer here", chat->settings.max_tokens);
+        break;
+    default:
+        break;
+    }
+    if (generate_flags.stats) {
+        fputs(colour(stderr, COLOUR_DIM), stderr);
+        print_counts(chat, &answer->counts);
+        fprintf(stderr, "; first text after %.0f ms; ended by: %s%s\n", answer->counts.first_text * 1e3,
+            salvo_finish_name(answer->finish), colour(stderr, COLOUR_OFF));
+    }
+    if (chat->interactive)
+        fputc('\n', stderr);
+}
+
+/* Answers the last message. *out_kept: there is an answer. */
+static int answer_last(struct chat *chat, bool *out_kept)
+{
+    struct answer answer = {0};
+    int result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
+    if (result == EXIT_DONE)
+        result = answer_question(&chat->loaded, &chat->conversation, &chat->settings, &answer);
+    *out_kept = result == EXIT_DONE && answer.is_kept;
+    if (result != EXIT_DONE)
+        return result;
+    chat->answers += answer.is_kept;
+    add_counts(&chat->totals, &answer.counts);
+    tell_about(chat, &answer);
+    return EXIT_DONE;
+}
+
+int chat_ask(struct chat *chat, const char *text, size_t size)
+{
+    struct conversation *conversation = &chat->conversation;
+    bool kept = false;
+    int result = conversation_add(conversation, "user", text, size);
+    if (result != EXIT_DONE)
+        return result;
+    result = answer_last(chat, &kept);
+    if (!kept) /* a message without an answer would be in the way of the next one */
+        conversation_cut(conversation, conversation_last_question(conversation));
+    return result;
+}
+
+int chat_answer_again(struct chat *chat)
+{
+    struct conversation *conversation = &chat->conversation;
+    const size_t question = conversation_last_question(conversation), answers = question + 1;
+    if (question == conversation->count || conversation->count <= answers)
+        return usage_error("/regen: there is no answer yet");
+    struct salvo_messages before = {conversation->messages, conversation->count};
+    struct conversation kept_before = {0};
+    int result = conversation_replace(&kept_before, &before); /* a copy */
+    if (result != EXIT_DONE)
+        return result;
+    conversation_cut(conversation, answers);
+    if (chat->sampler.temperature > 0)
+        sampler_flags_next_seed();
+    else
+        chat_notice(chat, "at temperature 0 the answer stays the same: /set temp 0.8 allows others");
+    bool kept = false;
+    result = answer_last(chat, &kept);
+    if (!kept) {
+        before = (struct salvo_messages){kept_before.messages, kept_before.count};
+        conversation_replace(conversation, &before);
+    }
+    conversation_close(&kept_before);
+    return result;
+}
+
+int chat_undo(struct chat *chat)
+{
+    struct conversation *conversation = &chat->conversation;
+    size_t question = conversation_last_question(conversation);
+    if (question == conversation->count)
+        return usage_error("/undo: nothing was said yet");
+    const struct salvo_text text = conversation->messages[question].content;
+    fputs(colour(stderr, COLOUR_DIM), stderr);
+    fputs("(taken back: ", stderr);
+    print_safely(stderr, text.data, text.size > 60 ? 60 - salvo_utf8_incomplete(text.data, 60) : text.size);
+    fprintf(stderr, "%s)%s\n", text.size > 60 ? "..." : "", colour(stderr, COLOUR_OFF));
+    conversation_cut(conversation, question);
+    return EXIT_DONE;
+}

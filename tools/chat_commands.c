@@ -1,0 +1,191 @@
+/* What can be typed beside messages. */
+#include "chat.h"
+
+#include "command.h"
+#include "sampler_flags.h"
+#include "terminal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct chat_command {
+    const char *name, *argument; /* argument: NULL when it takes none */
+    const char *help;
+    int (*run)(struct chat *chat, const char *argument); /* "" when none was given */
+    bool needs_argument;
+};
+
+static int show_help(struct chat *chat, const char *argument);
+
+static int forget(struct chat *chat, const char *argument)
+{
+    (void)argument;
+    conversation_cut(&chat->conversation, conversation_has_system(&chat->conversation));
+    chat_notice(chat, "a new conversation");
+    return EXIT_DONE;
+}
+
+static int set_system(struct chat *chat, const char *argument)
+{
+    int result = conversation_set_system(&chat->conversation, argument);
+    if (result == EXIT_DONE)
+        chat_notice(chat, *argument ? "the system message holds from the next answer on"
+                                    : "there is no system message any longer");
+    return result;
+}
+
+static int save(struct chat *chat, const char *path)
+{
+    const struct conversation *conversation = &chat->conversation;
+    if (salvo_session_chat_save_file(
+            chat->loaded.session, conversation->messages, conversation->count, path) != SALVO_OK)
+        return library_failure();
+    chat_notice(chat, "%zu messages in %s", conversation->count, path);
+    return EXIT_DONE;
+}
+
+static int load_conversation(struct chat *chat, const char *path)
+{
+    struct salvo_messages *messages;
+    if (salvo_session_chat_load_file(chat->loaded.session, path, &messages) != SALVO_OK)
+        return library_failure();
+    int result = conversation_replace(&chat->conversation, messages);
+    salvo_free(messages);
+    if (result == EXIT_DONE)
+        chat_notice(chat, "%zu messages, %" PRIu32 " tokens that need not be computed again",
+            chat->conversation.count, salvo_session_position(chat->loaded.session));
+    return result;
+}
+
+static int answer_again(struct chat *chat, const char *argument)
+{
+    (void)argument;
+    return chat_answer_again(chat);
+}
+
+static int undo(struct chat *chat, const char *argument)
+{
+    (void)argument;
+    return chat_undo(chat);
+}
+
+static int show_statistics(struct chat *chat, const char *argument)
+{
+    (void)argument;
+    chat_print_totals(chat);
+    return EXIT_DONE;
+}
+
+static void print_settings(const struct salvo_sampler *sampler)
+{
+    fprintf(stderr,
+        "  temp %g, top-k %" PRIu32 ", top-p %g, min-p %g\n"
+        "  repeat-penalty %g, presence-penalty %g, frequency-penalty %g, repeat-last-n %" PRIu32 "\n"
+        "  seed %" PRIu64 "; logit-bias ID=X adds to one token\n",
+        (double)sampler->temperature, sampler->top_k, (double)sampler->top_p, (double)sampler->min_p,
+        (double)sampler->repeat_penalty, (double)sampler->presence_penalty,
+        (double)sampler->frequency_penalty, sampler->repeat_last_n, sampler->seed);
+}
+
+/* "temp 0.5"; "temp=0.5" and "--temp 0.5" are understood as well. */
+static int set(struct chat *chat, const char *argument)
+{
+    if (!*argument) {
+        print_settings(&chat->sampler);
+        return EXIT_DONE;
+    }
+    char name[32];
+    argument += strspn(argument, "-");
+    const size_t length = strcspn(argument, " \t=");
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), argument);
+    const char *value = argument + length + (argument[length] != 0);
+    value += strspn(value, " \t");
+    if (!*value)
+        return usage_error("/set: %s needs a value", name);
+    return sampler_flag_set(chat->loaded.model, chat->loaded.session, name, value, &chat->sampler);
+}
+
+static int leave(struct chat *chat, const char *argument)
+{
+    (void)argument;
+    chat->leaving = true;
+    return EXIT_DONE;
+}
+
+static const struct chat_command commands[] = {
+    {"help", NULL, "this list", show_help},
+    {"clear", NULL, "begin a new conversation; the system message stays", forget},
+    {"system", "TEXT", "tell the model how to be; without TEXT nothing is told", set_system},
+    {"save", "FILE", "write the conversation and its state to a file", save, true},
+    {"load", "FILE", "go on with a conversation from a file", load_conversation, true},
+    {"regen", NULL, "answer the last message again", answer_again},
+    {"undo", NULL, "take the last message and its answer back", undo},
+    {"stats", NULL, "tokens computed and reused, speed, memory", show_statistics},
+    {"set", "NAME VALUE", "change temp, top-k, top-p, min-p, seed, ...; alone: show them", set},
+    {"quit", NULL, "leave, as Ctrl-D does", leave},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static int show_help(struct chat *chat, const char *argument)
+{
+    (void)chat;
+    (void)argument;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        char left[32];
+        snprintf(left, sizeof left, "/%s%s%s", commands[i].name, commands[i].argument ? " " : "",
+            commands[i].argument ? commands[i].argument : "");
+        fprintf(stderr, "  %s%-16s%s  %s\n", colour(stderr, COLOUR_BOLD), left, colour(stderr, COLOUR_OFF),
+            commands[i].help);
+    }
+    fputs(
+        "  A line that ends with \\ goes on; \"\"\" stands before and after a message of several lines, and\n"
+        "  Alt-Enter begins a new line. A message that begins with a slash is written with two.\n"
+        "  Ctrl-C stops an answer or clears the line.\n",
+        stderr);
+    return EXIT_DONE;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++)
+        names[i] = commands[i].name;
+    const bool leaves = strcmp(name, "bye") == 0 || strcmp(name, "exit") == 0; /* elsewhere it is called so */
+    const char *nearest = leaves ? "quit" : nearest_name(name, names, COMMANDS);
+    if (nearest)
+        return usage_error(
+            "there is no /%s; did you mean /%s? //%s sends it as a message", name, nearest, name);
+    return usage_error("there is no /%s; /help lists the commands, //%s sends it as a message", name, name);
+}
+
+int chat_obey(struct chat *chat, const char *text)
+{
+    char *line = strdup(text + 1);
+    if (!line)
+        return failure("out of memory");
+    char *argument = line + strcspn(line, " \t\n");
+    if (*argument)
+        *argument++ = 0;
+    argument += strspn(argument, " \t\n");
+    for (size_t end = strlen(argument); end && strchr(" \t\n", argument[end - 1]); end--)
+        argument[end - 1] = 0;
+
+    const struct chat_command *command = NULL;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, line) == 0)
+            command = &commands[i];
+    }
+    int result;
+    if (!command)
+        result = unknown_command(line);
+    else if (*argument && !command->argument)
+        result = usage_error("/%s stands alone; what is '%s'?", line, argument);
+    else if (!*argument && command->needs_argument)
+        result = usage_error("/%s needs a value: %s", line, command->argument);
+    else
+        result = command->run(chat, argument);
+    free(line);
+    return result;
+}

@@ -1,0 +1,75 @@
+#include "chat_input.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char quotes[] = "\"\"\"";
+enum { QUOTES = sizeof quotes - 1 };
+
+static bool append(struct chat_message *message, const char *text, size_t size)
+{
+    char *longer = realloc(message->text, message->size + size + 1);
+    if (!longer)
+        return false;
+    if (size)
+        memcpy(longer + message->size, text, size);
+    message->text = longer;
+    message->size += size;
+    longer[message->size] = 0;
+    return true;
+}
+
+static bool ends_with_quotes(const char *line, size_t size)
+{
+    return size >= QUOTES && memcmp(line + size - QUOTES, quotes, QUOTES) == 0;
+}
+
+/* Adds a line; *in_quotes: the message lasts until """. *out_more: it is not complete. */
+static bool add_line(
+    struct chat_message *message, const char *line, size_t size, bool *in_quotes, bool *out_more)
+{
+    bool is_first = message->text == NULL;
+    if (is_first && size >= QUOTES && memcmp(line, quotes, QUOTES) == 0) {
+        *in_quotes = true;
+        line += QUOTES;
+        size -= QUOTES;
+    } else if (*in_quotes && message->size && !append(message, "\n", 1)) {
+        return false;
+    }
+    if (*in_quotes) {
+        *out_more = !ends_with_quotes(line, size);
+        size -= *out_more ? 0 : QUOTES;
+        /* What closes it on a line of its own adds no line. */
+        if (!*out_more && size == 0 && message->size)
+            message->text[--message->size] = 0;
+        return append(message, line, size);
+    }
+    *out_more = size && line[size - 1] == '\\';
+    if (!*out_more)
+        return append(message, line, size);
+    return append(message, line, size - 1) && append(message, "\n", 1);
+}
+
+enum line_result chat_input_read(struct line_editor *editor, struct chat_message *out)
+{
+    bool in_quotes = false, more = true;
+    *out = (struct chat_message){0};
+    while (more) {
+        const char *line;
+        size_t size;
+        enum line_result result = line_editor_read(editor, out->text ? ". " : "> ", &line, &size);
+        if (result == LINE_END && out->text)
+            return LINE_READ; /* what there is of it */
+        if (result == LINE_READ && !add_line(out, line, size, &in_quotes, &more)) {
+            result = LINE_FAILED;
+            errno = ENOMEM;
+        }
+        if (result != LINE_READ) {
+            free(out->text);
+            *out = (struct chat_message){0};
+            return result;
+        }
+    }
+    return LINE_READ;
+}

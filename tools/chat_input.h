@@ -1,0 +1,17 @@
+/*
+ * Messages as they are typed or piped: one for each line. A line that ends with a backslash goes on with the
+ * next one, and """ stands before and after a message of several lines.
+ */
+#ifndef TOOLS_CHAT_INPUT_H
+#define TOOLS_CHAT_INPUT_H
+
+#include "line_editor.h"
+
+struct chat_message {
+    char *text; /* ends with NUL, and may hold others; freed by its owner */
+    size_t size;
+};
+
+enum line_result chat_input_read(struct line_editor *editor, struct chat_message *out);
+
+#endif

@@ -1,0 +1,176 @@
+#include "chat.h"
+#include "chat_input.h"
+#include "commands.h"
+#include "interrupt.h"
+#include "models.h"
+#include "sampler_flags.h"
+#include "terminal.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *on_full = "stop";
+
+static const struct option option_table[] = {
+    {0, "on-full", "stop|slide", OPTION_TEXT, &on_full,
+        "a full context ends the answer, or drops the oldest turns (default: stop)"},
+    {0},
+};
+
+/* Characters are UTF-8 here, whatever the locale says: that is what models write and terminals show. */
+static void use_utf8(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0 && !setlocale(LC_CTYPE, "C.UTF-8"))
+        setlocale(LC_CTYPE, "en_US.UTF-8");
+}
+
+static int open_chat(struct chat *chat)
+{
+    static const char *const choices[] = {[ON_FULL_STOP] = "stop", [ON_FULL_SLIDE] = "slide"};
+    const bool slides = strcmp(on_full, choices[ON_FULL_SLIDE]) == 0;
+    if (!slides && strcmp(on_full, choices[ON_FULL_STOP]) != 0)
+        return usage_error("chat: --on-full cannot be '%s': stop or slide is expected", on_full);
+    int result = load(&chat->loaded);
+    if (result == EXIT_DONE)
+        result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
+    if (result == EXIT_DONE)
+        result = conversation_open(chat->loaded.model, &chat->conversation);
+    if (result != EXIT_DONE)
+        return result;
+    const struct salvo_stops stops = salvo_template_stops(chat->conversation.template);
+    result = stop_strings_open(&stops, &chat->stops);
+    chat->settings = (struct answer_settings){
+        .on_full = slides ? ON_FULL_SLIDE : ON_FULL_STOP,
+        .stop_strings = chat->stops.all,
+        .stop_count = chat->stops.count,
+        .max_tokens = generate_flags.tokens,
+    };
+    return result == EXIT_DONE ? conversation_set_system_from_flags(&chat->conversation) : result;
+}
+
+static void close_chat(struct chat *chat)
+{
+    conversation_close(&chat->conversation);
+    stop_strings_close(&chat->stops);
+    unload(&chat->loaded);
+}
+
+static void print_banner(const struct chat *chat)
+{
+    const struct salvo_model_info *model = salvo_model_info(chat->loaded.model);
+    const struct salvo_engine_info engine = salvo_engine_info(chat->loaded.engine);
+    const char *dim = colour(stdout, COLOUR_DIM), *off = colour(stdout, COLOUR_OFF);
+    const char *slash = strrchr(model->path, '/');
+    const char *name = *model->name ? model->name : slash ? slash + 1 : model->path;
+    char size[32], parameters[32];
+    fputs(colour(stdout, COLOUR_BOLD), stdout);
+    print_safely(stdout, name, strlen(name));
+    printf("%s  %s%s parameters, %s%s%s%s\n", off, dim, format_count(model->parameters, parameters),
+        model->file_type, *model->file_type ? ", " : "", format_bytes(model->file_size, size), off);
+    printf("%s%s: %s%s%s, context %u%s\n", dim, engine.backend, engine.device, *engine.isa ? ", " : "",
+        engine.isa, engine.context, off);
+    if (!model->has_chat_template)
+        printf("%sThe model has no chat template: User: and Assistant: are written instead.%s\n", dim, off);
+    printf("%s/help lists commands. Ctrl-C stops an answer, Ctrl-D leaves.%s\n\n", dim, off);
+    fflush(stdout);
+}
+
+/* One message or command. */
+static int handle(struct chat *chat, const struct chat_message *message)
+{
+    const char *text = message->text;
+    if (strspn(text, " \t\n") == message->size)
+        return EXIT_DONE;
+    if (text[0] == '/' && text[1] != '/')
+        return chat_obey(chat, text);
+    const size_t slash = text[0] == '/';
+    return chat_ask(chat, text + slash, message->size - slash);
+}
+
+static int hold_conversation(struct chat *chat)
+{
+    int worst = EXIT_DONE;
+    unsigned interrupts = 0;
+    struct line_editor *editor = line_editor_open(chat->interactive);
+    if (!editor)
+        return failure("out of memory");
+    interrupt_catch_each(NULL);
+    while (!chat->leaving) {
+        struct chat_message message;
+        interrupt_take();
+        enum line_result result = chat_input_read(editor, &message);
+        if (result == LINE_INTERRUPTED) {
+            if (!chat->interactive) {
+                worst = 128 + SIGINT;
+                break;
+            }
+            fputs(interrupts++ ? "\n(Ctrl-D or /quit leaves)\n" : "\n", stdout);
+            continue;
+        }
+        interrupts = 0;
+        if (result == LINE_FAILED)
+            worst = failure("standard input: %s", strerror(errno));
+        if (result != LINE_READ)
+            break;
+        int status = handle(chat, &message);
+        free(message.text);
+        if (status != EXIT_DONE && !chat->interactive)
+            worst = EXIT_FAILED;
+        if (!chat->interactive && interrupt_pending())
+            worst = 128 + SIGINT;
+        if (worst == 128 + SIGINT || ferror(stdout))
+            break;
+    }
+    interrupt_release();
+    if (chat->interactive && !chat->leaving)
+        putchar('\n'); /* after Ctrl-D the shell gets a line of its own */
+    line_editor_close(editor);
+    return worst;
+}
+
+static int run(int count, char **arguments)
+{
+    (void)count;
+    (void)arguments;
+    struct chat chat = {.interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)};
+    use_utf8();
+    if (output_flags.verbose)
+        fprintf(stderr, "%s\n", line_editor_description);
+    int result = open_chat(&chat);
+    if (result == EXIT_DONE) {
+        if (chat.interactive && !output_flags.quiet)
+            print_banner(&chat);
+        result = hold_conversation(&chat);
+    }
+    close_chat(&chat);
+    return result;
+}
+
+const struct command chat_command = {
+    .name = "chat",
+    .summary = "talk to a model",
+    .details =
+        "Without a terminal each line of standard input is a message, standard output gets the answers, and "
+        "all\n"
+        "else goes to standard error; the exit status is 1 when something failed. A line that ends with a "
+        "backslash\n"
+        "goes on with the next one; \"\"\" stands before and after a message of several lines. Lines that "
+        "begin with\n"
+        "a slash are commands, which /help lists; a message that begins with one is written with two.\n"
+        "What was typed is kept in ${XDG_STATE_HOME:-~/.local/state}/salvo/history.\n"
+#ifndef SALVO_LIBEDIT
+        "This salvo was built without libedit: lines cannot be edited, and there is no history.\n"
+#endif
+        "Only new tokens are computed for each answer; --stats shows how many.",
+    .options = option_table,
+    .shared = {generate_flag_table, sampler_flag_table, engine_flag_table,
+        output_flag_table + 1 /* no --json */},
+    .run = run,
+};

@@ -1,0 +1,51 @@
+#include "generate_flags.h"
+
+#include "escapes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct generate_flags generate_flags;
+
+const struct option generate_flag_table[] = {
+    {0, "system", "TEXT", OPTION_TEXT, &generate_flags.system,
+        "in a conversation: what the model is told before it begins"},
+    {'n', "tokens", "N", OPTION_COUNT, &generate_flags.tokens,
+        "tokens to generate at most (default: until the end or the context)"},
+    {0, "stop", "TEXT", OPTION_TEXTS, &generate_flags.stops, "end before this text; repeatable"},
+    {0, "no-escape", NULL, OPTION_FLAG, &generate_flags.no_escape,
+        "take backslashes in the options' texts as they are"},
+    {0, "stats", NULL, OPTION_FLAG, &generate_flags.stats, "speed, memory and tokens on standard error"},
+    {0},
+};
+
+int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out)
+{
+    const struct text_list *given = &generate_flags.stops;
+    *out = (struct stop_strings){0};
+    out->all = calloc(given->count + more->string_count + 1, sizeof *out->all);
+    if (!out->all)
+        return failure("out of memory");
+    for (size_t i = 0; i < given->count; i++) {
+        const char *text = given->items[i];
+        if (!*text)
+            return usage_error("--stop cannot be empty");
+        out->copies[i] = strdup(text);
+        if (!out->copies[i])
+            return failure("out of memory");
+        if (!generate_flags.no_escape)
+            out->copies[i][unescape(out->copies[i], strlen(text))] = 0;
+        out->all[out->count++] = out->copies[i];
+    }
+    for (size_t i = 0; i < more->string_count; i++)
+        out->all[out->count++] = more->strings[i];
+    return EXIT_DONE;
+}
+
+void stop_strings_close(struct stop_strings *strings)
+{
+    for (size_t i = 0; i < sizeof strings->copies / sizeof *strings->copies; i++)
+        free(strings->copies[i]);
+    free(strings->all);
+    *strings = (struct stop_strings){0};
+}

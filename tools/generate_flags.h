@@ -1,0 +1,29 @@
+/* The options of commands that write text: how much, what ends it, and what is told about it. */
+#ifndef TOOLS_GENERATE_FLAGS_H
+#define TOOLS_GENERATE_FLAGS_H
+
+#include "command.h"
+
+#include <salvo/salvo.h>
+
+extern struct generate_flags {
+    const char *system;
+    uint32_t tokens;
+    struct text_list stops;
+    bool no_escape, stats;
+} generate_flags;
+
+extern const struct option generate_flag_table[];
+
+/* Stop strings of the options, with escapes resolved, and those of a template. */
+struct stop_strings {
+    char *copies[sizeof generate_flags.stops.items / sizeof *generate_flags.stops.items];
+    const char **all;
+    size_t count;
+};
+
+/* EXIT_DONE, or an exit status after saying why; to be freed in any case. */
+int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out);
+void stop_strings_close(struct stop_strings *strings);
+
+#endif

@@ -1,0 +1,226 @@
+#include "line_editor.h"
+
+#include "history_file.h"
+#include "interrupt.h"
+#include "terminal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef SALVO_LIBEDIT
+#include <histedit.h>
+const char line_editor_description[] = "line editing by libedit";
+#else
+const char line_editor_description[] =
+    "built without libedit: lines cannot be edited, and there is no history";
+#endif
+
+struct line_editor {
+    bool interactive;
+    char *line; /* read without libedit */
+    size_t capacity;
+    char prompt[64];
+#ifdef SALVO_LIBEDIT
+    EditLine *editline; /* NULL: lines come from a pipe */
+    History *history;
+#endif
+};
+
+#ifdef SALVO_LIBEDIT
+
+enum { UNSEEN = '\1' }; /* stands around what takes no room on the screen */
+
+static char *current_prompt(EditLine *editline)
+{
+    struct line_editor *editor;
+    el_get(editline, EL_CLIENTDATA, &editor);
+    return editor->prompt;
+}
+
+static unsigned char insert_newline(EditLine *editline, int key)
+{
+    (void)key;
+    return el_winsertstr(editline, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+/* The terminal tells what is pasted from what is typed: line breaks within do not send it. */
+static unsigned char insert_pasted(EditLine *editline, int key)
+{
+    (void)key;
+    static const wchar_t end[] = L"\033[201~";
+    const size_t end_size = sizeof end / sizeof *end - 1;
+    size_t size = 0, capacity = 0;
+    wchar_t *text = NULL, letter;
+    unsigned char result = CC_REFRESH;
+    while (el_wgetc(editline, &letter) == 1) {
+        if (size + 2 > capacity) {
+            capacity = capacity * 2 + 256;
+            wchar_t *larger = realloc(text, capacity * sizeof *text);
+            if (!larger)
+                break;
+            text = larger;
+        }
+        text[size++] = letter == L'\r' ? L'\n' : letter;
+        if (size >= end_size && wmemcmp(text + size - end_size, end, end_size) == 0) {
+            size -= end_size;
+            break;
+        }
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < size; i++) {
+        bool is_control = text[i] < L' ' || (text[i] >= 0x7f && text[i] < 0xa0);
+        if (!is_control || text[i] == L'\n' || text[i] == L'\t')
+            text[kept++] = text[i];
+    }
+    if (kept) {
+        text[kept] = 0;
+        result = el_winsertstr(editline, text) == 0 ? CC_REFRESH : CC_ERROR;
+    }
+    free(text);
+    return result;
+}
+
+static void enter(void *user, const char *text)
+{
+    struct line_editor *editor = user;
+    HistEvent event;
+    history(editor->history, &event, H_ENTER, text);
+}
+
+static void open_editline(struct line_editor *editor)
+{
+    HistEvent event;
+    editor->editline = el_init("salvo", stdin, stdout, stderr);
+    editor->history = history_init();
+    if (!editor->editline || !editor->history)
+        return;
+    history(editor->history, &event, H_SETSIZE, 1000);
+    history(editor->history, &event, H_SETUNIQUE, 1);
+    history_file_load(enter, editor);
+    el_set(editor->editline, EL_CLIENTDATA, editor);
+    el_set(editor->editline, EL_EDITOR, "emacs");
+    el_set(editor->editline, EL_SIGNAL, 1);
+    el_set(editor->editline, EL_HIST, history, editor->history);
+    el_set(editor->editline, EL_PROMPT_ESC, current_prompt, UNSEEN);
+    el_set(editor->editline, EL_ADDFN, "insert-newline", "begins a new line of the message", insert_newline);
+    el_set(editor->editline, EL_ADDFN, "insert-pasted", "takes what the terminal pastes", insert_pasted);
+    el_set(editor->editline, EL_BIND, "\033\n", "insert-newline", NULL);
+    el_set(editor->editline, EL_BIND, "\033\r", "insert-newline", NULL);
+    el_set(editor->editline, EL_BIND, "\033[200~", "insert-pasted", NULL);
+    el_set(editor->editline, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_source(editor->editline, NULL); /* what people have set in ~/.editrc */
+}
+
+static void close_editline(struct line_editor *editor)
+{
+    if (editor->history)
+        history_end(editor->history);
+    if (editor->editline)
+        el_end(editor->editline);
+}
+
+static enum line_result read_edited(
+    struct line_editor *editor, const char *prompt, const char **out_line, size_t *out_size)
+{
+    int count = 0;
+    const char *on = colour(stdout, COLOUR_PROMPT), *off = colour(stdout, COLOUR_OFF);
+    if (*on) {
+        snprintf(editor->prompt, sizeof editor->prompt, "%c%s%c%s%c%s%c", UNSEEN, on, UNSEEN, prompt, UNSEEN,
+            off, UNSEEN);
+    } else {
+        snprintf(editor->prompt, sizeof editor->prompt, "%s", prompt);
+    }
+    if (terminal_is_smart())
+        fputs("\033[?2004h", stdout); /* pasted text is marked as such */
+    errno = 0;
+    const char *line = el_gets(editor->editline, &count);
+    int error = errno;
+    if (terminal_is_smart())
+        fputs("\033[?2004l", stdout);
+    fflush(stdout);
+    if (interrupt_take())
+        return LINE_INTERRUPTED;
+    if (!line || count <= 0) {
+        errno = error;
+        return count < 0 && error ? LINE_FAILED : LINE_END;
+    }
+    *out_line = line;
+    *out_size = (size_t)count - (line[count - 1] == '\n');
+    if (strspn(line, " \t\n") < (size_t)count) {
+        free(editor->line);
+        editor->line = strndup(line, *out_size);
+        if (editor->line) {
+            enter(editor, editor->line);
+            history_file_add(editor->line);
+            *out_line = editor->line;
+        }
+        editor->capacity = 0;
+    }
+    return LINE_READ;
+}
+
+#endif
+
+/* As the terminal or the pipe gives it. */
+static enum line_result read_plain(
+    struct line_editor *editor, const char *prompt, const char **out_line, size_t *out_size)
+{
+    if (editor->interactive) {
+        printf("%s%s%s", colour(stdout, COLOUR_PROMPT), prompt, colour(stdout, COLOUR_OFF));
+        fflush(stdout);
+    }
+    errno = 0;
+    ssize_t length = getline(&editor->line, &editor->capacity, stdin);
+    if (length < 0) {
+        bool interrupted = interrupt_take(), failed = ferror(stdin) != 0;
+        clearerr(stdin);
+        return interrupted ? LINE_INTERRUPTED : failed ? LINE_FAILED : LINE_END;
+    }
+    length -= length > 0 && editor->line[length - 1] == '\n';
+    length -= length > 0 && editor->line[length - 1] == '\r'; /* from a file with such line ends */
+    *out_line = editor->line;
+    *out_size = (size_t)length;
+    return LINE_READ;
+}
+
+struct line_editor *line_editor_open(bool interactive)
+{
+    struct line_editor *editor = calloc(1, sizeof *editor);
+    if (!editor)
+        return NULL;
+    editor->interactive = interactive;
+#ifdef SALVO_LIBEDIT
+    if (interactive)
+        open_editline(editor);
+    if (interactive && (!editor->editline || !editor->history)) {
+        line_editor_close(editor);
+        return NULL;
+    }
+#endif
+    return editor;
+}
+
+void line_editor_close(struct line_editor *editor)
+{
+    if (!editor)
+        return;
+#ifdef SALVO_LIBEDIT
+    close_editline(editor);
+#endif
+    free(editor->line);
+    free(editor);
+}
+
+enum line_result line_editor_read(
+    struct line_editor *editor, const char *prompt, const char **out_line, size_t *out_size)
+{
+    *out_line = NULL;
+    *out_size = 0;
+#ifdef SALVO_LIBEDIT
+    if (editor->editline)
+        return read_edited(editor, prompt, out_line, out_size);
+#endif
+    return read_plain(editor, prompt, out_line, out_size);
+}

@@ -1,0 +1,32 @@
+/*
+ * Lines from a person: with libedit, where it was built in, they can be edited, and earlier ones come back.
+ * Lines from a pipe: as they are.
+ */
+#ifndef TOOLS_LINE_EDITOR_H
+#define TOOLS_LINE_EDITOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct line_editor;
+
+/* "line editing by libedit", or what there is instead. */
+extern const char line_editor_description[];
+
+/* `interactive`: there is a terminal on both ends; a prompt is shown. NULL when memory is short. */
+struct line_editor *line_editor_open(bool interactive);
+void line_editor_close(struct line_editor *editor);
+
+enum line_result {
+    LINE_READ,
+    LINE_INTERRUPTED, /* by Ctrl-C */
+    LINE_END,         /* of the input; Ctrl-D */
+    LINE_FAILED,      /* `errno` says why */
+};
+
+/* One line without its end; it lives until the next call and may hold any bytes. `prompt` is plain text, its
+ * colour is the editor's affair. */
+enum line_result line_editor_read(
+    struct line_editor *editor, const char *prompt, const char **out_line, size_t *out_size);
+
+#endif

@@ -1,0 +1,23 @@
+/*
+ * Text that a model chose, on its way to a terminal: whole UTF-8 characters, and no control character but
+ * line breaks and tabs, so that it cannot move the cursor, change a title or answer a question in the
+ * person's place.
+ */
+#ifndef TOOLS_SAFE_TEXT_H
+#define TOOLS_SAFE_TEXT_H
+
+#include <stddef.h>
+
+/* Zeros are the beginning. What a piece leaves incomplete waits for the next. */
+struct safe_text {
+    unsigned char held[4];
+    unsigned count, wanted; /* bytes of a character that came, and that it has */
+};
+
+/* Room that `size` bytes need at most: each may become U+FFFD, and those that waited one more. */
+#define SAFE_TEXT_ROOM(size) ((size)*3 + 3)
+
+/* Writes what may be shown to `out` and returns its size. */
+size_t safe_text_pass(struct safe_text *safe, const char *text, size_t size, char *out);
+
+#endif

@@ -1,0 +1,24 @@
+/* Generated text on its way to standard output, or kept, or both. */
+#ifndef TOOLS_TEXT_OUTPUT_H
+#define TOOLS_TEXT_OUTPUT_H
+
+#include "safe_text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct text_output {
+    bool show, keep;  /* where it goes */
+    bool skip_blanks; /* before the first letter, when it is shown */
+    char *text;       /* what was kept, to be freed */
+    size_t size, capacity;
+    double first; /* when the first text came; 0: not yet */
+    int error;    /* errno of why it cannot go there; 0: it can */
+    char last;    /* byte that was shown; 0: none */
+    struct safe_text safe;
+};
+
+/* A salvo_text_function; `user` is a struct text_output. On a terminal nothing passes that would drive it. */
+bool text_output_write(void *user, const char *text, size_t size);
+
+#endif
