@@ -1,0 +1,279 @@
+/*
+ * What the host tells the device: plain tables, in one header that C and CUDA both include. Addresses are those
+ * of the device. The host writes them when a model is opened and never again; what changes from submission to
+ * submission is in struct cuda_step.
+ *
+ * MATRICES are cut into *items* of 8 rows by 128 columns: each lane of a warp has 32 neighbouring elements of
+ * one row, lane = row * 4 + column / 32. An item holds the codes of its lanes in planes of 16, 8 or 4 bytes a
+ * lane and then their scales (items.h), so that a warp reads it without conflicts, from memory or from shared
+ * memory. Items that one block multiplies lie together, in the order in which its warps take them; prefill and
+ * lookups find the same items by their index. Rows and columns beyond the last are zeros.
+ *
+ * PHASES of a plan for one token run on all blocks of a team, with a barrier after each. A block brings the
+ * vectors that it needs into its shared memory (loads), computes on them what stands before the heavy op
+ * (row ops, redundantly in every block), rounds them (rounds), and does its share of the tasks. In a plan for
+ * many tokens loads, row ops, stores and rounds are done by one block for each row.
+ */
+#ifndef CUDA_PLAN_H
+#define CUDA_PLAN_H
+
+#ifdef __cplusplus
+#include <cstdint>
+#else
+#include <stdint.h>
+#endif
+
+enum {
+    CUDA_WARPS = 16,                  /* that compute, in a block of the decode kernel; one more copies weights */
+    CUDA_WORKERS = CUDA_WARPS * 32,
+    CUDA_THREADS = CUDA_WORKERS + 32,
+    CUDA_CLUSTER = 16,                /* blocks of a cluster */
+    CUDA_ITEM_ROWS = 8,
+    CUDA_ITEM_COLUMNS = 128,
+    CUDA_GROUP = 32,                  /* activations that share a scale */
+    CUDA_PAGE = 256,                  /* positions of a KV page */
+    CUDA_CHUNKS = 32,                 /* weight chunks that can be on their way to a block at once */
+    CUDA_MAX_STOPS = 32,
+    CUDA_PHASE_LIMIT = 8192,          /* bytes of a phase: one load of 16 bytes for each worker */
+    CUDA_NONE = 0x7fffffff,           /* no place, no rope, no table entry */
+};
+
+/* ---- Matrices ---- */
+
+/*
+ * Tile t (rows 8t .. 8t+7) belongs to owner t / tiles_per_block, as its tile `local` = t % tiles_per_block.
+ * Part p (columns 128p ..) is number p % parts_per_round of part group p / parts_per_round. Its item has the
+ * index  owner * tiles_per_block * part_groups * parts_per_round
+ *        + (group * tiles_per_block + local) * parts_per_round + number.
+ * All owners have room for tiles_per_block tiles and part_groups * parts_per_round parts.
+ */
+struct cuda_matrix {
+    uint64_t base;
+    uint32_t type; /* enum tensor_type */
+    uint32_t rows, columns;
+    uint32_t tiles, parts; /* that hold anything */
+    uint32_t item_bytes;   /* a multiple of 16 */
+    uint32_t tiles_per_block, parts_per_round, part_groups, owners;
+};
+
+/* ---- Steps ---- */
+
+struct cuda_sampler {
+    float temperature, inverse_temperature, top_p, min_p;
+    float repeat, inverse_repeat, presence, frequency;
+    uint32_t top_k, last_n;
+    uint64_t seed;
+    uint64_t bias; /* [vocabulary] floats, or 0 */
+};
+
+struct cuda_run {
+    uint32_t slot, first, count, first_row;
+    uint32_t source, logits; /* enum run_source, enum run_logits */
+    uint32_t limit;          /* positions */
+    uint32_t padding;
+    struct cuda_sampler sampler;
+};
+
+struct cuda_row {
+    uint32_t run, slot, position, padding;
+};
+
+/*
+ * One entry of the ring that the host fills in mapped memory; the first phase copies it to device memory.
+ * Behind it lie, each beginning at a multiple of 16 bytes and as large as the capacities need (struct
+ * cuda_machine has the offsets): runs, rows, output rows (uint32), ids (int32), page tables (uint32).
+ */
+struct cuda_step {
+    uint32_t run_count, token_count, output_count;
+    uint32_t repeat; /* tokens to decode, at least 1 */
+    uint32_t stop_count;
+    int32_t stop_ids[CUDA_MAX_STOPS];
+    uint32_t plan; /* 0: one token; 1: many */
+    uint32_t padding[2];
+};
+
+/* What the device keeps of a slot. A run from SOURCE_LAST whose slot has ended, or stands elsewhere than where
+ * the run begins, does nothing: the host had queued it before it could know. */
+struct cuda_slot {
+    uint32_t next;    /* position to compute next */
+    uint32_t ended;   /* a stop id was sampled */
+    uint32_t version; /* of the folded states, 0 or 1: which one holds what the last step left */
+    uint32_t padding;
+};
+
+/* Mapped memory: what the host reads. `done` is written last, with the ticket. */
+struct cuda_result {
+    uint32_t sampled, ended, failed, failed_position;
+};
+
+/* ---- Row ops, on vectors in shared memory. Places count floats. ---- */
+
+/* Brings a vector into shared memory. */
+enum cuda_load_kind {
+    CUDA_LOAD_ROW,      /* [columns] floats at from + row * columns */
+    CUDA_LOAD_SELECTED, /* the same for the token row of this output row */
+};
+
+struct cuda_load {
+    uint64_t from;
+    uint32_t kind, place, columns, padding;
+};
+
+struct cuda_store {
+    uint64_t to; /* + row * columns */
+    uint32_t place, columns;
+};
+
+/* Inputs and out are in the order of op.h. A place may be the same for in and out. */
+struct cuda_row_op {
+    uint32_t kind; /* enum op_kind */
+    uint32_t columns, group;
+    uint32_t out, in[5];
+    uint32_t heads, head_dim;
+    uint32_t rope;    /* index of the angles */
+    uint32_t halves;  /* rope: pairs are (i, i + dimensions / 2) */
+    uint32_t dimensions;
+    uint32_t matrix;  /* embed: which */
+    uint32_t activation;
+    uint32_t keeps;   /* token_shift: this block writes the new state, if the row is the last of its run */
+    float value;      /* epsilon, scale or cap */
+    uint64_t weight, bias; /* vectors of floats; 0: none */
+    uint64_t rows;    /* token_shift: the rows whose predecessors it takes, [T][columns] */
+    uint64_t state;   /* token_shift: elements from the beginning of a version; kv_append: keys */
+    uint64_t values;  /* kv_append */
+};
+
+/* Rounds a vector for matmuls. Rows of many tokens go to memory: cuda_panel. */
+struct cuda_round {
+    uint32_t place, columns;
+    uint32_t rounding; /* enum rounding */
+    uint32_t panel;    /* one token: bytes from the beginning of the panels in shared memory (matvec.cuh) */
+};
+
+/* ---- Heavy ops ---- */
+
+/* One matmul of a phase for one token. */
+struct cuda_matmul {
+    struct cuda_matrix matrix;
+    uint64_t bias, out; /* out: [rows] floats; 0: only in shared memory */
+    uint32_t out_place; /* clusters: where every block has the result; CUDA_NONE: nowhere */
+    uint32_t round;     /* which of the phase's rounds is its input */
+    uint32_t activation, accumulate;
+    uint32_t first_block; /* owner o is block (first_block + o) % blocks of the team */
+    uint32_t partial;     /* floats from the beginning of the partial sums: [tiles_per_block][parts_per_round][8] */
+};
+
+/*
+ * Attention of one token. A task is (kv head, up to 4 of its heads, split of the positions); how many splits have
+ * work depends on the position alone. Where more than one has, each leaves {maximum, sum, output[head_dim]} for
+ * every head at partials + (head * splits + split) * (head_dim + 2), and whoever is last merges them, in order.
+ * Behind the partials lie uint32 counters, [heads], zero whenever no kernel runs.
+ */
+struct cuda_attend {
+    uint64_t q, k, v; /* [T][...] */
+    uint64_t out;     /* [T][heads * head_dim] */
+    uint64_t keys, values;
+    uint64_t partials;
+    uint32_t q_place, k_place, v_place; /* clusters */
+    uint32_t heads, kv_heads, head_dim, window;
+    uint32_t kv_type;   /* TYPE_F16, TYPE_F32, TYPE_Q8_0 */
+    uint32_t rope_q, rope_k; /* CUDA_NONE: not inside */
+    uint32_t halves, dimensions;
+    uint32_t appends;   /* k and v go into the cache here */
+    uint32_t splits;
+    float scale, cap;
+};
+
+/* One token: a block a head. Loads, row ops before and after, and stores are done on the columns of the head: their
+ * places have room for head_dim floats, while `columns` is that of whole rows. */
+struct cuda_wkv7 {
+    uint64_t state; /* elements from the beginning of a version */
+    uint32_t places[6], out_place; /* r, w, k, v, kk, a of one head, in shared memory */
+    uint32_t heads, head_dim, padding;
+};
+
+enum cuda_phase_kind {
+    CUDA_PHASE_ROWS,
+    CUDA_PHASE_MATMUL,
+    CUDA_PHASE_ATTEND,
+    CUDA_PHASE_WKV7,
+    CUDA_PHASE_SAMPLE,
+};
+
+enum cuda_team { CUDA_TEAM_GRID, CUDA_TEAM_CLUSTER };
+
+/*
+ * A phase is one piece of memory: this, then its tables. Offsets count bytes from its beginning and are multiples
+ * of 16. Phases of a plan lie `phase_bytes` apart.
+ */
+struct cuda_phase {
+    uint32_t kind, team, rows; /* rows: enum row_kind */
+    uint32_t loads_at, load_count;
+    uint32_t ops_at, op_count;
+    uint32_t outer_at, outer_count; /* wkv7: row ops after it */
+    uint32_t stores_at, store_count;
+    uint32_t rounds_at, round_count;
+    uint32_t matmuls_at, matmul_count;
+    uint32_t heavy_at; /* struct cuda_attend or struct cuda_wkv7 */
+    uint32_t glu;      /* activation of the gate, the first of two matmuls, which has the glu's out; ACTIVATION_NONE:
+                          no glu */
+    uint32_t stage;    /* sample: which of its stages */
+    uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
+    uint32_t padding;
+};
+
+/* ---- All of it ---- */
+
+struct cuda_rope {
+    uint64_t frequencies; /* [dimensions / 2] doubles */
+    uint32_t dimensions;
+    float magnitude;
+};
+
+/* What every kernel gets: by address, in device memory. */
+struct cuda_machine {
+    /* Tables of the plan. */
+    uint64_t phases, matrices, ropes;
+    uint32_t phase_count, phase_bytes, rope_count, rope_pairs;
+    uint32_t slots, team_blocks; /* blocks of the team that runs layers */
+    uint32_t context, vocabulary, pages_per_slot, ring_entries;
+
+    /* Steps and what comes of them. */
+    uint64_t ring;       /* mapped: ring_entries * step_bytes */
+    uint64_t step;       /* the copy in device memory */
+    uint64_t sequence;   /* uint32: how many entries were taken */
+    uint64_t results;    /* mapped: [ring_entries][slots] struct cuda_result */
+    uint64_t done;       /* mapped: [ring_entries] uint32, the ticket */
+    uint64_t progress;   /* mapped: [ring_entries] uint32: ids sampled so far */
+    uint64_t cancel;     /* mapped: uint32, not 0: stop between tokens */
+    uint64_t abort;      /* mapped: uint32, not 0: leave every wait at once */
+    uint64_t error;      /* mapped: uint32 enum cuda_error */
+    uint64_t host_tokens; /* mapped: [slots][context + 1] int32: sampled ids as they come */
+    uint32_t step_bytes, runs_at, rows_at, outputs_at, ids_at, pages_at;
+    uint32_t outputs; /* capacity */
+    uint32_t time_limit_ms; /* of any one wait */
+
+    /* State. */
+    uint64_t slot_states; /* [slots] struct cuda_slot */
+    uint64_t tokens;      /* [slots][context + 1] int32 */
+    uint64_t folded;      /* [slots][2 versions][folded_elements] floats */
+    uint64_t folded_elements;
+    uint64_t cosines, sines; /* [T][ropes][rope_pairs] floats */
+
+    /* Scratch. */
+    uint64_t logits;  /* [O][vocabulary] */
+    uint64_t sampling; /* sample.cuh: scratch of its stages */
+    uint64_t barrier;  /* uint32 counters, 0 when no kernel runs */
+
+    /* Shared memory of the decode kernel, in bytes. */
+    uint32_t vectors_at, panels_at, partials_at, ring_at, ring_bytes, shared_bytes;
+    uint32_t padding;
+};
+
+enum cuda_error {
+    CUDA_ERROR_OF_NOTHING,
+    CUDA_ERROR_TIME, /* a wait took longer than time_limit_ms */
+    CUDA_ERROR_ABORTED,
+};
+
+#endif
