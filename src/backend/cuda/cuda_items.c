@@ -74,6 +74,11 @@ struct cuda_matrix cuda_matrix_shape(
     };
     matrix.owners = (matrix.tiles + tiles_per_block - 1) / tiles_per_block;
     choose_rounds(&matrix);
+    uint32_t tiles_at_once = CUDA_WARPS / matrix.parts_per_round;
+    uint32_t round_bytes = tiles_at_once * matrix.parts_per_round * matrix.item_bytes;
+    uint32_t rounds = round_bytes < CUDA_CHUNK_BYTES ? CUDA_CHUNK_BYTES / round_bytes : 1;
+    matrix.tiles_per_chunk =
+        rounds * tiles_at_once < tiles_per_block ? rounds * tiles_at_once : tiles_per_block;
     return matrix;
 }
 
@@ -86,6 +91,21 @@ uint64_t cuda_owner_bytes(const struct cuda_matrix *matrix)
 uint64_t cuda_matrix_bytes(const struct cuda_matrix *matrix)
 {
     return matrix->owners * cuda_owner_bytes(matrix);
+}
+
+struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t first_block, uint32_t team)
+{
+    uint32_t tile_bytes = matrix->parts_per_round * matrix->item_bytes;
+    return (struct cuda_stream){
+        .base = matrix->base,
+        .owner_bytes = cuda_owner_bytes(matrix),
+        .group_bytes = matrix->tiles_per_block * tile_bytes,
+        .chunk_bytes = matrix->tiles_per_chunk * tile_bytes,
+        .groups = matrix->part_groups,
+        .first_block = first_block,
+        .owners = matrix->owners,
+        .team = team,
+    };
 }
 
 /* ---- One lane of an item ---- */

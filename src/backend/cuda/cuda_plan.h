@@ -33,6 +33,8 @@ enum {
     CUDA_GROUP = 32,                  /* activations that share a scale */
     CUDA_PAGE = 256,                  /* positions of a KV page */
     CUDA_CHUNKS = 32,                 /* weight chunks that can be on their way to a block at once */
+    CUDA_CHUNK_BYTES = 24 * 1024,     /* chunks are no larger, unless a single round is */
+    CUDA_SHARED_HEAD = 1024,          /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192,          /* bytes of a phase: one load of 16 bytes for each worker */
     CUDA_NONE = 0x7fffffff,           /* no place, no rope, no table entry */
@@ -54,6 +56,19 @@ struct cuda_matrix {
     uint32_t tiles, parts; /* that hold anything */
     uint32_t item_bytes;   /* a multiple of 16 */
     uint32_t tiles_per_block, parts_per_round, part_groups, owners;
+    uint32_t tiles_per_chunk; /* of a part group: what is copied to shared memory at once */
+};
+
+/*
+ * The weights of one matmul of a phase, for whoever copies them to shared memory ahead of time: part group after
+ * part group in chunks. Entries of all phases lie one after the other.
+ */
+struct cuda_stream {
+    uint64_t base, owner_bytes;
+    uint32_t group_bytes, chunk_bytes, groups;
+    uint32_t first_block, owners; /* as in struct cuda_matmul */
+    uint32_t team;                /* enum cuda_team */
+    uint32_t padding[2];
 };
 
 /* ---- Steps ---- */
@@ -219,7 +234,8 @@ struct cuda_phase {
                           no glu */
     uint32_t stage;    /* sample: which of its stages */
     uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
-    uint32_t padding;
+    uint32_t stream_first, stream_count; /* its matmuls among the streams */
+    uint32_t padding[3];
 };
 
 /* ---- All of it ---- */
@@ -233,7 +249,7 @@ struct cuda_rope {
 /* What every kernel gets: by address, in device memory. */
 struct cuda_machine {
     /* Tables of the plan. */
-    uint64_t phases, matrices, ropes;
+    uint64_t phases, streams, matrices, ropes;
     uint32_t phase_count, phase_bytes, rope_count, rope_pairs;
     uint32_t slots, team_blocks; /* blocks of the team that runs layers */
     uint32_t context, vocabulary, pages_per_slot, ring_entries;
@@ -263,9 +279,9 @@ struct cuda_machine {
     /* Scratch. */
     uint64_t logits;  /* [O][vocabulary] */
     uint64_t sampling; /* sample.cuh: scratch of its stages */
-    uint64_t barrier;  /* uint32 counters, 0 when no kernel runs */
+    uint64_t barrier;  /* uint32 [64], 0 when no kernel runs */
 
-    /* Shared memory of the decode kernel, in bytes. */
+    /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, room for two phases, then these. */
     uint32_t vectors_at, panels_at, partials_at, ring_at, ring_bytes, shared_bytes;
     uint32_t padding;
 };
