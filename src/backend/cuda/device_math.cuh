@@ -1,0 +1,78 @@
+/* Activations, and sums over a warp or a block in an order that is always the same. */
+#ifndef CUDA_DEVICE_MATH_CUH
+#define CUDA_DEVICE_MATH_CUH
+
+#include "backend/cuda/items.cuh"
+#include "program/op.h"
+
+#define KERNEL_INLINE __device__ __forceinline__
+
+KERNEL_INLINE float sigmoid_of(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+KERNEL_INLINE float activated(uint32_t activation, float x)
+{
+    switch (activation) {
+    case ACTIVATION_TANH:
+        return tanhf(x);
+    case ACTIVATION_SIGMOID:
+        return sigmoid_of(x);
+    case ACTIVATION_RELU_SQUARED:
+        return x > 0 ? x * x : x != x ? x : 0;
+    case ACTIVATION_DECAY:
+        return expf(-0.606530659713f * sigmoid_of(x));
+    default:
+        return x;
+    }
+}
+
+/* The gate of a glu. */
+KERNEL_INLINE float gated(uint32_t activation, float gate)
+{
+    if (activation == ACTIVATION_GELU)
+        return gate / (1 + expf(-1.5957691216f * gate * fmaf(gate * gate, 0.044715f, 1)));
+    return gate / (1 + expf(-gate));
+}
+
+KERNEL_INLINE float warp_sum(float value)
+{
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2)
+        value += __shfl_xor_sync(~0u, value, distance);
+    return value;
+}
+
+KERNEL_INLINE float warp_max(float value)
+{
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
+    return value;
+}
+
+/* Waits for the THREADS that work together in a block: the first ones, so that others may go their own way. */
+template <int THREADS> KERNEL_INLINE void sync_threads()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+/* The sum over THREADS, for all of them. `scratch` has room for two times THREADS / 32 floats, of which calls in
+ * turn use one or the other half: so one barrier is enough. */
+template <int THREADS> KERNEL_INLINE float block_sum(float value, float *scratch, uint32_t &turn)
+{
+    const int warps = THREADS / 32;
+    float *place = scratch + (turn++ & 1) * warps;
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0)
+        place[threadIdx.x / 32] = value;
+    sync_threads<THREADS>();
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < warps; i++)
+        sum += place[i];
+    return sum;
+}
+
+#endif

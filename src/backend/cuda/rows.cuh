@@ -1,0 +1,364 @@
+/*
+ * Row ops on vectors in shared memory, by THREADS of a block together. Ops that work column by column leave each
+ * column with the thread that had it before (columns thread, thread + THREADS, ...), so that chains of them need no
+ * barrier; the others wait before and after.
+ */
+#ifndef CUDA_ROWS_CUH
+#define CUDA_ROWS_CUH
+
+#include "backend/cuda/device_math.cuh"
+#include "program/step.h"
+
+/* A row of a step, and what a block may do with it. */
+struct row_context {
+    uint32_t row, slot, position;
+    uint32_t run_first_row, run_count, run_first; /* of its run: first row, rows, first position */
+    uint32_t version;                             /* of the folded states that the step reads */
+    int32_t id;                                   /* its token */
+    const uint32_t *pages;
+    bool keeps;         /* this block writes new states */
+    uint32_t first, count; /* columns to work on; count 0: all of an op's */
+};
+
+template <int THREADS> struct row_worker {
+    const cuda_machine &machine;
+    float *vectors; /* shared memory */
+    float *scratch; /* shared memory: 2 * THREADS / 32 floats */
+    uint32_t turn;
+    const row_context &row;
+
+    KERNEL_INLINE uint32_t columns_of(const cuda_row_op &op) const
+    {
+        return row.count ? row.count : op.columns;
+    }
+
+    KERNEL_INLINE const float *weight_of(uint64_t address) const
+    {
+        return address ? (const float *)address + row.first : nullptr;
+    }
+
+    KERNEL_INLINE float *folded(uint32_t version, uint64_t state) const
+    {
+        return (float *)machine.folded + ((uint64_t)row.slot * 2 + version) * machine.folded_elements + state;
+    }
+
+    /* ---- embed ---- */
+
+    template <int TYPE> KERNEL_INLINE void embed(const cuda_matrix &matrix, float scale, float *out) const
+    {
+        const uint32_t tile = (uint32_t)row.id / CUDA_ITEM_ROWS, lane_row = (uint32_t)row.id % CUDA_ITEM_ROWS;
+        for (uint32_t i = threadIdx.x; i < (matrix.columns + 7) / 8; i += THREADS) {
+            const uint32_t block = i / 4, piece = i % 4;
+            const lane_codes<TYPE> codes = load_codes<TYPE>(
+                (const uint8_t *)item_address(matrix, tile, block / 4), (int)(lane_row * 4 + block % 4));
+            float values[8];
+            if constexpr (item_format<TYPE>::group == 0) {
+                unpack_floats<TYPE>(codes, (int)piece, values);
+            } else {
+                uint32_t words[8];
+                unpack_codes<TYPE>(codes, words);
+                const lane_scales scales = unpack_scales<TYPE>(codes);
+                const uint32_t low = piece & 1 ? piece & 2 ? words[6] : words[2] : piece & 2 ? words[4] : words[0],
+                               high = piece & 1 ? piece & 2 ? words[7] : words[3] : piece & 2 ? words[5] : words[1];
+                for (int j = 0; j < 8; j++) {
+                    const float code = (float)(int8_t)((j < 4 ? low : high) >> (8 * (j % 4)));
+                    const float product = __fmul_rn(piece & 2 ? scales.scale[1] : scales.scale[0], code);
+                    values[j] = item_format<TYPE>::offsets
+                                    ? __fadd_rn(product, piece & 2 ? scales.offset[1] : scales.offset[0])
+                                    : product;
+                }
+            }
+            for (uint32_t j = 0; j < 8 && i * 8 + j < matrix.columns; j++)
+                out[i * 8 + j] = scale == 1 ? values[j] : values[j] * scale;
+        }
+    }
+
+    __device__ __noinline__ void embed_any(const cuda_row_op &op) const
+    {
+        const cuda_matrix &matrix = ((const cuda_matrix *)machine.matrices)[op.matrix];
+        float *out = vectors + op.out;
+#define EMBED(type, ...)                                    \
+    case TYPE_##type:                                       \
+        embed<TYPE_##type>(matrix, op.value, out);          \
+        break;
+        CUDA_WITH_TYPE(matrix.type, EMBED)
+#undef EMBED
+    }
+
+    /* ---- Norms ---- */
+
+    /* One group by a warp, or all columns by the block. */
+    template <bool WHOLE> KERNEL_INLINE float sum_of(float value)
+    {
+        return WHOLE ? block_sum<THREADS>(value, scratch, turn) : warp_sum(value);
+    }
+
+    template <bool WHOLE>
+    KERNEL_INLINE void normalise_group(const cuda_row_op &op, const float *x, const float *weight,
+        const float *bias, uint32_t group, float *out)
+    {
+        const uint32_t first = WHOLE ? threadIdx.x : threadIdx.x % 32, step = WHOLE ? THREADS : 32;
+        float mean = 0, squares = 0, scale;
+        if (op.kind == OP_LAYER_NORM) {
+            float sum = 0;
+            for (uint32_t i = first; i < group; i += step)
+                sum += x[i];
+            mean = sum_of<WHOLE>(sum) / (float)group;
+        }
+        const bool weighted_first = op.kind == OP_L2_NORM && weight;
+        for (uint32_t i = first; i < group; i += step) {
+            const float y = weighted_first ? x[i] * weight[i] : x[i] - mean;
+            squares = fmaf(y, y, squares);
+        }
+        squares = sum_of<WHOLE>(squares);
+        if (op.kind == OP_L2_NORM) {
+            const float length = sqrtf(squares);
+            scale = 1 / (length < op.value ? op.value : length);
+        } else {
+            scale = 1 / sqrtf(squares / (float)group + op.value);
+        }
+        for (uint32_t i = first; i < group; i += step) {
+            const float y = (x[i] - mean) * scale;
+            out[i] = bias ? fmaf(y, weight[i], bias[i]) : weight ? y * weight[i] : y;
+        }
+    }
+
+    /* Weights of rms norms serve every group, those of the others lie beside the columns. */
+    __device__ __noinline__ void normalise(const cuda_row_op &op)
+    {
+        const uint32_t columns = columns_of(op), group = op.group;
+        const float *x = vectors + op.in[0];
+        float *out = vectors + op.out;
+        const bool rms = op.kind == OP_RMS_NORM;
+        const float *weight = rms && group < op.columns ? (const float *)op.weight : weight_of(op.weight);
+        const float *bias = weight_of(op.bias);
+        if (group == columns && columns > 64) {
+            normalise_group<true>(op, x, weight, bias, group, out);
+            return;
+        }
+        sync_threads<THREADS>();
+        for (uint32_t i = threadIdx.x / 32 * group; i < columns; i += THREADS / 32 * group)
+            normalise_group<false>(op, x + i, weight && !rms ? weight + i : weight, bias ? bias + i : nullptr,
+                group, out + i);
+        sync_threads<THREADS>();
+    }
+
+    /* ---- The others ---- */
+
+    KERNEL_INLINE void rotate(const cuda_row_op &op) const
+    {
+        const uint32_t pairs = op.dimensions / 2, heads = columns_of(op) / op.head_dim;
+        const uint64_t place = ((uint64_t)row.row * machine.rope_count + op.rope) * machine.rope_pairs;
+        const float *cosines = (const float *)machine.cosines + place, *sines = (const float *)machine.sines + place;
+        sync_threads<THREADS>();
+        for (uint32_t i = threadIdx.x; i < heads * pairs; i += THREADS) {
+            const uint32_t pair = i % pairs;
+            float *head = vectors + op.out + i / pairs * op.head_dim;
+            float *a = head + (op.halves ? pair : 2 * pair), *b = op.halves ? a + pairs : a + 1;
+            const float cosine = __ldcg(cosines + pair), sine = __ldcg(sines + pair), left = *a, right = *b;
+            *a = fmaf(left, cosine, -(right * sine));
+            *b = fmaf(right, cosine, left * sine);
+        }
+        sync_threads<THREADS>();
+    }
+
+    KERNEL_INLINE void bonus(const cuda_row_op &op) const
+    {
+        const uint32_t columns = columns_of(op), head_dim = op.head_dim;
+        const float *weight = weight_of(op.weight);
+        sync_threads<THREADS>();
+        for (uint32_t at = threadIdx.x / 32 * head_dim; at < columns; at += THREADS / 32 * head_dim) {
+            const float *x = vectors + op.in[0] + at, *r = vectors + op.in[1] + at, *k = vectors + op.in[2] + at,
+                        *v = vectors + op.in[3] + at;
+            float sum = 0;
+            for (uint32_t i = threadIdx.x % 32; i < head_dim; i += 32)
+                sum += r[i] * k[i] * weight[at + i];
+            sum = warp_sum(sum);
+            for (uint32_t i = threadIdx.x % 32; i < head_dim; i += 32)
+                vectors[op.out + at + i] = fmaf(sum, v[i], x[i]);
+        }
+        sync_threads<THREADS>();
+    }
+
+    KERNEL_INLINE void shift(const cuda_row_op &op) const
+    {
+        const bool has_row = row.row > row.run_first_row;
+        const float *before = has_row ? (const float *)op.rows + (uint64_t)(row.row - 1) * op.columns
+                                      : folded(row.version, op.state);
+        const bool is_zero = !has_row && row.run_first == 0;
+        const bool keeps = row.keeps && row.row + 1 == row.run_first_row + row.run_count;
+        float *after = folded(1 - row.version, op.state);
+        for (uint32_t i = threadIdx.x; i < op.columns; i += THREADS) {
+            const float own = vectors[op.in[0] + i];
+            vectors[op.out + i] = is_zero ? 0 : __ldcg(before + i);
+            if (keeps)
+                after[i] = own;
+        }
+    }
+
+    __device__ __noinline__ void run(const cuda_row_op &op)
+    {
+        const uint32_t columns = columns_of(op);
+        const float *x = vectors + op.in[0], *y = vectors + op.in[1], *z = vectors + op.in[2];
+        const float *weight = weight_of(op.weight);
+        float *out = vectors + op.out;
+        switch (op.kind) {
+        case OP_EMBED:
+            embed_any(op);
+            sync_threads<THREADS>();
+            break;
+        case OP_RMS_NORM:
+        case OP_LAYER_NORM:
+        case OP_L2_NORM:
+            normalise(op);
+            break;
+        case OP_ROPE:
+            rotate(op);
+            break;
+        case OP_KV_APPEND:
+            sync_threads<THREADS>();
+            append_rows(op);
+            break;
+        case OP_GLU:
+            for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
+                out[i] = gated(op.activation, x[i]) * y[i];
+            break;
+        case OP_ADD:
+            for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
+                out[i] += x[i];
+            break;
+        case OP_MUL:
+            for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
+                out[i] = x[i] * y[i];
+            break;
+        case OP_LERP:
+            for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
+                out[i] = fmaf(y[i] - x[i], weight ? weight[i] : z[i], x[i]);
+            break;
+        case OP_TOKEN_SHIFT:
+            shift(op);
+            break;
+        case OP_RWKV_KEY:
+            for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
+                out[i] = x[i] * fmaf(y[i] - 1, weight[i], 1);
+            break;
+        case OP_RWKV_BONUS:
+            bonus(op);
+            break;
+        case OP_SELECT_ROWS:
+            for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
+                out[i] = x[i];
+            break;
+        case OP_SOFTCAP:
+            for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
+                out[i] = op.value * tanhf(out[i] / op.value);
+            break;
+        default:
+            break;
+        }
+    }
+
+    /* ---- The KV cache ---- */
+
+    KERNEL_INLINE void append_rows(const cuda_row_op &op) const;
+};
+
+/* Where positions of a head lie in a page of a KV state. */
+struct kv_head {
+    uint8_t *elements; /* [256][head_dim] */
+    uint16_t *scales;  /* TYPE_Q8_0: [256][head_dim / 32, rounded up] */
+};
+
+KERNEL_INLINE uint32_t kv_element_bytes(uint32_t type)
+{
+    return type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
+}
+
+KERNEL_INLINE kv_head find_kv_head(
+    uint64_t state, uint32_t page, uint32_t heads, uint32_t head, uint32_t head_dim, uint32_t type)
+{
+    const uint64_t elements = (uint64_t)head_dim * CUDA_PAGE * kv_element_bytes(type);
+    const uint64_t scales = type == TYPE_Q8_0 ? (head_dim + 31) / 32 * CUDA_PAGE * 2 : 0;
+    uint8_t *begin = (uint8_t *)state + ((uint64_t)page * heads + head) * (elements + scales);
+    return {begin, (uint16_t *)(begin + elements)};
+}
+
+KERNEL_INLINE uint16_t float_to_half_bits(float value)
+{
+    return __half_as_ushort(__float2half_rn(value));
+}
+
+/* One group of up to 32 elements of a head by a warp, rounded to the type of the cache. */
+KERNEL_INLINE void append_group(const kv_head &place, uint32_t type, uint32_t position, uint32_t head_dim,
+    uint32_t first, const float *from)
+{
+    const uint32_t lane = threadIdx.x % 32, i = first + lane;
+    const bool on = i < head_dim;
+    const float x = on ? from[i] : 0;
+    const uint64_t at = (uint64_t)position % CUDA_PAGE * head_dim + i;
+    if (type == TYPE_F32) {
+        if (on)
+            ((float *)place.elements)[at] = x;
+    } else if (type == TYPE_F16) {
+        if (on)
+            ((uint16_t *)place.elements)[at] = float_to_half_bits(x);
+    } else {
+        uint32_t largest = __float_as_uint(x) & 0x7fffffff; /* NaN is larger than all */
+        largest = __reduce_max_sync(~0u, largest);
+        const uint16_t scale = float_to_half_bits(__fmul_rn(__uint_as_float(largest), 1.0f / 127));
+        const float value = half_to_float(scale);
+        const bool usable = value > 0 && value < __int_as_float(0x7f800000);
+        const float scaled = usable ? x * (1 / value) : 0;
+        if (on)
+            ((int8_t *)place.elements)[at] = (int8_t)rintf(fminf(fmaxf(scaled, -127), 127));
+        if (lane == 0)
+            place.scales[position % CUDA_PAGE * ((head_dim + 31) / 32) + first / 32] =
+                usable ? scale : value == 0 ? 0 : 0x7e00;
+    }
+}
+
+/* `activation` holds the type of the cache here. */
+template <int THREADS> KERNEL_INLINE void row_worker<THREADS>::append_rows(const cuda_row_op &op) const
+{
+    const uint32_t groups = (op.head_dim + 31) / 32, page = row.pages[row.position / CUDA_PAGE];
+    for (uint32_t i = threadIdx.x / 32; i < op.heads * groups * 2; i += THREADS / 32) {
+        const uint32_t head = i / 2 / groups, first = i / 2 % groups * 32;
+        const bool is_value = i % 2;
+        const kv_head place =
+            find_kv_head(is_value ? op.values : op.state, page, op.heads, head, op.head_dim, op.activation);
+        append_group(place, op.activation, row.position, op.head_dim, first,
+            vectors + op.in[is_value] + head * op.head_dim);
+    }
+}
+
+/* Brings a row's vectors into shared memory. Columns stay with their threads; end with a barrier where others read
+ * them. */
+template <int THREADS>
+KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *loads, uint32_t count,
+    float *vectors, const row_context &row)
+{
+    const uint32_t *outputs = (const uint32_t *)(machine.step + machine.outputs_at);
+    for (uint32_t i = 0; i < count; i++) {
+        const cuda_load &load = loads[i];
+        const uint32_t from = load.kind == CUDA_LOAD_SELECTED ? __ldcg(outputs + row.row) : row.row;
+        const float *source = (const float *)load.from + (uint64_t)from * load.columns + row.first;
+        const uint32_t columns = row.count ? row.count : load.columns;
+        for (uint32_t j = threadIdx.x; j < columns; j += THREADS)
+            vectors[load.place + j] = __ldcg(source + j);
+    }
+}
+
+template <int THREADS>
+KERNEL_INLINE void store_vectors(
+    const cuda_store *stores, uint32_t count, const float *vectors, const row_context &row)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const cuda_store &store = stores[i];
+        float *to = (float *)store.to + (uint64_t)row.row * store.columns + row.first;
+        const uint32_t columns = row.count ? row.count : store.columns;
+        for (uint32_t j = threadIdx.x; j < columns; j += THREADS)
+            __stcg(to + j, vectors[store.place + j]);
+    }
+}
+
+#endif
