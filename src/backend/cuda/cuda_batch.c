@@ -1,0 +1,152 @@
+#include "backend/cuda/cuda_batch.h"
+
+#include "base/tensor_type.h"
+#include "program/op.h"
+
+/* ---- Panels ---- */
+
+static size_t round_up(size_t value, size_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+struct panel_layout {
+    size_t scales, sums, bytes;
+};
+
+static struct panel_layout layout_of(uint32_t rounding, size_t columns, size_t capacity)
+{
+    const size_t element = rounding == ROUNDING_F32 ? 4 : rounding == ROUNDING_F16 ? 2 : 1;
+    const size_t values = round_up(capacity * columns * element, 256);
+    struct panel_layout layout = {values, values, values};
+    if (rounding == ROUNDING_Q8) {
+        layout.sums = layout.scales + round_up(capacity * columns / 32 * sizeof(float), 256);
+        layout.bytes = layout.sums + round_up(capacity * columns / 16 * sizeof(float), 256);
+    }
+    return layout;
+}
+
+size_t cuda_panel_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity)
+{
+    return layout_of(rounding, round_up(columns, CUDA_ITEM_COLUMNS), capacity).bytes;
+}
+
+struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base)
+{
+    const size_t padded = round_up(columns, CUDA_ITEM_COLUMNS);
+    const struct panel_layout layout = layout_of(rounding, padded, capacity);
+    return (struct cuda_panel){.values = base,
+        .scales = base + layout.scales,
+        .sums = base + layout.sums,
+        .rounding = rounding,
+        .columns = (uint32_t)padded};
+}
+
+/* ---- Launches ---- */
+
+static uint32_t divide_up(uint32_t value, uint32_t by)
+{
+    return value / by + (value % by != 0);
+}
+
+struct cuda_launch cuda_begin_launch(void)
+{
+    return (struct cuda_launch){"salvo_begin", 1, 1, 512, 0};
+}
+
+struct cuda_launch cuda_angles_launch(uint32_t capacity)
+{
+    return (struct cuda_launch){"salvo_angles", capacity, 1, 64, 0};
+}
+
+struct cuda_launch cuda_end_launch(void)
+{
+    return (struct cuda_launch){"salvo_end", 1, 1, 128, 0};
+}
+
+struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t places)
+{
+    return (struct cuda_launch){
+        "salvo_rows", capacity, 1, ROWS_THREADS, (uint32_t)round_up(places * sizeof(float), 16)};
+}
+
+/* As gemm_q8.cu and gemm_float.cu divide it: twice the input of a round; for quantised weights each warp's
+ * items, twice, and one slab of codes. */
+static uint32_t gemm_shared_bytes(
+    const struct cuda_gemm *gemm, uint32_t tokens, uint32_t split, uint32_t matrices)
+{
+    uint32_t item = 0;
+    for (uint32_t i = 0; i < gemm->count; i++) {
+        if (gemm->matmuls[i].matrix.item_bytes > item)
+            item = gemm->matmuls[i].matrix.item_bytes;
+    }
+    switch (gemm->panel.rounding) {
+    case ROUNDING_F32:
+        return 2 * split * tokens * GEMM_F32_TOKEN_BYTES;
+    case ROUNDING_F16:
+        return 2 * split * tokens * GEMM_F16_TOKEN_BYTES;
+    default:
+        return 2 * split * (2 * matrices * 2 * item + GEMM_SLAB_BYTES) +
+               2 * split * tokens * GEMM_Q8_TOKEN_BYTES;
+    }
+}
+
+struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity)
+{
+    static const char *const names[3][2] = {
+        [ROUNDING_F32] = {"salvo_gemm_f32_few", "salvo_gemm_f32_many"},
+        [ROUNDING_F16] = {"salvo_gemm_f16_few", "salvo_gemm_f16_many"},
+        [ROUNDING_Q8] = {"salvo_gemm_q8_few", "salvo_gemm_q8_many"},
+    };
+    const bool many = capacity > GEMM_FEW_TOKENS, glu = gemm->glu != ACTIVATION_NONE;
+    const uint32_t tokens = !many                                 ? GEMM_FEW_TOKENS
+                            : gemm->panel.rounding == ROUNDING_Q8 ? GEMM_MANY_TOKENS
+                                                                  : GEMM_MANY_FLOAT_TOKENS;
+    const uint32_t split = many ? GEMM_MANY_SPLIT : GEMM_FEW_SPLIT;
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
+        blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
+    return (struct cuda_launch){
+        .kernel = names[gemm->panel.rounding][many],
+        .grid_x = blocks,
+        .grid_y = divide_up(capacity, tokens),
+        .threads = split * 2 * 32,
+        .shared_bytes = gemm_shared_bytes(gemm, tokens, split, glu ? 2 : 1),
+    };
+}
+
+struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots)
+{
+    const uint32_t each = attend->heads / attend->kv_heads;
+    const bool halves = attend->kv_type == TYPE_F16 && attend->head_dim <= 128;
+    const uint32_t padded = attend->head_dim <= 64 ? 64 : 128;
+    struct cuda_launch launch = {
+        .grid_x = (uint32_t)((uint64_t)capacity * each / FLASH_QUERIES) + slots,
+        .grid_y = attend->kv_heads,
+        .threads = FLASH_WARPS * 32,
+    };
+    if (halves) {
+        launch.kernel = padded == 64 ? "salvo_flash_f16_64" : "salvo_flash_f16_128";
+        launch.shared_bytes = FLASH_WARPS * FLASH_KEYS * padded * 2 * 2 * 2;
+    } else {
+        launch.kernel = "salvo_flash_any";
+        launch.shared_bytes = (uint32_t)sizeof(float) * (2 * FLASH_QUERIES * attend->head_dim +
+                                                            2 * FLASH_ANY_KEYS * (attend->head_dim + 1));
+    }
+    return launch;
+}
+
+struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7 *wkv7, uint32_t slots)
+{
+    const uint32_t padded = wkv7->head_dim <= 64 ? 64 : wkv7->head_dim <= 128 ? 128 : 256;
+    const uint32_t values = WKV7_WARPS * 4;
+    return (struct cuda_launch){
+        .kernel = padded == 64    ? "salvo_wkv7_64"
+                  : padded == 128 ? "salvo_wkv7_128"
+                                  : "salvo_wkv7_256",
+        .grid_x = wkv7->heads * divide_up(wkv7->head_dim, values),
+        .grid_y = slots,
+        .threads = WKV7_WARPS * 32,
+        .shared_bytes = (uint32_t)sizeof(float) * 2 * WKV7_TOKENS * (5 * padded + values),
+    };
+}

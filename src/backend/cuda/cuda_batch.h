@@ -1,0 +1,106 @@
+/*
+ * Plans of many tokens: what their kernels take, and how each is launched. C and CUDA include this.
+ *
+ * A plan is a chain of launches, all with grids sized by capacity; how many rows live is read from the
+ * device's copy of the step. Structs are passed by value, so that a kernel need not wait for memory to know
+ * its work:
+ *
+ *   salvo_begin(const cuda_machine *)
+ *                      takes the next step from the ring, puts the host's ids where embed reads them
+ *   salvo_angles(const cuda_machine *)
+ *                      cosines and sines of every row
+ *   salvo_rows(const cuda_machine *, cuda_phase, const cuda_panel *panels)
+ *                      loads, row ops, stores and rounds of a phase; `panel` of a struct cuda_round is an
+ * index into `panels`, an array in device memory salvo_gemm_*(const cuda_machine *, cuda_gemm)
+ *   salvo_flash_*(const cuda_machine *, cuda_attend)
+ *                      attention; q has been rotated and the step's keys and values appended before
+ *   salvo_wkv7_*(const cuda_machine *, cuda_wkv7)
+ *                      all inputs in memory
+ *   salvo_end(const cuda_machine *)
+ *                      results, versions of folded states, done
+ *
+ * All of them wait for the launch before them themselves (griddepcontrol), after fetching what does not
+ * depend on it: launches may be connected by programmatic edges or by plain ones.
+ */
+#ifndef CUDA_BATCH_H
+#define CUDA_BATCH_H
+
+#include "backend/cuda/cuda_plan.h"
+
+#ifndef __cplusplus
+#include <stddef.h>
+#endif
+
+enum {
+    GEMM_MATMULS = 8,      /* that one launch can do */
+    GEMM_ROWS = 32,        /* of a matrix, done by one block: two warps side by side, 16 each */
+    GEMM_FEW_TOKENS = 16,  /* done by one block; up to this capacity the kernels `few` are used */
+    GEMM_FEW_SPLIT = 4,    /* among so many pairs of warps a block divides the columns */
+    GEMM_MANY_TOKENS = 64, /* quantised weights */
+    GEMM_MANY_FLOAT_TOKENS = 32,
+    GEMM_MANY_SPLIT = 2,
+    GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
+    /* Of one token and 128 columns, in shared memory: values, scales and sums; 80 bytes for every 64; 36
+     * floats for every 32. */
+    GEMM_Q8_TOKEN_BYTES = 128 + 16 + 32,
+    GEMM_F16_TOKEN_BYTES = 4 * 80,
+    GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
+    ROWS_THREADS = 256,
+    FLASH_QUERIES = 16, /* pairs of token and head that a block works on */
+    FLASH_WARPS = 4,    /* among which it divides the keys */
+    FLASH_KEYS = 32,    /* that a warp takes at once */
+    FLASH_ANY_KEYS = 32,
+    WKV7_WARPS = 2,   /* each has four values of a head */
+    WKV7_TOKENS = 16, /* brought to shared memory at once */
+};
+
+/*
+ * Rounded rows, inputs of matmuls. Columns are the matrix's, rounded up to CUDA_ITEM_COLUMNS, with zeros
+ * behind the last. ROUNDING_Q8:  values int8, scales float [T][columns / 32], sums float [T][columns / 16]:
+ * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
+ */
+struct cuda_panel {
+    uint64_t values, scales, sums; /* values: [T][columns] */
+    uint32_t rounding, columns;
+};
+
+struct cuda_gemm_matmul {
+    struct cuda_matrix matrix;
+    uint64_t bias, out; /* bias: [rows] floats or 0; out: [T][rows] floats */
+    uint32_t activation, accumulate;
+};
+
+/* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and
+ * out = glu(first) * second goes to the out of the first. */
+struct cuda_gemm {
+    struct cuda_panel panel;
+    struct cuda_gemm_matmul matmuls[GEMM_MATMULS];
+    uint32_t count;
+    uint32_t glu;  /* ACTIVATION_NONE: no glu */
+    uint32_t rows; /* enum row_kind: tokens or outputs */
+    uint32_t padding;
+};
+
+struct cuda_launch {
+    const char *kernel;
+    uint32_t grid_x, grid_y, threads, shared_bytes;
+};
+
+#ifndef __cplusplus
+/* Bytes of a panel, and the panel that begins at `base`, a multiple of 256. Panels of one plan may share
+ * memory as long as no two live at once. */
+size_t cuda_panel_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity);
+struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base);
+
+/* `capacity` is that of the kind of rows, `slots` the most runs of a step; `places` floats of shared memory
+ * for the vectors of a row. */
+struct cuda_launch cuda_begin_launch(void);
+struct cuda_launch cuda_angles_launch(uint32_t capacity);
+struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t places);
+struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity);
+struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
+struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7 *wkv7, uint32_t slots);
+struct cuda_launch cuda_end_launch(void);
+#endif
+
+#endif
