@@ -2,6 +2,8 @@
 #include "json.h"
 #include "terminal.h"
 
+#include <inttypes.h>
+
 static struct {
     bool json;
 } options;
@@ -32,6 +34,8 @@ static void write_json(void)
         json_unsigned(&json, device.cores);
         json_key(&json, "memory");
         json_unsigned(&json, device.memory);
+        json_key(&json, "software");
+        json_bool(&json, device.software);
         json_end(&json, '}');
     }
     json_end(&json, ']');
@@ -49,9 +53,12 @@ static int run(int count, char **arguments)
     }
     for (size_t i = 0; i < salvo_device_count(); i++) {
         struct salvo_device device = salvo_device_at(i);
-        char memory[32];
-        printf("%-7s %u  %s, %u cores, %s%s%s\n", device.backend, device.number, device.name, device.cores,
-            format_bytes(device.memory, memory), *device.features ? ", " : "", device.features);
+        char memory[32], cores[32] = "";
+        if (device.cores)
+            snprintf(cores, sizeof cores, ", %" PRIu32 " cores", device.cores);
+        printf("%-7s %" PRIu32 "  %s%s, %s%s%s%s\n", device.backend, device.number, device.name, cores,
+            format_bytes(device.memory, memory), *device.features ? ", " : "", device.features,
+            device.software ? ", software" : "");
     }
     return EXIT_DONE;
 }

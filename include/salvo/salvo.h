@@ -44,6 +44,7 @@ enum salvo_status {
     SALVO_ERROR_CONTEXT,     /* the context is full */
     SALVO_ERROR_CANCELLED,   /* salvo_session_cancel was called */
     SALVO_ERROR_NUMERIC,     /* a model produced nothing but NaN */
+    SALVO_ERROR_DEVICE,      /* a device or its driver failed; the engine has to be opened again */
 };
 
 /* The last error of the calling thread: one line, no newline, names the file, key or tensor. Never NULL. */
@@ -270,6 +271,7 @@ struct salvo_device {
     const char *features; /* instruction sets or the like that salvo can use, separated by blanks */
     uint32_t cores;       /* 0 where that means nothing */
     uint64_t memory;      /* bytes in all */
+    bool software;        /* a device that only pretends to be one: it runs on the CPU */
 };
 
 size_t salvo_device_count(void);

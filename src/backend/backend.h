@@ -45,6 +45,7 @@ struct backend {
     const char *name;
     uint32_t (*device_count)(void);
     struct salvo_device (*device)(uint32_t number);
+    const char *(*why_none)(void); /* why there is no device; NULL for backends that always have one */
 
     /* Compiles all plans, then loads the weights. The program outlives the executor. */
     enum salvo_status (*open)(
@@ -94,6 +95,6 @@ struct backend {
     void (*debug_end)(struct executor *executor);
 };
 
-extern const struct backend cpu_backend;
+extern const struct backend cpu_backend, cuda_backend; /* cuda: where SALVO_CUDA is defined */
 
 #endif

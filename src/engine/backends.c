@@ -5,7 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct backend *const all_backends[] = {&cpu_backend, NULL};
+const struct backend *const all_backends[] = {
+#ifdef SALVO_CUDA
+    &cuda_backend,
+#endif
+    &cpu_backend,
+    NULL,
+};
 
 static bool is_known(const char *name)
 {
@@ -45,4 +51,16 @@ enum salvo_status backend_find(const char *name, const struct backend **out)
             built_in_names(names, sizeof names));
     return fail(SALVO_ERROR_ARGUMENT, "backend '%s' is not known; this build has: %s", name,
         built_in_names(names, sizeof names));
+}
+
+enum salvo_status backend_check_device(const struct backend *backend, uint32_t number)
+{
+    const uint32_t count = backend->device_count();
+    if (number < count)
+        return SALVO_OK;
+    if (count == 0 && backend->why_none)
+        return fail(
+            SALVO_ERROR_UNSUPPORTED, "backend '%s' has no device: %s", backend->name, backend->why_none());
+    return fail(
+        SALVO_ERROR_ARGUMENT, "backend '%s' has no device %u: it has %u", backend->name, number, count);
 }

@@ -10,4 +10,7 @@ extern const struct backend *const all_backends[];
 /* NULL or "auto" is the best there is. Never falls back to another one. */
 enum salvo_status backend_find(const char *name, const struct backend **out);
 
+/* An error unless the backend has a device of this number; it says why when there is none at all. */
+enum salvo_status backend_check_device(const struct backend *backend, uint32_t number);
+
 #endif

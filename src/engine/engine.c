@@ -190,10 +190,7 @@ enum salvo_status salvo_engine_open(
     TRY(NEW(&engine, 1));
     engine->model = model;
     TRY(backend_find(options->backend, &engine->backend));
-    uint32_t devices = engine->backend->device_count();
-    if (options->device >= devices)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "backend '%s' has no device %u, only %u", engine->backend->name,
-            options->device, devices));
+    TRY(backend_check_device(engine->backend, options->device));
     TRY(resolve_options(options, model, &engine->options));
     TRY(arch_build_for(model_gguf(model), engine->options.context, &engine->program));
     TRY(check_memory(model, engine->program, &engine->options));

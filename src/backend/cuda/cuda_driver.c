@@ -1,0 +1,141 @@
+#include "backend/cuda/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SYMBOL_NAME(name, symbol, parameters) .name = #symbol,
+const struct cuda_driver_symbols cuda_driver_symbols = {CUDA_DRIVER_CALLS(SYMBOL_NAME)};
+
+/* Launches with attributes and the graphs that are used came with 12.0. */
+enum { OLDEST_DRIVER = 12000 };
+
+static struct {
+    struct cuda_driver driver;
+    bool usable;
+    char why[200];
+} library;
+
+static pthread_once_t library_once = PTHREAD_ONCE_INIT;
+
+void cuda_driver_version_text(int version, char *text, size_t size)
+{
+    snprintf(text, size, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+/* Puts the address of a function into a table of pointers to functions, which no cast can do. */
+static bool find(void *handle, const char *symbol, void *out_function)
+{
+    void *address = dlsym(handle, symbol);
+    memcpy(out_function, &address, sizeof address);
+    if (!address)
+        snprintf(library.why, sizeof library.why, "the CUDA driver is too old: it has no %s", symbol);
+    return address != NULL;
+}
+
+static void open_library(void)
+{
+    const char *name = getenv("SALVO_CUDA_LIBRARY"); /* for tests */
+    void *handle = dlopen(name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int version = 0, result;
+    if (!handle) {
+        snprintf(library.why, sizeof library.why, "there is no CUDA driver (%s)", dlerror());
+        return;
+    }
+#define FIND(name, symbol, parameters)                \
+    if (!find(handle, #symbol, &library.driver.name)) \
+        return;
+    CUDA_DRIVER_CALLS(FIND)
+#undef FIND
+    result = library.driver.init(0);
+    if (result != CUDA_OK) {
+        const char *text = NULL;
+        (void)library.driver.error_text(result, &text);
+        snprintf(library.why, sizeof library.why, "the CUDA driver does not start: %s (%d)",
+            text ? text : "unknown error", result);
+        return;
+    }
+    if (library.driver.version(&version) != CUDA_OK || version < OLDEST_DRIVER) {
+        char has[16], needs[16];
+        cuda_driver_version_text(version, has, sizeof has);
+        cuda_driver_version_text(OLDEST_DRIVER, needs, sizeof needs);
+        snprintf(library.why, sizeof library.why, "the driver is for CUDA %s; %s is needed", has, needs);
+        return;
+    }
+    library.usable = true;
+}
+
+const struct cuda_driver *cuda_driver_open(const char **out_why)
+{
+    pthread_once(&library_once, open_library);
+    if (out_why)
+        *out_why = library.why;
+    return library.usable ? &library.driver : NULL;
+}
+
+/* ---- A device in use ---- */
+
+/* After these nothing in the context works any more; they stay with it until it is reset. */
+static bool is_fatal(int result)
+{
+    return result == 4 || result == 214 || result == 220 || result == 226 || result == 709 ||
+           (result >= 700 && result <= 702) || (result >= 714 && result <= 719) || result == 999 ||
+           result == 710;
+}
+
+enum salvo_status cuda_context_result(struct cuda_context *context, const char *call, int result)
+{
+    const char *text = NULL;
+    if (result == CUDA_OK)
+        return SALVO_OK;
+    (void)context->driver->error_text(result, &text);
+    text = text ? text : "unknown error";
+    if (is_fatal(result) && !context->lost) {
+        context->lost = true;
+        snprintf(context->lost_text, sizeof context->lost_text, "%s: %s (%d)", call, text, result);
+    }
+    return fail(result == CUDA_OUT_OF_MEMORY ? SALVO_ERROR_MEMORY : SALVO_ERROR_DEVICE,
+        "cuda device %u (%s): %s: %s (%d)", context->number, context->name, call, text, result);
+}
+
+enum salvo_status cuda_context_enter(struct cuda_context *context)
+{
+    if (context->lost) {
+        return fail(SALVO_ERROR_DEVICE,
+            "cuda device %u (%s) was lost by an earlier error: %s; the engine has to be opened again",
+            context->number, context->name, context->lost_text);
+    }
+    return CUDA_CALL(context, context_push, (context->handle));
+}
+
+void cuda_context_leave(struct cuda_context *context)
+{
+    cuda_context_handle popped;
+    (void)context->driver->context_pop(&popped);
+}
+
+enum salvo_status cuda_context_open(struct cuda_context *context, uint32_t number)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_device *device = cuda_device_at(number);
+    *context = (struct cuda_context){.driver = cuda_driver_open(NULL), .number = number};
+    if (!device)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "cuda has no device %u: %s", number, cuda_devices_why_none()));
+    snprintf(context->name, sizeof context->name, "%s", device->name);
+    TRY(CUDA_CALL(context, device_get, (&context->device, device->ordinal)));
+    TRY(CUDA_CALL(context, context_retain, (&context->handle, context->device)));
+cleanup:
+    return status;
+}
+
+void cuda_context_close(struct cuda_context *context)
+{
+    if (!context->handle)
+        return;
+    (void)context->driver->context_release(context->device);
+    if (context->lost) /* so that it can be opened again */
+        (void)context->driver->context_reset(context->device);
+    context->handle = NULL;
+}
