@@ -64,10 +64,10 @@ struct cuda_launch cuda_end_launch(void)
     return (struct cuda_launch){"salvo_end", 1, 1, 128, 0};
 }
 
-struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t places)
+struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places)
 {
-    return (struct cuda_launch){
-        "salvo_rows", capacity, 1, ROWS_THREADS, (uint32_t)round_up(places * sizeof(float), 16)};
+    return (struct cuda_launch){"salvo_rows", capacity, 1, ROWS_THREADS,
+        (uint32_t)(round_up(phase_size, 16) + round_up(places * sizeof(float), 16))};
 }
 
 /* As gemm_q8.cu and gemm_float.cu divide it: twice the input of a round; for quantised weights each warp's
@@ -136,7 +136,7 @@ struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t 
     return launch;
 }
 
-struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7 *wkv7, uint32_t slots)
+struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots)
 {
     const uint32_t padded = wkv7->head_dim <= 64 ? 64 : wkv7->head_dim <= 128 ? 128 : 256;
     const uint32_t values = WKV7_WARPS * 4;

@@ -14,7 +14,7 @@
  * index into `panels`, an array in device memory salvo_gemm_*(const cuda_machine *, cuda_gemm)
  *   salvo_flash_*(const cuda_machine *, cuda_attend)
  *                      attention; q has been rotated and the step's keys and values appended before
- *   salvo_wkv7_*(const cuda_machine *, cuda_wkv7)
+ *   salvo_wkv7_*(const cuda_machine *, cuda_wkv7_many)
  *                      all inputs in memory
  *   salvo_end(const cuda_machine *)
  *                      results, versions of folded states, done
@@ -81,6 +81,13 @@ struct cuda_gemm {
     uint32_t padding;
 };
 
+/* The recurrence, with everything in memory. */
+struct cuda_wkv7_many {
+    uint64_t in[6], out; /* r, w, k, v, kk, a: [T][heads * head_dim] */
+    uint64_t state;      /* elements from the beginning of a version */
+    uint32_t heads, head_dim;
+};
+
 struct cuda_launch {
     const char *kernel;
     uint32_t grid_x, grid_y, threads, shared_bytes;
@@ -96,10 +103,10 @@ struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t ca
  * for the vectors of a row. */
 struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
-struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t places);
+struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
 struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity);
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
-struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7 *wkv7, uint32_t slots);
+struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 struct cuda_launch cuda_end_launch(void);
 #endif
 
