@@ -68,6 +68,8 @@ struct cuda_gemm_matmul {
     struct cuda_matrix matrix;
     uint64_t bias, out; /* bias: [rows] floats or 0; out: [T][rows] floats */
     uint32_t activation, accumulate;
+    float cap; /* not 0: then cap * tanh(result / cap) */
+    uint32_t padding;
 };
 
 /* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and

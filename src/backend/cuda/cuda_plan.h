@@ -176,6 +176,8 @@ struct cuda_matmul {
     uint32_t activation, accumulate;
     uint32_t first_block; /* owner o is block (first_block + o) % blocks of the team */
     uint32_t partial;     /* floats from the beginning of the partial sums: [tiles_per_block][parts_per_round][8] */
+    float cap;            /* not 0: the result is cap * tanh(result / cap), a softcap of the logits; after bias and activation */
+    uint32_t padding;
 };
 
 /*
