@@ -93,10 +93,13 @@ static uint32_t gemm_shared_bytes(
 
 struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity)
 {
-    static const char *const names[3][2] = {
-        [ROUNDING_F32] = {"salvo_gemm_f32_few", "salvo_gemm_f32_many"},
-        [ROUNDING_F16] = {"salvo_gemm_f16_few", "salvo_gemm_f16_many"},
-        [ROUNDING_Q8] = {"salvo_gemm_q8_few", "salvo_gemm_q8_many"},
+    static const char *const names[3][2][2] = {
+        [ROUNDING_F32] = {{"salvo_gemm_f32_few", "salvo_gemm_f32_few_glu"},
+            {"salvo_gemm_f32_many", "salvo_gemm_f32_many_glu"}},
+        [ROUNDING_F16] = {{"salvo_gemm_f16_few", "salvo_gemm_f16_few_glu"},
+            {"salvo_gemm_f16_many", "salvo_gemm_f16_many_glu"}},
+        [ROUNDING_Q8] = {{"salvo_gemm_q8_few", "salvo_gemm_q8_few_glu"},
+            {"salvo_gemm_q8_many", "salvo_gemm_q8_many_glu"}},
     };
     const bool many = capacity > GEMM_FEW_TOKENS, glu = gemm->glu != ACTIVATION_NONE;
     const uint32_t tokens = !many                                 ? GEMM_FEW_TOKENS
@@ -107,7 +110,7 @@ struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capac
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
     return (struct cuda_launch){
-        .kernel = names[gemm->panel.rounding][many],
+        .kernel = names[gemm->panel.rounding][many][glu],
         .grid_x = blocks,
         .grid_y = divide_up(capacity, tokens),
         .threads = split * 2 * 32,

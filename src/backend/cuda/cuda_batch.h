@@ -3,21 +3,23 @@
  *
  * A plan is a chain of launches, all with grids sized by capacity; how many rows live is read from the
  * device's copy of the step. Structs are passed by value, so that a kernel need not wait for memory to know
- * its work:
+ * its work; `machine`, `phase` and `panels` are addresses of the device.
  *
- *   salvo_begin(const cuda_machine *)
- *                      takes the next step from the ring, puts the host's ids where embed reads them
- *   salvo_angles(const cuda_machine *)
- *                      cosines and sines of every row
- *   salvo_rows(const cuda_machine *, cuda_phase, const cuda_panel *panels)
- *                      loads, row ops, stores and rounds of a phase; `panel` of a struct cuda_round is an
- * index into `panels`, an array in device memory salvo_gemm_*(const cuda_machine *, cuda_gemm)
- *   salvo_flash_*(const cuda_machine *, cuda_attend)
- *                      attention; q has been rotated and the step's keys and values appended before
- *   salvo_wkv7_*(const cuda_machine *, cuda_wkv7_many)
- *                      all inputs in memory
- *   salvo_end(const cuda_machine *)
- *                      results, versions of folded states, done
+ * salvo_begin(machine): takes the next step from the ring, puts the host's ids where embed reads them.
+ *
+ * salvo_angles(machine): cosines and sines of every row.
+ *
+ * salvo_rows(machine, phase, panels): loads, row ops, stores and rounds of a struct cuda_phase, one block a
+ * row. `panel` of a struct cuda_round is an index into panels, an array of struct cuda_panel.
+ *
+ * salvo_gemm_*(machine, struct cuda_gemm)
+ *
+ * salvo_flash_*(machine, struct cuda_attend): attention. q has been rotated, and the step's keys and values
+ * have been appended before.
+ *
+ * salvo_wkv7_*(machine, struct cuda_wkv7_many)
+ *
+ * salvo_end(machine): results, versions of folded states, done.
  *
  * All of them wait for the launch before them themselves (griddepcontrol), after fetching what does not
  * depend on it: launches may be connected by programmatic edges or by plain ones.
