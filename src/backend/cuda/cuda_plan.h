@@ -34,7 +34,7 @@ enum {
     CUDA_PAGE = 256,                  /* positions of a KV page */
     CUDA_CHUNKS = 32,                 /* weight chunks that can be on their way to a block at once */
     CUDA_CHUNK_BYTES = 24 * 1024,     /* chunks are no larger, unless a single round is */
-    CUDA_SHARED_HEAD = 1024,          /* bytes at the beginning of shared memory */
+    CUDA_SHARED_HEAD = 2048,          /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192,          /* bytes of a phase: one load of 16 bytes for each worker */
     CUDA_NONE = 0x7fffffff,           /* no place, no rope, no table entry */

@@ -371,7 +371,7 @@ static __device__ inline sample_pair sample_select(
     unsigned long long *table = p.shared + SAMPLE_AT_TABLE;
     sample_pair prefix = 0, mask = 0;
     for (uint32_t left = 64; left;) {
-        uint32_t width = left < SAMPLE_DIGIT_BITS ? left : SAMPLE_DIGIT_BITS, bins = 1u << width;
+        uint32_t width = min(left, static_cast<uint32_t>(SAMPLE_DIGIT_BITS)), bins = 1u << width;
         left -= width;
         sample_sync(p.threads);
         for (uint32_t i = p.thread; i < bins; i += p.threads)
@@ -822,6 +822,7 @@ static __device__ __noinline__ void sample_stage(const cuda_machine &m, uint32_t
         p.logits = p.settings.bias || sample_has_penalties(p.settings) ? p.adjusted : p.raw;
         p.shared = reinterpret_cast<unsigned long long *>(shared);
         sample_do_part(p, stage);
+        sample_sync(threads); /* shared memory is the next row's */
     }
 }
 

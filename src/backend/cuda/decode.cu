@@ -1,0 +1,355 @@
+/*
+ * The whole token in one launch: a kernel that stays on all multiprocessors and walks through the phases of a plan,
+ * with a barrier after each, as often as tokens were asked for. Sixteen warps of a block compute; one more brings
+ * the weights of the phases to come (stream.cuh).
+ *
+ * The same kernel runs a range of phases, for the debug path and for a graph of one node a phase.
+ */
+#include "backend/cuda/attend_one.cuh"
+#include "backend/cuda/matvec.cuh"
+#include "backend/cuda/sample.cuh"
+#include "backend/cuda/step_take.cuh"
+#include "backend/cuda/wkv7_one.cuh"
+
+enum decode_flags {
+    DECODE_TAKES = 1,    /* the step out of the ring, at the beginning */
+    DECODE_FINISHES = 2, /* the token, at the end */
+    DECODE_DEPENDENT = 4, /* one phase of a graph: what runs before ends with a grid dependency */
+    DECODE_DELAYS = 8,   /* random pauses, for tests */
+};
+
+/* What a block knows while it decodes. */
+struct decoder {
+    const cuda_machine &machine;
+    shared_head &head;
+    uint8_t *shared;
+    float *vectors, *partials;
+    uint8_t *panels;
+    stream_reader reader;
+    uint32_t block, blocks, target; /* target: arrivals at the barrier so far */
+    row_context row;
+    uint32_t delays;
+
+    KERNEL_INLINE const cuda_phase *phase_in_shared(uint32_t index) const
+    {
+        return (const cuda_phase *)(shared + CUDA_SHARED_HEAD + index % 2 * machine.phase_bytes);
+    }
+
+    KERNEL_INLINE uint4 fetch_phase(uint32_t index) const
+    {
+        const uint32_t at = threadIdx.x * 16;
+        uint4 piece = {};
+        if (at < machine.phase_bytes && index < machine.phase_count)
+            piece = __ldg((const uint4 *)(machine.phases + (uint64_t)index * machine.phase_bytes + at));
+        return piece;
+    }
+
+    KERNEL_INLINE void keep_phase(uint32_t index, uint4 piece)
+    {
+        const uint32_t at = threadIdx.x * 16;
+        if (at < machine.phase_bytes)
+            *(uint4 *)(shared + CUDA_SHARED_HEAD + index % 2 * machine.phase_bytes + at) = piece;
+    }
+
+    template <class T> KERNEL_INLINE const T *table(const cuda_phase *phase, uint32_t at) const
+    {
+        return (const T *)((const uint8_t *)phase + at);
+    }
+
+    /* False when something gave up. */
+    KERNEL_INLINE bool meet()
+    {
+        sync_threads<CUDA_WORKERS>();
+        if (threadIdx.x == 0 && !meet_grid(machine, target, blocks))
+            head.failed = 1;
+        sync_threads<CUDA_WORKERS>();
+        return !head.failed;
+    }
+
+    KERNEL_INLINE void run_row_ops(const cuda_row_op *ops, uint32_t count)
+    {
+        row_worker<CUDA_WORKERS> worker = {machine, vectors, head.sums, 0, row};
+        for (uint32_t i = 0; i < count; i++)
+            worker.run(ops[i]);
+    }
+
+    KERNEL_INLINE void load_and_run_ops(const cuda_phase *phase)
+    {
+        load_vectors<CUDA_WORKERS>(machine, table<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, row);
+        sync_threads<CUDA_WORKERS>();
+        run_row_ops(table<cuda_row_op>(phase, phase->ops_at), phase->op_count);
+        sync_threads<CUDA_WORKERS>();
+    }
+
+    KERNEL_INLINE void run_rows(const cuda_phase *phase)
+    {
+        if (block != 0)
+            return;
+        load_and_run_ops(phase);
+        store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
+    }
+
+    /* The rows of one matmul that this block has summed, to where they belong. */
+    KERNEL_INLINE void finish_matmul(const cuda_matmul &matmul, const cuda_matmul *up, uint32_t glu)
+    {
+        const uint32_t owner = owner_of(block, matmul.first_block, blocks);
+        if (owner >= matmul.matrix.owners)
+            return;
+        const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
+        const float *bias = (const float *)matmul.bias, *up_bias = up ? (const float *)up->bias : nullptr;
+        float *out = (float *)matmul.out;
+        for (uint32_t i = threadIdx.x; i < rows && first + i < matmul.matrix.rows; i += CUDA_WORKERS) {
+            float sum = finish_sum(matmul, partials, i);
+            sum = activated(matmul.activation, bias ? sum + bias[first + i] : sum);
+            if (up) {
+                const float other = finish_sum(*up, partials, i);
+                sum = gated(glu, sum) * (up_bias ? other + up_bias[first + i] : other);
+            }
+            if (matmul.accumulate)
+                sum += __ldcg(out + first + i);
+            __stcg(out + first + i, sum);
+        }
+    }
+
+    KERNEL_INLINE bool run_matmuls(const cuda_phase *phase)
+    {
+        const cuda_matmul *matmuls = table<cuda_matmul>(phase, phase->matmuls_at);
+        const cuda_round *rounds = table<cuda_round>(phase, phase->rounds_at);
+        load_and_run_ops(phase);
+        for (uint32_t i = 0; i < phase->round_count; i++)
+            round_vector<CUDA_WORKERS>(rounds[i], vectors, panels);
+        if (block == 0)
+            store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
+        sync_threads<CUDA_WORKERS>();
+        bool fine = true;
+        for (uint32_t i = 0; i < phase->matmul_count && fine; i++) {
+            const cuda_matmul &matmul = matmuls[i];
+            if (owner_of(block, matmul.first_block, blocks) < matmul.matrix.owners)
+                fine = multiply_any(
+                    matmul.matrix, panels + rounds[matmul.round].panel, partials + matmul.partial, reader);
+        }
+        if (!fine)
+            head.failed = 1;
+        sync_threads<CUDA_WORKERS>();
+        if (head.failed)
+            return false;
+        if (phase->glu != ACTIVATION_NONE) {
+            finish_matmul(matmuls[0], &matmuls[1], phase->glu);
+        } else {
+            for (uint32_t i = 0; i < phase->matmul_count; i++)
+                finish_matmul(matmuls[i], nullptr, 0);
+        }
+        return true;
+    }
+
+    KERNEL_INLINE void run_wkv7(const cuda_phase *phase)
+    {
+        const cuda_wkv7 &wkv7 = *table<cuda_wkv7>(phase, phase->heavy_at);
+        for (uint32_t index = block; index < wkv7.heads; index += blocks) {
+            row.first = index * wkv7.head_dim;
+            row.count = wkv7.head_dim;
+            load_and_run_ops(phase);
+            wkv7_one_token(machine, wkv7, row, index, vectors, partials);
+            run_row_ops(table<cuda_row_op>(phase, phase->outer_at), phase->outer_count);
+            sync_threads<CUDA_WORKERS>();
+            store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
+            sync_threads<CUDA_WORKERS>();
+        }
+        row.first = row.count = 0;
+    }
+
+    KERNEL_INLINE bool run_phase(const cuda_phase *phase)
+    {
+        switch (phase->kind) {
+        case CUDA_PHASE_ROWS:
+            run_rows(phase);
+            return true;
+        case CUDA_PHASE_MATMUL:
+            return run_matmuls(phase);
+        case CUDA_PHASE_ATTEND:
+            attend_one_token(
+                machine, *table<cuda_attend>(phase, phase->heavy_at), row, block, blocks, head, partials);
+            return true;
+        case CUDA_PHASE_WKV7:
+            run_wkv7(phase);
+            return true;
+        default:
+            sample_stage(machine, phase->stage, block, blocks, threadIdx.x, CUDA_WORKERS, (uint8_t *)partials);
+            return true;
+        }
+    }
+
+    KERNEL_INLINE void pause(uint32_t phase) const
+    {
+        uint32_t hash = (delays + phase * 2654435761u) ^ block * 40503u;
+        hash ^= hash >> 13;
+        hash *= 0x5bd1e995u;
+        if (delays)
+            __nanosleep(hash >> 20);
+    }
+
+    /* Phases first .. end-1, with barriers between them; the first one is in shared memory. */
+    KERNEL_INLINE bool run_phases(uint32_t first, uint32_t end, bool goes_on)
+    {
+        for (uint32_t i = first; i < end; i++) {
+            const cuda_phase *phase = phase_in_shared(i);
+            const bool is_last = i + 1 == end;
+            const uint32_t next = is_last ? first : i + 1;
+            const uint4 piece = fetch_phase(next);
+            pause(i);
+            if (!run_phase(phase))
+                return false;
+            if (next != i) {
+                if ((next & 1) == (i & 1))
+                    sync_threads<CUDA_WORKERS>(); /* they share a place: an odd number of phases begins again */
+                keep_phase(next, piece);
+            }
+            if ((!is_last || goes_on) && !meet())
+                return false;
+        }
+        return true;
+    }
+};
+
+/* ---- The warp that copies weights ---- */
+
+KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machine, uint32_t first_phase,
+    uint32_t end_phase, uint32_t tokens, uint32_t block, uint32_t blocks)
+{
+    const cuda_stream *streams = (const cuda_stream *)machine.streams;
+    const cuda_phase *first = (const cuda_phase *)(machine.phases + (uint64_t)first_phase * machine.phase_bytes),
+                     *last = (const cuda_phase *)(machine.phases + (uint64_t)(end_phase - 1) * machine.phase_bytes);
+    const uint32_t begin = first->stream_first, end = last->stream_first + last->stream_count;
+    if (begin == end)
+        return;
+    cuda_stream next = streams[begin];
+    for (uint32_t token = 0; token < tokens; token++) {
+        for (uint32_t i = begin; i < end; i++) {
+            const cuda_stream stream = next;
+            next = streams[i + 1 < end ? i + 1 : begin];
+            const uint32_t owner = owner_of(block, stream.first_block, blocks);
+            if (owner >= stream.owners)
+                continue;
+            const uint8_t *from = (const uint8_t *)stream.base + owner * stream.owner_bytes;
+            for (uint32_t group = 0; group < stream.groups; group++) {
+                for (uint32_t at = 0; at < stream.group_bytes; at += stream.chunk_bytes) {
+                    const uint32_t bytes = min(stream.chunk_bytes, stream.group_bytes - at);
+                    if (!writer.copy(from + (uint64_t)group * stream.group_bytes + at, bytes))
+                        return;
+                }
+            }
+        }
+    }
+}
+
+/* ---- The kernel ---- */
+
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
+    salvo_decode(const cuda_machine *__restrict__ given, uint32_t first_phase, uint32_t end_phase, uint32_t flags)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    shared_head &head = *(shared_head *)shared;
+    const uint32_t block = blockIdx.x, blocks = gridDim.x;
+    for (uint32_t i = threadIdx.x; i < sizeof head.machine / 4; i += CUDA_THREADS)
+        ((uint32_t *)&head.machine)[i] = ((const uint32_t *)given)[i];
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < CUDA_CHUNKS; i++) {
+            chunk_barrier_open(&head.full[i], FULL_ARRIVALS);
+            chunk_barrier_open(&head.empty[i], CUDA_WARPS);
+        }
+        head.failed = head.stopped = 0;
+#if __CUDA_ARCH__ >= 900
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* the barriers are there for copies, too */
+#endif
+    }
+    __syncthreads();
+    const cuda_machine &machine = head.machine;
+    const cuda_step *step = (const cuda_step *)machine.step;
+
+#if __CUDA_ARCH__ >= 900
+    if (flags & DECODE_DEPENDENT)
+        asm volatile("griddepcontrol.launch_dependents;");
+#endif
+    if (threadIdx.x >= CUDA_WORKERS) {
+        /* How many tokens there will be is in the ring already; a single phase has one. */
+        const cuda_step *entry = step_in_ring(machine);
+        const uint32_t tokens = flags & DECODE_TAKES ? load_relaxed_system(&entry->repeat) : 1;
+        stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
+        copy_weights(writer, machine, first_phase, end_phase, tokens, block, blocks);
+        __syncwarp();
+        while (!*(volatile uint32_t *)&head.stopped)
+            __nanosleep(100);
+        __threadfence_block();
+        if (threadIdx.x % 32 == 0)
+            writer.drain(*(volatile uint32_t *)&head.last);
+        return;
+    }
+
+    decoder decoder = {machine, head, shared, (float *)(shared + machine.vectors_at),
+        (float *)(shared + machine.partials_at), shared + machine.panels_at,
+        {machine, head, shared + machine.ring_at, {}}, block, blocks, 0, {}, 0};
+    decoder.delays = flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0;
+    decoder.keep_phase(first_phase, decoder.fetch_phase(first_phase));
+#if __CUDA_ARCH__ >= 900
+    if (flags & DECODE_DEPENDENT)
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+    bool fine = true;
+    if (flags & DECODE_TAKES) {
+        if (block == 0)
+            take_step<CUDA_WORKERS>(machine);
+        fine = decoder.meet();
+    } else {
+        sync_threads<CUDA_WORKERS>();
+    }
+
+    const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at);
+    const uint32_t slot = __ldcg(&run->slot), first = __ldcg(&run->first), repeat = __ldcg(&step->repeat);
+    const cuda_slot *state = (const cuda_slot *)machine.slot_states + slot;
+    const int32_t *tokens = (const int32_t *)machine.tokens + (uint64_t)slot * (machine.context + 1);
+    decoder.row = {};
+    decoder.row.slot = slot;
+    decoder.row.run_count = 1;
+    decoder.row.version = __ldcg(&state->version);
+    decoder.row.pages = (const uint32_t *)(machine.step + machine.pages_at);
+    decoder.row.keeps = block == 0;
+
+    token_count count = {};
+    if (flags & DECODE_FINISHES) {
+        const bool live = fine && run_is_live(machine, 0);
+        for (uint32_t i = 0; live && i < repeat; i++) {
+            decoder.row.position = decoder.row.run_first = first + i;
+            decoder.row.id = i ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(tokens + first);
+            if (block == 0)
+                begin_token<CUDA_WORKERS>(machine, first + i);
+            fine = decoder.run_phases(first_phase, end_phase, true);
+            if (!fine)
+                break;
+            const bool goes_on = finish_token(machine, first + i, i + 1, count);
+            if (block == 0 && threadIdx.x == 0)
+                tell_progress(machine, count);
+            if (!count.failed && !count.cancelled)
+                decoder.row.version = 1 - decoder.row.version;
+            if (!goes_on)
+                break;
+        }
+        if (block == 0 && threadIdx.x == 0 && fine)
+            finish_step_of_one(machine, slot, first, decoder.row.version, count);
+    } else {
+        decoder.row.position = decoder.row.run_first = first;
+        decoder.row.id = __ldcg(tokens + first);
+        fine = decoder.run_phases(first_phase, end_phase, false);
+    }
+
+    sync_threads<CUDA_WORKERS>();
+    if (threadIdx.x == 0) {
+        head.last = decoder.reader.walk.index;
+        __threadfence_block();
+        *(volatile uint32_t *)&head.stopped = 1;
+        /* Whoever leaves last puts the barrier back for the next launch. */
+        uint32_t *words = (uint32_t *)machine.barrier;
+        if (flags & DECODE_TAKES && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks) {
+            words[BARRIER_ARRIVED] = words[BARRIER_LEFT] = words[BARRIER_CANCEL] = 0;
+        }
+    }
+}

@@ -1,0 +1,260 @@
+/*
+ * Matmuls of one token. A round is 16 items, one for each warp: a warp keeps its part of the input in registers and
+ * multiplies it with one tile after the other. Partial sums meet in shared memory and are added in the order of
+ * their columns.
+ */
+#ifndef CUDA_MATVEC_CUH
+#define CUDA_MATVEC_CUH
+
+#include "backend/cuda/stream.cuh"
+
+/* ---- Rounding the input ---- */
+
+KERNEL_INLINE uint32_t panel_columns(uint32_t columns)
+{
+    return (columns + CUDA_ITEM_COLUMNS - 1) / CUDA_ITEM_COLUMNS * CUDA_ITEM_COLUMNS;
+}
+
+/* Four neighbouring columns to bytes; the eight threads of a group of 32 work together. */
+struct rounded_four {
+    uint32_t bytes;
+    float scale;
+    int sum; /* of the 16 columns of four threads */
+};
+
+KERNEL_INLINE rounded_four round_four(float4 x)
+{
+    uint32_t largest = __float_as_uint(x.x) & 0x7fffffff; /* as integers: NaN is larger than all */
+    largest = max(largest, __float_as_uint(x.y) & 0x7fffffff);
+    largest = max(largest, __float_as_uint(x.z) & 0x7fffffff);
+    largest = max(largest, __float_as_uint(x.w) & 0x7fffffff);
+#pragma unroll
+    for (int distance = 1; distance < 8; distance *= 2)
+        largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
+    rounded_four out;
+    float scale = __fdiv_rn(__uint_as_float(largest), 127);
+    const bool finite = largest < 0x7f800000, usable = finite && scale >= 1.17549435e-38f;
+    const float inverse = usable ? 1 / scale : 0;
+    out.scale = usable ? scale : finite ? 0 : __int_as_float(0x7fffffff);
+    const int a = usable ? __float2int_rn(x.x * inverse) : 0, b = usable ? __float2int_rn(x.y * inverse) : 0,
+              c = usable ? __float2int_rn(x.z * inverse) : 0, d = usable ? __float2int_rn(x.w * inverse) : 0;
+    out.bytes = (a & 255) | (b & 255) << 8 | (c & 255) << 16 | (uint32_t)d << 24;
+    out.sum = a + b + c + d;
+    out.sum += __shfl_xor_sync(~0u, out.sum, 1);
+    out.sum += __shfl_xor_sync(~0u, out.sum, 2);
+    return out;
+}
+
+/* A vector in shared memory to its panel; columns beyond the last are zeros. */
+template <int THREADS> KERNEL_INLINE void round_vector(const cuda_round &round, const float *vectors, uint8_t *panels)
+{
+    const uint32_t columns = panel_columns(round.columns);
+    const float *x = vectors + round.place;
+    uint8_t *panel = panels + round.panel;
+    if (round.rounding != ROUNDING_Q8) {
+        for (uint32_t i = threadIdx.x; i < columns; i += THREADS) {
+            float value = i < round.columns ? x[i] : 0;
+            if (round.rounding == ROUNDING_F16)
+                value = __half2float(__float2half_rn(fminf(fmaxf(value, -65504), 65504) + (value != value ? value : 0)));
+            ((float *)panel)[i / 32 * 36 + i % 32] = value;
+        }
+        return;
+    }
+    float *scales = (float *)(panel + columns);
+    int *sums = (int *)(scales + columns / 32);
+    for (uint32_t i = threadIdx.x * 4; i < columns; i += THREADS * 4) {
+        float4 four;
+        four.x = i < round.columns ? x[i] : 0;
+        four.y = i + 1 < round.columns ? x[i + 1] : 0;
+        four.z = i + 2 < round.columns ? x[i + 2] : 0;
+        four.w = i + 3 < round.columns ? x[i + 3] : 0;
+        const rounded_four rounded = round_four(four);
+        *(uint32_t *)(panel + i) = rounded.bytes;
+        if (i % 32 == 0)
+            scales[i / 32] = rounded.scale;
+        if (i % 16 == 0)
+            sums[i / 16] = rounded.sum;
+    }
+}
+
+/* ---- A lane's share of the input ---- */
+
+struct lane_bytes {
+    uint32_t words[8];
+    float scale;
+    int sums[2];
+};
+
+struct lane_floats {
+    float values[32];
+};
+
+template <int TYPE> struct lane_input {
+    using type = lane_bytes;
+};
+template <> struct lane_input<TYPE_F32> {
+    using type = lane_floats;
+};
+template <> struct lane_input<TYPE_F16> {
+    using type = lane_floats;
+};
+template <> struct lane_input<TYPE_BF16> {
+    using type = lane_floats;
+};
+
+KERNEL_INLINE void load_input(const uint8_t *panel, uint32_t columns, uint32_t block, lane_bytes &out)
+{
+    const uint4 a = *(const uint4 *)(panel + block * 32), b = *(const uint4 *)(panel + block * 32 + 16);
+    const float *scales = (const float *)(panel + columns);
+    const int2 sums = *((const int2 *)(scales + columns / 32) + block);
+    out.words[0] = a.x, out.words[1] = a.y, out.words[2] = a.z, out.words[3] = a.w;
+    out.words[4] = b.x, out.words[5] = b.y, out.words[6] = b.z, out.words[7] = b.w;
+    out.scale = scales[block];
+    out.sums[0] = sums.x, out.sums[1] = sums.y;
+}
+
+KERNEL_INLINE void load_input(const uint8_t *panel, uint32_t, uint32_t block, lane_floats &out)
+{
+    const float4 *from = (const float4 *)((const float *)panel + block * 36);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float4 four = from[i];
+        out.values[4 * i] = four.x, out.values[4 * i + 1] = four.y;
+        out.values[4 * i + 2] = four.z, out.values[4 * i + 3] = four.w;
+    }
+}
+
+/* ---- Products ---- */
+
+template <int TYPE> KERNEL_INLINE float multiply_lane(const uint8_t *item, int lane, const lane_bytes &x)
+{
+    using format = item_format<TYPE>;
+    const lane_codes<TYPE> codes = load_codes<TYPE>(item, lane);
+    const lane_scales scales = unpack_scales<TYPE>(codes);
+    uint32_t words[8];
+    unpack_codes<TYPE>(codes, words);
+    int first = 0, last = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        first = dot_bytes(words[i], x.words[i], first);
+        last = dot_bytes(words[i + 4], x.words[i + 4], last);
+    }
+    float sum;
+    if (format::group == 16) {
+        sum = (float)first * (scales.scale[0] * x.scale);
+        sum = fmaf((float)last, scales.scale[1] * x.scale, sum);
+        if (format::offsets) {
+            sum = fmaf(scales.offset[0], x.scale * (float)x.sums[0], sum);
+            sum = fmaf(scales.offset[1], x.scale * (float)x.sums[1], sum);
+        }
+    } else {
+        sum = (float)(first + last) * (scales.scale[0] * x.scale);
+        if (format::offsets)
+            sum = fmaf(scales.offset[0], x.scale * (float)(x.sums[0] + x.sums[1]), sum);
+    }
+    return sum;
+}
+
+template <int TYPE> KERNEL_INLINE float multiply_lane(const uint8_t *item, int lane, const lane_floats &x)
+{
+    const lane_codes<TYPE> codes = load_codes<TYPE>(item, lane);
+    float sum = 0;
+#pragma unroll
+    for (int piece = 0; piece < 4; piece++) {
+        float w[8];
+        unpack_floats<TYPE>(codes, piece, w);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sum = fmaf(w[i], x.values[piece * 8 + i], sum);
+    }
+    return sum;
+}
+
+/* What a warp needs to take its chunks. */
+struct stream_reader {
+    const cuda_machine &machine;
+    shared_head &head;
+    const uint8_t *ring;
+    ring_walk walk;
+
+    /* The next chunk, or NULL when something gave up. */
+    KERNEL_INLINE const uint8_t *take(uint32_t bytes)
+    {
+        const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
+        const uint32_t begin = walk.place(bytes, machine.ring_bytes);
+        return chunk_barrier_wait(machine, &head.full[slot], parity) ? ring + begin : nullptr;
+    }
+
+    /* This warp has read the chunk that it took last. */
+    KERNEL_INLINE void give_back()
+    {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            chunk_barrier_arrive(&head.empty[(walk.index - 1) % CUDA_CHUNKS]);
+    }
+};
+
+/* One warp's part in a matmul. False when something gave up. */
+template <int TYPE>
+__device__ __noinline__ bool multiply(
+    const cuda_matrix &matrix, const uint8_t *panel, float *partials, stream_reader &reader)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t each = matrix.parts_per_round, tiles_at_once = CUDA_WARPS / each;
+    const uint32_t number = warp % each, first_tile = warp / each;
+    const uint32_t tile_bytes = each * item_format<TYPE>::bytes, columns = matrix.parts * CUDA_ITEM_COLUMNS;
+    for (uint32_t group = 0; group < matrix.part_groups; group++) {
+        const uint32_t part = group * each + number;
+        typename lane_input<TYPE>::type x = {};
+        if (part < matrix.parts)
+            load_input(panel, columns, part * 4 + lane % 4, x);
+        for (uint32_t first = 0; first < matrix.tiles_per_block; first += matrix.tiles_per_chunk) {
+            const uint32_t tiles = min(matrix.tiles_per_chunk, matrix.tiles_per_block - first);
+            const uint8_t *chunk = reader.take(tiles * tile_bytes);
+            if (!chunk)
+                return false;
+            if (first_tile < tiles_at_once) {
+#pragma unroll 2
+                for (uint32_t tile = first_tile; tile < tiles; tile += tiles_at_once) {
+                    float sum = multiply_lane<TYPE>(
+                        chunk + tile * tile_bytes + number * item_format<TYPE>::bytes, (int)lane, x);
+                    sum += __shfl_xor_sync(~0u, sum, 1);
+                    sum += __shfl_xor_sync(~0u, sum, 2);
+                    float *place = partials + ((first + tile) * each + number) * CUDA_ITEM_ROWS + lane / 4;
+                    if (lane % 4 == 0)
+                        *place = group ? *place + sum : sum;
+                }
+            }
+            reader.give_back();
+        }
+    }
+    return true;
+}
+
+__device__ __forceinline__ bool multiply_any(
+    const cuda_matrix &matrix, const uint8_t *panel, float *partials, stream_reader &reader)
+{
+    switch (matrix.type) {
+#define MULTIPLY(type, ...)   \
+    case TYPE_##type:         \
+        return multiply<TYPE_##type>(matrix, panel, partials, reader);
+        CUDA_ITEM_FORMATS(MULTIPLY)
+#undef MULTIPLY
+    default:
+        return true;
+    }
+}
+
+/* The sum of row `row` of a block's rows. */
+KERNEL_INLINE float finish_sum(const cuda_matmul &matmul, const float *partials, uint32_t row)
+{
+    const uint32_t each = matmul.matrix.parts_per_round;
+    const float *place =
+        partials + matmul.partial + row / CUDA_ITEM_ROWS * each * CUDA_ITEM_ROWS + row % CUDA_ITEM_ROWS;
+    float sum = 0;
+    for (uint32_t i = 0; i < each; i++)
+        sum += place[i * CUDA_ITEM_ROWS];
+    return sum;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* Steps on the device: taken out of the ring that the host fills, and what becomes of them told. */
+#ifndef CUDA_STEP_TAKE_CUH
+#define CUDA_STEP_TAKE_CUH
+
+#include "backend/cuda/sample_plan.h"
+#include "backend/cuda/team.cuh"
+#include "program/step.h"
+
+/* The entry that the next submission takes. */
+KERNEL_INLINE const cuda_step *step_in_ring(const cuda_machine &machine)
+{
+    const uint32_t sequence = __ldcg((const uint32_t *)machine.sequence);
+    return (const cuda_step *)(machine.ring + (uint64_t)(sequence % machine.ring_entries) * machine.step_bytes);
+}
+
+/* Bytes first .. first + count - 1, of both multiples of 16. */
+template <int THREADS> KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = first + threadIdx.x * 16; i < first + (count + 15) / 16 * 16; i += THREADS * 16) {
+        const volatile uint32_t *source = (const volatile uint32_t *)(from + i);
+        const uint4 words = {source[0], source[1], source[2], source[3]};
+        __stcg((uint4 *)(to + i), words);
+    }
+}
+
+/* Angles of a position, in double: a position times a frequency loses digits. */
+template <int THREADS> KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t row, uint32_t position)
+{
+    const cuda_rope *ropes = (const cuda_rope *)machine.ropes;
+    for (uint32_t i = threadIdx.x; i < machine.rope_count * machine.rope_pairs; i += THREADS) {
+        const cuda_rope &rope = ropes[i / machine.rope_pairs];
+        const uint32_t pair = i % machine.rope_pairs;
+        if (pair >= rope.dimensions / 2)
+            continue;
+        double sine, cosine;
+        sincos(position * ((const double *)rope.frequencies)[pair], &sine, &cosine);
+        const uint64_t at = (uint64_t)row * machine.rope_count * machine.rope_pairs + i;
+        __stcg((float *)machine.cosines + at, (float)cosine * rope.magnitude);
+        __stcg((float *)machine.sines + at, (float)sine * rope.magnitude);
+    }
+}
+
+/* One block takes the next entry: copies what is live, and puts the host's ids where `embed` reads them. */
+template <int THREADS> KERNEL_INLINE void take_step(const cuda_machine &machine)
+{
+    const cuda_step *entry = step_in_ring(machine);
+    const uint32_t runs = load_relaxed_system(&entry->run_count), rows = load_relaxed_system(&entry->token_count),
+                   outputs = load_relaxed_system(&entry->output_count);
+    const uint64_t from = (uint64_t)entry, to = machine.step;
+    copy_words<THREADS>(from, to, 0, sizeof(cuda_step));
+    copy_words<THREADS>(from, to, machine.runs_at, runs * sizeof(cuda_run));
+    copy_words<THREADS>(from, to, machine.rows_at, rows * sizeof(cuda_row));
+    copy_words<THREADS>(from, to, machine.outputs_at, outputs * sizeof(uint32_t));
+    copy_words<THREADS>(from, to, machine.ids_at, rows * sizeof(int32_t));
+    copy_words<THREADS>(from, to, machine.pages_at, runs * machine.pages_per_slot * sizeof(uint32_t));
+    sync_threads<THREADS>();
+    for (uint32_t i = 0; i < runs; i++) {
+        const cuda_run *run = (const cuda_run *)(to + machine.runs_at) + i;
+        const uint32_t slot = __ldcg(&run->slot), first = __ldcg(&run->first), count = __ldcg(&run->count),
+                       first_row = __ldcg(&run->first_row);
+        if (__ldcg(&run->source) != SOURCE_IDS)
+            continue;
+        int32_t *tokens = (int32_t *)machine.tokens + (uint64_t)slot * (machine.context + 1) + first;
+        for (uint32_t j = threadIdx.x; j < count; j += THREADS)
+            __stcg(tokens + j, __ldcg((const int32_t *)(to + machine.ids_at) + first_row + j));
+        if (threadIdx.x == 0) {
+            cuda_slot *state = (cuda_slot *)machine.slot_states + slot;
+            state->next = first;
+            state->ended = 0;
+        }
+    }
+}
+
+/* Whether a run was queued for where its slot stands. */
+KERNEL_INLINE bool run_is_live(const cuda_machine &machine, uint32_t index)
+{
+    const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at) + index;
+    const cuda_slot *state = (const cuda_slot *)machine.slot_states + __ldcg(&run->slot);
+    return __ldcg(&state->next) == __ldcg(&run->first) && !__ldcg(&state->ended);
+}
+
+/* ---- One token after the other ---- */
+
+struct token_count {
+    uint32_t sampled;
+    bool ended, failed, cancelled;
+};
+
+/* One block, at the beginning of a token: its angles, where its row stands, and whether the host wants no more. */
+template <int THREADS> KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position)
+{
+    prepare_ropes<THREADS>(machine, 0, position);
+    if (threadIdx.x == 0)
+        ((cuda_row *)(machine.step + machine.rows_at))->position = position;
+    if (threadIdx.x == THREADS - 1)
+        ((volatile uint32_t *)machine.barrier)[BARRIER_CANCEL] = load_relaxed_system((const uint32_t *)machine.cancel);
+}
+
+/* Every thread of every block comes to the same end of a token; true when there is another. */
+KERNEL_INLINE bool finish_token(
+    const cuda_machine &machine, uint32_t position, uint32_t done, token_count &count)
+{
+    const cuda_step *step = (const cuda_step *)machine.step;
+    const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at);
+    const uint32_t limit = __ldcg(&run->limit), stops = __ldcg(&step->stop_count);
+    const bool samples = __ldcg(&run->logits) == LOGITS_LAST;
+    count.cancelled = __ldcg((const uint32_t *)machine.barrier + BARRIER_CANCEL) != 0;
+    if (count.cancelled)
+        return false;
+    if (!samples)
+        return false;
+    const int32_t id = __ldcg(&((const cuda_sample_row *)machine.sampling)->id);
+    count.failed = id < 0;
+    if (count.failed)
+        return false;
+    count.sampled = done;
+    for (uint32_t i = 0; i < stops; i++)
+        count.ended |= __ldcg(&step->stop_ids[i]) == id;
+    return !count.ended && done < __ldcg(&step->repeat) && position + 1 < machine.context &&
+           (limit == 0 || position + 1 < limit);
+}
+
+KERNEL_INLINE uint32_t entry_of(const cuda_machine &machine)
+{
+    return __ldcg((const uint32_t *)machine.sequence) % machine.ring_entries;
+}
+
+/* The id is in the host's tokens already. */
+KERNEL_INLINE void tell_progress(const cuda_machine &machine, const token_count &count)
+{
+    store_release_system((uint32_t *)machine.progress + entry_of(machine), count.sampled);
+}
+
+/* The end of a submission: `done` last. */
+KERNEL_INLINE void tell_done(const cuda_machine &machine)
+{
+    uint32_t *sequence = (uint32_t *)machine.sequence;
+    const uint32_t ticket = __ldcg(sequence) + 1;
+    uint32_t *done = (uint32_t *)machine.done + (ticket - 1) % machine.ring_entries;
+    __stcg(sequence, ticket);
+    __threadfence_system();
+    store_release_system(done, ticket);
+}
+
+/* Of a step with one run of one token. What failed or was cancelled keeps what was before it. */
+KERNEL_INLINE void finish_step_of_one(
+    const cuda_machine &machine, uint32_t slot, uint32_t first, uint32_t version, const token_count &count)
+{
+    cuda_slot *state = (cuda_slot *)machine.slot_states + slot;
+    const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at);
+    const bool samples = __ldcg(&run->logits) == LOGITS_LAST;
+    const uint32_t computed = samples ? count.sampled : count.cancelled || !run_is_live(machine, 0) ? 0 : 1;
+    volatile cuda_result *result =
+        (volatile cuda_result *)machine.results + (uint64_t)entry_of(machine) * machine.slots;
+    result->sampled = count.sampled;
+    result->ended = count.ended;
+    result->failed = count.failed ? 1 : count.cancelled ? 2 : 0;
+    result->failed_position = first + count.sampled;
+    if (computed) {
+        state->next = first + computed;
+        state->ended = count.ended;
+        state->version = version;
+    }
+    tell_done(machine);
+}
+
+#endif

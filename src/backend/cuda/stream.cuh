@@ -1,0 +1,133 @@
+/*
+ * Weights on their way into shared memory. One warp of a block copies what the block will multiply, chunk after chunk
+ * in the order of the phases, into a ring, as far ahead as there is room; it never waits for an activation. Both
+ * sides walk the same sequence of chunks and so know where each lies.
+ */
+#ifndef CUDA_STREAM_CUH
+#define CUDA_STREAM_CUH
+
+#include "backend/cuda/team.cuh"
+
+/* At the beginning of shared memory. */
+struct shared_head {
+    uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
+    uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
+    float sums[2 * CUDA_WARPS];
+    uint32_t failed;  /* something gave up: leave */
+    uint32_t stopped; /* no further chunk will be taken */
+    uint32_t last;
+    cuda_machine machine;
+};
+static_assert(sizeof(shared_head) <= CUDA_SHARED_HEAD, "the head of shared memory");
+
+/* Where the next chunk lies. */
+struct ring_walk {
+    uint32_t index = 0, position = 0;
+
+    KERNEL_INLINE uint32_t place(uint32_t bytes, uint32_t ring_bytes)
+    {
+        if (position + bytes > ring_bytes)
+            position = 0;
+        const uint32_t begin = position;
+        position += (bytes + 127) / 128 * 128;
+        index++;
+        return begin;
+    }
+};
+
+/* Which owner of a matrix this block is; at least `owners` when it is none. */
+KERNEL_INLINE uint32_t owner_of(uint32_t block, uint32_t first_block, uint32_t blocks)
+{
+    return block >= first_block % blocks ? block - first_block % blocks : block + blocks - first_block % blocks;
+}
+
+/* The warp that copies. */
+struct stream_writer {
+    const cuda_machine &machine;
+    shared_head &head;
+    uint8_t *ring;
+    ring_walk walk;
+    uint32_t oldest = 0; /* chunk that may still be in use */
+
+    KERNEL_INLINE bool wait_for_oldest()
+    {
+        const uint32_t slot = oldest % CUDA_CHUNKS, parity = oldest / CUDA_CHUNKS % 2;
+        patience patience(machine);
+        while (!chunk_barrier_test(&head.empty[slot], parity)) {
+            if (*(volatile uint32_t *)&head.stopped || *(volatile uint32_t *)&head.failed || !patience.lasts())
+                return false;
+        }
+        oldest++;
+        return true;
+    }
+
+    KERNEL_INLINE bool overlaps(uint32_t begin, uint32_t end) const
+    {
+        for (uint32_t i = oldest; i + 1 < walk.index; i++) {
+            if (head.begins[i % CUDA_CHUNKS] < end && begin < head.ends[i % CUDA_CHUNKS])
+                return true;
+        }
+        return false;
+    }
+
+    /* By all lanes of the warp; false when nobody will take further chunks. */
+    KERNEL_INLINE bool copy(const uint8_t *from, uint32_t bytes)
+    {
+        const uint32_t lane = threadIdx.x % 32, slot = walk.index % CUDA_CHUNKS;
+        const uint32_t begin = walk.place(bytes, machine.ring_bytes);
+        bool go_on = true;
+        if (lane == 0) {
+            while (go_on && (overlaps(begin, begin + bytes) || walk.index - oldest > CUDA_CHUNKS))
+                go_on = wait_for_oldest();
+            head.begins[slot] = begin;
+            head.ends[slot] = begin + bytes;
+        }
+        go_on = __shfl_sync(~0u, go_on, 0);
+        oldest = __shfl_sync(~0u, oldest, 0);
+        if (!go_on) {
+            walk.index--;
+            return false;
+        }
+        start_copy(ring + begin, from, bytes, &head.full[slot]);
+        return true;
+    }
+
+    KERNEL_INLINE void start_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint64_t *full)
+    {
+#if __CUDA_ARCH__ >= 900
+        if (threadIdx.x % 32 == 0) {
+            asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(
+                             shared_address(full)),
+                         "r"(bytes)
+                         : "memory");
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                             shared_address(to)),
+                         "l"(from), "r"(bytes), "r"(shared_address(full))
+                         : "memory");
+        }
+#else
+        for (uint32_t i = threadIdx.x % 32 * 16; i < bytes; i += 32 * 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + i)), "l"(from + i)
+                         : "memory");
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(full)) : "memory");
+#endif
+    }
+
+    /* What is still being copied must not arrive after the block has left. */
+    KERNEL_INLINE void drain(uint32_t taken)
+    {
+        for (uint32_t i = taken; i < walk.index; i++) {
+            while (!chunk_barrier_test(&head.full[i % CUDA_CHUNKS], i / CUDA_CHUNKS % 2))
+                ;
+        }
+    }
+};
+
+/* A barrier of a chunk that is full: the copying thread's arrival and its bytes, or the arrivals of all its lanes. */
+#if __CUDA_ARCH__ >= 900
+enum { FULL_ARRIVALS = 1 };
+#else
+enum { FULL_ARRIVALS = 32 };
+#endif
+
+#endif

@@ -1,0 +1,139 @@
+/*
+ * Waiting. Every wait is bounded: by a clock, and by a word that whoever gives up sets for all the others. A wait
+ * that gave up returns false, and the kernel leaves.
+ */
+#ifndef CUDA_TEAM_CUH
+#define CUDA_TEAM_CUH
+
+#include "backend/cuda/device_math.cuh"
+
+/* Words of cuda_machine.barrier, apart from each other so that they do not share a line. */
+enum { BARRIER_ARRIVED = 0, BARRIER_FAILED = 16, BARRIER_CANCEL = 32, BARRIER_LEFT = 48 };
+
+KERNEL_INLINE uint32_t load_acquire(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+KERNEL_INLINE uint32_t load_relaxed_system(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+KERNEL_INLINE void store_release_system(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+KERNEL_INLINE void add_release(uint32_t *word, uint32_t value)
+{
+    asm volatile("red.release.gpu.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+KERNEL_INLINE uint64_t now_in_ns()
+{
+    uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+}
+
+/* Looked at now and then while waiting. */
+struct patience {
+    const cuda_machine &machine;
+    uint64_t began;
+    uint32_t looks;
+
+    KERNEL_INLINE explicit patience(const cuda_machine &machine_) : machine(machine_), began(0), looks(0) {}
+
+    KERNEL_INLINE void give_up(uint32_t error)
+    {
+        atomicMax((uint32_t *)machine.barrier + BARRIER_FAILED, error);
+        *(volatile uint32_t *)machine.error = error;
+    }
+
+    /* False when there is no use in waiting on. */
+    KERNEL_INLINE bool lasts()
+    {
+        if (++looks % 4096)
+            return true;
+        if (load_acquire((const uint32_t *)machine.barrier + BARRIER_FAILED))
+            return false;
+        const uint64_t now = now_in_ns();
+        if (began == 0)
+            began = now;
+        if (load_relaxed_system((const uint32_t *)machine.abort)) {
+            give_up(CUDA_ERROR_ABORTED);
+            return false;
+        }
+        if (now - began > (uint64_t)machine.time_limit_ms * 1000000) {
+            give_up(CUDA_ERROR_TIME);
+            return false;
+        }
+        return true;
+    }
+};
+
+/* One thread's part in a barrier of all blocks; the threads of its block wait for each other before and after. */
+KERNEL_INLINE bool meet_grid(const cuda_machine &machine, uint32_t &target, uint32_t blocks)
+{
+    uint32_t *arrived = (uint32_t *)machine.barrier + BARRIER_ARRIVED;
+    patience patience(machine);
+    target += blocks;
+    add_release(arrived, 1);
+    while ((int32_t)(load_acquire(arrived) - target) < 0) {
+        if (!patience.lasts())
+            return false;
+    }
+    return true;
+}
+
+/* ---- Barriers in shared memory, for chunks of weights ---- */
+
+KERNEL_INLINE uint32_t shared_address(const void *pointer)
+{
+    return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+
+KERNEL_INLINE void chunk_barrier_open(uint64_t *barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+KERNEL_INLINE void chunk_barrier_arrive(uint64_t *barrier)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+
+KERNEL_INLINE bool chunk_barrier_test(uint64_t *barrier, uint32_t parity)
+{
+    uint32_t done;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; selp.u32 %0, 1, 0, done; }"
+                 : "=r"(done)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");
+#else
+    asm volatile("{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2; selp.u32 %0, 1, 0, done; }"
+                 : "=r"(done)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");
+#endif
+    return done;
+}
+
+KERNEL_INLINE bool chunk_barrier_wait(const cuda_machine &machine, uint64_t *barrier, uint32_t parity)
+{
+    patience patience(machine);
+    while (!chunk_barrier_test(barrier, parity)) {
+        if (!patience.lasts())
+            return false;
+    }
+    return true;
+}
+
+#endif
