@@ -51,17 +51,17 @@ static uint32_t divide_up(uint32_t value, uint32_t by)
 
 struct cuda_launch cuda_begin_launch(void)
 {
-    return (struct cuda_launch){"salvo_begin", 1, 1, 512, 0};
+    return (struct cuda_launch){"salvo_begin", 1, 1, BEGIN_THREADS, 0};
 }
 
 struct cuda_launch cuda_angles_launch(uint32_t capacity)
 {
-    return (struct cuda_launch){"salvo_angles", capacity, 1, 64, 0};
+    return (struct cuda_launch){"salvo_angles", capacity, 1, ANGLES_THREADS, 0};
 }
 
 struct cuda_launch cuda_end_launch(void)
 {
-    return (struct cuda_launch){"salvo_end", 1, 1, 128, 0};
+    return (struct cuda_launch){"salvo_end", 1, 1, END_THREADS, 0};
 }
 
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places)

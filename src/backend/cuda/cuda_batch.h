@@ -47,7 +47,10 @@ enum {
     GEMM_Q8_TOKEN_BYTES = 128 + 16 + 32,
     GEMM_F16_TOKEN_BYTES = 4 * 80,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
+    BEGIN_THREADS = 512,
+    ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
+    END_THREADS = 128,
     FLASH_QUERIES = 16, /* pairs of token and head that a block works on */
     FLASH_WARPS = 4,    /* among which it divides the keys */
     FLASH_KEYS = 32,    /* that a warp takes at once */

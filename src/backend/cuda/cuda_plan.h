@@ -104,7 +104,8 @@ struct cuda_step {
     uint32_t stop_count;
     int32_t stop_ids[CUDA_MAX_STOPS];
     uint32_t plan; /* 0: one token; 1: many */
-    uint32_t padding[2];
+    uint32_t cancelled; /* many tokens: set by the device where the host wants no more */
+    uint32_t padding[1];
 };
 
 /* What the device keeps of a slot. A run from SOURCE_LAST whose slot has ended, or stands elsewhere than where

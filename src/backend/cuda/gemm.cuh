@@ -98,9 +98,11 @@ KERNEL_INLINE void finish_sums(const cuda_gemm &gemm, gemm_block block, uint32_t
             if (gemm.matmuls[1].bias)
                 up += __ldg((const float *)gemm.matmuls[1].bias + row);
             value = gated(gemm.glu, value) * activated(gemm.matmuls[1].activation, up);
-        } else if (matmul.accumulate) {
-            value += __ldcg(out);
         }
+        if (matmul.cap != 0)
+            value = matmul.cap * tanhf(value / matmul.cap);
+        if (matmul.accumulate)
+            value += __ldcg(out);
         *out = value;
     }
 }

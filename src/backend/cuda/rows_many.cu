@@ -1,0 +1,208 @@
+/*
+ * Many tokens: the beginning and the end of a step, and everything that is done row by row.
+ *
+ *   salvo_begin(machine)                 1 block of BEGIN_THREADS
+ *   salvo_angles(machine)                a block of ANGLES_THREADS for each row
+ *   salvo_rows(machine, phase, panels)   a block of ROWS_THREADS for each row; shared memory: the phase, then places
+ *   salvo_end(machine)                   1 block of END_THREADS
+ *
+ * A run that was queued for where its slot does not stand has no rows: its count becomes 0 in the device's copy of the
+ * step. After a word from the host that it wants no more, no run has any.
+ */
+#include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/matvec.cuh"
+#include "backend/cuda/rows.cuh"
+#include "backend/cuda/step_take.cuh"
+#include "backend/cuda/tensor_cores.cuh"
+
+/* ---- The beginning ---- */
+
+extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cuda_machine *given)
+{
+    const cuda_machine &machine = *given;
+    invite_next_launch();
+    wait_for_last_launch();
+    take_step<BEGIN_THREADS>(machine);
+    __syncthreads();
+    cuda_step *step = (cuda_step *)machine.step;
+    const bool cancelled = load_relaxed_system((const uint32_t *)machine.cancel) != 0;
+    for (uint32_t i = threadIdx.x; i < __ldcg(&step->run_count); i += BEGIN_THREADS) {
+        cuda_run *run = (cuda_run *)(machine.step + machine.runs_at) + i;
+        if (cancelled || !run_is_live(machine, i)) {
+            __stcg(&run->count, 0);
+            __stcg(&run->logits, (uint32_t)LOGITS_NONE);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        step->cancelled = cancelled;
+        if (cancelled)
+            step->token_count = step->output_count = 0;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const cuda_machine *machine)
+{
+    invite_next_launch();
+    wait_for_last_launch();
+    const cuda_row *rows = (const cuda_row *)(machine->step + machine->rows_at);
+    if (blockIdx.x < __ldcg(&((const cuda_step *)machine->step)->token_count))
+        prepare_ropes<ANGLES_THREADS>(*machine, blockIdx.x, __ldcg(&rows[blockIdx.x].position));
+}
+
+/* ---- Rows ---- */
+
+/* Row `row` of its kind; false when there is no such row. */
+KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t row, row_context &out)
+{
+    const cuda_step *step = (const cuda_step *)machine.step;
+    const uint32_t live = __ldcg(kind == ROWS_OUTPUTS ? &step->output_count
+                                 : kind == ROWS_RUNS  ? &step->run_count
+                                                      : &step->token_count);
+    if (row >= live)
+        return false;
+    const cuda_row *rows = (const cuda_row *)(machine.step + machine.rows_at);
+    const cuda_run *runs = (const cuda_run *)(machine.step + machine.runs_at);
+    const uint32_t token_row = kind == ROWS_OUTPUTS ? __ldcg((const uint32_t *)(machine.step + machine.outputs_at) + row)
+                               : kind == ROWS_RUNS  ? __ldcg(&runs[row].first_row)
+                                                    : row;
+    const uint4 place = __ldcg((const uint4 *)(rows + token_row)); /* run, slot, position */
+    const cuda_run *run = runs + place.x;
+    out = {};
+    out.row = row;
+    out.slot = place.y;
+    out.position = place.z;
+    out.run_first_row = __ldcg(&run->first_row);
+    out.run_count = __ldcg(&run->count);
+    out.run_first = __ldcg(&run->first);
+    out.version = __ldcg(&((const cuda_slot *)machine.slot_states)[place.y].version);
+    out.id = __ldcg((const int32_t *)machine.tokens + (uint64_t)place.y * (machine.context + 1) + place.z);
+    out.pages = (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)place.x * machine.pages_per_slot;
+    out.keeps = true;
+    return out.run_count != 0;
+}
+
+KERNEL_INLINE float within_half(float x)
+{
+    return x > 65504 ? 65504 : x < -65504 ? -65504 : x; /* NaN stays */
+}
+
+/* A vector in shared memory to its row of a panel; columns beyond the last are zeros. */
+KERNEL_INLINE void round_row(const cuda_round &round, const cuda_panel &panel, const float *vectors, uint32_t row)
+{
+    const float *x = vectors + round.place;
+    const uint64_t columns = panel.columns, first = row * columns;
+    for (uint32_t i = threadIdx.x * 4; i < columns; i += ROWS_THREADS * 4) {
+        float4 four;
+        four.x = i < round.columns ? x[i] : 0;
+        four.y = i + 1 < round.columns ? x[i + 1] : 0;
+        four.z = i + 2 < round.columns ? x[i + 2] : 0;
+        four.w = i + 3 < round.columns ? x[i + 3] : 0;
+        if (round.rounding == ROUNDING_F32) {
+            __stcg((float4 *)((float *)panel.values + first + i), four);
+        } else if (round.rounding == ROUNDING_F16) {
+            const __half2 low = __floats2half2_rn(within_half(four.x), within_half(four.y)),
+                          high = __floats2half2_rn(within_half(four.z), within_half(four.w));
+            const uint2 words = {*(const uint32_t *)&low, *(const uint32_t *)&high};
+            __stcg((uint2 *)((__half *)panel.values + first + i), words);
+        } else {
+            const rounded_four rounded = round_four(four);
+            __stcg((uint32_t *)((int8_t *)panel.values + first + i), rounded.bytes);
+            if (i % 32 == 0)
+                __stcg((float *)panel.scales + (first + i) / 32, rounded.scale);
+            if (i % 16 == 0)
+                __stcg((float *)panel.sums + (first + i) / 16, rounded.scale * (float)rounded.sum);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
+    salvo_rows(const cuda_machine *given, const cuda_phase *given_phase, const cuda_panel *panels)
+{
+    extern __shared__ __align__(16) uint8_t shared[];
+    __shared__ cuda_machine machine;
+    __shared__ float scratch[2 * ROWS_THREADS / 32];
+    /* Tables do not change: they are fetched before what the row depends on. */
+    invite_next_launch();
+    for (uint32_t i = threadIdx.x; i < sizeof machine / 4; i += ROWS_THREADS)
+        ((uint32_t *)&machine)[i] = __ldg((const uint32_t *)given + i);
+    const uint32_t size = __ldg(&given_phase->size);
+    for (uint32_t i = threadIdx.x; i < size / 4; i += ROWS_THREADS)
+        ((uint32_t *)shared)[i] = __ldg((const uint32_t *)given_phase + i);
+    __syncthreads();
+    const cuda_phase *phase = (const cuda_phase *)shared;
+    float *vectors = (float *)(shared + (size + 15) / 16 * 16);
+    const cuda_row_op *ops = (const cuda_row_op *)(shared + phase->ops_at);
+    const cuda_round *rounds = (const cuda_round *)(shared + phase->rounds_at);
+
+    wait_for_last_launch();
+    row_context row;
+    if (!find_row(machine, phase->rows, blockIdx.x, row))
+        return;
+    load_vectors<ROWS_THREADS>(
+        machine, (const cuda_load *)(shared + phase->loads_at), phase->load_count, vectors, row);
+    __syncthreads();
+    row_worker<ROWS_THREADS> worker = {machine, vectors, scratch, 0, row};
+    for (uint32_t i = 0; i < phase->op_count; i++)
+        worker.run(ops[i]);
+    __syncthreads();
+    store_vectors<ROWS_THREADS>((const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
+    for (uint32_t i = 0; i < phase->round_count; i++)
+        round_row(rounds[i], panels[rounds[i].panel], vectors, row.row);
+}
+
+/* ---- The end ---- */
+
+/* What was sampled for a run: an id, or one of the words of sample_plan.h. */
+KERNEL_INLINE int32_t sampled_id(const cuda_machine &machine, const cuda_run *run)
+{
+    const uint32_t *outputs = (const uint32_t *)(machine.step + machine.outputs_at);
+    const uint32_t count = __ldcg(&((const cuda_step *)machine.step)->output_count);
+    const uint32_t last = __ldcg(&run->first_row) + __ldcg(&run->count) - 1;
+    for (uint32_t i = 0; i < count; i++) {
+        if (__ldcg(outputs + i) == last)
+            return __ldcg(&((const cuda_sample_row *)(machine.sampling +
+                                                      i * cuda_sample_row_bytes(machine.vocabulary)))
+                               ->id);
+    }
+    return CUDA_SAMPLE_NOT_ASKED;
+}
+
+KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
+{
+    const cuda_step *step = (const cuda_step *)machine.step;
+    const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at) + index;
+    const uint32_t count = __ldcg(&run->count), first = __ldcg(&run->first), stops = __ldcg(&step->stop_count);
+    const bool samples = count && __ldcg(&run->logits) == LOGITS_LAST;
+    const int32_t id = samples ? sampled_id(machine, run) : CUDA_SAMPLE_NOT_ASKED;
+    bool ended = false;
+    for (uint32_t i = 0; i < stops; i++)
+        ended |= id >= 0 && __ldcg(&step->stop_ids[i]) == id;
+    volatile cuda_result *result =
+        (volatile cuda_result *)machine.results + (uint64_t)entry_of(machine) * machine.slots + index;
+    const bool failed = samples && id < 0;
+    result->sampled = id >= 0;
+    result->ended = ended;
+    result->failed = failed ? 1 : __ldcg(&step->cancelled) ? 2 : 0;
+    result->failed_position = count ? first + count - 1 : first;
+    if (count && !failed) {
+        cuda_slot *slot = (cuda_slot *)machine.slot_states + __ldcg(&run->slot);
+        slot->next = first + count;
+        slot->ended = ended;
+        slot->version ^= 1;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(END_THREADS) salvo_end(const cuda_machine *given)
+{
+    const cuda_machine &machine = *given;
+    invite_next_launch();
+    wait_for_last_launch();
+    const uint32_t runs = __ldcg(&((const cuda_step *)machine.step)->run_count);
+    for (uint32_t i = threadIdx.x; i < runs; i += END_THREADS)
+        finish_run(machine, i);
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        tell_done(machine);
+}
