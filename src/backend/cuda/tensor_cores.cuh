@@ -8,12 +8,7 @@
 #ifndef CUDA_TENSOR_CORES_CUH
 #define CUDA_TENSOR_CORES_CUH
 
-#include "backend/cuda/device_math.cuh"
-
-KERNEL_INLINE uint32_t shared_address(const void *pointer)
-{
-    return (uint32_t)__cvta_generic_to_shared(pointer);
-}
+#include "backend/cuda/team.cuh"
 
 /* ---- Copies ---- */
 
