@@ -111,11 +111,12 @@ KERNEL_INLINE void attend_positions(attend_task<HEADS, LANES> &task, const row_c
     const uint32_t warp = threadIdx.x / 32, groups = 32 / LANES, group = threadIdx.x % 32 / LANES;
     const uint32_t step = CUDA_WARPS * groups;
     const uint32_t element = task.lane * 8;
-    for (uint32_t base = begin; base < end; base += 2 * step) {
-        float key[2][8], value[2][8];
-        bool live[2];
+    constexpr int AT_ONCE = HEADS <= 2 ? 2 : 1; /* positions in the registers of a lane */
+    for (uint32_t base = begin; base < end; base += AT_ONCE * step) {
+        float key[AT_ONCE][8], value[AT_ONCE][8];
+        bool live[AT_ONCE];
 #pragma unroll
-        for (int u = 0; u < 2; u++) {
+        for (int u = 0; u < AT_ONCE; u++) {
             const uint32_t position = base + u * step + warp * groups + group;
             live[u] = position < end;
 #pragma unroll
@@ -132,7 +133,7 @@ KERNEL_INLINE void attend_positions(attend_task<HEADS, LANES> &task, const row_c
             }
         }
 #pragma unroll
-        for (int u = 0; u < 2; u++) {
+        for (int u = 0; u < AT_ONCE; u++) {
             float scores[HEADS];
             task.score(key[u], scores);
             if (live[u])
@@ -261,15 +262,9 @@ KERNEL_INLINE void append_own(const cuda_attend &attend, const row_context &row,
     }
 }
 
-struct attend_place {
-    uint32_t kv_head_index, first_head, split; /* first_head among all heads */
-    attend_split ranges;
-    uint32_t begin, end;
-};
-
 template <int HEADS, int LANES>
-__device__ __noinline__ void attend_range(const cuda_attend &attend, const row_context &row, const attend_place &place,
-    const float *queries, const float *own, float *places)
+__device__ __noinline__ void attend_range(const cuda_attend &attend, const row_context &row, uint32_t kv_head_index,
+    uint32_t begin, uint32_t end, const float *queries, const float *own, float *places)
 {
     attend_task<HEADS, LANES> task = {attend, queries, threadIdx.x % LANES, threadIdx.x % LANES * 8 < attend.head_dim, {}};
     attend_sums<HEADS> sums;
@@ -284,33 +279,33 @@ __device__ __noinline__ void attend_range(const cuda_attend &attend, const row_c
     }
     switch (attend.kv_type) {
     case TYPE_F16:
-        attend_positions<HEADS, LANES, TYPE_F16>(task, row, place.kv_head_index, place.begin, place.end, own, sums);
+        attend_positions<HEADS, LANES, TYPE_F16>(task, row, kv_head_index, begin, end, own, sums);
         break;
     case TYPE_F32:
-        attend_positions<HEADS, LANES, TYPE_F32>(task, row, place.kv_head_index, place.begin, place.end, own, sums);
+        attend_positions<HEADS, LANES, TYPE_F32>(task, row, kv_head_index, begin, end, own, sums);
         break;
     default:
-        attend_positions<HEADS, LANES, TYPE_Q8_0>(task, row, place.kv_head_index, place.begin, place.end, own, sums);
+        attend_positions<HEADS, LANES, TYPE_Q8_0>(task, row, kv_head_index, begin, end, own, sums);
     }
     leave_sums(task, sums, places);
 }
 
 template <int LANES>
 KERNEL_INLINE void attend_heads(uint32_t heads, const cuda_attend &attend, const row_context &row,
-    const attend_place &place, const float *queries, const float *own, float *places)
+    uint32_t kv_head_index, uint32_t begin, uint32_t end, const float *queries, const float *own, float *places)
 {
     switch (heads) {
     case 1:
-        attend_range<1, LANES>(attend, row, place, queries, own, places);
+        attend_range<1, LANES>(attend, row, kv_head_index, begin, end, queries, own, places);
         break;
     case 2:
-        attend_range<2, LANES>(attend, row, place, queries, own, places);
+        attend_range<2, LANES>(attend, row, kv_head_index, begin, end, queries, own, places);
         break;
     case 3:
-        attend_range<3, LANES>(attend, row, place, queries, own, places);
+        attend_range<3, LANES>(attend, row, kv_head_index, begin, end, queries, own, places);
         break;
     default:
-        attend_range<4, LANES>(attend, row, place, queries, own, places);
+        attend_range<4, LANES>(attend, row, kv_head_index, begin, end, queries, own, places);
     }
 }
 
@@ -328,18 +323,15 @@ __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const
     const uint32_t stride = head_dim + 2;
 
     for (uint32_t task = block; task < attend.kv_heads * subsets * ranges.active; task += blocks) {
-        attend_place place;
-        place.split = task % ranges.active;
-        place.kv_head_index = task / ranges.active / subsets;
-        place.ranges = ranges;
+        const uint32_t split = task % ranges.active, kv_head_index = task / ranges.active / subsets;
         const uint32_t within = task / ranges.active % subsets * subset, heads = min(subset, each - within);
-        place.first_head = place.kv_head_index * each + within;
-        place.begin = seen + place.split * ranges.length;
-        place.end = min(place.begin + ranges.length, row.position + 1);
-        const bool has_own = place.end == row.position + 1 && attend.appends;
-        const float *q = (const float *)attend.q + (uint64_t)place.first_head * head_dim;
-        const float *k = (const float *)attend.k + (uint64_t)place.kv_head_index * head_dim,
-                    *v = (const float *)attend.v + (uint64_t)place.kv_head_index * head_dim;
+        const uint32_t first_head = kv_head_index * each + within;
+        const uint32_t begin = seen + split * ranges.length, end = min(begin + ranges.length, row.position + 1);
+        const bool has_own = end == row.position + 1 && attend.appends;
+        const uint32_t cached_end = has_own ? end - 1 : end;
+        const float *q = (const float *)attend.q + (uint64_t)first_head * head_dim;
+        const float *k = (const float *)attend.k + (uint64_t)kv_head_index * head_dim,
+                    *v = (const float *)attend.v + (uint64_t)kv_head_index * head_dim;
         for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS)
             queries[i] = __ldcg(q + i);
         for (uint32_t i = threadIdx.x; has_own && i < 2 * head_dim; i += CUDA_WORKERS)
@@ -351,27 +343,25 @@ __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const
         sync_threads<CUDA_WORKERS>();
         for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS)
             queries[i] *= attend.scale;
-        if (has_own) {
-            append_own(attend, row, place.kv_head_index, own);
-            place.end--;
-        }
+        if (has_own)
+            append_own(attend, row, kv_head_index, own);
         sync_threads<CUDA_WORKERS>();
         if (head_dim <= 64)
-            attend_heads<8>(heads, attend, row, place, queries, has_own ? own : nullptr, places);
+            attend_heads<8>(heads, attend, row, kv_head_index, begin, cached_end, queries, has_own ? own : nullptr, places);
         else if (head_dim <= 128)
-            attend_heads<16>(heads, attend, row, place, queries, has_own ? own : nullptr, places);
+            attend_heads<16>(heads, attend, row, kv_head_index, begin, cached_end, queries, has_own ? own : nullptr, places);
         else
-            attend_heads<32>(heads, attend, row, place, queries, has_own ? own : nullptr, places);
+            attend_heads<32>(heads, attend, row, kv_head_index, begin, cached_end, queries, has_own ? own : nullptr, places);
         sync_threads<CUDA_WORKERS>();
 
         for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS) {
             const uint32_t h = i / head_dim, element = i % head_dim;
             const merged_sums merged = merge_shared_sums(places + h * stride, CUDA_WARPS, heads * stride, element);
             if (ranges.active == 1) {
-                __stcg((float *)attend.out + (uint64_t)place.first_head * head_dim + i, merged.output / merged.sum);
+                __stcg((float *)attend.out + (uint64_t)first_head * head_dim + i, merged.output / merged.sum);
                 continue;
             }
-            float *to = partials + ((uint64_t)(place.first_head + h) * attend.splits + place.split) * stride;
+            float *to = partials + ((uint64_t)(first_head + h) * attend.splits + split) * stride;
             __stcg(to + 2 + element, merged.output);
             if (element == 0) {
                 __stcg(to, merged.maximum);
@@ -385,17 +375,17 @@ __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const
         __threadfence();
         sync_threads<CUDA_WORKERS>();
         if (threadIdx.x == 0)
-            head.last = atomicAdd(counters + place.first_head, 1) + 1 == ranges.active;
+            head.last = atomicAdd(counters + first_head, 1) + 1 == ranges.active;
         sync_threads<CUDA_WORKERS>();
         if (head.last) {
             __threadfence();
             for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS) {
-                const float *from = partials + (uint64_t)(place.first_head + i / head_dim) * attend.splits * stride;
+                const float *from = partials + (uint64_t)(first_head + i / head_dim) * attend.splits * stride;
                 const merged_sums merged = merge_sums(from, ranges.active, stride, i % head_dim);
-                __stcg((float *)attend.out + (uint64_t)place.first_head * head_dim + i, merged.output / merged.sum);
+                __stcg((float *)attend.out + (uint64_t)first_head * head_dim + i, merged.output / merged.sum);
             }
             if (threadIdx.x == 0)
-                counters[place.first_head] = 0;
+                counters[first_head] = 0;
         }
         sync_threads<CUDA_WORKERS>();
     }

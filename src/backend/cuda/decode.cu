@@ -25,10 +25,10 @@ struct decoder {
     uint8_t *shared;
     float *vectors, *partials;
     uint8_t *panels;
-    stream_reader reader;
-    uint32_t block, blocks, target; /* target: arrivals at the barrier so far */
-    row_context row;
-    uint32_t delays;
+    uint32_t block, blocks, delays;
+    uint32_t target; /* arrivals at the barrier so far */
+    ring_walk walk;
+    const row_context &row;
 
     KERNEL_INLINE const cuda_phase *phase_in_shared(uint32_t index) const
     {
@@ -66,18 +66,13 @@ struct decoder {
         return !head.failed;
     }
 
-    KERNEL_INLINE void run_row_ops(const cuda_row_op *ops, uint32_t count)
-    {
-        row_worker<CUDA_WORKERS> worker = {machine, vectors, head.sums, 0, row};
-        for (uint32_t i = 0; i < count; i++)
-            worker.run(ops[i]);
-    }
-
     KERNEL_INLINE void load_and_run_ops(const cuda_phase *phase)
     {
         load_vectors<CUDA_WORKERS>(machine, table<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, row);
         sync_threads<CUDA_WORKERS>();
-        run_row_ops(table<cuda_row_op>(phase, phase->ops_at), phase->op_count);
+        if (phase->op_count)
+            run_row_ops<CUDA_WORKERS>(
+                machine, table<cuda_row_op>(phase, phase->ops_at), phase->op_count, vectors, head.sums, row);
         sync_threads<CUDA_WORKERS>();
     }
 
@@ -121,15 +116,12 @@ struct decoder {
         if (block == 0)
             store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
         sync_threads<CUDA_WORKERS>();
-        bool fine = true;
-        for (uint32_t i = 0; i < phase->matmul_count && fine; i++) {
+        for (uint32_t i = 0; i < phase->matmul_count; i++) {
             const cuda_matmul &matmul = matmuls[i];
             if (owner_of(block, matmul.first_block, blocks) < matmul.matrix.owners)
-                fine = multiply_any(
-                    matmul.matrix, panels + rounds[matmul.round].panel, partials + matmul.partial, reader);
+                walk = multiply_any(
+                    matmul.matrix, panels + rounds[matmul.round].panel, partials + matmul.partial, head, walk);
         }
-        if (!fine)
-            head.failed = 1;
         sync_threads<CUDA_WORKERS>();
         if (head.failed)
             return false;
@@ -146,16 +138,21 @@ struct decoder {
     {
         const cuda_wkv7 &wkv7 = *table<cuda_wkv7>(phase, phase->heavy_at);
         for (uint32_t index = block; index < wkv7.heads; index += blocks) {
-            row.first = index * wkv7.head_dim;
-            row.count = wkv7.head_dim;
+            if (threadIdx.x == 0) {
+                head.row.first = index * wkv7.head_dim;
+                head.row.count = wkv7.head_dim;
+            }
+            sync_threads<CUDA_WORKERS>();
             load_and_run_ops(phase);
             wkv7_one_token(machine, wkv7, row, index, vectors, partials);
-            run_row_ops(table<cuda_row_op>(phase, phase->outer_at), phase->outer_count);
+            run_row_ops<CUDA_WORKERS>(
+                machine, table<cuda_row_op>(phase, phase->outer_at), phase->outer_count, vectors, head.sums, row);
             sync_threads<CUDA_WORKERS>();
             store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
             sync_threads<CUDA_WORKERS>();
         }
-        row.first = row.count = 0;
+        if (threadIdx.x == 0)
+            head.row.first = head.row.count = 0;
     }
 
     KERNEL_INLINE bool run_phase(const cuda_phase *phase)
@@ -285,10 +282,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         return;
     }
 
+    const uint32_t delays = flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0;
     decoder decoder = {machine, head, shared, (float *)(shared + machine.vectors_at),
-        (float *)(shared + machine.partials_at), shared + machine.panels_at,
-        {machine, head, shared + machine.ring_at, {}}, block, blocks, 0, {}, 0};
-    decoder.delays = flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0;
+        (float *)(shared + machine.partials_at), shared + machine.panels_at, block, blocks, delays, 0, {}, head.row};
     decoder.keep_phase(first_phase, decoder.fetch_phase(first_phase));
 #if __CUDA_ARCH__ >= 900
     if (flags & DECODE_DEPENDENT)
@@ -307,19 +303,30 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
     const uint32_t slot = __ldcg(&run->slot), first = __ldcg(&run->first), repeat = __ldcg(&step->repeat);
     const cuda_slot *state = (const cuda_slot *)machine.slot_states + slot;
     const int32_t *tokens = (const int32_t *)machine.tokens + (uint64_t)slot * (machine.context + 1);
-    decoder.row = {};
-    decoder.row.slot = slot;
-    decoder.row.run_count = 1;
-    decoder.row.version = __ldcg(&state->version);
-    decoder.row.pages = (const uint32_t *)(machine.step + machine.pages_at);
-    decoder.row.keeps = block == 0;
+    const uint32_t version = __ldcg(&state->version);
+    if (threadIdx.x == 0) {
+        head.row = {};
+        head.row.slot = slot;
+        head.row.run_count = 1;
+        head.row.version = version;
+        head.row.pages = (const uint32_t *)(machine.step + machine.pages_at);
+        head.row.keeps = block == 0;
+    }
+    auto stand_at = [&](uint32_t position, int32_t id, uint32_t now) {
+        if (threadIdx.x == 0) {
+            head.row.position = head.row.run_first = position;
+            head.row.id = id;
+            head.row.version = now;
+        }
+        sync_threads<CUDA_WORKERS>();
+    };
 
     token_count count = {};
     if (flags & DECODE_FINISHES) {
         const bool live = fine && run_is_live(machine, 0);
         for (uint32_t i = 0; live && i < repeat; i++) {
-            decoder.row.position = decoder.row.run_first = first + i;
-            decoder.row.id = i ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(tokens + first);
+            stand_at(first + i, i ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(tokens + first),
+                (version + i) % 2);
             if (block == 0)
                 begin_token<CUDA_WORKERS>(machine, first + i);
             fine = decoder.run_phases(first_phase, end_phase, true);
@@ -328,22 +335,19 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
             const bool goes_on = finish_token(machine, first + i, i + 1, count);
             if (block == 0 && threadIdx.x == 0)
                 tell_progress(machine, count);
-            if (!count.failed && !count.cancelled)
-                decoder.row.version = 1 - decoder.row.version;
             if (!goes_on)
                 break;
         }
         if (block == 0 && threadIdx.x == 0 && fine)
-            finish_step_of_one(machine, slot, first, decoder.row.version, count);
+            finish_step_of_one(machine, slot, first, version, count);
     } else {
-        decoder.row.position = decoder.row.run_first = first;
-        decoder.row.id = __ldcg(tokens + first);
+        stand_at(first, __ldcg(tokens + first), version);
         fine = decoder.run_phases(first_phase, end_phase, false);
     }
 
     sync_threads<CUDA_WORKERS>();
     if (threadIdx.x == 0) {
-        head.last = decoder.reader.walk.index;
+        head.last = decoder.walk.index;
         __threadfence_block();
         *(volatile uint32_t *)&head.stopped = 1;
         /* Whoever leaves last puts the barrier back for the next launch. */

@@ -194,11 +194,13 @@ struct stream_reader {
     }
 };
 
-/* One warp's part in a matmul. False when something gave up. */
+/* One warp's part in a matmul. Takes where the ring stands and returns where it stands then; what gave up is told
+ * in the head of shared memory. */
 template <int TYPE>
-__device__ __noinline__ bool multiply(
-    const cuda_matrix &matrix, const uint8_t *panel, float *partials, stream_reader &reader)
+__device__ __noinline__ ring_walk multiply(
+    const cuda_matrix &matrix, const uint8_t *panel, float *partials, shared_head &head, ring_walk walk)
 {
+    stream_reader reader = {head.machine, head, (const uint8_t *)&head + head.machine.ring_at, walk};
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t each = matrix.parts_per_round, tiles_at_once = CUDA_WARPS / each;
     const uint32_t number = warp % each, first_tile = warp / each;
@@ -211,8 +213,10 @@ __device__ __noinline__ bool multiply(
         for (uint32_t first = 0; first < matrix.tiles_per_block; first += matrix.tiles_per_chunk) {
             const uint32_t tiles = min(matrix.tiles_per_chunk, matrix.tiles_per_block - first);
             const uint8_t *chunk = reader.take(tiles * tile_bytes);
-            if (!chunk)
-                return false;
+            if (!chunk) {
+                head.failed = 1;
+                return reader.walk;
+            }
             if (first_tile < tiles_at_once) {
 #pragma unroll 2
                 for (uint32_t tile = first_tile; tile < tiles; tile += tiles_at_once) {
@@ -228,20 +232,20 @@ __device__ __noinline__ bool multiply(
             reader.give_back();
         }
     }
-    return true;
+    return reader.walk;
 }
 
-__device__ __forceinline__ bool multiply_any(
-    const cuda_matrix &matrix, const uint8_t *panel, float *partials, stream_reader &reader)
+KERNEL_INLINE ring_walk multiply_any(
+    const cuda_matrix &matrix, const uint8_t *panel, float *partials, shared_head &head, ring_walk walk)
 {
     switch (matrix.type) {
 #define MULTIPLY(type, ...)   \
     case TYPE_##type:         \
-        return multiply<TYPE_##type>(matrix, panel, partials, reader);
+        return multiply<TYPE_##type>(matrix, panel, partials, head, walk);
         CUDA_ITEM_FORMATS(MULTIPLY)
 #undef MULTIPLY
     default:
-        return true;
+        return walk;
     }
 }
 

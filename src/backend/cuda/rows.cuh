@@ -73,7 +73,7 @@ template <int THREADS> struct row_worker {
         }
     }
 
-    __device__ __noinline__ void embed_any(const cuda_row_op &op) const
+    KERNEL_INLINE void embed_any(const cuda_row_op &op) const
     {
         const cuda_matrix &matrix = ((const cuda_matrix *)machine.matrices)[op.matrix];
         float *out = vectors + op.out;
@@ -124,7 +124,7 @@ template <int THREADS> struct row_worker {
     }
 
     /* Weights of rms norms serve every group, those of the others lie beside the columns. */
-    __device__ __noinline__ void normalise(const cuda_row_op &op)
+    KERNEL_INLINE void normalise(const cuda_row_op &op)
     {
         const uint32_t columns = columns_of(op), group = op.group;
         const float *x = vectors + op.in[0];
@@ -196,7 +196,7 @@ template <int THREADS> struct row_worker {
         }
     }
 
-    __device__ __noinline__ void run(const cuda_row_op &op)
+    KERNEL_INLINE void run(const cuda_row_op &op)
     {
         const uint32_t columns = columns_of(op);
         const float *x = vectors + op.in[0], *y = vectors + op.in[1], *z = vectors + op.in[2];
@@ -329,6 +329,17 @@ template <int THREADS> KERNEL_INLINE void row_worker<THREADS>::append_rows(const
         append_group(place, op.activation, row.position, op.head_dim, first,
             vectors + op.in[is_value] + head * op.head_dim);
     }
+}
+
+/* Ops one after the other; `scratch` is shared memory, 2 * THREADS / 32 floats. Begin and end with a barrier where
+ * others wrote or will read the vectors. */
+template <int THREADS>
+__device__ __noinline__ void run_row_ops(const cuda_machine &machine, const cuda_row_op *ops, uint32_t count,
+    float *vectors, float *scratch, const row_context &row)
+{
+    row_worker<THREADS> worker = {machine, vectors, scratch, 0, row};
+    for (uint32_t i = 0; i < count; i++)
+        worker.run(ops[i]);
 }
 
 /* Brings a row's vectors into shared memory. Columns stay with their threads; end with a barrier where others read

@@ -6,6 +6,7 @@
 #ifndef CUDA_STREAM_CUH
 #define CUDA_STREAM_CUH
 
+#include "backend/cuda/rows.cuh"
 #include "backend/cuda/team.cuh"
 
 /* At the beginning of shared memory. */
@@ -16,6 +17,7 @@ struct shared_head {
     uint32_t failed;  /* something gave up: leave */
     uint32_t stopped; /* no further chunk will be taken */
     uint32_t last;
+    row_context row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
 };
 static_assert(sizeof(shared_head) <= CUDA_SHARED_HEAD, "the head of shared memory");
