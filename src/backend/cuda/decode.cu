@@ -100,6 +100,8 @@ struct decoder {
                 const float other = finish_sum(*up, partials, i);
                 sum = gated(glu, sum) * (up_bias ? other + up_bias[first + i] : other);
             }
+            if (matmul.cap > 0)
+                sum = matmul.cap * tanhf(sum / matmul.cap);
             if (matmul.accumulate)
                 sum += __ldcg(out + first + i);
             __stcg(out + first + i, sum);
@@ -193,15 +195,20 @@ struct decoder {
             const bool is_last = i + 1 == end;
             const uint32_t next = is_last ? first : i + 1;
             const uint4 piece = fetch_phase(next);
+            /* Stages of sampling that the settings do not need cost neither time nor a barrier. */
+            const bool is_idle =
+                phase->kind == CUDA_PHASE_SAMPLE && phase->stage > 0 && sample_is_finished(machine, 0);
             pause(i);
-            if (!run_phase(phase))
+            if (!is_idle && !run_phase(phase))
                 return false;
             if (next != i) {
                 if ((next & 1) == (i & 1))
                     sync_threads<CUDA_WORKERS>(); /* they share a place: an odd number of phases begins again */
                 keep_phase(next, piece);
             }
-            if ((!is_last || goes_on) && !meet())
+            if (is_idle)
+                sync_threads<CUDA_WORKERS>();
+            else if ((!is_last || goes_on) && !meet())
                 return false;
         }
         return true;
@@ -328,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
             stand_at(first + i, i ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(tokens + first),
                 (version + i) % 2);
             if (block == 0)
-                begin_token<CUDA_WORKERS>(machine, first + i);
+                begin_token<CUDA_WORKERS>(machine, first + i, i);
             fine = decoder.run_phases(first_phase, end_phase, true);
             if (!fine)
                 break;
@@ -352,8 +359,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         *(volatile uint32_t *)&head.stopped = 1;
         /* Whoever leaves last puts the barrier back for the next launch. */
         uint32_t *words = (uint32_t *)machine.barrier;
-        if (flags & DECODE_TAKES && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks) {
-            words[BARRIER_ARRIVED] = words[BARRIER_LEFT] = words[BARRIER_CANCEL] = 0;
-        }
+        if (flags & DECODE_TAKES && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks)
+            words[BARRIER_ARRIVED] = words[BARRIER_LEFT] = 0;
     }
 }

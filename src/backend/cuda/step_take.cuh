@@ -86,14 +86,17 @@ struct token_count {
     bool ended, failed, cancelled;
 };
 
-/* One block, at the beginning of a token: its angles, where its row stands, and whether the host wants no more. */
-template <int THREADS> KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position)
+/*
+ * One block, at the beginning of token number `index` of the submission: its angles, where its row stands, and
+ * whether the host wants no more, in one of two words by turns: others may still look at that of the token before.
+ */
+template <int THREADS> KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position, uint32_t index)
 {
     prepare_ropes<THREADS>(machine, 0, position);
     if (threadIdx.x == 0)
         ((cuda_row *)(machine.step + machine.rows_at))->position = position;
     if (threadIdx.x == THREADS - 1)
-        ((volatile uint32_t *)machine.barrier)[BARRIER_CANCEL] = load_relaxed_system((const uint32_t *)machine.cancel);
+        ((volatile uint32_t *)machine.barrier)[BARRIER_CANCEL + index % 2] = load_relaxed_system((const uint32_t *)machine.cancel);
 }
 
 /* Every thread of every block comes to the same end of a token; true when there is another. */
@@ -104,7 +107,7 @@ KERNEL_INLINE bool finish_token(
     const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at);
     const uint32_t limit = __ldcg(&run->limit), stops = __ldcg(&step->stop_count);
     const bool samples = __ldcg(&run->logits) == LOGITS_LAST;
-    count.cancelled = __ldcg((const uint32_t *)machine.barrier + BARRIER_CANCEL) != 0;
+    count.cancelled = __ldcg((const uint32_t *)machine.barrier + BARRIER_CANCEL + (done - 1) % 2) != 0;
     if (count.cancelled)
         return false;
     if (!samples)
