@@ -1,0 +1,89 @@
+/*
+ * Attention of many tokens: which queries a block has. A query is a pair of a token and one of the heads that share a
+ * KV head; a block has FLASH_QUERIES neighbouring ones of one run and one KV head, so that they read the same keys.
+ */
+#ifndef CUDA_FLASH_CUH
+#define CUDA_FLASH_CUH
+
+#include "backend/cuda/attend_one.cuh"
+#include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/tensor_cores.cuh"
+
+struct flash_block {
+    const uint32_t *pages;
+    uint32_t kv_head, each;            /* each: heads that share a KV head */
+    uint32_t first_query, count;       /* among the queries of the run; how many there are from the first on */
+    uint32_t run_first, run_first_row; /* position and row of the run's first token */
+    uint32_t begin, end;               /* positions that its queries see */
+};
+
+KERNEL_INLINE uint32_t first_seen(uint32_t window, uint32_t position)
+{
+    return window && position + 1 > window ? position + 1 - window : 0;
+}
+
+/* Every warp finds it for itself, 32 runs at a time; false when there are fewer blocks. */
+KERNEL_INLINE bool find_flash_block(const cuda_machine &machine, const cuda_attend &attend, flash_block &out)
+{
+    const cuda_step *step = (const cuda_step *)machine.step;
+    const cuda_run *runs = (const cuda_run *)(machine.step + machine.runs_at);
+    const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step->run_count);
+    const uint32_t each = attend.heads / attend.kv_heads;
+    uint32_t before = 0;
+    for (uint32_t base = 0; base < run_count; base += 32) {
+        const uint32_t index = base + lane;
+        const uint32_t count = index < run_count ? __ldcg(&runs[index].count) : 0;
+        const uint32_t tiles = (count * each + FLASH_QUERIES - 1) / FLASH_QUERIES;
+        uint32_t through = tiles; /* of this run and those before it */
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const uint32_t other = __shfl_up_sync(~0u, through, distance);
+            through += lane >= (uint32_t)distance ? other : 0;
+        }
+        const uint32_t found = __ballot_sync(~0u, blockIdx.x < before + through);
+        if (found) {
+            const int at = __ffs((int)found) - 1;
+            const uint32_t last = before + __shfl_sync(~0u, through, at) - 1 - blockIdx.x; /* long ones first */
+            const uint32_t queries = __shfl_sync(~0u, count, at) * each, run = base + (uint32_t)at;
+            out.pages = (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)run * machine.pages_per_slot;
+            out.kv_head = blockIdx.y;
+            out.each = each;
+            out.first_query = last * FLASH_QUERIES;
+            out.count = min(queries - out.first_query, (uint32_t)FLASH_QUERIES);
+            out.run_first = __ldcg(&runs[run].first);
+            out.run_first_row = __ldcg(&runs[run].first_row);
+            out.begin = first_seen(attend.window, out.run_first + out.first_query / each);
+            out.end = out.run_first + (out.first_query + out.count - 1) / each + 1;
+            return true;
+        }
+        before += __shfl_sync(~0u, through, 31);
+    }
+    return false;
+}
+
+/* Where query number `query` of the block stands. */
+struct flash_query {
+    bool on;
+    uint32_t position, first; /* what it sees: first .. position */
+    uint64_t at;              /* of q and out, in floats */
+};
+
+KERNEL_INLINE flash_query find_query(const cuda_attend &attend, const flash_block &block, uint32_t query)
+{
+    const uint32_t number = block.first_query + query, token = number / block.each;
+    flash_query out;
+    out.on = query < block.count;
+    out.position = block.run_first + token;
+    out.first = first_seen(attend.window, out.position);
+    out.at = ((uint64_t)(block.run_first_row + token) * attend.heads + block.kv_head * block.each +
+                 number % block.each) *
+             attend.head_dim;
+    return out;
+}
+
+KERNEL_INLINE float capped(float cap, float score)
+{
+    return cap == 0 ? score : cap * tanhf(score / cap);
+}
+
+#endif
