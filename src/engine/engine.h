@@ -51,7 +51,8 @@ struct salvo_engine {
     struct run_result *results; /* [slots] */
     int32_t *ids;               /* [slots]: last tokens of several sessions */
     uint64_t steps;
-    uint64_t allocations; /* made while steps ran */
+    uint64_t allocations;   /* made while steps ran */
+    uint64_t bias_versions; /* given out so far */
 };
 
 /* One submission: hands `step` over and waits. Its results are then in engine->results. */

@@ -86,6 +86,7 @@ enum salvo_status salvo_session_set_sampler(
         .repeat_last_n = sampler->repeat_last_n,
         .seed = sampler->seed,
         .bias = session->bias,
+        .bias_version = session->sampler.bias_version,
     };
     return SALVO_OK;
 }
@@ -109,6 +110,7 @@ enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t 
         TRY(NEW(&session->bias, session->engine->program->vocabulary));
     session->bias[id] = bias;
     session->sampler.bias = session->bias;
+    session->sampler.bias_version = ++session->engine->bias_versions;
 cleanup:
     return status;
 }

@@ -32,7 +32,8 @@ struct sampler_settings {
     float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
     uint32_t repeat_last_n;                                    /* how many of the last ids count */
     uint64_t seed;
-    const float *bias; /* [vocabulary] added to the logits, or NULL */
+    const float *bias;     /* [vocabulary] added to the logits, or NULL */
+    uint64_t bias_version; /* another one whenever what `bias` points at has changed */
 };
 
 struct run {

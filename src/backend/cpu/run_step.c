@@ -1,63 +1,14 @@
 /* A step: checked, laid out in rows, and run by the team through the groups of its plan. */
 #include "backend/cpu/executor.h"
 
+#include "backend/step_check.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-static enum salvo_status check_run(const struct executor *executor, const struct step *step, uint32_t index)
-{
-    const struct run *run = &step->runs[index];
-    const struct backend_options *options = &executor->options;
-    if (run->slot >= options->slots || run->count == 0 || run->first > options->context ||
-        run->count > options->context - run->first || run->first_row > step->token_count ||
-        run->count > step->token_count - run->first_row) {
-        return fail(SALVO_ERROR_ARGUMENT,
-            "run %u: slot %u of %u, positions %u + %u of %u, rows %u + %u of %u", index, run->slot,
-            options->slots, run->first, run->count, options->context, run->first_row, run->count,
-            step->token_count);
-    }
-    for (uint32_t i = 0; i < index; i++) {
-        if (step->runs[i].slot == run->slot)
-            return fail(
-                SALVO_ERROR_ARGUMENT, "slot %u is in runs %u and %u of one step", run->slot, i, index);
-    }
-    for (uint32_t i = 0; i <= (run->first + run->count - 1) / KV_TILE; i++) {
-        if (run->pages[i] >= executor->pages)
-            return fail(SALVO_ERROR_ARGUMENT, "run %u: page %u of %u", index, run->pages[i], executor->pages);
-    }
-    for (uint32_t i = 0; run->source == SOURCE_IDS && i < run->count; i++) {
-        int32_t id = step->ids[run->first_row + i];
-        if (id < 0 || (uint32_t)id >= executor->program->vocabulary)
-            return fail(SALVO_ERROR_ARGUMENT, "token id %" PRId32 " is outside the vocabulary of %u", id,
-                executor->program->vocabulary);
-    }
-    return SALVO_OK;
-}
-
 enum salvo_status step_check(const struct executor *executor, const struct step *step)
 {
-    enum salvo_status status = SALVO_OK;
-    uint32_t tokens = 0, outputs = 0;
-    if (step->run_count == 0 || step->run_count > executor->options.slots ||
-        step->token_count > executor->options.batch)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "a step of %u runs and %u tokens: at most %u and %u are possible",
-            step->run_count, step->token_count, executor->options.slots, executor->options.batch));
-    for (uint32_t i = 0; i < step->run_count; i++) {
-        TRY(check_run(executor, step, i));
-        tokens += step->runs[i].count;
-        outputs +=
-            step->runs[i].logits == LOGITS_ALL ? step->runs[i].count : step->runs[i].logits == LOGITS_LAST;
-        if (step->repeat > 1 && (step->runs[i].count != 1 || step->runs[i].logits != LOGITS_LAST))
-            TRY(fail(SALVO_ERROR_ARGUMENT, "run %u has %u tokens in a step that repeats: it must have 1", i,
-                step->runs[i].count));
-    }
-    if (tokens != step->token_count || outputs > executor->options.outputs) {
-        TRY(fail(SALVO_ERROR_ARGUMENT,
-            "a step of %u tokens whose runs have %u, with logits for %u rows of at most %u",
-            step->token_count, tokens, outputs, executor->options.outputs));
-    }
-cleanup:
-    return status;
+    return backend_check_step(&executor->options, executor->pages, executor->program->vocabulary, step);
 }
 
 /* Live rows, and where each of them is. */
