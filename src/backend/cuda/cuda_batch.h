@@ -29,8 +29,10 @@
 
 #include "backend/cuda/cuda_plan.h"
 
-#ifndef __cplusplus
 #include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
 #endif
 
 enum {
@@ -100,7 +102,6 @@ struct cuda_launch {
     uint32_t grid_x, grid_y, threads, shared_bytes;
 };
 
-#ifndef __cplusplus
 /* Bytes of a panel, and the panel that begins at `base`, a multiple of 256. Panels of one plan may share
  * memory as long as no two live at once. */
 size_t cuda_panel_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity);
@@ -115,6 +116,8 @@ struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capac
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 struct cuda_launch cuda_end_launch(void);
+#ifdef __cplusplus
+}
 #endif
 
 #endif

@@ -55,7 +55,11 @@ KERNEL_INLINE float warp_max(float value)
 /* Waits for the THREADS that work together in a block: the first ones, so that others may go their own way. */
 template <int THREADS> KERNEL_INLINE void sync_threads()
 {
+#ifdef CUDA_EMULATOR
+    emulator_bar_sync(1, THREADS);
+#else
     asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+#endif
 }
 
 /* The sum over THREADS, for all of them. `scratch` has room for two times THREADS / 32 floats, of which calls in

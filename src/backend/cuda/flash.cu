@@ -301,7 +301,7 @@ KERNEL_INLINE void merge(const cuda_attend &attend, const flash_block &block, co
 
 template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_attend &attend)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    DYNAMIC_SHARED(shared);
     constexpr uint32_t tile_bytes = FLASH_KEYS * DIM * 2, warp_bytes = 4 * tile_bytes;
     static_assert(sizeof(flash_left<DIM>) <= warp_bytes, "what is left lies where keys and values were");
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -82,12 +82,12 @@ KERNEL_INLINE void attend_keys(const cuda_attend &attend, const flash_query &que
 extern "C" __global__ void __launch_bounds__(ANY_THREADS)
     salvo_flash_any(const cuda_machine *machine, const __grid_constant__ cuda_attend attend)
 {
-    extern __shared__ __align__(16) float floats[];
+    DYNAMIC_SHARED(shared);
     constexpr uint32_t each = FLASH_QUERIES / FLASH_WARPS;
     const uint32_t warp = threadIdx.x / 32, head_dim = attend.head_dim;
     any_tiles tiles;
     tiles.stride = head_dim + 1;
-    tiles.queries = floats;
+    tiles.queries = (float *)shared;
     tiles.outputs = tiles.queries + FLASH_QUERIES * head_dim;
     tiles.keys = tiles.outputs + FLASH_QUERIES * head_dim;
     tiles.values = tiles.keys + FLASH_ANY_KEYS * tiles.stride;

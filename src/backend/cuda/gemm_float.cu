@@ -153,7 +153,7 @@ KERNEL_INLINE void fetch_inputs(const cuda_panel &panel, uint32_t first_token, u
 template <int TYPE, int SPLIT, int TOKENS, int MATRICES>
 __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_gemm &gemm, gemm_block block)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    DYNAMIC_SHARED(shared);
     using layout = float_layout<TYPE>;
     constexpr int units = MATRICES * layout::units;
     constexpr uint32_t input_bytes = TOKENS * layout::token_bytes;

@@ -200,7 +200,7 @@ KERNEL_INLINE void fetch_inputs(const cuda_panel &panel, uint32_t first_token, u
 template <int SPLIT, int TOKENS, int MATRICES, int GROUP, bool OFFSETS>
 __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gemm &gemm, gemm_block block)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    DYNAMIC_SHARED(shared);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, half = warp % 2, pair = warp / 2;
     const cuda_matrix &matrix = gemm.matmuls[block.matmul].matrix;
     const uint32_t parts = matrix.parts, item_bytes = matrix.item_bytes, type = matrix.type;

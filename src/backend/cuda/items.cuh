@@ -42,9 +42,7 @@ DEVICE int dot_bytes(uint32_t a, uint32_t b, int c)
 
 DEVICE float half_to_float(uint32_t bits)
 {
-    __half_raw raw;
-    raw.x = (unsigned short)bits;
-    return __half2float(__half(raw));
+    return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
 DEVICE float bits_to_float(uint32_t bits)

@@ -72,6 +72,8 @@ KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t
     out.row = row;
     out.slot = place.y;
     out.position = place.z;
+    out.cosines = (const float *)machine.cosines + (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
+    out.sines = (const float *)machine.sines + (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
     out.run_first_row = __ldcg(&run->first_row);
     out.run_count = __ldcg(&run->count);
     out.run_first = __ldcg(&run->first);
@@ -119,7 +121,7 @@ KERNEL_INLINE void round_row(const cuda_round &round, const cuda_panel &panel, c
 extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
     salvo_rows(const cuda_machine *given, const cuda_phase *given_phase, const cuda_panel *panels)
 {
-    extern __shared__ __align__(16) uint8_t shared[];
+    DYNAMIC_SHARED(shared);
     __shared__ cuda_machine machine;
     __shared__ float scratch[2 * ROWS_THREADS / 32];
     /* Tables do not change: they are fetched before what the row depends on. */

@@ -19,14 +19,22 @@ KERNEL_INLINE uint32_t load_acquire(const uint32_t *word)
 
 KERNEL_INLINE uint32_t load_relaxed_system(const uint32_t *word)
 {
+#ifdef CUDA_EMULATOR
+    return *word;
+#else
     uint32_t value;
     asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
+#endif
 }
 
 KERNEL_INLINE void store_release_system(uint32_t *word, uint32_t value)
 {
+#ifdef CUDA_EMULATOR
+    *word = value;
+#else
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+#endif
 }
 
 KERNEL_INLINE void add_release(uint32_t *word, uint32_t value)

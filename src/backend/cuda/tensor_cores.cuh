@@ -10,6 +10,21 @@
 
 #include "backend/cuda/team.cuh"
 
+/* Dynamic shared memory, as bytes. */
+#ifdef CUDA_EMULATOR
+#define DYNAMIC_SHARED(name) uint8_t *const name = emulator_shared()
+#else
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) uint8_t name[]
+#endif
+
+/* Sums of bytes come as floats: an integer added to these bits is, as a float, that much above 12582912. */
+#define SUM_BITS  0x4B400000
+#define SUM_FLOAT 12582912.0f
+
+#ifdef CUDA_EMULATOR
+#include "cuda/emulated_tensor_cores.h"
+#else
+
 /* ---- Copies ---- */
 
 /* 16 bytes; zeros where `on` is false, and then `from` is not read. */
@@ -72,10 +87,6 @@ KERNEL_INLINE void load_matrices_transposed(const void *row, uint32_t (&out)[4])
 
 /* ---- Products ---- */
 
-/* Sums of bytes come as floats: an integer added to these bits is, as a float, that much above 12582912. */
-#define SUM_BITS  0x4B400000
-#define SUM_FLOAT 12582912.0f
-
 /* 32 bytes of K: a0, a1 are rows g and g + 8 of bytes 4c .., a2, a3 those of bytes 16 + 4c .., b0, b1 alike. */
 KERNEL_INLINE void multiply_bytes_32(
     const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (&out)[4])
@@ -132,5 +143,7 @@ KERNEL_INLINE void multiply_short_floats(
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+
+#endif
 
 #endif

@@ -99,7 +99,7 @@ KERNEL_INLINE float step_token(
 
 template <int DIM> KERNEL_INLINE void wkv7_many(const cuda_machine *machine, const cuda_wkv7_many &wkv7)
 {
-    extern __shared__ __align__(16) uint8_t shared[];
+    DYNAMIC_SHARED(shared);
     constexpr int keys = DIM / WKV7_LANES;
     wkv7_token<DIM> *tokens = (wkv7_token<DIM> *)shared; /* [2][WKV7_TOKENS] */
     const uint32_t head_dim = wkv7.head_dim, blocks = head_dim / WKV7_BLOCK_VALUES;
