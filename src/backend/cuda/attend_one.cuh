@@ -7,8 +7,7 @@
 #ifndef CUDA_ATTEND_ONE_CUH
 #define CUDA_ATTEND_ONE_CUH
 
-#include "backend/cuda/rows.cuh"
-#include "backend/cuda/stream.cuh"
+#include "backend/cuda/exchange.cuh"
 
 enum { ATTEND_HEADS = 4, ATTEND_MIN_POSITIONS = 128 };
 
@@ -223,17 +222,17 @@ KERNEL_INLINE merged_sums merge_shared_sums(const float *from, uint32_t count, u
 }
 
 /* Rotates one head in shared memory, by all workers. */
-KERNEL_INLINE void rotate_heads(const cuda_machine &machine, const cuda_attend &attend, uint32_t rope, uint32_t heads, float *x)
+KERNEL_INLINE void rotate_heads(const cuda_machine &machine, const row_context &row, const cuda_attend &attend,
+    uint32_t rope, uint32_t heads, float *x)
 {
     if (rope == CUDA_NONE)
         return;
     const uint32_t pairs = attend.dimensions / 2;
-    const float *cosines = (const float *)machine.cosines + (uint64_t)rope * machine.rope_pairs,
-                *sines = (const float *)machine.sines + (uint64_t)rope * machine.rope_pairs;
+    const float *cosines = row.cosines + rope * machine.rope_pairs, *sines = row.sines + rope * machine.rope_pairs;
     for (uint32_t i = threadIdx.x; i < heads * pairs; i += CUDA_WORKERS) {
         const uint32_t pair = i % pairs;
         float *a = x + i / pairs * attend.head_dim + (attend.halves ? pair : 2 * pair), *b = attend.halves ? a + pairs : a + 1;
-        const float cosine = __ldcg(cosines + pair), sine = __ldcg(sines + pair), left = *a, right = *b;
+        const float cosine = cosines[pair], sine = sines[pair], left = *a, right = *b;
         *a = fmaf(left, cosine, -(right * sine));
         *b = fmaf(right, cosine, left * sine);
     }
@@ -309,9 +308,19 @@ KERNEL_INLINE void attend_heads(uint32_t heads, const cuda_attend &attend, const
     }
 }
 
+/* A column of the result: where the others will look for it. */
+KERNEL_INLINE void put_attended(const cuda_attend &attend, uint32_t column, float value, float *vectors)
+{
+    if (attend.out_place != CUDA_NONE)
+        vectors[attend.out_place + column] = value;
+    if (attend.out)
+        __stcg((float *)attend.out + column, value);
+}
+
 /* The tasks of one block. `scratch` is shared memory: queries, own key and value, then the sums of the warps. */
 __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const cuda_attend &attend,
-    const row_context &row, uint32_t block, uint32_t blocks, shared_head &head, float *scratch)
+    const row_context &row, uint32_t block, uint32_t blocks, shared_head &head, float *vectors, float *scratch,
+    uint32_t exchange)
 {
     const uint32_t head_dim = attend.head_dim, each = attend.heads / attend.kv_heads;
     const uint32_t subsets = (each + ATTEND_HEADS - 1) / ATTEND_HEADS, subset = (each + subsets - 1) / subsets;
@@ -329,17 +338,25 @@ __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const
         const uint32_t begin = seen + split * ranges.length, end = min(begin + ranges.length, row.position + 1);
         const bool has_own = end == row.position + 1 && attend.appends;
         const uint32_t cached_end = has_own ? end - 1 : end;
-        const float *q = (const float *)attend.q + (uint64_t)first_head * head_dim;
-        const float *k = (const float *)attend.k + (uint64_t)kv_head_index * head_dim,
-                    *v = (const float *)attend.v + (uint64_t)kv_head_index * head_dim;
-        for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS)
-            queries[i] = __ldcg(q + i);
-        for (uint32_t i = threadIdx.x; has_own && i < 2 * head_dim; i += CUDA_WORKERS)
-            own[i] = __ldcg(i < head_dim ? k + i : v + i - head_dim);
+        const bool in_places = attend.out_place != CUDA_NONE;
+        const uint32_t q_at = first_head * head_dim, kv_at = kv_head_index * head_dim;
+        if (in_places) {
+            for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS)
+                queries[i] = vectors[attend.q_place + q_at + i];
+            for (uint32_t i = threadIdx.x; has_own && i < 2 * head_dim; i += CUDA_WORKERS)
+                own[i] = vectors[i < head_dim ? attend.k_place + kv_at + i : attend.v_place + kv_at + i - head_dim];
+        } else {
+            const float *q = (const float *)attend.q + q_at, *k = (const float *)attend.k + kv_at,
+                        *v = (const float *)attend.v + kv_at;
+            for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS)
+                queries[i] = __ldcg(q + i);
+            for (uint32_t i = threadIdx.x; has_own && i < 2 * head_dim; i += CUDA_WORKERS)
+                own[i] = __ldcg(i < head_dim ? k + i : v + i - head_dim);
+        }
         sync_threads<CUDA_WORKERS>();
-        rotate_heads(machine, attend, attend.rope_q, heads, queries);
+        rotate_heads(machine, row, attend, attend.rope_q, heads, queries);
         if (has_own)
-            rotate_heads(machine, attend, attend.rope_k, 1, own);
+            rotate_heads(machine, row, attend, attend.rope_k, 1, own);
         sync_threads<CUDA_WORKERS>();
         for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS)
             queries[i] *= attend.scale;
@@ -358,7 +375,7 @@ __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const
             const uint32_t h = i / head_dim, element = i % head_dim;
             const merged_sums merged = merge_shared_sums(places + h * stride, CUDA_WARPS, heads * stride, element);
             if (ranges.active == 1) {
-                __stcg((float *)attend.out + (uint64_t)first_head * head_dim + i, merged.output / merged.sum);
+                put_attended(attend, q_at + i, merged.output / merged.sum, vectors);
                 continue;
             }
             float *to = partials + ((uint64_t)(first_head + h) * attend.splits + split) * stride;
@@ -370,6 +387,8 @@ __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const
         }
         if (ranges.active == 1) {
             sync_threads<CUDA_WORKERS>();
+            if (in_places)
+                exchange_send(head, exchange, vectors + attend.out_place + q_at, heads * head_dim);
             continue;
         }
         __threadfence();
@@ -382,11 +401,14 @@ __device__ __noinline__ void attend_one_token(const cuda_machine &machine, const
             for (uint32_t i = threadIdx.x; i < heads * head_dim; i += CUDA_WORKERS) {
                 const float *from = partials + (uint64_t)(first_head + i / head_dim) * attend.splits * stride;
                 const merged_sums merged = merge_sums(from, ranges.active, stride, i % head_dim);
-                __stcg((float *)attend.out + (uint64_t)first_head * head_dim + i, merged.output / merged.sum);
+                put_attended(attend, q_at + i, merged.output / merged.sum, vectors);
             }
             if (threadIdx.x == 0)
                 counters[first_head] = 0;
         }
+        sync_threads<CUDA_WORKERS>();
+        if (head.last && in_places)
+            exchange_send(head, exchange, vectors + attend.out_place + q_at, heads * head_dim);
         sync_threads<CUDA_WORKERS>();
     }
 }

@@ -128,6 +128,7 @@ struct cuda_result {
 enum cuda_load_kind {
     CUDA_LOAD_ROW,      /* [columns] floats at from + row * columns */
     CUDA_LOAD_SELECTED, /* the same for the token row of this output row */
+    CUDA_LOAD_PLACE,    /* clusters: of the vector at place `from`, which every block has; for wkv7 */
 };
 
 struct cuda_load {
@@ -172,7 +173,7 @@ struct cuda_round {
 struct cuda_matmul {
     struct cuda_matrix matrix;
     uint64_t bias, out; /* out: [rows] floats; 0: only in shared memory */
-    uint32_t out_place; /* clusters: where every block has the result; CUDA_NONE: nowhere */
+    uint32_t out_place; /* clusters: where every block has the result; otherwise CUDA_NONE */
     uint32_t round;     /* which of the phase's rounds is its input */
     uint32_t activation, accumulate;
     uint32_t first_block; /* owner o is block (first_block + o) % blocks of the team */
@@ -192,7 +193,7 @@ struct cuda_attend {
     uint64_t out;     /* [T][heads * head_dim] */
     uint64_t keys, values;
     uint64_t partials;
-    uint32_t q_place, k_place, v_place; /* clusters */
+    uint32_t q_place, k_place, v_place, out_place; /* clusters; otherwise CUDA_NONE */
     uint32_t heads, kv_heads, head_dim, window;
     uint32_t kv_type;   /* TYPE_F16, TYPE_F32, TYPE_Q8_0 */
     uint32_t rope_q, rope_k; /* CUDA_NONE: not inside */
@@ -207,7 +208,8 @@ struct cuda_attend {
 struct cuda_wkv7 {
     uint64_t state; /* elements from the beginning of a version */
     uint32_t places[6], out_place; /* r, w, k, v, kk, a of one head, in shared memory */
-    uint32_t heads, head_dim, padding;
+    uint32_t heads, head_dim;
+    uint32_t result_place; /* clusters: the whole row of the result; otherwise CUDA_NONE */
 };
 
 enum cuda_phase_kind {
@@ -238,8 +240,17 @@ struct cuda_phase {
     uint32_t stage;    /* sample: which of its stages */
     uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
     uint32_t stream_first, stream_count; /* its matmuls among the streams */
-    uint32_t padding[3];
+    uint32_t exchanges;      /* clusters: blocks send each other something, if only a greeting, before they go on */
+    uint32_t exchange_bytes; /* results that come to each block in all */
+    uint32_t next_team;      /* of the phase after it */
 };
+
+/*
+ * CLUSTERS. Where layers run on one cluster, the vectors between their phases have places in the shared memory of
+ * all its blocks, at the beginning of the vectors, one for each buffer; a phase's own places come after those. Loads of
+ * such vectors fall away, and what a phase computes is sent to all blocks (out_place). `out` is then 0 unless a phase of
+ * the whole grid reads it, too. Rows phases are done by every block for itself.
+ */
 
 /* ---- All of it ---- */
 
@@ -285,8 +296,8 @@ struct cuda_machine {
     uint64_t barrier;  /* uint32 [64], 0 when no kernel runs */
 
     /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, room for two phases, then these. */
+    uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
     uint32_t vectors_at, panels_at, partials_at, ring_at, ring_bytes, shared_bytes;
-    uint32_t padding;
 };
 
 enum cuda_error {

@@ -6,6 +6,7 @@
  * The same kernel runs a range of phases, for the debug path and for a graph of one node a phase.
  */
 #include "backend/cuda/attend_one.cuh"
+#include "backend/cuda/exchange.cuh"
 #include "backend/cuda/matvec.cuh"
 #include "backend/cuda/sample.cuh"
 #include "backend/cuda/step_take.cuh"
@@ -16,6 +17,7 @@ enum decode_flags {
     DECODE_FINISHES = 2, /* the token, at the end */
     DECODE_DEPENDENT = 4, /* one phase of a graph: what runs before ends with a grid dependency */
     DECODE_DELAYS = 8,   /* random pauses, for tests */
+    DECODE_CLUSTERED = 16, /* launched in clusters */
 };
 
 /* What a block knows while it decodes. */
@@ -25,8 +27,10 @@ struct decoder {
     uint8_t *shared;
     float *vectors, *partials;
     uint8_t *panels;
-    uint32_t block, blocks, delays;
-    uint32_t target; /* arrivals at the barrier so far */
+    uint32_t block, blocks; /* of the team that runs the phase: this block's number, and how many there are */
+    uint32_t delays;
+    uint32_t target;    /* arrivals at the barrier so far */
+    uint32_t exchanges; /* in the cluster so far */
     ring_walk walk;
     const row_context &row;
 
@@ -60,7 +64,7 @@ struct decoder {
     KERNEL_INLINE bool meet()
     {
         sync_threads<CUDA_WORKERS>();
-        if (threadIdx.x == 0 && !meet_grid(machine, target, blocks))
+        if (threadIdx.x == 0 && !meet_grid(machine, target, gridDim.x))
             head.failed = 1;
         sync_threads<CUDA_WORKERS>();
         return !head.failed;
@@ -76,12 +80,14 @@ struct decoder {
         sync_threads<CUDA_WORKERS>();
     }
 
+    /* By one block; in a cluster by each for itself. */
     KERNEL_INLINE void run_rows(const cuda_phase *phase)
     {
-        if (block != 0)
+        if (block != 0 && phase->team == CUDA_TEAM_GRID)
             return;
         load_and_run_ops(phase);
-        store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
+        if (block == 0)
+            store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
     }
 
     /* The rows of one matmul that this block has summed, to where they belong. */
@@ -92,7 +98,8 @@ struct decoder {
             return;
         const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
         const float *bias = (const float *)matmul.bias, *up_bias = up ? (const float *)up->bias : nullptr;
-        float *out = (float *)matmul.out;
+        const bool in_place = matmul.out_place != CUDA_NONE;
+        float *out = (float *)matmul.out, *place = vectors + (in_place ? matmul.out_place : 0);
         for (uint32_t i = threadIdx.x; i < rows && first + i < matmul.matrix.rows; i += CUDA_WORKERS) {
             float sum = finish_sum(matmul, partials, i);
             sum = activated(matmul.activation, bias ? sum + bias[first + i] : sum);
@@ -102,10 +109,27 @@ struct decoder {
             }
             if (matmul.cap > 0)
                 sum = matmul.cap * tanhf(sum / matmul.cap);
-            if (matmul.accumulate)
+            if (in_place) {
+                sum = matmul.accumulate ? sum + place[first + i] : sum;
+                place[first + i] = sum;
+            } else if (matmul.accumulate) {
                 sum += __ldcg(out + first + i);
-            __stcg(out + first + i, sum);
+            }
+            if (out)
+                __stcg(out + first + i, sum);
         }
+    }
+
+    /* A cluster: to all blocks, what finish_matmul has left in this one. */
+    KERNEL_INLINE void send_matmul(const cuda_matmul &matmul)
+    {
+        const uint32_t owner = owner_of(block, matmul.first_block, blocks);
+        if (owner >= matmul.matrix.owners || matmul.out_place == CUDA_NONE)
+            return;
+        const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
+        if (first < matmul.matrix.rows)
+            exchange_send(
+                head, exchanges, vectors + matmul.out_place + first, min(rows, matmul.matrix.rows - first));
     }
 
     KERNEL_INLINE bool run_matmuls(const cuda_phase *phase)
@@ -127,13 +151,25 @@ struct decoder {
         sync_threads<CUDA_WORKERS>();
         if (head.failed)
             return false;
-        if (phase->glu != ACTIVATION_NONE) {
-            finish_matmul(matmuls[0], &matmuls[1], phase->glu);
-        } else {
-            for (uint32_t i = 0; i < phase->matmul_count; i++)
-                finish_matmul(matmuls[i], nullptr, 0);
+        const uint32_t results = phase->glu != ACTIVATION_NONE ? 1 : phase->matmul_count;
+        for (uint32_t i = 0; i < results; i++)
+            finish_matmul(matmuls[i], phase->glu != ACTIVATION_NONE ? &matmuls[1] : nullptr, phase->glu);
+        if (phase->exchanges) {
+            sync_threads<CUDA_WORKERS>();
+            for (uint32_t i = 0; i < results; i++)
+                send_matmul(matmuls[i]);
         }
         return true;
+    }
+
+    /* A cluster: a head of the result into the whole row, here and in all blocks. */
+    KERNEL_INLINE void send_head(const cuda_wkv7 &wkv7, uint32_t index)
+    {
+        float *result = vectors + wkv7.result_place + index * wkv7.head_dim;
+        for (uint32_t i = threadIdx.x; i < wkv7.head_dim; i += CUDA_WORKERS)
+            result[i] = vectors[wkv7.out_place + i];
+        sync_threads<CUDA_WORKERS>();
+        exchange_send(head, exchanges, result, wkv7.head_dim);
     }
 
     KERNEL_INLINE void run_wkv7(const cuda_phase *phase)
@@ -151,6 +187,8 @@ struct decoder {
                 machine, table<cuda_row_op>(phase, phase->outer_at), phase->outer_count, vectors, head.sums, row);
             sync_threads<CUDA_WORKERS>();
             store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
+            if (wkv7.result_place != CUDA_NONE)
+                send_head(wkv7, index);
             sync_threads<CUDA_WORKERS>();
         }
         if (threadIdx.x == 0)
@@ -166,8 +204,8 @@ struct decoder {
         case CUDA_PHASE_MATMUL:
             return run_matmuls(phase);
         case CUDA_PHASE_ATTEND:
-            attend_one_token(
-                machine, *table<cuda_attend>(phase, phase->heavy_at), row, block, blocks, head, partials);
+            attend_one_token(machine, *table<cuda_attend>(phase, phase->heavy_at), row, block, blocks, head, vectors,
+                partials, exchanges);
             return true;
         case CUDA_PHASE_WKV7:
             run_wkv7(phase);
@@ -187,6 +225,30 @@ struct decoder {
             __nanosleep(hash >> 20);
     }
 
+    /* Who runs a phase; false when this block has no part in it. */
+    KERNEL_INLINE bool join(uint32_t team)
+    {
+        const bool clustered = team == CUDA_TEAM_CLUSTER;
+        block = clustered ? cluster_rank() : blockIdx.x;
+        blocks = clustered ? CUDA_CLUSTER : gridDim.x;
+        return !clustered || blockIdx.x < CUDA_CLUSTER;
+    }
+
+    /* After a phase, before one of team `next`: blocks of a cluster have what the others sent, all others meet. */
+    KERNEL_INLINE bool end_phase(const cuda_phase *phase, bool joined, uint32_t next)
+    {
+        if (joined && phase->exchanges) {
+            exchange_greet(head, exchanges);
+            if (!exchange_wait(head, exchanges))
+                head.failed = 1;
+            exchanges++;
+        }
+        if (phase->team == CUDA_TEAM_GRID || next == CUDA_TEAM_GRID)
+            return meet();
+        sync_threads<CUDA_WORKERS>();
+        return !head.failed;
+    }
+
     /* Phases first .. end-1, with barriers between them; the first one is in shared memory. */
     KERNEL_INLINE bool run_phases(uint32_t first, uint32_t end, bool goes_on)
     {
@@ -198,8 +260,11 @@ struct decoder {
             /* Stages of sampling that the settings do not need cost neither time nor a barrier. */
             const bool is_idle =
                 phase->kind == CUDA_PHASE_SAMPLE && phase->stage > 0 && sample_is_finished(machine, 0);
+            const bool joined = join(phase->team);
             pause(i);
-            if (!is_idle && !run_phase(phase))
+            if (joined && phase->exchanges && threadIdx.x == 0)
+                exchange_begin(head, exchanges, phase->exchange_bytes);
+            if (joined && !is_idle && !run_phase(phase))
                 return false;
             if (next != i) {
                 if ((next & 1) == (i & 1))
@@ -208,17 +273,23 @@ struct decoder {
             }
             if (is_idle)
                 sync_threads<CUDA_WORKERS>();
-            else if ((!is_last || goes_on) && !meet())
+            else if ((!is_last || goes_on) && !end_phase(phase, joined, next_team(phase, is_last)))
                 return false;
         }
         return true;
+    }
+
+    /* The last phase of a token is one of the grid, and so is the barrier after it. */
+    KERNEL_INLINE uint32_t next_team(const cuda_phase *phase, bool is_last) const
+    {
+        return is_last ? (uint32_t)CUDA_TEAM_GRID : phase->next_team;
     }
 };
 
 /* ---- The warp that copies weights ---- */
 
 KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machine, uint32_t first_phase,
-    uint32_t end_phase, uint32_t tokens, uint32_t block, uint32_t blocks)
+    uint32_t end_phase, uint32_t tokens)
 {
     const cuda_stream *streams = (const cuda_stream *)machine.streams;
     const cuda_phase *first = (const cuda_phase *)(machine.phases + (uint64_t)first_phase * machine.phase_bytes),
@@ -231,8 +302,10 @@ KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machi
         for (uint32_t i = begin; i < end; i++) {
             const cuda_stream stream = next;
             next = streams[i + 1 < end ? i + 1 : begin];
-            const uint32_t owner = owner_of(block, stream.first_block, blocks);
-            if (owner >= stream.owners)
+            const bool clustered = stream.team == CUDA_TEAM_CLUSTER;
+            const uint32_t owner = owner_of(clustered ? cluster_rank() : blockIdx.x, stream.first_block,
+                clustered ? CUDA_CLUSTER : gridDim.x);
+            if (owner >= stream.owners || (clustered && blockIdx.x >= CUDA_CLUSTER))
                 continue;
             const uint8_t *from = (const uint8_t *)stream.base + owner * stream.owner_bytes;
             for (uint32_t group = 0; group < stream.groups; group++) {
@@ -261,12 +334,16 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
             chunk_barrier_open(&head.full[i], FULL_ARRIVALS);
             chunk_barrier_open(&head.empty[i], CUDA_WARPS);
         }
+        for (uint32_t i = 0; i < 2; i++)
+            chunk_barrier_open(&head.exchange[i], 1);
         head.failed = head.stopped = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* the barriers are there for copies, too */
 #endif
     }
     __syncthreads();
+    if (flags & DECODE_CLUSTERED)
+        cluster_meet(); /* nobody sends before all barriers are there */
     const cuda_machine &machine = head.machine;
     const cuda_step *step = (const cuda_step *)machine.step;
 
@@ -279,19 +356,23 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         const cuda_step *entry = step_in_ring(machine);
         const uint32_t tokens = flags & DECODE_TAKES ? load_relaxed_system(&entry->repeat) : 1;
         stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
-        copy_weights(writer, machine, first_phase, end_phase, tokens, block, blocks);
+        copy_weights(writer, machine, first_phase, end_phase, tokens);
         __syncwarp();
         while (!*(volatile uint32_t *)&head.stopped)
             __nanosleep(100);
         __threadfence_block();
         if (threadIdx.x % 32 == 0)
             writer.drain(*(volatile uint32_t *)&head.last);
+        if (flags & DECODE_CLUSTERED) {
+            __syncwarp();
+            cluster_meet();
+        }
         return;
     }
 
     const uint32_t delays = flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0;
     decoder decoder = {machine, head, shared, (float *)(shared + machine.vectors_at),
-        (float *)(shared + machine.partials_at), shared + machine.panels_at, block, blocks, delays, 0, {}, head.row};
+        (float *)(shared + machine.partials_at), shared + machine.panels_at, block, blocks, delays, 0, 0, {}, head.row};
     decoder.keep_phase(first_phase, decoder.fetch_phase(first_phase));
 #if __CUDA_ARCH__ >= 900
     if (flags & DECODE_DEPENDENT)
@@ -317,14 +398,18 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         head.row.run_count = 1;
         head.row.version = version;
         head.row.pages = (const uint32_t *)(machine.step + machine.pages_at);
+        head.row.cosines = (const float *)(shared + machine.angles_at);
+        head.row.sines = head.row.cosines + machine.rope_count * machine.rope_pairs;
         head.row.keeps = block == 0;
     }
+    float *angles = (float *)(shared + machine.angles_at);
     auto stand_at = [&](uint32_t position, int32_t id, uint32_t now) {
         if (threadIdx.x == 0) {
             head.row.position = head.row.run_first = position;
             head.row.id = id;
             head.row.version = now;
         }
+        prepare_ropes<CUDA_WORKERS>(machine, position, angles, angles + machine.rope_count * machine.rope_pairs);
         sync_threads<CUDA_WORKERS>();
     };
 
@@ -361,5 +446,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         uint32_t *words = (uint32_t *)machine.barrier;
         if (flags & DECODE_TAKES && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks)
             words[BARRIER_ARRIVED] = words[BARRIER_LEFT] = 0;
+    }
+    if (flags & DECODE_CLUSTERED) {
+        __syncwarp();
+        cluster_meet(); /* nobody leaves while others may still send to it */
     }
 }

@@ -16,6 +16,7 @@ struct row_context {
     uint32_t version;                             /* of the folded states that the step reads */
     int32_t id;                                   /* its token */
     const uint32_t *pages;
+    const float *cosines, *sines; /* of its position, [ropes][rope_pairs] */
     bool keeps;         /* this block writes new states */
     uint32_t first, count; /* columns to work on; count 0: all of an op's */
 };
@@ -148,14 +149,14 @@ template <int THREADS> struct row_worker {
     KERNEL_INLINE void rotate(const cuda_row_op &op) const
     {
         const uint32_t pairs = op.dimensions / 2, heads = columns_of(op) / op.head_dim;
-        const uint64_t place = ((uint64_t)row.row * machine.rope_count + op.rope) * machine.rope_pairs;
-        const float *cosines = (const float *)machine.cosines + place, *sines = (const float *)machine.sines + place;
+        const float *cosines = row.cosines + op.rope * machine.rope_pairs,
+                    *sines = row.sines + op.rope * machine.rope_pairs;
         sync_threads<THREADS>();
         for (uint32_t i = threadIdx.x; i < heads * pairs; i += THREADS) {
             const uint32_t pair = i % pairs;
             float *head = vectors + op.out + i / pairs * op.head_dim;
             float *a = head + (op.halves ? pair : 2 * pair), *b = op.halves ? a + pairs : a + 1;
-            const float cosine = __ldcg(cosines + pair), sine = __ldcg(sines + pair), left = *a, right = *b;
+            const float cosine = cosines[pair], sine = sines[pair], left = *a, right = *b;
             *a = fmaf(left, cosine, -(right * sine));
             *b = fmaf(right, cosine, left * sine);
         }
@@ -351,6 +352,11 @@ KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *lo
     const uint32_t *outputs = (const uint32_t *)(machine.step + machine.outputs_at);
     for (uint32_t i = 0; i < count; i++) {
         const cuda_load &load = loads[i];
+        if (load.kind == CUDA_LOAD_PLACE) {
+            for (uint32_t j = threadIdx.x; j < row.count; j += THREADS)
+                vectors[load.place + j] = vectors[load.from + row.first + j];
+            continue;
+        }
         const uint32_t from = load.kind == CUDA_LOAD_SELECTED ? __ldcg(outputs + row.row) : row.row;
         const float *source = (const float *)load.from + (uint64_t)from * load.columns + row.first;
         const uint32_t columns = row.count ? row.count : load.columns;

@@ -46,8 +46,10 @@ extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const 
     invite_next_launch();
     wait_for_last_launch();
     const cuda_row *rows = (const cuda_row *)(machine->step + machine->rows_at);
+    const uint64_t at = (uint64_t)blockIdx.x * machine->rope_count * machine->rope_pairs;
     if (blockIdx.x < __ldcg(&((const cuda_step *)machine->step)->token_count))
-        prepare_ropes<ANGLES_THREADS>(*machine, blockIdx.x, __ldcg(&rows[blockIdx.x].position));
+        prepare_ropes<ANGLES_THREADS>(*machine, __ldcg(&rows[blockIdx.x].position),
+            (float *)machine->cosines + at, (float *)machine->sines + at);
 }
 
 /* ---- Rows ---- */
@@ -80,6 +82,9 @@ KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t
     out.version = __ldcg(&((const cuda_slot *)machine.slot_states)[place.y].version);
     out.id = __ldcg((const int32_t *)machine.tokens + (uint64_t)place.y * (machine.context + 1) + place.z);
     out.pages = (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)place.x * machine.pages_per_slot;
+    const uint64_t angles = (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
+    out.cosines = (const float *)machine.cosines + angles;
+    out.sines = (const float *)machine.sines + angles;
     out.keeps = true;
     return out.run_count != 0;
 }
@@ -144,9 +149,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
     load_vectors<ROWS_THREADS>(
         machine, (const cuda_load *)(shared + phase->loads_at), phase->load_count, vectors, row);
     __syncthreads();
-    row_worker<ROWS_THREADS> worker = {machine, vectors, scratch, 0, row};
-    for (uint32_t i = 0; i < phase->op_count; i++)
-        worker.run(ops[i]);
+    run_row_ops<ROWS_THREADS>(machine, ops, phase->op_count, vectors, scratch, row);
     __syncthreads();
     store_vectors<ROWS_THREADS>((const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
     for (uint32_t i = 0; i < phase->round_count; i++)

@@ -23,8 +23,9 @@ template <int THREADS> KERNEL_INLINE void copy_words(uint64_t from, uint64_t to,
     }
 }
 
-/* Angles of a position, in double: a position times a frequency loses digits. */
-template <int THREADS> KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t row, uint32_t position)
+/* Angles of a position, [ropes][rope_pairs], in double: a position times a frequency loses digits. */
+template <int THREADS>
+KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position, float *cosines, float *sines)
 {
     const cuda_rope *ropes = (const cuda_rope *)machine.ropes;
     for (uint32_t i = threadIdx.x; i < machine.rope_count * machine.rope_pairs; i += THREADS) {
@@ -34,9 +35,8 @@ template <int THREADS> KERNEL_INLINE void prepare_ropes(const cuda_machine &mach
             continue;
         double sine, cosine;
         sincos(position * ((const double *)rope.frequencies)[pair], &sine, &cosine);
-        const uint64_t at = (uint64_t)row * machine.rope_count * machine.rope_pairs + i;
-        __stcg((float *)machine.cosines + at, (float)cosine * rope.magnitude);
-        __stcg((float *)machine.sines + at, (float)sine * rope.magnitude);
+        cosines[i] = (float)cosine * rope.magnitude;
+        sines[i] = (float)sine * rope.magnitude;
     }
 }
 
@@ -87,12 +87,11 @@ struct token_count {
 };
 
 /*
- * One block, at the beginning of token number `index` of the submission: its angles, where its row stands, and
- * whether the host wants no more, in one of two words by turns: others may still look at that of the token before.
+ * One block, at the beginning of token number `index` of the submission: where its row stands, and whether the host
+ * wants no more, in one of two words by turns: others may still look at that of the token before.
  */
 template <int THREADS> KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position, uint32_t index)
 {
-    prepare_ropes<THREADS>(machine, 0, position);
     if (threadIdx.x == 0)
         ((cuda_row *)(machine.step + machine.rows_at))->position = position;
     if (threadIdx.x == THREADS - 1)

@@ -12,6 +12,8 @@
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
+    uint64_t exchange[2];                            /* exchange.cuh */
+    uint32_t greetings[CUDA_CLUSTER];
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
     float sums[2 * CUDA_WARPS];
     uint32_t failed;  /* something gave up: leave */
