@@ -18,6 +18,7 @@ const struct command *const all_commands[] = {
     &quantize_command,
     &verify_command,
     &info_command,
+    &template_command,
     &tokenize_command,
     &detokenize_command,
     &list_command,

@@ -1,48 +1,269 @@
-/* The public chat templates: those of src/text with the model's special tokens, and their answers as tokens.
- */
+/* The public chat templates: those of src/text with the words of the model's vocabulary, and what they write
+ * as tokens. */
 #include "base/memory.h"
 #include "engine/model.h"
+#include "text/template.h"
 
+#include <stdio.h>
 #include <string.h>
 
+enum { MOST_WORDS = 7 };
+
 struct salvo_template {
-    struct salvo_model *model;
+    struct salvo_model *model; /* or NULL */
+    const struct tokenizer *tokenizer;
+    struct template *template;
+    struct template_word words[MOST_WORDS];
+    struct buffer word_texts[MOST_WORDS];
+    size_t word_count;
+    char *stop_string; /* NULL: none */
+    int32_t stop_id;   /* -1: none */
+    const char *stop_strings[1];
 };
 
-enum salvo_status salvo_template_open(
-    struct salvo_model *model, const char *text, size_t size, struct salvo_template **out)
+/* ---- Words of the vocabulary ------------------------------------------------------------------------- */
+
+static enum salvo_status add_word(struct salvo_template *chat, const char *name, int32_t id)
 {
-    (void)text, (void)size;
-    enum salvo_status status = NEW(out, 1);
-    if (status == SALVO_OK)
-        (*out)->model = model;
+    enum salvo_status status = SALVO_OK;
+    if (id < 0 || (size_t)id >= tokenizer_vocabulary(chat->tokenizer))
+        return SALVO_OK;
+    struct buffer *text = &chat->word_texts[chat->word_count];
+    TRY(tokenizer_piece(chat->tokenizer, id, true, text));
+    chat->words[chat->word_count++] = (struct template_word){name, {text->data, text->size}};
+
+cleanup:
     return status;
 }
 
-void salvo_template_close(struct salvo_template *chat)
+static enum salvo_status read_words(struct salvo_template *chat)
 {
-    memory_free(chat);
+    static const char *const others[][2] = {
+        {"unk_token", "tokenizer.ggml.unknown_token_id"},
+        {"sep_token", "tokenizer.ggml.seperator_token_id"},
+        {"pad_token", "tokenizer.ggml.padding_token_id"},
+        {"cls_token", "tokenizer.ggml.cls_token_id"},
+        {"mask_token", "tokenizer.ggml.mask_token_id"},
+    };
+    enum salvo_status status = SALVO_OK;
+    TRY(add_word(chat, "bos_token", tokenizer_bos(chat->tokenizer)));
+    TRY(add_word(chat, "eos_token", tokenizer_eos(chat->tokenizer)));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct salvo_value value;
+        bool found = salvo_model_find(chat->model, others[i][1], &value) && value.type == SALVO_U32;
+        if (found && value.u <= INT32_MAX)
+            TRY(add_word(chat, others[i][0], (int32_t)value.u));
+    }
+
+cleanup:
+    return status;
+}
+
+/* ---- Rendering --------------------------------------------------------------------------------------- */
+
+static enum salvo_status render(
+    const struct salvo_template *chat, const struct salvo_conversation *conversation, struct marked_text *out)
+{
+    const struct template_input input = {
+        .conversation = conversation, .words = chat->words, .word_count = chat->word_count};
+    return template_render(chat->template, &input, out);
+}
+
+static size_t count_pieces(const struct marked_text *marked)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < marked->text.size; i++)
+        count += i == 0 || marked->marks.data[i] != marked->marks.data[i - 1];
+    return count;
+}
+
+/* One piece of memory, so that the caller frees one. */
+static enum salvo_status make_prompt(const struct marked_text *marked, struct salvo_prompt **out)
+{
+    enum salvo_status status = SALVO_OK;
+    size_t count = count_pieces(marked), size = marked->text.size;
+    struct salvo_prompt *prompt;
+    unsigned char *memory = NULL;
+    TRY(memory_new(&memory, 1, sizeof *prompt + count * sizeof *prompt->pieces + size + 1));
+    prompt = (void *)memory;
+    struct salvo_piece *pieces = (void *)(memory + sizeof *prompt);
+    char *text = (char *)(pieces + count);
+    if (size)
+        memcpy(text, marked->text.data, size);
+    *prompt = (struct salvo_prompt){text, size, pieces, count};
+    for (size_t begin = 0, end; begin < size; begin = end) {
+        char mark = marked->marks.data[begin];
+        for (end = begin + 1; end < size && marked->marks.data[end] == mark; end++)
+            continue;
+        *pieces++ = (struct salvo_piece){text + begin, end - begin, mark != 0};
+    }
+    *out = prompt;
+
+cleanup:
+    return status;
 }
 
 enum salvo_status salvo_template_render(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, struct salvo_prompt **out)
 {
-    (void)chat, (void)conversation;
+    enum salvo_status status = SALVO_OK;
+    struct marked_text marked = {0};
     *out = NULL;
-    return fail(SALVO_ERROR_UNSUPPORTED, "chat templates are not there yet");
+    TRY(render(chat, conversation, &marked));
+    TRY(make_prompt(&marked, out));
+
+cleanup:
+    marked_text_free(&marked);
+    return status;
+}
+
+static enum salvo_status tokenize(
+    const struct salvo_template *chat, const struct marked_text *marked, struct token_list *list)
+{
+    enum salvo_status status = SALVO_OK;
+    int32_t bos = tokenizer_bos(chat->tokenizer);
+    TRY(tokenizer_encode_marked(chat->tokenizer, marked->text.data, marked->marks.data, marked->text.size,
+        TOKENIZE_SPECIAL | (tokenizer_adds_bos(chat->tokenizer) ? TOKENIZE_BOS : 0), list));
+    bool twice = tokenizer_adds_bos(chat->tokenizer) && list->count > 1 && list->ids[1] == bos;
+    if (twice)
+        memmove(list->ids, list->ids + 1, --list->count * sizeof *list->ids);
+
+cleanup:
+    return status;
 }
 
 enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, int32_t **out_ids, size_t *out_count)
 {
-    (void)chat, (void)conversation;
+    enum salvo_status status = SALVO_OK;
+    struct marked_text marked = {0};
+    struct token_list list = {0};
     *out_ids = NULL;
     *out_count = 0;
-    return fail(SALVO_ERROR_UNSUPPORTED, "chat templates are not there yet");
+    if (!chat->model)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "a template without a model has no tokens"));
+    TRY(render(chat, conversation, &marked));
+    TRY(tokenize(chat, &marked, &list));
+    TRY(gguf_check(model_gguf(chat->model)));
+    *out_ids = list.ids;
+    *out_count = list.count;
+    list.ids = NULL;
+
+cleanup:
+    marked_text_free(&marked);
+    token_list_free(&list);
+    return status;
+}
+
+/* ---- What ends an answer ----------------------------------------------------------------------------- */
+
+/*
+ * The template writes an answer and a message after it: what lies between them ends the answer. That is the
+ * first control token there, where there is one, else the text.
+ */
+static enum salvo_status find_stops(struct salvo_template *chat)
+{
+    static const char first[] = "first0", answer[] = "answer0", second[] = "second0";
+    static const struct salvo_message messages[] = {
+        {"user", {first, sizeof first - 1}, NULL},
+        {"assistant", {answer, sizeof answer - 1}, NULL},
+        {"user", {second, sizeof second - 1}, NULL},
+    };
+    enum salvo_status status = SALVO_OK;
+    struct marked_text marked = {0};
+    struct token_list list = {0};
+    const struct salvo_conversation conversation = {.messages = messages, .message_count = 3};
+    status = render(chat, &conversation, &marked);
+    if (status != SALVO_OK) { /* a template that wants other conversations: nothing can be learned */
+        status = status == SALVO_ERROR_MEMORY ? status : SALVO_OK;
+        goto cleanup;
+    }
+    if (!marked.text.size)
+        goto cleanup;
+    const char *end = marked.text.data + marked.text.size;
+    const char *begin = memmem(marked.text.data, marked.text.size, answer, sizeof answer - 1);
+    const char *next = begin ? memmem(begin, (size_t)(end - begin), second, sizeof second - 1) : NULL;
+    if (!next)
+        goto cleanup;
+    begin += sizeof answer - 1;
+    TRY(tokenizer_encode_marked(chat->tokenizer, begin, marked.marks.data + (begin - marked.text.data),
+        (size_t)(next - begin), TOKENIZE_SPECIAL, &list));
+    for (size_t i = 0; i < list.count && chat->stop_id < 0; i++) {
+        if (tokenizer_is_control(chat->tokenizer, list.ids[i]))
+            chat->stop_id = list.ids[i];
+    }
+    while (next > begin && (next[-1] == ' ' || next[-1] == '\n'))
+        next--;
+    if (chat->stop_id < 0 && next > begin) {
+        TRY(NEW(&chat->stop_string, (size_t)(next - begin) + 1));
+        memcpy(chat->stop_string, begin, (size_t)(next - begin));
+        chat->stop_strings[0] = chat->stop_string;
+    }
+
+cleanup:
+    marked_text_free(&marked);
+    token_list_free(&list);
+    return status;
 }
 
 struct salvo_stops salvo_template_stops(const struct salvo_template *chat)
 {
-    (void)chat;
-    return (struct salvo_stops){0};
+    return (struct salvo_stops){
+        .strings = chat->stop_strings,
+        .string_count = chat->stop_string != NULL,
+        .ids = &chat->stop_id,
+        .id_count = chat->stop_id >= 0,
+    };
+}
+
+/* ---- Open and close ---------------------------------------------------------------------------------- */
+
+/* The model's template, or the plain one where it has none, or only the name of one that other engines know.
+ */
+static struct salvo_text model_template(const struct salvo_model *model)
+{
+    static const char rwkv_world[] = "rwkv-world";
+    struct salvo_value value;
+    bool own = salvo_model_find(model, "tokenizer.chat_template", &value) && value.type == SALVO_STRING;
+    if (own && value.text.size == strlen(rwkv_world))
+        own = memcmp(value.text.data, rwkv_world, value.text.size) != 0;
+    return own ? value.text : (struct salvo_text){template_plain, strlen(template_plain)};
+}
+
+enum salvo_status salvo_template_open(
+    struct salvo_model *model, const char *text, size_t size, struct salvo_template **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_template *chat = NULL;
+    *out = NULL;
+    if (!model && !text)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "neither a model nor a template was given"));
+    TRY(NEW(&chat, 1));
+    chat->model = model;
+    chat->stop_id = -1;
+    struct salvo_text source = text ? (struct salvo_text){text, size} : model_template(model);
+    TRY(template_open(source.data, source.size, &chat->template));
+    if (model) {
+        TRY(model_tokenizer(model, &chat->tokenizer));
+        TRY(read_words(chat));
+        TRY(find_stops(chat));
+        TRY(gguf_check(model_gguf(model)));
+    }
+    *out = chat;
+
+cleanup:
+    if (status != SALVO_OK)
+        salvo_template_close(chat);
+    return status;
+}
+
+void salvo_template_close(struct salvo_template *chat)
+{
+    if (!chat)
+        return;
+    for (size_t i = 0; i < MOST_WORDS; i++)
+        buffer_free(&chat->word_texts[i]);
+    template_close(chat->template);
+    memory_free(chat->stop_string);
+    memory_free(chat);
 }

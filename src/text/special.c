@@ -98,12 +98,26 @@ static struct candidate pop_candidate(struct candidates *heap)
     return first;
 }
 
-/* The longest token at a position that is at most `limit` long becomes a candidate. */
+/* The longest token at a position that is at most `limit` long, and free to be there, becomes a candidate. */
 static enum salvo_status propose(
-    struct candidates *heap, const struct trie *trie, struct salvo_text text, size_t begin, size_t limit)
+    struct candidates *heap, const struct special_search *search, size_t begin, size_t limit)
 {
+    const char *at = search->text.data + begin;
     struct candidate candidate = {.begin = begin};
-    candidate.size = trie_longest(trie, text.data + begin, limit, &candidate.id);
+    if (search->control)
+        candidate.size = trie_longest(&search->special->all, at, limit, &candidate.id);
+    const char *marks = search->marks ? search->marks + begin : NULL;
+    const char *marked = marks && candidate.size ? memchr(marks, 1, candidate.size) : NULL;
+    if (marked)
+        candidate.size = trie_longest(&search->special->all, at, (size_t)(marked - marks), &candidate.id);
+    if (marked || !search->control) {
+        int32_t id = 0;
+        size_t size = trie_longest(&search->special->user_defined, at, limit, &id);
+        if (size > candidate.size) {
+            candidate.size = size;
+            candidate.id = id;
+        }
+    }
     return candidate.size ? push_candidate(heap, candidate) : SALVO_OK;
 }
 
@@ -136,20 +150,21 @@ static int compare_matches(const void *left_pointer, const void *right_pointer)
     return left->begin < right->begin ? -1 : left->begin > right->begin;
 }
 
-enum salvo_status special_tokens_find(const struct trie *trie, const struct vocabulary *vocabulary,
-    struct salvo_text text, struct special_match **out, size_t *out_count)
+enum salvo_status special_tokens_find(
+    const struct special_search *search, struct special_match **out, size_t *out_count)
 {
     enum salvo_status status = SALVO_OK;
+    const struct salvo_text text = search->text;
     struct candidates heap = {0};
     uint8_t *covered = NULL; /* [text.size] 1 where a match was accepted */
     size_t capacity = 0;
     *out = NULL;
     *out_count = 0;
 
-    if (!trie->nodes)
+    if (!search->special->all.nodes)
         goto cleanup;
     for (size_t i = 0; i < text.size; i++)
-        TRY(propose(&heap, trie, text, i, text.size - i));
+        TRY(propose(&heap, search, i, text.size - i));
     if (heap.count)
         TRY(NEW(&covered, text.size));
     while (heap.count) {
@@ -160,7 +175,7 @@ enum salvo_status special_tokens_find(const struct trie *trie, const struct voca
          * All accepted ones are at least as long, so none can hide between a free beginning and a free end.
          */
         if (covered[candidate.begin + candidate.size - 1]) {
-            TRY(propose(&heap, trie, text, candidate.begin, candidate.size - 1));
+            TRY(propose(&heap, search, candidate.begin, candidate.size - 1));
             continue;
         }
         if (*out_count == capacity) {
@@ -168,7 +183,7 @@ enum salvo_status special_tokens_find(const struct trie *trie, const struct voca
             TRY(RESIZE(out, larger));
             capacity = larger;
         }
-        (*out)[(*out_count)++] = accept(&vocabulary->tokens[candidate.id], candidate, text, covered);
+        (*out)[(*out_count)++] = accept(&search->vocabulary->tokens[candidate.id], candidate, text, covered);
     }
     if (*out_count)
         qsort(*out, *out_count, sizeof **out, compare_matches);

@@ -18,11 +18,20 @@ struct special_match {
 enum salvo_status special_tokens_open(struct special_tokens *special, const struct vocabulary *vocabulary);
 void special_tokens_close(struct special_tokens *special);
 
+/* What is looked for where. */
+struct special_search {
+    const struct special_tokens *special;
+    const struct vocabulary *vocabulary;
+    struct salvo_text text;
+    bool control;      /* also control tokens, not only what is found in any text */
+    const char *marks; /* NULL, or for each byte of the text 1 where no control token may be */
+};
+
 /*
  * Finds the longest ones first, then those that fit into the rest; among equally long ones the leftmost. *out
  * is ordered by position, and to be freed.
  */
-enum salvo_status special_tokens_find(const struct trie *trie, const struct vocabulary *vocabulary,
-    struct salvo_text text, struct special_match **out, size_t *out_count);
+enum salvo_status special_tokens_find(
+    const struct special_search *search, struct special_match **out, size_t *out_count);
 
 #endif

@@ -109,6 +109,11 @@ bool tokenizer_is_end(const struct tokenizer *tokenizer, int32_t id)
     return is_token(tokenizer, id) && tokenizer->vocabulary.tokens[id].ends_generation;
 }
 
+bool tokenizer_is_control(const struct tokenizer *tokenizer, int32_t id)
+{
+    return is_token(tokenizer, id) && token_is_control(&tokenizer->vocabulary.tokens[id]);
+}
+
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer)
 {
     return tokenizer->vocabulary.add_bos;
@@ -140,16 +145,27 @@ static enum salvo_status encode_plain(
 enum salvo_status tokenizer_encode(
     const struct tokenizer *tokenizer, const char *text, size_t size, unsigned flags, struct token_list *list)
 {
+    return tokenizer_encode_marked(tokenizer, text, NULL, size, flags, list);
+}
+
+enum salvo_status tokenizer_encode_marked(const struct tokenizer *tokenizer, const char *text,
+    const char *marks, size_t size, unsigned flags, struct token_list *list)
+{
     enum salvo_status status = SALVO_OK;
     const struct vocabulary *vocabulary = &tokenizer->vocabulary;
-    const struct trie *trie =
-        flags & TOKENIZE_SPECIAL ? &tokenizer->special.all : &tokenizer->special.user_defined;
+    const struct special_search search = {
+        .special = &tokenizer->special,
+        .vocabulary = vocabulary,
+        .text = {text, size},
+        .control = (flags & TOKENIZE_SPECIAL) != 0,
+        .marks = marks,
+    };
     struct special_match *matches = NULL;
     size_t match_count, at = 0, count_before = list->count, lost_before = list->lost;
 
     if ((flags & TOKENIZE_BOS) && vocabulary->bos >= 0)
         TRY(token_list_add(list, vocabulary->bos));
-    TRY(special_tokens_find(trie, vocabulary, (struct salvo_text){text, size}, &matches, &match_count));
+    TRY(special_tokens_find(&search, &matches, &match_count));
     for (size_t i = 0; i < match_count; i++) {
         TRY(encode_plain(tokenizer, (struct salvo_text){text + at, matches[i].begin - at}, list));
         TRY(token_list_add(list, matches[i].id));

@@ -34,6 +34,9 @@ int32_t tokenizer_eos(const struct tokenizer *tokenizer);
 /* eos, eot, eom by metadata or by name: generation ends at any of these. */
 bool tokenizer_is_end(const struct tokenizer *tokenizer, int32_t id);
 
+/* Whether text becomes this token only where that is asked for. */
+bool tokenizer_is_control(const struct tokenizer *tokenizer, int32_t id);
+
 /* What the metadata says about adding them: the default of the commands that follow it. */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
@@ -48,6 +51,10 @@ enum tokenize_flags {
  * for all of them. */
 enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
     unsigned flags, struct token_list *list);
+
+/* The same where `marks` has 1 for each byte that may not be part of a control token. */
+enum salvo_status tokenizer_encode_marked(const struct tokenizer *tokenizer, const char *text,
+    const char *marks, size_t size, unsigned flags, struct token_list *list);
 
 /*
  * Bytes of one token; empty for control tokens unless `special`. A SentencePiece vocabulary puts a space

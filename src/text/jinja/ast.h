@@ -1,0 +1,79 @@
+/* A template as a tree. One kind of node serves all: the comments say which members mean what. */
+#ifndef TEXT_JINJA_AST_H
+#define TEXT_JINJA_AST_H
+
+#include "text/jinja/value.h"
+
+struct builtin;
+
+enum node_kind {
+    /* Expressions. */
+    NODE_CONSTANT,  /* constant */
+    NODE_NAME,      /* name */
+    NODE_LIST,      /* items */
+    NODE_TUPLE,     /* items */
+    NODE_DICT,      /* items: keys, each followed by its value */
+    NODE_ATTRIBUTE, /* left.name */
+    NODE_ITEM,      /* left[right] */
+    NODE_SLICE,     /* left[items], three of them; NODE_NOTHING where none is written */
+    NODE_NOTHING,   /* */
+    NODE_CALL,      /* left(items) */
+    NODE_FILTER,    /* left | builtin(items); left is NULL for that of a block */
+    NODE_TEST,      /* left is builtin(items) */
+    NODE_NOT,       /* not left */
+    NODE_NEGATIVE,  /* -left */
+    NODE_POSITIVE,  /* +left */
+    NODE_BINARY,    /* left sign right: + - * / // % ** */
+    NODE_AND,       /* left and right */
+    NODE_OR,        /* left or right */
+    NODE_COMPARE,   /* left, then items, each with the sign before it */
+    NODE_CONCAT,    /* items joined by ~ */
+    NODE_CONDITION, /* left if condition else right; right may be NULL */
+
+    /* Arguments of calls: left; named ones have a name. */
+    NODE_ARGUMENT,
+    NODE_NAMED_ARGUMENT,
+    NODE_SPREAD,       /* *left */
+    NODE_NAMED_SPREAD, /* **left */
+
+    /* Statements. A body is a list of statements. */
+    NODE_TEXT,         /* name: what is written */
+    NODE_PRINT,        /* left */
+    NODE_IF,           /* condition, body, otherwise */
+    NODE_FOR,          /* for left in right if condition: body; otherwise; `recursive` */
+    NODE_SET,          /* left = right */
+    NODE_SET_BLOCK,    /* left = body through the filters in `right`, or NULL */
+    NODE_MEMBER,       /* as a target: left.name of a namespace */
+    NODE_MACRO,        /* name(items): body; items are NODE_PARAMETER */
+    NODE_PARAMETER,    /* name, with left as its default or NULL */
+    NODE_CALL_BLOCK,   /* call left with the macro in `right` as caller */
+    NODE_FILTER_BLOCK, /* body through the filters in `right` */
+    NODE_WITH,         /* items: targets, each followed by its value; body */
+    NODE_SCOPE,        /* body */
+    NODE_BREAK,
+    NODE_CONTINUE,
+};
+
+/* Signs of comparison that are words. */
+#define SIGN_IN     OPERATOR2('i', 'n')
+#define SIGN_NOT_IN OPERATOR2('n', 'i')
+
+struct node {
+    enum node_kind kind;
+    uint32_t line, column, sign;
+    bool recursive;
+    bool takes_values, takes_named, takes_caller; /* macro: its body mentions varargs, kwargs, caller */
+    struct node *next;                            /* in the list that it is part of */
+    struct node *left, *right, *condition;
+    struct node *items, *body, *otherwise; /* the first of a list */
+    struct string name;
+    struct value constant;
+    const struct builtin *builtin;
+};
+
+/* Nesting that would take too much of the stack, here or when it is run, is an error. */
+enum { DEEPEST_NESTING = 200 };
+
+enum salvo_status parse(struct heap *heap, const char *source, size_t size, struct node **out_body);
+
+#endif

@@ -1,0 +1,61 @@
+/* Filters, tests, methods and functions that templates can name. */
+#ifndef TEXT_JINJA_BUILTINS_H
+#define TEXT_JINJA_BUILTINS_H
+
+#include "text/jinja/interpreter.h"
+
+enum { MOST_PARAMETERS = 6 };
+
+/* A call that is under way: `given` has the arguments by the builtin's parameters, absent ones as
+ * VALUE_ABSENT. */
+struct call {
+    struct value self; /* what is filtered or tested, or whose method it is */
+    struct value given[MOST_PARAMETERS];
+    const struct arguments *arguments; /* all of them, as they came */
+};
+
+struct builtin {
+    const char *name;
+    enum salvo_status (*run)(struct interpreter *in, const struct call *call, struct value *out);
+    const char *parameters; /* names, separated by blanks; "*": any number, to be found in `arguments` */
+    unsigned required;
+};
+
+/* A builtin that is bound to what it works on: a method. */
+struct function {
+    const struct builtin *builtin;
+    struct value self;
+};
+
+/* Each a list of tables, ending with NULL; a table ends with a name that is NULL. */
+extern const struct builtin *const builtin_filters[];
+extern const struct builtin *const builtin_tests[];
+extern const struct builtin *const builtin_functions[];
+extern const struct builtin *const string_methods[];
+extern const struct builtin *const list_methods[];
+extern const struct builtin *const dict_methods[];
+
+/* The tables, one for each file. */
+extern const struct builtin text_filters[], text_methods[], split_methods[], character_methods[];
+extern const struct builtin sequence_filters[], choice_filters[], order_filters[], number_filters[];
+
+const struct builtin *builtin_find(const struct builtin *const *tables, struct string name);
+
+/* Sorts the arguments by the parameters and calls. */
+enum salvo_status builtin_call(struct interpreter *in, const struct builtin *builtin, struct value self,
+    const struct arguments *arguments, struct value *out);
+
+/* ---- Shared by filters and tests ---- */
+
+/* Whether all letters, of which there are some, are in upper or lower case. */
+bool string_has_case(struct string string, bool upper);
+
+/* The value at "a.b.0" in `item`; `path` absent or none: the item itself. */
+enum salvo_status path_value(struct interpreter *in, struct value item, struct value path, struct value *out);
+
+static inline bool is_given(const struct value *value)
+{
+    return value->kind != VALUE_ABSENT && value->kind != VALUE_NONE;
+}
+
+#endif

@@ -1,0 +1,301 @@
+/* Expressions to values. */
+#include "text/jinja/builtins.h"
+#include "text/jinja/lexer.h"
+
+/* ---- Names ------------------------------------------------------------------------------------------- */
+
+static enum salvo_status look_up(struct interpreter *in, struct string name, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    for (const struct scope *scope = in->scope; scope; scope = scope->parent) {
+        for (const struct variable *at = scope->variables; at; at = at->next) {
+            TRY(spend(in, 1));
+            if (string_equal(at->name, name)) {
+                *out = at->value;
+                goto cleanup;
+            }
+        }
+    }
+    const struct builtin *builtin = builtin_find(builtin_functions, name);
+    if (builtin) {
+        struct function *function;
+        TRY(HEAP_NEW(&in->heap, &function, 1));
+        function->builtin = builtin;
+        *out = (struct value){.kind = VALUE_FUNCTION, .function = function};
+    } else {
+        *out = value_undefined(UNDEFINED_VARIABLE, name);
+    }
+
+cleanup:
+    return status;
+}
+
+/* ---- Literals ---------------------------------------------------------------------------------------- */
+
+static size_t count_nodes(const struct node *node)
+{
+    size_t count = 0;
+    for (; node; node = node->next)
+        count++;
+    return count;
+}
+
+static enum salvo_status evaluate_row(
+    struct interpreter *in, const struct node *node, enum list_kind kind, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(list_new(&in->heap, kind, count_nodes(node->items), out));
+    for (const struct node *item = node->items; item; item = item->next) {
+        TRY(evaluate(in, item, &out->list->items[out->list->count]));
+        out->list->count++;
+    }
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_dict(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(dict_new(&in->heap, count_nodes(node->items) / 2, out));
+    for (const struct node *item = node->items; item; item = item->next->next) {
+        struct value key, value;
+        TRY(evaluate(in, item, &key));
+        TRY(evaluate(in, item->next, &value));
+        TRY(dict_set(in, out->dict, key, value));
+    }
+
+cleanup:
+    return status;
+}
+
+/* ---- Operators --------------------------------------------------------------------------------------- */
+
+static enum salvo_status compare_once(
+    struct interpreter *in, uint32_t sign, struct value left, struct value right, bool *out)
+{
+    enum salvo_status status = SALVO_OK;
+    int order;
+    if (sign == OPERATOR2('=', '=') || sign == OPERATOR2('!', '=')) {
+        TRY(value_equal(in, left, right, out));
+        *out = *out == (sign == OPERATOR2('=', '='));
+    } else if (sign == SIGN_IN || sign == SIGN_NOT_IN) {
+        TRY(value_contains(in, right, left, out));
+        *out = *out == (sign == SIGN_IN);
+    } else {
+        TRY(value_compare(in, left, right, &order));
+        bool less = order == -1, equal = order == 0, greater = order == 1;
+        bool wants_less = (sign & 0xff) == '<', wants_equal = sign >> 8;
+        *out = (wants_equal && equal) || (wants_less ? less : greater);
+    }
+
+cleanup:
+    return status;
+}
+
+/* "a < b < c" is "a < b and b < c", with b computed once. */
+static enum salvo_status evaluate_comparison(
+    struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value left, right;
+    bool holds = true;
+    TRY(evaluate(in, node->left, &left));
+    for (const struct node *item = node->items; item && holds; item = item->next) {
+        TRY(evaluate(in, item->left, &right));
+        TRY(compare_once(in, item->sign, left, right, &holds));
+        left = right;
+    }
+    *out = value_bool(holds);
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_concat(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct text text = {.heap = &in->heap};
+    for (const struct node *item = node->items; item; item = item->next) {
+        struct value value;
+        TRY(evaluate(in, item, &value));
+        TRY(value_write(in, value, &text));
+    }
+    *out = value_string(text_take(&text));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_binary(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value left, right;
+    TRY(evaluate(in, node->left, &left));
+    TRY(evaluate(in, node->right, &right));
+    TRY(value_binary(in, node->sign, left, right, out));
+
+cleanup:
+    return status;
+}
+
+/* "and" and "or" give the operand that decided. */
+static enum salvo_status evaluate_logic(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(evaluate(in, node->left, out));
+    if (value_true(out) == (node->kind == NODE_AND))
+        TRY(evaluate(in, node->right, out));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_condition(
+    struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value condition;
+    TRY(evaluate(in, node->condition, &condition));
+    if (value_true(&condition))
+        TRY(evaluate(in, node->left, out));
+    else if (node->right)
+        TRY(evaluate(in, node->right, out));
+    else
+        *out = value_undefined(UNDEFINED_ELSE, (struct string){0});
+
+cleanup:
+    return status;
+}
+
+/* ---- Members, filters, calls ------------------------------------------------------------------------- */
+
+static enum salvo_status evaluate_slice(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value owner, bounds[3] = {{0}};
+    TRY(evaluate(in, node->left, &owner));
+    const struct node *item = node->items;
+    for (int i = 0; i < 3; i++, item = item->next) {
+        if (item->kind != NODE_NOTHING)
+            TRY(evaluate(in, item, &bounds[i]));
+    }
+    TRY(value_slice(in, owner, bounds, out));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_member(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value owner, key;
+    TRY(evaluate(in, node->left, &owner));
+    if (node->kind == NODE_ATTRIBUTE) {
+        TRY(value_attribute(in, owner, node->name, out));
+    } else {
+        TRY(evaluate(in, node->right, &key));
+        TRY(value_item(in, owner, key, out));
+    }
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_builtin(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value self;
+    struct arguments arguments;
+    TRY(evaluate(in, node->left, &self));
+    TRY(gather_arguments(in, node->items, &arguments));
+    TRY(builtin_call(in, node->builtin, self, &arguments, out));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_call(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value callee;
+    struct arguments arguments;
+    TRY(evaluate(in, node->left, &callee));
+    TRY(gather_arguments(in, node->items, &arguments));
+    TRY(call_value(in, callee, &arguments, out));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_unary(struct interpreter *in, const struct node *node, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value value;
+    TRY(evaluate(in, node->left, &value));
+    if (node->kind == NODE_NOT)
+        *out = value_bool(!value_true(&value));
+    else
+        TRY(value_negate(value, node->kind == NODE_NEGATIVE, out));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status evaluate_node(struct interpreter *in, const struct node *node, struct value *out)
+{
+    switch (node->kind) {
+    case NODE_CONSTANT:
+        *out = node->constant;
+        return SALVO_OK;
+    case NODE_NAME:
+        return look_up(in, node->name, out);
+    case NODE_LIST:
+        return evaluate_row(in, node, LIST_LIST, out);
+    case NODE_TUPLE:
+        return evaluate_row(in, node, LIST_TUPLE, out);
+    case NODE_DICT:
+        return evaluate_dict(in, node, out);
+    case NODE_ATTRIBUTE:
+    case NODE_ITEM:
+        return evaluate_member(in, node, out);
+    case NODE_SLICE:
+        return evaluate_slice(in, node, out);
+    case NODE_CALL:
+        return evaluate_call(in, node, out);
+    case NODE_FILTER:
+    case NODE_TEST:
+        return evaluate_builtin(in, node, out);
+    case NODE_NOT:
+    case NODE_NEGATIVE:
+    case NODE_POSITIVE:
+        return evaluate_unary(in, node, out);
+    case NODE_BINARY:
+        return evaluate_binary(in, node, out);
+    case NODE_AND:
+    case NODE_OR:
+        return evaluate_logic(in, node, out);
+    case NODE_COMPARE:
+        return evaluate_comparison(in, node, out);
+    case NODE_CONCAT:
+        return evaluate_concat(in, node, out);
+    case NODE_CONDITION:
+        return evaluate_condition(in, node, out);
+    default:
+        return fail(SALVO_ERROR_FORMAT, "this is not an expression");
+    }
+}
+
+enum salvo_status evaluate(struct interpreter *in, const struct node *node, struct value *out)
+{
+    *out = value_none();
+    enum salvo_status status = enter(in);
+    if (status == SALVO_OK)
+        status = evaluate_node(in, node, out);
+    leave(in);
+    if (status != SALVO_OK && !in->placed) {
+        in->placed = true;
+        fail_within(status, "chat template: line %u, column %u: ", node->line, node->column);
+    }
+    return status;
+}

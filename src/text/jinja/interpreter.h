@@ -1,0 +1,147 @@
+/* What a rendering needs while it runs, and what the files that run it share. */
+#ifndef TEXT_JINJA_INTERPRETER_H
+#define TEXT_JINJA_INTERPRETER_H
+
+#include "text/jinja/ast.h"
+
+struct variable {
+    struct variable *next;
+    struct string name;
+    struct value value;
+};
+
+/* Names are looked for in the innermost scope first. */
+struct scope {
+    struct scope *parent;
+    struct variable *variables;
+};
+
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+
+struct interpreter {
+    struct heap heap;
+    uint64_t work_left; /* in nodes, items and characters looked at */
+    unsigned depth;
+    struct text *output;
+    struct scope *scope;
+    enum flow flow;
+    bool placed; /* the error that is on its way up says where it happened */
+};
+
+struct macro {
+    const struct node *node;
+    struct scope *scope; /* where it was defined */
+};
+
+/* ---- Limits ---- */
+
+/* Nothing runs forever: all that loops says how much it is going to look at. */
+enum salvo_status spend(struct interpreter *in, size_t work);
+
+/* Around everything that recurses. */
+enum salvo_status enter(struct interpreter *in);
+void leave(struct interpreter *in);
+
+/* ---- Arguments ---- */
+
+struct named_value {
+    struct string name;
+    struct value value;
+};
+
+struct arguments {
+    const struct value *values;
+    size_t count;
+    const struct named_value *named;
+    size_t named_count;
+};
+
+/* ---- Operations on values: operations.c, text_form.c ---- */
+
+bool value_true(const struct value *value);
+enum salvo_status value_equal(struct interpreter *in, struct value left, struct value right, bool *out);
+
+/* -1, 0 or 1 for less, equal, greater; an error when the two have no order. 2: neither (NaN). */
+enum salvo_status value_compare(struct interpreter *in, struct value left, struct value right, int *out);
+enum salvo_status value_contains(struct interpreter *in, struct value where, struct value what, bool *out);
+
+/* The items of anything that can be gone through; those of a generator are then gone. */
+enum salvo_status value_items(struct interpreter *in, struct value value, struct value **out, size_t *count);
+bool value_can_iterate(const struct value *value);
+
+/* A list of what value_items gives. */
+enum salvo_status value_to_list(
+    struct interpreter *in, struct value value, enum list_kind kind, struct value *out);
+enum salvo_status value_length(struct interpreter *in, struct value value, size_t *out);
+
+/* str() and repr(), appended. */
+enum salvo_status value_write(struct interpreter *in, struct value value, struct text *text);
+enum salvo_status value_write_repr(struct interpreter *in, struct value value, struct text *text);
+enum salvo_status value_to_string(struct interpreter *in, struct value value, struct string *out);
+
+/* `value` must be a string; `what` is named otherwise. */
+enum salvo_status want_string(const struct value *value, const char *what, struct string *out);
+enum salvo_status want_integer(const struct value *value, const char *what, int64_t *out);
+
+/* "'x' is undefined" and the like. */
+enum salvo_status fail_undefined(const struct value *value);
+
+enum salvo_status dict_find(
+    struct interpreter *in, const struct dict *dict, struct value key, struct value **out); /* NULL: absent */
+enum salvo_status dict_set(struct interpreter *in, struct dict *dict, struct value key, struct value value);
+struct value *dict_find_name(const struct dict *dict, const char *name);
+enum salvo_status dict_set_name(
+    struct interpreter *in, struct dict *dict, const char *name, struct value value);
+
+/* a[b] and a.b; undefined when there is no such thing. */
+enum salvo_status value_item(struct interpreter *in, struct value owner, struct value key, struct value *out);
+enum salvo_status value_attribute(
+    struct interpreter *in, struct value owner, struct string name, struct value *out);
+enum salvo_status value_slice(
+    struct interpreter *in, struct value owner, const struct value bounds[3], struct value *out);
+
+enum salvo_status value_binary(
+    struct interpreter *in, uint32_t sign, struct value left, struct value right, struct value *out);
+enum salvo_status value_negate(struct value value, bool negative, struct value *out);
+
+/* ---- Formatting: printf_form.c, format_form.c, json_write.c ---- */
+
+/* "..." % value */
+enum salvo_status format_percent(
+    struct interpreter *in, struct string format, struct value value, struct value *out);
+
+/* "...".format(...) */
+enum salvo_status format_braces(
+    struct interpreter *in, struct string format, const struct arguments *arguments, struct value *out);
+
+/* Python's int() and float() of numbers and strings; *valid false when they would not. */
+enum salvo_status number_to_integer(const struct value *value, bool *valid, struct value *out);
+
+/* ---- Running: evaluate.c, run.c, calls.c ---- */
+
+enum salvo_status evaluate(struct interpreter *in, const struct node *node, struct value *out);
+enum salvo_status run_body(struct interpreter *in, const struct node *body);
+
+/* What a body writes. */
+enum salvo_status run_captured(struct interpreter *in, const struct node *body, struct string *out);
+
+enum salvo_status call_value(
+    struct interpreter *in, struct value callee, const struct arguments *arguments, struct value *out);
+enum salvo_status call_macro(
+    struct interpreter *in, const struct macro *macro, const struct arguments *arguments, struct value *out);
+enum salvo_status gather_arguments(struct interpreter *in, const struct node *items, struct arguments *out);
+
+enum salvo_status scope_open(struct interpreter *in, struct scope *parent, struct scope **out);
+enum salvo_status scope_set(
+    struct interpreter *in, struct scope *scope, struct string name, struct value value);
+enum salvo_status assign(struct interpreter *in, const struct node *target, struct value value);
+
+/* Loops: loops.c. */
+enum salvo_status run_for(struct interpreter *in, const struct node *node);
+enum salvo_status loop_attribute(
+    struct interpreter *in, struct loop *loop, struct string name, struct value *out);
+enum salvo_status loop_call(
+    struct interpreter *in, struct loop *loop, const struct arguments *arguments, struct value *out);
+enum salvo_status loop_write(const struct loop *loop, struct text *text);
+
+#endif

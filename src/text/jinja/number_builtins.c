@@ -1,0 +1,180 @@
+/* Filters of numbers, and tojson. */
+#include "text/jinja/builtins.h"
+#include "text/jinja/json.h"
+#include "text/jinja/literals.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A double that an integer can hold. */
+static bool fits_integer(double number)
+{
+    return number >= -9223372036854775808.0 && number < 9223372036854775808.0;
+}
+
+enum salvo_status number_to_integer(const struct value *value, bool *valid, struct value *out)
+{
+    *valid = value_is_integral(value) || (value->kind == VALUE_FLOAT && fits_integer(value->number));
+    if (*valid)
+        *out = value_int(value->kind == VALUE_FLOAT ? (int64_t)value->number : value_integer(value));
+    out->data = value->data;
+    return SALVO_OK;
+}
+
+static enum salvo_status int_filter(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value self = call->self;
+    int64_t base = 10, integer;
+    double number;
+    bool valid = false;
+    if (self.kind == VALUE_UNDEFINED)
+        TRY(fail_undefined(&self));
+    if (call->given[1].kind != VALUE_ABSENT)
+        TRY(want_integer(&call->given[1], "int", &base));
+    if (self.kind == VALUE_STRING) {
+        bool data = string_mark(self.string) != 0;
+        TRY(spend(in, self.string.size));
+        if (base >= 0 && base <= 36 && parse_integer(self.string, (int)base, &integer))
+            self = value_int(integer);
+        else if (parse_float(self.string, &number))
+            self = value_float(number);
+        self.data = data;
+    } else if (self.kind == VALUE_FLOAT && isinf(self.number)) {
+        TRY(fail(SALVO_ERROR_FORMAT, "int: infinity is no integer"));
+    }
+    TRY(number_to_integer(&self, &valid, out));
+    if (!valid)
+        *out = call->given[0].kind == VALUE_ABSENT ? value_int(0) : call->given[0];
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status float_filter(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    double number;
+    *out = call->given[0].kind == VALUE_ABSENT ? value_float(0) : call->given[0];
+    if (call->self.kind == VALUE_UNDEFINED)
+        TRY(fail_undefined(&call->self));
+    if (value_is_number(&call->self)) {
+        *out = value_float(value_number(&call->self));
+        out->data = call->self.data;
+    } else if (call->self.kind == VALUE_STRING) {
+        TRY(spend(in, call->self.string.size));
+        if (parse_float(call->self.string, &number)) {
+            *out = value_float(number);
+            out->data = string_mark(call->self.string) != 0;
+        }
+    }
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status abs_filter(struct interpreter *in, const struct call *call, struct value *out)
+{
+    (void)in;
+    bool negative = value_is_number(&call->self) && value_number(&call->self) < 0;
+    bool zero = call->self.kind == VALUE_FLOAT && call->self.number == 0;
+    enum salvo_status status = value_negate(call->self, negative, out);
+    if (status == SALVO_OK && zero)
+        out->number = 0;
+    return status;
+}
+
+/* To a number of decimals, halves to the even digit, as the exact value of the double has it. */
+static double round_decimals(double number, int64_t precision)
+{
+    char digits[400];
+    if (!isfinite(number) || precision > 320)
+        return number;
+    if (precision < -308)
+        return 0;
+    if (precision >= 0) {
+        int size = snprintf(digits, sizeof digits, "%.*f", (int)(precision > 40 ? 40 : precision), number);
+        if (precision > 40 || size >= (int)sizeof digits)
+            return number;
+        return strtod(digits, NULL);
+    }
+    double scale = pow(10, (double)-precision);
+    return nearbyint(number / scale) * scale;
+}
+
+static enum salvo_status round_filter(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    int64_t precision = 0;
+    struct string method = {0};
+    (void)in;
+    if (call->given[0].kind != VALUE_ABSENT)
+        TRY(want_integer(&call->given[0], "round", &precision));
+    if (call->given[1].kind != VALUE_ABSENT)
+        TRY(want_string(&call->given[1], "round", &method));
+    bool common = !method.size || string_is(method, "common"), up = string_is(method, "ceil");
+    if (!common && !up && !string_is(method, "floor"))
+        TRY(fail(SALVO_ERROR_FORMAT, "round: the method is 'common', 'ceil' or 'floor'"));
+    TRY(value_negate(call->self, false, out)); /* a number, or an error */
+    double number = value_number(&call->self);
+    if (!common) {
+        double scale = pow(10, (double)precision), scaled = number * scale;
+        *out = value_float((up ? ceil(scaled) : floor(scaled)) / scale);
+    } else if (value_is_integral(&call->self)) {
+        if (precision < 0)
+            *out = value_int((int64_t)round_decimals(number, precision));
+    } else {
+        *out = value_float(round_decimals(number, precision));
+    }
+    out->data = call->self.data;
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status tojson(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct text text = {.heap = &in->heap}, blanks = {.heap = &in->heap};
+    struct json_style style = {.ascii = value_true(&call->given[0]), .sorted = value_true(&call->given[3])};
+    const struct value *indent = &call->given[1], *separators = &call->given[2];
+    int64_t count;
+    if (is_given(indent)) {
+        style.indented = true;
+        style.indent = indent->string;
+        if (indent->kind != VALUE_STRING) {
+            TRY(want_integer(indent, "tojson", &count));
+            TRY(spend(in, count > 0 ? (size_t)count : 0));
+            TRY(text_repeat(&blanks, ' ' | CHAR_DATA, count > 0 ? (size_t)count : 0));
+            style.indent = text_take(&blanks);
+        }
+    }
+    if (is_given(separators)) {
+        struct value *items;
+        size_t size;
+        TRY(value_items(in, *separators, &items, &size));
+        if (size != 2)
+            TRY(fail(SALVO_ERROR_FORMAT, "tojson: two separators were expected"));
+        style.separated = true;
+        TRY(want_string(&items[0], "tojson", &style.item_separator));
+        TRY(want_string(&items[1], "tojson", &style.key_separator));
+    }
+    TRY(json_write(in, call->self, &style, &text));
+    *out = value_string(text_take(&text));
+
+cleanup:
+    return status;
+}
+
+const struct builtin number_filters[] = {
+    {"int", int_filter, "default base", 0},
+    {"float", float_filter, "default", 0},
+    {"abs", abs_filter, "", 0},
+    {"round", round_filter, "precision method", 0},
+    {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
+    {0},
+};
+
+const struct builtin *const builtin_filters[] = {
+    text_filters, sequence_filters, choice_filters, order_filters, number_filters, NULL};

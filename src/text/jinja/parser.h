@@ -1,0 +1,43 @@
+/* Shared by the files that parse: the words of a template and where parsing is. */
+#ifndef TEXT_JINJA_PARSER_H
+#define TEXT_JINJA_PARSER_H
+
+#include "text/jinja/ast.h"
+#include "text/jinja/lexer.h"
+
+struct parser {
+    struct heap *heap;
+    struct lexeme *at; /* the next one */
+    unsigned depth, loops;
+};
+
+enum salvo_status parser_enter(struct parser *parser);
+void parser_leave(struct parser *parser);
+
+enum salvo_status node_new(
+    const struct parser *parser, enum node_kind kind, const struct lexeme *place, struct node **out);
+enum salvo_status unexpected(const struct parser *parser, const char *wanted);
+
+bool next_is(const struct parser *parser, enum lexeme_kind kind);
+bool next_is_sign(const struct parser *parser, uint32_t sign);
+bool next_is_word(const struct parser *parser, const char *word);
+bool skip_sign(struct parser *parser, uint32_t sign);
+bool skip_word(struct parser *parser, const char *word);
+enum salvo_status expect_sign(struct parser *parser, uint32_t sign);
+enum salvo_status expect_name(struct parser *parser, struct string *out);
+
+/* Expressions; `conditions`: "a if b else c" may come. */
+enum salvo_status parse_expression(struct parser *parser, bool conditions, struct node **out);
+
+/* One expression, or a tuple of several without brackets. It may be ended by the word `end`, or NULL. */
+enum salvo_status parse_row(struct parser *parser, bool conditions, const char *end, struct node **out);
+
+/* One thing without operators around it. `members`: "name.member" is a target. */
+enum salvo_status parse_primary(struct parser *parser, bool members, struct node **out);
+
+/* "(a, b=c)" and "| name(a) | ..." behind `left`; `inline_first`: the first has no "|" before it. */
+enum salvo_status parse_arguments(struct parser *parser, struct node **out);
+enum salvo_status parse_filters(
+    struct parser *parser, struct node *left, bool inline_first, struct node **out);
+
+#endif

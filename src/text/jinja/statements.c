@@ -1,0 +1,422 @@
+/* Statements: what stands between {% and %}, and the text around it. */
+#include "text/jinja/builtins.h"
+#include "text/jinja/parser.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The words that may end a body; NULL after the last. */
+typedef const char *const end_words[4];
+
+static enum salvo_status parse_body(struct parser *parser, const char *const *ends, struct node **out);
+
+static enum salvo_status expect_block_end(struct parser *parser)
+{
+    if (!next_is(parser, LEX_BLOCK_END))
+        return unexpected(parser, "the end of the tag");
+    parser->at++;
+    return SALVO_OK;
+}
+
+/* The rest of a tag, the body behind it, and the word that ends it, which the caller takes. */
+static enum salvo_status parse_block(struct parser *parser, const char *const *ends, struct node **out)
+{
+    enum salvo_status status = SALVO_OK;
+    skip_sign(parser, ':');
+    TRY(expect_block_end(parser));
+    TRY(parse_body(parser, ends, out));
+
+cleanup:
+    return status;
+}
+
+/* The same when only one word can end it; that is taken. */
+static enum salvo_status parse_block_to(struct parser *parser, const char *end, struct node **out)
+{
+    enum salvo_status status = parse_block(parser, (end_words){end}, out);
+    if (status == SALVO_OK)
+        parser->at++;
+    return status;
+}
+
+/* The body of something that is called: break and continue cannot leave it. */
+static enum salvo_status parse_callable_block(struct parser *parser, const char *end, struct node **out)
+{
+    unsigned loops = parser->loops;
+    parser->loops = 0;
+    enum salvo_status status = parse_block_to(parser, end, out);
+    parser->loops = loops;
+    return status;
+}
+
+/* ---- Targets ----------------------------------------------------------------------------------------- */
+
+static enum salvo_status check_target(const struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    if (node->kind == NODE_TUPLE) {
+        for (const struct node *item = node->items; item; item = item->next)
+            TRY(check_target(item));
+    } else if (node->kind != NODE_NAME && node->kind != NODE_MEMBER) {
+        TRY(fail_at(node->line, node->column, "nothing can be assigned to this"));
+    }
+
+cleanup:
+    return status;
+}
+
+/* "a", "a, b", "(a, b)", with `members` also "a.b"; followed by the word `end`, or by none when it is NULL.
+ */
+static enum salvo_status parse_target(struct parser *parser, bool members, const char *end, struct node **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct node *first, *last, *tuple;
+    const struct lexeme *place = parser->at;
+    TRY(parse_primary(parser, members, &first));
+    *out = last = first;
+    if (next_is_sign(parser, ',')) {
+        TRY(node_new(parser, NODE_TUPLE, place, &tuple));
+        tuple->items = first;
+        *out = tuple;
+        while (skip_sign(parser, ',') && !(end && next_is_word(parser, end))) {
+            TRY(parse_primary(parser, members, &last->next));
+            last = last->next;
+        }
+    }
+    TRY(check_target(*out));
+
+cleanup:
+    return status;
+}
+
+/* ---- Statements -------------------------------------------------------------------------------------- */
+
+static enum salvo_status parse_if(struct parser *parser, struct node *node)
+{
+    static end_words ends = {"elif", "else", "endif"};
+    enum salvo_status status = SALVO_OK;
+    for (;;) {
+        TRY(parse_row(parser, false, NULL, &node->condition));
+        TRY(parse_block(parser, ends, &node->body));
+        if (!next_is_word(parser, "elif"))
+            break;
+        TRY(node_new(parser, NODE_IF, parser->at++, &node->otherwise));
+        node = node->otherwise;
+    }
+    if (skip_word(parser, "else"))
+        TRY(parse_block(parser, (end_words){"endif"}, &node->otherwise));
+    parser->at++;
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_for(struct parser *parser, struct node *node)
+{
+    static end_words ends = {"else", "endfor"};
+    enum salvo_status status = SALVO_OK;
+    TRY(parse_target(parser, false, "in", &node->left));
+    if (!skip_word(parser, "in"))
+        TRY(unexpected(parser, "'in'"));
+    TRY(parse_row(parser, false, "recursive", &node->right));
+    if (skip_word(parser, "if"))
+        TRY(parse_expression(parser, true, &node->condition));
+    node->recursive = skip_word(parser, "recursive");
+    parser->loops++;
+    status = parse_block(parser, ends, &node->body);
+    parser->loops--;
+    TRY(status);
+    if (skip_word(parser, "else"))
+        TRY(parse_block(parser, (end_words){"endfor"}, &node->otherwise));
+    parser->at++;
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_set(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(parse_target(parser, true, NULL, &node->left));
+    if (skip_sign(parser, '=')) {
+        node->kind = NODE_SET;
+        TRY(parse_row(parser, true, NULL, &node->right));
+    } else {
+        TRY(parse_filters(parser, NULL, false, &node->right));
+        TRY(parse_block_to(parser, "endset", &node->body));
+    }
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_parameters(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    struct node **last = &node->items, *parameter;
+    bool optional = false;
+    TRY(expect_sign(parser, '('));
+    while (!next_is_sign(parser, ')')) {
+        TRY(node_new(parser, NODE_PARAMETER, parser->at, &parameter));
+        TRY(expect_name(parser, &parameter->name));
+        if (skip_sign(parser, '=')) {
+            TRY(parse_expression(parser, true, &parameter->left));
+            optional = true;
+        } else if (optional) {
+            TRY(fail_at(parameter->line, parameter->column, "a parameter without default follows one with"));
+        }
+        *last = parameter;
+        last = &parameter->next;
+        if (!skip_sign(parser, ',') && !next_is_sign(parser, ')'))
+            TRY(unexpected(parser, "',' or ')'"));
+    }
+    parser->at++;
+
+cleanup:
+    return status;
+}
+
+/* Whether the body mentions a name, which then has a special meaning in it. */
+static bool mentions(const struct node *node, const char *name)
+{
+    for (; node; node = node->next) {
+        bool here = node->kind == NODE_NAME && string_is(node->name, name);
+        if (here || mentions(node->left, name) || mentions(node->right, name) ||
+            mentions(node->condition, name) || mentions(node->items, name) || mentions(node->body, name) ||
+            mentions(node->otherwise, name))
+            return true;
+    }
+    return false;
+}
+
+static void note_extras(struct node *macro)
+{
+    macro->takes_values = mentions(macro->body, "varargs");
+    macro->takes_named = mentions(macro->body, "kwargs");
+    macro->takes_caller = mentions(macro->body, "caller");
+}
+
+static enum salvo_status parse_macro(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(expect_name(parser, &node->name));
+    TRY(parse_parameters(parser, node));
+    TRY(parse_callable_block(parser, "endmacro", &node->body));
+    note_extras(node);
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_call(struct parser *parser, struct node *node)
+{
+    static const uint32_t caller[] = {'c', 'a', 'l', 'l', 'e', 'r'};
+    enum salvo_status status = SALVO_OK;
+    TRY(node_new(parser, NODE_MACRO, parser->at, &node->right));
+    node->right->name = (struct string){caller, sizeof caller / sizeof *caller};
+    if (next_is_sign(parser, '('))
+        TRY(parse_parameters(parser, node->right));
+    TRY(parse_expression(parser, true, &node->left));
+    if (node->left->kind != NODE_CALL)
+        TRY(fail_at(node->line, node->column, "a call was expected behind 'call'"));
+    TRY(parse_callable_block(parser, "endcall", &node->right->body));
+    note_extras(node->right);
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_filter(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(parse_filters(parser, NULL, true, &node->right));
+    TRY(parse_block_to(parser, "endfilter", &node->body));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_with(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    struct node **last = &node->items, *pair;
+    while (!next_is(parser, LEX_BLOCK_END)) {
+        if (node->items)
+            TRY(expect_sign(parser, ','));
+        TRY(node_new(parser, NODE_SET, parser->at, &pair));
+        TRY(parse_primary(parser, false, &pair->left));
+        TRY(check_target(pair->left));
+        TRY(expect_sign(parser, '='));
+        TRY(parse_expression(parser, true, &pair->right));
+        *last = pair;
+        last = &pair->next;
+    }
+    TRY(parse_block_to(parser, "endwith", &node->body));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_print(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    struct node **last = &node->body, *print;
+    while (!next_is(parser, LEX_BLOCK_END)) {
+        if (node->body)
+            TRY(expect_sign(parser, ','));
+        TRY(node_new(parser, NODE_PRINT, parser->at, &print));
+        TRY(parse_expression(parser, true, &print->left));
+        *last = print;
+        last = &print->next;
+    }
+
+cleanup:
+    return status;
+}
+
+/* Nothing is inherited here, so a block stands where it is written. */
+static enum salvo_status parse_named_block(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    struct string name;
+    TRY(expect_name(parser, &name));
+    skip_word(parser, "scoped");
+    TRY(parse_callable_block(parser, "endblock", &node->body));
+    if (next_is(parser, LEX_NAME) && string_equal(parser->at->string, name))
+        parser->at++;
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_generation(struct parser *parser, struct node *node)
+{
+    return parse_callable_block(parser, "endgeneration", &node->body);
+}
+
+static enum salvo_status parse_autoescape(struct parser *parser, struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    struct node *wanted;
+    TRY(parse_expression(parser, true, &wanted));
+    if (wanted->kind != NODE_CONSTANT || wanted->constant.kind != VALUE_BOOL || wanted->constant.boolean)
+        TRY(fail_at(node->line, node->column, "escaping everything is not supported"));
+    TRY(parse_block_to(parser, "endautoescape", &node->body));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status parse_jump(struct parser *parser, struct node *node)
+{
+    if (!parser->loops)
+        return fail_at(node->line, node->column, "this is possible only in a loop");
+    return SALVO_OK;
+}
+
+static const struct {
+    const char *word;
+    enum node_kind kind;
+    enum salvo_status (*parse)(struct parser *parser, struct node *node);
+} statements[] = {
+    {"if", NODE_IF, parse_if},
+    {"for", NODE_FOR, parse_for},
+    {"set", NODE_SET_BLOCK, parse_set},
+    {"macro", NODE_MACRO, parse_macro},
+    {"call", NODE_CALL_BLOCK, parse_call},
+    {"filter", NODE_FILTER_BLOCK, parse_filter},
+    {"with", NODE_WITH, parse_with},
+    {"print", NODE_SCOPE, parse_print},
+    {"block", NODE_SCOPE, parse_named_block},
+    {"generation", NODE_SCOPE, parse_generation},
+    {"autoescape", NODE_SCOPE, parse_autoescape},
+    {"break", NODE_BREAK, parse_jump},
+    {"continue", NODE_CONTINUE, parse_jump},
+};
+
+static enum salvo_status parse_statement(struct parser *parser, struct node **out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct lexeme *place = parser->at;
+    struct string word;
+    char shown[64];
+    TRY(expect_name(parser, &word));
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
+        if (string_is(word, statements[i].word)) {
+            TRY(node_new(parser, statements[i].kind, place, out));
+            TRY(statements[i].parse(parser, *out));
+            TRY(expect_block_end(parser));
+            goto cleanup;
+        }
+    }
+    static const char *const others[] = {"include", "import", "from", "extends"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (string_is(word, others[i]))
+            TRY(fail_at(place->line, place->column, "there are no other templates for '%s'", others[i]));
+    }
+    status = fail_at(place->line, place->column, "unknown tag '%s'", string_show(word, shown, sizeof shown));
+
+cleanup:
+    return status;
+}
+
+/* ---- Bodies ------------------------------------------------------------------------------------------ */
+
+static bool ends_body(const struct parser *parser, const char *const *ends)
+{
+    for (; *ends; ends++) {
+        if (next_is_word(parser, *ends))
+            return true;
+    }
+    return false;
+}
+
+static enum salvo_status parse_body(struct parser *parser, const char *const *ends, struct node **out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct lexeme *place = parser->at;
+    TRY(parser_enter(parser));
+    for (*out = NULL;; out = &(*out)->next) {
+        if (next_is(parser, LEX_END)) {
+            if (*ends)
+                TRY(fail_at(place->line, place->column, "'%s' is missing",
+                    ends[1] && ends[2] ? ends[2]
+                    : ends[1]          ? ends[1]
+                                       : ends[0]));
+            break;
+        }
+        if (next_is(parser, LEX_TEXT)) {
+            TRY(node_new(parser, NODE_TEXT, parser->at, out));
+            (*out)->name = parser->at++->string;
+        } else if (next_is(parser, LEX_PRINT_BEGIN)) {
+            TRY(node_new(parser, NODE_PRINT, parser->at++, out));
+            TRY(parse_row(parser, true, NULL, &(*out)->left));
+            if (!next_is(parser, LEX_PRINT_END))
+                TRY(unexpected(parser, "'}}'"));
+            parser->at++;
+        } else {
+            parser->at++;
+            if (ends_body(parser, ends))
+                break;
+            TRY(parse_statement(parser, out));
+        }
+    }
+
+cleanup:
+    parser_leave(parser);
+    return status;
+}
+
+enum salvo_status parse(struct heap *heap, const char *source, size_t size, struct node **out_body)
+{
+    enum salvo_status status = SALVO_OK;
+    struct lexemes lexemes;
+    struct parser parser = {.heap = heap};
+    *out_body = NULL;
+    TRY(lex(heap, source, size, &lexemes));
+    parser.at = lexemes.items;
+    TRY(parse_body(&parser, (end_words){NULL}, out_body));
+
+cleanup:
+    return status;
+}
