@@ -95,9 +95,11 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
 static int answer_last(struct chat *chat, bool *out_kept)
 {
     struct answer answer = {0};
+    *out_kept = false;
     int result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
-    if (result == EXIT_DONE)
-        result = answer_question(&chat->loaded, &chat->conversation, &chat->settings, &answer);
+    if (result != EXIT_DONE)
+        return result;
+    result = answer_question(&chat->loaded, &chat->conversation, &chat->settings, &answer);
     *out_kept = result == EXIT_DONE && answer.is_kept;
     if (result != EXIT_DONE)
         return result;

@@ -6,6 +6,7 @@
 #include "terminal.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,9 +37,21 @@ static int set_system(struct chat *chat, const char *argument)
     return result;
 }
 
-static int save(struct chat *chat, const char *path)
+/* No shell stands between: ~/ is resolved here. EXIT_DONE, or an exit status after saying why. */
+static int resolve(const char *name, char path[PATH_MAX])
+{
+    const char *home = getenv("HOME");
+    bool in_home = name[0] == '~' && name[1] == '/' && home;
+    int length = snprintf(path, PATH_MAX, "%s%s", in_home ? home : "", name + in_home);
+    return length < PATH_MAX ? EXIT_DONE : usage_error("the name of the file is too long");
+}
+
+static int save(struct chat *chat, const char *name)
 {
     const struct conversation *conversation = &chat->conversation;
+    char path[PATH_MAX];
+    if (resolve(name, path) != EXIT_DONE)
+        return EXIT_USAGE;
     if (salvo_session_chat_save_file(
             chat->loaded.session, conversation->messages, conversation->count, path) != SALVO_OK)
         return library_failure();
@@ -46,9 +59,12 @@ static int save(struct chat *chat, const char *path)
     return EXIT_DONE;
 }
 
-static int load_conversation(struct chat *chat, const char *path)
+static int load_conversation(struct chat *chat, const char *name)
 {
     struct salvo_messages *messages;
+    char path[PATH_MAX];
+    if (resolve(name, path) != EXIT_DONE)
+        return EXIT_USAGE;
     if (salvo_session_chat_load_file(chat->loaded.session, path, &messages) != SALVO_OK)
         return library_failure();
     int result = conversation_replace(&chat->conversation, messages);

@@ -58,7 +58,7 @@ enum line_result chat_input_read(struct line_editor *editor, struct chat_message
     while (more) {
         const char *line;
         size_t size;
-        enum line_result result = line_editor_read(editor, out->text ? ". " : "> ", &line, &size);
+        enum line_result result = line_editor_read(editor, out->text ? "." : ">", &line, &size);
         if (result == LINE_END && out->text)
             return LINE_READ; /* what there is of it */
         if (result == LINE_READ && !add_line(out, line, size, &in_quotes, &more)) {

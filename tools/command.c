@@ -95,6 +95,30 @@ const struct option *command_option(const struct command *command, size_t index)
     return NULL;
 }
 
+/* Options that people know from elsewhere, and what does the same here. */
+static const struct {
+    const char *option, *here;
+} habits[] = {
+    {"-i", "`salvo chat` holds a conversation"},
+    {"-cnv", "`salvo chat` holds a conversation"},
+    {"--interactive", "`salvo chat` holds a conversation"},
+    {"--conversation", "`salvo chat` holds a conversation"},
+    {"-sys", "--system is meant"},
+    {"--system-prompt", "--system is meant"},
+    {"--temperature", "--temp is meant"},
+    {"--n-predict", "-n is meant"},
+    {"--ctx-size", "-c is meant"},
+};
+
+static const char *habit(const char *option)
+{
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++) {
+        if (strcmp(habits[i].option, option) == 0)
+            return habits[i].here;
+    }
+    return NULL;
+}
+
 static int unknown_option(const struct command *command, const char *given, size_t length)
 {
     enum { MOST = 64 };
@@ -198,6 +222,8 @@ int command_parse(const struct command *command, int *count, char **arguments, b
             arguments[kept++] = argument;
         else if (strcmp(argument, "--") == 0)
             options_end = true;
+        else if (habit(argument))
+            result = usage_error("%s: there is no %s here: %s", command->name, argument, habit(argument));
         else if (argument[1] == '-')
             result = parse_long(&parser, argument);
         else
@@ -207,6 +233,10 @@ int command_parse(const struct command *command, int *count, char **arguments, b
     }
     *count = kept;
     *help = parser.help;
+    if (kept && !command->arguments && !parser.help && find_option(command, 'm', "", 0)) {
+        return usage_error("%s: what is '%s'? A model is named by -m, and `salvo help %s` lists all options",
+            command->name, arguments[0], command->name);
+    }
     if (kept && !command->arguments && !parser.help)
         return usage_error("%s: what is '%s'? It takes options only; `salvo help %s` lists them",
             command->name, arguments[0], command->name);

@@ -11,6 +11,11 @@
 
 #ifdef SALVO_LIBEDIT
 #include <histedit.h>
+#include <signal.h>
+#include <sys/select.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
 const char line_editor_description[] = "line editing by libedit";
 #else
 const char line_editor_description[] =
@@ -25,12 +30,111 @@ struct line_editor {
 #ifdef SALVO_LIBEDIT
     EditLine *editline; /* NULL: lines come from a pipe */
     History *history;
+    struct termios settings; /* of the terminal before */
 #endif
 };
 
 #ifdef SALVO_LIBEDIT
 
 enum { UNSEEN = '\1' }; /* stands around what takes no room on the screen */
+
+/*
+ * Signals come only while a key is waited for: so none is lost between looking and waiting, and nothing is
+ * done within a handler.
+ */
+static volatile sig_atomic_t resized, continued, ended;
+static const int awaited_signals[] = {SIGINT, SIGWINCH, SIGCONT, SIGTERM, SIGHUP};
+enum { AWAITED = sizeof awaited_signals / sizeof *awaited_signals };
+
+static void note_signal(int number)
+{
+    if (number == SIGWINCH)
+        resized = 1;
+    else if (number == SIGCONT)
+        continued = 1;
+    else
+        ended = number;
+}
+
+struct signal_state {
+    sigset_t mask;
+    struct sigaction actions[AWAITED];
+};
+
+static void hold_signals(struct signal_state *before)
+{
+    const struct sigaction action = {.sa_handler = note_signal};
+    sigset_t held;
+    sigemptyset(&held);
+    for (size_t i = 0; i < AWAITED; i++) {
+        sigaddset(&held, awaited_signals[i]);
+        if (awaited_signals[i] != SIGINT) /* which interrupt.h notes */
+            sigaction(awaited_signals[i], &action, &before->actions[i]);
+    }
+    sigprocmask(SIG_BLOCK, &held, &before->mask);
+}
+
+static void release_signals(const struct signal_state *before)
+{
+    for (size_t i = 0; i < AWAITED; i++) {
+        if (awaited_signals[i] != SIGINT)
+            sigaction(awaited_signals[i], &before->actions[i], NULL);
+    }
+    sigprocmask(SIG_SETMASK, &before->mask, NULL);
+    if (ended)
+        raise(ended); /* now that the terminal is as it was */
+}
+
+/* Waits for a byte. False when the line is to end. */
+static bool wait_for_byte(EditLine *editline)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    for (;;) {
+        fd_set input;
+        FD_ZERO(&input);
+        FD_SET(STDIN_FILENO, &input);
+        int ready = pselect(STDIN_FILENO + 1, &input, NULL, NULL, NULL, &none);
+        if (interrupt_pending() || ended)
+            return false;
+        if (resized)
+            el_resize(editline);
+        if (continued)
+            el_set(editline, EL_PREP_TERM, 1);
+        if (resized || continued)
+            el_set(editline, EL_REFRESH);
+        resized = continued = 0;
+        if (ready > 0)
+            return true;
+        if (ready < 0 && errno != EINTR)
+            return false;
+    }
+}
+
+/* One character for libedit. Bytes that are none are left out. */
+static int read_letter(EditLine *editline, wchar_t *out)
+{
+    mbstate_t state = {0};
+    for (;;) {
+        char byte;
+        if (!wait_for_byte(editline))
+            return -1;
+        ssize_t count = read(STDIN_FILENO, &byte, 1);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return (int)count;
+        size_t length = mbrtowc(out, &byte, 1, &state);
+        if (length == (size_t)-1) { /* perhaps it begins the next one */
+            state = (mbstate_t){0};
+            length = mbrtowc(out, &byte, 1, &state);
+        }
+        if (length == (size_t)-1)
+            state = (mbstate_t){0};
+        else if (length != (size_t)-2)
+            return 1;
+    }
+}
 
 static char *current_prompt(EditLine *editline)
 {
@@ -89,9 +193,19 @@ static void enter(void *user, const char *text)
     history(editor->history, &event, H_ENTER, text);
 }
 
+/* Between two lines: what is typed ahead is not shown in the middle of an answer, and comes as keys, Ctrl-D
+ * among them, with the next line. */
+static void wait_quietly(const struct line_editor *editor)
+{
+    struct termios quiet = editor->settings;
+    quiet.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
+    tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+}
+
 static void open_editline(struct line_editor *editor)
 {
     HistEvent event;
+    tcgetattr(STDIN_FILENO, &editor->settings);
     editor->editline = el_init("salvo", stdin, stdout, stderr);
     editor->history = history_init();
     if (!editor->editline || !editor->history)
@@ -101,7 +215,7 @@ static void open_editline(struct line_editor *editor)
     history_file_load(enter, editor);
     el_set(editor->editline, EL_CLIENTDATA, editor);
     el_set(editor->editline, EL_EDITOR, "emacs");
-    el_set(editor->editline, EL_SIGNAL, 1);
+    el_wset(editor->editline, EL_GETCFN, read_letter);
     el_set(editor->editline, EL_HIST, history, editor->history);
     el_set(editor->editline, EL_PROMPT_ESC, current_prompt, UNSEEN);
     el_set(editor->editline, EL_ADDFN, "insert-newline", "begins a new line of the message", insert_newline);
@@ -117,8 +231,10 @@ static void close_editline(struct line_editor *editor)
 {
     if (editor->history)
         history_end(editor->history);
-    if (editor->editline)
+    if (editor->editline) {
         el_end(editor->editline);
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &editor->settings);
+    }
 }
 
 static enum line_result read_edited(
@@ -127,18 +243,28 @@ static enum line_result read_edited(
     int count = 0;
     const char *on = colour(stdout, COLOUR_PROMPT), *off = colour(stdout, COLOUR_OFF);
     if (*on) {
-        snprintf(editor->prompt, sizeof editor->prompt, "%c%s%c%s%c%s%c", UNSEEN, on, UNSEEN, prompt, UNSEEN,
+        /* A sequence belongs to the letter after it, so the blank is what ends the colour. */
+        snprintf(editor->prompt, sizeof editor->prompt, "%c%s%c%s%c%s%c ", UNSEEN, on, UNSEEN, prompt, UNSEEN,
             off, UNSEEN);
     } else {
-        snprintf(editor->prompt, sizeof editor->prompt, "%s", prompt);
+        snprintf(editor->prompt, sizeof editor->prompt, "%s ", prompt);
     }
     if (terminal_is_smart())
         fputs("\033[?2004h", stdout); /* pasted text is marked as such */
+    struct signal_state before;
+    hold_signals(&before);
+    el_resize(editor->editline); /* it may have changed since */
+    el_set(editor->editline, EL_PREP_TERM, 1);
     errno = 0;
     const char *line = el_gets(editor->editline, &count);
     int error = errno;
+    wait_quietly(editor);
+    if (ended)
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &editor->settings);
+    release_signals(&before);
     if (terminal_is_smart())
-        fputs("\033[?2004l", stdout);
+        fputs(
+            "\033[?2004l\033[J", stdout); /* and below is nothing, whatever a change of size has left there */
     fflush(stdout);
     if (interrupt_take())
         return LINE_INTERRUPTED;
@@ -168,7 +294,7 @@ static enum line_result read_plain(
     struct line_editor *editor, const char *prompt, const char **out_line, size_t *out_size)
 {
     if (editor->interactive) {
-        printf("%s%s%s", colour(stdout, COLOUR_PROMPT), prompt, colour(stdout, COLOUR_OFF));
+        printf("%s%s%s ", colour(stdout, COLOUR_PROMPT), prompt, colour(stdout, COLOUR_OFF));
         fflush(stdout);
     }
     errno = 0;

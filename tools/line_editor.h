@@ -24,8 +24,8 @@ enum line_result {
     LINE_FAILED,      /* `errno` says why */
 };
 
-/* One line without its end; it lives until the next call and may hold any bytes. `prompt` is plain text, its
- * colour is the editor's affair. */
+/* One line without its end; it lives until the next call and may hold any bytes. `prompt` is shown before it,
+ * in colour and with a blank after it. */
 enum line_result line_editor_read(
     struct line_editor *editor, const char *prompt, const char **out_line, size_t *out_size);
 

@@ -12,6 +12,8 @@ import tempfile
 import time
 import unittest
 
+from model_entries import with_entries
+
 SALVO, MAKE_WORDS, MAKE_MODEL, SIMPLE = sys.argv[1:5]
 folder = tempfile.TemporaryDirectory()
 MODEL = os.path.join(folder.name, "words.gguf")  # a vocabulary of bytes and a few words, random weights
@@ -37,16 +39,6 @@ def salvo(*arguments, stdin=b"", model=MODEL, status=0):
     error = done.stderr.decode()
     assert done.returncode == status, f"{command}: exit status {done.returncode}, not {status}: {error}"
     return done.stdout, error
-
-
-def with_entries(model, entries):
-    """A model with more metadata: (key, type, bytes)."""
-    added = b"".join(struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value for key, kind, value in entries)
-    filler = 13 + (-len(added) - 13 - 1) % 32 + 1  # tensors stay where their alignment wants them
-    added += struct.pack("<Q", filler - 13) + b"f" * (filler - 13) + struct.pack("<IB", 0, 0)
-    assert len(added) % 32 == 0
-    magic, version, tensors, count = struct.unpack("<4sIQQ", model[:24])
-    return struct.pack("<4sIQQ", magic, version, tensors, count + len(entries) + 1) + added + model[24:]
 
 
 class Run(unittest.TestCase):

@@ -1,0 +1,452 @@
+"""Conversations: which tokens are computed for each answer, what commands do, files, full contexts, terminals."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+from model_entries import with_entries
+
+SALVO, MAKE_WORDS = sys.argv[1:3]
+folder = tempfile.TemporaryDirectory()
+MODEL = os.path.join(folder.name, "words.gguf")  # a vocabulary of bytes and a few words, random weights
+RECURRENT = os.path.join(folder.name, "recurrent.gguf")
+UNTOLD = os.path.join(folder.name, "untold.gguf")  # as MODEL, without a template
+TEMPLATE = (b"{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+            b"{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+for shape, file in (("llama-tiny", MODEL), ("rwkv7-tiny", RECURRENT)):
+    subprocess.run([MAKE_WORDS, shape, UNTOLD], check=True)
+    with open(UNTOLD, "rb") as source, open(file, "wb") as target:
+        text = struct.pack("<Q", len(TEMPLATE)) + TEMPLATE
+        target.write(with_entries(source.read(), [(b"tokenizer.chat_template", 8, text)]))
+subprocess.run([MAKE_WORDS, "llama-tiny", UNTOLD], check=True)
+ENVIRONMENT = {**os.environ, "XDG_STATE_HOME": os.path.join(folder.name, "state"), "TERM": "xterm", "LANG": "C"}
+ENVIRONMENT.pop("NO_COLOR", None)
+FORCED = ("--temp", "0", "--logit-bias", "120=1000")  # x and x and x: it never ends by itself
+STATISTICS = re.compile(
+    r"^prompt: (\d+) tokens computed, (\d+) reused, .* answer: (\d+) tokens, .* context: (\d+) of \d+; .* by: (\w+)$",
+    re.M)
+
+
+def path(name):
+    return os.path.join(folder.name, name)
+
+
+def chat(lines, *arguments, model=MODEL, status=0):
+    """Says lines to `salvo chat` through a pipe; gives the answers, standard error, and the statistics of each answer:
+    tokens computed, reused, generated, in the context, and what ended it."""
+    command = [SALVO, "chat", "-m", model, "--stats", "-t", "2", *map(str, arguments)]
+    text = "".join(line + "\n" for line in lines).encode()
+    done = subprocess.run(command, input=text, capture_output=True, timeout=120, env=ENVIRONMENT)
+    error = done.stderr.decode()
+    assert done.returncode == status, f"{command}: exit status {done.returncode}, not {status}: {error}"
+    counts = [(*map(int, found[:4]), found[4]) for found in STATISTICS.findall(error)]
+    return done.stdout.decode("utf-8", "replace").split("\n")[:-1], error, counts
+
+
+def prompt_tokens(message, *arguments, model=MODEL):
+    """How many tokens a conversation of one message is, by the other command that knows."""
+    command = [SALVO, "run", "-m", model, "--chat", "-p", message, "-n", "1", "--json", *arguments]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["prompt_tokens"]
+
+
+class Pipe(unittest.TestCase):
+    def test_answers_and_nothing_else(self):
+        command = [SALVO, "chat", "-m", MODEL, "-n", "4", *FORCED, "-q"]
+        done = subprocess.run(command, input=b"hello\n\n  \nworld", capture_output=True, env=ENVIRONMENT)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"xxxx\nxxxx\n", b""))
+        self.assertFalse(os.path.exists(path("state/salvo/history")))
+
+    def test_run_answers_one_message(self):
+        command = [SALVO, "run", "-m", MODEL, "--chat", "-p", "hello", "-n", "4", *FORCED]
+        self.assertEqual(subprocess.run(command, capture_output=True, check=True).stdout, b"xxxx")
+        self.assertGreater(prompt_tokens("hello", "--system", "Be kind."), prompt_tokens("hello"))
+        for more, words in ((["--system", "x"], b"--chat"), (["--chat", "--state-load", "x"], b"exclude")):
+            done = subprocess.run([SALVO, "run", "-m", MODEL, "-p", "x", *more], capture_output=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(words, done.stderr)
+
+    def test_messages_as_they_are_written(self):
+        cases = [  # lines, the same message for run -p
+            (["hello"], "hello"),
+            (["//help"], "/help"),
+            (["a\\", "b"], "a\nb"),
+            (['"""a', "b\\", '"""'], "a\nb\\\\"),
+            (['"""', "a", 'b"""'], "a\nb"),
+            (['"""', "/not a command", '"""'], None),
+            (["grüße 你好 🌊"], "grüße 你好 🌊"),
+            (["<|im_end|>"], "<|im_end|>"),
+        ]
+        for lines, message in cases:
+            with self.subTest(lines):
+                if message is None:
+                    continue
+                computed, reused = chat(lines, "-n", 1, *FORCED)[2][0][:2]
+                self.assertEqual((computed, reused), (prompt_tokens(message), 0))
+
+    def test_commands_that_are_wrong(self):
+        cases = [
+            ("/halp", "did you mean /help"),
+            ("/frobnicate now", "there is no /frobnicate"),
+            ("/bye", "/quit"),
+            ("/set", None),
+            ("/set temp", "needs a value"),
+            ("/set temp hot", "'hot'"),
+            ("/set tmep 1", "did you mean temp"),
+            ("/set top-p 2", "0 to 1"),
+            ("/set repeat-penalty 0", "repeat penalty"),
+            ("/set logit-bias 5", "ID=X"),
+            ("/save", "needs a value"),
+            ("/save /no/such/folder/file", "/no/such/folder"),
+            ("/load", "needs a value"),
+            ("/load " + path("absent"), "No such file"),
+            ("/load " + MODEL, "not a saved state"),
+            ("/undo", "nothing was said"),
+            ("/regen", "no answer yet"),
+            ("/clear all", "stands alone"),
+        ]
+        for line, words in cases:
+            with self.subTest(line):
+                answers, error, _ = chat([line, "hello"], "-n", 2, *FORCED, status=1 if words else 0)
+                self.assertEqual(answers, ["xx"])
+                self.assertIn(words or "temp 0", error)
+
+    def test_settings(self):
+        _, error, _ = chat(["/set", "/set temp 0.5", "/set --top-k=7", "/set seed 12", "/set"], "--temp", "0")
+        first, last = error.split("temp 0.5, ")
+        self.assertNotIn("top-k 7", first)
+        self.assertIn("top-k 7", last)
+        self.assertIn("seed 12", last)
+        answers = chat(["a", "/set logit-bias 121=2000", "a"], "-n", 3, *FORCED)[0]
+        self.assertEqual(answers, ["xxx", "yyy"])
+        one, two = (chat(["hello", "more"], "-n", 20, "--seed", 3, "--temp", 2)[0] for _ in range(2))
+        self.assertEqual(one, two)
+
+    def test_leaving(self):
+        self.assertEqual(chat(["a", "/quit", "b"], "-n", 2, *FORCED)[0], ["xx"])
+        for line in ("/help", "/stats"):
+            _, error, _ = chat([line])
+            self.assertIn("/regen" if line == "/help" else "0 answers", error)
+
+    def test_options_that_are_wrong(self):
+        for arguments, words in ((["--on-full", "burst"], "stop or slide"), (["--json"], "--json"),
+                                 (["words"], "-m"), (["-i"], "-i"), (["--stop", ""], "--stop")):
+            done = subprocess.run([SALVO, "chat", "-m", MODEL, *arguments], input=b"", capture_output=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(words, done.stderr.decode())
+        for arguments in (["-cnv"], ["-i"], ["--interactive"], ["--conversation"]):
+            done = subprocess.run([SALVO, "run", "-m", MODEL, *arguments], input=b"", capture_output=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("salvo chat", done.stderr.decode())
+
+
+class Computed(unittest.TestCase):
+    """Only new tokens are computed. Of an answer that -n ends, the last token is not computed before the next turn."""
+
+    def test_turns(self):
+        for model in (MODEL, RECURRENT):
+            _, _, counts = chat(["hello", "and more", "and again"], "-n", 8, *FORCED, model=model)
+            self.assertEqual(counts[0][:3], (prompt_tokens("hello", model=model), 0, 8))
+            for before, now in zip(counts, counts[1:]):
+                self.assertEqual(now[1], before[0] + before[1] + 8 - 1)
+                self.assertLess(now[0], now[1] + 12)
+                self.assertEqual(now[3], now[0] + now[1] + 8)
+
+    def test_the_answer_again(self):
+        for model in (MODEL, RECURRENT):
+            answers, _, counts = chat(["hello", "more", "/regen", "/regen"], "-n", 8, "--temp", 3, "--top-k", 0, "--top-p", 1,
+                                      "--min-p", 0, "--seed", 5, "--logit-bias", "263=-inf", model=model)
+            self.assertEqual([count[0] for count in counts[2:]], [1, 1])
+            self.assertEqual(sum(counts[2][:2]), sum(counts[1][:2]))
+            self.assertEqual(sum(counts[3][:2]), sum(counts[1][:2]))
+        answers, error, _ = chat(["hello", "/regen"], "-n", 8, "--temp", 0, "--logit-bias", "263=-inf")
+        self.assertEqual(answers[:len(answers) // 2], answers[len(answers) // 2:])
+        self.assertIn("temperature 0", error)
+        several = {tuple(chat(["hello"] + ["/regen"] * n, "-n", 8, "--temp", 1, "--seed", 5, "--top-k", 50, "--logit-bias",
+                              "120=9", "--logit-bias", "121=9")[0][-1:]) for n in range(4)}
+        self.assertGreater(len(several), 1)
+
+    def test_taking_back(self):
+        for model in (MODEL, RECURRENT):
+            straight = chat(["hello", "world"], "-n", 8, *FORCED, model=model)[2]
+            counts = chat(["hello", "something else", "/undo", "world"], "-n", 8, *FORCED, model=model)[2]
+            self.assertEqual(sum(counts[2][:2]), sum(straight[1][:2]))
+            self.assertGreaterEqual(counts[2][1], counts[0][3] - 1)  # all of the first turn
+            counts = chat(["hello", "world", "/undo", "world"], "-n", 8, *FORCED, model=model)[2]
+            self.assertEqual(counts[2][0], 1)
+
+    def test_a_new_conversation(self):
+        counts = chat(["hello", "/clear", "hello", "/undo", "hello"], "-n", 8, *FORCED)[2]
+        self.assertEqual(sum(counts[1][:2]), sum(counts[0][:2]))
+        self.assertEqual((counts[1][0], counts[2][0]), (1, 1))
+
+    def test_the_system_message(self):
+        alone = chat(["hello"], "-n", 2, *FORCED)[2][0][0]
+        by_option = chat(["hello"], "-n", 2, *FORCED, "--system", "Be kind.")[2][0][0]
+        self.assertEqual(by_option, prompt_tokens("hello", "--system", "Be kind."))
+        self.assertGreater(by_option, alone)
+        changed = chat(["/system Be kind.", "hello", "/clear", "hello", "/system", "/clear", "hello"], "-n", 2, *FORCED)[2]
+        self.assertEqual([sum(count[:2]) for count in changed], [by_option, by_option, alone])
+
+
+class Files(unittest.TestCase):
+    def test_going_on(self):
+        for model in (MODEL, RECURRENT):
+            greedy = ("--temp", 0, "-n", 8, "--presence-penalty", 0, "--frequency-penalty", 0)
+            whole, _, expected = chat(["hello", "more", "and more"], *greedy, model=model)
+            first = chat(["hello", "more", "/save " + path("chat")], *greedy, model=model)[0]
+            rest, error, counts = chat(["/load " + path("chat"), "and more"], *greedy, model=model)
+            self.assertIn("4 messages", error)
+            self.assertEqual(first + rest, whole)
+            self.assertEqual(counts, expected[2:])
+
+            state = ["-m", model, "--temp", "0", "-n", "4", "--state-load", path("chat")]
+            subprocess.run([SALVO, "run", *state, "-p", "x"], check=True, capture_output=True)
+            other = RECURRENT if model == MODEL else MODEL
+            self.assertIn("another model", chat(["/load " + path("chat")], model=other, status=1)[1])
+
+    def test_files_that_are_refused_change_nothing(self):
+        chat(["hello", "/save " + path("chat")], "-n", 8, *FORCED)
+        with open(path("chat"), "rb") as file:
+            data = file.read()
+        subprocess.run([SALVO, "run", "-m", MODEL, "-p", "hello", "-n", "2", "--state-save", path("plain")], check=True,
+                       capture_output=True)
+        damaged = {"cut": data[:-1], "half": data[:len(data) // 2], "long": data + b"x",
+                   "bit": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+                   "state": data[:200] + bytes([data[200] ^ 1]) + data[201:], "empty": b""}
+        for name, bytes_ in damaged.items():
+            with open(path(name), "wb") as file:
+                file.write(bytes_)
+        expected = chat(["hello", "more"], "-n", 8, *FORCED)[2]
+        for name in (*damaged, "plain"):
+            with self.subTest(name):
+                answers, error, counts = chat(["hello", "/load " + path(name), "more"], "-n", 8, *FORCED, status=1)
+                self.assertIn(path(name), error)
+                self.assertRegex(error, "cut|damaged|without a conversation|too few|empty")
+                self.assertEqual(counts, expected)
+
+
+class Full(unittest.TestCase):
+    MESSAGES = ["a b c d e f", "g h i j k l", "m n o p q r", "s t u v w x"]
+
+    def test_stopping(self):
+        answers, error, counts = chat(self.MESSAGES, "-n", 8, "-c", 80, *FORCED, status=1)
+        self.assertEqual(answers, ["x" * 8] * len(answers))
+        self.assertTrue(0 < len(answers) < 4)
+        self.assertIn("the context of 80 is full", error)
+        self.assertIn("--on-full slide", error)
+        self.assertNotIn("left out", error)
+        # What was refused is not part of the conversation: there is room again after taking a turn back.
+        again = chat(self.MESSAGES + ["/undo", self.MESSAGES[1]], "-n", 8, "-c", 80, *FORCED, status=1)[0]
+        self.assertEqual(len(again), len(answers) + 1)
+
+    def test_an_answer_that_does_not_fit(self):
+        answers, error, counts = chat(["hello"], "-c", 60, *FORCED)
+        self.assertEqual(counts[0][4], "context")
+        self.assertEqual(counts[0][3], 60)
+        self.assertEqual(answers, ["x" * counts[0][2]])
+        self.assertIn("the answer ends here", error)
+
+    def test_sliding(self):
+        for model in (MODEL, RECURRENT):
+            system = ("--system", "keep this")
+            answers, error, counts = chat(self.MESSAGES * 3, "-n", 8, "-c", 90, "--on-full", "slide", *FORCED, *system,
+                                          model=model)
+            self.assertEqual(answers, ["x" * 8] * 12)
+            self.assertIn("left out", error)
+            self.assertTrue(all(count[3] <= 90 for count in counts))
+            # The last turns as if the dropped ones had never been.
+            last = chat(self.MESSAGES[-1:], "-n", 8, *FORCED, *system, model=model)[2][0]
+            for computed, reused, *_ in counts:
+                self.assertGreaterEqual(computed + reused, last[0] - 2)
+
+    def test_sliding_within_an_answer(self):
+        for model in (MODEL, RECURRENT):
+            answers, error, counts = chat(self.MESSAGES[:2] + ["z"], "-n", 40, "-c", 100, "--on-full", "slide", *FORCED,
+                                          model=model)
+            self.assertEqual(answers, ["x" * 40] * 3)
+            self.assertIn("left out", error)
+
+    def test_a_message_that_never_fits(self):
+        answers, error, counts = chat(["hello", "y" * 200, "more"], "-n", 4, "-c", 80, "--on-full", "slide", *FORCED, status=1)
+        self.assertEqual(answers, ["xxxx", "xxxx"])
+        self.assertIn("alone does not fit", error)
+        self.assertEqual(counts, chat(["hello", "more"], "-n", 4, "-c", 80, *FORCED)[2])
+
+
+class Terminal:
+    """`salvo chat` on a terminal of its own."""
+
+    def __init__(self, *arguments, model=MODEL, **environment):
+        self.process, self.master = None, None
+        child, self.master = pty.fork()
+        if child == 0:
+            os.execve(SALVO, [SALVO, "chat", "-m", model, *map(str, arguments)], {**ENVIRONMENT, **environment})
+        self.child = child
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.seen = b""
+
+    def wait_for(self, words, seconds=30):
+        """Reads until `words` come; gives what came before and with them."""
+        end = time.time() + seconds
+        pattern = words if isinstance(words, re.Pattern) else re.compile(re.escape(words))
+        while not (found := pattern.search(self.seen)):
+            left = end - time.time()
+            if left <= 0 or not select.select([self.master], [], [], left)[0]:
+                raise AssertionError(f"{words} did not come: {self.seen}")
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                raise AssertionError(f"{words} did not come before the end: {self.seen}")
+            self.seen += data
+        before, self.seen = self.seen[:found.end()], self.seen[found.end():]
+        return before
+
+    def type(self, text):
+        os.write(self.master, text.encode() if isinstance(text, str) else text)
+
+    def end(self):
+        """What is left, and the exit status."""
+        deadline = time.time() + 30
+        while True:
+            if not select.select([self.master], [], [], max(0, deadline - time.time()))[0]:
+                os.kill(self.child, signal.SIGKILL)
+                raise AssertionError(f"it does not end: {self.seen}")
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            self.seen += data
+        os.close(self.master)
+        return self.seen, os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+
+
+PROMPT = re.compile(rb">(\x1b\[0?m)? ")
+
+
+class OnATerminal(unittest.TestCase):
+    def test_first_screen(self):
+        terminal = Terminal(NO_COLOR="1")
+        screen = terminal.wait_for(PROMPT).decode()
+        self.assertLessEqual(len(screen.strip().splitlines()), 6)  # five lines, an empty one among them, and the prompt
+        for word in ("cpu", "context 512", "/help", "Ctrl-D"):
+            self.assertIn(word, screen)
+        self.assertNotRegex(screen, r"\x1b\[[0-9;]*m")
+        terminal.type("\x04")
+        self.assertEqual(terminal.end()[1], 0)
+
+    def test_colours(self):
+        terminal = Terminal()
+        self.assertRegex(terminal.wait_for(PROMPT).decode(), r"\x1b\[[0-9;]*m")
+        terminal.type("\x04")
+        terminal.end()
+        terminal = Terminal(TERM="dumb")
+        self.assertNotIn(b"\x1b", terminal.wait_for(PROMPT))
+        terminal.type("/quit\r")
+        self.assertEqual(terminal.end()[1], 0)
+
+    def test_stopping_an_answer(self):
+        terminal = Terminal("-c", 400000, "-q", *FORCED, NO_COLOR="1")
+        terminal.wait_for(PROMPT)
+        terminal.type("hello\r")
+        terminal.wait_for(b"xxxx")
+        terminal.type("\x03")
+        terminal.wait_for(b"(stopped)")
+        terminal.wait_for(PROMPT)
+        terminal.type("half a line\x03")
+        terminal.wait_for(PROMPT)
+        terminal.type("again\r")
+        terminal.wait_for(b"xxxx")
+        terminal.type("\x03")
+        terminal.wait_for(b"(stopped)")
+        terminal.type("/stats\r")
+        terminal.wait_for(b"2 answers")
+        terminal.type("\x04")
+        self.assertEqual(terminal.end()[1], 0)
+
+    def test_what_was_typed_comes_back(self):
+        state = {"XDG_STATE_HOME": path("terminal-state"), "NO_COLOR": "1"}
+        terminal = Terminal("-n", 3, *FORCED, **state)
+        if not self.has_editing():
+            terminal.type("/quit\r")
+            terminal.end()
+            self.skipTest("built without libedit")
+        terminal.wait_for(PROMPT)
+        terminal.type("grüße 你好 🌊\r")
+        terminal.wait_for(b"xxx\r\n")
+        terminal.type("\x04")
+        terminal.end()
+        history = path("terminal-state/salvo/history")
+        self.assertEqual(os.stat(history).st_mode & 0o777, 0o600)
+        with open(history, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "grüße 你好 🌊\n")
+        terminal = Terminal("-n", 3, *FORCED, **state)
+        terminal.wait_for(PROMPT)
+        terminal.type("\x10\r")  # Ctrl-P
+        terminal.wait_for("grüße 你好 🌊".encode())
+        terminal.wait_for(b"xxx\r\n")
+        terminal.type("\x04")
+        terminal.end()
+
+    def has_editing(self):
+        return b"without libedit" not in subprocess.run([SALVO, "chat", "--help"], capture_output=True).stdout
+
+    def test_pasted_lines_are_one_message(self):
+        if not self.has_editing():
+            self.skipTest("built without libedit")
+        terminal = Terminal("-n", 3, "--stats", *FORCED, NO_COLOR="1")
+        terminal.wait_for(PROMPT)
+        terminal.type("\x1b[200~a\rb\x1b[201~\r")
+        counts = terminal.wait_for(b"by: length").decode()
+        self.assertIn(f"prompt: {prompt_tokens('a' + chr(10) + 'b')} tokens computed", counts)
+        terminal.type("\x04")
+        terminal.end()
+
+    def test_a_model_does_not_drive_the_terminal(self):
+        for byte in (27, 7, 8, 13):
+            arguments = ("-n", 4, "--temp", 0, "--logit-bias", f"{byte}=1000")
+            terminal = Terminal("--stats", *arguments, NO_COLOR="1", TERM="dumb")
+            terminal.wait_for(PROMPT)
+            terminal.type("/stats\r")
+            terminal.wait_for(b"peak memory")
+            terminal.wait_for(PROMPT)
+            terminal.type("hello\r")
+            shown = terminal.wait_for(b"(-n 4").split(b"hello")[-1]
+            self.assertNotIn(bytes([byte]), shown.replace(b"\r\n", b""), shown)
+            terminal.type("/quit\r")
+            terminal.end()
+            command = [SALVO, "chat", "-m", MODEL, "-q", *map(str, arguments)]
+            piped = subprocess.run(command, input=b"hello\n", capture_output=True).stdout
+            if byte != 13:  # a blank before the answer's beginning
+                self.assertEqual(piped.strip(b"\n"), bytes([byte]) * 4)
+
+    def test_typing_while_an_answer_comes(self):
+        terminal = Terminal("-c", 400000, "-q", *FORCED, NO_COLOR="1")
+        terminal.wait_for(PROMPT)
+        terminal.type("hello\r")
+        terminal.wait_for(b"xxxx")
+        terminal.type("abc")
+        time.sleep(0.3)
+        terminal.type("\x03")
+        self.assertNotIn(b"abc", terminal.wait_for(b"(stopped)"))
+        terminal.wait_for(PROMPT)
+        terminal.type("\x15/quit\r")
+        self.assertEqual(terminal.end()[1], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

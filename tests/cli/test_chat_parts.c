@@ -1,0 +1,136 @@
+/* Parts of `salvo chat` that are tested better alone: what may be shown on a terminal, and which tokens stay.
+ */
+#include "../../tools/safe_text.h"
+#include "../../tools/token_overlap.h"
+#include "cmocka_test.h"
+#include "engine_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In pieces of every size the same comes out. */
+static void assert_shown(const char *expected, const char *text, size_t size)
+{
+    for (size_t piece = 1; piece <= size; piece++) {
+        struct safe_text safe = {0};
+        char out[256];
+        size_t written = 0;
+        for (size_t i = 0; i < size; i += piece) {
+            size_t now = size - i < piece ? size - i : piece;
+            char part[SAFE_TEXT_ROOM(64)];
+            memset(part, 'P', sizeof part);
+            size_t got = safe_text_pass(&safe, text + i, now, part);
+            assert_true(got <= SAFE_TEXT_ROOM(now));
+            assert_int_equal('P', part[got]);
+            memcpy(out + written, part, got);
+            written += got;
+        }
+        out[written] = 0;
+        assert_string_equal(expected, out);
+    }
+}
+
+#define SHOWN(expected, text) assert_shown(expected, text, sizeof(text) - 1)
+
+static void control_characters_are_left_out(void **state)
+{
+    (void)state;
+    SHOWN("plain\n\ttext", "plain\n\ttext");
+    SHOWN("[31mred", "\033[31mred");
+    SHOWN("ab", "a\r\b\a\x7f\x01\v\f\x0e"
+                "b");
+    SHOWN("]0;title", "\033]0;title\a");
+    SHOWN("31mc", "\xc2\x9b"
+                  "31mc"); /* CSI as one character */
+    SHOWN("\xc2\xa0", "\xc2\xa0");
+    assert_shown("ab", "a\0b", 3);
+}
+
+static void characters_stay_whole(void **state)
+{
+    (void)state;
+    SHOWN("gr\xc3\xbc\xc3\x9f"
+          "e \xe4\xbd\xa0 \xf0\x9f\x8c\x8a\xe2\x80\x8d!",
+        "gr\xc3\xbc\xc3\x9f"
+        "e \xe4\xbd\xa0 \xf0\x9f\x8c\x8a\xe2\x80\x8d!");
+    SHOWN("\xef\xbf\xbd"
+          "a",
+        "\xf0\x9f\x8c"
+        "a");                                      /* cut short */
+    SHOWN("\xef\xbf\xbd\xef\xbf\xbd", "\xff\x9b"); /* begins nothing */
+    SHOWN("\xef\xbf\xbd\xef\xbf\xbd", "\xc0\x9b"); /* ESC the long way */
+    SHOWN("\xef\xbf\xbd", "\xe0\x80\x9b");         /* longer still */
+    SHOWN("\xef\xbf\xbd", "\xed\xa0\x80");         /* half of a pair */
+    SHOWN("\xef\xbf\xbd", "\xf4\x90\x80\x80");     /* beyond the last */
+}
+
+struct tokens {
+    int32_t *ids;
+    size_t count;
+};
+
+static struct tokens tokens_of(const struct fixture *fixture, const char *text, unsigned flags)
+{
+    struct tokens tokens;
+    ASSERT_OK(salvo_tokenize(fixture->model, text, strlen(text), flags, &tokens.ids, &tokens.count));
+    return tokens;
+}
+
+static void assert_overlap(
+    const struct fixture *fixture, const char *text, unsigned flags, uint32_t kept, size_t next)
+{
+    struct tokens wanted = tokens_of(fixture, text, flags);
+    struct token_overlap overlap =
+        find_token_overlap(fixture->model, fixture->session, wanted.ids, wanted.count);
+    assert_int_equal(kept, overlap.kept);
+    assert_int_equal(next, overlap.next);
+    salvo_free(wanted.ids);
+}
+
+/* The session holds `hello` letter by letter; the tokenizer would have made one token of it. */
+static void what_was_spelled_differently_stays(void **state)
+{
+    (void)state;
+    struct fixture fixture =
+        fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    const char *letters = "xhello!";
+    struct tokens word = tokens_of(&fixture, "xhello!", 0);
+    assert_int_equal(3, word.count);
+    int32_t ids[7];
+    for (size_t i = 0; i < 7; i++)
+        ids[i] = letters[i]; /* tokens of single bytes come first */
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 7));
+    assert_overlap(&fixture, "xhello! and more", 0, 7, 3);
+    assert_overlap(&fixture, "xhello?", 0, 6, 2);
+    assert_overlap(&fixture, "xhello", 0, 1, 1); /* the last one is always to be computed */
+    assert_overlap(&fixture, "xhelp", 0, 4, 3); /* x, he, l, p */
+    assert_overlap(&fixture, "y", 0, 0, 0);
+    salvo_free(word.ids);
+    fixture_close(&fixture);
+}
+
+static void control_tokens_are_no_text(void **state)
+{
+    (void)state;
+    struct fixture fixture =
+        fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct tokens held = tokens_of(&fixture, "a<|im_start|>b", SALVO_TOKENIZE_SPECIAL);
+    assert_int_equal(3, held.count);
+    ASSERT_OK(salvo_session_feed(fixture.session, held.ids, held.count));
+    assert_overlap(&fixture, "a<|im_start|>b", 0, 1, 1);
+    assert_overlap(&fixture, "a<|im_start|>bc", SALVO_TOKENIZE_SPECIAL, 3, 3);
+    salvo_free(held.ids);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(control_characters_are_left_out),
+        cmocka_unit_test(characters_stay_whole),
+        cmocka_unit_test(what_was_spelled_differently_stays),
+        cmocka_unit_test(control_tokens_are_no_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
