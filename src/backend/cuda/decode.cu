@@ -204,6 +204,11 @@ struct decoder {
         case CUDA_PHASE_MATMUL:
             return run_matmuls(phase);
         case CUDA_PHASE_ATTEND:
+            if (phase->load_count) {
+                load_vectors<CUDA_WORKERS>(
+                    machine, table<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, row);
+                sync_threads<CUDA_WORKERS>();
+            }
             attend_one_token(machine, *table<cuda_attend>(phase, phase->heavy_at), row, block, blocks, head, vectors,
                 partials, exchanges);
             return true;
@@ -432,7 +437,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         }
         if (block == 0 && threadIdx.x == 0 && fine)
             finish_step_of_one(machine, slot, first, version, count);
-    } else {
+    } else if (!(flags & DECODE_DEPENDENT) || run_is_live(machine, 0)) {
         stand_at(first, __ldcg(tokens + first), version);
         fine = decoder.run_phases(first_phase, end_phase, false);
     }
@@ -444,7 +449,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         *(volatile uint32_t *)&head.stopped = 1;
         /* Whoever leaves last puts the barrier back for the next launch. */
         uint32_t *words = (uint32_t *)machine.barrier;
-        if (flags & DECODE_TAKES && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks)
+        if (!(flags & DECODE_DEPENDENT) && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks)
             words[BARRIER_ARRIVED] = words[BARRIER_LEFT] = 0;
     }
     if (flags & DECODE_CLUSTERED) {
