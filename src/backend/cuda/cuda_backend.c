@@ -1,0 +1,130 @@
+/* The CUDA backend as the engine sees it. */
+#include "backend/cuda/cuda_executor.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+
+static uint32_t device_count(void)
+{
+    uint32_t count = 0;
+    while (cuda_device_at(count))
+        count++;
+    return count;
+}
+
+static struct salvo_device device(uint32_t number)
+{
+    return cuda_device_at(number)->device;
+}
+
+static const char *lowering_name(const struct executor *executor)
+{
+    static const char *const names[] = {
+        [CUDA_LOWERING_GRID] = "one launch on all multiprocessors",
+        [CUDA_LOWERING_CLUSTER] = "one launch, layers on a cluster",
+        [CUDA_LOWERING_GRAPH] = "a graph of one launch a phase",
+        [CUDA_LOWERING_LAYER] = "a launch and a wait per layer",
+        [CUDA_LOWERING_OP] = "a launch and a wait per phase",
+    };
+    return names[executor->lowering];
+}
+
+static struct backend_info info(const struct executor *executor)
+{
+    (void)executor;
+    return (struct backend_info){.isa = ""};
+}
+
+static const float *logits(struct executor *executor, uint32_t row)
+{
+    const size_t bytes = executor->program->vocabulary * sizeof(float);
+    const struct cuda_plan *plan = executor->last_plan;
+    if (!plan || cuda_context_enter(&executor->context) != SALVO_OK)
+        return NULL;
+    const cuda_address from =
+        plan->scratch.arena + plan->scratch.offsets[executor->program->logits] + row * (uint64_t)bytes;
+    enum salvo_status status = cuda_copy_out(executor, executor->host_logits, from, bytes);
+    cuda_context_leave(&executor->context);
+    executor->counters.bytes_read_back += bytes;
+    return status == SALVO_OK ? executor->host_logits : NULL;
+}
+
+static const int32_t *tokens(struct executor *executor, uint32_t slot)
+{
+    return executor->host_tokens + (size_t)slot * (executor->options.context + 1);
+}
+
+static struct backend_counters counters(const struct executor *executor)
+{
+    struct backend_counters result = executor->counters;
+    result.allocations_after_load = memory_count() - executor->allocations_at_load +
+                                    executor->context.creations - executor->creations_at_load;
+    result.weight_bytes = executor->weight_bytes;
+    result.state_bytes = executor->state_bytes;
+    result.scratch_bytes =
+        executor->scratch_bytes + executor->single.tables.bytes + executor->batch.tables.bytes;
+    return result;
+}
+
+/* ---- Printing ---- */
+
+static void print_plan(const struct executor *executor, const struct cuda_plan *plan,
+    void (*line)(void *user, const char *text), void *user)
+{
+    char text[512];
+    const struct cuda_tables *tables = &plan->tables;
+    snprintf(text, sizeof text, "plan for %u tokens: %u groups, %u %s, scratch %zu bytes",
+        plan->plan.capacity[ROWS_TOKENS], plan->plan.group_count,
+        tables->node_count ? tables->node_count : tables->phase_count,
+        tables->node_count ? "launches" : "phases", plan->plan.arena_bytes);
+    line(user, text);
+    for (uint32_t i = 0; i < plan->plan.group_count; i++) {
+        lower_describe(executor->program, &plan->plan, i, text, sizeof text);
+        line(user, text);
+    }
+}
+
+static void print_plans(
+    const struct executor *executor, void (*line)(void *user, const char *text), void *user)
+{
+    char text[512];
+    const struct backend_counters counted = counters(executor);
+    const uint64_t used = counted.weight_bytes + counted.state_bytes + counted.scratch_bytes;
+    snprintf(text, sizeof text,
+        "cuda %s, %u blocks; one token: %s; weights packed in items of %d rows by %d columns",
+        executor->context.name, executor->blocks, lowering_name(executor), CUDA_ITEM_ROWS, CUDA_ITEM_COLUMNS);
+    line(user, text);
+    snprintf(text, sizeof text,
+        "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",
+        (unsigned long long)counted.weight_bytes, (unsigned long long)counted.state_bytes,
+        (unsigned long long)counted.scratch_bytes, (unsigned long long)used,
+        (unsigned long long)executor->free_before);
+    line(user, text);
+    print_plan(executor, &executor->single, line, user);
+    print_plan(executor, &executor->batch, line, user);
+}
+
+const struct backend cuda_backend = {
+    .name = "cuda",
+    .device_count = device_count,
+    .device = device,
+    .why_none = cuda_devices_why_none,
+    .open = cuda_executor_open,
+    .close = cuda_executor_close,
+    .info = info,
+    .submit = cuda_step_submit,
+    .wait = cuda_step_wait,
+    .logits = logits,
+    .tokens = tokens,
+    .state_size = cuda_state_size,
+    .state_save = cuda_state_save,
+    .state_restore = cuda_state_restore,
+    .counters = counters,
+    .print = print_plans,
+    .group_count = cuda_group_count,
+    .debug_begin = cuda_debug_begin,
+    .debug_run = cuda_debug_run,
+    .debug_group = cuda_debug_group,
+    .debug_buffer = cuda_debug_buffer,
+    .debug_end = cuda_debug_end,
+};

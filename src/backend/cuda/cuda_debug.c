@@ -1,0 +1,138 @@
+/*
+ * The debug path: a step whose groups are launched one by one. Scratch lies in mapped memory, where no two
+ * buffers share a place, so that the host can look at it and change it; the tables are made again with those
+ * addresses.
+ */
+#include "backend/cuda/cuda_executor.h"
+#include "base/memory.h"
+#include "program/placement.h"
+
+static const struct cuda_plan *plan_for(const struct executor *executor, const struct step *step)
+{
+    return step->token_count == 1 ? &executor->single : &executor->batch;
+}
+
+uint32_t cuda_group_count(const struct executor *executor, const struct step *step)
+{
+    return plan_for(executor, step)->plan.group_count;
+}
+
+static void free_debug(struct executor *executor)
+{
+    cuda_memory_free(executor, executor->debug.tables.memory);
+    cuda_tables_free(&executor->debug.tables);
+    cuda_host_free(executor, executor->debug_memory);
+    memory_free(executor->debug_offsets);
+    executor->debug_memory = NULL;
+    executor->debug_offsets = NULL;
+    executor->debug_of = NULL;
+}
+
+void cuda_debug_end(struct executor *executor)
+{
+    if (!executor->debug_offsets)
+        return;
+    (void)executor->context.driver->context_push(executor->context.handle);
+    (void)executor->context.driver->stream_wait(executor->queue);
+    free_debug(executor);
+    cuda_context_leave(&executor->context);
+}
+
+static enum salvo_status begin(struct executor *executor, const struct step *step)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_plan *plan = plan_for(executor, step);
+    size_t bytes;
+    TRY(cuda_entries_finish(executor, executor->entries));
+    TRY(NEW(&executor->debug_offsets, executor->program->buffer_count));
+    TRY(placement_compute(executor->program, plan->plan.capacity, plan->plan.group_of_op, false,
+        executor->debug_offsets, &bytes));
+    TRY(cuda_host_new(executor, "the debug path", bytes, &executor->debug_memory));
+    executor->debug = (struct cuda_plan){.plan = plan->plan, .scratch = plan->scratch};
+    executor->debug.scratch.offsets = executor->debug_offsets;
+    TRY(CUDA_CALL(
+        &executor->context, host_address, (&executor->debug.scratch.arena, executor->debug_memory, 0)));
+    TRY(cuda_tables_build(executor, &executor->debug));
+    TRY(cuda_tables_upload(executor, &executor->debug));
+    TRY(cuda_step_write(executor, step));
+    executor->debug_of = plan;
+cleanup:
+    if (status != SALVO_OK)
+        free_debug(executor);
+    return status;
+}
+
+enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step)
+{
+    enum salvo_status status = SALVO_OK;
+    cuda_debug_end(executor);
+    TRY(cuda_step_check(executor, step));
+    TRY(cuda_context_enter(&executor->context));
+    status = begin(executor, step);
+    cuda_context_leave(&executor->context);
+cleanup:
+    return status;
+}
+
+/* Phases one by one: a launch of its own for each needs no barrier. */
+static enum salvo_status run_phases(struct executor *executor, uint32_t first, uint32_t end)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t count = executor->debug.tables.phase_count;
+    for (uint32_t i = first; i < end; i++)
+        TRY(cuda_launch_phases(executor, &executor->debug, i, i + 1,
+            (i == 0 ? CUDA_TAKE_STEP : 0) | (i + 1 == count ? CUDA_FINISH_TOKEN : 0)));
+cleanup:
+    return status;
+}
+
+static enum salvo_status run_nodes(struct executor *executor, uint32_t first, uint32_t end)
+{
+    enum salvo_status status = SALVO_OK;
+    for (uint32_t i = first; i < end; i++)
+        TRY(cuda_launch_node(executor, &executor->debug, i));
+cleanup:
+    return status;
+}
+
+static enum salvo_status run(struct executor *executor, uint32_t group)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_tables *tables = &executor->debug.tables;
+    const bool is_last = group + 1 == executor->debug.plan.group_count;
+    if (executor->debug.plan.capacity[ROWS_TOKENS] == 1) {
+        TRY(run_phases(executor, tables->first_phase[group], tables->first_phase[group + 1]));
+    } else {
+        TRY(run_nodes(executor, group ? tables->first_phase[group] : 0,
+            is_last ? tables->node_count : tables->first_phase[group + 1]));
+    }
+    TRY(cuda_queue_wait(executor));
+    if (is_last) /* the device has counted it */
+        executor->finished_entries = ++executor->entries;
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_debug_run(struct executor *executor, uint32_t group)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(cuda_context_enter(&executor->context));
+    status = run(executor, group);
+    cuda_context_leave(&executor->context);
+cleanup:
+    return status;
+}
+
+void cuda_debug_group(
+    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count)
+{
+    *out_first_op = executor->debug.plan.groups[group].first_op;
+    *out_op_count = executor->debug.plan.groups[group].op_count;
+}
+
+float *cuda_debug_buffer(struct executor *executor, buffer_id buffer)
+{
+    if (executor->debug.plan.is_private[buffer])
+        return NULL;
+    return (float *)(void *)(executor->debug_memory + executor->debug_offsets[buffer]);
+}

@@ -1,0 +1,270 @@
+/* A program on a CUDA device: its plans as tables and graphs, weights, state, and the steps on their way.
+ * Private to backend/cuda. */
+#ifndef CUDA_CUDA_EXECUTOR_H
+#define CUDA_CUDA_EXECUTOR_H
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/cuda_driver.h"
+#include "backend/cuda/cuda_plan.h"
+#include "backend/lowering.h"
+
+/* How one token is submitted. */
+enum cuda_lowering {
+    CUDA_LOWERING_GRID,    /* one launch, all blocks meet after each phase */
+    CUDA_LOWERING_CLUSTER, /* the same, layers on one cluster */
+    CUDA_LOWERING_GRAPH,   /* a launch per phase, recorded once, launched as one */
+    CUDA_LOWERING_LAYER,   /* for measurements: a launch per layer, and a wait after each */
+    CUDA_LOWERING_OP,      /* for measurements: a launch per phase, and a wait after each */
+};
+
+/* Flags of salvo_decode. */
+enum {
+    CUDA_TAKE_STEP = 1,
+    CUDA_FINISH_TOKEN = 2,
+    CUDA_PROGRAMMATIC = 4,
+    CUDA_RANDOM_DELAYS = 8,
+};
+
+/* Memory of one kind, as it is divided; without an address it only counts. */
+struct cuda_region {
+    cuda_address base;
+    uint64_t used;
+};
+
+/* How a weight is used decides what becomes of it. */
+enum cuda_use { CUDA_USE_MULTIPLIED = 1, CUDA_USE_VECTOR = 2, CUDA_USE_LOOKED_UP = 4 };
+
+struct cuda_weight {
+    struct cuda_matrix matrix; /* tiles 0: it is none */
+    uint32_t matrix_index;     /* among the machine's matrices: those that are looked up */
+    cuda_address vector;
+    uint8_t uses; /* enum cuda_use */
+};
+
+/* Where a positional state lives: pages of [heads][256 positions][head_dim], scales behind each head. */
+struct cuda_kv_state {
+    cuda_address base;
+    uint32_t heads, head_dim;
+    size_t head_bytes, page_bytes;
+};
+
+/* Where the scratch buffers of a plan lie. */
+struct cuda_scratch {
+    cuda_address arena;
+    const size_t *offsets;
+    cuda_address spilled; /* buffers that the plan has private, where they do not fit shared memory */
+    cuda_address panels;  /* rounded rows of many tokens */
+    cuda_address partials;
+};
+
+/* One launch of a plan of many tokens. */
+enum cuda_node_kind {
+    CUDA_NODE_PLAIN,
+    CUDA_NODE_ROWS,
+    CUDA_NODE_GEMM,
+    CUDA_NODE_ATTEND,
+    CUDA_NODE_WKV7,
+    CUDA_NODE_SAMPLE
+};
+
+struct cuda_node {
+    enum cuda_node_kind kind;
+    uint32_t group; /* of the plan */
+    struct cuda_launch launch;
+    cuda_function function;
+    uint32_t phase; /* rows: which of the plan's phases */
+    uint32_t stage;
+    union {
+        struct cuda_gemm gemm;
+        struct cuda_attend attend;
+        struct cuda_wkv7_many wkv7;
+    };
+};
+
+/* The tables of a plan as they go to the device. */
+struct cuda_tables {
+    uint8_t
+        *phases; /* [phase_count][phase_bytes], once they are complete; in between [..][CUDA_PHASE_LIMIT] */
+    uint32_t phase_count, phase_capacity, phase_bytes;
+    uint32_t *phase_places; /* [phase_count]: floats of shared memory */
+    struct cuda_stream *streams;
+    uint32_t stream_count, stream_capacity;
+    struct cuda_panel *panels; /* many tokens */
+    uint32_t panel_count, panel_capacity;
+    uint64_t panel_memory;   /* bytes of the largest */
+    struct cuda_node *nodes; /* many tokens */
+    uint32_t node_count, node_capacity;
+    uint32_t *first_phase;                                 /* [groups + 1]; many tokens: first node */
+    uint32_t most_places, most_panel_bytes, most_partials; /* of a phase: floats, bytes, floats */
+    uint32_t most_chunk_bytes;
+    uint32_t shared_bytes;                      /* of the decode kernel */
+    cuda_address machine, phases_at, panels_at; /* once they are on the device */
+    cuda_address memory;                        /* all of it */
+    uint64_t bytes;
+};
+
+struct cuda_plan {
+    struct plan plan;
+    struct cuda_scratch scratch;
+    struct cuda_tables tables;
+    cuda_graph_exec graph;
+};
+
+/* A step on its way. Entries and tickets count from 1; a step that repeats may take several entries. */
+struct cuda_ticket {
+    uint64_t ticket, last_entry;
+    uint32_t run_count, token_count;
+    bool repeats, cancelled, failed;
+    const volatile bool *cancel;
+};
+
+enum { CUDA_RING_ENTRIES = 8, CUDA_MODULES = 16, CUDA_FUNCTIONS = 32, CUDA_BARRIER_WORDS = 64 };
+
+struct executor {
+    const struct program *program;
+    struct backend_options options;
+    struct cuda_context context;
+    const struct cuda_device *device;
+    struct arena tables; /* what lives as long as the executor and is small */
+
+    cuda_queue queue;
+    cuda_module_handle modules[CUDA_MODULES];
+    struct {
+        const char *name;
+        cuda_function function;
+    } functions[CUDA_FUNCTIONS];
+    uint32_t module_count, function_count;
+    cuda_function decode;
+    bool programmatic;   /* launches may begin before the one before them has ended */
+    uint32_t batch_rows; /* T of the plan for many tokens */
+    uint32_t blocks;     /* of the decode kernel's grid */
+    enum cuda_lowering lowering;
+
+    struct cuda_plan single, batch;
+    struct cuda_weight *weights;     /* [buffers] */
+    struct cuda_kv_state *kv_states; /* [buffers] */
+    uint64_t *folded_offsets;        /* [buffers]: in elements */
+    uint64_t folded_elements;
+    uint32_t pages, pages_per_slot; /* of the pool; of a slot's table */
+    uint32_t rope_pairs, matrix_count;
+
+    cuda_address weight_memory, state_memory, scratch_memory;
+    uint64_t weight_bytes, state_bytes, scratch_bytes, table_bytes;
+    uint64_t free_before;        /* device memory, when it was opened */
+    struct cuda_machine machine; /* what both plans' machines have in common */
+    cuda_address bias;           /* [slots][vocabulary] floats */
+    uint64_t *bias_versions;     /* [slots]: what was uploaded */
+
+    /* Mapped memory. */
+    uint8_t *mapped;
+    uint64_t mapped_bytes;
+    uint8_t *ring;
+    struct cuda_result *results; /* [ring entries][slots] */
+    volatile uint32_t *done, *progress, *cancel, *abort, *error;
+    int32_t *host_tokens;
+
+    /* Pinned memory for copies. */
+    uint8_t *staging;
+    size_t staging_bytes;
+    float *host_logits; /* [vocabulary], pinned */
+
+    /* Steps. */
+    uint64_t entries, finished_entries; /* handed over; known to be done */
+    uint64_t last_ticket;
+    struct cuda_ticket tickets[CUDA_RING_ENTRIES];
+    uint64_t ticket_of_entry[CUDA_RING_ENTRIES];
+    struct run_result *run_results; /* [ring entries][slots]: of tickets */
+    const struct cuda_plan *last_plan;
+
+    /* Debug path. */
+    struct cuda_plan debug;
+    size_t *debug_offsets;
+    uint8_t *debug_memory;
+    const struct cuda_plan *debug_of;
+    uint32_t debug_groups_run;
+
+    uint64_t allocations_at_load, creations_at_load;
+    struct backend_counters counters;
+    char info[64];
+};
+
+/* cuda_memory.c: memory that is counted, and errors that name what was asked for and what was free. */
+enum salvo_status cuda_memory_new(
+    struct executor *executor, const char *what, uint64_t bytes, cuda_address *out);
+void cuda_memory_free(struct executor *executor, cuda_address address);
+enum salvo_status cuda_host_new(struct executor *executor, const char *what, size_t bytes, void *out_pointer);
+void cuda_host_free(struct executor *executor, void *memory);
+enum salvo_status cuda_copy_in(struct executor *executor, cuda_address to, const void *from, size_t size);
+enum salvo_status cuda_copy_out(
+    struct executor *executor, void *to, cuda_address from, size_t size); /* and waits */
+enum salvo_status cuda_queue_wait(struct executor *executor);
+cuda_address cuda_region_take(struct cuda_region *region, uint64_t bytes);
+enum salvo_status cuda_function_find(struct executor *executor, const char *name, cuda_function *out);
+
+/* cuda_open.c */
+enum salvo_status cuda_executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out);
+void cuda_executor_close(struct executor *executor);
+
+/* cuda_layout.c: what lies where; a region without an address only counts. */
+enum salvo_status cuda_check_weights(struct executor *executor); /* finds out how they are used, too */
+enum salvo_status cuda_find_states(struct executor *executor);
+void cuda_layout_weights(
+    struct executor *executor, struct cuda_region *region); /* once tables gave matrices shapes */
+void cuda_layout_state(struct executor *executor, struct cuda_region *region);
+void cuda_layout_step(struct executor *executor);
+void cuda_layout_scratch(struct executor *executor, struct cuda_region *region);
+void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, uint8_t *host);
+enum salvo_status cuda_layout_shared(
+    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine);
+
+/*
+ * cuda_tables.c: a plan's groups become phases. Addresses are those that the executor knows so far, so that a
+ * first pass finds out what is needed: shapes of matrices, sizes of scratch.
+ */
+enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
+void cuda_tables_free(struct cuda_tables *tables);
+enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan);
+uint32_t cuda_shared_limit(const struct executor *executor); /* bytes for vectors, panels and partial sums */
+
+/* Gives softcaps of logits to their matmuls. */
+void cuda_merge_softcaps(const struct program *program, struct plan *plan);
+
+/* Of the partial sums of an attention, with their counters. */
+uint64_t cuda_attend_partial_bytes(const struct executor *executor, const struct op *op);
+
+/* cuda_load.c */
+enum salvo_status cuda_load_weights(struct executor *executor);
+
+/* cuda_launch.c */
+enum salvo_status cuda_graphs_open(struct executor *executor);
+enum salvo_status cuda_launch_phases(
+    struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);
+enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index);
+enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan);
+
+/* cuda_submit.c */
+enum salvo_status cuda_step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
+enum salvo_status cuda_step_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
+enum salvo_status cuda_step_check(const struct executor *executor, const struct step *step);
+enum salvo_status cuda_step_write(struct executor *executor, const struct step *step);
+enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry);
+
+/* cuda_state.c */
+size_t cuda_state_size(const struct executor *executor, uint32_t positions);
+enum salvo_status cuda_state_save(
+    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
+enum salvo_status cuda_state_restore(
+    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+
+/* cuda_debug.c */
+uint32_t cuda_group_count(const struct executor *executor, const struct step *step);
+enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step);
+enum salvo_status cuda_debug_run(struct executor *executor, uint32_t group);
+void cuda_debug_group(
+    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
+float *cuda_debug_buffer(struct executor *executor, buffer_id buffer);
+void cuda_debug_end(struct executor *executor);
+
+#endif

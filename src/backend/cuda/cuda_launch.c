@@ -1,0 +1,160 @@
+/* Launches: of phases for one token, of nodes for many, and of the graphs that are made of them when a model
+ * is opened. */
+#include "backend/cuda/cuda_executor.h"
+
+enum salvo_status cuda_launch_phases(
+    struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
+{
+    cuda_address machine = plan->tables.machine;
+    void *arguments[] = {&machine, &first, &end, &flags};
+    struct cuda_launch_attribute attributes[2];
+    struct cuda_launch_config config = {
+        .grid = {executor->blocks, 1, 1},
+        .block = {CUDA_THREADS, 1, 1},
+        .shared_bytes = plan->tables.shared_bytes,
+        .queue = executor->queue,
+        .attributes = attributes,
+    };
+    /* Blocks that wait for each other must all be there; those of one phase of a graph overlap with the next
+     * one's. */
+    attributes[config.attribute_count++] =
+        flags & CUDA_PROGRAMMATIC
+            ? (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1}
+            : (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_COOPERATIVE, .value.on = 1};
+    if (executor->lowering == CUDA_LOWERING_CLUSTER)
+        attributes[config.attribute_count++] = (struct cuda_launch_attribute){
+            .kind = CUDA_LAUNCH_CLUSTER, .value.cluster = {CUDA_CLUSTER, 1, 1}};
+    return CUDA_CALL(&executor->context, launch, (&config, executor->decode, arguments, NULL));
+}
+
+enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
+{
+    const struct cuda_node *node = &plan->tables.nodes[index];
+    cuda_address machine = plan->tables.machine, panels = plan->tables.panels_at;
+    cuda_address phase = plan->tables.phases_at + (uint64_t)node->phase * plan->tables.phase_bytes;
+    uint32_t stage = node->stage;
+    struct cuda_node copy = *node; /* the driver takes arguments that it could change */
+    void *arguments[3] = {&machine};
+    switch (node->kind) {
+    case CUDA_NODE_PLAIN:
+        break;
+    case CUDA_NODE_ROWS:
+        arguments[1] = &phase;
+        arguments[2] = &panels;
+        break;
+    case CUDA_NODE_GEMM:
+        arguments[1] = &copy.gemm;
+        break;
+    case CUDA_NODE_ATTEND:
+        arguments[1] = &copy.attend;
+        break;
+    case CUDA_NODE_WKV7:
+        arguments[1] = &copy.wkv7;
+        break;
+    case CUDA_NODE_SAMPLE:
+        arguments[1] = &stage;
+        break;
+    }
+    const struct cuda_launch_attribute programmatic = {.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1};
+    const struct cuda_launch_config config = {
+        .grid = {node->launch.grid_x, node->launch.grid_y, 1},
+        .block = {node->launch.threads, 1, 1},
+        .shared_bytes = node->launch.shared_bytes,
+        .queue = executor->queue,
+        .attributes = &programmatic,
+        .attribute_count = executor->programmatic,
+    };
+    return CUDA_CALL(&executor->context, launch, (&config, node->function, arguments, NULL));
+}
+
+/* ---- Graphs ---- */
+
+/* What is launched in between becomes a graph. */
+static enum salvo_status end_capture(
+    struct executor *executor, enum salvo_status launched, cuda_graph_exec *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_context *context = &executor->context;
+    cuda_graph graph = NULL;
+    status = CUDA_CALL(context, capture_end, (executor->queue, &graph));
+    if (launched != SALVO_OK)
+        TRY(launched);
+    TRY(status);
+    TRY(CUDA_CALL(context, graph_instantiate, (out, graph, 0)));
+    context->creations++;
+    TRY(CUDA_CALL(context, graph_upload, (*out, executor->queue)));
+cleanup:
+    if (graph)
+        (void)context->driver->graph_free(graph);
+    return status;
+}
+
+static enum salvo_status launch_nodes(struct executor *executor, const struct cuda_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    for (uint32_t i = 0; i < plan->tables.node_count; i++)
+        TRY(cuda_launch_node(executor, plan, i));
+cleanup:
+    return status;
+}
+
+static uint32_t flags_of_phase(const struct cuda_plan *plan, uint32_t first, uint32_t end)
+{
+    return (first == 0 ? CUDA_TAKE_STEP : 0) | (end == plan->tables.phase_count ? CUDA_FINISH_TOKEN : 0);
+}
+
+static enum salvo_status launch_each_phase(struct executor *executor, const struct cuda_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    for (uint32_t i = 0; i < plan->tables.phase_count; i++) {
+        const uint32_t flags = flags_of_phase(plan, i, i + 1);
+        /* The first takes the step and the last ends it: all their blocks have to meet. */
+        TRY(cuda_launch_phases(executor, plan, i, i + 1, flags ? flags : CUDA_PROGRAMMATIC));
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_graphs_open(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_context *context = &executor->context;
+    executor->programmatic = executor->device->major >= 9;
+    TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
+    TRY(end_capture(executor, launch_nodes(executor, &executor->batch), &executor->batch.graph));
+    if (executor->lowering == CUDA_LOWERING_GRAPH) {
+        TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
+        TRY(end_capture(executor, launch_each_phase(executor, &executor->single), &executor->single.graph));
+    }
+    TRY(cuda_queue_wait(executor));
+cleanup:
+    return status;
+}
+
+/* ---- One submission ---- */
+
+/* For measurements: what it costs to hand over ops or layers one by one and to wait for each. */
+static enum salvo_status launch_in_parts(struct executor *executor, const struct cuda_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t count = plan->tables.phase_count, layers = executor->program->layers;
+    const uint32_t each =
+        executor->lowering == CUDA_LOWERING_OP || !layers ? 1 : (count + layers - 1) / layers;
+    for (uint32_t first = 0; first < count; first += each) {
+        const uint32_t end = first + each < count ? first + each : count;
+        TRY(cuda_launch_phases(executor, plan, first, end, flags_of_phase(plan, first, end)));
+        TRY(cuda_queue_wait(executor));
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan)
+{
+    if (plan->graph)
+        return CUDA_CALL(&executor->context, graph_launch, (plan->graph, executor->queue));
+    if (executor->lowering == CUDA_LOWERING_OP || executor->lowering == CUDA_LOWERING_LAYER)
+        return launch_in_parts(executor, plan);
+    return cuda_launch_phases(
+        executor, plan, 0, plan->tables.phase_count, CUDA_TAKE_STEP | CUDA_FINISH_TOKEN);
+}

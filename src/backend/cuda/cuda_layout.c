@@ -1,0 +1,277 @@
+/* What lies where in the memory of the device. Each function is called twice: to count, and with addresses.
+ */
+#include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/sample_plan.h"
+#include "base/checked.h"
+
+#include <string.h>
+
+enum { LEAST_PARTIAL_BYTES = 48 * 1024 };
+
+/* ---- Weights ---- */
+
+static void note_uses(const struct executor *executor)
+{
+    const struct program *program = executor->program;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        for (int j = 0; j < OP_MAX_INPUTS; j++) {
+            const buffer_id input = op->inputs[j];
+            if (input == NO_BUFFER || program->buffers[input].kind != BUFFER_WEIGHT)
+                continue;
+            bool is_table = j == 0 && op->kind == OP_EMBED, is_matrix = j == 0 && op->kind == OP_MATMUL;
+            executor->weights[input].uses |= is_table    ? CUDA_USE_LOOKED_UP
+                                             : is_matrix ? CUDA_USE_MULTIPLIED
+                                                         : CUDA_USE_VECTOR;
+        }
+    }
+}
+
+enum salvo_status cuda_check_weights(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
+    note_uses(executor);
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        struct cuda_weight *weight = &executor->weights[i];
+        if (!(weight->uses & (CUDA_USE_MULTIPLIED | CUDA_USE_LOOKED_UP)))
+            continue;
+        if (!cuda_items_supported(buffer->type, buffer->columns) || buffer->rows > UINT32_MAX / 2) {
+            TRY(fail(SALVO_ERROR_UNSUPPORTED,
+                "tensor '%s': type %s with %llu rows of %llu elements cannot be multiplied", buffer->name,
+                tensor_type_info(buffer->type)->name, (unsigned long long)buffer->rows,
+                (unsigned long long)buffer->columns));
+        }
+        if (weight->uses & CUDA_USE_LOOKED_UP)
+            weight->matrix_index = executor->matrix_count++;
+    }
+cleanup:
+    return status;
+}
+
+void cuda_layout_weights(struct executor *executor, struct cuda_region *region)
+{
+    const struct program *program = executor->program;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        struct cuda_weight *weight = &executor->weights[i];
+        if (weight->uses & CUDA_USE_LOOKED_UP &&
+            weight->matrix.tiles == 0) { /* never multiplied: any shape will do */
+            const uint32_t tiles = (uint32_t)((buffer->rows + CUDA_ITEM_ROWS - 1) / CUDA_ITEM_ROWS);
+            weight->matrix = cuda_matrix_shape(buffer->type, (uint32_t)buffer->rows,
+                (uint32_t)buffer->columns, (tiles + executor->blocks - 1) / executor->blocks);
+        }
+        if (weight->matrix.tiles)
+            weight->matrix.base = cuda_region_take(region, cuda_matrix_bytes(&weight->matrix));
+        if (weight->uses & CUDA_USE_VECTOR)
+            weight->vector = cuda_region_take(region, buffer->rows * buffer->columns * sizeof(float));
+    }
+}
+
+/* ---- State ---- */
+
+static void find_kv_states(struct executor *executor)
+{
+    const enum tensor_type type = executor->options.kv_type;
+    const size_t element = type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
+    for (uint32_t i = 0; i < executor->program->op_count; i++) {
+        const struct op *op = &executor->program->ops[i];
+        if (op->kind != OP_KV_APPEND)
+            continue;
+        const buffer_id ids[2] = {op->kv_append.key_state, op->kv_append.value_state};
+        for (int j = 0; j < 2; j++) {
+            struct cuda_kv_state *state = &executor->kv_states[ids[j]];
+            state->heads = op->kv_append.kv_heads;
+            state->head_dim = op->kv_append.head_dim;
+            state->head_bytes = CUDA_PAGE * (state->head_dim * element +
+                                                (type == TYPE_Q8_0 ? (state->head_dim + 31) / 32 * 2 : 0));
+            state->page_bytes = state->head_bytes * state->heads;
+        }
+    }
+}
+
+enum salvo_status cuda_find_states(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const struct backend_options *options = &executor->options;
+    TRY(ARENA_NEW(&executor->tables, &executor->kv_states, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->folded_offsets, program->buffer_count));
+    find_kv_states(executor);
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        if (executor->kv_states[i].heads)
+            executor->pages_per_slot = (options->context + CUDA_PAGE - 1) / CUDA_PAGE;
+        if (program->buffers[i].kind == BUFFER_FOLDED) {
+            executor->folded_offsets[i] = executor->folded_elements;
+            executor->folded_elements +=
+                (program->buffers[i].columns + 3) / 4 * 4; /* states begin at 16 bytes */
+        }
+    }
+    executor->pages = options->slots * ((options->context + CUDA_PAGE - 1) / CUDA_PAGE);
+cleanup:
+    return status;
+}
+
+void cuda_layout_state(struct executor *executor, struct cuda_region *region)
+{
+    const struct backend_options *options = &executor->options;
+    struct cuda_machine *machine = &executor->machine;
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        struct cuda_kv_state *state = &executor->kv_states[i];
+        if (state->heads)
+            state->base = cuda_region_take(region, (uint64_t)state->page_bytes * executor->pages);
+    }
+    machine->slot_states = cuda_region_take(region, options->slots * sizeof(struct cuda_slot));
+    machine->tokens =
+        cuda_region_take(region, (uint64_t)options->slots * (options->context + 1) * sizeof(int32_t));
+    machine->folded =
+        cuda_region_take(region, (uint64_t)options->slots * 2 * executor->folded_elements * sizeof(float));
+    machine->folded_elements = executor->folded_elements;
+    executor->bias =
+        cuda_region_take(region, (uint64_t)options->slots * executor->program->vocabulary * sizeof(float));
+}
+
+/* ---- Scratch ---- */
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t partial_bytes(const struct executor *executor)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < executor->program->op_count; i++) {
+        const struct op *op = &executor->program->ops[i];
+        if (op->kind == OP_ATTEND)
+            bytes = most(bytes, cuda_attend_partial_bytes(executor, op));
+    }
+    return bytes;
+}
+
+/* The plans run one after the other and share what they use. */
+void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
+{
+    struct cuda_machine *machine = &executor->machine;
+    const struct backend_options *options = &executor->options;
+    struct cuda_plan *const plans[2] = {&executor->single, &executor->batch};
+    const uint64_t angles =
+        (uint64_t)options->batch * executor->program->rope_count * executor->rope_pairs * sizeof(float);
+    const cuda_address arena =
+        cuda_region_take(region, most(executor->single.plan.arena_bytes, executor->batch.plan.arena_bytes));
+    const cuda_address spilled = cuda_region_take(region, executor->single.plan.private_bytes);
+    const cuda_address panels = cuda_region_take(region, executor->batch.tables.panel_memory);
+    const cuda_address partials = cuda_region_take(region, partial_bytes(executor));
+    for (int i = 0; i < 2; i++)
+        plans[i]->scratch = (struct cuda_scratch){arena, plans[i]->plan.offsets, spilled, panels, partials};
+    machine->cosines = cuda_region_take(region, angles);
+    machine->sines = cuda_region_take(region, angles);
+    machine->sampling =
+        cuda_region_take(region, options->outputs * cuda_sample_row_bytes(executor->program->vocabulary));
+    machine->barrier = cuda_region_take(region, CUDA_BARRIER_WORDS * sizeof(uint32_t));
+    machine->sequence = cuda_region_take(region, sizeof(uint32_t));
+    machine->step = cuda_region_take(region, machine->step_bytes);
+}
+
+/* ---- Steps, in mapped memory ---- */
+
+static uint32_t step_part(uint32_t *used, uint64_t count, size_t size)
+{
+    const uint32_t at = *used;
+    *used = (uint32_t)((at + count * size + 15) / 16 * 16);
+    return at;
+}
+
+/* Where the parts of a step lie. */
+void cuda_layout_step(struct executor *executor)
+{
+    struct cuda_machine *machine = &executor->machine;
+    const struct backend_options *options = &executor->options;
+    uint32_t used = 0;
+    step_part(&used, 1, sizeof(struct cuda_step));
+    machine->runs_at = step_part(&used, options->slots, sizeof(struct cuda_run));
+    machine->rows_at = step_part(&used, options->batch, sizeof(struct cuda_row));
+    machine->outputs_at = step_part(&used, options->outputs, sizeof(uint32_t));
+    machine->ids_at = step_part(&used, options->batch, sizeof(int32_t));
+    machine->pages_at =
+        step_part(&used, (uint64_t)options->slots * executor->pages_per_slot, sizeof(uint32_t));
+    machine->step_bytes = (used + 255) / 256 * 256;
+    machine->outputs = options->outputs;
+    machine->slots = options->slots;
+    machine->context = options->context;
+    machine->vocabulary = executor->program->vocabulary;
+    machine->pages_per_slot = executor->pages_per_slot;
+    machine->ring_entries = CUDA_RING_ENTRIES;
+    machine->rope_count = executor->program->rope_count;
+    machine->rope_pairs = executor->rope_pairs;
+    machine->team_blocks = executor->blocks;
+    machine->time_limit_ms = 2000;
+}
+
+/* A piece of the mapped memory: where the host finds it, and where the device does. */
+static uint8_t *mapped_part(struct cuda_region *region, uint8_t *host, uint64_t bytes, cuda_address *out)
+{
+    const cuda_address address = cuda_region_take(region, bytes);
+    *out = address;
+    return host ? host + (address - region->base) : NULL;
+}
+
+void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, uint8_t *host)
+{
+    struct cuda_machine *machine = &executor->machine;
+    const uint64_t slots = executor->options.slots;
+    void *parts[8];
+    cuda_address unused;
+    executor->ring =
+        mapped_part(region, host, (uint64_t)CUDA_RING_ENTRIES * machine->step_bytes, &machine->ring);
+    parts[0] =
+        mapped_part(region, host, CUDA_RING_ENTRIES * slots * sizeof(struct cuda_result), &machine->results);
+    parts[1] = mapped_part(region, host, CUDA_RING_ENTRIES * sizeof(uint32_t), &machine->done);
+    parts[2] = mapped_part(region, host, CUDA_RING_ENTRIES * sizeof(uint32_t), &machine->progress);
+    parts[3] = mapped_part(region, host, sizeof(uint32_t), &machine->cancel);
+    parts[4] = mapped_part(region, host, sizeof(uint32_t), &machine->abort);
+    parts[5] = mapped_part(region, host, sizeof(uint32_t), &machine->error);
+    parts[6] = mapped_part(
+        region, host, slots * (executor->options.context + 1) * sizeof(int32_t), &machine->host_tokens);
+    parts[7] = mapped_part(region, host, executor->program->vocabulary * sizeof(float), &unused);
+    executor->results = parts[0];
+    executor->done = parts[1];
+    executor->progress = parts[2];
+    executor->cancel = parts[3];
+    executor->abort = parts[4];
+    executor->error = parts[5];
+    executor->host_tokens = parts[6];
+    executor->host_logits = parts[7];
+}
+
+/* ---- Shared memory of the decode kernel ---- */
+
+enum salvo_status cuda_layout_shared(
+    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine)
+{
+    uint32_t partials = tables->most_partials * (uint32_t)sizeof(float);
+    partials = partials < LEAST_PARTIAL_BYTES ? LEAST_PARTIAL_BYTES : partials;
+    for (uint32_t i = 0; i < executor->program->op_count; i++) {
+        const struct op *op = &executor->program->ops[i];
+        uint32_t floats = op->kind == OP_ATTEND ? CUDA_WARPS * 4 * (op->attend.head_dim + 2)
+                          : op->kind == OP_WKV7 ? 3 * 8 * op->wkv7.head_dim
+                                                : 0;
+        partials = floats * sizeof(float) > partials ? floats * (uint32_t)sizeof(float) : partials;
+    }
+    machine->vectors_at = CUDA_SHARED_HEAD + 2 * tables->phase_bytes;
+    machine->panels_at =
+        machine->vectors_at + (tables->most_places * (uint32_t)sizeof(float) + 127) / 128 * 128;
+    machine->partials_at = machine->panels_at + (tables->most_panel_bytes + 127) / 128 * 128;
+    machine->ring_at = machine->partials_at + (partials + 127) / 128 * 128;
+    machine->shared_bytes = (uint32_t)executor->device->shared_bytes / 128 * 128;
+    if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {
+        return fail(SALVO_ERROR_UNSUPPORTED,
+            "the shared memory of %s, %d bytes a block, is too small: %u are needed", executor->context.name,
+            executor->device->shared_bytes, machine->ring_at + tables->most_chunk_bytes);
+    }
+    machine->ring_bytes = machine->shared_bytes - machine->ring_at;
+    return SALVO_OK;
+}

@@ -1,0 +1,115 @@
+/* Memory of the device and pinned memory of the host, copies between them, and the functions of the kernels.
+ */
+#include "backend/cuda/cuda_executor.h"
+
+#include <string.h>
+
+enum { REGION_ALIGNMENT = 256, NOT_FOUND = 500 };
+
+static unsigned long long megabytes(uint64_t bytes)
+{
+    return (unsigned long long)((bytes + 999999) / 1000000);
+}
+
+enum salvo_status cuda_memory_new(
+    struct executor *executor, const char *what, uint64_t bytes, cuda_address *out)
+{
+    struct cuda_context *context = &executor->context;
+    size_t left = 0, total = 0;
+    *out = 0;
+    if (bytes == 0)
+        return SALVO_OK;
+    int result = context->driver->memory_new(out, (size_t)bytes);
+    if (result == CUDA_OUT_OF_MEMORY) {
+        (void)context->driver->memory_info(&left, &total);
+        return fail(SALVO_ERROR_MEMORY, "cuda device %u (%s): %s needs %llu MB; %llu MB of %llu MB are free",
+            context->number, context->name, what, megabytes(bytes), megabytes(left), megabytes(total));
+    }
+    context->creations++;
+    return cuda_context_result(context, cuda_driver_symbols.memory_new, result);
+}
+
+void cuda_memory_free(struct executor *executor, cuda_address address)
+{
+    if (address)
+        (void)executor->context.driver->memory_free(address);
+}
+
+enum salvo_status cuda_host_new(struct executor *executor, const char *what, size_t bytes, void *out_pointer)
+{
+    struct cuda_context *context = &executor->context;
+    void *memory = NULL;
+    int result = context->driver->host_new(&memory, bytes, CUDA_HOST_MAPPED);
+    if (result == CUDA_OK)
+        memset(memory, 0, bytes);
+    else
+        memory = NULL;
+    memcpy(out_pointer, &memory, sizeof memory);
+    if (result == CUDA_OUT_OF_MEMORY) {
+        return fail(SALVO_ERROR_MEMORY,
+            "cuda device %u (%s): %llu MB of pinned memory for %s are not to be had", context->number,
+            context->name, megabytes(bytes), what);
+    }
+    context->creations++;
+    return cuda_context_result(context, cuda_driver_symbols.host_new, result);
+}
+
+void cuda_host_free(struct executor *executor, void *memory)
+{
+    if (memory)
+        (void)executor->context.driver->host_free(memory);
+}
+
+enum salvo_status cuda_copy_in(struct executor *executor, cuda_address to, const void *from, size_t size)
+{
+    return size ? CUDA_CALL(&executor->context, copy_in, (to, from, size, executor->queue)) : SALVO_OK;
+}
+
+enum salvo_status cuda_queue_wait(struct executor *executor)
+{
+    return CUDA_CALL(&executor->context, stream_wait, (executor->queue));
+}
+
+enum salvo_status cuda_copy_out(struct executor *executor, void *to, cuda_address from, size_t size)
+{
+    enum salvo_status status = SALVO_OK;
+    if (size) {
+        TRY(CUDA_CALL(&executor->context, copy_out, (to, from, size, executor->queue)));
+        TRY(cuda_queue_wait(executor));
+    }
+cleanup:
+    return status;
+}
+
+cuda_address cuda_region_take(struct cuda_region *region, uint64_t bytes)
+{
+    const cuda_address address = region->base + region->used;
+    region->used += (bytes + REGION_ALIGNMENT - 1) / REGION_ALIGNMENT * REGION_ALIGNMENT;
+    return address;
+}
+
+enum salvo_status cuda_function_find(struct executor *executor, const char *name, cuda_function *out)
+{
+    struct cuda_context *context = &executor->context;
+    *out = NULL;
+    for (uint32_t i = 0; i < executor->function_count; i++) {
+        if (strcmp(executor->functions[i].name, name) == 0) {
+            *out = executor->functions[i].function;
+            return SALVO_OK;
+        }
+    }
+    for (uint32_t i = 0; i < executor->module_count; i++) {
+        int result = context->driver->module_function(out, executor->modules[i], name);
+        if (result == NOT_FOUND)
+            continue;
+        if (result == CUDA_OK && executor->function_count < CUDA_FUNCTIONS) {
+            executor->functions[executor->function_count].name = name;
+            executor->functions[executor->function_count++].function = *out;
+        }
+        if (result == CUDA_OK) /* never harmful, and the largest is what decides later */
+            result = context->driver->function_set(
+                *out, CUDA_FUNCTION_SHARED_BYTES, executor->device->shared_bytes);
+        return cuda_context_result(context, cuda_driver_symbols.module_function, result);
+    }
+    return fail(SALVO_ERROR_DEVICE, "the kernel %s is not built in", name);
+}

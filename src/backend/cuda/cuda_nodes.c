@@ -1,0 +1,243 @@
+/* The groups of a plan for many tokens become launches, one after the other. */
+#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/cuda_phase.h"
+#include "backend/cuda/sample_plan.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+enum { SAMPLE_THREADS = 512 };
+
+static enum salvo_status add_node(
+    struct phase_builder *builder, const struct cuda_node *node, struct cuda_launch launch)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    if (tables->node_count == tables->node_capacity) {
+        uint32_t capacity = tables->node_capacity ? tables->node_capacity * 2 : 256;
+        TRY(RESIZE(&tables->nodes, capacity));
+        tables->node_capacity = capacity;
+    }
+    struct cuda_node *added = &tables->nodes[tables->node_count];
+    *added = *node;
+    added->launch = launch;
+    if (launch.shared_bytes > (uint32_t)builder->executor->device->shared_bytes) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED,
+            "the shared memory of %s, %d bytes a block, is too small: %s needs %u",
+            builder->executor->context.name, builder->executor->device->shared_bytes, launch.kernel,
+            launch.shared_bytes));
+    }
+    TRY(cuda_function_find(builder->executor, launch.kernel, &added->function));
+    tables->node_count++;
+cleanup:
+    return status;
+}
+
+static uint32_t capacity_of(const struct phase_builder *builder, enum row_kind rows)
+{
+    return builder->plan->plan.capacity[rows];
+}
+
+/* ---- Rows ---- */
+
+/* Launches the phases from number `first` on. */
+static enum salvo_status launch_phases(struct phase_builder *builder, uint32_t first)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    for (uint32_t i = first; i < tables->phase_count; i++) {
+        struct cuda_phase phase;
+        memcpy(&phase, tables->phases + (size_t)i * CUDA_PHASE_LIMIT, sizeof phase);
+        TRY(add_node(builder, &(struct cuda_node){.kind = CUDA_NODE_ROWS, .phase = i},
+            cuda_rows_launch(capacity_of(builder, phase.rows), phase.size, tables->phase_places[i])));
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status lower_plain_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t first_phase = builder->plan->tables.phase_count;
+    TRY(phase_build_rows(builder, first, end));
+    TRY(launch_phases(builder, first_phase));
+cleanup:
+    return status;
+}
+
+/* The rounded rows that the matmuls after a group of rows read: one place for all, since one at a time is
+ * needed. */
+static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    const struct program_buffer *rounded = &builder->program->buffers[buffer];
+    if (tables->panel_count == tables->panel_capacity) {
+        uint32_t capacity = tables->panel_capacity ? tables->panel_capacity * 2 : 128;
+        TRY(RESIZE(&tables->panels, capacity));
+        tables->panel_capacity = capacity;
+    }
+    const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
+    const size_t bytes = cuda_panel_bytes(rounding, columns, rows);
+    tables->panel_memory = bytes > tables->panel_memory ? bytes : tables->panel_memory;
+    tables->panels[tables->panel_count++] =
+        cuda_panel_at(rounding, columns, rows, builder->plan->scratch.panels);
+cleanup:
+    return status;
+}
+
+static void add_rounding_phase(struct phase_builder *builder, const struct group *group, uint32_t first)
+{
+    const uint32_t end = group->first_op + group->op_count;
+    phase_begin(builder, CUDA_PHASE_ROWS, group->rows);
+    for (uint32_t i = first; i < end; i++)
+        phase_add_op(builder, &builder->program->ops[i], false);
+    if (first < end)
+        phase_store_outputs(builder, first, end);
+    uint32_t round = phase_round(builder, group->rounded, group->rounding);
+    builder->rounds[round].panel = builder->plan->tables.panel_count - 1;
+    builder->panel_bytes = 0;
+}
+
+static enum salvo_status lower_rounding_rows(struct phase_builder *builder, const struct group *group)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t first = group->first_op, end = first + group->op_count;
+    TRY(add_panel(builder, group->rounded, group->rounding));
+    add_rounding_phase(builder, group, first);
+    if (!phase_fits(builder) && first < end) {
+        TRY(lower_plain_rows(builder, first, end));
+        add_rounding_phase(builder, group, end);
+    }
+    const uint32_t rounding_phase = builder->plan->tables.phase_count;
+    TRY(phase_end(builder));
+    TRY(launch_phases(builder, rounding_phase));
+cleanup:
+    return status;
+}
+
+static enum salvo_status lower_rows(struct phase_builder *builder, const struct group *group)
+{
+    if (group->rounded != NO_BUFFER)
+        return lower_rounding_rows(builder, group);
+    return lower_plain_rows(builder, group->first_op, group->first_op + group->op_count);
+}
+
+/* ---- Matmuls ---- */
+
+static struct cuda_gemm_matmul gemm_matmul(const struct phase_builder *builder, const struct op *op)
+{
+    return (struct cuda_gemm_matmul){
+        .matrix = builder->executor->weights[op->inputs[0]].matrix,
+        .bias = phase_vector(builder, op->inputs[2]),
+        .out = phase_address(builder, op->out),
+        .activation = op->matmul.activation,
+        .accumulate = op->matmul.accumulate,
+    };
+}
+
+static enum salvo_status add_gemm(
+    struct phase_builder *builder, const struct group *group, const struct op *ops, uint32_t count, bool glu)
+{
+    struct cuda_node node = {.kind = CUDA_NODE_GEMM};
+    const struct op *last = &builder->program->ops[group->first_op + group->op_count - 1];
+    node.gemm.panel = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+    node.gemm.count = count;
+    node.gemm.glu = glu ? ops[2].glu.activation : ACTIVATION_NONE;
+    node.gemm.rows = group->rows;
+    for (uint32_t i = 0; i < count; i++) {
+        node.gemm.matmuls[i] = gemm_matmul(builder, &ops[i]);
+        if (last->kind == OP_SOFTCAP)
+            node.gemm.matmuls[i].cap = last->softcap.cap;
+    }
+    if (glu)
+        node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
+    return add_node(builder, &node, cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows)));
+}
+
+static enum salvo_status lower_gemms(struct phase_builder *builder, const struct group *group)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct op *ops = &builder->program->ops[group->first_op];
+    const struct program_buffer *buffers = builder->program->buffers;
+    bool glu = group->glu && buffers[ops[0].inputs[0]].type == buffers[ops[1].inputs[0]].type;
+    for (uint32_t i = 0; i < group->matmuls; i += GEMM_MATMULS) {
+        uint32_t count = group->matmuls - i < GEMM_MATMULS ? group->matmuls - i : GEMM_MATMULS;
+        TRY(add_gemm(builder, group, ops + i, count, glu));
+    }
+    if (group->glu && !glu)
+        TRY(lower_plain_rows(builder, group->first_op + 2, group->first_op + 3));
+cleanup:
+    return status;
+}
+
+/* ---- The others ---- */
+
+static enum salvo_status lower_flash(struct phase_builder *builder, const struct group *group)
+{
+    struct cuda_node node = {.kind = CUDA_NODE_ATTEND};
+    node.attend = cuda_attend_of(builder, &builder->program->ops[group->first_op]);
+    return add_node(builder, &node,
+        cuda_flash_launch(&node.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS)));
+}
+
+static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
+{
+    const struct op *op = &builder->program->ops[group->first_op];
+    struct cuda_node node = {.kind = CUDA_NODE_WKV7};
+    node.wkv7 = (struct cuda_wkv7_many){
+        .out = phase_address(builder, op->out),
+        .state = builder->executor->folded_offsets[op->wkv7.state],
+        .heads = op->wkv7.heads,
+        .head_dim = op->wkv7.head_dim,
+    };
+    for (int i = 0; i < 6; i++)
+        node.wkv7.in[i] = phase_address(builder, op->inputs[i]);
+    return add_node(builder, &node, cuda_wkv7_launch(&node.wkv7, capacity_of(builder, ROWS_RUNS)));
+}
+
+static enum salvo_status lower_sample(struct phase_builder *builder)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_launch launch = {"salvo_sample", builder->executor->blocks, 1, SAMPLE_THREADS, 0};
+    for (uint32_t stage = 0; stage < CUDA_SAMPLE_STAGES; stage++)
+        TRY(add_node(builder, &(struct cuda_node){.kind = CUDA_NODE_SAMPLE, .stage = stage}, launch));
+cleanup:
+    return status;
+}
+
+static enum salvo_status lower_group(struct phase_builder *builder, const struct group *group)
+{
+    switch (group->kind) {
+    case GROUP_ROWS:
+        return lower_rows(builder, group);
+    case GROUP_MATMUL:
+        return lower_gemms(builder, group);
+    case GROUP_ATTEND:
+        return lower_flash(builder, group);
+    case GROUP_WKV7:
+        return lower_wkv7(builder, group);
+    case GROUP_SAMPLE:
+        break;
+    }
+    return lower_sample(builder);
+}
+
+enum salvo_status cuda_nodes_build(struct phase_builder *builder)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    const struct plan *plan = &builder->plan->plan;
+    const struct cuda_node plain = {.kind = CUDA_NODE_PLAIN};
+    TRY(add_node(builder, &plain, cuda_begin_launch()));
+    if (builder->program->rope_count)
+        TRY(add_node(builder, &plain, cuda_angles_launch(capacity_of(builder, ROWS_TOKENS))));
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        tables->first_phase[i] = tables->node_count;
+        TRY(lower_group(builder, &plan->groups[i]));
+    }
+    tables->first_phase[plan->group_count] = tables->node_count;
+    TRY(add_node(builder, &plain, cuda_end_launch()));
+cleanup:
+    return status;
+}

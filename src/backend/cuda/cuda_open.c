@@ -1,0 +1,278 @@
+/* Opening an executor: plans are compiled and all memory is taken before a weight is touched, and what does
+ * not fit is refused before that. */
+#include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/cuda_images.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGING_BYTES = 4 << 20 };
+
+static unsigned long long megabytes(uint64_t bytes)
+{
+    return (unsigned long long)((bytes + 999999) / 1000000);
+}
+
+/* ---- The device ---- */
+
+static enum salvo_status load_modules(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_context *context = &executor->context;
+    for (const struct cuda_image *image = cuda_images; image->name; image++) {
+        int result = context->driver->module_load(&executor->modules[executor->module_count], image->bytes);
+        if (result == CUDA_NO_BINARY) {
+            TRY(fail(SALVO_ERROR_UNSUPPORTED,
+                "cuda device %u (%s): this build has no kernels for compute capability %d.%d",
+                context->number, context->name, executor->device->major, executor->device->minor));
+        }
+        TRY(cuda_context_result(context, cuda_driver_symbols.module_load, result));
+        executor->module_count++;
+        context->creations++;
+    }
+cleanup:
+    return status;
+}
+
+/*
+ * Which lowering: for measurements the environment says so. Otherwise the whole token is one launch on all
+ * multiprocessors, which docs/measurements.md compares with the others.
+ */
+static enum cuda_lowering choose_lowering(const struct executor *executor)
+{
+    static const char *const names[] = {
+        [CUDA_LOWERING_GRID] = "grid",
+        [CUDA_LOWERING_CLUSTER] = "cluster",
+        [CUDA_LOWERING_GRAPH] = "graph",
+        [CUDA_LOWERING_LAYER] = "layer",
+        [CUDA_LOWERING_OP] = "op",
+    };
+    const char *wanted = getenv("SALVO_CUDA_LOWERING");
+    for (size_t i = 0; wanted && i < sizeof names / sizeof *names; i++) {
+        bool possible = i != CUDA_LOWERING_CLUSTER || executor->device->clusters;
+        if (strcmp(wanted, names[i]) == 0 && possible)
+            return (enum cuda_lowering)i;
+    }
+    if (wanted)
+        log_line(SALVO_LOG_WARNING,
+            "SALVO_CUDA_LOWERING cannot be '%s' here: grid, cluster, graph, layer or op", wanted);
+    return CUDA_LOWERING_GRID;
+}
+
+static enum salvo_status open_device(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_context *context = &executor->context;
+    size_t left, total;
+    executor->device = cuda_device_at(executor->options.device);
+    TRY(CUDA_CALL(context, memory_info, (&left, &total)));
+    executor->free_before = left;
+    TRY(CUDA_CALL(context, stream_new, (&executor->queue, CUDA_STREAM_NON_BLOCKING)));
+    context->creations++;
+    TRY(load_modules(executor));
+    TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
+    executor->blocks = (uint32_t)executor->device->multiprocessors;
+    executor->lowering = choose_lowering(executor);
+cleanup:
+    return status;
+}
+
+/* ---- Plans and memory ---- */
+
+static enum salvo_status lower_plans(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_options *options = &executor->options;
+    const struct program *program = executor->program;
+    for (uint32_t i = 0; i < program->rope_count; i++) {
+        uint32_t pairs = program->ropes[i].dimensions / 2;
+        executor->rope_pairs = pairs > executor->rope_pairs ? pairs : executor->rope_pairs;
+    }
+    TRY(lower_program(
+        program, (const uint32_t[]){1, 1, 1}, MAX_ROUNDED, &executor->tables, &executor->single.plan));
+    TRY(lower_program(program, (const uint32_t[]){executor->batch_rows, options->slots, options->outputs},
+        MAX_ROUNDED, &executor->tables, &executor->batch.plan));
+    cuda_merge_softcaps(program, &executor->single.plan);
+    cuda_merge_softcaps(program, &executor->batch.plan);
+cleanup:
+    return status;
+}
+
+/* All sizes, found by going through everything without addresses. */
+static enum salvo_status count_memory(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_region region = {0};
+    executor->single.scratch.offsets = executor->single.plan.offsets;
+    executor->batch.scratch.offsets = executor->batch.plan.offsets;
+    TRY(cuda_tables_build(executor, &executor->single));
+    TRY(cuda_tables_build(executor, &executor->batch));
+    cuda_layout_weights(executor, &region);
+    executor->weight_bytes = region.used;
+    region.used = 0;
+    cuda_layout_state(executor, &region);
+    executor->state_bytes = region.used;
+    region.used = 0;
+    cuda_layout_scratch(executor, &region);
+    executor->scratch_bytes = region.used;
+    region.used = 0;
+    cuda_layout_mapped(executor, &region, NULL);
+    executor->mapped_bytes = region.used;
+cleanup:
+    return status;
+}
+
+static enum salvo_status check_memory(struct executor *executor)
+{
+    const struct backend_options *options = &executor->options;
+    size_t left, total;
+    enum salvo_status status = CUDA_CALL(&executor->context, memory_info, (&left, &total));
+    const uint64_t needed = executor->weight_bytes + executor->state_bytes + executor->scratch_bytes;
+    if (status != SALVO_OK || needed <= left)
+        return status;
+    return fail(SALVO_ERROR_MEMORY,
+        "cuda device %u (%s): weights of %llu MB, a context of %u for %u session%s of %llu MB and scratch of "
+        "%llu "
+        "MB do not fit: %llu MB of %llu MB are free",
+        executor->context.number, executor->context.name, megabytes(executor->weight_bytes), options->context,
+        options->slots, options->slots == 1 ? "" : "s", megabytes(executor->state_bytes),
+        megabytes(executor->scratch_bytes), megabytes(left), megabytes(total));
+}
+
+static enum salvo_status take_memory(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_context *context = &executor->context;
+    cuda_address mapped;
+    TRY(cuda_memory_new(executor, "the model", executor->weight_bytes, &executor->weight_memory));
+    TRY(cuda_memory_new(executor, "the context", executor->state_bytes, &executor->state_memory));
+    TRY(cuda_memory_new(executor, "scratch", executor->scratch_bytes, &executor->scratch_memory));
+    TRY(cuda_host_new(executor, "steps", executor->mapped_bytes, &executor->mapped));
+    TRY(CUDA_CALL(context, host_address, (&mapped, executor->mapped, 0)));
+    cuda_layout_weights(executor, &(struct cuda_region){.base = executor->weight_memory});
+    cuda_layout_state(executor, &(struct cuda_region){.base = executor->state_memory});
+    cuda_layout_scratch(executor, &(struct cuda_region){.base = executor->scratch_memory});
+    cuda_layout_mapped(executor, &(struct cuda_region){.base = mapped}, executor->mapped);
+    TRY(CUDA_CALL(context, fill, (executor->state_memory, 0, executor->state_bytes, executor->queue)));
+    TRY(CUDA_CALL(context, fill, (executor->scratch_memory, 0, executor->scratch_bytes, executor->queue)));
+
+    executor->staging_bytes = STAGING_BYTES;
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        size_t page = executor->kv_states[i].page_bytes;
+        executor->staging_bytes = page > executor->staging_bytes ? page : executor->staging_bytes;
+    }
+    TRY(cuda_host_new(executor, "copies", executor->staging_bytes, &executor->staging));
+    TRY(ARENA_NEW(&executor->tables, &executor->bias_versions, executor->options.slots));
+    TRY(ARENA_NEW(
+        &executor->tables, &executor->run_results, (size_t)CUDA_RING_ENTRIES * executor->options.slots));
+cleanup:
+    return status;
+}
+
+static enum salvo_status open_plans(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(cuda_tables_build(executor, &executor->single));
+    TRY(cuda_tables_build(executor, &executor->batch));
+    TRY(cuda_tables_upload(executor, &executor->single));
+    TRY(cuda_tables_upload(executor, &executor->batch));
+    TRY(cuda_graphs_open(executor));
+cleanup:
+    return status;
+}
+
+static void fill_in_defaults(struct executor *executor)
+{
+    struct backend_options *options = &executor->options;
+    if (options->outputs == 0)
+        options->outputs = options->batch < 64 ? options->batch : 64;
+    options->outputs = options->outputs < options->slots ? options->slots : options->outputs;
+    /* A plan for many tokens is one for at least two, or it would be lowered as the one for a single token.
+     */
+    executor->batch_rows = options->batch < 2 ? 2 : options->batch;
+}
+
+static enum salvo_status open_executor(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(open_device(executor));
+    TRY(lower_plans(executor));
+    TRY(cuda_check_weights(executor));
+    TRY(cuda_find_states(executor));
+    cuda_layout_step(executor);
+    TRY(count_memory(executor));
+    TRY(check_memory(executor));
+    TRY(take_memory(executor));
+    TRY(open_plans(executor));
+    TRY(cuda_load_weights(executor));
+    executor->allocations_at_load = memory_count();
+    executor->creations_at_load = executor->context.creations;
+cleanup:
+    return status;
+}
+
+static void free_plan(struct executor *executor, struct cuda_plan *plan)
+{
+    if (plan->graph)
+        (void)executor->context.driver->graph_exec_free(plan->graph);
+    cuda_memory_free(executor, plan->tables.memory);
+    cuda_tables_free(&plan->tables);
+}
+
+/* Also when half of it was opened. After an error of the device what cannot be freed goes with its context.
+ */
+void cuda_executor_close(struct executor *executor)
+{
+    if (!executor)
+        return;
+    struct cuda_context *context = &executor->context;
+    if (context->handle) {
+        (void)context->driver->context_push(context->handle);
+        if (executor->queue)
+            (void)context->driver->stream_wait(executor->queue);
+        cuda_debug_end(executor);
+        free_plan(executor, &executor->single);
+        free_plan(executor, &executor->batch);
+        cuda_memory_free(executor, executor->weight_memory);
+        cuda_memory_free(executor, executor->state_memory);
+        cuda_memory_free(executor, executor->scratch_memory);
+        cuda_host_free(executor, executor->mapped);
+        cuda_host_free(executor, executor->staging);
+        for (uint32_t i = 0; i < executor->module_count; i++)
+            (void)context->driver->module_unload(executor->modules[i]);
+        if (executor->queue)
+            (void)context->driver->stream_free(executor->queue);
+        cuda_context_leave(context);
+        cuda_context_close(context);
+    }
+    arena_free(&executor->tables);
+    memory_free(executor);
+}
+
+enum salvo_status cuda_executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = NULL;
+    *out = NULL;
+    TRY(NEW(&executor, 1));
+    executor->program = program;
+    executor->options = *options;
+    fill_in_defaults(executor);
+    if (!options->slots || !options->context || !options->batch)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%u sessions of %u tokens in chunks of %u: none may be 0",
+            options->slots, options->context, options->batch));
+    TRY(cuda_context_open(&executor->context, options->device));
+    TRY(cuda_context_enter(&executor->context));
+    status = open_executor(executor);
+    cuda_context_leave(&executor->context);
+    if (status == SALVO_OK)
+        *out = executor;
+cleanup:
+    if (status != SALVO_OK)
+        cuda_executor_close(executor);
+    return status;
+}

@@ -1,0 +1,329 @@
+#include "backend/cuda/cuda_phase.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+/* Places begin at multiples of so many floats, so that any copy may be wide. */
+enum { PLACE_FLOATS = 32 };
+
+static uint32_t round_up(uint32_t value, uint32_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows)
+{
+    builder->phase =
+        (struct cuda_phase){.kind = kind, .team = CUDA_TEAM_GRID, .rows = rows, .glu = ACTIVATION_NONE};
+    builder->places = builder->panel_bytes = builder->partials = builder->head_dim = 0;
+    builder->overflows = false;
+    for (uint32_t i = 0; i < builder->program->buffer_count; i++)
+        builder->place_of[i] = CUDA_NONE;
+}
+
+cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer)
+{
+    const struct cuda_scratch *scratch = &builder->plan->scratch;
+    const struct plan *plan = &builder->plan->plan;
+    return plan->is_private[buffer] ? scratch->spilled + plan->offsets[buffer]
+                                    : scratch->arena + scratch->offsets[buffer];
+}
+
+cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight)
+{
+    return weight == NO_BUFFER ? 0 : builder->executor->weights[weight].vector;
+}
+
+static uint32_t columns_of(const struct phase_builder *builder, buffer_id buffer)
+{
+    return (uint32_t)builder->program->buffers[buffer].columns;
+}
+
+uint32_t phase_output(struct phase_builder *builder, buffer_id buffer)
+{
+    if (builder->place_of[buffer] == CUDA_NONE) {
+        uint32_t floats = builder->head_dim ? builder->head_dim : columns_of(builder, buffer);
+        builder->place_of[buffer] = builder->places;
+        builder->places += round_up(floats, PLACE_FLOATS);
+    }
+    return builder->place_of[buffer];
+}
+
+static uint32_t load(
+    struct phase_builder *builder, buffer_id buffer, uint32_t place, enum cuda_load_kind kind)
+{
+    if (builder->phase.load_count == MOST_LOADS) {
+        builder->overflows = true;
+        return place;
+    }
+    builder->loads[builder->phase.load_count++] = (struct cuda_load){
+        .from = phase_address(builder, buffer),
+        .kind = kind,
+        .place = place,
+        .columns = columns_of(builder, buffer),
+    };
+    return place;
+}
+
+uint32_t phase_input(struct phase_builder *builder, buffer_id buffer)
+{
+    if (builder->place_of[buffer] != CUDA_NONE)
+        return builder->place_of[buffer];
+    return load(builder, buffer, phase_output(builder, buffer), CUDA_LOAD_ROW);
+}
+
+/* What only some kinds of ops have. */
+static void describe_op(const struct phase_builder *builder, const struct op *op, struct cuda_row_op *out)
+{
+    const struct executor *executor = builder->executor;
+    switch (op->kind) {
+    case OP_EMBED:
+        out->value = op->embed.scale;
+        out->matrix = executor->weights[op->inputs[0]].matrix_index;
+        break;
+    case OP_RMS_NORM:
+    case OP_LAYER_NORM:
+    case OP_L2_NORM:
+        out->group = op->rms_norm.group;
+        out->value = op->rms_norm.epsilon;
+        out->weight = phase_vector(builder, op->inputs[1]);
+        out->bias = op->kind == OP_LAYER_NORM ? phase_vector(builder, op->inputs[2]) : 0;
+        break;
+    case OP_ROPE: {
+        const struct rope *rope = &builder->program->ropes[op->rope.rope];
+        out->heads = op->rope.heads;
+        out->head_dim = op->rope.head_dim;
+        out->rope = op->rope.rope;
+        out->halves = rope->halves;
+        out->dimensions = rope->dimensions;
+        break;
+    }
+    case OP_KV_APPEND:
+        out->heads = op->kv_append.kv_heads;
+        out->head_dim = op->kv_append.head_dim;
+        out->activation = executor->options.kv_type;
+        out->state = executor->kv_states[op->kv_append.key_state].base;
+        out->values = executor->kv_states[op->kv_append.value_state].base;
+        break;
+    case OP_GLU:
+        out->activation = op->glu.activation;
+        break;
+    case OP_SOFTCAP:
+        out->value = op->softcap.cap;
+        break;
+    case OP_TOKEN_SHIFT:
+        out->rows = phase_address(builder, op->inputs[0]);
+        out->state = executor->folded_offsets[op->token_shift.state];
+        out->keeps = 1;
+        break;
+    case OP_LERP:
+        if (builder->program->buffers[op->inputs[2]].kind == BUFFER_WEIGHT)
+            out->weight = phase_vector(builder, op->inputs[2]);
+        break;
+    case OP_RWKV_KEY:
+        out->weight = phase_vector(builder, op->inputs[2]);
+        break;
+    case OP_RWKV_BONUS:
+        out->head_dim = op->rwkv_bonus.head_dim;
+        out->weight = phase_vector(builder, op->inputs[4]);
+        break;
+    default:
+        break;
+    }
+}
+
+void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer)
+{
+    uint32_t *count = outer ? &builder->phase.outer_count : &builder->phase.op_count;
+    const buffer_id wide = op->out == NO_BUFFER ? op->inputs[0] : op->out;
+    struct cuda_row_op row_op = {.kind = op->kind, .columns = columns_of(builder, wide), .out = CUDA_NONE};
+    if (op->kind == OP_SELECT_ROWS) { /* a load does it */
+        load(builder, op->inputs[0], phase_output(builder, op->out), CUDA_LOAD_SELECTED);
+        return;
+    }
+    if (*count == MOST_OPS) {
+        builder->overflows = true;
+        return;
+    }
+    for (int i = 0; i < 5; i++) {
+        const buffer_id input = op->inputs[i];
+        bool is_vector = input != NO_BUFFER && builder->program->buffers[input].kind == BUFFER_SCRATCH;
+        row_op.in[i] = is_vector ? phase_input(builder, input) : CUDA_NONE;
+    }
+    if (op->kind == OP_ADD)
+        (void)phase_input(builder, op->out);
+    if (op->out != NO_BUFFER)
+        row_op.out = phase_output(builder, op->out);
+    describe_op(builder, op, &row_op);
+    (outer ? builder->outer : builder->ops)[(*count)++] = row_op;
+}
+
+static bool contains(const buffer_id *buffers, uint32_t count, buffer_id buffer)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (buffers[i] == buffer)
+            return true;
+    }
+    return false;
+}
+
+/* Whether anybody from op `end` on reads what the buffer holds there. */
+static bool lives_on(const struct program *program, buffer_id buffer, uint32_t end)
+{
+    buffer_id used[OP_MAX_BUFFERS];
+    for (uint32_t op = end; op < program->op_count; op++) {
+        if (contains(used, op_reads(program, op, used), buffer))
+            return true;
+        if (contains(used, op_writes(program, op, used), buffer))
+            return false;
+    }
+    return buffer == program->logits;
+}
+
+void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end)
+{
+    const struct program *program = builder->program;
+    for (uint32_t i = first; i < end; i++) {
+        const buffer_id out = program->ops[i].out;
+        bool stored = out == NO_BUFFER || program->buffers[out].kind != BUFFER_SCRATCH;
+        for (uint32_t j = first; j < i; j++)
+            stored = stored || program->ops[j].out == out;
+        if (stored || builder->place_of[out] == CUDA_NONE || !lives_on(program, out, end))
+            continue;
+        if (builder->phase.store_count == MOST_STORES) {
+            builder->overflows = true;
+            return;
+        }
+        builder->stores[builder->phase.store_count++] = (struct cuda_store){
+            .to = phase_address(builder, out),
+            .place = builder->place_of[out],
+            .columns = columns_of(builder, out),
+        };
+    }
+}
+
+/* As cuda.md says a panel of one token lies in shared memory. */
+static uint32_t panel_size(uint32_t columns, enum rounding rounding)
+{
+    const uint32_t padded = round_up(columns, CUDA_ITEM_COLUMNS);
+    return rounding == ROUNDING_Q8 ? padded + padded / 32 * 4 + padded / 16 * 4 : padded / 32 * 36 * 4;
+}
+
+uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
+{
+    const uint32_t place = phase_input(builder, buffer), columns = columns_of(builder, buffer);
+    for (uint32_t i = 0; i < builder->phase.round_count; i++) {
+        if (builder->rounds[i].place == place && builder->rounds[i].rounding == rounding)
+            return i;
+    }
+    if (builder->phase.round_count == MOST_ROUNDS) {
+        builder->overflows = true;
+        return 0;
+    }
+    builder->rounds[builder->phase.round_count] = (struct cuda_round){
+        .place = place, .columns = columns, .rounding = rounding, .panel = builder->panel_bytes};
+    builder->panel_bytes += round_up(panel_size(columns, rounding), 128);
+    return builder->phase.round_count++;
+}
+
+static uint32_t table(uint32_t *at, uint32_t count, size_t size)
+{
+    const uint32_t begin = *at;
+    *at = round_up(begin + count * (uint32_t)size, 16);
+    return begin;
+}
+
+/* Where the phase's tables lie; its size. */
+static uint32_t lay_out(struct cuda_phase *phase)
+{
+    uint32_t at = round_up(sizeof *phase, 16);
+    phase->loads_at = table(&at, phase->load_count, sizeof(struct cuda_load));
+    phase->ops_at = table(&at, phase->op_count, sizeof(struct cuda_row_op));
+    phase->outer_at = table(&at, phase->outer_count, sizeof(struct cuda_row_op));
+    phase->stores_at = table(&at, phase->store_count, sizeof(struct cuda_store));
+    phase->rounds_at = table(&at, phase->round_count, sizeof(struct cuda_round));
+    phase->matmuls_at = table(&at, phase->matmul_count, sizeof(struct cuda_matmul));
+    const size_t heavy = phase->kind == CUDA_PHASE_ATTEND ? sizeof(struct cuda_attend)
+                         : phase->kind == CUDA_PHASE_WKV7 ? sizeof(struct cuda_wkv7)
+                                                          : 0;
+    phase->heavy_at = table(&at, 1, heavy);
+    phase->size = at;
+    return at;
+}
+
+bool phase_fits(const struct phase_builder *builder)
+{
+    struct cuda_phase phase = builder->phase;
+    const uint64_t shared = (uint64_t)builder->places * sizeof(float) + builder->panel_bytes +
+                            (uint64_t)builder->partials * sizeof(float);
+    return !builder->overflows && lay_out(&phase) <= CUDA_PHASE_LIMIT &&
+           shared <= cuda_shared_limit(builder->executor);
+}
+
+static void raise_to(uint32_t *most, uint32_t value)
+{
+    *most = value > *most ? value : *most;
+}
+
+enum salvo_status phase_end(struct phase_builder *builder)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    struct cuda_phase *phase = &builder->phase;
+    if (tables->phase_count == tables->phase_capacity) {
+        uint32_t capacity = tables->phase_capacity ? tables->phase_capacity * 2 : 64;
+        TRY(memory_resize(&tables->phases, capacity, CUDA_PHASE_LIMIT));
+        TRY(RESIZE(&tables->phase_places, capacity));
+        tables->phase_capacity = capacity;
+    }
+    tables->phase_places[tables->phase_count] = builder->places;
+    uint8_t *to = tables->phases + (size_t)tables->phase_count++ * CUDA_PHASE_LIMIT;
+    memset(to, 0, CUDA_PHASE_LIMIT);
+    raise_to(&tables->phase_bytes, lay_out(phase));
+    memcpy(to, phase, sizeof *phase);
+    memcpy(to + phase->loads_at, builder->loads, phase->load_count * sizeof *builder->loads);
+    memcpy(to + phase->ops_at, builder->ops, phase->op_count * sizeof *builder->ops);
+    memcpy(to + phase->outer_at, builder->outer, phase->outer_count * sizeof *builder->outer);
+    memcpy(to + phase->stores_at, builder->stores, phase->store_count * sizeof *builder->stores);
+    memcpy(to + phase->rounds_at, builder->rounds, phase->round_count * sizeof *builder->rounds);
+    memcpy(to + phase->matmuls_at, builder->matmuls, phase->matmul_count * sizeof *builder->matmuls);
+    if (phase->kind == CUDA_PHASE_ATTEND)
+        memcpy(to + phase->heavy_at, &builder->attend, sizeof builder->attend);
+    else if (phase->kind == CUDA_PHASE_WKV7)
+        memcpy(to + phase->heavy_at, &builder->wkv7, sizeof builder->wkv7);
+    raise_to(&tables->most_places, builder->places);
+    raise_to(&tables->most_panel_bytes, builder->panel_bytes);
+    raise_to(&tables->most_partials, builder->partials);
+cleanup:
+    return status;
+}
+
+static void add_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
+{
+    phase_begin(builder, CUDA_PHASE_ROWS, builder->program->ops[first].rows);
+    for (uint32_t i = first; i < end; i++)
+        phase_add_op(builder, &builder->program->ops[i], false);
+    phase_store_outputs(builder, first, end);
+}
+
+enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
+{
+    enum salvo_status status = SALVO_OK;
+    while (first < end) {
+        uint32_t part = end;
+        add_rows(builder, first, part);
+        while (!phase_fits(builder) && part > first + 1)
+            add_rows(builder, first, --part);
+        if (!phase_fits(builder)) {
+            char text[160];
+            program_describe_op(builder->program, first, text, sizeof text);
+            TRY(fail(SALVO_ERROR_UNSUPPORTED, "the shared memory of %s is too small for: %s",
+                builder->executor->context.name, text));
+        }
+        TRY(phase_end(builder));
+        first = part;
+    }
+cleanup:
+    return status;
+}

@@ -1,0 +1,69 @@
+/*
+ * One phase while it is put together: vectors get places in shared memory as they are needed, those that are
+ * not made in the phase are loaded, those that live on are stored.
+ */
+#ifndef CUDA_CUDA_PHASE_H
+#define CUDA_CUDA_PHASE_H
+
+#include "backend/cuda/cuda_executor.h"
+
+enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_ROUNDS = 16, MOST_MATMULS = 24 };
+
+struct phase_builder {
+    struct executor *executor;
+    struct cuda_plan *plan;
+    const struct program *program;
+    uint32_t *place_of; /* [buffers]: CUDA_NONE */
+
+    struct cuda_phase phase;
+    struct cuda_load loads[MOST_LOADS];
+    struct cuda_row_op ops[MOST_OPS], outer[MOST_OPS];
+    struct cuda_store stores[MOST_STORES];
+    struct cuda_round rounds[MOST_ROUNDS];
+    struct cuda_matmul matmuls[MOST_MATMULS];
+    struct cuda_attend attend;
+    struct cuda_wkv7 wkv7;
+    uint32_t places;      /* floats taken */
+    uint32_t panel_bytes; /* taken */
+    uint32_t partials;    /* floats taken */
+    uint32_t head_dim;    /* places hold a head alone; 0: whole rows */
+    bool overflows;       /* a table is full: the phase has to be divided */
+};
+
+/* Begins a phase of its own; nothing of the last one is left. */
+void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows);
+
+/* Where a buffer is in this phase: loaded, unless it is there. */
+uint32_t phase_input(struct phase_builder *builder, buffer_id buffer);
+
+/* Where a buffer that is written will be. */
+uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);
+
+/* Adds a row op, to those after the heavy one when `outer`. */
+void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer);
+
+/* Stores what ops first .. end - 1 have written and somebody reads after op `end` - 1. */
+void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end);
+
+/* Which of the rounds is this buffer, rounded so; adds it. */
+uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding);
+
+/* Whether all that was taken fits tables and shared memory. */
+bool phase_fits(const struct phase_builder *builder);
+
+/* Appends the phase to the plan's tables. */
+enum salvo_status phase_end(struct phase_builder *builder);
+
+cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
+cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
+
+/* Row ops first .. end - 1 as phases of their own, as few as possible. */
+enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
+
+/* An attention that does nothing else. */
+struct cuda_attend cuda_attend_of(const struct phase_builder *builder, const struct op *op);
+
+/* cuda_nodes.c: the launches of a plan for many tokens. */
+enum salvo_status cuda_nodes_build(struct phase_builder *builder);
+
+#endif

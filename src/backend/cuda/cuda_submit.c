@@ -1,0 +1,396 @@
+/*
+ * Steps on their way: written into a ring that the device reads, launched, and waited for by looking at a
+ * word that the device writes last. Nothing here waits unless the ring is full or somebody wants results.
+ */
+#include "backend/cuda/cuda_executor.h"
+#include "backend/step_check.h"
+#include "base/wait_word.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SPIN_NS = 1000000,     /* looked for without a pause: longer than most steps of one token */
+    SLEEP_NS = 50000,      /* then with pauses of this */
+    QUERY_NS = 2000000,    /* how often the driver is asked whether all is well */
+    ABORT_NS = 2000000000, /* after the abort word was set */
+    CANCELLED = 2,         /* in a result */
+};
+
+static const uint64_t patience_ns = UINT64_C(30000000000); /* without any sign of life */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint32_t load_acquire(const volatile uint32_t *word)
+{
+    uint32_t value = *word;
+    atomic_thread_fence(memory_order_acquire);
+    return value;
+}
+
+enum salvo_status cuda_step_check(const struct executor *executor, const struct step *step)
+{
+    return backend_check_step(&executor->options, executor->pages, executor->program->vocabulary, step);
+}
+
+/* ---- Writing ---- */
+
+static struct cuda_sampler sampler_of(const struct sampler_settings *settings, cuda_address bias)
+{
+    return (struct cuda_sampler){
+        .temperature = settings->temperature,
+        .inverse_temperature = settings->temperature > 0 ? 1.0F / settings->temperature : 0,
+        .top_p = settings->top_p,
+        .min_p = settings->min_p,
+        .repeat = settings->repeat_penalty,
+        .inverse_repeat = 1.0F / settings->repeat_penalty,
+        .presence = settings->presence_penalty,
+        .frequency = settings->frequency_penalty,
+        .top_k = settings->top_k,
+        .last_n = settings->repeat_last_n,
+        .seed = settings->seed,
+        .bias = settings->bias ? bias : 0,
+    };
+}
+
+/* A slot's bias goes to the device when it has changed. */
+static enum salvo_status upload_bias(struct executor *executor, const struct run *run, cuda_address *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const size_t bytes = executor->program->vocabulary * sizeof(float);
+    *out = executor->bias + run->slot * (uint64_t)bytes;
+    if (run->sampler.bias && executor->bias_versions[run->slot] != run->sampler.bias_version) {
+        TRY(cuda_copy_in(executor, *out, run->sampler.bias, bytes));
+        TRY(cuda_queue_wait(executor)); /* the caller may change it again at once */
+        executor->bias_versions[run->slot] = run->sampler.bias_version;
+    }
+cleanup:
+    return status;
+}
+
+/* Pages of the first `positions` positions, of which a run may ask for more than there are. */
+static size_t pages_for(const struct executor *executor, uint64_t positions)
+{
+    const uint64_t pages = (positions + CUDA_PAGE - 1) / CUDA_PAGE;
+    return (size_t)(pages < executor->pages_per_slot ? pages : executor->pages_per_slot);
+}
+
+static void write_rows(
+    const struct cuda_machine *machine, const struct step *step, uint8_t *entry, uint32_t skip)
+{
+    uint32_t *outputs = (uint32_t *)(void *)(entry + machine->outputs_at), output_count = 0;
+    struct cuda_row *rows = (struct cuda_row *)(void *)(entry + machine->rows_at);
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        for (uint32_t j = 0; j < run->count; j++) {
+            const uint32_t row = run->first_row + j;
+            rows[row] = (struct cuda_row){.run = i, .slot = run->slot, .position = run->first + skip + j};
+            if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
+                outputs[output_count++] = row;
+        }
+    }
+    ((struct cuda_step *)(void *)entry)->output_count = output_count;
+}
+
+/* The next entry of the ring: token number `skip` of a step that repeats, and how many more are left to the
+ * device. */
+static enum salvo_status write_entry(
+    struct executor *executor, const struct step *step, uint32_t skip, uint32_t repeat)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_machine *machine = &executor->machine;
+    const size_t index = executor->entries % CUDA_RING_ENTRIES, context = executor->options.context;
+    uint8_t *entry = executor->ring + index * machine->step_bytes;
+    struct cuda_step *head = (struct cuda_step *)(void *)entry;
+    struct cuda_run *runs = (struct cuda_run *)(void *)(entry + machine->runs_at);
+    *head = (struct cuda_step){.run_count = step->run_count,
+        .token_count = step->token_count,
+        .repeat = repeat,
+        .stop_count = step->stop_count < CUDA_MAX_STOPS ? step->stop_count : CUDA_MAX_STOPS,
+        .plan = step->token_count > 1};
+    if (head->stop_count)
+        memcpy(head->stop_ids, step->stop_ids, head->stop_count * sizeof *head->stop_ids);
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        cuda_address bias;
+        TRY(upload_bias(executor, run, &bias));
+        runs[i] = (struct cuda_run){
+            .slot = run->slot,
+            .first = run->first + skip,
+            .count = run->count,
+            .first_row = run->first_row,
+            .source = skip ? SOURCE_LAST : run->source,
+            .logits = run->logits,
+            .limit = run->limit,
+            .sampler = sampler_of(&run->sampler, bias),
+        };
+        if (executor->pages_per_slot) {
+            memcpy(entry + machine->pages_at + (size_t)i * executor->pages_per_slot * sizeof(uint32_t),
+                run->pages,
+                pages_for(executor, run->first + skip + run->count + repeat - 1) * sizeof(uint32_t));
+        }
+        if (run->source == SOURCE_IDS && !skip)
+            memcpy(executor->host_tokens + run->slot * (context + 1) + run->first, step->ids + run->first_row,
+                run->count * sizeof *step->ids);
+    }
+    if (step->ids)
+        memcpy(entry + machine->ids_at, step->ids, step->token_count * sizeof *step->ids);
+    write_rows(machine, step, entry, skip);
+    executor->progress[index] = 0;
+    memset(
+        executor->results + index * executor->options.slots, 0, step->run_count * sizeof *executor->results);
+    atomic_thread_fence(memory_order_seq_cst);
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_step_write(struct executor *executor, const struct step *step)
+{
+    return write_entry(executor, step, 0, 1);
+}
+
+/* ---- Waiting ---- */
+
+static struct cuda_ticket *ticket_of(struct executor *executor, uint64_t ticket)
+{
+    return &executor->tickets[ticket % CUDA_RING_ENTRIES];
+}
+
+static struct run_result *results_of(struct executor *executor, uint64_t ticket)
+{
+    return executor->run_results + ticket % CUDA_RING_ENTRIES * executor->options.slots;
+}
+
+/* Takes over what entry number `entry` has left. */
+static void harvest(struct executor *executor, uint64_t entry)
+{
+    const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
+    struct cuda_ticket *ticket = ticket_of(executor, executor->ticket_of_entry[index]);
+    struct run_result *results = results_of(executor, ticket->ticket);
+    const struct cuda_result *left = executor->results + index * executor->options.slots;
+    uint32_t sampled = 0;
+    for (uint32_t i = 0; i < ticket->run_count; i++) {
+        results[i].sampled += left[i].sampled;
+        results[i].ended |= left[i].ended != 0;
+        sampled += left[i].sampled;
+        if (left[i].failed == CANCELLED) {
+            ticket->cancelled = true;
+        } else if (left[i].failed) {
+            results[i].failed = true;
+            results[i].failed_position = left[i].failed_position;
+        }
+    }
+    executor->counters.tokens += ticket->repeats ? sampled : ticket->token_count;
+    executor->counters.bytes_read_back +=
+        sizeof(uint32_t) + ticket->run_count * sizeof *left + sampled * (sizeof(int32_t) + sizeof(uint32_t));
+    executor->finished_entries = entry;
+    if (executor->finished_entries == executor->entries)
+        *executor->cancel = 0;
+}
+
+/* After a wait on the device gave up: everything that was on its way is over, nothing of it was committed. */
+static enum salvo_status recover(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t sequence = (uint32_t)executor->entries;
+    TRY(cuda_queue_wait(executor));
+    for (uint64_t entry = executor->finished_entries + 1; entry <= executor->entries; entry++)
+        ticket_of(executor, executor->ticket_of_entry[(entry - 1) % CUDA_RING_ENTRIES])->failed = true;
+    executor->finished_entries = executor->entries;
+    *executor->abort = *executor->error = *executor->cancel = 0;
+    TRY(CUDA_CALL(&executor->context, fill,
+        (executor->machine.barrier, 0, CUDA_BARRIER_WORDS * sizeof(uint32_t), executor->queue)));
+    TRY(cuda_copy_in(executor, executor->machine.sequence, &sequence, sizeof sequence));
+    TRY(cuda_queue_wait(executor));
+cleanup:
+    return status;
+}
+
+/* The queue is empty and the entry is not done: the kernel has given up. */
+static enum salvo_status explain(struct executor *executor)
+{
+    const uint32_t error = *executor->error;
+    enum salvo_status status = recover(executor);
+    if (status != SALVO_OK)
+        return status;
+    return fail(SALVO_ERROR_DEVICE, "cuda device %u (%s): %s", executor->context.number,
+        executor->context.name,
+        error == CUDA_ERROR_TIME      ? "a wait on the device took too long, the step was given up"
+        : error == CUDA_ERROR_ABORTED ? "the step was stopped: it took too long"
+                                      : "the step ended without a result");
+}
+
+struct vigil {
+    uint64_t began, asked, sign_of_life, aborted;
+    uint32_t progress;
+};
+
+/* What is to be done when a while has passed without the entry being done. */
+static enum salvo_status look_after(
+    struct executor *executor, struct vigil *vigil, uint64_t now, size_t index)
+{
+    struct cuda_context *context = &executor->context;
+    vigil->asked = now;
+    if (executor->progress[index] != vigil->progress) {
+        vigil->progress = executor->progress[index];
+        vigil->sign_of_life = now;
+    }
+    int result = context->driver->stream_query(executor->queue);
+    if (result == CUDA_OK) {
+        vigil->sign_of_life = 0; /* nothing runs: it is done, or never will be */
+        return SALVO_OK;
+    }
+    if (result != CUDA_NOT_READY)
+        return cuda_context_result(context, cuda_driver_symbols.stream_query, result);
+    if (!vigil->aborted && now - vigil->sign_of_life > patience_ns) {
+        *executor->abort = 1;
+        vigil->aborted = now;
+    }
+    if (vigil->aborted && now - vigil->aborted > ABORT_NS) {
+        context->lost = true;
+        snprintf(context->lost_text, sizeof context->lost_text, "it does not answer");
+        return fail(
+            SALVO_ERROR_DEVICE, "cuda device %u (%s) does not answer", context->number, context->name);
+    }
+    return SALVO_OK;
+}
+
+static void watch_cancel(struct executor *executor)
+{
+    for (uint64_t entry = executor->finished_entries + 1; entry <= executor->entries; entry++) {
+        const struct cuda_ticket *ticket =
+            ticket_of(executor, executor->ticket_of_entry[(entry - 1) % CUDA_RING_ENTRIES]);
+        if (ticket->cancel && __atomic_load_n(ticket->cancel, __ATOMIC_RELAXED))
+            *executor->cancel = 1;
+    }
+}
+
+static enum salvo_status wait_for_entry(struct executor *executor, uint64_t entry)
+{
+    enum salvo_status status = SALVO_OK;
+    const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
+    struct vigil vigil = {0};
+    while (load_acquire(&executor->done[index]) != (uint32_t)entry) {
+        const uint64_t now = now_ns();
+        if (!vigil.began)
+            vigil = (struct vigil){.began = now, .asked = now, .sign_of_life = now};
+        watch_cancel(executor);
+        if (now - vigil.asked > QUERY_NS) {
+            TRY(look_after(executor, &vigil, now, index));
+            if (!vigil.sign_of_life && load_acquire(&executor->done[index]) != (uint32_t)entry)
+                TRY(explain(executor));
+        }
+        if (now - vigil.began < SPIN_NS) {
+            for (int i = 0; i < 16; i++)
+                spin_pause();
+        } else {
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        }
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry)
+{
+    enum salvo_status status = SALVO_OK;
+    while (executor->finished_entries < entry) {
+        TRY(wait_for_entry(executor, executor->finished_entries + 1));
+        harvest(executor, executor->finished_entries + 1);
+    }
+cleanup:
+    return status;
+}
+
+/* ---- Submitting ---- */
+
+/* Whether the device itself goes on from token to token. */
+static bool repeats_by_itself(const struct executor *executor, const struct step *step)
+{
+    return step->token_count == 1 &&
+           (executor->lowering == CUDA_LOWERING_GRID || executor->lowering == CUDA_LOWERING_CLUSTER);
+}
+
+static enum salvo_status submit_entries(
+    struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    const uint32_t repeat = step->repeat ? step->repeat : 1;
+    const uint32_t each = repeats_by_itself(executor, step) ? repeat : 1;
+    for (uint32_t done = 0; done < repeat; done += each) {
+        if (executor->entries - executor->finished_entries == CUDA_RING_ENTRIES)
+            TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
+        TRY(write_entry(executor, step, done, each));
+        TRY(cuda_launch_plan(executor, plan));
+        executor->ticket_of_entry[executor->entries % CUDA_RING_ENTRIES] = ticket->ticket;
+        executor->entries++;
+        executor->counters.submissions++;
+        ticket->last_entry = executor->entries;
+    }
+    executor->last_plan = plan;
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint64_t number = executor->last_ticket + 1;
+    struct cuda_ticket *ticket = ticket_of(executor, number);
+    *out_ticket = 0;
+    TRY(cuda_step_check(executor, step));
+    TRY(cuda_context_enter(&executor->context));
+    /* Whose place it takes must be over. */
+    status = cuda_entries_finish(executor, ticket->last_entry);
+    if (status == SALVO_OK) {
+        *ticket = (struct cuda_ticket){.ticket = number,
+            .last_entry = executor->entries,
+            .run_count = step->run_count,
+            .token_count = step->token_count,
+            .repeats = step->repeat > 1,
+            .cancel = step->cancel};
+        memset(results_of(executor, number), 0, executor->options.slots * sizeof(struct run_result));
+        executor->last_ticket = number;
+        status = submit_entries(executor, step, ticket);
+    }
+    cuda_context_leave(&executor->context);
+    TRY(status);
+    *out_ticket = number;
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_step_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
+{
+    enum salvo_status status = SALVO_OK;
+    if (ticket == 0 || ticket > executor->last_ticket ||
+        executor->last_ticket - ticket >= CUDA_RING_ENTRIES) {
+        TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not among the last %d, up to %" PRIu64, ticket,
+            CUDA_RING_ENTRIES, executor->last_ticket));
+    }
+    struct cuda_ticket *waited = ticket_of(executor, ticket);
+    uint32_t sampled = 0;
+    TRY(cuda_context_enter(&executor->context));
+    status = cuda_entries_finish(executor, waited->last_entry);
+    cuda_context_leave(&executor->context);
+    TRY(status);
+    if (waited->failed)
+        TRY(fail(SALVO_ERROR_DEVICE, "cuda device %u (%s): the step was given up with one before it",
+            executor->context.number, executor->context.name));
+    memcpy(results, results_of(executor, ticket), waited->run_count * sizeof *results);
+    for (uint32_t i = 0; i < waited->run_count; i++)
+        sampled += results[i].sampled;
+    if (waited->cancelled && sampled == 0)
+        TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+cleanup:
+    return status;
+}

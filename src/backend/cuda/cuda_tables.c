@@ -1,0 +1,432 @@
+/*
+ * The groups of a plan for one token become phases. Built twice: first to learn which shapes matrices have
+ * and how much memory is needed, then with the addresses that came of it.
+ */
+#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/cuda_phase.h"
+#include "backend/cuda/sample_plan.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+enum { MOST_SPLITS = 64, HEADS_PER_TASK = 4 };
+
+/* What is left of a block's shared memory for vectors, panels and partial sums beside a useful ring of
+ * weights. */
+uint32_t cuda_shared_limit(const struct executor *executor)
+{
+    const uint32_t kept = CUDA_SHARED_HEAD + 2 * CUDA_PHASE_LIMIT + 2 * CUDA_CHUNK_BYTES;
+    return (uint32_t)executor->device->shared_bytes - kept;
+}
+
+void cuda_merge_softcaps(const struct program *program, struct plan *plan)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        const struct group *group = &plan->groups[i];
+        struct group *last = kept ? &plan->groups[kept - 1] : NULL;
+        const struct op *op = &program->ops[group->first_op];
+        bool merges = last && last->kind == GROUP_MATMUL && group->kind == GROUP_ROWS &&
+                      group->op_count == 1 && group->rounded == NO_BUFFER && op->kind == OP_SOFTCAP &&
+                      last->matmuls == 1 && program->ops[group->first_op - 1].out == op->out;
+        if (merges)
+            last->op_count++;
+        else
+            plan->groups[kept++] = *group;
+        for (uint32_t j = 0; j < group->op_count; j++)
+            plan->group_of_op[group->first_op + j] = kept - 1;
+    }
+    plan->group_count = kept;
+}
+
+/* ---- Matmuls ---- */
+
+static const struct op *matmul_of(
+    const struct phase_builder *builder, const struct group *group, uint32_t index)
+{
+    return &builder->program->ops[group->first_op + group->inner + index];
+}
+
+static const struct op *softcap_of(const struct phase_builder *builder, const struct group *group)
+{
+    const struct op *op = &builder->program->ops[group->first_op + group->op_count - 1];
+    return op->kind == OP_SOFTCAP ? op : NULL;
+}
+
+static uint32_t tiles_of(const struct phase_builder *builder, const struct op *matmul)
+{
+    const uint64_t rows = builder->program->buffers[matmul->inputs[0]].rows;
+    return (uint32_t)((rows + CUDA_ITEM_ROWS - 1) / CUDA_ITEM_ROWS);
+}
+
+/* The matrix of a matmul: the shape that it got where it was first used, or a new one. */
+static struct cuda_matrix shape_matrix(
+    const struct phase_builder *builder, buffer_id buffer, uint32_t tiles_per_block)
+{
+    const struct program_buffer *weight = &builder->program->buffers[buffer];
+    const struct cuda_matrix *known = &builder->executor->weights[buffer].matrix;
+    return known->tiles ? *known
+                        : cuda_matrix_shape(weight->type, (uint32_t)weight->rows, (uint32_t)weight->columns,
+                              tiles_per_block);
+}
+
+/* Adds matmuls first .. end - 1 of the group, which share the blocks. */
+static void add_matmuls(
+    struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
+{
+    const struct op *softcap = softcap_of(builder, group);
+    uint32_t tiles = 0, blocks = builder->executor->blocks, next_block = 0;
+    for (uint32_t i = first; i < (group->glu ? first + 1 : end); i++)
+        tiles += tiles_of(builder, matmul_of(builder, group, i));
+    const uint32_t tiles_per_block = (tiles + blocks - 1) / blocks;
+    for (uint32_t i = first; i < end; i++) {
+        const struct op *op = matmul_of(builder, group, i);
+        const struct cuda_matrix matrix = shape_matrix(builder, op->inputs[0], tiles_per_block);
+        if (builder->phase.matmul_count == MOST_MATMULS) {
+            builder->overflows = true;
+            return;
+        }
+        struct cuda_matmul *matmul = &builder->matmuls[builder->phase.matmul_count++];
+        *matmul = (struct cuda_matmul){
+            .matrix = matrix,
+            .bias = phase_vector(builder, op->inputs[2]),
+            .out_place = CUDA_NONE,
+            .round = phase_round(builder, op->inputs[1], op->matmul.rounding),
+            .activation = op->matmul.activation,
+            .accumulate = op->matmul.accumulate,
+            .first_block = next_block % blocks,
+            .partial = builder->partials,
+            .cap = softcap ? softcap->softcap.cap : 0,
+        };
+        if (!group->glu)
+            matmul->out = phase_address(builder, op->out);
+        else if (i == first)
+            matmul->out = phase_address(builder, matmul_of(builder, group, 2)->out);
+        if (!group->glu)
+            next_block += matrix.owners;
+        builder->partials += matrix.tiles_per_block * matrix.parts_per_round * CUDA_ITEM_ROWS;
+    }
+    if (group->glu)
+        builder->phase.glu = matmul_of(builder, group, 2)->glu.activation;
+}
+
+/* For a phase that stays: its matrices keep their shapes. */
+static enum salvo_status add_streams(struct phase_builder *builder, const struct op *matmuls)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    const uint32_t count = builder->phase.matmul_count;
+    if (tables->stream_count + count > tables->stream_capacity) {
+        uint32_t capacity = (tables->stream_count + count) * 2;
+        TRY(RESIZE(&tables->streams, capacity));
+        tables->stream_capacity = capacity;
+    }
+    builder->phase.stream_first = tables->stream_count;
+    builder->phase.stream_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct cuda_stream *stream = &tables->streams[tables->stream_count++];
+        builder->executor->weights[matmuls[i].inputs[0]].matrix = builder->matmuls[i].matrix;
+        *stream = cuda_matrix_stream(
+            &builder->matmuls[i].matrix, builder->matmuls[i].first_block, builder->phase.team);
+        if (stream->chunk_bytes > tables->most_chunk_bytes)
+            tables->most_chunk_bytes = stream->chunk_bytes;
+    }
+cleanup:
+    return status;
+}
+
+static void try_matmuls(
+    struct phase_builder *builder, const struct group *group, bool inside, uint32_t first, uint32_t end)
+{
+    phase_begin(builder, CUDA_PHASE_MATMUL, group->rows);
+    for (uint32_t i = 0; inside && i < group->inner; i++)
+        phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
+    add_matmuls(builder, group, first, end);
+}
+
+/* All matmuls with the row ops before them in one phase, if they fit; else the row ops get one of their own,
+ * and the matmuls as many as they need. */
+static enum salvo_status lower_matmuls(struct phase_builder *builder, const struct group *group)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t first = 0;
+    bool inside = true;
+    try_matmuls(builder, group, true, 0, group->matmuls);
+    if (!phase_fits(builder) && group->inner) {
+        inside = false;
+        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
+    }
+    while (first < group->matmuls) {
+        uint32_t end = group->matmuls;
+        try_matmuls(builder, group, inside, first, end);
+        while (!phase_fits(builder) && end > first + 1 && !group->glu)
+            try_matmuls(builder, group, inside, first, --end);
+        if (!phase_fits(builder)) {
+            TRY(fail(SALVO_ERROR_UNSUPPORTED,
+                "the shared memory of %s, %d bytes a block, is too small for '%s' with rows of %llu elements",
+                builder->executor->context.name, builder->executor->device->shared_bytes,
+                builder->program->buffers[matmul_of(builder, group, first)->inputs[0]].name,
+                (unsigned long long)builder->program->buffers[matmul_of(builder, group, first)->inputs[0]]
+                    .columns));
+        }
+        TRY(add_streams(builder, matmul_of(builder, group, first)));
+        TRY(phase_end(builder));
+        first = end;
+    }
+cleanup:
+    return status;
+}
+
+/* ---- Attention, recurrence, sampling ---- */
+
+static uint32_t splits_for(const struct executor *executor, const struct op *op)
+{
+    const uint32_t each = op->attend.heads / op->attend.kv_heads;
+    const uint32_t tasks = op->attend.kv_heads * ((each + HEADS_PER_TASK - 1) / HEADS_PER_TASK);
+    uint32_t splits = executor->blocks / tasks;
+    splits = splits < 1 ? 1 : splits;
+    return splits > MOST_SPLITS ? MOST_SPLITS : splits;
+}
+
+static bool have_equal_angles(const struct program *program, const struct op *a, const struct op *b)
+{
+    const struct rope *first = &program->ropes[a->rope.rope], *second = &program->ropes[b->rope.rope];
+    return first->halves == second->halves && first->dimensions == second->dimensions;
+}
+
+struct cuda_attend cuda_attend_of(const struct phase_builder *builder, const struct op *op)
+{
+    const struct executor *executor = builder->executor;
+    return (struct cuda_attend){
+        .q = phase_address(builder, op->inputs[0]),
+        .out = phase_address(builder, op->out),
+        .keys = executor->kv_states[op->attend.key_state].base,
+        .values = executor->kv_states[op->attend.value_state].base,
+        .partials = builder->plan->scratch.partials,
+        .q_place = CUDA_NONE,
+        .k_place = CUDA_NONE,
+        .v_place = CUDA_NONE,
+        .heads = op->attend.heads,
+        .kv_heads = op->attend.kv_heads,
+        .head_dim = op->attend.head_dim,
+        .window = op->attend.window,
+        .kv_type = executor->options.kv_type,
+        .rope_q = CUDA_NONE,
+        .rope_k = CUDA_NONE,
+        .splits = splits_for(executor, op),
+        .scale = op->attend.scale,
+        .cap = op->attend.cap,
+    };
+}
+
+uint64_t cuda_attend_partial_bytes(const struct executor *executor, const struct op *op)
+{
+    const uint64_t floats =
+        (uint64_t)op->attend.heads * splits_for(executor, op) * (op->attend.head_dim + 2) + op->attend.heads;
+    return floats * sizeof(float);
+}
+
+static enum salvo_status lower_attend(struct phase_builder *builder, const struct group *group)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct op *ops = &builder->program->ops[group->first_op], *attend = ops + group->inner;
+    bool inside = group->inner == 3 && have_equal_angles(builder->program, &ops[0], &ops[1]);
+    if (group->inner && !inside)
+        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
+    phase_begin(builder, CUDA_PHASE_ATTEND, group->rows);
+    builder->attend = cuda_attend_of(builder, attend);
+    if (inside) {
+        const struct rope *rope = &builder->program->ropes[ops[0].rope.rope];
+        builder->attend.rope_q = ops[0].rope.rope;
+        builder->attend.rope_k = ops[1].rope.rope;
+        builder->attend.halves = rope->halves;
+        builder->attend.dimensions = rope->dimensions;
+        builder->attend.k = phase_address(builder, ops[2].inputs[0]);
+        builder->attend.v = phase_address(builder, ops[2].inputs[1]);
+        builder->attend.appends = 1;
+    }
+    TRY(phase_end(builder));
+cleanup:
+    return status;
+}
+
+static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
+{
+    const struct op *op = &builder->program->ops[group->first_op + group->inner];
+    phase_begin(builder, CUDA_PHASE_WKV7, group->rows);
+    builder->head_dim = op->wkv7.head_dim;
+    for (uint32_t i = 0; i < group->inner; i++)
+        phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
+    builder->wkv7 = (struct cuda_wkv7){
+        .state = builder->executor->folded_offsets[op->wkv7.state],
+        .heads = op->wkv7.heads,
+        .head_dim = op->wkv7.head_dim,
+    };
+    for (int i = 0; i < 6; i++)
+        builder->wkv7.places[i] = phase_input(builder, op->inputs[i]);
+    builder->wkv7.out_place = phase_output(builder, op->out);
+    for (uint32_t i = 0; i < group->outer; i++)
+        phase_add_op(builder, op + 1 + i, true);
+    phase_store_outputs(builder, group->first_op, group->first_op + group->op_count);
+    if (!phase_fits(builder))
+        return fail(SALVO_ERROR_UNSUPPORTED, "the ops around '%s' do not fit one phase",
+            builder->program->buffers[op->wkv7.state].name);
+    return phase_end(builder);
+}
+
+static enum salvo_status lower_sample(struct phase_builder *builder)
+{
+    enum salvo_status status = SALVO_OK;
+    for (uint32_t stage = 0; stage < CUDA_SAMPLE_STAGES; stage++) {
+        phase_begin(builder, CUDA_PHASE_SAMPLE, ROWS_OUTPUTS);
+        builder->phase.stage = stage;
+        TRY(phase_end(builder));
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status lower_group(struct phase_builder *builder, const struct group *group)
+{
+    switch (group->kind) {
+    case GROUP_ROWS:
+        return phase_build_rows(builder, group->first_op, group->first_op + group->op_count);
+    case GROUP_MATMUL:
+        return lower_matmuls(builder, group);
+    case GROUP_ATTEND:
+        return lower_attend(builder, group);
+    case GROUP_WKV7:
+        return lower_wkv7(builder, group);
+    case GROUP_SAMPLE:
+        break;
+    }
+    return lower_sample(builder);
+}
+
+/* ---- A plan ---- */
+
+void cuda_tables_free(struct cuda_tables *tables)
+{
+    memory_free(tables->phases);
+    memory_free(tables->phase_places);
+    memory_free(tables->streams);
+    memory_free(tables->panels);
+    memory_free(tables->nodes);
+    memory_free(tables->first_phase);
+    *tables = (struct cuda_tables){0};
+}
+
+/* Phases lie as close as the largest lets them. */
+static void close_ranks(struct cuda_tables *tables)
+{
+    const size_t stride = (tables->phase_bytes + 127) / 128 * 128;
+    for (size_t i = 1; i < tables->phase_count; i++)
+        memmove(tables->phases + i * stride, tables->phases + i * CUDA_PHASE_LIMIT, stride);
+    tables->phase_bytes = (uint32_t)stride;
+}
+
+enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    struct phase_builder *builder = NULL;
+    cuda_tables_free(&plan->tables);
+    TRY(NEW(&builder, 1));
+    *builder = (struct phase_builder){.executor = executor, .plan = plan, .program = executor->program};
+    TRY(NEW(&builder->place_of, executor->program->buffer_count));
+    TRY(NEW(&plan->tables.first_phase, (size_t)plan->plan.group_count + 1));
+    if (plan->plan.capacity[ROWS_TOKENS] == 1) {
+        for (uint32_t i = 0; i < plan->plan.group_count; i++) {
+            plan->tables.first_phase[i] = plan->tables.phase_count;
+            TRY(lower_group(builder, &plan->plan.groups[i]));
+        }
+        plan->tables.first_phase[plan->plan.group_count] = plan->tables.phase_count;
+    } else {
+        TRY(cuda_nodes_build(builder));
+    }
+    close_ranks(&plan->tables);
+cleanup:
+    if (builder)
+        memory_free(builder->place_of);
+    memory_free(builder);
+    return status;
+}
+
+/* ---- To the device ---- */
+
+/* Ropes and their frequencies, as one piece of memory that begins at `base`; its size, without memory. */
+static uint64_t write_ropes(const struct program *program, cuda_address base, uint8_t *memory)
+{
+    uint64_t used = program->rope_count * sizeof(struct cuda_rope);
+    for (uint32_t i = 0; i < program->rope_count; i++) {
+        const struct rope *rope = &program->ropes[i];
+        const struct cuda_rope written = {base + used, rope->dimensions, rope->magnitude};
+        const size_t bytes = rope->dimensions / 2 * sizeof *rope->frequencies;
+        if (memory) {
+            memcpy(memory + i * sizeof written, &written, sizeof written);
+            memcpy(memory + used, rope->frequencies, bytes);
+        }
+        used += bytes;
+    }
+    return used;
+}
+
+static void write_matrices(const struct executor *executor, uint8_t *memory)
+{
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct cuda_weight *weight = &executor->weights[i];
+        if (weight->uses & CUDA_USE_LOOKED_UP)
+            memcpy(memory + weight->matrix_index * sizeof weight->matrix, &weight->matrix,
+                sizeof weight->matrix);
+    }
+}
+
+/* Writes the machine and all its tables, one piece of memory at `base`; its size, without memory. */
+static uint64_t write_tables(
+    const struct executor *executor, struct cuda_plan *plan, struct cuda_machine *machine, uint8_t *memory)
+{
+    const struct program *program = executor->program;
+    struct cuda_tables *tables = &plan->tables;
+    struct cuda_region region = {.base = tables->memory};
+    const size_t phases = (size_t)tables->phase_count * tables->phase_bytes,
+                 streams = tables->stream_count * sizeof *tables->streams,
+                 panels = tables->panel_count * sizeof *tables->panels;
+    tables->machine = cuda_region_take(&region, sizeof *machine);
+    tables->phases_at = machine->phases = cuda_region_take(&region, phases);
+    machine->streams = cuda_region_take(&region, streams);
+    tables->panels_at = cuda_region_take(&region, panels);
+    machine->matrices = cuda_region_take(&region, executor->matrix_count * sizeof(struct cuda_matrix));
+    machine->ropes = cuda_region_take(&region, write_ropes(program, 0, NULL));
+    machine->phase_count = tables->phase_count;
+    machine->phase_bytes = tables->phase_bytes;
+    machine->logits = plan->scratch.arena + plan->scratch.offsets[program->logits];
+    if (!memory)
+        return region.used;
+    memcpy(memory, machine, sizeof *machine);
+    memcpy(memory + (machine->phases - region.base), tables->phases, phases);
+    if (streams)
+        memcpy(memory + (machine->streams - region.base), tables->streams, streams);
+    if (panels)
+        memcpy(memory + (tables->panels_at - region.base), tables->panels, panels);
+    write_matrices(executor, memory + (machine->matrices - region.base));
+    write_ropes(program, machine->ropes, memory + (machine->ropes - region.base));
+    return region.used;
+}
+
+enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_machine machine = executor->machine;
+    uint8_t *memory = NULL;
+    if (plan->plan.capacity[ROWS_TOKENS] == 1)
+        TRY(cuda_layout_shared(executor, &plan->tables, &machine));
+    plan->tables.bytes = write_tables(executor, plan, &machine, NULL);
+    TRY(cuda_memory_new(executor, "tables", plan->tables.bytes, &plan->tables.memory));
+    TRY(NEW(&memory, (size_t)plan->tables.bytes));
+    plan->tables.shared_bytes = machine.shared_bytes;
+    write_tables(executor, plan, &machine, memory);
+    TRY(cuda_copy_in(executor, plan->tables.memory, memory, (size_t)plan->tables.bytes));
+    TRY(cuda_queue_wait(executor));
+cleanup:
+    memory_free(memory);
+    return status;
+}
