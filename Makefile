@@ -19,8 +19,8 @@ all: ## build the optimised program, build/salvo
 
 run: all ## fetch the default model and ask it a question
 	@$(if $(SALVO_MODEL),,scripts/setup model)
-	build/salvo run --special --stats --temp 0 -n 100 \
-		-p '<|im_start|>user\nWrite one sentence about the sea.<|im_end|>\n<|im_start|>assistant\n'
+	build/salvo run --chat --stats --temp 0 -n 200 -p 'What is the capital of France, and what is it known for?'
+	@echo 'Talk to it: build/salvo chat'
 
 test: ## all tests, and the quick ones again under AddressSanitizer and UBSan
 	@scripts/setup test

@@ -35,26 +35,26 @@ static void add_counts(struct answer_counts *sum, const struct answer_counts *co
     sum->decode += counts->decode;
 }
 
-/* "prompt: 12 tokens computed, 34 reused, 150.2 tok/s; answer: 20 tokens, 45.1 tok/s; ..." */
-static void print_counts(const struct chat *chat, const struct answer_counts *counts)
+/* Two lines; `answers` is how many they are about, `how` adds to the second. */
+static void print_counts(
+    const struct chat *chat, const struct answer_counts *counts, uint32_t answers, const char *how)
 {
     fprintf(stderr,
-        "prompt: %" PRIu64 " tokens computed, %" PRIu64 " reused, %.1f tok/s; answer: %" PRIu64
-        " tokens, %.1f tok/s; context: %" PRIu32 " of %" PRIu32,
-        counts->computed, counts->reused, rate((double)counts->computed, counts->prefill), counts->generated,
-        rate((double)counts->decoded, counts->decode), salvo_session_position(chat->loaded.session),
-        salvo_engine_info(chat->loaded.engine).context);
+        "%sprompt: %" PRIu64 " tokens computed, %" PRIu64 " reused, %.1f tok/s; first text after %.0f ms\n"
+        "answer: %" PRIu64 " tokens, %.1f tok/s%s; context: %" PRIu32 " of %" PRIu32 "%s\n",
+        colour(stderr, COLOUR_DIM), counts->computed, counts->reused,
+        rate((double)counts->computed, counts->prefill), rate(counts->first_text * 1e3, answers),
+        counts->generated, rate((double)counts->decoded, counts->decode), how,
+        salvo_session_position(chat->loaded.session), salvo_engine_info(chat->loaded.engine).context,
+        colour(stderr, COLOUR_OFF));
 }
 
 void chat_print_totals(const struct chat *chat)
 {
     char memory[32];
-    fputs(colour(stderr, COLOUR_DIM), stderr);
-    fprintf(stderr, "%" PRIu32 " answers\n", chat->answers);
-    print_counts(chat, &chat->totals);
-    fprintf(stderr, "\nfirst text after %.0f ms on average; seed %" PRIu64 "; peak memory %s%s\n",
-        chat->answers ? chat->totals.first_text * 1e3 / chat->answers : 0, chat->sampler.seed,
-        format_bytes(peak_memory(), memory), colour(stderr, COLOUR_OFF));
+    fprintf(stderr, "%s%" PRIu32 " answers, seed %" PRIu64 ", peak memory %s%s\n", colour(stderr, COLOUR_DIM),
+        chat->answers, chat->sampler.seed, format_bytes(peak_memory(), memory), colour(stderr, COLOUR_OFF));
+    print_counts(chat, &chat->totals, chat->answers, "");
 }
 
 /* What the person has to know about an answer that did not come to its end, or made others go. */
@@ -82,10 +82,9 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
         break;
     }
     if (generate_flags.stats) {
-        fputs(colour(stderr, COLOUR_DIM), stderr);
-        print_counts(chat, &answer->counts);
-        fprintf(stderr, "; first text after %.0f ms; ended by: %s%s\n", answer->counts.first_text * 1e3,
-            salvo_finish_name(answer->finish), colour(stderr, COLOUR_OFF));
+        char how[32];
+        snprintf(how, sizeof how, ", ended by: %s", salvo_finish_name(answer->finish));
+        print_counts(chat, &answer->counts, 1, how);
     }
     if (chat->interactive)
         fputc('\n', stderr);

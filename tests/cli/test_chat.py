@@ -34,8 +34,7 @@ ENVIRONMENT = {**os.environ, "XDG_STATE_HOME": os.path.join(folder.name, "state"
 ENVIRONMENT.pop("NO_COLOR", None)
 FORCED = ("--temp", "0", "--logit-bias", "120=1000")  # x and x and x: it never ends by itself
 STATISTICS = re.compile(
-    r"^prompt: (\d+) tokens computed, (\d+) reused, .* answer: (\d+) tokens, .* context: (\d+) of \d+; .* by: (\w+)$",
-    re.M)
+    r"^prompt: (\d+) tokens computed, (\d+) reused, .*\nanswer: (\d+) tokens, .* by: (\w+); context: (\d+) of \d+$", re.M)
 
 
 def path(name):
@@ -50,7 +49,7 @@ def chat(lines, *arguments, model=MODEL, status=0):
     done = subprocess.run(command, input=text, capture_output=True, timeout=120, env=ENVIRONMENT)
     error = done.stderr.decode()
     assert done.returncode == status, f"{command}: exit status {done.returncode}, not {status}: {error}"
-    counts = [(*map(int, found[:4]), found[4]) for found in STATISTICS.findall(error)]
+    counts = [(*map(int, found[:3]), int(found[4]), found[3]) for found in STATISTICS.findall(error)]
     return done.stdout.decode("utf-8", "replace").split("\n")[:-1], error, counts
 
 
@@ -197,6 +196,33 @@ class Computed(unittest.TestCase):
         self.assertGreater(by_option, alone)
         changed = chat(["/system Be kind.", "hello", "/clear", "hello", "/system", "/clear", "hello"], "-n", 2, *FORCED)[2]
         self.assertEqual([sum(count[:2]) for count in changed], [by_option, by_option, alone])
+
+
+    def test_the_default_model(self):
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        model = os.path.join(cache, "salvo/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+        if not os.path.exists(model):
+            self.skipTest("the default model is not there")
+        questions = ["What is the capital of France?", "And of Spain? One word.", "Thank you! \U0001f30a"]
+        answers, _, counts = chat(questions, "--temp", 0, "-n", 40, model=model)
+        self.assertIn("Paris", answers[0])
+        for before, now in zip(counts, counts[1:]):
+            self.assertGreaterEqual(now[1], before[3] - 1)  # all but, at most, the last token
+        if len(answers) == 3:  # one line each, so that they can be told apart: then every prompt is what the template makes
+            said = []
+            for question, answer, count in zip(questions, answers, counts):
+                said.append({"role": "user", "content": question})
+                with open(path("said.json"), "w") as file:
+                    json.dump(said, file)
+                command = [SALVO, "template", "-m", model, "--messages", path("said.json"), "--ids"]
+                ids = subprocess.run(command, capture_output=True, check=True).stdout.split()
+                self.assertEqual(sum(count[:2]), len(ids))
+                said.append({"role": "assistant", "content": answer})
+
+    def test_a_model_without_a_template(self):
+        answers, _, counts = chat(["hello", "more"], "-n", 4, *FORCED, model=UNTOLD)
+        self.assertEqual(answers, ["xxxx", "xxxx"])
+        self.assertEqual(counts[0][0], prompt_tokens("hello", model=UNTOLD))
 
 
 class Files(unittest.TestCase):
