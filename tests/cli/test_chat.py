@@ -203,9 +203,9 @@ class Computed(unittest.TestCase):
         model = os.path.join(cache, "salvo/models/SmolLM2-135M-Instruct.Q4_1.gguf")
         if not os.path.exists(model):
             self.skipTest("the default model is not there")
-        questions = ["What is the capital of France?", "And of Spain? One word.", "Thank you! \U0001f30a"]
-        answers, _, counts = chat(questions, "--temp", 0, "-n", 40, model=model)
-        self.assertIn("Paris", answers[0])
+        questions = ["Write one sentence about the sea.", "And one about the sky.", "Thank you! \U0001f30a"]
+        answers, _, counts = chat(questions, "--temp", 0, "-n", 60, model=model)
+        self.assertIn("sea", answers[0])
         for before, now in zip(counts, counts[1:]):
             self.assertGreaterEqual(now[1], before[3] - 1)  # all but, at most, the last token
         if len(answers) == 3:  # one line each, so that they can be told apart: then every prompt is what the template makes
