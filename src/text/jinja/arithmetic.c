@@ -230,7 +230,7 @@ enum salvo_status value_binary(
         TRY(repeat(in, left, value_integer(&right), out));
     } else if (sign == '*' && value_is_integral(&left) && is_row(&right)) {
         TRY(repeat(in, right, value_integer(&left), out));
-    } else if (sign == '%' && left.kind == VALUE_STRING && right.kind != VALUE_UNDEFINED) {
+    } else if (sign == '%' && left.kind == VALUE_STRING) {
         TRY(format_percent(in, left.string, right, out));
     } else {
         TRY(fail_operands(sign, &left, &right));

@@ -50,8 +50,10 @@ enum salvo_status builtin_call(struct interpreter *in, const struct builtin *bui
 /* Whether all letters, of which there are some, are in upper or lower case. */
 bool string_has_case(struct string string, bool upper);
 
-/* The value at "a.b.0" in `item`; `path` absent or none: the item itself. */
-enum salvo_status path_value(struct interpreter *in, struct value item, struct value path, struct value *out);
+/* The value at "a.b.0" in `item`; `path` absent or none: the item itself. `fallback`, where it is given,
+ * takes the place of what is not there. */
+enum salvo_status path_value(
+    struct interpreter *in, struct value item, struct value path, struct value fallback, struct value *out);
 
 static inline bool is_given(const struct value *value)
 {

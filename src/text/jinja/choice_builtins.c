@@ -44,9 +44,7 @@ static enum salvo_status map_attribute(
     }
     if (path.kind == VALUE_ABSENT)
         TRY(fail(SALVO_ERROR_FORMAT, "map needs a filter or an attribute"));
-    TRY(path_value(in, item, path, out));
-    if (out->kind == VALUE_UNDEFINED && is_given(&fallback))
-        *out = fallback;
+    TRY(path_value(in, item, path, fallback, out));
 
 cleanup:
     return status;
@@ -100,7 +98,7 @@ static enum salvo_status choose(
     TRY(list_new(&in->heap, LIST_GENERATOR, count, out));
     for (size_t i = 0; i < count; i++) {
         struct value value, holds;
-        TRY(path_value(in, items[i], path, &value));
+        TRY(path_value(in, items[i], path, (struct value){0}, &value));
         holds = value;
         if (test)
             TRY(builtin_call(in, test, value, &rest, &holds));

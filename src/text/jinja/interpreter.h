@@ -97,6 +97,9 @@ enum salvo_status dict_set_name(
 enum salvo_status value_item(struct interpreter *in, struct value owner, struct value key, struct value *out);
 enum salvo_status value_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out);
+/* a.b without looking at items. */
+enum salvo_status value_own_attribute(
+    struct interpreter *in, struct value owner, struct string name, struct value *out);
 enum salvo_status value_slice(
     struct interpreter *in, struct value owner, const struct value bounds[3], struct value *out);
 

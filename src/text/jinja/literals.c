@@ -56,7 +56,8 @@ size_t integer_literal(struct string text, int64_t *out)
     int base = 0;
     size_t prefix = prefix_size(text, &base);
     size_t size = prefix ? read_digits(text, prefix, base, out) : 0;
-    return size ? size : read_digits(text, 0, 10, out);
+    bool zero = CHAR_CODE(text.chars[0]) == '0'; /* no other digit follows one */
+    return size ? size : read_digits(text, 0, zero ? 1 : 10, out);
 }
 
 static struct string strip(struct string text)

@@ -39,7 +39,9 @@ cleanup:
     return status;
 }
 
-static enum salvo_status run_iterations(struct interpreter *in, struct loop *loop)
+/* `completed`: some iteration came to its end. jinja2 takes "else" otherwise, also after a break in the first
+ * one. */
+static enum salvo_status run_iterations(struct interpreter *in, struct loop *loop, bool *completed)
 {
     enum salvo_status status = SALVO_OK;
     const struct string name = {loop_name, sizeof loop_name / sizeof *loop_name};
@@ -51,6 +53,7 @@ static enum salvo_status run_iterations(struct interpreter *in, struct loop *loo
         TRY(run_body(in, loop->node->body));
         enum flow flow = in->flow;
         in->flow = FLOW_ON;
+        *completed = *completed || flow == FLOW_ON;
         if (flow == FLOW_BREAK)
             break;
     }
@@ -67,6 +70,7 @@ static enum salvo_status run_loop(
     struct value *items;
     struct loop *loop;
     size_t count;
+    bool completed = false;
     TRY(enter(in));
     TRY(value_items(in, over, &items, &count));
     in->scope = scope;
@@ -74,9 +78,8 @@ static enum salvo_status run_loop(
         TRY(select_items(in, node, items, &count, &items));
     TRY(HEAP_NEW(&in->heap, &loop, 1));
     *loop = (struct loop){.node = node, .scope = scope, .items = items, .count = count, .depth = depth};
-    if (count) {
-        TRY(run_iterations(in, loop));
-    } else {
+    TRY(run_iterations(in, loop, &completed));
+    if (!completed) {
         TRY(scope_open(in, scope, &in->scope));
         TRY(run_body(in, node->otherwise));
     }

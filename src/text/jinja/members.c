@@ -176,14 +176,20 @@ cleanup:
     return status;
 }
 
+enum salvo_status value_own_attribute(
+    struct interpreter *in, struct value owner, struct string name, struct value *out)
+{
+    if (owner.kind == VALUE_UNDEFINED)
+        return fail_undefined(&owner);
+    *out = value_undefined(UNDEFINED_MEMBER, name);
+    return python_attribute(in, owner, name, out);
+}
+
 enum salvo_status value_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
-    if (owner.kind == VALUE_UNDEFINED)
-        TRY(fail_undefined(&owner));
-    *out = value_undefined(UNDEFINED_MEMBER, name);
-    TRY(python_attribute(in, owner, name, out));
+    TRY(value_own_attribute(in, owner, name, out));
     if (!is_found(out))
         TRY(python_item(in, owner, value_string(name), out));
 
@@ -236,7 +242,12 @@ enum salvo_status value_slice(
     TRY(spend(in, size));
 
     if (row) {
-        TRY(list_new(&in->heap, owner.list->kind == LIST_TUPLE ? LIST_TUPLE : LIST_LIST, size, out));
+        TRY(list_new(&in->heap, owner.list->kind, size, out));
+        if (owner.list->kind == LIST_RANGE) {
+            out->list->begin = owner.list->begin + begin * owner.list->step;
+            out->list->end = owner.list->begin + end * owner.list->step;
+            out->list->step = owner.list->step * step;
+        }
         for (size_t i = 0; i < size; i++)
             out->list->items[out->list->count++] = owner.list->items[begin + (int64_t)i * step];
     } else if (step == 1) {

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+static const struct value none = {0};
+
 struct keyed {
     struct value key, item;
 };
@@ -23,15 +25,15 @@ cleanup:
 }
 
 /* The key of an item; "a,b" gives a list of two. */
-static enum salvo_status make_key(
-    struct interpreter *in, struct value item, struct value path, bool case_matters, struct value *out)
+static enum salvo_status make_key(struct interpreter *in, struct value item, struct value path,
+    struct value fallback, bool case_matters, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     size_t parts = 1;
     for (size_t i = 0; path.kind == VALUE_STRING && i < path.string.size; i++)
         parts += CHAR_CODE(path.string.chars[i]) == ',';
     if (parts == 1) {
-        TRY(path_value(in, item, path, out));
+        TRY(path_value(in, item, path, fallback, out));
         TRY(ignore_case(in, case_matters, out));
         goto cleanup;
     }
@@ -40,7 +42,7 @@ static enum salvo_status make_key(
         struct value *part = &out->list->items[out->list->count++];
         for (end = at; end < path.string.size && CHAR_CODE(path.string.chars[end]) != ','; end++)
             continue;
-        TRY(path_value(in, item, value_string(string_part(path.string, at, end)), part));
+        TRY(path_value(in, item, value_string(string_part(path.string, at, end)), fallback, part));
         TRY(ignore_case(in, case_matters, part));
     }
 
@@ -49,7 +51,7 @@ cleanup:
 }
 
 static enum salvo_status key_items(struct interpreter *in, struct value self, struct value path,
-    bool case_matters, struct keyed **out, size_t *count)
+    struct value fallback, bool case_matters, struct keyed **out, size_t *count)
 {
     enum salvo_status status = SALVO_OK;
     struct value *items;
@@ -57,7 +59,7 @@ static enum salvo_status key_items(struct interpreter *in, struct value self, st
     TRY(HEAP_NEW(&in->heap, out, *count));
     for (size_t i = 0; i < *count; i++) {
         (*out)[i].item = items[i];
-        TRY(make_key(in, items[i], path, case_matters, &(*out)[i].key));
+        TRY(make_key(in, items[i], path, fallback, case_matters, &(*out)[i].key));
     }
 
 cleanup:
@@ -138,7 +140,7 @@ static enum salvo_status sort(struct interpreter *in, const struct call *call, s
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
     size_t count;
-    TRY(key_items(in, call->self, call->given[2], value_true(&call->given[1]), &items, &count));
+    TRY(key_items(in, call->self, call->given[2], none, value_true(&call->given[1]), &items, &count));
     TRY(sort_items(in, &items, count, value_true(&call->given[0])));
     TRY(list_of_items(in, items, count, out));
 
@@ -179,7 +181,7 @@ static enum salvo_status unique(struct interpreter *in, const struct call *call,
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
     size_t count, kept = 0;
-    TRY(key_items(in, call->self, call->given[1], value_true(&call->given[0]), &items, &count));
+    TRY(key_items(in, call->self, call->given[1], none, value_true(&call->given[0]), &items, &count));
     for (size_t i = 0; i < count; i++) {
         bool seen = false;
         for (size_t k = 0; k < kept && !seen; k++)
@@ -198,16 +200,9 @@ static enum salvo_status groupby(struct interpreter *in, const struct call *call
 {
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
-    struct value key;
     size_t count;
     bool case_matters = value_true(&call->given[2]);
-    TRY(key_items(in, call->self, call->given[0], case_matters, &items, &count));
-    for (size_t i = 0; i < count && is_given(&call->given[1]); i++) {
-        if (items[i].key.kind == VALUE_UNDEFINED) {
-            items[i].key = call->given[1];
-            TRY(ignore_case(in, case_matters, &items[i].key));
-        }
-    }
+    TRY(key_items(in, call->self, call->given[0], call->given[1], case_matters, &items, &count));
     TRY(sort_items(in, &items, count, false));
     TRY(list_new(&in->heap, LIST_LIST, count, out));
     for (size_t begin = 0, end; begin < count; begin = end) {
@@ -218,8 +213,7 @@ static enum salvo_status groupby(struct interpreter *in, const struct call *call
         TRY(list_new(&in->heap, LIST_TUPLE, 2, group));
         group->list->group = true;
         group->list->count = 2;
-        TRY(path_value(in, items[begin].item, call->given[0], &key));
-        group->list->items[0] = key.kind == VALUE_UNDEFINED ? call->given[1] : key;
+        TRY(path_value(in, items[begin].item, call->given[0], call->given[1], &group->list->items[0]));
         TRY(list_of_items(in, items + begin, end - begin, &group->list->items[1]));
     }
 
@@ -233,7 +227,7 @@ static enum salvo_status extreme(
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
     size_t count, best = 0;
-    TRY(key_items(in, call->self, call->given[1], value_true(&call->given[0]), &items, &count));
+    TRY(key_items(in, call->self, call->given[1], none, value_true(&call->given[0]), &items, &count));
     for (size_t i = 1; i < count; i++) {
         bool better;
         if (largest)
@@ -268,7 +262,7 @@ static enum salvo_status sum(struct interpreter *in, const struct call *call, st
         TRY(fail(SALVO_ERROR_FORMAT, "sum: strings are joined by 'join'"));
     TRY(value_items(in, call->self, &items, &count));
     for (size_t i = 0; i < count; i++) {
-        TRY(path_value(in, items[i], call->given[0], &item));
+        TRY(path_value(in, items[i], call->given[0], none, &item));
         TRY(value_binary(in, '+', *out, item, out));
     }
 

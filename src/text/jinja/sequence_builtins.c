@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum salvo_status path_value(struct interpreter *in, struct value item, struct value path, struct value *out)
+enum salvo_status path_value(
+    struct interpreter *in, struct value item, struct value path, struct value fallback, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     *out = item;
@@ -11,6 +12,8 @@ enum salvo_status path_value(struct interpreter *in, struct value item, struct v
         goto cleanup;
     if (path.kind != VALUE_STRING) {
         TRY(value_item(in, item, path, out));
+        if (out->kind == VALUE_UNDEFINED && is_given(&fallback))
+            *out = fallback;
         goto cleanup;
     }
     for (size_t at = 0, end; at <= path.string.size; at = end + 1) {
@@ -24,6 +27,8 @@ enum salvo_status path_value(struct interpreter *in, struct value item, struct v
         }
         struct value key = value_string(string_part(path.string, at, end));
         TRY(value_item(in, *out, digits && end > at ? value_int(number) : key, out));
+        if (out->kind == VALUE_UNDEFINED && is_given(&fallback))
+            *out = fallback;
     }
 
 cleanup:
@@ -105,7 +110,7 @@ static enum salvo_status attr(struct interpreter *in, const struct call *call, s
     enum salvo_status status = SALVO_OK;
     struct string name;
     TRY(want_string(&call->given[0], "attr", &name));
-    TRY(value_attribute(in, call->self, name, out));
+    TRY(value_own_attribute(in, call->self, name, out));
 
 cleanup:
     return status;
@@ -152,7 +157,7 @@ static enum salvo_status join(struct interpreter *in, const struct call *call, s
     for (size_t i = 0; i < count; i++) {
         if (i)
             TRY(text_string(&text, separator));
-        TRY(path_value(in, items[i], call->given[1], &item));
+        TRY(path_value(in, items[i], call->given[1], (struct value){0}, &item));
         TRY(value_write(in, item, &text));
     }
     *out = value_string(text_take(&text));
@@ -231,7 +236,11 @@ static enum salvo_status batch(struct interpreter *in, const struct call *call, 
     TRY(want_integer(&call->given[0], "batch", &size));
     TRY(value_items(in, call->self, &items, &count));
     size_t step = size > 0 ? (size_t)size : count + 1;
-    TRY(list_new(&in->heap, LIST_GENERATOR, count / step + 1, out));
+    TRY(list_new(&in->heap, LIST_GENERATOR, count / step + 2, out));
+    if (size == 0 && count) { /* jinja2 finds an empty row complete, once */
+        TRY(cut_row(in, items, 0, 0, 0, call->given[1], &out->list->items[0]));
+        out->list->count++;
+    }
     for (size_t at = 0; at < count; at += step) {
         size_t end = count - at < step ? count : at + step;
         size_t wanted = is_given(&call->given[1]) && size > 0 ? step : end - at;

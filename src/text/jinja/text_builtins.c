@@ -47,6 +47,19 @@ static enum salvo_status lower(struct interpreter *in, const struct call *call, 
     return in_case(in, call, CASE_LOWER, out);
 }
 
+static enum salvo_status casefold(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct text text;
+    struct string self;
+    TRY(begin(in, call, &text, &self));
+    TRY(text_folded(&text, self));
+    TRY(finish(call, &text, out));
+
+cleanup:
+    return status;
+}
+
 static enum salvo_status capitalize(struct interpreter *in, const struct call *call, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
@@ -500,7 +513,7 @@ const struct builtin text_filters[] = {
 const struct builtin text_methods[] = {
     {"upper", upper, "", 0},
     {"lower", lower, "", 0},
-    {"casefold", lower, "", 0},
+    {"casefold", casefold, "", 0},
     {"capitalize", capitalize, "", 0},
     {"title", title_method, "", 0},
     {"swapcase", swapcase, "", 0},
