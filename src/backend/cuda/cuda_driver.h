@@ -38,6 +38,7 @@ enum cuda_attribute {
 };
 
 enum {
+    CUDA_FUNCTION_STATIC_BYTES = 1,
     CUDA_FUNCTION_LOCAL_BYTES = 3,
     CUDA_FUNCTION_REGISTERS = 4,
     CUDA_FUNCTION_SHARED_BYTES = 8,

@@ -88,6 +88,18 @@ cuda_address cuda_region_take(struct cuda_region *region, uint64_t bytes)
     return address;
 }
 
+/* All that a block can have, beside what the kernel has for good: how much it gets is said at each launch. */
+static enum salvo_status allow_shared_memory(struct executor *executor, cuda_function function)
+{
+    enum salvo_status status = SALVO_OK;
+    int fixed = 0;
+    TRY(CUDA_CALL(&executor->context, function_get, (&fixed, CUDA_FUNCTION_STATIC_BYTES, function)));
+    TRY(CUDA_CALL(&executor->context, function_set,
+        (function, CUDA_FUNCTION_SHARED_BYTES, executor->device->shared_bytes - fixed)));
+cleanup:
+    return status;
+}
+
 enum salvo_status cuda_function_find(struct executor *executor, const char *name, cuda_function *out)
 {
     struct cuda_context *context = &executor->context;
@@ -106,9 +118,8 @@ enum salvo_status cuda_function_find(struct executor *executor, const char *name
             executor->functions[executor->function_count].name = name;
             executor->functions[executor->function_count++].function = *out;
         }
-        if (result == CUDA_OK) /* never harmful, and the largest is what decides later */
-            result = context->driver->function_set(
-                *out, CUDA_FUNCTION_SHARED_BYTES, executor->device->shared_bytes);
+        if (result == CUDA_OK)
+            return allow_shared_memory(executor, *out);
         return cuda_context_result(context, cuda_driver_symbols.module_function, result);
     }
     return fail(SALVO_ERROR_DEVICE, "the kernel %s is not built in", name);
