@@ -261,7 +261,10 @@ enum salvo_status cuda_layout_shared(
                                                 : 0;
         partials = floats * sizeof(float) > partials ? floats * (uint32_t)sizeof(float) : partials;
     }
-    machine->vectors_at = CUDA_SHARED_HEAD + 2 * tables->phase_bytes;
+    const uint32_t angles =
+        2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
+    machine->angles_at = CUDA_SHARED_HEAD + 2 * tables->phase_bytes;
+    machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->panels_at =
         machine->vectors_at + (tables->most_places * (uint32_t)sizeof(float) + 127) / 128 * 128;
     machine->partials_at = machine->panels_at + (tables->most_panel_bytes + 127) / 128 * 128;

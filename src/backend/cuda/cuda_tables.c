@@ -206,6 +206,7 @@ struct cuda_attend cuda_attend_of(const struct phase_builder *builder, const str
         .q_place = CUDA_NONE,
         .k_place = CUDA_NONE,
         .v_place = CUDA_NONE,
+        .out_place = CUDA_NONE,
         .heads = op->attend.heads,
         .kv_heads = op->attend.kv_heads,
         .head_dim = op->attend.head_dim,
@@ -261,6 +262,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
         .state = builder->executor->folded_offsets[op->wkv7.state],
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
+        .result_place = CUDA_NONE,
     };
     for (int i = 0; i < 6; i++)
         builder->wkv7.places[i] = phase_input(builder, op->inputs[i]);
