@@ -324,6 +324,7 @@ struct salvo_counters {
     uint64_t tokens;                 /* computed, prompts included */
     uint64_t bytes_read_back;        /* from the device */
     uint64_t allocations_after_load; /* stays 0 */
+    uint64_t waits;                  /* submissions before which all others had to be done */
 };
 
 struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
@@ -426,6 +427,7 @@ struct salvo_generate_options {
     size_t stop_id_count;
     bool ignore_end; /* go on after end tokens */
     bool special;    /* write control tokens by their names */
+    uint32_t ahead;  /* tokens of one submission; 0: what suits the device. It changes speed, nothing else */
     salvo_text_function text;
     void *user;
 };

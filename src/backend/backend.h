@@ -35,6 +35,11 @@ struct backend_counters {
 struct backend_info {
     uint32_t threads; /* 0 where that means nothing */
     const char *isa;  /* "neon-i8mm"; "" where that means nothing */
+
+    /* Submissions that may be on their way at once. Up to 1: submit returns when the step is done, and there
+     * is no `progress`. */
+    uint32_t in_flight;
+    uint32_t ahead; /* tokens that a submission decodes unless told otherwise; 0 counts as 1 */
 };
 
 /* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
@@ -46,6 +51,7 @@ struct backend {
     uint32_t (*device_count)(void);
     struct salvo_device (*device)(uint32_t number);
     const char *(*why_none)(void); /* why there is no device; NULL for backends that always have one */
+    bool (*is_only_asked)(void);   /* whether it is used by name only, not by `auto`; NULL: no */
 
     /* Compiles all plans, then loads the weights. The program outlives the executor. */
     enum salvo_status (*open)(
@@ -54,17 +60,31 @@ struct backend {
 
     struct backend_info (*info)(const struct executor *executor);
 
-    /* Hands a step over and returns its ticket. Fails without effect when the step is not valid. */
+    /*
+     * Hands a step over and returns its ticket; of what the step points at only `cancel` is looked at later.
+     * Fails without effect when the step is not valid. A step may be queued before those before it are done:
+     * a run from SOURCE_LAST that finds its slot elsewhere than where it begins, because the one before it
+     * ended early, does nothing and samples nothing.
+     */
     enum salvo_status (*submit)(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 
-    /* Waits for a step and gives its results, [run_count]. A step that failed has committed nothing. */
+    /*
+     * Waits for a step and gives its results, [run_count]. A step that failed has committed nothing. One that
+     * repeats has committed the tokens that were complete when it was cancelled or a run had no id to choose;
+     * SALVO_ERROR_CANCELLED means that there were none.
+     */
     enum salvo_status (*wait)(struct executor *executor, uint64_t ticket, struct run_result *results);
+
+    /* Waits until the step of one run has sampled more than `seen` ids or is done. How many there are then:
+     * they can be read from `tokens` while the device goes on. */
+    enum salvo_status (*progress)(
+        struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 
     /* After a wait: row `row` of the O logits rows of the last step, [vocabulary], valid until the next
      * submit. */
     const float *(*logits)(struct executor *executor, uint32_t row);
 
-    /* The ids of a slot, [context + 1]; read-only, valid between a wait and the next submit. */
+    /* The ids of a slot, [context + 1]; read-only. Those that `wait` or `progress` told of are there. */
     const int32_t *(*tokens)(struct executor *executor, uint32_t slot);
 
     /* The first `positions` positions of a slot's state in the program's logical layout: buffer after buffer,
@@ -96,5 +116,6 @@ struct backend {
 };
 
 extern const struct backend cpu_backend, cuda_backend; /* cuda: where SALVO_CUDA is defined */
+extern const struct backend vulkan_backend;            /* where SALVO_VULKAN is defined */
 
 #endif

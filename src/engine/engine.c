@@ -257,6 +257,7 @@ struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine)
         .tokens = counters.tokens,
         .bytes_read_back = counters.bytes_read_back,
         .allocations_after_load = engine->allocations,
+        .waits = engine->waits,
     };
 }
 
@@ -270,6 +271,7 @@ void salvo_engine_print(
 enum salvo_status engine_run(struct salvo_engine *engine, const struct step *step)
 {
     uint64_t ticket, allocations = memory_count();
+    engine->waits++;
     engine->steps++; /* logits of earlier steps are gone from here on */
     enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
     if (status == SALVO_OK)

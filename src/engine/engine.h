@@ -4,6 +4,7 @@
 #define ENGINE_ENGINE_H
 
 #include "backend/backend.h"
+#include "engine/ahead.h"
 #include "engine/model.h"
 #include "engine/snapshots.h"
 
@@ -12,6 +13,7 @@ struct salvo_session {
     uint32_t slot;
     bool is_open;
     volatile bool cancelled; /* only by atomic loads and stores; taken by the call that it stops */
+    volatile bool stop;      /* what steps look at: cancelled, or what is in flight is not wanted any more */
     uint32_t *pages;         /* KV pages of the slot, in order */
 
     /*
@@ -23,6 +25,10 @@ struct salvo_session {
     uint32_t position, computed;
     struct snapshots snapshots;
     int32_t pending; /* sampled after the last token and not taken yet; -1: none */
+
+    /* While it decodes ahead: tokens[.. known) are ids that were sampled already, the pending one and more;
+     * `computed` may then lie beyond `position`. Otherwise 0. */
+    uint32_t known;
 
     uint64_t logits_step; /* the engine's step that left its logits, in `logits_row` */
     uint32_t logits_row;
@@ -51,6 +57,11 @@ struct salvo_engine {
     struct run_result *results; /* [slots] */
     int32_t *ids;               /* [slots]: last tokens of several sessions */
     uint64_t steps;
+    uint64_t waits; /* submissions before which everything else was over */
+    struct ahead ahead;
+    int32_t end_ids[MAX_STOP_IDS]; /* of the vocabulary, once `knows_end_ids` */
+    uint32_t end_id_count;
+    bool knows_end_ids;
     uint64_t allocations;   /* made while steps ran */
     uint64_t bias_versions; /* given out so far */
 };
@@ -70,10 +81,22 @@ struct state_extent {
 
 struct state_extent session_state_extent(const void *data, size_t size);
 
-/* Computes what is needed so that an id is pending. Fails with SALVO_ERROR_CONTEXT when there is no room for
- * it.
- */
-enum salvo_status session_sample(struct salvo_session *session);
+/* A run of the session's next tokens to be computed. */
+struct run session_run(
+    const struct salvo_session *session, uint32_t count, uint32_t first_row, enum run_logits logits);
+
+/* Whether a step is needed before a token can be taken; fails when none can be. */
+enum salvo_status session_check_next(const struct salvo_session *session, bool *out_needs_step);
+
+/* Computes all tokens but the last. */
+enum salvo_status session_prepare_last(struct salvo_session *session);
+
+/* The two ways in which a step ends without an id. */
+enum salvo_status session_cancelled(struct salvo_session *session);
+enum salvo_status session_no_id(uint32_t position);
+
+/* Whether the device is to leave what it does for the session, beside being told so by a cancel. */
+void session_stop_device(struct salvo_session *session, bool stop);
 
 /* Appends the pending id. */
 int32_t session_take(struct salvo_session *session);

@@ -21,6 +21,8 @@ struct generation {
     const struct tokenizer *tokenizer;
     struct text_filter filter;
     struct salvo_generate_result result;
+    int32_t stop_ids[MAX_STOP_IDS]; /* that the device looks for: others are found here, a little later */
+    uint32_t stop_count, ahead;
 };
 
 /* False when the callback wants no more. */
@@ -44,6 +46,42 @@ static bool ends_text(const struct generation *generation, int32_t id)
     return tokenizer_is_end(generation->tokenizer, id);
 }
 
+static void find_end_ids(struct salvo_engine *engine, const struct tokenizer *tokenizer)
+{
+    for (uint32_t id = 0; id < engine->program->vocabulary && engine->end_id_count < MAX_STOP_IDS; id++) {
+        if (tokenizer_is_end(tokenizer, (int32_t)id))
+            engine->end_ids[engine->end_id_count++] = (int32_t)id;
+    }
+    engine->knows_end_ids = true;
+}
+
+static void list_stop_ids(struct generation *generation)
+{
+    struct salvo_engine *engine = generation->session->engine;
+    const struct salvo_generate_options *options = generation->options;
+    if (options->ignore_end)
+        return;
+    if (!engine->knows_end_ids)
+        find_end_ids(engine, generation->tokenizer);
+    for (size_t i = 0; i < options->stop_id_count && generation->stop_count < MAX_STOP_IDS; i++)
+        generation->stop_ids[generation->stop_count++] = options->stop_ids[i];
+    for (uint32_t i = 0; i < engine->end_id_count && generation->stop_count < MAX_STOP_IDS; i++)
+        generation->stop_ids[generation->stop_count++] = engine->end_ids[i];
+}
+
+static struct ahead_limits limits_of(const struct generation *generation)
+{
+    const uint32_t most = generation->options->max_tokens,
+                   context = generation->session->engine->options.context;
+    const uint64_t end = (uint64_t)generation->session->position + most - generation->result.tokens;
+    return (struct ahead_limits){
+        .tokens = generation->ahead,
+        .end = most && end < context ? (uint32_t)end : context,
+        .stop_ids = generation->stop_ids,
+        .stop_count = generation->stop_count,
+    };
+}
+
 /* Makes sure that there is a next id, unless something ends the generation first. */
 static enum salvo_status prepare_token(struct generation *generation, bool *out_finished)
 {
@@ -58,7 +96,8 @@ static enum salvo_status prepare_token(struct generation *generation, bool *out_
         result->finish = SALVO_FINISH_CANCELLED;
         return SALVO_OK;
     }
-    enum salvo_status status = session_sample(generation->session);
+    const struct ahead_limits limits = limits_of(generation);
+    enum salvo_status status = ahead_sample(generation->session, &limits);
     if (status == SALVO_ERROR_CONTEXT || status == SALVO_ERROR_CANCELLED) {
         result->finish = status == SALVO_ERROR_CONTEXT ? SALVO_FINISH_CONTEXT : SALVO_FINISH_CANCELLED;
         return SALVO_OK;
@@ -98,8 +137,14 @@ enum salvo_status salvo_session_generate(struct salvo_session *session,
         .options = options,
         .filter = {.stop_strings = options->stop_strings, .stop_count = options->stop_count},
     };
-    bool finished = false;
-    TRY(model_tokenizer(session->engine->model, &generation.tokenizer));
+    const struct salvo_engine *engine = session->engine;
+    const uint32_t usual = engine->backend->info(engine->executor).ahead;
+    bool finished = false, had_next = false;
+    generation.ahead = options->ahead ? options->ahead : usual ? usual : 1;
+    TRY(model_tokenizer(engine->model, &generation.tokenizer));
+    TRY(ahead_settle(session->engine));
+    list_stop_ids(&generation);
+    had_next = session->pending >= 0;
     for (;;) {
         TRY(prepare_token(&generation, &finished));
         if (finished)
@@ -108,11 +153,15 @@ enum salvo_status salvo_session_generate(struct salvo_session *session,
         if (finished)
             break;
     }
+    TRY(ahead_finish(session,
+        generation.result.finish == SALVO_FINISH_END || (had_next && generation.result.tokens == 0)));
     /* What looked like the beginning of a stop string was none; that of a character stays half of one. */
     if (generation.result.finish != SALVO_FINISH_CALLBACK)
         hand_over(&generation, text_filter_end(&generation.filter));
 
 cleanup:
+    if (status != SALVO_OK)
+        (void)ahead_finish(session, had_next && generation.result.tokens == 0);
     buffer_free(&generation.filter.held);
     *out = generation.result;
     return status;

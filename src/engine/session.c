@@ -35,9 +35,10 @@ enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_s
         session->is_open = true;
         session->position = session->computed = 0;
         session->pending = -1;
+        session->known = 0;
         snapshots_forget(session);
         session->logits_step = 0;
-        __atomic_store_n(&session->cancelled, false, __ATOMIC_RELAXED);
+        (void)session_take_cancel(session);
         memory_free(session->bias);
         session->bias = NULL;
         const struct salvo_sampler sampler = salvo_sampler_default(engine->model);
@@ -51,8 +52,10 @@ enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_s
 
 void salvo_session_close(struct salvo_session *session)
 {
-    if (session)
-        session->is_open = false;
+    if (!session)
+        return;
+    (void)ahead_settle(session->engine);
+    session->is_open = false;
 }
 
 enum salvo_status salvo_session_set_sampler(
@@ -75,6 +78,7 @@ enum salvo_status salvo_session_set_sampler(
             return fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
                 (double)value, (double)ranges[i].lowest, (double)ranges[i].highest);
     }
+    enum salvo_status status = ahead_settle(session->engine); /* what was chosen ahead was chosen otherwise */
     session->sampler = (struct sampler_settings){
         .temperature = sampler->temperature,
         .top_k = sampler->top_k,
@@ -88,7 +92,7 @@ enum salvo_status salvo_session_set_sampler(
         .bias = session->bias,
         .bias_version = session->sampler.bias_version,
     };
-    return SALVO_OK;
+    return status;
 }
 
 static enum salvo_status check_id(const struct salvo_session *session, int32_t id)
@@ -106,6 +110,7 @@ enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t 
     TRY(check_id(session, id));
     if (isnan(bias) || bias == INFINITY)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the bias of token %" PRId32 " cannot be %g", id, (double)bias));
+    TRY(ahead_settle(session->engine));
     if (!session->bias)
         TRY(NEW(&session->bias, session->engine->program->vocabulary));
     session->bias[id] = bias;
@@ -125,25 +130,42 @@ const int32_t *salvo_session_tokens(const struct salvo_session *session)
     return session->tokens;
 }
 
+/* Whatever happens at once, `stop` is set in the end if `cancelled` is. */
+void session_stop_device(struct salvo_session *session, bool stop)
+{
+    __atomic_store_n(&session->stop, stop, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&session->cancelled, __ATOMIC_SEQ_CST))
+        __atomic_store_n(&session->stop, true, __ATOMIC_SEQ_CST);
+}
+
 void salvo_session_cancel(struct salvo_session *session)
 {
-    __atomic_store_n(&session->cancelled, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&session->cancelled, true, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&session->stop, true, __ATOMIC_SEQ_CST);
 }
 
 bool session_take_cancel(struct salvo_session *session)
 {
-    return __atomic_exchange_n(&session->cancelled, false, __ATOMIC_RELAXED);
+    bool was_cancelled = __atomic_exchange_n(&session->cancelled, false, __ATOMIC_SEQ_CST);
+    session_stop_device(session, false);
+    return was_cancelled;
 }
 
 /* ---- Steps ---- */
 
-static enum salvo_status cancelled(struct salvo_session *session)
+enum salvo_status session_cancelled(struct salvo_session *session)
 {
     (void)session_take_cancel(session);
     return fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
 }
 
-static struct run run_of(
+enum salvo_status session_no_id(uint32_t position)
+{
+    return fail(SALVO_ERROR_NUMERIC,
+        "no token can be chosen at position %" PRIu32 ": every logit is NaN or -infinity", position);
+}
+
+struct run session_run(
     const struct salvo_session *session, uint32_t count, uint32_t first_row, enum run_logits logits)
 {
     return (struct run){
@@ -166,11 +188,8 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
     struct salvo_engine *engine = session->engine;
     const struct run *run = &engine->runs[index];
     const struct run_result *result = &engine->results[index];
-    if (result->failed) {
-        return fail(SALVO_ERROR_NUMERIC,
-            "no token can be chosen at position %" PRIu32 ": every logit is NaN or -infinity",
-            result->failed_position);
-    }
+    if (result->failed)
+        return session_no_id(result->failed_position);
     session->computed = run->first + run->count;
     if (session->position < session->computed)
         session->position = session->computed;
@@ -188,21 +207,21 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
 static enum salvo_status run_tokens(struct salvo_session *session, uint32_t count, enum run_logits logits)
 {
     struct salvo_engine *engine = session->engine;
-    engine->runs[0] = run_of(session, count, 0, logits);
+    engine->runs[0] = session_run(session, count, 0, logits);
     const struct step step = {
         .runs = engine->runs,
         .run_count = 1,
         .token_count = count,
         .ids = session->tokens + session->computed,
-        .cancel = &session->cancelled,
+        .cancel = &session->stop,
     };
     if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
-        return cancelled(session);
+        return session_cancelled(session);
     enum salvo_status status = snapshots_take_if_due(session);
     if (status == SALVO_OK)
         status = engine_run(engine, &step);
     if (status == SALVO_ERROR_CANCELLED)
-        return cancelled(session);
+        return session_cancelled(session);
     return status == SALVO_OK ? commit(session, 0, 0) : status;
 }
 
@@ -228,6 +247,7 @@ static enum salvo_status stage(struct salvo_session *session, const int32_t *ids
 enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
 {
     enum salvo_status status = SALVO_OK;
+    TRY(ahead_settle(session->engine));
     TRY(stage(session, ids, count));
     uint32_t end = session->position + (uint32_t)count, batch = session->engine->options.batch;
     while (count && session->computed < end) {
@@ -243,6 +263,7 @@ enum salvo_status salvo_session_eval(
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
+    TRY(ahead_settle(engine));
     TRY(stage(session, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
     uint32_t rows = engine->options.batch;
@@ -264,8 +285,7 @@ cleanup:
 
 /* ---- The next token ---- */
 
-/* Whether a step is needed before a token can be taken; fails when none can be. */
-static enum salvo_status check_next(const struct salvo_session *session, bool *out_needs_step)
+enum salvo_status session_check_next(const struct salvo_session *session, bool *out_needs_step)
 {
     uint32_t context = session->engine->options.context;
     *out_needs_step = false;
@@ -280,7 +300,7 @@ static enum salvo_status check_next(const struct salvo_session *session, bool *o
 /* Makes the last token the only one that is to be computed. What was sampled after it is gone after a
  * rollback or an evaluation: it runs again, with the same bits, and so do those before it that were rolled
  * back too. */
-static enum salvo_status prepare_last(struct salvo_session *session)
+enum salvo_status session_prepare_last(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
     const uint32_t last = session->position - 1, batch = session->engine->options.batch;
@@ -293,13 +313,15 @@ cleanup:
     return status;
 }
 
-enum salvo_status session_sample(struct salvo_session *session)
+/* Computes what is needed so that an id is pending. */
+static enum salvo_status sample(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
     bool needs_step;
-    TRY(check_next(session, &needs_step));
+    TRY(ahead_settle(session->engine));
+    TRY(session_check_next(session, &needs_step));
     if (needs_step) {
-        TRY(prepare_last(session));
+        TRY(session_prepare_last(session));
         TRY(run_tokens(session, 1, LOGITS_LAST));
     }
 cleanup:
@@ -310,13 +332,13 @@ int32_t session_take(struct salvo_session *session)
 {
     int32_t id = session->pending;
     session->tokens[session->position++] = id;
-    session->pending = -1;
+    session->pending = session->position < session->known ? session->tokens[session->position] : -1;
     return id;
 }
 
 enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id)
 {
-    enum salvo_status status = session_sample(session);
+    enum salvo_status status = sample(session);
     *out_id = status == SALVO_OK ? session_take(session) : -1;
     return status;
 }
@@ -326,11 +348,11 @@ static enum salvo_status prepare_for_step(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
     bool needs_step;
-    TRY(check_next(session, &needs_step));
+    TRY(session_check_next(session, &needs_step));
     if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
-        TRY(cancelled(session));
+        TRY(session_cancelled(session));
     if (needs_step) {
-        TRY(prepare_last(session));
+        TRY(session_prepare_last(session));
         TRY(snapshots_take_if_due(session));
     }
 cleanup:
@@ -342,7 +364,7 @@ static void join_step(struct salvo_session *session, uint32_t *run_count)
 {
     struct salvo_engine *engine = session->engine;
     engine->ids[*run_count] = session->tokens[session->computed];
-    engine->runs[*run_count] = run_of(session, 1, *run_count, LOGITS_LAST);
+    engine->runs[*run_count] = session_run(session, 1, *run_count, LOGITS_LAST);
     ++*run_count;
 }
 
@@ -367,6 +389,8 @@ enum salvo_status salvo_engine_next(
     for (size_t i = 0; i < count; i++)
         out_ids[i] = -1;
     TRY(check_sessions(sessions, count));
+    if (count)
+        TRY(ahead_settle(sessions[0]->engine));
     for (size_t i = 0; i < count; i++)
         out_statuses[i] = prepare_for_step(sessions[i]); /* may take steps of its own */
     for (size_t i = 0; i < count; i++) {
@@ -396,7 +420,7 @@ cleanup:
 const float *salvo_session_logits(const struct salvo_session *session)
 {
     const struct salvo_engine *engine = session->engine;
-    if (session->pending < 0 || session->logits_step != engine->steps)
+    if (session->pending < 0 || session->logits_step != engine->steps || engine->ahead.session)
         return NULL;
     return engine->backend->logits(engine->executor, session->logits_row);
 }

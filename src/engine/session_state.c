@@ -32,8 +32,9 @@ enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t
             "cannot roll back to position %" PRIu32 ": the session holds %" PRIu32, position,
             session->position);
     }
-    if (position == session->position)
-        return SALVO_OK;
+    enum salvo_status status = ahead_settle(session->engine);
+    if (status != SALVO_OK || position == session->position)
+        return status;
     session->position = position;
     session->pending = -1;
     return snapshots_go_back(session, position);
@@ -47,6 +48,7 @@ static size_t total_size(const struct salvo_engine *engine, uint32_t position, u
 
 size_t salvo_session_state_size(const struct salvo_session *session)
 {
+    (void)ahead_settle(session->engine);
     return total_size(session->engine, session->position, session->computed);
 }
 
@@ -76,6 +78,7 @@ enum salvo_status salvo_session_state_save(struct salvo_session *session, void *
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
+    TRY(ahead_settle(engine));
     size_t needed = salvo_session_state_size(session), tokens_size = session->position * sizeof(int32_t);
     if (size < needed)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the state needs %zu bytes, not %zu", needed, size));
@@ -177,6 +180,7 @@ enum salvo_status salvo_session_state_restore(struct salvo_session *session, con
     memcpy(&header, state, sizeof header);
     const uint8_t *rest = (const uint8_t *)state + sizeof header;
     size_t tokens_size = header.position * sizeof(int32_t);
+    TRY(ahead_settle(engine));
     TRY(check_integrity(header, rest, size));
     TRY(identify_model(engine));
     TRY(check_fit(engine, &header));

@@ -67,13 +67,24 @@ static uint32_t least_useful(const struct snapshots *snapshots, uint32_t now)
     return least;
 }
 
+static bool is_older(const struct salvo_session *session, uint32_t position, uint32_t spacing)
+{
+    const struct snapshots *snapshots = &session->snapshots;
+    const uint32_t newest = snapshots->count ? snapshots->items[snapshots->count - 1].position : 0;
+    return session->engine->has_folded_state && position >= newest + spacing;
+}
+
+bool snapshots_are_due(const struct salvo_session *session, uint32_t position)
+{
+    return is_older(session, position, SPACING);
+}
+
 /* Takes a snapshot, unless there is one less than `spacing` tokens back. */
 static enum salvo_status take(struct salvo_session *session, uint32_t spacing)
 {
     struct salvo_engine *engine = session->engine;
     struct snapshots *snapshots = &session->snapshots;
-    const uint32_t newest = snapshots->count ? snapshots->items[snapshots->count - 1].position : 0;
-    if (!engine->has_folded_state || session->computed < newest + spacing)
+    if (!is_older(session, session->computed, spacing))
         return SALVO_OK;
     if (snapshots->count == MOST_SNAPSHOTS)
         drop(snapshots, least_useful(snapshots, session->computed));
@@ -94,7 +105,8 @@ enum salvo_status snapshots_take_if_due(struct salvo_session *session)
 
 enum salvo_status salvo_session_mark(struct salvo_session *session)
 {
-    return take(session, 1);
+    enum salvo_status status = ahead_settle(session->engine);
+    return status == SALVO_OK ? take(session, 1) : status;
 }
 
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position)

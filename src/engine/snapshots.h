@@ -27,6 +27,9 @@ struct salvo_session;
 enum salvo_status snapshots_open(struct salvo_engine *engine);
 void snapshots_close(struct salvo_engine *engine);
 
+/* Whether one would be taken if `position` tokens were computed. */
+bool snapshots_are_due(const struct salvo_session *session, uint32_t position);
+
 /* Before a session computes more: takes a snapshot if the newest one has become old. */
 enum salvo_status snapshots_take_if_due(struct salvo_session *session);
 

@@ -59,11 +59,11 @@ struct step {
     const volatile bool *cancel; /* looked at between tokens and phases, by atomic loads; may be NULL */
 };
 
-/* What a step left behind, for each run in order, of its last repetition. */
+/* What a step left behind, for each run in order. */
 struct run_result {
     uint32_t sampled; /* ids sampled: they stand in the slot's tokens from position first + count on */
     bool ended;       /* by a stop id */
-    bool failed;      /* its logits were all NaN at position `failed_position` */
+    bool failed;      /* its logits were all NaN at position `failed_position`, which is not committed */
     uint32_t failed_position;
 };
 

@@ -27,7 +27,8 @@ static struct salvo_device device(uint32_t number)
 
 static struct backend_info info(const struct executor *executor)
 {
-    return (struct backend_info){.threads = executor->options.threads, .isa = executor->kernels->name};
+    return (struct backend_info){
+        .threads = executor->options.threads, .isa = executor->kernels->name, .in_flight = 1, .ahead = 1};
 }
 
 static const float *logits(struct executor *executor, uint32_t row)

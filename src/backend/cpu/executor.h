@@ -133,7 +133,8 @@ void kv_pool_copy_in(
 
 /*
  * folded_pool.c. A step begins at what is committed; each token moves on from `before`, NULL at position 0
- * where a state is all zeros, to `after`; committing keeps what the runs that did not fail have come to.
+ * where a state is all zeros, to `after`, unless its run has failed; committing keeps what the runs have come
+ * to.
  */
 enum salvo_status folded_pool_open(struct executor *executor);
 void folded_pool_begin(struct executor *executor);

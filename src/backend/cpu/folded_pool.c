@@ -76,7 +76,8 @@ void folded_pool_advance(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
         struct folded_versions *versions = &executor->folded.versions[executor->runs[i].slot];
-        versions->current = next_version(*versions);
+        if (!executor->results[i].failed)
+            versions->current = next_version(*versions);
     }
 }
 
@@ -84,8 +85,7 @@ void folded_pool_commit(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
         struct folded_versions *versions = &executor->folded.versions[executor->runs[i].slot];
-        if (!executor->results[i].failed)
-            versions->committed = versions->current;
+        versions->committed = versions->current;
     }
 }
 

@@ -140,6 +140,14 @@ static bool advance(struct executor *executor)
     return true;
 }
 
+/* After a cancel: the tokens of the first `count` repetitions are complete, the one that was running is not.
+ */
+static void keep_repetitions(struct executor *executor, uint32_t count)
+{
+    for (uint32_t i = 0; i < executor->step->run_count; i++)
+        executor->results[i] = (struct run_result){.sampled = count};
+}
+
 enum salvo_status step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
 {
     enum salvo_status status = SALVO_OK;
@@ -152,8 +160,12 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
         step_lay_out_rows(executor);
         step_run_groups(executor, 0, executor->plan->group_count);
         executor->counters.tokens += executor->live[ROWS_TOKENS];
-        if (is_cancelled(step))
-            TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+        if (is_cancelled(step)) {
+            if (i == 0)
+                TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+            keep_repetitions(executor, i);
+            break;
+        }
         folded_pool_advance(executor);
         if (repeats == 1 || !advance(executor))
             break;
