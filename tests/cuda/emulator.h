@@ -26,6 +26,7 @@
 #include <cstring>
 #include <functional>
 #include <sys/mman.h>
+#include <type_traits>
 #include <ucontext.h>
 #include <vector>
 
@@ -425,37 +426,37 @@ template <class Value, class Function> inline Value emulator_atomic(Value *at, F
     return old;
 }
 
-template <class Value> inline Value atomicAdd(Value *at, Value value)
+template <class Value> inline Value atomicAdd(Value *at, std::common_type_t<Value> value)
 {
     return emulator_atomic(at, [&](Value old) { return static_cast<Value>(old + value); });
 }
 
-template <class Value> inline Value atomicSub(Value *at, Value value)
+template <class Value> inline Value atomicSub(Value *at, std::common_type_t<Value> value)
 {
     return emulator_atomic(at, [&](Value old) { return static_cast<Value>(old - value); });
 }
 
-template <class Value> inline Value atomicMax(Value *at, Value value)
+template <class Value> inline Value atomicMax(Value *at, std::common_type_t<Value> value)
 {
     return emulator_atomic(at, [&](Value old) { return old > value ? old : value; });
 }
 
-template <class Value> inline Value atomicMin(Value *at, Value value)
+template <class Value> inline Value atomicMin(Value *at, std::common_type_t<Value> value)
 {
     return emulator_atomic(at, [&](Value old) { return old < value ? old : value; });
 }
 
-template <class Value> inline Value atomicOr(Value *at, Value value)
+template <class Value> inline Value atomicOr(Value *at, std::common_type_t<Value> value)
 {
     return emulator_atomic(at, [&](Value old) { return old | value; });
 }
 
-template <class Value> inline Value atomicAnd(Value *at, Value value)
+template <class Value> inline Value atomicAnd(Value *at, std::common_type_t<Value> value)
 {
     return emulator_atomic(at, [&](Value old) { return old & value; });
 }
 
-template <class Value> inline Value atomicExch(Value *at, Value value)
+template <class Value> inline Value atomicExch(Value *at, std::common_type_t<Value> value)
 {
     return emulator_atomic(at, [&](Value) { return value; });
 }

@@ -5,8 +5,8 @@
 #ifndef CUDA_FLASH_CUH
 #define CUDA_FLASH_CUH
 
-#include "backend/cuda/attend_one.cuh"
 #include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/rows.cuh"
 #include "backend/cuda/tensor_cores.cuh"
 
 struct flash_block {

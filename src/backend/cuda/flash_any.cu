@@ -7,6 +7,7 @@
  * shared memory, as floats. A warp has four queries, one after the other: a lane a key for the scores, a lane a
  * column for the values.
  */
+#include "backend/cuda/attend_one.cuh"
 #include "backend/cuda/flash.cuh"
 
 enum { ANY_THREADS = FLASH_WARPS * 32 };

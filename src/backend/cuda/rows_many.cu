@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cu
     for (uint32_t i = threadIdx.x; i < __ldcg(&step->run_count); i += BEGIN_THREADS) {
         cuda_run *run = (cuda_run *)(machine.step + machine.runs_at) + i;
         if (cancelled || !run_is_live(machine, i)) {
-            __stcg(&run->count, 0);
+            __stcg(&run->count, 0u);
             __stcg(&run->logits, (uint32_t)LOGITS_NONE);
         }
     }

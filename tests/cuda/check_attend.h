@@ -1,0 +1,316 @@
+/* Attention of many tokens: runs of all lengths, pages in any order, every type of cache. */
+#ifndef TESTS_CUDA_CHECK_ATTEND_H
+#define TESTS_CUDA_CHECK_ATTEND_H
+
+#include "cuda/check_device.h"
+
+typedef void attend_kernel(const cuda_machine *, const cuda_attend);
+
+#define ATTEND_KERNELS(X) X(salvo_flash_f16_64) X(salvo_flash_f16_128) X(salvo_flash_any)
+
+#define DECLARE(name) \
+    extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_attend attend);
+ATTEND_KERNELS(DECLARE)
+#undef DECLARE
+
+inline attend_kernel *find_attend_kernel(const char *name)
+{
+#define FIND(kernel)            \
+    if (!strcmp(name, #kernel)) \
+        return kernel;
+    ATTEND_KERNELS(FIND)
+#undef FIND
+    printf("no kernel %s\n", name);
+    exit(2);
+}
+
+/* A cache of keys or of values: bytes as the device has them, and what they are worth. */
+struct test_cache {
+    enum tensor_type type;
+    uint32_t pages, heads, head_dim;
+    size_t head_bytes;
+    std::vector<uint8_t> bytes;
+    std::vector<float> values; /* [pages][heads][256][head_dim] */
+
+    test_cache(numbers &random, enum tensor_type type_, uint32_t pages_, uint32_t heads_, uint32_t head_dim_,
+        float size)
+        : type(type_), pages(pages_), heads(heads_), head_dim(head_dim_),
+          values(random.vector((size_t)pages_ * heads_ * CUDA_PAGE * head_dim_, size))
+    {
+        const size_t elements = (size_t)CUDA_PAGE * head_dim, groups = (head_dim + 31) / 32;
+        const size_t element = type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
+        head_bytes = elements * element + (type == TYPE_Q8_0 ? CUDA_PAGE * groups * 2 : 0);
+        bytes.assign((size_t)pages * heads * head_bytes, 0);
+        for (size_t i = 0; i < values.size(); i++)
+            set(i, values[i]);
+    }
+
+    /* Element i, rounded to the type. Scales of bytes are made up: 1/64 and 1/32 in turn. */
+    void set(size_t i, float value)
+    {
+        const size_t elements = (size_t)CUDA_PAGE * head_dim, groups = (head_dim + 31) / 32;
+        uint8_t *head = bytes.data() + i / elements * head_bytes;
+        const size_t at = i % elements, position = at / head_dim, group = at % head_dim / 32;
+        if (type == TYPE_F32) {
+            memcpy(head + at * 4, &value, 4);
+        } else if (type == TYPE_F16) {
+            const uint16_t half = f16_from_f32(value);
+            memcpy(head + at * 2, &half, 2);
+            value = f16_to_f32(half);
+        } else {
+            const float scale = (position + group) % 2 ? 1 / 64.0f : 1 / 32.0f;
+            const uint16_t half = f16_from_f32(scale);
+            const int8_t byte = (int8_t)std::nearbyint(std::fmax(-127.0f, std::fmin(127.0f, value / scale)));
+            memcpy(head + at, &byte, 1);
+            memcpy(head + elements + (position * groups + group) * 2, &half, 2);
+            value = scale * (float)byte;
+        }
+        values[i] = value;
+    }
+
+    size_t at(uint32_t page, uint32_t head, uint32_t position) const
+    {
+        return (((size_t)page * heads + head) * CUDA_PAGE + position) * head_dim;
+    }
+};
+
+struct attend_case {
+    std::vector<test_run> runs;
+    enum tensor_type type;
+    uint32_t heads, kv_heads, head_dim, window;
+    float cap;
+    float size;    /* of queries */
+    bool with_nan; /* the last value of the first run is none */
+};
+
+inline std::string attend_name(const attend_case &c)
+{
+    std::string name = std::string("attend ") + tensor_type_info(c.type)->name + " heads " +
+                       std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " of " +
+                       std::to_string(c.head_dim) + ", runs";
+    for (const test_run &run : c.runs)
+        name += " " + std::to_string(run.first) + "+" + std::to_string(run.count);
+    name += c.window ? " window " + std::to_string(c.window) : "";
+    return name + (c.cap != 0 ? " cap" : "") + (c.with_nan ? " NaN" : "");
+}
+
+struct attend_setup {
+    uint32_t pages_per_slot = 0, pages = 0;
+    test_machine *machine;
+    test_cache *keys, *values;
+
+    attend_setup(const attend_case &c, numbers &random)
+    {
+        uint32_t slots = 0;
+        for (const test_run &run : c.runs) {
+            const uint32_t needed = (run.first + run.count + CUDA_PAGE - 1) / CUDA_PAGE;
+            pages_per_slot = std::max(pages_per_slot, needed + 1);
+            slots = std::max(slots, run.slot + 1);
+        }
+        pages = pages_per_slot * (uint32_t)c.runs.size();
+        machine = new test_machine(c.runs, slots, pages_per_slot * CUDA_PAGE, pages_per_slot);
+        std::vector<uint32_t> order(pages);
+        for (uint32_t i = 0; i < pages; i++)
+            order[i] = i;
+        for (uint32_t i = pages; i > 1; i--)
+            std::swap(order[i - 1], order[random.below(i)]);
+        for (size_t i = 0; i < c.runs.size(); i++) {
+            for (uint32_t j = 0; j < pages_per_slot; j++)
+                machine->pages_of(i)[j] = order[i * pages_per_slot + j];
+        }
+        keys = new test_cache(random, c.type, pages, c.kv_heads, c.head_dim, 1);
+        values = new test_cache(random, c.type, pages, c.kv_heads, c.head_dim, 1);
+        /* What lies beyond a run's last position is nobody's. */
+        for (size_t i = 0; i < c.runs.size(); i++) {
+            const uint32_t end = c.runs[i].first + c.runs[i].count;
+            for (uint32_t p = end; c.type != TYPE_Q8_0 && p < pages_per_slot * CUDA_PAGE; p++)
+                spoil(c, i, p);
+        }
+        if (c.with_nan)
+            spoil(c, 0, c.runs[0].first + c.runs[0].count - 1);
+    }
+
+    ~attend_setup()
+    {
+        delete machine;
+        delete keys;
+        delete values;
+    }
+
+    void spoil(const attend_case &c, size_t run, uint32_t position)
+    {
+        const uint32_t page = machine->pages_of(run)[position / CUDA_PAGE];
+        for (uint32_t head = 0; head < c.kv_heads; head++) {
+            for (uint32_t d = 0; d < c.head_dim; d++)
+                values->set(values->at(page, head, position % CUDA_PAGE) + d, NAN);
+        }
+    }
+};
+
+/* One query by the definition. */
+inline void reference_attend(const attend_case &c, attend_setup &setup, size_t run, uint32_t position,
+    uint32_t head, const float *q, float scale, double *out)
+{
+    const uint32_t kv_head = head / (c.heads / c.kv_heads);
+    const uint32_t begin = c.window && position + 1 > c.window ? position + 1 - c.window : 0;
+    std::vector<double> scores;
+    double largest = -INFINITY, sum = 0;
+    for (uint32_t p = begin; p <= position; p++) {
+        const float *k = &setup.keys->values[setup.keys->at(
+            setup.machine->pages_of(run)[p / CUDA_PAGE], kv_head, p % CUDA_PAGE)];
+        double score = 0;
+        for (uint32_t d = 0; d < c.head_dim; d++)
+            score += (double)q[d] * k[d];
+        score *= scale;
+        scores.push_back(c.cap != 0 ? c.cap * std::tanh(score / c.cap) : score);
+        largest = std::fmax(largest, scores.back());
+    }
+    for (uint32_t d = 0; d < c.head_dim; d++)
+        out[d] = 0;
+    for (uint32_t p = begin; p <= position; p++) {
+        const float *v = &setup.values->values[setup.values->at(
+            setup.machine->pages_of(run)[p / CUDA_PAGE], kv_head, p % CUDA_PAGE)];
+        const double weight = std::exp(scores[p - begin] - largest);
+        sum += weight;
+        for (uint32_t d = 0; d < c.head_dim; d++)
+            out[d] += weight * v[d];
+    }
+    for (uint32_t d = 0; d < c.head_dim; d++)
+        out[d] /= sum;
+}
+
+inline cuda_attend make_attend(const attend_case &c, uint64_t q, uint64_t out, uint64_t keys, uint64_t values)
+{
+    cuda_attend attend = {};
+    attend.q = q;
+    attend.out = out;
+    attend.keys = keys;
+    attend.values = values;
+    attend.heads = c.heads;
+    attend.kv_heads = c.kv_heads;
+    attend.head_dim = c.head_dim;
+    attend.window = c.window;
+    attend.kv_type = c.type;
+    attend.scale = 1 / std::sqrt((float)c.head_dim);
+    attend.cap = c.cap;
+    return attend;
+}
+
+inline void check_attend(checks &results, const attend_case &c, uint64_t seed)
+{
+    numbers random(seed);
+    attend_setup setup(c, random);
+    const uint32_t tokens = setup.machine->tokens, capacity = tokens + 5, row = c.heads * c.head_dim;
+    const std::vector<float> q = random.vector((size_t)tokens * row, c.size);
+    const device_array<float> q_array(q), out_array((size_t)capacity * row);
+    const device_array<uint8_t> keys(setup.keys->bytes), values(setup.values->bytes);
+    const cuda_attend attend =
+        make_attend(c, q_array.address, out_array.address, keys.address, values.address);
+    const cuda_launch launch = cuda_flash_launch(&attend, capacity, (uint32_t)c.runs.size() + 2);
+    const cuda_machine *device = setup.machine->upload();
+    launch_kernel(launch, find_attend_kernel(launch.kernel), device, attend);
+    device_wait();
+    const std::vector<float> out = out_array.get();
+    launch_kernel(launch, find_attend_kernel(launch.kernel), device, attend);
+    device_wait();
+    const std::vector<float> again = out_array.get();
+
+    double worst = 0;
+    bool whole = out_array.guard_is_whole();
+    std::vector<double> reference(c.head_dim);
+    for (size_t run = 0, first = 0; run < c.runs.size(); first += c.runs[run++].count) {
+        for (uint32_t t = 0; t < c.runs[run].count; t++) {
+            for (uint32_t head = 0; head < c.heads; head++) {
+                const size_t at = (first + t) * row + head * c.head_dim;
+                reference_attend(
+                    c, setup, run, c.runs[run].first + t, head, &q[at], attend.scale, reference.data());
+                worst = std::fmax(worst, row_error(&out[at], reference.data(), c.head_dim));
+            }
+        }
+    }
+    for (size_t i = (size_t)tokens * row; i < out.size(); i++)
+        whole &= is_poison(out[i]);
+    const bool same = !memcmp(out.data(), again.data(), out.size() * 4);
+    results.report(attend_name(c), worst < 3e-5 && whole && same, worst,
+        !whole  ? "wrote where it must not"
+        : !same ? "other bits the second time"
+                : "");
+}
+
+inline void check_attends(checks &results)
+{
+    uint64_t seed = 1000;
+    for (enum tensor_type type : {TYPE_F16, TYPE_F32, TYPE_Q8_0}) {
+        check_attend(results, {{{0, 0, 7}}, type, 3, 1, 64, 0, 0, 1, false}, seed++);
+        check_attend(results, {{{0, 250, 20}, {2, 0, 3}}, type, 4, 2, 32, 0, 0, 1, false}, seed++);
+        check_attend(results, {{{1, 100, 9}}, type, 2, 2, 64, 40, 0, 2, false}, seed++);
+        check_attend(results, {{{0, 33, 5}}, type, 2, 1, 128, 0, 5, 4, false}, seed++);
+        check_attend(results, {{{0, 30, 12}}, type, 6, 2, 80, 0, 0, 1, false}, seed++);
+        check_attend(results, {{{0, 3, 1}, {1, 40, 1}, {2, 600, 1}}, type, 9, 3, 24, 0, 0, 1, false}, seed++);
+        check_attend(results, {{{0, 20, 2}}, type, 2, 1, 160, 0, 0, 1, false}, seed++);
+        if (type != TYPE_Q8_0)
+            check_attend(results, {{{0, 30, 9}, {1, 0, 4}}, type, 3, 1, 64, 0, 0, 1, true}, seed++);
+        check_attend(results, {{{0, 10, 4}}, type, 2, 1, 64, 0, 0, 1e-20f, false}, seed++);
+        check_attend(results, {{{0, 10, 4}}, type, 2, 1, 64, 0, 0, 300, false}, seed++);
+        for (uint32_t count : {1, 5, 64, 300, 512}) {
+            for (uint32_t first : {0, 1, 255, 700}) {
+                for (uint32_t head_dim : {16, 64, 96, 128}) {
+                    if (ON_DEVICE) {
+                        check_attend(results,
+                            {{{0, first, count}, {1, 17, 3}}, type, 9, 3, head_dim, 0, 0, 1, false}, seed++);
+                        check_attend(
+                            results, {{{0, first, count}}, type, 4, 4, head_dim, 100, 0, 1, false}, seed++);
+                    }
+                }
+            }
+        }
+    }
+    if (ON_DEVICE) {
+        std::vector<test_run> many;
+        for (uint32_t i = 0; i < 70; i++)
+            many.push_back({i, i * 7, i % 3 ? 1u : 6u});
+        check_attend(results, {many, TYPE_F16, 9, 3, 64, 0, 0, 1, false}, seed++);
+    }
+}
+
+#if ON_DEVICE
+inline void time_attend(const char *what, const attend_case &c)
+{
+    numbers random(3);
+    attend_setup setup(c, random);
+    const uint32_t tokens = setup.machine->tokens, row = c.heads * c.head_dim;
+    const device_array<float> q(random.vector((size_t)tokens * row)), out((size_t)tokens * row);
+    const device_array<uint8_t> keys(setup.keys->bytes), values(setup.values->bytes);
+    const cuda_attend attend = make_attend(c, q.address, out.address, keys.address, values.address);
+    const cuda_launch launch = cuda_flash_launch(&attend, tokens, (uint32_t)c.runs.size());
+    const cuda_machine *device = setup.machine->upload();
+    const double time =
+        time_of([&] { launch_kernel(launch, find_attend_kernel(launch.kernel), device, attend); });
+    printf("%-44s T %4u from %5u  %8.2f us  grid %u x %u\n", what, tokens, c.runs[0].first, time,
+        launch.grid_x, launch.grid_y);
+}
+
+inline void time_attends()
+{
+    for (enum tensor_type type : {TYPE_F16, TYPE_F32, TYPE_Q8_0}) {
+        const std::string name = std::string(tensor_type_info(type)->name);
+        time_attend(
+            ("SmolLM-135M attention " + name).c_str(), {{{0, 0, 64}}, type, 9, 3, 64, 0, 0, 1, false});
+        time_attend(
+            ("SmolLM-135M attention " + name).c_str(), {{{0, 0, 512}}, type, 9, 3, 64, 0, 0, 1, false});
+        time_attend(
+            ("SmolLM-135M attention " + name).c_str(), {{{0, 3584, 512}}, type, 9, 3, 64, 0, 0, 1, false});
+        time_attend(("Llama-1B attention " + name).c_str(), {{{0, 0, 512}}, type, 32, 8, 64, 0, 0, 1, false});
+        time_attend(
+            ("Llama-1B attention " + name).c_str(), {{{0, 3584, 512}}, type, 32, 8, 64, 0, 0, 1, false});
+        time_attend(
+            ("head_dim 128 attention " + name).c_str(), {{{0, 0, 512}}, type, 32, 8, 128, 0, 0, 1, false});
+        std::vector<test_run> eight;
+        for (uint32_t i = 0; i < 8; i++)
+            eight.push_back({i, 1000, 1});
+        time_attend(("8 sessions " + name).c_str(), {eight, type, 9, 3, 64, 0, 0, 1, false});
+    }
+}
+#endif
+
+#endif

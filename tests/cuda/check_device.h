@@ -1,0 +1,362 @@
+/*
+ * Checks of the kernels for many tokens, against plain loops in double: what all of them need. The same
+ * checks run on a GPU (check_cuda.cu, compiled by nvcc) and, smaller, on the emulator (emulated_batch.cpp).
+ */
+#ifndef TESTS_CUDA_CHECK_DEVICE_H
+#define TESTS_CUDA_CHECK_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+#include "base/tensor_type.h"
+
+#include "backend/cuda/cuda_items.h"
+#include "quant/quant.h"
+}
+
+#include "backend/cuda/cuda_batch.h"
+#include "program/op.h"
+#include "program/step.h"
+#include "quant/half.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+/* ---- Where kernels run ---- */
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+#define ON_DEVICE 1
+
+inline void must(cudaError_t error, const char *what)
+{
+    if (error != cudaSuccess) {
+        printf("%s: %s\n", what, cudaGetErrorString(error));
+        exit(2);
+    }
+}
+
+inline uint64_t device_new(size_t bytes)
+{
+    void *pointer;
+    must(cudaMalloc(&pointer, bytes ? bytes : 1), "cudaMalloc");
+    return (uint64_t)pointer;
+}
+
+inline void device_free(uint64_t address)
+{
+    must(cudaFree((void *)address), "cudaFree");
+}
+
+inline void device_put(uint64_t to, const void *from, size_t bytes)
+{
+    must(cudaMemcpy((void *)to, from, bytes, cudaMemcpyHostToDevice), "copy to the device");
+}
+
+inline void device_get(void *to, uint64_t from, size_t bytes)
+{
+    must(cudaMemcpy(to, (const void *)from, bytes, cudaMemcpyDeviceToHost), "copy from the device");
+}
+
+template <class... Parameters>
+void launch_kernel(const cuda_launch &launch, void (*kernel)(Parameters...), Parameters... parameters)
+{
+    must(cudaFuncSetAttribute(
+             (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)launch.shared_bytes),
+        launch.kernel);
+    kernel<<<dim3(launch.grid_x, launch.grid_y), launch.threads, launch.shared_bytes>>>(parameters...);
+    must(cudaGetLastError(), launch.kernel);
+}
+
+inline void device_wait()
+{
+    must(cudaDeviceSynchronize(), "the kernel");
+}
+#else
+#define ON_DEVICE 0
+
+inline uint64_t device_new(size_t bytes)
+{
+    return (uint64_t)aligned_alloc(256, (bytes + 256) / 256 * 256);
+}
+
+inline void device_free(uint64_t address)
+{
+    free((void *)address);
+}
+
+inline void device_put(uint64_t to, const void *from, size_t bytes)
+{
+    memcpy((void *)to, from, bytes);
+}
+
+inline void device_get(void *to, uint64_t from, size_t bytes)
+{
+    memcpy(to, (const void *)from, bytes);
+}
+
+template <class... Parameters>
+void launch_kernel(const cuda_launch &launch, void (*kernel)(Parameters...), Parameters... parameters)
+{
+    static unsigned seed;
+    for (unsigned y = 0; y < launch.grid_y; y++) {
+        blockIdx.y = y;
+        emulate({launch.grid_x, launch.threads, launch.shared_bytes, seed++, false},
+            [&] { kernel(parameters...); });
+    }
+    blockIdx.y = 0;
+}
+
+inline void device_wait() {}
+#endif
+
+/* ---- Memory that is checked at its end ---- */
+
+/* Floats (or anything) on the device, poisoned, with a poisoned guard behind them. */
+template <class T> struct device_array {
+    enum { GUARD = 64 };
+    uint64_t address;
+    size_t count;
+
+    explicit device_array(size_t count_) : address(device_new((count_ + GUARD) * sizeof(T))), count(count_)
+    {
+        std::vector<uint8_t> poison((count + GUARD) * sizeof(T), 0xff); /* NaN */
+        device_put(address, poison.data(), poison.size());
+    }
+
+    explicit device_array(const std::vector<T> &values) : device_array(values.size())
+    {
+        device_put(address, values.data(), count * sizeof(T));
+    }
+
+    device_array(const device_array &) = delete;
+    device_array &operator=(const device_array &) = delete;
+    ~device_array() { device_free(address); }
+
+    std::vector<T> get() const
+    {
+        std::vector<T> values(count);
+        device_get(values.data(), address, count * sizeof(T));
+        return values;
+    }
+
+    bool guard_is_whole() const
+    {
+        std::vector<uint8_t> bytes(GUARD * sizeof(T));
+        device_get(bytes.data(), address + count * sizeof(T), bytes.size());
+        for (uint8_t byte : bytes) {
+            if (byte != 0xff)
+                return false;
+        }
+        return true;
+    }
+};
+
+inline bool is_poison(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits == 0xffffffff;
+}
+
+/* ---- Numbers ---- */
+
+struct numbers {
+    uint64_t state;
+
+    explicit numbers(uint64_t seed) : state(seed * 0x9e3779b97f4a7c15u + 1) {}
+
+    uint32_t next()
+    {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return (uint32_t)(state >> 32);
+    }
+
+    uint32_t below(uint32_t end) { return next() % end; }
+    float uniform() { return (float)(next() >> 8) * 0x1p-24f; } /* 0 .. 1 */
+
+    float normal() /* near enough */
+    {
+        float sum = 0;
+        for (int i = 0; i < 6; i++)
+            sum += uniform();
+        return (sum - 3) * 1.41421356f;
+    }
+
+    std::vector<float> vector(size_t count, float scale = 1)
+    {
+        std::vector<float> values(count);
+        for (float &value : values)
+            value = normal() * scale;
+        return values;
+    }
+};
+
+/* ---- Results ---- */
+
+struct checks {
+    int run = 0, failed = 0;
+
+    void report(const std::string &what, bool good, double error, const char *why = "")
+    {
+        run++;
+        failed += !good;
+        if (!good || ON_DEVICE || getenv("CHECK_VERBOSE"))
+            printf("%-6s %-78s %.2e %s\n", good ? "ok" : "FAILED", what.c_str(), error, why);
+    }
+};
+
+/* The largest difference in a row against the largest magnitude of the reference there; infinity where one is
+ * no number and the other is. */
+inline double row_error(const float *values, const double *reference, size_t count)
+{
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (std::isnan(reference[i]) != std::isnan(values[i]))
+            return INFINITY;
+        if (std::isnan(reference[i]))
+            continue;
+        largest = std::fmax(largest, std::fabs(reference[i]));
+        difference = std::fmax(difference, std::fabs(values[i] - reference[i]));
+    }
+    return difference == 0 ? 0 : difference / largest;
+}
+
+/* ---- A step in device memory ---- */
+
+struct test_run {
+    uint32_t slot, first, count;
+    uint32_t logits = LOGITS_LAST;
+    uint32_t source = SOURCE_IDS;
+};
+
+/* A machine with a step; what a check needs beyond that it fills in itself before `upload`. */
+struct test_machine {
+    cuda_machine machine = {};
+    std::vector<test_run> runs;
+    std::vector<uint8_t> step;
+    std::vector<uint32_t> outputs;
+    uint32_t tokens = 0;
+    uint64_t address = 0;
+
+    test_machine(
+        const std::vector<test_run> &runs_, uint32_t slots, uint32_t context, uint32_t pages_per_slot)
+        : runs(runs_)
+    {
+        for (const test_run &run : runs)
+            tokens += run.count;
+        machine.slots = slots;
+        machine.context = context;
+        machine.pages_per_slot = pages_per_slot;
+        machine.ring_entries = 4;
+        uint32_t at = (uint32_t)sizeof(cuda_step);
+        const auto take = [&at](uint32_t bytes) {
+            at = (at + 15) / 16 * 16;
+            const uint32_t place = at;
+            at += bytes;
+            return place;
+        };
+        machine.runs_at = take(slots * (uint32_t)sizeof(cuda_run));
+        machine.rows_at = take((tokens + 1) * (uint32_t)sizeof(cuda_row));
+        machine.outputs_at = take((tokens + 1) * 4);
+        machine.ids_at = take((tokens + 1) * 4);
+        machine.pages_at = take((slots * pages_per_slot + 1) * 4);
+        machine.step_bytes = (at + 255) / 256 * 256;
+        step.assign(machine.step_bytes, 0);
+        fill();
+    }
+
+    ~test_machine()
+    {
+        device_free(address);
+        device_free(machine.step);
+        device_free(machine.slot_states);
+        device_free(machine.tokens);
+    }
+
+    test_machine(const test_machine &) = delete;
+    test_machine &operator=(const test_machine &) = delete;
+
+    cuda_run *run_at(size_t i) { return (cuda_run *)(step.data() + machine.runs_at) + i; }
+    uint32_t *pages_of(size_t i)
+    {
+        return (uint32_t *)(step.data() + machine.pages_at) + i * machine.pages_per_slot;
+    }
+
+    void fill()
+    {
+        cuda_row *rows = (cuda_row *)(step.data() + machine.rows_at);
+        uint32_t row = 0;
+        for (size_t i = 0; i < runs.size(); i++) {
+            cuda_run *run = run_at(i);
+            run->slot = runs[i].slot;
+            run->first = runs[i].first;
+            run->count = runs[i].count;
+            run->first_row = row;
+            run->logits = runs[i].logits;
+            run->source = runs[i].source;
+            for (uint32_t j = 0; j < runs[i].count; j++, row++) {
+                rows[row] = {(uint32_t)i, runs[i].slot, runs[i].first + j, 0};
+                if (runs[i].logits == LOGITS_ALL || (runs[i].logits == LOGITS_LAST && j + 1 == runs[i].count))
+                    outputs.push_back(row);
+            }
+        }
+        memcpy(step.data() + machine.outputs_at, outputs.data(), outputs.size() * 4);
+        cuda_step *head = (cuda_step *)step.data();
+        head->run_count = (uint32_t)runs.size();
+        head->token_count = tokens;
+        head->output_count = (uint32_t)outputs.size();
+        head->repeat = 1;
+        head->plan = 1;
+        machine.step = device_new(step.size());
+        machine.slot_states = device_new(machine.slots * sizeof(cuda_slot));
+        machine.tokens = device_new((size_t)machine.slots * (machine.context + 1) * 4);
+        const std::vector<uint8_t> zeros(
+            machine.slots * sizeof(cuda_slot) + (size_t)machine.slots * (machine.context + 1) * 4, 0);
+        device_put(machine.slot_states, zeros.data(), machine.slots * sizeof(cuda_slot));
+        device_put(machine.tokens, zeros.data(), (size_t)machine.slots * (machine.context + 1) * 4);
+    }
+
+    const cuda_machine *upload()
+    {
+        device_put(machine.step, step.data(), step.size());
+        if (!address)
+            address = device_new(sizeof machine);
+        device_put(address, &machine, sizeof machine);
+        return (const cuda_machine *)address;
+    }
+};
+
+/* ---- Time ---- */
+
+#if ON_DEVICE
+/* Microseconds a launch, of many. */
+template <class Function> double time_of(Function launch)
+{
+    const int times = 50;
+    cudaEvent_t begin, end;
+    float milliseconds;
+    for (int i = 0; i < 5; i++)
+        launch();
+    must(cudaEventCreate(&begin), "cudaEventCreate");
+    must(cudaEventCreate(&end), "cudaEventCreate");
+    must(cudaEventRecord(begin), "cudaEventRecord");
+    for (int i = 0; i < times; i++)
+        launch();
+    must(cudaEventRecord(end), "cudaEventRecord");
+    must(cudaEventSynchronize(end), "cudaEventSynchronize");
+    must(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
+    return milliseconds * 1000 / times;
+}
+#endif
+
+#endif

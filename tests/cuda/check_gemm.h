@@ -1,0 +1,374 @@
+/* Matmuls of many tokens: every format, shapes that fit nowhere, everything that can follow the sum. */
+#ifndef TESTS_CUDA_CHECK_GEMM_H
+#define TESTS_CUDA_CHECK_GEMM_H
+
+#include "cuda/check_device.h"
+
+/* ---- The kernels ---- */
+
+typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
+
+#define GEMM_KERNELS(X)                                                                                   \
+    X(salvo_gemm_q8_few)                                                                                  \
+    X(salvo_gemm_q8_few_glu) X(salvo_gemm_q8_many) X(salvo_gemm_q8_many_glu) X(salvo_gemm_f16_few)        \
+        X(salvo_gemm_f16_few_glu) X(salvo_gemm_f16_many) X(salvo_gemm_f16_many_glu) X(salvo_gemm_f32_few) \
+            X(salvo_gemm_f32_few_glu) X(salvo_gemm_f32_many) X(salvo_gemm_f32_many_glu)
+
+#define DECLARE(name) \
+    extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm);
+GEMM_KERNELS(DECLARE)
+#undef DECLARE
+
+inline gemm_kernel *find_gemm_kernel(const char *name)
+{
+#define FIND(kernel)            \
+    if (!strcmp(name, #kernel)) \
+        return kernel;
+    GEMM_KERNELS(FIND)
+#undef FIND
+    printf("no kernel %s\n", name);
+    exit(2);
+}
+
+/* ---- Inputs ---- */
+
+inline uint32_t rounding_of(enum tensor_type type)
+{
+    return type == TYPE_F16                        ? ROUNDING_F16
+           : type == TYPE_F32 || type == TYPE_BF16 ? ROUNDING_F32
+                                                   : ROUNDING_Q8;
+}
+
+/* Rows as a panel has them, on the device, and what they are worth. */
+struct test_panel {
+    cuda_panel panel;
+    std::vector<uint8_t> bytes;
+    std::vector<float> rounded; /* [tokens][columns] */
+
+    test_panel(
+        uint32_t rounding, const std::vector<float> &x, uint32_t tokens, uint32_t capacity, uint32_t columns)
+        : bytes(cuda_panel_bytes(rounding, columns, capacity), 0xff), rounded(x)
+    {
+        const uint64_t base = device_new(bytes.size());
+        panel = cuda_panel_at(rounding, columns, capacity, base);
+        for (uint32_t t = 0; t < tokens; t++) {
+            for (uint32_t i = 0; i < panel.columns; i += 32)
+                round_group(t, i, columns, base);
+        }
+        device_put(base, bytes.data(), bytes.size());
+    }
+
+    ~test_panel() { device_free(panel.values); }
+
+    template <class T> void set(uint64_t base, uint64_t array, size_t index, T value)
+    {
+        memcpy(bytes.data() + (array - base) + index * sizeof value, &value, sizeof value);
+    }
+
+    void round_group(uint32_t t, uint32_t first, uint32_t columns, uint64_t base)
+    {
+        float *x = rounded.data() + (size_t)t * columns;
+        const size_t row = (size_t)t * panel.columns;
+        float largest = 0;
+        for (uint32_t i = first; i < first + 32 && i < columns; i++)
+            largest = std::fmax(largest, std::fabs(x[i]));
+        const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+        int sums[2] = {0, 0};
+        for (uint32_t i = first; i < first + 32; i++) {
+            float value = i < columns ? x[i] : 0;
+            if (panel.rounding == ROUNDING_F32) {
+                set(base, panel.values, row + i, value);
+            } else if (panel.rounding == ROUNDING_F16) {
+                set(base, panel.values, row + i, f16_from_f32(value));
+                value = f16_to_f32(f16_from_f32(value));
+            } else {
+                const int8_t byte = (int8_t)std::nearbyint(value * inverse);
+                set(base, panel.values, row + i, byte);
+                sums[i % 32 / 16] += byte;
+                value = scale * (float)byte;
+            }
+            if (i < columns)
+                x[i] = value;
+        }
+        if (panel.rounding == ROUNDING_Q8) {
+            set(base, panel.scales, (row + first) / 32, scale);
+            set(base, panel.sums, (row + first) / 16, scale * (float)sums[0]);
+            set(base, panel.sums, (row + first) / 16 + 1, scale * (float)sums[1]);
+        }
+    }
+};
+
+/* A matrix in items on the device, and what it is worth. */
+struct test_matrix {
+    cuda_matrix matrix;
+    std::vector<float> values; /* [rows][columns] */
+
+    test_matrix(
+        numbers &random, enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tiles_per_block)
+        : values(random.vector((size_t)rows * columns, 1 / std::sqrt((float)columns)))
+    {
+        const struct tensor_type_info *info = tensor_type_info(type);
+        std::vector<uint8_t> blocks(values.size() / info->block_elements * info->block_bytes);
+        quantize(type, values.data(), values.size(), blocks.data());
+        dequantize(type, blocks.data(), values.size(), values.data());
+        matrix = cuda_matrix_shape(type, rows, columns, tiles_per_block);
+        std::vector<uint8_t> items(cuda_matrix_bytes(&matrix));
+        cuda_pack_owners(&matrix, blocks.data(), 0, matrix.owners, items.data());
+        matrix.base = device_new(items.size());
+        device_put(matrix.base, items.data(), items.size());
+    }
+
+    test_matrix(const test_matrix &) = delete;
+    test_matrix &operator=(const test_matrix &) = delete;
+    ~test_matrix() { device_free(matrix.base); }
+};
+
+/* ---- The reference ---- */
+
+inline double reference_activation(uint32_t activation, double x)
+{
+    switch (activation) {
+    case ACTIVATION_SILU:
+        return x / (1 + std::exp(-x));
+    case ACTIVATION_GELU:
+        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ACTIVATION_TANH:
+        return std::tanh(x);
+    case ACTIVATION_SIGMOID:
+        return 1 / (1 + std::exp(-x));
+    case ACTIVATION_RELU_SQUARED:
+        return x > 0 ? x * x : 0;
+    case ACTIVATION_DECAY:
+        return std::exp(-std::exp(-0.5) / (1 + std::exp(-x)));
+    default:
+        return x;
+    }
+}
+
+inline double reference_dot(const test_matrix &matrix, uint32_t row, const float *x)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < matrix.matrix.columns; i++)
+        sum += (double)matrix.values[(size_t)row * matrix.matrix.columns + i] * x[i];
+    return sum;
+}
+
+/* ---- Cases ---- */
+
+struct gemm_case {
+    std::vector<enum tensor_type> types;
+    std::vector<uint32_t> rows;
+    uint32_t columns, tokens, capacity;
+    uint32_t glu = ACTIVATION_NONE;
+    bool bias = false, accumulate = false, of_outputs = false;
+    uint32_t activation = ACTIVATION_NONE;
+    float cap = 0;
+};
+
+inline std::string gemm_name(const gemm_case &c)
+{
+    std::string name = "gemm";
+    for (size_t i = 0; i < c.types.size(); i++)
+        name += std::string(" ") + tensor_type_info(c.types[i])->name + "[" + std::to_string(c.rows[i]) + "]";
+    name += " K " + std::to_string(c.columns) + " T " + std::to_string(c.tokens) + " of " +
+            std::to_string(c.capacity);
+    name += c.glu ? " glu" : "";
+    name += c.bias ? " bias" : "";
+    name += c.accumulate ? " accumulate" : "";
+    name += c.activation ? " activation " + std::to_string(c.activation) : "";
+    return name + (c.cap != 0 ? " cap" : "");
+}
+
+inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
+{
+    numbers random(seed);
+    const uint32_t rounding = rounding_of(c.types[0]);
+    /* With `of_outputs` every token has logits, and one more token than that lives. */
+    std::vector<test_run> runs = {
+        {0, 0, c.tokens, c.of_outputs ? (uint32_t)LOGITS_ALL : (uint32_t)LOGITS_LAST}};
+    if (c.of_outputs)
+        runs.push_back({1, 0, 1, LOGITS_NONE});
+    test_machine machine(runs, 2, 1024, 1);
+    const test_panel x(
+        rounding, random.vector((size_t)c.tokens * c.columns), c.tokens, c.capacity, c.columns);
+
+    std::vector<test_matrix *> matrices;
+    std::vector<std::vector<float>> biases, before;
+    std::vector<device_array<float> *> bias_arrays, outs;
+    cuda_gemm gemm = {};
+    gemm.panel = x.panel;
+    gemm.count = (uint32_t)c.types.size();
+    gemm.glu = c.glu;
+    gemm.rows = c.of_outputs ? ROWS_OUTPUTS : ROWS_TOKENS;
+    const uint32_t tiles_per_block = 1 + random.below(5);
+    for (size_t i = 0; i < c.types.size(); i++) {
+        matrices.push_back(new test_matrix(
+            random, c.types[i], c.rows[i], c.columns, c.glu ? tiles_per_block : 1 + random.below(5)));
+        biases.push_back(random.vector(c.rows[i]));
+        before.push_back(random.vector((size_t)c.capacity * c.rows[i]));
+        bias_arrays.push_back(new device_array<float>(biases[i]));
+        outs.push_back(new device_array<float>((size_t)c.capacity * c.rows[i]));
+        if (c.accumulate)
+            device_put(outs[i]->address, before[i].data(), (size_t)c.tokens * c.rows[i] * 4);
+        gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
+            c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
+    }
+    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity);
+    const cuda_machine *device = machine.upload();
+    launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
+    device_wait();
+
+    double worst = 0;
+    bool whole = true;
+    std::vector<std::vector<float>> first;
+    for (size_t i = 0; i < (c.glu ? 1 : c.types.size()); i++) {
+        const std::vector<float> out = outs[i]->get();
+        first.push_back(out);
+        std::vector<double> reference(c.rows[i]);
+        for (uint32_t t = 0; t < c.tokens; t++) {
+            const float *row = x.rounded.data() + (size_t)t * c.columns;
+            for (uint32_t n = 0; n < c.rows[i]; n++) {
+                double value = reference_dot(*matrices[i], n, row) + (c.bias ? biases[i][n] : 0);
+                if (c.glu) {
+                    const double up = reference_dot(*matrices[1], n, row) + (c.bias ? biases[1][n] : 0);
+                    value = reference_activation(c.glu, value) * up;
+                } else {
+                    value = reference_activation(c.activation, value);
+                }
+                if (c.cap != 0)
+                    value = c.cap * std::tanh(value / c.cap);
+                reference[n] = value + (c.accumulate ? before[i][(size_t)t * c.rows[i] + n] : 0);
+            }
+            worst =
+                std::fmax(worst, row_error(out.data() + (size_t)t * c.rows[i], reference.data(), c.rows[i]));
+        }
+        for (size_t j = (size_t)c.tokens * c.rows[i]; j < out.size(); j++)
+            whole &= is_poison(out[j]);
+        whole &= outs[i]->guard_is_whole();
+    }
+    /* Once more: the same bits. */
+    for (size_t i = 0; i < outs.size() && c.accumulate; i++)
+        device_put(outs[i]->address, before[i].data(), (size_t)c.tokens * c.rows[i] * 4);
+    launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
+    device_wait();
+    bool same = true;
+    for (size_t i = 0; i < first.size(); i++) {
+        const std::vector<float> again = outs[i]->get();
+        same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
+    }
+    results.report(gemm_name(c), worst < 2e-5 && whole && same, worst,
+        !whole  ? "wrote where it must not"
+        : !same ? "other bits the second time"
+                : "");
+    for (size_t i = 0; i < matrices.size(); i++) {
+        delete matrices[i];
+        delete bias_arrays[i];
+        delete outs[i];
+    }
+}
+
+inline void check_gemms(checks &results)
+{
+    const std::vector<enum tensor_type> types = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0,
+        TYPE_IQ4_NL, TYPE_MXFP4, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS, TYPE_F16,
+        TYPE_BF16, TYPE_F32};
+    const bool full = ON_DEVICE;
+    uint64_t seed = 1;
+    for (enum tensor_type type : types) {
+        const bool large = tensor_type_info(type)->block_elements == 256;
+        check_gemm(results, {{type}, {40}, large ? 512u : 288u, 9, 16}, seed++);
+        check_gemm(results, {{type}, {33}, large ? 768u : 416u, 70, 80, 0, true}, seed++);
+        check_gemm(results, {{type, type}, {24, 24}, 256, 5, 8, ACTIVATION_SILU, true}, seed++);
+        check_gemm(results, {{type, type}, {40, 40}, 256, 35, 40, ACTIVATION_GELU}, seed++);
+        for (uint32_t tokens : {1, 2, 7, 8, 16, 17, 31, 33, 63, 64, 65, 127, 200}) {
+            for (uint32_t rows : {1, 8, 31, 100, 130, 576}) {
+                for (uint32_t columns : {256, 768, 2048}) {
+                    if (!full)
+                        continue;
+                    const uint32_t capacity = tokens <= 16 ? 16 : 256;
+                    check_gemm(results, {{type}, {rows}, columns, tokens, capacity, 0, true, tokens % 2 == 0},
+                        seed++);
+                }
+            }
+        }
+    }
+    /* Floats need no whole groups. */
+    for (enum tensor_type type : {TYPE_F16, TYPE_BF16, TYPE_F32}) {
+        check_gemm(results, {{type}, {17}, 100, 6, 16}, seed++);
+        check_gemm(results, {{type}, {17}, 333, 20, 40}, seed++);
+    }
+    /* Several at once, of several types. */
+    check_gemm(results,
+        {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q2_K, TYPE_Q8_0}, {40, 72, 8, 33, 64}, 512, 13, 16}, seed++);
+    check_gemm(results, {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0}, {40, 72, 8}, 256, 33, 64, 0, true, true}, seed++);
+    check_gemm(results, {{TYPE_F32, TYPE_BF16}, {40, 72}, 200, 18, 32, 0, true, true}, seed++);
+    /* What follows the sum. */
+    for (uint32_t activation = ACTIVATION_TANH; activation < ACTIVATION_COUNT; activation++)
+        check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, false, false, activation}, seed++);
+    check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, false, false, false, 0, 1.5f}, seed++);
+    check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, true, true}, seed++);
+    check_gemm(results, {{TYPE_F16}, {40}, 128, 20, 32, 0, true, true, true}, seed++);
+}
+
+#if ON_DEVICE
+inline void time_gemm(const char *what, const std::vector<enum tensor_type> &types,
+    const std::vector<uint32_t> &rows, uint32_t columns, uint32_t tokens, uint32_t capacity, bool glu)
+{
+    numbers random(7);
+    test_machine machine({{0, 0, tokens}}, 1, capacity, 1);
+    const uint32_t rounding = rounding_of(types[0]);
+    const test_panel x(rounding, random.vector((size_t)tokens * columns), tokens, capacity, columns);
+    std::vector<test_matrix *> matrices;
+    cuda_gemm gemm = {};
+    gemm.panel = x.panel;
+    gemm.count = (uint32_t)types.size();
+    gemm.glu = glu ? ACTIVATION_SILU : ACTIVATION_NONE;
+    gemm.rows = ROWS_TOKENS;
+    double bytes = 0, products = 0;
+    std::vector<device_array<float> *> outs;
+    for (size_t i = 0; i < types.size(); i++) {
+        const uint32_t tiles = (rows[i] + 7) / 8;
+        matrices.push_back(new test_matrix(random, types[i], rows[i], columns, (tiles + 131) / 132));
+        outs.push_back(new device_array<float>((size_t)capacity * rows[i]));
+        gemm.matmuls[i] = {matrices[i]->matrix, 0, outs[i]->address, ACTIVATION_NONE, 0, 0};
+        bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);
+        products += (double)rows[i] * columns * tokens;
+    }
+    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity);
+    const cuda_machine *device = machine.upload();
+    const double time =
+        time_of([&] { launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm); });
+    printf("%-44s T %4u of %4u  %8.2f us  %7.1f GB/s of weights  %7.2f TOPS  grid %u x %u\n", what, tokens,
+        capacity, time, bytes / time / 1e3, products * 2 / time / 1e6, launch.grid_x, launch.grid_y);
+    for (size_t i = 0; i < matrices.size(); i++) {
+        delete matrices[i];
+        delete outs[i];
+    }
+}
+
+inline void time_gemms()
+{
+    const uint32_t counts[][2] = {{2, 16}, {8, 16}, {16, 16}, {64, 512}, {512, 512}};
+    for (const auto &count : counts) {
+        const uint32_t t = count[0], capacity = count[1];
+        time_gemm("SmolLM-135M Q4_0 q, k, v", {TYPE_Q4_0, TYPE_Q4_0, TYPE_Q4_0}, {576, 192, 192}, 576, t,
+            capacity, false);
+        time_gemm("SmolLM-135M Q4_0 o", {TYPE_Q4_0}, {576}, 576, t, capacity, false);
+        time_gemm("SmolLM-135M Q4_0 gate, up", {TYPE_Q4_0, TYPE_Q4_0}, {1536, 1536}, 576, t, capacity, true);
+        time_gemm("SmolLM-135M Q4_0 down", {TYPE_Q4_0}, {576}, 1536, t, capacity, false);
+        time_gemm("SmolLM-135M Q4_1 gate, up", {TYPE_Q4_1, TYPE_Q4_1}, {1536, 1536}, 576, t, capacity, true);
+        time_gemm("RWKV-7 0.1B Q4_K 768 x 768", {TYPE_Q4_K}, {768}, 768, t, capacity, false);
+        time_gemm("RWKV-7 0.1B Q6_K 768 x 768", {TYPE_Q6_K}, {768}, 768, t, capacity, false);
+        time_gemm("RWKV-7 0.1B Q4_K 3072 x 768", {TYPE_Q4_K}, {3072}, 768, t, capacity, false);
+        time_gemm("RWKV-7 0.1B Q6_K 768 x 3072", {TYPE_Q6_K}, {768}, 3072, t, capacity, false);
+        time_gemm("RWKV-7 0.1B F32 64 x 768", {TYPE_F32}, {64}, 768, t, capacity, false);
+        time_gemm("RWKV-7 0.1B F32 768 x 64", {TYPE_F32}, {768}, 64, t, capacity, false);
+        time_gemm("Llama-1B Q4_0 gate, up", {TYPE_Q4_0, TYPE_Q4_0}, {8192, 8192}, 2048, t, capacity, true);
+        time_gemm("Llama-1B Q4_0 down", {TYPE_Q4_0}, {2048}, 8192, t, capacity, false);
+        time_gemm("Llama-1B F16 gate, up", {TYPE_F16, TYPE_F16}, {8192, 8192}, 2048, t, capacity, true);
+        time_gemm("49152 x 576 Q8_0", {TYPE_Q8_0}, {49152}, 576, t, capacity, false);
+    }
+}
+#endif
+
+#endif

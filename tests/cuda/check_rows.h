@@ -1,0 +1,326 @@
+/* A step of many tokens from its place in the ring to its results, with rows in between. */
+#ifndef TESTS_CUDA_CHECK_ROWS_H
+#define TESTS_CUDA_CHECK_ROWS_H
+
+#include "backend/cuda/sample_plan.h"
+#include "cuda/check_device.h"
+
+extern "C" __global__ void salvo_begin(const cuda_machine *machine);
+extern "C" __global__ void salvo_angles(const cuda_machine *machine);
+extern "C" __global__ void salvo_rows(
+    const cuda_machine *machine, const cuda_phase *phase, const cuda_panel *panels);
+extern "C" __global__ void salvo_end(const cuda_machine *machine);
+
+/* A phase with one vector: loaded, normalised, stored, rounded. */
+struct test_phase {
+    std::vector<uint8_t> bytes;
+    uint32_t places;
+
+    test_phase(
+        uint32_t rows, cuda_load load, cuda_row_op op, cuda_store store, cuda_round round, uint32_t places_)
+        : places(places_)
+    {
+        cuda_phase phase = {};
+        phase.kind = CUDA_PHASE_ROWS;
+        phase.rows = rows;
+        bytes.resize(sizeof phase);
+        phase.load_count = phase.op_count = phase.store_count = phase.round_count = 1;
+        phase.loads_at = add(&load, sizeof load);
+        phase.ops_at = add(&op, sizeof op);
+        phase.stores_at = add(&store, sizeof store);
+        phase.rounds_at = add(&round, sizeof round);
+        bytes.resize((bytes.size() + 15) / 16 * 16);
+        phase.size = (uint32_t)bytes.size();
+        memcpy(bytes.data(), &phase, sizeof phase);
+    }
+
+    uint32_t add(const void *table, size_t size)
+    {
+        const size_t at = (bytes.size() + 15) / 16 * 16;
+        bytes.resize(at + size);
+        memcpy(bytes.data() + at, table, size);
+        return (uint32_t)at;
+    }
+};
+
+struct rows_check {
+    enum { SLOTS = 4, CONTEXT = 300, RING = 4, SEQUENCE = 5, VOCABULARY = 100, PAIRS = 8, STOP = 42 };
+    checks &results;
+    numbers random{77};
+    test_machine machine;
+    device_array<uint8_t> ring, sampling;
+    device_array<uint32_t> words; /* sequence, done[RING], cancel */
+    device_array<cuda_result> told;
+    device_array<float> cosines, sines;
+    uint64_t ropes, frequencies;
+
+    rows_check(checks &results_, const std::vector<test_run> &runs)
+        : results(results_), machine(runs, SLOTS, CONTEXT, 2),
+          ring((size_t)RING * machine.machine.step_bytes),
+          sampling((size_t)8 * cuda_sample_row_bytes(VOCABULARY)), words(RING + 2),
+          told((size_t)RING * SLOTS), cosines(16 * PAIRS), sines(16 * PAIRS)
+    {
+        const double steps[PAIRS] = {1, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.0001};
+        frequencies = device_new(sizeof steps);
+        device_put(frequencies, steps, sizeof steps);
+        const cuda_rope rope = {frequencies, 2 * PAIRS, 1};
+        ropes = device_new(sizeof rope);
+        device_put(ropes, &rope, sizeof rope);
+        int32_t *ids = (int32_t *)(machine.step.data() + machine.machine.ids_at);
+        for (uint32_t i = 0; i < machine.tokens; i++)
+            ids[i] = (int32_t)(10 + i);
+        cuda_step *step = (cuda_step *)machine.step.data();
+        step->stop_count = 2;
+        step->stop_ids[0] = 3;
+        step->stop_ids[1] = STOP;
+        cuda_machine &m = machine.machine;
+        m.ring = ring.address;
+        m.sequence = words.address;
+        m.done = words.address + 4;
+        m.cancel = words.address + 4 * (RING + 1);
+        m.results = told.address;
+        m.sampling = sampling.address;
+        m.vocabulary = VOCABULARY;
+        m.ropes = ropes;
+        m.rope_count = 1;
+        m.rope_pairs = PAIRS;
+        m.cosines = cosines.address;
+        m.sines = sines.address;
+        set_word(0, SEQUENCE);
+        set_word(RING + 1, 0);
+    }
+
+    ~rows_check()
+    {
+        device_free(ropes);
+        device_free(frequencies);
+    }
+
+    void set_word(uint32_t index, uint32_t value) { device_put(words.address + 4 * index, &value, 4); }
+
+    /* The step is in the ring alone. */
+    const cuda_machine *upload()
+    {
+        const cuda_machine *device = machine.upload();
+        const std::vector<uint8_t> poison(machine.step.size(), 0xee);
+        device_put(machine.machine.step, poison.data(), poison.size());
+        device_put(ring.address + (SEQUENCE % RING) * (uint64_t)machine.machine.step_bytes,
+            machine.step.data(), machine.step.size());
+        return device;
+    }
+
+    std::vector<cuda_slot> slots()
+    {
+        std::vector<cuda_slot> all(SLOTS);
+        device_get(all.data(), machine.machine.slot_states, SLOTS * sizeof(cuda_slot));
+        return all;
+    }
+
+    void set_slots(const std::vector<cuda_slot> &all)
+    {
+        device_put(machine.machine.slot_states, all.data(), SLOTS * sizeof(cuda_slot));
+    }
+
+    int32_t token(uint32_t slot, uint32_t position)
+    {
+        int32_t id;
+        device_get(&id, machine.machine.tokens + ((uint64_t)slot * (CONTEXT + 1) + position) * 4, 4);
+        return id;
+    }
+
+    void set_sampled(uint32_t output, int32_t id)
+    {
+        device_put(sampling.address + output * cuda_sample_row_bytes(VOCABULARY), &id, 4);
+    }
+
+    void expect(const char *what, bool good) { results.report(std::string("step: ") + what, good, 0); }
+
+    void check_angles()
+    {
+        const std::vector<float> c = cosines.get(), s = sines.get();
+        const cuda_row *rows = (const cuda_row *)(machine.step.data() + machine.machine.rows_at);
+        const double steps[PAIRS] = {1, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.0001};
+        double worst = 0;
+        for (uint32_t t = 0; t < machine.tokens; t++) {
+            for (uint32_t i = 0; i < PAIRS; i++) {
+                worst = std::fmax(worst, std::fabs(c[t * PAIRS + i] - std::cos(rows[t].position * steps[i])));
+                worst = std::fmax(worst, std::fabs(s[t * PAIRS + i] - std::sin(rows[t].position * steps[i])));
+            }
+        }
+        results.report("step: angles", worst < 1e-7, worst);
+    }
+
+    /* rms_norm of rows (or of the rows with logits), and its rounding; `dead` is a row that nobody works on.
+     */
+    void check_phase(
+        const cuda_machine *device, uint32_t kind, uint32_t rounding, uint32_t columns, uint32_t dead)
+    {
+        const uint32_t rows = kind == ROWS_OUTPUTS ? (uint32_t)machine.outputs.size() : machine.tokens,
+                       capacity = rows + 2;
+        const uint32_t padded = (columns + 127) / 128 * 128;
+        const std::vector<float> x = random.vector((size_t)machine.tokens * columns),
+                                 weight = random.vector(columns);
+        const device_array<float> x_array(x), weight_array(weight), out_array((size_t)capacity * columns);
+        const device_array<uint8_t> panel_array(cuda_panel_bytes(rounding, columns, capacity));
+        const std::vector<cuda_panel> panels = {
+            {}, cuda_panel_at(rounding, columns, capacity, panel_array.address)};
+        const device_array<cuda_panel> panels_array(panels);
+        cuda_load load = {};
+        load.from = x_array.address;
+        load.kind = kind == ROWS_OUTPUTS ? CUDA_LOAD_SELECTED : CUDA_LOAD_ROW;
+        load.columns = columns;
+        load.place = 4;
+        cuda_row_op op = {};
+        op.kind = OP_RMS_NORM;
+        op.columns = op.group = columns;
+        op.in[0] = 4;
+        op.out = padded + 8;
+        op.weight = weight_array.address;
+        op.value = 1e-5f;
+        const test_phase phase(kind, load, op, {out_array.address, padded + 8, columns},
+            {padded + 8, columns, rounding, 1}, 2 * padded + 8);
+        const device_array<uint8_t> phase_array(phase.bytes);
+        const cuda_launch launch = cuda_rows_launch(capacity, (uint32_t)phase.bytes.size(), phase.places);
+        launch_kernel(launch, salvo_rows, device, (const cuda_phase *)phase_array.address,
+            (const cuda_panel *)panels_array.address);
+        device_wait();
+        const std::vector<float> out = out_array.get();
+        const std::vector<uint8_t> panel = panel_array.get();
+        double worst = 0;
+        bool good = out_array.guard_is_whole() && panel_array.guard_is_whole();
+        for (uint32_t row = 0; row < capacity; row++) {
+            const float *values = &out[(size_t)row * columns];
+            if (row >= rows || row == dead) {
+                for (uint32_t i = 0; i < columns; i++)
+                    good &= is_poison(values[i]);
+                continue;
+            }
+            const float *from = &x[(size_t)(kind == ROWS_OUTPUTS ? machine.outputs[row] : row) * columns];
+            double squares = 0;
+            for (uint32_t i = 0; i < columns; i++)
+                squares += (double)from[i] * from[i];
+            std::vector<double> reference(columns);
+            for (uint32_t i = 0; i < columns; i++)
+                reference[i] = from[i] / std::sqrt(squares / columns + 1e-5) * weight[i];
+            worst = std::fmax(worst, row_error(values, reference.data(), columns));
+            good &= panel_is_right(panels[1], panel, panel_array.address, row, columns, values);
+        }
+        results.report("rows: " + std::string(kind == ROWS_OUTPUTS ? "outputs" : "tokens") + ", rounding " +
+                           std::to_string(rounding) + ", " + std::to_string(columns) + " columns",
+            worst < 1e-6 && good, worst, good ? "" : "rounding, or wrote where it must not");
+    }
+
+    template <class T> static T read(const std::vector<uint8_t> &bytes, uint64_t at)
+    {
+        T value;
+        memcpy(&value, bytes.data() + at, sizeof value);
+        return value;
+    }
+
+    static bool panel_is_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
+        uint32_t row, uint32_t columns, const float *values)
+    {
+        bool good = true;
+        for (uint32_t first = 0; first < panel.columns; first += 32) {
+            float largest = 0;
+            int sums[2] = {0, 0};
+            for (uint32_t i = first; i < first + 32 && i < columns; i++)
+                largest = std::fmax(largest, std::fabs(values[i]));
+            const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+            for (uint32_t i = first; i < first + 32; i++) {
+                const float value = i < columns ? values[i] : 0;
+                const uint64_t at = (uint64_t)row * panel.columns + i, begin = panel.values - base;
+                if (panel.rounding == ROUNDING_F32)
+                    good &= read<float>(bytes, begin + at * 4) == value;
+                else if (panel.rounding == ROUNDING_F16)
+                    good &= read<uint16_t>(bytes, begin + at * 2) == f16_from_f32(value);
+                else
+                    good &= read<int8_t>(bytes, begin + at) == (int8_t)std::nearbyint(value * inverse);
+                sums[i % 32 / 16] += (int)std::nearbyint(value * inverse);
+            }
+            const uint64_t at = ((uint64_t)row * panel.columns + first) / 32;
+            if (panel.rounding == ROUNDING_Q8) {
+                good &= read<float>(bytes, panel.scales - base + at * 4) == scale;
+                good &= read<float>(bytes, panel.sums - base + at * 8) == scale * (float)sums[0];
+                good &= read<float>(bytes, panel.sums - base + at * 8 + 4) == scale * (float)sums[1];
+            }
+        }
+        return good;
+    }
+
+    void run()
+    {
+        set_slots({{7, 0, 0, 0}, {99, 1, 1, 0}, {50, 1, 1, 0}, {9, 1, 0, 0}});
+        const cuda_machine *device = upload();
+        launch_kernel(cuda_begin_launch(), salvo_begin, device);
+        launch_kernel(cuda_angles_launch(16), salvo_angles, device);
+        device_wait();
+        expect("ids are where embed reads them",
+            token(2, 0) == 10 && token(2, 4) == 14 && token(1, 4) == 17 && token(1, 5) == 18);
+        expect("ids of others are not", token(0, 7) == 0 && token(3, 9) == 0);
+        std::vector<cuda_run> runs(4);
+        device_get(runs.data(), machine.machine.step + machine.machine.runs_at, 4 * sizeof(cuda_run));
+        expect("a run whose slot has ended has no rows",
+            runs[2].count == 0 && runs[2].logits == LOGITS_NONE && runs[1].count == 1 && runs[0].count == 5);
+        check_angles();
+        for (uint32_t rounding : {ROUNDING_Q8, ROUNDING_F16, ROUNDING_F32}) {
+            check_phase(device, ROWS_TOKENS, rounding, 288, 6);
+            check_phase(device, ROWS_OUTPUTS, rounding, 96, 2);
+        }
+        check_phase(device, ROWS_TOKENS, ROUNDING_F32, 301, 6);
+        set_sampled(0, STOP);
+        set_sampled(1, 5);
+        set_sampled(2, CUDA_SAMPLE_NOT_ASKED);
+        launch_kernel(cuda_end_launch(), salvo_end, device);
+        device_wait();
+        const std::vector<cuda_result> result = told.get();
+        const cuda_result *of_step = &result[(SEQUENCE % RING) * SLOTS];
+        expect("results", of_step[0].sampled == 1 && of_step[0].ended == 1 && !of_step[0].failed &&
+                              of_step[1].sampled == 1 && !of_step[1].ended && !of_step[1].failed &&
+                              of_step[2].sampled == 0 && !of_step[2].failed && of_step[3].sampled == 0 &&
+                              !of_step[3].failed);
+        const std::vector<cuda_slot> after = slots();
+        expect("slots", after[2].next == 5 && after[2].ended == 1 && after[2].version == 0 &&
+                            after[0].next == 8 && after[0].ended == 0 && after[0].version == 1 &&
+                            after[1].next == 6 && after[1].version == 0 && after[3].next == 9 &&
+                            after[3].ended == 1 && after[3].version == 0);
+        const std::vector<uint32_t> word = words.get();
+        expect("done", word[0] == SEQUENCE + 1 && word[1 + SEQUENCE % RING] == SEQUENCE + 1);
+    }
+
+    /* Nothing is sampled from rows without a number; and nothing at all after a cancel. */
+    void run_failed(bool cancelled)
+    {
+        set_slots({{7, 0, 0, 0}, {0, 0, 1, 0}, {0, 0, 1, 0}, {9, 1, 0, 0}});
+        set_word(RING + 1, cancelled);
+        const cuda_machine *device = upload();
+        launch_kernel(cuda_begin_launch(), salvo_begin, device);
+        set_sampled(0, CUDA_SAMPLE_NO_ID);
+        set_sampled(1, 5);
+        launch_kernel(cuda_end_launch(), salvo_end, device);
+        device_wait();
+        const std::vector<cuda_result> result = told.get();
+        const cuda_result *of_step = &result[(SEQUENCE % RING) * SLOTS];
+        const std::vector<cuda_slot> after = slots();
+        cuda_step step;
+        device_get(&step, machine.machine.step, sizeof step);
+        if (cancelled)
+            expect("cancelled", step.token_count == 0 && of_step[0].failed == 2 && of_step[1].failed == 2 &&
+                                    after[0].next == 7 && after[0].version == 0 && after[1].version == 1);
+        else
+            expect("failed", of_step[0].failed == 1 && of_step[0].failed_position == 4 &&
+                                 of_step[0].sampled == 0 && after[2].version == 1 && after[0].version == 1 &&
+                                 of_step[1].sampled == 1);
+    }
+};
+
+inline void check_steps(checks &results)
+{
+    const std::vector<test_run> runs = {{2, 0, 5}, {0, 7, 1, LOGITS_LAST, SOURCE_LAST},
+        {3, 9, 1, LOGITS_LAST, SOURCE_LAST}, {1, 4, 2, LOGITS_NONE}};
+    rows_check(results, runs).run();
+    rows_check(results, runs).run_failed(false);
+    rows_check(results, runs).run_failed(true);
+}
+
+#endif

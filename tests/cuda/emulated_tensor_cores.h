@@ -1,0 +1,195 @@
+/*
+ * What backend/cuda/tensor_cores.cuh names the hardware for, on the emulator. Copies arrive as late as they
+ * may: when a thread waits for them, so that reading without a wait finds what was there before.
+ */
+#ifndef TESTS_CUDA_EMULATED_TENSOR_CORES_H
+#define TESTS_CUDA_EMULATED_TENSOR_CORES_H
+
+#include <deque>
+
+/* ---- Copies ---- */
+
+struct emulated_copy {
+    void *to;
+    const void *from; /* nullptr: zeros */
+};
+
+/* Of one thread; belongs to the block that used it last. */
+struct emulated_copies {
+    unsigned block_x = ~0u, block_y = ~0u;
+    std::vector<emulated_copy> open;
+    std::deque<std::vector<emulated_copy>> groups;
+};
+
+inline emulated_copies &own_copies()
+{
+    static std::vector<emulated_copies> all(1024);
+    emulated_copies &own = all[threadIdx.x];
+    if (own.block_x != blockIdx.x || own.block_y != blockIdx.y)
+        own = {blockIdx.x, blockIdx.y, {}, {}};
+    return own;
+}
+
+inline void copy_async(void *to, const void *from, bool on = true)
+{
+    own_copies().open.push_back({to, on ? from : nullptr});
+}
+
+inline void copy_commit()
+{
+    emulated_copies &own = own_copies();
+    own.groups.push_back(std::move(own.open));
+    own.open.clear();
+}
+
+template <int LEFT> inline void copy_wait()
+{
+    emulated_copies &own = own_copies();
+    while (own.groups.size() > LEFT) {
+        for (const emulated_copy &copy : own.groups.front()) {
+            if (copy.from)
+                memcpy(copy.to, copy.from, 16);
+            else
+                memset(copy.to, 0, 16);
+        }
+        own.groups.pop_front();
+    }
+}
+
+inline void invite_next_launch() {}
+inline void wait_for_last_launch() {}
+
+/* ---- Fragments ---- */
+
+/* What every lane has, [lane]. */
+struct emulated_words {
+    uint32_t words[32][2];
+};
+
+inline emulated_words gather_words(uint32_t first, uint32_t second)
+{
+    emulated_words all;
+    const uint64_t *values = emulator_exchange(~0u, (uint64_t)second << 32 | first);
+    for (int i = 0; i < 32; i++) {
+        all.words[i][0] = (uint32_t)values[i];
+        all.words[i][1] = (uint32_t)(values[i] >> 32);
+    }
+    return all;
+}
+
+inline void load_matrices(const void *row, uint32_t (&out)[4])
+{
+    const unsigned lane = threadIdx.x % 32;
+    const uint64_t *rows = emulator_exchange(~0u, row);
+    for (unsigned i = 0; i < 4; i++)
+        out[i] = emulator_value<const uint32_t *>(rows, 8 * i + lane / 4)[lane % 4];
+    __syncwarp(); /* all have read before anybody goes on */
+}
+
+inline void load_matrices_transposed(const void *row, uint32_t (&out)[4])
+{
+    const unsigned lane = threadIdx.x % 32;
+    const uint64_t *rows = emulator_exchange(~0u, row);
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned at = 8 * i + lane % 4 * 2;
+        out[i] = emulator_value<const uint16_t *>(rows, at)[lane / 4] |
+                 (uint32_t)emulator_value<const uint16_t *>(rows, at + 1)[lane / 4] << 16;
+    }
+    __syncwarp();
+}
+
+/* ---- Products ---- */
+
+/*
+ * Fragments by the definition of the instruction: a's register i of lane 4g + c has `each` elements of row g
+ * (i even) or g + 8, b's register i those of column g; both begin at element each * c of half i / 2 (b: i) of
+ * K, which has 4 * each elements. element(word, e) takes one out.
+ */
+template <class Sum, class Element>
+inline void multiply_fragments(const emulated_words (&a)[2], const emulated_words &b, unsigned halves,
+    unsigned each, Element element, Sum (&sum)[4])
+{
+    const unsigned lane = threadIdx.x % 32;
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (unsigned half = 0; half < halves; half++) {
+            for (unsigned c = 0; c < 4; c++) {
+                for (unsigned e = 0; e < each; e++)
+                    sum[i] += element(a[half].words[row % 8 * 4 + c][row / 8], e) *
+                              element(b.words[column * 4 + c][half], e);
+            }
+        }
+    }
+}
+
+inline int emulated_byte(uint32_t word, unsigned e)
+{
+    return (int8_t)(word >> 8 * e);
+}
+
+inline double emulated_half(uint32_t word, unsigned e)
+{
+    return f16_to_f32((uint16_t)(word >> 16 * e));
+}
+
+inline double emulated_bfloat(uint32_t word, unsigned e)
+{
+    return bf16_to_f32((uint16_t)(word >> 16 * e));
+}
+
+inline double emulated_short_float(uint32_t word, unsigned)
+{
+    return f32_from_bits(word & 0xffffe000);
+}
+
+inline void multiply_bytes(
+    const emulated_words (&a)[2], const emulated_words &b, unsigned halves, float (&out)[4])
+{
+    int sum[4] = {};
+    multiply_fragments(a, b, halves, 4, emulated_byte, sum);
+    for (int i = 0; i < 4; i++)
+        out[i] = __int_as_float(sum[i] + SUM_BITS) - SUM_FLOAT;
+}
+
+inline void multiply_bytes_32(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (&out)[4])
+{
+    const emulated_words fragments[2] = {gather_words(a[0], a[1]), gather_words(a[2], a[3])};
+    multiply_bytes(fragments, gather_words(b0, b1), 2, out);
+}
+
+inline void multiply_bytes_16(uint32_t a0, uint32_t a1, uint32_t b, float (&out)[4])
+{
+    const emulated_words fragments[2] = {gather_words(a0, a1), {}};
+    multiply_bytes(fragments, gather_words(b, 0), 1, out);
+}
+
+template <class Element>
+inline void multiply_floats(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
+    unsigned each, Element element, float (&sum)[4])
+{
+    const emulated_words a[2] = {gather_words(a0, a1), gather_words(a2, a3)};
+    double sums[4] = {sum[0], sum[1], sum[2], sum[3]};
+    multiply_fragments(a, gather_words(b0, b1), 2, each, element, sums);
+    for (int i = 0; i < 4; i++)
+        sum[i] = (float)sums[i];
+}
+
+inline void multiply_halves(
+    uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
+{
+    multiply_floats(a0, a1, a2, a3, b0, b1, 2, emulated_half, sum);
+}
+
+inline void multiply_bfloats(
+    uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
+{
+    multiply_floats(a0, a1, a2, a3, b0, b1, 2, emulated_bfloat, sum);
+}
+
+inline void multiply_short_floats(
+    uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
+{
+    multiply_floats(a0, a1, a2, a3, b0, b1, 1, emulated_short_float, sum);
+}
+
+#endif

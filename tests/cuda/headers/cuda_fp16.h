@@ -1,0 +1,2 @@
+/* For device code on the emulator, which has halves of its own. */
+#include "cuda/emulator_numbers.h"
