@@ -211,7 +211,7 @@ int answer_question(const struct loaded *loaded, struct conversation *conversati
         .conversation = conversation,
         .settings = settings,
         .answer = out,
-        .output = {.show = true, .keep = true, .skip_blanks = true},
+        .output = {.show = true, .keep = true, .skip_blanks = true, .wrap = true},
         .start = seconds_now(),
     };
     *out = (struct answer){0};

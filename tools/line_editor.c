@@ -101,8 +101,10 @@ static bool wait_for_byte(EditLine *editline)
             el_resize(editline);
         if (continued)
             el_set(editline, EL_PREP_TERM, 1);
-        if (resized || continued)
+        if (resized || continued) {
+            fputs(terminal_is_smart() ? "\r\033[J" : "", stdout); /* where libedit believes to be now */
             el_set(editline, EL_REFRESH);
+        }
         resized = continued = 0;
         if (ready > 0)
             return true;

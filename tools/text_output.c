@@ -41,7 +41,11 @@ static void show(struct text_output *output, const char *text, size_t size)
         size--;
     }
     errno = 0;
-    if (size && (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0))
+    if (output->wrap && safe)
+        word_wrap_write(&output->words, terminal_width(), text, size, stdout);
+    else if (size)
+        fwrite(text, 1, size, stdout);
+    if (fflush(stdout) != 0 || ferror(stdout))
         output->error = errno ? errno : EIO;
     if (size)
         output->last = text[size - 1];

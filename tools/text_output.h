@@ -3,6 +3,7 @@
 #define TOOLS_TEXT_OUTPUT_H
 
 #include "safe_text.h"
+#include "word_wrap.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,6 +17,8 @@ struct text_output {
     int error;    /* errno of why it cannot go there; 0: it can */
     char last;    /* byte that was shown; 0: none */
     struct safe_text safe;
+    bool wrap; /* on a terminal, between words */
+    struct word_wrap words;
 };
 
 /* A salvo_text_function; `user` is a struct text_output. On a terminal nothing passes that would drive it. */

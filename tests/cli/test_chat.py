@@ -461,6 +461,8 @@ class OnATerminal(unittest.TestCase):
                 self.assertEqual(piped.strip(b"\n"), bytes([byte]) * 4)
 
     def test_typing_while_an_answer_comes(self):
+        if not self.has_editing():
+            self.skipTest("built without libedit")
         terminal = Terminal("-c", 400000, "-q", *FORCED, NO_COLOR="1")
         terminal.wait_for(PROMPT)
         terminal.type("hello\r")

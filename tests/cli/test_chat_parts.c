@@ -2,9 +2,11 @@
  */
 #include "../../tools/safe_text.h"
 #include "../../tools/token_overlap.h"
+#include "../../tools/word_wrap.h"
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +67,72 @@ static void characters_stay_whole(void **state)
     SHOWN("\xef\xbf\xbd", "\xf4\x90\x80\x80");     /* beyond the last */
 }
 
+/* A terminal of `width` columns that knows what word_wrap_write uses; gives its lines. */
+static void show_on_terminal(const char *written, unsigned width, char lines[256])
+{
+    char line[64] = "";
+    size_t cursor = 0;
+    FILE *out = fmemopen(lines, 256, "w");
+    assert_non_null(out);
+    for (const char *at = written; *at; at++) {
+        if (*at == '\r') {
+            cursor = 0;
+        } else if (strncmp(at, "\033[K", 3) == 0) {
+            line[cursor] = 0;
+            at += 2;
+        } else if (strncmp(at, "\033[", 2) == 0) { /* so many columns to the right */
+            char *end;
+            cursor += strtoul(at + 2, &end, 10);
+            assert_int_equal('C', *end);
+            assert_true(cursor < width);
+            at = end;
+        } else if (*at == '\n' || cursor == width) {
+            fprintf(out, "%s|", line);
+            line[0] = 0;
+            cursor = 0;
+            at -= *at != '\n';
+        } else {
+            line[cursor++] = *at;
+            line[cursor] = 0;
+            assert_true(cursor < sizeof line - 1);
+        }
+    }
+    fprintf(out, "%s", line);
+    assert_int_equal(0, fclose(out));
+}
+
+static void assert_wrapped(const char *expected, unsigned width, const char *text)
+{
+    for (size_t piece = 1; piece <= strlen(text); piece++) {
+        char *written = NULL, lines[256];
+        size_t size;
+        struct word_wrap wrap = {0};
+        FILE *out = open_memstream(&written, &size);
+        assert_non_null(out);
+        for (size_t i = 0; i < strlen(text); i += piece)
+            word_wrap_write(&wrap, width, text + i, strnlen(text + i, piece), out);
+        fclose(out);
+        show_on_terminal(written, width ? width : 60, lines);
+        assert_string_equal(expected, lines);
+        free(written);
+    }
+}
+
+static void lines_break_between_words(void **state)
+{
+    (void)state;
+    if (!setlocale(LC_CTYPE, "C.UTF-8"))
+        skip();
+    assert_wrapped("short", 10, "short");
+    assert_wrapped("one two |three four|five", 10, "one two three four five");
+    assert_wrapped("exactly10c|more", 10, "exactly10c more");
+    assert_wrapped("longerthan|tenletters|and more", 10, "longerthantenletters and more");
+    assert_wrapped("a |longerthan|tenletters", 10, "a longerthantenletters");
+    assert_wrapped("a|b c", 10, "a\nb c");
+    assert_wrapped("12345 |67890a", 10, "12345 67890a");
+    assert_wrapped("no width, no breaks", 0, "no width, no breaks");
+}
+
 struct tokens {
     int32_t *ids;
     size_t count;
@@ -104,7 +172,7 @@ static void what_was_spelled_differently_stays(void **state)
     assert_overlap(&fixture, "xhello! and more", 0, 7, 3);
     assert_overlap(&fixture, "xhello?", 0, 6, 2);
     assert_overlap(&fixture, "xhello", 0, 1, 1); /* the last one is always to be computed */
-    assert_overlap(&fixture, "xhelp", 0, 4, 3); /* x, he, l, p */
+    assert_overlap(&fixture, "xhelp", 0, 4, 3);  /* x, he, l, p */
     assert_overlap(&fixture, "y", 0, 0, 0);
     salvo_free(word.ids);
     fixture_close(&fixture);
@@ -129,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(control_characters_are_left_out),
         cmocka_unit_test(characters_stay_whole),
+        cmocka_unit_test(lines_break_between_words),
         cmocka_unit_test(what_was_spelled_differently_stays),
         cmocka_unit_test(control_tokens_are_no_text),
     };

@@ -15,6 +15,8 @@ static enum salvo_status run_model(struct salvo_model *model)
     struct salvo_engine *engine = NULL;
     struct salvo_session *session = NULL, *copy = NULL;
     struct salvo_generate_result result;
+    struct salvo_messages *messages = NULL;
+    const struct salvo_message said = {.role = "user", .content = {"hello", 5}};
     TRY(salvo_engine_open(
         model, &(struct salvo_engine_options){.sessions = 2, .threads = 2, .context = 64}, &engine));
     TRY(salvo_session_open(engine, &session));
@@ -23,7 +25,10 @@ static enum salvo_status run_model(struct salvo_model *model)
     TRY(salvo_session_feed(session, (const int32_t[]){1, 2, 3}, 3));
     TRY(salvo_session_generate(session, &(struct salvo_generate_options){.max_tokens = 5}, &result));
     TRY(salvo_session_copy(copy, session));
+    TRY(salvo_session_chat_save_file(session, &said, 1, output));
+    TRY(salvo_session_chat_load_file(copy, output, &messages));
 cleanup:
+    salvo_free(messages);
     salvo_session_close(copy);
     salvo_session_close(session);
     salvo_engine_close(engine);
