@@ -29,10 +29,11 @@ static const char *lowering_name(const struct executor *executor)
     return names[executor->lowering];
 }
 
+/* Where the device goes on by itself, a few tokens a launch hide what it costs to hand over the next. */
 static struct backend_info info(const struct executor *executor)
 {
-    (void)executor;
-    return (struct backend_info){.isa = ""};
+    bool repeats = executor->lowering == CUDA_LOWERING_GRID || executor->lowering == CUDA_LOWERING_CLUSTER;
+    return (struct backend_info){.isa = "", .in_flight = CUDA_RING_ENTRIES / 2, .ahead = repeats ? 4 : 1};
 }
 
 static const float *logits(struct executor *executor, uint32_t row)
@@ -114,6 +115,7 @@ const struct backend cuda_backend = {
     .info = info,
     .submit = cuda_step_submit,
     .wait = cuda_step_wait,
+    .progress = cuda_step_progress,
     .logits = logits,
     .tokens = tokens,
     .state_size = cuda_state_size,

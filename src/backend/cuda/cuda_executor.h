@@ -247,6 +247,8 @@ enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_
 /* cuda_submit.c */
 enum salvo_status cuda_step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status cuda_step_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
+enum salvo_status cuda_step_progress(
+    struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 enum salvo_status cuda_step_check(const struct executor *executor, const struct step *step);
 enum salvo_status cuda_step_write(struct executor *executor, const struct step *step);
 enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry);

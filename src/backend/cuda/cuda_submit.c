@@ -273,12 +273,14 @@ static void watch_cancel(struct executor *executor)
     }
 }
 
-static enum salvo_status wait_for_entry(struct executor *executor, uint64_t entry)
+/* Until the entry is done or has sampled more than `seen` ids. */
+static enum salvo_status wait_for_entry(struct executor *executor, uint64_t entry, uint32_t seen)
 {
     enum salvo_status status = SALVO_OK;
     const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
     struct vigil vigil = {0};
-    while (load_acquire(&executor->done[index]) != (uint32_t)entry) {
+    while (load_acquire(&executor->done[index]) != (uint32_t)entry &&
+           load_acquire(&executor->progress[index]) <= seen) {
         const uint64_t now = now_ns();
         if (!vigil.began)
             vigil = (struct vigil){.began = now, .asked = now, .sign_of_life = now};
@@ -303,7 +305,7 @@ enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry)
 {
     enum salvo_status status = SALVO_OK;
     while (executor->finished_entries < entry) {
-        TRY(wait_for_entry(executor, executor->finished_entries + 1));
+        TRY(wait_for_entry(executor, executor->finished_entries + 1, UINT32_MAX));
         harvest(executor, executor->finished_entries + 1);
     }
 cleanup:
@@ -369,28 +371,85 @@ cleanup:
     return status;
 }
 
+static enum salvo_status find_ticket(struct executor *executor, uint64_t number, struct cuda_ticket **out)
+{
+    *out = ticket_of(executor, number);
+    if (number == 0 || number > executor->last_ticket ||
+        executor->last_ticket - number >= CUDA_RING_ENTRIES) {
+        return fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not among the last %d, up to %" PRIu64,
+            number, CUDA_RING_ENTRIES, executor->last_ticket);
+    }
+    return SALVO_OK;
+}
+
+/* Whether the steps before it have taken it with them. */
+static enum salvo_status check_ticket(const struct executor *executor, const struct cuda_ticket *ticket)
+{
+    if (ticket->failed)
+        return fail(SALVO_ERROR_DEVICE, "cuda device %u (%s): the step was given up with one before it",
+            executor->context.number, executor->context.name);
+    return SALVO_OK;
+}
+
 enum salvo_status cuda_step_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
 {
     enum salvo_status status = SALVO_OK;
-    if (ticket == 0 || ticket > executor->last_ticket ||
-        executor->last_ticket - ticket >= CUDA_RING_ENTRIES) {
-        TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not among the last %d, up to %" PRIu64, ticket,
-            CUDA_RING_ENTRIES, executor->last_ticket));
-    }
-    struct cuda_ticket *waited = ticket_of(executor, ticket);
+    struct cuda_ticket *waited;
     uint32_t sampled = 0;
+    TRY(find_ticket(executor, ticket, &waited));
     TRY(cuda_context_enter(&executor->context));
     status = cuda_entries_finish(executor, waited->last_entry);
     cuda_context_leave(&executor->context);
     TRY(status);
-    if (waited->failed)
-        TRY(fail(SALVO_ERROR_DEVICE, "cuda device %u (%s): the step was given up with one before it",
-            executor->context.number, executor->context.name));
+    TRY(check_ticket(executor, waited));
     memcpy(results, results_of(executor, ticket), waited->run_count * sizeof *results);
     for (uint32_t i = 0; i < waited->run_count; i++)
         sampled += results[i].sampled;
     if (waited->cancelled && sampled == 0)
         TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+cleanup:
+    return status;
+}
+
+/* The entries of a ticket follow each other; those before them may still be on their way. */
+static enum salvo_status follow(struct executor *executor, struct cuda_ticket *ticket, uint32_t seen,
+    uint32_t *out_sampled, bool *out_done)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct run_result *result = results_of(executor, ticket->ticket);
+    for (;;) {
+        const uint64_t entry = executor->finished_entries + 1;
+        const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
+        *out_sampled = result->sampled;
+        *out_done = executor->finished_entries >= ticket->last_entry;
+        if (*out_done || *out_sampled > seen)
+            break;
+        const bool is_own = executor->ticket_of_entry[index] == ticket->ticket;
+        TRY(wait_for_entry(executor, entry, is_own ? seen - result->sampled : UINT32_MAX));
+        if (load_acquire(&executor->done[index]) == (uint32_t)entry) {
+            harvest(executor, entry);
+        } else {
+            *out_sampled = result->sampled + executor->progress[index];
+            break;
+        }
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_step_progress(
+    struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_ticket *followed;
+    *out_sampled = 0;
+    *out_done = false;
+    TRY(find_ticket(executor, ticket, &followed));
+    TRY(cuda_context_enter(&executor->context));
+    status = follow(executor, followed, seen, out_sampled, out_done);
+    cuda_context_leave(&executor->context);
+    TRY(status);
+    TRY(check_ticket(executor, followed));
 cleanup:
     return status;
 }
