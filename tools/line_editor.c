@@ -97,11 +97,12 @@ static bool wait_for_byte(EditLine *editline)
         int ready = pselect(STDIN_FILENO + 1, &input, NULL, NULL, NULL, &none);
         if (interrupt_pending() || ended)
             return false;
-        if (resized)
-            el_resize(editline);
-        if (continued)
+        if (continued) { /* the shell has set the terminal as it likes */
+            el_set(editline, EL_PREP_TERM, 0);
             el_set(editline, EL_PREP_TERM, 1);
+        }
         if (resized || continued) {
+            el_resize(editline);                                  /* also forgets what is on the screen */
             fputs(terminal_is_smart() ? "\r\033[J" : "", stdout); /* where libedit believes to be now */
             el_set(editline, EL_REFRESH);
         }

@@ -12,7 +12,7 @@
  *
  * THREADS. A model is immutable once open and may be used by any number of threads at once. An engine and its
  * sessions are used by one thread at a time; salvo_session_cancel alone may be called from any thread at any
- * time.
+ * time. The library's own threads take no signals.
  */
 #ifndef SALVO_H
 #define SALVO_H

@@ -5,6 +5,7 @@
 #include "base/wait_word.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -110,8 +111,21 @@ static void leave_gate(struct team *team)
         wake_sleepers(team, &team->gate);
 }
 
+/* Signals belong to the program's own threads, which may be waiting for them. Faults stay where they happen.
+ */
+static void take_no_signals(void)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+}
+
 static void *worker(void *argument)
 {
+    take_no_signals();
     struct member *member = argument;
     struct team *team = member->team;
     unsigned seen = 0;
