@@ -329,7 +329,7 @@ KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machi
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
     salvo_decode(const cuda_machine *__restrict__ given, uint32_t first_phase, uint32_t end_phase, uint32_t flags)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     const uint32_t block = blockIdx.x, blocks = gridDim.x;
     for (uint32_t i = threadIdx.x; i < sizeof head.machine / 4; i += CUDA_THREADS)

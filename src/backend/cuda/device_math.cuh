@@ -7,6 +7,13 @@
 
 #define KERNEL_INLINE __device__ __forceinline__
 
+/* Dynamic shared memory, as bytes. */
+#ifdef CUDA_EMULATOR
+#define DYNAMIC_SHARED(name) uint8_t *const name = emulator_shared()
+#else
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) uint8_t name[]
+#endif
+
 KERNEL_INLINE float sigmoid_of(float x)
 {
     return 1 / (1 + expf(-x));

@@ -109,6 +109,10 @@ struct stream_writer {
                          "l"(from), "r"(bytes), "r"(shared_address(full))
                          : "memory");
         }
+#elif defined(CUDA_EMULATOR)
+        for (uint32_t i = threadIdx.x % 32 * 16; i < bytes; i += 32 * 16)
+            *(uint4 *)(to + i) = *(const uint4 *)(from + i);
+        chunk_barrier_arrive(full);
 #else
         for (uint32_t i = threadIdx.x % 32 * 16; i < bytes; i += 32 * 16)
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + i)), "l"(from + i)

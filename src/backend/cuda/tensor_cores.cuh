@@ -10,13 +10,6 @@
 
 #include "backend/cuda/team.cuh"
 
-/* Dynamic shared memory, as bytes. */
-#ifdef CUDA_EMULATOR
-#define DYNAMIC_SHARED(name) uint8_t *const name = emulator_shared()
-#else
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) uint8_t name[]
-#endif
-
 /* Sums of bytes come as floats: an integer added to these bits is, as a float, that much above 12582912. */
 #define SUM_BITS  0x4B400000
 #define SUM_FLOAT 12582912.0f
