@@ -14,8 +14,13 @@ static uint32_t round_up(uint32_t value, uint32_t step)
 
 void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows)
 {
-    builder->phase =
-        (struct cuda_phase){.kind = kind, .team = CUDA_TEAM_GRID, .rows = rows, .glu = ACTIVATION_NONE};
+    builder->phase = (struct cuda_phase){
+        .kind = kind,
+        .team = CUDA_TEAM_GRID,
+        .rows = rows,
+        .glu = ACTIVATION_NONE,
+        .stream_first = builder->plan->tables.stream_count, /* where its weights would begin */
+    };
     builder->places = builder->panel_bytes = builder->partials = builder->head_dim = 0;
     builder->overflows = false;
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
