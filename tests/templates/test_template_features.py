@@ -120,7 +120,7 @@ def cases():
 
 def main():
     every = list(cases())
-    different = reference.compare(TOOL, every)
+    different, _ = reference.compare(TOOL, every)
     print(f"{len(every)} templates, {different} differ")
     sys.exit(1 if different else 0)
 

@@ -50,6 +50,16 @@ cleanup:
     return status;
 }
 
+/* Of what counts as false there is nothing to go through, also of none or 0. */
+static bool is_empty(
+    const struct call *call, struct interpreter *in, enum salvo_status *status, struct value *out)
+{
+    bool empty = !value_true(&call->self);
+    if (empty)
+        *status = list_new(&in->heap, LIST_GENERATOR, 0, out);
+    return empty;
+}
+
 static enum salvo_status map(struct interpreter *in, const struct call *call, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
@@ -57,6 +67,8 @@ static enum salvo_status map(struct interpreter *in, const struct call *call, st
     struct arguments rest = {0};
     struct value *items;
     size_t count;
+    if (is_empty(call, in, &status, out))
+        goto cleanup;
     if (call->arguments->count) {
         TRY(find_by_name(call->arguments->values[0], builtin_filters, "filter", &filter));
         rest = without_first(call->arguments, 1);
@@ -86,6 +98,8 @@ static enum salvo_status choose(
     struct arguments rest = {0};
     struct value *items, path = {0};
     size_t count, used = by_path;
+    if (is_empty(call, in, &status, out))
+        goto cleanup;
     if (by_path && !arguments->count)
         TRY(fail(SALVO_ERROR_FORMAT, "selectattr and rejectattr need an attribute"));
     if (by_path)
