@@ -307,9 +307,10 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint8_t *tiles = shared + warp * warp_bytes; /* [2 slots][keys, values] */
     flash_block block;
+    const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
     wait_for_last_launch();
-    if (!find_flash_block(*machine, attend, block))
+    if (!find_flash_block(step_place, attend, block))
         return;
 
     const uint32_t first_position = block.run_first + block.first_query / block.each,

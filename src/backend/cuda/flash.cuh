@@ -22,17 +22,33 @@ KERNEL_INLINE uint32_t first_seen(uint32_t window, uint32_t position)
     return window && position + 1 > window ? position + 1 - window : 0;
 }
 
-/* Every warp finds it for itself, 32 runs at a time; false when there are fewer blocks. */
-KERNEL_INLINE bool find_flash_block(const cuda_machine &machine, const cuda_attend &attend, flash_block &out)
+/* Where the step is: what does not change is read before waiting for the launch before. */
+struct flash_step {
+    const cuda_step *step;
+    const cuda_run *runs;
+    const uint32_t *pages;
+    uint32_t slots, pages_per_slot;
+};
+
+KERNEL_INLINE flash_step find_flash_step(const cuda_machine *machine)
 {
-    const cuda_step *step = (const cuda_step *)machine.step;
-    const cuda_run *runs = (const cuda_run *)(machine.step + machine.runs_at);
-    const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step->run_count);
+    const uint64_t step = __ldg(&machine->step);
+    return {(const cuda_step *)step, (const cuda_run *)(step + __ldg(&machine->runs_at)),
+        (const uint32_t *)(step + __ldg(&machine->pages_at)), __ldg(&machine->slots),
+        __ldg(&machine->pages_per_slot)};
+}
+
+/* Every warp finds it for itself, 32 runs at a time; false when there are fewer blocks. Places of runs that do not
+ * live are read with the others, so that one thing does not wait for the other. */
+KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &attend, flash_block &out)
+{
+    const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count);
     const uint32_t each = attend.heads / attend.kv_heads;
     uint32_t before = 0;
-    for (uint32_t base = 0; base < run_count; base += 32) {
-        const uint32_t index = base + lane;
-        const uint32_t count = index < run_count ? __ldcg(&runs[index].count) : 0;
+    for (uint32_t base = 0; base == 0 || base < run_count; base += 32) {
+        const cuda_run *run = step.runs + min(base + lane, step.slots - 1);
+        const uint32_t first = __ldcg(&run->first), first_row = __ldcg(&run->first_row), any = __ldcg(&run->count);
+        const uint32_t count = base + lane < run_count ? any : 0;
         const uint32_t tiles = (count * each + FLASH_QUERIES - 1) / FLASH_QUERIES;
         uint32_t through = tiles; /* of this run and those before it */
 #pragma unroll
@@ -44,14 +60,14 @@ KERNEL_INLINE bool find_flash_block(const cuda_machine &machine, const cuda_atte
         if (found) {
             const int at = __ffs((int)found) - 1;
             const uint32_t last = before + __shfl_sync(~0u, through, at) - 1 - blockIdx.x; /* long ones first */
-            const uint32_t queries = __shfl_sync(~0u, count, at) * each, run = base + (uint32_t)at;
-            out.pages = (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)run * machine.pages_per_slot;
+            const uint32_t queries = __shfl_sync(~0u, count, at) * each;
+            out.pages = step.pages + (uint64_t)(base + (uint32_t)at) * step.pages_per_slot;
             out.kv_head = blockIdx.y;
             out.each = each;
             out.first_query = last * FLASH_QUERIES;
             out.count = min(queries - out.first_query, (uint32_t)FLASH_QUERIES);
-            out.run_first = __ldcg(&runs[run].first);
-            out.run_first_row = __ldcg(&runs[run].first_row);
+            out.run_first = __shfl_sync(~0u, first, at);
+            out.run_first_row = __shfl_sync(~0u, first_row, at);
             out.begin = first_seen(attend.window, out.run_first + out.first_query / each);
             out.end = out.run_first + (out.first_query + out.count - 1) / each + 1;
             return true;

@@ -93,9 +93,10 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
     tiles.keys = tiles.outputs + FLASH_QUERIES * head_dim;
     tiles.values = tiles.keys + FLASH_ANY_KEYS * tiles.stride;
     flash_block block;
+    const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
     wait_for_last_launch();
-    if (!find_flash_block(*machine, attend, block))
+    if (!find_flash_block(step_place, attend, block))
         return;
 
     for (uint32_t i = threadIdx.x; i < FLASH_QUERIES * head_dim; i += ANY_THREADS) {

@@ -32,10 +32,8 @@ KERNEL_INLINE gemm_block find_gemm_block(const cuda_gemm &gemm, uint32_t block)
 }
 
 /* How many of the tokens from `first` on live, at most `tokens`. */
-KERNEL_INLINE uint32_t live_rows(
-    const cuda_machine *machine, uint32_t kind, uint32_t first, uint32_t tokens)
+KERNEL_INLINE uint32_t live_rows(const cuda_step *step, uint32_t kind, uint32_t first, uint32_t tokens)
 {
-    const cuda_step *step = (const cuda_step *)machine->step;
     const uint32_t live = __ldcg(kind == ROWS_OUTPUTS ? &step->output_count : &step->token_count);
     return live <= first ? 0 : min(live - first, tokens);
 }

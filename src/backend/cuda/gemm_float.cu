@@ -169,9 +169,10 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
 
     const uint32_t first_token = blockIdx.y * TOKENS;
     weight_unit now = {}, next = {};
+    const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     invite_next_launch();
     wait_for_last_launch();
-    const uint32_t live = live_rows(machine, gemm.rows, first_token, TOKENS);
+    const uint32_t live = live_rows(step, gemm.rows, first_token, TOKENS);
     if (live == 0)
         return;
     fetch_inputs<TYPE, SPLIT, TOKENS>(gemm.panel, first_token, live, 0, parts, shared);

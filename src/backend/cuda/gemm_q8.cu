@@ -226,13 +226,14 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
     };
 
     const uint32_t first_token = blockIdx.y * TOKENS;
+    const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     invite_next_launch();
     if (first_token == 0) { /* weights need not wait for anybody, and the first tokens nearly always live */
         fetch_items(pair, 0);
         fetch_items(pair + SPLIT, 1);
     }
     wait_for_last_launch();
-    const uint32_t live = live_rows(machine, gemm.rows, first_token, TOKENS);
+    const uint32_t live = live_rows(step, gemm.rows, first_token, TOKENS);
     if (live == 0) {
         copy_commit();
         copy_wait<0>();

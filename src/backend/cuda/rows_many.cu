@@ -54,35 +54,38 @@ extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const 
 
 /* ---- Rows ---- */
 
-/* Row `row` of its kind; false when there is no such row. */
+/* Row `row` of its kind; false when there is no such row, or nobody works on it. */
 KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t row, row_context &out)
 {
     const cuda_step *step = (const cuda_step *)machine.step;
+    const cuda_row *rows = (const cuda_row *)(machine.step + machine.rows_at);
+    const cuda_run *runs = (const cuda_run *)(machine.step + machine.runs_at);
     const uint32_t live = __ldcg(kind == ROWS_OUTPUTS ? &step->output_count
                                  : kind == ROWS_RUNS  ? &step->run_count
                                                       : &step->token_count);
+    uint4 place = {};
+    uint32_t token_row = row;
+    if (kind == ROWS_TOKENS)
+        place = __ldcg((const uint4 *)(rows + row)); /* run, slot, position; there is room for all, live or not */
     if (row >= live)
         return false;
-    const cuda_row *rows = (const cuda_row *)(machine.step + machine.rows_at);
-    const cuda_run *runs = (const cuda_run *)(machine.step + machine.runs_at);
-    const uint32_t token_row = kind == ROWS_OUTPUTS ? __ldcg((const uint32_t *)(machine.step + machine.outputs_at) + row)
-                               : kind == ROWS_RUNS  ? __ldcg(&runs[row].first_row)
-                                                    : row;
-    const uint4 place = __ldcg((const uint4 *)(rows + token_row)); /* run, slot, position */
+    if (kind != ROWS_TOKENS) {
+        token_row = kind == ROWS_OUTPUTS ? __ldcg((const uint32_t *)(machine.step + machine.outputs_at) + row)
+                                         : __ldcg(&runs[row].first_row);
+        place = __ldcg((const uint4 *)(rows + token_row));
+    }
     const cuda_run *run = runs + place.x;
+    const uint64_t angles = (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
     out = {};
     out.row = row;
     out.slot = place.y;
     out.position = place.z;
-    out.cosines = (const float *)machine.cosines + (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
-    out.sines = (const float *)machine.sines + (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
     out.run_first_row = __ldcg(&run->first_row);
     out.run_count = __ldcg(&run->count);
     out.run_first = __ldcg(&run->first);
     out.version = __ldcg(&((const cuda_slot *)machine.slot_states)[place.y].version);
     out.id = __ldcg((const int32_t *)machine.tokens + (uint64_t)place.y * (machine.context + 1) + place.z);
     out.pages = (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)place.x * machine.pages_per_slot;
-    const uint64_t angles = (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
     out.cosines = (const float *)machine.cosines + angles;
     out.sines = (const float *)machine.sines + angles;
     out.keeps = true;
@@ -143,11 +146,17 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
     const cuda_round *rounds = (const cuda_round *)(shared + phase->rounds_at);
 
     wait_for_last_launch();
-    row_context row;
+    row_context row = {};
+    row.row = blockIdx.x;
+    /* Rows of tokens are there whether they live or not: they need not wait for the word that they do. */
+    const bool is_token = phase->rows == ROWS_TOKENS;
+    const cuda_load *loads = (const cuda_load *)(shared + phase->loads_at);
+    if (is_token)
+        load_vectors<ROWS_THREADS>(machine, loads, phase->load_count, vectors, row);
     if (!find_row(machine, phase->rows, blockIdx.x, row))
         return;
-    load_vectors<ROWS_THREADS>(
-        machine, (const cuda_load *)(shared + phase->loads_at), phase->load_count, vectors, row);
+    if (!is_token)
+        load_vectors<ROWS_THREADS>(machine, loads, phase->load_count, vectors, row);
     __syncthreads();
     run_row_ops<ROWS_THREADS>(machine, ops, phase->op_count, vectors, scratch, row);
     __syncthreads();
