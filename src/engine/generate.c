@@ -18,7 +18,7 @@ const char *salvo_finish_name(enum salvo_finish finish)
 struct generation {
     struct salvo_session *session;
     const struct salvo_generate_options *options;
-    const struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer; /* NULL where neither texts nor end tokens are asked for */
     struct text_filter filter;
     struct salvo_generate_result result;
     int32_t stop_ids[MAX_STOP_IDS]; /* that the device looks for: others are found here, a little later */
@@ -102,9 +102,9 @@ static enum salvo_status prepare_token(struct generation *generation, bool *out_
         result->finish = status == SALVO_ERROR_CONTEXT ? SALVO_FINISH_CONTEXT : SALVO_FINISH_CANCELLED;
         return SALVO_OK;
     }
-    bool is_end = status == SALVO_OK && ends_text(generation, generation->session->pending);
     result->finish = SALVO_FINISH_END;
-    *out_finished = is_end && !generation->options->ignore_end;
+    *out_finished = status == SALVO_OK && !generation->options->ignore_end &&
+                    ends_text(generation, generation->session->pending);
     return status;
 }
 
@@ -116,6 +116,9 @@ static enum salvo_status write_token(struct generation *generation, bool *out_fi
     size_t ready;
     int32_t id = session_take(generation->session);
     result->tokens++;
+    *out_finished = false;
+    if (!generation->tokenizer)
+        goto cleanup;
     TRY(tokenizer_piece(generation->tokenizer, id, generation->options->special, &generation->filter.held));
     TRY(gguf_check(model_gguf(generation->session->engine->model))); /* where the piece comes from */
     bool stopped = text_filter_look(&generation->filter, &ready);
@@ -141,7 +144,8 @@ enum salvo_status salvo_session_generate(struct salvo_session *session,
     const uint32_t usual = engine->backend->info(engine->executor).ahead;
     bool finished = false, had_next = false;
     generation.ahead = options->ahead ? options->ahead : usual ? usual : 1;
-    TRY(model_tokenizer(engine->model, &generation.tokenizer));
+    if (options->text || options->stop_count || !options->ignore_end)
+        TRY(model_tokenizer(engine->model, &generation.tokenizer));
     TRY(ahead_settle(session->engine));
     list_stop_ids(&generation);
     had_next = session->pending >= 0;

@@ -180,6 +180,9 @@ enum { ATTEND_QUERIES = 48 };
 uint32_t attend_tasks(struct executor *executor, const struct group *group);
 void attend_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
 
+/* After a cancel: pages that were done while others were left out do not count for the next step. */
+void attend_forget_pages(struct executor *executor);
+
 void sample_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
 
 #endif

@@ -151,6 +151,16 @@ static void attend_one_token(
     }
 }
 
+void attend_forget_pages(struct executor *executor)
+{
+    const struct program *program = executor->program;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        for (uint32_t head = 0; op->kind == OP_ATTEND && head < op->attend.kv_heads; head++)
+            atomic_store_explicit(&executor->page_counts[head], 0, memory_order_relaxed);
+    }
+}
+
 /* ---- Many tokens ---- */
 
 static uint32_t tokens_per_block(const struct op *op)

@@ -1,0 +1,290 @@
+#include "busy_device.h"
+
+#include "cmocka_test.h"
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RING = 4, IN_FLIGHT = 3, AHEAD = 5, MOST_SLOTS = 8 };
+
+struct job {
+    uint64_t ticket;
+    struct run run;
+    uint32_t pages[64];
+    int32_t *ids; /* of a prompt */
+    uint32_t token_count, repeat;
+    int32_t stop_ids[MAX_STOP_IDS];
+    uint32_t stop_count;
+    const volatile bool *cancel;
+    enum salvo_status status;
+    struct run_result result;
+    bool done;
+};
+
+/* What the engine takes for the executor. */
+struct executor {
+    struct executor *cpu;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct job jobs[RING];
+    uint64_t submitted, finished;
+    uint32_t next[MOST_SLOTS]; /* position where a queued run has to begin; 0: ended */
+    unsigned most_in_flight, random;
+    bool closing;
+};
+
+/* ---- The device ---- */
+
+static void pause_a_while(struct executor *device)
+{
+    device->random = device->random * 1664525u + 1013904223u;
+    if (device->random >> 29 == 0)
+        nanosleep(&(struct timespec){.tv_nsec = (device->random >> 8) % 300000}, NULL);
+}
+
+static bool is_stop_id(const struct job *job, int32_t id)
+{
+    for (uint32_t i = 0; i < job->stop_count; i++) {
+        if (job->stop_ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+/* One repetition; whether another may follow. */
+static bool do_token(struct executor *device, struct job *job)
+{
+    struct run run = job->run;
+    struct run_result result = {0};
+    uint64_t ticket;
+    run.first += job->result.sampled;
+    run.source = job->result.sampled ? SOURCE_LAST : job->run.source;
+    if (run.source == SOURCE_LAST && device->next[run.slot] != run.first)
+        return false;
+    const struct step step = {.runs = &run, .run_count = 1, .token_count = job->token_count, .ids = job->ids};
+    enum salvo_status status = cpu_backend.submit(device->cpu, &step, &ticket);
+    if (status == SALVO_OK)
+        status = cpu_backend.wait(device->cpu, ticket, &result);
+    pthread_mutex_lock(&device->mutex);
+    job->status = status;
+    job->result.sampled += result.sampled;
+    job->result.failed = result.failed;
+    job->result.failed_position = result.failed_position;
+    device->next[run.slot] = run.first + run.count;
+    if (status != SALVO_OK || result.failed)
+        device->next[run.slot] = 0;
+    if (result.sampled && is_stop_id(job, cpu_backend.tokens(device->cpu, run.slot)[run.first + run.count])) {
+        job->result.ended = true;
+        device->next[run.slot] = 0;
+    }
+    pthread_cond_broadcast(&device->changed);
+    pthread_mutex_unlock(&device->mutex);
+    return device->next[run.slot] != 0;
+}
+
+static void do_job(struct executor *device, struct job *job)
+{
+    for (uint32_t i = 0; i < job->repeat; i++) {
+        pause_a_while(device);
+        if (job->cancel && __atomic_load_n(job->cancel, __ATOMIC_RELAXED)) {
+            device->next[job->run.slot] = 0;
+            job->status = i ? SALVO_OK : fail(SALVO_ERROR_CANCELLED, "cancelled");
+            return;
+        }
+        if (!do_token(device, job))
+            return;
+    }
+}
+
+static void *work(void *user)
+{
+    struct executor *device = user;
+    pthread_mutex_lock(&device->mutex);
+    for (;;) {
+        while (device->finished == device->submitted && !device->closing)
+            pthread_cond_wait(&device->changed, &device->mutex);
+        if (device->finished == device->submitted)
+            break;
+        struct job *job = &device->jobs[device->finished % RING];
+        pthread_mutex_unlock(&device->mutex);
+        do_job(device, job);
+        pthread_mutex_lock(&device->mutex);
+        job->done = true;
+        device->finished++;
+        pthread_cond_broadcast(&device->changed);
+    }
+    pthread_mutex_unlock(&device->mutex);
+    return NULL;
+}
+
+/* ---- What the engine calls ---- */
+
+static struct backend_info info(const struct executor *device)
+{
+    struct backend_info result = cpu_backend.info(device->cpu);
+    result.in_flight = IN_FLIGHT;
+    result.ahead = AHEAD;
+    return result;
+}
+
+static enum salvo_status submit(struct executor *device, const struct step *step, uint64_t *out_ticket)
+{
+    assert_int_equal(1, step->run_count);
+    const struct run *run = &step->runs[0];
+    const uint32_t page_count = (run->first + run->count - 1) / PAGE_POSITIONS + 1;
+    pthread_mutex_lock(&device->mutex);
+    assert_true(device->submitted - device->finished < IN_FLIGHT);
+    struct job *job = &device->jobs[device->submitted % RING];
+    free(job->ids);
+    *job = (struct job){
+        .ticket = ++device->submitted,
+        .run = *run,
+        .token_count = step->token_count,
+        .repeat = step->repeat ? step->repeat : 1,
+        .stop_count = step->stop_count,
+        .cancel = step->cancel,
+    };
+    /* Copied, as a device does: the caller may change them. Pages for what may come, too. */
+    memcpy(job->pages, run->pages, sizeof(uint32_t) * page_count);
+    job->pages[page_count] = page_count < 63 ? run->pages[page_count - 1] + 1 : 0;
+    job->run.pages = job->pages;
+    if (step->stop_count)
+        memcpy(job->stop_ids, step->stop_ids, step->stop_count * sizeof *step->stop_ids);
+    job->ids = malloc(step->token_count * sizeof *job->ids);
+    assert_non_null(job->ids);
+    memcpy(job->ids, step->ids, step->token_count * sizeof *job->ids);
+    const unsigned in_flight = (unsigned)(device->submitted - device->finished);
+    device->most_in_flight = in_flight > device->most_in_flight ? in_flight : device->most_in_flight;
+    *out_ticket = job->ticket;
+    pthread_cond_broadcast(&device->changed);
+    pthread_mutex_unlock(&device->mutex);
+    return SALVO_OK;
+}
+
+static struct job *job_of(struct executor *device, uint64_t ticket)
+{
+    struct job *job = &device->jobs[(ticket - 1) % RING];
+    assert_true(job->ticket == ticket);
+    return job;
+}
+
+static enum salvo_status wait_for(struct executor *device, uint64_t ticket, struct run_result *results)
+{
+    pthread_mutex_lock(&device->mutex);
+    const struct job *job = job_of(device, ticket);
+    while (!job->done)
+        pthread_cond_wait(&device->changed, &device->mutex);
+    results[0] = job->result;
+    enum salvo_status status = job->status;
+    pthread_mutex_unlock(&device->mutex);
+    return status == SALVO_OK ? SALVO_OK : fail(status, "the device has failed or was cancelled");
+}
+
+static enum salvo_status progress(
+    struct executor *device, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
+{
+    pthread_mutex_lock(&device->mutex);
+    const struct job *job = job_of(device, ticket);
+    while (!job->done && job->result.sampled <= seen)
+        pthread_cond_wait(&device->changed, &device->mutex);
+    *out_sampled = job->result.sampled;
+    *out_done = job->done;
+    pthread_mutex_unlock(&device->mutex);
+    return SALVO_OK;
+}
+
+static struct executor *idle_cpu(const struct executor *device)
+{
+    assert_true(device->finished == device->submitted);
+    return device->cpu;
+}
+
+static const float *logits(struct executor *device, uint32_t row)
+{
+    return cpu_backend.logits(idle_cpu(device), row);
+}
+
+static const int32_t *tokens(struct executor *device, uint32_t slot)
+{
+    return cpu_backend.tokens(device->cpu, slot);
+}
+
+static size_t state_size(const struct executor *device, uint32_t positions)
+{
+    return cpu_backend.state_size(device->cpu, positions);
+}
+
+static enum salvo_status state_save(
+    struct executor *device, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
+{
+    return cpu_backend.state_save(idle_cpu(device), slot, pages, positions, out);
+}
+
+static enum salvo_status state_restore(
+    struct executor *device, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data)
+{
+    return cpu_backend.state_restore(idle_cpu(device), slot, pages, positions, data);
+}
+
+static struct backend_counters counters(const struct executor *device)
+{
+    struct backend_counters result = cpu_backend.counters(idle_cpu(device));
+    result.submissions = device->submitted;
+    return result;
+}
+
+static void close_device(struct executor *device)
+{
+    pthread_mutex_lock(&device->mutex);
+    device->closing = true;
+    pthread_cond_broadcast(&device->changed);
+    pthread_mutex_unlock(&device->mutex);
+    pthread_join(device->thread, NULL);
+    cpu_backend.close(device->cpu);
+    for (size_t i = 0; i < RING; i++)
+        free(device->jobs[i].ids);
+    pthread_mutex_destroy(&device->mutex);
+    pthread_cond_destroy(&device->changed);
+    free(device);
+}
+
+static const struct backend busy_backend = {
+    .name = "busy",
+    .info = info,
+    .close = close_device,
+    .submit = submit,
+    .wait = wait_for,
+    .progress = progress,
+    .logits = logits,
+    .tokens = tokens,
+    .state_size = state_size,
+    .state_save = state_save,
+    .state_restore = state_restore,
+    .counters = counters,
+};
+
+void busy_device_install(struct salvo_engine *engine)
+{
+    struct executor *device = calloc(1, sizeof *device);
+    assert_non_null(device);
+    assert_true(engine->options.slots <= MOST_SLOTS);
+    device->cpu = engine->executor;
+    device->random = 1;
+    pthread_mutex_init(&device->mutex, NULL);
+    pthread_cond_init(&device->changed, NULL);
+    assert_int_equal(0, pthread_create(&device->thread, NULL, work, device));
+    engine->backend = &busy_backend;
+    engine->executor = device;
+}
+
+unsigned busy_device_most_in_flight(struct salvo_engine *engine)
+{
+    struct executor *device = engine->executor;
+    const unsigned most = device->most_in_flight;
+    device->most_in_flight = 0;
+    return most;
+}
