@@ -121,6 +121,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
     struct answer_counts *counts = &work->answer->counts;
     const struct salvo_stops stops = salvo_template_stops(work->conversation->template);
     const struct salvo_generate_options options = {
+        .ahead = generate_flags.ahead,
         .max_tokens = settings->max_tokens ? settings->max_tokens - (uint32_t)counts->generated : 0,
         .stop_strings = settings->stop_strings,
         .stop_count = settings->stop_count,

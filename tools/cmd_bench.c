@@ -12,7 +12,7 @@
 
 static struct {
     struct count_list prompts, tokens, depths;
-    uint32_t repetitions;
+    uint32_t repetitions, ahead;
 } options = {
     .prompts = {{64, 512}, 2},
     .tokens = {{128}, 1},
@@ -26,6 +26,8 @@ static const struct option option_table[] = {
         "numbers of tokens to generate; 0: none (default: 128)"},
     {'d', "depths", "N,N", OPTION_COUNTS, &options.depths,
         "tokens that are in the context already (default: 0)"},
+    {0, "ahead", "N", OPTION_COUNT, &options.ahead,
+        "tokens handed to the device at once (default: what suits the device)"},
     {'r', "repetitions", "N", OPTION_COUNT, &options.repetitions, "how often each test runs (default: 5)"},
     {0},
 };
@@ -35,10 +37,10 @@ enum { MOST_TESTS = 512, WARM_UP_TOKENS = 4, MOST_REPETITIONS = 1000 };
 struct test {
     bool is_prompt; /* pp: a prompt at once; otherwise tg: token after token */
     uint32_t count, depth;
-    char name[32];                       /* as llama-bench's: "pp512", "tg128@d4096" */
-    double average, deviation;           /* tokens per second */
-    double seconds;                      /* of one repetition: until the first token, for prompts */
-    double submissions, bytes_read_back; /* per token */
+    char name[32];                              /* as llama-bench's: "pp512", "tg128@d4096" */
+    double average, deviation;                  /* tokens per second */
+    double seconds;                             /* of one repetition: until the first token, for prompts */
+    double submissions, waits, bytes_read_back; /* per token */
 };
 
 static void add_tests(
@@ -80,12 +82,10 @@ static void fill_ids(int32_t *ids, size_t count, uint32_t vocabulary)
 
 static enum salvo_status generate(struct salvo_session *session, uint32_t count)
 {
-    enum salvo_status status = SALVO_OK;
-    for (uint32_t i = 0; i < count && status == SALVO_OK; i++) {
-        int32_t id;
-        status = salvo_session_next(session, &id);
-    }
-    return status;
+    struct salvo_generate_result result;
+    const struct salvo_generate_options generate_options = {
+        .max_tokens = count, .ignore_end = true, .ahead = options.ahead};
+    return salvo_session_generate(session, &generate_options, &result);
 }
 
 /* From a session that holds exactly `depth` tokens (one, where tokens are to be generated from nothing). */
@@ -121,7 +121,7 @@ static enum salvo_status measure(
     struct loaded *loaded, struct test *test, const int32_t *ids, const char *place)
 {
     double sum = 0, squares = 0, seconds;
-    uint64_t tokens = 0, submissions = 0, bytes = 0;
+    uint64_t tokens = 0, submissions = 0, waits = 0, bytes = 0;
     uint32_t warm_up = test->is_prompt || test->count < WARM_UP_TOKENS ? test->count : WARM_UP_TOKENS;
     enum salvo_status status = run_once(loaded->session, test, warm_up, ids, &seconds);
     for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {
@@ -133,6 +133,7 @@ static enum salvo_status measure(
         struct salvo_counters after = salvo_engine_counters(loaded->engine);
         tokens += after.tokens - before.tokens;
         submissions += after.submissions - before.submissions;
+        waits += after.waits - before.waits;
         bytes += after.bytes_read_back - before.bytes_read_back;
         double speed = rate(test->count, seconds);
         sum += speed;
@@ -143,6 +144,7 @@ static enum salvo_status measure(
     test->average = sum / n;
     test->deviation = variance > 0 ? sqrt(variance) : 0;
     test->submissions = rate((double)submissions, (double)tokens);
+    test->waits = rate((double)waits, (double)tokens);
     test->bytes_read_back = rate((double)bytes, (double)tokens);
     return status;
 }
@@ -156,8 +158,8 @@ static void print_header(const struct loaded *loaded)
         *model->name ? model->name : model->path, colour(stdout, COLOUR_OFF), *model->file_type ? " " : "",
         model->file_type, format_bytes(model->file_size, size), format_count(model->parameters, parameters),
         info.backend, info.device, *info.isa ? " " : "", info.isa, info.threads);
-    printf("%-16s %20s %14s %17s %16s\n", "test", "tok/s", "first token", "submissions/token",
-        "read back/token");
+    printf("%-16s %20s %14s %17s %11s %16s\n", "test", "tok/s", "first token", "submissions/token",
+        "waits/token", "read back/token");
 }
 
 static void print_test(const struct test *test)
@@ -167,7 +169,7 @@ static void print_test(const struct test *test)
     if (test->is_prompt)
         snprintf(latency, sizeof latency, "%.1f ms", test->seconds * 1e3);
     /* The plus-minus sign is two bytes in one column. */
-    printf("%-16s %21s %14s %17.4f %16s\n", test->name, speed, latency, test->submissions,
+    printf("%-16s %21s %14s %17.4f %11.4f %16s\n", test->name, speed, latency, test->submissions, test->waits,
         format_bytes((uint64_t)(test->bytes_read_back + 0.5), bytes));
     fflush(stdout);
 }
@@ -181,7 +183,8 @@ static void write_test(struct json *json, const struct test *test)
         const char *key;
         double value;
     } numbers[] = {{"avg_ts", test->average}, {"stddev_ts", test->deviation},
-        {"submissions_per_token", test->submissions}, {"bytes_read_back_per_token", test->bytes_read_back}};
+        {"submissions_per_token", test->submissions}, {"waits_per_token", test->waits},
+        {"bytes_read_back_per_token", test->bytes_read_back}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         json_key(json, numbers[i].key);
         json_float(json, numbers[i].value, true);

@@ -167,6 +167,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
 {
     struct salvo_session *session = loaded->session;
     const struct salvo_generate_options generate_options = {
+        .ahead = generate_flags.ahead,
         .max_tokens = generate_flags.tokens,
         .stop_strings = prompt->stops.all,
         .stop_count = prompt->stops.count,

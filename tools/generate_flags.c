@@ -12,6 +12,8 @@ const struct option generate_flag_table[] = {
         "in a conversation: what the model is told before it begins"},
     {'n', "tokens", "N", OPTION_COUNT, &generate_flags.tokens,
         "tokens to generate at most (default: until the end or the context)"},
+    {0, "ahead", "N", OPTION_COUNT, &generate_flags.ahead,
+        "tokens handed to the device at once; the text is the same (default: what suits the device)"},
     {0, "stop", "TEXT", OPTION_TEXTS, &generate_flags.stops, "end before this text; repeatable"},
     {0, "no-escape", NULL, OPTION_FLAG, &generate_flags.no_escape,
         "take backslashes in the options' texts as they are"},

@@ -8,7 +8,7 @@
 
 extern struct generate_flags {
     const char *system;
-    uint32_t tokens;
+    uint32_t tokens, ahead;
     struct text_list stops;
     bool no_escape, stats;
 } generate_flags;
