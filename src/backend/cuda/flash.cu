@@ -4,12 +4,12 @@
  *   salvo_flash_f16_64(machine, attend)    head_dim up to 64
  *   salvo_flash_f16_128(machine, attend)   head_dim up to 128
  *
- * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take steps of
- * FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
+ * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
+ * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
  *
- * Keys and values are halves and stay what they are. Queries and weights are cut into two halves each, high and low,
- * so that next to nothing is lost; before that queries are multiplied by a power of two so that the low halves do not
- * fall below what a half can hold, and weights by 2^10.
+ * Keys and values are halves and stay what they are. Queries and weights are cut into two halves each, high
+ * and low, so that next to nothing is lost; before that queries are multiplied by a power of two so that the
+ * low halves do not fall below what a half can hold, and weights by 2^10.
  */
 #include "backend/cuda/flash.cuh"
 
@@ -50,7 +50,8 @@ KERNEL_INLINE float query_factor(float largest)
 }
 
 template <int DIM>
-KERNEL_INLINE void load_queries(const cuda_attend &attend, const flash_query (&queries)[2], flash_queries<DIM> &out)
+KERNEL_INLINE void load_queries(
+    const cuda_attend &attend, const flash_query (&queries)[2], flash_queries<DIM> &out)
 {
     const uint32_t column = threadIdx.x % 4 * 2;
     float2 parts[DIM / 8][2]; /* [eight columns][row] */
@@ -87,7 +88,8 @@ KERNEL_INLINE void load_queries(const cuda_attend &attend, const flash_query (&q
     }
 }
 
-/* ---- Keys and values in shared memory: [FLASH_KEYS][DIM] halves, chunks of 16 bytes at i ^ (row % 8) ---- */
+/* ---- Keys and values in shared memory: [FLASH_KEYS][DIM] halves, chunks of 16 bytes at i ^ (row % 8) ----
+ */
 
 template <int DIM> KERNEL_INLINE uint8_t *chunk_at(uint8_t *rows, uint32_t row, uint32_t chunk)
 {
@@ -105,7 +107,7 @@ KERNEL_INLINE void fetch_keys(
 #pragma unroll
     for (int i = 0; i < 2; i++)
         from[i] = find_kv_head(i ? attend.values : attend.keys, page, attend.kv_heads, block.kv_head,
-            attend.head_dim, TYPE_F16)
+                      attend.head_dim, TYPE_F16)
                       .elements +
                   (uint64_t)(first % CUDA_PAGE) * attend.head_dim * 2;
 #pragma unroll
@@ -118,8 +120,8 @@ KERNEL_INLINE void fetch_keys(
     }
 }
 
-/* A value that is no number must not reach queries that do not see it, and zero times it would. Keys with such values,
- * one for each bit of the result, get zeros instead; weigh() tells those who do see them. */
+/* A value that is no number must not reach queries that do not see it, and zero times it would. Keys with
+ * such values, one for each bit of the result, get zeros instead; weigh() tells those who do see them. */
 template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
 {
     const uint32_t lane = threadIdx.x % 32;
@@ -147,8 +149,7 @@ template <int DIM> struct flash_sums {
 };
 
 template <int DIM>
-KERNEL_INLINE void find_scores(
-    uint8_t *keys, const flash_queries<DIM> &q, float (&scores)[FLASH_KEYS / 8][4])
+KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float (&scores)[FLASH_KEYS / 8][4])
 {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -230,8 +231,7 @@ KERNEL_INLINE void add_values(
 #pragma unroll
         for (int j = 0; j < DIM / 8; j += 2) {
             uint32_t b[4];
-            load_matrices_transposed(
-                chunk_at<DIM>(values, t * 16 + lane % 16, j + lane / 16), b);
+            load_matrices_transposed(chunk_at<DIM>(values, t * 16 + lane % 16, j + lane / 16), b);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 multiply_halves(
@@ -271,7 +271,8 @@ template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DI
 }
 
 template <int DIM>
-KERNEL_INLINE void merge(const cuda_attend &attend, const flash_block &block, const uint8_t *shared, uint32_t stride)
+KERNEL_INLINE void merge(
+    const cuda_attend &attend, const flash_block &block, const uint8_t *shared, uint32_t stride)
 {
     const float infinity = __int_as_float(0x7f800000);
     for (uint32_t query = threadIdx.x / 32; query < block.count; query += FLASH_WARPS) {
@@ -320,7 +321,8 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
     if (step < end_step)
         fetch_keys<DIM>(attend, block, step, tiles, tiles + tile_bytes);
     copy_commit();
-    const flash_query queries[2] = {find_query(attend, block, lane / 4), find_query(attend, block, lane / 4 + 8)};
+    const flash_query queries[2] = {
+        find_query(attend, block, lane / 4), find_query(attend, block, lane / 4 + 8)};
     flash_queries<DIM> q;
     load_queries(attend, queries, q);
 

@@ -1,6 +1,7 @@
 /*
- * Attention of many tokens: which queries a block has. A query is a pair of a token and one of the heads that share a
- * KV head; a block has FLASH_QUERIES neighbouring ones of one run and one KV head, so that they read the same keys.
+ * Attention of many tokens: which queries a block has. A query is a pair of a token and one of the heads that
+ * share a KV head; a block has FLASH_QUERIES neighbouring ones of one run and one KV head, so that they read
+ * the same keys.
  */
 #ifndef CUDA_FLASH_CUH
 #define CUDA_FLASH_CUH
@@ -11,8 +12,8 @@
 
 struct flash_block {
     const uint32_t *pages;
-    uint32_t kv_head, each;            /* each: heads that share a KV head */
-    uint32_t first_query, count;       /* among the queries of the run; how many there are from the first on */
+    uint32_t kv_head, each;      /* each: heads that share a KV head */
+    uint32_t first_query, count; /* among the queries of the run; how many there are from the first on */
     uint32_t run_first, run_first_row; /* position and row of the run's first token */
     uint32_t begin, end;               /* positions that its queries see */
 };
@@ -38,8 +39,8 @@ KERNEL_INLINE flash_step find_flash_step(const cuda_machine *machine)
         __ldg(&machine->pages_per_slot)};
 }
 
-/* Every warp finds it for itself, 32 runs at a time; false when there are fewer blocks. Places of runs that do not
- * live are read with the others, so that one thing does not wait for the other. */
+/* Every warp finds it for itself, 32 runs at a time; false when there are fewer blocks. Places of runs that
+ * do not live are read with the others, so that one thing does not wait for the other. */
 KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &attend, flash_block &out)
 {
     const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count);
@@ -47,7 +48,8 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
     uint32_t before = 0;
     for (uint32_t base = 0; base == 0 || base < run_count; base += 32) {
         const cuda_run *run = step.runs + min(base + lane, step.slots - 1);
-        const uint32_t first = __ldcg(&run->first), first_row = __ldcg(&run->first_row), any = __ldcg(&run->count);
+        const uint32_t first = __ldcg(&run->first), first_row = __ldcg(&run->first_row),
+                       any = __ldcg(&run->count);
         const uint32_t count = base + lane < run_count ? any : 0;
         const uint32_t tiles = (count * each + FLASH_QUERIES - 1) / FLASH_QUERIES;
         uint32_t through = tiles; /* of this run and those before it */
@@ -59,7 +61,8 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
         const uint32_t found = __ballot_sync(~0u, blockIdx.x < before + through);
         if (found) {
             const int at = __ffs((int)found) - 1;
-            const uint32_t last = before + __shfl_sync(~0u, through, at) - 1 - blockIdx.x; /* long ones first */
+            const uint32_t last =
+                before + __shfl_sync(~0u, through, at) - 1 - blockIdx.x; /* long ones first */
             const uint32_t queries = __shfl_sync(~0u, count, at) * each;
             out.pages = step.pages + (uint64_t)(base + (uint32_t)at) * step.pages_per_slot;
             out.kv_head = blockIdx.y;

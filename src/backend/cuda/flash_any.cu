@@ -3,16 +3,17 @@
  *
  *   salvo_flash_any(machine, attend)
  *
- * Grid, threads and shared memory: cuda_flash_launch. A block brings FLASH_ANY_KEYS keys and values at a time to
- * shared memory, as floats. A warp has four queries, one after the other: a lane a key for the scores, a lane a
- * column for the values.
+ * Grid, threads and shared memory: cuda_flash_launch. A block brings FLASH_ANY_KEYS keys and values at a time
+ * to shared memory, as floats. A warp has four queries, one after the other: a lane a key for the scores, a
+ * lane a column for the values.
  */
 #include "backend/cuda/attend_one.cuh"
 #include "backend/cuda/flash.cuh"
 
 enum { ANY_THREADS = FLASH_WARPS * 32 };
 
-/* Shared memory: queries, scaled, and outputs, [FLASH_QUERIES][head_dim]; keys and values, [FLASH_ANY_KEYS][head_dim
+/* Shared memory: queries, scaled, and outputs, [FLASH_QUERIES][head_dim]; keys and values,
+ * [FLASH_ANY_KEYS][head_dim
  * + 1], so that a column of keys lies in all banks. */
 struct any_tiles {
     float *queries, *outputs, *keys, *values;
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
         queries[i] = find_query(attend, block, warp * each + i);
     }
     for (uint32_t first = block.begin / FLASH_ANY_KEYS * FLASH_ANY_KEYS; first < block.end;
-        first += FLASH_ANY_KEYS) {
+         first += FLASH_ANY_KEYS) {
         __syncthreads();
         if (attend.kv_type == TYPE_F32)
             fetch_any<TYPE_F32>(attend, block, first, tiles);

@@ -1,7 +1,7 @@
 /*
- * What the kernels of matmuls for many tokens have in common. A block computes GEMM_ROWS rows of a matrix for TOKENS
- * tokens, in pairs of warps: each warp of a pair has 16 of the rows, and the pairs take the parts (128 columns) in
- * turn. In the end the sums of all pairs meet in shared memory and are added in order.
+ * What the kernels of matmuls for many tokens have in common. A block computes GEMM_ROWS rows of a matrix for
+ * TOKENS tokens, in pairs of warps: each warp of a pair has 16 of the rows, and the pairs take the parts (128
+ * columns) in turn. In the end the sums of all pairs meet in shared memory and are added in order.
  */
 #ifndef CUDA_GEMM_CUH
 #define CUDA_GEMM_CUH
@@ -77,8 +77,8 @@ KERNEL_INLINE float add_sums(const float *place, uint32_t matrix, uint32_t token
 
 /* By all threads, after a barrier: what is left to do with the sums. */
 template <int MATRICES, int SPLIT, int TOKENS>
-KERNEL_INLINE void finish_sums(const cuda_gemm &gemm, gemm_block block, uint32_t first_token, uint32_t live,
-    const float *place)
+KERNEL_INLINE void finish_sums(
+    const cuda_gemm &gemm, gemm_block block, uint32_t first_token, uint32_t live, const float *place)
 {
     const cuda_gemm_matmul &matmul = gemm.matmuls[block.matmul];
     const uint32_t rows = matmul.matrix.rows;

@@ -5,13 +5,13 @@
  *   salvo_gemm_f16_many(machine, gemm), _many_glu    128 threads
  *   salvo_gemm_f32_few, _few_glu, _many, _many_glu   the same for BF16 and F32, with inputs in F32
  *
- * Grid and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which order it sees K,
- * as long as weights and inputs agree: a lane takes its 32 elements of an item from memory and uses them where they
- * are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4 = c bring.
+ * Grid and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which order it
+ * sees K, as long as weights and inputs agree: a lane takes its 32 elements of an item from memory and uses
+ * them where they are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4 = c bring.
  *
- * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept apart and then added as
- * floats. F32 weights and inputs are cut into two pieces of 11 bits or more, of whose products the smallest is left
- * out; BF16 weights are exact, and their inputs three pieces of 8 bits.
+ * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept apart and then
+ * added as floats. F32 weights and inputs are cut into two pieces of 11 bits or more, of whose products the
+ * smallest is left out; BF16 weights are exact, and their inputs three pieces of 8 bits.
  */
 #include "backend/cuda/gemm.cuh"
 
@@ -23,20 +23,20 @@ struct weight_unit {
 };
 
 template <int TYPE> struct float_layout {
-    static constexpr bool halves = TYPE == TYPE_F16;           /* the inputs */
-    static constexpr int units = TYPE == TYPE_F32 ? 2 : 1;     /* of an item */
-    static constexpr int chunks = halves ? 16 : 32;            /* of 16 bytes, of a token's part */
-    static constexpr int group_bytes = halves ? 80 : 144;      /* of 32 elements in shared memory */
+    static constexpr bool halves = TYPE == TYPE_F16;       /* the inputs */
+    static constexpr int units = TYPE == TYPE_F32 ? 2 : 1; /* of an item */
+    static constexpr int chunks = halves ? 16 : 32;        /* of 16 bytes, of a token's part */
+    static constexpr int group_bytes = halves ? 80 : 144;  /* of 32 elements in shared memory */
     static constexpr int token_bytes = 4 * group_bytes;
 };
 
-KERNEL_INLINE void load_unit(
-    const uint8_t *const (&items)[2], uint32_t unit, uint32_t lane, weight_unit &out)
+KERNEL_INLINE void load_unit(const uint8_t *const (&items)[2], uint32_t unit, uint32_t lane, weight_unit &out)
 {
 #pragma unroll
     for (int i = 0; i < 2 * UNIT_PLANES; i++)
-        out.planes[i / UNIT_PLANES][i % UNIT_PLANES] = __ldg(
-            (const uint4 *)(items[i / UNIT_PLANES] + (unit * UNIT_PLANES + i % UNIT_PLANES) * 512 + lane * 16));
+        out.planes[i / UNIT_PLANES][i % UNIT_PLANES] =
+            __ldg((const uint4 *)(items[i / UNIT_PLANES] + (unit * UNIT_PLANES + i % UNIT_PLANES) * 512 +
+                                  lane * 16));
 }
 
 /* ---- Pieces of floats ---- */
@@ -77,8 +77,10 @@ KERNEL_INLINE void multiply_f32_step(
 KERNEL_INLINE void multiply_f32_plane(const uint4 &low, const uint4 &high, const uint8_t *x, float (&sum)[4])
 {
     const uint4 b = *(const uint4 *)x;
-    const two_pieces first[4] = {cut_in_two(low.x), cut_in_two(high.x), cut_in_two(low.y), cut_in_two(high.y)};
-    const two_pieces second[4] = {cut_in_two(low.z), cut_in_two(high.z), cut_in_two(low.w), cut_in_two(high.w)};
+    const two_pieces first[4] = {
+        cut_in_two(low.x), cut_in_two(high.x), cut_in_two(low.y), cut_in_two(high.y)};
+    const two_pieces second[4] = {
+        cut_in_two(low.z), cut_in_two(high.z), cut_in_two(low.w), cut_in_two(high.w)};
     multiply_f32_step(first, b.x, b.y, sum);
     multiply_f32_step(second, b.z, b.w, sum);
 }
@@ -144,8 +146,8 @@ KERNEL_INLINE void fetch_inputs(const cuda_panel &panel, uint32_t first_token, u
         const uint32_t part = first_part + row / TOKENS, group = chunk / (layout::chunks / 4);
         const bool on = token < live && part < parts;
         const uint64_t at = on ? (first_token + token) * row_bytes + (part * layout::chunks + chunk) * 16 : 0;
-        copy_async(to + row * layout::token_bytes + group * layout::group_bytes +
-                       chunk % (layout::chunks / 4) * 16,
+        copy_async(
+            to + row * layout::token_bytes + group * layout::group_bytes + chunk % (layout::chunks / 4) * 16,
             (const uint8_t *)panel.values + at, on);
     }
 }
@@ -198,8 +200,8 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
                     load(part, unit + 1, next);
                 else if (part + SPLIT < parts)
                     load(part + SPLIT, 0, next);
-                multiply_unit<TYPE, TOKENS>(now, unit % layout::units, inputs + pair * input_bytes, live, lane,
-                    sums[unit / layout::units]);
+                multiply_unit<TYPE, TOKENS>(now, unit % layout::units, inputs + pair * input_bytes, live,
+                    lane, sums[unit / layout::units]);
                 now = next;
             }
         }
@@ -217,8 +219,8 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
 template <int SPLIT, int TOKENS, int MATRICES>
 KERNEL_INLINE void gemm_f16(const cuda_machine *machine, const cuda_gemm &gemm)
 {
-    static_assert(MATRICES * SPLIT * TOKENS * SUM_STRIDE * sizeof(float) <=
-                      2 * SPLIT * TOKENS * GEMM_F16_TOKEN_BYTES,
+    static_assert(
+        MATRICES * SPLIT * TOKENS * SUM_STRIDE * sizeof(float) <= 2 * SPLIT * TOKENS * GEMM_F16_TOKEN_BYTES,
         "sums lie where the inputs were");
     static_assert(float_layout<TYPE_F16>::token_bytes == GEMM_F16_TOKEN_BYTES, "as the host counts it");
     gemm_float<TYPE_F16, SPLIT, TOKENS, MATRICES>(machine, gemm, find_gemm_block(gemm, blockIdx.x));
@@ -235,11 +237,11 @@ KERNEL_INLINE void gemm_f32(const cuda_machine *machine, const cuda_gemm &gemm)
         gemm_float<TYPE_F32, SPLIT, TOKENS, MATRICES>(machine, gemm, block);
 }
 
-#define DEFINE_GEMM(name, function, split, tokens, matrices, blocks)                          \
-    extern "C" __global__ void __launch_bounds__((split) * 64, blocks)                        \
-        name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)             \
-    {                                                                                         \
-        function<split, tokens, matrices>(machine, gemm);                                     \
+#define DEFINE_GEMM(name, function, split, tokens, matrices, blocks)              \
+    extern "C" __global__ void __launch_bounds__((split)*64, blocks)              \
+        name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm) \
+    {                                                                             \
+        function<split, tokens, matrices>(machine, gemm);                         \
     }
 
 DEFINE_GEMM(salvo_gemm_f16_few, gemm_f16, GEMM_FEW_SPLIT, GEMM_FEW_TOKENS, 1, 2)

@@ -4,12 +4,13 @@
  *   salvo_gemm_q8_few(machine, gemm), _few_glu     capacities up to GEMM_FEW_TOKENS: 256 threads
  *   salvo_gemm_q8_many(machine, gemm), _many_glu   128 threads
  *
- * Grid and shared memory: cuda_gemm_launch. Activations are bytes with a scale for every 32, so that products are
- * exact sums of 32 (or 16) bytes times two scales, as on the CPU; only the order in which floats are added differs.
+ * Grid and shared memory: cuda_gemm_launch. Activations are bytes with a scale for every 32, so that products
+ * are exact sums of 32 (or 16) bytes times two scales, as on the CPU; only the order in which floats are
+ * added differs.
  *
- * A warp's items come to shared memory as they are. It takes them apart into a slab of 16 rows of 128 bytes, from
- * which tensor cores get their fragments. Rows of slabs and inputs are 8 chunks of 16 bytes; chunk i of row r lies at
- * i ^ (r % 8), so that neither writing nor reading meets conflicts.
+ * A warp's items come to shared memory as they are. It takes them apart into a slab of 16 rows of 128 bytes,
+ * from which tensor cores get their fragments. Rows of slabs and inputs are 8 chunks of 16 bytes; chunk i of
+ * row r lies at i ^ (r % 8), so that neither writing nor reading meets conflicts.
  */
 #include "backend/cuda/gemm.cuh"
 
@@ -33,8 +34,8 @@ struct item_paths {
 
 KERNEL_INLINE item_paths find_paths(const cuda_matrix &matrix, const cuda_matrix &second, uint32_t tile)
 {
-    return {{gemm_item(matrix, tile, 0), gemm_item(matrix, tile + 1, 0)}, (int64_t)(second.base - matrix.base),
-        matrix.item_bytes, matrix.parts_per_round,
+    return {{gemm_item(matrix, tile, 0), gemm_item(matrix, tile + 1, 0)},
+        (int64_t)(second.base - matrix.base), matrix.item_bytes, matrix.parts_per_round,
         matrix.tiles_per_block * matrix.parts_per_round * matrix.item_bytes};
 }
 
@@ -67,10 +68,10 @@ KERNEL_INLINE void unpack_any_slab(uint32_t type, const uint8_t *items, uint32_t
     lane_scales own[2] = {};
     __syncwarp();
     switch (type) {
-#define UNPACK(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit)             \
-    case TYPE_##name:                                                                           \
-        if constexpr (group == GROUP && (bool)offsets == OFFSETS)                               \
-            unpack_slab<TYPE_##name>(items, item_bytes, lane, slab, own);                       \
+#define UNPACK(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit) \
+    case TYPE_##name:                                                               \
+        if constexpr (group == GROUP && (bool)offsets == OFFSETS)                   \
+            unpack_slab<TYPE_##name>(items, item_bytes, lane, slab, own);           \
         break;
         CUDA_ITEM_FORMATS(UNPACK)
 #undef UNPACK
@@ -116,8 +117,8 @@ KERNEL_INLINE void load_floats_4(const float *from, float (&out)[4])
 
 /* Adds the products of a slab with the live tokens of a part. */
 template <int TOKENS, int GROUP, bool OFFSETS>
-KERNEL_INLINE void multiply_slab(uint8_t *slab, const slab_scales<GROUP, OFFSETS> &w,
-    part_inputs<TOKENS> &x, uint32_t live, uint32_t lane, float (&sums)[TOKENS / 8][4])
+KERNEL_INLINE void multiply_slab(uint8_t *slab, const slab_scales<GROUP, OFFSETS> &w, part_inputs<TOKENS> &x,
+    uint32_t live, uint32_t lane, float (&sums)[TOKENS / 8][4])
 {
     uint32_t a[4][4];
 #pragma unroll
@@ -157,8 +158,7 @@ KERNEL_INLINE void multiply_slab(uint8_t *slab, const slab_scales<GROUP, OFFSETS
                     multiply_bytes_16(a[group][half * 2], a[group][half * 2 + 1], half ? b1 : b0, products);
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    sums[j][i] =
-                        fmaf(products[i], w.scale[group][half][i / 2] * d[i % 2][group], sums[j][i]);
+                    sums[j][i] = fmaf(products[i], w.scale[group][half][i / 2] * d[i % 2][group], sums[j][i]);
                     if constexpr (OFFSETS) {
                         const float sum = GROUP == 32 ? p[i % 2][group * 2] + p[i % 2][group * 2 + 1]
                                                       : p[i % 2][group * 2 + half];
@@ -210,8 +210,8 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
     uint8_t *slab = slabs + warp * GEMM_SLAB_BYTES;
     uint8_t *items = slabs + 2 * SPLIT * GEMM_SLAB_BYTES + warp * 2 * slot_bytes; /* [2] */
 
-    const item_paths paths = find_paths(
-        matrix, gemm.matmuls[block.matmul + MATRICES - 1].matrix, block.first_row / 8 + half * 2);
+    const item_paths paths =
+        find_paths(matrix, gemm.matmuls[block.matmul + MATRICES - 1].matrix, block.first_row / 8 + half * 2);
     const auto fetch_items = [&](uint32_t part, uint32_t slot) {
         if (part >= parts)
             return;
@@ -316,13 +316,13 @@ extern "C" __global__ void __launch_bounds__(GEMM_FEW_SPLIT * 64, 1)
     gemm_q8_any<GEMM_FEW_SPLIT, GEMM_FEW_TOKENS, 2>(machine, gemm);
 }
 
-extern "C" __global__ void __launch_bounds__(GEMM_MANY_SPLIT * 64, 3)
+extern "C" __global__ void __launch_bounds__(GEMM_MANY_SPLIT * 64, GEMM_MANY_BLOCKS)
     salvo_gemm_q8_many(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)
 {
     gemm_q8_any<GEMM_MANY_SPLIT, GEMM_MANY_TOKENS, 1>(machine, gemm);
 }
 
-extern "C" __global__ void __launch_bounds__(GEMM_MANY_SPLIT * 64, 2)
+extern "C" __global__ void __launch_bounds__(GEMM_MANY_SPLIT * 64, GEMM_MANY_BLOCKS - 1)
     salvo_gemm_q8_many_glu(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)
 {
     gemm_q8_any<GEMM_MANY_SPLIT, GEMM_MANY_TOKENS, 2>(machine, gemm);

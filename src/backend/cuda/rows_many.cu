@@ -3,11 +3,13 @@
  *
  *   salvo_begin(machine)                 1 block of BEGIN_THREADS
  *   salvo_angles(machine)                a block of ANGLES_THREADS for each row
- *   salvo_rows(machine, phase, panels)   a block of ROWS_THREADS for each row; shared memory: the phase, then places
+ *   salvo_rows(machine, phase, panels)   a block of ROWS_THREADS for each row
  *   salvo_end(machine)                   1 block of END_THREADS
  *
- * A run that was queued for where its slot does not stand has no rows: its count becomes 0 in the device's copy of the
- * step. After a word from the host that it wants no more, no run has any.
+ * Shared memory of salvo_rows is the phase with its tables, then the places of a row's vectors.
+ *
+ * A run that was queued for where its slot does not stand has no rows: its count becomes 0 in the device's
+ * copy of the step. After a word from the host that it wants no more, no run has any.
  */
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/matvec.cuh"
@@ -66,7 +68,8 @@ KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t
     uint4 place = {};
     uint32_t token_row = row;
     if (kind == ROWS_TOKENS)
-        place = __ldcg((const uint4 *)(rows + row)); /* run, slot, position; there is room for all, live or not */
+        place =
+            __ldcg((const uint4 *)(rows + row)); /* run, slot, position; there is room for all, live or not */
     if (row >= live)
         return false;
     if (kind != ROWS_TOKENS) {
@@ -85,7 +88,8 @@ KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t
     out.run_first = __ldcg(&run->first);
     out.version = __ldcg(&((const cuda_slot *)machine.slot_states)[place.y].version);
     out.id = __ldcg((const int32_t *)machine.tokens + (uint64_t)place.y * (machine.context + 1) + place.z);
-    out.pages = (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)place.x * machine.pages_per_slot;
+    out.pages =
+        (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)place.x * machine.pages_per_slot;
     out.cosines = (const float *)machine.cosines + angles;
     out.sines = (const float *)machine.sines + angles;
     out.keeps = true;
@@ -98,7 +102,8 @@ KERNEL_INLINE float within_half(float x)
 }
 
 /* A vector in shared memory to its row of a panel; columns beyond the last are zeros. */
-KERNEL_INLINE void round_row(const cuda_round &round, const cuda_panel &panel, const float *vectors, uint32_t row)
+KERNEL_INLINE void round_row(
+    const cuda_round &round, const cuda_panel &panel, const float *vectors, uint32_t row)
 {
     const float *x = vectors + round.place;
     const uint64_t columns = panel.columns, first = row * columns;
@@ -160,7 +165,8 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
     __syncthreads();
     run_row_ops<ROWS_THREADS>(machine, ops, phase->op_count, vectors, scratch, row);
     __syncthreads();
-    store_vectors<ROWS_THREADS>((const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
+    store_vectors<ROWS_THREADS>(
+        (const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
     for (uint32_t i = 0; i < phase->round_count; i++)
         round_row(rounds[i], panels[rounds[i].panel], vectors, row.row);
 }
@@ -175,9 +181,9 @@ KERNEL_INLINE int32_t sampled_id(const cuda_machine &machine, const cuda_run *ru
     const uint32_t last = __ldcg(&run->first_row) + __ldcg(&run->count) - 1;
     for (uint32_t i = 0; i < count; i++) {
         if (__ldcg(outputs + i) == last)
-            return __ldcg(&((const cuda_sample_row *)(machine.sampling +
-                                                      i * cuda_sample_row_bytes(machine.vocabulary)))
-                               ->id);
+            return __ldcg(
+                &((const cuda_sample_row *)(machine.sampling + i * cuda_sample_row_bytes(machine.vocabulary)))
+                     ->id);
     }
     return CUDA_SAMPLE_NOT_ASKED;
 }
@@ -186,7 +192,8 @@ KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
 {
     const cuda_step *step = (const cuda_step *)machine.step;
     const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at) + index;
-    const uint32_t count = __ldcg(&run->count), first = __ldcg(&run->first), stops = __ldcg(&step->stop_count);
+    const uint32_t count = __ldcg(&run->count), first = __ldcg(&run->first),
+                   stops = __ldcg(&step->stop_count);
     const bool samples = count && __ldcg(&run->logits) == LOGITS_LAST;
     const int32_t id = samples ? sampled_id(machine, run) : CUDA_SAMPLE_NOT_ASKED;
     bool ended = false;

@@ -1,9 +1,9 @@
 /*
- * Matrix products of a warp, copies to shared memory that run beside it, and waiting for the launch before. All of it
- * from sm_80 on.
+ * Matrix products of a warp, copies to shared memory that run beside it, and waiting for the launch before.
+ * All of it from sm_80 on.
  *
- * In a product of 16 rows by 8 columns lane l has, with g = l / 4 and c = l % 4, the results [g][2c], [g][2c + 1],
- * [g + 8][2c], [g + 8][2c + 1].
+ * In a product of 16 rows by 8 columns lane l has, with g = l / 4 and c = l % 4, the results [g][2c], [g][2c
+ * + 1], [g + 8][2c], [g + 8][2c + 1].
  */
 #ifndef CUDA_TENSOR_CORES_CUH
 #define CUDA_TENSOR_CORES_CUH
@@ -59,8 +59,8 @@ KERNEL_INLINE void wait_for_last_launch()
 
 /* ---- Fragments ---- */
 
-/* Four matrices of 8 rows of 16 bytes: lanes 8i .. 8i+7 name the rows of matrix i; lane l gets word l % 4 of row
- * l / 4 of each. */
+/* Four matrices of 8 rows of 16 bytes: lanes 8i .. 8i+7 name the rows of matrix i; lane l gets word l % 4 of
+ * row l / 4 of each. */
 KERNEL_INLINE void load_matrices(const void *row, uint32_t (&out)[4])
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -69,7 +69,8 @@ KERNEL_INLINE void load_matrices(const void *row, uint32_t (&out)[4])
                  : "memory");
 }
 
-/* The same of matrices of 8 by 8 halves, turned over: lane l gets rows 2 (l % 4) and the next of column l / 4. */
+/* The same of matrices of 8 by 8 halves, turned over: lane l gets rows 2 (l % 4) and the next of column l
+ * / 4. */
 KERNEL_INLINE void load_matrices_transposed(const void *row, uint32_t (&out)[4])
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -80,9 +81,9 @@ KERNEL_INLINE void load_matrices_transposed(const void *row, uint32_t (&out)[4])
 
 /* ---- Products ---- */
 
-/* 32 bytes of K: a0, a1 are rows g and g + 8 of bytes 4c .., a2, a3 those of bytes 16 + 4c .., b0, b1 alike. */
-KERNEL_INLINE void multiply_bytes_32(
-    const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (&out)[4])
+/* 32 bytes of K: a0, a1 are rows g and g + 8 of bytes 4c .., a2, a3 those of bytes 16 + 4c .., b0, b1 alike.
+ */
+KERNEL_INLINE void multiply_bytes_32(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (&out)[4])
 {
     int d[4];
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -107,7 +108,8 @@ KERNEL_INLINE void multiply_bytes_16(uint32_t a0, uint32_t a1, uint32_t b, float
         out[i] = __int_as_float(d[i]) - SUM_FLOAT;
 }
 
-/* 16 halves of K: a0, a1 are rows g and g + 8 of columns 2c, 2c + 1; a2, a3 those of 2c + 8, 2c + 9; b alike. */
+/* 16 halves of K: a0, a1 are rows g and g + 8 of columns 2c, 2c + 1; a2, a3 those of 2c + 8, 2c + 9; b alike.
+ */
 KERNEL_INLINE void multiply_halves(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {
@@ -126,8 +128,8 @@ KERNEL_INLINE void multiply_bfloats(
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* 8 columns of K, of whose elements the upper 19 bits count: a0, a1 are rows g and g + 8 of column c, a2, a3 those of
- * c + 4; b alike. */
+/* 8 columns of K, of whose elements the upper 19 bits count: a0, a1 are rows g and g + 8 of column c, a2, a3
+ * those of c + 4; b alike. */
 KERNEL_INLINE void multiply_short_floats(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {

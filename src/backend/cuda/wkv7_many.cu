@@ -5,9 +5,10 @@
  *   salvo_wkv7_128(machine, wkv7)   up to 128
  *   salvo_wkv7_256(machine, wkv7)   up to 256
  *
- * Grid, threads and shared memory: cuda_wkv7_launch. Values of a head do not see each other, so that a block has eight
- * of them, eight lanes for each: a lane keeps its share of the keys of a value's state in registers from the first
- * token to the last. Inputs come to shared memory WKV7_TOKENS at a time, while the ones before are worked on.
+ * Grid, threads and shared memory: cuda_wkv7_launch. Values of a head do not see each other, so that a block
+ * has eight of them, eight lanes for each: a lane keeps its share of the keys of a value's state in registers
+ * from the first token to the last. Inputs come to shared memory WKV7_TOKENS at a time, while the ones before
+ * are worked on.
  */
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/tensor_cores.cuh"
@@ -21,7 +22,7 @@ template <int DIM> struct wkv7_token {
 };
 
 struct wkv7_place {
-    uint64_t first; /* of the head's columns in the run's first row, in floats */
+    uint64_t first;                             /* of the head's columns in the run's first row, in floats */
     uint32_t row, head_dim, first_value, count; /* row: floats of one; count: tokens */
 };
 
@@ -57,7 +58,8 @@ KERNEL_INLINE float sum_of_lanes(float value)
 }
 
 /* Keys 32m + 4q .. of a vector, q the lane of its value. */
-template <int DIM> KERNEL_INLINE void load_keys(const float (&from)[DIM], uint32_t q, float (&out)[DIM / WKV7_LANES])
+template <int DIM>
+KERNEL_INLINE void load_keys(const float (&from)[DIM], uint32_t q, float (&out)[DIM / WKV7_LANES])
 {
 #pragma unroll
     for (int m = 0; m < DIM / 32; m++) {
