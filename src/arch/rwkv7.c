@@ -219,14 +219,18 @@ static void build_recurrence(struct builder *builder, const struct model *model,
         build_mul(builder, model->y, model->y, model->g);
 }
 
+/* What the recurrence takes in stays there, and the norm over a head makes small errors large: its matrices,
+ * which are a third of a layer, get finer activations. */
 static void build_time_mix(struct builder *builder, const struct model *model, uint32_t layer)
 {
+    builder->round_finely = true;
     norm_layer(builder, model, layer, "attn_norm");
     shift(builder, model, layer, "att");
     build_mixes(builder, model, layer);
     build_projections(builder, model, layer);
     build_recurrence(builder, model, layer);
     project_back(builder, model, layer, model->y, model->width, "time_mix_output");
+    builder->round_finely = false;
 }
 
 static void build_channel_mix(struct builder *builder, const struct model *model, uint32_t layer)

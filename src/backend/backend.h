@@ -60,6 +60,10 @@ struct backend {
 
     struct backend_info (*info)(const struct executor *executor);
 
+    /* From now on activations are rounded as the program says, not finer: for comparing with another backend.
+     * NULL where they always are. */
+    void (*round_plainly)(struct executor *executor);
+
     /*
      * Hands a step over and returns its ticket; of what the step points at only `cancel` is looked at later.
      * Fails without effect when the step is not valid. A step may be queued before those before it are done:

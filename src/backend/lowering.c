@@ -94,6 +94,7 @@ static bool find_panel(const struct lowering *lowering, const struct op *op, str
         return true;
     if (group->panel_count == lowering->max_rounded)
         return false;
+    group->fine_panels |= (uint32_t)op->matmul.fine << group->panel_count;
     group->panels[group->panel_count++] = op->inputs[1];
     return true;
 }
@@ -107,10 +108,14 @@ static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t o
         return false;
     if (!lowering->single)
         return ops[op].inputs[1] == ops[first].inputs[1] &&
-               ops[op].matmul.rounding == ops[first].matmul.rounding;
+               ops[op].matmul.rounding == ops[first].matmul.rounding &&
+               ops[op].matmul.fine == ops[first].matmul.fine;
     for (uint32_t i = first; i < op; i++) {
         if (ops[i].out == ops[op].inputs[1] || ops[i].out == ops[op].out || ops[i].inputs[1] == ops[op].out)
             return false;
+        if (ops[i].inputs[1] == ops[op].inputs[1] && ops[i].matmul.rounding == ops[op].matmul.rounding &&
+            ops[i].matmul.fine != ops[op].matmul.fine)
+            return false; /* one panel for each input */
     }
     return find_panel(lowering, &ops[op], group);
 }
@@ -127,6 +132,7 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     group->kind = GROUP_MATMUL;
     group->rows = ops[first].rows;
     group->rounding = ops[first].matmul.rounding;
+    group->fine = ops[first].matmul.fine;
     group->matmuls = end - first;
     if (end - first == 2 && end < program->op_count && ops[end].kind == OP_GLU &&
         ops[end].inputs[0] == ops[first].out && ops[end].inputs[1] == ops[first + 1].out &&
@@ -234,6 +240,7 @@ static void round_before(struct lowering *lowering, const struct group *matmul)
             lowering, (struct group){.kind = GROUP_ROWS, .rows = matmul->rows, .first_op = matmul->first_op});
     last->rounded = lowering->program->ops[matmul->first_op].inputs[1];
     last->rounding = matmul->rounding;
+    last->fine = matmul->fine;
 }
 
 /* Lowers the ops from `chain` on, of which chain .. first-1 are row ops and `first` is none; returns the next

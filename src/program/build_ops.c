@@ -66,10 +66,13 @@ static void build_any_matmul(struct builder *builder, buffer_id out, buffer_id w
     op_require(check,
         activation == ACTIVATION_NONE || (activation > ACTIVATION_GELU && activation < ACTIVATION_COUNT),
         "activation %d is none of a matmul", (int)activation);
+    const enum rounding rounding = choose_rounding(matrix->type);
+    /* Few rows get logits, and nothing behind them smooths out an error. */
+    const bool fine = rounding == ROUNDING_Q8 && (builder->round_finely || source->row_kind == ROWS_OUTPUTS);
     op_add(check, (struct op){.rows = source->row_kind,
                       .out = out,
                       .inputs = INPUTS(weight, x, bias),
-                      .matmul = {accumulate, choose_rounding(matrix->type), activation}});
+                      .matmul = {accumulate, rounding, fine, activation}});
 }
 
 void build_matmul(

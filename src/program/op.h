@@ -52,10 +52,12 @@ enum op_kind {
 
     /*
      * out[r][n] = sum over k of weight[n][k] * x[r][k], + bias[n] if there is one, through the activation;
-     * with `accumulate` that is added to what out[r][n] holds. `rounding` says how x is rounded first.
-     * On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32 (quantised ones),
-     * written in backend/cpu/kernels.h; threads split n and r, never k. Other backends may split k. Tolerance
-     * 2e-3 (integer formats: the rounding of x may fall the other way), 1e-4 for float weights.
+     * with `accumulate` that is added to what out[r][n] holds. `rounding` says how x is rounded first; with
+     * `fine`, and at the first positions of a sequence, the CPU rounds finer than Q8 unless it is compared
+     * with others. On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32
+     * (quantised ones), written in backend/cpu/kernels.h; threads split n and r, never k. Other backends may
+     * split k. Tolerance 2e-3 (integer formats: the rounding of x may fall the other way), 1e-4 for float
+     * weights.
      */
     OP_MATMUL,
 
@@ -192,6 +194,7 @@ struct op {
         struct {
             bool accumulate;
             enum rounding rounding;
+            bool fine; /* ROUNDING_Q8: a backend may round to integers 128 times as fine */
             enum activation activation;
         } matmul;
         struct {

@@ -109,10 +109,11 @@ static void put_options(struct line *line, const struct program *program, const 
         put(line, ", epsilon %g", (double)op->rms_norm.epsilon);
         break;
     case OP_MATMUL:
-        put(line, ", rounding %s",
+        put(line, ", rounding %s%s",
             op->matmul.rounding == ROUNDING_Q8    ? "q8"
             : op->matmul.rounding == ROUNDING_F16 ? "f16"
-                                                  : "f32");
+                                                  : "f32",
+            op->matmul.fine ? ", fine" : "");
         if (op->matmul.activation != ACTIVATION_NONE)
             put(line, ", activation %s", activations[op->matmul.activation]);
         break;

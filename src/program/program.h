@@ -71,6 +71,7 @@ void program_describe_op(const struct program *program, uint32_t index, char *te
 struct builder {
     struct program *program;
     enum salvo_status status;
+    bool round_finely; /* set by an architecture around matmuls that pass errors on: they are `fine` */
 };
 
 enum salvo_status builder_open(struct builder *builder, const struct gguf *gguf);

@@ -106,10 +106,10 @@ void check_packing(void)
 /* ---- Panels
  * ------------------------------------------------------------------------------------------------------ */
 
-static struct q8_panel q8_panel_new(size_t k, size_t width)
+static struct q8_panel q8_panel_new(size_t k, size_t width, unsigned digits)
 {
-    return (struct q8_panel){guarded_new(k * width), guarded_new(k / 32 * width * 4),
-        guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4)};
+    return (struct q8_panel){guarded_new(k * width * digits), guarded_new(k / 32 * width * 4),
+        guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4), digits};
 }
 
 static void q8_panel_free(struct q8_panel panel)
@@ -144,22 +144,43 @@ static float *random_rows(size_t rows, size_t k, bool extreme)
 /* ---- Rounding activations
  * ------------------------------------------------------------------------------------------ */
 
-static void check_round(
-    const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, size_t k, size_t width, int kind)
+/* What the panel holds of element i of a token. */
+static int panel_value(struct q8_panel panel, size_t width, size_t t, size_t i)
 {
-    check_begin(kernels, "round_q8, k %zu, width %zu, kind %d", k, width, kind);
+    const int8_t *at = panel.values + (i / 8 * panel.digits * width + t) * 8 + i % 8;
+    return panel.digits == 2 ? at[0] * 128 + at[width * 8] : at[0];
+}
+
+/* Every element is off by half a step at most: what rounding means, whoever does it. */
+static void check_error(const float *x, size_t k, struct q8_panel panel, size_t width, size_t t)
+{
+    float worst = 0;
+    for (size_t i = 0; i < k; i++) {
+        float scale = panel.scales[i / 32 * width + t];
+        float error = fabsf(x[i] - scale * (float)panel_value(panel, width, t, i));
+        worst = fmaxf(worst, scale > 0 ? error / scale : error);
+    }
+    check_that(worst < 0.51F, "an element is off by more than half a step");
+}
+
+static void check_round(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, size_t k,
+    size_t width, unsigned digits, int kind)
+{
+    check_begin(kernels, "round_q8, k %zu, width %zu, %u digits, kind %d", k, width, digits, kind);
     float *x = random_rows(width, k, kind == 1);
     for (size_t g = 0; g < width * k / 32 && kind == 2; g++) { /* groups of all sizes, some of them zero */
         float size = g % 5 == 0 ? 0 : ldexpf(1, (int)(random_bits() % 290) - 160);
         for (size_t i = 0; i < 32; i++)
             x[g * 32 + i] *= size;
     }
-    struct q8_panel got = q8_panel_new(k, width), want = q8_panel_new(k, width);
+    struct q8_panel got = q8_panel_new(k, width, digits), want = q8_panel_new(k, width, digits);
     for (size_t t = 0; t < width; t++) {
-        kernels->round_q8(x + t * k, k, got, width, t);
-        scalar->round_q8(x + t * k, k, want, width, t);
+        kernels->round_q8(x + t * k, k, digits, got, width, t);
+        scalar->round_q8(x + t * k, k, digits, want, width, t);
+        if (kind == 0)
+            check_error(x + t * k, k, want, width, t);
     }
-    check_same_bytes("values", got.values, want.values, k * width);
+    check_same_bytes("values", got.values, want.values, k * width * digits);
     check_same_floats("scales", got.scales, want.scales, k / 32 * width);
     check_same_floats("sums", got.sums, want.sums, k / 32 * width);
     check_same_floats("half_sums", got.half_sums, want.half_sums, k / 16 * width);
@@ -176,6 +197,8 @@ struct q8_case {
     size_t k, tiles;
     const uint8_t *packed;
     const float *x; /* [4][k] */
+    unsigned digits;
+    bool mixed; /* tokens of one digit among those of two */
 };
 
 /* One tile times four tokens, in one piece or in two. */
@@ -189,7 +212,7 @@ static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_cas
         tile.values += cut * TILE_ROWS;
         tile.scales += cut / group * TILE_ROWS;
         tile.offsets += cut / group * TILE_ROWS;
-        x.values += cut * QUAD;
+        x.values += cut * QUAD * x.digits;
         x.scales += cut / 32 * QUAD;
         x.sums += cut / 32 * QUAD;
         x.half_sums += cut / 16 * QUAD;
@@ -203,12 +226,14 @@ static void check_q8(
     const size_t k = c->k, rows = c->tiles * TILE_ROWS, tile_bytes = packing_tile_bytes(c->type, k);
     bool offsets;
     const unsigned group = quant_group(c->type, &offsets);
-    struct q8_panel single = q8_panel_new(k, 1), quad = q8_panel_new(k, QUAD);
+    struct q8_panel single = q8_panel_new(k, 1, c->digits), quad = q8_panel_new(k, QUAD, c->digits);
     struct weight_panel tile = weight_panel_new(k), want_tile = weight_panel_new(k);
     float *want = guarded_new(QUAD * rows * sizeof *want), *got = guarded_new(rows * sizeof *got);
     for (size_t t = 0; t < QUAD; t++) {
-        scalar->round_q8(c->x + t * k, k, single, 1, 0);
-        scalar->round_q8(c->x + t * k, k, quad, QUAD, t);
+        const unsigned digits = c->mixed && t % 2 ? 1 : c->digits;
+        single.digits = digits;
+        scalar->round_q8(c->x + t * k, k, digits, single, 1, 0);
+        scalar->round_q8(c->x + t * k, k, digits, quad, QUAD, t);
         scalar->matvec_q8[c->type](c->packed, c->tiles, k, single, want + t * rows);
         kernels->matvec_q8[c->type](c->packed, c->tiles, k, single, got);
         check_same_floats("matvec", got, want + t * rows, rows);
@@ -257,7 +282,7 @@ static void check_float(const struct cpu_kernels *kernels, const struct cpu_kern
         scalar->unpack_float[type](packed + i * packing_tile_bytes(type, k), k, want_tile);
         kernels->unpack_float[type](packed + i * packing_tile_bytes(type, k), k, tile);
         check_same_floats("unpacked", tile, want_tile, k * TILE_ROWS);
-        for (size_t cut = 0; cut < k; cut += k >= 2 ? k / 2 : k) {
+        for (size_t cut = 0; cut < k; cut += k >= 64 ? k / 64 * 32 : k) { /* whole groups */
             float *out = guarded_new(OCTET * TILE_ROWS * sizeof *out);
             if (cut)
                 kernels->matmul_float(tile, cut, panel, true, out);
@@ -288,9 +313,10 @@ static void check_shape(const struct cpu_kernels *kernels, const struct cpu_kern
     size_t rows = tiles * TILE_ROWS - random_bits() % TILE_ROWS;
     uint8_t *matrix = random_matrix(index, rows, k, extreme), *packed = pack(type, matrix, rows, k);
     float *x = random_rows(OCTET, k, extreme);
-    if (kernels->matvec_q8[type])
-        check_q8(kernels, scalar, &(struct q8_case){type, k, tiles, packed, x});
-    else
+    for (unsigned digits = 1; kernels->matvec_q8[type] && digits <= 2; digits++)
+        check_q8(
+            kernels, scalar, &(struct q8_case){type, k, tiles, packed, x, digits, digits == 2 && !extreme});
+    if (!kernels->matvec_q8[type])
         check_float(kernels, scalar, type, packed, tiles, k, x);
     guarded_free(x);
     guarded_free(packed);
@@ -301,8 +327,10 @@ void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *s
 {
     for (size_t k = 32; k <= 320; k += 96) {
         for (int kind = 0; kind < 3; kind++) {
-            check_round(kernels, scalar, k, 1, kind);
-            check_round(kernels, scalar, k, QUAD, kind);
+            for (unsigned digits = 1; digits <= 2; digits++) {
+                check_round(kernels, scalar, k, 1, digits, kind);
+                check_round(kernels, scalar, k, QUAD, digits, kind);
+            }
         }
     }
     static const size_t widths[] = {1, 8, 32, 40, 64, 65, 96, 256, 512, 576, 1536};
@@ -331,7 +359,7 @@ struct bench_case {
     const uint8_t *matrix;
     uint8_t *packed;
     const float *x;
-    struct q8_panel single, quad;
+    struct q8_panel single, quad; /* the first digits of two are good for one */
     struct weight_panel tile;
     float *out, *floats;
 };
@@ -376,14 +404,15 @@ static void call_matmul(void *argument)
 static void call_round(void *argument)
 {
     struct bench_case *b = argument;
-    b->kernels->round_q8(b->x, BENCH_K, b->single, 1, 0);
+    b->kernels->round_q8(b->x, BENCH_K, b->single.digits, b->single, 1, 0);
 }
 
 static void bench_one(
     const char *name, void (*call)(void *), struct bench_case *b, double amount, const char *unit)
 {
     char full[40];
-    snprintf(full, sizeof full, "%s %s", name, tensor_type_info(b->type)->name);
+    snprintf(full, sizeof full, "%s %s%s", name, tensor_type_info(b->type)->name,
+        b->single.digits == 2 ? " q15" : "");
     if (bench_wanted(full))
         bench_print(b->kernels, full, amount, unit, bench(call, b));
 }
@@ -393,14 +422,14 @@ void bench_matmul(const struct cpu_kernels *kernels)
 {
     struct bench_case b = {.kernels = kernels,
         .x = random_rows(OCTET, BENCH_K, false),
-        .single = q8_panel_new(BENCH_K, 1),
-        .quad = q8_panel_new(BENCH_K, QUAD),
+        .single = q8_panel_new(BENCH_K, 1, 2),
+        .quad = q8_panel_new(BENCH_K, QUAD, 2),
         .tile = weight_panel_new(BENCH_K),
         .out = guarded_new(STREAM_TILES * TILE_ROWS * sizeof(float)),
         .floats = guarded_new(BENCH_K * TILE_ROWS * sizeof(float))};
-    kernels->round_q8(b.x, BENCH_K, b.single, 1, 0);
+    kernels->round_q8(b.x, BENCH_K, 2, b.single, 1, 0);
     for (size_t t = 0; t < QUAD; t++)
-        kernels->round_q8(b.x + t * BENCH_K, BENCH_K, b.quad, QUAD, t);
+        kernels->round_q8(b.x + t * BENCH_K, BENCH_K, 2, b.quad, QUAD, t);
     if (bench_wanted("round_q8"))
         bench_print(kernels, "round_q8", BENCH_K, "G elements/s", bench(call_round, &b));
     for (size_t index = 0; index < TYPES; index++) {
@@ -416,14 +445,18 @@ void bench_matmul(const struct cpu_kernels *kernels)
                 b.packed + i * tile_bytes, b.packed + i % (BENCH_ROWS / TILE_ROWS) * tile_bytes, tile_bytes);
         if (strcmp(kernels->name, "scalar") == 0)
             bench_one("pack", call_pack, &b, (double)BENCH_K * BENCH_ROWS, "G elements/s");
-        b.tiles = ((size_t)256 << 10) / tile_bytes;
-        bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
-        b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
-        bench_one("matvec-stream", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
         bench_one("unpack", call_unpack, &b, (double)BENCH_K * TILE_ROWS, "G elements/s");
         call_unpack(&b);
-        bench_one("matmul", call_matmul, &b,
-            (double)BENCH_K * TILE_ROWS * (kernels->matvec_q8[b.type] ? QUAD : OCTET), "GMAC/s");
+        for (unsigned digits = 1; digits <= (kernels->matvec_q8[b.type] ? 2 : 1); digits++) {
+            b.single.digits = b.quad.digits = digits;
+            b.tiles = ((size_t)256 << 10) / tile_bytes;
+            bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
+            b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
+            bench_one("matvec-stream", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
+            bench_one("matmul", call_matmul, &b,
+                (double)BENCH_K * TILE_ROWS * (kernels->matvec_q8[b.type] ? QUAD : OCTET), "GMAC/s");
+        }
+        b.single.digits = b.quad.digits = 1;
         guarded_free(b.packed);
         guarded_free(matrix);
     }

@@ -387,7 +387,7 @@ static void ops_print_as_one_line(void **state)
         "up [T][48] f32 = matmul fused[48:96] [48][32] Q4_0, x, rounding q8",
         "both [T][48] f32 = glu gate, up, activation gelu",
         "o [O][32] f32 = select_rows x",
-        "logits [O][48] f32 = matmul table [48][32] Q8_0, o, rounding q8",
+        "logits [O][48] f32 = matmul table [48][32] Q8_0, o, rounding q8, fine",
         "logits [O][48] f32 = softcap logits, cap 30",
         "tokens = sample logits",
     };
@@ -520,6 +520,8 @@ static void half_weights_meet_halves(void **state)
     assert_int_equal(program->ops[2].matmul.rounding, ROUNDING_F16);
     assert_true(op_tolerance(program, 2) == 1e-4f);
     assert_int_equal(program->ops[3].matmul.rounding, ROUNDING_Q8);
+    assert_false(program->ops[2].matmul.fine);
+    assert_true(program->ops[3].matmul.fine); /* logits */
     program_close(program);
     program_close(NULL);
     model_close(&file);

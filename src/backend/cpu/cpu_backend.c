@@ -115,6 +115,11 @@ static void print_plans(
 
 /* ---- The debug path ---- */
 
+static void round_plainly(struct executor *executor)
+{
+    executor->plain_rounding = true;
+}
+
 static uint32_t group_count(const struct executor *executor, const struct step *step)
 {
     return (step->token_count == 1 ? &executor->single : &executor->batch)->group_count;
@@ -181,6 +186,7 @@ const struct backend cpu_backend = {
     .open = executor_open,
     .close = executor_close,
     .info = info,
+    .round_plainly = round_plainly,
     .submit = step_submit,
     .wait = step_wait,
     .logits = logits,

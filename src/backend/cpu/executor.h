@@ -38,6 +38,9 @@ struct folded_pool {
     struct folded_versions *versions; /* [slots] */
 };
 
+/* Positions at which all activations are rounded finely. */
+enum { EARLY_POSITIONS = 4 };
+
 /* Rounded inputs of a single token that a thread keeps: more would not stay in its nearest cache. */
 enum { MAX_PANELS = 4 };
 
@@ -62,6 +65,7 @@ struct executor {
     const struct program *program;
     const struct cpu_kernels *kernels;
     struct backend_options options;
+    bool plain_rounding; /* nothing finer than the program says */
     struct team *team;
     struct plan single, batch; /* T = 1, and the largest T */
     struct weight *weights;    /* [buffers] */
@@ -79,7 +83,7 @@ struct executor {
     float *sines;
     uint32_t rope_pairs;      /* largest dimensions / 2 */
     uint8_t *arena;           /* scratch buffers of the running step */
-    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens */
+    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens, room for two digits */
     float *float_x;           /* the same for float weights: panels of OCTET tokens */
     float *partials;          /* attention of one token: [heads][pages] of {maximum, sum, output[head_dim]} */
     atomic_uint *page_counts; /* [kv heads]: pages done */
@@ -145,6 +149,18 @@ void folded_pool_commit(struct executor *executor);
 size_t folded_pool_state_bytes(const struct executor *executor); /* of one slot */
 void folded_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out);
 void folded_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
+
+/*
+ * run_rows.c: digits to which a row is rounded for matmuls that take bytes (struct q8_panel): two for fine
+ * ones, and at the first positions of a sequence, because nothing dilutes what goes wrong there: a recurrent
+ * state has seen nothing else, and norms divide by next to nothing. It depends on the row's position alone,
+ * not on what runs beside it.
+ */
+unsigned row_digits(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row);
+
+/* The panel of the QUAD rows from `row` on, with digits for all of them, from element `k` of `columns` on. */
+struct q8_panel quad_panel(
+    const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 
 /* Row `row` of a scratch buffer, in the arena or with the thread. */
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);

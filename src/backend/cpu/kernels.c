@@ -11,11 +11,11 @@
 #define MATVEC_ENTRY(isa, type) [TYPE_##type] = isa##_matvec_##type,
 #define UNPACK_ENTRY(isa, type) [TYPE_##type] = isa##_unpack_##type,
 
-/* f16: whose matvec takes F16 weights. */
-#define MATMUL_KERNELS(isa, f16)                                                             \
-    .round_q8 = isa##_round_q8, .matvec_q8 = {FOR_QUANTISED_TYPES(MATVEC_ENTRY, isa)},       \
-    .unpack_q8 = {FOR_QUANTISED_TYPES(UNPACK_ENTRY, isa)},                                   \
-    .matvec_float = {MATVEC_ENTRY(isa, F32) MATVEC_ENTRY(isa, BF16) MATVEC_ENTRY(f16, F16)}, \
+/* matvec: whose matvec takes quantised and F16 weights. */
+#define MATMUL_KERNELS(isa, matvec)                                                             \
+    .round_q8 = isa##_round_q8, .matvec_q8 = {FOR_QUANTISED_TYPES(MATVEC_ENTRY, matvec)},       \
+    .unpack_q8 = {FOR_QUANTISED_TYPES(UNPACK_ENTRY, isa)},                                      \
+    .matvec_float = {MATVEC_ENTRY(isa, F32) MATVEC_ENTRY(isa, BF16) MATVEC_ENTRY(matvec, F16)}, \
     .unpack_float = {FOR_FLOAT_TYPES(UNPACK_ENTRY, isa)}, .matmul_float = isa##_matmul_float
 
 static const struct cpu_kernels scalar_kernels = {.name = "scalar",

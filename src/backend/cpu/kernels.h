@@ -15,14 +15,16 @@
  * product of the two levels, which is exact. Where it spares work q is a power of two times what the file
  * says, and s as much less (tile_format.h).
  *
- * QUANTISED MATMUL. Activations are rounded to bytes, 32 at a time: x = d * p. Each output
- * starts from acc = 0; for each group of weights in order acc = fma((float)sum(q * p), s * d, acc), and then,
- * for formats with offsets, acc = fma(m, d * (float)sum(p), acc). s * d and d * sum(p) are rounded to
- * float32; sum(p) runs over the group, so that groups of 16 use half_sums.
+ * QUANTISED MATMUL. Activations are rounded to integers, 32 at a time: x = d * p. p has one digit, a byte, or
+ * two for finer rounding, p = 128 * high + low, so that products of bytes make those of p. Each output starts
+ * from acc = 0; for each group of weights in order acc = fma((float)sum(q * p), s * d, acc), and then, for
+ * formats with offsets, acc = fma(m, d * (float)sum(p), acc). s * d and d * sum(p) are rounded to float32;
+ * sum(p) runs over the group, so that groups of 16 use half_sums.
  *
- * FLOAT MATMUL. acc = fma(w[k], x[k], acc) for k = 0 .. K-1, starting from 0, with w converted exactly to
- * float32. For F16 weights x is rounded to f16 first (f16_rounded), so that a processor can multiply halves:
- * the products are exact. matvec rounds by itself, matmul gets x rounded.
+ * FLOAT MATMUL. For each 32 elements in order (the last may be fewer) part = fma(w[k], x[k], part), starting
+ * from 0, then acc = acc + part, with w converted exactly to float32: one chain over all of K would round to
+ * a sum that has long grown large. For F16 weights x is rounded to f16 first (f16_rounded), so that a
+ * processor can multiply halves: the products are exact. matvec rounds by itself, matmul gets x rounded.
  */
 #ifndef CPU_KERNELS_H
 #define CPU_KERNELS_H
@@ -36,24 +38,42 @@
 enum {
     TILE_ROWS = 8, /* output rows of a weight tile */
     GROUP = 32,    /* activations that share a scale */
-    QUAD = 4,      /* tokens of a q8 panel for matmul_q8 */
+    DIGIT_BITS = 7,
+    DIGIT = 1 << DIGIT_BITS, /* what the first of two digits counts */
+    QUAD = 4,                /* tokens of a q8 panel for matmul_q8 */
     OCTET = 8, /* tokens of a float panel for matmul_float; also the bytes that stay together in q8 layouts */
     KV_TILE = 256,   /* positions of a KV page; attention merges page by page */
     TYPE_LIMIT = 40, /* tables indexed by enum tensor_type */
 };
 
 /*
- * Activations rounded to q8, of `width` tokens interleaved: 1 for matvec, QUAD for matmul_q8. For each 32
- * elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127; d = 0 and p = 0
- * where d would be less than the smallest normal float. A group with a NaN or an infinity gets d = NaN and
- * p = 0, so that it is not lost. Below, t is the token, g the group, o the octet, e the element of it.
+ * Activations rounded to integers, of `width` tokens interleaved: 1 for matvec, QUAD for matmul_q8. For each
+ * 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127; with two digits
+ * d = largest |x| / (127 * 128), and of p the first digit is p / 128 rounded, halves up, the second what is
+ * left, -64 .. 63. d = 0 and p = 0 where the largest |x| is less than 2^-100. A group with a NaN or an
+ * infinity gets d = NaN and p = 0, so that it is not lost. Below, t is the token, g the group, o the octet, e
+ * the element of it, i the digit.
+ *
+ * A panel of two digits also takes tokens of one: p is the first digit, the second is 0, and d is 128 times
+ * less. Such a token's products have the same bits as in a panel of one digit: all that differs is a power of
+ * two.
  */
 struct q8_panel {
-    int8_t *values;   /* p: [((g * 4 + o) * width + t) * 8 + e] */
+    int8_t *values;   /* p: [(((g * 4 + o) * digits + i) * width + t) * 8 + e] */
     float *scales;    /* d: [g * width + t] */
     float *sums;      /* d * (float)(sum of 32 p): [g * width + t] */
     float *half_sums; /* d * (float)(sum of 16 p): [(g * 2 + half) * width + t] */
+    unsigned digits;  /* 1 or 2 */
 };
+
+/* The largest p. */
+static inline float q8_largest(unsigned digits)
+{
+    return digits == 2 ? 127 * DIGIT : 127;
+}
+
+/* Where all 32 activations are smaller, they are nothing: scales stay far from what float32 cannot hold. */
+#define Q8_SMALLEST 0x1p-100f
 
 /* A weight tile unpacked for matmul_q8. */
 struct weight_panel {
@@ -125,8 +145,10 @@ struct wkv7_head {
 struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni" */
 
-    /* Rounds token t of a panel of `width` tokens; k is a multiple of 32. */
-    void (*round_q8)(const float *x, size_t k, struct q8_panel panel, size_t width, size_t t);
+    /* Rounds token t of a panel of `width` tokens to `digits`, as many as the panel has or fewer; k is a
+     * multiple of 32. */
+    void (*round_q8)(
+        const float *x, size_t k, unsigned digits, struct q8_panel panel, size_t width, size_t t);
 
     /* out[tile * 8 + row] for `tiles` consecutive tiles, panel of width 1. NULL for types that are not
      * quantised. */

@@ -41,15 +41,23 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
 }
 
 /* No sum of two products leaves 16 bits: x is at least -127, so that 2 * 128 * 127 is the largest. */
-INLINE vec8 codes_dot(const bytes *codes, const int8_t *x, size_t stride, unsigned octets)
+INLINE vec8 codes_dot(
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned digits)
 {
     __m256i sums[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (unsigned o = 0; o < octets; o++) {
-        __m256i everywhere = _mm256_set1_epi64x((long long)load_octet(x + o * stride));
-        for (unsigned i = 0; i < 2; i++) {
-            __m256i code = codes[o * 2 + i];
-            __m256i words = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(everywhere, code));
-            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
+    UNROLL
+    for (unsigned digit = 0; digit < digits; digit++) {
+        for (unsigned i = 0; digit > 0 && i < 2; i++)
+            sums[i] = _mm256_slli_epi32(sums[i], DIGIT_BITS);
+        UNROLL
+        for (unsigned o = 0; o < octets; o++) {
+            __m256i everywhere = _mm256_set1_epi64x((long long)load_octet(x + (o * digits + digit) * step));
+            for (unsigned i = 0; i < 2; i++) {
+                __m256i code = codes[o * 2 + i];
+                __m256i words =
+                    _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(everywhere, code));
+                sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
+            }
         }
     }
     __m256i rows = _mm256_hadd_epi32(sums[0], sums[1]); /* 0 1 4 5 2 3 6 7 */

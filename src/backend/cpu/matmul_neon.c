@@ -1,52 +1,22 @@
 /* With the dot products of Armv8.2: SDOT adds four products of bytes to each of four sums. */
-#include "backend/cpu/vec8.h"
+#include "backend/cpu/bytes_neon.h"
 
 #define ISA(name) neon_##name
 
-typedef uint8x16_t bytes; /* an octet each of two rows */
-
-enum { VECTORS = 4, PREFETCH_AHEAD = 0 };
-
-INLINE bytes bytes_load(const void *from)
-{
-    return vld1q_u8(from);
-}
-
-INLINE void bytes_store(bytes v, void *to)
-{
-    vst1q_u8(to, v);
-}
-
-INLINE bytes bytes_all(uint8_t x)
-{
-    return vdupq_n_u8(x);
-}
-
-INLINE bytes bytes_field(bytes v, int shift, uint8_t mask)
-{
-    uint8_t left = shift >= 0 ? (uint8_t)(0xFF >> shift) : (uint8_t)(0xFF << -shift);
-    v = shift >= 0 ? v >> bytes_all((uint8_t)shift) : v << bytes_all((uint8_t)-shift);
-    return (left & ~mask) == 0 ? v : v & bytes_all(mask);
-}
-
-INLINE bytes bytes_look_up(const int8_t table[16], bytes v)
-{
-    return vqtbl1q_u8(vreinterpretq_u8_s8(vld1q_s8(table)), v);
-}
-
-INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet)
-{
-    return vtstq_u8(
-        bytes_load(half_plane + index / 2 * 16), bytes_all((uint8_t)(1 << (octet + index % 2 * 4))));
-}
-
-INLINE vec8 codes_dot(const bytes *codes, const int8_t *x, size_t stride, unsigned octets)
+INLINE vec8 codes_dot(
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned digits)
 {
     int32x4_t sums[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
-    for (unsigned o = 0; o < octets; o++) {
-        int8x16_t twice = vreinterpretq_s8_u64(vdupq_n_u64(load_octet(x + o * stride)));
-        for (unsigned i = 0; i < 4; i++)
-            sums[i] = vdotq_s32(sums[i], vreinterpretq_s8_u8(codes[o * 4 + i]), twice);
+    UNROLL
+    for (unsigned digit = 0; digit < digits; digit++) {
+        for (unsigned i = 0; digit > 0 && i < 4; i++)
+            sums[i] = vshlq_n_s32(sums[i], DIGIT_BITS);
+        UNROLL
+        for (unsigned o = 0; o < octets; o++) {
+            int8x16_t twice = vreinterpretq_s8_u64(vdupq_n_u64(load_octet(x + (o * digits + digit) * step)));
+            for (unsigned i = 0; i < 4; i++)
+                sums[i] = vdotq_s32(sums[i], vreinterpretq_s8_u8(codes[o * 4 + i]), twice);
+        }
     }
     return (vec8){vcvtq_f32_s32(vpaddq_s32(sums[0], sums[1])), vcvtq_f32_s32(vpaddq_s32(sums[2], sums[3]))};
 }

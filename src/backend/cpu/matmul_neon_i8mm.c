@@ -1,105 +1,52 @@
 /* With the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of eight bytes.
  */
-#include "backend/cpu/matmul.h"
-#include "backend/cpu/vec8.h"
+#include "backend/cpu/bytes_neon.h"
+#include "backend/cpu/matmul_smmla.h"
 
-#include <arm_neon.h>
+/* ---- One token: the two digits of x take the places of two tokens ---- */
 
-enum { PAIRS = 4 }; /* of rows */
-
-/* The tile's result as SMMLA makes it: for a pair of rows and a pair of tokens, [row][token]. */
-struct squares {
-    float32x4_t v[2][PAIRS]; /* [token pair][row pair] */
-};
-
-INLINE struct squares load_squares(const float *out)
+INLINE float32x4_t join_digits(int32x4_t rows01, int32x4_t rows23)
 {
-    struct squares squares;
-    for (unsigned t = 0; t < 2; t++) {
-        for (unsigned p = 0; p < PAIRS; p++) {
-            const float *from = out + t * 2 * TILE_ROWS + p * 2;
-            squares.v[t][p] = vcombine_f32(vld1_f32(from), vld1_f32(from + TILE_ROWS));
-            squares.v[t][p] = vzip1q_f32(squares.v[t][p], vextq_f32(squares.v[t][p], squares.v[t][p], 2));
-        }
+    int32x4_t high = vuzp1q_s32(rows01, rows23), low = vuzp2q_s32(rows01, rows23);
+    return vcvtq_f32_s32(vmlaq_n_s32(low, high, 1 << DIGIT_BITS));
+}
+
+INLINE vec8 codes_dot(
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned digits)
+{
+    int32x4_t sums[PAIRS] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
+    UNROLL
+    for (unsigned o = 0; o < octets; o++) {
+        int8x16_t both = vld1q_s8(x + o * digits * step);
+        for (unsigned i = 0; i < PAIRS; i++)
+            sums[i] = vmmlaq_s32(sums[i], vreinterpretq_s8_u8(codes[o * PAIRS + i]), both);
     }
-    return squares;
+    return (vec8){join_digits(sums[0], sums[1]), join_digits(sums[2], sums[3])};
 }
 
-INLINE void store_squares(struct squares squares, float *out)
-{
-    for (unsigned t = 0; t < 2; t++) {
-        for (unsigned p = 0; p < PAIRS; p++) {
-            float *to = out + t * 2 * TILE_ROWS + p * 2;
-            vst1_f32(to, vget_low_f32(vuzp1q_f32(squares.v[t][p], squares.v[t][p])));
-            vst1_f32(to + TILE_ROWS, vget_low_f32(vuzp2q_f32(squares.v[t][p], squares.v[t][p])));
-        }
+#include "backend/cpu/matmul_codes.h"
+
+#define DEFINE_MATVEC(isa, type)                                                          \
+    void isa##_matvec_##type(                                                             \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out) \
+    {                                                                                     \
+        if (x.digits == 1)                                                                \
+            neon_matvec_##type(tiles, tile_count, k, x, out);                             \
+        else                                                                              \
+            matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                      \
     }
-}
 
-/* Eight values, one a row, each twice: for the two tokens of a square. */
-INLINE void load_twice(const float *from, float32x4_t out[PAIRS])
-{
-    for (unsigned half = 0; half < 2; half++) {
-        float32x4_t rows = vld1q_f32(from + half * 4);
-        out[half * 2] = vzip1q_f32(rows, rows);
-        out[half * 2 + 1] = vzip2q_f32(rows, rows);
-    }
-}
+FOR_QUANTISED_TYPES(DEFINE_MATVEC, neon_i8mm)
 
-/* The values of two tokens, for each of two rows. */
-INLINE float32x4_t load_pair(const float *from)
-{
-    float32x2_t pair = vld1_f32(from);
-    return vcombine_f32(pair, pair);
-}
-
-INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
-    struct q8_panel x, bool first, float *out)
-{
-    const unsigned octets = 4 / halves;
-    struct squares sums = first ? (struct squares){{{{0}}}} : load_squares(out);
-    for (size_t i = 0; i < k / 32 * halves; i++) {
-        int32x4_t dots[2][PAIRS];
-        for (unsigned p = 0; p < PAIRS; p++)
-            dots[0][p] = dots[1][p] = vdupq_n_s32(0);
-        for (unsigned o = 0; o < octets; o++) {
-            const int8_t *tokens = x.values + (i * octets + o) * QUAD * 8;
-            int8x16_t first_two = vld1q_s8(tokens), last_two = vld1q_s8(tokens + 16);
-            for (unsigned p = 0; p < PAIRS; p++) {
-                int8x16_t rows = vld1q_s8(tile.values + (i * octets + o) * PLANE + p * 16);
-                dots[0][p] = vmmlaq_s32(dots[0][p], rows, first_two);
-                dots[1][p] = vmmlaq_s32(dots[1][p], rows, last_two);
-            }
-        }
-        float32x4_t scales[PAIRS], minimums[PAIRS];
-        load_twice(tile.scales + i * TILE_ROWS, scales);
-        if (offsets)
-            load_twice(tile.offsets + i * TILE_ROWS, minimums);
-        for (unsigned t = 0; t < 2; t++) {
-            float32x4_t x_scale = load_pair(x.scales + i / halves * QUAD + t * 2);
-            float32x4_t x_sum = load_pair((halves == 1 ? x.sums : x.half_sums) + i * QUAD + t * 2);
-            for (unsigned p = 0; p < PAIRS; p++) {
-                sums.v[t][p] =
-                    vfmaq_f32(sums.v[t][p], vcvtq_f32_s32(dots[t][p]), vmulq_f32(scales[p], x_scale));
-                if (offsets)
-                    sums.v[t][p] = vfmaq_f32(sums.v[t][p], minimums[p], x_sum);
-            }
-        }
-    }
-    store_squares(sums, out);
-}
+/* ---- Four tokens ---- */
 
 void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
     bool first, float *out)
 {
-    if (group == 32 && offsets)
-        multiply(tile, k, 1, true, x, first, out);
-    else if (group == 32)
-        multiply(tile, k, 1, false, x, first, out);
-    else if (offsets)
-        multiply(tile, k, 2, true, x, first, out);
+    if (x.digits == 1)
+        multiply_any(tile, k, group, offsets, 1, x, first, out);
     else
-        multiply(tile, k, 2, false, x, first, out);
+        neon_i8mm_matmul_q15(tile, k, group, offsets, x, first, out);
 }
 
 /* ---- F16 weights ---- */
@@ -124,10 +71,10 @@ INLINE vec8 add_f16_column(const float16_t *column, float16x8_t x, vec8 sum)
 INLINE void matvec_f16_tiles(
     const unsigned tiles, const float16_t *tile, size_t k, const float *x, float *out)
 {
-    vec8 sums[4];
+    vec8 sums[4], parts[4];
     UNROLL
     for (unsigned t = 0; t < tiles; t++)
-        sums[t] = vec8_all(0);
+        sums[t] = parts[t] = vec8_all(0);
     for (size_t first = 0; first < k; first += 8) {
         const size_t count = k - first < 8 ? k - first : 8;
         float16_t halves[8];
@@ -139,7 +86,15 @@ INLINE void matvec_f16_tiles(
             const float16x8_t xi = vld1q_dup_f16(halves + i);
             UNROLL
             for (unsigned t = 0; t < tiles; t++)
-                sums[t] = add_f16_column(tile + (t * k + first + i) * TILE_ROWS, xi, sums[t]);
+                parts[t] = add_f16_column(tile + (t * k + first + i) * TILE_ROWS, xi, parts[t]);
+        }
+        const bool whole = first % GROUP == GROUP - 8 || first + 8 >= k;
+        UNROLL
+        for (unsigned t = 0; t < tiles; t++) {
+            if (whole) {
+                sums[t] = vec8_add(sums[t], parts[t]);
+                parts[t] = vec8_all(0);
+            }
         }
     }
     UNROLL

@@ -4,12 +4,11 @@
 #include "backend/cpu/tile_row.h"
 #include "quant/half.h"
 
-#include <float.h>
 #include <math.h>
 
 /* ---- Activations --------------------------------------------------------------------------------------- */
 
-void scalar_round_q8(const float *x, size_t k, struct q8_panel panel, size_t width, size_t t)
+void scalar_round_q8(const float *x, size_t k, unsigned digits, struct q8_panel panel, size_t width, size_t t)
 {
     for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
         uint32_t largest = 0; /* bits of |x|: infinity is above every number, NaN above that */
@@ -17,17 +16,21 @@ void scalar_round_q8(const float *x, size_t k, struct q8_panel panel, size_t wid
             uint32_t magnitude = f32_bits(x[i]) & 0x7fffffff;
             largest = magnitude > largest ? magnitude : largest;
         }
-        float scale = f32_from_bits(largest) / 127;
-        bool finite = largest < f32_bits(INFINITY), zero = scale < FLT_MIN;
+        float scale = f32_from_bits(largest) / q8_largest(digits);
+        bool finite = largest < f32_bits(INFINITY), zero = largest < f32_bits(Q8_SMALLEST);
         float inverse = zero || !finite ? 0 : 1 / scale;
         int half_sums[2] = {0, 0};
         for (size_t i = 0; i < GROUP; i++) {
             int p = inverse != 0 ? (int)nearbyintf(x[i] * inverse) : 0;
-            panel.values[((g * 4 + i / 8) * width + t) * 8 + i % 8] = (int8_t)p;
+            int8_t *at = panel.values + ((g * 4 + i / 8) * panel.digits * width + t) * 8 + i % 8;
+            int first = digits == 2 ? (p + DIGIT / 2 + 128 * DIGIT) / DIGIT - 128 : p; /* never below 0 */
+            at[0] = (int8_t)first;
+            if (panel.digits == 2)
+                at[width * 8] = (int8_t)(digits == 2 ? p - first * DIGIT : 0);
             half_sums[i / 16] += p;
         }
         scale = !finite ? NAN : zero ? 0 : scale;
-        panel.scales[g * width + t] = scale;
+        panel.scales[g * width + t] = digits < panel.digits ? scale / DIGIT : scale;
         panel.sums[g * width + t] = scale * (float)(half_sums[0] + half_sums[1]);
         for (size_t half = 0; half < 2; half++)
             panel.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
@@ -37,13 +40,16 @@ void scalar_round_q8(const float *x, size_t k, struct q8_panel panel, size_t wid
 /* ---- Quantised weights -----------------------------------------------------------------------------------
  */
 
-/* `octets` octets, the second operand's `stride` bytes apart. */
-static int dot_octets(const int8_t *codes, size_t stride, const int8_t *x, size_t x_stride, size_t octets)
+/* The codes' octets are `stride` bytes apart, those of x `step` bytes, the digits of an octet in turn. */
+static int dot_octets(
+    const int8_t *codes, size_t stride, const int8_t *x, size_t step, size_t octets, unsigned digits)
 {
     int sum = 0;
     for (size_t o = 0; o < octets; o++) {
-        for (size_t e = 0; e < 8; e++)
-            sum += codes[o * stride + e] * x[o * x_stride + e];
+        for (size_t e = 0; e < 8; e++) {
+            const int8_t *p = x + o * digits * step + e;
+            sum += codes[o * stride + e] * (digits == 2 ? p[0] * DIGIT + p[step] : p[0]);
+        }
     }
     return sum;
 }
@@ -59,7 +65,8 @@ static void matvec_q8(
         for (size_t g = 0; g < k / GROUP; g++) {
             tile_row_group(format, tiles + row / TILE_ROWS * tile_bytes, g, row % TILE_ROWS, &w);
             for (size_t half = 0; half < halves; half++) {
-                int dot = dot_octets(w.codes + half * 16, 8, x.values + g * 32 + half * 16, 8, 4 / halves);
+                int dot = dot_octets(w.codes + half * 16, 8, x.values + (g * 32 + half * 16) * x.digits, 8,
+                    4 / halves, x.digits);
                 sum = fmaf((float)dot, w.scales[half] * x.scales[g], sum);
                 if (format.offsets)
                     sum = fmaf(w.offsets[half], halves == 1 ? x.sums[g] : x.half_sums[g * 2 + half], sum);
@@ -98,7 +105,7 @@ void scalar_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool o
             for (size_t i = 0; i < k / group; i++) {
                 size_t g = i / halves, octet = i * group / 8, octets = group / 8;
                 int dot = dot_octets(tile.values + octet * PLANE + row * 8, PLANE,
-                    x.values + (octet * QUAD + token) * 8, QUAD * 8, octets);
+                    x.values + (octet * x.digits * QUAD + token) * 8, QUAD * 8, octets, x.digits);
                 sum = fmaf((float)dot, tile.scales[i * TILE_ROWS + row] * x.scales[g * QUAD + token], sum);
                 if (offsets)
                     sum = fmaf(tile.offsets[i * TILE_ROWS + row],
@@ -130,10 +137,13 @@ static void matvec_float(
     const size_t tile_bytes = packing_tile_bytes(type, k);
     for (size_t row = 0; row < tile_count * TILE_ROWS; row++) {
         const uint8_t *tile = tiles + row / TILE_ROWS * tile_bytes;
-        float sum = 0;
-        for (size_t i = 0; i < k; i++)
-            sum = fmaf(load_float(type, tile, i * TILE_ROWS + row % TILE_ROWS),
-                type == TYPE_F16 ? f16_rounded(x[i]) : x[i], sum);
+        float sum = 0, part = 0;
+        for (size_t i = 0; i < k; i++) {
+            part = fmaf(load_float(type, tile, i * TILE_ROWS + row % TILE_ROWS),
+                type == TYPE_F16 ? f16_rounded(x[i]) : x[i], i % GROUP ? part : 0);
+            if (i % GROUP == GROUP - 1 || i == k - 1)
+                sum += part;
+        }
         out[row] = sum;
     }
 }
@@ -148,9 +158,12 @@ void scalar_matmul_float(const float *tile, size_t k, const float *x, bool first
 {
     for (size_t token = 0; token < OCTET; token++) {
         for (size_t row = 0; row < TILE_ROWS; row++) {
-            float sum = first ? 0 : out[token * TILE_ROWS + row];
-            for (size_t i = 0; i < k; i++)
-                sum = fmaf(tile[i * TILE_ROWS + row], x[i * OCTET + token], sum);
+            float sum = first ? 0 : out[token * TILE_ROWS + row], part = 0;
+            for (size_t i = 0; i < k; i++) {
+                part = fmaf(tile[i * TILE_ROWS + row], x[i * OCTET + token], i % GROUP ? part : 0);
+                if (i % GROUP == GROUP - 1 || i == k - 1)
+                    sum += part;
+            }
             out[token * TILE_ROWS + row] = sum;
         }
     }

@@ -54,8 +54,10 @@ static void *divide(struct divider *divider, size_t count, size_t size)
 
 static struct q8_panel divide_panel(struct divider *divider, size_t rows, size_t k)
 {
-    return (struct q8_panel){divide(divider, rows * k, 1), divide(divider, rows * (k / 32), sizeof(float)),
-        divide(divider, rows * (k / 32), sizeof(float)), divide(divider, rows * (k / 16), sizeof(float))};
+    return (struct q8_panel){.values = divide(divider, rows * k, 2),
+        .scales = divide(divider, rows * (k / 32), sizeof(float)),
+        .sums = divide(divider, rows * (k / 32), sizeof(float)),
+        .half_sums = divide(divider, rows * (k / 16), sizeof(float))};
 }
 
 static void divide_scratch(const struct executor *executor, const struct needs *needs,

@@ -55,8 +55,10 @@ void matmul_enter(struct executor *executor, const struct group *group, uint32_t
         rows_run_op(executor, &executor->program->ops[group->first_op + i], 0, thread);
     for (uint32_t i = 0; i < group->panel_count; i++) {
         buffer_id source = group->panels[i];
+        struct q8_panel *panel = &executor->scratch[thread].x[i];
+        panel->digits = row_digits(executor, group->fine_panels >> i & 1, group->rows, 0);
         executor->kernels->round_q8(row_of(executor, source, 0, thread),
-            executor->program->buffers[source].columns, executor->scratch[thread].x[i], 1, 0);
+            executor->program->buffers[source].columns, panel->digits, *panel, 1, 0);
     }
 }
 
@@ -66,7 +68,7 @@ static struct q8_panel panel_of(
 {
     uint32_t i = 0;
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
-        return executor->x;
+        return quad_panel(executor, op->matmul.fine, group->rows, 0, 0, 0);
     while (group->panels[i] != op->inputs[1])
         i++;
     return executor->scratch[thread].x[i];
@@ -141,6 +143,8 @@ static void finish_tiles(struct executor *executor, const struct group *group, c
                     : executor->kernels->glu_silu)(sums[0] + i * width, sums[1] + i * width, columns, out);
         } else if (op->matmul.accumulate) {
             executor->kernels->add(sums[0] + i * width, columns, out);
+        } else if (columns == TILE_ROWS) { /* a tile of a batch: no call for 32 bytes */
+            memcpy(out, sums[0] + i * width, TILE_ROWS * sizeof *out);
         } else {
             memcpy(out, sums[0] + i * width, columns * sizeof *out);
         }
@@ -178,10 +182,7 @@ static void multiply_rows_q8(struct executor *executor, const struct op *op, uin
             packed->tiles + tile * packed->tile_bytes + packing_tile_bytes(weight->type, part), now,
             unpacked);
         for (uint32_t row = first; row < end; row += QUAD) {
-            struct q8_panel x = {executor->x.values + row * k + part * QUAD,
-                executor->x.scales + row * (k / 32) + part / 32 * QUAD,
-                executor->x.sums + row * (k / 32) + part / 32 * QUAD,
-                executor->x.half_sums + row * (k / 16) + part / 16 * QUAD};
+            struct q8_panel x = quad_panel(executor, op->matmul.fine, op->rows, row, k, part);
             executor->kernels->matmul_q8(
                 unpacked, now, group, offsets, x, part == 0, sums + (size_t)(row - first) * TILE_ROWS);
         }
@@ -210,8 +211,9 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
 {
     struct scratch *scratch = &executor->scratch[thread];
     const uint32_t live = executor->live[group->rows];
-    const bool is_q8 = group->rounding == ROUNDING_Q8;
-    const size_t row_bytes = executor->program->buffers[op->inputs[1]].columns * (is_q8 ? 1 : sizeof(float));
+    const bool integers = group->rounding == ROUNDING_Q8;
+    const size_t row_bytes =
+        executor->program->buffers[op->inputs[1]].columns * (integers ? 1 : sizeof(float));
     uint32_t block = (uint32_t)(activation_bytes / row_bytes) / OCTET * OCTET;
     block = block < 2 * OCTET ? 2 * OCTET : block;
     for (uint32_t first = 0; first < live; first += block) {
@@ -219,7 +221,7 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
         for (uint32_t i = tile; i < tile + count; i++) {
             for (uint32_t j = 0; j < (group->glu ? 2 : 1); j++) {
                 const struct op *matrix = group->glu ? matmul_of(executor, group, j) : op;
-                if (is_q8)
+                if (integers)
                     multiply_rows_q8(executor, matrix, i, first, end, scratch->tiles[j], scratch->sums[j]);
                 else
                     multiply_rows_float(

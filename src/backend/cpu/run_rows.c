@@ -152,16 +152,36 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
     }
 }
 
+unsigned row_digits(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row)
+{
+    if (executor->plain_rounding || fine)
+        return executor->plain_rounding ? 1 : 2;
+    const uint32_t token = rows == ROWS_OUTPUTS ? executor->output_rows[row] : row;
+    return rows != ROWS_RUNS && executor->rows[token].position < EARLY_POSITIONS ? 2 : 1;
+}
+
+struct q8_panel quad_panel(
+    const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k)
+{
+    const struct q8_panel x = executor->x;
+    const size_t groups = (row * columns + k * QUAD) / 32;
+    const uint32_t live = executor->live[rows], end = row + QUAD < live ? row + QUAD : live;
+    unsigned digits = 1;
+    for (uint32_t i = row; i < end && digits == 1; i++)
+        digits = row_digits(executor, fine, rows, i);
+    return (struct q8_panel){x.values + row * columns * 2 + k * QUAD * digits, x.scales + groups,
+        x.sums + groups, x.half_sums + groups * 2, digits};
+}
+
 /* One row into its place in the panels. A row alone is laid out for matvec. */
 static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     const float *x = row_of(executor, group->rounded, row, 0);
     if (group->rounding == ROUNDING_Q8) {
-        const size_t width = alone ? 1 : QUAD, first = row / width * width;
-        struct q8_panel panel = {executor->x.values + first * k, executor->x.scales + first * (k / 32),
-            executor->x.sums + first * (k / 32), executor->x.half_sums + first * (k / 16)};
-        executor->kernels->round_q8(x, k, panel, width, row % width);
+        const unsigned digits = row_digits(executor, group->fine, group->rows, row);
+        struct q8_panel panel = quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0);
+        executor->kernels->round_q8(x, k, digits, panel, alone ? 1 : QUAD, row % QUAD);
     } else {
         const size_t width = alone ? 1 : OCTET;
         float *panel = executor->float_x + row / width * width * k + row % width;
@@ -175,16 +195,14 @@ static void pad_panel(struct executor *executor, const struct group *group, uint
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     if (group->rounding == ROUNDING_Q8) {
-        const size_t first = live / QUAD * QUAD;
+        struct q8_panel panel = quad_panel(executor, group->fine, group->rows, live / QUAD * QUAD, k, 0);
         for (size_t t = live % QUAD; t < QUAD; t++) {
-            for (size_t octet = 0; octet < k / OCTET; octet++)
-                memset(executor->x.values + first * k + (octet * QUAD + t) * OCTET, 0, OCTET);
-            for (size_t i = 0; i < k / 32; i++) {
-                executor->x.scales[first * (k / 32) + i * QUAD + t] = 0;
-                executor->x.sums[first * (k / 32) + i * QUAD + t] = 0;
-            }
+            for (size_t octet = 0; octet < k / OCTET * panel.digits; octet++)
+                memset(panel.values + (octet * QUAD + t) * OCTET, 0, OCTET);
+            for (size_t i = 0; i < k / 32; i++)
+                panel.scales[i * QUAD + t] = panel.sums[i * QUAD + t] = 0;
             for (size_t i = 0; i < k / 16; i++)
-                executor->x.half_sums[first * (k / 16) + i * QUAD + t] = 0;
+                panel.half_sums[i * QUAD + t] = 0;
         }
     } else {
         float *panel = executor->float_x + live / OCTET * OCTET * k;

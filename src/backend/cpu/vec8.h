@@ -33,6 +33,11 @@ INLINE vec8 vec8_mul(vec8 a, vec8 b)
     return (vec8){vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
 }
 
+INLINE vec8 vec8_add(vec8 a, vec8 b)
+{
+    return (vec8){vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)};
+}
+
 /* a * b + sum */
 INLINE vec8 vec8_fma(vec8 a, vec8 b, vec8 sum)
 {
@@ -114,12 +119,27 @@ INLINE uint32_t vec8_largest_bits(vec8 x)
     return vmaxvq_u32(vmaxq_u32(vreinterpretq_u32_f32(x.low), vreinterpretq_u32_f32(x.high)));
 }
 
+INLINE int16x8_t narrow_words(int32x4_t low, int32x4_t high)
+{
+    return vcombine_s16(vmovn_s32(low), vmovn_s32(high));
+}
+
 /* Rounded to nearest even and stored as bytes, which the values must fit; returns their sum. */
 INLINE int vec8_store_bytes(vec8 x, int8_t *to)
 {
-    int16x8_t words = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.low)), vmovn_s32(vcvtnq_s32_f32(x.high)));
+    int16x8_t words = narrow_words(vcvtnq_s32_f32(x.low), vcvtnq_s32_f32(x.high));
     vst1_s8(to, vmovn_s16(words));
     return vaddvq_s16(words);
+}
+
+/* The same with two digits: p = high * 128 + low, low -64 .. 63. */
+INLINE int vec8_store_digits(vec8 x, int8_t *high, int8_t *low)
+{
+    int32x4_t p[2] = {vcvtnq_s32_f32(x.low), vcvtnq_s32_f32(x.high)};
+    int16x8_t words = narrow_words(p[0], p[1]), high_words = vrshrq_n_s16(words, DIGIT_BITS);
+    vst1_s8(high, vmovn_s16(high_words));
+    vst1_s8(low, vmovn_s16(vsubq_s16(words, vshlq_n_s16(high_words, DIGIT_BITS))));
+    return vaddvq_s32(vaddq_s32(p[0], p[1]));
 }
 
 #elif defined(__AVX2__)
@@ -146,6 +166,11 @@ INLINE void vec8_store(vec8 x, float *to)
 INLINE vec8 vec8_mul(vec8 a, vec8 b)
 {
     return _mm256_mul_ps(a, b);
+}
+
+INLINE vec8 vec8_add(vec8 a, vec8 b)
+{
+    return _mm256_add_ps(a, b);
 }
 
 INLINE vec8 vec8_fma(vec8 a, vec8 b, vec8 sum)
@@ -232,6 +257,20 @@ INLINE int vec8_store_bytes(vec8 x, int8_t *to)
     __m256i integers = _mm256_cvtps_epi32(x);
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256(integers, 1));
     _mm_storel_epi64((__m128i *)(void *)to, _mm_packs_epi16(words, words));
+    __m128i four = _mm_madd_epi16(words, _mm_set1_epi16(1));
+    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+INLINE int vec8_store_digits(vec8 x, int8_t *high, int8_t *low)
+{
+    __m256i integers = _mm256_cvtps_epi32(x);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256(integers, 1));
+    __m128i half = _mm_set1_epi16(1 << (DIGIT_BITS - 1));
+    __m128i high_words = _mm_srai_epi16(_mm_add_epi16(words, half), DIGIT_BITS);
+    __m128i low_words = _mm_sub_epi16(words, _mm_slli_epi16(high_words, DIGIT_BITS));
+    _mm_storel_epi64((__m128i *)(void *)high, _mm_packs_epi16(high_words, high_words));
+    _mm_storel_epi64((__m128i *)(void *)low, _mm_packs_epi16(low_words, low_words));
     __m128i four = _mm_madd_epi16(words, _mm_set1_epi16(1));
     __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));

@@ -1,0 +1,145 @@
+/*
+ * Four tokens with the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of
+ * eight bytes. Included by a file for each number of digits of x, because they want different flags of the
+ * compiler.
+ */
+#ifndef CPU_MATMUL_SMMLA_H
+#define CPU_MATMUL_SMMLA_H
+
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/vec8.h"
+
+#include <arm_neon.h>
+
+enum { PAIRS = 4 }; /* of rows */
+
+/* The tile's result as SMMLA makes it: for a pair of rows and a pair of tokens, [row][token]. */
+struct squares {
+    float32x4_t v[2][PAIRS]; /* [token pair][row pair] */
+};
+
+INLINE struct squares load_squares(const float *out)
+{
+    struct squares squares;
+    for (unsigned t = 0; t < 2; t++) {
+        for (unsigned p = 0; p < PAIRS; p++) {
+            const float *from = out + t * 2 * TILE_ROWS + p * 2;
+            squares.v[t][p] = vcombine_f32(vld1_f32(from), vld1_f32(from + TILE_ROWS));
+            squares.v[t][p] = vzip1q_f32(squares.v[t][p], vextq_f32(squares.v[t][p], squares.v[t][p], 2));
+        }
+    }
+    return squares;
+}
+
+INLINE void store_squares(struct squares squares, float *out)
+{
+    for (unsigned t = 0; t < 2; t++) {
+        for (unsigned p = 0; p < PAIRS; p++) {
+            float *to = out + t * 2 * TILE_ROWS + p * 2;
+            vst1_f32(to, vget_low_f32(vuzp1q_f32(squares.v[t][p], squares.v[t][p])));
+            vst1_f32(to + TILE_ROWS, vget_low_f32(vuzp2q_f32(squares.v[t][p], squares.v[t][p])));
+        }
+    }
+}
+
+/* Eight values, one a row, each twice: for the two tokens of a square. */
+INLINE void load_twice(const float *from, float32x4_t out[PAIRS])
+{
+    for (unsigned half = 0; half < 2; half++) {
+        float32x4_t rows = vld1q_f32(from + half * 4);
+        out[half * 2] = vzip1q_f32(rows, rows);
+        out[half * 2 + 1] = vzip2q_f32(rows, rows);
+    }
+}
+
+/* The values of two tokens, for each of two rows. */
+INLINE float32x4_t load_pair(const float *from)
+{
+    float32x2_t pair = vld1_f32(from);
+    return vcombine_f32(pair, pair);
+}
+
+INLINE void dot_one_digit(
+    const int8_t *rows, const int8_t *x, const unsigned octets, int32x4_t dots[2][PAIRS])
+{
+    for (unsigned p = 0; p < PAIRS; p++)
+        dots[0][p] = dots[1][p] = vdupq_n_s32(0);
+    for (unsigned o = 0; o < octets; o++) {
+        int8x16_t first_two = vld1q_s8(x + o * QUAD * 8), last_two = vld1q_s8(x + o * QUAD * 8 + 16);
+        for (unsigned p = 0; p < PAIRS; p++) {
+            int8x16_t pair = vld1q_s8(rows + o * PLANE + p * 16);
+            dots[0][p] = vmmlaq_s32(dots[0][p], pair, first_two);
+            dots[1][p] = vmmlaq_s32(dots[1][p], pair, last_two);
+        }
+    }
+}
+
+INLINE void dot_two_digits(
+    const int8_t *rows, const int8_t *x, const unsigned octets, int32x4_t dots[2][PAIRS])
+{
+    int32x4_t low[2][PAIRS];
+    for (unsigned p = 0; p < PAIRS; p++)
+        dots[0][p] = dots[1][p] = low[0][p] = low[1][p] = vdupq_n_s32(0);
+    UNROLL
+    for (unsigned o = 0; o < octets; o++) {
+        const int8_t *octet = x + o * 2 * QUAD * 8;
+        int8x16_t a = vld1q_s8(octet), b = vld1q_s8(octet + 16), c = vld1q_s8(octet + 32),
+                  d = vld1q_s8(octet + 48);
+        for (unsigned p = 0; p < PAIRS; p++) {
+            int8x16_t pair = vld1q_s8(rows + o * PLANE + p * 16);
+            dots[0][p] = vmmlaq_s32(dots[0][p], pair, a);
+            dots[1][p] = vmmlaq_s32(dots[1][p], pair, b);
+            low[0][p] = vmmlaq_s32(low[0][p], pair, c);
+            low[1][p] = vmmlaq_s32(low[1][p], pair, d);
+        }
+    }
+    for (unsigned p = 0; p < PAIRS; p++) {
+        dots[0][p] = vmlaq_n_s32(low[0][p], dots[0][p], DIGIT);
+        dots[1][p] = vmlaq_n_s32(low[1][p], dots[1][p], DIGIT);
+    }
+}
+
+INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
+    const unsigned digits, struct q8_panel x, bool first, float *out)
+{
+    const unsigned octets = 4 / halves;
+    struct squares sums = first ? (struct squares){{{{0}}}} : load_squares(out);
+    for (size_t i = 0; i < k / 32 * halves; i++) {
+        int32x4_t dots[2][PAIRS];
+        if (digits == 2)
+            dot_two_digits(
+                tile.values + i * octets * PLANE, x.values + i * octets * 2 * QUAD * 8, octets, dots);
+        else
+            dot_one_digit(tile.values + i * octets * PLANE, x.values + i * octets * QUAD * 8, octets, dots);
+        float32x4_t scales[PAIRS], minimums[PAIRS];
+        load_twice(tile.scales + i * TILE_ROWS, scales);
+        if (offsets)
+            load_twice(tile.offsets + i * TILE_ROWS, minimums);
+        for (unsigned t = 0; t < 2; t++) {
+            float32x4_t x_scale = load_pair(x.scales + i / halves * QUAD + t * 2);
+            float32x4_t x_sum = load_pair((halves == 1 ? x.sums : x.half_sums) + i * QUAD + t * 2);
+            for (unsigned p = 0; p < PAIRS; p++) {
+                sums.v[t][p] =
+                    vfmaq_f32(sums.v[t][p], vcvtq_f32_s32(dots[t][p]), vmulq_f32(scales[p], x_scale));
+                if (offsets)
+                    sums.v[t][p] = vfmaq_f32(sums.v[t][p], minimums[p], x_sum);
+            }
+        }
+    }
+    store_squares(sums, out);
+}
+
+INLINE void multiply_any(struct weight_panel tile, size_t k, unsigned group, bool offsets,
+    const unsigned digits, struct q8_panel x, bool first, float *out)
+{
+    if (group == 32 && offsets)
+        multiply(tile, k, 1, true, digits, x, first, out);
+    else if (group == 32)
+        multiply(tile, k, 1, false, digits, x, first, out);
+    else if (offsets)
+        multiply(tile, k, 2, true, digits, x, first, out);
+    else
+        multiply(tile, k, 2, false, digits, x, first, out);
+}
+
+#endif
