@@ -21,6 +21,7 @@ int main(int count, char **arguments)
         time_gemms();
         time_attends();
         time_recurrences();
+        time_rows();
         return 0;
     }
     check_steps(results);

@@ -323,4 +323,44 @@ inline void check_steps(checks &results)
     rows_check(results, runs).run_failed(true);
 }
 
+#if ON_DEVICE
+/* A norm and its rounding, as before every matmul. */
+inline void time_rows()
+{
+    for (uint32_t tokens : {8, 64, 512}) {
+        for (uint32_t columns : {576, 1536, 2048}) {
+            numbers random(5);
+            test_machine machine({{0, 0, tokens}}, 1, 1024, 4);
+            machine.machine.rope_count = 0;
+            const device_array<float> x(random.vector((size_t)tokens * columns)),
+                weight(random.vector(columns)), out((size_t)tokens * columns);
+            const device_array<uint8_t> memory(cuda_panel_bytes(ROUNDING_Q8, columns, tokens));
+            const device_array<cuda_panel> panels(
+                std::vector<cuda_panel>{cuda_panel_at(ROUNDING_Q8, columns, tokens, memory.address)});
+            cuda_load load = {};
+            load.from = x.address;
+            load.kind = CUDA_LOAD_ROW;
+            load.columns = columns;
+            cuda_row_op op = {};
+            op.kind = OP_RMS_NORM;
+            op.columns = op.group = columns;
+            op.out = columns;
+            op.weight = weight.address;
+            op.value = 1e-5f;
+            const test_phase phase(ROWS_TOKENS, load, op, {out.address, columns, columns},
+                {columns, columns, ROUNDING_Q8, 0}, 2 * columns);
+            const device_array<uint8_t> phase_array(phase.bytes);
+            const cuda_launch launch = cuda_rows_launch(tokens, (uint32_t)phase.bytes.size(), phase.places);
+            const cuda_machine *device = machine.upload();
+            const double time = time_of([&] {
+                launch_kernel(launch, salvo_rows, device, (const cuda_phase *)phase_array.address,
+                    (const cuda_panel *)panels.address);
+            });
+            printf("%-44s T %4u  %8.2f us\n",
+                ("norm and rounding, " + std::to_string(columns) + " columns").c_str(), tokens, time);
+        }
+    }
+}
+#endif
+
 #endif
