@@ -65,10 +65,12 @@ inline void device_get(void *to, uint64_t from, size_t bytes)
     must(cudaMemcpy(to, (const void *)from, bytes, cudaMemcpyDeviceToHost), "copy from the device");
 }
 
-/* Where kernels are launched; not the default stream while time is taken. */
-inline cudaStream_t &launch_stream()
+/* Where kernels are launched. Copies of the default stream wait for it. */
+inline cudaStream_t launch_stream()
 {
     static cudaStream_t stream;
+    if (!stream)
+        must(cudaStreamCreate(&stream), "cudaStreamCreate");
     return stream;
 }
 
@@ -364,10 +366,8 @@ template <class Function> double time_of(Function launch)
     cudaGraph_t graph;
     cudaGraphExec_t ready;
     cudaEvent_t begin, end;
-    cudaStream_t stream;
+    cudaStream_t stream = launch_stream();
     float milliseconds;
-    must(cudaStreamCreate(&stream), "cudaStreamCreate");
-    launch_stream() = stream;
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
     for (int i = 0; i < times; i++)
         launch();
@@ -383,8 +383,6 @@ template <class Function> double time_of(Function launch)
     must(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
     cudaGraphExecDestroy(ready);
     cudaGraphDestroy(graph);
-    cudaStreamDestroy(stream);
-    launch_stream() = nullptr;
     return milliseconds * 1000 / times;
 }
 #endif
