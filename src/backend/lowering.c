@@ -106,10 +106,11 @@ static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t o
     const struct op *ops = lowering->program->ops;
     if (ops[op].kind != OP_MATMUL || ops[op].rows != ops[first].rows)
         return false;
-    if (!lowering->single)
+    if (!lowering->single) {
         return ops[op].inputs[1] == ops[first].inputs[1] &&
                ops[op].matmul.rounding == ops[first].matmul.rounding &&
                ops[op].matmul.fine == ops[first].matmul.fine;
+    }
     for (uint32_t i = first; i < op; i++) {
         if (ops[i].out == ops[op].inputs[1] || ops[i].out == ops[op].out || ops[i].inputs[1] == ops[op].out)
             return false;

@@ -106,11 +106,12 @@ INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, 
     struct squares sums = first ? (struct squares){{{{0}}}} : load_squares(out);
     for (size_t i = 0; i < k / 32 * halves; i++) {
         int32x4_t dots[2][PAIRS];
+        const int8_t *rows = tile.values + i * octets * PLANE,
+                     *tokens = x.values + i * octets * digits * QUAD * 8;
         if (digits == 2)
-            dot_two_digits(
-                tile.values + i * octets * PLANE, x.values + i * octets * 2 * QUAD * 8, octets, dots);
+            dot_two_digits(rows, tokens, octets, dots);
         else
-            dot_one_digit(tile.values + i * octets * PLANE, x.values + i * octets * QUAD * 8, octets, dots);
+            dot_one_digit(rows, tokens, octets, dots);
         float32x4_t scales[PAIRS], minimums[PAIRS];
         load_twice(tile.scales + i * TILE_ROWS, scales);
         if (offsets)
