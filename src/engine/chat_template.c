@@ -61,11 +61,16 @@ cleanup:
 
 /* ---- Rendering --------------------------------------------------------------------------------------- */
 
+/* Contents may be lists of parts. A template that cannot work with them gets their texts instead. */
 static enum salvo_status render(
     const struct salvo_template *chat, const struct salvo_conversation *conversation, struct marked_text *out)
 {
-    const struct template_input input = {
+    struct template_input input = {
         .conversation = conversation, .words = chat->words, .word_count = chat->word_count};
+    enum salvo_status status = template_render(chat->template, &input, out);
+    if (status == SALVO_OK || status == SALVO_ERROR_MEMORY || !conversation->json.size)
+        return status;
+    input.joins_parts = true;
     return template_render(chat->template, &input, out);
 }
 

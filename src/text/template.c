@@ -74,6 +74,29 @@ cleanup:
     return status;
 }
 
+/* A content that is a list of texts becomes one text, a line for each; one with other parts stays. */
+static enum salvo_status join_parts(struct interpreter *in, const struct value *message)
+{
+    enum salvo_status status = SALVO_OK;
+    struct text text = {.heap = &in->heap};
+    struct value *content = message->kind == VALUE_DICT ? dict_find_name(message->dict, "content") : NULL;
+    if (!content || content->kind != VALUE_LIST)
+        goto cleanup;
+    for (size_t i = 0; i < content->list->count; i++) {
+        const struct value *part = &content->list->items[i];
+        const struct value *words = part->kind == VALUE_DICT ? dict_find_name(part->dict, "text") : NULL;
+        if (!words || words->kind != VALUE_STRING)
+            goto cleanup;
+        if (i)
+            TRY(text_char(&text, '\n' | CHAR_DATA));
+        TRY(text_string(&text, words->string));
+    }
+    *content = value_string(text_take(&text));
+
+cleanup:
+    return status;
+}
+
 static enum salvo_status add_message(
     struct interpreter *in, const struct salvo_message *message, struct value *out)
 {
@@ -149,8 +172,11 @@ static enum salvo_status make_variables(
     given = dict_find_name(variables, "messages");
     if (given->kind != VALUE_LIST)
         TRY(fail(SALVO_ERROR_ARGUMENT, "'messages' is not a list"));
-    for (size_t i = 0; i < given->list->count; i++)
+    for (size_t i = 0; i < given->list->count; i++) {
         TRY(trust_role(in, &given->list->items[i]));
+        if (input->joins_parts)
+            TRY(join_parts(in, &given->list->items[i]));
+    }
 
 cleanup:
     return status;

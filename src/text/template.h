@@ -36,6 +36,7 @@ struct template_input {
     const struct template_word *words;
     size_t word_count;
     const struct template_limits *limits; /* NULL: template_limits */
+    bool joins_parts; /* a content that is a list of texts is given to the template as one text */
 };
 
 /* `text` and, for each byte of it, `marks`: 1 where it came from the conversation. */

@@ -38,6 +38,9 @@ struct macro {
 /* Nothing runs forever: all that loops says how much it is going to look at. */
 enum salvo_status spend(struct interpreter *in, size_t work);
 
+/* Looking for a part of a string, which may compare all of it at every place. */
+enum salvo_status spend_search(struct interpreter *in, struct string string, struct string part);
+
 /* Around everything that recurses. */
 enum salvo_status enter(struct interpreter *in);
 void leave(struct interpreter *in);

@@ -17,6 +17,14 @@ enum salvo_status spend(struct interpreter *in, size_t work)
     return SALVO_OK;
 }
 
+enum salvo_status spend_search(struct interpreter *in, struct string string, struct string part)
+{
+    size_t places = string.size >= part.size ? string.size - part.size + 1 : 0, compared;
+    if (__builtin_mul_overflow(places, part.size + 1, &compared))
+        compared = SIZE_MAX;
+    return spend(in, compared / 4 + 1);
+}
+
 enum salvo_status enter(struct interpreter *in)
 {
     if (++in->depth > DEEPEST_RUN)
@@ -302,7 +310,7 @@ enum salvo_status value_contains(struct interpreter *in, struct value where, str
     *out = false;
     if (where.kind == VALUE_STRING) {
         TRY(want_string(&what, "'in' a string", &part));
-        TRY(spend(in, where.string.size / 4 + 1));
+        TRY(spend_search(in, where.string, part));
         *out = string_find(where.string, part, 0) != SIZE_MAX;
     } else if (where.kind == VALUE_DICT) {
         TRY(dict_find(in, where.dict, what, &found));

@@ -133,6 +133,7 @@ static enum salvo_status split_from(
         TRY(want_string(&call->given[0], "split", &separator));
         if (!separator.size)
             TRY(fail(SALVO_ERROR_FORMAT, "split: the separator is empty"));
+        TRY(spend_search(in, self, separator));
         TRY(cut_at(&parts, self, separator, most, from_right));
     }
     TRY(finish_parts(&parts, from_right, out));
@@ -182,7 +183,7 @@ static enum salvo_status partition_at(
     TRY(want_string(&call->given[0], "partition", &separator));
     if (!separator.size)
         TRY(fail(SALVO_ERROR_FORMAT, "partition: the separator is empty"));
-    TRY(spend(in, self.size));
+    TRY(spend_search(in, self, separator));
     size_t found =
         from_right ? string_find_last(self, separator, self.size) : string_find(self, separator, 0);
     bool none = found == SIZE_MAX;
@@ -240,8 +241,8 @@ static enum salvo_status find_in(struct interpreter *in, const struct call *call
     *out = -1;
     TRY(want_string(&call->given[0], "find", &part));
     TRY(searched_part(call, &begin, &end, &beyond));
-    TRY(spend(in, end - begin));
     struct string searched = string_part(call->self.string, begin, end);
+    TRY(spend_search(in, searched, part));
     size_t found = SIZE_MAX;
     if (!beyond)
         found = last ? string_find_last(searched, part, searched.size) : string_find(searched, part, 0);
@@ -286,8 +287,8 @@ static enum salvo_status count_of(struct interpreter *in, const struct call *cal
     bool beyond;
     TRY(want_string(&call->given[0], "count", &part));
     TRY(searched_part(call, &begin, &end, &beyond));
-    TRY(spend(in, end - begin));
     struct string searched = string_part(call->self.string, begin, end);
+    TRY(spend_search(in, searched, part));
     if (!beyond && !part.size)
         count = searched.size + 1;
     for (size_t at = 0; part.size && (at = string_find(searched, part, at)) != SIZE_MAX; at += part.size)

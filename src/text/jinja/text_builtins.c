@@ -144,7 +144,8 @@ static enum salvo_status strip_sides(
     if (is_given(&call->given[0])) {
         TRY(want_string(&call->given[0], "strip", &among));
         chosen = &among;
-        TRY(spend(in, among.size));
+        TRY(spend_search(in, self, among));
+        TRY(spend_search(in, among, self));
     }
     size_t start = 0, end = self.size;
     while (left && start < end && is_stripped(self.chars[start], chosen))
@@ -213,6 +214,7 @@ static enum salvo_status replace(struct interpreter *in, const struct call *call
     TRY(value_to_string(in, call->given[1], &newer));
     if (is_given(&call->given[2]))
         TRY(want_integer(&call->given[2], "replace", &most));
+    TRY(spend_search(in, self, older));
     size_t at = 0;
     for (int64_t done = 0; most < 0 || done < most; done++) {
         size_t found = string_find(self, older, at);
