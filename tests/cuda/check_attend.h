@@ -130,6 +130,9 @@ struct attend_setup {
             spoil(c, 0, c.runs[0].first + c.runs[0].count - 1);
     }
 
+    attend_setup(const attend_setup &) = delete;
+    attend_setup &operator=(const attend_setup &) = delete;
+
     ~attend_setup()
     {
         delete machine;

@@ -8,24 +8,42 @@
 
 typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
 
-#define GEMM_KERNELS(X)                                                                                   \
-    X(salvo_gemm_q8_few)                                                                                  \
-    X(salvo_gemm_q8_few_glu) X(salvo_gemm_q8_many) X(salvo_gemm_q8_many_glu) X(salvo_gemm_f16_few)        \
-        X(salvo_gemm_f16_few_glu) X(salvo_gemm_f16_many) X(salvo_gemm_f16_many_glu) X(salvo_gemm_f32_few) \
-            X(salvo_gemm_f32_few_glu) X(salvo_gemm_f32_many) X(salvo_gemm_f32_many_glu)
-
 #define DECLARE(name) \
-    extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm);
-GEMM_KERNELS(DECLARE)
+    extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)
+#define DECLARE_ALL(kind)                 \
+    DECLARE(salvo_gemm_##kind##_few);     \
+    DECLARE(salvo_gemm_##kind##_few_glu); \
+    DECLARE(salvo_gemm_##kind##_many);    \
+    DECLARE(salvo_gemm_##kind##_many_glu)
+DECLARE_ALL(q8);
+DECLARE_ALL(f16);
+DECLARE_ALL(f32);
+#undef DECLARE_ALL
 #undef DECLARE
 
 inline gemm_kernel *find_gemm_kernel(const char *name)
 {
-#define FIND(kernel)            \
-    if (!strcmp(name, #kernel)) \
-        return kernel;
-    GEMM_KERNELS(FIND)
-#undef FIND
+    const struct {
+        const char *name;
+        gemm_kernel *kernel;
+    } kernels[] = {
+        {"salvo_gemm_q8_few", salvo_gemm_q8_few},
+        {"salvo_gemm_q8_few_glu", salvo_gemm_q8_few_glu},
+        {"salvo_gemm_q8_many", salvo_gemm_q8_many},
+        {"salvo_gemm_q8_many_glu", salvo_gemm_q8_many_glu},
+        {"salvo_gemm_f16_few", salvo_gemm_f16_few},
+        {"salvo_gemm_f16_few_glu", salvo_gemm_f16_few_glu},
+        {"salvo_gemm_f16_many", salvo_gemm_f16_many},
+        {"salvo_gemm_f16_many_glu", salvo_gemm_f16_many_glu},
+        {"salvo_gemm_f32_few", salvo_gemm_f32_few},
+        {"salvo_gemm_f32_few_glu", salvo_gemm_f32_few_glu},
+        {"salvo_gemm_f32_many", salvo_gemm_f32_many},
+        {"salvo_gemm_f32_many_glu", salvo_gemm_f32_many_glu},
+    };
+    for (const auto &kernel : kernels) {
+        if (!strcmp(name, kernel.name))
+            return kernel.kernel;
+    }
     printf("no kernel %s\n", name);
     exit(2);
 }
