@@ -78,7 +78,8 @@ static enum salvo_status load_file(
     TRY(mapped_file_open(path, &file));
     size_t size = file.size;
     TRY(NEW(&copy, file.size)); /* what was checked must not change while it is used */
-    memcpy(copy, file.data, file.size);
+    if (copy)
+        memcpy(copy, file.data, file.size);
     TRY(mapped_file_check(&file));
     TRY(read_messages(copy, &size, is_chat, &messages));
     TRY(salvo_session_state_restore(session, copy, size));
