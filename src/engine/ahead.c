@@ -42,10 +42,15 @@ static enum salvo_status land(struct salvo_session *session)
     struct flight flight = ahead->flights[0];
     memmove(ahead->flights, ahead->flights + 1, --ahead->flight_count * sizeof flight);
     enum salvo_status status = engine->backend->wait(engine->executor, flight.ticket, engine->results);
-    if (status == SALVO_ERROR_CANCELLED)
+    if (status == SALVO_ERROR_CANCELLED) {
         ahead->stopped = true;
-    if (status != SALVO_OK)
-        return status == SALVO_ERROR_CANCELLED ? SALVO_OK : status;
+        return SALVO_OK;
+    }
+    if (status != SALVO_OK) {
+        if (!ahead->lost)
+            ahead->lost = flight.first + 1;
+        return status;
+    }
     const struct run_result *result = &engine->results[0];
     absorb(session, &flight, result->sampled);
     ahead->stopped |= result->sampled < flight.count || result->ended;
@@ -206,14 +211,19 @@ enum salvo_status ahead_finish(struct salvo_session *session, bool keep_next)
     session_stop_device(session, true);
     enum salvo_status status = land_all(session);
     session_stop_device(session, false);
+    const uint32_t lost = ahead->lost;
+    uint32_t kept = keep_next ? session->position : session->position - 1;
     *ahead = (struct ahead){0};
-    const uint32_t kept = keep_next ? session->position : session->position - 1;
     if (!keep_next)
         session->pending = -1;
     session->known = 0;
     if (keep_next && session->computed == kept) {
         session->logits_step = session->engine->steps;
         session->logits_row = 0;
+    }
+    if (lost) {
+        kept = lost - 1 < kept ? lost - 1 : kept;
+        session->computed = lost; /* so that the state is restored, whatever the device has made of it */
     }
     enum salvo_status gone_back = snapshots_go_back(session, kept);
     return status == SALVO_OK ? gone_back : status;

@@ -29,6 +29,8 @@ struct ahead {
     bool stopped; /* the last one did not come to its end */
     bool failed;  /* there was no id to choose at `failed_position` */
     uint32_t failed_position;
+    uint32_t lost; /* position after the first token of a submission that has gone wrong: nothing of it
+                      counts; 0: none */
 };
 
 struct ahead_limits {
