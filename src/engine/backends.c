@@ -9,6 +9,9 @@ const struct backend *const all_backends[] = {
 #ifdef SALVO_CUDA
     &cuda_backend,
 #endif
+#ifdef SALVO_VULKAN
+    &vulkan_backend,
+#endif
     &cpu_backend,
     NULL,
 };
@@ -32,11 +35,17 @@ static const char *built_in_names(char *text, size_t size)
     return text;
 }
 
+/* What `auto` takes: a backend with a device, unless all it has is a processor that acts as one. */
+static bool is_taken_by_auto(const struct backend *backend)
+{
+    return backend->device_count() > 0 && !(backend->is_only_asked && backend->is_only_asked());
+}
+
 enum salvo_status backend_find(const char *name, const struct backend **out)
 {
     bool any = !name || strcmp(name, "auto") == 0;
     for (size_t i = 0; all_backends[i]; i++) {
-        if (any ? all_backends[i]->device_count() > 0 : strcmp(all_backends[i]->name, name) == 0) {
+        if (any ? is_taken_by_auto(all_backends[i]) : strcmp(all_backends[i]->name, name) == 0) {
             *out = all_backends[i];
             return SALVO_OK;
         }

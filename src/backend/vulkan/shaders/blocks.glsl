@@ -1,0 +1,175 @@
+/*
+ * Packed matrices (vulkan_format.c): codes of 32 neighbouring elements as eight words of four bytes, element
+ * 4 i + e in byte e of word i; w = scale * (code - bias) + minimum, with a scale for each 16.
+ */
+layout(std430, binding = BIND_WEIGHTS) readonly buffer Weights { uint weights[]; };
+
+/* Formats that a pipeline can meet, a bit for each number of a type; the code of the others goes away. */
+layout(constant_id = 1) const uint TYPES_LOW = 0xffffffffu;
+layout(constant_id = 2) const uint TYPES_HIGH = 0xffffffffu;
+
+bool can_be(uint type)
+{
+    return (type < 32 ? TYPES_LOW >> type & 1u : TYPES_HIGH >> (type - 32) & 1u) != 0;
+}
+#define IS(number) (can_be(number) && type == number)
+
+bool is_float_type(uint type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
+
+/* Words of 32 elements, in each plane. */
+uint code_words(uint type)
+{
+    return IS(TYPE_Q8_0) ? 8 : IS(TYPE_Q2_K) || IS(TYPE_Q3_K) ? 2 : 4;
+}
+
+uint high_words(uint type)
+{
+    return IS(TYPE_Q6_K) ? 2 : IS(TYPE_Q5_0) || IS(TYPE_Q5_1) || IS(TYPE_Q5_K) || IS(TYPE_Q3_K) ? 1 : 0;
+}
+
+bool has_levels(uint type)
+{
+    return IS(TYPE_Q2_K) || IS(TYPE_Q3_K) || IS(TYPE_Q4_K) || IS(TYPE_Q5_K) || IS(TYPE_Q6_K) || IS(TYPE_IQ4_XS);
+}
+
+uint scale_row_words(uint type, uint blocks)
+{
+    if (has_levels(type))
+        return (blocks >> 3) * (IS(TYPE_IQ4_XS) ? 3 : 5);
+    if (IS(TYPE_Q4_1) || IS(TYPE_Q5_1))
+        return blocks;
+    return IS(TYPE_MXFP4) ? (blocks + 3) >> 2 : (blocks + 1) >> 1;
+}
+
+uint byte_of(uint word, uint index) { return word >> (8 * index) & 0xffu; }
+int signed_byte_of(uint word, uint index) { return bitfieldExtract(int(word), int(8 * index), 8); }
+
+struct block_scales {
+    vec2 scale, minimum; /* of the two halves */
+    int bias;
+};
+
+int code_bias(uint type)
+{
+    return IS(TYPE_Q4_0) ? 8 : IS(TYPE_Q5_0) ? 16 : IS(TYPE_Q6_K) ? 32 : IS(TYPE_Q3_K) ? 4 : 0;
+}
+
+bool codes_are_signed(uint type)
+{
+    return IS(TYPE_Q8_0) || IS(TYPE_IQ4_NL) || IS(TYPE_IQ4_XS) || IS(TYPE_MXFP4);
+}
+
+bool has_minimums(uint type)
+{
+    return IS(TYPE_Q4_1) || IS(TYPE_Q5_1) || IS(TYPE_Q4_K) || IS(TYPE_Q5_K) || IS(TYPE_Q2_K);
+}
+
+block_scales load_scales(uint type, uint row_at, uint block)
+{
+    block_scales result;
+    result.bias = code_bias(type);
+    result.minimum = vec2(0);
+    if (has_levels(type)) {
+        uint at = row_at + (block >> 3) * (IS(TYPE_IQ4_XS) ? 3 : 5), g = block & 7u;
+        vec2 outer = two_halves(weights[at]);
+        if (IS(TYPE_Q4_K) || IS(TYPE_Q5_K)) {
+            result.scale = vec2(outer.x * float(byte_of(weights[at + 1 + (g >> 2)], g & 3u)));
+            result.minimum = vec2(-(outer.y * float(byte_of(weights[at + 3 + (g >> 2)], g & 3u))));
+        } else if (IS(TYPE_IQ4_XS)) {
+            result.scale = vec2(outer.x * float(signed_byte_of(weights[at + 1 + (g >> 2)], g & 3u)));
+        } else {
+            uint pair = weights[at + 1 + (g >> 1)] >> (16 * (g & 1u));
+            if (IS(TYPE_Q2_K)) {
+                result.scale = outer.x * vec2(pair & 15u, pair >> 8 & 15u);
+                result.minimum = -(outer.y * vec2(pair >> 4 & 15u, pair >> 12 & 15u));
+            } else {
+                result.scale = outer.x * vec2(signed_byte_of(pair, 0), signed_byte_of(pair, 1));
+            }
+        }
+    } else if (IS(TYPE_Q4_1) || IS(TYPE_Q5_1)) {
+        vec2 both = two_halves(weights[row_at + block]);
+        result.scale = both.xx;
+        result.minimum = both.yy;
+    } else if (IS(TYPE_MXFP4)) {
+        uint exponent = byte_of(weights[row_at + (block >> 2)], block & 3u);
+        result.scale = vec2(uintBitsToFloat(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23));
+    } else {
+        result.scale = vec2(half_of(weights[row_at + (block >> 1)], block));
+    }
+    return result;
+}
+
+const uint IQ4_WORDS[4] = uint[4](0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+const uint MXFP4_WORDS[4] = uint[4](0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+
+uint look_up(uint nibbles, const uint table[4])
+{
+    uint result = 0;
+    for (uint e = 0; e < 4; e++) {
+        uint code = nibbles >> (8 * e) & 15u;
+        result |= byte_of(table[code >> 2], code & 3u) << (8 * e);
+    }
+    return result;
+}
+
+/* Word `i` of a block's codes, whose planes begin at `codes` and `high`. */
+uint load_codes(uint type, uint codes, uint high, uint i)
+{
+    if (IS(TYPE_Q8_0))
+        return weights[codes + i];
+    if (IS(TYPE_Q2_K) || IS(TYPE_Q3_K)) {
+        uint pairs = weights[codes + (i >> 2)] >> (2 * (i & 3u)) & 0x03030303u;
+        return IS(TYPE_Q3_K) ? pairs | (weights[high] >> i & 0x01010101u) << 2 : pairs;
+    }
+    uint nibbles = weights[codes + (i & 3u)] >> (4 * (i >> 2)) & 0x0f0f0f0fu;
+    if (IS(TYPE_Q5_0) || IS(TYPE_Q5_1) || IS(TYPE_Q5_K))
+        return nibbles | (weights[high] >> i & 0x01010101u) << 4;
+    if (IS(TYPE_Q6_K))
+        return nibbles | (weights[high + (i >> 2)] >> (2 * (i & 3u)) & 0x03030303u) << 4;
+    if (IS(TYPE_IQ4_NL) || IS(TYPE_IQ4_XS))
+        return look_up(nibbles, IQ4_WORDS);
+    if (IS(TYPE_MXFP4))
+        return look_up(nibbles, MXFP4_WORDS);
+    return nibbles;
+}
+
+/* Four bytes as numbers. */
+vec4 code_values(uint type, uint word)
+{
+    if (codes_are_signed(type))
+        return vec4(signed_byte_of(word, 0), signed_byte_of(word, 1), signed_byte_of(word, 2), signed_byte_of(word, 3));
+    return vec4(byte_of(word, 0), byte_of(word, 1), byte_of(word, 2), byte_of(word, 3));
+}
+
+/* Elements 4 i .. 4 i + 3 of a row of a float matrix that begins at word `row_at`; rows are padded. */
+vec4 load_floats(uint type, uint row_at, uint i)
+{
+    if (IS(TYPE_F32)) {
+        uint at = row_at + 4 * i;
+        return vec4(uintBitsToFloat(weights[at]), uintBitsToFloat(weights[at + 1]), uintBitsToFloat(weights[at + 2]),
+            uintBitsToFloat(weights[at + 3]));
+    }
+    uint low = weights[row_at + 2 * i], upper = weights[row_at + 2 * i + 1];
+    if (IS(TYPE_F16))
+        return vec4(two_halves(low), two_halves(upper));
+    return vec4(uintBitsToFloat(low << 16), uintBitsToFloat(low & 0xffff0000u), uintBitsToFloat(upper << 16),
+        uintBitsToFloat(upper & 0xffff0000u));
+}
+
+uint float_row_words(uint type, uint columns) { return (columns + 3) / 4 * (IS(TYPE_F32) ? 4 : 2); }
+
+/* Elements 4 i .. 4 i + 3 of row `row`, each product and sum rounded once as quant/ does. */
+vec4 dequantized(uint type, uint codes, uint high, uint scales, uint columns, uint row, uint i)
+{
+    if (is_float_type(type))
+        return load_floats(type, codes + row * float_row_words(type, columns), i);
+    uint blocks = columns / 32, block = i / 8;
+    block_scales s = load_scales(type, scales + row * scale_row_words(type, blocks), block);
+    uint word = load_codes(type, codes + (row * blocks + block) * code_words(type),
+        high + (row * blocks + block) * high_words(type), i & 7u);
+    uint part = (i & 7u) >> 2;
+    precise vec4 product = s.scale[part] * (code_values(type, word) - vec4(s.bias));
+    if (has_minimums(type))
+        product += s.minimum[part];
+    return product;
+}

@@ -1,0 +1,128 @@
+/* What every shader needs: the arguments' structs, the step that runs, and numbers. */
+#extension GL_GOOGLE_include_directive : require
+#include "vulkan_shared.h"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 256;
+
+#ifndef STEP_ACCESS
+#define STEP_ACCESS readonly
+#endif
+layout(std430, binding = BIND_STEP) STEP_ACCESS buffer Step {
+    step_header header;
+    step_run runs[];
+};
+layout(std430, binding = BIND_WORDS) STEP_ACCESS buffer Words { uint words[]; };
+
+/* The numbers of program/op.h, step.h and base/tensor_type.h. */
+const uint ROWS_TOKENS = 0, ROWS_RUNS = 1, ROWS_OUTPUTS = 2;
+const uint LOGITS_LAST = 1;
+const uint PAGE_POSITIONS = 256;
+const uint ACTIVATION_SILU = 1, ACTIVATION_GELU = 2, ACTIVATION_TANH = 3, ACTIVATION_SIGMOID = 4,
+           ACTIVATION_RELU_SQUARED = 5, ACTIVATION_DECAY = 6;
+const uint TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q4_1 = 3, TYPE_Q5_0 = 6, TYPE_Q5_1 = 7, TYPE_Q8_0 = 8,
+           TYPE_Q2_K = 10, TYPE_Q3_K = 11, TYPE_Q4_K = 12, TYPE_Q5_K = 13, TYPE_Q6_K = 14, TYPE_IQ4_NL = 20,
+           TYPE_IQ4_XS = 23, TYPE_BF16 = 30, TYPE_MXFP4 = 39;
+
+uint live_rows(uint row_kind)
+{
+    return row_kind == ROWS_TOKENS ? header.tokens : row_kind == ROWS_RUNS ? header.runs : header.outputs;
+}
+
+uint row_run(uint row) { return words[row * ROW_WORDS]; }
+uint row_position(uint row) { return words[row * ROW_WORDS + 1]; }
+uint output_row(uint index) { return words[header.outputs_at + index]; }
+
+/* Where a position of a run lies in the pool: page by page. */
+uint pool_position(uint run, uint position)
+{
+    uint page = words[header.pages_at + run * header.pages_stride + position / PAGE_POSITIONS];
+    return page * PAGE_POSITIONS + position % PAGE_POSITIONS;
+}
+
+/* a / b for a < 2^23: integer division is slow on most devices, and on some there is none for vectors. */
+uint quotient(uint a, uint b)
+{
+    uint guess = uint(float(a) / float(b));
+    int rest = int(a) - int(guess * b);
+    return rest < 0 ? guess - 1 : rest >= int(b) ? guess + 1 : guess;
+}
+
+/* Bits of the nearest half, ties to even: packHalf2x16 may round as it likes. */
+uint half_bits(float value)
+{
+    uint bits = floatBitsToUint(value), magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
+    if (magnitude > 0x7f800000u)
+        return sign | 0x7e00u;
+    if (magnitude >= 0x477ff000u) /* 65520 */
+        return sign | 0x7c00u;
+    if (magnitude < 0x38800000u) { /* below 2^-14: whole steps of 2^-24 */
+        precise float steps = uintBitsToFloat(magnitude) * 16777216.0;
+        return sign | uint(roundEven(steps));
+    }
+    return sign | (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+}
+
+/* Two halves as floats. Software devices may not be able to compile unpackHalf2x16 (LLVM 15 on ARM is not). */
+layout(constant_id = 4) const uint NATIVE_HALVES = 1;
+
+float half_value(uint bits)
+{
+    if (NATIVE_HALVES != 0)
+        return unpackHalf2x16(bits).x;
+    uint sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+    uint value = magnitude < 0x400u ? floatBitsToUint(float(magnitude) * 5.9604644775390625e-8)
+                                    : (magnitude << 13) + (magnitude >= 0x7c00u ? 0x70000000u : 0x38000000u);
+    return uintBitsToFloat(sign | value);
+}
+
+vec2 two_halves(uint word)
+{
+    return NATIVE_HALVES != 0 ? unpackHalf2x16(word) : vec2(half_value(word), half_value(word >> 16));
+}
+
+/* The lower or the upper half of a word. */
+float half_of(uint word, uint index) { return half_value(word >> (16 * (index & 1u))); }
+
+/* The nearest half; finite values beyond its range become its largest. */
+float rounded_to_half(float value)
+{
+    if (isnan(value) || isinf(value))
+        return isnan(value) ? value : value > 0 ? 65504.0 : -65504.0;
+    return half_value(half_bits(clamp(value, -65504.0, 65504.0)));
+}
+
+/* tanh of many drivers overflows for large arguments. */
+float stable_tanh(float x)
+{
+    float magnitude = abs(x), square = x * x;
+    if (magnitude < 0.625) {
+        float p = (((-0.005704984 * square + 0.020639080) * square - 0.05373971) * square + 0.13331389) * square -
+                  0.33333287;
+        return x + x * square * p;
+    }
+    float result = 1.0 - 2.0 / (exp(min(2.0 * magnitude, 88.0)) + 1.0);
+    return x < 0.0 ? -result : result;
+}
+
+float sigmoid(float x) { return 1.0 / (1.0 + exp(-x)); }
+
+float activate(uint activation, float x)
+{
+    switch (activation) {
+    case ACTIVATION_SILU:
+        return x / (1.0 + exp(-x));
+    case ACTIVATION_GELU:
+        return x / (1.0 + exp(x * (x * x * 0.044715 + 1.0) * -1.5957692));
+    case ACTIVATION_TANH:
+        return stable_tanh(x);
+    case ACTIVATION_SIGMOID:
+        return sigmoid(x);
+    case ACTIVATION_RELU_SQUARED:
+        return x < 0.0 ? 0.0 : x * x;
+    case ACTIVATION_DECAY:
+        return exp(-0.60653066 * sigmoid(x));
+    default:
+        return x;
+    }
+}

@@ -1,0 +1,402 @@
+#version 450
+/*
+ * Chooses ids as program/sampling.h defines it: integer weights, so that the order of sums does not matter and
+ * the id is that of every other backend. One workgroup takes one output row, and then another.
+ *
+ * What stays is described by a cut {order, id}: all that comes before it, and itself. A cut is found digit by
+ * digit, by adding up what each digit's candidates weigh.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "order.glsl"
+#include "wide.glsl"
+
+layout(std430, binding = BIND_ARENA) readonly buffer Arena { float arena[]; };
+layout(std430, binding = BIND_PARTIALS) readonly buffer Partials { uvec2 partials[]; };
+layout(std430, binding = BIND_TOKENS) coherent buffer Tokens { int tokens[]; };
+layout(std430, binding = BIND_MIRROR) writeonly buffer Mirror { int mirror[]; };
+layout(std430, binding = BIND_RING) buffer Outcomes { run_outcome outcomes[]; };
+layout(std430, binding = BIND_WORK) coherent buffer Work { uint work[]; }; /* for each workgroup: orders, counts */
+layout(std430, binding = BIND_BIAS) readonly buffer Bias { float bias[]; };
+layout(push_constant) uniform Push { sample_arguments arguments; };
+
+const uint DIGITS = 256, MOST_CHUNKS = 1024;
+const uvec2 KEEP_ALL = uvec2(0, 0xffffffffu);
+const uvec2 WEIGHT_ONE = uvec2(0, 1);
+
+shared uint low_sums[MOST_CHUNKS], high_sums[MOST_CHUNKS];
+shared uvec2 best[1024];
+shared uvec2 found, target_left;
+shared uint found_index;
+
+uint tid, vocabulary, orders_at, counts_at;
+uvec2 largest;
+float largest_logit;
+
+uint order_at(uint id) { return work[orders_at + id]; }
+
+/* ---- Numbers that are the same everywhere: products and sums that are rounded one by one ---- */
+
+float exact_weight(float x)
+{
+    if (!(x >= -23.0))
+        return 0.0;
+    precise float shifted = x * 1.44269504 + 12582912.0;
+    precise float n = shifted - 12582912.0;
+    precise float upper = n * 0.693359375;
+    precise float lower = n * -2.12194440e-4;
+    precise float high_part = x - upper;
+    precise float rest = high_part - lower;
+    precise float series = uintBitsToFloat(0x3ab60b61u); /* 1 / 720 */
+    series = series * rest;
+    series = series + uintBitsToFloat(0x3c088889u); /* 1 / 120 */
+    series = series * rest;
+    series = series + uintBitsToFloat(0x3d2aaaabu); /* 1 / 24 */
+    series = series * rest;
+    series = series + uintBitsToFloat(0x3e2aaaabu); /* 1 / 6 */
+    series = series * rest;
+    series = series + 0.5;
+    precise float square = rest * rest;
+    precise float tail = square * series;
+    precise float inner = rest + tail;
+    precise float fraction = 1.0 + inner;
+    precise float weight = fraction * uintBitsToFloat(uint(int(n) + 32 + 127) << 23);
+    return weight;
+}
+
+/* Infinities of one sign are equal; their difference would be NaN. */
+uvec2 weight_of(uint order, float inverse_temperature)
+{
+    if (order == largest.x)
+        return WEIGHT_ONE;
+    precise float difference = logit_of(order) - largest_logit;
+    precise float scaled = difference * inverse_temperature;
+    float weight = exact_weight(scaled);
+    return weight >= 4294967296.0 ? WEIGHT_ONE : uvec2(uint(weight), 0);
+}
+
+/* a * b + c with one rounding, from operations that round each: the exact product and sum in parts, the last
+ * of which is rounded to odd. */
+float exact_fma(float a, float b, float c)
+{
+    precise float split_a = a * 4097.0, split_b = b * 4097.0;
+    precise float a_high = split_a - (split_a - a), b_high = split_b - (split_b - b);
+    precise float a_low = a - a_high, b_low = b - b_high;
+    precise float product = a * b;
+    precise float product_error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low;
+    precise float sum = c + product_error;
+    precise float t = sum - c;
+    precise float sum_error = (c - (sum - t)) + (product_error - t);
+    precise float total = product + sum;
+    precise float u = total - product;
+    precise float total_error = (product - (total - u)) + (sum - u);
+    precise float rest = sum_error + total_error;
+    precise float v = rest - sum_error;
+    precise float rest_error = (sum_error - (rest - v)) + (total_error - v);
+    if (rest_error != 0.0 && (floatBitsToUint(rest) & 1u) == 0)
+        rest = uintBitsToFloat((rest_error > 0.0) == (rest > 0.0) ? floatBitsToUint(rest) + 1 : floatBitsToUint(rest) - 1);
+    precise float result = total + rest;
+    return isinf(total) || isnan(total) ? total : result;
+}
+
+float penalised(step_run run, uint times, float logit)
+{
+    precise float scaled = logit > 0.0 ? logit * run.inverse_repeat : logit * run.repeat_penalty;
+    precise float result = run.frequency_penalty == 0.0 ? scaled : exact_fma(-float(times), run.frequency_penalty, scaled);
+    result = result - run.presence_penalty;
+    return result;
+}
+
+/* ---- Stages 1 to 3: orders of the logits with bias and penalties ---- */
+
+void load_logits(step_run run, uint run_index, uint output_index, uint position)
+{
+    uint from = arguments.logits + output_index * vocabulary;
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        precise float logit = arena[from + i];
+        if (run.has_bias != 0)
+            logit = logit + bias[(run.has_bias - 1) * vocabulary + i];
+        work[orders_at + i] = floatBitsToUint(logit);
+    }
+    memoryBarrierBuffer();
+    barrier();
+    uint count = position + 1, recent = min(run.recent, count);
+    uint first = run.slot * (header.context + 1) + count - recent;
+    for (uint i = tid; i < recent; i += THREADS)
+        atomicAdd(work[counts_at + uint(tokens[first + i])], 1);
+    memoryBarrierBuffer();
+    barrier();
+    for (uint i = tid; i < recent; i += THREADS) {
+        uint id = uint(tokens[first + i]), times = atomicExchange(work[counts_at + id], 0);
+        if (times != 0)
+            work[orders_at + id] = floatBitsToUint(penalised(run, times, uintBitsToFloat(work[orders_at + id])));
+    }
+    memoryBarrierBuffer();
+    barrier();
+    for (uint i = tid; i < vocabulary; i += THREADS)
+        work[orders_at + i] = order_of(uintBitsToFloat(work[orders_at + i]));
+    memoryBarrierBuffer();
+    barrier();
+}
+
+uvec2 best_of_all(uvec2 mine)
+{
+    barrier();
+    best[tid] = mine;
+    barrier();
+    for (uint step = THREADS / 2; step > 0; step /= 2) {
+        if (tid < step)
+            best[tid] = better(best[tid], best[tid + step]);
+        barrier();
+    }
+    return best[0];
+}
+
+/* ---- Cuts ---- */
+
+bool stays(uvec2 cut, uint order, uint id)
+{
+    return order > ORDER_LOWEST && (order > cut.x || (order == cut.x && id <= cut.y));
+}
+
+void add_to(uint index, uvec2 amount)
+{
+    uint old = atomicAdd(low_sums[index], amount.x);
+    uint more = amount.y + (old + amount.x < old ? 1 : 0);
+    if (more != 0)
+        atomicAdd(high_sums[index], more);
+}
+
+void clear_sums()
+{
+    barrier();
+    for (uint i = tid; i < MOST_CHUNKS; i += THREADS)
+        low_sums[i] = high_sums[i] = 0;
+    barrier();
+}
+
+uvec2 sum_at(uint index) { return uvec2(low_sums[index], high_sums[index]); }
+
+/* Sums of this digit and all above it. */
+void add_up_digits()
+{
+    for (uint step = 1; step < DIGITS; step *= 2) {
+        uvec2 next[4];
+        for (uint i = tid, n = 0; i < DIGITS; i += THREADS, n++)
+            next[n] = i + step < DIGITS ? wide_add(sum_at(i), sum_at(i + step)) : sum_at(i);
+        barrier();
+        for (uint i = tid, n = 0; i < DIGITS; i += THREADS, n++) {
+            low_sums[i] = next[n].x;
+            high_sums[i] = next[n].y;
+        }
+        barrier();
+    }
+}
+
+/* 2^this neighbouring ids are added up together: so many that the chunks suffice. */
+uint chunk_shift()
+{
+    uint shift = 6;
+    while ((MOST_CHUNKS << shift) < vocabulary)
+        shift++;
+    return shift;
+}
+
+uint chunk_count() { return ((vocabulary - 1) >> chunk_shift()) + 1; }
+
+/* Of the ids of order `order` that stay, number `wanted` (from 1) in rising order. */
+uint nth_equal(uvec2 limit, uint order, uint wanted)
+{
+    clear_sums();
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        if (order_at(i) == order && stays(limit, order, i))
+            atomicAdd(low_sums[i >> chunk_shift()], 1);
+    }
+    barrier();
+    if (tid == 0) {
+        uint chunk = 0;
+        while (chunk + 1 < chunk_count() && low_sums[chunk] < wanted)
+            wanted -= low_sums[chunk++];
+        uint id = chunk << chunk_shift();
+        for (;; id++) {
+            if (order_at(id) == order && stays(limit, order, id) && --wanted == 0)
+                break;
+            if (id + 1 >= vocabulary)
+                break;
+        }
+        found_index = id;
+    }
+    barrier();
+    return found_index;
+}
+
+uvec2 measure(uint order, bool by_weight) { return by_weight ? weight_of(order, 1.0) : uvec2(1, 0); }
+
+/* The cut that leaves the fewest of the largest whose measures reach `wanted`; `limit` when they do not. */
+uvec2 find_cut(uvec2 limit, uvec2 wanted, bool by_weight)
+{
+    uint prefix = 0;
+    for (uint shift = 24;; shift -= 8) {
+        clear_sums();
+        for (uint i = tid; i < vocabulary; i += THREADS) {
+            uint order = order_at(i);
+            if (stays(limit, order, i) && (shift == 24 || order >> (shift + 8) == prefix >> (shift + 8)))
+                add_to(order >> shift & 255u, measure(order, by_weight));
+        }
+        barrier();
+        add_up_digits();
+        if (wide_less(sum_at(0), wanted))
+            return limit; /* the same for everybody, and only with the first digit */
+        for (uint i = tid; i < DIGITS; i += THREADS) {
+            uvec2 above = i + 1 < DIGITS ? sum_at(i + 1) : uvec2(0);
+            if (!wide_less(sum_at(i), wanted) && wide_less(above, wanted)) {
+                found = uvec2(i, 0);
+                target_left = wide_sub(wanted, above);
+            }
+        }
+        barrier();
+        prefix |= found.x << shift;
+        wanted = target_left;
+        barrier();
+        if (shift == 0)
+            break;
+    }
+    uvec2 each = measure(prefix, by_weight);
+    uint count = 0; /* the fewest with count * each >= wanted */
+    for (uint bit = 1u << 30; bit > 0; bit >>= 1) {
+        if (count + bit <= vocabulary && wide_less(wide_mul(uvec2(count + bit - 1, 0), each), wanted))
+            count += bit;
+    }
+    return uvec2(prefix, nth_equal(limit, prefix, max(count, 1)));
+}
+
+/* The sum of weights of all that stay. */
+uvec2 sum_of_weights(uvec2 cut)
+{
+    clear_sums();
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        uint order = order_at(i);
+        if (stays(cut, order, i))
+            add_to(0, weight_of(order, 1.0));
+    }
+    barrier();
+    uvec2 sum = sum_at(0);
+    barrier();
+    return sum;
+}
+
+/* `share` < 2^32 of a sum, rounded down. */
+uvec2 share_of(uvec2 sum, uint share)
+{
+    return wide_add(wide_product(sum.y, share), uvec2(wide_product(sum.x, share).y, 0));
+}
+
+/* ---- Stages 8 and 9 ---- */
+
+uvec2 final_weight(step_run run, uvec2 cut, uint id)
+{
+    uint order = order_at(id);
+    uvec2 lowest = uvec2(run.min_p_low, run.min_p_high);
+    if (!stays(cut, order, id) || wide_less(weight_of(order, 1.0), lowest))
+        return uvec2(0);
+    return weight_of(order, run.inverse_temperature);
+}
+
+uint choose(step_run run, uvec2 cut, uint position)
+{
+    clear_sums();
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        uvec2 weight = final_weight(run, cut, i);
+        if (weight.x != 0 || weight.y != 0)
+            add_to(i >> chunk_shift(), weight);
+    }
+    barrier();
+    if (tid == 0) {
+        uvec2 sum = uvec2(0), running = uvec2(0);
+        for (uint i = 0; i < chunk_count(); i++)
+            sum = wide_add(sum, sum_at(i));
+        uvec2 threshold = wide_mul_high(sampling_random(uvec2(run.seed_low, run.seed_high), position), sum);
+        uint chunk = 0;
+        for (; chunk + 1 < chunk_count(); chunk++) {
+            uvec2 next = wide_add(running, sum_at(chunk));
+            if (wide_less(threshold, next))
+                break;
+            running = next;
+        }
+        uint id = chunk << chunk_shift();
+        for (; id + 1 < vocabulary; id++) {
+            running = wide_add(running, final_weight(run, cut, id));
+            if (wide_less(threshold, running))
+                break;
+        }
+        found_index = id;
+    }
+    barrier();
+    return found_index;
+}
+
+uint sample_row(step_run run, uint run_index, uint output_index, uint position)
+{
+    load_logits(run, run_index, output_index, position);
+    uvec2 mine = NOTHING_CHOSEN;
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        if (order_at(i) > ORDER_LOWEST)
+            mine = better(mine, uvec2(order_at(i), i));
+    }
+    largest = best_of_all(mine);
+    if (largest.y == NOTHING_CHOSEN.y || run.temperature == 0.0)
+        return largest.y;
+    largest_logit = logit_of(largest.x);
+    uvec2 cut = KEEP_ALL;
+    if (run.top_k > 0 && run.top_k < vocabulary)
+        cut = find_cut(cut, uvec2(run.top_k, 0), false);
+    if (run.top_p_off == 0) {
+        uvec2 wanted = share_of(sum_of_weights(cut), run.top_p);
+        cut = find_cut(cut, wanted == uvec2(0) ? uvec2(1, 0) : wanted, true);
+    }
+    return choose(run, cut, position + 1);
+}
+
+uint largest_of_blocks(uint output_index)
+{
+    uvec2 mine = NOTHING_CHOSEN;
+    for (uint i = tid; i < ARGMAX_BLOCKS; i += THREADS)
+        mine = better(mine, partials[output_index * ARGMAX_BLOCKS + i]);
+    return best_of_all(mine).y;
+}
+
+void finish(step_run run, uint run_index, uint position, uint id)
+{
+    uint at = header.entry * header.slots + run_index;
+    if (id == NOTHING_CHOSEN.y) {
+        outcomes[at].failed = 1;
+        outcomes[at].failed_position = position;
+        return;
+    }
+    uint place = run.slot * (header.context + 1) + position + 1;
+    tokens[place] = int(id);
+    mirror[place] = int(id);
+    outcomes[at].sampled++;
+    for (uint i = 0; i < header.stop_count; i++) {
+        if (header.repeat > 1 && header.stop_ids[i] == int(id))
+            outcomes[at].ended = 1;
+    }
+}
+
+void main()
+{
+    tid = gl_LocalInvocationIndex;
+    vocabulary = arguments.vocabulary;
+    orders_at = gl_WorkGroupID.x * 2 * vocabulary;
+    counts_at = orders_at + vocabulary;
+    for (uint output_index = gl_WorkGroupID.x; output_index < header.outputs; output_index += gl_NumWorkGroups.x) {
+        uint row = output_row(output_index), run_index = row_run(row), position = row_position(row);
+        step_run run = runs[run_index];
+        if (run.logits != LOGITS_LAST)
+            continue;
+        uint id = run.plain != 0 ? largest_of_blocks(output_index) : sample_row(run, run_index, output_index, position);
+        if (tid == 0)
+            finish(run, run_index, position, id);
+        barrier();
+    }
+}

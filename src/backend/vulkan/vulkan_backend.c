@@ -1,0 +1,96 @@
+/* The Vulkan backend as the engine sees it: devices, counters and printing; the rest is in its own files. */
+#include "backend/vulkan/vulkan_executor.h"
+
+#include <stdio.h>
+
+static struct salvo_device device(uint32_t number)
+{
+    const struct vulkan_physical *physical = vulkan_device_at(number);
+    if (!physical)
+        return (struct salvo_device){.backend = "vulkan", .number = number, .name = "", .features = ""};
+    return (struct salvo_device){
+        .backend = "vulkan",
+        .number = number,
+        .name = physical->name,
+        .features = physical->feature_names,
+        .memory = physical->memory,
+    };
+}
+
+static const char *why_none(void)
+{
+    return vulkan_instance() ? "no driver has a device with Vulkan 1.1 and compute"
+                             : "neither a Vulkan loader nor the driver that SALVO_VULKAN_ICD names was found";
+}
+
+/* Devices stand in order, the best first: when that is a processor, the CPU backend is the better one. */
+static bool is_only_asked(void)
+{
+    const struct vulkan_physical *best = vulkan_device_at(0);
+    return !best || best->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+}
+
+static struct backend_info info(const struct executor *executor)
+{
+    return (struct backend_info){.isa = executor->device.physical->feature_names};
+}
+
+static struct backend_counters counters(const struct executor *executor)
+{
+    struct backend_counters result = executor->counters;
+    result.bytes_read_back += executor->transfer.bytes_read;
+    result.allocations_after_load = vulkan_objects(executor) - executor->objects_at_load;
+    result.weight_bytes = executor->weight_bytes;
+    result.state_bytes = executor->state_bytes;
+    result.scratch_bytes = executor->scratch_bytes;
+    return result;
+}
+
+static void print_plans(
+    const struct executor *executor, void (*line)(void *user, const char *text), void *user)
+{
+    char text[640];
+    const struct vulkan_plan *const plans[] = {&executor->single, &executor->batch};
+    snprintf(text, sizeof text, "vulkan %s, %s, weights in planes: %llu bytes, %u pipelines",
+        executor->device.physical->name, executor->device.physical->feature_names,
+        (unsigned long long)executor->weight_bytes, executor->pipelines.count);
+    line(user, text);
+    for (size_t i = 0; i < 2; i++) {
+        const struct plan *plan = &plans[i]->lowered;
+        snprintf(text, sizeof text,
+            "plan for %u tokens: %u groups, %u dispatches, %u barriers, scratch %zu bytes",
+            plan->capacity[ROWS_TOKENS], plan->group_count, plans[i]->dispatch_count, plans[i]->barriers,
+            plan->arena_bytes);
+        line(user, text);
+        for (uint32_t j = 0; j < plan->group_count; j++) {
+            lower_describe(executor->program, plan, j, text, sizeof text);
+            line(user, text);
+        }
+    }
+}
+
+const struct backend vulkan_backend = {
+    .name = "vulkan",
+    .device_count = vulkan_device_count,
+    .device = device,
+    .why_none = why_none,
+    .is_only_asked = is_only_asked,
+    .open = vulkan_executor_open,
+    .close = vulkan_executor_close,
+    .info = info,
+    .submit = vulkan_submit,
+    .wait = vulkan_wait,
+    .logits = vulkan_logits,
+    .tokens = vulkan_tokens,
+    .state_size = vulkan_state_size,
+    .state_save = vulkan_state_save,
+    .state_restore = vulkan_state_restore,
+    .counters = counters,
+    .print = print_plans,
+    .group_count = vulkan_group_count,
+    .debug_begin = vulkan_debug_begin,
+    .debug_run = vulkan_debug_run,
+    .debug_group = vulkan_debug_group,
+    .debug_buffer = vulkan_debug_buffer,
+    .debug_end = vulkan_debug_end,
+};

@@ -1,0 +1,280 @@
+/* From a plan's groups to dispatches: which shader, what it sees, how many workgroups. */
+#include "backend/vulkan/vulkan_executor.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { ATTEND_THREADS = 128, MERGE_THREADS = 64, SAMPLE_THREADS = 256 };
+
+uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
+{
+    const struct plan *plan = &compiling->plan->lowered;
+    const size_t at =
+        plan->is_private[buffer] ? compiling->private_at + plan->offsets[buffer] : compiling->offsets[buffer];
+    return (uint32_t)(at / sizeof(float));
+}
+
+uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)
+{
+    return buffer == NO_BUFFER ? ROW_NOTHING : compiling->executor->weights[buffer].vector;
+}
+
+void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes)
+{
+    dispatch->bound[binding] = (struct bound){buffer, 0, buffer->size, writes};
+}
+
+enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,
+    const void *arguments, size_t argument_bytes, struct dispatch **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    struct vulkan_plan *plan = compiling->plan;
+    if (plan->dispatch_count == plan->dispatch_capacity) {
+        uint32_t capacity = plan->dispatch_capacity ? plan->dispatch_capacity * 2 : 64;
+        TRY(RESIZE(&plan->dispatches, capacity));
+        plan->dispatch_capacity = capacity;
+    }
+    struct dispatch *dispatch = &plan->dispatches[plan->dispatch_count++];
+    *dispatch = (struct dispatch){.pipeline = pipeline,
+        .groups = {1, 1, 1},
+        .argument_bytes = (uint32_t)argument_bytes,
+        .group = group};
+    assert(argument_bytes <= MAX_ARGUMENT_BYTES);
+    memcpy(dispatch->arguments, arguments, argument_bytes);
+    /* Shaders name more than every dispatch uses; what is not used is bound to something harmless. */
+    for (uint32_t i = 0; i < BIND_COUNT; i++)
+        vulkan_bind(dispatch, i, compiling->arena, false);
+    const uint64_t words_at = executor->step_words_at * UINT64_C(4);
+    dispatch->bound[BIND_ARENA].writes = true;
+    dispatch->bound[BIND_STEP] = (struct bound){&executor->step, 0, words_at, false};
+    dispatch->bound[BIND_WORDS] =
+        (struct bound){&executor->step, words_at, executor->step.size - words_at, false};
+    *out = dispatch;
+cleanup:
+    return status;
+}
+
+/* ---- Taking a step ---- */
+
+static enum salvo_status compile_take(struct compiling *compiling)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    const struct take_arguments arguments = {executor->step_entry_words, executor->step_words_at};
+    struct dispatch *dispatch;
+    VkPipeline pipeline;
+    TRY(vulkan_pipeline(
+        &executor->pipelines, SHADER_TAKE, (struct pipeline_constants){.threads = 128}, &pipeline));
+    TRY(vulkan_add_dispatch(compiling, 0, pipeline, &arguments, sizeof arguments, &dispatch));
+    dispatch->bound[BIND_STEP].writes = dispatch->bound[BIND_WORDS].writes = true;
+    vulkan_bind(dispatch, BIND_CONTROL, &executor->control, true);
+    vulkan_bind(dispatch, BIND_RING, &executor->ring, false);
+    vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
+    vulkan_bind(dispatch, BIND_MIRROR, &executor->mirror, false);
+    vulkan_bind(dispatch, BIND_WORK, &executor->step, true);
+    vulkan_bind(dispatch, BIND_PARTIALS, &executor->outcomes, false);
+cleanup:
+    return status;
+}
+
+/* ---- Attention ---- */
+
+static uint32_t capacity_of(const struct compiling *compiling, enum row_kind rows)
+{
+    return compiling->plan->lowered.capacity[rows];
+}
+
+static void bind_states(
+    struct dispatch *dispatch, const struct executor *executor, buffer_id keys, buffer_id values, bool writes)
+{
+    vulkan_bind(dispatch, BIND_KEYS, &executor->states[keys].buffer, writes);
+    vulkan_bind(dispatch, BIND_VALUES, &executor->states[values].buffer, writes);
+}
+
+/* Rope, rope and append before a single token's attention, which it does itself. */
+static void take_in_ropes(
+    const struct compiling *compiling, const struct group *group, struct attend_arguments *arguments)
+{
+    const struct executor *executor = compiling->executor;
+    const struct op *ops = &executor->program->ops[group->first_op];
+    const struct rope *rope = &executor->program->ropes[ops[0].rope.rope];
+    arguments->rotated = 1;
+    arguments->k = vulkan_arena_at(compiling, ops[2].inputs[0]);
+    arguments->v = vulkan_arena_at(compiling, ops[2].inputs[1]);
+    arguments->rope_q = executor->rope_offsets[ops[0].rope.rope];
+    arguments->rope_k = executor->rope_offsets[ops[1].rope.rope];
+    arguments->dimensions = rope->dimensions;
+    arguments->halves = rope->halves;
+}
+
+static bool ropes_fit(const struct executor *executor, const struct group *group)
+{
+    const struct op *ops = &executor->program->ops[group->first_op];
+    const struct rope *ropes = executor->program->ropes;
+    if (group->inner != 3 || executor->options.kv_type == TYPE_Q8_0)
+        return false;
+    const struct rope *q = &ropes[ops[0].rope.rope], *k = &ropes[ops[1].rope.rope];
+    return q->dimensions == k->dimensions && q->halves == k->halves;
+}
+
+static enum salvo_status compile_attend(struct compiling *compiling, uint32_t index)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    const struct group *group = &compiling->plan->lowered.groups[index];
+    const struct op *op = &executor->program->ops[group->first_op + group->inner];
+    const struct vulkan_state *state = &executor->states[op->attend.key_state];
+    const uint32_t tokens = capacity_of(compiling, ROWS_TOKENS);
+    const bool fused = ropes_fit(executor, group);
+    struct dispatch *dispatch;
+    VkPipeline pipeline;
+    if (!fused && group->inner)
+        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
+    if (op->attend.head_dim > 512)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the Vulkan kernels take at most 512",
+            op->attend.head_dim));
+    struct attend_arguments arguments = {
+        .q = vulkan_arena_at(compiling, op->inputs[0]),
+        .to = vulkan_arena_at(compiling, op->out),
+        .heads = op->attend.heads,
+        .kv_heads = op->attend.kv_heads,
+        .group_heads = op->attend.heads / op->attend.kv_heads,
+        .head_dim = op->attend.head_dim,
+        .window = op->attend.window,
+        .scale = op->attend.scale,
+        .cap = op->attend.cap,
+        .type = executor->options.kv_type,
+        .head_words = state->head_words,
+        .splits_shift = tokens == 1 ? SPLITS_SHIFT : 0,
+    };
+    if (fused)
+        take_in_ropes(compiling, group, &arguments);
+    TRY(vulkan_pipeline(&executor->pipelines, SHADER_ATTEND,
+        (struct pipeline_constants){.threads = ATTEND_THREADS}, &pipeline));
+    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
+    bind_states(dispatch, executor, op->attend.key_state, op->attend.value_state, fused);
+    vulkan_bind(dispatch, BIND_ROPES, &executor->ropes, false);
+    vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
+    memcpy(dispatch->groups, (uint32_t[]){op->attend.heads, 1U << arguments.splits_shift, tokens},
+        sizeof dispatch->groups);
+    if (arguments.splits_shift) {
+        TRY(vulkan_pipeline(&executor->pipelines, SHADER_MERGE,
+            (struct pipeline_constants){.threads = MERGE_THREADS}, &pipeline));
+        TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
+        vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, false);
+        dispatch->groups[0] = op->attend.heads;
+    }
+cleanup:
+    return status;
+}
+
+/* ---- Recurrence ---- */
+
+static enum salvo_status compile_wkv7(struct compiling *compiling, uint32_t index)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    const struct group *group = &compiling->plan->lowered.groups[index];
+    const struct op *op = &executor->program->ops[group->first_op + group->inner];
+    struct dispatch *dispatch;
+    VkPipeline pipeline;
+    if (group->inner)
+        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
+    if (op->wkv7.head_dim > 256)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the Vulkan kernels take at most 256",
+            op->wkv7.head_dim));
+    const struct wkv7_arguments arguments = {
+        .r = vulkan_arena_at(compiling, op->inputs[0]),
+        .w = vulkan_arena_at(compiling, op->inputs[1]),
+        .k = vulkan_arena_at(compiling, op->inputs[2]),
+        .v = vulkan_arena_at(compiling, op->inputs[3]),
+        .kk = vulkan_arena_at(compiling, op->inputs[4]),
+        .a = vulkan_arena_at(compiling, op->inputs[5]),
+        .to = vulkan_arena_at(compiling, op->out),
+        .heads = op->wkv7.heads,
+        .head_dim = op->wkv7.head_dim,
+        .columns = (uint32_t)executor->program->buffers[op->out].columns,
+        .state = (uint32_t)executor->folded_offsets[op->wkv7.state],
+        .folded_elements = executor->folded_elements,
+    };
+    TRY(vulkan_pipeline(&executor->pipelines, SHADER_WKV7,
+        (struct pipeline_constants){.threads = op->wkv7.head_dim, .extra = op->wkv7.head_dim}, &pipeline));
+    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
+    vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
+    dispatch->groups[0] = op->wkv7.heads;
+    dispatch->groups[1] = capacity_of(compiling, ROWS_RUNS);
+    if (group->outer)
+        TRY(vulkan_compile_rows(
+            compiling, index, group->first_op + group->inner + 1, group->outer, NO_BUFFER));
+cleanup:
+    return status;
+}
+
+/* ---- Sampling ---- */
+
+static enum salvo_status compile_sample(struct compiling *compiling, uint32_t index)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    const struct op *op = &executor->program->ops[compiling->plan->lowered.groups[index].first_op];
+    const uint32_t outputs = capacity_of(compiling, ROWS_OUTPUTS);
+    const struct sample_arguments arguments = {
+        vulkan_arena_at(compiling, op->inputs[0]), executor->program->vocabulary};
+    const struct pipeline_constants constants = {.threads = SAMPLE_THREADS};
+    struct dispatch *dispatch;
+    VkPipeline pipeline;
+    TRY(vulkan_pipeline(&executor->pipelines, SHADER_ARGMAX, constants, &pipeline));
+    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
+    dispatch->bound[BIND_ARENA].writes = false;
+    vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
+    dispatch->groups[0] = ARGMAX_BLOCKS;
+    dispatch->groups[1] = outputs;
+    TRY(vulkan_pipeline(&executor->pipelines, SHADER_SAMPLE, constants, &pipeline));
+    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
+    dispatch->bound[BIND_ARENA].writes = false;
+    vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, false);
+    vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
+    vulkan_bind(dispatch, BIND_MIRROR, &executor->mirror, true);
+    vulkan_bind(dispatch, BIND_RING, &executor->outcomes, true);
+    vulkan_bind(dispatch, BIND_WORK, &executor->work, true);
+    vulkan_bind(dispatch, BIND_BIAS, &executor->bias, false);
+    dispatch->groups[0] = outputs < SAMPLE_GROUPS ? outputs : SAMPLE_GROUPS;
+cleanup:
+    return status;
+}
+
+/* ---- Plans ---- */
+
+enum salvo_status vulkan_plan_compile(struct compiling *compiling)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct plan *plan = &compiling->plan->lowered;
+    TRY(compile_take(compiling));
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        const struct group *group = &plan->groups[i];
+        switch (group->kind) {
+        case GROUP_ROWS:
+            TRY(vulkan_compile_rows(compiling, i, group->first_op, group->op_count,
+                group->rounding == ROUNDING_Q8 ? group->rounded : NO_BUFFER));
+            break;
+        case GROUP_MATMUL:
+            TRY(vulkan_compile_matmul(compiling, i));
+            break;
+        case GROUP_ATTEND:
+            TRY(compile_attend(compiling, i));
+            break;
+        case GROUP_WKV7:
+            TRY(compile_wkv7(compiling, i));
+            break;
+        case GROUP_SAMPLE:
+            TRY(compile_sample(compiling, i));
+            break;
+        }
+    }
+    TRY(vulkan_plan_prepare(compiling->executor, compiling->plan));
+cleanup:
+    return status;
+}

@@ -1,0 +1,244 @@
+#include "backend/vulkan/vulkan_device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct vulkan_physical devices[MAX_VULKAN_DEVICES];
+static uint32_t device_count;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Whether SALVO_VULKAN_DISABLE names a feature. */
+static bool is_disabled(const char *name)
+{
+    const char *list = getenv("SALVO_VULKAN_DISABLE");
+    const size_t length = strlen(name);
+    while (list && *list) {
+        const size_t item = strcspn(list, ",");
+        if (item == length && strncmp(list, name, length) == 0)
+            return true;
+        list += item + (list[item] == ',');
+    }
+    return false;
+}
+
+static bool has_extension(const VkExtensionProperties *extensions, uint32_t count, const char *name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(extensions[i].extensionName, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool find_queue(const struct instance_functions *call, struct vulkan_physical *device)
+{
+    VkQueueFamilyProperties families[32];
+    uint32_t count = 32;
+    call->GetPhysicalDeviceQueueFamilyProperties(device->handle, &count, families);
+    for (uint32_t i = 0; i < count; i++) {
+        if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) {
+            device->queue_family = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_host_local_memory(const VkPhysicalDeviceMemoryProperties *memory)
+{
+    const VkMemoryPropertyFlags wanted = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
+                                         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                         VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    for (uint32_t i = 0; i < memory->memoryTypeCount; i++) {
+        if ((memory->memoryTypes[i].propertyFlags & wanted) == wanted)
+            return true;
+    }
+    return false;
+}
+
+static void find_features(const struct instance_functions *call, struct vulkan_physical *device)
+{
+    VkExtensionProperties extensions[512];
+    uint32_t count = 512;
+    if (call->EnumerateDeviceExtensionProperties(device->handle, NULL, &count, extensions) < 0)
+        count = 0;
+    VkPhysicalDeviceSubgroupProperties subgroup = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &subgroup};
+    call->GetPhysicalDeviceProperties2(device->handle, &properties);
+    device->subgroup_size = subgroup.subgroupSize;
+
+    const bool is_13 = device->api_version >= VK_API_VERSION_1_3;
+    bool asks_size = is_13 || has_extension(extensions, count, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    bool asks_dot =
+        is_13 || has_extension(extensions, count, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    VkPhysicalDeviceSubgroupSizeControlFeatures size = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+        .pNext = asks_size ? &size : NULL};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+        .pNext = asks_dot    ? (void *)&dot
+                 : asks_size ? (void *)&size
+                             : NULL};
+    call->GetPhysicalDeviceFeatures2(device->handle, &features);
+
+    VkPhysicalDeviceMemoryProperties memory;
+    call->GetPhysicalDeviceMemoryProperties(device->handle, &memory);
+    for (uint32_t i = 0; i < memory.memoryHeapCount; i++) {
+        if ((memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) &&
+            memory.memoryHeaps[i].size > device->memory)
+            device->memory = memory.memoryHeaps[i].size;
+    }
+    device->is_portability_subset = has_extension(extensions, count, "VK_KHR_portability_subset");
+    struct vulkan_features *offers = &device->features;
+    offers->full_subgroup = size.computeFullSubgroups && !is_disabled("full-subgroup");
+    offers->subgroup = (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
+                       (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) &&
+                       offers->full_subgroup && !is_disabled("subgroup");
+    offers->int_dot = dot.shaderIntegerDotProduct && !is_disabled("int-dot");
+    offers->halves = device->type != VK_PHYSICAL_DEVICE_TYPE_CPU && !is_disabled("halves");
+    offers->memory_budget = has_extension(extensions, count, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) &&
+                            !is_disabled("memory-budget");
+    offers->host_local = has_host_local_memory(&memory) && !is_disabled("host-local");
+    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s",
+        device->subgroup_size, offers->subgroup ? " subgroup" : "", offers->int_dot ? " int-dot" : "",
+        offers->host_local ? " host-local" : "", offers->memory_budget ? " memory-budget" : "");
+}
+
+static int rank(VkPhysicalDeviceType type)
+{
+    switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+        return 0;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+        return 1;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+        return 2;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+        return 4;
+    default:
+        return 3;
+    }
+}
+
+static void find_devices(void)
+{
+    const struct vulkan_instance *instance = vulkan_instance();
+    VkPhysicalDevice handles[MAX_VULKAN_DEVICES];
+    uint32_t count = MAX_VULKAN_DEVICES;
+    if (!instance || instance->functions.EnumeratePhysicalDevices(instance->handle, &count, handles) < 0)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        VkPhysicalDeviceProperties properties;
+        instance->functions.GetPhysicalDeviceProperties(handles[i], &properties);
+        struct vulkan_physical device = {
+            .handle = handles[i],
+            .type = properties.deviceType,
+            .limits = properties.limits,
+            .vendor = properties.vendorID,
+            .api_version = properties.apiVersion,
+        };
+        memcpy(device.name, properties.deviceName, sizeof device.name);
+        memcpy(device.cache_key, properties.pipelineCacheUUID, sizeof device.cache_key);
+        if (properties.apiVersion < VK_API_VERSION_1_1 || !find_queue(&instance->functions, &device))
+            continue;
+        find_features(&instance->functions, &device);
+        uint32_t place = device_count++;
+        for (; place > 0 && rank(devices[place - 1].type) > rank(device.type); place--)
+            devices[place] = devices[place - 1];
+        devices[place] = device;
+    }
+}
+
+uint32_t vulkan_device_count(void)
+{
+    pthread_once(&once, find_devices);
+    return device_count;
+}
+
+const struct vulkan_physical *vulkan_device_at(uint32_t number)
+{
+    return number < vulkan_device_count() ? &devices[number] : NULL;
+}
+
+enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_physical *physical = vulkan_device_at(number);
+    const char *extensions[8];
+    uint32_t extension_count = 0;
+    *out = (struct vulkan_device){.physical = physical};
+    if (!physical)
+        return fail(SALVO_ERROR_UNSUPPORTED, "there is no Vulkan device %u", number);
+    const struct vulkan_features *offers = &physical->features;
+    const bool is_13 = physical->api_version >= VK_API_VERSION_1_3;
+    if (offers->full_subgroup && !is_13)
+        extensions[extension_count++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+    if (offers->int_dot && !is_13)
+        extensions[extension_count++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+    if (offers->memory_budget)
+        extensions[extension_count++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+    if (physical->is_portability_subset)
+        extensions[extension_count++] = "VK_KHR_portability_subset";
+    VkPhysicalDeviceSubgroupSizeControlFeatures size = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+        .computeFullSubgroups = VK_TRUE};
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+        .pNext = offers->full_subgroup ? &size : NULL,
+        .shaderIntegerDotProduct = VK_TRUE};
+    const float priority = 1;
+    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+        .queueFamilyIndex = physical->queue_family,
+        .queueCount = 1,
+        .pQueuePriorities = &priority};
+    const VkDeviceCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+        .pNext = offers->int_dot         ? (void *)&dot
+                 : offers->full_subgroup ? (void *)&size
+                                         : NULL,
+        .queueCreateInfoCount = 1,
+        .pQueueCreateInfos = &queue,
+        .enabledExtensionCount = extension_count,
+        .ppEnabledExtensionNames = extensions,
+    };
+    const struct instance_functions *call = &vulkan_instance()->functions;
+    VkResult result = call->CreateDevice(physical->handle, &info, NULL, &out->handle);
+    if (result != VK_SUCCESS)
+        return vulkan_fail(result, "vkCreateDevice", physical->name);
+    TRY(vulkan_load_device_functions(out->handle, &out->call));
+    call->GetPhysicalDeviceMemoryProperties(physical->handle, &out->memory);
+    out->call.GetDeviceQueue(out->handle, physical->queue_family, 0, &out->queue);
+cleanup:
+    return status;
+}
+
+void vulkan_device_close(struct vulkan_device *device)
+{
+    if (device->handle && device->call.DestroyDevice)
+        device->call.DestroyDevice(device->handle, NULL);
+    device->handle = VK_NULL_HANDLE;
+}
+
+uint64_t vulkan_device_free_memory(const struct vulkan_device *device)
+{
+    if (!device->physical->features.memory_budget)
+        return 0;
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+    vulkan_instance()->functions.GetPhysicalDeviceMemoryProperties2(device->physical->handle, &properties);
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < properties.memoryProperties.memoryHeapCount; i++) {
+        bool is_local = properties.memoryProperties.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
+        uint64_t left =
+            budget.heapBudget[i] > budget.heapUsage[i] ? budget.heapBudget[i] - budget.heapUsage[i] : 0;
+        most = is_local && left > most ? left : most;
+    }
+    return most;
+}

@@ -1,0 +1,59 @@
+/* Devices that can run programs: what they offer, and one of them opened. */
+#ifndef VULKAN_DEVICE_H
+#define VULKAN_DEVICE_H
+
+#include "backend/vulkan/vulkan_api.h"
+
+enum { MAX_VULKAN_DEVICES = 16 };
+
+/* What a device offers beyond the baseline; SALVO_VULKAN_DISABLE=name,... takes it away. */
+struct vulkan_features {
+    bool subgroup;      /* shuffles between neighbours */
+    bool full_subgroup; /* subgroups can be required to be full, so that neighbours are known */
+    bool int_dot;       /* products of four bytes in one instruction */
+    bool halves;        /* conversion of f16, which software devices may not manage */
+    bool memory_budget; /* how much memory is free is known */
+    bool host_local;    /* memory of the device that the host can write */
+};
+
+struct vulkan_physical {
+    VkPhysicalDevice handle;
+    VkPhysicalDeviceType type;
+    VkPhysicalDeviceLimits limits;
+    struct vulkan_features features;
+    uint32_t queue_family, subgroup_size, vendor, api_version;
+    uint64_t memory; /* of the largest heap on the device */
+    bool is_portability_subset;
+    uint8_t cache_key[VK_UUID_SIZE];
+    char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
+    char feature_names[128];
+};
+
+/* The best first: discrete, integrated, virtual, others, processors. */
+uint32_t vulkan_device_count(void);
+const struct vulkan_physical *vulkan_device_at(uint32_t number);
+
+struct vulkan_device {
+    const struct vulkan_physical *physical;
+    VkDevice handle;
+    VkQueue queue;
+    struct device_functions call;
+    VkPhysicalDeviceMemoryProperties memory;
+};
+
+enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out);
+void vulkan_device_close(struct vulkan_device *device);
+
+/* Bytes that the device can still give; 0 where it does not say. */
+uint64_t vulkan_device_free_memory(const struct vulkan_device *device);
+
+/* CHECK(device, vkCreateBuffer, (arguments)): the call through the device's table, and its failure by name.
+ */
+#define CHECK(device, function, arguments)                                             \
+    do {                                                                               \
+        VkResult check_result_ = (device)->call.function arguments;                    \
+        if (check_result_ != VK_SUCCESS)                                               \
+            TRY(vulkan_fail(check_result_, "vk" #function, (device)->physical->name)); \
+    } while (0)
+
+#endif

@@ -1,0 +1,210 @@
+/* A program on a Vulkan device: its plans as recorded commands, weights, state and rings. Private to
+ * backend/vulkan. */
+#ifndef VULKAN_EXECUTOR_H
+#define VULKAN_EXECUTOR_H
+
+#include "backend/backend.h"
+#include "backend/lowering.h"
+#include "backend/vulkan/vulkan_memory.h"
+#include "backend/vulkan/vulkan_pipelines.h"
+#include "backend/vulkan/vulkan_shared.h"
+
+/* Some rows of a matrix that lie together: all of them, unless a device cannot bind so much. */
+struct weight_slice {
+    uint32_t first_row, rows;
+    uint32_t buffer;              /* among the executor's */
+    uint64_t offset, bytes;       /* in the buffer */
+    uint32_t codes, high, scales; /* planes, in words from `offset` */
+};
+
+struct vulkan_weight {
+    struct weight_slice *slices; /* of a matrix */
+    uint32_t slice_count;
+    uint32_t vector; /* in floats in the vectors; ROW_NOTHING: it is none */
+};
+
+/* A positional state: pages of [heads][256 positions][head_words]. */
+struct vulkan_state {
+    struct vulkan_buffer buffer;
+    uint32_t heads, head_dim, head_words;
+};
+
+/* What a dispatch sees of a buffer. */
+struct bound {
+    const struct vulkan_buffer *buffer; /* NULL: nothing */
+    uint64_t offset, size;
+    bool writes;
+};
+
+enum { MAX_ARGUMENT_BYTES = 128 };
+
+struct dispatch {
+    VkPipeline pipeline;
+    struct bound bound[BIND_COUNT];
+    uint32_t groups[3];
+    uint32_t argument_bytes;
+    uint8_t arguments[MAX_ARGUMENT_BYTES];
+    uint32_t group; /* of the plan */
+};
+
+/* Dispatches of a plan, and the tables that they read. */
+struct vulkan_plan {
+    struct plan lowered;
+    struct dispatch *dispatches;
+    uint32_t dispatch_count, dispatch_capacity;
+    struct row_op *row_ops;
+    uint32_t row_op_count, row_op_capacity;
+    struct matrix *matrices;
+    uint32_t matrix_count, matrix_capacity;
+    struct vulkan_buffer row_table, matrix_table;
+    VkDescriptorPool pool;
+    VkDescriptorSet *sets; /* [dispatches] */
+    VkCommandBuffer commands;
+    uint32_t barriers;
+};
+
+/* A slot's versions of folded state: what is committed, and what the last step submitted will leave. */
+struct folded_slot {
+    uint8_t committed, current;
+    uint64_t ignored; /* tickets up to this one do not commit: a step before them failed */
+};
+
+/* What a run of a submitted step reads and writes. */
+struct pending_run {
+    uint32_t slot;
+    uint8_t before, after, other;
+};
+
+/* A step that was submitted; its results once it is complete. */
+struct pending_step {
+    uint64_t ticket;
+    VkFence fence;
+    uint32_t run_count, token_count, repeat;
+    const volatile bool *cancel;
+    struct pending_run *runs;   /* [slots] */
+    struct run_result *results; /* [slots] */
+    enum salvo_status status;
+};
+
+/* Whose bias a row of the bias buffer holds. */
+struct bias_row {
+    uint32_t slot;
+    const float *bias;
+    uint64_t version;
+};
+
+struct executor {
+    const struct program *program;
+    struct backend_options options;
+    struct vulkan_device device;
+    struct vulkan_pipelines pipelines;
+    struct vulkan_transfer transfer;
+    VkCommandPool command_pool;
+    struct arena tables; /* small things that live as long as the executor */
+
+    struct vulkan_plan single, batch;
+    struct vulkan_weight *weights; /* [buffers] */
+    struct vulkan_state *states;   /* [buffers] */
+    struct vulkan_buffer *weight_buffers;
+    uint32_t weight_buffer_count;
+    uint64_t weight_bytes, state_bytes, scratch_bytes;
+    size_t *folded_offsets;                         /* [buffers], in floats */
+    uint32_t folded_elements, pages, *rope_offsets; /* [ropes], in floats */
+
+    struct vulkan_buffer arena, vectors, rounded, folded, tokens, ropes, partials, control, work, bias;
+    struct vulkan_buffer step;     /* the one that runs */
+    struct vulkan_buffer ring;     /* steps from the host */
+    struct vulkan_buffer outcomes; /* results for the host */
+    struct vulkan_buffer mirror;   /* the ids of all slots as the host knows them */
+    float *logits;                 /* [outputs][vocabulary], a copy made when the host asks */
+    struct bias_row *bias_rows;    /* [bias_row_count] */
+    uint32_t bias_row_count;
+    uint32_t step_words_at, step_entry_words; /* in words */
+
+    struct folded_slot *folded_slots; /* [slots] */
+    struct pending_step pending[RING_ENTRIES];
+    uint64_t submitted, completed; /* tickets */
+    uint32_t last_outputs;
+    bool logits_are_read, is_lost;
+    const struct vulkan_plan *last_plan;
+
+    /* Debug path. */
+    struct vulkan_plan debug;
+    struct vulkan_buffer debug_arena;
+    size_t *debug_offsets;
+
+    struct backend_counters counters;
+    uint64_t objects_at_load; /* buffers and pipelines */
+};
+
+enum { SPLITS_SHIFT = 4, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROWS = 64, STEPS_IN_FLIGHT = 3 };
+
+/* vulkan_open.c */
+enum salvo_status vulkan_executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out);
+void vulkan_executor_close(struct executor *executor);
+
+/* vulkan_weights.c */
+enum salvo_status vulkan_weights_place(struct executor *executor);
+enum salvo_status vulkan_weights_load(struct executor *executor);
+
+/* vulkan_compile.c: a plan's groups become dispatches; `offsets` [buffers] are places in `arena`. */
+struct compiling {
+    struct executor *executor;
+    struct vulkan_plan *plan;
+    const struct vulkan_buffer *arena;
+    const size_t *offsets;
+    size_t private_at; /* where those begin that fused kernels would keep to themselves */
+};
+enum salvo_status vulkan_plan_compile(struct compiling *compiling);
+void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan);
+
+/* Adds a dispatch whose bindings are empty but for step and arena. */
+enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,
+    const void *arguments, size_t argument_bytes, struct dispatch **out);
+void vulkan_bind(
+    struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes);
+uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer); /* in floats */
+uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer);
+
+/* vulkan_rows.c, vulkan_matmul.c: groups of these kinds. */
+enum salvo_status vulkan_compile_rows(
+    struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
+enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t group);
+
+/* vulkan_record.c: descriptor sets and commands. Without `single_group` all dispatches, after taking a step.
+ */
+enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan);
+enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
+    uint32_t count, VkCommandBuffer commands);
+
+/* vulkan_step.c: beginning writes a step into the next entry of the ring and gives it a ticket; ending waits.
+ */
+enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
+enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
+enum salvo_status vulkan_step_begin(
+    struct executor *executor, const struct step *step, struct pending_step **out);
+enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending);
+enum salvo_status vulkan_wait_for_all(struct executor *executor);
+const float *vulkan_logits(struct executor *executor, uint32_t row);
+const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot);
+uint64_t vulkan_objects(const struct executor *executor); /* buffers and pipelines made so far */
+
+/* vulkan_state.c */
+enum salvo_status vulkan_states_open(struct executor *executor);
+size_t vulkan_state_size(const struct executor *executor, uint32_t positions);
+enum salvo_status vulkan_state_save(
+    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
+enum salvo_status vulkan_state_restore(
+    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+
+/* vulkan_debug.c */
+uint32_t vulkan_group_count(const struct executor *executor, const struct step *step);
+enum salvo_status vulkan_debug_begin(struct executor *executor, const struct step *step);
+enum salvo_status vulkan_debug_run(struct executor *executor, uint32_t group);
+void vulkan_debug_group(
+    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
+float *vulkan_debug_buffer(struct executor *executor, buffer_id buffer);
+void vulkan_debug_end(struct executor *executor);
+
+#endif

@@ -1,0 +1,303 @@
+#include "backend/vulkan/vulkan_format.h"
+
+#include "quant/blocks.h"
+
+#include <string.h>
+
+enum scale_kind {
+    SCALES_NONE,
+    SCALES_HALF,
+    SCALES_HALF_MINIMUM,
+    SCALES_EXPONENT,
+    SCALES_LEVELS,
+    SCALES_LEVELS_3
+};
+
+struct format {
+    uint8_t code_words, high_words; /* of 32 elements */
+    uint8_t scales;
+};
+
+static const struct format *format_of(enum tensor_type type)
+{
+    static const struct format formats[] = {
+        [TYPE_Q4_0] = {4, 0, SCALES_HALF},
+        [TYPE_Q4_1] = {4, 0, SCALES_HALF_MINIMUM},
+        [TYPE_Q5_0] = {4, 1, SCALES_HALF},
+        [TYPE_Q5_1] = {4, 1, SCALES_HALF_MINIMUM},
+        [TYPE_Q8_0] = {8, 0, SCALES_HALF},
+        [TYPE_Q2_K] = {2, 0, SCALES_LEVELS},
+        [TYPE_Q3_K] = {2, 1, SCALES_LEVELS},
+        [TYPE_Q4_K] = {4, 0, SCALES_LEVELS},
+        [TYPE_Q5_K] = {4, 1, SCALES_LEVELS},
+        [TYPE_Q6_K] = {4, 2, SCALES_LEVELS},
+        [TYPE_IQ4_NL] = {4, 0, SCALES_HALF},
+        [TYPE_IQ4_XS] = {4, 0, SCALES_LEVELS_3},
+        [TYPE_MXFP4] = {4, 0, SCALES_EXPONENT},
+    };
+    return (size_t)type < sizeof formats / sizeof *formats && formats[type].code_words ? &formats[type]
+                                                                                       : NULL;
+}
+
+static bool is_float(enum tensor_type type)
+{
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
+}
+
+static uint64_t scale_words(enum scale_kind kind, uint64_t blocks)
+{
+    switch (kind) {
+    case SCALES_HALF:
+        return (blocks + 1) / 2;
+    case SCALES_HALF_MINIMUM:
+        return blocks;
+    case SCALES_EXPONENT:
+        return (blocks + 3) / 4;
+    case SCALES_LEVELS:
+        return blocks / 8 * 5;
+    case SCALES_LEVELS_3:
+        return blocks / 8 * 3;
+    case SCALES_NONE:
+        break;
+    }
+    return 0;
+}
+
+bool vulkan_format_planes(enum tensor_type type, uint64_t columns, struct row_planes *out)
+{
+    *out = (struct row_planes){0};
+    if (columns == 0 || columns > 1u << 24)
+        return false;
+    if (is_float(type)) {
+        out->codes = (uint32_t)((columns + 3) / 4 * (type == TYPE_F32 ? 4 : 2));
+        return true;
+    }
+    const struct format *format = format_of(type);
+    const struct tensor_type_info *info = tensor_type_info(type);
+    if (!format || columns % info->block_elements)
+        return false;
+    out->codes = (uint32_t)(columns / 32 * format->code_words);
+    out->high = (uint32_t)(columns / 32 * format->high_words);
+    out->scales = (uint32_t)scale_words((enum scale_kind)format->scales, columns / 32);
+    return true;
+}
+
+/* ---- Codes of 32 elements, a byte each, into words ---- */
+
+static void put_nibbles(const uint8_t codes[32], uint32_t *out)
+{
+    uint8_t bytes[16];
+    for (int i = 0; i < 16; i++)
+        bytes[i] = (uint8_t)((codes[i] & 15) | (codes[16 + i] & 15) << 4);
+    memcpy(out, bytes, sizeof bytes);
+}
+
+/* Bits `shift` and `shift` + 1 of each code. */
+static void put_pairs(const uint8_t codes[32], int shift, uint32_t *out)
+{
+    uint8_t bytes[8] = {0};
+    for (unsigned i = 0; i < 32; i++)
+        bytes[i / 16 * 4 + i % 4] |= (uint8_t)((codes[i] >> shift & 3) << (i / 4 % 4 * 2));
+    memcpy(out, bytes, sizeof bytes);
+}
+
+/* Bit `shift` of each code. */
+static void put_bits(const uint8_t codes[32], int shift, uint32_t *out)
+{
+    uint8_t bytes[4] = {0};
+    for (unsigned i = 0; i < 32; i++)
+        bytes[i % 4] |= (uint8_t)((codes[i] >> shift & 1) << (i / 4));
+    memcpy(out, bytes, sizeof bytes);
+}
+
+static void put_high_bits(const uint8_t bits[4], uint32_t *out)
+{
+    uint8_t codes[32];
+    for (unsigned i = 0; i < 32; i++)
+        codes[i] = bits[i / 8] >> (i % 8) & 1;
+    put_bits(codes, 0, out);
+}
+
+/* ---- Blocks of 32 ---- */
+
+/* Appends a half to a row of halves, two a word. */
+static void put_half(uint32_t *scales, uint64_t index, uint16_t half)
+{
+    uint8_t *bytes = (uint8_t *)(scales + index / 2) + index % 2 * sizeof half;
+    memcpy(bytes, &half, sizeof half);
+}
+
+static uint32_t two_halves(uint16_t low, uint16_t high)
+{
+    return low | (uint32_t)high << 16;
+}
+
+static void pack_small(enum tensor_type type, const uint8_t *data, uint64_t index, uint32_t *codes,
+    uint32_t *high, uint32_t *scales)
+{
+    switch (type) {
+    case TYPE_Q4_0:
+    case TYPE_IQ4_NL: {
+        const struct block_q4_0 *block = (const void *)data;
+        memcpy(codes, block->nibbles, sizeof block->nibbles);
+        put_half(scales, index, block->scale);
+        break;
+    }
+    case TYPE_Q4_1: {
+        const struct block_q4_1 *block = (const void *)data;
+        memcpy(codes, block->nibbles, sizeof block->nibbles);
+        scales[index] = two_halves(block->scale, block->min);
+        break;
+    }
+    case TYPE_Q5_0: {
+        const struct block_q5_0 *block = (const void *)data;
+        memcpy(codes, block->nibbles, sizeof block->nibbles);
+        put_high_bits(block->high, high);
+        put_half(scales, index, block->scale);
+        break;
+    }
+    case TYPE_Q5_1: {
+        const struct block_q5_1 *block = (const void *)data;
+        memcpy(codes, block->nibbles, sizeof block->nibbles);
+        put_high_bits(block->high, high);
+        scales[index] = two_halves(block->scale, block->min);
+        break;
+    }
+    case TYPE_Q8_0: {
+        const struct block_q8_0 *block = (const void *)data;
+        memcpy(codes, block->codes, sizeof block->codes);
+        put_half(scales, index, block->scale);
+        break;
+    }
+    default: {
+        const struct block_mxfp4 *block = (const void *)data;
+        memcpy(codes, block->nibbles, sizeof block->nibbles);
+        ((uint8_t *)scales)[index] = block->exponent;
+        break;
+    }
+    }
+}
+
+/* ---- Blocks of 256: for each, a word with the outer scales and then the groups' ---- */
+
+static void nibbles_of_k(const uint8_t *nibbles, unsigned group, uint8_t codes[32])
+{
+    for (unsigned i = 0; i < 32; i++)
+        codes[i] = nibbles[group / 2 * 32 + i] >> (group % 2 * 4) & 15;
+}
+
+static void pairs_of_k(const uint8_t *pairs, unsigned group, uint8_t codes[32])
+{
+    for (unsigned i = 0; i < 32; i++)
+        codes[i] = pairs[group / 4 * 32 + i] >> (group % 4 * 2) & 3;
+}
+
+static void pack_q4_k(const uint8_t groups[12], uint16_t scale, uint16_t min, uint32_t *scales)
+{
+    uint8_t bytes[16];
+    for (unsigned i = 0; i < 8; i++) {
+        bytes[i] = k_group_scale(groups, i);
+        bytes[8 + i] = k_group_min(groups, i);
+    }
+    scales[0] = two_halves(scale, min);
+    memcpy(scales + 1, bytes, sizeof bytes);
+}
+
+static void pack_large(
+    enum tensor_type type, const uint8_t *data, uint32_t *codes, uint32_t *high, uint32_t *scales)
+{
+    uint8_t bytes[32], upper[32];
+    switch (type) {
+    case TYPE_Q2_K: {
+        const struct block_q2_k *block = (const void *)data;
+        for (unsigned g = 0; g < 8; g++) {
+            pairs_of_k(block->pairs, g, bytes);
+            put_pairs(bytes, 0, codes + g * 2);
+        }
+        scales[0] = two_halves(block->scale, block->min);
+        memcpy(scales + 1, block->groups, sizeof block->groups);
+        break;
+    }
+    case TYPE_Q3_K: {
+        const struct block_q3_k *block = (const void *)data;
+        for (unsigned g = 0; g < 8; g++) {
+            pairs_of_k(block->pairs, g, bytes);
+            put_pairs(bytes, 0, codes + g * 2);
+            for (unsigned i = 0; i < 32; i++)
+                upper[i] = block->high[i] >> g & 1;
+            put_bits(upper, 0, high + g);
+        }
+        for (unsigned g = 0; g < 16; g++)
+            bytes[g] = (uint8_t)q3_k_group_scale(block->groups, g);
+        scales[0] = block->scale;
+        memcpy(scales + 1, bytes, 16);
+        break;
+    }
+    case TYPE_Q4_K: {
+        const struct block_q4_k *block = (const void *)data;
+        for (unsigned g = 0; g < 8; g++) {
+            nibbles_of_k(block->nibbles, g, bytes);
+            put_nibbles(bytes, codes + g * 4);
+        }
+        pack_q4_k(block->groups, block->scale, block->min, scales);
+        break;
+    }
+    case TYPE_Q5_K: {
+        const struct block_q5_k *block = (const void *)data;
+        for (unsigned g = 0; g < 8; g++) {
+            nibbles_of_k(block->nibbles, g, bytes);
+            put_nibbles(bytes, codes + g * 4);
+            for (unsigned i = 0; i < 32; i++)
+                upper[i] = block->high[i] >> g & 1;
+            put_bits(upper, 0, high + g);
+        }
+        pack_q4_k(block->groups, block->scale, block->min, scales);
+        break;
+    }
+    case TYPE_Q6_K: {
+        const struct block_q6_k *block = (const void *)data;
+        for (unsigned g = 0; g < 8; g++) {
+            for (unsigned i = 0; i < 32; i++) {
+                unsigned inside = g % 4 * 32 + i; /* element of its half */
+                bytes[i] = block->nibbles[g / 4 * 64 + inside % 64] >> (inside / 64 * 4) & 15;
+            }
+            put_nibbles(bytes, codes + g * 4);
+            pairs_of_k(block->pairs, g, upper);
+            put_pairs(upper, 0, high + g * 2);
+        }
+        scales[0] = block->scale;
+        memcpy(scales + 1, block->groups, sizeof block->groups);
+        break;
+    }
+    default: {
+        const struct block_iq4_xs *block = (const void *)data;
+        memcpy(codes, block->nibbles, sizeof block->nibbles);
+        for (unsigned g = 0; g < 8; g++)
+            bytes[g] = (uint8_t)iq4_xs_group_scale(block, g);
+        scales[0] = block->scale;
+        memcpy(scales + 1, bytes, 8);
+        break;
+    }
+    }
+}
+
+void vulkan_format_pack(enum tensor_type type, const uint8_t *blocks, uint64_t columns, uint32_t *codes,
+    uint32_t *high, uint32_t *scales)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    if (is_float(type)) {
+        memcpy(codes, blocks, columns * info->block_bytes);
+        return;
+    }
+    const struct format *format = format_of(type);
+    const uint32_t each = info->block_elements / 32; /* of 32 in one block of the file */
+    for (uint64_t i = 0; i < columns / info->block_elements; i++, blocks += info->block_bytes) {
+        if (each == 1)
+            pack_small(type, blocks, i, codes, high, scales);
+        else
+            pack_large(type, blocks, codes, high, scales);
+        codes += (size_t)each * format->code_words;
+        high += (size_t)each * format->high_words;
+        scales += each == 1 ? 0 : format->scales == SCALES_LEVELS ? 5 : 3;
+    }
+}

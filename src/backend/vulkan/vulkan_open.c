@@ -1,0 +1,258 @@
+/* Opening an executor: plans are compiled and all memory is taken before a weight is touched; nothing is made
+ * after that. */
+#include "backend/vulkan/vulkan_executor.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A buffer that shaders see whole. */
+static enum salvo_status open_bound(struct executor *executor, uint64_t size, enum vulkan_place place,
+    const char *what, struct vulkan_buffer *out)
+{
+    const uint32_t most = executor->device.physical->limits.maxStorageBufferRange;
+    if (size > most)
+        return fail(SALVO_ERROR_MEMORY,
+            "%s of %llu MB: %s can bind %u MB; ask for a smaller batch or context", what,
+            (unsigned long long)(size / 1000000), executor->device.physical->name, most / 1000000);
+    enum salvo_status status = vulkan_buffer_open(&executor->device, size, place, what, out);
+    executor->scratch_bytes += out->size;
+    return status;
+}
+
+/* ---- Angles ---- */
+
+/*
+ * cos and sin for every position would be a large table, and computed on the device they would lose digits:
+ * instead those of 0 .. 255 and of all multiples of 256, in double, which the device multiplies.
+ */
+static enum salvo_status open_ropes(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const uint32_t upper = executor->options.context / 256 + 1;
+    float *table = NULL;
+    size_t floats = 0, place = 0;
+    TRY(ARENA_NEW(&executor->tables, &executor->rope_offsets, program->rope_count));
+    for (uint32_t i = 0; i < program->rope_count; i++)
+        floats += (size_t)(256 + upper) * program->ropes[i].dimensions;
+    TRY(NEW(&table, floats + 1));
+    for (uint32_t i = 0; i < program->rope_count; i++) {
+        const struct rope *rope = &program->ropes[i];
+        executor->rope_offsets[i] = (uint32_t)place;
+        for (uint32_t row = 0; row < 256 + upper; row++) {
+            const double position = row < 256 ? row : (double)(row - 256) * 256;
+            const double magnitude = row < 256 ? 1 : (double)rope->magnitude;
+            for (uint32_t j = 0; j < rope->dimensions / 2; j++) {
+                table[place++] = (float)(cos(position * rope->frequencies[j]) * magnitude);
+                table[place++] = (float)(sin(position * rope->frequencies[j]) * magnitude);
+            }
+        }
+    }
+    TRY(open_bound(executor, floats * sizeof *table, PLACE_DEVICE, "angles", &executor->ropes));
+    TRY(vulkan_write(&executor->transfer, &executor->ropes, 0, table, floats * sizeof *table));
+cleanup:
+    memory_free(table);
+    return status;
+}
+
+/* ---- Memory ---- */
+
+static uint64_t rounded_bytes(const struct program *program, uint32_t batch)
+{
+    uint64_t columns = 0;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind == OP_MATMUL && op->matmul.rounding == ROUNDING_Q8)
+            columns = larger(columns, program->buffers[op->inputs[0]].columns);
+    }
+    return batch * (columns + columns / 16 * 4);
+}
+
+static uint64_t partial_bytes(const struct executor *executor)
+{
+    const struct program *program = executor->program;
+    uint64_t bytes = (uint64_t)executor->options.outputs * ARGMAX_BLOCKS * 2 * sizeof(uint32_t);
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind == OP_ATTEND)
+            bytes = larger(
+                bytes, (uint64_t)op->attend.heads * SPLITS * (op->attend.head_dim + 2) * sizeof(float));
+    }
+    return bytes;
+}
+
+static size_t private_at(const struct plan *plan)
+{
+    return (plan->arena_bytes + 255) / 256 * 256;
+}
+
+static enum salvo_status open_scratch(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_options *options = &executor->options;
+    const struct plan *single = &executor->single.lowered, *batch = &executor->batch.lowered;
+    const uint32_t vocabulary = executor->program->vocabulary;
+    const uint64_t arena =
+        larger(private_at(single) + single->private_bytes, private_at(batch) + batch->private_bytes);
+    const uint32_t groups = options->outputs < SAMPLE_GROUPS ? options->outputs : SAMPLE_GROUPS;
+    const uint64_t ids = (uint64_t)options->slots * (options->context + 1) * sizeof(int32_t);
+    executor->bias_row_count = options->slots < BIAS_ROWS ? options->slots : BIAS_ROWS;
+    TRY(open_bound(executor, arena, PLACE_DEVICE, "scratch", &executor->arena));
+    TRY(open_bound(executor, rounded_bytes(executor->program, options->batch), PLACE_DEVICE, "activations",
+        &executor->rounded));
+    TRY(open_bound(executor, partial_bytes(executor), PLACE_DEVICE, "partial results", &executor->partials));
+    TRY(open_bound(executor, (uint64_t)groups * 2 * vocabulary * sizeof(uint32_t), PLACE_DEVICE, "sampling",
+        &executor->work));
+    TRY(open_bound(executor, ids, PLACE_DEVICE, "ids", &executor->tokens));
+    TRY(open_bound(executor, ids, PLACE_TO_HOST, "ids", &executor->mirror));
+    TRY(open_bound(executor, sizeof(struct control), PLACE_DEVICE, "control", &executor->control));
+    TRY(open_bound(executor, (uint64_t)executor->bias_row_count * vocabulary * sizeof(float), PLACE_TO_DEVICE,
+        "bias", &executor->bias));
+    TRY(ARENA_NEW(&executor->tables, &executor->bias_rows, executor->bias_row_count));
+    TRY(NEW(&executor->logits, (size_t)options->outputs * vocabulary));
+    TRY(vulkan_clear(&executor->transfer, &executor->work));
+    TRY(vulkan_clear(&executor->transfer, &executor->control));
+    TRY(vulkan_clear(&executor->transfer, &executor->tokens));
+    memset(executor->mirror.mapped, 0, executor->mirror.size);
+cleanup:
+    return status;
+}
+
+/* Steps and their results: an entry is header and runs, then rows, output rows and pages. */
+static enum salvo_status open_rings(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_options *options = &executor->options;
+    const uint64_t page_words = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    const uint64_t first = HEADER_WORDS + (uint64_t)options->slots * RUN_WORDS;
+    const uint64_t words_at = (first + 63) / 64 * 64; /* what every device can bind from */
+    const uint64_t entry =
+        words_at + (uint64_t)options->batch * ROW_WORDS + options->outputs + options->slots * page_words;
+    executor->step_words_at = (uint32_t)words_at;
+    executor->step_entry_words = (uint32_t)((entry + 63) / 64 * 64);
+    const uint64_t bytes = executor->step_entry_words * UINT64_C(4);
+    TRY(open_bound(executor, bytes, PLACE_DEVICE, "step", &executor->step));
+    TRY(open_bound(executor, bytes * RING_ENTRIES, PLACE_TO_DEVICE, "steps", &executor->ring));
+    TRY(open_bound(executor, (uint64_t)RING_ENTRIES * options->slots * sizeof(struct run_outcome),
+        PLACE_TO_HOST, "results", &executor->outcomes));
+    for (uint32_t i = 0; i < RING_ENTRIES; i++) {
+        const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+        struct pending_step *pending = &executor->pending[i];
+        CHECK(&executor->device, CreateFence, (executor->device.handle, &fence, NULL, &pending->fence));
+        TRY(ARENA_NEW(&executor->tables, &pending->runs, options->slots));
+        TRY(ARENA_NEW(&executor->tables, &pending->results, options->slots));
+    }
+cleanup:
+    return status;
+}
+
+/* ---- Plans ---- */
+
+static enum salvo_status compile(struct executor *executor, struct vulkan_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    struct compiling compiling = {
+        executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
+    TRY(vulkan_plan_compile(&compiling));
+    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands));
+cleanup:
+    return status;
+}
+
+static void fill_in_defaults(struct backend_options *options)
+{
+    if (options->outputs == 0) {
+        options->outputs = options->batch < 64 ? options->batch : 64;
+        options->outputs = options->outputs < options->slots ? options->slots : options->outputs;
+    }
+}
+
+uint64_t vulkan_objects(const struct executor *executor)
+{
+    return vulkan_buffers_opened() + executor->pipelines.count;
+}
+
+enum salvo_status vulkan_executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = NULL;
+    *out = NULL;
+    TRY(NEW(&executor, 1));
+    executor->program = program;
+    executor->options = *options;
+    fill_in_defaults(&executor->options);
+    options = &executor->options;
+    if (!options->slots || !options->context || !options->batch)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%u sessions of %u tokens in chunks of %u: none may be 0",
+            options->slots, options->context, options->batch));
+    TRY(vulkan_device_open(options->device, &executor->device));
+    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+        .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+        .queueFamilyIndex = executor->device.physical->queue_family};
+    CHECK(&executor->device, CreateCommandPool,
+        (executor->device.handle, &pool, NULL, &executor->command_pool));
+    TRY(vulkan_transfer_open(&executor->device, &executor->transfer));
+    TRY(vulkan_pipelines_open(&executor->device, &executor->pipelines));
+    TRY(lower_program(
+        program, (const uint32_t[]){1, 1, 1}, MAX_ROUNDED, &executor->tables, &executor->single.lowered));
+    TRY(lower_program(program, (const uint32_t[]){options->batch, options->slots, options->outputs},
+        MAX_ROUNDED, &executor->tables, &executor->batch.lowered));
+    TRY(vulkan_weights_place(executor));
+    TRY(vulkan_states_open(executor));
+    TRY(open_scratch(executor));
+    TRY(open_rings(executor));
+    TRY(open_ropes(executor));
+    TRY(compile(executor, &executor->single));
+    TRY(compile(executor, &executor->batch));
+    TRY(vulkan_weights_load(executor));
+    executor->objects_at_load = vulkan_objects(executor);
+    *out = executor;
+    executor = NULL;
+cleanup:
+    vulkan_executor_close(executor);
+    return status;
+}
+
+void vulkan_executor_close(struct executor *executor)
+{
+    if (!executor)
+        return;
+    const struct vulkan_device *device = &executor->device;
+    struct vulkan_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->rounded,
+        &executor->folded, &executor->tokens, &executor->ropes, &executor->partials, &executor->control,
+        &executor->work, &executor->bias, &executor->step, &executor->ring, &executor->outcomes,
+        &executor->mirror};
+    if (device->handle && device->call.DeviceWaitIdle) {
+        (void)device->call.DeviceWaitIdle(device->handle);
+        vulkan_debug_end(executor);
+        vulkan_plan_close(executor, &executor->single);
+        vulkan_plan_close(executor, &executor->batch);
+        for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+            vulkan_buffer_close(device, buffers[i]);
+        for (uint32_t i = 0; i < executor->weight_buffer_count; i++)
+            vulkan_buffer_close(device, &executor->weight_buffers[i]);
+        for (uint32_t i = 0; executor->states && i < executor->program->buffer_count; i++)
+            vulkan_buffer_close(device, &executor->states[i].buffer);
+        for (uint32_t i = 0; i < RING_ENTRIES; i++) {
+            if (executor->pending[i].fence)
+                device->call.DestroyFence(device->handle, executor->pending[i].fence, NULL);
+        }
+        vulkan_pipelines_close(&executor->pipelines);
+        vulkan_transfer_close(&executor->transfer);
+        if (executor->command_pool)
+            device->call.DestroyCommandPool(device->handle, executor->command_pool, NULL);
+        vulkan_device_close(&executor->device);
+    }
+    memory_free(executor->weight_buffers);
+    memory_free(executor->logits);
+    arena_free(&executor->tables);
+    memory_free(executor);
+}

@@ -1,0 +1,247 @@
+#include "backend/vulkan/vulkan_pipelines.h"
+
+#include "backend/vulkan/vulkan_shared.h"
+#include "base/memory.h"
+
+#define SPIRV(name) static const uint32_t name##_code[] = {
+
+SPIRV(take)
+#include "take.inc"
+}
+;
+SPIRV(rows)
+#include "rows.inc"
+}
+;
+SPIRV(matvec)
+#include "matvec.inc"
+}
+;
+SPIRV(matvec_subgroup)
+#include "matvec_subgroup.inc"
+}
+;
+SPIRV(matvec_dot)
+#include "matvec_dot.inc"
+}
+;
+SPIRV(matmul)
+#include "matmul.inc"
+}
+;
+SPIRV(matmul_dot)
+#include "matmul_dot.inc"
+}
+;
+SPIRV(attend)
+#include "attend.inc"
+}
+;
+SPIRV(attend_subgroup)
+#include "attend_subgroup.inc"
+}
+;
+SPIRV(merge)
+#include "merge.inc"
+}
+;
+SPIRV(wkv7)
+#include "wkv7.inc"
+}
+;
+SPIRV(argmax)
+#include "argmax.inc"
+}
+;
+SPIRV(sample)
+#include "sample.inc"
+}
+;
+
+struct code {
+    const uint32_t *words;
+    size_t bytes;
+};
+
+#define CODE(name) ((struct code){name##_code, sizeof name##_code})
+
+/* The variant that suits the device. */
+static struct code code_of(enum vulkan_shader shader, const struct vulkan_features *features)
+{
+    switch (shader) {
+    case SHADER_TAKE:
+        return CODE(take);
+    case SHADER_ROWS:
+        return CODE(rows);
+    case SHADER_MATVEC:
+        return !features->subgroup ? CODE(matvec)
+               : features->int_dot ? CODE(matvec_dot)
+                                   : CODE(matvec_subgroup);
+    case SHADER_MATMUL:
+        return features->int_dot ? CODE(matmul_dot) : CODE(matmul);
+    case SHADER_ATTEND:
+        return features->subgroup ? CODE(attend_subgroup) : CODE(attend);
+    case SHADER_MERGE:
+        return CODE(merge);
+    case SHADER_WKV7:
+        return CODE(wkv7);
+    case SHADER_ARGMAX:
+        return CODE(argmax);
+    case SHADER_SAMPLE:
+    case SHADER_COUNT:
+        break;
+    }
+    return CODE(sample);
+}
+
+static enum salvo_status open_layout(struct vulkan_pipelines *pipelines)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = pipelines->device;
+    VkDescriptorSetLayoutBinding bindings[BIND_COUNT];
+    for (uint32_t i = 0; i < BIND_COUNT; i++) {
+        bindings[i] = (VkDescriptorSetLayoutBinding){.binding = i,
+            .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+            .descriptorCount = 1,
+            .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
+    }
+    const VkDescriptorSetLayoutCreateInfo set = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+        .bindingCount = BIND_COUNT,
+        .pBindings = bindings};
+    CHECK(device, CreateDescriptorSetLayout, (device->handle, &set, NULL, &pipelines->set_layout));
+    const VkPushConstantRange range = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = 128};
+    const VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+        .setLayoutCount = 1,
+        .pSetLayouts = &pipelines->set_layout,
+        .pushConstantRangeCount = 1,
+        .pPushConstantRanges = &range};
+    CHECK(device, CreatePipelineLayout, (device->handle, &layout, NULL, &pipelines->layout));
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_pipelines_open(const struct vulkan_device *device, struct vulkan_pipelines *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const VkPhysicalDeviceLimits *limits = &device->physical->limits;
+    uint8_t *kept = NULL;
+    size_t kept_bytes = 0;
+    *out = (struct vulkan_pipelines){.device = device};
+    if (limits->maxPerStageDescriptorStorageBuffers < BIND_COUNT ||
+        limits->maxDescriptorSetStorageBuffers < BIND_COUNT) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s binds %u buffers to a shader; %u are needed",
+            device->physical->name, limits->maxPerStageDescriptorStorageBuffers, (unsigned)BIND_COUNT));
+    }
+    TRY(open_layout(out));
+    vulkan_cache_load(device->physical, &kept, &kept_bytes);
+    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+        .initialDataSize = kept_bytes,
+        .pInitialData = kept};
+    CHECK(device, CreatePipelineCache, (device->handle, &cache, NULL, &out->cache));
+cleanup:
+    memory_free(kept);
+    return status;
+}
+
+static void store_cache(struct vulkan_pipelines *pipelines)
+{
+    const struct vulkan_device *device = pipelines->device;
+    size_t size = 0;
+    uint8_t *data = NULL;
+    if (device->call.GetPipelineCacheData(device->handle, pipelines->cache, &size, NULL) == VK_SUCCESS &&
+        size > 0 && NEW(&data, size) == SALVO_OK &&
+        device->call.GetPipelineCacheData(device->handle, pipelines->cache, &size, data) == VK_SUCCESS)
+        vulkan_cache_store(device->physical, data, size);
+    memory_free(data);
+}
+
+void vulkan_pipelines_close(struct vulkan_pipelines *pipelines)
+{
+    const struct vulkan_device *device = pipelines->device;
+    if (!device || !device->handle)
+        return;
+    for (uint32_t i = 0; i < pipelines->count; i++)
+        device->call.DestroyPipeline(device->handle, pipelines->made[i].handle, NULL);
+    for (int i = 0; i < SHADER_COUNT; i++) {
+        if (pipelines->modules[i])
+            device->call.DestroyShaderModule(device->handle, pipelines->modules[i], NULL);
+    }
+    if (pipelines->cache) {
+        store_cache(pipelines);
+        device->call.DestroyPipelineCache(device->handle, pipelines->cache, NULL);
+    }
+    if (pipelines->layout)
+        device->call.DestroyPipelineLayout(device->handle, pipelines->layout, NULL);
+    if (pipelines->set_layout)
+        device->call.DestroyDescriptorSetLayout(device->handle, pipelines->set_layout, NULL);
+    memory_free(pipelines->made);
+    *pipelines = (struct vulkan_pipelines){0};
+}
+
+static bool is_same(struct pipeline_constants a, struct pipeline_constants b)
+{
+    return a.threads == b.threads && a.types == b.types && a.extra == b.extra;
+}
+
+static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
+    struct pipeline_constants constants, VkPipeline *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = pipelines->device;
+    if (!pipelines->modules[shader]) {
+        struct code code = code_of(shader, &device->physical->features);
+        const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+            .codeSize = code.bytes,
+            .pCode = code.words};
+        CHECK(device, CreateShaderModule, (device->handle, &info, NULL, &pipelines->modules[shader]));
+    }
+    const uint32_t values[] = {constants.threads, (uint32_t)constants.types,
+        (uint32_t)(constants.types >> 32), constants.extra, device->physical->features.halves};
+    enum { COUNT = sizeof values / sizeof *values };
+    VkSpecializationMapEntry entries[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        entries[i] = (VkSpecializationMapEntry){.constantID = i, .offset = i * 4, .size = 4};
+    const VkSpecializationInfo special = {
+        .mapEntryCount = COUNT, .pMapEntries = entries, .dataSize = sizeof values, .pData = values};
+    const bool needs_full = device->physical->features.subgroup &&
+                            (shader == SHADER_MATVEC || shader == SHADER_ATTEND) &&
+                            constants.threads % device->physical->subgroup_size == 0;
+    const VkComputePipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage =
+            {
+                .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                .flags = needs_full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
+                .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                .module = pipelines->modules[shader],
+                .pName = "main",
+                .pSpecializationInfo = &special,
+            },
+        .layout = pipelines->layout,
+    };
+    CHECK(device, CreateComputePipelines, (device->handle, pipelines->cache, 1, &info, NULL, out));
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
+    struct pipeline_constants constants, VkPipeline *out)
+{
+    enum salvo_status status = SALVO_OK;
+    for (uint32_t i = 0; i < pipelines->count; i++) {
+        const struct pipeline *made = &pipelines->made[i];
+        if (made->shader == shader && is_same(made->constants, constants)) {
+            *out = made->handle;
+            return SALVO_OK;
+        }
+    }
+    if (pipelines->count == pipelines->capacity) {
+        uint32_t capacity = pipelines->capacity ? pipelines->capacity * 2 : 16;
+        TRY(RESIZE(&pipelines->made, capacity));
+        pipelines->capacity = capacity;
+    }
+    TRY(make_pipeline(pipelines, shader, constants, out));
+    pipelines->made[pipelines->count++] = (struct pipeline){shader, constants, *out};
+cleanup:
+    return status;
+}

@@ -1,0 +1,51 @@
+/* Shaders, and pipelines made of them: one for each set of constants that a plan asks for. */
+#ifndef VULKAN_PIPELINES_H
+#define VULKAN_PIPELINES_H
+
+#include "backend/vulkan/vulkan_device.h"
+
+enum vulkan_shader {
+    SHADER_TAKE,
+    SHADER_ROWS,
+    SHADER_MATVEC,
+    SHADER_MATMUL,
+    SHADER_ATTEND,
+    SHADER_MERGE,
+    SHADER_WKV7,
+    SHADER_ARGMAX,
+    SHADER_SAMPLE,
+    SHADER_COUNT
+};
+
+/* What a pipeline is specialised on. */
+struct pipeline_constants {
+    uint32_t threads;
+    uint64_t types; /* formats of weights, a bit for each number of a type */
+    uint32_t extra; /* tokens of an invocation, head_dim */
+};
+
+struct vulkan_pipelines {
+    const struct vulkan_device *device;
+    VkDescriptorSetLayout set_layout;
+    VkPipelineLayout layout;
+    VkPipelineCache cache;
+    VkShaderModule modules[SHADER_COUNT];
+    struct pipeline {
+        enum vulkan_shader shader;
+        struct pipeline_constants constants;
+        VkPipeline handle;
+    } * made;
+    uint32_t count, capacity;
+};
+
+enum salvo_status vulkan_pipelines_open(const struct vulkan_device *device, struct vulkan_pipelines *out);
+void vulkan_pipelines_close(struct vulkan_pipelines *pipelines);
+enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
+    struct pipeline_constants constants, VkPipeline *out);
+
+/* vulkan_cache.c: what the driver compiled, kept in the user's cache folder. A file that is damaged or is not
+ * to be had counts as none. */
+void vulkan_cache_load(const struct vulkan_physical *physical, uint8_t **out_data, size_t *out_size);
+void vulkan_cache_store(const struct vulkan_physical *physical, const uint8_t *data, size_t size);
+
+#endif

@@ -1,0 +1,153 @@
+/* Dispatches become descriptor sets and commands, with a barrier wherever one touches what another wrote. */
+#include "backend/vulkan/vulkan_executor.h"
+
+#include "base/memory.h"
+
+static enum salvo_status upload_tables(struct executor *executor, struct vulkan_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint64_t row_bytes = plan->row_op_count * sizeof *plan->row_ops,
+                   matrix_bytes = plan->matrix_count * sizeof *plan->matrices;
+    TRY(vulkan_buffer_open(&executor->device, row_bytes, PLACE_DEVICE, "row ops", &plan->row_table));
+    TRY(vulkan_buffer_open(&executor->device, matrix_bytes, PLACE_DEVICE, "matrices", &plan->matrix_table));
+    TRY(vulkan_write(&executor->transfer, &plan->row_table, 0, plan->row_ops, row_bytes));
+    TRY(vulkan_write(&executor->transfer, &plan->matrix_table, 0, plan->matrices, matrix_bytes));
+cleanup:
+    return status;
+}
+
+static void write_set(const struct executor *executor, const struct dispatch *dispatch, VkDescriptorSet set)
+{
+    VkDescriptorBufferInfo buffers[BIND_COUNT];
+    VkWriteDescriptorSet writes[BIND_COUNT];
+    for (uint32_t i = 0; i < BIND_COUNT; i++) {
+        const struct bound *bound = &dispatch->bound[i];
+        /* Tables are opened when all dispatches are known. */
+        const uint64_t size = bound->size ? bound->size : bound->buffer->size;
+        buffers[i] = (VkDescriptorBufferInfo){bound->buffer->handle, bound->offset, size};
+        writes[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+            .dstSet = set,
+            .dstBinding = i,
+            .descriptorCount = 1,
+            .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+            .pBufferInfo = &buffers[i]};
+    }
+    executor->device.call.UpdateDescriptorSets(executor->device.handle, BIND_COUNT, writes, 0, NULL);
+}
+
+enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = &executor->device;
+    VkDescriptorSetLayout *layouts = NULL;
+    TRY(upload_tables(executor, plan));
+    TRY(NEW(&layouts, plan->dispatch_count));
+    TRY(NEW(&plan->sets, plan->dispatch_count));
+    const VkDescriptorPoolSize size = {
+        VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, plan->dispatch_count * (uint32_t)BIND_COUNT};
+    const VkDescriptorPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+        .maxSets = plan->dispatch_count,
+        .poolSizeCount = 1,
+        .pPoolSizes = &size};
+    CHECK(device, CreateDescriptorPool, (device->handle, &pool, NULL, &plan->pool));
+    for (uint32_t i = 0; i < plan->dispatch_count; i++)
+        layouts[i] = executor->pipelines.set_layout;
+    const VkDescriptorSetAllocateInfo sets = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+        .descriptorPool = plan->pool,
+        .descriptorSetCount = plan->dispatch_count,
+        .pSetLayouts = layouts};
+    CHECK(device, AllocateDescriptorSets, (device->handle, &sets, plan->sets));
+    for (uint32_t i = 0; i < plan->dispatch_count; i++)
+        write_set(executor, &plan->dispatches[i], plan->sets[i]);
+    const VkCommandBufferAllocateInfo commands = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+        .commandPool = executor->command_pool,
+        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+        .commandBufferCount = 1};
+    CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands));
+cleanup:
+    memory_free(layouts);
+    return status;
+}
+
+void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
+{
+    const struct vulkan_device *device = &executor->device;
+    if (plan->commands)
+        device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands);
+    if (plan->pool)
+        device->call.DestroyDescriptorPool(device->handle, plan->pool, NULL);
+    vulkan_buffer_close(device, &plan->row_table);
+    vulkan_buffer_close(device, &plan->matrix_table);
+    memory_free(plan->dispatches);
+    memory_free(plan->row_ops);
+    memory_free(plan->matrices);
+    memory_free(plan->sets);
+    *plan = (struct vulkan_plan){0};
+}
+
+static bool overlaps(const struct bound *a, const struct bound *b)
+{
+    return a->buffer == b->buffer && a->offset < b->offset + b->size && b->offset < a->offset + a->size;
+}
+
+/* Whether one of them writes what the other reads or writes. */
+static bool conflicts(const struct dispatch *earlier, const struct dispatch *later)
+{
+    for (uint32_t i = 0; i < BIND_COUNT; i++) {
+        for (uint32_t j = 0; j < BIND_COUNT; j++) {
+            const struct bound *a = &earlier->bound[i], *b = &later->bound[j];
+            if ((a->writes || b->writes) && overlaps(a, b))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void add_barrier(const struct executor *executor, VkCommandBuffer commands, VkPipelineStageFlags from,
+    VkAccessFlags written, VkPipelineStageFlags to, VkAccessFlags used)
+{
+    const VkMemoryBarrier barrier = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = written, .dstAccessMask = used};
+    executor->device.call.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
+enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
+    uint32_t count, VkCommandBuffer commands)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = &executor->device;
+    const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+    const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+        .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT}; /* several steps are on their way at once */
+    VkPipeline pipeline = VK_NULL_HANDLE;
+    CHECK(device, BeginCommandBuffer, (commands, &begin));
+    /* After all that was submitted before, steps and copies. */
+    add_barrier(executor, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, compute, shader);
+    plan->barriers = 0;
+    uint32_t since = first; /* the dispatch that the last barrier stands before */
+    for (uint32_t i = first; i < first + count; i++) {
+        const struct dispatch *dispatch = &plan->dispatches[i];
+        for (uint32_t j = since; j < i; j++) {
+            if (!conflicts(&plan->dispatches[j], dispatch))
+                continue;
+            add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, compute, shader);
+            plan->barriers++;
+            since = i;
+        }
+        if (dispatch->pipeline != pipeline)
+            device->call.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, dispatch->pipeline);
+        pipeline = dispatch->pipeline;
+        device->call.CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+            executor->pipelines.layout, 0, 1, &plan->sets[i], 0, NULL);
+        device->call.CmdPushConstants(commands, executor->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+            dispatch->argument_bytes, dispatch->arguments);
+        device->call.CmdDispatch(commands, dispatch->groups[0], dispatch->groups[1], dispatch->groups[2]);
+    }
+    add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
+        VK_ACCESS_HOST_READ_BIT);
+    CHECK(device, EndCommandBuffer, (commands));
+cleanup:
+    return status;
+}

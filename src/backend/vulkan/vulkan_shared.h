@@ -1,0 +1,184 @@
+/*
+ * What the host and the shaders agree on: the data of a step, the tables of a plan and the arguments of each
+ * dispatch. C and GLSL both include this file. Every member is four bytes, so that both lay it out alike.
+ */
+#ifndef VULKAN_SHARED_H
+#define VULKAN_SHARED_H
+
+#ifdef GLSL
+#define UINT                     uint
+#define INT                      int
+#define FLOAT                    float
+#define SHARED_ENUM(name, value) const uint name = value;
+#else
+#include <stdint.h>
+#define UINT                     uint32_t
+#define INT                      int32_t
+#define FLOAT                    float
+#define SHARED_ENUM(name, value) enum { name = value };
+#endif
+
+/* ---- Bindings: one descriptor set layout serves all shaders ---- */
+
+SHARED_ENUM(BIND_STEP, 0)    /* step_header and runs */
+SHARED_ENUM(BIND_WORDS, 1)   /* rows, output rows, pages */
+SHARED_ENUM(BIND_ARENA, 2)   /* scratch of the step */
+SHARED_ENUM(BIND_WEIGHTS, 3) /* packed matrices */
+SHARED_ENUM(BIND_VECTORS, 4) /* norms and biases */
+SHARED_ENUM(BIND_TABLE, 5)   /* row ops or matrices of a group */
+SHARED_ENUM(BIND_ROUNDED, 6) /* activations as bytes */
+SHARED_ENUM(BIND_KEYS, 7)
+SHARED_ENUM(BIND_VALUES, 8)
+SHARED_ENUM(BIND_FOLDED, 9)
+SHARED_ENUM(BIND_TOKENS, 10)   /* ids of all slots */
+SHARED_ENUM(BIND_ROPES, 11)    /* cosines and sines */
+SHARED_ENUM(BIND_PARTIALS, 12) /* attention: of splits; sampling: of blocks */
+SHARED_ENUM(BIND_CONTROL, 13)  /* where the device is among the steps */
+SHARED_ENUM(BIND_RING, 14)     /* take: steps from the host; sample: results for the host */
+SHARED_ENUM(BIND_MIRROR, 15)   /* the host's copy of the ids */
+SHARED_ENUM(BIND_WORK, 16)     /* sampling: logits with bias and penalties, counts */
+SHARED_ENUM(BIND_BIAS, 17)
+SHARED_ENUM(BIND_COUNT, 18)
+
+/* ---- A step ---- */
+
+SHARED_ENUM(RING_ENTRIES, 4)
+SHARED_ENUM(STEP_STOP_IDS, 32)
+SHARED_ENUM(ROW_WORDS, 2)       /* of a row: its run, its position */
+SHARED_ENUM(FOLDED_VERSIONS, 4) /* committed, and one for each step that is on its way */
+
+struct step_header {
+    UINT tokens, runs, outputs;              /* live rows */
+    UINT outputs_at, pages_at, pages_stride; /* in the words */
+    UINT repeat;                             /* at least 1 */
+    UINT context, slots;
+    UINT stop_count;
+    UINT entry;     /* of the ring of results */
+    UINT cancelled; /* set in the ring while the step runs: no more repetitions */
+    INT stop_ids[STEP_STOP_IDS];
+};
+
+struct step_run {
+    UINT slot, first, count, first_row;
+    UINT logits; /* enum run_logits */
+    UINT limit;
+    UINT before, after, other; /* versions of folded state: read, written, and to go on with */
+    /* How an id is chosen. */
+    UINT plain; /* the largest logit as it is */
+    UINT has_bias;
+    FLOAT temperature, inverse_temperature;
+    UINT top_k; /* 0: off */
+    UINT top_p; /* share of 2^32; 0 with top_p_off */
+    UINT top_p_off;
+    UINT min_p_low, min_p_high; /* lowest weight */
+    FLOAT repeat_penalty, inverse_repeat, presence_penalty, frequency_penalty;
+    UINT recent; /* how many of the last ids are penalised, at most */
+    UINT seed_low, seed_high;
+    UINT source; /* enum run_source */
+};
+
+/* The same in words: both are copied as such. */
+SHARED_ENUM(HEADER_WORDS, 44)
+SHARED_ENUM(CANCELLED_WORD, 11)
+SHARED_ENUM(RUN_WORDS, 26)
+
+struct run_outcome {
+    UINT sampled, ended, failed, failed_position;
+};
+
+struct control {
+    UINT taken;   /* steps taken from the ring */
+    UINT left;    /* repetitions that follow */
+    UINT stopped; /* a run has ended: what is left does nothing */
+    UINT spare;
+};
+
+/* ---- Ops that work row by row ---- */
+
+/* The kinds are those of enum op_kind, and one more that rounds a row for the matmuls that follow. */
+SHARED_ENUM(ROW_ROUND, 64)
+#define ROW_NOTHING 0xffffffffu /* an operand that is not there */
+
+struct row_op {
+    UINT kind;
+    UINT columns;
+    UINT group;   /* norms: columns of a group; heads: head_dim */
+    UINT groups;  /* how many of them a row has */
+    UINT to;      /* offsets in floats in the arena; row r is `columns` floats further each */
+    UINT x, y, z; /* the same */
+    UINT u;
+    UINT weight, bias; /* in the vectors */
+    UINT weight_is_scratch;
+    FLOAT number; /* epsilon, cap or scale */
+    UINT activation;
+    UINT type;                     /* embed: of the table; kv_append: of the state */
+    UINT codes, high, scales;      /* embed: planes of the table, in words */
+    UINT first_row, row_count;     /* embed: rows of the table that this dispatch has */
+    UINT head_words;               /* kv_append: words of one head at one position */
+    UINT rope, dimensions, halves; /* rope: its table in floats; rotated columns */
+    UINT state;                    /* token_shift: in floats */
+};
+
+struct take_arguments {
+    UINT entry_words; /* of one entry of the ring */
+    UINT words_at;    /* where rows, output rows and pages begin in it */
+};
+
+struct rows_arguments {
+    UINT first_op, op_count;
+    UINT row_kind;        /* enum row_kind */
+    UINT folded_elements; /* of one version of a slot */
+};
+
+/* ---- Matrices ---- */
+
+SHARED_ENUM(MATRIX_ACCUMULATE, 1)
+
+struct matrix {
+    UINT first_group; /* workgroup from which on this matrix is worked on */
+    UINT rows, columns, type;
+    UINT codes, high, scales; /* planes in words */
+    UINT x;                   /* in floats in the arena, or its place among the rounded rows */
+    UINT to, to_columns;
+    UINT bias; /* in the vectors, or ROW_NOTHING */
+    UINT flags;
+    UINT activation;
+    UINT to_first; /* column of the output where its first row goes */
+    UINT norm;     /* weight of the norm before it, or ROW_NOTHING */
+    FLOAT epsilon;
+};
+
+struct matmul_arguments {
+    UINT first_matrix, matrix_count;
+    UINT row_kind;
+    UINT rows_per_group; /* matvec: rows that one workgroup takes */
+    UINT glu;            /* enum activation, 0 for none; matrix 1 is then `up` */
+    UINT glu_to;
+    UINT lanes_shift; /* matvec: 2^this invocations share a row */
+};
+
+/* ---- Attention, recurrence, sampling ---- */
+
+struct attend_arguments {
+    UINT q, to;                                          /* in floats */
+    UINT heads, kv_heads, group_heads, head_dim, window; /* group_heads: heads of a kv head */
+    FLOAT scale, cap;
+    UINT type, head_words;
+    UINT splits_shift; /* 2^this splits */
+    UINT rotated;      /* one token: rope and append happen here */
+    UINT k, v;
+    UINT rope_q, rope_k, dimensions, halves;
+};
+
+struct wkv7_arguments {
+    UINT r, w, k, v, kk, a, to;
+    UINT heads, head_dim, columns, state, folded_elements;
+};
+
+SHARED_ENUM(ARGMAX_BLOCKS, 64)
+
+struct sample_arguments {
+    UINT logits, vocabulary;
+};
+
+#endif

@@ -1,0 +1,408 @@
+/*
+ * Steps: written into the ring as plain data, submitted as the plan's recorded commands, read back as a few
+ * words for each run. Up to three are on their way; the host waits when there would be more.
+ */
+#include "backend/vulkan/vulkan_executor.h"
+
+#include "backend/step_check.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+static_assert(sizeof(struct step_header) == HEADER_WORDS * 4, "the shader copies it as words");
+static_assert(sizeof(struct step_run) == RUN_WORDS * 4, "the shader copies it as words");
+static_assert(offsetof(struct step_header, cancelled) == CANCELLED_WORD * 4, "the shader finds it there");
+static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
+
+/* How often a wait looks at the cancel word. */
+static const uint64_t slice_ns = 5000000;
+
+static struct pending_step *pending_of(struct executor *executor, uint64_t ticket)
+{
+    return &executor->pending[ticket % RING_ENTRIES];
+}
+
+static uint32_t *ring_entry(const struct executor *executor, uint64_t ticket)
+{
+    return (uint32_t *)executor->ring.mapped +
+           (size_t)(ticket - 1) % RING_ENTRIES * executor->step_entry_words;
+}
+
+static struct run_outcome *outcomes_of(const struct executor *executor, uint64_t ticket)
+{
+    return (struct run_outcome *)executor->outcomes.mapped +
+           (size_t)(ticket - 1) % RING_ENTRIES * executor->options.slots;
+}
+
+/* ---- Ending ---- */
+
+static bool is_cancelled(const struct pending_step *pending)
+{
+    return pending->cancel && __atomic_load_n(pending->cancel, __ATOMIC_RELAXED);
+}
+
+/* Looks at the cancel word meanwhile: a step that repeats then ends after the token it is at. */
+static enum salvo_status wait_for_fence(struct executor *executor, struct pending_step *pending)
+{
+    const struct vulkan_device *device = &executor->device;
+    VkResult result = VK_TIMEOUT;
+    for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_PATIENCE_NS; waited += slice_ns) {
+        result = device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, slice_ns);
+        if (result == VK_TIMEOUT && is_cancelled(pending))
+            ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
+    }
+    if (result == VK_SUCCESS)
+        return SALVO_OK;
+    executor->is_lost = true;
+    return vulkan_fail(result, "vkWaitForFences", device->physical->name);
+}
+
+/* Takes over what the device says about a step, and commits the folded states that it left. */
+enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending)
+{
+    const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
+    const bool cancelled = is_cancelled(pending);
+    for (uint32_t i = 0; i < pending->run_count; i++) {
+        const struct pending_run *run = &pending->runs[i];
+        struct folded_slot *slot = &executor->folded_slots[run->slot];
+        pending->results[i] = (struct run_result){
+            .sampled = outcomes[i].sampled,
+            .ended = outcomes[i].ended,
+            .failed = outcomes[i].failed,
+            .failed_position = outcomes[i].failed_position,
+        };
+        /* Repetitions go to and fro between two versions. */
+        const bool is_even = pending->repeat > 1 && outcomes[i].sampled % 2 == 0;
+        if (cancelled || outcomes[i].failed || pending->ticket <= slot->ignored) {
+            slot->ignored = executor->submitted;
+            slot->current = slot->committed;
+        } else {
+            slot->committed = is_even ? run->other : run->after;
+            slot->current = pending->repeat > 1 ? slot->committed : slot->current;
+        }
+        executor->counters.tokens += pending->repeat > 1 ? outcomes[i].sampled : 0;
+    }
+    if (pending->repeat <= 1)
+        executor->counters.tokens += pending->token_count;
+    executor->counters.bytes_read_back += pending->run_count * (sizeof *outcomes + sizeof(int32_t));
+    return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
+}
+
+/* Completes the steps up to `ticket`, in their order. */
+static enum salvo_status complete(struct executor *executor, uint64_t ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    while (executor->completed < ticket) {
+        struct pending_step *pending = pending_of(executor, executor->completed + 1);
+        TRY(wait_for_fence(executor, pending));
+        executor->completed++;
+        pending->status = vulkan_step_commit(executor, pending);
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_wait_for_all(struct executor *executor)
+{
+    return complete(executor, executor->submitted);
+}
+
+enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
+{
+    enum salvo_status status = SALVO_OK;
+    if (ticket == 0 || ticket > executor->submitted || ticket + STEPS_IN_FLIGHT < executor->submitted)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not one of the last %d, up to %" PRIu64, ticket,
+            STEPS_IN_FLIGHT, executor->submitted));
+    TRY(complete(executor, ticket));
+    const struct pending_step *pending = pending_of(executor, ticket);
+    if (pending->status == SALVO_ERROR_CANCELLED)
+        TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+    TRY(gguf_check(executor->program->gguf));
+    memcpy(results, pending->results, pending->run_count * sizeof *results);
+cleanup:
+    return status;
+}
+
+/* ---- Beginning ---- */
+
+/* Two versions of a slot's folded state that nobody reads or may still commit. */
+static bool find_versions(
+    const struct executor *executor, uint32_t slot, uint8_t *out_after, uint8_t *out_other)
+{
+    bool used[FOLDED_VERSIONS] = {false};
+    uint8_t found[2] = {0, 0};
+    int count = 0;
+    used[executor->folded_slots[slot].committed] = used[executor->folded_slots[slot].current] = true;
+    for (uint64_t i = executor->completed + 1; i <= executor->submitted; i++) {
+        const struct pending_step *pending = &executor->pending[i % RING_ENTRIES];
+        for (uint32_t j = 0; j < pending->run_count; j++) {
+            const struct pending_run *run = &pending->runs[j];
+            if (run->slot == slot)
+                used[run->before] = used[run->after] = used[run->other] = true;
+        }
+    }
+    for (uint8_t i = 0; i < FOLDED_VERSIONS && count < 2; i++) {
+        if (!used[i])
+            found[count++] = i;
+    }
+    *out_after = found[0];
+    *out_other = count == 2 ? found[1] : found[0];
+    return count > 0;
+}
+
+/* Whether the slot's last step must be complete before another can be written. */
+static bool must_wait(const struct executor *executor, const struct step *step)
+{
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        uint8_t after, other;
+        const uint32_t slot = step->runs[i].slot;
+        if (!find_versions(executor, slot, &after, &other) || (step->repeat > 1 && after == other))
+            return true;
+        for (uint64_t j = executor->completed + 1; j <= executor->submitted; j++) {
+            const struct pending_step *pending = &executor->pending[j % RING_ENTRIES];
+            for (uint32_t k = 0; k < pending->run_count; k++) {
+                if (pending->runs[k].slot == slot && pending->repeat > 1)
+                    return true; /* how far it came is not known */
+            }
+        }
+    }
+    return false;
+}
+
+static bool has_penalties(const struct sampler_settings *settings)
+{
+    return settings->repeat_penalty != 1 || settings->presence_penalty != 0 ||
+           settings->frequency_penalty != 0;
+}
+
+/* A share of 1 as a whole number of 2^-32. */
+static uint64_t fixed_share(float share)
+{
+    return share > 0 ? (uint64_t)(share * 0x1p32f) : 0;
+}
+
+static void write_sampler(const struct sampler_settings *settings, uint32_t bias_row, struct step_run *out)
+{
+    const uint64_t lowest = fixed_share(settings->min_p < 1 ? settings->min_p : 1);
+    const bool penalised = has_penalties(settings) && settings->repeat_last_n > 0;
+    out->plain = settings->temperature == 0 && !settings->bias && !penalised;
+    out->has_bias = bias_row;
+    out->temperature = settings->temperature;
+    out->inverse_temperature = 1 / settings->temperature;
+    out->top_k = settings->top_k;
+    out->top_p = (uint32_t)fixed_share(settings->top_p < 1 ? settings->top_p : 0);
+    out->top_p_off = !(settings->top_p < 1);
+    out->min_p_low = (uint32_t)lowest;
+    out->min_p_high = (uint32_t)(lowest >> 32);
+    out->repeat_penalty = settings->repeat_penalty;
+    out->inverse_repeat = 1 / settings->repeat_penalty;
+    out->presence_penalty = settings->presence_penalty;
+    out->frequency_penalty = settings->frequency_penalty;
+    out->recent = penalised ? settings->repeat_last_n : 0;
+    out->seed_low = (uint32_t)settings->seed;
+    out->seed_high = (uint32_t)(settings->seed >> 32);
+}
+
+/* The row of the bias buffer that holds a run's bias, from 1; 0 for none. A row changes only while no step
+ * reads it. */
+static enum salvo_status place_bias(
+    struct executor *executor, const struct step *step, const struct run *run, uint32_t *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const size_t vocabulary = executor->program->vocabulary;
+    struct bias_row *row = NULL, *free_row = NULL;
+    *out = 0;
+    if (!run->sampler.bias)
+        return SALVO_OK;
+    for (uint32_t i = 0; i < executor->bias_row_count; i++) {
+        struct bias_row *candidate = &executor->bias_rows[i];
+        bool taken = false;
+        for (uint32_t j = 0; j < step->run_count; j++)
+            taken |= step->runs[j].sampler.bias && candidate->bias && candidate->slot == step->runs[j].slot;
+        if (candidate->bias && candidate->slot == run->slot)
+            row = candidate;
+        else if (!taken)
+            free_row = candidate;
+    }
+    row = row ? row : free_row;
+    if (!row)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "more than %u sessions of one step have a bias",
+            executor->bias_row_count));
+    if (row->bias != run->sampler.bias || row->slot != run->slot ||
+        row->version != run->sampler.bias_version) {
+        TRY(vulkan_wait_for_all(executor));
+        memcpy((float *)executor->bias.mapped + (size_t)(row - executor->bias_rows) * vocabulary,
+            run->sampler.bias, vocabulary * sizeof(float));
+        *row = (struct bias_row){run->slot, run->sampler.bias, run->sampler.bias_version};
+    }
+    *out = (uint32_t)(row - executor->bias_rows) + 1;
+cleanup:
+    return status;
+}
+
+/* Rows, output rows and pages: what follows the runs in an entry. */
+static void write_words(
+    const struct executor *executor, const struct step *step, struct step_header *header, uint32_t *words)
+{
+    const struct backend_options *options = &executor->options;
+    uint32_t outputs = 0;
+    header->outputs_at = options->batch * ROW_WORDS;
+    header->pages_at = header->outputs_at + options->outputs;
+    header->pages_stride = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        uint64_t last = (uint64_t)run->first + run->count - 1 + (header->repeat - 1);
+        last = last < options->context ? last : options->context - 1;
+        if (run->limit && last >= run->limit && run->limit > run->first)
+            last = run->limit - 1;
+        for (uint32_t j = 0; j < run->count; j++) {
+            const uint32_t row = run->first_row + j;
+            words[row * ROW_WORDS] = i;
+            words[row * ROW_WORDS + 1] = run->first + j;
+            if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
+                words[header->outputs_at + outputs++] = row;
+        }
+        memcpy(words + header->pages_at + (size_t)i * header->pages_stride, run->pages,
+            (last / PAGE_POSITIONS + 1) * sizeof *words);
+        if (run->source == SOURCE_IDS)
+            memcpy(
+                (int32_t *)executor->mirror.mapped + (size_t)run->slot * (options->context + 1) + run->first,
+                step->ids + run->first_row, run->count * sizeof *step->ids);
+    }
+    header->outputs = outputs;
+}
+
+static void write_run(
+    const struct executor *executor, const struct run *run, struct pending_run *pending, struct step_run *out)
+{
+    struct folded_slot *slot = &executor->folded_slots[run->slot];
+    *pending = (struct pending_run){.slot = run->slot, .before = slot->current};
+    (void)find_versions(executor, run->slot, &pending->after, &pending->other);
+    slot->current = pending->after;
+    out->slot = run->slot;
+    out->first = run->first;
+    out->count = run->count;
+    out->first_row = run->first_row;
+    out->logits = run->logits;
+    out->limit = run->limit;
+    out->before = pending->before;
+    out->after = pending->after;
+    out->other = pending->other;
+    out->source = run->source;
+}
+
+enum salvo_status vulkan_step_begin(
+    struct executor *executor, const struct step *step, struct pending_step **out)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t bias_rows[64];
+    *out = NULL;
+    if (executor->is_lost)
+        TRY(fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
+            executor->device.physical->name));
+    TRY(backend_check_step(&executor->options, executor->pages, executor->program->vocabulary, step));
+    if (executor->submitted - executor->completed >= STEPS_IN_FLIGHT)
+        TRY(complete(executor, executor->submitted - STEPS_IN_FLIGHT + 1));
+    while (executor->completed < executor->submitted && must_wait(executor, step))
+        TRY(complete(executor, executor->completed + 1));
+    uint32_t biased = 0;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        uint32_t row;
+        TRY(place_bias(executor, step, &step->runs[i], &row));
+        if (row)
+            bias_rows[biased++] = row;
+    }
+
+    const uint64_t ticket = executor->submitted + 1;
+    struct pending_step *pending = pending_of(executor, ticket);
+    uint32_t *entry = ring_entry(executor, ticket);
+    struct step_header *header = (struct step_header *)(void *)entry;
+    struct step_run *runs = (struct step_run *)(void *)(entry + HEADER_WORDS);
+    *header = (struct step_header){
+        .tokens = step->token_count,
+        .runs = step->run_count,
+        .repeat = step->repeat ? step->repeat : 1,
+        .context = executor->options.context,
+        .slots = executor->options.slots,
+        .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS,
+        .entry = (uint32_t)((ticket - 1) % RING_ENTRIES),
+    };
+    if (header->stop_count)
+        memcpy(header->stop_ids, step->stop_ids, header->stop_count * sizeof *step->stop_ids);
+    write_words(executor, step, header, entry + executor->step_words_at);
+    biased = 0;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        write_run(executor, &step->runs[i], &pending->runs[i], &runs[i]);
+        write_sampler(&step->runs[i].sampler, step->runs[i].sampler.bias ? bias_rows[biased++] : 0, &runs[i]);
+    }
+    memset(outcomes_of(executor, ticket), 0, step->run_count * sizeof(struct run_outcome));
+    pending->ticket = ticket;
+    pending->run_count = step->run_count;
+    pending->token_count = step->token_count;
+    pending->repeat = header->repeat;
+    pending->cancel = step->cancel;
+    pending->status = SALVO_OK;
+    executor->submitted = ticket;
+    executor->last_outputs = header->outputs;
+    executor->logits_are_read = false;
+    *out = pending;
+cleanup:
+    return status;
+}
+
+enum { MAX_REPEAT = 256 };
+
+enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = &executor->device;
+    struct pending_step *pending;
+    VkCommandBuffer commands[MAX_REPEAT];
+    *out_ticket = 0;
+    if (step->repeat > MAX_REPEAT)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
+    TRY(vulkan_step_begin(executor, step, &pending));
+    struct vulkan_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    for (uint32_t i = 0; i < pending->repeat; i++)
+        commands[i] = plan->commands;
+    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .commandBufferCount = pending->repeat,
+        .pCommandBuffers = commands};
+    executor->last_plan = plan;
+    VkResult result = device->call.ResetFences(device->handle, 1, &pending->fence);
+    if (result == VK_SUCCESS)
+        result = device->call.QueueSubmit(device->queue, 1, &submit, pending->fence);
+    if (result != VK_SUCCESS) { /* the device's count of steps and ours have parted */
+        executor->is_lost = true;
+        executor->completed = executor->submitted;
+        TRY(vulkan_fail(result, "vkQueueSubmit", device->physical->name));
+    }
+    executor->counters.submissions++;
+    *out_ticket = pending->ticket;
+cleanup:
+    return status;
+}
+
+/* ---- Results ---- */
+
+const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot)
+{
+    return (const int32_t *)executor->mirror.mapped + (size_t)slot * (executor->options.context + 1);
+}
+
+const float *vulkan_logits(struct executor *executor, uint32_t row)
+{
+    const size_t vocabulary = executor->program->vocabulary;
+    const struct vulkan_plan *plan = executor->last_plan;
+    if (!executor->logits_are_read && plan) {
+        const size_t count = executor->last_outputs * vocabulary;
+        if (vulkan_read(&executor->transfer, &executor->arena,
+                plan->lowered.offsets[executor->program->logits], executor->logits,
+                count * sizeof(float)) != SALVO_OK)
+            executor->is_lost = true;
+        executor->logits_are_read = true;
+    }
+    return executor->logits + row * vocabulary;
+}

@@ -1,0 +1,239 @@
+/*
+ * Weights onto the device, once. Matrices lie behind each other in the order in which ops use them, so that
+ * those of one dispatch can be bound together; one that is larger than the device can bind is cut by rows.
+ */
+#include "backend/vulkan/vulkan_executor.h"
+#include "backend/vulkan/vulkan_format.h"
+#include "base/checked.h"
+#include "base/memory.h"
+#include "quant/quant.h"
+
+#include <string.h>
+
+/* Where slices begin: no device asks for more. */
+enum { SLICE_ALIGNMENT = 256 };
+
+/* Buffers are kept to what every driver allocates in one piece. */
+static const uint64_t largest_buffer = UINT64_C(1) << 30;
+
+enum use { USE_MATRIX = 1, USE_VECTOR = 2 };
+
+static uint64_t align(uint64_t size)
+{
+    return (size + SLICE_ALIGNMENT - 1) / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
+}
+
+static const uint8_t *first_row(const struct program_buffer *buffer)
+{
+    const struct tensor_type_info *type = tensor_type_info(buffer->type);
+    return buffer->tensor->data +
+           buffer->first_row * (buffer->columns / type->block_elements) * type->block_bytes;
+}
+
+static uint64_t plane_bytes(uint32_t words, uint64_t rows)
+{
+    return (words * rows * 4 + 15) / 16 * 16;
+}
+
+static uint64_t slice_bytes(struct row_planes planes, uint64_t rows)
+{
+    return plane_bytes(planes.codes, rows) + plane_bytes(planes.high, rows) +
+           plane_bytes(planes.scales, rows);
+}
+
+/* Cuts a matrix and gives its slices their places, in the last buffer or a new one. */
+static enum salvo_status place_matrix(struct executor *executor, buffer_id id, uint64_t *used)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    struct vulkan_weight *weight = &executor->weights[id];
+    const uint64_t range = executor->device.physical->limits.maxStorageBufferRange;
+    const uint64_t limit = range < largest_buffer ? range : largest_buffer;
+    struct row_planes planes;
+    if (!vulkan_format_planes(buffer->type, buffer->columns, &planes)) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED,
+            "tensor '%s': type %s with rows of %llu elements has no Vulkan kernel", buffer->name,
+            tensor_type_info(buffer->type)->name, (unsigned long long)buffer->columns));
+    }
+    const uint64_t row_bytes = slice_bytes(planes, 1) + 48;
+    const uint64_t most = limit / row_bytes;
+    if (most == 0 || buffer->rows > UINT32_MAX / 2)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "tensor '%s': a row of %llu elements is more than %s can bind",
+            buffer->name, (unsigned long long)buffer->columns, executor->device.physical->name));
+    weight->slice_count = (uint32_t)((buffer->rows + most - 1) / most);
+    TRY(ARENA_NEW(&executor->tables, &weight->slices, weight->slice_count));
+    for (uint32_t i = 0; i < weight->slice_count; i++) {
+        struct weight_slice *slice = &weight->slices[i];
+        const uint64_t first = i * most, rows = buffer->rows - first < most ? buffer->rows - first : most;
+        slice->first_row = (uint32_t)first;
+        slice->rows = (uint32_t)rows;
+        slice->bytes = slice_bytes(planes, rows);
+        slice->high = (uint32_t)(plane_bytes(planes.codes, rows) / 4);
+        slice->scales = slice->high + (uint32_t)(plane_bytes(planes.high, rows) / 4);
+        if (executor->weight_buffer_count == 0 || *used + slice->bytes > largest_buffer) {
+            TRY(RESIZE(&executor->weight_buffers, executor->weight_buffer_count + 1));
+            executor->weight_buffers[executor->weight_buffer_count++] = (struct vulkan_buffer){0};
+            *used = 0;
+        }
+        slice->buffer = executor->weight_buffer_count - 1;
+        slice->offset = *used;
+        *used = align(*used + slice->bytes);
+        executor->weight_buffers[slice->buffer].size = *used;
+    }
+cleanup:
+    return status;
+}
+
+/* How each weight is used: as a matrix (multiplied or looked up), as a vector, or both. */
+static void note_uses(const struct program *program, uint8_t *uses)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        for (int j = 0; j < OP_MAX_INPUTS; j++) {
+            const buffer_id input = op->inputs[j];
+            if (input != NO_BUFFER && program->buffers[input].kind == BUFFER_WEIGHT)
+                uses[input] |=
+                    j == 0 && (op->kind == OP_EMBED || op->kind == OP_MATMUL) ? USE_MATRIX : USE_VECTOR;
+        }
+    }
+}
+
+enum salvo_status vulkan_weights_place(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    uint8_t *uses = NULL;
+    uint64_t used = 0, floats = 0;
+    TRY(NEW(&uses, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
+    note_uses(program, uses);
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        executor->weights[i].vector = ROW_NOTHING;
+        if (uses[i] & USE_VECTOR) {
+            executor->weights[i].vector = (uint32_t)floats;
+            floats += program->buffers[i].rows * program->buffers[i].columns;
+        }
+    }
+    if (floats > UINT32_MAX / 8)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "vectors of %llu elements in all are too many",
+            (unsigned long long)floats));
+    /* In the order of use, which need not be that of the buffers. */
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const buffer_id input = program->ops[i].inputs[0];
+        if (input == NO_BUFFER || !(uses[input] & USE_MATRIX))
+            continue;
+        uses[input] &= (uint8_t)~USE_MATRIX;
+        TRY(place_matrix(executor, input, &used));
+    }
+    for (uint32_t i = 0; i < executor->weight_buffer_count; i++) {
+        uint64_t size = executor->weight_buffers[i].size;
+        TRY(vulkan_buffer_open(
+            &executor->device, size, PLACE_DEVICE, "weights", &executor->weight_buffers[i]));
+        executor->weight_bytes += executor->weight_buffers[i].size;
+    }
+    TRY(vulkan_buffer_open(&executor->device, floats * 4, PLACE_DEVICE, "vectors", &executor->vectors));
+    executor->weight_bytes += executor->vectors.size;
+cleanup:
+    memory_free(uses);
+    return status;
+}
+
+/* Rows of a slice that are packed and handed over at a time. */
+static const uint64_t piece_bytes = 4 << 20;
+
+static enum salvo_status load_slice(
+    struct executor *executor, buffer_id id, const struct weight_slice *slice, uint32_t *staging)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    struct vulkan_buffer *target = &executor->weight_buffers[slice->buffer];
+    struct row_planes planes;
+    (void)vulkan_format_planes(buffer->type, buffer->columns, &planes);
+    const struct tensor_type_info *type = tensor_type_info(buffer->type);
+    const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
+    const uint32_t words = planes.codes + planes.high + planes.scales;
+    const uint32_t most = (uint32_t)(piece_bytes / 4 / words);
+    const uint32_t at_once = most ? most : 1;
+    for (uint32_t first = 0; first < slice->rows; first += at_once) {
+        const uint32_t rows = slice->rows - first < at_once ? slice->rows - first : at_once;
+        uint32_t *codes = staging, *high = codes + (size_t)rows * planes.codes,
+                 *scales = high + (size_t)rows * planes.high;
+        memset(staging, 0, (size_t)rows * words * 4);
+        for (uint32_t i = 0; i < rows; i++)
+            vulkan_format_pack(buffer->type, first_row(buffer) + (slice->first_row + first + i) * file_row,
+                buffer->columns, codes + (size_t)i * planes.codes, high + (size_t)i * planes.high,
+                scales + (size_t)i * planes.scales);
+        TRY(vulkan_write(&executor->transfer, target, slice->offset + (uint64_t)first * planes.codes * 4,
+            codes, (uint64_t)rows * planes.codes * 4));
+        TRY(vulkan_write(&executor->transfer, target,
+            slice->offset + slice->high * UINT64_C(4) + (uint64_t)first * planes.high * 4, high,
+            (uint64_t)rows * planes.high * 4));
+        TRY(vulkan_write(&executor->transfer, target,
+            slice->offset + slice->scales * UINT64_C(4) + (uint64_t)first * planes.scales * 4, scales,
+            (uint64_t)rows * planes.scales * 4));
+    }
+cleanup:
+    return status;
+}
+
+static uint64_t largest_row_bytes(const struct program *program)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        struct row_planes planes;
+        if (program->buffers[i].kind == BUFFER_WEIGHT &&
+            vulkan_format_planes(program->buffers[i].type, program->buffers[i].columns, &planes)) {
+            uint64_t bytes = (uint64_t)(planes.codes + planes.high + planes.scales) * 4;
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
+static enum salvo_status load_vectors(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    float *values = NULL;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        if (executor->weights[i].vector == ROW_NOTHING)
+            continue;
+        const uint64_t count = buffer->rows * buffer->columns;
+        TRY(NEW(&values, count));
+        dequantize(buffer->type, first_row(buffer), count, values);
+        TRY(vulkan_write(&executor->transfer, &executor->vectors, executor->weights[i].vector * UINT64_C(4),
+            values, count * sizeof *values));
+        memory_free(values);
+        values = NULL;
+    }
+cleanup:
+    memory_free(values);
+    return status;
+}
+
+enum salvo_status vulkan_weights_load(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const struct backend_options *options = &executor->options;
+    uint32_t *staging = NULL;
+    uint64_t done = 0, row = largest_row_bytes(program);
+    TRY(NEW(&staging, (row > piece_bytes ? row : piece_bytes) / 4 + 16));
+    TRY(load_vectors(executor));
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct vulkan_weight *weight = &executor->weights[i];
+        for (uint32_t j = 0; j < weight->slice_count; j++) {
+            TRY(load_slice(executor, (buffer_id)i, &weight->slices[j], staging));
+            done += weight->slices[j].bytes;
+            if (options->progress)
+                options->progress(options->progress_user, done, executor->weight_bytes);
+        }
+        if (weight->slice_count)
+            gguf_release(program->gguf, program->buffers[i].tensor);
+    }
+    TRY(gguf_check(program->gguf));
+cleanup:
+    memory_free(staging);
+    return status;
+}
