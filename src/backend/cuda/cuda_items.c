@@ -47,17 +47,20 @@ bool cuda_items_supported(enum tensor_type type, uint64_t k)
 /* How the parts of a row are shared among warps: as few rounds as possible, then as little padding. */
 static void choose_rounds(struct cuda_matrix *matrix)
 {
+    const uint32_t wide = CUDA_ROUND_BYTES / matrix->item_bytes, warps = wide < CUDA_WARPS ? wide : CUDA_WARPS;
     uint64_t best = UINT64_MAX;
-    for (uint32_t each = 1; each <= CUDA_WARPS; each++) {
-        uint64_t groups = (matrix->parts + each - 1) / each, tiles_at_once = CUDA_WARPS / each;
+    for (uint32_t each = 1; each <= warps; each++) {
+        uint64_t groups = (matrix->parts + each - 1) / each, tiles_at_once = warps / each;
         uint64_t rounds = groups * ((matrix->tiles_per_block + tiles_at_once - 1) / tiles_at_once);
         uint64_t cost = (rounds << 32) + ((groups * each - matrix->parts) << 16) + groups;
         if (cost < best) {
             best = cost;
             matrix->parts_per_round = each;
             matrix->part_groups = (uint32_t)groups;
+            matrix->tiles_per_round = (uint32_t)tiles_at_once;
         }
     }
+    matrix->parts_reciprocal = 65536 / matrix->parts_per_round + 1;
 }
 
 struct cuda_matrix cuda_matrix_shape(
@@ -74,11 +77,10 @@ struct cuda_matrix cuda_matrix_shape(
     };
     matrix.owners = (matrix.tiles + tiles_per_block - 1) / tiles_per_block;
     choose_rounds(&matrix);
-    uint32_t tiles_at_once = CUDA_WARPS / matrix.parts_per_round;
-    uint32_t round_bytes = tiles_at_once * matrix.parts_per_round * matrix.item_bytes;
+    uint32_t round_bytes = matrix.tiles_per_round * matrix.parts_per_round * matrix.item_bytes;
     uint32_t rounds = round_bytes < CUDA_CHUNK_BYTES ? CUDA_CHUNK_BYTES / round_bytes : 1;
-    matrix.tiles_per_chunk =
-        rounds * tiles_at_once < tiles_per_block ? rounds * tiles_at_once : tiles_per_block;
+    uint32_t chunk = rounds * matrix.tiles_per_round;
+    matrix.tiles_per_chunk = chunk < tiles_per_block ? chunk : tiles_per_block;
     return matrix;
 }
 

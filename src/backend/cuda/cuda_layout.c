@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { LEAST_PARTIAL_BYTES = 48 * 1024 };
+enum { LEAST_PARTIAL_BYTES = CUDA_SAMPLE_SHARED };
 
 /* ---- Weights ---- */
 
@@ -256,8 +256,9 @@ enum salvo_status cuda_layout_shared(
     partials = partials < LEAST_PARTIAL_BYTES ? LEAST_PARTIAL_BYTES : partials;
     for (uint32_t i = 0; i < executor->program->op_count; i++) {
         const struct op *op = &executor->program->ops[i];
-        uint32_t floats = op->kind == OP_ATTEND ? CUDA_WARPS * 4 * (op->attend.head_dim + 2)
-                          : op->kind == OP_WKV7 ? 3 * 8 * op->wkv7.head_dim
+        uint32_t floats = op->kind == OP_ATTEND ? CUDA_WARPS * 4 * (op->attend.head_dim + 2) +
+                                                      6 * op->attend.head_dim + 128 /* attend_one.cuh */
+                          : op->kind == OP_WKV7 ? 2 * CUDA_WORKERS
                                                 : 0;
         partials = floats * sizeof(float) > partials ? floats * (uint32_t)sizeof(float) : partials;
     }

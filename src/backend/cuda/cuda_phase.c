@@ -271,6 +271,24 @@ static void raise_to(uint32_t *most, uint32_t value)
     *most = value > *most ? value : *most;
 }
 
+/* The common cases, which kernels have ways of their own for. */
+static enum cuda_input input_of(const struct phase_builder *builder)
+{
+    const struct cuda_phase *phase = &builder->phase;
+    const struct cuda_round *round = &builder->rounds[0];
+    const struct cuda_row_op *op = &builder->ops[0];
+    if (phase->kind != CUDA_PHASE_MATMUL || phase->round_count != 1 || round->rounding != ROUNDING_Q8 ||
+        phase->load_count > 1 || phase->store_count || round->columns % 4 || round->columns > CUDA_NORM_COLUMNS)
+        return CUDA_INPUT_ANY;
+    if (phase->load_count && builder->loads[0].kind != CUDA_LOAD_ROW)
+        return CUDA_INPUT_ANY;
+    if (phase->op_count == 0)
+        return CUDA_INPUT_BYTES;
+    bool is_norm = phase->op_count == 1 && op->kind == OP_RMS_NORM && op->group == op->columns && op->weight &&
+                   op->out == round->place && (!phase->load_count || builder->loads[0].place == op->in[0]);
+    return is_norm ? CUDA_INPUT_NORM : CUDA_INPUT_ANY;
+}
+
 enum salvo_status phase_end(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
@@ -283,6 +301,7 @@ enum salvo_status phase_end(struct phase_builder *builder)
         tables->phase_capacity = capacity;
     }
     tables->phase_places[tables->phase_count] = builder->places;
+    phase->input = input_of(builder);
     uint8_t *to = tables->phases + (size_t)tables->phase_count++ * CUDA_PHASE_LIMIT;
     memset(to, 0, CUDA_PHASE_LIMIT);
     raise_to(&tables->phase_bytes, lay_out(phase));

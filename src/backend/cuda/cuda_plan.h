@@ -34,6 +34,8 @@ enum {
     CUDA_PAGE = 256,                  /* positions of a KV page */
     CUDA_CHUNKS = 32,                 /* weight chunks that can be on their way to a block at once */
     CUDA_CHUNK_BYTES = 24 * 1024,     /* chunks are no larger, unless a single round is */
+    CUDA_ROUND_BYTES = 32 * 1024,     /* rounds are no larger: wide types do without some warps */
+    CUDA_NORM_COLUMNS = 4 * CUDA_WORKERS * 4, /* most that CUDA_INPUT_NORM has in registers */
     CUDA_SHARED_HEAD = 2048,          /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192,          /* bytes of a phase: one load of 16 bytes for each worker */
@@ -56,7 +58,9 @@ struct cuda_matrix {
     uint32_t tiles, parts; /* that hold anything */
     uint32_t item_bytes;   /* a multiple of 16 */
     uint32_t tiles_per_block, parts_per_round, part_groups, owners;
-    uint32_t tiles_per_chunk; /* of a part group: what is copied to shared memory at once */
+    uint32_t tiles_per_round;   /* that the warps of a block work on at once */
+    uint32_t parts_reciprocal;  /* 65536 / parts_per_round, rounded up: warps divide by it */
+    uint32_t tiles_per_chunk;   /* of a part group: what is copied to shared memory at once */
 };
 
 /*
@@ -222,6 +226,13 @@ enum cuda_phase_kind {
 
 enum cuda_team { CUDA_TEAM_GRID, CUDA_TEAM_CLUSTER };
 
+/* What a matmul phase does before it multiplies. The common cases stay in registers. */
+enum cuda_input {
+    CUDA_INPUT_ANY,   /* loads, row ops, rounds */
+    CUDA_INPUT_BYTES, /* one vector, rounded to bytes */
+    CUDA_INPUT_NORM,  /* the same after an rms norm of the whole vector */
+};
+
 /*
  * A phase is one piece of memory: this, then its tables. Offsets count bytes from its beginning and are multiples
  * of 16. Phases of a plan lie `phase_bytes` apart.
@@ -243,6 +254,7 @@ struct cuda_phase {
     uint32_t exchanges;      /* clusters: blocks send each other something, if only a greeting, before they go on */
     uint32_t exchange_bytes; /* results that come to each block in all */
     uint32_t next_team;      /* of the phase after it */
+    uint32_t input;          /* enum cuda_input */
 };
 
 /*

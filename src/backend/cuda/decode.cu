@@ -101,6 +101,7 @@ struct decoder {
         const bool in_place = matmul.out_place != CUDA_NONE;
         float *out = (float *)matmul.out, *place = vectors + (in_place ? matmul.out_place : 0);
         for (uint32_t i = threadIdx.x; i < rows && first + i < matmul.matrix.rows; i += CUDA_WORKERS) {
+            const float before = !matmul.accumulate ? 0 : in_place ? place[first + i] : __ldcg(out + first + i);
             float sum = finish_sum(matmul, partials, i);
             sum = activated(matmul.activation, bias ? sum + bias[first + i] : sum);
             if (up) {
@@ -109,12 +110,10 @@ struct decoder {
             }
             if (matmul.cap > 0)
                 sum = matmul.cap * tanhf(sum / matmul.cap);
-            if (in_place) {
-                sum = matmul.accumulate ? sum + place[first + i] : sum;
+            if (matmul.accumulate)
+                sum += before;
+            if (in_place)
                 place[first + i] = sum;
-            } else if (matmul.accumulate) {
-                sum += __ldcg(out + first + i);
-            }
             if (out)
                 __stcg(out + first + i, sum);
         }
@@ -132,15 +131,38 @@ struct decoder {
                 head, exchanges, vectors + matmul.out_place + first, min(rows, matmul.matrix.rows - first));
     }
 
+    /* One vector, which stays in registers until it is bytes. */
+    KERNEL_INLINE void prepare_bytes(const cuda_phase *phase)
+    {
+        const cuda_round &round = *table<cuda_round>(phase, phase->rounds_at);
+        const cuda_row_op &norm = *table<cuda_row_op>(phase, phase->ops_at);
+        const bool has_norm = phase->input == CUDA_INPUT_NORM;
+        const float *from =
+            phase->load_count ? (const float *)table<cuda_load>(phase, phase->loads_at)->from : nullptr;
+        const float *x = vectors + (has_norm ? norm.in[0] : round.place),
+                    *weight = has_norm ? (const float *)norm.weight : nullptr;
+        const float epsilon = has_norm ? norm.value : 0;
+        if (round.columns <= 4 * CUDA_WORKERS) {
+            round_from_registers<1>(from, x, round.columns, weight, epsilon, head.sums, panels + round.panel);
+        } else {
+            round_from_registers<4>(from, x, round.columns, weight, epsilon, head.sums, panels + round.panel);
+        }
+    }
+
     KERNEL_INLINE bool run_matmuls(const cuda_phase *phase)
     {
         const cuda_matmul *matmuls = table<cuda_matmul>(phase, phase->matmuls_at);
         const cuda_round *rounds = table<cuda_round>(phase, phase->rounds_at);
-        load_and_run_ops(phase);
-        for (uint32_t i = 0; i < phase->round_count; i++)
-            round_vector<CUDA_WORKERS>(rounds[i], vectors, panels);
-        if (block == 0)
-            store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
+        if (phase->input != CUDA_INPUT_ANY) {
+            prepare_bytes(phase);
+        } else {
+            load_and_run_ops(phase);
+            for (uint32_t i = 0; i < phase->round_count; i++)
+                round_vector<CUDA_WORKERS>(rounds[i], vectors, panels);
+            if (block == 0)
+                store_vectors<CUDA_WORKERS>(
+                    table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
+        }
         sync_threads<CUDA_WORKERS>();
         for (uint32_t i = 0; i < phase->matmul_count; i++) {
             const cuda_matmul &matmul = matmuls[i];

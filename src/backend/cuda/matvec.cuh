@@ -77,6 +77,55 @@ template <int THREADS> KERNEL_INLINE void round_vector(const cuda_round &round, 
     }
 }
 
+/*
+ * The common case: a vector of up to PIECES * 4 * CUDA_WORKERS columns, four of them in the registers of each thread,
+ * through an rms norm if there is a weight, and to bytes. `from` is memory or, when it is NULL, `x` shared memory.
+ */
+template <int PIECES>
+KERNEL_INLINE void round_from_registers(const float *from, const float *x, uint32_t columns, const float *weight,
+    float epsilon, float *sums, uint8_t *panel)
+{
+    const uint32_t padded = panel_columns(columns);
+    float4 values[PIECES], weights[PIECES];
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        const uint32_t at = (i * CUDA_WORKERS + threadIdx.x) * 4;
+        values[i] = weights[i] = make_float4(0, 0, 0, 0);
+        if (at < columns) {
+            if (weight)
+                weights[i] = __ldg((const float4 *)(weight + at));
+            values[i] = from ? __ldcg((const float4 *)(from + at)) : *(const float4 *)(x + at);
+        }
+        squares = fmaf(values[i].x, values[i].x, fmaf(values[i].y, values[i].y, squares));
+        squares = fmaf(values[i].z, values[i].z, fmaf(values[i].w, values[i].w, squares));
+    }
+    if (weight) {
+        uint32_t turn = 0;
+        const float sum = block_sum<CUDA_WORKERS>(squares, sums, turn);
+        const float scale = rsqrtf(sum / (float)columns + epsilon);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            values[i].x *= scale * weights[i].x, values[i].y *= scale * weights[i].y;
+            values[i].z *= scale * weights[i].z, values[i].w *= scale * weights[i].w;
+        }
+    }
+    float *scales = (float *)(panel + padded);
+    int *halves = (int *)(scales + padded / 32);
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        const uint32_t at = (i * CUDA_WORKERS + threadIdx.x) * 4;
+        if (at >= padded)
+            continue; /* whole warps */
+        const rounded_four rounded = round_four(values[i]);
+        *(uint32_t *)(panel + at) = rounded.bytes;
+        if (at % 32 == 0)
+            scales[at / 32] = rounded.scale;
+        if (at % 16 == 0)
+            halves[at / 16] = rounded.sum;
+    }
+}
+
 /* ---- A lane's share of the input ---- */
 
 struct lane_bytes {
@@ -202,8 +251,8 @@ __device__ __noinline__ ring_walk multiply(
 {
     stream_reader reader = {head.machine, head, (const uint8_t *)&head + head.machine.ring_at, walk};
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t each = matrix.parts_per_round, tiles_at_once = CUDA_WARPS / each;
-    const uint32_t number = warp % each, first_tile = warp / each;
+    const uint32_t each = matrix.parts_per_round, tiles_at_once = matrix.tiles_per_round;
+    const uint32_t first_tile = warp * matrix.parts_reciprocal >> 16, number = warp - first_tile * each;
     const uint32_t tile_bytes = each * item_format<TYPE>::bytes, columns = matrix.parts * CUDA_ITEM_COLUMNS;
     for (uint32_t group = 0; group < matrix.part_groups; group++) {
         const uint32_t part = group * each + number;

@@ -42,7 +42,7 @@ struct ring_walk {
 /* Which owner of a matrix this block is; at least `owners` when it is none. */
 KERNEL_INLINE uint32_t owner_of(uint32_t block, uint32_t first_block, uint32_t blocks)
 {
-    return block >= first_block % blocks ? block - first_block % blocks : block + blocks - first_block % blocks;
+    return block >= first_block ? block - first_block : block + blocks - first_block;
 }
 
 /* The warp that copies. */
