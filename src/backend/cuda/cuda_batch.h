@@ -43,8 +43,7 @@ enum {
     GEMM_MANY_TOKENS = 64, /* quantised weights */
     GEMM_MANY_FLOAT_TOKENS = 32,
     GEMM_MANY_SPLIT = 2,
-    GEMM_MANY_BLOCKS =
-        3, /* of quantised weights that a multiprocessor should have room for; with a glu one less */
+    GEMM_MANY_BLOCKS = 3, /* that share a multiprocessor, quantised weights; with a glu one less */
     GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
     /* Of one token and 128 columns, in shared memory: values, scales and sums; 80 bytes for every 64; 36
      * floats for every 32. */
