@@ -20,7 +20,7 @@ struct any_tiles {
     uint32_t stride;
 };
 
-template <int TYPE>
+template <bool WIDE>
 KERNEL_INLINE void fetch_any(
     const cuda_attend &attend, const flash_block &block, uint32_t first, const any_tiles &tiles)
 {
@@ -30,10 +30,11 @@ KERNEL_INLINE void fetch_any(
         const bool is_value = i / pieces >= FLASH_ANY_KEYS;
         if (position < block.begin || position >= block.end)
             continue; /* nobody looks there */
+        const kv_head head = find_kv_head(is_value ? attend.values : attend.keys, page, attend.kv_heads,
+            block.kv_head, attend.head_dim, attend.kv_type);
         float eight[8];
-        load_eight<TYPE>(find_kv_head(is_value ? attend.values : attend.keys, page, attend.kv_heads,
-                             block.kv_head, attend.head_dim, TYPE),
-            position % CUDA_PAGE, attend.head_dim, piece * 8, eight);
+        unpack_eight<WIDE>(attend.kv_type,
+            load_eight<WIDE>(attend.kv_type, head, position % CUDA_PAGE, attend.head_dim, piece * 8), eight);
         float *to = (is_value ? tiles.values : tiles.keys) + key * tiles.stride + piece * 8;
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -117,11 +118,9 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
          first += FLASH_ANY_KEYS) {
         __syncthreads();
         if (attend.kv_type == TYPE_F32)
-            fetch_any<TYPE_F32>(attend, block, first, tiles);
-        else if (attend.kv_type == TYPE_F16)
-            fetch_any<TYPE_F16>(attend, block, first, tiles);
+            fetch_any<true>(attend, block, first, tiles);
         else
-            fetch_any<TYPE_Q8_0>(attend, block, first, tiles);
+            fetch_any<false>(attend, block, first, tiles);
         __syncthreads();
 #pragma unroll
         for (uint32_t i = 0; i < each; i++)
