@@ -79,8 +79,8 @@ struct emulator_block {
 class emulator_machine
 {
   public:
-    emulator_machine(const emulator_options &options, std::function<void()> kernel)
-        : options(options), kernel(std::move(kernel)), random(options.seed * 2654435761u + 1)
+    emulator_machine(const emulator_options &given_options, std::function<void()> given_kernel)
+        : options(given_options), kernel(std::move(given_kernel)), random(options.seed * 2654435761u + 1)
     {
     }
 
