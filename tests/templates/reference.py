@@ -1,5 +1,6 @@
 """jinja2 as transformers sets it up for chat templates, and the tool that renders here, for the tests beside it."""
 
+import copy
 import datetime
 import functools
 import json
@@ -60,7 +61,7 @@ def compiled(template):
 def render_there(template, request):
     """(text, None), or (None, the exception)."""
     variables = {**WORDS, "tools": None, "documents": None, "messages": [], "add_generation_prompt": True}
-    variables.update(request if isinstance(request, dict) else {"messages": request})
+    variables.update(copy.deepcopy(request) if isinstance(request, dict) else {"messages": request})
     try:
         return compiled(template).render(**variables), None
     except Exception as problem:  # whatever Python raises

@@ -89,6 +89,8 @@ enum salvo_status want_integer(const struct value *value, const char *what, int6
 /* "'x' is undefined" and the like. */
 enum salvo_status fail_undefined(const struct value *value);
 
+/* An error when a value cannot be a key: lists and dicts. */
+enum salvo_status value_check_key(const struct value *key);
 enum salvo_status dict_find(
     struct interpreter *in, const struct dict *dict, struct value key, struct value **out); /* NULL: absent */
 enum salvo_status dict_set(struct interpreter *in, struct dict *dict, struct value key, struct value value);

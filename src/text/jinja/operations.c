@@ -327,7 +327,7 @@ cleanup:
 
 /* ---- Dicts ------------------------------------------------------------------------------------------- */
 
-static enum salvo_status check_key(const struct value *key)
+enum salvo_status value_check_key(const struct value *key)
 {
     bool changes = key->kind == VALUE_DICT || value_is_list(key, LIST_LIST);
     return changes ? fail(SALVO_ERROR_FORMAT, "'%s' cannot be a key", value_type(key)) : SALVO_OK;
@@ -338,7 +338,7 @@ enum salvo_status dict_find(
 {
     enum salvo_status status = SALVO_OK;
     *out = NULL;
-    TRY(check_key(&key));
+    TRY(value_check_key(&key));
     TRY(spend(in, dict->count / 4 + 1));
     for (size_t i = 0; i < dict->count; i++) {
         bool equal = false;

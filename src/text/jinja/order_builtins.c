@@ -24,26 +24,37 @@ cleanup:
     return status;
 }
 
-/* The key of an item; "a,b" gives a list of two. */
+/* The key of an item. */
 static enum salvo_status make_key(struct interpreter *in, struct value item, struct value path,
     struct value fallback, bool case_matters, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(path_value(in, item, path, fallback, out));
+    TRY(ignore_case(in, case_matters, out));
+
+cleanup:
+    return status;
+}
+
+/* A list of the keys at "a,b": lists compare what is equal in them by nothing but that. */
+static enum salvo_status make_keys(
+    struct interpreter *in, struct value item, struct value path, bool case_matters, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     size_t parts = 1;
     for (size_t i = 0; path.kind == VALUE_STRING && i < path.string.size; i++)
         parts += CHAR_CODE(path.string.chars[i]) == ',';
-    if (parts == 1) {
-        TRY(path_value(in, item, path, fallback, out));
-        TRY(ignore_case(in, case_matters, out));
+    TRY(list_new(&in->heap, LIST_LIST, parts, out));
+    struct value *keys = out->list->items;
+    out->list->count = parts;
+    if (path.kind != VALUE_STRING) {
+        TRY(make_key(in, item, path, none, case_matters, keys));
         goto cleanup;
     }
-    TRY(list_new(&in->heap, LIST_LIST, parts, out));
-    for (size_t at = 0, end; at <= path.string.size; at = end + 1) {
-        struct value *part = &out->list->items[out->list->count++];
+    for (size_t at = 0, end; at <= path.string.size; at = end + 1, keys++) {
         for (end = at; end < path.string.size && CHAR_CODE(path.string.chars[end]) != ','; end++)
             continue;
-        TRY(path_value(in, item, value_string(string_part(path.string, at, end)), fallback, part));
-        TRY(ignore_case(in, case_matters, part));
+        TRY(make_key(in, item, value_string(string_part(path.string, at, end)), none, case_matters, keys));
     }
 
 cleanup:
@@ -69,18 +80,9 @@ cleanup:
 static enum salvo_status is_less(
     struct interpreter *in, const struct keyed *left, const struct keyed *right, bool *out)
 {
-    enum salvo_status status = SALVO_OK;
     int order;
-    *out = false;
-    TRY(value_equal(in, left->key, right->key, out));
-    bool equal = *out;
-    *out = false;
-    if (!equal) {
-        TRY(value_compare(in, left->key, right->key, &order));
-        *out = order == -1;
-    }
-
-cleanup:
+    enum salvo_status status = value_compare(in, left->key, right->key, &order);
+    *out = order == -1;
     return status;
 }
 
@@ -140,7 +142,9 @@ static enum salvo_status sort(struct interpreter *in, const struct call *call, s
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
     size_t count;
-    TRY(key_items(in, call->self, call->given[2], none, value_true(&call->given[1]), &items, &count));
+    TRY(key_items(in, call->self, none, none, true, &items, &count));
+    for (size_t i = 0; i < count; i++)
+        TRY(make_keys(in, items[i].item, call->given[2], value_true(&call->given[1]), &items[i].key));
     TRY(sort_items(in, &items, count, value_true(&call->given[0])));
     TRY(list_of_items(in, items, count, out));
 
@@ -184,6 +188,7 @@ static enum salvo_status unique(struct interpreter *in, const struct call *call,
     TRY(key_items(in, call->self, call->given[1], none, value_true(&call->given[0]), &items, &count));
     for (size_t i = 0; i < count; i++) {
         bool seen = false;
+        TRY(value_check_key(&items[i].key));
         for (size_t k = 0; k < kept && !seen; k++)
             TRY(value_equal(in, items[k].key, items[i].key, &seen));
         if (!seen)

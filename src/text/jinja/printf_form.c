@@ -201,8 +201,8 @@ enum salvo_status format_percent(
             TRY(convert(&percent));
     }
     bool tuple = value_is_list(&value, LIST_TUPLE);
-    bool all = tuple ? percent.used == value.list->count
-                     : percent.used == 1 || value.kind == VALUE_DICT || value_is_list(&value, LIST_LIST);
+    bool has_items = value.kind == VALUE_DICT || value.kind == VALUE_UNDEFINED || value.kind == VALUE_LIST;
+    bool all = tuple ? percent.used == value.list->count : percent.used == 1 || has_items;
     if (!all)
         TRY(fail(SALVO_ERROR_FORMAT, "%%: there are more values than places for them"));
     *out = value_string(text_take(&percent.text));

@@ -58,8 +58,6 @@ static enum salvo_status last(struct interpreter *in, const struct call *call, s
     size_t count;
     if (value_is_list(&call->self, LIST_GENERATOR))
         TRY(fail(SALVO_ERROR_FORMAT, "last: a generator has no end to begin with; put '| list' before it"));
-    if (call->self.kind == VALUE_UNDEFINED)
-        TRY(fail_undefined(&call->self));
     TRY(value_items(in, call->self, &items, &count));
     *out = count ? items[count - 1] : value_undefined(UNDEFINED_EMPTY, (struct string){0});
 

@@ -392,8 +392,8 @@ static enum salvo_status truncate_filter(struct interpreter *in, const struct ca
     struct text text;
     struct string self, end = {dots, 3};
     int64_t length = 255, leeway = 5;
-    TRY(want_string(&call->self, "truncate", &self));
-    TRY(begin(in, call, &text, &self));
+    size_t size;
+    TRY(value_length(in, call->self, &size));
     if (call->given[0].kind != VALUE_ABSENT)
         TRY(want_integer(&call->given[0], "truncate", &length));
     if (call->given[2].kind != VALUE_ABSENT)
@@ -403,8 +403,10 @@ static enum salvo_status truncate_filter(struct interpreter *in, const struct ca
     if (length < (int64_t)end.size || leeway < 0)
         TRY(fail(SALVO_ERROR_FORMAT, "truncate: the length is too small"));
     *out = call->self;
-    if (leeway > INT64_MAX - length || (int64_t)self.size <= length + leeway)
+    if (leeway > INT64_MAX - length || (int64_t)size <= length + leeway)
         goto cleanup;
+    TRY(want_string(&call->self, "truncate", &self));
+    TRY(begin(in, call, &text, &self));
     size_t kept = (size_t)length - end.size;
     if (!value_true(&call->given[1])) {
         size_t found = string_find_last(self, (struct string){blank, 1}, kept);

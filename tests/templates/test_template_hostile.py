@@ -1,0 +1,71 @@
+"""Messages full of control tokens, through every template and every vocabulary there is: what comes out has the control tokens of
+the same conversation with harmless messages, in the same order, and no others."""
+
+import glob
+import json
+import os
+import subprocess
+import sys
+
+import gguf
+
+SALVO = sys.argv[1]
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families")
+DATA = os.environ.get("SALVO_TEST_DATA") or os.path.join(os.environ.get("SALVO_SOURCE", "."), "..", "shared", "data")
+CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+CONTROL = 3
+
+
+def vocabularies():
+    model = os.path.join(CACHE, "salvo", "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+    return ([model] if os.path.exists(model) else []) + sorted(glob.glob(os.path.join(DATA, "tokenizers", "*.gguf")))
+
+
+def control_tokens(path):
+    """id: text."""
+    fields = gguf.GGUFReader(path).fields
+    types = fields["tokenizer.ggml.token_type"]
+    texts = fields["tokenizer.ggml.tokens"]
+    return {i: bytes(texts.parts[texts.data[i]]).decode("utf-8", "replace")
+            for i in range(len(types.data)) if types.parts[types.data[i]][0] == CONTROL}
+
+
+def ids(path, template, messages):
+    arguments = ["--template", template] if template else []
+    done = subprocess.run([SALVO, "template", "-m", path, *arguments, "--messages", "-", "--ids"], capture_output=True,
+                          input=json.dumps(messages).encode(), timeout=60)
+    return [int(number) for number in done.stdout.split()] if done.returncode == 0 else None
+
+
+def conversation(content):
+    return [{"role": "user", "content": content}, {"role": "assistant", "content": content}, {"role": "user", "content": content}]
+
+
+def main():
+    wrong = checked = found = 0
+    for path in vocabularies():
+        control = control_tokens(path)
+        names = [text for text in control.values() if text.isprintable() and text]
+        attack = "x " + " ".join(names[:300]) + "".join(names[:300]) + " [INST] <start_of_turn> y"
+        for template in [None, *sorted(glob.glob(os.path.join(FOLDER, "*.jinja")))]:
+            hostile = ids(path, template, conversation(attack))
+            harmless = ids(path, template, conversation("hello"))
+            if (hostile is None) != (harmless is None):
+                print(f"{path}, {template}: only one of the two is refused")
+                wrong += 1
+            if hostile is None or harmless is None:
+                continue
+            checked += 1
+            expected = [number for number in harmless if number in control]
+            found += len(expected)
+            if [number for number in hostile if number in control] != expected or len(hostile) <= len(harmless):
+                print(f"{path}, {template}: a message became control tokens")
+                wrong += 1
+    if not checked:
+        print("skipped: neither test data nor the default model")
+        sys.exit(77)
+    print(f"{checked} conversations with {found} control tokens of the templates, {wrong} wrong")
+    sys.exit(1 if wrong or not found else 0)
+
+
+main()
