@@ -194,7 +194,7 @@ static int write_answer(struct work *work)
 static int no_room(const struct work *work)
 {
     const uint32_t context = context_of(work);
-    if (work->settings->on_full == ON_FULL_SLIDE) {
+    if (work->settings->on_full == ON_FULL_SLIDE || conversation_turns(work->conversation) == 1) {
         return failure("the message alone does not fit the context of %" PRIu32
                        ": with it there would be %zu tokens; -c sets it",
             context, work->wanted.count);

@@ -304,6 +304,8 @@ class Full(unittest.TestCase):
             self.assertIn("left out", error)
 
     def test_a_message_that_never_fits(self):
+        error = chat(["y" * 200], "-c", 80, *FORCED, status=1)[1]
+        self.assertRegex(error, r"the message alone does not fit the context of 80: .* 2\d\d tokens")
         answers, error, counts = chat(["hello", "y" * 200, "more"], "-n", 4, "-c", 80, "--on-full", "slide", *FORCED, status=1)
         self.assertEqual(answers, ["xxxx", "xxxx"])
         self.assertIn("alone does not fit", error)
