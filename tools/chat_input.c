@@ -25,19 +25,18 @@ static bool ends_with_quotes(const char *line, size_t size)
     return size >= QUOTES && memcmp(line + size - QUOTES, quotes, QUOTES) == 0;
 }
 
-/* Adds a line; *in_quotes: the message lasts until """. *out_more: it is not complete. */
-static bool add_line(
-    struct chat_message *message, const char *line, size_t size, bool *in_quotes, bool *out_more)
+/* Adds a line. *out_more: the message is not complete. */
+static bool add_line(struct chat_message *message, const char *line, size_t size, bool *out_more)
 {
     bool is_first = message->text == NULL;
     if (is_first && size >= QUOTES && memcmp(line, quotes, QUOTES) == 0) {
-        *in_quotes = true;
+        message->is_quoted = true;
         line += QUOTES;
         size -= QUOTES;
-    } else if (*in_quotes && message->size && !append(message, "\n", 1)) {
+    } else if (message->is_quoted && message->size && !append(message, "\n", 1)) {
         return false;
     }
-    if (*in_quotes) {
+    if (message->is_quoted) {
         *out_more = !ends_with_quotes(line, size);
         size -= *out_more ? 0 : QUOTES;
         /* What closes it on a line of its own adds no line. */
@@ -53,7 +52,7 @@ static bool add_line(
 
 enum line_result chat_input_read(struct line_editor *editor, struct chat_message *out)
 {
-    bool in_quotes = false, more = true;
+    bool more = true;
     *out = (struct chat_message){0};
     while (more) {
         const char *line;
@@ -61,7 +60,7 @@ enum line_result chat_input_read(struct line_editor *editor, struct chat_message
         enum line_result result = line_editor_read(editor, out->text ? "." : ">", &line, &size);
         if (result == LINE_END && out->text)
             return LINE_READ; /* what there is of it */
-        if (result == LINE_READ && !add_line(out, line, size, &in_quotes, &more)) {
+        if (result == LINE_READ && !add_line(out, line, size, &more)) {
             result = LINE_FAILED;
             errno = ENOMEM;
         }

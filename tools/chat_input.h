@@ -10,6 +10,7 @@
 struct chat_message {
     char *text; /* ends with NUL, and may hold others; freed by its owner */
     size_t size;
+    bool is_quoted; /* stood in """: it is no command, whatever it begins with */
 };
 
 enum line_result chat_input_read(struct line_editor *editor, struct chat_message *out);

@@ -88,9 +88,9 @@ static int handle(struct chat *chat, const struct chat_message *message)
     const char *text = message->text;
     if (strspn(text, " \t\n") == message->size)
         return EXIT_DONE;
-    if (text[0] == '/' && text[1] != '/')
+    const size_t slash = text[0] == '/' && !message->is_quoted;
+    if (slash && text[1] != '/')
         return chat_obey(chat, text);
-    const size_t slash = text[0] == '/';
     return chat_ask(chat, text + slash, message->size - slash);
 }
 
