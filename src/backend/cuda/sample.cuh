@@ -699,7 +699,7 @@ static __device__ inline void sample_stage_1(const sample_part &p)
 {
     const sample_pair largest = sample_load_groups(p);
     if (!sample_can_be_chosen(largest)) {
-        if (p.part == 0 && p.thread == 0)
+        if (sample_comes_last(p) && p.thread == 0)
             sample_finish(p, CUDA_SAMPLE_NO_ID);
     } else if (!sample_uses_top_k(p)) {
         if (sample_uses_top_p(p))
@@ -707,7 +707,7 @@ static __device__ inline void sample_stage_1(const sample_part &p)
         else
             sample_choose_from_all(p, largest);
     } else if (p.settings.top_k > p.parts * p.groups) {
-        if (p.part == 0)
+        if (sample_comes_last(p))
             sample_choose_slowly(p, largest);
     } else {
         sample_list(p, sample_top_k_threshold(p), sample_logit(largest), SAMPLE_WEIGHTLESS);
@@ -739,7 +739,8 @@ static __device__ inline int32_t sample_result(const cuda_machine &m, uint32_t r
     return __ldcg(&sample_row_of(m, row)->id);
 }
 
-/* Whether a row needs no further stage; the same for all blocks after the barrier that ends a stage. */
+/* Whether a row needs no further stage. The same for all blocks that ask before they begin a stage after the
+ * first: only the part that comes last finishes a row, when all others have begun. */
 static __device__ inline bool sample_is_finished(const cuda_machine &m, uint32_t row)
 {
     return __ldcg(&sample_row_of(m, row)->finished) != 0;
