@@ -123,7 +123,9 @@ struct cuda_slot {
 
 /* Mapped memory: what the host reads. `done` is written last, with the ticket. */
 struct cuda_result {
-    uint32_t sampled, ended, failed, failed_position;
+    uint16_t sampled;
+    uint8_t ended, failed; /* failed: 1, or 2 when it was cancelled */
+    uint32_t failed_position;
 };
 
 /* ---- Row ops, on vectors in shared memory. Places count floats. ---- */

@@ -17,6 +17,7 @@ enum {
     SLEEP_NS = 50000,      /* then with pauses of this */
     QUERY_NS = 2000000,    /* how often the driver is asked whether all is well */
     ABORT_NS = 2000000000, /* after the abort word was set */
+    MOST_REPEATS = 32768,  /* of an entry: as many ids as a result can count */
     CANCELLED = 2,         /* in a result */
 };
 
@@ -189,8 +190,9 @@ static void harvest(struct executor *executor, uint64_t entry)
         }
     }
     executor->counters.tokens += ticket->repeats ? sampled : ticket->token_count;
-    executor->counters.bytes_read_back +=
-        sizeof(uint32_t) + ticket->run_count * sizeof *left + sampled * (sizeof(int32_t) + sizeof(uint32_t));
+    /* `done`, the results, the ids, and how many of them there are as they come. */
+    executor->counters.bytes_read_back += sizeof(uint32_t) + ticket->run_count * sizeof *left +
+                                          sampled * (sizeof(int32_t) + (sampled > 1 ? sizeof(uint32_t) : 0));
     executor->finished_entries = entry;
     if (executor->finished_entries == executor->entries)
         *executor->cancel = 0;
@@ -327,8 +329,9 @@ static enum salvo_status submit_entries(
     enum salvo_status status = SALVO_OK;
     const struct cuda_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
     const uint32_t repeat = step->repeat ? step->repeat : 1;
-    const uint32_t each = repeats_by_itself(executor, step) ? repeat : 1;
-    for (uint32_t done = 0; done < repeat; done += each) {
+    const uint32_t most = repeats_by_itself(executor, step) ? MOST_REPEATS : 1;
+    for (uint32_t done = 0, each; done < repeat; done += each) {
+        each = repeat - done < most ? repeat - done : most;
         if (executor->entries - executor->finished_entries == CUDA_RING_ENTRIES)
             TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
         TRY(write_entry(executor, step, done, each));

@@ -127,10 +127,11 @@ KERNEL_INLINE uint32_t entry_of(const cuda_machine &machine)
     return __ldcg((const uint32_t *)machine.sequence) % machine.ring_entries;
 }
 
-/* The id is in the host's tokens already. */
+/* The id is in the host's tokens already. Of a step with a single token it is enough to tell that it is done. */
 KERNEL_INLINE void tell_progress(const cuda_machine &machine, const token_count &count)
 {
-    store_release_system((uint32_t *)machine.progress + entry_of(machine), count.sampled);
+    if (__ldcg(&((const cuda_step *)machine.step)->repeat) > 1)
+        store_release_system((uint32_t *)machine.progress + entry_of(machine), count.sampled);
 }
 
 /* The end of a submission: `done` last. */
