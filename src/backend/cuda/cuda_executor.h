@@ -24,6 +24,7 @@ enum {
     CUDA_FINISH_TOKEN = 2,
     CUDA_PROGRAMMATIC = 4,
     CUDA_RANDOM_DELAYS = 8,
+    CUDA_CLUSTERED = 16,
 };
 
 /* Memory of one kind, as it is divided; without an address it only counts. */
@@ -142,6 +143,8 @@ struct executor {
     enum cuda_lowering lowering;
 
     struct cuda_plan single, batch;
+    uint32_t *residents; /* [buffers]: places in all blocks of a cluster; CUDA_NONE */
+    uint32_t resident_floats;
     struct cuda_weight *weights;     /* [buffers] */
     struct cuda_kv_state *kv_states; /* [buffers] */
     uint64_t *folded_offsets;        /* [buffers]: in elements */

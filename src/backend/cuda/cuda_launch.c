@@ -6,6 +6,8 @@ enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
 {
     cuda_address machine = plan->tables.machine;
+    if (executor->lowering == CUDA_LOWERING_CLUSTER)
+        flags |= CUDA_CLUSTERED;
     void *arguments[] = {&machine, &first, &end, &flags};
     struct cuda_launch_attribute attributes[2];
     struct cuda_launch_config config = {

@@ -62,6 +62,20 @@ static enum cuda_lowering choose_lowering(const struct executor *executor)
     return CUDA_LOWERING_GRID;
 }
 
+/* Multiprocessors come in groups of up to 18, not all of which have 16 to spare: one cluster fewer than there
+ * would be room for fits for certain, and all of them have to be there at once. */
+static enum salvo_status open_clusters(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    executor->blocks = (executor->blocks / CUDA_CLUSTER - 1) * CUDA_CLUSTER;
+    TRY(CUDA_CALL(&executor->context, function_set, (executor->decode, CUDA_FUNCTION_LARGE_CLUSTERS, 1)));
+    TRY(ARENA_NEW(&executor->tables, &executor->residents, executor->program->buffer_count));
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++)
+        executor->residents[i] = CUDA_NONE;
+cleanup:
+    return status;
+}
+
 static enum salvo_status open_device(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -76,6 +90,8 @@ static enum salvo_status open_device(struct executor *executor)
     TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
     executor->lowering = choose_lowering(executor);
+    if (executor->lowering == CUDA_LOWERING_CLUSTER)
+        TRY(open_clusters(executor));
 cleanup:
     return status;
 }

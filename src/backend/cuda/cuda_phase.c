@@ -14,14 +14,18 @@ static uint32_t round_up(uint32_t value, uint32_t step)
 
 void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows)
 {
+    const bool on_cluster = builder->executor->lowering == CUDA_LOWERING_CLUSTER && rows == ROWS_TOKENS &&
+                            builder->plan->plan.capacity[ROWS_TOKENS] == 1;
     builder->phase = (struct cuda_phase){
         .kind = kind,
-        .team = CUDA_TEAM_GRID,
+        .team = on_cluster ? CUDA_TEAM_CLUSTER : CUDA_TEAM_GRID,
         .rows = rows,
         .glu = ACTIVATION_NONE,
         .stream_first = builder->plan->tables.stream_count, /* where its weights would begin */
     };
-    builder->places = builder->panel_bytes = builder->partials = builder->head_dim = 0;
+    builder->panel_bytes = builder->partials = builder->head_dim = 0;
+    builder->places = phase_is_clustered(builder) ? builder->executor->resident_floats : 0;
+    builder->phase.exchanges = phase_is_clustered(builder) && builder->plan->tables.phase_count > 0;
     builder->overflows = false;
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
         builder->place_of[i] = CUDA_NONE;
@@ -45,8 +49,36 @@ static uint32_t columns_of(const struct phase_builder *builder, buffer_id buffer
     return (uint32_t)builder->program->buffers[buffer].columns;
 }
 
+bool phase_is_clustered(const struct phase_builder *builder)
+{
+    return builder->phase.team == CUDA_TEAM_CLUSTER;
+}
+
+uint32_t phase_blocks(const struct phase_builder *builder)
+{
+    return phase_is_clustered(builder) ? CUDA_CLUSTER : builder->executor->blocks;
+}
+
+/* Tables are built more than once: the first time finds out which buffers need places. */
+uint32_t phase_resident(struct phase_builder *builder, buffer_id buffer)
+{
+    struct executor *executor = builder->executor;
+    if (executor->residents[buffer] == CUDA_NONE) {
+        executor->residents[buffer] = executor->resident_floats;
+        executor->resident_floats += round_up(columns_of(builder, buffer), PLACE_FLOATS);
+    }
+    return executor->residents[buffer];
+}
+
+static bool is_resident(const struct phase_builder *builder, buffer_id buffer)
+{
+    return phase_is_clustered(builder) && !builder->plan->plan.is_private[buffer];
+}
+
 uint32_t phase_output(struct phase_builder *builder, buffer_id buffer)
 {
+    if (builder->place_of[buffer] == CUDA_NONE && is_resident(builder, buffer) && !builder->head_dim)
+        builder->place_of[buffer] = phase_resident(builder, buffer);
     if (builder->place_of[buffer] == CUDA_NONE) {
         uint32_t floats = builder->head_dim ? builder->head_dim : columns_of(builder, buffer);
         builder->place_of[buffer] = builder->places;
@@ -75,7 +107,15 @@ uint32_t phase_input(struct phase_builder *builder, buffer_id buffer)
 {
     if (builder->place_of[buffer] != CUDA_NONE)
         return builder->place_of[buffer];
-    return load(builder, buffer, phase_output(builder, buffer), CUDA_LOAD_ROW);
+    const uint32_t place = phase_output(builder, buffer);
+    if (!is_resident(builder, buffer) || builder->loads_all)
+        return load(builder, buffer, place, CUDA_LOAD_ROW);
+    if (builder->head_dim) { /* a head of what is there as a whole row */
+        load(builder, buffer, place, CUDA_LOAD_PLACE);
+        if (!builder->overflows)
+            builder->loads[builder->phase.load_count - 1].from = phase_resident(builder, buffer);
+    }
+    return place;
 }
 
 /* What only some kinds of ops have. */
@@ -278,14 +318,16 @@ static enum cuda_input input_of(const struct phase_builder *builder)
     const struct cuda_round *round = &builder->rounds[0];
     const struct cuda_row_op *op = &builder->ops[0];
     if (phase->kind != CUDA_PHASE_MATMUL || phase->round_count != 1 || round->rounding != ROUNDING_Q8 ||
-        phase->load_count > 1 || phase->store_count || round->columns % 4 || round->columns > CUDA_NORM_COLUMNS)
+        phase->load_count > 1 || phase->store_count || round->columns % 4 ||
+        round->columns > CUDA_NORM_COLUMNS)
         return CUDA_INPUT_ANY;
     if (phase->load_count && builder->loads[0].kind != CUDA_LOAD_ROW)
         return CUDA_INPUT_ANY;
     if (phase->op_count == 0)
         return CUDA_INPUT_BYTES;
-    bool is_norm = phase->op_count == 1 && op->kind == OP_RMS_NORM && op->group == op->columns && op->weight &&
-                   op->out == round->place && (!phase->load_count || builder->loads[0].place == op->in[0]);
+    bool is_norm = phase->op_count == 1 && op->kind == OP_RMS_NORM && op->group == op->columns &&
+                   op->weight && op->out == round->place &&
+                   (!phase->load_count || builder->loads[0].place == op->in[0]);
     return is_norm ? CUDA_INPUT_NORM : CUDA_INPUT_ANY;
 }
 
@@ -302,6 +344,12 @@ enum salvo_status phase_end(struct phase_builder *builder)
     }
     tables->phase_places[tables->phase_count] = builder->places;
     phase->input = input_of(builder);
+    if (tables->phase_count) {
+        struct cuda_phase *before =
+            (struct cuda_phase *)(void *)(tables->phases +
+                                          (size_t)(tables->phase_count - 1) * CUDA_PHASE_LIMIT);
+        before->next_team = phase->team;
+    }
     uint8_t *to = tables->phases + (size_t)tables->phase_count++ * CUDA_PHASE_LIMIT;
     memset(to, 0, CUDA_PHASE_LIMIT);
     raise_to(&tables->phase_bytes, lay_out(phase));

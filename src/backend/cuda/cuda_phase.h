@@ -28,6 +28,7 @@ struct phase_builder {
     uint32_t partials;    /* floats taken */
     uint32_t head_dim;    /* places hold a head alone; 0: whole rows */
     bool overflows;       /* a table is full: the phase has to be divided */
+    bool loads_all; /* the debug path: what a cluster has in its blocks comes from memory all the same */
 };
 
 /* Begins a phase of its own; nothing of the last one is left. */
@@ -35,6 +36,11 @@ void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum 
 
 /* Where a buffer is in this phase: loaded, unless it is there. */
 uint32_t phase_input(struct phase_builder *builder, buffer_id buffer);
+
+/* Blocks that run the phase; in a cluster, where each of them has a buffer between phases. */
+uint32_t phase_blocks(const struct phase_builder *builder);
+bool phase_is_clustered(const struct phase_builder *builder);
+uint32_t phase_resident(struct phase_builder *builder, buffer_id buffer);
 
 /* Where a buffer that is written will be. */
 uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);

@@ -75,7 +75,7 @@ static void add_matmuls(
     struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
 {
     const struct op *softcap = softcap_of(builder, group);
-    uint32_t tiles = 0, blocks = builder->executor->blocks, next_block = 0;
+    uint32_t tiles = 0, blocks = phase_blocks(builder), next_block = 0;
     for (uint32_t i = first; i < (group->glu ? first + 1 : end); i++)
         tiles += tiles_of(builder, matmul_of(builder, group, i));
     const uint32_t tiles_per_block = (tiles + blocks - 1) / blocks;
@@ -98,10 +98,16 @@ static void add_matmuls(
             .partial = builder->partials,
             .cap = softcap ? softcap->softcap.cap : 0,
         };
-        if (!group->glu)
-            matmul->out = phase_address(builder, op->out);
-        else if (i == first)
-            matmul->out = phase_address(builder, matmul_of(builder, group, 2)->out);
+        const buffer_id out = group->glu ? matmul_of(builder, group, 2)->out : op->out;
+        if (!group->glu || i == first) {
+            matmul->out = phase_address(builder, out);
+            if (phase_is_clustered(builder)) {
+                matmul->out_place = phase_resident(builder, out);
+                builder->phase.exchange_bytes += matrix.rows * (uint32_t)sizeof(float);
+                if (op->matmul.accumulate)
+                    (void)phase_input(builder, out);
+            }
+        }
         if (!group->glu)
             next_block += matrix.owners;
         builder->partials += matrix.tiles_per_block * matrix.parts_per_round * CUDA_ITEM_ROWS;
@@ -181,9 +187,10 @@ cleanup:
 
 static uint32_t splits_for(const struct executor *executor, const struct op *op)
 {
+    const uint32_t blocks = executor->lowering == CUDA_LOWERING_CLUSTER ? CUDA_CLUSTER : executor->blocks;
     const uint32_t each = op->attend.heads / op->attend.kv_heads;
     const uint32_t tasks = op->attend.kv_heads * ((each + HEADS_PER_TASK - 1) / HEADS_PER_TASK);
-    uint32_t splits = executor->blocks / tasks;
+    uint32_t splits = blocks / tasks;
     splits = splits < 1 ? 1 : splits;
     return splits > MOST_SPLITS ? MOST_SPLITS : splits;
 }
@@ -246,6 +253,14 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         builder->attend.v = phase_address(builder, ops[2].inputs[1]);
         builder->attend.appends = 1;
     }
+    if (phase_is_clustered(builder)) {
+        builder->attend.q_place = phase_input(builder, attend->inputs[0]);
+        builder->attend.k_place = inside ? phase_input(builder, ops[2].inputs[0]) : 0;
+        builder->attend.v_place = inside ? phase_input(builder, ops[2].inputs[1]) : 0;
+        builder->attend.out_place = phase_resident(builder, attend->out);
+        builder->phase.exchange_bytes =
+            attend->attend.heads * attend->attend.head_dim * (uint32_t)sizeof(float);
+    }
     TRY(phase_end(builder));
 cleanup:
     return status;
@@ -270,7 +285,13 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (uint32_t i = 0; i < group->outer; i++)
         phase_add_op(builder, op + 1 + i, true);
     phase_store_outputs(builder, group->first_op, group->first_op + group->op_count);
-    if (!phase_fits(builder))
+    if (phase_is_clustered(builder)) {
+        const buffer_id result = builder->program->ops[group->first_op + group->op_count - 1].out;
+        builder->wkv7.result_place = phase_resident(builder, result);
+        builder->wkv7.out_place = phase_output(builder, result);
+        builder->phase.exchange_bytes = (uint32_t)(builder->program->buffers[result].columns * sizeof(float));
+    }
+    if (!phase_fits(builder) || (phase_is_clustered(builder) && builder->phase.store_count != 1))
         return fail(SALVO_ERROR_UNSUPPORTED, "the ops around '%s' do not fit one phase",
             builder->program->buffers[op->wkv7.state].name);
     return phase_end(builder);
@@ -333,7 +354,10 @@ enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan 
     struct phase_builder *builder = NULL;
     cuda_tables_free(&plan->tables);
     TRY(NEW(&builder, 1));
-    *builder = (struct phase_builder){.executor = executor, .plan = plan, .program = executor->program};
+    *builder = (struct phase_builder){.executor = executor,
+        .plan = plan,
+        .program = executor->program,
+        .loads_all = plan == &executor->debug};
     TRY(NEW(&builder->place_of, executor->program->buffer_count));
     TRY(NEW(&plan->tables.first_phase, (size_t)plan->plan.group_count + 1));
     if (plan->plan.capacity[ROWS_TOKENS] == 1) {
