@@ -4,6 +4,7 @@
 #include "engine_fixture.h"
 #include "text_sample.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,14 +241,15 @@ static void errors_say_where(void **state)
     salvo_template_close(chat);
 }
 
-static char *repeated(const char *part, size_t times, const char *end)
+/* `begin`, then many times `part`; to be freed. */
+static char *repeated(const char *begin, const char *part, size_t times)
 {
-    size_t size = strlen(part);
-    char *text = malloc(size * times + strlen(end) + 1);
+    size_t first = strlen(begin), size = strlen(part), total = first + size * times + 1;
+    char *text = malloc(total);
     assert_non_null(text);
+    snprintf(text, total, "%s", begin);
     for (size_t i = 0; i < times; i++)
-        memcpy(text + i * size, part, size);
-    strcpy(text + size * times, end);
+        snprintf(text + first + i * size, total - first - i * size, "%s", part);
     return text;
 }
 
@@ -272,15 +274,14 @@ static void nothing_runs_forever_or_takes_everything(void **state)
     static const char *const nests[] = {"(", "[", "{{ [", "not ", "-", "{% if 1 %}", "{% for a in b %}",
         "a if ", "{% macro m() %}", "a.b(", "1 if 1 else "};
     for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
-        char *text = repeated(nests[i], 20000, "");
-        char *print = repeated("{{ ", 1, text);
+        char *print = repeated("{{ ", nests[i], 20000), *text = repeated("", nests[i], 20000);
         expect_error(print, "[]", "line 1");
         if (nests[i][0] == '{')
             expect_error(text, "[]", "line 1");
         free(print);
         free(text);
     }
-    char *json = repeated("[", 100000, "");
+    char *json = repeated("", "[", 100000);
     expect_error("x", json, "nested too deeply");
     free(json);
 }

@@ -37,7 +37,7 @@ static void answer(const struct buffer *text, const struct template_input *input
     struct marked_text marked = {0};
     bool good = template_open(text->data, text->size, &template) == SALVO_OK &&
                 template_render(template, input, &marked) == SALVO_OK;
-    putchar(!good);
+    putchar(good ? 0 : 1);
     write_bytes(good ? marked.text.data : salvo_error(), good ? marked.text.size : strlen(salvo_error()));
     write_bytes(marked.marks.data, good ? marked.marks.size : 0);
     marked_text_free(&marked);

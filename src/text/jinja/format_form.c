@@ -183,11 +183,12 @@ static enum salvo_status write_replacement(
     struct text spec = {.heap = &braces->in->heap}, shown = {.heap = &braces->in->heap};
     struct value value;
     size_t end = 0, colon;
-    for (; end < inside.size && CHAR_CODE(inside.chars[end]) != ':' && CHAR_CODE(inside.chars[end]) != '!';
-         end++)
-        if (CHAR_CODE(inside.chars[end]) == '[')
-            while (end + 1 < inside.size && CHAR_CODE(inside.chars[end]) != ']')
-                end++;
+    for (bool in_item = false; end < inside.size; end++) {
+        uint32_t code = CHAR_CODE(inside.chars[end]);
+        if (!in_item && (code == ':' || code == '!'))
+            break;
+        in_item = in_item ? code != ']' : code == '[';
+    }
     TRY(find_value(braces, string_part(inside, 0, end), &value));
     colon = end;
     if (end < inside.size && CHAR_CODE(inside.chars[end]) == '!') {

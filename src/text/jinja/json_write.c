@@ -22,11 +22,11 @@ static enum salvo_status write_escape(struct writer *writer, uint32_t code, uint
             return text_ascii(writer->text, shown, mark);
         }
     }
+    unsigned first = code, second = 0xdc00 | (code & 0x3ff);
     if (code >= 0x10000)
-        snprintf(shown, sizeof shown, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (code >> 10)),
-            (unsigned)(0xdc00 | (code & 0x3ff)));
+        snprintf(shown, sizeof shown, "\\u%04x\\u%04x", 0xd7c0 + (first >> 10), second);
     else
-        snprintf(shown, sizeof shown, "\\u%04x", (unsigned)code);
+        snprintf(shown, sizeof shown, "\\u%04x", first);
     return text_ascii(writer->text, shown, mark);
 }
 
@@ -81,15 +81,13 @@ cleanup:
 static enum salvo_status write_number(struct writer *writer, const struct value *value)
 {
     char shown[40];
+    const char *infinite = value->number < 0 ? "-Infinity" : "Infinity";
     if (value->kind == VALUE_INT)
         snprintf(shown, sizeof shown, "%" PRId64, value->integer);
     else if (isfinite(value->number))
         show_float(value->number, shown);
     else
-        snprintf(shown, sizeof shown, "%s",
-            isnan(value->number) ? "NaN"
-            : value->number < 0  ? "-Infinity"
-                                 : "Infinity");
+        snprintf(shown, sizeof shown, "%s", isnan(value->number) ? "NaN" : infinite);
     return text_ascii(writer->text, shown, CHAR_DATA);
 }
 
@@ -115,31 +113,41 @@ cleanup:
     return status;
 }
 
+/* The same pairs, in the order of their keys. */
+static enum salvo_status sort_keys(struct interpreter *in, struct value *dict)
+{
+    static const uint32_t name[] = {'d', 'i', 'c', 't', 's', 'o', 'r', 't'};
+    enum salvo_status status = SALVO_OK;
+    const struct value case_matters = value_bool(true);
+    const struct arguments arguments = {.values = &case_matters, .count = 1};
+    const struct builtin *dictsort = builtin_find(builtin_filters, (struct string){name, 8});
+    struct value pairs = {0}, sorted;
+    TRY(builtin_call(in, dictsort, *dict, &arguments, &pairs));
+    TRY(dict_new(&in->heap, dict->dict->count, &sorted));
+    for (size_t i = 0; i < dict->dict->count; i++) {
+        const struct value *pair = pairs.list->items[i].list->items;
+        sorted.dict->pairs[sorted.dict->count++] = (struct pair){pair[0], pair[1]};
+    }
+    *dict = sorted;
+
+cleanup:
+    return status;
+}
+
 static enum salvo_status write_dict(struct writer *writer, struct value value, unsigned level)
 {
-    static const struct arguments none = {0};
     enum salvo_status status = SALVO_OK;
-    struct value sorted;
     if (!value.dict->count)
         return text_ascii(writer->text, "{}", CHAR_DATA);
-    if (writer->style->sorted) {
-        static const uint32_t name[] = {'d', 'i', 'c', 't', 's', 'o', 'r', 't'};
-        const struct builtin *dictsort = builtin_find(builtin_filters, (struct string){name, 8});
-        const struct value exactly = value_bool(true);
-        struct arguments arguments = none;
-        arguments.values = &exactly;
-        arguments.count = 1;
-        TRY(builtin_call(writer->in, dictsort, value, &arguments, &sorted));
-    }
+    if (writer->style->sorted)
+        TRY(sort_keys(writer->in, &value));
     TRY(text_char(writer->text, '{' | CHAR_DATA));
     TRY(write_line(writer, level + 1));
     for (size_t i = 0; i < value.dict->count; i++) {
-        const struct pair *pair = &value.dict->pairs[i];
-        const struct value *items = writer->style->sorted ? sorted.list->items[i].list->items : NULL;
         if (i)
             TRY(write_separator(writer, level + 1));
-        TRY(write_key(writer, items ? items[0] : pair->key));
-        TRY(write_value(writer, items ? items[1] : pair->value, level + 1));
+        TRY(write_key(writer, value.dict->pairs[i].key));
+        TRY(write_value(writer, value.dict->pairs[i].value, level + 1));
     }
     TRY(write_line(writer, level));
     TRY(text_char(writer->text, '}' | CHAR_DATA));

@@ -17,7 +17,7 @@ struct lexer {
     size_t open_count;
 };
 
-enum salvo_status fail_at(uint32_t line, uint32_t column, const char *format, ...)
+enum salvo_status(fail_at)(uint32_t line, uint32_t column, const char *format, ...)
 {
     char message[400];
     va_list arguments;

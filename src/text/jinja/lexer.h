@@ -45,4 +45,8 @@ enum salvo_status lex(struct heap *heap, const char *source, size_t size, struct
 /* An error about a place in the template. */
 enum salvo_status fail_at(uint32_t line, uint32_t column, const char *format, ...) PRINTF_LIKE(3, 4);
 
+#ifdef __clang_analyzer__
+#define fail_at(...) (fail_at(__VA_ARGS__), SALVO_ERROR_FORMAT) /* see base/status.h */
+#endif
+
 #endif

@@ -187,9 +187,11 @@ bool parse_float(struct string text, double *out)
 
 const char *show_float(double number, char *out)
 {
-    if (isnan(number) || isinf(number))
-        return strcpy(out, isnan(number) ? "nan" : number < 0 ? "-inf" : "inf");
     char digits[40];
+    if (!isfinite(number)) {
+        snprintf(out, 40, "%s", isnan(number) ? "nan" : number < 0 ? "-inf" : "inf");
+        return out;
+    }
     for (int precision = 0; precision < 17; precision++) {
         snprintf(digits, sizeof digits, "%.*e", precision, number);
         if (strtod(digits, NULL) == number)

@@ -101,8 +101,8 @@ static enum salvo_status float_form(const struct field *field, double number, ch
         snprintf(plain, sizeof plain, "%s", show_float(magnitude, shown));
     } else if (!type) {
         int size = snprintf(plain, sizeof plain, "%.*g", precision ? precision : 1, magnitude);
-        if (!strpbrk(plain, ".e") && size + 3 < (int)sizeof plain)
-            strcat(plain, ".0");
+        if (!strpbrk(plain, ".e"))
+            snprintf(plain + size, sizeof plain - (size_t)size, ".0");
     } else {
         char format[] = {'%', field->alternate ? '#' : '.', '.', '*', type, 0};
         char *used = format;
@@ -119,7 +119,7 @@ static enum salvo_status float_form(const struct field *field, double number, ch
         if (size + 2 >= (int)sizeof plain)
             return fail(SALVO_ERROR_FORMAT, "a number has too many digits");
         if (type == '%')
-            strcat(plain, "%");
+            plain[size] = '%', plain[size + 1] = 0;
     }
     if (field->group)
         group_digits(plain, field->group, 3, digits, MOST_DIGITS);

@@ -121,7 +121,8 @@ static enum salvo_status parse_string(struct parser *parser, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     struct text text = {.heap = parser->heap};
-    struct string string = parser->at++->string;
+    struct string string = parser->at->string;
+    parser->at++;
     if (next_is(parser, LEX_STRING)) {
         TRY(text_string(&text, string));
         while (next_is(parser, LEX_STRING))
@@ -284,12 +285,13 @@ static enum salvo_status parse_subscript(struct parser *parser, struct node *nod
         TRY(parse_expression(parser, true, &first));
     if (next_is_sign(parser, ':')) {
         TRY(parse_slice(parser, node, first));
-    } else if (next_is_sign(parser, ',')) {
+    } else if (first && next_is_sign(parser, ',')) {
         TRY(node_new(parser, NODE_TUPLE, parser->at, &node->right));
         node->right->items = first;
+        struct node **next = &first->next;
         while (skip_sign(parser, ',') && !next_is_sign(parser, ']')) {
-            TRY(parse_expression(parser, true, &first->next));
-            first = first->next;
+            TRY(parse_expression(parser, true, next));
+            next = &(*next)->next;
         }
     } else {
         node->right = first;
@@ -392,7 +394,7 @@ static enum salvo_status parse_builtin_name(
 {
     enum salvo_status status = SALVO_OK;
     struct lexeme *place = parser->at;
-    struct string name;
+    struct string name = {0};
     char shown[80];
     TRY(expect_name(parser, &name));
     *out = next_is_sign(parser, '.') ? NULL : builtin_find(tables, name);

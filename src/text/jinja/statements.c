@@ -257,17 +257,17 @@ cleanup:
     return status;
 }
 
+/* "print a, b" writes one behind the other. */
 static enum salvo_status parse_print(struct parser *parser, struct node *node)
 {
     enum salvo_status status = SALVO_OK;
-    struct node **last = &node->body, *print;
+    TRY(node_new(parser, NODE_CONCAT, parser->at, &node->left));
+    struct node **last = &node->left->items;
     while (!next_is(parser, LEX_BLOCK_END)) {
-        if (node->body)
+        if (node->left->items)
             TRY(expect_sign(parser, ','));
-        TRY(node_new(parser, NODE_PRINT, parser->at, &print));
-        TRY(parse_expression(parser, true, &print->left));
-        *last = print;
-        last = &print->next;
+        TRY(parse_expression(parser, true, last));
+        last = &(*last)->next; // NOLINT(clang-analyzer-core.NullDereference) ; an expression was parsed
     }
 
 cleanup:
@@ -326,7 +326,7 @@ static const struct {
     {"call", NODE_CALL_BLOCK, parse_call},
     {"filter", NODE_FILTER_BLOCK, parse_filter},
     {"with", NODE_WITH, parse_with},
-    {"print", NODE_SCOPE, parse_print},
+    {"print", NODE_PRINT, parse_print},
     {"block", NODE_SCOPE, parse_named_block},
     {"generation", NODE_SCOPE, parse_generation},
     {"autoescape", NODE_SCOPE, parse_autoescape},
@@ -378,11 +378,11 @@ static enum salvo_status parse_body(struct parser *parser, const char *const *en
     TRY(parser_enter(parser));
     for (*out = NULL;; out = &(*out)->next) {
         if (next_is(parser, LEX_END)) {
-            if (*ends)
-                TRY(fail_at(place->line, place->column, "'%s' is missing",
-                    ends[1] && ends[2] ? ends[2]
-                    : ends[1]          ? ends[1]
-                                       : ends[0]));
+            const char *last = NULL; /* the word that can end it without others */
+            for (; *ends; ends++)
+                last = *ends;
+            if (last)
+                TRY(fail_at(place->line, place->column, "'%s' is missing", last));
             break;
         }
         if (next_is(parser, LEX_TEXT)) {
