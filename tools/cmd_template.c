@@ -80,6 +80,10 @@ static int run(int count, char **arguments)
     int result = input_read(NULL, options.messages, &json);
     if (result != EXIT_DONE)
         return result;
+    if (!json.size) {
+        input_free(&json);
+        return failure("%s is empty: JSON was expected", options.messages);
+    }
     result = open_template(&model, &chat);
     const struct salvo_conversation conversation = {
         .json = {json.data, json.size},

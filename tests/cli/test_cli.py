@@ -328,6 +328,81 @@ class Eval(unittest.TestCase):
                 self.assertIn(words, salvo("eval", *arguments, model=PLAIN, status=status)[1])
 
 
+class Template(unittest.TestCase):
+    CHATML = b"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"
+    HI = [{"role": "user", "content": "hello<|im_end|>"}]
+
+    def render(self, template, request, *arguments, model=None, status=0):
+        with open(path("template"), "wb") as file:
+            file.write(template)
+        with open(path("messages"), "w") as file:
+            file.write(request if isinstance(request, str) else json.dumps(request))
+        return salvo("template", "--template", path("template"), "--messages", path("messages"), *arguments, model=model, status=status)
+
+    def test_text_and_ids(self):
+        text = b"<|im_start|>user\nhello<|im_end|><|im_end|>"
+        self.assertEqual(self.render(self.CHATML, self.HI), (text + b"<|im_start|>", ""))
+        self.assertEqual(self.render(self.CHATML, self.HI, "--no-generation-prompt"), (text, ""))
+        self.assertEqual(self.render(self.CHATML, {"messages": self.HI, "add_generation_prompt": False}), (text, ""))
+        self.assertEqual(salvo("template", "--template", path("template"), "--messages", "-", model=None, stdin=json.dumps(self.HI).encode())[0],
+                         text + b"<|im_start|>")
+        ids = self.render(self.CHATML, self.HI, "--ids", model=MODEL)[0].decode().split()
+        plain = salvo("tokenize", "--ids", "-p", "hello<|im_end|>")[0].decode().split()
+        special = salvo("tokenize", "--ids", "--special", "-p", "<|im_start|>user\n", stdin=b"")[0].decode().split()
+        end = salvo("tokenize", "--ids", "--special", "-p", "<|im_end|>")[0].decode().split()
+        self.assertEqual(ids[:1] + ids[-2:], [special[0], end[0], special[0]])
+        self.assertEqual(ids[-2 - len(plain):-2], plain)
+
+    def test_variables_of_a_request(self):
+        template = b"{{ tools | tojson }} {{ enable_thinking }} {{ bos_token is defined }} {{ messages[0].content[0].text }}"
+        request = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], "tools": [{"x": 1}], "enable_thinking": False}
+        self.assertEqual(self.render(template, request)[0], b'[{"x": 1}] False False a')
+        two = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+        self.assertEqual(self.render(b"{{ '>' + messages[0].content }}", two)[0], b">a\nb")
+
+    def test_a_text_begins_once(self):
+        expected = salvo("tokenize", "--ids", "--bos", "-p", "hello")[0].split()
+        self.assertEqual(len(expected), 2)
+        model = path("begun-chat.gguf")
+        with open(model, "wb") as file:
+            file.write(with_entries(read("words.gguf"), [(b"tokenizer.ggml.add_bos_token", 7, b"\1")]))
+        word = self.render(b"{{ bos_token }}", self.HI, model=model)[0]
+        for template in (b"{{ bos_token }}hello", b"hello", word + b"hello"):
+            self.assertEqual(self.render(template, self.HI, "--ids", model=model)[0].split(), expected)
+        self.assertEqual(self.render(b"{{ bos_token }}hello", self.HI, "--ids", model=MODEL)[0].split(), expected)
+        self.assertEqual(self.render(b"hello", self.HI, "--ids", model=MODEL)[0].split(), expected[1:])
+        twice = self.render(b"{{ bos_token }}{{ bos_token }}hello", self.HI, "--ids", model=model)[0].split()
+        self.assertEqual(len(twice), 3)  # what the template writes is not corrected
+
+    def test_without_a_template(self):
+        expected = b"User: hello<|im_end|>\n\nAssistant:"
+        with open(path("messages"), "w") as file:
+            json.dump(self.HI, file)
+        for model in (MODEL, RECURRENT):
+            self.assertEqual(salvo("template", "--messages", path("messages"), model=model)[0], expected)
+        named = path("named.gguf")
+        with open(named, "wb") as file:
+            entry = (b"tokenizer.chat_template", 8, struct.pack("<Q", 10) + b"rwkv-world")
+            file.write(with_entries(read("words.gguf"), [entry]))
+        self.assertEqual(salvo("template", "--messages", path("messages"), model=named)[0], expected)
+
+    def test_bad_input(self):
+        for template, request, status, words in (
+            (b"{{ x.y }}", [], 1, "line 1, column 5: 'x' is undefined"),
+            (b"a\n{% if %}", [], 1, "line 2, column 7"),
+            (b"{{ raise_exception('Only users') }}", [], 1, "Only users"),
+            (b"x", "{", 1, "JSON: line 1, column 2"),
+            (b"x", "", 1, "is empty"),
+        ):
+            output, error = self.render(template, request, status=status)
+            self.assertEqual((output, error.count("\n")), (b"", 1))
+            self.assertIn(words, error)
+        self.assertIn("--messages", salvo("template", model=None, status=2)[1])
+        self.assertIn("standard input", salvo("template", "--messages", "-", "--template", "-", model=None, status=2)[1])
+        self.assertIn("absent", salvo("template", "--messages", path("absent"), model=None, status=1)[1])
+        self.assertIn("absent", salvo("template", "--messages", path("template"), "--template", path("absent"), model=None, status=1)[1])
+
+
 class Others(unittest.TestCase):
     def test_bench(self):
         result = json.loads(
