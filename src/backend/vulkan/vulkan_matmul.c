@@ -97,7 +97,8 @@ struct bundle {
 static uint32_t lanes_shift_for(
     const struct executor *executor, const struct vulkan_plan *plan, uint32_t first)
 {
-    const uint32_t most = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 4 : 32;
+    /* Where invocations are lanes of one thread, those that share nothing but the input are best. */
+    const uint32_t most = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 1 : 32;
     uint32_t units = UINT32_MAX, shift = 0;
     for (uint32_t i = first; i < plan->matrix_count; i++) {
         const struct matrix *matrix = &plan->matrices[i];
@@ -117,13 +118,17 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     const uint32_t tokens = plan->lowered.capacity[bundle->group->rows], count = plan->matrix_count;
     const bool single = plan->lowered.capacity[ROWS_TOKENS] == 1;
     const bool is_cpu = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    struct pipeline_constants constants = {
-        .threads = single ? 128 : 256, .types = bundle->types, .extra = tokens >= 64 && !is_cpu ? 4 : 2};
+    const uint32_t lanes_shift = lanes_shift_for(executor, plan, bundle->first_matrix);
+    const uint32_t tokens_each = tokens >= 64 && !is_cpu ? 4 : 2, has_glu = bundle->glu != NULL;
+    const struct pipeline_constants constants = {
+        .threads = single ? 128 : 256,
+        .types = bundle->types,
+        .extra = single ? has_glu | lanes_shift << 4 : tokens_each | has_glu << 4,
+    };
     struct matmul_arguments arguments = {
         .first_matrix = bundle->first_matrix,
         .matrix_count = count - bundle->first_matrix,
         .row_kind = bundle->group->rows,
-        .lanes_shift = lanes_shift_for(executor, plan, bundle->first_matrix),
         .glu = bundle->glu ? bundle->glu->glu.activation : 0,
         .glu_to = bundle->glu ? vulkan_arena_at(compiling, bundle->glu->out) : 0,
     };
@@ -134,7 +139,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
         bundle->glu ? bundle->first_matrix + 1 : count; /* a gate and its mate go together */
     for (uint32_t i = bundle->first_matrix; i < last; i++)
         rows += plan->matrices[i].rows;
-    const uint32_t at_once = single ? constants.threads >> arguments.lanes_shift : TILE_ROWS;
+    const uint32_t at_once = single ? constants.threads >> lanes_shift : TILE_ROWS;
     const uint32_t rounds = single ? (rows / at_once + most_groups(executor)) / most_groups(executor) : 1;
     arguments.rows_per_group = at_once * rounds;
     for (uint32_t i = bundle->first_matrix; i < count; i++) {
@@ -146,7 +151,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_pipeline(&executor->pipelines, single ? SHADER_MATVEC : SHADER_MATMUL, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    dispatch->groups[1] = single ? 1 : (tokens + 16 * constants.extra - 1) / (16 * constants.extra);
+    dispatch->groups[1] = single ? 1 : (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);

@@ -154,7 +154,6 @@ struct matmul_arguments {
     UINT rows_per_group; /* matvec: rows that one workgroup takes */
     UINT glu;            /* enum activation, 0 for none; matrix 1 is then `up` */
     UINT glu_to;
-    UINT lanes_shift; /* matvec: 2^this invocations share a row */
 };
 
 /* ---- Attention, recurrence, sampling ---- */

@@ -12,9 +12,20 @@ bool can_be(uint type)
 {
     return (type < 32 ? TYPES_LOW >> type & 1u : TYPES_HIGH >> (type - 32) & 1u) != 0;
 }
-#define IS(number) (can_be(number) && type == number)
 
-bool is_float_type(uint type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
+/* Where there is but one format nothing has to be asked: on some devices both sides of a question run. */
+bool has_one_type() { return bitCount(TYPES_LOW) + bitCount(TYPES_HIGH) == 1; }
+#define IS(number) (can_be(number) && (has_one_type() || type == number))
+
+bool is_float_type(uint type)
+{
+    const uint floats = 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16;
+    if ((TYPES_LOW & floats) == 0)
+        return false;
+    if ((TYPES_LOW & ~floats) == 0 && TYPES_HIGH == 0)
+        return true;
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
+}
 
 /* Words of 32 elements, in each plane. */
 uint code_words(uint type)

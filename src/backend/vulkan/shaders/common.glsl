@@ -48,6 +48,46 @@ uint quotient(uint a, uint b)
     return rest < 0 ? guess - 1 : rest >= int(b) ? guess + 1 : guess;
 }
 
+/* a - q * b without rounding: the product in two parts. */
+float residue(float a, float b, float q)
+{
+    precise float split_q = q * 4097.0, split_b = b * 4097.0;
+    precise float q_high = split_q - (split_q - q), b_high = split_b - (split_b - b);
+    precise float q_low = q - q_high, b_low = b - b_high;
+    precise float product = q * b;
+    precise float error = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low;
+    precise float rest = (a - product) - error;
+    return abs(rest);
+}
+
+/* a / b rounded to nearest, positive and neither large nor small: devices may be a few places off, and a row
+ * that is rounded to bytes would then differ by one here and there. */
+float exact_division(float a, float b)
+{
+    float near = a / b, best = near;
+    for (int i = -2; i <= 2; i++) {
+        float other = uintBitsToFloat(uint(int(floatBitsToUint(near)) + i));
+        if (residue(a, b, other) < residue(a, b, best))
+            best = other;
+    }
+    return best;
+}
+
+/* The scale of 32 elements whose largest magnitude has these bits, and its inverse: {0, 0} where it would be
+ * too small, {NaN, 0} where something is not finite. */
+vec2 byte_scale(uint largest_bits)
+{
+    float magnitude = uintBitsToFloat(largest_bits);
+    if (largest_bits >= 0x7f800000u)
+        return vec2(uintBitsToFloat(0x7fc00000u), 0.0);
+    if (magnitude < 1.0e-30 || magnitude > 1.0e30) { /* splitting would overflow; nobody meets these */
+        float scale = magnitude / 127.0;
+        return scale < 1.1754944e-38 ? vec2(0.0) : vec2(scale, 1.0 / scale);
+    }
+    float scale = exact_division(magnitude, 127.0);
+    return vec2(scale, exact_division(1.0, scale));
+}
+
 /* Bits of the nearest half, ties to even: packHalf2x16 may round as it likes. */
 uint half_bits(float value)
 {

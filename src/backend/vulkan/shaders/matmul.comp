@@ -8,7 +8,9 @@
 #include "blocks.glsl"
 #include "dot.glsl"
 
-layout(constant_id = 3) const uint TOKENS_EACH = 2; /* of one invocation; there are 256 of them */
+layout(constant_id = 3) const uint TOKENS_AND_GLU = 2;
+const uint TOKENS_EACH = TOKENS_AND_GLU & 15u; /* of one invocation; there are 256 of them */
+const uint HAS_GLU = TOKENS_AND_GLU >> 4;      /* two matrices, of which the second is `up` */
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
@@ -173,7 +175,7 @@ float with_bias(matrix m, uint row, float sum)
 
 void store(matrix m, matrix up, uint row, uint token, float sum, float up_sum)
 {
-    if (arguments.glu != 0) {
+    if (HAS_GLU != 0) {
         arena[arguments.glu_to + token * m.to_columns + m.to_first + row] =
             activate(arguments.glu, with_bias(m, row, sum)) * with_bias(up, row, up_sum);
         return;
@@ -191,17 +193,17 @@ void main()
     if (first_token >= tokens)
         return;
     uint index = arguments.first_matrix;
-    if (arguments.glu == 0) {
+    if (HAS_GLU == 0) {
         while (index + 1 < arguments.first_matrix + arguments.matrix_count &&
                gl_WorkGroupID.x >= matrices[index + 1].first_group)
             index++;
     }
-    matrix m = matrices[index], up = matrices[arguments.glu != 0 ? index + 1 : index];
+    matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
     uint first_row = (gl_WorkGroupID.x - m.first_group) * TILE_ROWS;
     vec4 sums[4], up_sums[4];
     multiply_tile(m, first_row, first_token, tokens, sums);
     up_sums = sums;
-    if (arguments.glu != 0)
+    if (HAS_GLU != 0)
         multiply_tile(up, first_row, first_token, tokens, up_sums);
     for (uint j = 0; j < TOKENS_EACH; j++) {
         uint token = first_token + (tid & 15u) + 16 * j;

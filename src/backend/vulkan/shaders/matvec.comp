@@ -13,6 +13,11 @@
 #include "blocks.glsl"
 #include "dot.glsl"
 
+layout(constant_id = 3) const uint LANES_AND_GLU = 0;
+const uint HAS_GLU = LANES_AND_GLU & 1u;       /* two matrices, of which the second is `up` */
+const uint LANES_SHIFT = LANES_AND_GLU >> 4;   /* 2^this invocations share a row */
+const uint lanes = 1u << LANES_SHIFT;
+
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
 layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; };
@@ -31,7 +36,7 @@ shared uint x_sums[BYTE_CHUNK / 32]; /* of the two halves, 16 bits each */
 shared uint maxima[BYTE_CHUNK / 32];
 shared float reduced[2 * 256];
 
-uint tid, lanes;
+uint tid;
 
 float norm_factor(matrix m)
 {
@@ -87,22 +92,24 @@ void load_bytes_of_x(matrix m, float factor, uint first, uint count)
         atomicMax(maxima[i / 8], most);
     }
     barrier();
+    for (uint i = tid; i < count / 32; i += THREADS) {
+        vec2 scale = byte_scale(maxima[i]);
+        x_scales[i] = scale.x;
+        maxima[i] = floatBitsToUint(scale.y);
+    }
+    barrier();
     for (uint i = tid; i < count / 4; i += THREADS) {
-        uint most = maxima[i / 8];
-        float scale = uintBitsToFloat(most) / 127.0;
-        float inverse = most >= 0x7f800000u || scale < 1.1754944e-38 ? 0.0 : 1.0 / scale;
+        float inverse = uintBitsToFloat(maxima[i / 8]);
         uint word = 0;
         for (uint j = 0; j < 4; j++) {
-            float x = input_at(m, factor, first + 4 * i + j);
-            int code = inverse != 0.0 ? int(roundEven(x * inverse)) : 0;
+            precise float scaled = input_at(m, factor, first + 4 * i + j) * inverse;
+            int code = inverse != 0.0 ? int(roundEven(scaled)) : 0;
             word |= (uint(code) & 0xffu) << (8 * j);
         }
         xs[i / 4][i & 3u] = word;
     }
     barrier();
     for (uint i = tid; i < count / 32; i += THREADS) {
-        float scale = uintBitsToFloat(maxima[i]) / 127.0;
-        x_scales[i] = maxima[i] >= 0x7f800000u ? uintBitsToFloat(0x7fc00000u) : scale < 1.1754944e-38 ? 0.0 : scale;
         int low = 0, upper = 0;
         for (uint j = 0; j < 4; j++) {
             low += dot4(xs[2 * i][j], 0x01010101u);
@@ -207,7 +214,7 @@ float with_bias(matrix m, uint row, float sum)
 
 void store(matrix m, uint row, vec2 sums)
 {
-    if (arguments.glu != 0) {
+    if (HAS_GLU != 0) {
         float up = with_bias(matrices[arguments.first_matrix + 1], row, sums.y);
         arena[arguments.glu_to + m.to_first + row] = activate(arguments.glu, with_bias(m, row, sums.x)) * up;
         return;
@@ -226,15 +233,14 @@ void main()
 #endif
     if (live_rows(arguments.row_kind) == 0)
         return;
-    lanes = 1u << arguments.lanes_shift;
     uint index = arguments.first_matrix;
-    if (arguments.glu == 0) {
+    if (HAS_GLU == 0) {
         while (index + 1 < arguments.first_matrix + arguments.matrix_count &&
                gl_WorkGroupID.x >= matrices[index + 1].first_group)
             index++;
     }
-    matrix m = matrices[index], up = matrices[arguments.glu != 0 ? index + 1 : index];
-    uint lane = tid & (lanes - 1), at_once = THREADS >> arguments.lanes_shift;
+    matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
+    uint lane = tid & (lanes - 1), at_once = THREADS >> LANES_SHIFT;
     uint chunk = is_float_type(m.type) ? FLOAT_CHUNK : BYTE_CHUNK;
     uint begin = (gl_WorkGroupID.x - m.first_group) * arguments.rows_per_group;
     uint end = min(begin + arguments.rows_per_group, m.rows);
@@ -242,7 +248,7 @@ void main()
     if (m.columns <= chunk)
         load_x(m, factor, 0, m.columns);
     for (uint first_row = begin; first_row < end; first_row += at_once) {
-        uint row = first_row + (tid >> arguments.lanes_shift);
+        uint row = first_row + (tid >> LANES_SHIFT);
         vec2 sums = vec2(0);
         for (uint first = 0; first < m.columns; first += chunk) {
             uint count = min(chunk, m.columns - first);
@@ -251,7 +257,7 @@ void main()
                 load_x(m, factor, first, count);
             }
             sums.x += dot_row(m, row, lane, first, count);
-            if (arguments.glu != 0)
+            if (HAS_GLU != 0)
                 sums.y += dot_row(up, row, lane, first, count);
         }
         sums = sum_lanes(sums);

@@ -269,13 +269,12 @@ void round_row(row_op op, uint row)
         barrier();
         for (uint j = 0; j < 8; j++)
             most = max(most, largest[(tid & ~7u) + j]);
-        float scale = uintBitsToFloat(most) / 127.0;
-        bool finite = most < 0x7f800000u, zero = scale < 1.1754944e-38;
-        float inverse = zero || !finite ? 0.0 : 1.0 / scale;
+        vec2 scale = byte_scale(most);
         int sum = 0;
         uint word = 0;
         for (uint j = 0; j < 4; j++) {
-            int code = inverse != 0.0 ? int(roundEven(four[j] * inverse)) : 0;
+            precise float scaled = four[j] * scale.y;
+            int code = scale.y != 0.0 ? int(roundEven(scaled)) : 0;
             sum += code;
             word |= (uint(code) & 0xffu) << (8 * j);
         }
@@ -287,7 +286,7 @@ void round_row(row_op op, uint row)
             if (part == 0) {
                 int low = int(sums[tid] + sums[tid + 1] + sums[tid + 2] + sums[tid + 3]);
                 int upper = int(sums[tid + 4] + sums[tid + 5] + sums[tid + 6] + sums[tid + 7]);
-                rounded[at + op.columns / 4 + block] = !finite ? 0x7fc00000u : floatBitsToUint(zero ? 0.0 : scale);
+                rounded[at + op.columns / 4 + block] = floatBitsToUint(scale.x);
                 rounded[at + op.columns / 4 + blocks + block] = (uint(low) & 0xffffu) | uint(upper) << 16;
             }
         }
