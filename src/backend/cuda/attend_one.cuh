@@ -133,7 +133,7 @@ template <int HEADS, int LANES, bool WIDE>
 __device__ __noinline__ void attend_range(const cuda_attend &attend, const uint32_t *pages, uint32_t kv_head_index,
     uint32_t begin, uint32_t end, const float *queries, const float *own, float *places)
 {
-    constexpr int AT_ONCE = WIDE ? 1 : 2, GROUPS = 32 / LANES;
+    constexpr int AT_ONCE = WIDE || HEADS > 2 ? 1 : 2, GROUPS = 32 / LANES;
     const uint32_t warp = threadIdx.x / 32, group = threadIdx.x % 32 / LANES, lane = threadIdx.x % LANES;
     const uint32_t head_dim = attend.head_dim, element = lane * 8, step = CUDA_WARPS * GROUPS;
     const bool on = element < head_dim;
@@ -338,7 +338,7 @@ KERNEL_INLINE float merge_splits(const float *from, uint32_t count, uint32_t str
 }
 
 /* The tasks of one block. `scratch` is shared memory: queries, own key and value, then the sums of the warps. */
-__device__ __noinline__ void attend_one_token(const cuda_machine &machine, const cuda_attend &attend,
+KERNEL_INLINE void attend_one_token(const cuda_machine &machine, const cuda_attend &attend,
     const row_context &row, uint32_t block, uint32_t blocks, shared_head &head, float *vectors, float *scratch,
     uint32_t exchange)
 {

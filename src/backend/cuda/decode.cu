@@ -20,298 +20,347 @@ enum decode_flags {
     DECODE_CLUSTERED = 16, /* launched in clusters */
 };
 
-/* What a block knows while it decodes. */
-struct decoder {
-    const cuda_machine &machine;
-    shared_head &head;
-    uint8_t *shared;
-    float *vectors, *partials;
-    uint8_t *panels;
-    uint32_t block, blocks; /* of the team that runs the phase: this block's number, and how many there are */
-    uint32_t delays;
-    uint32_t target;    /* arrivals at the barrier so far */
-    uint32_t exchanges; /* in the cluster so far */
-    ring_walk walk;
-    const row_context &row;
+/* ---- Phases. Each is a function of its own that finds everything through shared memory (matvec.cuh says why). ---- */
 
-    KERNEL_INLINE const cuda_phase *phase_in_shared(uint32_t index) const
-    {
-        return (const cuda_phase *)(shared + CUDA_SHARED_HEAD + index % 2 * machine.phase_bytes);
-    }
+template <class T> KERNEL_INLINE const T *table_of(const cuda_phase *phase, uint32_t at)
+{
+    return (const T *)((const uint8_t *)phase + at);
+}
 
-    KERNEL_INLINE uint4 fetch_phase(uint32_t index) const
-    {
-        const uint32_t at = threadIdx.x * 16;
-        uint4 piece = {};
-        if (at < machine.phase_bytes && index < machine.phase_count)
-            piece = __ldg((const uint4 *)(machine.phases + (uint64_t)index * machine.phase_bytes + at));
-        return piece;
-    }
+/* Loads a phase's vectors, and does the row ops before its heavy op. */
+__device__ __noinline__ void load_and_run_ops(uint32_t phase_at)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    float *vectors = (float *)(shared + head.machine.vectors_at);
+    load_vectors<CUDA_WORKERS>(
+        head.machine, table_of<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, head.row);
+    sync_threads<CUDA_WORKERS>();
+    row_worker<CUDA_WORKERS> worker = {head.machine, vectors, head.sums, 0, head.row};
+    const cuda_row_op *ops = table_of<cuda_row_op>(phase, phase->ops_at);
+    for (uint32_t i = 0; i < phase->op_count; i++)
+        worker.run(ops[i]);
+    sync_threads<CUDA_WORKERS>();
+}
 
-    KERNEL_INLINE void keep_phase(uint32_t index, uint4 piece)
-    {
-        const uint32_t at = threadIdx.x * 16;
-        if (at < machine.phase_bytes)
-            *(uint4 *)(shared + CUDA_SHARED_HEAD + index % 2 * machine.phase_bytes + at) = piece;
-    }
+/* By one block; in a cluster by each for itself. */
+__device__ __noinline__ void run_rows(uint32_t phase_at, uint32_t block)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    if (block != 0 && phase->team == CUDA_TEAM_GRID)
+        return;
+    load_and_run_ops(phase_at);
+    if (block == 0)
+        store_vectors<CUDA_WORKERS>(table_of<cuda_store>(phase, phase->stores_at), phase->store_count,
+            (const float *)(shared + head.machine.vectors_at), head.row);
+}
 
-    template <class T> KERNEL_INLINE const T *table(const cuda_phase *phase, uint32_t at) const
-    {
-        return (const T *)((const uint8_t *)phase + at);
-    }
+/* One vector, which stays in registers until it is bytes. */
+template <int PIECES> __device__ __noinline__ void prepare_bytes(uint32_t phase_at)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    const cuda_round &round = *table_of<cuda_round>(phase, phase->rounds_at);
+    const cuda_row_op &norm = *table_of<cuda_row_op>(phase, phase->ops_at);
+    const bool has_norm = phase->input == CUDA_INPUT_NORM;
+    const float *from = phase->load_count ? (const float *)table_of<cuda_load>(phase, phase->loads_at)->from : nullptr;
+    const float *vectors = (const float *)(shared + head.machine.vectors_at);
+    round_from_registers<PIECES>(from, vectors + (has_norm ? norm.in[0] : round.place), round.columns,
+        has_norm ? (const float *)norm.weight : nullptr, has_norm ? norm.value : 0, head.sums,
+        shared + head.machine.panels_at + round.panel);
+    sync_threads<CUDA_WORKERS>();
+}
 
-    /* False when something gave up. */
-    KERNEL_INLINE bool meet()
-    {
-        sync_threads<CUDA_WORKERS>();
-        if (threadIdx.x == 0 && !meet_grid(machine, target, gridDim.x))
-            head.failed = 1;
-        sync_threads<CUDA_WORKERS>();
-        return !head.failed;
-    }
+__device__ __noinline__ void prepare_any(uint32_t phase_at, uint32_t block)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    const float *vectors = (const float *)(shared + head.machine.vectors_at);
+    load_and_run_ops(phase_at);
+    for (uint32_t i = 0; i < phase->round_count; i++)
+        round_vector<CUDA_WORKERS>(
+            table_of<cuda_round>(phase, phase->rounds_at)[i], vectors, shared + head.machine.panels_at);
+    if (block == 0)
+        store_vectors<CUDA_WORKERS>(
+            table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
+    sync_threads<CUDA_WORKERS>();
+}
 
-    KERNEL_INLINE void load_and_run_ops(const cuda_phase *phase)
-    {
-        load_vectors<CUDA_WORKERS>(machine, table<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, row);
-        sync_threads<CUDA_WORKERS>();
-        if (phase->op_count)
-            run_row_ops<CUDA_WORKERS>(
-                machine, table<cuda_row_op>(phase, phase->ops_at), phase->op_count, vectors, head.sums, row);
-        sync_threads<CUDA_WORKERS>();
-    }
-
-    /* By one block; in a cluster by each for itself. */
-    KERNEL_INLINE void run_rows(const cuda_phase *phase)
-    {
-        if (block != 0 && phase->team == CUDA_TEAM_GRID)
-            return;
-        load_and_run_ops(phase);
-        if (block == 0)
-            store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
-    }
-
-    /* The rows of one matmul that this block has summed, to where they belong. */
-    KERNEL_INLINE void finish_matmul(const cuda_matmul &matmul, const cuda_matmul *up, uint32_t glu)
-    {
-        const uint32_t owner = owner_of(block, matmul.first_block, blocks);
-        if (owner >= matmul.matrix.owners)
-            return;
-        const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
-        const float *bias = (const float *)matmul.bias, *up_bias = up ? (const float *)up->bias : nullptr;
-        const bool in_place = matmul.out_place != CUDA_NONE;
-        float *out = (float *)matmul.out, *place = vectors + (in_place ? matmul.out_place : 0);
-        for (uint32_t i = threadIdx.x; i < rows && first + i < matmul.matrix.rows; i += CUDA_WORKERS) {
-            const float before = !matmul.accumulate ? 0 : in_place ? place[first + i] : __ldcg(out + first + i);
-            float sum = finish_sum(matmul, partials, i);
-            sum = activated(matmul.activation, bias ? sum + bias[first + i] : sum);
-            if (up) {
-                const float other = finish_sum(*up, partials, i);
-                sum = gated(glu, sum) * (up_bias ? other + up_bias[first + i] : other);
-            }
-            if (matmul.cap > 0)
-                sum = matmul.cap * tanhf(sum / matmul.cap);
-            if (matmul.accumulate)
-                sum += before;
-            if (in_place)
-                place[first + i] = sum;
-            if (out)
-                __stcg(out + first + i, sum);
+/* The rows of one matmul that this block has summed, to where they belong. */
+KERNEL_INLINE void finish_matmul(shared_head &head, const cuda_matmul &matmul, const cuda_matmul *up, uint32_t glu,
+    uint32_t block, uint32_t blocks, float *vectors, const float *partials)
+{
+    const uint32_t owner = owner_of(block, matmul.first_block, blocks);
+    if (owner >= matmul.matrix.owners)
+        return;
+    const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
+    const float *bias = (const float *)matmul.bias, *up_bias = up ? (const float *)up->bias : nullptr;
+    const bool in_place = matmul.out_place != CUDA_NONE;
+    float *out = (float *)matmul.out, *place = vectors + (in_place ? matmul.out_place : 0);
+    for (uint32_t i = threadIdx.x; i < rows && first + i < matmul.matrix.rows; i += CUDA_WORKERS) {
+        const float before = !matmul.accumulate ? 0 : in_place ? place[first + i] : __ldcg(out + first + i);
+        float sum = finish_sum(matmul, partials, i);
+        sum = activated(matmul.activation, bias ? sum + bias[first + i] : sum);
+        if (up) {
+            const float other = finish_sum(*up, partials, i);
+            sum = gated(glu, sum) * (up_bias ? other + up_bias[first + i] : other);
         }
+        if (matmul.cap > 0)
+            sum = matmul.cap * tanhf(sum / matmul.cap);
+        if (matmul.accumulate)
+            sum += before;
+        if (in_place)
+            place[first + i] = sum;
+        if (out)
+            __stcg(out + first + i, sum);
     }
+}
 
-    /* A cluster: to all blocks, what finish_matmul has left in this one. */
-    KERNEL_INLINE void send_matmul(const cuda_matmul &matmul)
-    {
-        const uint32_t owner = owner_of(block, matmul.first_block, blocks);
-        if (owner >= matmul.matrix.owners || matmul.out_place == CUDA_NONE)
-            return;
-        const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
-        if (first < matmul.matrix.rows)
-            exchange_send(
-                head, exchanges, vectors + matmul.out_place + first, min(rows, matmul.matrix.rows - first));
-    }
+/* A cluster: to all blocks, what finish_matmul has left in this one. */
+KERNEL_INLINE void send_matmul(
+    shared_head &head, const cuda_matmul &matmul, uint32_t block, uint32_t blocks, const float *vectors)
+{
+    const uint32_t owner = owner_of(block, matmul.first_block, blocks);
+    const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
+    if (owner < matmul.matrix.owners && matmul.out_place != CUDA_NONE && first < matmul.matrix.rows)
+        exchange_send(head, head.exchanges, vectors + matmul.out_place + first, min(rows, matmul.matrix.rows - first));
+}
 
-    /* One vector, which stays in registers until it is bytes. */
-    KERNEL_INLINE void prepare_bytes(const cuda_phase *phase)
-    {
-        const cuda_round &round = *table<cuda_round>(phase, phase->rounds_at);
-        const cuda_row_op &norm = *table<cuda_row_op>(phase, phase->ops_at);
-        const bool has_norm = phase->input == CUDA_INPUT_NORM;
-        const float *from =
-            phase->load_count ? (const float *)table<cuda_load>(phase, phase->loads_at)->from : nullptr;
-        const float *x = vectors + (has_norm ? norm.in[0] : round.place),
-                    *weight = has_norm ? (const float *)norm.weight : nullptr;
-        const float epsilon = has_norm ? norm.value : 0;
-        if (round.columns <= 4 * CUDA_WORKERS) {
-            round_from_registers<1>(from, x, round.columns, weight, epsilon, head.sums, panels + round.panel);
-        } else {
-            round_from_registers<4>(from, x, round.columns, weight, epsilon, head.sums, panels + round.panel);
-        }
-    }
-
-    KERNEL_INLINE bool run_matmuls(const cuda_phase *phase)
-    {
-        const cuda_matmul *matmuls = table<cuda_matmul>(phase, phase->matmuls_at);
-        const cuda_round *rounds = table<cuda_round>(phase, phase->rounds_at);
-        if (phase->input != CUDA_INPUT_ANY) {
-            prepare_bytes(phase);
-        } else {
-            load_and_run_ops(phase);
-            for (uint32_t i = 0; i < phase->round_count; i++)
-                round_vector<CUDA_WORKERS>(rounds[i], vectors, panels);
-            if (block == 0)
-                store_vectors<CUDA_WORKERS>(
-                    table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
-        }
+__device__ __noinline__ void finish_matmuls(uint32_t phase_at, uint32_t block, uint32_t blocks)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    const cuda_matmul *matmuls = table_of<cuda_matmul>(phase, phase->matmuls_at);
+    float *vectors = (float *)(shared + head.machine.vectors_at);
+    const float *partials = (const float *)(shared + head.machine.partials_at);
+    const bool has_glu = phase->glu != ACTIVATION_NONE;
+    const uint32_t results = has_glu ? 1 : phase->matmul_count;
+    sync_threads<CUDA_WORKERS>();
+    for (uint32_t i = 0; i < results; i++)
+        finish_matmul(
+            head, matmuls[i], has_glu ? &matmuls[1] : nullptr, phase->glu, block, blocks, vectors, partials);
+    if (phase->exchanges) {
         sync_threads<CUDA_WORKERS>();
-        for (uint32_t i = 0; i < phase->matmul_count; i++) {
-            const cuda_matmul &matmul = matmuls[i];
-            if (owner_of(block, matmul.first_block, blocks) < matmul.matrix.owners)
-                walk = multiply_any(
-                    matmul.matrix, panels + rounds[matmul.round].panel, partials + matmul.partial, head, walk);
-        }
-        sync_threads<CUDA_WORKERS>();
-        if (head.failed)
-            return false;
-        const uint32_t results = phase->glu != ACTIVATION_NONE ? 1 : phase->matmul_count;
         for (uint32_t i = 0; i < results; i++)
-            finish_matmul(matmuls[i], phase->glu != ACTIVATION_NONE ? &matmuls[1] : nullptr, phase->glu);
-        if (phase->exchanges) {
-            sync_threads<CUDA_WORKERS>();
-            for (uint32_t i = 0; i < results; i++)
-                send_matmul(matmuls[i]);
-        }
-        return true;
+            send_matmul(head, matmuls[i], block, blocks, vectors);
     }
+}
 
-    /* A cluster: a head of the result into the whole row, here and in all blocks. */
-    KERNEL_INLINE void send_head(const cuda_wkv7 &wkv7, uint32_t index)
-    {
+KERNEL_INLINE void run_matmuls(uint8_t *shared, uint32_t phase_at, uint32_t block, uint32_t blocks)
+{
+    const shared_head &head = *(const shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    if (phase->input == CUDA_INPUT_ANY)
+        prepare_any(phase_at, block);
+    else if (table_of<cuda_round>(phase, phase->rounds_at)->columns <= 4 * CUDA_WORKERS)
+        prepare_bytes<1>(phase_at);
+    else
+        prepare_bytes<4>(phase_at);
+    for (uint32_t i = 0; i < phase->matmul_count; i++) {
+        const uint32_t at = phase_at + phase->matmuls_at + i * (uint32_t)sizeof(cuda_matmul);
+        const cuda_matmul &matmul = *(const cuda_matmul *)(shared + at);
+        if (owner_of(block, matmul.first_block, blocks) < matmul.matrix.owners)
+            multiply_any(matmul.matrix.type, at + (uint32_t)offsetof(cuda_matmul, matrix),
+                head.machine.panels_at + table_of<cuda_round>(phase, phase->rounds_at)[matmul.round].panel,
+                head.machine.partials_at + matmul.partial * 4);
+    }
+    finish_matmuls(phase_at, block, blocks);
+}
+
+__device__ __noinline__ void run_attend(uint32_t phase_at, uint32_t block, uint32_t blocks)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    float *vectors = (float *)(shared + head.machine.vectors_at);
+    if (phase->load_count) {
+        load_vectors<CUDA_WORKERS>(
+            head.machine, table_of<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, head.row);
+        sync_threads<CUDA_WORKERS>();
+    }
+    attend_one_token(head.machine, *table_of<cuda_attend>(phase, phase->heavy_at), head.row, block, blocks, head, vectors,
+        (float *)(shared + head.machine.partials_at), head.exchanges);
+}
+
+/* The ops after a wkv7, on the columns of its head, and to where the head belongs; in a cluster to all blocks. */
+__device__ __noinline__ void finish_wkv7(uint32_t phase_at, uint32_t index)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    const cuda_wkv7 &wkv7 = *table_of<cuda_wkv7>(phase, phase->heavy_at);
+    float *vectors = (float *)(shared + head.machine.vectors_at);
+    row_worker<CUDA_WORKERS> worker = {head.machine, vectors, head.sums, 0, head.row};
+    const cuda_row_op *ops = table_of<cuda_row_op>(phase, phase->outer_at);
+    for (uint32_t i = 0; i < phase->outer_count; i++)
+        worker.run(ops[i]);
+    sync_threads<CUDA_WORKERS>();
+    store_vectors<CUDA_WORKERS>(table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
+    if (wkv7.result_place != CUDA_NONE) {
         float *result = vectors + wkv7.result_place + index * wkv7.head_dim;
         for (uint32_t i = threadIdx.x; i < wkv7.head_dim; i += CUDA_WORKERS)
             result[i] = vectors[wkv7.out_place + i];
         sync_threads<CUDA_WORKERS>();
-        exchange_send(head, exchanges, result, wkv7.head_dim);
+        exchange_send(head, head.exchanges, result, wkv7.head_dim);
     }
+    sync_threads<CUDA_WORKERS>();
+}
 
-    KERNEL_INLINE void run_wkv7(const cuda_phase *phase)
-    {
-        const cuda_wkv7 &wkv7 = *table<cuda_wkv7>(phase, phase->heavy_at);
-        for (uint32_t index = block; index < wkv7.heads; index += blocks) {
-            if (threadIdx.x == 0) {
-                head.row.first = index * wkv7.head_dim;
-                head.row.count = wkv7.head_dim;
-            }
-            sync_threads<CUDA_WORKERS>();
-            load_and_run_ops(phase);
-            wkv7_one_token(machine, wkv7, row, index, vectors, partials);
-            run_row_ops<CUDA_WORKERS>(
-                machine, table<cuda_row_op>(phase, phase->outer_at), phase->outer_count, vectors, head.sums, row);
-            sync_threads<CUDA_WORKERS>();
-            store_vectors<CUDA_WORKERS>(table<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, row);
-            if (wkv7.result_place != CUDA_NONE)
-                send_head(wkv7, index);
-            sync_threads<CUDA_WORKERS>();
+__device__ __noinline__ void run_wkv7_head(uint32_t phase_at, uint32_t index)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    wkv7_one_token(head.machine, *table_of<cuda_wkv7>(phase, phase->heavy_at), head.row, index,
+        (float *)(shared + head.machine.vectors_at), (float *)(shared + head.machine.partials_at));
+}
+
+KERNEL_INLINE void run_wkv7(uint8_t *shared, uint32_t phase_at, uint32_t block, uint32_t blocks)
+{
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    const cuda_wkv7 &wkv7 = *table_of<cuda_wkv7>(phase, phase->heavy_at);
+    for (uint32_t index = block; index < wkv7.heads; index += blocks) {
+        if (threadIdx.x == 0) {
+            head.row.first = index * wkv7.head_dim;
+            head.row.count = wkv7.head_dim;
         }
-        if (threadIdx.x == 0)
-            head.row.first = head.row.count = 0;
-    }
-
-    KERNEL_INLINE bool run_phase(const cuda_phase *phase)
-    {
-        switch (phase->kind) {
-        case CUDA_PHASE_ROWS:
-            run_rows(phase);
-            return true;
-        case CUDA_PHASE_MATMUL:
-            return run_matmuls(phase);
-        case CUDA_PHASE_ATTEND:
-            if (phase->load_count) {
-                load_vectors<CUDA_WORKERS>(
-                    machine, table<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, row);
-                sync_threads<CUDA_WORKERS>();
-            }
-            attend_one_token(machine, *table<cuda_attend>(phase, phase->heavy_at), row, block, blocks, head, vectors,
-                partials, exchanges);
-            return true;
-        case CUDA_PHASE_WKV7:
-            run_wkv7(phase);
-            return true;
-        default:
-            sample_stage(machine, phase->stage, block, blocks, threadIdx.x, CUDA_WORKERS, (uint8_t *)partials);
-            return true;
-        }
-    }
-
-    KERNEL_INLINE void pause(uint32_t phase) const
-    {
-        uint32_t hash = (delays + phase * 2654435761u) ^ block * 40503u;
-        hash ^= hash >> 13;
-        hash *= 0x5bd1e995u;
-        if (delays)
-            __nanosleep(hash >> 20);
-    }
-
-    /* Who runs a phase; false when this block has no part in it. */
-    KERNEL_INLINE bool join(uint32_t team)
-    {
-        const bool clustered = team == CUDA_TEAM_CLUSTER;
-        block = clustered ? cluster_rank() : blockIdx.x;
-        blocks = clustered ? CUDA_CLUSTER : gridDim.x;
-        return !clustered || blockIdx.x < CUDA_CLUSTER;
-    }
-
-    /* After a phase, before one of team `next`: blocks of a cluster have what the others sent, all others meet. */
-    KERNEL_INLINE bool end_phase(const cuda_phase *phase, bool joined, uint32_t next)
-    {
-        if (joined && phase->exchanges) {
-            exchange_greet(head, exchanges);
-            if (!exchange_wait(head, exchanges))
-                head.failed = 1;
-            exchanges++;
-        }
-        if (phase->team == CUDA_TEAM_GRID || next == CUDA_TEAM_GRID)
-            return meet();
         sync_threads<CUDA_WORKERS>();
-        return !head.failed;
+        load_and_run_ops(phase_at);
+        run_wkv7_head(phase_at, index);
+        finish_wkv7(phase_at, index);
     }
+    if (threadIdx.x == 0)
+        head.row.first = head.row.count = 0;
+}
 
-    /* Phases first .. end-1, with barriers between them; the first one is in shared memory. */
-    KERNEL_INLINE bool run_phases(uint32_t first, uint32_t end, bool goes_on)
-    {
-        for (uint32_t i = first; i < end; i++) {
-            const cuda_phase *phase = phase_in_shared(i);
-            const bool is_last = i + 1 == end;
-            const uint32_t next = is_last ? first : i + 1;
-            const uint4 piece = fetch_phase(next);
-            /* Stages of sampling that the settings do not need cost neither time nor a barrier. */
-            const bool is_idle =
-                phase->kind == CUDA_PHASE_SAMPLE && phase->stage > 0 && sample_is_finished(machine, 0);
-            const bool joined = join(phase->team);
-            pause(i);
-            if (joined && phase->exchanges && threadIdx.x == 0)
-                exchange_begin(head, exchanges, phase->exchange_bytes);
-            if (joined && !is_idle && !run_phase(phase))
-                return false;
-            if (next != i) {
-                if ((next & 1) == (i & 1))
-                    sync_threads<CUDA_WORKERS>(); /* they share a place: an odd number of phases begins again */
-                keep_phase(next, piece);
-            }
-            if (is_idle)
-                sync_threads<CUDA_WORKERS>();
-            else if ((!is_last || goes_on) && !end_phase(phase, joined, next_team(phase, is_last)))
-                return false;
+KERNEL_INLINE void run_phase(uint8_t *shared, uint32_t phase_at, uint32_t block, uint32_t blocks)
+{
+    shared_head &head = *(shared_head *)shared;
+    const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+    switch (phase->kind) {
+    case CUDA_PHASE_ROWS:
+        run_rows(phase_at, block);
+        break;
+    case CUDA_PHASE_MATMUL:
+        run_matmuls(shared, phase_at, block, blocks);
+        break;
+    case CUDA_PHASE_ATTEND:
+        run_attend(phase_at, block, blocks);
+        break;
+    case CUDA_PHASE_WKV7:
+        run_wkv7(shared, phase_at, block, blocks);
+        break;
+    default:
+        sample_stage(head.machine, phase->stage, block, blocks, threadIdx.x, CUDA_WORKERS,
+            shared + head.machine.partials_at);
+    }
+}
+
+/* ---- One phase after the other ---- */
+
+/* A phase comes to shared memory, 16 bytes a thread, while the one before it runs. */
+KERNEL_INLINE uint4 fetch_phase(const cuda_machine &machine, uint32_t index)
+{
+    const uint32_t at = threadIdx.x * 16;
+    uint4 piece = {};
+    if (at < machine.phase_bytes && index < machine.phase_count)
+        piece = __ldg((const uint4 *)(machine.phases + (uint64_t)index * machine.phase_bytes + at));
+    return piece;
+}
+
+KERNEL_INLINE uint32_t place_of_phase(const cuda_machine &machine, uint32_t index)
+{
+    return CUDA_SHARED_HEAD + index % 2 * machine.phase_bytes;
+}
+
+KERNEL_INLINE void keep_phase(uint8_t *shared, const cuda_machine &machine, uint32_t index, uint4 piece)
+{
+    const uint32_t at = threadIdx.x * 16;
+    if (at < machine.phase_bytes)
+        *(uint4 *)(shared + place_of_phase(machine, index) + at) = piece;
+}
+
+/* All blocks meet; false when something gave up. */
+__device__ __noinline__ bool meet()
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    sync_threads<CUDA_WORKERS>();
+    if (threadIdx.x == 0 && !meet_grid(head.machine, head.target, gridDim.x))
+        head.failed = 1;
+    sync_threads<CUDA_WORKERS>();
+    return !head.failed;
+}
+
+/* After a phase, before one of team `next`: blocks of a cluster have what the others sent, all others meet. */
+KERNEL_INLINE bool end_phase(shared_head &head, const cuda_phase *phase, bool joined, uint32_t next)
+{
+    if (joined && phase->exchanges) {
+        const uint32_t number = head.exchanges;
+        exchange_greet(head, number);
+        if (!exchange_wait(head, number))
+            head.failed = 1;
+        sync_threads<CUDA_WORKERS>();
+        if (threadIdx.x == 0)
+            head.exchanges = number + 1;
+    }
+    if (phase->team == CUDA_TEAM_GRID || next == CUDA_TEAM_GRID)
+        return meet();
+    sync_threads<CUDA_WORKERS>();
+    return !head.failed;
+}
+
+KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
+{
+    uint32_t hash = (delays + phase * 2654435761u) ^ blockIdx.x * 40503u;
+    hash ^= hash >> 13;
+    hash *= 0x5bd1e995u;
+    if (delays)
+        __nanosleep(hash >> 20);
+}
+
+/* Phases first .. end-1, with barriers between them; the first one is in shared memory. The last phase of a token is
+ * one of the grid, and so is the barrier after it. */
+__device__ __noinline__ bool run_phases(uint32_t first, uint32_t end, bool goes_on, uint32_t delays)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    for (uint32_t i = first; i < end; i++) {
+        const uint32_t phase_at = place_of_phase(head.machine, i), next = i + 1 == end ? first : i + 1;
+        const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
+        const uint4 piece = fetch_phase(head.machine, next);
+        /* Stages of sampling that the settings do not need cost neither time nor a barrier. */
+        const bool is_idle =
+            phase->kind == CUDA_PHASE_SAMPLE && phase->stage > 0 && sample_is_finished(head.machine, 0);
+        const bool clustered = phase->team == CUDA_TEAM_CLUSTER, joined = !clustered || blockIdx.x < CUDA_CLUSTER;
+        pause(delays, i);
+        if (joined && phase->exchanges && threadIdx.x == 0)
+            exchange_begin(head, head.exchanges, phase->exchange_bytes);
+        if (next != i && (next & 1) != (i & 1))
+            keep_phase(shared, head.machine, next, piece);
+        if (joined && !is_idle)
+            run_phase(shared, phase_at, clustered ? cluster_rank() : blockIdx.x, clustered ? CUDA_CLUSTER : gridDim.x);
+        if (head.failed)
+            return false;
+        const uint32_t next_team = i + 1 == end ? (uint32_t)CUDA_TEAM_GRID : phase->next_team;
+        if (is_idle)
+            sync_threads<CUDA_WORKERS>();
+        else if ((i + 1 < end || goes_on) && !end_phase(head, phase, joined, next_team))
+            return false;
+        if (next != i && (next & 1) == (i & 1)) { /* they share a place: an odd number of phases begins again */
+            keep_phase(shared, head.machine, next, fetch_phase(head.machine, next));
+            sync_threads<CUDA_WORKERS>();
         }
-        return true;
     }
-
-    /* The last phase of a token is one of the grid, and so is the barrier after it. */
-    KERNEL_INLINE uint32_t next_team(const cuda_phase *phase, bool is_last) const
-    {
-        return is_last ? (uint32_t)CUDA_TEAM_GRID : phase->next_team;
-    }
-};
+    return true;
+}
 
 /* ---- The warp that copies weights ---- */
 
@@ -363,7 +412,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         }
         for (uint32_t i = 0; i < 2; i++)
             chunk_barrier_open(&head.exchange[i], 1);
-        head.failed = head.stopped = 0;
+        for (uint32_t i = 0; i < CUDA_WARPS; i++)
+            head.chunks[i] = head.positions[i] = 0;
+        head.failed = head.stopped = head.target = head.exchanges = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* the barriers are there for copies, too */
 #endif
@@ -398,9 +449,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
     }
 
     const uint32_t delays = flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0;
-    decoder decoder = {machine, head, shared, (float *)(shared + machine.vectors_at),
-        (float *)(shared + machine.partials_at), shared + machine.panels_at, block, blocks, delays, 0, 0, {}, head.row};
-    decoder.keep_phase(first_phase, decoder.fetch_phase(first_phase));
+    keep_phase(shared, machine, first_phase, fetch_phase(machine, first_phase));
 #if __CUDA_ARCH__ >= 900
     if (flags & DECODE_DEPENDENT)
         asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -409,7 +458,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
     if (flags & DECODE_TAKES) {
         if (block == 0)
             take_step<CUDA_WORKERS>(machine);
-        fine = decoder.meet();
+        fine = meet();
     } else {
         sync_threads<CUDA_WORKERS>();
     }
@@ -448,7 +497,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
                 (version + i) % 2);
             if (block == 0)
                 begin_token<CUDA_WORKERS>(machine, first + i, i);
-            fine = decoder.run_phases(first_phase, end_phase, true);
+            fine = run_phases(first_phase, end_phase, true, delays);
             if (!fine)
                 break;
             const bool goes_on = finish_token(machine, first + i, i + 1, count);
@@ -461,12 +510,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
             finish_step_of_one(machine, slot, first, version, count);
     } else if (!(flags & DECODE_DEPENDENT) || run_is_live(machine, 0)) {
         stand_at(first, __ldcg(tokens + first), version);
-        fine = decoder.run_phases(first_phase, end_phase, false);
+        fine = run_phases(first_phase, end_phase, false, delays);
     }
 
     sync_threads<CUDA_WORKERS>();
     if (threadIdx.x == 0) {
-        head.last = decoder.walk.index;
+        head.last = head.chunks[0];
         __threadfence_block();
         *(volatile uint32_t *)&head.stopped = 1;
         /* Whoever leaves last puts the barrier back for the next launch. */

@@ -219,52 +219,37 @@ template <int TYPE> KERNEL_INLINE float multiply_lane(const uint8_t *item, int l
     return sum;
 }
 
-/* What a warp needs to take its chunks. */
-struct stream_reader {
-    const cuda_machine &machine;
-    shared_head &head;
-    const uint8_t *ring;
-    ring_walk walk;
-
-    /* The next chunk, or NULL when something gave up. */
-    KERNEL_INLINE const uint8_t *take(uint32_t bytes)
-    {
-        const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
-        const uint32_t begin = walk.place(bytes, machine.ring_bytes);
-        return chunk_barrier_wait(machine, &head.full[slot], parity) ? ring + begin : nullptr;
-    }
-
-    /* This warp has read the chunk that it took last. */
-    KERNEL_INLINE void give_back()
-    {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            chunk_barrier_arrive(&head.empty[(walk.index - 1) % CUDA_CHUNKS]);
-    }
-};
-
-/* One warp's part in a matmul. Takes where the ring stands and returns where it stands then; what gave up is told
- * in the head of shared memory. */
-template <int TYPE>
-__device__ __noinline__ ring_walk multiply(
-    const cuda_matrix &matrix, const uint8_t *panel, float *partials, shared_head &head, ring_walk walk)
+/*
+ * One warp's part in a matmul. Everything that a phase works with is found through shared memory, here as in the other
+ * functions that are not inlined: what were in registers across such a call would be written to local memory, for
+ * which there is next to no cache.
+ */
+template <int TYPE> __device__ __noinline__ void multiply(uint32_t matrix_at, uint32_t panel_at, uint32_t partials_at)
 {
-    stream_reader reader = {head.machine, head, (const uint8_t *)&head + head.machine.ring_at, walk};
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_matrix &matrix = *(const cuda_matrix *)(shared + matrix_at);
+    const uint8_t *panel = shared + panel_at, *ring = shared + head.machine.ring_at;
+    float *partials = (float *)(shared + partials_at);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, ring_bytes = head.machine.ring_bytes;
     const uint32_t each = matrix.parts_per_round, tiles_at_once = matrix.tiles_per_round;
     const uint32_t first_tile = warp * matrix.parts_reciprocal >> 16, number = warp - first_tile * each;
     const uint32_t tile_bytes = each * item_format<TYPE>::bytes, columns = matrix.parts * CUDA_ITEM_COLUMNS;
+    const uint32_t all_tiles = matrix.tiles_per_block, chunk_tiles = matrix.tiles_per_chunk;
+    ring_walk walk;
+    walk.index = head.chunks[warp], walk.position = head.positions[warp];
     for (uint32_t group = 0; group < matrix.part_groups; group++) {
         const uint32_t part = group * each + number;
         typename lane_input<TYPE>::type x = {};
         if (part < matrix.parts)
             load_input(panel, columns, part * 4 + lane % 4, x);
-        for (uint32_t first = 0; first < matrix.tiles_per_block; first += matrix.tiles_per_chunk) {
-            const uint32_t tiles = min(matrix.tiles_per_chunk, matrix.tiles_per_block - first);
-            const uint8_t *chunk = reader.take(tiles * tile_bytes);
-            if (!chunk) {
+        for (uint32_t first = 0; first < all_tiles; first += chunk_tiles) {
+            const uint32_t tiles = min(chunk_tiles, all_tiles - first);
+            const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
+            const uint8_t *chunk = ring + walk.place(tiles * tile_bytes, ring_bytes);
+            if (!chunk_barrier_wait(head.machine, &head.full[slot], parity)) {
                 head.failed = 1;
-                return reader.walk;
+                return;
             }
             if (first_tile < tiles_at_once) {
 #pragma unroll 2
@@ -278,23 +263,27 @@ __device__ __noinline__ ring_walk multiply(
                         *place = group ? *place + sum : sum;
                 }
             }
-            reader.give_back();
+            __syncwarp();
+            if (lane == 0)
+                chunk_barrier_arrive(&head.empty[slot]);
         }
     }
-    return reader.walk;
+    if (lane == 0)
+        head.chunks[warp] = walk.index, head.positions[warp] = walk.position;
+    __syncwarp();
 }
 
-KERNEL_INLINE ring_walk multiply_any(
-    const cuda_matrix &matrix, const uint8_t *panel, float *partials, shared_head &head, ring_walk walk)
+KERNEL_INLINE void multiply_any(uint32_t type, uint32_t matrix_at, uint32_t panel_at, uint32_t partials_at)
 {
-    switch (matrix.type) {
-#define MULTIPLY(type, ...)   \
-    case TYPE_##type:         \
-        return multiply<TYPE_##type>(matrix, panel, partials, head, walk);
+    switch (type) {
+#define MULTIPLY(type, ...)                                     \
+    case TYPE_##type:                                           \
+        multiply<TYPE_##type>(matrix_at, panel_at, partials_at); \
+        break;
         CUDA_ITEM_FORMATS(MULTIPLY)
 #undef MULTIPLY
     default:
-        return walk;
+        break;
     }
 }
 

@@ -332,17 +332,6 @@ template <int THREADS> KERNEL_INLINE void row_worker<THREADS>::append_rows(const
     }
 }
 
-/* Ops one after the other; `scratch` is shared memory, 2 * THREADS / 32 floats. Begin and end with a barrier where
- * others wrote or will read the vectors. */
-template <int THREADS>
-__device__ __noinline__ void run_row_ops(const cuda_machine &machine, const cuda_row_op *ops, uint32_t count,
-    float *vectors, float *scratch, const row_context &row)
-{
-    row_worker<THREADS> worker = {machine, vectors, scratch, 0, row};
-    for (uint32_t i = 0; i < count; i++)
-        worker.run(ops[i]);
-}
-
 /* Brings a row's vectors into shared memory. Columns stay with their threads; end with a barrier where others read
  * them. */
 template <int THREADS>

@@ -16,6 +16,9 @@ struct shared_head {
     uint32_t greetings[CUDA_CLUSTER];
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
     float sums[2 * CUDA_WARPS];
+    uint32_t chunks[CUDA_WARPS], positions[CUDA_WARPS]; /* how far each warp has come in the ring */
+    uint32_t target;    /* arrivals at the grid's barrier so far */
+    uint32_t exchanges; /* in the cluster so far */
     uint32_t failed;  /* something gave up: leave */
     uint32_t stopped; /* no further chunk will be taken */
     uint32_t last;
