@@ -1,0 +1,210 @@
+/* The Vulkan backend against the CPU: whole programs, sampling, states that move, and what it promises. */
+#include "vulkan_test.h"
+
+#include "program/sampling.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct fixture open_on(const char *backend, const char *path, uint32_t sessions)
+{
+    return fixture_open(
+        path, (struct salvo_engine_options){
+                  .backend = backend, .context = 128, .batch = 32, .sessions = sessions, .threads = 2});
+}
+
+static void programs_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    assert_verified(made_model("llama-odd", "F32"), SALVO_KV_AUTO);
+    assert_verified(made_model("llama-odd", "Q4_0"), SALVO_KV_F16);
+    assert_verified(made_model("rwkv7-256", "Q4_K_M"), SALVO_KV_AUTO);
+}
+
+static void bytes_in_the_cache_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    assert_verified(made_model("llama-tiny", "F32"), SALVO_KV_Q8_0);
+}
+
+/* The id that the device chose is the one that the reference chooses from the same logits. */
+static void ids_are_chosen_as_sampling_defines(void **state)
+{
+    (void)state;
+    static const struct salvo_sampler samplers[] = {
+        {.temperature = 0, .top_p = 1, .repeat_penalty = 1},
+        {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .seed = 1},
+        {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 2},
+        {.temperature = 1.5f, .top_p = 0.7f, .repeat_penalty = 1, .seed = 3},
+        {.temperature = 0.7f, .top_k = 5, .top_p = 1, .repeat_penalty = 1.3f, .repeat_last_n = 64, .seed = 4},
+        {.temperature = 2, .top_k = 1, .top_p = 0.1f, .min_p = 1, .repeat_penalty = 1, .seed = 5},
+        {.temperature = 0,
+            .top_p = 1,
+            .repeat_penalty = 1.1f,
+            .frequency_penalty = 0.3f,
+            .presence_penalty = 0.2f,
+            .repeat_last_n = 20},
+    };
+    struct fixture fixture = open_on("vulkan", made_model("llama-256", "Q8_0"), 1);
+    int32_t *ids = some_ids(12, fixture.vocabulary, 7);
+    float *logits = malloc(fixture.vocabulary * sizeof *logits);
+    struct sampling_candidate *scratch = malloc(fixture.vocabulary * sizeof *scratch);
+    for (size_t i = 0; i < sizeof samplers / sizeof *samplers; i++) {
+        const struct salvo_sampler *sampler = &samplers[i];
+        const struct sampler_settings settings = {
+            .temperature = sampler->temperature,
+            .top_k = sampler->top_k,
+            .top_p = sampler->top_p,
+            .min_p = sampler->min_p,
+            .repeat_penalty = sampler->repeat_penalty,
+            .presence_penalty = sampler->presence_penalty,
+            .frequency_penalty = sampler->frequency_penalty,
+            .repeat_last_n = sampler->repeat_last_n,
+            .seed = sampler->seed,
+        };
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        ASSERT_OK(salvo_session_set_sampler(fixture.session, sampler));
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 12));
+        for (uint32_t position = 12; position < 24; position++) {
+            int32_t id;
+            memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
+            int32_t expected = sampling_choose(&settings, logits, fixture.vocabulary,
+                salvo_session_tokens(fixture.session), position, scratch);
+            ASSERT_OK(salvo_session_next(fixture.session, &id));
+            assert_int_equal(expected, id);
+            ASSERT_OK(salvo_session_feed(fixture.session, &ids[position % 12], 1));
+            position++; /* the token that was taken, and the one fed */
+        }
+    }
+    free(logits);
+    free(scratch);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+static void a_bias_counts(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_on("vulkan", made_model("llama-256", "Q8_0"), 1);
+    int32_t *ids = some_ids(5, fixture.vocabulary, 9), id;
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 11, 1000));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    assert_int_equal(11, id);
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 11, 0));
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 12, 1000));
+    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    assert_int_equal(12, id);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Half of a conversation on one backend, the rest on the other, gives what either gives alone. */
+static void check_moves(const char *shape, const char *first, const char *second)
+{
+    const char *path = made_model(shape, "F32");
+    struct fixture from = open_on(first, path, 1), to = open_on(second, path, 1);
+    int32_t *ids = some_ids(20, from.vocabulary, 3);
+    set_greedy(from.session);
+    set_greedy(to.session);
+    int32_t *start = continuation(from.session, ids, 20, 6);
+    size_t size = salvo_session_state_size(from.session);
+    uint8_t *saved = malloc(size);
+    ASSERT_OK(salvo_session_state_save(from.session, saved, size));
+    ASSERT_OK(salvo_session_state_restore(to.session, saved, size));
+    for (int i = 0; i < 6; i++) {
+        int32_t expected, id;
+        ASSERT_OK(salvo_session_next(from.session, &expected));
+        ASSERT_OK(salvo_session_next(to.session, &id));
+        assert_int_equal(expected, id);
+    }
+    free(saved);
+    free(start);
+    free(ids);
+    fixture_close(&from);
+    fixture_close(&to);
+}
+
+static void states_move_between_backends(void **state)
+{
+    (void)state;
+    check_moves("llama-tiny", "cpu", "vulkan");
+    check_moves("llama-tiny", "vulkan", "cpu");
+    check_moves("rwkv7-tiny", "cpu", "vulkan");
+    check_moves("rwkv7-tiny", "vulkan", "cpu");
+}
+
+/* Several sessions in one step get what each gets alone on the CPU. */
+static void sessions_share_a_step(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 };
+    const char *path = made_model("llama-tiny", "F32");
+    struct fixture fixture = open_on("vulkan", path, COUNT), alone = open_on("cpu", path, COUNT);
+    struct salvo_session *sessions[COUNT] = {fixture.session}, *others[COUNT] = {alone.session};
+    int32_t ids[COUNT], expected[COUNT];
+    enum salvo_status statuses[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++) {
+        if (i) {
+            ASSERT_OK(salvo_session_open(fixture.engine, &sessions[i]));
+            ASSERT_OK(salvo_session_open(alone.engine, &others[i]));
+        }
+        int32_t *prompt = some_ids(4 + 3 * i, fixture.vocabulary, i);
+        set_greedy(sessions[i]);
+        set_greedy(others[i]);
+        ASSERT_OK(salvo_session_feed(sessions[i], prompt, 4 + 3 * i));
+        ASSERT_OK(salvo_session_feed(others[i], prompt, 4 + 3 * i));
+        free(prompt);
+    }
+    for (int round = 0; round < 5; round++) {
+        ASSERT_OK(salvo_engine_next(sessions, COUNT, ids, statuses));
+        ASSERT_OK(salvo_engine_next(others, COUNT, expected, statuses));
+        assert_memory_equal(expected, ids, sizeof ids);
+    }
+    fixture_close(&fixture);
+    fixture_close(&alone);
+}
+
+/* One submission a token, and nothing is made after loading. */
+static void a_token_is_one_submission(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_on("vulkan", made_model("llama-tiny", "F32"), 1);
+    int32_t *ids = some_ids(8, fixture.vocabulary, 3);
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 8));
+    struct salvo_counters before = salvo_engine_counters(fixture.engine);
+    free(continuation(fixture.session, ids, 0, 10));
+    struct salvo_counters after = salvo_engine_counters(fixture.engine);
+    assert_in_range(after.submissions - before.submissions, 9, 10);
+    assert_int_equal(after.submissions - before.submissions, after.tokens - before.tokens);
+    assert_int_equal(0, after.allocations_after_load);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+static void processors_are_used_only_when_asked_for(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_on("auto", made_model("llama-tiny", "F32"), 1);
+    if (vulkan_device_at(0)->type == VK_PHYSICAL_DEVICE_TYPE_CPU)
+        assert_string_not_equal("vulkan", salvo_engine_info(fixture.engine).backend);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_agree_with_the_cpu),
+        cmocka_unit_test(bytes_in_the_cache_agree_with_the_cpu),
+        cmocka_unit_test(ids_are_chosen_as_sampling_defines),
+        cmocka_unit_test(a_bias_counts),
+        cmocka_unit_test(states_move_between_backends),
+        cmocka_unit_test(sessions_share_a_step),
+        cmocka_unit_test(a_token_is_one_submission),
+        cmocka_unit_test(processors_are_used_only_when_asked_for),
+        cmocka_unit_test(no_validation_messages),
+    };
+    return RUN_VULKAN_TESTS(tests);
+}

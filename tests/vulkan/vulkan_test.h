@@ -1,0 +1,35 @@
+/* What the Vulkan tests share: skipping where there is no device, and no message of a validation layer. */
+#ifndef TESTS_VULKAN_TEST_H
+#define TESTS_VULKAN_TEST_H
+
+#include "backend/vulkan/vulkan_device.h"
+#include "cmocka_test.h"
+#include "engine_fixture.h"
+
+static inline void no_validation_messages(void **state)
+{
+    (void)state;
+    assert_int_equal(0, vulkan_validation_messages());
+}
+
+/* Exit status 77 tells ctest that a test was skipped. */
+#define RUN_VULKAN_TESTS(tests) (vulkan_device_count() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
+
+static inline void assert_verified(const char *path, enum salvo_kv_type kv_type)
+{
+    struct salvo_model *model;
+    struct salvo_verify_result result;
+    ASSERT_OK(salvo_model_open(path, &model));
+    ASSERT_OK(salvo_verify(model,
+        &(struct salvo_verify_options){
+            .backend = "vulkan", .against = "cpu", .threads = 2, .kv_type = kv_type},
+        NULL, NULL, &result));
+    if (!result.passed)
+        fail_msg("%s: %u of %u outputs out of tolerance, mean divergence %g", path, result.failed,
+            result.outputs, result.mean_divergence);
+    assert_true(result.outputs > 20);
+    assert_true(result.same_argmax + 2 >= result.positions);
+    salvo_model_close(model);
+}
+
+#endif
