@@ -1,8 +1,8 @@
 /*
- * Renders many templates in one run, for tests in Python. Usage: template_tool [NAME=TEXT ...] < cases > answers;
- * the arguments are words of the vocabulary. A case is a template and a request in JSON, each as its size, four
- * bytes, little-endian, and its bytes. The answer is a byte, 0 when it worked, and in the same way the text and its
- * marks, or what went wrong and nothing.
+ * Renders many templates in one run, for tests in Python. Usage: template_tool [NAME=TEXT ...] < cases >
+ * answers; the arguments are words of the vocabulary. A case is a template and a request in JSON, each as its
+ * size, four bytes, little-endian, and its bytes. The answer is a byte, 0 when it worked, and in the same way
+ * the text and its marks, or what went wrong and nothing.
  */
 #include "text/template.h"
 
@@ -24,8 +24,8 @@ static bool read_bytes(struct buffer *out)
 
 static void write_bytes(const char *data, size_t size)
 {
-    const unsigned char prefix[4] = {
-        (unsigned char)size, (unsigned char)(size >> 8), (unsigned char)(size >> 16), (unsigned char)(size >> 24)};
+    const unsigned char prefix[4] = {(unsigned char)size, (unsigned char)(size >> 8),
+        (unsigned char)(size >> 16), (unsigned char)(size >> 24)};
     fwrite(prefix, 1, sizeof prefix, stdout);
     if (size)
         fwrite(data, 1, size, stdout);
