@@ -1,12 +1,8 @@
 /*
  * A CUDA driver without a GPU: memory is the host's, kernels run on the emulator, one after the other, when they are
  * launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that blocks have to
- * share and wait for each other, and little memory. For tests of what may go wrong:
- *
- *   SALVO_FAKE_FAIL=N[:CODE]   the nth call fails (once) with this result, 999 by default; 0: none
- *   SALVO_FAKE_COUNT=FILE      how many calls there were is written there at the end
- *   SALVO_FAKE_MEMORY=MB       of the device
- *   SALVO_FAKE_IDLE=1          kernels are not run at all
+ * share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. What is to go wrong, tests say
+ * through fake_cuda.h.
  */
 #include "cuda/emulator.h"
 
@@ -31,6 +27,7 @@ inline long long clock64()
 #include "backend/cuda/rows_many.cu"
 #include "backend/cuda/sample.cu"
 #include "backend/cuda/wkv7_many.cu"
+#include "cuda/fake_cuda.h"
 
 #include <functional>
 #include <map>
@@ -45,31 +42,18 @@ enum { MULTIPROCESSORS = 3, SHARED_BYTES = 232448 };
 
 /* ---- Calls that fail ---- */
 
-unsigned long call_count;
-
-unsigned long number_from(const char *name, unsigned long usual)
+size_t memory_of_device()
 {
-    const char *text = getenv(name);
-    return text ? strtoul(text, nullptr, 10) : usual;
+    const char *text = getenv("SALVO_FAKE_MEMORY");
+    return (text ? strtoul(text, nullptr, 10) : 512) << 20;
 }
 
-void write_count()
-{
-    const char *path = getenv("SALVO_FAKE_COUNT");
-    FILE *file = path ? fopen(path, "w") : nullptr;
-    if (file) {
-        fprintf(file, "%lu\n", call_count);
-        fclose(file);
-    }
-}
+fake_cuda control = {0, 0, 999, false, memory_of_device(), 0};
 
 /* What a call has to return, unless all is well. */
 int next_call()
 {
-    static const bool registered = atexit(write_count) == 0;
-    static const unsigned long failing = registered ? number_from("SALVO_FAKE_FAIL", 0) : 0;
-    const char *text = getenv("SALVO_FAKE_FAIL"), *colon = text ? strchr(text, ':') : nullptr;
-    return ++call_count == failing ? colon ? atoi(colon + 1) : 999 : OK;
+    return ++control.calls == control.fail_at ? control.code : OK;
 }
 
 #define CALL()                         \
@@ -159,8 +143,7 @@ struct prepared {
 void run_launch(const prepared &launch)
 {
     static unsigned seed;
-    static const bool idle = number_from("SALVO_FAKE_IDLE", 0) != 0;
-    for (unsigned y = 0; y < launch.config.grid[1] && !idle; y++) {
+    for (unsigned y = 0; y < launch.config.grid[1] && !control.idle; y++) {
         blockIdx.y = y;
         emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++, launch.together},
             launch.kernel);
@@ -170,14 +153,33 @@ void run_launch(const prepared &launch)
 
 /* ---- Memory ---- */
 
-size_t memory_of_device()
+std::map<uint64_t, size_t> taken;
+
+int take(void **out, size_t size)
 {
-    static const size_t size = number_from("SALVO_FAKE_MEMORY", 512) << 20;
-    return size;
+    *out = nullptr;
+    if (size > control.memory - control.taken)
+        return OUT_OF_MEMORY;
+    void *memory = aligned_alloc(256, (size + 255) / 256 * 256);
+    if (!memory)
+        return OUT_OF_MEMORY;
+    memset(memory, 0xa5, size); /* nobody may count on zeros */
+    taken[(uint64_t)memory] = size;
+    control.taken += size;
+    *out = memory;
+    return OK;
 }
 
-std::map<uint64_t, size_t> taken;
-size_t taken_bytes;
+int give_back(uint64_t address)
+{
+    auto found = taken.find(address);
+    if (found == taken.end())
+        return INVALID;
+    control.taken -= found->second;
+    taken.erase(found);
+    free((void *)address);
+    return next_call();
+}
 
 struct graph {
     std::vector<prepared> launches;
@@ -186,6 +188,11 @@ struct graph {
 graph *captured;
 
 } // namespace
+
+extern "C" __attribute__((visibility("default"))) fake_cuda *fake_cuda_control()
+{
+    return &control;
+}
 
 #define EXPORT extern "C" __attribute__((visibility("default"))) int
 
@@ -234,7 +241,7 @@ EXPORT cuDeviceGetName(char *out, int size, int)
 EXPORT cuDeviceTotalMem_v2(size_t *out, int)
 {
     CALL();
-    *out = memory_of_device();
+    *out = control.memory;
     return OK;
 }
 
@@ -351,50 +358,34 @@ EXPORT cuOccupancyMaxActiveClusters(int *out, void *, const void *)
 EXPORT cuMemGetInfo_v2(size_t *out_free, size_t *out_total)
 {
     CALL();
-    *out_total = memory_of_device();
-    *out_free = memory_of_device() - taken_bytes;
+    *out_total = control.memory;
+    *out_free = control.memory - control.taken;
     return OK;
 }
 
 EXPORT cuMemAlloc_v2(uint64_t *out, size_t size)
 {
+    void *memory;
     CALL();
-    if (size > memory_of_device() - taken_bytes)
-        return OUT_OF_MEMORY;
-    void *memory = aligned_alloc(256, (size + 255) / 256 * 256);
-    if (!memory)
-        return OUT_OF_MEMORY;
-    memset(memory, 0xa5, size); /* nobody may count on zeros */
+    const int result = take(&memory, size);
     *out = (uint64_t)memory;
-    taken[*out] = size;
-    taken_bytes += size;
-    return OK;
+    return result;
 }
 
 EXPORT cuMemFree_v2(uint64_t address)
 {
-    auto found = taken.find(address);
-    if (found == taken.end())
-        return INVALID;
-    taken_bytes -= found->second;
-    taken.erase(found);
-    free((void *)address);
-    CALL();
-    return OK;
+    return give_back(address);
 }
 
 EXPORT cuMemHostAlloc(void **out, size_t size, unsigned)
 {
     CALL();
-    *out = aligned_alloc(256, (size + 255) / 256 * 256);
-    return *out ? OK : OUT_OF_MEMORY;
+    return take(out, size);
 }
 
 EXPORT cuMemFreeHost(void *memory)
 {
-    free(memory);
-    CALL();
-    return OK;
+    return give_back((uint64_t)memory);
 }
 
 EXPORT cuMemHostGetDevicePointer_v2(uint64_t *out, void *memory, unsigned)

@@ -1,0 +1,20 @@
+/* What tests tell the CUDA driver without a GPU (fake_cuda.cpp) to do wrong. */
+#ifndef TESTS_CUDA_FAKE_CUDA_H
+#define TESTS_CUDA_FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct fake_cuda {
+    unsigned long calls;   /* so far */
+    unsigned long fail_at; /* the call of this number fails, once; 0: none */
+    int code;              /* what it returns */
+    bool idle;             /* kernels are not run */
+    size_t memory;         /* of the device, bytes */
+    size_t taken;          /* of it, and of pinned memory */
+};
+
+/* Found by name in the library: "fake_cuda_control". */
+typedef struct fake_cuda *(*fake_cuda_function)(void);
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * The CUDA backend from end to end on a driver without a GPU, whose kernels run on the emulator: tables,
+ * graphs, loading, steps, states. The CPU is the reference.
+ */
+#include "cmocka_test.h"
+#include "engine_fixture.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void show(void *user, const struct salvo_verify_output *output)
+{
+    (void)user;
+    if (output->not_finite || !(output->error <= output->tolerance))
+        print_message("%s: %g\n", output->operation, output->error);
+}
+
+static void verify(const char *shape, const char *mix, enum salvo_kv_type kv_type)
+{
+    struct salvo_model *model;
+    struct salvo_verify_result result;
+    ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
+    const struct salvo_verify_options options = {.backend = "cuda",
+        .against = "cpu",
+        .ids = (const int32_t[]){1, 5, 3, 4, 96, 6},
+        .count = 6,
+        .threads = 1,
+        .kv_type = kv_type};
+    ASSERT_OK(salvo_verify(model, &options, show, NULL, &result));
+    assert_true(result.passed);
+    assert_int_equal(0, result.failed);
+    assert_true(result.outputs > 20);
+    salvo_model_close(model);
+}
+
+static void groups_and_models(void **state)
+{
+    (void)state;
+    verify("llama-odd", "F32", SALVO_KV_AUTO);
+    verify("llama-tiny", "Q4_0", SALVO_KV_AUTO);
+    verify("llama-256", "Q4_K_M", SALVO_KV_Q8_0);
+    verify("llama-256", "Q2_K", SALVO_KV_F32);
+    verify("rwkv7-tiny", "F16", SALVO_KV_AUTO);
+    verify("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO);
+}
+
+/* ---- Steps ---- */
+
+static const struct salvo_engine_options on_cuda = {
+    .backend = "cuda", .context = 300, .batch = 64, .sessions = 2, .threads = 1};
+
+/* What a session goes on with, by one submission a token. */
+static void take_one_by_one(struct salvo_session *session, uint32_t count, int32_t *out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ASSERT_OK(salvo_session_next(session, &out[i]));
+}
+
+static void submitting(const char *shape, const char *lowering)
+{
+    enum { COUNT = 9 };
+    const char *path = made_model_with_vocabulary(shape, "Q8_0");
+    int32_t plain[COUNT], *ids;
+    struct salvo_generate_result result;
+    struct salvo_sampler sampler;
+    setenv("SALVO_CUDA_LOWERING", lowering, 1);
+    struct fixture fixture = fixture_open(path, on_cuda);
+    ids = some_ids(11, fixture.vocabulary, 4);
+    sampler = salvo_sampler_default(fixture.model);
+    sampler.repeat_penalty = 1.2f;
+    sampler.seed = 9;
+    ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 7, 0.5f));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 11));
+    take_one_by_one(fixture.session, COUNT, plain);
+
+    /* The same by generating, where tokens are decoded ahead. */
+    struct salvo_counters before = salvo_engine_counters(fixture.engine);
+    ASSERT_OK(salvo_session_rollback(fixture.session, 11));
+    ASSERT_OK(salvo_session_generate(
+        fixture.session, &(struct salvo_generate_options){.max_tokens = COUNT, .ignore_end = true}, &result));
+    assert_int_equal(COUNT, result.tokens);
+    assert_memory_equal(plain, salvo_session_tokens(fixture.session) + 11, sizeof plain);
+
+    struct salvo_counters after = salvo_engine_counters(fixture.engine);
+    assert_true(after.bytes_read_back - before.bytes_read_back <= 16 * (after.tokens - before.tokens));
+    assert_int_equal(0, after.allocations_after_load);
+    free(ids);
+    fixture_close(&fixture);
+    unsetenv("SALVO_CUDA_LOWERING");
+}
+
+static void lowerings(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"grid", "graph", "op", "layer"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        submitting("llama-tiny", names[i]);
+        submitting("rwkv7-tiny", names[i]);
+    }
+}
+
+/* Two sessions in one step, which need not begin together. */
+static void sessions(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), on_cuda);
+    struct salvo_session *both[2] = {fixture.session};
+    int32_t *ids = some_ids(20, fixture.vocabulary, 5), alone[2][4], together[2];
+    enum salvo_status statuses[2];
+    ASSERT_OK(salvo_session_open(fixture.engine, &both[1]));
+    for (int i = 0; i < 2; i++) {
+        set_greedy(both[i]);
+        ASSERT_OK(salvo_session_feed(both[i], ids + i * 7, 5 + (size_t)i * 8));
+        take_one_by_one(both[i], 4, alone[i]);
+        ASSERT_OK(salvo_session_rollback(both[i], 5 + (uint32_t)i * 8));
+    }
+    for (int step = 0; step < 4; step++) {
+        ASSERT_OK(salvo_engine_next(both, 2, together, statuses));
+        for (int i = 0; i < 2; i++) {
+            ASSERT_OK(statuses[i]);
+            assert_int_equal(alone[i][step], together[i]);
+        }
+    }
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* ---- States ---- */
+
+static float largest_difference(const float *a, const float *b, uint32_t count)
+{
+    float largest = 0;
+    for (uint32_t i = 0; i < count; i++)
+        largest = fabsf(a[i] - b[i]) > largest ? fabsf(a[i] - b[i]) : largest;
+    return largest;
+}
+
+/* A state saved on one goes on on the other, beyond the end of a page. */
+static void move_state(const char *shape, enum salvo_kv_type kv_type, bool to_cuda)
+{
+    const char *path = made_model(shape, "F32");
+    struct salvo_engine_options from = on_cuda, to = on_cuda;
+    from.kv_type = to.kv_type = kv_type;
+    *(to_cuda ? &from.backend : &to.backend) = "cpu";
+    struct fixture first = fixture_open(path, from), second = fixture_open(path, to);
+    int32_t *ids = some_ids(260, first.vocabulary, 6);
+    ASSERT_OK(salvo_session_feed(first.session, ids, 258));
+    size_t size = salvo_session_state_size(first.session);
+    uint8_t *saved = malloc(size), *again = malloc(size);
+    ASSERT_OK(salvo_session_state_save(first.session, saved, size));
+    ASSERT_OK(salvo_session_state_restore(second.session, saved, size));
+    assert_int_equal(size, salvo_session_state_size(second.session));
+    ASSERT_OK(salvo_session_state_save(second.session, again, size));
+    assert_memory_equal(saved, again, size);
+
+    ASSERT_OK(salvo_session_feed(first.session, ids + 258, 2));
+    ASSERT_OK(salvo_session_feed(second.session, ids + 258, 2));
+    float *logits = malloc(first.vocabulary * sizeof *logits);
+    memcpy(logits, salvo_session_logits(first.session), first.vocabulary * sizeof *logits);
+    assert_true(largest_difference(logits, salvo_session_logits(second.session), first.vocabulary) < 0.01f);
+    free(logits);
+    free(saved);
+    free(again);
+    free(ids);
+    fixture_close(&first);
+    fixture_close(&second);
+}
+
+static void states(void **state)
+{
+    (void)state;
+    for (int to_cuda = 0; to_cuda < 2; to_cuda++) {
+        move_state("llama-tiny", SALVO_KV_F16, to_cuda);
+        move_state("llama-tiny", SALVO_KV_Q8_0, to_cuda);
+        move_state("rwkv7-tiny", SALVO_KV_AUTO, to_cuda);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_and_models),
+        cmocka_unit_test(lowerings),
+        cmocka_unit_test(sessions),
+        cmocka_unit_test(states),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,163 @@
+/*
+ * What may go wrong with a CUDA device, tried on a driver without one: every call fails once, there is no
+ * memory, a kernel does not come to its end. Each time an error that says so, nothing is lost, and the device
+ * can be opened again. Kernels are not run here: test_cuda_backend.c does that.
+ */
+#include "cmocka_test.h"
+#include "cuda/fake_cuda.h"
+#include "engine_fixture.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct fake_cuda *fake;
+static const struct salvo_engine_options options = {
+    .backend = "cuda", .context = 64, .batch = 16, .threads = 1};
+
+static int open_fake(void **state)
+{
+    (void)state;
+    const char *path = getenv("SALVO_CUDA_LIBRARY");
+    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
+    void *symbol = library ? dlsym(library, "fake_cuda_control") : NULL;
+    fake_cuda_function control;
+    if (!symbol)
+        return -1;
+    memcpy(&control, &symbol, sizeof control);
+    fake = control();
+    fake->idle = true;
+    /* Devices are found once per process: before anything goes wrong. */
+    return strcmp(salvo_device_at(0).backend, "cuda") == 0 ? 0 : -1;
+}
+
+static void fail_call(unsigned long nth, int code)
+{
+    fake->fail_at = nth ? fake->calls + nth : 0;
+    fake->code = code;
+}
+
+static void every_call_of_opening(void **state)
+{
+    (void)state;
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    unsigned long nth = 1;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q4_0"), &model));
+    for (;; nth++) {
+        fail_call(nth, 999);
+        enum salvo_status status = salvo_engine_open(model, &options, &engine);
+        bool reached = fake->calls >= fake->fail_at;
+        fail_call(0, 0);
+        if (status == SALVO_OK) {
+            salvo_engine_close(engine);
+            if (!reached)
+                break;
+            continue; /* a call whose failure harms nobody, such as a release */
+        }
+        assert_null(engine);
+        assert_int_equal(SALVO_ERROR_DEVICE, status);
+        assert_non_null(strstr(salvo_error(), "cuda device 0 (Emulated GPU): cu"));
+        assert_non_null(strstr(salvo_error(), "a fake error (999)"));
+        assert_int_equal(0, fake->taken);
+    }
+    assert_true(nth > 100);
+    assert_int_equal(0, fake->taken);
+    salvo_model_close(model);
+}
+
+/* From the first step on: with kernels that do nothing no step comes to its end, which is one more error. */
+static void every_call_of_a_step(void **state)
+{
+    (void)state;
+    const char *path = made_model("rwkv7-tiny", "Q8_0");
+    const int32_t ids[] = {1, 2, 3};
+    for (unsigned long nth = 1; nth < 40; nth++) {
+        struct fixture fixture = fixture_open(path, options);
+        fail_call(nth, 700);
+        enum salvo_status status = salvo_session_feed(fixture.session, ids, 1 + 2 * (nth % 2));
+        bool reached = fake->calls >= fake->fail_at;
+        fail_call(0, 0);
+        assert_int_equal(SALVO_ERROR_DEVICE, status);
+        bool ended = strstr(salvo_error(), "ended without a result") != NULL;
+        assert_true(ended || strstr(salvo_error(), "an illegal memory access (700)"));
+        if (!ended) { /* every call says so from now on, and nothing else happens */
+            assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, ids, 1));
+            assert_non_null(strstr(salvo_error(), "was lost by an earlier error"));
+            assert_non_null(strstr(salvo_error(), "illegal memory access"));
+        }
+        fixture_close(&fixture);
+        assert_int_equal(0, fake->taken);
+        if (!reached)
+            break;
+    }
+}
+
+static void kernels_that_do_not_end(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q4_0"), options);
+    for (int i = 0; i < 3; i++) { /* the device is as it was */
+        assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, (const int32_t[]){1}, 1));
+        assert_non_null(strstr(salvo_error(), "ended without a result"));
+        assert_int_equal(0, salvo_session_position(fixture.session));
+    }
+    fixture_close(&fixture);
+}
+
+static void memory(void **state)
+{
+    (void)state;
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    const size_t all = fake->memory;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q4_0"), &model));
+    fake->memory = 1 << 18;
+    assert_int_equal(SALVO_ERROR_MEMORY, salvo_engine_open(model, &options, &engine));
+    assert_non_null(strstr(salvo_error(), "weights of"));
+    assert_non_null(strstr(salvo_error(), "a context of 64 for 1 session"));
+    assert_non_null(strstr(salvo_error(), "of 1 MB are free"));
+    fake->memory = all;
+
+    /* Memory that goes while it is opened. */
+    unsigned long nth = 1, refused = 0;
+    for (;; nth++) {
+        fail_call(nth, 2);
+        enum salvo_status status = salvo_engine_open(model, &options, &engine);
+        bool reached = fake->calls >= fake->fail_at;
+        fail_call(0, 0);
+        refused += status == SALVO_ERROR_MEMORY;
+        if (status == SALVO_OK)
+            salvo_engine_close(engine);
+        if (!reached)
+            break;
+    }
+    assert_true(refused > 5);
+    assert_int_equal(0, fake->taken);
+    salvo_model_close(model);
+}
+
+static void wrong_devices(void **state)
+{
+    (void)state;
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    struct salvo_engine_options other = options;
+    other.device = 7;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q4_0"), &model));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_engine_open(model, &other, &engine));
+    assert_string_equal("backend 'cuda' has no device 7: it has 1", salvo_error());
+    salvo_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call_of_opening),
+        cmocka_unit_test(every_call_of_a_step),
+        cmocka_unit_test(kernels_that_do_not_end),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(wrong_devices),
+    };
+    return cmocka_run_group_tests(tests, open_fake, NULL);
+}
