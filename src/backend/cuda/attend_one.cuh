@@ -9,7 +9,7 @@
 
 #include "backend/cuda/exchange.cuh"
 
-enum { ATTEND_HEADS = 4, ATTEND_MIN_POSITIONS = 128 };
+enum { ATTEND_HEADS = 2, ATTEND_MIN_POSITIONS = 128 };
 
 #define LOG2_OF_E 1.44269504f
 
@@ -91,6 +91,39 @@ template <bool WIDE> KERNEL_INLINE void unpack_eight(uint32_t type, const raw_ei
     }
 }
 
+/* ---- A task, in shared memory like everything that lives longer than a function ---- */
+
+struct attend_task {
+    uint32_t kv_head_index, first_head, heads, split, active;
+    uint32_t begin, cached_end; /* positions in the cache */
+    uint32_t has_own;           /* and the token's own */
+};
+
+/* What the warps of a block have come to, head by head: the factor of each warp, and the sums of all. */
+struct attend_merge {
+    float factors[ATTEND_HEADS][CUDA_WARPS], maximum[ATTEND_HEADS], sum[ATTEND_HEADS];
+};
+
+/* Where a task has what: [ATTEND_HEADS][head_dim] queries, [2][head_dim] own key and value, the sums of the warps. */
+struct attend_room {
+    attend_task *task;
+    attend_merge *merge;
+    float *queries, *own, *places;
+};
+
+KERNEL_INLINE attend_room room_of(uint8_t *shared, const cuda_attend &attend)
+{
+    uint8_t *base = shared + ((const shared_head *)shared)->machine.partials_at;
+    attend_room room;
+    room.task = (attend_task *)base;
+    room.merge = (attend_merge *)(base + 64);
+    room.queries = (float *)(base + 512);
+    room.own = room.queries + ATTEND_HEADS * attend.head_dim;
+    room.places = room.own + 2 * attend.head_dim;
+    return room;
+}
+static_assert(sizeof(attend_task) <= 64 && sizeof(attend_merge) <= 448, "what lies before the queries");
+
 /* ---- A range of positions ---- */
 
 /* What a group of lanes has come to; the output is spread over its lanes. */
@@ -129,11 +162,18 @@ KERNEL_INLINE void attend_to(const float (&query)[HEADS][8], const float (&key)[
  * Positions begin .. end-1 of the cache, and the token's own key and value when `own` is not NULL. Leaves the sums of
  * each warp in shared memory: [warp][HEADS][head_dim + 2].
  */
-template <int HEADS, int LANES, bool WIDE>
-__device__ __noinline__ void attend_range(const cuda_attend &attend, const uint32_t *pages, uint32_t kv_head_index,
-    uint32_t begin, uint32_t end, const float *queries, const float *own, float *places)
+template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_range(uint32_t attend_at)
 {
-    constexpr int AT_ONCE = WIDE || HEADS > 2 ? 1 : 2, GROUPS = 32 / LANES;
+    DYNAMIC_SHARED(shared);
+    const shared_head &head = *(const shared_head *)shared;
+    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
+    const attend_room room = room_of(shared, attend);
+    const attend_task &task = *room.task;
+    const uint32_t begin = task.begin, end = task.cached_end, kv_head_index = task.kv_head_index;
+    const uint32_t *pages = head.row.pages;
+    const float *queries = room.queries, *own = task.has_own ? room.own : nullptr;
+    float *places = room.places;
+    constexpr int AT_ONCE = WIDE || HEADS > 1 ? 1 : 2, GROUPS = 32 / LANES;
     const uint32_t warp = threadIdx.x / 32, group = threadIdx.x % 32 / LANES, lane = threadIdx.x % LANES;
     const uint32_t head_dim = attend.head_dim, element = lane * 8, step = CUDA_WARPS * GROUPS;
     const bool on = element < head_dim;
@@ -213,35 +253,22 @@ __device__ __noinline__ void attend_range(const cuda_attend &attend, const uint3
     }
 }
 
-template <int LANES, bool WIDE>
-KERNEL_INLINE void attend_heads(uint32_t heads, const cuda_attend &attend, const uint32_t *pages,
-    uint32_t kv_head_index, uint32_t begin, uint32_t end, const float *queries, const float *own, float *places)
+template <int LANES, bool WIDE> KERNEL_INLINE void attend_heads(uint32_t heads, uint32_t attend_at)
 {
-    switch (heads) {
-    case 1:
-        attend_range<1, LANES, WIDE>(attend, pages, kv_head_index, begin, end, queries, own, places);
-        break;
-    case 2:
-        attend_range<2, LANES, WIDE>(attend, pages, kv_head_index, begin, end, queries, own, places);
-        break;
-    case 3:
-        attend_range<3, LANES, WIDE>(attend, pages, kv_head_index, begin, end, queries, own, places);
-        break;
-    default:
-        attend_range<4, LANES, WIDE>(attend, pages, kv_head_index, begin, end, queries, own, places);
-    }
+    if (heads == 1)
+        attend_range<1, LANES, WIDE>(attend_at);
+    else
+        attend_range<2, LANES, WIDE>(attend_at);
 }
 
-template <bool WIDE>
-KERNEL_INLINE void attend_lanes(uint32_t heads, const cuda_attend &attend, const uint32_t *pages,
-    uint32_t kv_head_index, uint32_t begin, uint32_t end, const float *queries, const float *own, float *places)
+template <bool WIDE> KERNEL_INLINE void attend_lanes(uint32_t heads, uint32_t head_dim, uint32_t attend_at)
 {
-    if (attend.head_dim <= 64)
-        attend_heads<8, WIDE>(heads, attend, pages, kv_head_index, begin, end, queries, own, places);
-    else if (attend.head_dim <= 128)
-        attend_heads<16, WIDE>(heads, attend, pages, kv_head_index, begin, end, queries, own, places);
+    if (head_dim <= 64)
+        attend_heads<8, WIDE>(heads, attend_at);
+    else if (head_dim <= 128)
+        attend_heads<16, WIDE>(heads, attend_at);
     else
-        attend_heads<32, WIDE>(heads, attend, pages, kv_head_index, begin, end, queries, own, places);
+        attend_heads<32, WIDE>(heads, attend_at);
 }
 
 /* ---- Queries, and the token's own key and value ---- */
@@ -296,11 +323,6 @@ KERNEL_INLINE void put_attended(const cuda_attend &attend, uint32_t column, floa
         __stcg((float *)attend.out + column, value);
 }
 
-/* What the warps of a block have come to, head by head: the factor of each warp, and the sums of all. */
-struct attend_merge {
-    float factors[ATTEND_HEADS][CUDA_WARPS], maximum[ATTEND_HEADS], sum[ATTEND_HEADS];
-};
-
 KERNEL_INLINE void merge_warps(const float *places, uint32_t heads, uint32_t stride, attend_merge &merge)
 {
     const uint32_t h = threadIdx.x / CUDA_WARPS, warp = threadIdx.x % CUDA_WARPS;
@@ -337,98 +359,134 @@ KERNEL_INLINE float merge_splits(const float *from, uint32_t count, uint32_t str
     return output / sum;
 }
 
-/* The tasks of one block. `scratch` is shared memory: queries, own key and value, then the sums of the warps. */
-KERNEL_INLINE void attend_one_token(const cuda_machine &machine, const cuda_attend &attend,
-    const row_context &row, uint32_t block, uint32_t blocks, shared_head &head, float *vectors, float *scratch,
-    uint32_t exchange)
+/* Task number `index` of this token: which heads and positions. */
+KERNEL_INLINE void find_task(const cuda_attend &attend, uint32_t position, uint32_t index, const attend_split &ranges,
+    uint32_t seen, attend_task &out)
 {
-    const uint32_t head_dim = attend.head_dim, each = attend.heads / attend.kv_heads, stride = head_dim + 2;
-    const uint32_t subsets = (each + ATTEND_HEADS - 1) / ATTEND_HEADS, subset = (each + subsets - 1) / subsets;
-    const uint32_t seen = attend.window && row.position + 1 > attend.window ? row.position + 1 - attend.window : 0;
-    const attend_split ranges = split_positions(row.position + 1 - seen, attend.splits);
+    const uint32_t each = attend.heads / attend.kv_heads, subsets = (each + ATTEND_HEADS - 1) / ATTEND_HEADS;
+    const uint32_t rest = index / ranges.active, within = rest % subsets * ATTEND_HEADS;
+    out.split = index % ranges.active;
+    out.active = ranges.active;
+    out.kv_head_index = rest / subsets;
+    out.first_head = out.kv_head_index * each + within;
+    out.heads = min((uint32_t)ATTEND_HEADS, each - within);
+    out.begin = seen + out.split * ranges.length;
+    const uint32_t end = min(out.begin + ranges.length, position + 1);
+    out.has_own = end == position + 1 && attend.appends;
+    out.cached_end = out.has_own ? end - 1 : end;
+}
+
+__device__ __noinline__ void prepare_attend(uint32_t attend_at)
+{
+    DYNAMIC_SHARED(shared);
+    const shared_head &head = *(const shared_head *)shared;
+    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
+    const attend_room room = room_of(shared, attend);
+    const attend_task &task = *room.task;
     const bool in_places = attend.out_place != CUDA_NONE;
-    attend_merge &merge = *(attend_merge *)scratch;
-    float *queries = scratch + sizeof merge / sizeof(float), *own = queries + ATTEND_HEADS * head_dim,
-          *places = own + 2 * head_dim;
-    float *partials = (float *)attend.partials;
-    uint32_t *counters = (uint32_t *)(partials + (uint64_t)attend.heads * attend.splits * stride);
-    const float *all_queries = in_places ? vectors + attend.q_place : (const float *)attend.q,
-                *all_keys = in_places ? vectors + attend.k_place : (const float *)attend.k,
-                *all_values = in_places ? vectors + attend.v_place : (const float *)attend.v;
+    const float *vectors = (const float *)(shared + head.machine.vectors_at);
+    const uint32_t head_dim = attend.head_dim, columns = task.heads * head_dim;
+    const uint32_t q_at = task.first_head * head_dim, kv_at = task.kv_head_index * head_dim;
+    const float *queries = (in_places ? vectors + attend.q_place : (const float *)attend.q) + q_at,
+                *key = (in_places ? vectors + attend.k_place : (const float *)attend.k) + kv_at,
+                *value = (in_places ? vectors + attend.v_place : (const float *)attend.v) + kv_at;
     const float scale = attend.cap > 0 ? attend.scale : attend.scale * LOG2_OF_E;
-
-    for (uint32_t task = block; task < attend.kv_heads * subsets * ranges.active; task += blocks) {
-        const uint32_t split = task % ranges.active, kv_head_index = task / ranges.active / subsets;
-        const uint32_t within = task / ranges.active % subsets * subset, heads = min(subset, each - within);
-        const uint32_t first_head = kv_head_index * each + within, columns = heads * head_dim;
-        const uint32_t begin = seen + split * ranges.length, end = min(begin + ranges.length, row.position + 1);
-        const bool has_own = end == row.position + 1 && attend.appends;
-        const uint32_t cached_end = has_own ? end - 1 : end;
-        const uint32_t q_at = first_head * head_dim, kv_at = kv_head_index * head_dim;
-        for (uint32_t i = threadIdx.x; i < columns + (has_own ? 2 * head_dim : 0); i += CUDA_WORKERS) {
-            if (i < columns)
-                queries[i] = scale * rotated(machine, row, attend, attend.rope_q,
-                                         all_queries + q_at + i / head_dim * head_dim, i % head_dim, in_places);
-            else if (i < columns + head_dim)
-                own[i - columns] =
-                    rotated(machine, row, attend, attend.rope_k, all_keys + kv_at, i - columns, in_places);
-            else
-                own[i - columns] = in_places ? all_values[kv_at + i - columns - head_dim]
-                                             : __ldcg(all_values + kv_at + i - columns - head_dim);
+    for (uint32_t i = threadIdx.x; i < columns + (task.has_own ? 2 * head_dim : 0); i += CUDA_WORKERS) {
+        if (i < columns) {
+            const uint32_t h = i >= head_dim;
+            room.queries[i] = scale * rotated(head.machine, head.row, attend, attend.rope_q, queries + h * head_dim,
+                                          i - h * head_dim, in_places);
+        } else if (i < columns + head_dim) {
+            room.own[i - columns] =
+                rotated(head.machine, head.row, attend, attend.rope_k, key, i - columns, in_places);
+        } else {
+            const uint32_t element = i - columns - head_dim;
+            room.own[i - columns] = in_places ? value[element] : __ldcg(value + element);
         }
+    }
+    sync_threads<CUDA_WORKERS>();
+    if (task.has_own) {
+        append_own(attend, head.row, task.kv_head_index, room.own);
         sync_threads<CUDA_WORKERS>();
-        if (has_own) {
-            append_own(attend, row, kv_head_index, own);
-            sync_threads<CUDA_WORKERS>();
-        }
-        if (attend.kv_type == TYPE_F32)
-            attend_lanes<true>(heads, attend, row.pages, kv_head_index, begin, cached_end, queries,
-                has_own ? own : nullptr, places);
-        else
-            attend_lanes<false>(heads, attend, row.pages, kv_head_index, begin, cached_end, queries,
-                has_own ? own : nullptr, places);
-        sync_threads<CUDA_WORKERS>();
-        merge_warps(places, heads, stride, merge);
-        sync_threads<CUDA_WORKERS>();
+    }
+}
 
-        for (uint32_t i = threadIdx.x; i < columns; i += CUDA_WORKERS) {
-            const uint32_t h = i / head_dim, element = i % head_dim;
-            float output = 0;
+/* Merges warps, then splits where there are several; the result to where it belongs. */
+__device__ __noinline__ void finish_attend(uint32_t attend_at)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
+    const attend_room room = room_of(shared, attend);
+    const attend_task &task = *room.task;
+    float *vectors = (float *)(shared + head.machine.vectors_at), *partials = (float *)attend.partials;
+    const uint32_t head_dim = attend.head_dim, stride = head_dim + 2, heads = task.heads, columns = heads * head_dim;
+    const uint32_t q_at = task.first_head * head_dim;
+    uint32_t *counters = (uint32_t *)(partials + (uint64_t)attend.heads * attend.splits * stride);
+    merge_warps(room.places, heads, stride, *room.merge);
+    sync_threads<CUDA_WORKERS>();
+    for (uint32_t i = threadIdx.x; i < columns; i += CUDA_WORKERS) {
+        const uint32_t h = i >= head_dim, element = i - h * head_dim;
+        float output = 0;
 #pragma unroll
-            for (uint32_t warp = 0; warp < CUDA_WARPS; warp++)
-                output = fmaf(places[(warp * heads + h) * stride + 2 + element], merge.factors[h][warp], output);
-            if (ranges.active == 1) {
-                put_attended(attend, q_at + i, output / merge.sum[h], vectors);
-                continue;
-            }
-            float *to = partials + ((uint64_t)(first_head + h) * attend.splits + split) * stride;
-            __stcg(to + 2 + element, output);
-            if (element == 0) {
-                __stcg(to, merge.maximum[h]);
-                __stcg(to + 1, merge.sum[h]);
-            }
+        for (uint32_t warp = 0; warp < CUDA_WARPS; warp++)
+            output = fmaf(room.places[(warp * heads + h) * stride + 2 + element], room.merge->factors[h][warp], output);
+        if (task.active == 1) {
+            put_attended(attend, q_at + i, __fdividef(output, room.merge->sum[h]), vectors);
+            continue;
         }
-        bool complete = ranges.active == 1;
-        if (!complete) {
-            __threadfence();
-            sync_threads<CUDA_WORKERS>();
-            if (threadIdx.x == 0)
-                head.last = atomicAdd(counters + first_head, 1) + 1 == ranges.active;
-            sync_threads<CUDA_WORKERS>();
-            complete = head.last;
-            if (complete) {
-                __threadfence();
-                for (uint32_t i = threadIdx.x; i < columns; i += CUDA_WORKERS) {
-                    const float *from = partials + (uint64_t)(first_head + i / head_dim) * attend.splits * stride;
-                    put_attended(attend, q_at + i, merge_splits(from, ranges.active, stride, i % head_dim), vectors);
-                }
-                if (threadIdx.x == 0)
-                    counters[first_head] = 0;
-            }
+        float *to = partials + ((uint64_t)(task.first_head + h) * attend.splits + task.split) * stride;
+        __stcg(to + 2 + element, output);
+        if (element == 0) {
+            __stcg(to, room.merge->maximum[h]);
+            __stcg(to + 1, room.merge->sum[h]);
         }
+    }
+    bool complete = task.active == 1;
+    if (!complete) {
+        __threadfence();
         sync_threads<CUDA_WORKERS>();
-        if (complete && in_places)
-            exchange_send(head, exchange, vectors + attend.out_place + q_at, columns);
+        if (threadIdx.x == 0)
+            head.last = atomicAdd(counters + task.first_head, 1) + 1 == task.active;
+        sync_threads<CUDA_WORKERS>();
+        complete = head.last;
+        if (complete) {
+            __threadfence();
+            for (uint32_t i = threadIdx.x; i < columns; i += CUDA_WORKERS) {
+                const uint32_t h = i >= head_dim;
+                const float *from = partials + (uint64_t)(task.first_head + h) * attend.splits * stride;
+                put_attended(attend, q_at + i, merge_splits(from, task.active, stride, i - h * head_dim), vectors);
+            }
+            if (threadIdx.x == 0)
+                counters[task.first_head] = 0;
+        }
+    }
+    sync_threads<CUDA_WORKERS>();
+    if (complete && attend.out_place != CUDA_NONE)
+        exchange_send(head, head.exchanges, vectors + attend.out_place + q_at, columns);
+}
+
+/* The tasks of one block. */
+KERNEL_INLINE void attend_one_token(uint8_t *shared, uint32_t attend_at, uint32_t block, uint32_t blocks)
+{
+    const shared_head &head = *(const shared_head *)shared;
+    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
+    const uint32_t position = head.row.position, each = attend.heads / attend.kv_heads;
+    const uint32_t seen = attend.window && position + 1 > attend.window ? position + 1 - attend.window : 0;
+    const attend_split ranges = split_positions(position + 1 - seen, attend.splits);
+    const uint32_t tasks = attend.kv_heads * ((each + ATTEND_HEADS - 1) / ATTEND_HEADS) * ranges.active;
+    for (uint32_t task = block; task < tasks; task += blocks) {
+        if (threadIdx.x == 0)
+            find_task(attend, position, task, ranges, seen, *room_of(shared, attend).task);
+        sync_threads<CUDA_WORKERS>();
+        prepare_attend(attend_at);
+        const uint32_t heads = room_of(shared, attend).task->heads;
+        if (attend.kv_type == TYPE_F32)
+            attend_lanes<true>(heads, attend.head_dim, attend_at);
+        else
+            attend_lanes<false>(heads, attend.head_dim, attend_at);
+        sync_threads<CUDA_WORKERS>();
+        finish_attend(attend_at);
     }
 }
 

@@ -33,7 +33,11 @@ static const char *lowering_name(const struct executor *executor)
 static struct backend_info info(const struct executor *executor)
 {
     bool repeats = executor->lowering == CUDA_LOWERING_GRID || executor->lowering == CUDA_LOWERING_CLUSTER;
-    return (struct backend_info){.isa = "", .in_flight = CUDA_RING_ENTRIES / 2, .ahead = repeats ? 4 : 1};
+    return (struct backend_info){.isa = "",
+        .in_flight = CUDA_RING_ENTRIES / 2,
+        .ahead = repeats ? 4 : 1,
+        .memory_free = executor->free_before,
+        .bytes_per_second = executor->device->bytes_per_second};
 }
 
 static const float *logits(struct executor *executor, uint32_t row)
@@ -123,6 +127,7 @@ const struct backend cuda_backend = {
     .state_restore = cuda_state_restore,
     .counters = counters,
     .print = print_plans,
+    .profile = cuda_profile,
     .group_count = cuda_group_count,
     .debug_begin = cuda_debug_begin,
     .debug_run = cuda_debug_run,

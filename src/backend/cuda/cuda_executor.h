@@ -263,6 +263,10 @@ enum salvo_status cuda_state_save(
 enum salvo_status cuda_state_restore(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data);
 
+/* cuda_profile.c */
+enum salvo_status cuda_profile(struct executor *executor, const struct step *step, uint32_t repetitions,
+    backend_profile_function function, void *user);
+
 /* cuda_debug.c */
 uint32_t cuda_group_count(const struct executor *executor, const struct step *step);
 enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { MOST_SPLITS = 64, HEADS_PER_TASK = 4 };
+enum { MOST_SPLITS = 64, HEADS_PER_TASK = 2 };
 
 /* What is left of a block's shared memory for vectors, panels and partial sums beside a useful ring of
  * weights. */

@@ -39,8 +39,7 @@ __device__ __noinline__ void load_and_run_ops(uint32_t phase_at)
     sync_threads<CUDA_WORKERS>();
     row_worker<CUDA_WORKERS> worker = {head.machine, vectors, head.sums, 0, head.row};
     const cuda_row_op *ops = table_of<cuda_row_op>(phase, phase->ops_at);
-    for (uint32_t i = 0; i < phase->op_count; i++)
-        worker.run(ops[i]);
+    worker.run_all(ops, phase->op_count);
     sync_threads<CUDA_WORKERS>();
 }
 
@@ -82,9 +81,8 @@ __device__ __noinline__ void prepare_any(uint32_t phase_at, uint32_t block)
     const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
     const float *vectors = (const float *)(shared + head.machine.vectors_at);
     load_and_run_ops(phase_at);
-    for (uint32_t i = 0; i < phase->round_count; i++)
-        round_vector<CUDA_WORKERS>(
-            table_of<cuda_round>(phase, phase->rounds_at)[i], vectors, shared + head.machine.panels_at);
+    round_vectors<CUDA_WORKERS>(table_of<cuda_round>(phase, phase->rounds_at), phase->round_count, vectors,
+        shared + head.machine.panels_at);
     if (block == 0)
         store_vectors<CUDA_WORKERS>(
             table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
@@ -184,8 +182,7 @@ __device__ __noinline__ void run_attend(uint32_t phase_at, uint32_t block, uint3
             head.machine, table_of<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, head.row);
         sync_threads<CUDA_WORKERS>();
     }
-    attend_one_token(head.machine, *table_of<cuda_attend>(phase, phase->heavy_at), head.row, block, blocks, head, vectors,
-        (float *)(shared + head.machine.partials_at), head.exchanges);
+    attend_one_token(shared, phase_at + phase->heavy_at, block, blocks);
 }
 
 /* The ops after a wkv7, on the columns of its head, and to where the head belongs; in a cluster to all blocks. */
@@ -198,8 +195,7 @@ __device__ __noinline__ void finish_wkv7(uint32_t phase_at, uint32_t index)
     float *vectors = (float *)(shared + head.machine.vectors_at);
     row_worker<CUDA_WORKERS> worker = {head.machine, vectors, head.sums, 0, head.row};
     const cuda_row_op *ops = table_of<cuda_row_op>(phase, phase->outer_at);
-    for (uint32_t i = 0; i < phase->outer_count; i++)
-        worker.run(ops[i]);
+    worker.run_all(ops, phase->outer_count);
     sync_threads<CUDA_WORKERS>();
     store_vectors<CUDA_WORKERS>(table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
     if (wkv7.result_place != CUDA_NONE) {
@@ -343,12 +339,12 @@ __device__ __noinline__ bool run_phases(uint32_t first, uint32_t end, bool goes_
         pause(delays, i);
         if (joined && phase->exchanges && threadIdx.x == 0)
             exchange_begin(head, head.exchanges, phase->exchange_bytes);
-        if (next != i && (next & 1) != (i & 1))
-            keep_phase(shared, head.machine, next, piece);
         if (joined && !is_idle)
             run_phase(shared, phase_at, clustered ? cluster_rank() : blockIdx.x, clustered ? CUDA_CLUSTER : gridDim.x);
         if (head.failed)
             return false;
+        if (next != i && (next & 1) != (i & 1)) /* not earlier: a store waits for what it stores */
+            keep_phase(shared, head.machine, next, piece);
         const uint32_t next_team = i + 1 == end ? (uint32_t)CUDA_TEAM_GRID : phase->next_team;
         if (is_idle)
             sync_threads<CUDA_WORKERS>();

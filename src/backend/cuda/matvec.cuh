@@ -32,9 +32,9 @@ KERNEL_INLINE rounded_four round_four(float4 x)
     for (int distance = 1; distance < 8; distance *= 2)
         largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
     rounded_four out;
-    float scale = __fdiv_rn(__uint_as_float(largest), 127);
+    const float scale = __uint_as_float(largest) * (1.0f / 127);
     const bool finite = largest < 0x7f800000, usable = finite && scale >= 1.17549435e-38f;
-    const float inverse = usable ? 1 / scale : 0;
+    const float inverse = usable ? __fdividef(127.0f, __uint_as_float(largest)) : 0;
     out.scale = usable ? scale : finite ? 0 : __int_as_float(0x7fffffff);
     const int a = usable ? __float2int_rn(x.x * inverse) : 0, b = usable ? __float2int_rn(x.y * inverse) : 0,
               c = usable ? __float2int_rn(x.z * inverse) : 0, d = usable ? __float2int_rn(x.w * inverse) : 0;
@@ -45,35 +45,51 @@ KERNEL_INLINE rounded_four round_four(float4 x)
     return out;
 }
 
-/* A vector in shared memory to its panel; columns beyond the last are zeros. */
-template <int THREADS> KERNEL_INLINE void round_vector(const cuda_round &round, const float *vectors, uint8_t *panels)
+/* Four columns from `at` on of a vector in shared memory to its panel; columns beyond the last are zeros. */
+KERNEL_INLINE void round_columns(const cuda_round &round, uint32_t at, const float *vectors, uint8_t *panels)
 {
     const uint32_t columns = panel_columns(round.columns);
     const float *x = vectors + round.place;
     uint8_t *panel = panels + round.panel;
-    if (round.rounding != ROUNDING_Q8) {
-        for (uint32_t i = threadIdx.x; i < columns; i += THREADS) {
-            float value = i < round.columns ? x[i] : 0;
-            if (round.rounding == ROUNDING_F16)
-                value = __half2float(__float2half_rn(fminf(fmaxf(value, -65504), 65504) + (value != value ? value : 0)));
-            ((float *)panel)[i / 32 * 36 + i % 32] = value;
-        }
+    float4 four;
+    four.x = at < round.columns ? x[at] : 0;
+    four.y = at + 1 < round.columns ? x[at + 1] : 0;
+    four.z = at + 2 < round.columns ? x[at + 2] : 0;
+    four.w = at + 3 < round.columns ? x[at + 3] : 0;
+    if (round.rounding == ROUNDING_Q8) {
+        float *scales = (float *)(panel + columns);
+        int *sums = (int *)(scales + columns / 32);
+        const rounded_four rounded = round_four(four);
+        *(uint32_t *)(panel + at) = rounded.bytes;
+        if (at % 32 == 0)
+            scales[at / 32] = rounded.scale;
+        if (at % 16 == 0)
+            sums[at / 16] = rounded.sum;
         return;
     }
-    float *scales = (float *)(panel + columns);
-    int *sums = (int *)(scales + columns / 32);
-    for (uint32_t i = threadIdx.x * 4; i < columns; i += THREADS * 4) {
-        float4 four;
-        four.x = i < round.columns ? x[i] : 0;
-        four.y = i + 1 < round.columns ? x[i + 1] : 0;
-        four.z = i + 2 < round.columns ? x[i + 2] : 0;
-        four.w = i + 3 < round.columns ? x[i + 3] : 0;
-        const rounded_four rounded = round_four(four);
-        *(uint32_t *)(panel + i) = rounded.bytes;
-        if (i % 32 == 0)
-            scales[i / 32] = rounded.scale;
-        if (i % 16 == 0)
-            sums[i / 16] = rounded.sum;
+    if (round.rounding == ROUNDING_F16) {
+        float *values = &four.x;
+        for (int i = 0; i < 4; i++)
+            values[i] = __half2float(
+                __float2half_rn(fminf(fmaxf(values[i], -65504), 65504) + (values[i] != values[i] ? values[i] : 0)));
+    }
+    *(float4 *)((float *)panel + at / 32 * 36 + at % 32) = four;
+}
+
+/* All vectors of a phase, whose columns lie one after the other for this: a warp has 128 of one vector. */
+template <int THREADS>
+KERNEL_INLINE void round_vectors(const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *panels)
+{
+    uint32_t begin = 0, index = 0, end = count ? panel_columns(rounds[0].columns) : 0;
+    for (uint32_t at = threadIdx.x * 4;; at += THREADS * 4) {
+        while (index < count && at >= end) {
+            begin = end;
+            if (++index < count)
+                end += panel_columns(rounds[index].columns);
+        }
+        if (index >= count)
+            break;
+        round_columns(rounds[index], at - begin, vectors, panels);
     }
 }
 
@@ -103,7 +119,7 @@ KERNEL_INLINE void round_from_registers(const float *from, const float *x, uint3
     if (weight) {
         uint32_t turn = 0;
         const float sum = block_sum<CUDA_WORKERS>(squares, sums, turn);
-        const float scale = rsqrtf(sum / (float)columns + epsilon);
+        const float scale = rsqrtf(__fdividef(sum, (float)columns) + epsilon);
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
             values[i].x *= scale * weights[i].x, values[i].y *= scale * weights[i].y;
@@ -294,6 +310,7 @@ KERNEL_INLINE float finish_sum(const cuda_matmul &matmul, const float *partials,
     const float *place =
         partials + matmul.partial + row / CUDA_ITEM_ROWS * each * CUDA_ITEM_ROWS + row % CUDA_ITEM_ROWS;
     float sum = 0;
+#pragma unroll 4
     for (uint32_t i = 0; i < each; i++)
         sum += place[i * CUDA_ITEM_ROWS];
     return sum;

@@ -259,6 +259,44 @@ template <int THREADS> struct row_worker {
         }
     }
 
+    /* Ops one after the other. Neighbouring lerps of the same two vectors are done together, so that their weights
+     * come at once. */
+    KERNEL_INLINE void run_all(const cuda_row_op *ops, uint32_t count)
+    {
+        for (uint32_t i = 0; i < count;) {
+            uint32_t lerps = 0;
+            while (i + lerps < count && lerps < MOST_LERPS && ops[i + lerps].kind == OP_LERP && ops[i + lerps].weight &&
+                   ops[i + lerps].in[0] == ops[i].in[0] && ops[i + lerps].in[1] == ops[i].in[1] &&
+                   ops[i + lerps].out != ops[i].in[0] && ops[i + lerps].out != ops[i].in[1])
+                lerps++;
+            if (lerps > 1) {
+                run_lerps(ops + i, lerps);
+                i += lerps;
+            } else {
+                run(ops[i++]);
+            }
+        }
+    }
+
+    enum { MOST_LERPS = 6 };
+
+    KERNEL_INLINE void run_lerps(const cuda_row_op *ops, uint32_t count)
+    {
+        const uint32_t columns = columns_of(ops[0]);
+        for (uint32_t i = threadIdx.x; i < columns; i += THREADS) {
+            float weights[MOST_LERPS];
+#pragma unroll
+            for (uint32_t j = 0; j < MOST_LERPS; j++)
+                weights[j] = j < count ? __ldg((const float *)ops[j].weight + row.first + i) : 0;
+            const float x = vectors[ops[0].in[0] + i], y = vectors[ops[0].in[1] + i] - x;
+#pragma unroll
+            for (uint32_t j = 0; j < MOST_LERPS; j++) {
+                if (j < count)
+                    vectors[ops[j].out + i] = fmaf(y, weights[j], x);
+            }
+        }
+    }
+
     /* ---- The KV cache ---- */
 
     KERNEL_INLINE void append_rows(const cuda_row_op &op) const;
@@ -332,8 +370,26 @@ template <int THREADS> KERNEL_INLINE void row_worker<THREADS>::append_rows(const
     }
 }
 
-/* Brings a row's vectors into shared memory. Columns stay with their threads; end with a barrier where others read
- * them. */
+/* Sixteen bytes of memory to shared memory, without waiting. */
+KERNEL_INLINE void start_copy_of_16(float *to, const float *from)
+{
+#ifdef CUDA_EMULATOR
+    for (int i = 0; i < 4; i++)
+        to[i] = from[i];
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+#endif
+}
+
+KERNEL_INLINE void wait_for_copies()
+{
+#ifndef CUDA_EMULATOR
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/* Brings a row's vectors into shared memory, all at once; a barrier has to follow. */
 template <int THREADS>
 KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *loads, uint32_t count,
     float *vectors, const row_context &row)
@@ -349,9 +405,15 @@ KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *lo
         const uint32_t from = load.kind == CUDA_LOAD_SELECTED ? __ldcg(outputs + row.row) : row.row;
         const float *source = (const float *)load.from + (uint64_t)from * load.columns + row.first;
         const uint32_t columns = row.count ? row.count : load.columns;
-        for (uint32_t j = threadIdx.x; j < columns; j += THREADS)
-            vectors[load.place + j] = __ldcg(source + j);
+        if ((columns | load.columns | row.first) % 4 == 0) {
+            for (uint32_t j = threadIdx.x * 4; j < columns; j += THREADS * 4)
+                start_copy_of_16(vectors + load.place + j, source + j);
+        } else {
+            for (uint32_t j = threadIdx.x; j < columns; j += THREADS)
+                vectors[load.place + j] = __ldcg(source + j);
+        }
     }
+    wait_for_copies();
 }
 
 template <int THREADS>

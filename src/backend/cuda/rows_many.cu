@@ -164,8 +164,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
         load_vectors<ROWS_THREADS>(machine, loads, phase->load_count, vectors, row);
     __syncthreads();
     row_worker<ROWS_THREADS> worker = {machine, vectors, scratch, 0, row};
-    for (uint32_t i = 0; i < phase->op_count; i++)
-        worker.run(ops[i]);
+    worker.run_all(ops, phase->op_count);
     __syncthreads();
     store_vectors<ROWS_THREADS>(
         (const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
