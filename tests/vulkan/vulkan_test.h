@@ -28,7 +28,7 @@ static inline void assert_verified(const char *path, enum salvo_kv_type kv_type)
         fail_msg("%s: %u of %u outputs out of tolerance, mean divergence %g", path, result.failed,
             result.outputs, result.mean_divergence);
     assert_true(result.outputs > 20);
-    assert_true(result.same_argmax + 2 >= result.positions);
+    assert_true(result.same_argmax * 10 >= result.positions * 9); /* random weights: some are close */
     salvo_model_close(model);
 }
 

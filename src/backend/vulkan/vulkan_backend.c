@@ -32,7 +32,8 @@ static bool is_only_asked(void)
 
 static struct backend_info info(const struct executor *executor)
 {
-    return (struct backend_info){.isa = executor->device.physical->feature_names};
+    return (struct backend_info){
+        .isa = executor->device.physical->feature_names, .in_flight = STEPS_IN_FLIGHT, .ahead = 1};
 }
 
 static struct backend_counters counters(const struct executor *executor)
@@ -80,6 +81,7 @@ const struct backend vulkan_backend = {
     .info = info,
     .submit = vulkan_submit,
     .wait = vulkan_wait,
+    .progress = vulkan_progress,
     .logits = vulkan_logits,
     .tokens = vulkan_tokens,
     .state_size = vulkan_state_size,

@@ -241,6 +241,7 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
     vulkan_bind(dispatch, BIND_RING, &executor->outcomes, true);
     vulkan_bind(dispatch, BIND_WORK, &executor->work, true);
     vulkan_bind(dispatch, BIND_BIAS, &executor->bias, false);
+    vulkan_bind(dispatch, BIND_CONTROL, &executor->control, true);
     dispatch->groups[0] = outputs < SAMPLE_GROUPS ? outputs : SAMPLE_GROUPS;
 cleanup:
     return status;

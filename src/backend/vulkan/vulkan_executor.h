@@ -80,6 +80,7 @@ struct pending_step {
     uint64_t ticket;
     VkFence fence;
     uint32_t run_count, token_count, repeat;
+    bool samples; /* its runs sample ids, unless they fail or do nothing */
     const volatile bool *cancel;
     struct pending_run *runs;   /* [slots] */
     struct run_result *results; /* [slots] */
@@ -182,6 +183,8 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
  */
 enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
+enum salvo_status vulkan_progress(
+    struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 enum salvo_status vulkan_step_begin(
     struct executor *executor, const struct step *step, struct pending_step **out);
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending);

@@ -17,10 +17,11 @@ static enum salvo_status open_bound(struct executor *executor, uint64_t size, en
     const char *what, struct vulkan_buffer *out)
 {
     const uint32_t most = executor->device.physical->limits.maxStorageBufferRange;
-    if (size > most)
+    if (size > most) {
         return fail(SALVO_ERROR_MEMORY,
             "%s of %llu MB: %s can bind %u MB; ask for a smaller batch or context", what,
             (unsigned long long)(size / 1000000), executor->device.physical->name, most / 1000000);
+    }
     enum salvo_status status = vulkan_buffer_open(&executor->device, size, place, what, out);
     executor->scratch_bytes += out->size;
     return status;
@@ -112,7 +113,8 @@ static enum salvo_status open_scratch(struct executor *executor)
         &executor->work));
     TRY(open_bound(executor, ids, PLACE_DEVICE, "ids", &executor->tokens));
     TRY(open_bound(executor, ids, PLACE_TO_HOST, "ids", &executor->mirror));
-    TRY(open_bound(executor, sizeof(struct control), PLACE_DEVICE, "control", &executor->control));
+    TRY(open_bound(executor, sizeof(struct control) + options->slots * sizeof(uint32_t), PLACE_DEVICE,
+        "control", &executor->control));
     TRY(open_bound(executor, (uint64_t)executor->bias_row_count * vocabulary * sizeof(float), PLACE_TO_DEVICE,
         "bias", &executor->bias));
     TRY(ARENA_NEW(&executor->tables, &executor->bias_rows, executor->bias_row_count));

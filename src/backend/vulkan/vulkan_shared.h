@@ -15,7 +15,7 @@
 #define UINT                     uint32_t
 #define INT                      int32_t
 #define FLOAT                    float
-#define SHARED_ENUM(name, value) enum { name = value };
+#define SHARED_ENUM(name, value) enum { name = (value) };
 #endif
 
 /* ---- Bindings: one descriptor set layout serves all shaders ---- */

@@ -59,11 +59,24 @@ static enum salvo_status wait_for_fence(struct executor *executor, struct pendin
     return vulkan_fail(result, "vkWaitForFences", device->physical->name);
 }
 
-/* Takes over what the device says about a step, and commits the folded states that it left. */
+/* The version of folded state that a run has come to: repetitions go to and fro between two. */
+static uint8_t version_after(
+    const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
+{
+    if (pending->repeat <= 1)
+        return run->after;
+    return sampled == 0 ? run->before : sampled % 2 ? run->after : run->other;
+}
+
+/* Takes over what the device says about a step, and commits the folded states that it left. One that repeats
+ * keeps the tokens that were complete. */
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending)
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
-    const bool cancelled = is_cancelled(pending);
+    bool did_nothing = false;
+    bool cancelled = is_cancelled(pending);
+    for (uint32_t i = 0; i < pending->run_count; i++)
+        cancelled = cancelled && (pending->repeat <= 1 || outcomes[i].sampled == 0);
     for (uint32_t i = 0; i < pending->run_count; i++) {
         const struct pending_run *run = &pending->runs[i];
         struct folded_slot *slot = &executor->folded_slots[run->slot];
@@ -73,18 +86,19 @@ enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_s
             .failed = outcomes[i].failed,
             .failed_position = outcomes[i].failed_position,
         };
-        /* Repetitions go to and fro between two versions. */
-        const bool is_even = pending->repeat > 1 && outcomes[i].sampled % 2 == 0;
-        if (cancelled || outcomes[i].failed || pending->ticket <= slot->ignored) {
+        /* One that did nothing because the step before it stopped early leaves the states as they are. */
+        did_nothing = pending->samples && outcomes[i].sampled == 0;
+        if (cancelled || did_nothing || pending->ticket <= slot->ignored) {
             slot->ignored = executor->submitted;
             slot->current = slot->committed;
         } else {
-            slot->committed = is_even ? run->other : run->after;
-            slot->current = pending->repeat > 1 ? slot->committed : slot->current;
+            slot->committed = version_after(pending, run, outcomes[i].sampled);
+            if (pending->repeat > 1 || outcomes[i].failed)
+                slot->current = slot->committed;
         }
         executor->counters.tokens += pending->repeat > 1 ? outcomes[i].sampled : 0;
     }
-    if (pending->repeat <= 1)
+    if (pending->repeat <= 1 && !did_nothing)
         executor->counters.tokens += pending->token_count;
     executor->counters.bytes_read_back += pending->run_count * (sizeof *outcomes + sizeof(int32_t));
     return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
@@ -121,6 +135,35 @@ enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct
         TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
     TRY(gguf_check(executor->program->gguf));
     memcpy(results, pending->results, pending->run_count * sizeof *results);
+cleanup:
+    return status;
+}
+
+/* Looks at what the device has told so far; a step that does not repeat tells everything at once. */
+enum salvo_status vulkan_progress(
+    struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = &executor->device;
+    const uint64_t look_ns = 200000;
+    *out_sampled = seen;
+    *out_done = true;
+    if (ticket == 0 || ticket > executor->submitted || ticket + STEPS_IN_FLIGHT < executor->submitted)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not one of the last %d, up to %" PRIu64, ticket,
+            STEPS_IN_FLIGHT, executor->submitted));
+    struct pending_step *pending = pending_of(executor, ticket);
+    const volatile struct run_outcome *outcome = outcomes_of(executor, ticket);
+    while (executor->completed < ticket && pending->repeat > 1 && outcome->sampled <= seen) {
+        VkResult result = device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, look_ns);
+        if (result != VK_TIMEOUT)
+            break; /* done, or lost: complete finds out */
+        if (is_cancelled(pending))
+            ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
+    }
+    if (pending->repeat <= 1 || outcome->sampled <= seen)
+        TRY(complete(executor, ticket));
+    *out_done = executor->completed >= ticket;
+    *out_sampled = pending->status == SALVO_ERROR_CANCELLED ? seen : outcome->sampled;
 cleanup:
     return status;
 }
@@ -163,7 +206,7 @@ static bool must_wait(const struct executor *executor, const struct step *step)
         for (uint64_t j = executor->completed + 1; j <= executor->submitted; j++) {
             const struct pending_step *pending = &executor->pending[j % RING_ENTRIES];
             for (uint32_t k = 0; k < pending->run_count; k++) {
-                if (pending->runs[k].slot == slot && pending->repeat > 1)
+                if (pending->runs[k].slot == slot && pending->repeat > 1 && executor->folded_elements)
                     return true; /* how far it came is not known */
             }
         }
@@ -266,10 +309,11 @@ static void write_words(
         }
         memcpy(words + header->pages_at + (size_t)i * header->pages_stride, run->pages,
             (last / PAGE_POSITIONS + 1) * sizeof *words);
-        if (run->source == SOURCE_IDS)
-            memcpy(
-                (int32_t *)executor->mirror.mapped + (size_t)run->slot * (options->context + 1) + run->first,
-                step->ids + run->first_row, run->count * sizeof *step->ids);
+        if (run->source == SOURCE_IDS) {
+            int32_t *ids =
+                (int32_t *)executor->mirror.mapped + (size_t)run->slot * (options->context + 1) + run->first;
+            memcpy(ids, step->ids + run->first_row, run->count * sizeof *ids);
+        }
     }
     header->outputs = outputs;
 }
@@ -342,6 +386,7 @@ enum salvo_status vulkan_step_begin(
     pending->run_count = step->run_count;
     pending->token_count = step->token_count;
     pending->repeat = header->repeat;
+    pending->samples = header->outputs > 0 && step->runs[0].logits == LOGITS_LAST;
     pending->cancel = step->cancel;
     pending->status = SALVO_OK;
     executor->submitted = ticket;

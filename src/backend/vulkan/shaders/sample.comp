@@ -17,6 +17,10 @@ layout(std430, binding = BIND_TOKENS) coherent buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_MIRROR) writeonly buffer Mirror { int mirror[]; };
 layout(std430, binding = BIND_RING) buffer Outcomes { run_outcome outcomes[]; };
 layout(std430, binding = BIND_WORK) coherent buffer Work { uint work[]; }; /* for each workgroup: orders, counts */
+layout(std430, binding = BIND_CONTROL) buffer Control {
+    control state;
+    uint next[];
+};
 layout(std430, binding = BIND_BIAS) readonly buffer Bias { float bias[]; };
 layout(push_constant) uniform Push { sample_arguments arguments; };
 
@@ -371,6 +375,7 @@ void finish(step_run run, uint run_index, uint position, uint id)
     if (id == NOTHING_CHOSEN.y) {
         outcomes[at].failed = 1;
         outcomes[at].failed_position = position;
+        next[run.slot] = position; /* nothing goes on from here */
         return;
     }
     uint place = run.slot * (header.context + 1) + position + 1;
@@ -378,7 +383,7 @@ void finish(step_run run, uint run_index, uint position, uint id)
     mirror[place] = int(id);
     outcomes[at].sampled++;
     for (uint i = 0; i < header.stop_count; i++) {
-        if (header.repeat > 1 && header.stop_ids[i] == int(id))
+        if (header.stop_ids[i] == int(id))
             outcomes[at].ended = 1;
     }
 }

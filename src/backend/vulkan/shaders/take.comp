@@ -4,7 +4,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(std430, binding = BIND_CONTROL) coherent buffer Control { control state; };
+layout(std430, binding = BIND_CONTROL) coherent buffer Control {
+    control state;
+    uint next[]; /* of each slot: the position that it has come to */
+};
 layout(std430, binding = BIND_RING) readonly buffer Ring { uint ring[]; };
 layout(std430, binding = BIND_TOKENS) buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_MIRROR) readonly buffer Mirror { int mirror[]; };
@@ -39,9 +42,22 @@ void take_next()
     meet();
     for (uint row = gl_LocalInvocationIndex; row < header.tokens; row += THREADS) {
         uint run = row_run(row), place = runs[run].slot * (header.context + 1) + row_position(row);
-        if (runs[run].source == 0)
+        if (runs[run].source != SOURCE_LAST)
             tokens[place] = mirror[place];
     }
+}
+
+void stop_step()
+{
+    header.tokens = 0;
+    header.runs = 0;
+    header.outputs = 0;
+}
+
+/* A run that goes on from what the step before it sampled, which did not come so far. */
+bool is_astray()
+{
+    return header.runs == 1 && runs[0].source == SOURCE_LAST && next[runs[0].slot] != runs[0].first;
 }
 
 /* Runs of one step go on together: when one has ended, the step is over. */
@@ -60,11 +76,8 @@ void advance()
     }
     barrier();
     if (stop != 0) {
-        if (gl_LocalInvocationIndex == 0) {
-            header.tokens = 0;
-            header.runs = 0;
-            header.outputs = 0;
-        }
+        if (gl_LocalInvocationIndex == 0)
+            stop_step();
         return;
     }
     for (uint i = gl_LocalInvocationIndex; i < run_count; i += THREADS) {
@@ -86,8 +99,13 @@ void main()
         take_next();
     meet();
     if (gl_LocalInvocationIndex == 0) {
-        state.stopped = repeats ? stop : 0;
+        bool astray = !repeats && is_astray();
+        if (astray)
+            stop_step();
+        state.stopped = repeats ? stop : astray ? 1 : 0;
         state.left = repeats ? state.left - 1 : header.repeat - 1;
         state.taken += repeats ? 0 : 1;
+        for (uint i = 0; i < header.runs; i++)
+            next[runs[i].slot] = runs[i].first + runs[i].count;
     }
 }
