@@ -3,6 +3,7 @@
 #include "json.h"
 #include "measure.h"
 #include "models.h"
+#include "profile_table.h"
 #include "progress.h"
 #include "terminal.h"
 
@@ -13,6 +14,7 @@
 static struct {
     struct count_list prompts, tokens, depths;
     uint32_t repetitions, ahead;
+    bool profile;
 } options = {
     .prompts = {{64, 512}, 2},
     .tokens = {{128}, 1},
@@ -29,6 +31,8 @@ static const struct option option_table[] = {
     {0, "ahead", "N", OPTION_COUNT, &options.ahead,
         "tokens handed to the device at once (default: what suits the device)"},
     {'r', "repetitions", "N", OPTION_COUNT, &options.repetitions, "how often each test runs (default: 5)"},
+    {0, "profile", NULL, OPTION_FLAG, &options.profile,
+        "instead: where the time of one token goes, phase by phase, at each depth"},
     {0},
 };
 
@@ -154,10 +158,13 @@ static void print_header(const struct loaded *loaded)
     const struct salvo_model_info *model = salvo_model_info(loaded->model);
     struct salvo_engine_info info = salvo_engine_info(loaded->engine);
     char size[32], parameters[32];
-    printf("%s%s%s%s%s, %s, %s parameters; %s: %s%s%s, %" PRIu32 " threads\n\n", colour(stdout, COLOUR_BOLD),
+    char threads[32] = "";
+    if (info.threads)
+        snprintf(threads, sizeof threads, ", %" PRIu32 " threads", info.threads);
+    printf("%s%s%s%s%s, %s, %s parameters; %s: %s%s%s%s\n\n", colour(stdout, COLOUR_BOLD),
         *model->name ? model->name : model->path, colour(stdout, COLOUR_OFF), *model->file_type ? " " : "",
         model->file_type, format_bytes(model->file_size, size), format_count(model->parameters, parameters),
-        info.backend, info.device, *info.isa ? " " : "", info.isa, info.threads);
+        info.backend, info.device, *info.isa ? " " : "", info.isa, threads);
     printf("%-16s %20s %14s %17s %11s %16s\n", "test", "tok/s", "first token", "submissions/token",
         "waits/token", "read back/token");
 }
@@ -261,6 +268,34 @@ static int run_tests(struct loaded *loaded, struct test *tests, size_t count, co
     return EXIT_DONE;
 }
 
+/* A token after `depth` others, or after one. */
+static int profile_depth(struct loaded *loaded, uint32_t depth, const int32_t *ids)
+{
+    struct profile_table table = {0};
+    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    depth = depth ? depth : 1;
+    enum salvo_status status = SALVO_OK;
+    if (salvo_session_position(loaded->session) > depth)
+        status = salvo_session_rollback(loaded->session, 0);
+    uint32_t position = salvo_session_position(loaded->session);
+    if (status == SALVO_OK)
+        status = salvo_session_feed(loaded->session, ids + position, depth - position);
+    if (status == SALVO_OK)
+        status = salvo_session_profile(loaded->session, options.repetitions, profile_table_add, &table);
+    int result =
+        status == SALVO_OK ? profile_table_write(&table, depth, info.bytes_per_second) : library_failure();
+    profile_table_free(&table);
+    return result;
+}
+
+static int run_profiles(struct loaded *loaded, const int32_t *ids)
+{
+    int result = EXIT_DONE;
+    for (size_t i = 0; i < options.depths.count && result == EXIT_DONE; i++)
+        result = profile_depth(loaded, options.depths.items[i], ids);
+    return result;
+}
+
 static int load_for(struct loaded *loaded, const struct test *tests, size_t count)
 {
     struct salvo_engine_options engine_options;
@@ -306,7 +341,8 @@ static int run(int count, char **arguments)
         ids = malloc(info.context * sizeof *ids);
         if (ids) {
             fill_ids(ids, info.context, info.vocabulary);
-            result = run_tests(&loaded, tests, test_count, ids);
+            result =
+                options.profile ? run_profiles(&loaded, ids) : run_tests(&loaded, tests, test_count, ids);
         } else {
             result = failure("out of memory");
         }

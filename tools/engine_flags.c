@@ -68,11 +68,14 @@ int engine_options_from_flags(struct salvo_engine_options *out)
 static void describe(const struct salvo_engine *engine)
 {
     struct salvo_engine_info info = salvo_engine_info(engine);
-    char weights[32], state[32], scratch[32];
-    fprintf(stderr, "%s: %s%s%s, %u threads, context %u, batch %u; weights %s, state %s, scratch %s\n",
-        info.backend, info.device, *info.isa ? ", " : "", info.isa, info.threads, info.context, info.batch,
+    char weights[32], state[32], scratch[32], left[32], threads[32] = "";
+    if (info.threads)
+        snprintf(threads, sizeof threads, ", %u threads", info.threads);
+    fprintf(stderr, "%s: %s%s%s%s, context %u, batch %u; weights %s, state %s, scratch %s", info.backend,
+        info.device, *info.isa ? ", " : "", info.isa, threads, info.context, info.batch,
         format_bytes(info.weight_bytes, weights), format_bytes(info.state_bytes, state),
         format_bytes(info.scratch_bytes, scratch));
+    fprintf(stderr, info.memory_free ? " of %s free\n" : "\n", format_bytes(info.memory_free, left));
 }
 
 /* `user` is when loading began: what is ready in a moment needs no bar. */

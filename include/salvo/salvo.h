@@ -314,6 +314,8 @@ struct salvo_engine_info {
     const char *backend, *device, *isa;
     uint32_t threads, sessions, context, batch, vocabulary;
     uint64_t weight_bytes, state_bytes, scratch_bytes;
+    uint64_t memory_free;    /* of the device, before; 0 where it is the machine's */
+    double bytes_per_second; /* that the device's memory can be read with; 0: not known */
 };
 
 struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine);
@@ -328,6 +330,14 @@ struct salvo_counters {
 };
 
 struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
+
+/* One phase of the work on a token. */
+struct salvo_profile_phase {
+    const char *kind;       /* "matmul", "attend", ... */
+    const char *operations; /* what it does, with the names of tensors */
+    double seconds;
+    uint64_t bytes; /* of weights and state that it reads */
+};
 
 /* The program and the plans it was lowered to, line by line. */
 void salvo_engine_print(
@@ -392,6 +402,14 @@ enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out
  */
 enum salvo_status salvo_engine_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);
+
+/*
+ * Times the phases of the session's next token, `repetitions` times each, and hands them over in order; the
+ * session stays as it is. SALVO_ERROR_UNSUPPORTED where the backend cannot.
+ */
+typedef void (*salvo_profile_function)(void *user, const struct salvo_profile_phase *phase);
+enum salvo_status salvo_session_profile(
+    struct salvo_session *session, uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
  * since the last `next`. */

@@ -40,7 +40,13 @@ struct backend_info {
      * is no `progress`. */
     uint32_t in_flight;
     uint32_t ahead; /* tokens that a submission decodes unless told otherwise; 0 counts as 1 */
+
+    uint64_t memory_free;    /* of the device, before the executor was opened; 0 where it is the machine's */
+    double bytes_per_second; /* that the device's memory can be read with; 0: not known */
 };
+
+/* As salvo_session_profile hands them over. */
+typedef void (*backend_profile_function)(void *user, const struct salvo_profile_phase *phase);
 
 /* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
  * time. */
@@ -104,6 +110,10 @@ struct backend {
 
     /* The lowered plans, a line per group, and the layouts chosen for weights. */
     void (*print)(const struct executor *executor, void (*line)(void *user, const char *text), void *user);
+
+    /* Times the phases of a step of one token, which is not committed. NULL: it cannot. */
+    enum salvo_status (*profile)(struct executor *executor, const struct step *step, uint32_t repetitions,
+        backend_profile_function function, void *user);
 
     /*
      * The debug path, for `salvo verify`: a step whose groups run one by one on buffers that do not share

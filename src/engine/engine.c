@@ -246,6 +246,8 @@ struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine)
         .weight_bytes = counters.weight_bytes,
         .state_bytes = counters.state_bytes,
         .scratch_bytes = counters.scratch_bytes,
+        .memory_free = info.memory_free,
+        .bytes_per_second = info.bytes_per_second,
     };
 }
 

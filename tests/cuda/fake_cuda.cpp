@@ -29,6 +29,7 @@ inline long long clock64()
 #include "backend/cuda/wkv7_many.cu"
 #include "cuda/fake_cuda.h"
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -187,6 +188,8 @@ struct graph {
 
 graph *captured;
 
+using event = std::chrono::steady_clock::time_point;
+
 } // namespace
 
 extern "C" __attribute__((visibility("default"))) fake_cuda *fake_cuda_control()
@@ -258,6 +261,8 @@ EXPORT cuDeviceGetAttribute(int *out, int attribute, int)
     case 75:
         *out = 8;
         break;
+    case 36:
+    case 37:
     case 76:
     case 120:
         *out = 0;
@@ -446,21 +451,22 @@ EXPORT cuStreamSynchronize(void *)
 
 EXPORT cuEventCreate(void **out, unsigned)
 {
-    static int event;
     CALL();
-    *out = &event;
+    *out = new event;
     return OK;
 }
 
-EXPORT cuEventDestroy_v2(void *)
+EXPORT cuEventDestroy_v2(void *given)
 {
+    delete static_cast<event *>(given);
     CALL();
     return OK;
 }
 
-EXPORT cuEventRecord(void *, void *)
+EXPORT cuEventRecord(void *given, void *)
 {
     CALL();
+    *static_cast<event *>(given) = std::chrono::steady_clock::now();
     return OK;
 }
 
@@ -470,10 +476,12 @@ EXPORT cuEventSynchronize(void *)
     return OK;
 }
 
-EXPORT cuEventElapsedTime(float *out, void *, void *)
+EXPORT cuEventElapsedTime(float *out, void *start, void *end)
 {
     CALL();
-    *out = 1;
+    const std::chrono::duration<float, std::milli> passed =
+        *static_cast<event *>(end) - *static_cast<event *>(start);
+    *out = passed.count();
     return OK;
 }
 

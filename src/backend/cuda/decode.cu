@@ -261,26 +261,24 @@ KERNEL_INLINE void run_phase(uint8_t *shared, uint32_t phase_at, uint32_t block,
 
 /* ---- One phase after the other ---- */
 
-/* A phase comes to shared memory, 16 bytes a thread, while the one before it runs. */
-KERNEL_INLINE uint4 fetch_phase(const cuda_machine &machine, uint32_t index)
-{
-    const uint32_t at = threadIdx.x * 16;
-    uint4 piece = {};
-    if (at < machine.phase_bytes && index < machine.phase_count)
-        piece = __ldg((const uint4 *)(machine.phases + (uint64_t)index * machine.phase_bytes + at));
-    return piece;
-}
-
 KERNEL_INLINE uint32_t place_of_phase(const cuda_machine &machine, uint32_t index)
 {
     return CUDA_SHARED_HEAD + index % 2 * machine.phase_bytes;
 }
 
-KERNEL_INLINE void keep_phase(uint8_t *shared, const cuda_machine &machine, uint32_t index, uint4 piece)
+/* A phase on its way to shared memory while the one before it runs, 16 bytes a thread; finish_fetch before the barrier
+ * that is in between. */
+KERNEL_INLINE void start_fetch(uint8_t *shared, const cuda_machine &machine, uint32_t index)
 {
     const uint32_t at = threadIdx.x * 16;
-    if (at < machine.phase_bytes)
-        *(uint4 *)(shared + place_of_phase(machine, index) + at) = piece;
+    if (at < machine.phase_bytes && index < machine.phase_count)
+        start_copy_of_16((float *)(shared + place_of_phase(machine, index) + at),
+            (const float *)(machine.phases + (uint64_t)index * machine.phase_bytes + at));
+}
+
+KERNEL_INLINE void finish_fetch()
+{
+    wait_for_copies();
 }
 
 /* All blocks meet; false when something gave up. */
@@ -329,9 +327,13 @@ __device__ __noinline__ bool run_phases(uint32_t first, uint32_t end, bool goes_
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     for (uint32_t i = first; i < end; i++) {
-        const uint32_t phase_at = place_of_phase(head.machine, i), next = i + 1 == end ? first : i + 1;
+        /* After the last one comes the first of the next token, if there is one. */
+        const uint32_t phase_at = place_of_phase(head.machine, i),
+                       next = i + 1 < end ? i + 1 : goes_on ? first : i;
         const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
-        const uint4 piece = fetch_phase(head.machine, next);
+        const bool apart = (next & 1) != (i & 1); /* an odd number of phases that begins again has no other place */
+        if (apart)
+            start_fetch(shared, head.machine, next);
         /* Stages of sampling that the settings do not need cost neither time nor a barrier. */
         const bool is_idle =
             phase->kind == CUDA_PHASE_SAMPLE && phase->stage > 0 && sample_is_finished(head.machine, 0);
@@ -343,15 +345,15 @@ __device__ __noinline__ bool run_phases(uint32_t first, uint32_t end, bool goes_
             run_phase(shared, phase_at, clustered ? cluster_rank() : blockIdx.x, clustered ? CUDA_CLUSTER : gridDim.x);
         if (head.failed)
             return false;
-        if (next != i && (next & 1) != (i & 1)) /* not earlier: a store waits for what it stores */
-            keep_phase(shared, head.machine, next, piece);
+        finish_fetch();
         const uint32_t next_team = i + 1 == end ? (uint32_t)CUDA_TEAM_GRID : phase->next_team;
         if (is_idle)
             sync_threads<CUDA_WORKERS>();
         else if ((i + 1 < end || goes_on) && !end_phase(head, phase, joined, next_team))
             return false;
-        if (next != i && (next & 1) == (i & 1)) { /* they share a place: an odd number of phases begins again */
-            keep_phase(shared, head.machine, next, fetch_phase(head.machine, next));
+        if (next != i && !apart) {
+            start_fetch(shared, head.machine, next);
+            finish_fetch();
             sync_threads<CUDA_WORKERS>();
         }
     }
@@ -445,7 +447,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
     }
 
     const uint32_t delays = flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0;
-    keep_phase(shared, machine, first_phase, fetch_phase(machine, first_phase));
+    start_fetch(shared, machine, first_phase);
+    finish_fetch();
 #if __CUDA_ARCH__ >= 900
     if (flags & DECODE_DEPENDENT)
         asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,0 +1,27 @@
+/* Where the time of a token goes. */
+#include "engine/engine.h"
+
+enum salvo_status salvo_session_profile(
+    struct salvo_session *session, uint32_t repetitions, salvo_profile_function function, void *user)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = session->engine;
+    TRY(ahead_settle(engine));
+    if (!engine->backend->profile)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' has no profile", engine->backend->name));
+    if (session->position == 0 || session->computed >= engine->options.context || repetitions == 0)
+        TRY(fail(SALVO_ERROR_ARGUMENT,
+            "a profile needs a token before it, room for one, and at least one repetition"));
+    /* Where the next token will be: whatever is left behind there is written anew before it is read. */
+    engine->runs[0] = session_run(session, 1, 0, LOGITS_LAST);
+    const struct step step = {
+        .runs = engine->runs,
+        .run_count = 1,
+        .token_count = 1,
+        .ids = &session->tokens[session->position - 1],
+    };
+    engine->steps++; /* logits are gone */
+    TRY(engine->backend->profile(engine->executor, &step, repetitions, function, user));
+cleanup:
+    return status;
+}
