@@ -163,7 +163,9 @@ static void build_projections(struct builder *builder, const struct model *model
     const bool has_share = layer > 0;
     project(
         builder, layer, model->r, width, "time_mix_receptance", mixed[MIX_R], width, none, ACTIVATION_NONE);
+    builder->round_finely = true; /* an error of k turns all that is written and taken away */
     project(builder, layer, model->k, width, "time_mix_key", mixed[MIX_K], width, none, ACTIVATION_NONE);
+    builder->round_finely = false;
     project(builder, layer, has_share ? model->v : model->v_first, width, "time_mix_value", mixed[MIX_V],
         width, none, ACTIVATION_NONE);
     project(builder, layer, model->decay_low, model->decay_rank, "time_mix_w1", mixed[MIX_W], width, none,
@@ -219,16 +221,14 @@ static void build_recurrence(struct builder *builder, const struct model *model,
         build_mul(builder, model->y, model->y, model->g);
 }
 
-/* What the recurrence takes in stays there, and the norm over a head makes small errors large: its matrices,
- * which are a third of a layer, get finer activations. */
 static void build_time_mix(struct builder *builder, const struct model *model, uint32_t layer)
 {
-    builder->round_finely = true;
     norm_layer(builder, model, layer, "attn_norm");
     shift(builder, model, layer, "att");
     build_mixes(builder, model, layer);
     build_projections(builder, model, layer);
     build_recurrence(builder, model, layer);
+    builder->round_finely = true; /* the norm over heads has made every row as large as any other */
     project_back(builder, model, layer, model->y, model->width, "time_mix_output");
     builder->round_finely = false;
 }

@@ -93,6 +93,7 @@ struct executor {
     const struct step *step;
     struct run *runs;      /* [slots]: a copy, so that repetition can move them on */
     struct row_info *rows; /* [T] */
+    uint32_t early_end;    /* rows from here on are beyond EARLY_POSITIONS */
     uint32_t *output_rows; /* [O]: row of each output */
     uint32_t live[ROW_KIND_COUNT];
     uint32_t *tasks;            /* [groups] */

@@ -166,8 +166,9 @@ struct q8_panel quad_panel(
     const struct q8_panel x = executor->x;
     const size_t groups = (row * columns + k * QUAD) / 32;
     const uint32_t live = executor->live[rows], end = row + QUAD < live ? row + QUAD : live;
-    unsigned digits = 1;
-    for (uint32_t i = row; i < end && digits == 1; i++)
+    const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* this is called for every tile */
+    unsigned digits = fine ? row_digits(executor, fine, rows, row) : 1;
+    for (uint32_t i = row; i < end && digits == 1 && !late; i++)
         digits = row_digits(executor, fine, rows, i);
     return (struct q8_panel){x.values + row * columns * 2 + k * QUAD * digits, x.scales + groups,
         x.sums + groups, x.half_sums + groups * 2, digits};

@@ -15,13 +15,15 @@ enum salvo_status step_check(const struct executor *executor, const struct step 
 void step_lay_out_rows(struct executor *executor)
 {
     uint32_t outputs = 0;
-    executor->live[ROWS_TOKENS] = 0;
+    executor->live[ROWS_TOKENS] = executor->early_end = 0;
     executor->live[ROWS_RUNS] = executor->step->run_count;
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
         const struct run *run = &executor->runs[i];
         for (uint32_t j = 0; j < run->count; j++) {
             const uint32_t row = run->first_row + j;
             executor->rows[row] = (struct row_info){.run = i, .position = run->first + j};
+            if (run->first + j < EARLY_POSITIONS && row >= executor->early_end)
+                executor->early_end = row + 1;
             if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
                 executor->output_rows[outputs++] = row;
         }
