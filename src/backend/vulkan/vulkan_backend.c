@@ -89,6 +89,7 @@ const struct backend vulkan_backend = {
     .state_restore = vulkan_state_restore,
     .counters = counters,
     .print = print_plans,
+    .profile = vulkan_profile,
     .group_count = vulkan_group_count,
     .debug_begin = vulkan_debug_begin,
     .debug_run = vulkan_debug_run,

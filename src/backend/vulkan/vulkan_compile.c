@@ -120,6 +120,12 @@ static bool ropes_fit(const struct executor *executor, const struct group *group
     return q->dimensions == k->dimensions && q->halves == k->halves;
 }
 
+/* A processor has no use for many workgroups, of which most would find nothing to do. */
+static uint32_t splits_shift_of(const struct executor *executor)
+{
+    return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 1 : SPLITS_SHIFT;
+}
+
 static enum salvo_status compile_attend(struct compiling *compiling, uint32_t index)
 {
     enum salvo_status status = SALVO_OK;
@@ -148,7 +154,7 @@ static enum salvo_status compile_attend(struct compiling *compiling, uint32_t in
         .cap = op->attend.cap,
         .type = executor->options.kv_type,
         .head_words = state->head_words,
-        .splits_shift = tokens == 1 ? SPLITS_SHIFT : 0,
+        .splits_shift = tokens == 1 ? splits_shift_of(executor) : 0,
     };
     if (fused)
         take_in_ropes(compiling, group, &arguments);

@@ -33,7 +33,8 @@ static enum salvo_status run_dispatches(struct executor *executor, uint32_t firs
     enum salvo_status status = SALVO_OK;
     if (count == 0)
         return SALVO_OK;
-    TRY(vulkan_plan_record(executor, &executor->debug, first, count, executor->debug.commands));
+    TRY(vulkan_plan_record(
+        executor, &executor->debug, first, count, executor->debug.commands, VK_NULL_HANDLE));
     TRY(vulkan_submit_and_wait(&executor->device, executor->debug.commands, executor->transfer.fence));
 cleanup:
     return status;

@@ -177,7 +177,7 @@ enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t gr
  */
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan);
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
-    uint32_t count, VkCommandBuffer commands);
+    uint32_t count, VkCommandBuffer commands, VkQueryPool stamps);
 
 /* vulkan_step.c: beginning writes a step into the next entry of the ring and gives it a ticket; ending waits.
  */
@@ -200,6 +200,10 @@ enum salvo_status vulkan_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
 enum salvo_status vulkan_state_restore(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+
+/* vulkan_profile.c */
+enum salvo_status vulkan_profile(struct executor *executor, const struct step *step, uint32_t repetitions,
+    backend_profile_function function, void *user);
 
 /* vulkan_debug.c */
 uint32_t vulkan_group_count(const struct executor *executor, const struct step *step);

@@ -163,7 +163,7 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
     struct compiling compiling = {
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
     TRY(vulkan_plan_compile(&compiling));
-    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands));
+    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands, VK_NULL_HANDLE));
 cleanup:
     return status;
 }

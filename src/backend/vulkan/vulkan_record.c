@@ -112,7 +112,7 @@ static void add_barrier(const struct executor *executor, VkCommandBuffer command
 }
 
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
-    uint32_t count, VkCommandBuffer commands)
+    uint32_t count, VkCommandBuffer commands, VkQueryPool stamps)
 {
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
@@ -125,6 +125,10 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
     /* After all that was submitted before, steps and copies. */
     add_barrier(executor, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT,
         VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, compute, shader);
+    if (stamps) {
+        device->call.CmdResetQueryPool(commands, stamps, 0, count + 1);
+        device->call.CmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps, 0);
+    }
     plan->barriers = 0;
     uint32_t since = first; /* the dispatch that the last barrier stands before */
     for (uint32_t i = first; i < first + count; i++) {
@@ -144,6 +148,9 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
         device->call.CmdPushConstants(commands, executor->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
             dispatch->argument_bytes, dispatch->arguments);
         device->call.CmdDispatch(commands, dispatch->groups[0], dispatch->groups[1], dispatch->groups[2]);
+        if (stamps)
+            device->call.CmdWriteTimestamp(
+                commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps, i - first + 1);
     }
     add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
         VK_ACCESS_HOST_READ_BIT);
