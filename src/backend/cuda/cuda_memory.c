@@ -1,6 +1,7 @@
 /* Memory of the device and pinned memory of the host, copies between them, and the functions of the kernels.
  */
 #include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/cuda_images.h"
 
 #include <string.h>
 
@@ -100,6 +101,28 @@ cleanup:
     return status;
 }
 
+/* The file that a kernel is in. Asking all modules for it would work, too, but a question that has no answer
+ * counts as an error for tools that watch the driver. */
+static const char *image_of(const char *kernel)
+{
+    static const struct {
+        const char *begins, *image;
+    } images[] = {
+        {"salvo_decode", "decode"},
+        {"salvo_flash_any", "flash_any"},
+        {"salvo_flash_", "flash"},
+        {"salvo_gemm_q8", "gemm_q8"},
+        {"salvo_gemm_", "gemm_float"},
+        {"salvo_sample", "sample"},
+        {"salvo_wkv7_", "wkv7_many"},
+    };
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
+        if (strncmp(kernel, images[i].begins, strlen(images[i].begins)) == 0)
+            return images[i].image;
+    }
+    return "rows_many";
+}
+
 enum salvo_status cuda_function_find(struct executor *executor, const char *name, cuda_function *out)
 {
     struct cuda_context *context = &executor->context;
@@ -111,9 +134,11 @@ enum salvo_status cuda_function_find(struct executor *executor, const char *name
         }
     }
     for (uint32_t i = 0; i < executor->module_count; i++) {
+        if (strcmp(cuda_images[i].name, image_of(name)) != 0)
+            continue;
         int result = context->driver->module_function(out, executor->modules[i], name);
         if (result == NOT_FOUND)
-            continue;
+            break;
         if (result == CUDA_OK && executor->function_count < CUDA_FUNCTIONS) {
             executor->functions[executor->function_count].name = name;
             executor->functions[executor->function_count++].function = *out;

@@ -410,9 +410,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         }
         for (uint32_t i = 0; i < 2; i++)
             chunk_barrier_open(&head.exchange[i], 1);
+        chunk_barrier_open(&head.stop, 1);
         for (uint32_t i = 0; i < CUDA_WARPS; i++)
             head.chunks[i] = head.positions[i] = 0;
-        head.failed = head.stopped = head.target = head.exchanges = 0;
+        head.failed = head.target = head.exchanges = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* the barriers are there for copies, too */
 #endif
@@ -434,11 +435,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
         stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
         copy_weights(writer, machine, first_phase, end_phase, tokens);
         __syncwarp();
-        while (!*(volatile uint32_t *)&head.stopped)
+        while (!chunk_barrier_test(&head.stop, 0))
             __nanosleep(100);
-        __threadfence_block();
         if (threadIdx.x % 32 == 0)
-            writer.drain(*(volatile uint32_t *)&head.last);
+            writer.drain(head.last);
         if (flags & DECODE_CLUSTERED) {
             __syncwarp();
             cluster_meet();
@@ -515,8 +515,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
     sync_threads<CUDA_WORKERS>();
     if (threadIdx.x == 0) {
         head.last = head.chunks[0];
-        __threadfence_block();
-        *(volatile uint32_t *)&head.stopped = 1;
+        chunk_barrier_arrive(&head.stop);
         /* Whoever leaves last puts the barrier back for the next launch. */
         uint32_t *words = (uint32_t *)machine.barrier;
         if (!(flags & DECODE_DEPENDENT) && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks)

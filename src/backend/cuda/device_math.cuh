@@ -11,7 +11,8 @@
 #ifdef CUDA_EMULATOR
 #define DYNAMIC_SHARED(name) uint8_t *const name = emulator_shared()
 #else
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) uint8_t name[]
+extern __shared__ __align__(128) uint8_t dynamic_shared_memory[];
+#define DYNAMIC_SHARED(name) uint8_t *const name = dynamic_shared_memory
 #endif
 
 KERNEL_INLINE float sigmoid_of(float x)

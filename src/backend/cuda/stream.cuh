@@ -12,6 +12,7 @@
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
+    uint64_t stop;                                   /* no further chunk will be taken; `last` then says how many were */
     uint64_t exchange[2];                            /* exchange.cuh */
     uint32_t greetings[CUDA_CLUSTER];
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
@@ -20,7 +21,6 @@ struct shared_head {
     uint32_t target;    /* arrivals at the grid's barrier so far */
     uint32_t exchanges; /* in the cluster so far */
     uint32_t failed;  /* something gave up: leave */
-    uint32_t stopped; /* no further chunk will be taken */
     uint32_t last;
     row_context row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
@@ -61,7 +61,7 @@ struct stream_writer {
         const uint32_t slot = oldest % CUDA_CHUNKS, parity = oldest / CUDA_CHUNKS % 2;
         patience patience(machine);
         while (!chunk_barrier_test(&head.empty[slot], parity)) {
-            if (*(volatile uint32_t *)&head.stopped || *(volatile uint32_t *)&head.failed || !patience.lasts())
+            if (chunk_barrier_test(&head.stop, 0) || !patience.lasts())
                 return false;
         }
         oldest++;
