@@ -30,10 +30,13 @@ cleanup:
     return status;
 }
 
+/* Groups without ops only round what the next one multiplies: they belong to it. */
 static void pass_group(struct walk *walk)
 {
     uint32_t first, count;
-    walk->engine->backend->debug_group(walk->engine->executor, walk->group++, &first, &count);
+    do {
+        walk->engine->backend->debug_group(walk->engine->executor, walk->group++, &first, &count);
+    } while (count == 0 && walk->group < walk->group_count);
     walk->end = first + count;
 }
 
