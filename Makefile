@@ -10,7 +10,7 @@ OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 
 .DEFAULT_GOAL = all
 .NOTPARALLEL:
-.PHONY: all run test test-all lint bench fuzz install clean help
+.PHONY: all run test test-all test-cuda lint bench fuzz install clean help
 
 all: ## build the optimised program, build/salvo
 	@scripts/setup build
@@ -43,6 +43,13 @@ test-all: ## what takes longer: gcc and clang without warnings, TSan, the other 
 	$(CTEST) --test-dir build-tsan -L quick
 	$(CTEST) --test-dir build-$(OTHER) -L quick -LE long
 	$(CTEST) --test-dir build-fuzz -L fuzz
+
+test-cuda: ## the CUDA backend: on an emulator, and on a GPU where there is one (then also compute-sanitizer)
+	@scripts/setup test
+	cmake --preset release -DSALVO_TESTS=ON
+	cmake --build build
+	$(CTEST) --test-dir build -L cuda
+	@tests/cuda/on_device build || [ $$? = 77 ]
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, and the rules of the house
 	@scripts/setup lint

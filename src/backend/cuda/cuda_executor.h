@@ -141,6 +141,7 @@ struct executor {
     uint32_t batch_rows; /* T of the plan for many tokens */
     uint32_t blocks;     /* of the decode kernel's grid */
     enum cuda_lowering lowering;
+    uint32_t flags; /* that every launch of the decode kernel gets */
 
     struct cuda_plan single, batch;
     uint32_t *residents; /* [buffers]: places in all blocks of a cluster; CUDA_NONE */

@@ -6,6 +6,7 @@ enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
 {
     cuda_address machine = plan->tables.machine;
+    flags |= executor->flags;
     if (executor->lowering == CUDA_LOWERING_CLUSTER)
         flags |= CUDA_CLUSTERED;
     void *arguments[] = {&machine, &first, &end, &flags};

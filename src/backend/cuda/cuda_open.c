@@ -90,6 +90,7 @@ static enum salvo_status open_device(struct executor *executor)
     TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
     executor->lowering = choose_lowering(executor);
+    executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */
     if (executor->lowering == CUDA_LOWERING_CLUSTER)
         TRY(open_clusters(executor));
 cleanup:
