@@ -26,6 +26,13 @@ void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulka
     dispatch->bound[binding] = (struct bound){buffer, 0, buffer->size, writes};
 }
 
+/* Rows that a grid has: software devices run every workgroup to its end, so they get few. */
+uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows)
+{
+    const bool is_cpu = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    return is_cpu && rows > 4 ? 4 : rows;
+}
+
 enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,
     const void *arguments, size_t argument_bytes, struct dispatch **out)
 {
@@ -164,7 +171,8 @@ static enum salvo_status compile_attend(struct compiling *compiling, uint32_t in
     bind_states(dispatch, executor, op->attend.key_state, op->attend.value_state, fused);
     vulkan_bind(dispatch, BIND_ROPES, &executor->ropes, false);
     vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
-    memcpy(dispatch->groups, (uint32_t[]){op->attend.heads, 1U << arguments.splits_shift, tokens},
+    memcpy(dispatch->groups,
+        (uint32_t[]){op->attend.heads, 1U << arguments.splits_shift, vulkan_most_rows(executor, tokens)},
         sizeof dispatch->groups);
     if (arguments.splits_shift) {
         TRY(vulkan_pipeline(&executor->pipelines, SHADER_MERGE,

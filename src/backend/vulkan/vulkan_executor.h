@@ -165,6 +165,7 @@ enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t grou
     const void *arguments, size_t argument_bytes, struct dispatch **out);
 void vulkan_bind(
     struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes);
+uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows);
 uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer); /* in floats */
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer);
 

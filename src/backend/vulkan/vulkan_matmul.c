@@ -151,7 +151,8 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_pipeline(&executor->pipelines, single ? SHADER_MATVEC : SHADER_MATMUL, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    dispatch->groups[1] = single ? 1 : (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
+    const uint32_t tiles = (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
+    dispatch->groups[1] = single || is_cpu ? 1 : tiles;
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);

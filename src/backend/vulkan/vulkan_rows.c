@@ -131,7 +131,7 @@ static enum salvo_status add_rows(
     VkPipeline pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_ROWS, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, group, pipeline, &arguments, sizeof arguments, out));
-    (*out)->groups[0] = compiling->plan->lowered.capacity[rows];
+    (*out)->groups[0] = vulkan_most_rows(executor, compiling->plan->lowered.capacity[rows]);
     vulkan_bind(*out, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(*out, BIND_TABLE, &compiling->plan->row_table, false);
     vulkan_bind(*out, BIND_ROUNDED, &executor->rounded, true);

@@ -140,12 +140,9 @@ float reduce(float value, bool is_maximum)
     return reduced[0];
 }
 
-void main()
+void attend_row(uint row)
 {
-    tid = gl_LocalInvocationIndex;
-    uint head = gl_WorkGroupID.x, split = gl_WorkGroupID.y, row = gl_WorkGroupID.z, head_dim = arguments.head_dim;
-    if (row >= header.tokens)
-        return;
+    uint head = gl_WorkGroupID.x, split = gl_WorkGroupID.y, head_dim = arguments.head_dim;
     uint run = row_run(row), position = row_position(row), kv_head = quotient(head, arguments.group_heads);
     uint first_seen = arguments.window != 0 && position + 1 > arguments.window ? position + 1 - arguments.window : 0;
     uint splits = 1u << arguments.splits_shift, seen = position + 1 - first_seen;
@@ -216,5 +213,14 @@ void main()
     if (splits > 1 && tid == 0) {
         partials[partial] = maximum;
         partials[partial + 1] = sum;
+    }
+}
+
+void main()
+{
+    tid = gl_LocalInvocationIndex;
+    for (uint row = gl_WorkGroupID.z; row < header.tokens; row += gl_NumWorkGroups.z) {
+        barrier();
+        attend_row(row);
     }
 }

@@ -185,21 +185,8 @@ void store(matrix m, matrix up, uint row, uint token, float sum, float up_sum)
     arena[at] = (m.flags & MATRIX_ACCUMULATE) != 0 ? arena[at] + result : result;
 }
 
-void main()
+void work_on_tile(matrix m, matrix up, uint first_row, uint first_token, uint tokens)
 {
-    tid = gl_LocalInvocationIndex;
-    tile_tokens = 16 * TOKENS_EACH;
-    uint tokens = live_rows(arguments.row_kind), first_token = gl_WorkGroupID.y * tile_tokens;
-    if (first_token >= tokens)
-        return;
-    uint index = arguments.first_matrix;
-    if (HAS_GLU == 0) {
-        while (index + 1 < arguments.first_matrix + arguments.matrix_count &&
-               gl_WorkGroupID.x >= matrices[index + 1].first_group)
-            index++;
-    }
-    matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
-    uint first_row = (gl_WorkGroupID.x - m.first_group) * TILE_ROWS;
     vec4 sums[4], up_sums[4];
     multiply_tile(m, first_row, first_token, tokens, sums);
     up_sums = sums;
@@ -213,4 +200,23 @@ void main()
                 store(m, up, row, token, sums[j][i], up_sums[j][i]);
         }
     }
+}
+
+void main()
+{
+    tid = gl_LocalInvocationIndex;
+    tile_tokens = 16 * TOKENS_EACH;
+    uint tokens = live_rows(arguments.row_kind);
+    uint index = arguments.first_matrix;
+    if (HAS_GLU == 0) {
+        while (index + 1 < arguments.first_matrix + arguments.matrix_count &&
+               gl_WorkGroupID.x >= matrices[index + 1].first_group)
+            index++;
+    }
+    matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
+    uint first_row = (gl_WorkGroupID.x - m.first_group) * TILE_ROWS;
+    /* A device that cannot leave early gets few workgroups, which go on to further tokens. */
+    for (uint first_token = gl_WorkGroupID.y * tile_tokens; first_token < tokens;
+         first_token += gl_NumWorkGroups.y * tile_tokens)
+        work_on_tile(m, up, first_row, first_token, tokens);
 }

@@ -293,12 +293,8 @@ void round_row(row_op op, uint row)
     }
 }
 
-void main()
+void run_ops(uint row)
 {
-    tid = gl_LocalInvocationIndex;
-    uint row = gl_WorkGroupID.x;
-    if (row >= live_rows(arguments.row_kind))
-        return;
     for (uint i = 0; i < arguments.op_count; i++) {
         row_op op = ops[arguments.first_op + i];
         switch (op.kind) {
@@ -331,4 +327,11 @@ void main()
         memoryBarrierBuffer();
         barrier();
     }
+}
+
+void main()
+{
+    tid = gl_LocalInvocationIndex;
+    for (uint row = gl_WorkGroupID.x; row < live_rows(arguments.row_kind); row += gl_NumWorkGroups.x)
+        run_ops(row);
 }
