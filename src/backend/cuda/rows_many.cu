@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
 {
     DYNAMIC_SHARED(shared);
     __shared__ cuda_machine machine;
-    __shared__ float scratch[2 * ROWS_THREADS / 32];
+    __shared__ __align__(16) float scratch[2 * ROWS_THREADS / 32];
     /* Tables do not change: they are fetched before what the row depends on. */
     invite_next_launch();
     for (uint32_t i = threadIdx.x; i < sizeof machine / 4; i += ROWS_THREADS)

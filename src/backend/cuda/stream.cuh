@@ -16,7 +16,7 @@ struct shared_head {
     uint64_t exchange[2];                            /* exchange.cuh */
     uint32_t greetings[CUDA_CLUSTER];
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
-    float sums[2 * CUDA_WARPS];
+    alignas(16) float sums[2 * CUDA_WARPS];
     uint32_t chunks[CUDA_WARPS], positions[CUDA_WARPS]; /* how far each warp has come in the ring */
     uint32_t target;    /* arrivals at the grid's barrier so far */
     uint32_t exchanges; /* in the cluster so far */
