@@ -91,7 +91,7 @@ struct backend {
         struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 
     /* After a wait: row `row` of the O logits rows of the last step, [vocabulary], valid until the next
-     * submit. */
+     * submit. NULL when the device fails. */
     const float *(*logits)(struct executor *executor, uint32_t row);
 
     /* The ids of a slot, [context + 1]; read-only. Those that `wait` or `progress` told of are there. */

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include "arch/arch.h"
-#include "base/cpu.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/string_map.h"
@@ -121,20 +120,22 @@ static uint64_t folded_bytes(const struct program *program)
 /* A context that cannot fit is refused before anything is touched, rather than by the system's killer later.
  */
 static enum salvo_status check_memory(
-    const struct salvo_model *model, const struct program *program, const struct backend_options *options)
+    const struct salvo_engine *engine, const struct program *program, const struct backend_options *options)
 {
     const uint64_t mega = 1000000;
-    uint64_t memory = cpu_memory_bytes(), file = salvo_model_info(model)->file_size;
+    uint64_t memory = engine->backend->device(options->device).memory,
+             file = salvo_model_info(engine->model)->file_size;
     uint64_t positions = (uint64_t)options->slots * options->context;
     uint64_t state = positions * position_bytes(program, options->kv_type);
     state += options->slots * folded_bytes(program);
     if (memory == 0 || state + file <= memory)
         return SALVO_OK;
     return fail(SALVO_ERROR_MEMORY,
-        "a context of %u for %u session%s needs %llu MB beside the model's %llu MB; this machine has %llu MB "
-        "in all",
+        "a context of %u for %u session%s needs %llu MB beside the model's %llu MB; %s has %llu MB in "
+        "all",
         options->context, options->slots, options->slots == 1 ? "" : "s", (unsigned long long)(state / mega),
-        (unsigned long long)(file / mega), (unsigned long long)(memory / mega));
+        (unsigned long long)(file / mega), engine->backend->device(options->device).name,
+        (unsigned long long)(memory / mega));
 }
 
 /* Names, kinds and sizes of all states, in the order in which they are saved. */
@@ -193,7 +194,7 @@ enum salvo_status salvo_engine_open(
     TRY(backend_check_device(engine->backend, options->device));
     TRY(resolve_options(options, model, &engine->options));
     TRY(arch_build_for(model_gguf(model), engine->options.context, &engine->program));
-    TRY(check_memory(model, engine->program, &engine->options));
+    TRY(check_memory(engine, engine->program, &engine->options));
     TRY(open_sessions(engine));
     TRY(engine->backend->open(engine->program, &engine->options, &engine->executor));
     TRY(gguf_check(model_gguf(model)));

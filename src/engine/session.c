@@ -273,9 +273,11 @@ enum salvo_status salvo_session_eval(
         uint32_t first = session->computed, left = end - first;
         TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
         for (uint32_t position = first; row && position < session->computed; position++) {
-            /* A sampled token that had to be computed first was not asked about. */
-            if (position >= asked &&
-                !row(user, position, engine->backend->logits(engine->executor, position - first)))
+            if (position < asked)
+                continue; /* a sampled token that had to be computed first was not asked about */
+            const float *logits = engine->backend->logits(engine->executor, position - first);
+            TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* which has said what happened */
+            if (!row(user, position, logits))
                 goto cleanup;
         }
     }

@@ -219,7 +219,7 @@ class Run(unittest.TestCase):
             (["-p", "x", "--logit-bias", "99999=1"], 2, ["99999"]),
             (["-p", "x", "--stop", ""], 2, ["--stop"]),
             (["-p", "x", "--kv-type", "q3"], 2, ["--kv-type", "q3"]),
-            (["-p", "x", "--backend", "cuda"], 1, ["cuda", "not built in"]),
+            (["-p", "x", "--backend", "cuda"], 1, ["backend 'cuda' "]),
             (["-p", "x", "--backend", "abacus"], 1, ["abacus"]),
             (["-p", "x", "--device", "9"], 1, ["no device 9"]),
             (["-p", "x", "--cpu-isa", "mmx"], 1, ["mmx"]),

@@ -66,8 +66,9 @@ static struct backend_counters counters(const struct executor *executor)
                                     executor->context.creations - executor->creations_at_load;
     result.weight_bytes = executor->weight_bytes;
     result.state_bytes = executor->state_bytes;
-    result.scratch_bytes =
-        executor->scratch_bytes + executor->single.tables.bytes + executor->batch.tables.bytes;
+    result.scratch_bytes = executor->scratch_bytes + executor->single.tables.bytes;
+    for (uint32_t i = 0; i < executor->many_count; i++)
+        result.scratch_bytes += executor->many[i].tables.bytes;
     return result;
 }
 
@@ -106,7 +107,8 @@ static void print_plans(
         (unsigned long long)executor->free_before);
     line(user, text);
     print_plan(executor, &executor->single, line, user);
-    print_plan(executor, &executor->batch, line, user);
+    for (uint32_t i = 0; i < executor->many_count; i++)
+        print_plan(executor, &executor->many[i], line, user);
 }
 
 const struct backend cuda_backend = {

@@ -7,14 +7,9 @@
 #include "base/memory.h"
 #include "program/placement.h"
 
-static const struct cuda_plan *plan_for(const struct executor *executor, const struct step *step)
-{
-    return step->token_count == 1 ? &executor->single : &executor->batch;
-}
-
 uint32_t cuda_group_count(const struct executor *executor, const struct step *step)
 {
-    return plan_for(executor, step)->plan.group_count;
+    return cuda_plan_for(executor, step->token_count)->plan.group_count;
 }
 
 static void free_debug(struct executor *executor)
@@ -41,7 +36,7 @@ void cuda_debug_end(struct executor *executor)
 static enum salvo_status begin(struct executor *executor, const struct step *step)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_plan *plan = plan_for(executor, step);
+    const struct cuda_plan *plan = cuda_plan_for(executor, step->token_count);
     size_t bytes;
     TRY(cuda_entries_finish(executor, executor->entries));
     TRY(NEW(&executor->debug_offsets, executor->program->buffer_count));

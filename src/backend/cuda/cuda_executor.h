@@ -120,7 +120,13 @@ struct cuda_ticket {
     const volatile bool *cancel;
 };
 
-enum { CUDA_RING_ENTRIES = 8, CUDA_MODULES = 16, CUDA_FUNCTIONS = 32, CUDA_BARRIER_WORDS = 64 };
+enum {
+    CUDA_RING_ENTRIES = 8,
+    CUDA_MODULES = 16,
+    CUDA_FUNCTIONS = 32,
+    CUDA_BARRIER_WORDS = 64,
+    CUDA_MANY_PLANS = 3,
+};
 
 struct executor {
     const struct program *program;
@@ -137,13 +143,14 @@ struct executor {
     } functions[CUDA_FUNCTIONS];
     uint32_t module_count, function_count;
     cuda_function decode;
-    bool programmatic;   /* launches may begin before the one before them has ended */
-    uint32_t batch_rows; /* T of the plan for many tokens */
-    uint32_t blocks;     /* of the decode kernel's grid */
+    bool programmatic; /* launches may begin before the one before them has ended */
+    uint32_t blocks;   /* of the decode kernel's grid */
     enum cuda_lowering lowering;
     uint32_t flags; /* that every launch of the decode kernel gets */
 
-    struct cuda_plan single, batch;
+    struct cuda_plan single;                /* one token */
+    struct cuda_plan many[CUDA_MANY_PLANS]; /* up to a few, up to more, up to all that a step may have */
+    uint32_t many_count;
     uint32_t *residents; /* [buffers]: places in all blocks of a cluster; CUDA_NONE */
     uint32_t resident_floats;
     struct cuda_weight *weights;     /* [buffers] */
@@ -247,6 +254,9 @@ enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index);
 enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan);
+
+/* The plan for steps of so many tokens. */
+const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t tokens);
 
 /* cuda_submit.c */
 enum salvo_status cuda_step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);

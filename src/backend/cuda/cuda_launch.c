@@ -123,8 +123,11 @@ enum salvo_status cuda_graphs_open(struct executor *executor)
     enum salvo_status status = SALVO_OK;
     struct cuda_context *context = &executor->context;
     executor->programmatic = executor->device->major >= 9;
-    TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
-    TRY(end_capture(executor, launch_nodes(executor, &executor->batch), &executor->batch.graph));
+    for (uint32_t i = 0; i < executor->many_count; i++) {
+        struct cuda_plan *plan = &executor->many[i];
+        TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
+        TRY(end_capture(executor, launch_nodes(executor, plan), &plan->graph));
+    }
     if (executor->lowering == CUDA_LOWERING_GRAPH) {
         TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
         TRY(end_capture(executor, launch_each_phase(executor, &executor->single), &executor->single.graph));
@@ -135,6 +138,16 @@ cleanup:
 }
 
 /* ---- One submission ---- */
+
+const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t tokens)
+{
+    uint32_t i = 0;
+    if (tokens == 1)
+        return &executor->single;
+    while (i + 1 < executor->many_count && executor->many[i].plan.capacity[ROWS_TOKENS] < tokens)
+        i++;
+    return &executor->many[i];
+}
 
 /* For measurements: what it costs to hand over ops or layers one by one and to wait for each. */
 static enum salvo_status launch_in_parts(struct executor *executor, const struct cuda_plan *plan)

@@ -157,16 +157,25 @@ void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
 {
     struct cuda_machine *machine = &executor->machine;
     const struct backend_options *options = &executor->options;
-    struct cuda_plan *const plans[2] = {&executor->single, &executor->batch};
+    uint64_t arena_bytes = executor->single.plan.arena_bytes, panel_bytes = 0;
     const uint64_t angles =
         (uint64_t)options->batch * executor->program->rope_count * executor->rope_pairs * sizeof(float);
-    const cuda_address arena =
-        cuda_region_take(region, most(executor->single.plan.arena_bytes, executor->batch.plan.arena_bytes));
-    const cuda_address spilled = cuda_region_take(region, executor->single.plan.private_bytes);
-    const cuda_address panels = cuda_region_take(region, executor->batch.tables.panel_memory);
-    const cuda_address partials = cuda_region_take(region, partial_bytes(executor));
-    for (int i = 0; i < 2; i++)
-        plans[i]->scratch = (struct cuda_scratch){arena, plans[i]->plan.offsets, spilled, panels, partials};
+    for (uint32_t i = 0; i < executor->many_count; i++) {
+        arena_bytes = most(arena_bytes, executor->many[i].plan.arena_bytes);
+        panel_bytes = most(panel_bytes, executor->many[i].tables.panel_memory);
+    }
+    struct cuda_scratch scratch = {
+        .arena = cuda_region_take(region, arena_bytes),
+        .offsets = executor->single.plan.offsets,
+        .spilled = cuda_region_take(region, executor->single.plan.private_bytes),
+        .panels = cuda_region_take(region, panel_bytes),
+        .partials = cuda_region_take(region, partial_bytes(executor)),
+    };
+    executor->single.scratch = scratch;
+    for (uint32_t i = 0; i < executor->many_count; i++) {
+        executor->many[i].scratch = scratch;
+        executor->many[i].scratch.offsets = executor->many[i].plan.offsets;
+    }
     machine->cosines = cuda_region_take(region, angles);
     machine->sines = cuda_region_take(region, angles);
     machine->sampling =

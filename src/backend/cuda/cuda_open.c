@@ -99,9 +99,15 @@ cleanup:
 
 /* ---- Plans and memory ---- */
 
+/* Rows of the plans for many tokens but the last: a grid of blocks that find nothing to do costs time, too,
+ * and up to 16 rows have kernels of their own. */
+static const uint32_t many_rows[CUDA_MANY_PLANS] = {GEMM_FEW_TOKENS, 128};
+
 static enum salvo_status lower_plans(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
+    /* One for at least two, or it would be lowered as the one for a single token. */
+    const uint32_t batch = executor->options.batch < 2 ? 2 : executor->options.batch;
     const struct backend_options *options = &executor->options;
     const struct program *program = executor->program;
     for (uint32_t i = 0; i < program->rope_count; i++) {
@@ -110,10 +116,17 @@ static enum salvo_status lower_plans(struct executor *executor)
     }
     TRY(lower_program(
         program, (const uint32_t[]){1, 1, 1}, MAX_ROUNDED, &executor->tables, &executor->single.plan));
-    TRY(lower_program(program, (const uint32_t[]){executor->batch_rows, options->slots, options->outputs},
-        MAX_ROUNDED, &executor->tables, &executor->batch.plan));
     cuda_merge_softcaps(program, &executor->single.plan);
-    cuda_merge_softcaps(program, &executor->batch.plan);
+    for (uint32_t i = 0; i < CUDA_MANY_PLANS; i++) {
+        if (many_rows[i] >= batch && i + 1 < CUDA_MANY_PLANS)
+            continue;
+        struct plan *plan = &executor->many[executor->many_count++].plan;
+        const uint32_t rows = i + 1 < CUDA_MANY_PLANS ? many_rows[i] : batch;
+        const uint32_t outputs = rows < options->outputs ? rows : options->outputs;
+        TRY(lower_program(program, (const uint32_t[]){rows, options->slots, outputs}, MAX_ROUNDED,
+            &executor->tables, plan));
+        cuda_merge_softcaps(program, plan);
+    }
 cleanup:
     return status;
 }
@@ -124,9 +137,11 @@ static enum salvo_status count_memory(struct executor *executor)
     enum salvo_status status = SALVO_OK;
     struct cuda_region region = {0};
     executor->single.scratch.offsets = executor->single.plan.offsets;
-    executor->batch.scratch.offsets = executor->batch.plan.offsets;
     TRY(cuda_tables_build(executor, &executor->single));
-    TRY(cuda_tables_build(executor, &executor->batch));
+    for (uint32_t i = 0; i < executor->many_count; i++) {
+        executor->many[i].scratch.offsets = executor->many[i].plan.offsets;
+        TRY(cuda_tables_build(executor, &executor->many[i]));
+    }
     cuda_layout_weights(executor, &region);
     executor->weight_bytes = region.used;
     region.used = 0;
@@ -189,13 +204,32 @@ cleanup:
     return status;
 }
 
+/* All blocks of the decode kernel have to be there at once. */
+static enum salvo_status check_occupancy(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    int blocks = 0;
+    TRY(CUDA_CALL(&executor->context, occupancy,
+        (&blocks, executor->decode, CUDA_THREADS, executor->single.tables.shared_bytes)));
+    if (blocks < 1) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED,
+            "cuda device %u (%s): a multiprocessor has no room for a block of %u bytes",
+            executor->context.number, executor->context.name, executor->single.tables.shared_bytes));
+    }
+cleanup:
+    return status;
+}
+
 static enum salvo_status open_plans(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     TRY(cuda_tables_build(executor, &executor->single));
-    TRY(cuda_tables_build(executor, &executor->batch));
     TRY(cuda_tables_upload(executor, &executor->single));
-    TRY(cuda_tables_upload(executor, &executor->batch));
+    for (uint32_t i = 0; i < executor->many_count; i++) {
+        TRY(cuda_tables_build(executor, &executor->many[i]));
+        TRY(cuda_tables_upload(executor, &executor->many[i]));
+    }
+    TRY(check_occupancy(executor));
     TRY(cuda_graphs_open(executor));
 cleanup:
     return status;
@@ -207,9 +241,6 @@ static void fill_in_defaults(struct executor *executor)
     if (options->outputs == 0)
         options->outputs = options->batch < 64 ? options->batch : 64;
     options->outputs = options->outputs < options->slots ? options->slots : options->outputs;
-    /* A plan for many tokens is one for at least two, or it would be lowered as the one for a single token.
-     */
-    executor->batch_rows = options->batch < 2 ? 2 : options->batch;
 }
 
 static enum salvo_status open_executor(struct executor *executor)
@@ -252,7 +283,8 @@ void cuda_executor_close(struct executor *executor)
             (void)context->driver->stream_wait(executor->queue);
         cuda_debug_end(executor);
         free_plan(executor, &executor->single);
-        free_plan(executor, &executor->batch);
+        for (uint32_t i = 0; i < executor->many_count; i++)
+            free_plan(executor, &executor->many[i]);
         cuda_memory_free(executor, executor->weight_memory);
         cuda_memory_free(executor, executor->state_memory);
         cuda_memory_free(executor, executor->scratch_memory);

@@ -103,25 +103,48 @@ cleanup:
 
 /* ---- Folded states ---- */
 
+/* Through pinned memory, which is several times faster than to and from any other. */
+static enum salvo_status copy_staged(
+    struct executor *executor, cuda_address address, uint8_t *data, size_t bytes, bool out)
+{
+    enum salvo_status status = SALVO_OK;
+    for (size_t done = 0, now; done < bytes; done += now) {
+        now = bytes - done < executor->staging_bytes ? bytes - done : executor->staging_bytes;
+        if (out) {
+            TRY(cuda_copy_out(executor, executor->staging, address + done, now));
+            memcpy(data + done, executor->staging, now);
+        } else {
+            memcpy(executor->staging, data + done, now);
+            TRY(cuda_copy_in(executor, address + done, executor->staging, now));
+            TRY(cuda_queue_wait(executor));
+        }
+    }
+cleanup:
+    return status;
+}
+
+/* Buffers that lie side by side there and here are copied at once. */
 static enum salvo_status copy_folded(
     struct executor *executor, const struct cuda_slot *slot_state, uint32_t slot, uint8_t *data, bool out)
 {
     enum salvo_status status = SALVO_OK;
     const cuda_address base = executor->machine.folded + ((uint64_t)slot * 2 + slot_state->version) *
                                                              executor->folded_elements * sizeof(float);
+    uint64_t first = 0, end = 0; /* elements */
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct program_buffer *buffer = &executor->program->buffers[i];
-        const size_t bytes = (size_t)buffer->columns * sizeof(float);
-        const cuda_address address = base + executor->folded_offsets[i] * sizeof(float);
         if (buffer->kind != BUFFER_FOLDED)
             continue;
-        if (out)
-            TRY(CUDA_CALL(&executor->context, copy_out, (data, address, bytes, executor->queue)));
-        else
-            TRY(CUDA_CALL(&executor->context, copy_in, (address, data, bytes, executor->queue)));
-        data += bytes;
+        if (executor->folded_offsets[i] != end) {
+            const size_t bytes = (size_t)(end - first) * sizeof(float);
+            TRY(copy_staged(executor, base + first * sizeof(float), data, bytes, out));
+            data += bytes;
+            first = executor->folded_offsets[i];
+        }
+        end = executor->folded_offsets[i] + buffer->columns;
     }
-    TRY(cuda_queue_wait(executor));
+    TRY(copy_staged(
+        executor, base + first * sizeof(float), data, (size_t)(end - first) * sizeof(float), out));
 cleanup:
     return status;
 }

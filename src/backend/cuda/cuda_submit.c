@@ -327,7 +327,7 @@ static enum salvo_status submit_entries(
     struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    const struct cuda_plan *plan = cuda_plan_for(executor, step->token_count);
     const uint32_t repeat = step->repeat ? step->repeat : 1;
     const uint32_t most = repeats_by_itself(executor, step) ? MOST_REPEATS : 1;
     for (uint32_t done = 0, each; done < repeat; done += each) {
