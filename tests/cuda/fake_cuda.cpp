@@ -1,8 +1,8 @@
 /*
- * A CUDA driver without a GPU: memory is the host's, kernels run on the emulator, one after the other, when they are
- * launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that blocks have to
- * share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. What is to go wrong, tests say
- * through fake_cuda.h.
+ * A CUDA driver without a GPU: memory is the host's, kernels run on the emulator, one after the other, when
+ * they are launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that
+ * blocks have to share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. What
+ * is to go wrong, tests say through fake_cuda.h.
  */
 #include "cuda/emulator.h"
 
@@ -57,11 +57,11 @@ int next_call()
     return ++control.calls == control.fail_at ? control.code : OK;
 }
 
-#define CALL()                         \
-    do {                               \
+#define CALL()                          \
+    do {                                \
         const int failed = next_call(); \
-        if (failed)                    \
-            return failed;             \
+        if (failed)                     \
+            return failed;              \
     } while (0)
 
 /* ---- Kernels ---- */
@@ -83,7 +83,8 @@ template <class T> T argument(arguments given, int index)
 }
 
 template <class... Parameters, size_t... Index>
-std::function<void()> bind_arguments(void (*kernel)(Parameters...), arguments given, std::index_sequence<Index...>)
+std::function<void()> bind_arguments(
+    void (*kernel)(Parameters...), arguments given, std::index_sequence<Index...>)
 {
     auto values = std::make_tuple(argument<std::decay_t<Parameters>>(given, (int)Index)...);
     return [=] { std::apply(kernel, values); };
@@ -107,7 +108,13 @@ struct function {
     bool together; /* its blocks wait for each other */
 };
 
-#define KERNEL(name) {#name, {kernel_of(name), false}}
+#define KERNEL(name)               \
+    {                              \
+#name,                     \
+        {                          \
+            kernel_of(name), false \
+        }                          \
+    }
 std::map<std::string, function> functions = {
     {"salvo_decode", {kernel_of(salvo_decode), true}},
     KERNEL(salvo_begin),
@@ -146,7 +153,8 @@ void run_launch(const prepared &launch)
     static unsigned seed;
     for (unsigned y = 0; y < launch.config.grid[1] && !control.idle; y++) {
         blockIdx.y = y;
-        emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++, launch.together},
+        emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
+                    launch.together},
             launch.kernel);
     }
     blockIdx.y = 0;
@@ -216,7 +224,9 @@ EXPORT cuDriverGetVersion(int *out)
 
 EXPORT cuGetErrorString(int result, const char **out)
 {
-    *out = result == OUT_OF_MEMORY ? "out of memory" : result == 700 ? "an illegal memory access" : "a fake error";
+    *out = result == OUT_OF_MEMORY ? "out of memory"
+           : result == 700         ? "an illegal memory access"
+                                   : "a fake error";
     return OK;
 }
 

@@ -1,8 +1,9 @@
 /*
- * Attention of one token. A task has up to four heads that share a KV head, and a range of positions: eight elements
- * of a head for each lane, several positions for each warp at once, every group of lanes with a softmax of its own;
- * they are merged in a fixed order at the end. The token's own key and value come straight from their vectors,
- * rounded as the cache rounds them. Scores are in powers of two: the queries are multiplied by log2(e).
+ * Attention of one token. A task has up to four heads that share a KV head, and a range of positions: eight
+ * elements of a head for each lane, several positions for each warp at once, every group of lanes with a
+ * softmax of its own; they are merged in a fixed order at the end. The token's own key and value come
+ * straight from their vectors, rounded as the cache rounds them. Scores are in powers of two: the queries are
+ * multiplied by log2(e).
  */
 #ifndef CUDA_ATTEND_ONE_CUH
 #define CUDA_ATTEND_ONE_CUH
@@ -70,7 +71,8 @@ KERNEL_INLINE raw_eight<WIDE> load_eight(
     return raw;
 }
 
-template <bool WIDE> KERNEL_INLINE void unpack_eight(uint32_t type, const raw_eight<WIDE> &raw, float (&out)[8])
+template <bool WIDE>
+KERNEL_INLINE void unpack_eight(uint32_t type, const raw_eight<WIDE> &raw, float (&out)[8])
 {
     const uint32_t words[4] = {raw.first.x, raw.first.y, raw.first.z, raw.first.w};
     if constexpr (WIDE) {
@@ -104,7 +106,8 @@ struct attend_merge {
     float factors[ATTEND_HEADS][CUDA_WARPS], maximum[ATTEND_HEADS], sum[ATTEND_HEADS];
 };
 
-/* Where a task has what: [ATTEND_HEADS][head_dim] queries, [2][head_dim] own key and value, the sums of the warps. */
+/* Where a task has what: [ATTEND_HEADS][head_dim] queries, [2][head_dim] own key and value, the sums of the
+ * warps. */
 struct attend_room {
     attend_task *task;
     attend_merge *merge;
@@ -132,8 +135,8 @@ template <int HEADS> struct attend_sums {
 };
 
 template <int HEADS, int LANES>
-KERNEL_INLINE void attend_to(const float (&query)[HEADS][8], const float (&key)[8], const float (&value)[8], float cap,
-    bool live, attend_sums<HEADS> &sums)
+KERNEL_INLINE void attend_to(const float (&query)[HEADS][8], const float (&key)[8], const float (&value)[8],
+    float cap, bool live, attend_sums<HEADS> &sums)
 {
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
@@ -159,8 +162,8 @@ KERNEL_INLINE void attend_to(const float (&query)[HEADS][8], const float (&key)[
 }
 
 /*
- * Positions begin .. end-1 of the cache, and the token's own key and value when `own` is not NULL. Leaves the sums of
- * each warp in shared memory: [warp][HEADS][head_dim + 2].
+ * Positions begin .. end-1 of the cache, and the token's own key and value when `own` is not NULL. Leaves the
+ * sums of each warp in shared memory: [warp][HEADS][head_dim + 2].
  */
 template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_range(uint32_t attend_at)
 {
@@ -197,11 +200,12 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_r
             if (position < end && on) {
                 const uint32_t page = pages[position / CUDA_PAGE], at = position % CUDA_PAGE;
                 keys[u] = load_eight<WIDE>(attend.kv_type,
-                    find_kv_head(attend.keys, page, attend.kv_heads, kv_head_index, head_dim, attend.kv_type), at,
-                    head_dim, element);
+                    find_kv_head(attend.keys, page, attend.kv_heads, kv_head_index, head_dim, attend.kv_type),
+                    at, head_dim, element);
                 values[u] = load_eight<WIDE>(attend.kv_type,
-                    find_kv_head(attend.values, page, attend.kv_heads, kv_head_index, head_dim, attend.kv_type), at,
-                    head_dim, element);
+                    find_kv_head(
+                        attend.values, page, attend.kv_heads, kv_head_index, head_dim, attend.kv_type),
+                    at, head_dim, element);
             }
         }
 #pragma unroll
@@ -230,16 +234,18 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_r
             const float other = __shfl_xor_sync(~0u, sums.maximum[h], distance);
             const float maximum = fmaxf(sums.maximum[h], other);
             const bool lower = (threadIdx.x & distance) == 0;
-            const float own_factor = power_of_two(sums.maximum[h] - maximum), other_factor = power_of_two(other - maximum);
+            const float own_factor = power_of_two(sums.maximum[h] - maximum),
+                        other_factor = power_of_two(other - maximum);
             const float first = lower ? own_factor : other_factor, second = lower ? other_factor : own_factor;
             const float other_sum = __shfl_xor_sync(~0u, sums.sum[h], distance);
             sums.maximum[h] = maximum;
-            sums.sum[h] = fmaf(lower ? sums.sum[h] : other_sum, first, (lower ? other_sum : sums.sum[h]) * second);
+            sums.sum[h] =
+                fmaf(lower ? sums.sum[h] : other_sum, first, (lower ? other_sum : sums.sum[h]) * second);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const float others = __shfl_xor_sync(~0u, sums.output[h][i], distance);
-                sums.output[h][i] =
-                    fmaf(lower ? sums.output[h][i] : others, first, (lower ? others : sums.output[h][i]) * second);
+                sums.output[h][i] = fmaf(
+                    lower ? sums.output[h][i] : others, first, (lower ? others : sums.output[h][i]) * second);
             }
         }
         float *place = places + (warp * HEADS + h) * (head_dim + 2);
@@ -285,20 +291,23 @@ KERNEL_INLINE float rotated(const cuda_machine &machine, const row_context &row,
     const bool is_left = attend.halves ? i < pairs : i % 2 == 0;
     const uint32_t partner = attend.halves ? (is_left ? i + pairs : i - pairs) : i ^ 1;
     const float other = in_shared ? head[partner] : __ldcg(head + partner);
-    const float cosine = row.cosines[rope * machine.rope_pairs + pair], sine = row.sines[rope * machine.rope_pairs + pair];
+    const float cosine = row.cosines[rope * machine.rope_pairs + pair],
+                sine = row.sines[rope * machine.rope_pairs + pair];
     return is_left ? fmaf(own, cosine, -(other * sine)) : fmaf(own, cosine, other * sine);
 }
 
-/* The token's own key and value: into the cache, and rounded as it rounds, in place. `own` is [2][head_dim]. */
-KERNEL_INLINE void append_own(const cuda_attend &attend, const row_context &row, uint32_t kv_head_index, float *own)
+/* The token's own key and value: into the cache, and rounded as it rounds, in place. `own` is [2][head_dim].
+ */
+KERNEL_INLINE void append_own(
+    const cuda_attend &attend, const row_context &row, uint32_t kv_head_index, float *own)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = (attend.head_dim + 31) / 32;
     const uint32_t page = row.pages[row.position / CUDA_PAGE];
     for (uint32_t i = warp; i < groups * 2; i += CUDA_WARPS) {
         const uint32_t first = i / 2 * 32;
         float *from = own + (i % 2) * attend.head_dim;
-        const kv_head place = find_kv_head(i % 2 ? attend.values : attend.keys, page, attend.kv_heads, kv_head_index,
-            attend.head_dim, attend.kv_type);
+        const kv_head place = find_kv_head(i % 2 ? attend.values : attend.keys, page, attend.kv_heads,
+            kv_head_index, attend.head_dim, attend.kv_type);
         append_group(place, attend.kv_type, row.position, attend.head_dim, first, from);
         __syncwarp();
         if (first + lane >= attend.head_dim || attend.kv_type == TYPE_F32)
@@ -360,8 +369,8 @@ KERNEL_INLINE float merge_splits(const float *from, uint32_t count, uint32_t str
 }
 
 /* Task number `index` of this token: which heads and positions. */
-KERNEL_INLINE void find_task(const cuda_attend &attend, uint32_t position, uint32_t index, const attend_split &ranges,
-    uint32_t seen, attend_task &out)
+KERNEL_INLINE void find_task(const cuda_attend &attend, uint32_t position, uint32_t index,
+    const attend_split &ranges, uint32_t seen, attend_task &out)
 {
     const uint32_t each = attend.heads / attend.kv_heads, subsets = (each + ATTEND_HEADS - 1) / ATTEND_HEADS;
     const uint32_t rest = index / ranges.active, within = rest % subsets * ATTEND_HEADS;
@@ -394,8 +403,8 @@ __device__ __noinline__ void prepare_attend(uint32_t attend_at)
     for (uint32_t i = threadIdx.x; i < columns + (task.has_own ? 2 * head_dim : 0); i += CUDA_WORKERS) {
         if (i < columns) {
             const uint32_t h = i >= head_dim;
-            room.queries[i] = scale * rotated(head.machine, head.row, attend, attend.rope_q, queries + h * head_dim,
-                                          i - h * head_dim, in_places);
+            room.queries[i] = scale * rotated(head.machine, head.row, attend, attend.rope_q,
+                                          queries + h * head_dim, i - h * head_dim, in_places);
         } else if (i < columns + head_dim) {
             room.own[i - columns] =
                 rotated(head.machine, head.row, attend, attend.rope_k, key, i - columns, in_places);
@@ -420,7 +429,8 @@ __device__ __noinline__ void finish_attend(uint32_t attend_at)
     const attend_room room = room_of(shared, attend);
     const attend_task &task = *room.task;
     float *vectors = (float *)(shared + head.machine.vectors_at), *partials = (float *)attend.partials;
-    const uint32_t head_dim = attend.head_dim, stride = head_dim + 2, heads = task.heads, columns = heads * head_dim;
+    const uint32_t head_dim = attend.head_dim, stride = head_dim + 2, heads = task.heads,
+                   columns = heads * head_dim;
     const uint32_t q_at = task.first_head * head_dim;
     uint32_t *counters = (uint32_t *)(partials + (uint64_t)attend.heads * attend.splits * stride);
     merge_warps(room.places, heads, stride, *room.merge);
@@ -430,7 +440,8 @@ __device__ __noinline__ void finish_attend(uint32_t attend_at)
         float output = 0;
 #pragma unroll
         for (uint32_t warp = 0; warp < CUDA_WARPS; warp++)
-            output = fmaf(room.places[(warp * heads + h) * stride + 2 + element], room.merge->factors[h][warp], output);
+            output = fmaf(
+                room.places[(warp * heads + h) * stride + 2 + element], room.merge->factors[h][warp], output);
         if (task.active == 1) {
             put_attended(attend, q_at + i, __fdividef(output, room.merge->sum[h]), vectors);
             continue;
@@ -455,7 +466,8 @@ __device__ __noinline__ void finish_attend(uint32_t attend_at)
             for (uint32_t i = threadIdx.x; i < columns; i += CUDA_WORKERS) {
                 const uint32_t h = i >= head_dim;
                 const float *from = partials + (uint64_t)(task.first_head + h) * attend.splits * stride;
-                put_attended(attend, q_at + i, merge_splits(from, task.active, stride, i - h * head_dim), vectors);
+                put_attended(
+                    attend, q_at + i, merge_splits(from, task.active, stride, i - h * head_dim), vectors);
             }
             if (threadIdx.x == 0)
                 counters[task.first_head] = 0;

@@ -47,7 +47,8 @@ bool cuda_items_supported(enum tensor_type type, uint64_t k)
 /* How the parts of a row are shared among warps: as few rounds as possible, then as little padding. */
 static void choose_rounds(struct cuda_matrix *matrix)
 {
-    const uint32_t wide = CUDA_ROUND_BYTES / matrix->item_bytes, warps = wide < CUDA_WARPS ? wide : CUDA_WARPS;
+    const uint32_t wide = CUDA_ROUND_BYTES / matrix->item_bytes,
+                   warps = wide < CUDA_WARPS ? wide : CUDA_WARPS;
     uint64_t best = UINT64_MAX;
     for (uint32_t each = 1; each <= warps; each++) {
         uint64_t groups = (matrix->parts + each - 1) / each, tiles_at_once = warps / each;

@@ -1,13 +1,13 @@
 /*
- * What the host tells the device: plain tables, in one header that C and CUDA both include. Addresses are those
- * of the device. The host writes them when a model is opened and never again; what changes from submission to
- * submission is in struct cuda_step.
+ * What the host tells the device: plain tables, in one header that C and CUDA both include. Addresses are
+ * those of the device. The host writes them when a model is opened and never again; what changes from
+ * submission to submission is in struct cuda_step.
  *
  * MATRICES are cut into *items* of 8 rows by 128 columns: each lane of a warp has 32 neighbouring elements of
  * one row, lane = row * 4 + column / 32. An item holds the codes of its lanes in planes of 16, 8 or 4 bytes a
  * lane and then their scales (items.h), so that a warp reads it without conflicts, from memory or from shared
- * memory. Items that one block multiplies lie together, in the order in which its warps take them; prefill and
- * lookups find the same items by their index. Rows and columns beyond the last are zeros.
+ * memory. Items that one block multiplies lie together, in the order in which its warps take them; prefill
+ * and lookups find the same items by their index. Rows and columns beyond the last are zeros.
  *
  * PHASES of a plan for one token run on all blocks of a team, with a barrier after each. A block brings the
  * vectors that it needs into its shared memory (loads), computes on them what stands before the heavy op
@@ -24,22 +24,22 @@
 #endif
 
 enum {
-    CUDA_WARPS = 16,                  /* that compute, in a block of the decode kernel; one more copies weights */
+    CUDA_WARPS = 16, /* that compute, in a block of the decode kernel; one more copies weights */
     CUDA_WORKERS = CUDA_WARPS * 32,
     CUDA_THREADS = CUDA_WORKERS + 32,
-    CUDA_CLUSTER = 16,                /* blocks of a cluster */
+    CUDA_CLUSTER = 16, /* blocks of a cluster */
     CUDA_ITEM_ROWS = 8,
     CUDA_ITEM_COLUMNS = 128,
-    CUDA_GROUP = 32,                  /* activations that share a scale */
-    CUDA_PAGE = 256,                  /* positions of a KV page */
-    CUDA_CHUNKS = 32,                 /* weight chunks that can be on their way to a block at once */
-    CUDA_CHUNK_BYTES = 24 * 1024,     /* chunks are no larger, unless a single round is */
-    CUDA_ROUND_BYTES = 32 * 1024,     /* rounds are no larger: wide types do without some warps */
+    CUDA_GROUP = 32,                          /* activations that share a scale */
+    CUDA_PAGE = 256,                          /* positions of a KV page */
+    CUDA_CHUNKS = 32,                         /* weight chunks that can be on their way to a block at once */
+    CUDA_CHUNK_BYTES = 24 * 1024,             /* chunks are no larger, unless a single round is */
+    CUDA_ROUND_BYTES = 32 * 1024,             /* rounds are no larger: wide types do without some warps */
     CUDA_NORM_COLUMNS = 4 * CUDA_WORKERS * 4, /* most that CUDA_INPUT_NORM has in registers */
-    CUDA_SHARED_HEAD = 2048,          /* bytes at the beginning of shared memory */
+    CUDA_SHARED_HEAD = 2048,                  /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
-    CUDA_PHASE_LIMIT = 8192,          /* bytes of a phase: one load of 16 bytes for each worker */
-    CUDA_NONE = 0x7fffffff,           /* no place, no rope, no table entry */
+    CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */
+    CUDA_NONE = 0x7fffffff,  /* no place, no rope, no table entry */
 };
 
 /* ---- Matrices ---- */
@@ -58,14 +58,14 @@ struct cuda_matrix {
     uint32_t tiles, parts; /* that hold anything */
     uint32_t item_bytes;   /* a multiple of 16 */
     uint32_t tiles_per_block, parts_per_round, part_groups, owners;
-    uint32_t tiles_per_round;   /* that the warps of a block work on at once */
-    uint32_t parts_reciprocal;  /* 65536 / parts_per_round, rounded up: warps divide by it */
-    uint32_t tiles_per_chunk;   /* of a part group: what is copied to shared memory at once */
+    uint32_t tiles_per_round;  /* that the warps of a block work on at once */
+    uint32_t parts_reciprocal; /* 65536 / parts_per_round, rounded up: warps divide by it */
+    uint32_t tiles_per_chunk;  /* of a part group: what is copied to shared memory at once */
 };
 
 /*
- * The weights of one matmul of a phase, for whoever copies them to shared memory ahead of time: part group after
- * part group in chunks. Entries of all phases lie one after the other.
+ * The weights of one matmul of a phase, for whoever copies them to shared memory ahead of time: part group
+ * after part group in chunks. Entries of all phases lie one after the other.
  */
 struct cuda_stream {
     uint64_t base, owner_bytes;
@@ -107,13 +107,13 @@ struct cuda_step {
     uint32_t repeat; /* tokens to decode, at least 1 */
     uint32_t stop_count;
     int32_t stop_ids[CUDA_MAX_STOPS];
-    uint32_t plan; /* 0: one token; 1: many */
+    uint32_t plan;      /* 0: one token; 1: many */
     uint32_t cancelled; /* many tokens: set by the device where the host wants no more */
     uint32_t padding[1];
 };
 
-/* What the device keeps of a slot. A run from SOURCE_LAST whose slot has ended, or stands elsewhere than where
- * the run begins, does nothing: the host had queued it before it could know. */
+/* What the device keeps of a slot. A run from SOURCE_LAST whose slot has ended, or stands elsewhere than
+ * where the run begins, does nothing: the host had queued it before it could know. */
 struct cuda_slot {
     uint32_t next;    /* position to compute next */
     uint32_t ended;   /* a stop id was sampled */
@@ -153,17 +153,17 @@ struct cuda_row_op {
     uint32_t columns, group;
     uint32_t out, in[5];
     uint32_t heads, head_dim;
-    uint32_t rope;    /* index of the angles */
-    uint32_t halves;  /* rope: pairs are (i, i + dimensions / 2) */
+    uint32_t rope;   /* index of the angles */
+    uint32_t halves; /* rope: pairs are (i, i + dimensions / 2) */
     uint32_t dimensions;
-    uint32_t matrix;  /* embed: which */
+    uint32_t matrix; /* embed: which */
     uint32_t activation;
-    uint32_t keeps;   /* token_shift: this block writes the new state, if the row is the last of its run */
-    float value;      /* epsilon, scale or cap */
+    uint32_t keeps; /* token_shift: this block writes the new state, if the row is the last of its run */
+    float value;    /* epsilon, scale or cap */
     uint64_t weight, bias; /* vectors of floats; 0: none */
-    uint64_t rows;    /* token_shift: the rows whose predecessors it takes, [T][columns] */
-    uint64_t state;   /* token_shift: elements from the beginning of a version; kv_append: keys */
-    uint64_t values;  /* kv_append */
+    uint64_t rows;         /* token_shift: the rows whose predecessors it takes, [T][columns] */
+    uint64_t state;        /* token_shift: elements from the beginning of a version; kv_append: keys */
+    uint64_t values;       /* kv_append */
 };
 
 /* Rounds a vector for matmuls. Rows of many tokens go to memory: cuda_panel. */
@@ -183,16 +183,18 @@ struct cuda_matmul {
     uint32_t round;     /* which of the phase's rounds is its input */
     uint32_t activation, accumulate;
     uint32_t first_block; /* owner o is block (first_block + o) % blocks of the team */
-    uint32_t partial;     /* floats from the beginning of the partial sums: [tiles_per_block][parts_per_round][8] */
-    float cap;            /* not 0: the result is cap * tanh(result / cap), a softcap of the logits; after bias and activation */
+    uint32_t
+        partial; /* floats from the beginning of the partial sums: [tiles_per_block][parts_per_round][8] */
+    float cap;   /* not 0: the result is cap * tanh(result / cap), a softcap of the logits; after bias and
+                    activation */
     uint32_t padding;
 };
 
 /*
- * Attention of one token. A task is (kv head, up to 4 of its heads, split of the positions); how many splits have
- * work depends on the position alone. Where more than one has, each leaves {maximum, sum, output[head_dim]} for
- * every head at partials + (head * splits + split) * (head_dim + 2), and whoever is last merges them, in order.
- * Behind the partials lie uint32 counters, [heads], zero whenever no kernel runs.
+ * Attention of one token. A task is (kv head, up to 4 of its heads, split of the positions); how many splits
+ * have work depends on the position alone. Where more than one has, each leaves {maximum, sum,
+ * output[head_dim]} for every head at partials + (head * splits + split) * (head_dim + 2), and whoever is
+ * last merges them, in order. Behind the partials lie uint32 counters, [heads], zero whenever no kernel runs.
  */
 struct cuda_attend {
     uint64_t q, k, v; /* [T][...] */
@@ -201,18 +203,18 @@ struct cuda_attend {
     uint64_t partials;
     uint32_t q_place, k_place, v_place, out_place; /* clusters; otherwise CUDA_NONE */
     uint32_t heads, kv_heads, head_dim, window;
-    uint32_t kv_type;   /* TYPE_F16, TYPE_F32, TYPE_Q8_0 */
+    uint32_t kv_type;        /* TYPE_F16, TYPE_F32, TYPE_Q8_0 */
     uint32_t rope_q, rope_k; /* CUDA_NONE: not inside */
     uint32_t halves, dimensions;
-    uint32_t appends;   /* k and v go into the cache here */
+    uint32_t appends; /* k and v go into the cache here */
     uint32_t splits;
     float scale, cap;
 };
 
-/* One token: a block a head. Loads, row ops before and after, and stores are done on the columns of the head: their
- * places have room for head_dim floats, while `columns` is that of whole rows. */
+/* One token: a block a head. Loads, row ops before and after, and stores are done on the columns of the head:
+ * their places have room for head_dim floats, while `columns` is that of whole rows. */
 struct cuda_wkv7 {
-    uint64_t state; /* elements from the beginning of a version */
+    uint64_t state;                /* elements from the beginning of a version */
     uint32_t places[6], out_place; /* r, w, k, v, kk, a of one head, in shared memory */
     uint32_t heads, head_dim;
     uint32_t result_place; /* clusters: the whole row of the result; otherwise CUDA_NONE */
@@ -236,8 +238,8 @@ enum cuda_input {
 };
 
 /*
- * A phase is one piece of memory: this, then its tables. Offsets count bytes from its beginning and are multiples
- * of 16. Phases of a plan lie `phase_bytes` apart.
+ * A phase is one piece of memory: this, then its tables. Offsets count bytes from its beginning and are
+ * multiples of 16. Phases of a plan lie `phase_bytes` apart.
  */
 struct cuda_phase {
     uint32_t kind, team, rows; /* rows: enum row_kind */
@@ -248,22 +250,24 @@ struct cuda_phase {
     uint32_t rounds_at, round_count;
     uint32_t matmuls_at, matmul_count;
     uint32_t heavy_at; /* struct cuda_attend or struct cuda_wkv7 */
-    uint32_t glu;      /* activation of the gate, the first of two matmuls, which has the glu's out; ACTIVATION_NONE:
-                          no glu */
+    uint32_t glu;      /* activation of the gate, the first of two matmuls, which has the glu's out;
+                          ACTIVATION_NONE:      no glu */
     uint32_t stage;    /* sample: which of its stages */
     uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
     uint32_t stream_first, stream_count; /* its matmuls among the streams */
-    uint32_t exchanges;      /* clusters: blocks send each other something, if only a greeting, before they go on */
+    uint32_t
+        exchanges; /* clusters: blocks send each other something, if only a greeting, before they go on */
     uint32_t exchange_bytes; /* results that come to each block in all */
     uint32_t next_team;      /* of the phase after it */
     uint32_t input;          /* enum cuda_input */
 };
 
 /*
- * CLUSTERS. Where layers run on one cluster, the vectors between their phases have places in the shared memory of
- * all its blocks, at the beginning of the vectors, one for each buffer; a phase's own places come after those. Loads of
- * such vectors fall away, and what a phase computes is sent to all blocks (out_place). `out` is then 0 unless a phase of
- * the whole grid reads it, too. Rows phases are done by every block for itself.
+ * CLUSTERS. Where layers run on one cluster, the vectors between their phases have places in the shared
+ * memory of all its blocks, at the beginning of the vectors, one for each buffer; a phase's own places come
+ * after those. Loads of such vectors fall away, and what a phase computes is sent to all blocks (out_place).
+ * `out` is then 0 unless a phase of the whole grid reads it, too. Rows phases are done by every block for
+ * itself.
  */
 
 /* ---- All of it ---- */
@@ -283,18 +287,18 @@ struct cuda_machine {
     uint32_t context, vocabulary, pages_per_slot, ring_entries;
 
     /* Steps and what comes of them. */
-    uint64_t ring;       /* mapped: ring_entries * step_bytes */
-    uint64_t step;       /* the copy in device memory */
-    uint64_t sequence;   /* uint32: how many entries were taken */
-    uint64_t results;    /* mapped: [ring_entries][slots] struct cuda_result */
-    uint64_t done;       /* mapped: [ring_entries] uint32, the ticket */
-    uint64_t progress;   /* mapped: [ring_entries] uint32: ids sampled so far */
-    uint64_t cancel;     /* mapped: uint32, not 0: stop between tokens */
-    uint64_t abort;      /* mapped: uint32, not 0: leave every wait at once */
-    uint64_t error;      /* mapped: uint32 enum cuda_error */
+    uint64_t ring;        /* mapped: ring_entries * step_bytes */
+    uint64_t step;        /* the copy in device memory */
+    uint64_t sequence;    /* uint32: how many entries were taken */
+    uint64_t results;     /* mapped: [ring_entries][slots] struct cuda_result */
+    uint64_t done;        /* mapped: [ring_entries] uint32, the ticket */
+    uint64_t progress;    /* mapped: [ring_entries] uint32: ids sampled so far */
+    uint64_t cancel;      /* mapped: uint32, not 0: stop between tokens */
+    uint64_t abort;       /* mapped: uint32, not 0: leave every wait at once */
+    uint64_t error;       /* mapped: uint32 enum cuda_error */
     uint64_t host_tokens; /* mapped: [slots][context + 1] int32: sampled ids as they come */
     uint32_t step_bytes, runs_at, rows_at, outputs_at, ids_at, pages_at;
-    uint32_t outputs; /* capacity */
+    uint32_t outputs;       /* capacity */
     uint32_t time_limit_ms; /* of any one wait */
 
     /* State. */
@@ -305,7 +309,7 @@ struct cuda_machine {
     uint64_t cosines, sines; /* [T][ropes][rope_pairs] floats */
 
     /* Scratch. */
-    uint64_t logits;  /* [O][vocabulary] */
+    uint64_t logits;   /* [O][vocabulary] */
     uint64_t sampling; /* sample.cuh: scratch of its stages */
     uint64_t barrier;  /* uint32 [64], 0 when no kernel runs */
 

@@ -1,7 +1,7 @@
 /*
- * The whole token in one launch: a kernel that stays on all multiprocessors and walks through the phases of a plan,
- * with a barrier after each, as often as tokens were asked for. Sixteen warps of a block compute; one more brings
- * the weights of the phases to come (stream.cuh).
+ * The whole token in one launch: a kernel that stays on all multiprocessors and walks through the phases of a
+ * plan, with a barrier after each, as often as tokens were asked for. Sixteen warps of a block compute; one
+ * more brings the weights of the phases to come (stream.cuh).
  *
  * The same kernel runs a range of phases, for the debug path and for a graph of one node a phase.
  */
@@ -13,14 +13,15 @@
 #include "backend/cuda/wkv7_one.cuh"
 
 enum decode_flags {
-    DECODE_TAKES = 1,    /* the step out of the ring, at the beginning */
-    DECODE_FINISHES = 2, /* the token, at the end */
-    DECODE_DEPENDENT = 4, /* one phase of a graph: what runs before ends with a grid dependency */
-    DECODE_DELAYS = 8,   /* random pauses, for tests */
+    DECODE_TAKES = 1,      /* the step out of the ring, at the beginning */
+    DECODE_FINISHES = 2,   /* the token, at the end */
+    DECODE_DEPENDENT = 4,  /* one phase of a graph: what runs before ends with a grid dependency */
+    DECODE_DELAYS = 8,     /* random pauses, for tests */
     DECODE_CLUSTERED = 16, /* launched in clusters */
 };
 
-/* ---- Phases. Each is a function of its own that finds everything through shared memory (matvec.cuh says why). ---- */
+/* ---- Phases. Each is a function of its own that finds everything through shared memory (matvec.cuh says
+ * why). ---- */
 
 template <class T> KERNEL_INLINE const T *table_of(const cuda_phase *phase, uint32_t at)
 {
@@ -66,7 +67,8 @@ template <int PIECES> __device__ __noinline__ void prepare_bytes(uint32_t phase_
     const cuda_round &round = *table_of<cuda_round>(phase, phase->rounds_at);
     const cuda_row_op &norm = *table_of<cuda_row_op>(phase, phase->ops_at);
     const bool has_norm = phase->input == CUDA_INPUT_NORM;
-    const float *from = phase->load_count ? (const float *)table_of<cuda_load>(phase, phase->loads_at)->from : nullptr;
+    const float *from =
+        phase->load_count ? (const float *)table_of<cuda_load>(phase, phase->loads_at)->from : nullptr;
     const float *vectors = (const float *)(shared + head.machine.vectors_at);
     round_from_registers<PIECES>(from, vectors + (has_norm ? norm.in[0] : round.place), round.columns,
         has_norm ? (const float *)norm.weight : nullptr, has_norm ? norm.value : 0, head.sums,
@@ -90,8 +92,8 @@ __device__ __noinline__ void prepare_any(uint32_t phase_at, uint32_t block)
 }
 
 /* The rows of one matmul that this block has summed, to where they belong. */
-KERNEL_INLINE void finish_matmul(shared_head &head, const cuda_matmul &matmul, const cuda_matmul *up, uint32_t glu,
-    uint32_t block, uint32_t blocks, float *vectors, const float *partials)
+KERNEL_INLINE void finish_matmul(shared_head &head, const cuda_matmul &matmul, const cuda_matmul *up,
+    uint32_t glu, uint32_t block, uint32_t blocks, float *vectors, const float *partials)
 {
     const uint32_t owner = owner_of(block, matmul.first_block, blocks);
     if (owner >= matmul.matrix.owners)
@@ -126,7 +128,8 @@ KERNEL_INLINE void send_matmul(
     const uint32_t owner = owner_of(block, matmul.first_block, blocks);
     const uint32_t rows = matmul.matrix.tiles_per_block * CUDA_ITEM_ROWS, first = owner * rows;
     if (owner < matmul.matrix.owners && matmul.out_place != CUDA_NONE && first < matmul.matrix.rows)
-        exchange_send(head, head.exchanges, vectors + matmul.out_place + first, min(rows, matmul.matrix.rows - first));
+        exchange_send(
+            head, head.exchanges, vectors + matmul.out_place + first, min(rows, matmul.matrix.rows - first));
 }
 
 __device__ __noinline__ void finish_matmuls(uint32_t phase_at, uint32_t block, uint32_t blocks)
@@ -185,7 +188,8 @@ __device__ __noinline__ void run_attend(uint32_t phase_at, uint32_t block, uint3
     attend_one_token(shared, phase_at + phase->heavy_at, block, blocks);
 }
 
-/* The ops after a wkv7, on the columns of its head, and to where the head belongs; in a cluster to all blocks. */
+/* The ops after a wkv7, on the columns of its head, and to where the head belongs; in a cluster to all
+ * blocks. */
 __device__ __noinline__ void finish_wkv7(uint32_t phase_at, uint32_t index)
 {
     DYNAMIC_SHARED(shared);
@@ -197,7 +201,8 @@ __device__ __noinline__ void finish_wkv7(uint32_t phase_at, uint32_t index)
     const cuda_row_op *ops = table_of<cuda_row_op>(phase, phase->outer_at);
     worker.run_all(ops, phase->outer_count);
     sync_threads<CUDA_WORKERS>();
-    store_vectors<CUDA_WORKERS>(table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
+    store_vectors<CUDA_WORKERS>(
+        table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
     if (wkv7.result_place != CUDA_NONE) {
         float *result = vectors + wkv7.result_place + index * wkv7.head_dim;
         for (uint32_t i = threadIdx.x; i < wkv7.head_dim; i += CUDA_WORKERS)
@@ -266,8 +271,8 @@ KERNEL_INLINE uint32_t place_of_phase(const cuda_machine &machine, uint32_t inde
     return CUDA_SHARED_HEAD + index % 2 * machine.phase_bytes;
 }
 
-/* A phase on its way to shared memory while the one before it runs, 16 bytes a thread; finish_fetch before the barrier
- * that is in between. */
+/* A phase on its way to shared memory while the one before it runs, 16 bytes a thread; finish_fetch before
+ * the barrier that is in between. */
 KERNEL_INLINE void start_fetch(uint8_t *shared, const cuda_machine &machine, uint32_t index)
 {
     const uint32_t at = threadIdx.x * 16;
@@ -293,7 +298,8 @@ __device__ __noinline__ bool meet()
     return !head.failed;
 }
 
-/* After a phase, before one of team `next`: blocks of a cluster have what the others sent, all others meet. */
+/* After a phase, before one of team `next`: blocks of a cluster have what the others sent, all others meet.
+ */
 KERNEL_INLINE bool end_phase(shared_head &head, const cuda_phase *phase, bool joined, uint32_t next)
 {
     if (joined && phase->exchanges) {
@@ -320,29 +326,33 @@ KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
         __nanosleep(hash >> 20);
 }
 
-/* Phases first .. end-1, with barriers between them; the first one is in shared memory. The last phase of a token is
- * one of the grid, and so is the barrier after it. */
+/* Phases first .. end-1, with barriers between them; the first one is in shared memory. The last phase of a
+ * token is one of the grid, and so is the barrier after it. */
 __device__ __noinline__ bool run_phases(uint32_t first, uint32_t end, bool goes_on, uint32_t delays)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     for (uint32_t i = first; i < end; i++) {
         /* After the last one comes the first of the next token, if there is one. */
-        const uint32_t phase_at = place_of_phase(head.machine, i),
-                       next = i + 1 < end ? i + 1 : goes_on ? first : i;
+        const uint32_t phase_at = place_of_phase(head.machine, i), next = i + 1 < end ? i + 1
+                                                                          : goes_on   ? first
+                                                                                      : i;
         const cuda_phase *phase = (const cuda_phase *)(shared + phase_at);
-        const bool apart = (next & 1) != (i & 1); /* an odd number of phases that begins again has no other place */
+        const bool apart =
+            (next & 1) != (i & 1); /* an odd number of phases that begins again has no other place */
         if (apart)
             start_fetch(shared, head.machine, next);
         /* Stages of sampling that the settings do not need cost neither time nor a barrier. */
         const bool is_idle =
             phase->kind == CUDA_PHASE_SAMPLE && phase->stage > 0 && sample_is_finished(head.machine, 0);
-        const bool clustered = phase->team == CUDA_TEAM_CLUSTER, joined = !clustered || blockIdx.x < CUDA_CLUSTER;
+        const bool clustered = phase->team == CUDA_TEAM_CLUSTER,
+                   joined = !clustered || blockIdx.x < CUDA_CLUSTER;
         pause(delays, i);
         if (joined && phase->exchanges && threadIdx.x == 0)
             exchange_begin(head, head.exchanges, phase->exchange_bytes);
         if (joined && !is_idle)
-            run_phase(shared, phase_at, clustered ? cluster_rank() : blockIdx.x, clustered ? CUDA_CLUSTER : gridDim.x);
+            run_phase(shared, phase_at, clustered ? cluster_rank() : blockIdx.x,
+                clustered ? CUDA_CLUSTER : gridDim.x);
         if (head.failed)
             return false;
         finish_fetch();
@@ -366,8 +376,10 @@ KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machi
     uint32_t end_phase, uint32_t tokens)
 {
     const cuda_stream *streams = (const cuda_stream *)machine.streams;
-    const cuda_phase *first = (const cuda_phase *)(machine.phases + (uint64_t)first_phase * machine.phase_bytes),
-                     *last = (const cuda_phase *)(machine.phases + (uint64_t)(end_phase - 1) * machine.phase_bytes);
+    const cuda_phase *first =
+                         (const cuda_phase *)(machine.phases + (uint64_t)first_phase * machine.phase_bytes),
+                     *last = (const cuda_phase *)(machine.phases +
+                                                  (uint64_t)(end_phase - 1) * machine.phase_bytes);
     const uint32_t begin = first->stream_first, end = last->stream_first + last->stream_count;
     if (begin == end)
         return;
@@ -395,8 +407,8 @@ KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machi
 
 /* ---- The kernel ---- */
 
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
-    salvo_decode(const cuda_machine *__restrict__ given, uint32_t first_phase, uint32_t end_phase, uint32_t flags)
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
+    const cuda_machine *__restrict__ given, uint32_t first_phase, uint32_t end_phase, uint32_t flags)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
@@ -415,7 +427,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
             head.chunks[i] = head.positions[i] = 0;
         head.failed = head.target = head.exchanges = 0;
 #if __CUDA_ARCH__ >= 900
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* the barriers are there for copies, too */
+        asm volatile("fence.proxy.async.shared::cta;" ::
+                         : "memory"); /* the barriers are there for copies, too */
 #endif
     }
     __syncthreads();
@@ -484,7 +497,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
             head.row.id = id;
             head.row.version = now;
         }
-        prepare_ropes<CUDA_WORKERS>(machine, position, angles, angles + machine.rope_count * machine.rope_pairs);
+        prepare_ropes<CUDA_WORKERS>(
+            machine, position, angles, angles + machine.rope_count * machine.rope_pairs);
         sync_threads<CUDA_WORKERS>();
     };
 
@@ -492,7 +506,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1)
     if (flags & DECODE_FINISHES) {
         const bool live = fine && run_is_live(machine, 0);
         for (uint32_t i = 0; live && i < repeat; i++) {
-            stand_at(first + i, i ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(tokens + first),
+            stand_at(first + i,
+                i ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(tokens + first),
                 (version + i) % 2);
             if (block == 0)
                 begin_token<CUDA_WORKERS>(machine, first + i, i);

@@ -60,7 +60,8 @@ KERNEL_INLINE float warp_max(float value)
     return value;
 }
 
-/* Waits for the THREADS that work together in a block: the first ones, so that others may go their own way. */
+/* Waits for the THREADS that work together in a block: the first ones, so that others may go their own way.
+ */
 template <int THREADS> KERNEL_INLINE void sync_threads()
 {
 #ifdef CUDA_EMULATOR
@@ -70,8 +71,8 @@ template <int THREADS> KERNEL_INLINE void sync_threads()
 #endif
 }
 
-/* The sum over THREADS, for all of them. `scratch` has room for two times THREADS / 32 floats, of which calls in
- * turn use one or the other half: so one barrier is enough. */
+/* The sum over THREADS, for all of them. `scratch` has room for two times THREADS / 32 floats, of which calls
+ * in turn use one or the other half: so one barrier is enough. */
 template <int THREADS> KERNEL_INLINE float block_sum(float value, float *scratch, uint32_t &turn)
 {
     const int warps = THREADS / 32;

@@ -1,7 +1,7 @@
 /*
- * Results within a cluster. Every block has the vectors of the layers in its own shared memory, each at the same
- * place; whoever computes a part of one writes it to all of them. What is sent carries its own arrival: a barrier
- * in each block counts the bytes, so that nobody waits twice.
+ * Results within a cluster. Every block has the vectors of the layers in its own shared memory, each at the
+ * same place; whoever computes a part of one writes it to all of them. What is sent carries its own arrival:
+ * a barrier in each block counts the bytes, so that nobody waits twice.
  *
  * Every block also sends one word to all in every exchange. So none can be further than one exchange ahead
  * of another, and two barriers by turns are enough.
@@ -31,8 +31,8 @@ KERNEL_INLINE uint32_t address_in(uint32_t address, uint32_t rank)
 KERNEL_INLINE void send_word(uint32_t to, uint32_t value, uint32_t barrier)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
-        "r"(value), "r"(barrier)
-        : "memory");
+                 "r"(value), "r"(barrier)
+                 : "memory");
 }
 
 /* One thread, before the block can send or receive anything of the exchange: how much will come. */
@@ -40,12 +40,12 @@ KERNEL_INLINE void exchange_begin(shared_head &head, uint32_t number, uint32_t b
 {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(
                      shared_address(&head.exchange[number % 2])),
-        "r"(bytes + CUDA_CLUSTER * 4)
-        : "memory");
+                 "r"(bytes + CUDA_CLUSTER * 4)
+                 : "memory");
 }
 
-/* Warp w sends to block w, itself not left out, so that the same bytes come to all: `count` floats of a vector that
- * this block has written to its own copy. */
+/* Warp w sends to block w, itself not left out, so that the same bytes come to all: `count` floats of a
+ * vector that this block has written to its own copy. */
 KERNEL_INLINE void exchange_send(shared_head &head, uint32_t number, const float *from, uint32_t count)
 {
     const uint32_t to = threadIdx.x / 32;
@@ -72,7 +72,8 @@ KERNEL_INLINE bool exchange_wait(shared_head &head, uint32_t number)
     patience patience(head.machine);
     for (;;) {
         uint32_t done;
-        asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; selp.u32 %0, 1, 0, done; }"
+        asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, "
+                     "[%1], %2; selp.u32 %0, 1, 0, done; }"
                      : "=r"(done)
                      : "r"(shared_address(barrier)), "r"(parity)
                      : "memory");
@@ -85,7 +86,8 @@ KERNEL_INLINE bool exchange_wait(shared_head &head, uint32_t number)
 
 KERNEL_INLINE void cluster_meet()
 {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
 }
 
 #else /* clusters came with Hopper: no plan asks for them before */

@@ -1,6 +1,6 @@
 /*
- * Items on the device: a lane's 32 codes and scales, read and taken apart. Everything also compiles for the host,
- * where tests compare it with quant/.
+ * Items on the device: a lane's 32 codes and scales, read and taken apart. Everything also compiles for the
+ * host, where tests compare it with quant/.
  */
 #ifndef CUDA_ITEMS_CUH
 #define CUDA_ITEMS_CUH
@@ -62,28 +62,28 @@ DEVICE float bits_to_float(uint32_t bits)
 
 template <int TYPE> struct item_format;
 
-#define ITEM_FORMAT(type, p16, p8, p4, row_bytes, lane_bytes, group_, offsets_, top_, unit_)     \
-    template <> struct item_format<TYPE_##type> {                                                 \
-        static constexpr int planes_16 = p16, planes_8 = p8, planes_4 = p4;                       \
-        static constexpr int row_scale = row_bytes, lane_scale = lane_bytes;                      \
-        static constexpr int group = group_; /* elements that share a scale; 0: floats */         \
-        static constexpr bool offsets = offsets_;                                                 \
-        static constexpr uint32_t top = top_;                                                     \
-        static constexpr float unit = unit_;                                                      \
-        static constexpr int plane_8 = p16 * 512, plane_4 = plane_8 + p8 * 256;                   \
-        static constexpr int row_scales = plane_4 + p4 * 128;                                     \
-        static constexpr int lane_scales = row_scales + row_bytes * 8;                            \
-        static constexpr int bytes = lane_scales + lane_bytes * 32;                               \
+#define ITEM_FORMAT(type, p16, p8, p4, row_bytes, lane_bytes, group_, offsets_, top_, unit_) \
+    template <> struct item_format<TYPE_##type> {                                            \
+        static constexpr int planes_16 = p16, planes_8 = p8, planes_4 = p4;                  \
+        static constexpr int row_scale = row_bytes, lane_scale = lane_bytes;                 \
+        static constexpr int group = group_; /* elements that share a scale; 0: floats */    \
+        static constexpr bool offsets = offsets_;                                            \
+        static constexpr uint32_t top = top_;                                                \
+        static constexpr float unit = unit_;                                                 \
+        static constexpr int plane_8 = p16 * 512, plane_4 = plane_8 + p8 * 256;              \
+        static constexpr int row_scales = plane_4 + p4 * 128;                                \
+        static constexpr int lane_scales = row_scales + row_bytes * 8;                       \
+        static constexpr int bytes = lane_scales + lane_bytes * 32;                          \
     };
 CUDA_ITEM_FORMATS(ITEM_FORMAT)
 #undef ITEM_FORMAT
 
 /* Calls use.template operator()<TYPE>() for a type that is known only at run time. */
-#define CUDA_WITH_TYPE(type, CALL)                                                       \
-    switch (type) {                                                                      \
-        CUDA_ITEM_FORMATS(CALL)                                                          \
-    default:                                                                             \
-        break;                                                                           \
+#define CUDA_WITH_TYPE(type, CALL) \
+    switch (type) {                \
+        CUDA_ITEM_FORMATS(CALL)    \
+    default:                       \
+        break;                     \
     }
 
 /* A lane's codes as they lie in the item. */
@@ -115,14 +115,14 @@ template <int TYPE> DEVICE lane_codes<TYPE> load_codes(const uint8_t *item, int 
 }
 
 /* Eight nibbles of a word to bytes through a table of 16: those of the lower halves and of the upper. */
-DEVICE void look_up_nibbles(
-    uint32_t word, const uint32_t (&table)[4], uint32_t &lower, uint32_t &upper)
+DEVICE void look_up_nibbles(uint32_t word, const uint32_t (&table)[4], uint32_t &lower, uint32_t &upper)
 {
     uint32_t mixed[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t nibbles = word >> (16 * i), low = nibbles & 0x7777;
-        uint32_t first = permute_bytes(table[0], table[1], low), last = permute_bytes(table[2], table[3], low);
+        uint32_t first = permute_bytes(table[0], table[1], low),
+                 last = permute_bytes(table[2], table[3], low);
         mixed[i] = permute_bytes(first, last, 0x3210 | (nibbles & 0x8888) >> 1);
     }
     lower = permute_bytes(mixed[0], mixed[1], 0x6420);
@@ -136,7 +136,8 @@ template <int TYPE> DEVICE void unpack_codes(const lane_codes<TYPE> &codes, uint
     const uint32_t words[4] = {codes.wide[0].x, codes.wide[0].y, codes.wide[0].z, codes.wide[0].w};
     if (TYPE == TYPE_Q8_0) {
         const uint4 &second = codes.wide[format::planes_16 - 1];
-        const uint32_t all[8] = {words[0], words[1], words[2], words[3], second.x, second.y, second.z, second.w};
+        const uint32_t all[8] = {
+            words[0], words[1], words[2], words[3], second.x, second.y, second.z, second.w};
 #pragma unroll
         for (int i = 0; i < 8; i++)
             out[i] = all[i];
@@ -229,7 +230,8 @@ template <int TYPE> DEVICE void unpack_floats(const lane_codes<TYPE> &codes, int
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             out[2 * i] = TYPE == TYPE_F16 ? half_to_float(words[i] & 0xFFFF) : bits_to_float(words[i] << 16);
-            out[2 * i + 1] = TYPE == TYPE_F16 ? half_to_float(words[i] >> 16) : bits_to_float(words[i] & 0xFFFF0000);
+            out[2 * i + 1] =
+                TYPE == TYPE_F16 ? half_to_float(words[i] >> 16) : bits_to_float(words[i] & 0xFFFF0000);
         }
     }
 }

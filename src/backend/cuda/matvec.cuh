@@ -1,7 +1,7 @@
 /*
- * Matmuls of one token. A round is 16 items, one for each warp: a warp keeps its part of the input in registers and
- * multiplies it with one tile after the other. Partial sums meet in shared memory and are added in the order of
- * their columns.
+ * Matmuls of one token. A round is 16 items, one for each warp: a warp keeps its part of the input in
+ * registers and multiplies it with one tile after the other. Partial sums meet in shared memory and are added
+ * in the order of their columns.
  */
 #ifndef CUDA_MATVEC_CUH
 #define CUDA_MATVEC_CUH
@@ -70,15 +70,16 @@ KERNEL_INLINE void round_columns(const cuda_round &round, uint32_t at, const flo
     if (round.rounding == ROUNDING_F16) {
         float *values = &four.x;
         for (int i = 0; i < 4; i++)
-            values[i] = __half2float(
-                __float2half_rn(fminf(fmaxf(values[i], -65504), 65504) + (values[i] != values[i] ? values[i] : 0)));
+            values[i] = __half2float(__float2half_rn(
+                fminf(fmaxf(values[i], -65504), 65504) + (values[i] != values[i] ? values[i] : 0)));
     }
     *(float4 *)((float *)panel + at / 32 * 36 + at % 32) = four;
 }
 
 /* All vectors of a phase, whose columns lie one after the other for this: a warp has 128 of one vector. */
 template <int THREADS>
-KERNEL_INLINE void round_vectors(const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *panels)
+KERNEL_INLINE void round_vectors(
+    const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *panels)
 {
     uint32_t begin = 0, index = 0, end = count ? panel_columns(rounds[0].columns) : 0;
     for (uint32_t at = threadIdx.x * 4;; at += THREADS * 4) {
@@ -94,12 +95,13 @@ KERNEL_INLINE void round_vectors(const cuda_round *rounds, uint32_t count, const
 }
 
 /*
- * The common case: a vector of up to PIECES * 4 * CUDA_WORKERS columns, four of them in the registers of each thread,
- * through an rms norm if there is a weight, and to bytes. `from` is memory or, when it is NULL, `x` shared memory.
+ * The common case: a vector of up to PIECES * 4 * CUDA_WORKERS columns, four of them in the registers of each
+ * thread, through an rms norm if there is a weight, and to bytes. `from` is memory or, when it is NULL, `x`
+ * shared memory.
  */
 template <int PIECES>
-KERNEL_INLINE void round_from_registers(const float *from, const float *x, uint32_t columns, const float *weight,
-    float epsilon, float *sums, uint8_t *panel)
+KERNEL_INLINE void round_from_registers(const float *from, const float *x, uint32_t columns,
+    const float *weight, float epsilon, float *sums, uint8_t *panel)
 {
     const uint32_t padded = panel_columns(columns);
     float4 values[PIECES], weights[PIECES];
@@ -236,11 +238,12 @@ template <int TYPE> KERNEL_INLINE float multiply_lane(const uint8_t *item, int l
 }
 
 /*
- * One warp's part in a matmul. Everything that a phase works with is found through shared memory, here as in the other
- * functions that are not inlined: what were in registers across such a call would be written to local memory, for
- * which there is next to no cache.
+ * One warp's part in a matmul. Everything that a phase works with is found through shared memory, here as in
+ * the other functions that are not inlined: what were in registers across such a call would be written to
+ * local memory, for which there is next to no cache.
  */
-template <int TYPE> __device__ __noinline__ void multiply(uint32_t matrix_at, uint32_t panel_at, uint32_t partials_at)
+template <int TYPE>
+__device__ __noinline__ void multiply(uint32_t matrix_at, uint32_t panel_at, uint32_t partials_at)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
@@ -292,8 +295,8 @@ template <int TYPE> __device__ __noinline__ void multiply(uint32_t matrix_at, ui
 KERNEL_INLINE void multiply_any(uint32_t type, uint32_t matrix_at, uint32_t panel_at, uint32_t partials_at)
 {
     switch (type) {
-#define MULTIPLY(type, ...)                                     \
-    case TYPE_##type:                                           \
+#define MULTIPLY(type, ...)                                      \
+    case TYPE_##type:                                            \
         multiply<TYPE_##type>(matrix_at, panel_at, partials_at); \
         break;
         CUDA_ITEM_FORMATS(MULTIPLY)

@@ -1,7 +1,7 @@
 /*
- * Row ops on vectors in shared memory, by THREADS of a block together. Ops that work column by column leave each
- * column with the thread that had it before (columns thread, thread + THREADS, ...), so that chains of them need no
- * barrier; the others wait before and after.
+ * Row ops on vectors in shared memory, by THREADS of a block together. Ops that work column by column leave
+ * each column with the thread that had it before (columns thread, thread + THREADS, ...), so that chains of
+ * them need no barrier; the others wait before and after.
  */
 #ifndef CUDA_ROWS_CUH
 #define CUDA_ROWS_CUH
@@ -17,8 +17,8 @@ struct row_context {
     int32_t id;                                   /* its token */
     const uint32_t *pages;
     const float *cosines, *sines; /* of its position, [ropes][rope_pairs] */
-    bool keeps;         /* this block writes new states */
-    uint32_t first, count; /* columns to work on; count 0: all of an op's */
+    bool keeps;                   /* this block writes new states */
+    uint32_t first, count;        /* columns to work on; count 0: all of an op's */
 };
 
 template <int THREADS> struct row_worker {
@@ -59,8 +59,12 @@ template <int THREADS> struct row_worker {
                 uint32_t words[8];
                 unpack_codes<TYPE>(codes, words);
                 const lane_scales scales = unpack_scales<TYPE>(codes);
-                const uint32_t low = piece & 1 ? piece & 2 ? words[6] : words[2] : piece & 2 ? words[4] : words[0],
-                               high = piece & 1 ? piece & 2 ? words[7] : words[3] : piece & 2 ? words[5] : words[1];
+                const uint32_t low = piece & 1   ? piece & 2 ? words[6] : words[2]
+                                       : piece & 2 ? words[4]
+                                                 : words[0],
+                               high = piece & 1   ? piece & 2 ? words[7] : words[3]
+                                        : piece & 2 ? words[5]
+                                                  : words[1];
                 for (int j = 0; j < 8; j++) {
                     const float code = (float)(int8_t)((j < 4 ? low : high) >> (8 * (j % 4)));
                     const float product = __fmul_rn(piece & 2 ? scales.scale[1] : scales.scale[0], code);
@@ -78,9 +82,9 @@ template <int THREADS> struct row_worker {
     {
         const cuda_matrix &matrix = ((const cuda_matrix *)machine.matrices)[op.matrix];
         float *out = vectors + op.out;
-#define EMBED(type, ...)                                    \
-    case TYPE_##type:                                       \
-        embed<TYPE_##type>(matrix, op.value, out);          \
+#define EMBED(type, ...)                           \
+    case TYPE_##type:                              \
+        embed<TYPE_##type>(matrix, op.value, out); \
         break;
         CUDA_WITH_TYPE(matrix.type, EMBED)
 #undef EMBED
@@ -139,8 +143,8 @@ template <int THREADS> struct row_worker {
         }
         sync_threads<THREADS>();
         for (uint32_t i = threadIdx.x / 32 * group; i < columns; i += THREADS / 32 * group)
-            normalise_group<false>(op, x + i, weight && !rms ? weight + i : weight, bias ? bias + i : nullptr,
-                group, out + i);
+            normalise_group<false>(
+                op, x + i, weight && !rms ? weight + i : weight, bias ? bias + i : nullptr, group, out + i);
         sync_threads<THREADS>();
     }
 
@@ -169,8 +173,8 @@ template <int THREADS> struct row_worker {
         const float *weight = weight_of(op.weight);
         sync_threads<THREADS>();
         for (uint32_t at = threadIdx.x / 32 * head_dim; at < columns; at += THREADS / 32 * head_dim) {
-            const float *x = vectors + op.in[0] + at, *r = vectors + op.in[1] + at, *k = vectors + op.in[2] + at,
-                        *v = vectors + op.in[3] + at;
+            const float *x = vectors + op.in[0] + at, *r = vectors + op.in[1] + at,
+                        *k = vectors + op.in[2] + at, *v = vectors + op.in[3] + at;
             float sum = 0;
             for (uint32_t i = threadIdx.x % 32; i < head_dim; i += 32)
                 sum += r[i] * k[i] * weight[at + i];
@@ -259,15 +263,16 @@ template <int THREADS> struct row_worker {
         }
     }
 
-    /* Ops one after the other. Neighbouring lerps of the same two vectors are done together, so that their weights
-     * come at once. */
+    /* Ops one after the other. Neighbouring lerps of the same two vectors are done together, so that their
+     * weights come at once. */
     KERNEL_INLINE void run_all(const cuda_row_op *ops, uint32_t count)
     {
         for (uint32_t i = 0; i < count;) {
             uint32_t lerps = 0;
-            while (i + lerps < count && lerps < MOST_LERPS && ops[i + lerps].kind == OP_LERP && ops[i + lerps].weight &&
-                   ops[i + lerps].in[0] == ops[i].in[0] && ops[i + lerps].in[1] == ops[i].in[1] &&
-                   ops[i + lerps].out != ops[i].in[0] && ops[i + lerps].out != ops[i].in[1])
+            while (i + lerps < count && lerps < MOST_LERPS && ops[i + lerps].kind == OP_LERP &&
+                   ops[i + lerps].weight && ops[i + lerps].in[0] == ops[i].in[0] &&
+                   ops[i + lerps].in[1] == ops[i].in[1] && ops[i + lerps].out != ops[i].in[0] &&
+                   ops[i + lerps].out != ops[i].in[1])
                 lerps++;
             if (lerps > 1) {
                 run_lerps(ops + i, lerps);
@@ -351,8 +356,9 @@ KERNEL_INLINE void append_group(const kv_head &place, uint32_t type, uint32_t po
         if (on)
             ((int8_t *)place.elements)[at] = (int8_t)rintf(fminf(fmaxf(scaled, -127), 127));
         if (lane == 0)
-            place.scales[position % CUDA_PAGE * ((head_dim + 31) / 32) + first / 32] =
-                usable ? scale : value == 0 ? 0 : 0x7e00;
+            place.scales[position % CUDA_PAGE * ((head_dim + 31) / 32) + first / 32] = usable       ? scale
+                                                                                       : value == 0 ? 0
+                                                                                                    : 0x7e00;
     }
 }
 
@@ -377,8 +383,9 @@ KERNEL_INLINE void start_copy_of_16(float *to, const float *from)
     for (int i = 0; i < 4; i++)
         to[i] = from[i];
 #else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+        : "memory");
 #endif
 }
 

@@ -10,11 +10,13 @@
 KERNEL_INLINE const cuda_step *step_in_ring(const cuda_machine &machine)
 {
     const uint32_t sequence = __ldcg((const uint32_t *)machine.sequence);
-    return (const cuda_step *)(machine.ring + (uint64_t)(sequence % machine.ring_entries) * machine.step_bytes);
+    return (
+        const cuda_step *)(machine.ring + (uint64_t)(sequence % machine.ring_entries) * machine.step_bytes);
 }
 
 /* Bytes first .. first + count - 1, of both multiples of 16. */
-template <int THREADS> KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32_t count)
+template <int THREADS>
+KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32_t count)
 {
     for (uint32_t i = first + threadIdx.x * 16; i < first + (count + 15) / 16 * 16; i += THREADS * 16) {
         const volatile uint32_t *source = (const volatile uint32_t *)(from + i);
@@ -44,7 +46,8 @@ KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position,
 template <int THREADS> KERNEL_INLINE void take_step(const cuda_machine &machine)
 {
     const cuda_step *entry = step_in_ring(machine);
-    const uint32_t runs = load_relaxed_system(&entry->run_count), rows = load_relaxed_system(&entry->token_count),
+    const uint32_t runs = load_relaxed_system(&entry->run_count),
+                   rows = load_relaxed_system(&entry->token_count),
                    outputs = load_relaxed_system(&entry->output_count);
     const uint64_t from = (uint64_t)entry, to = machine.step;
     copy_words<THREADS>(from, to, 0, sizeof(cuda_step));
@@ -87,15 +90,17 @@ struct token_count {
 };
 
 /*
- * One block, at the beginning of token number `index` of the submission: where its row stands, and whether the host
- * wants no more, in one of two words by turns: others may still look at that of the token before.
+ * One block, at the beginning of token number `index` of the submission: where its row stands, and whether
+ * the host wants no more, in one of two words by turns: others may still look at that of the token before.
  */
-template <int THREADS> KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position, uint32_t index)
+template <int THREADS>
+KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position, uint32_t index)
 {
     if (threadIdx.x == 0)
         ((cuda_row *)(machine.step + machine.rows_at))->position = position;
     if (threadIdx.x == THREADS - 1)
-        ((volatile uint32_t *)machine.barrier)[BARRIER_CANCEL + index % 2] = load_relaxed_system((const uint32_t *)machine.cancel);
+        ((volatile uint32_t *)machine.barrier)[BARRIER_CANCEL + index % 2] =
+            load_relaxed_system((const uint32_t *)machine.cancel);
 }
 
 /* Every thread of every block comes to the same end of a token; true when there is another. */
@@ -127,7 +132,8 @@ KERNEL_INLINE uint32_t entry_of(const cuda_machine &machine)
     return __ldcg((const uint32_t *)machine.sequence) % machine.ring_entries;
 }
 
-/* The id is in the host's tokens already. Of a step with a single token it is enough to tell that it is done. */
+/* The id is in the host's tokens already. Of a step with a single token it is enough to tell that it is done.
+ */
 KERNEL_INLINE void tell_progress(const cuda_machine &machine, const token_count &count)
 {
     if (__ldcg(&((const cuda_step *)machine.step)->repeat) > 1)
@@ -145,8 +151,8 @@ KERNEL_INLINE void tell_done(const cuda_machine &machine)
     store_release_system(done, ticket);
 }
 
-/* Of a step with one run of one token, which began at `version` of the folded states. What failed or was cancelled
- * keeps what was before it. */
+/* Of a step with one run of one token, which began at `version` of the folded states. What failed or was
+ * cancelled keeps what was before it. */
 KERNEL_INLINE void finish_step_of_one(
     const cuda_machine &machine, uint32_t slot, uint32_t first, uint32_t version, const token_count &count)
 {

@@ -1,7 +1,7 @@
 /*
- * Weights on their way into shared memory. One warp of a block copies what the block will multiply, chunk after chunk
- * in the order of the phases, into a ring, as far ahead as there is room; it never waits for an activation. Both
- * sides walk the same sequence of chunks and so know where each lies.
+ * Weights on their way into shared memory. One warp of a block copies what the block will multiply, chunk
+ * after chunk in the order of the phases, into a ring, as far ahead as there is room; it never waits for an
+ * activation. Both sides walk the same sequence of chunks and so know where each lies.
  */
 #ifndef CUDA_STREAM_CUH
 #define CUDA_STREAM_CUH
@@ -12,17 +12,18 @@
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop;                                   /* no further chunk will be taken; `last` then says how many were */
-    uint64_t exchange[2];                            /* exchange.cuh */
+    uint64_t stop;        /* no further chunk will be taken; `last` then says how many were */
+    uint64_t exchange[2]; /* exchange.cuh */
     uint32_t greetings[CUDA_CLUSTER];
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
     alignas(16) float sums[2 * CUDA_WARPS];
     uint32_t chunks[CUDA_WARPS], positions[CUDA_WARPS]; /* how far each warp has come in the ring */
-    uint32_t target;    /* arrivals at the grid's barrier so far */
-    uint32_t exchanges; /* in the cluster so far */
-    uint32_t failed;  /* something gave up: leave */
+    uint32_t target;                                    /* arrivals at the grid's barrier so far */
+    uint32_t exchanges;                                 /* in the cluster so far */
+    uint32_t failed;                                    /* something gave up: leave */
     uint32_t last;
-    row_context row; /* the token's: the same for all threads, so that it need not be in the registers of each */
+    row_context
+        row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
 };
 static_assert(sizeof(shared_head) <= CUDA_SHARED_HEAD, "the head of shared memory");
@@ -103,14 +104,16 @@ struct stream_writer {
     {
 #if __CUDA_ARCH__ >= 900
         if (threadIdx.x % 32 == 0) {
-            asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(
-                             shared_address(full)),
-                         "r"(bytes)
-                         : "memory");
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                             shared_address(to)),
-                         "l"(from), "r"(bytes), "r"(shared_address(full))
-                         : "memory");
+            asm volatile(
+                "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(
+                    shared_address(full)),
+                "r"(bytes)
+                : "memory");
+            asm volatile(
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+                    "r"(shared_address(to)),
+                "l"(from), "r"(bytes), "r"(shared_address(full))
+                : "memory");
         }
 #elif defined(CUDA_EMULATOR)
         for (uint32_t i = threadIdx.x % 32 * 16; i < bytes; i += 32 * 16)
@@ -118,9 +121,11 @@ struct stream_writer {
         chunk_barrier_arrive(full);
 #else
         for (uint32_t i = threadIdx.x % 32 * 16; i < bytes; i += 32 * 16)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + i)), "l"(from + i)
-                         : "memory");
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(full)) : "memory");
+            asm volatile(
+                "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + i)), "l"(from + i)
+                : "memory");
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(full))
+                     : "memory");
 #endif
     }
 
@@ -134,7 +139,8 @@ struct stream_writer {
     }
 };
 
-/* A barrier of a chunk that is full: the copying thread's arrival and its bytes, or the arrivals of all its lanes. */
+/* A barrier of a chunk that is full: the copying thread's arrival and its bytes, or the arrivals of all its
+ * lanes. */
 #if __CUDA_ARCH__ >= 900
 enum { FULL_ARRIVALS = 1 };
 #else

@@ -1,6 +1,6 @@
 /*
- * Waiting. Every wait is bounded: by a clock, and by a word that whoever gives up sets for all the others. A wait
- * that gave up returns false, and the kernel leaves.
+ * Waiting. Every wait is bounded: by a clock, and by a word that whoever gives up sets for all the others. A
+ * wait that gave up returns false, and the kernel leaves.
  */
 #ifndef CUDA_TEAM_CUH
 #define CUDA_TEAM_CUH
@@ -98,7 +98,8 @@ struct patience {
     }
 };
 
-/* One thread's part in a barrier of all blocks; the threads of its block wait for each other before and after. */
+/* One thread's part in a barrier of all blocks; the threads of its block wait for each other before and
+ * after. */
 KERNEL_INLINE bool meet_grid(const cuda_machine &machine, uint32_t &target, uint32_t blocks)
 {
     uint32_t *arrived = (uint32_t *)machine.barrier + BARRIER_ARRIVED;
@@ -153,25 +154,29 @@ KERNEL_INLINE bool chunk_barrier_test(uint64_t *barrier, uint32_t parity)
 
 KERNEL_INLINE void chunk_barrier_open(uint64_t *barrier, uint32_t arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
+                 : "memory");
 }
 
 KERNEL_INLINE void chunk_barrier_arrive(uint64_t *barrier)
 {
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(shared_address(barrier))
-                 : "memory");
+    asm volatile(
+        "{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+        : "memory");
 }
 
 KERNEL_INLINE bool chunk_barrier_test(uint64_t *barrier, uint32_t parity)
 {
     uint32_t done;
 #if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; selp.u32 %0, 1, 0, done; }"
+    asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; selp.u32 %0, "
+                 "1, 0, done; }"
                  : "=r"(done)
                  : "r"(shared_address(barrier)), "r"(parity)
                  : "memory");
 #else
-    asm volatile("{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2; selp.u32 %0, 1, 0, done; }"
+    asm volatile("{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2; selp.u32 %0, "
+                 "1, 0, done; }"
                  : "=r"(done)
                  : "r"(shared_address(barrier)), "r"(parity)
                  : "memory");

@@ -1,6 +1,6 @@
 /*
- * wkv7 of one token, one head in a block: a thread has one value and eight or more of the keys; sums over keys meet
- * in shared memory and are added in order.
+ * wkv7 of one token, one head in a block: a thread has one value and eight or more of the keys; sums over
+ * keys meet in shared memory and are added in order.
  */
 #ifndef CUDA_WKV7_ONE_CUH
 #define CUDA_WKV7_ONE_CUH
@@ -8,7 +8,8 @@
 #include "backend/cuda/rows.cuh"
 
 /* The sum over all parts of the keys, for each value: `mine` of this thread's keys. */
-KERNEL_INLINE float sum_over_keys(float mine, uint32_t value, uint32_t part, uint32_t parts, uint32_t head_dim, float *places)
+KERNEL_INLINE float sum_over_keys(
+    float mine, uint32_t value, uint32_t part, uint32_t parts, uint32_t head_dim, float *places)
 {
     if (part < parts)
         places[part * head_dim + value] = mine;
@@ -24,10 +25,13 @@ template <int KEYS>
 KERNEL_INLINE void wkv7_head(const cuda_machine &machine, const cuda_wkv7 &wkv7, const row_context &row,
     uint32_t head, float *vectors, float *places)
 {
-    const uint32_t head_dim = wkv7.head_dim, parts = CUDA_WORKERS / head_dim, keys = (head_dim + parts - 1) / parts;
+    const uint32_t head_dim = wkv7.head_dim, parts = CUDA_WORKERS / head_dim,
+                   keys = (head_dim + parts - 1) / parts;
     const uint32_t value = threadIdx.x % head_dim, part = threadIdx.x / head_dim;
-    const uint32_t first = min(part * keys, head_dim), end = part < parts ? min(first + keys, head_dim) : first;
-    const uint64_t base = (uint64_t)row.slot * 2 * machine.folded_elements + wkv7.state + (uint64_t)head * head_dim * head_dim;
+    const uint32_t first = min(part * keys, head_dim),
+                   end = part < parts ? min(first + keys, head_dim) : first;
+    const uint64_t base =
+        (uint64_t)row.slot * 2 * machine.folded_elements + wkv7.state + (uint64_t)head * head_dim * head_dim;
     const float *before = (const float *)machine.folded + base + row.version * machine.folded_elements;
     float *after = (float *)machine.folded + base + (1 - row.version) * machine.folded_elements;
     const float *r = vectors + wkv7.places[0], *w = vectors + wkv7.places[1], *k = vectors + wkv7.places[2],
