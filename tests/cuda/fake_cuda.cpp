@@ -39,17 +39,16 @@ namespace
 {
 
 enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
-enum { MULTIPROCESSORS = 3, SHARED_BYTES = 232448 };
 
 /* ---- Calls that fail ---- */
 
-size_t memory_of_device()
+size_t number_from(const char *name, size_t usual)
 {
-    const char *text = getenv("SALVO_FAKE_MEMORY");
-    return (text ? strtoul(text, nullptr, 10) : 512) << 20;
+    const char *text = getenv(name);
+    return text ? strtoul(text, nullptr, 10) : usual;
 }
 
-fake_cuda control = {0, 0, 999, false, memory_of_device(), 0};
+fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0};
 
 /* What a call has to return, unless all is well. */
 int next_call()
@@ -263,10 +262,10 @@ EXPORT cuDeviceGetAttribute(int *out, int attribute, int)
     CALL();
     switch (attribute) {
     case 16:
-        *out = MULTIPROCESSORS;
+        *out = (int)number_from("SALVO_FAKE_BLOCKS", 3);
         break;
     case 97:
-        *out = SHARED_BYTES;
+        *out = (int)number_from("SALVO_FAKE_SHARED", 232448);
         break;
     case 75:
         *out = 8;

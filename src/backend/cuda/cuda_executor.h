@@ -96,8 +96,8 @@ struct cuda_tables {
     uint64_t panel_memory;   /* bytes of the largest */
     struct cuda_node *nodes; /* many tokens */
     uint32_t node_count, node_capacity;
-    uint32_t *first_phase;                                 /* [groups + 1]; many tokens: first node */
-    uint32_t most_places, most_panel_bytes, most_partials; /* of a phase: floats, bytes, floats */
+    uint32_t *first_phase;                     /* [groups + 1]; many tokens: first node */
+    uint32_t most_vector_bytes, most_partials; /* of a phase: vectors and panels; floats */
     uint32_t most_chunk_bytes;
     uint32_t shared_bytes;                      /* of the decode kernel */
     cuda_address machine, phases_at, panels_at; /* once they are on the device */
@@ -237,7 +237,9 @@ enum salvo_status cuda_layout_shared(
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
 void cuda_tables_free(struct cuda_tables *tables);
 enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan);
-uint32_t cuda_shared_limit(const struct executor *executor); /* bytes for vectors, panels and partial sums */
+/* Bytes of shared memory for vectors, panels and partial sums of a phase; what partial sums take at least. */
+uint32_t cuda_shared_limit(const struct executor *executor);
+uint32_t cuda_partial_floor(const struct executor *executor);
 
 /* Gives softcaps of logits to their matmuls. */
 void cuda_merge_softcaps(const struct program *program, struct plan *plan);

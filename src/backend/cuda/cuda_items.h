@@ -15,6 +15,11 @@ bool cuda_items_supported(enum tensor_type type, uint64_t k);
 struct cuda_matrix cuda_matrix_shape(
     enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tiles_per_block);
 
+/* The same for devices with little shared memory: partial sums and chunks of at most so many bytes, if
+ * possible. */
+struct cuda_matrix cuda_matrix_shape_within(enum tensor_type type, uint32_t rows, uint32_t columns,
+    uint32_t tiles_per_block, uint32_t partial_bytes, uint32_t chunk_bytes);
+
 /* Bytes of one owner's items, and of the whole matrix. */
 uint64_t cuda_owner_bytes(const struct cuda_matrix *matrix);
 uint64_t cuda_matrix_bytes(const struct cuda_matrix *matrix);

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-enum { LEAST_PARTIAL_BYTES = CUDA_SAMPLE_SHARED };
-
 /* ---- Weights ---- */
 
 static void note_uses(const struct executor *executor)
@@ -258,26 +256,32 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
 
 /* ---- Shared memory of the decode kernel ---- */
 
-enum salvo_status cuda_layout_shared(
-    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine)
+uint32_t cuda_partial_floor(const struct executor *executor)
 {
-    uint32_t partials = tables->most_partials * (uint32_t)sizeof(float);
-    partials = partials < LEAST_PARTIAL_BYTES ? LEAST_PARTIAL_BYTES : partials;
+    uint32_t bytes = CUDA_SAMPLE_SHARED;
     for (uint32_t i = 0; i < executor->program->op_count; i++) {
         const struct op *op = &executor->program->ops[i];
         uint32_t floats = op->kind == OP_ATTEND ? CUDA_WARPS * 4 * (op->attend.head_dim + 2) +
                                                       6 * op->attend.head_dim + 128 /* attend_one.cuh */
                           : op->kind == OP_WKV7 ? 2 * CUDA_WORKERS
                                                 : 0;
-        partials = floats * sizeof(float) > partials ? floats * (uint32_t)sizeof(float) : partials;
+        bytes = floats * sizeof(float) > bytes ? floats * (uint32_t)sizeof(float) : bytes;
     }
+    return bytes;
+}
+
+enum salvo_status cuda_layout_shared(
+    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine)
+{
+    const uint32_t least = cuda_partial_floor(executor);
+    uint32_t partials = tables->most_partials * (uint32_t)sizeof(float);
+    partials = partials < least ? least : partials;
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
     machine->angles_at = CUDA_SHARED_HEAD + 2 * tables->phase_bytes;
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
-    machine->panels_at =
-        machine->vectors_at + (tables->most_places * (uint32_t)sizeof(float) + 127) / 128 * 128;
-    machine->partials_at = machine->panels_at + (tables->most_panel_bytes + 127) / 128 * 128;
+    machine->panels_at = machine->vectors_at; /* each phase's behind its own vectors */
+    machine->partials_at = machine->vectors_at + (tables->most_vector_bytes + 127) / 128 * 128;
     machine->ring_at = machine->partials_at + (partials + 127) / 128 * 128;
     machine->shared_bytes = (uint32_t)executor->device->shared_bytes / 128 * 128;
     if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {

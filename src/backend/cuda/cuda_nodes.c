@@ -136,8 +136,8 @@ static struct cuda_gemm_matmul gemm_matmul(const struct phase_builder *builder, 
     };
 }
 
-static enum salvo_status add_gemm(
-    struct phase_builder *builder, const struct group *group, const struct op *ops, uint32_t count, bool glu)
+static struct cuda_node gemm_of(const struct phase_builder *builder, const struct group *group,
+    const struct op *ops, uint32_t count, bool glu)
 {
     struct cuda_node node = {.kind = CUDA_NODE_GEMM};
     const struct op *last = &builder->program->ops[group->first_op + group->op_count - 1];
@@ -152,18 +152,30 @@ static enum salvo_status add_gemm(
     }
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
-    return add_node(builder, &node, cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows)));
+    node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows));
+    return node;
+}
+
+/* A glu is done on the way out of its matmuls where they have the same type and both fit shared memory. */
+static bool has_glu_inside(
+    const struct phase_builder *builder, const struct group *group, const struct op *ops)
+{
+    const struct program_buffer *buffers = builder->program->buffers;
+    if (!group->glu || buffers[ops[0].inputs[0]].type != buffers[ops[1].inputs[0]].type)
+        return false;
+    return gemm_of(builder, group, ops, 2, true).launch.shared_bytes <=
+           (uint32_t)builder->executor->device->shared_bytes;
 }
 
 static enum salvo_status lower_gemms(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     const struct op *ops = &builder->program->ops[group->first_op];
-    const struct program_buffer *buffers = builder->program->buffers;
-    bool glu = group->glu && buffers[ops[0].inputs[0]].type == buffers[ops[1].inputs[0]].type;
+    const bool glu = has_glu_inside(builder, group, ops);
     for (uint32_t i = 0; i < group->matmuls; i += GEMM_MATMULS) {
         uint32_t count = group->matmuls - i < GEMM_MATMULS ? group->matmuls - i : GEMM_MATMULS;
-        TRY(add_gemm(builder, group, ops + i, count, glu));
+        const struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
+        TRY(add_node(builder, &node, node.launch));
     }
     if (group->glu && !glu)
         TRY(lower_plain_rows(builder, group->first_op + 2, group->first_op + 3));

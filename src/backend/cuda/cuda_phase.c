@@ -297,15 +297,6 @@ static uint32_t lay_out(struct cuda_phase *phase)
     return at;
 }
 
-bool phase_fits(const struct phase_builder *builder)
-{
-    struct cuda_phase phase = builder->phase;
-    const uint64_t shared = (uint64_t)builder->places * sizeof(float) + builder->panel_bytes +
-                            (uint64_t)builder->partials * sizeof(float);
-    return !builder->overflows && lay_out(&phase) <= CUDA_PHASE_LIMIT &&
-           shared <= cuda_shared_limit(builder->executor);
-}
-
 static void raise_to(uint32_t *most, uint32_t value)
 {
     *most = value > *most ? value : *most;
@@ -331,6 +322,25 @@ static enum cuda_input input_of(const struct phase_builder *builder)
     return is_norm ? CUDA_INPUT_NORM : CUDA_INPUT_ANY;
 }
 
+/* A vector that stays in registers until it is bytes needs no place, unless it is there already. */
+static uint32_t place_bytes(const struct phase_builder *builder)
+{
+    bool skips =
+        input_of(builder) != CUDA_INPUT_ANY && builder->phase.load_count && !phase_is_clustered(builder);
+    return skips ? 0 : round_up(builder->places * (uint32_t)sizeof(float), 128);
+}
+
+bool phase_fits(const struct phase_builder *builder)
+{
+    struct cuda_phase phase = builder->phase;
+    const uint32_t partials = builder->partials * (uint32_t)sizeof(float),
+                   least = cuda_partial_floor(builder->executor);
+    const uint64_t shared =
+        (uint64_t)place_bytes(builder) + builder->panel_bytes + (partials > least ? partials : least);
+    return !builder->overflows && lay_out(&phase) <= CUDA_PHASE_LIMIT &&
+           shared <= cuda_shared_limit(builder->executor);
+}
+
 enum salvo_status phase_end(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
@@ -344,6 +354,9 @@ enum salvo_status phase_end(struct phase_builder *builder)
     }
     tables->phase_places[tables->phase_count] = builder->places;
     phase->input = input_of(builder);
+    /* Panels lie behind the vectors of their own phase: what one has much of, another may have little of. */
+    for (uint32_t i = 0; builder->plan->plan.capacity[ROWS_TOKENS] == 1 && i < phase->round_count; i++)
+        builder->rounds[i].panel += place_bytes(builder);
     if (tables->phase_count) {
         struct cuda_phase *before =
             (struct cuda_phase *)(void *)(tables->phases +
@@ -364,8 +377,7 @@ enum salvo_status phase_end(struct phase_builder *builder)
         memcpy(to + phase->heavy_at, &builder->attend, sizeof builder->attend);
     else if (phase->kind == CUDA_PHASE_WKV7)
         memcpy(to + phase->heavy_at, &builder->wkv7, sizeof builder->wkv7);
-    raise_to(&tables->most_places, builder->places);
-    raise_to(&tables->most_panel_bytes, builder->panel_bytes);
+    raise_to(&tables->most_vector_bytes, place_bytes(builder) + builder->panel_bytes);
     raise_to(&tables->most_partials, builder->partials);
 cleanup:
     return status;

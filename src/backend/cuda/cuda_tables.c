@@ -11,11 +11,33 @@
 
 enum { MOST_SPLITS = 64, HEADS_PER_TASK = 2 };
 
-/* What is left of a block's shared memory for vectors, panels and partial sums beside a useful ring of
- * weights. */
+/* Blocks of Hopper have room for large chunks and many partial sums; elsewhere shared memory is less than
+ * half. */
+enum { LARGE_SHARED_BYTES = 200 * 1024, LARGE_PARTIAL_BYTES = 80 * 1024 };
+
+static bool has_large_shared_memory(const struct executor *executor)
+{
+    return executor->device->shared_bytes >= LARGE_SHARED_BYTES;
+}
+
+static uint32_t chunk_bytes(const struct executor *executor)
+{
+    return has_large_shared_memory(executor) ? CUDA_CHUNK_BYTES
+                                             : (uint32_t)executor->device->shared_bytes / 10;
+}
+
+static uint32_t partial_limit(const struct executor *executor)
+{
+    return has_large_shared_memory(executor) ? LARGE_PARTIAL_BYTES
+                                             : (uint32_t)executor->device->shared_bytes / 8;
+}
+
 uint32_t cuda_shared_limit(const struct executor *executor)
 {
-    const uint32_t kept = CUDA_SHARED_HEAD + 2 * CUDA_PHASE_LIMIT + 2 * CUDA_CHUNK_BYTES;
+    const uint32_t phase = has_large_shared_memory(executor) ? CUDA_PHASE_LIMIT : CUDA_PHASE_LIMIT / 2;
+    const uint32_t angles =
+        2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
+    const uint32_t kept = CUDA_SHARED_HEAD + 2 * phase + angles + 128 + 2 * chunk_bytes(executor);
     return (uint32_t)executor->device->shared_bytes - kept;
 }
 
@@ -65,9 +87,10 @@ static struct cuda_matrix shape_matrix(
 {
     const struct program_buffer *weight = &builder->program->buffers[buffer];
     const struct cuda_matrix *known = &builder->executor->weights[buffer].matrix;
-    return known->tiles ? *known
-                        : cuda_matrix_shape(weight->type, (uint32_t)weight->rows, (uint32_t)weight->columns,
-                              tiles_per_block);
+    return known->tiles
+               ? *known
+               : cuda_matrix_shape_within(weight->type, (uint32_t)weight->rows, (uint32_t)weight->columns,
+                     tiles_per_block, partial_limit(builder->executor), chunk_bytes(builder->executor));
 }
 
 /* Adds matmuls first .. end - 1 of the group, which share the blocks. */
