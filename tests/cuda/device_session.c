@@ -102,10 +102,11 @@ static float *feed(const struct side *side, const int32_t *ids, uint32_t count, 
 
 static double log_sum(const float *logits, uint32_t count)
 {
-    double largest = (double)logits[0], sum = 0;
+    double largest = (double)logits[0], sum;
     for (uint32_t i = 1; i < count; i++)
         largest = (double)logits[i] > largest ? (double)logits[i] : largest;
-    for (uint32_t i = 0; i < count; i++)
+    sum = exp((double)logits[0] - largest);
+    for (uint32_t i = 1; i < count; i++)
         sum += exp((double)logits[i] - largest);
     return largest + log(sum);
 }
