@@ -3,6 +3,7 @@
  * memory, a kernel does not come to its end. Each time an error that says so, nothing is lost, and the device
  * can be opened again. Kernels are not run here: test_cuda_backend.c does that.
  */
+#include "base/memory.h"
 #include "cmocka_test.h"
 #include "cuda/fake_cuda.h"
 #include "engine_fixture.h"
@@ -137,6 +138,27 @@ static void memory(void **state)
     salvo_model_close(model);
 }
 
+static void every_allocation_of_the_host(void **state)
+{
+    (void)state;
+    struct salvo_model *model;
+    struct salvo_engine *engine = NULL;
+    uint64_t nth = 1;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q4_0"), &model));
+    for (;; nth++) {
+        memory_fail_at(nth);
+        enum salvo_status status = salvo_engine_open(model, &options, &engine);
+        memory_fail_at(0);
+        if (status == SALVO_OK)
+            break;
+        assert_int_equal(SALVO_ERROR_MEMORY, status);
+        assert_int_equal(0, fake->taken);
+    }
+    assert_true(nth > 20);
+    salvo_engine_close(engine);
+    salvo_model_close(model);
+}
+
 static void wrong_devices(void **state)
 {
     (void)state;
@@ -157,6 +179,7 @@ int main(void)
         cmocka_unit_test(every_call_of_a_step),
         cmocka_unit_test(kernels_that_do_not_end),
         cmocka_unit_test(memory),
+        cmocka_unit_test(every_allocation_of_the_host),
         cmocka_unit_test(wrong_devices),
     };
     return cmocka_run_group_tests(tests, open_fake, NULL);
