@@ -90,7 +90,7 @@ struct cuda_matrix cuda_matrix_shape_within(enum tensor_type type, uint32_t rows
     matrix.owners = (matrix.tiles + tiles_per_block - 1) / tiles_per_block;
     choose_rounds(&matrix, partial_bytes);
     uint32_t round_bytes = matrix.tiles_per_round * matrix.parts_per_round * matrix.item_bytes;
-    uint32_t rounds = round_bytes < chunk_bytes ? chunk_bytes / round_bytes : 1;
+    uint32_t rounds = round_bytes && round_bytes < chunk_bytes ? chunk_bytes / round_bytes : 1;
     uint32_t chunk = rounds * matrix.tiles_per_round;
     matrix.tiles_per_chunk = chunk < tiles_per_block ? chunk : tiles_per_block;
     return matrix;

@@ -172,7 +172,7 @@ uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer);
 /* vulkan_rows.c, vulkan_matmul.c: groups of these kinds. */
 enum salvo_status vulkan_compile_rows(
     struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
-enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t group);
+enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
 
 /* vulkan_record.c: descriptor sets and commands. Without `single_group` all dispatches, after taking a step.
  */

@@ -10,7 +10,7 @@ uint64_t vulkan_buffers_opened(void)
     return atomic_load(&buffers_opened);
 }
 
-enum { NO_TYPE = UINT32_MAX };
+static const uint32_t no_type = UINT32_MAX;
 
 static uint32_t find_type(const struct vulkan_device *device, uint32_t allowed, VkMemoryPropertyFlags wanted)
 {
@@ -18,7 +18,7 @@ static uint32_t find_type(const struct vulkan_device *device, uint32_t allowed, 
         if ((allowed >> i & 1) && (device->memory.memoryTypes[i].propertyFlags & wanted) == wanted)
             return i;
     }
-    return NO_TYPE;
+    return no_type;
 }
 
 /* The best kind of memory that there is for a place: each has its wishes, dearest first. */
@@ -36,10 +36,10 @@ static uint32_t choose_type(const struct vulkan_device *device, uint32_t allowed
     };
     for (int i = 0; i < 3; i++) {
         uint32_t type = find_type(device, allowed, wishes[place][i]);
-        if (type != NO_TYPE)
+        if (type != no_type)
             return type;
     }
-    return NO_TYPE;
+    return no_type;
 }
 
 enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_t size,
@@ -62,7 +62,7 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
     CHECK(device, CreateBuffer, (device->handle, &info, NULL, &out->handle));
     device->call.GetBufferMemoryRequirements(device->handle, out->handle, &needs);
     const uint32_t type = choose_type(device, needs.memoryTypeBits, place);
-    if (type == NO_TYPE)
+    if (type == no_type)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s has no memory for %s", device->physical->name, what));
     const VkMemoryAllocateInfo allocation = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
         .allocationSize = needs.size,

@@ -54,10 +54,11 @@ static enum salvo_status open_folded(struct executor *executor)
         }
     }
     const uint64_t all = elements * executor->options.slots * FOLDED_VERSIONS;
-    if (all * 4 > executor->device.physical->limits.maxStorageBufferRange)
+    if (all * 4 > executor->device.physical->limits.maxStorageBufferRange) {
         TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions take %llu MB; %s can bind %u MB",
             executor->options.slots, (unsigned long long)(all * 4 / 1000000), executor->device.physical->name,
             executor->device.physical->limits.maxStorageBufferRange / 1000000));
+    }
     executor->folded_elements = (uint32_t)elements;
     TRY(vulkan_buffer_open(&executor->device, all * 4, PLACE_DEVICE, "folded states", &executor->folded));
     executor->state_bytes += executor->folded.size;

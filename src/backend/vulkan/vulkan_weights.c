@@ -159,10 +159,11 @@ static enum salvo_status load_slice(
         uint32_t *codes = staging, *high = codes + (size_t)rows * planes.codes,
                  *scales = high + (size_t)rows * planes.high;
         memset(staging, 0, (size_t)rows * words * 4);
-        for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t i = 0; i < rows; i++) {
             vulkan_format_pack(buffer->type, first_row(buffer) + (slice->first_row + first + i) * file_row,
                 buffer->columns, codes + (size_t)i * planes.codes, high + (size_t)i * planes.high,
                 scales + (size_t)i * planes.scales);
+        }
         TRY(vulkan_write(&executor->transfer, target, slice->offset + (uint64_t)first * planes.codes * 4,
             codes, (uint64_t)rows * planes.codes * 4));
         TRY(vulkan_write(&executor->transfer, target,
