@@ -72,7 +72,8 @@ static void ids_are_chosen_as_sampling_defines(void **state)
                 salvo_session_tokens(fixture.session), position, scratch);
             ASSERT_OK(salvo_session_next(fixture.session, &id));
             assert_int_equal(expected, id);
-            ASSERT_OK(salvo_session_feed(fixture.session, &ids[(position + 1) % 12], 1)); /* so there are two more */
+            ASSERT_OK(salvo_session_feed(
+                fixture.session, &ids[(position + 1) % 12], 1)); /* so there are two more */
         }
     }
     free(logits);
