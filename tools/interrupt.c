@@ -29,7 +29,8 @@ static void note_interrupt(int signal_number)
 
 void interrupt_catch_each(struct salvo_session *session)
 {
-    struct sigaction action = {.sa_handler = note_interrupt}; /* without SA_RESTART */
+    /* While an answer comes, what is being written goes on; while a line is read, reading it ends. */
+    struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = session ? SA_RESTART : 0};
     sigemptyset(&action.sa_mask);
     running = session;
     sigaction(SIGINT, &action, NULL);
