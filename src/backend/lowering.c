@@ -36,33 +36,6 @@ static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
     return false;
 }
 
-static bool reads(const struct program *program, uint32_t op, buffer_id buffer)
-{
-    buffer_id buffers[OP_MAX_BUFFERS];
-    const uint32_t count = op_reads(program, op, buffers);
-    return is_among(buffer, buffers, count);
-}
-
-static bool writes(const struct program *program, uint32_t op, buffer_id buffer)
-{
-    buffer_id buffers[OP_MAX_BUFFERS];
-    const uint32_t count = op_writes(program, op, buffers);
-    return is_among(buffer, buffers, count);
-}
-
-/* Whether nobody from op `end` on reads what `buffer` holds there: it is written anew before, or not touched
- * again. */
-static bool is_over(const struct program *program, buffer_id buffer, uint32_t end)
-{
-    for (uint32_t i = end; i < program->op_count; i++) {
-        if (reads(program, i, buffer))
-            return false;
-        if (writes(program, i, buffer))
-            return true;
-    }
-    return true;
-}
-
 /* A shift reads the row before: among many rows it needs all of them finished, and nobody may change them
  * while the shift runs. */
 static bool must_wait_for_rows(const struct program *program, uint32_t first, uint32_t op)
@@ -70,7 +43,8 @@ static bool must_wait_for_rows(const struct program *program, uint32_t first, ui
     if (program->ops[op].kind == OP_TOKEN_SHIFT)
         return true;
     for (uint32_t i = first; i < op; i++) {
-        if (program->ops[i].kind == OP_TOKEN_SHIFT && writes(program, op, program->ops[i].inputs[0]))
+        if (program->ops[i].kind == OP_TOKEN_SHIFT &&
+            op_writes_buffer(program, op, program->ops[i].inputs[0]))
             return true;
     }
     return false;
@@ -138,7 +112,8 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     if (end - first == 2 && end < program->op_count && ops[end].kind == OP_GLU &&
         ops[end].inputs[0] == ops[first].out && ops[end].inputs[1] == ops[first + 1].out &&
         !ops[first].matmul.accumulate && !ops[first + 1].matmul.accumulate &&
-        is_over(program, ops[first].out, end + 1) && is_over(program, ops[first + 1].out, end + 1)) {
+        !value_is_read(program, ops[first].out, end + 1) &&
+        !value_is_read(program, ops[first + 1].out, end + 1)) {
         group->glu = true;
         end++;
     }
@@ -154,8 +129,8 @@ static uint32_t start_of_private_ops(
     uint32_t start = matmul;
     while (start > first) {
         const buffer_id out = program->ops[start - 1].out;
-        if (out == NO_BUFFER || lowering->shared[out] || reads(program, start - 1, out) ||
-            !is_over(program, out, last))
+        if (out == NO_BUFFER || lowering->shared[out] || op_reads_buffer(program, start - 1, out) ||
+            value_is_read(program, out, last))
             break;
         start--;
     }
@@ -169,8 +144,8 @@ static bool can_run_inside_attention(const struct program *program, uint32_t fir
     return attend >= first + 3 && ops[attend - 3].kind == OP_ROPE && ops[attend - 2].kind == OP_ROPE &&
            ops[attend - 1].kind == OP_KV_APPEND && ops[attend - 3].out == ops[attend].inputs[0] &&
            ops[attend - 2].out == ops[attend - 1].inputs[0] &&
-           is_over(program, ops[attend].inputs[0], attend + 1) &&
-           is_over(program, ops[attend - 1].inputs[0], attend + 1) &&
+           !value_is_read(program, ops[attend].inputs[0], attend + 1) &&
+           !value_is_read(program, ops[attend - 1].inputs[0], attend + 1) &&
            ops[attend].attend.key_state == ops[attend - 1].kv_append.key_state;
 }
 

@@ -92,19 +92,6 @@ static bool contains(const buffer_id *buffers, uint32_t count, buffer_id buffer)
     return false;
 }
 
-/* Whether anybody after `end` reads what the buffer holds there. */
-static bool lives_on(const struct program *program, buffer_id buffer, uint32_t end)
-{
-    buffer_id used[OP_MAX_BUFFERS];
-    for (uint32_t op = end; op < program->op_count; op++) {
-        if (contains(used, op_reads(program, op, used), buffer))
-            return true;
-        if (contains(used, op_writes(program, op, used), buffer))
-            return false;
-    }
-    return buffer == program->logits;
-}
-
 static void point_at(
     struct salvo_verify_output *output, uint32_t row, uint32_t column, float got, float expected)
 {
@@ -221,7 +208,7 @@ static enum salvo_status compare_outputs(struct segment *segment, struct verify_
             done[done_count++] = id;
             if (verify_state_is_readable(pair->ours, id) && verify_state_is_readable(pair->theirs, id))
                 TRY(compare_state(segment, op, id, list));
-            else if (is_comparable(pair, id) && lives_on(program, id, segment->end))
+            else if (is_comparable(pair, id) && value_is_read(program, id, segment->end))
                 TRY(compare_scratch(segment, op, id, list));
         }
     }

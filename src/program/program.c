@@ -88,3 +88,48 @@ uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[
     }
     return count;
 }
+
+static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (buffers[i] == buffer)
+            return true;
+    }
+    return false;
+}
+
+bool op_reads_buffer(const struct program *program, uint32_t index, buffer_id buffer)
+{
+    buffer_id buffers[OP_MAX_BUFFERS];
+    const uint32_t count = op_reads(program, index, buffers);
+    return is_among(buffer, buffers, count);
+}
+
+bool op_writes_buffer(const struct program *program, uint32_t index, buffer_id buffer)
+{
+    buffer_id buffers[OP_MAX_BUFFERS];
+    const uint32_t count = op_writes(program, index, buffers);
+    return is_among(buffer, buffers, count);
+}
+
+bool value_is_read(const struct program *program, buffer_id buffer, uint32_t index)
+{
+    for (uint32_t i = index; i < program->op_count; i++) {
+        if (op_reads_buffer(program, i, buffer))
+            return true;
+        if (op_writes_buffer(program, i, buffer))
+            return false;
+    }
+    return buffer == program->logits;
+}
+
+const struct op *op_that_appends(const struct program *program, buffer_id state)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind == OP_KV_APPEND &&
+            (op->kv_append.key_state == state || op->kv_append.value_state == state))
+            return op;
+    }
+    return NULL;
+}

@@ -51,6 +51,17 @@ enum { OP_MAX_BUFFERS = 8 };
 uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
 uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
 
+/* Whether op number `index` reads or writes a buffer. */
+bool op_reads_buffer(const struct program *program, uint32_t index, buffer_id buffer);
+bool op_writes_buffer(const struct program *program, uint32_t index, buffer_id buffer);
+
+/* Whether anybody from op `index` on reads what the buffer holds before it; logits are read after the last
+ * one. */
+bool value_is_read(const struct program *program, buffer_id buffer, uint32_t index);
+
+/* The op that writes a KV state: it knows how the state is divided into heads. NULL for other buffers. */
+const struct op *op_that_appends(const struct program *program, buffer_id state);
+
 /* The folded state that an op reads and replaces; NO_BUFFER for most. */
 buffer_id op_folded_state(const struct op *op);
 

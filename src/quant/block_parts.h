@@ -31,6 +31,12 @@ INLINE uint64_t octet_all(uint8_t byte)
     return byte * UINT64_C(0x0101010101010101);
 }
 
+/* Of each byte the bits from `shift` on. */
+INLINE uint64_t octet_bits(uint64_t octet, unsigned shift, uint8_t mask)
+{
+    return octet >> shift & octet_all(mask);
+}
+
 /* Codes come as octets: eight of them in the bytes of a word, so that eight are moved at a time. */
 struct block_parts {
     uint64_t octets[32]; /* 4 for blocks of 32; signed codes in two's complement of their width */

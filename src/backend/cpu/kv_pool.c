@@ -29,14 +29,12 @@ static size_t scales_offset(const struct executor *executor, const struct kv_sta
 /* Finds which buffers are KV states, and how they are divided into heads. */
 static void find_states(struct executor *executor)
 {
-    for (uint32_t i = 0; i < executor->program->op_count; i++) {
-        const struct op *op = &executor->program->ops[i];
-        if (op->kind != OP_KV_APPEND)
-            continue;
-        const buffer_id ids[2] = {op->kv_append.key_state, op->kv_append.value_state};
-        for (int j = 0; j < 2; j++)
-            executor->states[ids[j]] = (struct kv_state){
-                .heads = op->kv_append.kv_heads, .head_dim = op->kv_append.head_dim, .is_key = j == 0};
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct op *op = op_that_appends(executor->program, (buffer_id)i);
+        if (op)
+            executor->states[i] = (struct kv_state){.heads = op->kv_append.kv_heads,
+                .head_dim = op->kv_append.head_dim,
+                .is_key = op->kv_append.key_state == (buffer_id)i};
     }
 }
 

@@ -1,4 +1,5 @@
 /* Opening an executor: all plans are compiled and all memory is taken before a weight is touched. */
+#include "backend/backend_checks.h"
 #include "backend/cpu/executor.h"
 
 #include "base/cpu.h"
@@ -168,15 +169,6 @@ static enum salvo_status choose_kernels(struct executor *executor)
         executor->options.isa, names);
 }
 
-static void fill_in_defaults(struct backend_options *options)
-{
-    options->threads = options->threads ? options->threads : cpu_physical_cores();
-    if (options->outputs == 0) {
-        options->outputs = options->batch < 64 ? options->batch : 64;
-        options->outputs = options->outputs < options->slots ? options->slots : options->outputs;
-    }
-}
-
 enum salvo_status executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out)
 {
@@ -186,11 +178,10 @@ enum salvo_status executor_open(
     TRY(NEW(&executor, 1));
     executor->program = program;
     executor->options = *options;
-    fill_in_defaults(&executor->options);
+    TRY(backend_complete_options(&executor->options));
+    if (executor->options.threads == 0)
+        executor->options.threads = cpu_physical_cores();
     options = &executor->options;
-    if (!options->slots || !options->context || !options->batch)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%u sessions of %u tokens in chunks of %u: none may be 0",
-            options->slots, options->context, options->batch));
     TRY(choose_kernels(executor));
     TRY(lower_program(
         program, (const uint32_t[]){1, 1, 1}, MAX_PANELS, &executor->tables, &executor->single));

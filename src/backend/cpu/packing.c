@@ -35,12 +35,7 @@ unsigned quant_group(enum tensor_type type, bool *out_offsets)
 
 /* ---- A block as the tile has it ------------------------------------------------------------------------ */
 
-/* The functions below take the four octets of a group, and of each byte the bits from `shift` on. */
-static uint64_t octet_bits(uint64_t octet, unsigned shift, uint8_t mask)
-{
-    return octet >> shift & octet_all(mask);
-}
-
+/* The functions below take the four octets of a group. */
 static void write_nibbles(uint8_t *planes, unsigned row, const uint64_t o[4], unsigned shift)
 {
     for (size_t j = 0; j < 2; j++)

@@ -124,11 +124,6 @@ struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t
 
 /* ---- One lane of an item ---- */
 
-static uint64_t octet_bits(uint64_t octet, unsigned shift, uint8_t mask)
-{
-    return octet >> shift & octet_all(mask);
-}
-
 static void write_nibbles(const uint64_t octets[4], unsigned shift, uint8_t *to)
 {
     for (size_t j = 0; j < 2; j++)

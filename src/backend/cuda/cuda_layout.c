@@ -75,19 +75,16 @@ static void find_kv_states(struct executor *executor)
 {
     const enum tensor_type type = executor->options.kv_type;
     const size_t element = type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
-    for (uint32_t i = 0; i < executor->program->op_count; i++) {
-        const struct op *op = &executor->program->ops[i];
-        if (op->kind != OP_KV_APPEND)
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct op *op = op_that_appends(executor->program, (buffer_id)i);
+        struct cuda_kv_state *state = &executor->kv_states[i];
+        if (!op)
             continue;
-        const buffer_id ids[2] = {op->kv_append.key_state, op->kv_append.value_state};
-        for (int j = 0; j < 2; j++) {
-            struct cuda_kv_state *state = &executor->kv_states[ids[j]];
-            state->heads = op->kv_append.kv_heads;
-            state->head_dim = op->kv_append.head_dim;
-            state->head_bytes = CUDA_PAGE * (state->head_dim * element +
-                                                (type == TYPE_Q8_0 ? (state->head_dim + 31) / 32 * 2 : 0));
-            state->page_bytes = state->head_bytes * state->heads;
-        }
+        state->heads = op->kv_append.kv_heads;
+        state->head_dim = op->kv_append.head_dim;
+        state->head_bytes = CUDA_PAGE * (state->head_dim * element +
+                                            (type == TYPE_Q8_0 ? (state->head_dim + 31) / 32 * 2 : 0));
+        state->page_bytes = state->head_bytes * state->heads;
     }
 }
 

@@ -1,5 +1,6 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched, and what does
  * not fit is refused before that. */
+#include "backend/backend_checks.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_images.h"
 #include "base/log.h"
@@ -235,14 +236,6 @@ cleanup:
     return status;
 }
 
-static void fill_in_defaults(struct executor *executor)
-{
-    struct backend_options *options = &executor->options;
-    if (options->outputs == 0)
-        options->outputs = options->batch < 64 ? options->batch : 64;
-    options->outputs = options->outputs < options->slots ? options->slots : options->outputs;
-}
-
 static enum salvo_status open_executor(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -310,10 +303,7 @@ enum salvo_status cuda_executor_open(
     TRY(NEW(&executor, 1));
     executor->program = program;
     executor->options = *options;
-    fill_in_defaults(executor);
-    if (!options->slots || !options->context || !options->batch)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%u sessions of %u tokens in chunks of %u: none may be 0",
-            options->slots, options->context, options->batch));
+    TRY(backend_complete_options(&executor->options));
     TRY(cuda_context_open(&executor->context, options->device));
     TRY(cuda_context_enter(&executor->context));
     status = open_executor(executor);

@@ -204,28 +204,6 @@ void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer
     (outer ? builder->outer : builder->ops)[(*count)++] = row_op;
 }
 
-static bool contains(const buffer_id *buffers, uint32_t count, buffer_id buffer)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (buffers[i] == buffer)
-            return true;
-    }
-    return false;
-}
-
-/* Whether anybody from op `end` on reads what the buffer holds there. */
-static bool lives_on(const struct program *program, buffer_id buffer, uint32_t end)
-{
-    buffer_id used[OP_MAX_BUFFERS];
-    for (uint32_t op = end; op < program->op_count; op++) {
-        if (contains(used, op_reads(program, op, used), buffer))
-            return true;
-        if (contains(used, op_writes(program, op, used), buffer))
-            return false;
-    }
-    return buffer == program->logits;
-}
-
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end)
 {
     const struct program *program = builder->program;
@@ -234,7 +212,7 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
         bool stored = out == NO_BUFFER || program->buffers[out].kind != BUFFER_SCRATCH;
         for (uint32_t j = first; j < i; j++)
             stored = stored || program->ops[j].out == out;
-        if (stored || builder->place_of[out] == CUDA_NONE || !lives_on(program, out, end))
+        if (stored || builder->place_of[out] == CUDA_NONE || !value_is_read(program, out, end))
             continue;
         if (builder->phase.store_count == MOST_STORES) {
             builder->overflows = true;

@@ -2,8 +2,8 @@
  * Steps on their way: written into a ring that the device reads, launched, and waited for by looking at a
  * word that the device writes last. Nothing here waits unless the ring is full or somebody wants results.
  */
+#include "backend/backend_checks.h"
 #include "backend/cuda/cuda_executor.h"
-#include "backend/step_check.h"
 #include "base/wait_word.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched; nothing is made
  * after that. */
+#include "backend/backend_checks.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -168,14 +169,6 @@ cleanup:
     return status;
 }
 
-static void fill_in_defaults(struct backend_options *options)
-{
-    if (options->outputs == 0) {
-        options->outputs = options->batch < 64 ? options->batch : 64;
-        options->outputs = options->outputs < options->slots ? options->slots : options->outputs;
-    }
-}
-
 uint64_t vulkan_objects(const struct executor *executor)
 {
     return vulkan_buffers_opened() + executor->pipelines.count;
@@ -190,11 +183,8 @@ enum salvo_status vulkan_executor_open(
     TRY(NEW(&executor, 1));
     executor->program = program;
     executor->options = *options;
-    fill_in_defaults(&executor->options);
+    TRY(backend_complete_options(&executor->options));
     options = &executor->options;
-    if (!options->slots || !options->context || !options->batch)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%u sessions of %u tokens in chunks of %u: none may be 0",
-            options->slots, options->context, options->batch));
     TRY(vulkan_device_open(options->device, &executor->device));
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
         .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,

@@ -26,17 +26,14 @@ static size_t saved_head_bytes(const struct executor *executor, const struct vul
 
 static void find_states(struct executor *executor)
 {
-    for (uint32_t i = 0; i < executor->program->op_count; i++) {
-        const struct op *op = &executor->program->ops[i];
-        if (op->kind != OP_KV_APPEND)
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct op *op = op_that_appends(executor->program, (buffer_id)i);
+        struct vulkan_state *state = &executor->states[i];
+        if (!op)
             continue;
-        const buffer_id ids[2] = {op->kv_append.key_state, op->kv_append.value_state};
-        for (int j = 0; j < 2; j++) {
-            struct vulkan_state *state = &executor->states[ids[j]];
-            state->heads = op->kv_append.kv_heads;
-            state->head_dim = op->kv_append.head_dim;
-            state->head_words = (uint32_t)((saved_head_bytes(executor, state) + 3) / 4);
-        }
+        state->heads = op->kv_append.kv_heads;
+        state->head_dim = op->kv_append.head_dim;
+        state->head_words = (uint32_t)((saved_head_bytes(executor, state) + 3) / 4);
     }
 }
 
