@@ -26,6 +26,16 @@ void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulka
     dispatch->bound[binding] = (struct bound){buffer, 0, buffer->size, writes};
 }
 
+uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *dispatch, uint32_t binding,
+    uint64_t first, uint64_t count, bool writes)
+{
+    const uint64_t alignment = compiling->executor->device.physical->limits.minStorageBufferOffsetAlignment;
+    const uint64_t begin = first * sizeof(float) / alignment * alignment;
+    dispatch->bound[binding] =
+        (struct bound){compiling->arena, begin, (first + count) * sizeof(float) - begin, writes};
+    return (uint32_t)(first - begin / sizeof(float));
+}
+
 /* Rows that a grid has: software devices run every workgroup to its end, so they get few. */
 uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows)
 {
@@ -276,7 +286,8 @@ enum salvo_status vulkan_plan_compile(struct compiling *compiling)
                 group->rounding == ROUNDING_Q8 ? group->rounded : NO_BUFFER));
             break;
         case GROUP_MATMUL:
-            TRY(vulkan_compile_matmul(compiling, i));
+            TRY(plan->capacity[ROWS_TOKENS] == 1 ? vulkan_compile_matvec(compiling, i)
+                                                 : vulkan_compile_matmul(compiling, i));
             break;
         case GROUP_ATTEND:
             TRY(compile_attend(compiling, i));

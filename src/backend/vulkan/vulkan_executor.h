@@ -165,14 +165,20 @@ enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t grou
     const void *arguments, size_t argument_bytes, struct dispatch **out);
 void vulkan_bind(
     struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes);
+/* Binds some floats of the arena, and tells where they are in what is bound. */
+uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *dispatch, uint32_t binding,
+    uint64_t first, uint64_t count, bool writes);
+enum salvo_status vulkan_add_matrix(struct vulkan_plan *plan, struct matrix matrix);
 uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows);
 uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer); /* in floats */
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer);
 
-/* vulkan_rows.c, vulkan_matmul.c: groups of these kinds. */
+/* vulkan_rows.c, vulkan_matmul.c, vulkan_matvec.c: groups of these kinds, matmuls of a batch or a single
+ * token. */
 enum salvo_status vulkan_compile_rows(
     struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
+enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
 
 /* vulkan_record.c: descriptor sets and commands. Without `single_group` all dispatches, after taking a step.
  */

@@ -1,19 +1,12 @@
 /*
- * Groups of matmuls. Matrices that lie together are one dispatch: its workgroups find theirs in a table. A
- * norm right before a single token's matmuls is computed by each workgroup; a gate is applied where both its
- * matrices can be bound together.
+ * Matmuls of a batch. Matrices that lie together are one dispatch: its workgroups find theirs in a table. A
+ * gate is applied where both its matrices can be bound together.
  */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
 
 enum { TILE_ROWS = 64 };
-
-/* Workgroups that a dispatch should have at most: more would only round the input again. */
-static uint32_t most_groups(const struct executor *executor)
-{
-    return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 32 : 1024;
-}
 
 static bool is_float(enum tensor_type type)
 {
@@ -25,25 +18,7 @@ static const struct program_buffer *weight_of(const struct executor *executor, c
     return &executor->program->buffers[op->inputs[0]];
 }
 
-/* The norm that a single token's matmuls take in: it, or a selection and it, and nothing else before them. */
-static const struct op *inner_norm(const struct executor *executor, const struct group *group, bool single)
-{
-    const struct op *ops = &executor->program->ops[group->first_op];
-    if (!single || group->inner == 0 || group->inner > 2)
-        return NULL;
-    const struct op *norm = &ops[group->inner - 1];
-    if (norm->kind != OP_RMS_NORM || norm->inputs[1] == NO_BUFFER ||
-        norm->rms_norm.group != executor->program->buffers[norm->out].columns ||
-        (group->inner == 2 && (ops[0].kind != OP_SELECT_ROWS || ops[0].out != norm->inputs[0])))
-        return NULL;
-    for (uint32_t i = 0; i < group->matmuls; i++) {
-        if (ops[group->inner + i].inputs[1] != norm->out)
-            return NULL;
-    }
-    return norm;
-}
-
-static enum salvo_status add_matrix(struct vulkan_plan *plan, struct matrix matrix)
+enum salvo_status vulkan_add_matrix(struct vulkan_plan *plan, struct matrix matrix)
 {
     enum salvo_status status = SALVO_OK;
     if (plan->matrix_count == plan->matrix_capacity) {
@@ -56,13 +31,10 @@ cleanup:
     return status;
 }
 
-static struct matrix matrix_of(const struct compiling *compiling, const struct group *group,
-    const struct op *op, const struct weight_slice *slice, const struct op *norm)
+static struct matrix matrix_of(
+    const struct compiling *compiling, const struct op *op, const struct weight_slice *slice)
 {
     const struct program *program = compiling->executor->program;
-    buffer_id x = op->inputs[1];
-    if (norm) /* of a selection of the only row, that row */
-        x = group->inner == 2 ? program->ops[group->first_op].inputs[0] : norm->inputs[0];
     return (struct matrix){
         .rows = slice->rows,
         .columns = (uint32_t)program->buffers[op->inputs[0]].columns,
@@ -70,22 +42,20 @@ static struct matrix matrix_of(const struct compiling *compiling, const struct g
         .codes = slice->codes,
         .high = slice->high,
         .scales = slice->scales,
-        .x = vulkan_arena_at(compiling, x),
+        .x = vulkan_arena_at(compiling, op->inputs[1]),
         .to = vulkan_arena_at(compiling, op->out),
         .to_columns = (uint32_t)program->buffers[op->out].columns,
         .bias = vulkan_vector_at(compiling, op->inputs[2]),
         .flags = op->matmul.accumulate ? MATRIX_ACCUMULATE : 0,
         .activation = op->matmul.activation,
         .to_first = slice->first_row,
-        .norm = norm ? vulkan_vector_at(compiling, norm->inputs[1]) : ROW_NOTHING,
-        .epsilon = norm ? norm->rms_norm.epsilon : 0,
     };
 }
 
 /* Slices that one dispatch works on. */
 struct bundle {
     const struct group *group;
-    const struct op *norm, *glu;
+    const struct op *glu;
     uint32_t index; /* of the group */
     uint32_t first_matrix;
     uint32_t buffer;
@@ -93,39 +63,17 @@ struct bundle {
     uint64_t types;
 };
 
-/* Invocations that share a row: as many as have something to do, in powers of two. */
-static uint32_t lanes_shift_for(
-    const struct executor *executor, const struct vulkan_plan *plan, uint32_t first)
-{
-    /* Where invocations are lanes of one thread, those that share nothing but the input are best. */
-    const uint32_t most = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 1 : 32;
-    uint32_t units = UINT32_MAX, shift = 0;
-    for (uint32_t i = first; i < plan->matrix_count; i++) {
-        const struct matrix *matrix = &plan->matrices[i];
-        uint32_t own = is_float((enum tensor_type)matrix->type) ? matrix->columns / 4 : matrix->columns / 32;
-        units = own < units ? own : units;
-    }
-    while (2U << shift <= most && 2U << shift <= units)
-        shift++;
-    return shift;
-}
-
 static enum salvo_status finish_bundle(struct compiling *compiling, struct bundle *bundle)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     struct vulkan_plan *plan = compiling->plan;
     const uint32_t tokens = plan->lowered.capacity[bundle->group->rows], count = plan->matrix_count;
-    const bool single = plan->lowered.capacity[ROWS_TOKENS] == 1;
     const bool is_cpu = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    const uint32_t lanes_shift = lanes_shift_for(executor, plan, bundle->first_matrix);
     const uint32_t tokens_each = tokens >= 64 && !is_cpu ? 4 : 2, has_glu = bundle->glu != NULL;
     const struct pipeline_constants constants = {
-        .threads = single ? 128 : 256,
-        .types = bundle->types,
-        .extra = single ? has_glu | lanes_shift << 4 : tokens_each | has_glu << 4,
-    };
-    struct matmul_arguments arguments = {
+        .threads = 256, .types = bundle->types, .extra = tokens_each | has_glu << 4};
+    const struct matmul_arguments arguments = {
         .first_matrix = bundle->first_matrix,
         .matrix_count = count - bundle->first_matrix,
         .row_kind = bundle->group->rows,
@@ -134,25 +82,18 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     };
     struct dispatch *dispatch;
     VkPipeline pipeline;
-    uint32_t rows = 0, groups = 0;
+    uint32_t groups = 0;
     const uint32_t last =
         bundle->glu ? bundle->first_matrix + 1 : count; /* a gate and its mate go together */
-    for (uint32_t i = bundle->first_matrix; i < last; i++)
-        rows += plan->matrices[i].rows;
-    const uint32_t at_once = single ? constants.threads >> lanes_shift : TILE_ROWS;
-    const uint32_t rounds = single ? (rows / at_once + most_groups(executor)) / most_groups(executor) : 1;
-    arguments.rows_per_group = at_once * rounds;
     for (uint32_t i = bundle->first_matrix; i < count; i++) {
         struct matrix *matrix = &plan->matrices[i];
         matrix->first_group = i < last ? groups : 0;
-        if (i < last)
-            groups += (matrix->rows + arguments.rows_per_group - 1) / arguments.rows_per_group;
+        groups += i < last ? (matrix->rows + TILE_ROWS - 1) / TILE_ROWS : 0;
     }
-    TRY(vulkan_pipeline(&executor->pipelines, single ? SHADER_MATVEC : SHADER_MATMUL, constants, &pipeline));
+    TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATMUL, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    const uint32_t tiles = (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
-    dispatch->groups[1] = single || is_cpu ? 1 : tiles;
+    dispatch->groups[1] = is_cpu ? 1 : (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);
@@ -201,13 +142,13 @@ static enum salvo_status add_slice(
     }
     const uint64_t end = slice->offset + slice->bytes;
     bundle->end = end > bundle->end ? end : bundle->end;
-    struct matrix matrix = matrix_of(compiling, bundle->group, op, slice, bundle->norm);
+    struct matrix matrix = matrix_of(compiling, op, slice);
     const uint32_t words = (uint32_t)((slice->offset - bundle->begin) / 4);
     matrix.codes += words;
     matrix.high += words;
     matrix.scales += words;
     bundle->types |= UINT64_C(1) << matrix.type;
-    TRY(add_matrix(plan, matrix));
+    TRY(vulkan_add_matrix(plan, matrix));
 cleanup:
     return status;
 }
@@ -230,20 +171,16 @@ enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t in
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
-    struct vulkan_plan *plan = compiling->plan;
+    const struct vulkan_plan *plan = compiling->plan;
     const struct group *group = &plan->lowered.groups[index];
-    const struct op *ops = &executor->program->ops[group->first_op + group->inner];
-    const bool single = plan->lowered.capacity[ROWS_TOKENS] == 1;
+    const struct op *ops = &executor->program->ops[group->first_op];
     const bool fuses_gate = group->glu && gate_fits(executor, ops);
     struct bundle bundle = {
         .group = group,
-        .norm = inner_norm(executor, group, single),
         .glu = fuses_gate ? &ops[2] : NULL,
         .index = index,
         .first_matrix = plan->matrix_count,
     };
-    if (group->inner && !bundle.norm)
-        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
     for (uint32_t i = 0; i < group->matmuls; i++) {
         const struct vulkan_weight *weight = &executor->weights[ops[i].inputs[0]];
         for (uint32_t j = 0; j < weight->slice_count; j++)
@@ -251,8 +188,7 @@ enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t in
     }
     TRY(finish_bundle(compiling, &bundle));
     if (group->glu && !fuses_gate)
-        TRY(vulkan_compile_rows(
-            compiling, index, group->first_op + group->inner + group->matmuls, 1, NO_BUFFER));
+        TRY(vulkan_compile_rows(compiling, index, group->first_op + group->matmuls, 1, NO_BUFFER));
 cleanup:
     return status;
 }

@@ -180,7 +180,7 @@ void vulkan_pipelines_close(struct vulkan_pipelines *pipelines)
 
 static bool is_same(struct pipeline_constants a, struct pipeline_constants b)
 {
-    return a.threads == b.threads && a.types == b.types && a.extra == b.extra;
+    return a.threads == b.threads && a.types == b.types && a.extra == b.extra && a.columns == b.columns;
 }
 
 static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
@@ -196,7 +196,8 @@ static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum 
         CHECK(device, CreateShaderModule, (device->handle, &info, NULL, &pipelines->modules[shader]));
     }
     const uint32_t values[] = {constants.threads, (uint32_t)constants.types,
-        (uint32_t)(constants.types >> 32), constants.extra, device->physical->features.halves};
+        (uint32_t)(constants.types >> 32), constants.extra, device->physical->features.halves,
+        constants.columns};
     enum { COUNT = sizeof values / sizeof *values };
     VkSpecializationMapEntry entries[COUNT];
     for (uint32_t i = 0; i < COUNT; i++)

@@ -22,6 +22,7 @@ struct pipeline_constants {
     uint32_t threads;
     uint64_t types; /* formats of weights, a bit for each number of a type */
     uint32_t extra; /* tokens of an invocation, head_dim */
+    uint32_t columns;
 };
 
 struct vulkan_pipelines {

@@ -26,7 +26,7 @@ SHARED_ENUM(BIND_ARENA, 2)   /* scratch of the step */
 SHARED_ENUM(BIND_WEIGHTS, 3) /* packed matrices */
 SHARED_ENUM(BIND_VECTORS, 4) /* norms and biases */
 SHARED_ENUM(BIND_TABLE, 5)   /* row ops or matrices of a group */
-SHARED_ENUM(BIND_ROUNDED, 6) /* activations as bytes */
+SHARED_ENUM(BIND_ROUNDED, 6) /* activations as bytes; of a single token, the row that comes in */
 SHARED_ENUM(BIND_KEYS, 7)
 SHARED_ENUM(BIND_VALUES, 8)
 SHARED_ENUM(BIND_FOLDED, 9)
@@ -143,17 +143,47 @@ struct matrix {
     UINT bias; /* in the vectors, or ROW_NOTHING */
     UINT flags;
     UINT activation;
-    UINT to_first; /* column of the output where its first row goes */
-    UINT norm;     /* weight of the norm before it, or ROW_NOTHING */
-    FLOAT epsilon;
+    UINT to_first;             /* column of the output where its first row goes */
+    UINT lerp, rows_per_group; /* of a single token */
 };
 
 struct matmul_arguments {
     UINT first_matrix, matrix_count;
     UINT row_kind;
-    UINT rows_per_group; /* matvec: rows that one workgroup takes */
-    UINT glu;            /* enum activation, 0 for none; matrix 1 is then `up` */
+    UINT glu; /* enum activation, 0 for none; matrix 1 is then `up` */
     UINT glu_to;
+};
+
+/* A single token's matrices are all of one width. Up to three of one format and input come as arguments, more
+ * and others stand in the table. */
+SHARED_ENUM(MATVEC_MATRICES, 3)
+SHARED_ENUM(MATVEC_ENTRIES, 12)
+SHARED_ENUM(MATVEC_WORDS, 23)
+SHARED_ENUM(MATVEC_MATRIX_WORDS, 7)
+SHARED_ENUM(MATVEC_ACCUMULATES, 256) /* beside the activation in `kind` */
+SHARED_ENUM(MATVEC_ROW_KIND, 15)     /* in `flags`: enum row_kind; above it the rows of a workgroup */
+SHARED_ENUM(MATVEC_KEEPS, 16)        /* the row becomes the state of the shift */
+
+struct matvec_matrix {
+    UINT rows;
+    UINT codes, high, scales; /* planes in words */
+    UINT to;                  /* in floats in what is bound for output */
+    UINT bias;                /* in the vectors, or ROW_NOTHING */
+    UINT kind;
+};
+
+struct matvec_arguments {
+    UINT flags;
+    UINT x;               /* in what is bound for input */
+    UINT norm, norm_bias; /* vectors; ROW_NOTHING: no norm, and none but by size */
+    FLOAT epsilon;
+    UINT shift, lerp; /* state of the row before, in floats, or ROW_NOTHING; weight of the mixture */
+    UINT folded_elements;
+    UINT first_matrix; /* in the table */
+    /* The workgroups from which on matrices after the first are worked on; of three matrices two, and then
+     * these.
+     */
+    UINT words[MATVEC_WORDS];
 };
 
 /* ---- Attention, recurrence, sampling ---- */

@@ -111,7 +111,8 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
         executor->weights[i].vector = ROW_NOTHING;
         if (uses[i] & USE_VECTOR) {
             executor->weights[i].vector = (uint32_t)floats;
-            floats += program->buffers[i].rows * program->buffers[i].columns;
+            floats +=
+                (program->buffers[i].rows * program->buffers[i].columns + 3) / 4 * 4; /* read by fours */
         }
     }
     if (floats > UINT32_MAX / 8)

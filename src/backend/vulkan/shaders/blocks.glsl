@@ -75,21 +75,34 @@ bool has_minimums(uint type)
     return IS(TYPE_Q4_1) || IS(TYPE_Q5_1) || IS(TYPE_Q4_K) || IS(TYPE_Q5_K) || IS(TYPE_Q2_K);
 }
 
-block_scales load_scales(uint type, uint row_at, uint block)
+/* The words that hold the scales of a block. */
+uvec3 load_scale_words(uint type, uint row_at, uint block)
+{
+    if (has_levels(type)) {
+        uint at = row_at + (block >> 3) * (IS(TYPE_IQ4_XS) ? 3 : 5), g = block & 7u;
+        if (IS(TYPE_Q4_K) || IS(TYPE_Q5_K))
+            return uvec3(weights[at], weights[at + 1 + (g >> 2)], weights[at + 3 + (g >> 2)]);
+        return uvec3(weights[at], weights[at + 1 + (IS(TYPE_IQ4_XS) ? g >> 2 : g >> 1)], 0);
+    }
+    uint shift = IS(TYPE_Q4_1) || IS(TYPE_Q5_1) ? 0 : IS(TYPE_MXFP4) ? 2 : 1;
+    return uvec3(weights[row_at + (block >> shift)], 0, 0);
+}
+
+block_scales scales_of(uint type, uvec3 of_block, uint block)
 {
     block_scales result;
     result.bias = code_bias(type);
     result.minimum = vec2(0);
     if (has_levels(type)) {
-        uint at = row_at + (block >> 3) * (IS(TYPE_IQ4_XS) ? 3 : 5), g = block & 7u;
-        vec2 outer = two_halves(weights[at]);
+        uint g = block & 7u;
+        vec2 outer = two_halves(of_block.x);
         if (IS(TYPE_Q4_K) || IS(TYPE_Q5_K)) {
-            result.scale = vec2(outer.x * float(byte_of(weights[at + 1 + (g >> 2)], g & 3u)));
-            result.minimum = vec2(-(outer.y * float(byte_of(weights[at + 3 + (g >> 2)], g & 3u))));
+            result.scale = vec2(outer.x * float(byte_of(of_block.y, g & 3u)));
+            result.minimum = vec2(-(outer.y * float(byte_of(of_block.z, g & 3u))));
         } else if (IS(TYPE_IQ4_XS)) {
-            result.scale = vec2(outer.x * float(signed_byte_of(weights[at + 1 + (g >> 2)], g & 3u)));
+            result.scale = vec2(outer.x * float(signed_byte_of(of_block.y, g & 3u)));
         } else {
-            uint pair = weights[at + 1 + (g >> 1)] >> (16 * (g & 1u));
+            uint pair = of_block.y >> (16 * (g & 1u));
             if (IS(TYPE_Q2_K)) {
                 result.scale = outer.x * vec2(pair & 15u, pair >> 8 & 15u);
                 result.minimum = -(outer.y * vec2(pair >> 4 & 15u, pair >> 12 & 15u));
@@ -98,16 +111,21 @@ block_scales load_scales(uint type, uint row_at, uint block)
             }
         }
     } else if (IS(TYPE_Q4_1) || IS(TYPE_Q5_1)) {
-        vec2 both = two_halves(weights[row_at + block]);
+        vec2 both = two_halves(of_block.x);
         result.scale = both.xx;
         result.minimum = both.yy;
     } else if (IS(TYPE_MXFP4)) {
-        uint exponent = byte_of(weights[row_at + (block >> 2)], block & 3u);
+        uint exponent = byte_of(of_block.x, block & 3u);
         result.scale = vec2(uintBitsToFloat(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23));
     } else {
-        result.scale = vec2(half_of(weights[row_at + (block >> 1)], block));
+        result.scale = vec2(half_of(of_block.x, block));
     }
     return result;
+}
+
+block_scales load_scales(uint type, uint row_at, uint block)
+{
+    return scales_of(type, load_scale_words(type, row_at, block), block);
 }
 
 const uint IQ4_WORDS[4] = uint[4](0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
@@ -123,25 +141,35 @@ uint look_up(uint nibbles, const uint table[4])
     return result;
 }
 
-/* Word `i` of a block's codes, whose planes begin at `codes` and `high`. */
-uint load_codes(uint type, uint codes, uint high, uint i)
+/* Word `i` of a block's codes, of the words that hold it: of the plane of codes, and of that of upper bits. */
+uint codes_of(uint type, uint word, uint high, uint i)
 {
     if (IS(TYPE_Q8_0))
-        return weights[codes + i];
+        return word;
     if (IS(TYPE_Q2_K) || IS(TYPE_Q3_K)) {
-        uint pairs = weights[codes + (i >> 2)] >> (2 * (i & 3u)) & 0x03030303u;
-        return IS(TYPE_Q3_K) ? pairs | (weights[high] >> i & 0x01010101u) << 2 : pairs;
+        uint pairs = word >> (2 * (i & 3u)) & 0x03030303u;
+        return IS(TYPE_Q3_K) ? pairs | (high >> i & 0x01010101u) << 2 : pairs;
     }
-    uint nibbles = weights[codes + (i & 3u)] >> (4 * (i >> 2)) & 0x0f0f0f0fu;
+    uint nibbles = word >> (4 * (i >> 2)) & 0x0f0f0f0fu;
     if (IS(TYPE_Q5_0) || IS(TYPE_Q5_1) || IS(TYPE_Q5_K))
-        return nibbles | (weights[high] >> i & 0x01010101u) << 4;
+        return nibbles | (high >> i & 0x01010101u) << 4;
     if (IS(TYPE_Q6_K))
-        return nibbles | (weights[high + (i >> 2)] >> (2 * (i & 3u)) & 0x03030303u) << 4;
+        return nibbles | (high >> (2 * (i & 3u)) & 0x03030303u) << 4;
     if (IS(TYPE_IQ4_NL) || IS(TYPE_IQ4_XS))
         return look_up(nibbles, IQ4_WORDS);
     if (IS(TYPE_MXFP4))
         return look_up(nibbles, MXFP4_WORDS);
     return nibbles;
+}
+
+/* Which word of the plane of codes has word `i` of them. */
+uint code_word_of(uint type, uint i) { return IS(TYPE_Q8_0) ? i : IS(TYPE_Q2_K) || IS(TYPE_Q3_K) ? i >> 2 : i & 3u; }
+
+/* The same, from planes that begin at `codes` and `high`. */
+uint load_codes(uint type, uint codes, uint high, uint i)
+{
+    uint upper = high_words(type) == 0 ? 0 : weights[high + (IS(TYPE_Q6_K) ? i >> 2 : 0)];
+    return codes_of(type, weights[codes + code_word_of(type, i)], upper, i);
 }
 
 /* Four bytes as numbers. */

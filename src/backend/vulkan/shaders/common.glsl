@@ -58,20 +58,17 @@ float residue(float a, float b, float q)
     precise float product = q * b;
     precise float error = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low;
     precise float rest = (a - product) - error;
-    return abs(rest);
+    return rest;
 }
 
 /* a / b rounded to nearest, positive and neither large nor small: devices may be a few places off, and a row
  * that is rounded to bytes would then differ by one here and there. */
 float exact_division(float a, float b)
 {
-    float near = a / b, best = near;
-    for (int i = -2; i <= 2; i++) {
-        float other = uintBitsToFloat(uint(int(floatBitsToUint(near)) + i));
-        if (residue(a, b, other) < residue(a, b, best))
-            best = other;
-    }
-    return best;
+    float near = a / b;
+    precise float correction = residue(a, b, near) / b;
+    precise float result = near + correction;
+    return result;
 }
 
 /* The scale of 32 elements whose largest magnitude has these bits, and its inverse: {0, 0} where it would be

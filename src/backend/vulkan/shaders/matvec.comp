@@ -1,267 +1,421 @@
 #version 450
 /*
  * Matrices times one row. A workgroup takes some rows of one matrix; `lanes` neighbouring invocations share a
- * row. The input is normed where a norm stands before it, and rounded to bytes, by every workgroup for
- * itself: cheaper than one more dispatch and a barrier.
+ * row. What stands before it (a norm, a mixture with the row before, rounding to bytes) every workgroup does for
+ * itself: cheaper than one more dispatch and a barrier. A token is a long chain of short dispatches, so what
+ * counts is how long one takes from its first load to its last store: weights are asked for before the input is
+ * looked at, and what does not change from step to step comes as push or specialisation constants.
  */
 #extension GL_GOOGLE_include_directive : require
-#ifdef SUBGROUP
-#extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_shader_subgroup_shuffle : require
-#endif
 #include "common.glsl"
 #include "blocks.glsl"
 #include "dot.glsl"
+#include "lanes.glsl"
 
-layout(constant_id = 3) const uint LANES_AND_GLU = 0;
-const uint HAS_GLU = LANES_AND_GLU & 1u;       /* two matrices, of which the second is `up` */
-const uint LANES_SHIFT = LANES_AND_GLU >> 4;   /* 2^this invocations share a row */
-const uint lanes = 1u << LANES_SHIFT;
+layout(constant_id = 3) const uint LANES_AND_MORE = 0;
+layout(constant_id = 5) const uint COLUMNS = 8192;
+const uint HAS_GLU = LANES_AND_MORE & 1u;          /* two matrices, of which the second is `up` */
+const uint FROM_TABLE = LANES_AND_MORE >> 1 & 1u;  /* matrices of several formats and inputs, or many */
+const uint LANES = 1u << (LANES_AND_MORE >> 4 & 15u); /* invocations that share a row of blocks */
+const uint FLOAT_LANES = 1u << (LANES_AND_MORE >> 8); /* the same of floats */
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
+layout(std430, binding = BIND_ROUNDED) readonly buffer Input { float inputs[]; };
+layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
 layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; };
-layout(push_constant) uniform Push { matmul_arguments arguments; };
+layout(push_constant) uniform Push { matvec_arguments arguments; };
 #ifdef SUBGROUP
 /* The same memory, sixteen bytes at a time. */
 layout(std430, binding = BIND_WEIGHTS) readonly buffer WideWeights { uvec4 wide_weights[]; };
+layout(std430, binding = BIND_ROUNDED) readonly buffer WideInput { vec4 wide_inputs[]; };
+layout(std430, binding = BIND_VECTORS) readonly buffer WideVectors { vec4 wide_vectors[]; };
 #endif
 
-/* Elements of the input that are at hand at once. */
-const uint FLOAT_CHUNK = 4096, BYTE_CHUNK = 8192;
+/* Elements of the input that are at hand at once: as floats or as bytes. */
+const uint FLOAT_TYPES = 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16;
+const uint CHUNK = (TYPES_LOW & FLOAT_TYPES) != 0 ? 4096 : 8192;
+const uint AT_HAND = COLUMNS < CHUNK ? COLUMNS : CHUNK;
+const uint HELD = (AT_HAND + 4 * THREADS - 1) / (4 * THREADS); /* fours of one invocation */
 
-shared uvec4 xs[FLOAT_CHUNK / 4]; /* floats, or bytes */
-shared float x_scales[BYTE_CHUNK / 32];
-shared uint x_sums[BYTE_CHUNK / 32]; /* of the two halves, 16 bits each */
-shared uint maxima[BYTE_CHUNK / 32];
-shared float reduced[2 * 256];
+/* Blocks of one invocation, and how many of them are asked for at once. */
+const uint BLOCKS = COLUMNS / 32, CHUNK_BLOCKS = CHUNK / 32;
+const uint EACH = (BLOCKS + LANES - 1) / LANES;
+const uint AHEAD = EACH < 1 ? 1 : EACH < 4 ? EACH : 4;
+const uint TILES = (EACH + AHEAD - 1) / AHEAD;
 
-uint tid;
+shared uvec4 xs[1024]; /* floats, or bytes */
+shared float x_scales[256];
+shared uint x_sums[256]; /* of the two halves, 16 bits each */
 
-float norm_factor(matrix m)
+matvec_matrix m, up;
+uint type, lanes, x_at, lerp_at;
+vec4 held[HELD];
+
+/* ---- The input ---- */
+
+vec4 four_of_input(uint first, uint i)
 {
-    if (m.norm == ROW_NOTHING)
-        return 1.0;
+#ifdef SUBGROUP
+    if (COLUMNS % 4 == 0)
+        return wide_inputs[first / 4 + i];
+#endif
+    vec4 four = vec4(0);
+    for (uint j = 0; j < 4; j++) {
+        if (4 * i + j < COLUMNS)
+            four[j] = inputs[first + 4 * i + j];
+    }
+    return four;
+}
+
+vec4 four_of_vectors(uint first, uint i)
+{
+#ifdef SUBGROUP
+    if (COLUMNS % 4 == 0)
+        return wide_vectors[first / 4 + i];
+#endif
+    vec4 four = vec4(0);
+    for (uint j = 0; j < 4; j++) {
+        if (4 * i + j < COLUMNS)
+            four[j] = vectors[first + 4 * i + j];
+    }
+    return four;
+}
+
+/* Number `k` of this invocation's fours in the chunk that begins at `first`; whether it is within the row. */
+uint four_at(uint first, uint k) { return first / 4 + k * THREADS + tid; }
+bool is_within(uint first, uint k) { return k * THREADS + tid < (AT_HAND + 3) / 4 && 4 * four_at(first, k) < COLUMNS; }
+
+void hold_input(uint first)
+{
+    for (uint k = 0; k < HELD; k++)
+        held[k] = is_within(first, k) ? four_of_input(x_at, four_at(first, k)) : vec4(0);
+}
+
+float sum_of_input()
+{
     float sum = 0;
-    for (uint i = tid; i < m.columns; i += THREADS) {
-        float x = arena[m.x + i];
-        sum += x * x;
+    for (uint first = 0; first < COLUMNS; first += CHUNK) {
+        if (COLUMNS > CHUNK)
+            hold_input(first);
+        for (uint k = 0; k < HELD; k++)
+            sum += dot(held[k], vec4(1));
     }
-    reduced[tid] = sum;
-    barrier();
-    for (uint step = THREADS / 2; step > 0; step /= 2) {
-        if (tid < step)
-            reduced[tid] += reduced[tid + step];
-        barrier();
-    }
-    sum = reduced[0];
-    barrier();
-    return 1.0 / sqrt(sum / float(m.columns) + m.epsilon);
+    return sum_of_all(sum);
 }
 
-float input_at(matrix m, float factor, uint i)
+float sum_of_squares(float mean)
 {
-    float x = arena[m.x + i];
-    return m.norm == ROW_NOTHING ? x : x * factor * vectors[m.norm + i];
-}
-
-void load_floats_of_x(matrix m, float factor, uint first, uint count)
-{
-    uint type = m.type;
-    for (uint i = tid; i < (count + 3) / 4; i += THREADS) {
-        vec4 four = vec4(0);
-        for (uint j = 0; j < 4 && 4 * i + j < count; j++) {
-            float x = input_at(m, factor, first + 4 * i + j);
-            four[j] = IS(TYPE_F16) ? rounded_to_half(x) : x;
+    float sum = 0;
+    for (uint first = 0; first < COLUMNS; first += CHUNK) {
+        if (COLUMNS > CHUNK)
+            hold_input(first);
+        for (uint k = 0; k < HELD; k++) {
+            vec4 four = held[k] - mean;
+            for (uint j = 0; j < 4; j++)
+                sum += is_within(first, k) && (COLUMNS % 4 == 0 || 4 * four_at(first, k) + j < COLUMNS) ? four[j] * four[j] : 0.0;
         }
-        xs[i] = floatBitsToUint(four);
     }
-    barrier();
+    return sum_of_all(sum);
 }
 
-/* Largest magnitudes by their bits: integers, so that the order does not matter. */
-void load_bytes_of_x(matrix m, float factor, uint first, uint count)
+/* Mean and factor of the norm. */
+vec2 moments_of_input()
 {
-    for (uint i = tid; i < count / 32; i += THREADS)
-        maxima[i] = 0;
-    barrier();
-    for (uint i = tid; i < count / 4; i += THREADS) {
-        uint most = 0;
+    if (arguments.norm == ROW_NOTHING)
+        return vec2(0, 1);
+    float mean = arguments.norm_bias == ROW_NOTHING ? 0.0 : sum_of_input() / float(COLUMNS);
+    return vec2(mean, 1.0 / sqrt(sum_of_squares(mean) / float(COLUMNS) + arguments.epsilon));
+}
+
+/* Mixed with the row before it, which the slot's state has; the first workgroup leaves this row there. */
+vec4 mixed(vec4 four, uint i)
+{
+    uint slot = runs[0].slot * FOLDED_VERSIONS;
+    uint before = (slot + runs[0].before) * arguments.folded_elements + arguments.shift + 4 * i;
+    uint after = (slot + runs[0].after) * arguments.folded_elements + arguments.shift + 4 * i;
+    bool keeps = (arguments.flags & MATVEC_KEEPS) != 0 && gl_WorkGroupID.x == 0 && live_rows(ROWS_TOKENS) != 0;
+    vec4 previous = vec4(0);
+    for (uint j = 0; j < 4; j++) {
+        if (COLUMNS % 4 == 0 || 4 * i + j < COLUMNS) {
+            previous[j] = runs[0].first == 0 ? 0.0 : folded[before + j];
+            if (keeps)
+                folded[after + j] = four[j];
+        }
+    }
+    return four + (previous - four) * four_of_vectors(lerp_at, i);
+}
+
+/* What the matrices are multiplied with. */
+void finish_input(vec2 moments, uint first)
+{
+    for (uint k = 0; k < HELD; k++) {
+        uint i = four_at(first, k);
+        if (!is_within(first, k))
+            continue;
+        if (arguments.norm != ROW_NOTHING)
+            held[k] = (held[k] - moments.x) * moments.y * four_of_vectors(arguments.norm, i);
+        if (arguments.norm_bias != ROW_NOTHING)
+            held[k] += four_of_vectors(arguments.norm_bias, i);
+        if (lerp_at != ROW_NOTHING)
+            held[k] = mixed(held[k], i);
+    }
+}
+
+void keep_floats()
+{
+    for (uint k = 0; k < HELD; k++) {
+        vec4 four = held[k];
         for (uint j = 0; j < 4; j++)
-            most = max(most, floatBitsToUint(input_at(m, factor, first + 4 * i + j)) & 0x7fffffffu);
-        atomicMax(maxima[i / 8], most);
+            four[j] = IS(TYPE_F16) ? rounded_to_half(four[j]) : four[j];
+        if (k * THREADS + tid < (AT_HAND + 3) / 4)
+            xs[k * THREADS + tid] = floatBitsToUint(four);
     }
-    barrier();
-    for (uint i = tid; i < count / 32; i += THREADS) {
-        vec2 scale = byte_scale(maxima[i]);
-        x_scales[i] = scale.x;
-        maxima[i] = floatBitsToUint(scale.y);
-    }
-    barrier();
-    for (uint i = tid; i < count / 4; i += THREADS) {
-        float inverse = uintBitsToFloat(maxima[i / 8]);
-        uint word = 0;
+}
+
+/* Eight neighbours have a block; the largest magnitude by its bits. */
+void keep_bytes()
+{
+    for (uint k = 0; k < HELD; k++) {
+        uvec4 bits = floatBitsToUint(held[k]) & 0x7fffffffu;
+        vec2 scale = byte_scale(maximum_of_lanes(max(max(bits.x, bits.y), max(bits.z, bits.w)), 8));
+        uint word = 0, i = k * THREADS + tid;
+        int sum = 0;
         for (uint j = 0; j < 4; j++) {
-            precise float scaled = input_at(m, factor, first + 4 * i + j) * inverse;
-            int code = inverse != 0.0 ? int(roundEven(scaled)) : 0;
+            precise float scaled = held[k][j] * scale.y;
+            int code = scale.y != 0.0 ? int(roundEven(scaled)) : 0;
+            sum += code;
             word |= (uint(code) & 0xffu) << (8 * j);
         }
-        xs[i / 4][i & 3u] = word;
-    }
-    barrier();
-    for (uint i = tid; i < count / 32; i += THREADS) {
-        int low = 0, upper = 0;
-        for (uint j = 0; j < 4; j++) {
-            low += dot4(xs[2 * i][j], 0x01010101u);
-            upper += dot4(xs[2 * i + 1][j], 0x01010101u);
+        bool is_upper = (tid & 4u) != 0;
+        vec4 halves = sum_of_lanes(vec4(is_upper ? 0 : sum, is_upper ? sum : 0, 0, 0), 8);
+        if (i < AT_HAND / 4) {
+            xs[i / 4][i & 3u] = word;
+            if ((tid & 7u) == 0) {
+                x_scales[i / 8] = scale.x;
+                x_sums[i / 8] = (uint(int(halves.x)) & 0xffffu) | uint(int(halves.y)) << 16;
+            }
         }
-        x_sums[i] = (uint(low) & 0xffffu) | uint(upper) << 16;
     }
+}
+
+void load_x(vec2 moments, uint first)
+{
+    if (COLUMNS > CHUNK)
+        hold_input(first);
+    finish_input(moments, first);
+    if (is_float_type(type))
+        keep_floats();
+    else
+        keep_bytes();
     barrier();
 }
 
-float dot_floats(matrix m, uint row, uint lane, uint first, uint count)
-{
-    float sum = 0;
-    uint row_at = m.codes + row * float_row_words(m.type, m.columns), skip = first / 4;
-    for (uint i = lane; i < (count + 3) / 4; i += lanes)
-        sum += dot(load_floats(m.type, row_at, skip + i), uintBitsToFloat(xs[i]));
-    return sum;
-}
+/* ---- Blocks of a row ---- */
 
-int dot_half(matrix m, uint codes, uint high, uint block, uint part)
+struct packed_block {
+    uvec4 codes, more; /* more: of formats with a byte for each */
+    uvec2 high;
+    uvec3 scales;
+};
+
+packed_block load_block(matvec_matrix of, uint row, uint block)
 {
-    uvec4 x = xs[2 * block + part];
-    uint type = m.type;
+    packed_block result;
+    uint place = row * BLOCKS + block, codes = of.codes + place * code_words(type),
+         high = of.high + place * high_words(type);
+    result.codes = result.more = uvec4(0);
+    result.high = uvec2(0);
 #ifdef SUBGROUP
-    if (IS(TYPE_Q8_0) || IS(TYPE_Q4_0) || IS(TYPE_Q4_1) || IS(TYPE_Q4_K)) {
-        uvec4 w = IS(TYPE_Q8_0) ? wide_weights[codes / 4 + part] : wide_weights[codes / 4] >> (4 * part) & 0x0f0f0f0fu;
-        return dot4(w.x, x.x) + dot4(w.y, x.y) + dot4(w.z, x.z) + dot4(w.w, x.w);
-    }
+    if (code_words(type) >= 4) {
+        result.codes = wide_weights[codes / 4];
+        if (code_words(type) == 8)
+            result.more = wide_weights[codes / 4 + 1];
+    } else
 #endif
-    int sum = 0;
-    for (uint i = 0; i < 4; i++)
-        sum += dot4(load_codes(type, codes, high, part * 4 + i), x[i]);
-    return sum;
+    {
+        for (uint i = 0; i < code_words(type); i++) {
+            if (i < 4)
+                result.codes[i] = weights[codes + i];
+            else
+                result.more[i - 4] = weights[codes + i];
+        }
+    }
+    for (uint i = 0; i < high_words(type); i++)
+        result.high[i] = weights[high + i];
+    result.scales = load_scale_words(type, of.scales + row * scale_row_words(type, BLOCKS), block);
+    return result;
 }
 
-float dot_bytes(matrix m, uint row, uint lane, uint first, uint count)
+/* A half of 32 products. */
+int dot_half(packed_block b, uvec4 x, uint part)
 {
-    float sum = 0;
-    uint type = m.type, blocks = m.columns / 32, skip = first / 32;
-    uint scales_at = m.scales + row * scale_row_words(type, blocks);
-    for (uint i = lane; i < count / 32; i += lanes) {
-        uint block = skip + i, place = row * blocks + block;
-        uint codes = m.codes + place * code_words(type), high = m.high + place * high_words(type);
-        block_scales s = load_scales(type, scales_at, block);
-        int low_sum = bitfieldExtract(int(x_sums[i]), 0, 16), upper_sum = int(x_sums[i]) >> 16;
-        int low = dot_half(m, codes, high, i, 0) - s.bias * low_sum;
-        int upper = dot_half(m, codes, high, i, 1) - s.bias * upper_sum;
-        float products = s.scale.x * float(low) + s.scale.y * float(upper);
-        if (has_minimums(type))
-            products += s.minimum.x * float(low_sum) + s.minimum.y * float(upper_sum);
-        sum += products * x_scales[i];
+    int sum = 0;
+    for (uint i = 0; i < 4; i++) {
+        uint at = code_word_of(type, part * 4 + i);
+        uint word = at < 4 ? b.codes[at & 3u] : b.more[at & 3u];
+        sum += dot4(codes_of(type, word, IS(TYPE_Q6_K) ? b.high[part] : b.high.x, part * 4 + i), x[i]);
     }
     return sum;
 }
 
-void load_x(matrix m, float factor, uint first, uint count)
+float dot_block(packed_block b, uint block, uint i)
 {
-    if (is_float_type(m.type))
-        load_floats_of_x(m, factor, first, count);
-    else
-        load_bytes_of_x(m, factor, first, count);
+    block_scales s = scales_of(type, b.scales, block);
+    int low_sum = bitfieldExtract(int(x_sums[i]), 0, 16), upper_sum = int(x_sums[i]) >> 16;
+    int low = dot_half(b, xs[2 * i], 0) - s.bias * low_sum;
+    int upper = dot_half(b, xs[2 * i + 1], 1) - s.bias * upper_sum;
+    float products = s.scale.x * float(low) + s.scale.y * float(upper);
+    if (has_minimums(type))
+        products += s.minimum.x * float(low_sum) + s.minimum.y * float(upper_sum);
+    return products * x_scales[i];
 }
 
-float dot_row(matrix m, uint row, uint lane, uint first, uint count)
+/* ---- Rows ---- */
+
+packed_block ahead[AHEAD], up_ahead[AHEAD];
+vec3 beside; /* what the row's sum meets: biases, what is there already */
+
+float bias_of(matvec_matrix of, uint row) { return of.bias == ROW_NOTHING ? 0.0 : vectors[of.bias + row]; }
+
+void ask_for(uint row, uint tile, uint lane)
+{
+    if (row >= m.rows || is_float_type(type))
+        return;
+    for (uint i = 0; i < AHEAD; i++) {
+        uint block = (tile * AHEAD + i) * LANES + lane;
+        if (block < BLOCKS) {
+            ahead[i] = load_block(m, row, block);
+            if (HAS_GLU != 0)
+                up_ahead[i] = load_block(up, row, block);
+        }
+    }
+}
+
+void ask_for_rest(uint row)
 {
     if (row >= m.rows)
-        return 0;
-    return is_float_type(m.type) ? dot_floats(m, row, lane, first, count) : dot_bytes(m, row, lane, first, count);
+        return;
+    beside.x = bias_of(m, row);
+    beside.y = HAS_GLU != 0 ? bias_of(up, row) : 0.0;
+    beside.z = (m.kind & MATVEC_ACCUMULATES) != 0 ? arena[m.to + row] : 0.0;
 }
 
-/* Over the lanes of a row; the first of them gets it. */
-vec2 sum_lanes(vec2 sums)
+/* Products of what was asked for; asks for the next, which may be of another row. */
+vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
 {
-#ifdef SUBGROUP
-    for (uint step = min(lanes, gl_SubgroupSize) / 2; step > 0; step /= 2)
-        sums += vec2(subgroupShuffleXor(sums.x, step), subgroupShuffleXor(sums.y, step));
-    if (lanes <= gl_SubgroupSize)
-        return sums;
-    uint smallest = gl_SubgroupSize;
-#else
-    uint smallest = 1;
-#endif
-    reduced[tid] = sums.x;
-    reduced[THREADS + tid] = sums.y;
-    barrier();
-    for (uint step = lanes / 2; step >= smallest; step /= 2) {
-        if ((tid & (lanes - 1)) < step) {
-            reduced[tid] += reduced[tid + step];
-            reduced[THREADS + tid] += reduced[THREADS + tid + step];
-        }
-        barrier();
+    packed_block now[AHEAD], up_now[AHEAD];
+    vec2 sums = vec2(0);
+    for (uint i = 0; i < AHEAD; i++) {
+        now[i] = ahead[i];
+        up_now[i] = up_ahead[i];
     }
-    sums = vec2(reduced[tid], reduced[THREADS + tid]);
-    barrier();
+    if (tile + 1 < TILES)
+        ask_for(row, tile + 1, lane);
+    else
+        ask_for(next_row, 0, lane);
+    for (uint i = 0; i < AHEAD; i++) {
+        uint block = (tile * AHEAD + i) * LANES + lane;
+        if (block < BLOCKS && row < m.rows) {
+            sums.x += dot_block(now[i], block, block % CHUNK_BLOCKS);
+            if (HAS_GLU != 0)
+                sums.y += dot_block(up_now[i], block, block % CHUNK_BLOCKS);
+        }
+    }
     return sums;
 }
 
-float with_bias(matrix m, uint row, float sum)
+float dot_floats(matvec_matrix of, uint row, uint lane, uint first)
 {
-    return m.bias == ROW_NOTHING ? sum : sum + vectors[m.bias + m.to_first + row];
+    float sum = 0;
+    uint row_at = of.codes + row * float_row_words(type, COLUMNS), skip = first / 4;
+    uint count = (min(CHUNK, COLUMNS - first) + 3) / 4;
+    for (uint i = lane; i < count && row < of.rows; i += FLOAT_LANES)
+        sum += dot(load_floats(type, row_at, skip + i), uintBitsToFloat(xs[i]));
+    return sum;
 }
 
-void store(matrix m, uint row, vec2 sums)
+vec2 dot_row(vec2 moments, uint row, uint lane, uint next_row)
 {
-    if (HAS_GLU != 0) {
-        float up = with_bias(matrices[arguments.first_matrix + 1], row, sums.y);
-        arena[arguments.glu_to + m.to_first + row] = activate(arguments.glu, with_bias(m, row, sums.x)) * up;
-        return;
+    vec2 sums = vec2(0);
+    if (is_float_type(type)) {
+        for (uint first = 0; first < COLUMNS; first += CHUNK) {
+            if (COLUMNS > CHUNK) {
+                barrier();
+                load_x(moments, first);
+            }
+            sums.x += dot_floats(m, row, lane, first);
+            if (HAS_GLU != 0)
+                sums.y += dot_floats(up, row, lane, first);
+        }
+        return sums;
     }
-    float result = activate(m.activation, with_bias(m, row, sums.x));
-    uint at = m.to + m.to_first + row;
-    arena[at] = (m.flags & MATRIX_ACCUMULATE) != 0 ? arena[at] + result : result;
+    for (uint tile = 0; tile < TILES; tile++) {
+        uint first_block = tile * AHEAD * LANES;
+        if (COLUMNS > CHUNK && first_block % CHUNK_BLOCKS == 0) {
+            barrier();
+            load_x(moments, first_block * 32);
+        }
+        sums += dot_tile(row, tile, lane, next_row);
+    }
+    return sums;
+}
+
+void store(uint row, vec2 sums)
+{
+    float result = activate(m.kind & 0xffu, sums.x + beside.x);
+    arena[m.to + row] = HAS_GLU != 0 ? result * (sums.y + beside.y) : beside.z + result;
+}
+
+matvec_matrix argument_matrix(uint index)
+{
+    uint at = 2 + index * MATVEC_MATRIX_WORDS;
+    return matvec_matrix(arguments.words[at], arguments.words[at + 1], arguments.words[at + 2], arguments.words[at + 3],
+        arguments.words[at + 4], arguments.words[at + 5], arguments.words[at + 6]);
+}
+
+matvec_matrix table_matrix(matrix from)
+{
+    return matvec_matrix(from.rows, from.codes, from.high, from.scales, from.to, from.bias,
+        from.activation | (from.flags & MATRIX_ACCUMULATE) * MATVEC_ACCUMULATES);
 }
 
 void main()
 {
-#ifdef SUBGROUP
-    tid = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
-#else
-    tid = gl_LocalInvocationIndex;
-#endif
-    if (live_rows(arguments.row_kind) == 0)
-        return;
-    uint index = arguments.first_matrix;
-    if (HAS_GLU == 0) {
-        while (index + 1 < arguments.first_matrix + arguments.matrix_count &&
-               gl_WorkGroupID.x >= matrices[index + 1].first_group)
-            index++;
+    number_invocations();
+    uint live = live_rows(arguments.flags & MATVEC_ROW_KIND), group = gl_WorkGroupID.x, index = 0;
+    uint rows_per_group = arguments.flags >> 8;
+    for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && HAS_GLU == 0; i++)
+        index += group >= arguments.words[i - 1] ? 1 : 0;
+    if (FROM_TABLE != 0) {
+        matrix from = matrices[arguments.first_matrix + index];
+        m = up = table_matrix(from);
+        type = from.type;
+        x_at = from.x;
+        lerp_at = from.lerp;
+        rows_per_group = from.rows_per_group;
+    } else {
+        m = argument_matrix(index);
+        up = argument_matrix(HAS_GLU);
+        type = findLSB(TYPES_LOW != 0 ? TYPES_LOW : TYPES_HIGH) + (TYPES_LOW != 0 ? 0 : 32);
+        x_at = arguments.x;
+        lerp_at = arguments.lerp;
     }
-    matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
-    uint lane = tid & (lanes - 1), at_once = THREADS >> LANES_SHIFT;
-    uint chunk = is_float_type(m.type) ? FLOAT_CHUNK : BYTE_CHUNK;
-    uint begin = (gl_WorkGroupID.x - m.first_group) * arguments.rows_per_group;
-    uint end = min(begin + arguments.rows_per_group, m.rows);
-    float factor = norm_factor(m);
-    if (m.columns <= chunk)
-        load_x(m, factor, 0, m.columns);
+    lanes = is_float_type(type) ? FLOAT_LANES : LANES;
+    uint at_once = THREADS / lanes, own = tid / lanes, lane = tid & (lanes - 1);
+    uint begin = (group - (index == 0 ? 0 : arguments.words[index - 1])) * rows_per_group;
+    uint end = min(begin + rows_per_group, m.rows);
+    hold_input(0);
+    ask_for(begin + own, 0, lane);
+    ask_for_rest(begin + own);
+    vec2 moments = moments_of_input();
+    if (COLUMNS <= CHUNK)
+        load_x(moments, 0);
     for (uint first_row = begin; first_row < end; first_row += at_once) {
-        uint row = first_row + (tid >> LANES_SHIFT);
-        vec2 sums = vec2(0);
-        for (uint first = 0; first < m.columns; first += chunk) {
-            uint count = min(chunk, m.columns - first);
-            if (m.columns > chunk) {
-                barrier();
-                load_x(m, factor, first, count);
-            }
-            sums.x += dot_row(m, row, lane, first, count);
-            if (HAS_GLU != 0)
-                sums.y += dot_row(up, row, lane, first, count);
-        }
-        sums = sum_lanes(sums);
-        if (lane == 0 && row < end)
-            store(m, row, sums);
+        uint row = first_row + own;
+        vec2 sums = sum_of_lanes(dot_row(moments, row, lane, row + at_once).xyxy, lanes).xy;
+        if (lane == 0 && row < end && live != 0)
+            store(row, sums);
+        ask_for_rest(row + at_once);
     }
 }

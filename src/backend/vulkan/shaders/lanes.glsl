@@ -1,0 +1,85 @@
+/*
+ * Sums and maxima over neighbouring invocations: by shuffles as far as subgroups reach, beyond that through
+ * shared memory. All invocations of a workgroup call these together. `tid` numbers them so that neighbours are
+ * of one subgroup.
+ */
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
+
+shared vec4 lane_values[256];
+
+uint tid;
+
+void number_invocations()
+{
+#ifdef SUBGROUP
+    tid = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+#else
+    tid = gl_LocalInvocationIndex;
+#endif
+}
+
+/* Over 2^n neighbours, for each of them. */
+vec4 sum_of_lanes(vec4 value, uint lanes)
+{
+#ifdef SUBGROUP
+    for (uint step = min(lanes, gl_SubgroupSize) / 2; step > 0; step /= 2)
+        value += subgroupShuffleXor(value, step);
+    if (lanes <= gl_SubgroupSize)
+        return value;
+    uint smallest = gl_SubgroupSize;
+#else
+    uint smallest = 1;
+#endif
+    for (uint step = smallest; step < lanes; step *= 2) {
+        barrier();
+        lane_values[tid] = value;
+        barrier();
+        value += lane_values[tid ^ step];
+    }
+    return value;
+}
+
+uint maximum_of_lanes(uint value, uint lanes)
+{
+#ifdef SUBGROUP
+    for (uint step = min(lanes, gl_SubgroupSize) / 2; step > 0; step /= 2)
+        value = max(value, subgroupShuffleXor(value, step));
+    if (lanes <= gl_SubgroupSize)
+        return value;
+    uint smallest = gl_SubgroupSize;
+#else
+    uint smallest = 1;
+#endif
+    for (uint step = smallest; step < lanes; step *= 2) {
+        barrier();
+        lane_values[tid].x = uintBitsToFloat(value);
+        barrier();
+        value = max(value, floatBitsToUint(lane_values[tid ^ step].x));
+    }
+    return value;
+}
+
+/* Over the whole workgroup, whose size is a power of two. */
+float sum_of_all(float value)
+{
+#ifdef SUBGROUP
+    uint own = min(THREADS, gl_SubgroupSize);
+    for (uint step = own / 2; step > 0; step /= 2)
+        value += subgroupShuffleXor(value, step);
+    if (THREADS <= gl_SubgroupSize)
+        return value;
+    barrier();
+    if ((tid & (own - 1)) == 0)
+        lane_values[tid / own].x = value;
+    barrier();
+    value = 0;
+    for (uint i = 0; i < THREADS / own; i++)
+        value += lane_values[i].x;
+    return value;
+#else
+    return sum_of_lanes(vec4(value), THREADS).x;
+#endif
+}

@@ -1,0 +1,349 @@
+/*
+ * Matmuls of a single token. Matrices of one width that can be bound together are one dispatch; a norm before
+ * them, and mixtures with the row before, are computed by each of its workgroups.
+ */
+#include "backend/vulkan/vulkan_executor.h"
+
+#include <assert.h>
+#include <string.h>
+
+static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every device takes as many bytes");
+
+enum { MATVEC_THREADS = 128, BLOCKS_AHEAD = 4 };
+
+static bool is_cpu(const struct executor *executor)
+{
+    return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+}
+
+/* The row ops before the matmuls that they take in: selection of the only row, norm, shift, mixtures. */
+struct chain {
+    const struct op *norm, *shift;
+    buffer_id x, out;       /* what comes in; what it is after the norm */
+    const struct op *lerps; /* [lerp_count], one after the other */
+    uint32_t lerp_count;
+};
+
+static bool is_vector(const struct executor *executor, buffer_id buffer)
+{
+    return buffer != NO_BUFFER && executor->program->buffers[buffer].kind == BUFFER_WEIGHT;
+}
+
+static bool is_whole_norm(const struct executor *executor, const struct op *op)
+{
+    const uint64_t columns = executor->program->buffers[op->out].columns;
+    if (op->kind == OP_RMS_NORM)
+        return op->rms_norm.group == columns && is_vector(executor, op->inputs[1]);
+    return op->kind == OP_LAYER_NORM && op->layer_norm.group == columns &&
+           is_vector(executor, op->inputs[1]) && is_vector(executor, op->inputs[2]);
+}
+
+/* False when there is something else among them. */
+static bool find_chain(const struct executor *executor, const struct group *group, struct chain *out)
+{
+    const struct op *op = &executor->program->ops[group->first_op], *end = op + group->inner;
+    *out = (struct chain){.x = NO_BUFFER, .out = NO_BUFFER};
+    if (op == end)
+        return true;
+    out->x = out->out = op->inputs[0];
+    if (op->kind == OP_SELECT_ROWS)
+        out->out = (op++)->out;
+    if (op < end && is_whole_norm(executor, op) && op->inputs[0] == out->out) {
+        out->norm = op;
+        out->out = (op++)->out;
+    }
+    if (op < end && op->kind == OP_TOKEN_SHIFT && op->inputs[0] == out->out)
+        out->shift = op++;
+    out->lerps = op;
+    while (op < end && out->shift && op->kind == OP_LERP && op->inputs[0] == out->out &&
+           op->inputs[1] == out->shift->out && is_vector(executor, op->inputs[2]))
+        op++;
+    out->lerp_count = (uint32_t)(op - out->lerps);
+    /* The first matmul keeps the row, so it must be one that mixes. */
+    return op == end && (!out->shift || (out->lerp_count && end->inputs[1] == out->lerps->out));
+}
+
+/* Slices that one dispatch works on. */
+struct bundle {
+    const struct group *group;
+    const struct chain *chain;
+    const struct op *glu;
+    uint32_t index; /* of the group */
+    struct matrix matrices[MATVEC_ENTRIES];
+    uint32_t matrix_count, columns;
+    bool is_normed; /* all of them; no other of the group can be bound with them */
+    uint64_t types;
+    uint32_t buffer;
+    uint64_t begin, end; /* in the buffer */
+    bool is_kept;        /* a dispatch leaves the row to the shift */
+};
+
+static bool fits(
+    const struct executor *executor, const struct bundle *bundle, const struct weight_slice *slice)
+{
+    const uint64_t limit = executor->device.physical->limits.maxStorageBufferRange;
+    const uint64_t own_end = slice->offset + slice->bytes;
+    const uint64_t begin = slice->offset < bundle->begin ? slice->offset : bundle->begin,
+                   end = own_end > bundle->end ? own_end : bundle->end;
+    return slice->buffer == bundle->buffer && end - begin <= limit;
+}
+
+static bool is_float(uint32_t type)
+{
+    return tensor_type_info((enum tensor_type)type)->block_elements == 1;
+}
+
+/* Invocations that share a row, as a power of two: as few as have all of it on its way at once. Where
+ * invocations are lanes of one thread, those that share nothing but the input are best. */
+static uint32_t lanes_shift_for(const struct executor *executor, uint32_t columns, bool of_floats)
+{
+    const uint32_t units = of_floats ? columns / 4 : columns / 32, each = of_floats ? 1 : BLOCKS_AHEAD;
+    uint32_t shift = 0;
+    while (!is_cpu(executor) && shift < 5 && each << shift < units)
+        shift++;
+    return shift;
+}
+
+/* Whether they can come as arguments. */
+static bool is_simple(const struct bundle *bundle)
+{
+    bool result = bundle->matrix_count <= MATVEC_MATRICES;
+    for (uint32_t i = 1; i < bundle->matrix_count && result; i++) {
+        const struct matrix *a = &bundle->matrices[0], *b = &bundle->matrices[i];
+        result = a->type == b->type && a->x == b->x && a->lerp == b->lerp;
+    }
+    return result;
+}
+
+static void describe_norm(
+    const struct compiling *compiling, const struct bundle *bundle, struct matvec_arguments *out)
+{
+    const struct op *norm = bundle->is_normed ? bundle->chain->norm : NULL;
+    out->norm = out->norm_bias = ROW_NOTHING;
+    if (!norm)
+        return;
+    out->norm = vulkan_vector_at(compiling, norm->inputs[1]);
+    if (norm->kind == OP_LAYER_NORM)
+        out->norm_bias = vulkan_vector_at(compiling, norm->inputs[2]);
+    out->epsilon = norm->layer_norm.epsilon;
+}
+
+/* What is read and written of the arena: from the first to the last float. */
+static void bind_arena(struct compiling *compiling, struct bundle *bundle, struct dispatch *dispatch)
+{
+    uint64_t read = UINT64_MAX, read_end = 0, written = UINT64_MAX, written_end = 0;
+    for (uint32_t i = 0; i < bundle->matrix_count; i++) {
+        const struct matrix *matrix = &bundle->matrices[i];
+        const uint64_t x_end = (uint64_t)matrix->x + bundle->columns,
+                       to_end = (uint64_t)matrix->to + matrix->rows;
+        read = matrix->x < read ? matrix->x : read;
+        read_end = x_end > read_end ? x_end : read_end;
+        written = matrix->to < written ? matrix->to : written;
+        written_end = to_end > written_end ? to_end : written_end;
+    }
+    read -= vulkan_bind_floats(compiling, dispatch, BIND_ROUNDED, read, read_end - read, false);
+    written -= vulkan_bind_floats(compiling, dispatch, BIND_ARENA, written, written_end - written, true);
+    for (uint32_t i = 0; i < bundle->matrix_count; i++) {
+        bundle->matrices[i].x -= (uint32_t)read;
+        bundle->matrices[i].to -= (uint32_t)written;
+    }
+}
+
+static enum salvo_status fill_arguments(
+    struct compiling *compiling, const struct bundle *bundle, struct matvec_arguments *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct matrix *matrices = bundle->matrices;
+    const uint32_t most = is_simple(bundle) ? MATVEC_MATRICES : MATVEC_ENTRIES;
+    out->x = matrices[0].x;
+    out->lerp = matrices[0].lerp;
+    out->first_matrix = compiling->plan->matrix_count;
+    for (uint32_t i = 1; i < most; i++)
+        out->words[i - 1] = i < bundle->matrix_count ? matrices[i].first_group : UINT32_MAX;
+    for (uint32_t i = 0; i < bundle->matrix_count; i++) {
+        if (!is_simple(bundle)) {
+            TRY(vulkan_add_matrix(compiling->plan, matrices[i]));
+            continue;
+        }
+        const struct matvec_matrix own = {
+            .rows = matrices[i].rows,
+            .codes = matrices[i].codes,
+            .high = matrices[i].high,
+            .scales = matrices[i].scales,
+            .to = matrices[i].to,
+            .bias = matrices[i].bias,
+            .kind = matrices[i].activation | (matrices[i].flags & MATRIX_ACCUMULATE ? MATVEC_ACCUMULATES : 0),
+        };
+        static_assert(sizeof own == MATVEC_MATRIX_WORDS * sizeof(uint32_t), "as the shader finds it");
+        memcpy(&out->words[MATVEC_MATRICES - 1 + (size_t)i * MATVEC_MATRIX_WORDS], &own, sizeof own);
+    }
+cleanup:
+    return status;
+}
+
+/* Which workgroups have which rows. */
+static uint32_t share_out(
+    const struct executor *executor, struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
+{
+    /* More workgroups than this would only prepare the input again. */
+    const uint32_t most_groups = is_cpu(executor) ? 32 : 2048;
+    const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* a gate and its mate go together */
+    uint32_t groups = 0;
+    for (uint32_t i = 0; i < last; i++) {
+        struct matrix *matrix = &bundle->matrices[i];
+        const uint32_t at_once = MATVEC_THREADS >> (is_float(matrix->type) ? float_shift : lanes_shift);
+        matrix->rows_per_group = at_once * ((matrix->rows / at_once + most_groups) / most_groups);
+        matrix->first_group = groups;
+        groups += (matrix->rows + matrix->rows_per_group - 1) / matrix->rows_per_group;
+    }
+    return groups;
+}
+
+static enum salvo_status finish_bundle(struct compiling *compiling, struct bundle *bundle)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    const uint32_t lanes_shift = lanes_shift_for(executor, bundle->columns, false),
+                   float_shift = lanes_shift_for(executor, bundle->columns, true);
+    const struct op *shift = bundle->is_normed ? bundle->chain->shift : NULL;
+    const struct pipeline_constants constants = {
+        .threads = MATVEC_THREADS,
+        .types = bundle->types,
+        .extra = (bundle->glu ? 1 : 0) | (is_simple(bundle) ? 0 : 2) | lanes_shift << 4 | float_shift << 8,
+        .columns = bundle->columns,
+    };
+    struct matvec_arguments arguments = {
+        .flags = bundle->group->rows,
+        .shift = shift ? (uint32_t)executor->folded_offsets[shift->token_shift.state] : ROW_NOTHING,
+        .folded_elements = executor->folded_elements,
+    };
+    struct dispatch *dispatch;
+    VkPipeline pipeline;
+    /* By the first workgroup, if it mixes. */
+    const bool keeps = shift && !bundle->is_kept && bundle->matrices[0].lerp != ROW_NOTHING;
+    const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
+    TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));
+    TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
+    dispatch->groups[0] = groups;
+    /* Nothing of the arena is bound but what is used, so that groups of one stage need not wait. */
+    for (uint32_t i = 0; i < BIND_COUNT; i++) {
+        if (dispatch->bound[i].buffer == compiling->arena)
+            vulkan_bind(dispatch, i, &executor->vectors, false);
+    }
+    bind_arena(compiling, bundle, dispatch);
+    dispatch->bound[BIND_FOLDED] = dispatch->bound[BIND_ARENA];
+    if (shift)
+        vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
+    vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
+    dispatch->bound[BIND_WEIGHTS] = (struct bound){
+        &executor->weight_buffers[bundle->buffer], bundle->begin, bundle->end - bundle->begin, false};
+    arguments.flags |= (keeps ? MATVEC_KEEPS : 0) | bundle->matrices[0].rows_per_group << 8;
+    describe_norm(compiling, bundle, &arguments);
+    TRY(fill_arguments(compiling, bundle, &arguments));
+    memcpy(dispatch->arguments, &arguments, sizeof arguments);
+    bundle->is_kept |= keeps;
+    bundle->matrix_count = 0;
+    bundle->types = 0;
+cleanup:
+    return status;
+}
+
+static void move_planes(struct matrix *matrix, uint64_t bytes)
+{
+    const uint32_t words = (uint32_t)(bytes / 4);
+    matrix->codes += words;
+    matrix->high += words;
+    matrix->scales += words;
+}
+
+/* Adds a slice; planes of those that are there move when the bundle begins earlier. */
+static enum salvo_status add_slice(
+    struct compiling *compiling, struct bundle *bundle, const struct op *op, const struct weight_slice *slice)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct executor *executor = compiling->executor;
+    const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
+    const struct chain *chain = bundle->chain;
+    const struct op *lerp = NULL;
+    for (uint32_t i = 0; i < chain->lerp_count; i++)
+        lerp = chain->lerps[i].out == op->inputs[1] ? &chain->lerps[i] : lerp;
+    const bool is_normed = lerp || (chain->out != NO_BUFFER && op->inputs[1] == chain->out);
+    if (bundle->matrix_count && (bundle->matrix_count == MATVEC_ENTRIES || bundle->is_normed != is_normed ||
+                                    bundle->columns != weight->columns || !fits(executor, bundle, slice)))
+        TRY(finish_bundle(compiling, bundle));
+    if (bundle->matrix_count == 0) {
+        bundle->is_normed = is_normed;
+        bundle->columns = (uint32_t)weight->columns;
+        bundle->buffer = slice->buffer;
+        bundle->begin = slice->offset;
+        bundle->end = slice->offset + slice->bytes;
+    }
+    for (uint32_t i = 0; slice->offset < bundle->begin && i < bundle->matrix_count; i++)
+        move_planes(&bundle->matrices[i], bundle->begin - slice->offset);
+    bundle->begin = slice->offset < bundle->begin ? slice->offset : bundle->begin;
+    const uint64_t end = slice->offset + slice->bytes;
+    bundle->end = end > bundle->end ? end : bundle->end;
+    const uint32_t bias = vulkan_vector_at(compiling, op->inputs[2]);
+    struct matrix matrix = {
+        .rows = slice->rows,
+        .columns = bundle->columns,
+        .type = weight->type,
+        .codes = slice->codes,
+        .high = slice->high,
+        .scales = slice->scales,
+        .x = vulkan_arena_at(compiling, is_normed ? chain->x : op->inputs[1]),
+        .to = vulkan_arena_at(compiling, bundle->glu ? bundle->glu->out : op->out) + slice->first_row,
+        .bias = bias == ROW_NOTHING ? ROW_NOTHING : bias + slice->first_row,
+        .flags = op->matmul.accumulate ? MATRIX_ACCUMULATE : 0,
+        .activation = bundle->glu ? bundle->glu->glu.activation : op->matmul.activation,
+        .lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : ROW_NOTHING,
+    };
+    move_planes(&matrix, slice->offset - bundle->begin);
+    bundle->types |= UINT64_C(1) << weight->type;
+    bundle->matrices[bundle->matrix_count++] = matrix;
+cleanup:
+    return status;
+}
+
+/* Both matrices of a gate whole, of one format, and together within what can be bound. */
+static bool gate_fits(const struct executor *executor, const struct op *ops)
+{
+    const struct vulkan_weight *gate = &executor->weights[ops[0].inputs[0]],
+                               *up = &executor->weights[ops[1].inputs[0]];
+    const struct program_buffer *buffers = executor->program->buffers;
+    if (gate->slice_count != 1 || up->slice_count != 1 || ops[0].inputs[1] != ops[1].inputs[1] ||
+        buffers[ops[0].inputs[0]].type != buffers[ops[1].inputs[0]].type)
+        return false;
+    const struct bundle bundle = {.buffer = gate->slices->buffer,
+        .begin = gate->slices->offset,
+        .end = gate->slices->offset + gate->slices->bytes};
+    return ops[0].matmul.activation == ACTIVATION_NONE && ops[1].matmul.activation == ACTIVATION_NONE &&
+           fits(executor, &bundle, up->slices);
+}
+
+enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    const struct group *group = &compiling->plan->lowered.groups[index];
+    const struct op *ops = &executor->program->ops[group->first_op + group->inner];
+    const bool fuses_gate = group->glu && gate_fits(executor, ops);
+    struct chain chain;
+    struct bundle bundle = {
+        .group = group, .chain = &chain, .glu = fuses_gate ? &ops[2] : NULL, .index = index};
+    if (!find_chain(executor, group, &chain)) {
+        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
+        chain = (struct chain){.x = NO_BUFFER, .out = NO_BUFFER};
+    }
+    for (uint32_t i = 0; i < group->matmuls; i++) {
+        const struct vulkan_weight *weight = &executor->weights[ops[i].inputs[0]];
+        for (uint32_t j = 0; j < weight->slice_count; j++)
+            TRY(add_slice(compiling, &bundle, &ops[i], &weight->slices[j]));
+    }
+    TRY(finish_bundle(compiling, &bundle));
+    if (group->glu && !fuses_gate)
+        TRY(vulkan_compile_rows(
+            compiling, index, group->first_op + group->inner + group->matmuls, 1, NO_BUFFER));
+cleanup:
+    return status;
+}
