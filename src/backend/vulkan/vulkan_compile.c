@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { ATTEND_THREADS = 128, MERGE_THREADS = 64, SAMPLE_THREADS = 256 };
+enum { SAMPLE_THREADS = 256 };
 
 uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
 {
@@ -97,102 +97,9 @@ cleanup:
     return status;
 }
 
-/* ---- Attention ---- */
-
 static uint32_t capacity_of(const struct compiling *compiling, enum row_kind rows)
 {
     return compiling->plan->lowered.capacity[rows];
-}
-
-static void bind_states(
-    struct dispatch *dispatch, const struct executor *executor, buffer_id keys, buffer_id values, bool writes)
-{
-    vulkan_bind(dispatch, BIND_KEYS, &executor->states[keys].buffer, writes);
-    vulkan_bind(dispatch, BIND_VALUES, &executor->states[values].buffer, writes);
-}
-
-/* Rope, rope and append before a single token's attention, which it does itself. */
-static void take_in_ropes(
-    const struct compiling *compiling, const struct group *group, struct attend_arguments *arguments)
-{
-    const struct executor *executor = compiling->executor;
-    const struct op *ops = &executor->program->ops[group->first_op];
-    const struct rope *rope = &executor->program->ropes[ops[0].rope.rope];
-    arguments->rotated = 1;
-    arguments->k = vulkan_arena_at(compiling, ops[2].inputs[0]);
-    arguments->v = vulkan_arena_at(compiling, ops[2].inputs[1]);
-    arguments->rope_q = executor->rope_offsets[ops[0].rope.rope];
-    arguments->rope_k = executor->rope_offsets[ops[1].rope.rope];
-    arguments->dimensions = rope->dimensions;
-    arguments->halves = rope->halves;
-}
-
-static bool ropes_fit(const struct executor *executor, const struct group *group)
-{
-    const struct op *ops = &executor->program->ops[group->first_op];
-    const struct rope *ropes = executor->program->ropes;
-    if (group->inner != 3 || executor->options.kv_type == TYPE_Q8_0)
-        return false;
-    const struct rope *q = &ropes[ops[0].rope.rope], *k = &ropes[ops[1].rope.rope];
-    return q->dimensions == k->dimensions && q->halves == k->halves;
-}
-
-/* A processor has no use for many workgroups, of which most would find nothing to do. */
-static uint32_t splits_shift_of(const struct executor *executor)
-{
-    return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 1 : SPLITS_SHIFT;
-}
-
-static enum salvo_status compile_attend(struct compiling *compiling, uint32_t index)
-{
-    enum salvo_status status = SALVO_OK;
-    struct executor *executor = compiling->executor;
-    const struct group *group = &compiling->plan->lowered.groups[index];
-    const struct op *op = &executor->program->ops[group->first_op + group->inner];
-    const struct vulkan_state *state = &executor->states[op->attend.key_state];
-    const uint32_t tokens = capacity_of(compiling, ROWS_TOKENS);
-    const bool fused = ropes_fit(executor, group);
-    struct dispatch *dispatch;
-    VkPipeline pipeline;
-    if (!fused && group->inner)
-        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
-    if (op->attend.head_dim > 512)
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the Vulkan kernels take at most 512",
-            op->attend.head_dim));
-    struct attend_arguments arguments = {
-        .q = vulkan_arena_at(compiling, op->inputs[0]),
-        .to = vulkan_arena_at(compiling, op->out),
-        .heads = op->attend.heads,
-        .kv_heads = op->attend.kv_heads,
-        .group_heads = op->attend.heads / op->attend.kv_heads,
-        .head_dim = op->attend.head_dim,
-        .window = op->attend.window,
-        .scale = op->attend.scale,
-        .cap = op->attend.cap,
-        .type = executor->options.kv_type,
-        .head_words = state->head_words,
-        .splits_shift = tokens == 1 ? splits_shift_of(executor) : 0,
-    };
-    if (fused)
-        take_in_ropes(compiling, group, &arguments);
-    TRY(vulkan_pipeline(&executor->pipelines, SHADER_ATTEND,
-        (struct pipeline_constants){.threads = ATTEND_THREADS}, &pipeline));
-    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-    bind_states(dispatch, executor, op->attend.key_state, op->attend.value_state, fused);
-    vulkan_bind(dispatch, BIND_ROPES, &executor->ropes, false);
-    vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
-    memcpy(dispatch->groups,
-        (uint32_t[]){op->attend.heads, 1U << arguments.splits_shift, vulkan_most_rows(executor, tokens)},
-        sizeof dispatch->groups);
-    if (arguments.splits_shift) {
-        TRY(vulkan_pipeline(&executor->pipelines, SHADER_MERGE,
-            (struct pipeline_constants){.threads = MERGE_THREADS}, &pipeline));
-        TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-        vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, false);
-        dispatch->groups[0] = op->attend.heads;
-    }
-cleanup:
-    return status;
 }
 
 /* ---- Recurrence ---- */
@@ -290,7 +197,7 @@ enum salvo_status vulkan_plan_compile(struct compiling *compiling)
                                                  : vulkan_compile_matmul(compiling, i));
             break;
         case GROUP_ATTEND:
-            TRY(compile_attend(compiling, i));
+            TRY(vulkan_compile_attend(compiling, i));
             break;
         case GROUP_WKV7:
             TRY(compile_wkv7(compiling, i));

@@ -121,6 +121,7 @@ struct executor {
     struct bias_row *bias_rows;    /* [bias_row_count] */
     uint32_t bias_row_count;
     uint32_t step_words_at, step_entry_words; /* in words */
+    uint32_t split_counts_at;                 /* in words in the partials */
 
     struct folded_slot *folded_slots; /* [slots] */
     struct pending_step pending[RING_ENTRIES];
@@ -138,7 +139,7 @@ struct executor {
     uint64_t objects_at_load; /* buffers and pipelines */
 };
 
-enum { SPLITS_SHIFT = 4, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROWS = 64, STEPS_IN_FLIGHT = 3 };
+enum { SPLITS_SHIFT = 5, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROWS = 64, STEPS_IN_FLIGHT = 3 };
 
 /* vulkan_open.c */
 enum salvo_status vulkan_executor_open(
@@ -179,6 +180,9 @@ enum salvo_status vulkan_compile_rows(
     struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
+
+/* vulkan_attend.c */
+enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);
 
 /* vulkan_record.c: descriptor sets and commands. Without `single_group` all dispatches, after taking a step.
  */

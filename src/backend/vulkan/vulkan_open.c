@@ -90,6 +90,15 @@ static uint64_t partial_bytes(const struct executor *executor)
     return bytes;
 }
 
+/* Behind the partial results: how many splits of a token's attention are done, for each head. */
+static uint64_t count_bytes(const struct program *program)
+{
+    uint64_t heads = 0;
+    for (uint32_t i = 0; i < program->op_count; i++)
+        heads = program->ops[i].kind == OP_ATTEND ? larger(heads, program->ops[i].attend.heads) : heads;
+    return heads * sizeof(uint32_t);
+}
+
 static size_t private_at(const struct plan *plan)
 {
     return (plan->arena_bytes + 255) / 256 * 256;
@@ -109,7 +118,10 @@ static enum salvo_status open_scratch(struct executor *executor)
     TRY(open_bound(executor, arena, PLACE_DEVICE, "scratch", &executor->arena));
     TRY(open_bound(executor, rounded_bytes(executor->program, options->batch), PLACE_DEVICE, "activations",
         &executor->rounded));
-    TRY(open_bound(executor, partial_bytes(executor), PLACE_DEVICE, "partial results", &executor->partials));
+    TRY(open_bound(executor, partial_bytes(executor) + count_bytes(executor->program), PLACE_DEVICE,
+        "partial results", &executor->partials));
+    executor->split_counts_at = (uint32_t)(partial_bytes(executor) / sizeof(uint32_t));
+    TRY(vulkan_clear(&executor->transfer, &executor->partials));
     TRY(open_bound(executor, (uint64_t)groups * 2 * vocabulary * sizeof(uint32_t), PLACE_DEVICE, "sampling",
         &executor->work));
     TRY(open_bound(executor, ids, PLACE_DEVICE, "ids", &executor->tokens));

@@ -41,6 +41,14 @@ SPIRV(attend_subgroup)
 #include "attend_subgroup.inc"
 }
 ;
+SPIRV(attend_one)
+#include "attend_one.inc"
+}
+;
+SPIRV(attend_one_subgroup)
+#include "attend_one_subgroup.inc"
+}
+;
 SPIRV(merge)
 #include "merge.inc"
 }
@@ -81,6 +89,8 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
         return features->int_dot ? CODE(matmul_dot) : CODE(matmul);
     case SHADER_ATTEND:
         return features->subgroup ? CODE(attend_subgroup) : CODE(attend);
+    case SHADER_ATTEND_ONE:
+        return features->subgroup ? CODE(attend_one_subgroup) : CODE(attend_one);
     case SHADER_MERGE:
         return CODE(merge);
     case SHADER_WKV7:
@@ -205,7 +215,7 @@ static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum 
     const VkSpecializationInfo special = {
         .mapEntryCount = COUNT, .pMapEntries = entries, .dataSize = sizeof values, .pData = values};
     const bool needs_full = device->physical->features.subgroup &&
-                            (shader == SHADER_MATVEC || shader == SHADER_ATTEND) &&
+                            (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE) &&
                             constants.threads % device->physical->subgroup_size == 0;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,

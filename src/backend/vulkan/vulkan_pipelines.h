@@ -10,6 +10,7 @@ enum vulkan_shader {
     SHADER_MATVEC,
     SHADER_MATMUL,
     SHADER_ATTEND,
+    SHADER_ATTEND_ONE,
     SHADER_MERGE,
     SHADER_WKV7,
     SHADER_ARGMAX,

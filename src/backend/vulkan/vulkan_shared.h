@@ -189,14 +189,17 @@ struct matvec_arguments {
 /* ---- Attention, recurrence, sampling ---- */
 
 struct attend_arguments {
-    UINT q, to;                                          /* in floats */
-    UINT heads, kv_heads, group_heads, head_dim, window; /* group_heads: heads of a kv head */
+    UINT q, to;                                /* in floats */
+    UINT heads, kv_heads, group_heads, window; /* group_heads: heads of a kv head */
     FLOAT scale, cap;
-    UINT type, head_words;
+    UINT head_words; /* of one head at one position */
+    /* A single token. */
     UINT splits_shift; /* 2^this splits */
-    UINT rotated;      /* one token: rope and append happen here */
+    UINT rotated;      /* rope and append happen here */
     UINT k, v;
     UINT rope_q, rope_k, dimensions, halves;
+    UINT pages_at;  /* in the words */
+    UINT counts_at; /* in the partials: how many splits are done, for each workgroup's heads */
 };
 
 struct wkv7_arguments {

@@ -21,19 +21,15 @@ void number_invocations()
 #endif
 }
 
-/* Over 2^n neighbours, for each of them. */
-vec4 sum_of_lanes(vec4 value, uint lanes)
+/* Over invocations whose numbers differ in the bits from `from` up to `to`, both powers of two; for each. */
+vec4 sum_between(vec4 value, uint from, uint to)
 {
+    uint step = from;
 #ifdef SUBGROUP
-    for (uint step = min(lanes, gl_SubgroupSize) / 2; step > 0; step /= 2)
+    for (; step < to && step < gl_SubgroupSize; step *= 2)
         value += subgroupShuffleXor(value, step);
-    if (lanes <= gl_SubgroupSize)
-        return value;
-    uint smallest = gl_SubgroupSize;
-#else
-    uint smallest = 1;
 #endif
-    for (uint step = smallest; step < lanes; step *= 2) {
+    for (; step < to; step *= 2) {
         barrier();
         lane_values[tid] = value;
         barrier();
@@ -42,18 +38,33 @@ vec4 sum_of_lanes(vec4 value, uint lanes)
     return value;
 }
 
+vec4 maximum_between(vec4 value, uint from, uint to)
+{
+    uint step = from;
+#ifdef SUBGROUP
+    for (; step < to && step < gl_SubgroupSize; step *= 2)
+        value = max(value, subgroupShuffleXor(value, step));
+#endif
+    for (; step < to; step *= 2) {
+        barrier();
+        lane_values[tid] = value;
+        barrier();
+        value = max(value, lane_values[tid ^ step]);
+    }
+    return value;
+}
+
+/* Over 2^n neighbours, for each of them. */
+vec4 sum_of_lanes(vec4 value, uint lanes) { return sum_between(value, 1, lanes); }
+
 uint maximum_of_lanes(uint value, uint lanes)
 {
+    uint step = 1;
 #ifdef SUBGROUP
-    for (uint step = min(lanes, gl_SubgroupSize) / 2; step > 0; step /= 2)
+    for (; step < lanes && step < gl_SubgroupSize; step *= 2)
         value = max(value, subgroupShuffleXor(value, step));
-    if (lanes <= gl_SubgroupSize)
-        return value;
-    uint smallest = gl_SubgroupSize;
-#else
-    uint smallest = 1;
 #endif
-    for (uint step = smallest; step < lanes; step *= 2) {
+    for (; step < lanes; step *= 2) {
         barrier();
         lane_values[tid].x = uintBitsToFloat(value);
         barrier();

@@ -1,7 +1,8 @@
 #version 450
-/* The splits of a single token's attention, left to right. */
+/* The parts of a single token's attention, left to right; where there is but one, it is done. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "states.glsl"
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_PARTIALS) readonly buffer Partials { float partials[]; };
@@ -9,25 +10,20 @@ layout(push_constant) uniform Push { attend_arguments arguments; };
 
 void main()
 {
-    if (header.tokens == 0)
+    uint position = row_position(0), seen = position + 1 - first_seen_from(position, arguments.window);
+    uint each = positions_each(seen, arguments.splits_shift), count = quotient(seen + each - 1, each);
+    if (header.tokens == 0 || count == 1)
         return;
-    uint splits = 1u << arguments.splits_shift;
-    uint head = gl_WorkGroupID.x, stride = arguments.head_dim + 2, first = head * splits * stride;
+    uint head = gl_WorkGroupID.x, stride = HEAD_DIM + 2, first = (head << arguments.splits_shift) * stride;
     float maximum = -3.0e38, sum = 0;
-    for (uint i = 0; i < splits; i++) {
-        if (partials[first + i * stride + 1] != 0.0)
-            maximum = max(maximum, partials[first + i * stride]);
-    }
-    for (uint i = 0; i < splits; i++) {
-        float part = partials[first + i * stride + 1];
-        sum += part == 0.0 ? 0.0 : part * exp(partials[first + i * stride] - maximum);
-    }
-    for (uint d = gl_LocalInvocationIndex; d < arguments.head_dim; d += THREADS) {
+    for (uint i = 0; i < count; i++)
+        maximum = max(maximum, partials[first + i * stride]);
+    for (uint i = 0; i < count; i++)
+        sum += partials[first + i * stride + 1] * exp(partials[first + i * stride] - maximum);
+    for (uint d = gl_LocalInvocationIndex; d < HEAD_DIM; d += THREADS) {
         float total = 0;
-        for (uint i = 0; i < splits; i++) {
-            uint at = first + i * stride;
-            total += partials[at + 1] == 0.0 ? 0.0 : partials[at + 2 + d] * exp(partials[at] - maximum);
-        }
-        arena[arguments.to + head * arguments.head_dim + d] = sum == 0.0 ? 0.0 : total / sum;
+        for (uint i = 0; i < count; i++)
+            total += partials[first + i * stride + 2 + d] * exp(partials[first + i * stride] - maximum);
+        arena[arguments.to + head * HEAD_DIM + d] = total / sum;
     }
 }
