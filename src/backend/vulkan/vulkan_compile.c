@@ -102,48 +102,6 @@ static uint32_t capacity_of(const struct compiling *compiling, enum row_kind row
     return compiling->plan->lowered.capacity[rows];
 }
 
-/* ---- Recurrence ---- */
-
-static enum salvo_status compile_wkv7(struct compiling *compiling, uint32_t index)
-{
-    enum salvo_status status = SALVO_OK;
-    struct executor *executor = compiling->executor;
-    const struct group *group = &compiling->plan->lowered.groups[index];
-    const struct op *op = &executor->program->ops[group->first_op + group->inner];
-    struct dispatch *dispatch;
-    VkPipeline pipeline;
-    if (group->inner)
-        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
-    if (op->wkv7.head_dim > 256)
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the Vulkan kernels take at most 256",
-            op->wkv7.head_dim));
-    const struct wkv7_arguments arguments = {
-        .r = vulkan_arena_at(compiling, op->inputs[0]),
-        .w = vulkan_arena_at(compiling, op->inputs[1]),
-        .k = vulkan_arena_at(compiling, op->inputs[2]),
-        .v = vulkan_arena_at(compiling, op->inputs[3]),
-        .kk = vulkan_arena_at(compiling, op->inputs[4]),
-        .a = vulkan_arena_at(compiling, op->inputs[5]),
-        .to = vulkan_arena_at(compiling, op->out),
-        .heads = op->wkv7.heads,
-        .head_dim = op->wkv7.head_dim,
-        .columns = (uint32_t)executor->program->buffers[op->out].columns,
-        .state = (uint32_t)executor->folded_offsets[op->wkv7.state],
-        .folded_elements = executor->folded_elements,
-    };
-    TRY(vulkan_pipeline(&executor->pipelines, SHADER_WKV7,
-        (struct pipeline_constants){.threads = op->wkv7.head_dim, .extra = op->wkv7.head_dim}, &pipeline));
-    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-    vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
-    dispatch->groups[0] = op->wkv7.heads;
-    dispatch->groups[1] = capacity_of(compiling, ROWS_RUNS);
-    if (group->outer)
-        TRY(vulkan_compile_rows(
-            compiling, index, group->first_op + group->inner + 1, group->outer, NO_BUFFER));
-cleanup:
-    return status;
-}
-
 /* ---- Sampling ---- */
 
 static enum salvo_status compile_sample(struct compiling *compiling, uint32_t index)
@@ -200,7 +158,7 @@ enum salvo_status vulkan_plan_compile(struct compiling *compiling)
             TRY(vulkan_compile_attend(compiling, i));
             break;
         case GROUP_WKV7:
-            TRY(compile_wkv7(compiling, i));
+            TRY(vulkan_compile_wkv7(compiling, i));
             break;
         case GROUP_SAMPLE:
             TRY(compile_sample(compiling, i));

@@ -181,8 +181,9 @@ enum salvo_status vulkan_compile_rows(
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
 
-/* vulkan_attend.c */
+/* vulkan_attend.c, vulkan_wkv7.c */
 enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);
+enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
 /* vulkan_record.c: descriptor sets and commands. Without `single_group` all dispatches, after taking a step.
  */

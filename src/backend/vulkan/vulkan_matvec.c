@@ -9,7 +9,7 @@
 
 static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every device takes as many bytes");
 
-enum { MATVEC_THREADS = 128, BLOCKS_AHEAD = 4 };
+enum { MATVEC_THREADS = 256, BLOCKS_AHEAD = 4 };
 
 static bool is_cpu(const struct executor *executor)
 {

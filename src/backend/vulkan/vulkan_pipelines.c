@@ -57,6 +57,14 @@ SPIRV(wkv7)
 #include "wkv7.inc"
 }
 ;
+SPIRV(wkv7_one)
+#include "wkv7_one.inc"
+}
+;
+SPIRV(wkv7_one_subgroup)
+#include "wkv7_one_subgroup.inc"
+}
+;
 SPIRV(argmax)
 #include "argmax.inc"
 }
@@ -95,6 +103,8 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
         return CODE(merge);
     case SHADER_WKV7:
         return CODE(wkv7);
+    case SHADER_WKV7_ONE:
+        return features->subgroup ? CODE(wkv7_one_subgroup) : CODE(wkv7_one);
     case SHADER_ARGMAX:
         return CODE(argmax);
     case SHADER_SAMPLE:
@@ -214,9 +224,10 @@ static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum 
         entries[i] = (VkSpecializationMapEntry){.constantID = i, .offset = i * 4, .size = 4};
     const VkSpecializationInfo special = {
         .mapEntryCount = COUNT, .pMapEntries = entries, .dataSize = sizeof values, .pData = values};
-    const bool needs_full = device->physical->features.subgroup &&
-                            (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE) &&
-                            constants.threads % device->physical->subgroup_size == 0;
+    const bool needs_full =
+        device->physical->features.subgroup &&
+        (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE || shader == SHADER_WKV7_ONE) &&
+        constants.threads % device->physical->subgroup_size == 0;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage =

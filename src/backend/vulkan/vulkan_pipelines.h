@@ -13,6 +13,7 @@ enum vulkan_shader {
     SHADER_ATTEND_ONE,
     SHADER_MERGE,
     SHADER_WKV7,
+    SHADER_WKV7_ONE,
     SHADER_ARGMAX,
     SHADER_SAMPLE,
     SHADER_COUNT

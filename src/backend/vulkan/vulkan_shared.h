@@ -207,6 +207,16 @@ struct wkv7_arguments {
     UINT heads, head_dim, columns, state, folded_elements;
 };
 
+/* Of a single token, with what stands around it; ROW_NOTHING where something does not. */
+struct wkv7_one_arguments {
+    UINT r, w, k, v, a, to;                          /* in floats */
+    UINT share, first_value;                         /* value = v and some of the first */
+    UINT direction_weight, strength_weight;          /* vectors, as all weights */
+    UINT norm_weight, norm_bias, bonus_weight, gate; /* gate: in floats */
+    FLOAT direction_epsilon, norm_epsilon;
+    UINT state, folded_elements;
+};
+
 SHARED_ENUM(ARGMAX_BLOCKS, 64)
 
 struct sample_arguments {

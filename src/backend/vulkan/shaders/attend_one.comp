@@ -103,9 +103,9 @@ uint position_of(uint first, uint n) { return first + n * TEAMS + tid / LANES; }
 
 void ask_for(uint first)
 {
-    for (uint n = 0; n < AT_ONCE; n++) {
+    [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         uint j = position_of(first, n), at = j < end ? place_of(j) : 0;
-        for (uint e = 0; e < EACH; e++) {
+        [[unroll]] for (uint e = 0; e < EACH; e++) {
             uint unit = e * LANES + (tid & (LANES - 1));
             bool is_there = j < end && unit < UNITS && !(has_own && j == position);
             keys_ahead[n * EACH + e] = is_there ? load_unit(true, at, unit) : uvec4(0);
@@ -117,7 +117,7 @@ void ask_for(uint first)
 uvec4 own_unit(bool of_keys, uint unit)
 {
     uvec4 result;
-    for (uint j = 0; j < 4; j++)
+    [[unroll]] for (uint j = 0; j < 4; j++)
         result[j] = of_keys ? own_key[4 * unit + j] : own_value[4 * unit + j];
     return result;
 }
@@ -126,7 +126,7 @@ vec4 capped(vec4 scores)
 {
     if (arguments.cap == 0.0)
         return scores;
-    for (uint i = 0; i < 4; i++)
+    [[unroll]] for (uint i = 0; i < 4; i++)
         scores[i] = arguments.cap * stable_tanh(scores[i] / arguments.cap);
     return scores;
 }
@@ -139,22 +139,22 @@ void attend_to(uint first)
     uvec4 units[AT_ONCE * EACH];
     vec4 scores[AT_ONCE];
     uint lane = tid & (LANES - 1);
-    for (uint n = 0; n < AT_ONCE; n++) {
+    [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         bool is_own = has_own && position_of(first, n) == position;
         scores[n] = vec4(0);
-        for (uint e = 0; e < EACH; e++) {
+        [[unroll]] for (uint e = 0; e < EACH; e++) {
             uint unit = e * LANES + lane;
             uvec4 key = is_own && unit < UNITS ? own_unit(true, unit) : keys_ahead[n * EACH + e];
             units[n * EACH + e] = is_own && unit < UNITS ? own_unit(false, unit) : values_ahead[n * EACH + e];
-            for (uint f = 0; f < FOURS_OF_UNIT; f++) {
-                for (uint h = 0; h < HEADS; h++)
+            [[unroll]] for (uint f = 0; f < FOURS_OF_UNIT; f++) {
+                [[unroll]] for (uint h = 0; h < HEADS; h++)
                     scores[n][h] += dot(q[h * FOURS + e * FOURS_OF_UNIT + f], four_of_unit(key, f));
             }
         }
     }
     ask_for(first + AT_ONCE * TEAMS);
     vec4 larger = maximum;
-    for (uint n = 0; n < AT_ONCE; n++) {
+    [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         scores[n] = capped(sum_of_lanes(scores[n], LANES));
         if (position_of(first, n) < end)
             larger = max(larger, scores[n]);
@@ -162,16 +162,16 @@ void attend_to(uint first)
     vec4 keep = exp(maximum - larger);
     maximum = larger;
     sum *= keep;
-    for (uint h = 0; h < HEADS; h++) {
-        for (uint i = 0; i < FOURS; i++)
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        [[unroll]] for (uint i = 0; i < FOURS; i++)
             sums[h * FOURS + i] *= keep[h];
     }
-    for (uint n = 0; n < AT_ONCE; n++) {
+    [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         vec4 weights = position_of(first, n) < end ? exp(scores[n] - larger) : vec4(0);
         sum += weights;
-        for (uint i = 0; i < FOURS; i++) {
+        [[unroll]] for (uint i = 0; i < FOURS; i++) {
             vec4 value = four_of_unit(units[n * EACH + i / FOURS_OF_UNIT], i % FOURS_OF_UNIT);
-            for (uint h = 0; h < HEADS; h++)
+            [[unroll]] for (uint h = 0; h < HEADS; h++)
                 sums[h * FOURS + i] += weights[h] * value;
         }
     }
@@ -180,7 +180,7 @@ void attend_to(uint first)
 /* The teams' sums of one head; four elements by each of the first invocations. */
 void store_head(uint h, bool is_all, uint partial)
 {
-    for (uint i = 0; i < FOURS; i++) {
+    [[unroll]] for (uint i = 0; i < FOURS; i++) {
         uint unit = i / FOURS_OF_UNIT * LANES + tid, d = unit * UNIT + 4 * (i % FOURS_OF_UNIT), team = LANES;
         vec4 total = sums[h * FOURS + i];
 #ifdef SUBGROUP
@@ -195,7 +195,7 @@ void store_head(uint h, bool is_all, uint partial)
         total = vec4(0);
         for (uint n = 0; n < THREADS; n += team)
             total += parts[n + tid];
-        for (uint j = 0; j < 4 && d + j < HEAD_DIM; j++) {
+        [[unroll]] for (uint j = 0; j < 4 && d + j < HEAD_DIM; j++) {
             if (is_all)
                 arena[arguments.to + (first_head + h) * HEAD_DIM + d + j] = total[j] / sum[h];
             else
@@ -250,10 +250,10 @@ void main()
         append_own(first_head == kv_head * arguments.group_heads);
     barrier();
 
-    for (uint i = 0; i < HEADS * FOURS; i++) {
+    [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++) {
         uint h = i / FOURS, f = i % FOURS, unit = f / FOURS_OF_UNIT * LANES + (tid & (LANES - 1)),
              d = unit * UNIT + 4 * (f % FOURS_OF_UNIT);
-        for (uint j = 0; j < 4; j++)
+        [[unroll]] for (uint j = 0; j < 4; j++)
             q[i][j] = d + j < HEAD_DIM ? query[h * HEAD_DIM + d + j] : 0.0;
         sums[i] = vec4(0);
     }
@@ -263,9 +263,9 @@ void main()
         attend_to(first);
     vec4 largest = maximum_between(maximum, LANES, THREADS), factor = exp(maximum - largest);
     sum = sum_between(sum * factor, LANES, THREADS);
-    for (uint h = 0; h < HEADS; h++) {
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
         uint partial = ((first_head + h) * splits + split) * (HEAD_DIM + 2);
-        for (uint i = 0; i < FOURS; i++)
+        [[unroll]] for (uint i = 0; i < FOURS; i++)
             sums[h * FOURS + i] *= factor[h];
         store_head(h, parts_count == 1, partial);
         if (parts_count > 1 && tid == 0) {

@@ -134,7 +134,7 @@ const uint MXFP4_WORDS[4] = uint[4](0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f
 uint look_up(uint nibbles, const uint table[4])
 {
     uint result = 0;
-    for (uint e = 0; e < 4; e++) {
+    [[unroll]] for (uint e = 0; e < 4; e++) {
         uint code = nibbles >> (8 * e) & 15u;
         result |= byte_of(table[code >> 2], code & 3u) << (8 * e);
     }

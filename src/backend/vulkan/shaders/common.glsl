@@ -1,5 +1,6 @@
 /* What every shader needs: the arguments' structs, the step that runs, and numbers. */
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "vulkan_shared.h"
 
 layout(local_size_x_id = 0) in;

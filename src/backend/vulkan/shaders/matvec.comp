@@ -61,7 +61,7 @@ vec4 four_of_input(uint first, uint i)
         return wide_inputs[first / 4 + i];
 #endif
     vec4 four = vec4(0);
-    for (uint j = 0; j < 4; j++) {
+    [[unroll]] for (uint j = 0; j < 4; j++) {
         if (4 * i + j < COLUMNS)
             four[j] = inputs[first + 4 * i + j];
     }
@@ -75,7 +75,7 @@ vec4 four_of_vectors(uint first, uint i)
         return wide_vectors[first / 4 + i];
 #endif
     vec4 four = vec4(0);
-    for (uint j = 0; j < 4; j++) {
+    [[unroll]] for (uint j = 0; j < 4; j++) {
         if (4 * i + j < COLUMNS)
             four[j] = vectors[first + 4 * i + j];
     }
@@ -88,7 +88,7 @@ bool is_within(uint first, uint k) { return k * THREADS + tid < (AT_HAND + 3) / 
 
 void hold_input(uint first)
 {
-    for (uint k = 0; k < HELD; k++)
+    [[unroll]] for (uint k = 0; k < HELD; k++)
         held[k] = is_within(first, k) ? four_of_input(x_at, four_at(first, k)) : vec4(0);
 }
 
@@ -98,7 +98,7 @@ float sum_of_input()
     for (uint first = 0; first < COLUMNS; first += CHUNK) {
         if (COLUMNS > CHUNK)
             hold_input(first);
-        for (uint k = 0; k < HELD; k++)
+        [[unroll]] for (uint k = 0; k < HELD; k++)
             sum += dot(held[k], vec4(1));
     }
     return sum_of_all(sum);
@@ -110,9 +110,9 @@ float sum_of_squares(float mean)
     for (uint first = 0; first < COLUMNS; first += CHUNK) {
         if (COLUMNS > CHUNK)
             hold_input(first);
-        for (uint k = 0; k < HELD; k++) {
+        [[unroll]] for (uint k = 0; k < HELD; k++) {
             vec4 four = held[k] - mean;
-            for (uint j = 0; j < 4; j++)
+            [[unroll]] for (uint j = 0; j < 4; j++)
                 sum += is_within(first, k) && (COLUMNS % 4 == 0 || 4 * four_at(first, k) + j < COLUMNS) ? four[j] * four[j] : 0.0;
         }
     }
@@ -136,7 +136,7 @@ vec4 mixed(vec4 four, uint i)
     uint after = (slot + runs[0].after) * arguments.folded_elements + arguments.shift + 4 * i;
     bool keeps = (arguments.flags & MATVEC_KEEPS) != 0 && gl_WorkGroupID.x == 0 && live_rows(ROWS_TOKENS) != 0;
     vec4 previous = vec4(0);
-    for (uint j = 0; j < 4; j++) {
+    [[unroll]] for (uint j = 0; j < 4; j++) {
         if (COLUMNS % 4 == 0 || 4 * i + j < COLUMNS) {
             previous[j] = runs[0].first == 0 ? 0.0 : folded[before + j];
             if (keeps)
@@ -149,7 +149,7 @@ vec4 mixed(vec4 four, uint i)
 /* What the matrices are multiplied with. */
 void finish_input(vec2 moments, uint first)
 {
-    for (uint k = 0; k < HELD; k++) {
+    [[unroll]] for (uint k = 0; k < HELD; k++) {
         uint i = four_at(first, k);
         if (!is_within(first, k))
             continue;
@@ -164,9 +164,9 @@ void finish_input(vec2 moments, uint first)
 
 void keep_floats()
 {
-    for (uint k = 0; k < HELD; k++) {
+    [[unroll]] for (uint k = 0; k < HELD; k++) {
         vec4 four = held[k];
-        for (uint j = 0; j < 4; j++)
+        [[unroll]] for (uint j = 0; j < 4; j++)
             four[j] = IS(TYPE_F16) ? rounded_to_half(four[j]) : four[j];
         if (k * THREADS + tid < (AT_HAND + 3) / 4)
             xs[k * THREADS + tid] = floatBitsToUint(four);
@@ -176,12 +176,12 @@ void keep_floats()
 /* Eight neighbours have a block; the largest magnitude by its bits. */
 void keep_bytes()
 {
-    for (uint k = 0; k < HELD; k++) {
+    [[unroll]] for (uint k = 0; k < HELD; k++) {
         uvec4 bits = floatBitsToUint(held[k]) & 0x7fffffffu;
         vec2 scale = byte_scale(maximum_of_lanes(max(max(bits.x, bits.y), max(bits.z, bits.w)), 8));
         uint word = 0, i = k * THREADS + tid;
         int sum = 0;
-        for (uint j = 0; j < 4; j++) {
+        [[unroll]] for (uint j = 0; j < 4; j++) {
             precise float scaled = held[k][j] * scale.y;
             int code = scale.y != 0.0 ? int(roundEven(scaled)) : 0;
             sum += code;
@@ -234,14 +234,14 @@ packed_block load_block(matvec_matrix of, uint row, uint block)
     } else
 #endif
     {
-        for (uint i = 0; i < code_words(type); i++) {
+        [[unroll]] for (uint i = 0; i < code_words(type); i++) {
             if (i < 4)
                 result.codes[i] = weights[codes + i];
             else
                 result.more[i - 4] = weights[codes + i];
         }
     }
-    for (uint i = 0; i < high_words(type); i++)
+    [[unroll]] for (uint i = 0; i < high_words(type); i++)
         result.high[i] = weights[high + i];
     result.scales = load_scale_words(type, of.scales + row * scale_row_words(type, BLOCKS), block);
     return result;
@@ -251,7 +251,7 @@ packed_block load_block(matvec_matrix of, uint row, uint block)
 int dot_half(packed_block b, uvec4 x, uint part)
 {
     int sum = 0;
-    for (uint i = 0; i < 4; i++) {
+    [[unroll]] for (uint i = 0; i < 4; i++) {
         uint at = code_word_of(type, part * 4 + i);
         uint word = at < 4 ? b.codes[at & 3u] : b.more[at & 3u];
         sum += dot4(codes_of(type, word, IS(TYPE_Q6_K) ? b.high[part] : b.high.x, part * 4 + i), x[i]);
@@ -282,7 +282,7 @@ void ask_for(uint row, uint tile, uint lane)
 {
     if (row >= m.rows || is_float_type(type))
         return;
-    for (uint i = 0; i < AHEAD; i++) {
+    [[unroll]] for (uint i = 0; i < AHEAD; i++) {
         uint block = (tile * AHEAD + i) * LANES + lane;
         if (block < BLOCKS) {
             ahead[i] = load_block(m, row, block);
@@ -306,7 +306,7 @@ vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
 {
     packed_block now[AHEAD], up_now[AHEAD];
     vec2 sums = vec2(0);
-    for (uint i = 0; i < AHEAD; i++) {
+    [[unroll]] for (uint i = 0; i < AHEAD; i++) {
         now[i] = ahead[i];
         up_now[i] = up_ahead[i];
     }
@@ -314,7 +314,7 @@ vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
         ask_for(row, tile + 1, lane);
     else
         ask_for(next_row, 0, lane);
-    for (uint i = 0; i < AHEAD; i++) {
+    [[unroll]] for (uint i = 0; i < AHEAD; i++) {
         uint block = (tile * AHEAD + i) * LANES + lane;
         if (block < BLOCKS && row < m.rows) {
             sums.x += dot_block(now[i], block, block % CHUNK_BLOCKS);
@@ -385,7 +385,7 @@ void main()
     number_invocations();
     uint live = live_rows(arguments.flags & MATVEC_ROW_KIND), group = gl_WorkGroupID.x, index = 0;
     uint rows_per_group = arguments.flags >> 8;
-    for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && HAS_GLU == 0; i++)
+    [[unroll]] for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && HAS_GLU == 0; i++)
         index += group >= arguments.words[i - 1] ? 1 : 0;
     if (FROM_TABLE != 0) {
         matrix from = matrices[arguments.first_matrix + index];

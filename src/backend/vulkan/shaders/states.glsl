@@ -33,7 +33,7 @@ uvec4 load_unit(bool of_keys, uint at, uint i)
     if (HEAD_DIM % UNIT == 0)
         return of_keys ? wide_keys[at / 4 + i] : wide_values[at / 4 + i];
 #endif
-    for (uint j = 0; j < 4; j++) {
+    [[unroll]] for (uint j = 0; j < 4; j++) {
         if (4 * i + j < HEAD_DIM / (IS_F32 ? 1 : 2))
             result[j] = state_word(of_keys, at + 4 * i + j);
     }

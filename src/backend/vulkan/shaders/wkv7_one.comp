@@ -1,0 +1,92 @@
+#version 450
+/*
+ * One head of a single token's recurrence, with what stands around it: the share of the first value, the direction
+ * and strength of the key before, the norm, the bonus and the gate behind. Invocations are [PARTS][HEAD_DIM]: each
+ * has one value and a part of the keys. All that is needed is asked for at once.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "lanes.glsl"
+
+layout(constant_id = 3) const uint KEYS = 16;     /* of one invocation */
+layout(constant_id = 5) const uint HEAD_DIM = 64; /* a power of two */
+const uint PARTS = HEAD_DIM / KEYS;
+
+layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
+layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
+layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
+layout(push_constant) uniform Push { wkv7_one_arguments arguments; };
+
+shared vec4 by_key[256]; /* r, w, key, direction */
+shared float strengths[256], sums_of_parts[256];
+
+float from_arena(uint at, uint column) { return at == ROW_NOTHING ? 0.0 : arena[at + column]; }
+float from_vectors(uint at, uint column, float otherwise) { return at == ROW_NOTHING ? otherwise : vectors[at + column]; }
+
+float sum_of_parts(float value, uint i)
+{
+    barrier();
+    sums_of_parts[tid] = value;
+    barrier();
+    float sum = 0;
+    for (uint part = 0; part < PARTS; part++)
+        sum += sums_of_parts[part * HEAD_DIM + i];
+    return sum;
+}
+
+void main()
+{
+    number_invocations();
+    uint head = gl_WorkGroupID.x, i = tid & (HEAD_DIM - 1), part = tid / HEAD_DIM, column = head * HEAD_DIM + i;
+    uint live = header.tokens, inside = arguments.state + (head * HEAD_DIM + part * KEYS) * HEAD_DIM + i;
+    float r = arena[arguments.r + column], w = arena[arguments.w + column], k = arena[arguments.k + column],
+          v = arena[arguments.v + column], a = arena[arguments.a + column];
+    float share = from_arena(arguments.share, column), other = from_arena(arguments.first_value, column),
+          gate = from_arena(arguments.gate, column);
+    float direction_weight = from_vectors(arguments.direction_weight, column, 1.0),
+          strength_weight = vectors[arguments.strength_weight + column],
+          bonus_weight = from_vectors(arguments.bonus_weight, column, 0.0),
+          norm_weight = from_vectors(arguments.norm_weight, column, 1.0),
+          norm_bias = from_vectors(arguments.norm_bias, column, 0.0);
+    uint slot = runs[0].slot * FOLDED_VERSIONS;
+    uint before = (slot + runs[0].before) * arguments.folded_elements + inside;
+    uint after = (slot + runs[0].after) * arguments.folded_elements + inside;
+    bool from_zero = runs[0].first == 0;
+    float state[KEYS];
+    [[unroll]] for (uint j = 0; j < KEYS; j++)
+        state[j] = from_zero ? 0.0 : folded[before + j * HEAD_DIM];
+
+    float key = k * ((a - 1.0) * strength_weight + 1.0), value = v + (other - v) * share, turned = k * direction_weight;
+    vec4 sums = sum_of_lanes(vec4(turned * turned, r * key * bonus_weight, 0, 0), HEAD_DIM);
+    float size = sqrt(sums.x), direction = turned / (size < arguments.direction_epsilon ? arguments.direction_epsilon : size);
+    if (part == 0) {
+        by_key[i] = vec4(r, w, key, direction);
+        strengths[i] = direction * a;
+    }
+    barrier();
+
+    float removed = 0, sum = 0;
+    [[unroll]] for (uint j = 0; j < KEYS; j++)
+        removed += state[j] * by_key[part * KEYS + j].w;
+    removed = sum_of_parts(removed, i);
+    [[unroll]] for (uint j = 0; j < KEYS; j++) {
+        vec4 of_key = by_key[part * KEYS + j];
+        state[j] = state[j] * of_key.y - removed * strengths[part * KEYS + j] + value * of_key.z;
+        sum += state[j] * of_key.x;
+    }
+    float y = sum_of_parts(sum, i);
+    if (arguments.norm_weight != ROW_NOTHING) {
+        float mean = sum_of_lanes(vec4(y), HEAD_DIM).x / float(HEAD_DIM), distance = y - mean;
+        float variance = sum_of_lanes(vec4(distance * distance), HEAD_DIM).x / float(HEAD_DIM);
+        y = distance * (1.0 / sqrt(variance + arguments.norm_epsilon)) * norm_weight + norm_bias;
+    }
+    y += sums.y * value;
+    if (arguments.gate != ROW_NOTHING)
+        y *= gate;
+    if (live == 0)
+        return;
+    if (part == 0)
+        arena[arguments.to + column] = y;
+    [[unroll]] for (uint j = 0; j < KEYS; j++)
+        folded[after + j * HEAD_DIM] = state[j];
+}
