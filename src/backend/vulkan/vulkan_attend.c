@@ -5,6 +5,9 @@
 
 enum { ATTEND_THREADS = 128, MERGE_THREADS = 64, MOST_HEADS = 4, MOST_HEAD_DIM = 512 };
 
+/* What attend_one.comp has room for, in floats. */
+enum { MOST_PARTS = 4096, MOST_ROWS = 2048 };
+
 static bool is_cpu(const struct executor *executor)
 {
     return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
@@ -36,15 +39,6 @@ static bool ropes_fit(const struct executor *executor, const struct group *group
     return q->dimensions == k->dimensions && q->halves == k->halves;
 }
 
-/* Heads of one kv head that a workgroup takes together. */
-static uint32_t heads_together(uint32_t group_heads)
-{
-    uint32_t heads = MOST_HEADS;
-    while (group_heads % heads)
-        heads--;
-    return heads;
-}
-
 /* As many splits as there are multiprocessors to keep busy. A processor has no use for many. */
 static uint32_t splits_shift_for(const struct executor *executor, uint32_t groups)
 {
@@ -64,6 +58,17 @@ static uint32_t lanes_shift_for(const struct executor *executor, uint32_t head_d
     return shift;
 }
 
+/* Heads of one kv head that a workgroup takes together: as many as its memory has room for. */
+static uint32_t heads_together(const struct executor *executor, uint32_t group_heads, uint32_t head_dim)
+{
+    const uint32_t teams = ATTEND_THREADS >> lanes_shift_for(executor, head_dim);
+    uint32_t heads = MOST_HEADS;
+    while (heads > 1 && (group_heads % heads || teams * heads * head_dim > MOST_PARTS ||
+                            (heads + 2) * head_dim > MOST_ROWS))
+        heads--;
+    return heads;
+}
+
 static void bind_state(
     struct compiling *compiling, const struct op *op, bool writes, struct dispatch *dispatch)
 {
@@ -79,7 +84,8 @@ static enum salvo_status compile_single(struct compiling *compiling, uint32_t in
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
-    const uint32_t heads = heads_together(arguments.group_heads), groups = arguments.heads / heads;
+    const uint32_t heads = heads_together(executor, arguments.group_heads, op->attend.head_dim),
+                   groups = arguments.heads / heads;
     const struct pipeline_constants constants = {
         .threads = ATTEND_THREADS,
         .types = UINT64_C(1) << executor->options.kv_type,
@@ -92,6 +98,7 @@ static enum salvo_status compile_single(struct compiling *compiling, uint32_t in
         take_in_ropes(compiling, &compiling->plan->lowered.groups[index], &arguments);
     arguments.splits_shift = splits_shift_for(executor, groups);
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
+    arguments.pages = (executor->options.context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
     arguments.counts_at = executor->split_counts_at;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_ATTEND_ONE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));

@@ -9,7 +9,7 @@
 
 static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every device takes as many bytes");
 
-enum { MATVEC_THREADS = 256, BLOCKS_AHEAD = 4 };
+enum { MATVEC_THREADS = 256, BLOCKS_AHEAD = 4, MANY_ROWS = 8192 };
 
 static bool is_cpu(const struct executor *executor)
 {
@@ -93,12 +93,19 @@ static bool is_float(uint32_t type)
     return tensor_type_info((enum tensor_type)type)->block_elements == 1;
 }
 
-/* Invocations that share a row, as a power of two: as few as have all of it on its way at once. Where
- * invocations are lanes of one thread, those that share nothing but the input are best. */
-static uint32_t lanes_shift_for(const struct executor *executor, uint32_t columns, bool of_floats)
+/*
+ * Invocations that share a row, as a power of two: as many as have something to do, so that all is soon done;
+ * where there are many rows, as few as have all of a row on its way at once. Where invocations are lanes of
+ * one thread, those that share nothing but the input are best.
+ */
+static uint32_t lanes_shift_for(const struct executor *executor, const struct bundle *bundle, bool of_floats)
 {
-    const uint32_t units = of_floats ? columns / 4 : columns / 32, each = of_floats ? 1 : BLOCKS_AHEAD;
-    uint32_t shift = 0;
+    const uint32_t units = of_floats ? bundle->columns / 4 : bundle->columns / 32;
+    uint32_t shift = 0, each = 1, rows = 0;
+    for (uint32_t i = 0; i < bundle->matrix_count; i++)
+        rows += bundle->matrices[i].rows;
+    if (!of_floats && rows > MANY_ROWS)
+        each = BLOCKS_AHEAD;
     while (!is_cpu(executor) && shift < 5 && each << shift < units)
         shift++;
     return shift;
@@ -199,17 +206,43 @@ static uint32_t share_out(
     return groups;
 }
 
+/* What the pipeline needs of the shader. */
+static uint32_t parts_of(const struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
+{
+    const struct op *norm = bundle->is_normed ? bundle->chain->norm : NULL;
+    uint32_t activation = bundle->matrices[0].activation;
+    uint32_t result = lanes_shift << 8 | float_shift << 12;
+    if (bundle->glu)
+        result |= MATVEC_GLU;
+    if (!is_simple(bundle))
+        result |= MATVEC_TABLE;
+    if (norm)
+        result |= norm->kind == OP_LAYER_NORM ? MATVEC_NORM | MATVEC_MEAN : MATVEC_NORM;
+    for (uint32_t i = 0; i < bundle->matrix_count; i++) {
+        const struct matrix *matrix = &bundle->matrices[i];
+        const uint32_t at_once = MATVEC_THREADS >> (is_float(matrix->type) ? float_shift : lanes_shift);
+        if (matrix->lerp != ROW_NOTHING)
+            result |= MATVEC_LERP;
+        if (matrix->rows_per_group > at_once)
+            result |= MATVEC_ROUNDS;
+        if (matrix->activation != activation)
+            activation = MATVEC_ANY;
+    }
+    return result | activation << 16;
+}
+
 static enum salvo_status finish_bundle(struct compiling *compiling, struct bundle *bundle)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
-    const uint32_t lanes_shift = lanes_shift_for(executor, bundle->columns, false),
-                   float_shift = lanes_shift_for(executor, bundle->columns, true);
+    const uint32_t lanes_shift = lanes_shift_for(executor, bundle, false),
+                   float_shift = lanes_shift_for(executor, bundle, true);
     const struct op *shift = bundle->is_normed ? bundle->chain->shift : NULL;
+    const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
     const struct pipeline_constants constants = {
         .threads = MATVEC_THREADS,
         .types = bundle->types,
-        .extra = (bundle->glu ? 1 : 0) | (is_simple(bundle) ? 0 : 2) | lanes_shift << 4 | float_shift << 8,
+        .extra = parts_of(bundle, lanes_shift, float_shift),
         .columns = bundle->columns,
     };
     struct matvec_arguments arguments = {
@@ -221,7 +254,6 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     VkPipeline pipeline;
     /* By the first workgroup, if it mixes. */
     const bool keeps = shift && !bundle->is_kept && bundle->matrices[0].lerp != ROW_NOTHING;
-    const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;

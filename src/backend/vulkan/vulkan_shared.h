@@ -164,6 +164,16 @@ SHARED_ENUM(MATVEC_ACCUMULATES, 256) /* beside the activation in `kind` */
 SHARED_ENUM(MATVEC_ROW_KIND, 15)     /* in `flags`: enum row_kind; above it the rows of a workgroup */
 SHARED_ENUM(MATVEC_KEEPS, 16)        /* the row becomes the state of the shift */
 
+/* What a pipeline is specialised on, beside lanes (<< 8), those of floats (<< 12) and the activation (<< 16).
+ */
+SHARED_ENUM(MATVEC_GLU, 1)     /* two matrices, of which the second is `up` */
+SHARED_ENUM(MATVEC_TABLE, 2)   /* matrices of several formats and inputs, or many */
+SHARED_ENUM(MATVEC_NORM, 4)    /* a norm stands before */
+SHARED_ENUM(MATVEC_MEAN, 8)    /* which takes away the mean */
+SHARED_ENUM(MATVEC_LERP, 16)   /* a mixture with the row before, too */
+SHARED_ENUM(MATVEC_ROUNDS, 32) /* workgroups take more rows than at once */
+SHARED_ENUM(MATVEC_ANY, 255)   /* activations differ */
+
 struct matvec_matrix {
     UINT rows;
     UINT codes, high, scales; /* planes in words */
@@ -198,8 +208,8 @@ struct attend_arguments {
     UINT rotated;      /* rope and append happen here */
     UINT k, v;
     UINT rope_q, rope_k, dimensions, halves;
-    UINT pages_at;  /* in the words */
-    UINT counts_at; /* in the partials: how many splits are done, for each workgroup's heads */
+    UINT pages_at, pages; /* in the words; how many a run can have */
+    UINT counts_at;       /* in the partials: how many splits are done, for each workgroup's heads */
 };
 
 struct wkv7_arguments {

@@ -12,55 +12,37 @@
 #include "states.glsl"
 
 layout(constant_id = 3) const uint HEADS_AND_LANES = 1;
-const uint HEADS = HEADS_AND_LANES & 15u;          /* of this workgroup, at most 4 */
-const uint LANES = 1u << (HEADS_AND_LANES >> 4);   /* that share a position */
-const uint TEAMS = THREADS / LANES, AT_ONCE = 4;   /* positions of a team */
-const uint EACH = (UNITS + LANES - 1) / LANES;     /* units of a lane */
+const uint HEADS = HEADS_AND_LANES & 15u;        /* of this workgroup, at most 4 */
+const uint LANES = 1u << (HEADS_AND_LANES >> 4); /* that share a position */
+const uint TEAMS = THREADS / LANES, AT_ONCE = 2; /* positions of a team */
+const uint EACH = (UNITS + LANES - 1) / LANES;   /* units of a lane */
 const uint FOURS_OF_UNIT = IS_F32 ? 1 : 2, FOURS = EACH * FOURS_OF_UNIT;
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
-layout(std430, binding = BIND_ROPES) readonly buffer Ropes { float ropes[]; };
+layout(std430, binding = BIND_ROPES) readonly buffer Ropes { vec2 ropes[]; }; /* cosine and sine */
 layout(std430, binding = BIND_PARTIALS) coherent buffer Partials { float partials[]; };
 #ifdef SUBGROUP
 layout(std430, binding = BIND_PARTIALS) coherent buffer Counts { uint counts[]; };
 #endif
 layout(push_constant) uniform Push { attend_arguments arguments; };
 
-const uint MOST_COLUMNS = 512, MOST_PAGES = 128;
+const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_TEAMS = 128;
 const float LOWEST = -3.0e38;
 
-shared float query[4 * MOST_COLUMNS];
-shared uint own_key[MOST_COLUMNS], own_value[MOST_COLUMNS]; /* words */
+/* Rows of HEAD_DIM floats: the queries, then the token's own key and value as they are kept. */
+shared float rows[MOST_ROWS];
+shared float parts[MOST_PARTS]; /* [teams][heads][HEAD_DIM] */
+shared vec4 maxima[MOST_TEAMS], sums_of_weights[MOST_TEAMS];
 shared uint page_numbers[MOST_PAGES];
-shared vec4 parts[256];
 shared uint arrived;
+
+const uint OWN_KEY = HEADS * HEAD_DIM, OWN_VALUE = OWN_KEY + HEAD_DIM;
 
 uint kv_head, first_head, position, begin, end;
 bool has_own;
 uvec4 keys_ahead[AT_ONCE * EACH], values_ahead[AT_ONCE * EACH];
-
-vec2 angle_of(uint table, uint pair)
-{
-    uint pairs = arguments.dimensions / 2;
-    uint lower = table + ((position & 255u) * pairs + pair) * 2;
-    uint upper = table + ((256 + (position >> 8)) * pairs + pair) * 2;
-    float cl = ropes[lower], sl = ropes[lower + 1], cu = ropes[upper], su = ropes[upper + 1];
-    return vec2(cl * cu - sl * su, sl * cu + cl * su);
-}
-
-/* Element `d` of a head that begins at `at`, rotated by the position. */
-float rotated(uint at, uint table, uint d)
-{
-    uint pairs = arguments.dimensions / 2;
-    float x = arena[at + d];
-    if (d >= arguments.dimensions)
-        return x;
-    bool second = arguments.halves != 0 ? d >= pairs : (d & 1u) == 1;
-    uint pair = arguments.halves != 0 ? (second ? d - pairs : d) : d / 2;
-    float other = arena[at + (arguments.halves != 0 ? (second ? d - pairs : d + pairs) : d ^ 1u)];
-    vec2 angle = angle_of(table, pair);
-    return second ? x * angle.x + other * angle.y : x * angle.x - other * angle.y;
-}
+vec4 q[HEADS * FOURS], sums[HEADS * FOURS];
+vec4 maximum, sum; /* of each head */
 
 uint place_of(uint j)
 {
@@ -68,38 +50,62 @@ uint place_of(uint j)
     return ((page * arguments.kv_heads + kv_head) * PAGE_POSITIONS + j % PAGE_POSITIONS) * arguments.head_words;
 }
 
-/* A word of the token's own key or value, rounded as it is kept. */
-uint own_word(bool of_keys, uint i)
+vec2 angle_of(uint table, uint pair)
 {
-    uint at = (of_keys ? arguments.k : arguments.v) + kv_head * HEAD_DIM;
-    if (IS_F32)
-        return floatBitsToUint(of_keys ? rotated(at, arguments.rope_k, i) : arena[at + i]);
-    float low = of_keys ? rotated(at, arguments.rope_k, 2 * i) : arena[at + 2 * i];
-    float high = of_keys ? rotated(at, arguments.rope_k, 2 * i + 1) : arena[at + 2 * i + 1];
-    return half_bits(low) | half_bits(high) << 16;
+    uint pairs = arguments.dimensions / 2;
+    vec2 lower = ropes[table / 2 + (position & 255u) * pairs + pair],
+         upper = ropes[table / 2 + (256 + (position >> 8)) * pairs + pair];
+    return vec2(lower.x * upper.x - lower.y * upper.y, lower.y * upper.x + lower.x * upper.y);
 }
 
-/* The workgroup with the first heads of its group keeps them. */
-void append_own(bool keeps)
+float as_kept(float value) { return IS_F32 ? value : half_value(half_bits(value)); }
+
+/* Queries and, where it is to be kept, the key are rotated pair by pair. */
+void load_rows()
 {
-    uint at = place_of(position), count = UNITS * 4;
-    for (uint i = tid; i < 2 * count; i += THREADS) {
-        bool of_keys = i < count;
-        uint index = of_keys ? i : i - count, word = index < arguments.head_words ? own_word(of_keys, index) : 0;
+    const uint pairs = HEAD_DIM / 2;
+    uint rotated_pairs = arguments.rotated != 0 ? arguments.dimensions / 2 : 0;
+    for (uint i = tid; i < (HEADS + (has_own ? 2 : 0)) * pairs; i += THREADS) {
+        uint row = i / pairs, pair = i - row * pairs;
+        bool turns = pair < rotated_pairs && row <= HEADS, apart = arguments.halves != 0 && pair < rotated_pairs;
+        uint a = apart ? pair : 2 * pair, b = apart ? pair + rotated_pairs : a + 1;
+        uint from = row < HEADS ? arguments.q + (first_head + row) * HEAD_DIM
+                                : (row == HEADS ? arguments.k : arguments.v) + kv_head * HEAD_DIM;
+        float x = arena[from + a], y = arena[from + b];
+        vec2 angle = turns ? angle_of(row < HEADS ? arguments.rope_q : arguments.rope_k, pair) : vec2(1, 0);
+        float turned_x = turns ? x * angle.x - y * angle.y : x, turned_y = turns ? y * angle.x + x * angle.y : y;
+        rows[row * HEAD_DIM + a] = row < HEADS ? turned_x * arguments.scale : as_kept(turned_x);
+        rows[row * HEAD_DIM + b] = row < HEADS ? turned_y * arguments.scale : as_kept(turned_y);
+    }
+}
+
+void keep_own()
+{
+    uint at = place_of(position);
+    for (uint i = tid; i < 2 * arguments.head_words; i += THREADS) {
+        bool of_keys = i < arguments.head_words;
+        uint index = of_keys ? i : i - arguments.head_words, from = of_keys ? OWN_KEY : OWN_VALUE;
+        uint word = IS_F32 ? floatBitsToUint(rows[from + index])
+                           : half_bits(rows[from + 2 * index]) | half_bits(rows[from + 2 * index + 1]) << 16;
         if (of_keys)
-            own_key[index] = word;
+            keys[at + index] = word;
         else
-            own_value[index] = word;
-        if (keeps && index < arguments.head_words) {
-            if (of_keys)
-                keys[at + index] = word;
-            else
-                values[at + index] = word;
-        }
+            values[at + index] = word;
     }
 }
 
 uint position_of(uint first, uint n) { return first + n * TEAMS + tid / LANES; }
+
+/* Which columns are four `i` of this invocation's. */
+uint column_of(uint i) { return (i / FOURS_OF_UNIT * LANES + (tid & (LANES - 1))) * UNIT + 4 * (i % FOURS_OF_UNIT); }
+
+vec4 four_of_row(uint row_at, uint column)
+{
+    vec4 four;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        four[j] = column + j < HEAD_DIM ? rows[row_at + column + j] : 0.0;
+    return four;
+}
 
 void ask_for(uint first)
 {
@@ -114,112 +120,115 @@ void ask_for(uint first)
     }
 }
 
-uvec4 own_unit(bool of_keys, uint unit)
-{
-    uvec4 result;
-    [[unroll]] for (uint j = 0; j < 4; j++)
-        result[j] = of_keys ? own_key[4 * unit + j] : own_value[4 * unit + j];
-    return result;
-}
-
 vec4 capped(vec4 scores)
 {
     if (arguments.cap == 0.0)
         return scores;
-    [[unroll]] for (uint i = 0; i < 4; i++)
+    for (uint i = 0; i < 4; i++)
         scores[i] = arguments.cap * stable_tanh(scores[i] / arguments.cap);
     return scores;
 }
 
-vec4 q[HEADS * FOURS], sums[HEADS * FOURS];
-vec4 maximum, sum; /* of each head */
-
 void attend_to(uint first)
 {
-    uvec4 units[AT_ONCE * EACH];
-    vec4 scores[AT_ONCE];
-    uint lane = tid & (LANES - 1);
+    vec4 scores[AT_ONCE], values_now[AT_ONCE * FOURS], larger = maximum;
     [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         bool is_own = has_own && position_of(first, n) == position;
         scores[n] = vec4(0);
-        [[unroll]] for (uint e = 0; e < EACH; e++) {
-            uint unit = e * LANES + lane;
-            uvec4 key = is_own && unit < UNITS ? own_unit(true, unit) : keys_ahead[n * EACH + e];
-            units[n * EACH + e] = is_own && unit < UNITS ? own_unit(false, unit) : values_ahead[n * EACH + e];
-            [[unroll]] for (uint f = 0; f < FOURS_OF_UNIT; f++) {
-                [[unroll]] for (uint h = 0; h < HEADS; h++)
-                    scores[n][h] += dot(q[h * FOURS + e * FOURS_OF_UNIT + f], four_of_unit(key, f));
+        [[unroll]] for (uint i = 0; i < FOURS; i++) {
+            uint unit = n * EACH + i / FOURS_OF_UNIT;
+            vec4 key = four_of_unit(keys_ahead[unit], i % FOURS_OF_UNIT);
+            values_now[n * FOURS + i] = four_of_unit(values_ahead[unit], i % FOURS_OF_UNIT);
+            if (is_own) {
+                key = four_of_row(OWN_KEY, column_of(i));
+                values_now[n * FOURS + i] = four_of_row(OWN_VALUE, column_of(i));
             }
+            [[unroll]] for (uint h = 0; h < HEADS; h++)
+                scores[n][h] += dot(q[h * FOURS + i], key);
         }
     }
     ask_for(first + AT_ONCE * TEAMS);
-    vec4 larger = maximum;
     [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
-        scores[n] = capped(sum_of_lanes(scores[n], LANES));
-        if (position_of(first, n) < end)
-            larger = max(larger, scores[n]);
+        scores[n] = capped(sum_between(scores[n], 1, LANES));
+        larger = position_of(first, n) < end ? max(larger, scores[n]) : larger;
     }
     vec4 keep = exp(maximum - larger);
     maximum = larger;
     sum *= keep;
-    [[unroll]] for (uint h = 0; h < HEADS; h++) {
-        [[unroll]] for (uint i = 0; i < FOURS; i++)
-            sums[h * FOURS + i] *= keep[h];
-    }
+    [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++)
+        sums[i] *= keep[i / FOURS];
     [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         vec4 weights = position_of(first, n) < end ? exp(scores[n] - larger) : vec4(0);
         sum += weights;
-        [[unroll]] for (uint i = 0; i < FOURS; i++) {
-            vec4 value = four_of_unit(units[n * EACH + i / FOURS_OF_UNIT], i % FOURS_OF_UNIT);
-            [[unroll]] for (uint h = 0; h < HEADS; h++)
-                sums[h * FOURS + i] += weights[h] * value;
-        }
+        [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++)
+            sums[i] += weights[i / FOURS] * values_now[n * FOURS + i % FOURS];
     }
 }
 
-/* The teams' sums of one head; four elements by each of the first invocations. */
-void store_head(uint h, bool is_all, uint partial)
+/* Teams come together: what is left is the workgroup's maximum, its sum, and in the parts its weighted values. */
+void gather()
 {
-    [[unroll]] for (uint i = 0; i < FOURS; i++) {
-        uint unit = i / FOURS_OF_UNIT * LANES + tid, d = unit * UNIT + 4 * (i % FOURS_OF_UNIT), team = LANES;
-        vec4 total = sums[h * FOURS + i];
-#ifdef SUBGROUP
-        total = sum_between(total, LANES, gl_SubgroupSize);
-        team = max(LANES, gl_SubgroupSize);
-#endif
-        barrier();
-        parts[tid] = total;
-        barrier();
-        if (tid >= LANES || d >= HEAD_DIM)
-            continue;
-        total = vec4(0);
-        for (uint n = 0; n < THREADS; n += team)
-            total += parts[n + tid];
-        [[unroll]] for (uint j = 0; j < 4 && d + j < HEAD_DIM; j++) {
-            if (is_all)
-                arena[arguments.to + (first_head + h) * HEAD_DIM + d + j] = total[j] / sum[h];
-            else
-                partials[partial + 2 + d + j] = total[j];
+    uint team = tid / LANES;
+    if ((tid & (LANES - 1)) == 0)
+        maxima[team] = maximum;
+    barrier();
+    vec4 largest = maxima[0];
+    for (uint n = 1; n < TEAMS; n++)
+        largest = max(largest, maxima[n]);
+    vec4 factor = exp(maximum - largest);
+    maximum = largest;
+    if ((tid & (LANES - 1)) == 0)
+        sums_of_weights[team] = sum * factor;
+    [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++) {
+        uint column = column_of(i % FOURS), at = (team * HEADS + i / FOURS) * HEAD_DIM + column;
+        [[unroll]] for (uint j = 0; j < 4; j++) {
+            if (column + j < HEAD_DIM)
+                parts[at + j] = sums[i][j] * factor[i / FOURS];
         }
     }
+    barrier();
+    sum = vec4(0);
+    for (uint n = 0; n < TEAMS; n++)
+        sum += sums_of_weights[n];
+}
+
+/* Column `i` of all heads. */
+float gathered(uint i)
+{
+    float total = 0;
+    for (uint n = 0; n < TEAMS; n++)
+        total += parts[n * HEADS * HEAD_DIM + i];
+    return total;
 }
 
 #ifdef SUBGROUP
-/* Left to right; called by the workgroup that ends last. */
-void merge_parts(uint parts_count)
+/* Called by the workgroup that ends last. */
+void merge_parts(uint count)
 {
-    uint splits = 1u << arguments.splits_shift, stride = HEAD_DIM + 2;
+    uint splits = 1u << arguments.splits_shift, stride = HEAD_DIM + 2, first = first_head * splits * stride;
+    barrier();
+    for (uint i = tid; i < HEADS * count; i += THREADS) {
+        uint h = quotient(i, count), n = i - h * count, at = first + (h * splits + n) * stride;
+        maxima[n][h] = partials[at];
+        sums_of_weights[n][h] = partials[at + 1];
+    }
+    barrier();
     for (uint i = tid; i < HEADS * HEAD_DIM; i += THREADS) {
-        uint h = i / HEAD_DIM, d = i - h * HEAD_DIM, at = (first_head + h) * splits * stride;
+        uint h = i / HEAD_DIM, at = first + h * splits * stride + 2 + (i - h * HEAD_DIM);
         float most = LOWEST, all = 0, total = 0;
-        for (uint n = 0; n < parts_count; n++)
-            most = max(most, partials[at + n * stride]);
-        for (uint n = 0; n < parts_count; n++) {
-            float factor = exp(partials[at + n * stride] - most);
-            all += factor * partials[at + n * stride + 1];
-            total += factor * partials[at + n * stride + 2 + d];
+        for (uint n = 0; n < count; n++)
+            most = max(most, maxima[n][h]);
+        for (uint n = 0; n < count; n += 8) {
+            float eight[8];
+            [[unroll]] for (uint j = 0; j < 8; j++)
+                eight[j] = n + j < count ? partials[at + (n + j) * stride] : 0.0;
+            [[unroll]] for (uint j = 0; j < 8; j++) {
+                float factor = n + j < count ? exp(maxima[n + j][h] - most) : 0.0;
+                all += n + j < count ? factor * sums_of_weights[n + j][h] : 0.0;
+                total += factor * eight[j];
+            }
         }
-        arena[arguments.to + (first_head + h) * HEAD_DIM + d] = total / all;
+        arena[arguments.to + first_head * HEAD_DIM + i] = total / all;
     }
 }
 #endif
@@ -231,60 +240,55 @@ void main()
     kv_head = quotient(first_head, arguments.group_heads);
     position = row_position(0);
     uint live = header.tokens, split = gl_WorkGroupID.y, splits = 1u << arguments.splits_shift;
-    for (uint i = tid; i < min(header.pages_stride, MOST_PAGES); i += THREADS)
-        page_numbers[i] = words[arguments.pages_at + i];
+    if (tid < min(arguments.pages, MOST_PAGES))
+        page_numbers[tid] = words[arguments.pages_at + tid];
     uint first_seen = first_seen_from(position, arguments.window), seen = position + 1 - first_seen;
-    uint each = positions_each(seen, arguments.splits_shift), parts_count = quotient(seen + each - 1, each);
+    uint each = positions_each(seen, arguments.splits_shift), count = quotient(seen + each - 1, each);
     begin = first_seen + split * each;
     end = min(begin + each, position + 1);
-    if (live == 0 || split >= parts_count)
+    if (live == 0 || split >= count)
         return;
-    barrier();
     has_own = arguments.rotated != 0 && end == position + 1;
-    ask_for(begin);
-    for (uint i = tid; i < HEADS * HEAD_DIM; i += THREADS) {
-        uint h = i / HEAD_DIM, d = i - h * HEAD_DIM, at = arguments.q + (first_head + h) * HEAD_DIM;
-        query[i] = (arguments.rotated != 0 ? rotated(at, arguments.rope_q, d) : arena[at + d]) * arguments.scale;
-    }
-    if (has_own)
-        append_own(first_head == kv_head * arguments.group_heads);
     barrier();
-
+    ask_for(begin);
+    load_rows();
+    barrier();
+    if (has_own && first_head == kv_head * arguments.group_heads)
+        keep_own();
     [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++) {
-        uint h = i / FOURS, f = i % FOURS, unit = f / FOURS_OF_UNIT * LANES + (tid & (LANES - 1)),
-             d = unit * UNIT + 4 * (f % FOURS_OF_UNIT);
-        [[unroll]] for (uint j = 0; j < 4; j++)
-            q[i][j] = d + j < HEAD_DIM ? query[h * HEAD_DIM + d + j] : 0.0;
+        q[i] = four_of_row(i / FOURS * HEAD_DIM, column_of(i % FOURS));
         sums[i] = vec4(0);
     }
     maximum = vec4(LOWEST);
     sum = vec4(0);
     for (uint first = begin; first < end; first += AT_ONCE * TEAMS)
         attend_to(first);
-    vec4 largest = maximum_between(maximum, LANES, THREADS), factor = exp(maximum - largest);
-    sum = sum_between(sum * factor, LANES, THREADS);
-    [[unroll]] for (uint h = 0; h < HEADS; h++) {
-        uint partial = ((first_head + h) * splits + split) * (HEAD_DIM + 2);
-        [[unroll]] for (uint i = 0; i < FOURS; i++)
-            sums[h * FOURS + i] *= factor[h];
-        store_head(h, parts_count == 1, partial);
-        if (parts_count > 1 && tid == 0) {
-            partials[partial] = largest[h];
-            partials[partial + 1] = sum[h];
-        }
+    gather();
+    for (uint i = tid; i < HEADS * HEAD_DIM; i += THREADS) {
+        uint h = i / HEAD_DIM, partial = ((first_head + h) * splits + split) * (HEAD_DIM + 2);
+        float total = gathered(i);
+        if (count == 1)
+            arena[arguments.to + first_head * HEAD_DIM + i] = total / sum[h];
+        else
+            partials[partial + 2 + i - h * HEAD_DIM] = total;
+    }
+    if (count == 1)
+        return;
+    if (tid < HEADS) {
+        uint partial = ((first_head + tid) * splits + split) * (HEAD_DIM + 2);
+        partials[partial] = maximum[tid];
+        partials[partial + 1] = sum[tid];
     }
 #ifdef SUBGROUP
-    if (parts_count == 1)
-        return;
     memoryBarrierBuffer();
     barrier();
     if (tid == 0)
         arrived = atomicAdd(counts[arguments.counts_at + gl_WorkGroupID.x], 1);
     barrier();
-    if (arrived + 1 != parts_count)
+    if (arrived + 1 != count)
         return;
     memoryBarrierBuffer();
-    merge_parts(parts_count);
+    merge_parts(count);
     if (tid == 0)
         counts[arguments.counts_at + gl_WorkGroupID.x] = 0;
 #endif

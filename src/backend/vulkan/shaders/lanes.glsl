@@ -55,7 +55,21 @@ vec4 maximum_between(vec4 value, uint from, uint to)
 }
 
 /* Over 2^n neighbours, for each of them. */
-vec4 sum_of_lanes(vec4 value, uint lanes) { return sum_between(value, 1, lanes); }
+float sum_of_lanes(float value, uint lanes)
+{
+    uint step = 1;
+#ifdef SUBGROUP
+    for (; step < lanes && step < gl_SubgroupSize; step *= 2)
+        value += subgroupShuffleXor(value, step);
+#endif
+    for (; step < lanes; step *= 2) {
+        barrier();
+        lane_values[tid].x = value;
+        barrier();
+        value += lane_values[tid ^ step].x;
+    }
+    return value;
+}
 
 uint maximum_of_lanes(uint value, uint lanes)
 {
@@ -91,6 +105,6 @@ float sum_of_all(float value)
         value += lane_values[i].x;
     return value;
 #else
-    return sum_of_lanes(vec4(value), THREADS).x;
+    return sum_of_lanes(value, THREADS);
 #endif
 }

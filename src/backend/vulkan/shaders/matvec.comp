@@ -14,10 +14,14 @@
 
 layout(constant_id = 3) const uint LANES_AND_MORE = 0;
 layout(constant_id = 5) const uint COLUMNS = 8192;
-const uint HAS_GLU = LANES_AND_MORE & 1u;          /* two matrices, of which the second is `up` */
-const uint FROM_TABLE = LANES_AND_MORE >> 1 & 1u;  /* matrices of several formats and inputs, or many */
-const uint LANES = 1u << (LANES_AND_MORE >> 4 & 15u); /* invocations that share a row of blocks */
-const uint FLOAT_LANES = 1u << (LANES_AND_MORE >> 8); /* the same of floats */
+/* What a pipeline can do without is left out: between short dispatches, fetching code is a good part of the time. */
+const uint HAS_GLU = LANES_AND_MORE & MATVEC_GLU;
+const uint FROM_TABLE = LANES_AND_MORE & MATVEC_TABLE;
+const bool HAS_NORM = (LANES_AND_MORE & MATVEC_NORM) != 0, HAS_MEAN = (LANES_AND_MORE & MATVEC_MEAN) != 0,
+           HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_ROUNDS = (LANES_AND_MORE & MATVEC_ROUNDS) != 0;
+const uint LANES = 1u << (LANES_AND_MORE >> 8 & 15u);        /* invocations that share a row of blocks */
+const uint FLOAT_LANES = 1u << (LANES_AND_MORE >> 12 & 15u); /* the same of floats */
+const uint ACTIVATION = LANES_AND_MORE >> 16;                /* of all matrices, or MATVEC_ANY */
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
@@ -50,7 +54,7 @@ shared uint x_sums[256]; /* of the two halves, 16 bits each */
 
 matvec_matrix m, up;
 uint type, lanes, x_at, lerp_at;
-vec4 held[HELD];
+vec4 held[HELD], norm_weights[HELD], norm_biases[HELD];
 
 /* ---- The input ---- */
 
@@ -88,8 +92,16 @@ bool is_within(uint first, uint k) { return k * THREADS + tid < (AT_HAND + 3) / 
 
 void hold_input(uint first)
 {
-    [[unroll]] for (uint k = 0; k < HELD; k++)
-        held[k] = is_within(first, k) ? four_of_input(x_at, four_at(first, k)) : vec4(0);
+    [[unroll]] for (uint k = 0; k < HELD; k++) {
+        held[k] = norm_weights[k] = norm_biases[k] = vec4(0);
+        if (!is_within(first, k))
+            continue;
+        held[k] = four_of_input(x_at, four_at(first, k));
+        if (HAS_NORM)
+            norm_weights[k] = four_of_vectors(arguments.norm, four_at(first, k));
+        if (HAS_MEAN)
+            norm_biases[k] = four_of_vectors(arguments.norm_bias, four_at(first, k));
+    }
 }
 
 float sum_of_input()
@@ -122,9 +134,9 @@ float sum_of_squares(float mean)
 /* Mean and factor of the norm. */
 vec2 moments_of_input()
 {
-    if (arguments.norm == ROW_NOTHING)
+    if (!HAS_NORM)
         return vec2(0, 1);
-    float mean = arguments.norm_bias == ROW_NOTHING ? 0.0 : sum_of_input() / float(COLUMNS);
+    float mean = HAS_MEAN ? sum_of_input() / float(COLUMNS) : 0.0;
     return vec2(mean, 1.0 / sqrt(sum_of_squares(mean) / float(COLUMNS) + arguments.epsilon));
 }
 
@@ -153,11 +165,11 @@ void finish_input(vec2 moments, uint first)
         uint i = four_at(first, k);
         if (!is_within(first, k))
             continue;
-        if (arguments.norm != ROW_NOTHING)
-            held[k] = (held[k] - moments.x) * moments.y * four_of_vectors(arguments.norm, i);
-        if (arguments.norm_bias != ROW_NOTHING)
-            held[k] += four_of_vectors(arguments.norm_bias, i);
-        if (lerp_at != ROW_NOTHING)
+        if (HAS_NORM)
+            held[k] = (held[k] - moments.x) * moments.y * norm_weights[k];
+        if (HAS_MEAN)
+            held[k] += norm_biases[k];
+        if (HAS_LERP && lerp_at != ROW_NOTHING)
             held[k] = mixed(held[k], i);
     }
 }
@@ -187,13 +199,14 @@ void keep_bytes()
             sum += code;
             word |= (uint(code) & 0xffu) << (8 * j);
         }
-        bool is_upper = (tid & 4u) != 0;
-        vec4 halves = sum_of_lanes(vec4(is_upper ? 0 : sum, is_upper ? sum : 0, 0, 0), 8);
+        /* Both halves' sums in one number: exact, and they do not meet. */
+        int halves = int(sum_of_lanes((tid & 4u) != 0 ? float(sum) * 4096.0 : float(sum), 8));
         if (i < AT_HAND / 4) {
             xs[i / 4][i & 3u] = word;
             if ((tid & 7u) == 0) {
+                int low = bitfieldExtract(halves, 0, 12);
                 x_scales[i / 8] = scale.x;
-                x_sums[i / 8] = (uint(int(halves.x)) & 0xffffu) | uint(int(halves.y)) << 16;
+                x_sums[i / 8] = (uint(low) & 0xffffu) | uint((halves - low) >> 12) << 16;
             }
         }
     }
@@ -310,10 +323,10 @@ vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
         now[i] = ahead[i];
         up_now[i] = up_ahead[i];
     }
-    if (tile + 1 < TILES)
-        ask_for(row, tile + 1, lane);
-    else
-        ask_for(next_row, 0, lane);
+    if (TILES > 1 || HAS_ROUNDS) {
+        bool is_last = tile + 1 == TILES;
+        ask_for(is_last ? next_row : row, is_last ? 0 : tile + 1, lane);
+    }
     [[unroll]] for (uint i = 0; i < AHEAD; i++) {
         uint block = (tile * AHEAD + i) * LANES + lane;
         if (block < BLOCKS && row < m.rows) {
@@ -363,7 +376,7 @@ vec2 dot_row(vec2 moments, uint row, uint lane, uint next_row)
 
 void store(uint row, vec2 sums)
 {
-    float result = activate(m.kind & 0xffu, sums.x + beside.x);
+    float result = activate(ACTIVATION == MATVEC_ANY ? m.kind & 0xffu : ACTIVATION, sums.x + beside.x);
     arena[m.to + row] = HAS_GLU != 0 ? result * (sums.y + beside.y) : beside.z + result;
 }
 
@@ -396,7 +409,7 @@ void main()
         rows_per_group = from.rows_per_group;
     } else {
         m = argument_matrix(index);
-        up = argument_matrix(HAS_GLU);
+        up = argument_matrix(HAS_GLU != 0 ? 1 : 0);
         type = findLSB(TYPES_LOW != 0 ? TYPES_LOW : TYPES_HIGH) + (TYPES_LOW != 0 ? 0 : 32);
         x_at = arguments.x;
         lerp_at = arguments.lerp;
@@ -411,11 +424,17 @@ void main()
     vec2 moments = moments_of_input();
     if (COLUMNS <= CHUNK)
         load_x(moments, 0);
-    for (uint first_row = begin; first_row < end; first_row += at_once) {
+    uint first_row = begin;
+    do {
         uint row = first_row + own;
-        vec2 sums = sum_of_lanes(dot_row(moments, row, lane, row + at_once).xyxy, lanes).xy;
+        vec2 sums = dot_row(moments, row, lane, HAS_ROUNDS ? row + at_once : m.rows);
+        sums.x = sum_of_lanes(sums.x, lanes);
+        if (HAS_GLU != 0)
+            sums.y = sum_of_lanes(sums.y, lanes);
         if (lane == 0 && row < end && live != 0)
             store(row, sums);
-        ask_for_rest(row + at_once);
-    }
+        first_row += at_once;
+        if (HAS_ROUNDS)
+            ask_for_rest(first_row + own);
+    } while (HAS_ROUNDS && first_row < end);
 }

@@ -57,7 +57,7 @@ void main()
         state[j] = from_zero ? 0.0 : folded[before + j * HEAD_DIM];
 
     float key = k * ((a - 1.0) * strength_weight + 1.0), value = v + (other - v) * share, turned = k * direction_weight;
-    vec4 sums = sum_of_lanes(vec4(turned * turned, r * key * bonus_weight, 0, 0), HEAD_DIM);
+    vec4 sums = sum_between(vec4(turned * turned, r * key * bonus_weight, 0, 0), 1, HEAD_DIM);
     float size = sqrt(sums.x), direction = turned / (size < arguments.direction_epsilon ? arguments.direction_epsilon : size);
     if (part == 0) {
         by_key[i] = vec4(r, w, key, direction);
@@ -76,8 +76,8 @@ void main()
     }
     float y = sum_of_parts(sum, i);
     if (arguments.norm_weight != ROW_NOTHING) {
-        float mean = sum_of_lanes(vec4(y), HEAD_DIM).x / float(HEAD_DIM), distance = y - mean;
-        float variance = sum_of_lanes(vec4(distance * distance), HEAD_DIM).x / float(HEAD_DIM);
+        float mean = sum_of_lanes(y, HEAD_DIM) / float(HEAD_DIM), distance = y - mean;
+        float variance = sum_of_lanes(distance * distance, HEAD_DIM) / float(HEAD_DIM);
         y = distance * (1.0 / sqrt(variance + arguments.norm_epsilon)) * norm_weight + norm_bias;
     }
     y += sums.y * value;
