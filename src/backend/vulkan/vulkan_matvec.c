@@ -9,7 +9,10 @@
 
 static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every device takes as many bytes");
 
-enum { MATVEC_THREADS = 256, BLOCKS_AHEAD = 4, MANY_ROWS = 8192 };
+enum { BLOCKS_AHEAD = 4, MANY_ROWS = 8192 };
+
+/* What is brought into the cache before it is used, at most. */
+static const uint64_t most_ahead = 4 << 20;
 
 static bool is_cpu(const struct executor *executor)
 {
@@ -86,6 +89,15 @@ static bool fits(
     const uint64_t begin = slice->offset < bundle->begin ? slice->offset : bundle->begin,
                    end = own_end > bundle->end ? own_end : bundle->end;
     return slice->buffer == bundle->buffer && end - begin <= limit;
+}
+
+/* So many that each has four columns of the input to prepare, within reason. */
+static uint32_t threads_for(const struct executor *executor, const struct bundle *bundle)
+{
+    uint32_t threads = 128;
+    while (!is_cpu(executor) && threads < 512 && threads * 4 < bundle->columns)
+        threads *= 2;
+    return threads;
 }
 
 static bool is_float(uint32_t type)
@@ -195,10 +207,11 @@ static uint32_t share_out(
     /* More workgroups than this would only prepare the input again. */
     const uint32_t most_groups = is_cpu(executor) ? 32 : 2048;
     const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* a gate and its mate go together */
+    const uint32_t threads = threads_for(executor, bundle);
     uint32_t groups = 0;
     for (uint32_t i = 0; i < last; i++) {
         struct matrix *matrix = &bundle->matrices[i];
-        const uint32_t at_once = MATVEC_THREADS >> (is_float(matrix->type) ? float_shift : lanes_shift);
+        const uint32_t at_once = threads >> (is_float(matrix->type) ? float_shift : lanes_shift);
         matrix->rows_per_group = at_once * ((matrix->rows / at_once + most_groups) / most_groups);
         matrix->first_group = groups;
         groups += (matrix->rows + matrix->rows_per_group - 1) / matrix->rows_per_group;
@@ -207,7 +220,8 @@ static uint32_t share_out(
 }
 
 /* What the pipeline needs of the shader. */
-static uint32_t parts_of(const struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
+static uint32_t parts_of(
+    const struct bundle *bundle, uint32_t threads, uint32_t lanes_shift, uint32_t float_shift)
 {
     const struct op *norm = bundle->is_normed ? bundle->chain->norm : NULL;
     uint32_t activation = bundle->matrices[0].activation;
@@ -220,7 +234,7 @@ static uint32_t parts_of(const struct bundle *bundle, uint32_t lanes_shift, uint
         result |= norm->kind == OP_LAYER_NORM ? MATVEC_NORM | MATVEC_MEAN : MATVEC_NORM;
     for (uint32_t i = 0; i < bundle->matrix_count; i++) {
         const struct matrix *matrix = &bundle->matrices[i];
-        const uint32_t at_once = MATVEC_THREADS >> (is_float(matrix->type) ? float_shift : lanes_shift);
+        const uint32_t at_once = threads >> (is_float(matrix->type) ? float_shift : lanes_shift);
         if (matrix->lerp != ROW_NOTHING)
             result |= MATVEC_LERP;
         if (matrix->rows_per_group > at_once)
@@ -240,9 +254,9 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     const struct op *shift = bundle->is_normed ? bundle->chain->shift : NULL;
     const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
     const struct pipeline_constants constants = {
-        .threads = MATVEC_THREADS,
+        .threads = threads_for(executor, bundle),
         .types = bundle->types,
-        .extra = parts_of(bundle, lanes_shift, float_shift),
+        .extra = parts_of(bundle, threads_for(executor, bundle), lanes_shift, float_shift),
         .columns = bundle->columns,
     };
     struct matvec_arguments arguments = {
@@ -257,6 +271,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
+    dispatch->is_matvec = true;
     /* Nothing of the arena is bound but what is used, so that groups of one stage need not wait. */
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
         if (dispatch->bound[i].buffer == compiling->arena)
@@ -378,4 +393,24 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
             compiling, index, group->first_op + group->inner + group->matmuls, 1, NO_BUFFER));
 cleanup:
     return status;
+}
+
+void vulkan_warm_up(struct compiling *compiling)
+{
+    const struct executor *executor = compiling->executor;
+    struct vulkan_plan *plan = compiling->plan;
+    const struct dispatch *next = NULL;
+    if (is_cpu(executor) || !executor->device.physical->features.subgroup)
+        return;
+    /* The last one's next are the first, of the token after. */
+    for (uint32_t i = 2 * plan->dispatch_count; i-- > 0;) {
+        struct dispatch *dispatch = &plan->dispatches[i % plan->dispatch_count];
+        if (!dispatch->is_matvec)
+            continue;
+        if (next && next->bound[BIND_WEIGHTS].size <= most_ahead) {
+            dispatch->bound[BIND_AHEAD] = next->bound[BIND_WEIGHTS];
+            dispatch->groups[1] = 2;
+        }
+        next = dispatch;
+    }
 }

@@ -8,6 +8,7 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#define MOST_INVOCATIONS 128
 #include "lanes.glsl"
 #include "states.glsl"
 

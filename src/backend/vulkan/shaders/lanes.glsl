@@ -8,7 +8,10 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 
-shared vec4 lane_values[256];
+#ifndef MOST_INVOCATIONS
+#define MOST_INVOCATIONS 256
+#endif
+shared vec4 lane_values[MOST_INVOCATIONS];
 
 uint tid;
 

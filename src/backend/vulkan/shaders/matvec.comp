@@ -10,6 +10,7 @@
 #include "common.glsl"
 #include "blocks.glsl"
 #include "dot.glsl"
+#define MOST_INVOCATIONS 512
 #include "lanes.glsl"
 
 layout(constant_id = 3) const uint LANES_AND_MORE = 0;
@@ -34,6 +35,7 @@ layout(push_constant) uniform Push { matvec_arguments arguments; };
 layout(std430, binding = BIND_WEIGHTS) readonly buffer WideWeights { uvec4 wide_weights[]; };
 layout(std430, binding = BIND_ROUNDED) readonly buffer WideInput { vec4 wide_inputs[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer WideVectors { vec4 wide_vectors[]; };
+layout(std430, binding = BIND_AHEAD) readonly buffer Ahead { uvec4 weights_ahead[]; };
 #endif
 
 /* Elements of the input that are at hand at once: as floats or as bytes. */
@@ -393,9 +395,28 @@ matvec_matrix table_matrix(matrix from)
         from.activation | (from.flags & MATRIX_ACCUMULATE) * MATVEC_ACCUMULATES);
 }
 
+#ifdef SUBGROUP
+/* A dispatch of few rows leaves most of the device idle: its other workgroups bring what the next matrices need
+ * into the cache. Nothing comes of it, which the compiler must not know. */
+void warm_up()
+{
+    uint seen = 0, count = uint(weights_ahead.length());
+    for (uint i = 2 * (gl_WorkGroupID.x * THREADS + tid); i < count; i += 2 * gl_NumWorkGroups.x * THREADS)
+        seen |= weights_ahead[i].x;
+    if (seen == 0x9e3779b9u && gl_NumWorkGroups.y > 2)
+        arena[0] = 0;
+}
+#endif
+
 void main()
 {
     number_invocations();
+#ifdef SUBGROUP
+    if (gl_WorkGroupID.y != 0) {
+        warm_up();
+        return;
+    }
+#endif
     uint live = live_rows(arguments.flags & MATVEC_ROW_KIND), group = gl_WorkGroupID.x, index = 0;
     uint rows_per_group = arguments.flags >> 8;
     [[unroll]] for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && HAS_GLU == 0; i++)
