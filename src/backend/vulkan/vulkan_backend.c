@@ -32,8 +32,10 @@ static bool is_only_asked(void)
 
 static struct backend_info info(const struct executor *executor)
 {
-    return (struct backend_info){
-        .isa = executor->device.physical->feature_names, .in_flight = STEPS_IN_FLIGHT, .ahead = 1};
+    return (struct backend_info){.isa = executor->device.physical->feature_names,
+        .in_flight = STEPS_IN_FLIGHT,
+        .ahead = 1,
+        .memory_free = executor->free_before};
 }
 
 static struct backend_counters counters(const struct executor *executor)
@@ -55,6 +57,13 @@ static void print_plans(
     snprintf(text, sizeof text, "vulkan %s, %s, weights in planes: %llu bytes, %u pipelines",
         executor->device.physical->name, executor->device.physical->feature_names,
         (unsigned long long)executor->weight_bytes, executor->pipelines.count);
+    line(user, text);
+    snprintf(text, sizeof text,
+        "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",
+        (unsigned long long)executor->weight_bytes, (unsigned long long)executor->state_bytes,
+        (unsigned long long)executor->scratch_bytes,
+        (unsigned long long)(executor->weight_bytes + executor->state_bytes + executor->scratch_bytes),
+        (unsigned long long)executor->free_before);
     line(user, text);
     for (size_t i = 0; i < 2; i++) {
         const struct plan *plan = &plans[i]->lowered;

@@ -224,21 +224,28 @@ void vulkan_device_close(struct vulkan_device *device)
     device->handle = VK_NULL_HANDLE;
 }
 
-uint64_t vulkan_device_free_memory(const struct vulkan_device *device)
+uint64_t vulkan_heap_free(const struct vulkan_device *device, uint32_t heap)
 {
-    if (!device->physical->features.memory_budget)
-        return 0;
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+    if (!device->physical->features.memory_budget)
+        return device->memory.memoryHeaps[heap].size;
     vulkan_instance()->functions.GetPhysicalDeviceMemoryProperties2(device->physical->handle, &properties);
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < properties.memoryProperties.memoryHeapCount; i++) {
-        bool is_local = properties.memoryProperties.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
-        uint64_t left =
-            budget.heapBudget[i] > budget.heapUsage[i] ? budget.heapBudget[i] - budget.heapUsage[i] : 0;
-        most = is_local && left > most ? left : most;
+    return budget.heapBudget[heap] > budget.heapUsage[heap] ? budget.heapBudget[heap] - budget.heapUsage[heap]
+                                                            : 0;
+}
+
+uint64_t vulkan_device_free_memory(const struct vulkan_device *device)
+{
+    uint64_t largest = 0, left = 0;
+    for (uint32_t i = 0; i < device->memory.memoryHeapCount; i++) {
+        const VkMemoryHeap *heap = &device->memory.memoryHeaps[i];
+        if ((heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) && heap->size > largest) {
+            largest = heap->size;
+            left = vulkan_heap_free(device, i);
+        }
     }
-    return most;
+    return left;
 }

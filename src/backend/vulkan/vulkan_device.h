@@ -44,7 +44,10 @@ struct vulkan_device {
 enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out);
 void vulkan_device_close(struct vulkan_device *device);
 
-/* Bytes that the device can still give; 0 where it does not say. */
+/* Bytes that a heap can still give: of its budget, or of its size where the device does not tell. */
+uint64_t vulkan_heap_free(const struct vulkan_device *device, uint32_t heap);
+
+/* The same of the largest heap that is the device's own. */
 uint64_t vulkan_device_free_memory(const struct vulkan_device *device);
 
 /* CHECK(device, vkCreateBuffer, (arguments)): the call through the device's table, and its failure by name.

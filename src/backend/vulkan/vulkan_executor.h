@@ -109,6 +109,7 @@ struct executor {
     struct vulkan_buffer *weight_buffers;
     uint32_t weight_buffer_count;
     uint64_t weight_bytes, state_bytes, scratch_bytes;
+    uint64_t free_before; /* of the device, in bytes */
     size_t *folded_offsets;                         /* [buffers], in floats */
     uint32_t folded_elements, pages, *rope_offsets; /* [ropes], in floats */
 

@@ -64,6 +64,13 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
     const uint32_t type = choose_type(device, needs.memoryTypeBits, place);
     if (type == no_type)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s has no memory for %s", device->physical->name, what));
+    const uint32_t heap = device->memory.memoryTypes[type].heapIndex;
+    const uint64_t left = vulkan_heap_free(device, heap);
+    if (needs.size > left) {
+        TRY(fail(SALVO_ERROR_MEMORY, "%s has %llu MB free of %llu MB", device->physical->name,
+            (unsigned long long)(left / 1000000),
+            (unsigned long long)(device->memory.memoryHeaps[heap].size / 1000000)));
+    }
     const VkMemoryAllocateInfo allocation = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
         .allocationSize = needs.size,
         .memoryTypeIndex = type};

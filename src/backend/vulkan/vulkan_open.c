@@ -169,6 +169,11 @@ cleanup:
     return status;
 }
 
+static uint64_t table_bytes(const struct vulkan_plan *plan)
+{
+    return plan->row_table.size + plan->matrix_table.size;
+}
+
 uint64_t vulkan_objects(const struct executor *executor)
 {
     return vulkan_buffers_opened() + executor->pipelines.count;
@@ -186,6 +191,7 @@ enum salvo_status vulkan_executor_open(
     TRY(backend_complete_options(&executor->options));
     options = &executor->options;
     TRY(vulkan_device_open(options->device, &executor->device));
+    executor->free_before = vulkan_device_free_memory(&executor->device);
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
         .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
         .queueFamilyIndex = executor->device.physical->queue_family};
@@ -205,6 +211,8 @@ enum salvo_status vulkan_executor_open(
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
     TRY(vulkan_weights_load(executor));
+    executor->scratch_bytes +=
+        executor->transfer.staging.size + table_bytes(&executor->single) + table_bytes(&executor->batch);
     executor->objects_at_load = vulkan_objects(executor);
     *out = executor;
     executor = NULL;

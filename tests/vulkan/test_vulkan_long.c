@@ -1,0 +1,153 @@
+/* Long sessions, and a real model: SmolLM2 continues as its reference does, and what it chooses is what the
+ * CPU chooses wherever that is not a matter of rounding. */
+#include "vulkan_test.h"
+
+#include "unit/text_data.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TURNS = LONG_RUN(1000) };
+
+/* The largest of a row, and how far the next is below it. */
+static int32_t argmax_of(const float *logits, uint32_t count, float *out_margin)
+{
+    int32_t best = logits[1] > logits[0];
+    float second = logits[!best];
+    for (uint32_t i = 2; i < count; i++) {
+        if (logits[i] > logits[best]) {
+            second = logits[best];
+            best = (int32_t)i;
+        } else if (logits[i] > second) {
+            second = logits[i];
+        }
+    }
+    *out_margin = logits[best] - second;
+    return best;
+}
+
+/* An id is given, now and then three, and one is chosen, a thousand times; then the CPU reads it all in one
+ * pass. */
+static void check_turns(const char *shape, const char *mix)
+{
+    enum { SELDOM = 50, MOST = TURNS * 2 + TURNS / SELDOM * 2 + 4 };
+    const char *path = made_model(shape, mix);
+    struct fixture fixture = fixture_open(
+                       path, (struct salvo_engine_options){.backend = "vulkan", .context = MOST, .batch = 8}),
+                   cpu = fixture_open(path, (struct salvo_engine_options){.backend = "cpu", .context = MOST});
+    int32_t *given = some_ids(MOST, fixture.vocabulary, 17), chosen;
+    uint32_t *places = calloc(TURNS, sizeof *places), clear = 0; /* where ids were chosen */
+    set_greedy(fixture.session);
+    for (uint32_t i = 0; i < TURNS; i++) {
+        const uint32_t position = salvo_session_position(fixture.session);
+        ASSERT_OK(salvo_session_feed(fixture.session, given + position, i % SELDOM ? 1 : 3));
+        ASSERT_OK(salvo_session_next(fixture.session, &chosen));
+        places[i] = salvo_session_position(fixture.session) - 1;
+        given[places[i]] = chosen;
+    }
+    const uint32_t count = salvo_session_position(fixture.session);
+    assert_int_equal(0, salvo_engine_counters(fixture.engine).allocations_after_load);
+    assert_memory_equal(given, salvo_session_tokens(fixture.session), count * sizeof *given);
+    float *expected = logits_at_once(&cpu, given, count);
+    for (uint32_t i = 0; i < TURNS; i++) {
+        float margin;
+        const int32_t best =
+            argmax_of(expected + (size_t)(places[i] - 1) * fixture.vocabulary, fixture.vocabulary, &margin);
+        if (margin > 0.1f) {
+            assert_int_equal(best, given[places[i]]);
+            clear++;
+        }
+    }
+    print_message("%s %s: %u of %d turns have a margin over 0.1\n", shape, mix, clear, (int)TURNS);
+    assert_true(clear > TURNS / 2);
+    free(expected);
+    free(given);
+    free(places);
+    fixture_close(&fixture);
+    fixture_close(&cpu);
+}
+
+static void a_thousand_turns_are_one_pass(void **state)
+{
+    (void)state;
+    check_turns("llama-tiny", "Q8_0");
+    check_turns("rwkv7-tiny", "F32");
+}
+
+/* ---- SmolLM2 ---- */
+
+static void smollm2_continues_as_its_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t prompt[16], expected[15];
+        uint32_t prompt_count, expected_count;
+    } cases[] = {
+        {{504, 3575, 282, 4649, 314}, {7042, 30, 198, 198, 504}, 5, 5},
+        {{1, 4093, 198, 19161, 582, 6330, 563, 260, 3426, 30, 2, 198, 1, 520, 9531, 198},
+            {504, 3426, 314, 253, 4749, 284, 11965, 7815}, 16, 8},
+        {{1604, 3987, 46477, 24, 94, 727, 198, 198},
+            {1604, 3987, 46477, 24, 94, 727, 472, 585, 304, 10204, 216, 33, 42, 448, 1003}, 8, 15},
+    };
+    const char *path = default_model_path();
+    if (!path)
+        skip();
+    struct fixture fixture =
+        fixture_open(path, (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 16});
+    set_greedy(fixture.session);
+    for (int i = 0; i < 3; i++) {
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        int32_t *ids =
+            continuation(fixture.session, cases[i].prompt, cases[i].prompt_count, cases[i].expected_count);
+        assert_memory_equal(cases[i].expected, ids, cases[i].expected_count * sizeof *ids);
+        free(ids);
+    }
+    fixture_close(&fixture);
+}
+
+/* What the CPU writes, read by the device. */
+static void smollm2_fed_the_cpus_ids_chooses_the_same(void **state)
+{
+    (void)state;
+    enum { PROMPT = 4, COUNT = 32 };
+    const int32_t prompt[PROMPT] = {504, 3575, 282, 4649};
+    const char *path = default_model_path();
+    uint32_t clear = 0;
+    if (!path)
+        skip();
+    struct fixture cpu = fixture_open(path, (struct salvo_engine_options){.backend = "cpu", .context = 64}),
+                   fixture = fixture_open(
+                       path, (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 16});
+    set_greedy(cpu.session);
+    free(continuation(cpu.session, prompt, PROMPT, COUNT - PROMPT));
+    int32_t ids[COUNT];
+    memcpy(ids, salvo_session_tokens(cpu.session), sizeof ids);
+    float *expected = logits_at_once(&cpu, ids, COUNT), *got = logits_at_once(&fixture, ids, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        float margin, other;
+        const size_t at = (size_t)i * cpu.vocabulary;
+        const int32_t best = argmax_of(expected + at, cpu.vocabulary, &margin);
+        if (margin > 0.1f) {
+            assert_int_equal(best, argmax_of(got + at, cpu.vocabulary, &other));
+            clear++;
+        }
+    }
+    print_message("%u of %d positions have a margin over 0.1\n", clear, (int)COUNT);
+    assert_true(clear >= COUNT / 2);
+    free(expected);
+    free(got);
+    fixture_close(&cpu);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thousand_turns_are_one_pass),
+        cmocka_unit_test(smollm2_continues_as_its_reference),
+        cmocka_unit_test(smollm2_fed_the_cpus_ids_chooses_the_same),
+        cmocka_unit_test(no_validation_messages),
+    };
+    return RUN_VULKAN_TESTS(tests);
+}
