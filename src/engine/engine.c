@@ -284,8 +284,11 @@ struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine)
     return (struct salvo_counters){
         .submissions = counters.submissions,
         .tokens = counters.tokens,
+        .dispatches = counters.dispatches,
+        .barriers = counters.barriers,
         .bytes_read_back = counters.bytes_read_back,
-        .allocations_after_load = engine->allocations,
+        .allocations_after_load = engine->allocations + counters.creations_after_load,
+        .idle_seconds = counters.idle_seconds,
         .waits = engine->waits,
     };
 }

@@ -27,42 +27,54 @@ static int32_t argmax_of(const float *logits, uint32_t count, float *out_margin)
     return best;
 }
 
-/* An id is given, now and then three, and one is chosen, a thousand times; then the CPU reads it all in one
- * pass. */
-static void check_turns(const char *shape, const char *mix)
+/* The ids that were chosen at `places` are those that the CPU chooses, reading everything in one pass.
+ * Returns how many of them have a margin. */
+static uint32_t check_choices(const struct fixture *cpu, const int32_t *ids, uint32_t count,
+    const uint32_t *places, uint32_t place_count)
 {
-    enum { SELDOM = 50, MOST = TURNS * 2 + TURNS / SELDOM * 2 + 4 };
+    uint32_t clear = 0;
+    float *expected = logits_at_once(cpu, ids, count);
+    for (uint32_t i = 0; i < place_count; i++) {
+        float margin;
+        const float *row = expected + (size_t)(places[i] - 1) * cpu->vocabulary;
+        const int32_t best = argmax_of(row, cpu->vocabulary, &margin);
+        if (margin > 0.1f) {
+            assert_int_equal(best, ids[places[i]]);
+            clear++;
+        }
+    }
+    free(expected);
+    return clear;
+}
+
+/* An id is given, now and then three, and one is chosen, a thousand times in one session, which goes back to
+ * its beginning after each `stretch` turns. */
+static void check_turns(const char *shape, const char *mix, uint32_t stretch)
+{
+    enum { SELDOM = 50, KEPT = 7, MOST = TURNS * 2 + TURNS / SELDOM * 2 + 4 };
     const char *path = made_model(shape, mix);
     struct fixture fixture = fixture_open(
                        path, (struct salvo_engine_options){.backend = "vulkan", .context = MOST, .batch = 8}),
                    cpu = fixture_open(path, (struct salvo_engine_options){.backend = "cpu", .context = MOST});
-    int32_t *given = some_ids(MOST, fixture.vocabulary, 17), chosen;
-    uint32_t *places = calloc(TURNS, sizeof *places), clear = 0; /* where ids were chosen */
+    int32_t *ids = some_ids(MOST, fixture.vocabulary, 17);
+    uint32_t *places = calloc(stretch, sizeof *places), clear = 0; /* where ids were chosen */
     set_greedy(fixture.session);
     for (uint32_t i = 0; i < TURNS; i++) {
         const uint32_t position = salvo_session_position(fixture.session);
-        ASSERT_OK(salvo_session_feed(fixture.session, given + position, i % SELDOM ? 1 : 3));
-        ASSERT_OK(salvo_session_next(fixture.session, &chosen));
-        places[i] = salvo_session_position(fixture.session) - 1;
-        given[places[i]] = chosen;
+        ASSERT_OK(salvo_session_feed(fixture.session, ids + position, i % SELDOM ? 1 : 3));
+        const uint32_t place = places[i % stretch] = salvo_session_position(fixture.session);
+        ASSERT_OK(salvo_session_next(fixture.session, &ids[place]));
+        if (i % stretch != stretch - 1)
+            continue;
+        assert_memory_equal(ids, salvo_session_tokens(fixture.session), (place + 1) * sizeof *ids);
+        clear += check_choices(&cpu, ids, place + 1, places, stretch);
+        if (i + 1 < TURNS)
+            ASSERT_OK(salvo_session_rollback(fixture.session, KEPT));
     }
-    const uint32_t count = salvo_session_position(fixture.session);
     assert_int_equal(0, salvo_engine_counters(fixture.engine).allocations_after_load);
-    assert_memory_equal(given, salvo_session_tokens(fixture.session), count * sizeof *given);
-    float *expected = logits_at_once(&cpu, given, count);
-    for (uint32_t i = 0; i < TURNS; i++) {
-        float margin;
-        const int32_t best =
-            argmax_of(expected + (size_t)(places[i] - 1) * fixture.vocabulary, fixture.vocabulary, &margin);
-        if (margin > 0.1f) {
-            assert_int_equal(best, given[places[i]]);
-            clear++;
-        }
-    }
     print_message("%s %s: %u of %d turns have a margin over 0.1\n", shape, mix, clear, (int)TURNS);
     assert_true(clear > TURNS / 2);
-    free(expected);
-    free(given);
+    free(ids);
     free(places);
     fixture_close(&fixture);
     fixture_close(&cpu);
@@ -71,8 +83,8 @@ static void check_turns(const char *shape, const char *mix)
 static void a_thousand_turns_are_one_pass(void **state)
 {
     (void)state;
-    check_turns("llama-tiny", "Q8_0");
-    check_turns("rwkv7-tiny", "F32");
+    check_turns("llama-tiny", "Q8_0", TURNS / 10); /* software devices are slow where the context is long */
+    check_turns("rwkv7-tiny", "F32", TURNS);
 }
 
 /* ---- SmolLM2 ---- */

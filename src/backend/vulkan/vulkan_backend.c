@@ -42,7 +42,7 @@ static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
     result.bytes_read_back += executor->transfer.bytes_read;
-    result.allocations_after_load = vulkan_objects(executor) - executor->objects_at_load;
+    result.creations_after_load = vulkan_objects(executor) - executor->objects_at_load;
     result.weight_bytes = executor->weight_bytes;
     result.state_bytes = executor->state_bytes;
     result.scratch_bytes = executor->scratch_bytes;
@@ -98,6 +98,7 @@ const struct backend vulkan_backend = {
     .state_restore = vulkan_state_restore,
     .counters = counters,
     .print = print_plans,
+    .measure_idle = vulkan_measure_idle,
     .profile = vulkan_profile,
     .group_count = vulkan_group_count,
     .debug_begin = vulkan_debug_begin,

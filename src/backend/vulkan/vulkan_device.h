@@ -39,6 +39,7 @@ struct vulkan_device {
     VkQueue queue;
     struct device_functions call;
     VkPhysicalDeviceMemoryProperties memory;
+    uint64_t *buffers; /* how many were opened so far */
 };
 
 enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out);

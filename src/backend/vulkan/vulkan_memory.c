@@ -1,14 +1,6 @@
 #include "backend/vulkan/vulkan_memory.h"
 
-#include <stdatomic.h>
 #include <string.h>
-
-static atomic_ullong buffers_opened;
-
-uint64_t vulkan_buffers_opened(void)
-{
-    return atomic_load(&buffers_opened);
-}
 
 static const uint32_t no_type = UINT32_MAX;
 
@@ -58,7 +50,8 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
         .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
     };
     VkMemoryRequirements needs;
-    atomic_fetch_add(&buffers_opened, 1);
+    if (device->buffers)
+        ++*device->buffers;
     CHECK(device, CreateBuffer, (device->handle, &info, NULL, &out->handle));
     device->call.GetBufferMemoryRequirements(device->handle, out->handle, &needs);
     const uint32_t type = choose_type(device, needs.memoryTypeBits, place);

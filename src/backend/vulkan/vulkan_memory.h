@@ -21,9 +21,6 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
     enum vulkan_place place, const char *what, struct vulkan_buffer *out);
 void vulkan_buffer_close(const struct vulkan_device *device, struct vulkan_buffer *buffer);
 
-/* Buffers opened so far in this process. */
-uint64_t vulkan_buffers_opened(void);
-
 /* Copies outside of steps: each waits until it is done. */
 struct vulkan_transfer {
     const struct vulkan_device *device;

@@ -164,6 +164,7 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
     struct compiling compiling = {
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
     TRY(vulkan_plan_compile(&compiling));
+    TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands, VK_NULL_HANDLE));
 cleanup:
     return status;
@@ -176,7 +177,7 @@ static uint64_t table_bytes(const struct vulkan_plan *plan)
 
 uint64_t vulkan_objects(const struct executor *executor)
 {
-    return vulkan_buffers_opened() + executor->pipelines.count;
+    return executor->buffers_opened + executor->pipelines.count;
 }
 
 enum salvo_status vulkan_executor_open(
@@ -191,6 +192,7 @@ enum salvo_status vulkan_executor_open(
     TRY(backend_complete_options(&executor->options));
     options = &executor->options;
     TRY(vulkan_device_open(options->device, &executor->device));
+    executor->device.buffers = &executor->buffers_opened;
     executor->free_before = vulkan_device_free_memory(&executor->device);
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
         .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
@@ -245,6 +247,7 @@ void vulkan_executor_close(struct executor *executor)
             if (executor->pending[i].fence)
                 device->call.DestroyFence(device->handle, executor->pending[i].fence, NULL);
         }
+        vulkan_idle_close(executor);
         vulkan_pipelines_close(&executor->pipelines);
         vulkan_transfer_close(&executor->transfer);
         if (executor->command_pool)

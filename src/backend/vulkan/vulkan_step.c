@@ -112,6 +112,8 @@ static enum salvo_status complete(struct executor *executor, uint64_t ticket)
         struct pending_step *pending = pending_of(executor, executor->completed + 1);
         TRY(wait_for_fence(executor, pending));
         executor->completed++;
+        if (executor->idle.is_measured)
+            vulkan_idle_note(executor, pending);
         pending->status = vulkan_step_commit(executor, pending);
     }
 cleanup:
@@ -399,34 +401,52 @@ cleanup:
 
 enum { MAX_REPEAT = 256 };
 
-enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
+/* The commands of a step, as often as it repeats, with one submission. */
+static enum salvo_status hand_over(
+    struct executor *executor, const struct vulkan_plan *plan, const struct pending_step *pending)
 {
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
-    struct pending_step *pending;
-    VkCommandBuffer commands[MAX_REPEAT];
+    const uint32_t entry = (uint32_t)(pending->ticket % RING_ENTRIES);
+    VkCommandBuffer commands[MAX_REPEAT + 2];
+    uint32_t count = 0;
+    if (executor->idle.is_measured)
+        commands[count++] = executor->idle.begin[entry];
+    for (uint32_t i = 0; i < pending->repeat && !plan->part_count; i++)
+        commands[count++] = plan->commands;
+    if (plan->part_count) {
+        TRY(vulkan_parts_run(executor, plan, pending->repeat));
+        commands[count++] = plan->parts[plan->part_count - 1];
+    }
+    if (executor->idle.is_measured)
+        commands[count++] = executor->idle.end[entry];
+    const VkSubmitInfo submit = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = count, .pCommandBuffers = commands};
+    CHECK(device, ResetFences, (device->handle, 1, &pending->fence));
+    CHECK(device, QueueSubmit, (device->queue, 1, &submit, pending->fence));
+    executor->counters.submissions++;
+    executor->counters.dispatches += (uint64_t)pending->repeat * plan->dispatch_count;
+    executor->counters.barriers += (uint64_t)pending->repeat * plan->barriers;
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    struct pending_step *pending = NULL;
     *out_ticket = 0;
     if (step->repeat > MAX_REPEAT)
         TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
     TRY(vulkan_step_begin(executor, step, &pending));
-    struct vulkan_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
-    for (uint32_t i = 0; i < pending->repeat; i++)
-        commands[i] = plan->commands;
-    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-        .commandBufferCount = pending->repeat,
-        .pCommandBuffers = commands};
-    executor->last_plan = plan;
-    VkResult result = device->call.ResetFences(device->handle, 1, &pending->fence);
-    if (result == VK_SUCCESS)
-        result = device->call.QueueSubmit(device->queue, 1, &submit, pending->fence);
-    if (result != VK_SUCCESS) { /* the device's count of steps and ours have parted */
-        executor->is_lost = true;
-        executor->completed = executor->submitted;
-        TRY(vulkan_fail(result, "vkQueueSubmit", device->physical->name));
-    }
-    executor->counters.submissions++;
+    executor->last_plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    TRY(hand_over(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;
 cleanup:
+    if (status != SALVO_OK && pending) { /* the device's count of steps and ours have parted */
+        executor->is_lost = true;
+        executor->completed = executor->submitted;
+    }
     return status;
 }
 
