@@ -9,7 +9,7 @@ static enum salvo_status record_stamp(
 {
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
-    const VkQueryPool stamps = executor->idle.stamps;
+    VkQueryPool stamps = executor->idle.stamps;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
         .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT};
