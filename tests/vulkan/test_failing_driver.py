@@ -71,6 +71,18 @@ class Checks:
             assert results[0].stdout and results[0].stdout == results[1].stdout, mix
             assert dispatches[0] < dispatches[1], (mix, dispatches)
 
+    def weights_without_a_copy(self):
+        """The mapped file itself, or a copy of it where the device refuses: the same bits."""
+        for mix in ("F32", "F16"):
+            model, results = self.make("llama-256", mix), []
+            for environment in ({}, {"SALVO_VULKAN_DISABLE": "host-import"},
+                                {"FAILING_DRIVER_CALL": "vkGetMemoryHostPointerPropertiesEXT"}):
+                shown = self.run("info", "--program", "--backend", "vulkan", "-m", model, **environment).stdout.decode()
+                imported = int(re.search(r"in the mapped file: (\d+) bytes", shown).group(1))
+                assert (imported > 0) == (not environment), shown
+                results.append(self.evaluate("--logits", "-", model=model, **environment))
+            assert results[0].stdout and results[0].stdout == results[1].stdout == results[2].stdout, mix
+
     def damaged_cache(self):
         expected = self.evaluate().stdout
         kept = glob.glob(os.path.join(self.folder, "salvo", "vulkan-*"))
@@ -97,6 +109,7 @@ def main(salvo, make_model, driver):
         checks.auto_goes_on_with_the_cpu()
         checks.too_little_memory()
         checks.matrices_in_parts()
+        checks.weights_without_a_copy()
         checks.damaged_cache()
     return 0
 

@@ -1,6 +1,8 @@
 /* The Vulkan backend against the CPU: whole programs, sampling, states that move, and what it promises. */
 #include "vulkan_test.h"
 
+#include "backend/vulkan/vulkan_executor.h"
+#include "engine/engine.h"
 #include "program/sampling.h"
 
 #include <stdlib.h>
@@ -240,6 +242,20 @@ static void steps_are_on_their_way_together(void **state)
     fixture_close(&fixture);
 }
 
+static void workgroups_are_as_small_as_devices_may_ask_for(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-256", "rwkv7-256"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture fixture = open_on("vulkan", made_model(shapes[i], "Q4_K"), 2);
+        const struct vulkan_pipelines *pipelines = &fixture.engine->executor->pipelines;
+        assert_true(pipelines->count > 5);
+        for (uint32_t j = 0; j < pipelines->count; j++)
+            assert_in_range(pipelines->made[j].constants.threads, 1, 1024);
+        fixture_close(&fixture);
+    }
+}
+
 static void processors_are_used_only_when_asked_for(void **state)
 {
     (void)state;
@@ -261,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(a_token_can_be_handed_over_in_parts),
         cmocka_unit_test(steps_are_on_their_way_together),
+        cmocka_unit_test(workgroups_are_as_small_as_devices_may_ask_for),
         cmocka_unit_test(processors_are_used_only_when_asked_for),
         cmocka_unit_test(no_validation_messages),
     };

@@ -54,9 +54,14 @@ static void print_plans(
 {
     char text[640];
     const struct vulkan_plan *const plans[] = {&executor->single, &executor->batch};
-    snprintf(text, sizeof text, "vulkan %s, %s, weights in planes: %llu bytes, %u pipelines",
+    uint64_t imported = 0;
+    for (uint32_t i = 0; i < executor->imported_buffers; i++)
+        imported += executor->weight_buffers[i].size;
+    snprintf(text, sizeof text,
+        "vulkan %s, %s, weights in planes: %llu bytes, in the mapped file: %llu bytes, %u pipelines",
         executor->device.physical->name, executor->device.physical->feature_names,
-        (unsigned long long)executor->weight_bytes, executor->pipelines.count);
+        (unsigned long long)(executor->weight_bytes - imported), (unsigned long long)imported,
+        executor->pipelines.count);
     line(user, text);
     snprintf(text, sizeof text,
         "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",

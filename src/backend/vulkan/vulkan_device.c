@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct vulkan_physical devices[MAX_VULKAN_DEVICES];
 static uint32_t device_count;
@@ -58,18 +59,29 @@ static bool has_host_local_memory(const VkPhysicalDeviceMemoryProperties *memory
     return false;
 }
 
+/* What files are mapped by. */
+static uint64_t page_bytes(void)
+{
+    const long bytes = sysconf(_SC_PAGESIZE);
+    return bytes > 0 ? (uint64_t)bytes : 4096;
+}
+
 static void find_features(const struct instance_functions *call, struct vulkan_physical *device)
 {
     VkExtensionProperties extensions[512];
     uint32_t count = 512;
     if (call->EnumerateDeviceExtensionProperties(device->handle, NULL, &count, extensions) < 0)
         count = 0;
+    const bool imports = has_extension(extensions, count, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
     VkPhysicalDeviceSubgroupProperties subgroup = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, .pNext = imports ? &host : NULL};
     VkPhysicalDeviceProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &subgroup};
     call->GetPhysicalDeviceProperties2(device->handle, &properties);
     device->subgroup_size = subgroup.subgroupSize;
+    device->import_alignment = host.minImportedHostPointerAlignment;
 
     const bool is_13 = device->api_version >= VK_API_VERSION_1_3;
     bool asks_size = is_13 || has_extension(extensions, count, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
@@ -104,9 +116,13 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     offers->memory_budget = has_extension(extensions, count, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) &&
                             !is_disabled("memory-budget");
     offers->host_local = has_host_local_memory(&memory) && !is_disabled("host-local");
-    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s",
+    offers->host_import = imports && !is_disabled("host-import") &&
+                          device->type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
+                          device->import_alignment > 0 && device->import_alignment <= page_bytes();
+    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s",
         device->subgroup_size, offers->subgroup ? " subgroup" : "", offers->int_dot ? " int-dot" : "",
-        offers->host_local ? " host-local" : "", offers->memory_budget ? " memory-budget" : "");
+        offers->host_local ? " host-local" : "", offers->host_import ? " host-import" : "",
+        offers->memory_budget ? " memory-budget" : "");
 }
 
 static int rank(VkPhysicalDeviceType type)
@@ -182,6 +198,8 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         extensions[extension_count++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
     if (offers->memory_budget)
         extensions[extension_count++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+    if (offers->host_import)
+        extensions[extension_count++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
     if (physical->is_portability_subset)
         extensions[extension_count++] = "VK_KHR_portability_subset";
     VkPhysicalDeviceSubgroupSizeControlFeatures size = {
@@ -211,6 +229,9 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
     if (result != VK_SUCCESS)
         return vulkan_fail(result, "vkCreateDevice", physical->name);
     TRY(vulkan_load_device_functions(out->handle, &out->call));
+    if (offers->host_import)
+        out->host_pointer = (PFN_vkGetMemoryHostPointerPropertiesEXT)call->GetDeviceProcAddr(
+            out->handle, "vkGetMemoryHostPointerPropertiesEXT");
     call->GetPhysicalDeviceMemoryProperties(physical->handle, &out->memory);
     out->call.GetDeviceQueue(out->handle, physical->queue_family, 0, &out->queue);
 cleanup:

@@ -14,6 +14,7 @@ struct vulkan_features {
     bool halves;        /* conversion of f16, which software devices may not manage */
     bool memory_budget; /* how much memory is free is known */
     bool host_local;    /* memory of the device that the host can write */
+    bool host_import;   /* memory of the host that the device can use, where both have the same */
 };
 
 struct vulkan_physical {
@@ -22,7 +23,8 @@ struct vulkan_physical {
     VkPhysicalDeviceLimits limits;
     struct vulkan_features features;
     uint32_t queue_family, subgroup_size, vendor, api_version;
-    uint64_t memory; /* of the largest heap on the device */
+    uint64_t memory;           /* of the largest heap on the device */
+    uint64_t import_alignment; /* of memory that is imported; a page at most */
     bool is_portability_subset;
     uint8_t cache_key[VK_UUID_SIZE];
     char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
@@ -39,7 +41,8 @@ struct vulkan_device {
     VkQueue queue;
     struct device_functions call;
     VkPhysicalDeviceMemoryProperties memory;
-    uint64_t *buffers; /* how many were opened so far */
+    PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer; /* NULL: nothing can be imported */
+    uint64_t *buffers;                                    /* how many were opened so far */
 };
 
 enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out);

@@ -20,7 +20,8 @@ struct weight_slice {
 struct vulkan_weight {
     struct weight_slice *slices; /* of a matrix */
     uint32_t slice_count;
-    uint32_t vector; /* in floats in the vectors; ROW_NOTHING: it is none */
+    bool is_imported; /* it is used where the file is mapped */
+    uint32_t vector;  /* in floats in the vectors; ROW_NOTHING: it is none */
 };
 
 /* A positional state: pages of [heads][256 positions][head_words]. */
@@ -117,7 +118,7 @@ struct executor {
     struct vulkan_weight *weights; /* [buffers] */
     struct vulkan_state *states;   /* [buffers] */
     struct vulkan_buffer *weight_buffers;
-    uint32_t weight_buffer_count;
+    uint32_t weight_buffer_count, imported_buffers; /* the first of them are the file itself */
     uint64_t weight_bytes, state_bytes, scratch_bytes;
     uint64_t free_before;                           /* of the device, in bytes */
     size_t *folded_offsets;                         /* [buffers], in floats */
@@ -156,6 +157,15 @@ enum { SPLITS_SHIFT = 4, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROW
 enum salvo_status vulkan_executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out);
 void vulkan_executor_close(struct executor *executor);
+
+/* How weights are used: as a matrix (multiplied or looked up), as a vector, or both. */
+enum weight_use { USE_MATRIX = 1, USE_VECTOR = 2 };
+
+/* Where slices begin: no device asks for more. */
+enum { SLICE_ALIGNMENT = 256 };
+
+/* vulkan_import.c: takes the use as a matrix from those weights that need no copy. */
+enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses);
 
 /* vulkan_weights.c */
 enum salvo_status vulkan_weights_place(struct executor *executor);

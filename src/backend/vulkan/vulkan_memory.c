@@ -83,6 +83,52 @@ cleanup:
     return status;
 }
 
+bool vulkan_buffer_import(
+    const struct vulkan_device *device, const void *memory, uint64_t size, struct vulkan_buffer *out)
+{
+    const VkExternalMemoryHandleTypeFlagBits kind = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+    union {
+        const void *from;
+        void *to;
+    } pointer = {memory}; /* only read */
+    VkMemoryHostPointerPropertiesEXT properties = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    const VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO, .handleTypes = kind};
+    const VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .pNext = &external,
+        .size = size,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+        .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
+    };
+    VkMemoryRequirements needs = {0};
+    *out = (struct vulkan_buffer){.size = size};
+    if (!device->host_pointer ||
+        device->host_pointer(device->handle, kind, pointer.to, &properties) != VK_SUCCESS ||
+        device->call.CreateBuffer(device->handle, &info, NULL, &out->handle) != VK_SUCCESS)
+        return false;
+    if (device->buffers)
+        ++*device->buffers;
+    device->call.GetBufferMemoryRequirements(device->handle, out->handle, &needs);
+    const uint32_t type = find_type(device, needs.memoryTypeBits & properties.memoryTypeBits, 0);
+    const VkImportMemoryHostPointerInfoEXT import = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = kind,
+        .pHostPointer = pointer.to};
+    const VkMemoryAllocateInfo allocation = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+        .pNext = &import,
+        .allocationSize = size,
+        .memoryTypeIndex = type};
+    if (type == no_type || needs.size > size ||
+        device->call.AllocateMemory(device->handle, &allocation, NULL, &out->memory) != VK_SUCCESS ||
+        device->call.BindBufferMemory(device->handle, out->handle, out->memory, 0) != VK_SUCCESS) {
+        vulkan_buffer_close(device, out);
+        return false;
+    }
+    return true;
+}
+
 void vulkan_buffer_close(const struct vulkan_device *device, struct vulkan_buffer *buffer)
 {
     if (buffer->handle)
