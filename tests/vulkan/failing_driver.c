@@ -1,11 +1,11 @@
 /*
  * A driver that hands everything to another one (FAILING_DRIVER_OF), except what the environment asks for:
  *
- *   FAILING_DRIVER_CALL=vkName   every call of this function fails, with VK_ERROR_DEVICE_LOST or, where
- * memory is asked for, for lack of it FAILING_DRIVER_SUBMIT=N      the Nth vkQueueSubmit alone fails
- *   FAILING_DRIVER_RANGE=BYTES   is all that can be bound of a buffer
- *   FAILING_DRIVER_FREE=BYTES    is what is left of the memory, by VK_EXT_memory_budget
- *   FAILING_DRIVER_GPU=1         it is no processor
+ *   FAILING_DRIVER_CALL=vkName  it always fails: the device is lost, or there is no memory to allocate
+ *   FAILING_DRIVER_LOST=vkName  vkQueueSubmit, or the wait after it, fails as long as this is set
+ *   FAILING_DRIVER_RANGE=BYTES  is all that can be bound of a buffer
+ *   FAILING_DRIVER_FREE=BYTES   is what is left of the memory, by VK_EXT_memory_budget
+ *   FAILING_DRIVER_GPU=1        it is no processor
  */
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan.h>
@@ -22,6 +22,7 @@ static PFN_vkEnumerateDeviceExtensionProperties real_extensions;
 static PFN_vkCreateDevice real_create;
 static PFN_vkQueueSubmit real_submit;
 static PFN_vkWaitForFences real_wait;
+static PFN_vkWaitSemaphores real_wait_semaphores;
 
 /* 0 where the environment does not say. */
 static unsigned long number(const char *name)
@@ -57,6 +58,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for(
     VkDevice device, uint32_t count, const VkFence *fences, VkBool32 all, uint64_t timeout)
 {
     return is_lost("vkWaitForFences") ? VK_ERROR_DEVICE_LOST : real_wait(device, count, fences, all, timeout);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(
+    VkDevice device, const VkSemaphoreWaitInfo *info, uint64_t timeout)
+{
+    return is_lost("vkWaitSemaphores") ? VK_ERROR_DEVICE_LOST : real_wait_semaphores(device, info, timeout);
 }
 
 static VKAPI_ATTR void VKAPI_CALL properties(VkPhysicalDevice device, VkPhysicalDeviceProperties *out)
@@ -127,6 +134,7 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL device_address(VkDevice device, 
                                                      : (PFN_vkVoidFunction)fail_always;
     REPLACE("vkQueueSubmit", real_submit, submit);
     REPLACE("vkWaitForFences", real_wait, wait_for);
+    REPLACE("vkWaitSemaphores", real_wait_semaphores, wait_semaphores);
     return function;
 }
 

@@ -129,6 +129,23 @@ static void smollm2_continues_as_its_reference(void **state)
     fixture_close(&fixture);
 }
 
+/* Beside weights and state, with the usual context and batch. */
+static void smollm2_takes_at_most_200_megabytes_more(void **state)
+{
+    (void)state;
+    const char *path = default_model_path();
+    if (!path)
+        skip();
+    struct fixture fixture = fixture_open(path, (struct salvo_engine_options){.backend = "vulkan"});
+    const struct salvo_engine_info info = salvo_engine_info(fixture.engine);
+    print_message("weights %llu, state %llu, scratch %llu bytes\n", (unsigned long long)info.weight_bytes,
+        (unsigned long long)info.state_bytes, (unsigned long long)info.scratch_bytes);
+    assert_in_range(info.weight_bytes, 80000000, 120000000); /* the file has 98 MB */
+    assert_in_range(info.scratch_bytes, 1, 200000000);
+    assert_true(info.memory_free > 0);
+    fixture_close(&fixture);
+}
+
 /* What the CPU writes, read by the device. */
 static void smollm2_fed_the_cpus_ids_chooses_the_same(void **state)
 {
@@ -169,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thousand_turns_are_one_pass),
         cmocka_unit_test(smollm2_continues_as_its_reference),
+        cmocka_unit_test(smollm2_takes_at_most_200_megabytes_more),
         cmocka_unit_test(smollm2_fed_the_cpus_ids_chooses_the_same),
         cmocka_unit_test(no_validation_messages),
     };

@@ -59,6 +59,15 @@ static bool has_host_local_memory(const VkPhysicalDeviceMemoryProperties *memory
     return false;
 }
 
+/* Puts a struct before those of a chain that begins at *first. */
+static void chain_if(bool wanted, void **first, void *item, void **next)
+{
+    if (wanted) {
+        *next = *first;
+        *first = item;
+    }
+}
+
 /* What files are mapped by. */
 static uint64_t page_bytes(void)
 {
@@ -83,19 +92,22 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     device->subgroup_size = subgroup.subgroupSize;
     device->import_alignment = host.minImportedHostPointerAlignment;
 
-    const bool is_13 = device->api_version >= VK_API_VERSION_1_3;
+    const bool is_12 = device->api_version >= VK_API_VERSION_1_2,
+               is_13 = device->api_version >= VK_API_VERSION_1_3;
+    bool asks_timeline = is_12 || has_extension(extensions, count, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME);
     bool asks_size = is_13 || has_extension(extensions, count, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     bool asks_dot =
         is_13 || has_extension(extensions, count, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
     VkPhysicalDeviceSubgroupSizeControlFeatures size = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
-        .pNext = asks_size ? &size : NULL};
-    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
-        .pNext = asks_dot    ? (void *)&dot
-                 : asks_size ? (void *)&size
-                             : NULL};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
+    chain_if(asks_size, &features.pNext, &size, &size.pNext);
+    chain_if(asks_dot, &features.pNext, &dot, &dot.pNext);
+    chain_if(asks_timeline, &features.pNext, &timeline, &timeline.pNext);
     call->GetPhysicalDeviceFeatures2(device->handle, &features);
 
     VkPhysicalDeviceMemoryProperties memory;
@@ -116,13 +128,14 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     offers->memory_budget = has_extension(extensions, count, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) &&
                             !is_disabled("memory-budget");
     offers->host_local = has_host_local_memory(&memory) && !is_disabled("host-local");
+    offers->timeline = timeline.timelineSemaphore && !is_disabled("timeline");
     offers->host_import = imports && !is_disabled("host-import") &&
                           device->type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
                           device->import_alignment > 0 && device->import_alignment <= page_bytes();
-    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s",
+    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s",
         device->subgroup_size, offers->subgroup ? " subgroup" : "", offers->int_dot ? " int-dot" : "",
         offers->host_local ? " host-local" : "", offers->host_import ? " host-import" : "",
-        offers->memory_budget ? " memory-budget" : "");
+        offers->timeline ? " timeline" : "", offers->memory_budget ? " memory-budget" : "");
 }
 
 static int rank(VkPhysicalDeviceType type)
@@ -196,6 +209,8 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         extensions[extension_count++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
     if (offers->int_dot && !is_13)
         extensions[extension_count++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+    if (offers->timeline && physical->api_version < VK_API_VERSION_1_2)
+        extensions[extension_count++] = VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME;
     if (offers->memory_budget)
         extensions[extension_count++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
     if (offers->host_import)
@@ -207,8 +222,13 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         .computeFullSubgroups = VK_TRUE};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
-        .pNext = offers->full_subgroup ? &size : NULL,
         .shaderIntegerDotProduct = VK_TRUE};
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES, .timelineSemaphore = VK_TRUE};
+    void *chain = NULL;
+    chain_if(offers->full_subgroup, &chain, &size, &size.pNext);
+    chain_if(offers->int_dot, &chain, &dot, &dot.pNext);
+    chain_if(offers->timeline, &chain, &timeline, &timeline.pNext);
     const float priority = 1;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
         .queueFamilyIndex = physical->queue_family,
@@ -216,9 +236,7 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         .pQueuePriorities = &priority};
     const VkDeviceCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-        .pNext = offers->int_dot         ? (void *)&dot
-                 : offers->full_subgroup ? (void *)&size
-                                         : NULL,
+        .pNext = chain,
         .queueCreateInfoCount = 1,
         .pQueueCreateInfos = &queue,
         .enabledExtensionCount = extension_count,
@@ -232,6 +250,9 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
     if (offers->host_import)
         out->host_pointer = (PFN_vkGetMemoryHostPointerPropertiesEXT)call->GetDeviceProcAddr(
             out->handle, "vkGetMemoryHostPointerPropertiesEXT");
+    if (offers->timeline)
+        out->wait_semaphores = (PFN_vkWaitSemaphores)call->GetDeviceProcAddr(out->handle,
+            physical->api_version < VK_API_VERSION_1_2 ? "vkWaitSemaphoresKHR" : "vkWaitSemaphores");
     call->GetPhysicalDeviceMemoryProperties(physical->handle, &out->memory);
     out->call.GetDeviceQueue(out->handle, physical->queue_family, 0, &out->queue);
 cleanup:

@@ -14,6 +14,7 @@ struct vulkan_features {
     bool halves;        /* conversion of f16, which software devices may not manage */
     bool memory_budget; /* how much memory is free is known */
     bool host_local;    /* memory of the device that the host can write */
+    bool timeline;      /* semaphores that count: one for all steps, which nobody has to reset */
     bool host_import;   /* memory of the host that the device can use, where both have the same */
 };
 
@@ -42,6 +43,7 @@ struct vulkan_device {
     struct device_functions call;
     VkPhysicalDeviceMemoryProperties memory;
     PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer; /* NULL: nothing can be imported */
+    PFN_vkWaitSemaphores wait_semaphores;                 /* NULL: steps have fences */
     uint64_t *buffers;                                    /* how many were opened so far */
 };
 

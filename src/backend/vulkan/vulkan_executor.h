@@ -136,6 +136,7 @@ struct executor {
 
     struct folded_slot *folded_slots; /* [slots] */
     struct pending_step pending[RING_ENTRIES];
+    VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
     uint64_t submitted, completed; /* tickets */
     uint32_t last_outputs;
     bool logits_are_read, is_lost;

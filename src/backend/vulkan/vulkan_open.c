@@ -145,6 +145,13 @@ static enum salvo_status open_rings(struct executor *executor)
     TRY(open_bound(executor, bytes * RING_ENTRIES, PLACE_TO_DEVICE, "steps", &executor->ring));
     TRY(open_bound(executor, (uint64_t)RING_ENTRIES * options->slots * sizeof(struct run_outcome),
         PLACE_TO_HOST, "results", &executor->outcomes));
+    const VkSemaphoreTypeCreateInfo counting = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO, .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo semaphore = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &counting};
+    if (executor->device.wait_semaphores)
+        CHECK(&executor->device, CreateSemaphore,
+            (executor->device.handle, &semaphore, NULL, &executor->timeline));
     for (uint32_t i = 0; i < RING_ENTRIES; i++) {
         const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
         struct pending_step *pending = &executor->pending[i];
@@ -247,6 +254,8 @@ void vulkan_executor_close(struct executor *executor)
             if (executor->pending[i].fence)
                 device->call.DestroyFence(device->handle, executor->pending[i].fence, NULL);
         }
+        if (executor->timeline)
+            device->call.DestroySemaphore(device->handle, executor->timeline, NULL);
         vulkan_idle_close(executor);
         vulkan_pipelines_close(&executor->pipelines);
         vulkan_transfer_close(&executor->transfer);

@@ -43,20 +43,34 @@ static bool is_cancelled(const struct pending_step *pending)
     return pending->cancel && __atomic_load_n(pending->cancel, __ATOMIC_RELAXED);
 }
 
+static VkResult wait_a_while(
+    const struct executor *executor, const struct pending_step *pending, uint64_t nanoseconds)
+{
+    const struct vulkan_device *device = &executor->device;
+    const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+        .semaphoreCount = 1,
+        .pSemaphores = &executor->timeline,
+        .pValues = &pending->ticket};
+    if (executor->timeline)
+        return device->wait_semaphores(device->handle, &info, nanoseconds);
+    return device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, nanoseconds);
+}
+
 /* Looks at the cancel word meanwhile: a step that repeats then ends after the token it is at. */
-static enum salvo_status wait_for_fence(struct executor *executor, struct pending_step *pending)
+static enum salvo_status wait_for_step(struct executor *executor, struct pending_step *pending)
 {
     const struct vulkan_device *device = &executor->device;
     VkResult result = VK_TIMEOUT;
     for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_PATIENCE_NS; waited += slice_ns) {
-        result = device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, slice_ns);
+        result = wait_a_while(executor, pending, slice_ns);
         if (result == VK_TIMEOUT && is_cancelled(pending))
             ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
     }
     if (result == VK_SUCCESS)
         return SALVO_OK;
     executor->is_lost = true;
-    return vulkan_fail(result, "vkWaitForFences", device->physical->name);
+    return vulkan_fail(
+        result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", device->physical->name);
 }
 
 /* The version of folded state that a run has come to: repetitions go to and fro between two. */
@@ -110,7 +124,7 @@ static enum salvo_status complete(struct executor *executor, uint64_t ticket)
     enum salvo_status status = SALVO_OK;
     while (executor->completed < ticket) {
         struct pending_step *pending = pending_of(executor, executor->completed + 1);
-        TRY(wait_for_fence(executor, pending));
+        TRY(wait_for_step(executor, pending));
         executor->completed++;
         if (executor->idle.is_measured)
             vulkan_idle_note(executor, pending);
@@ -146,7 +160,6 @@ enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
     enum salvo_status status = SALVO_OK;
-    const struct vulkan_device *device = &executor->device;
     const uint64_t look_ns = 200000;
     *out_sampled = seen;
     *out_done = true;
@@ -156,8 +169,7 @@ enum salvo_status vulkan_progress(
     struct pending_step *pending = pending_of(executor, ticket);
     const volatile struct run_outcome *outcome = outcomes_of(executor, ticket);
     while (executor->completed < ticket && pending->repeat > 1 && outcome->sampled <= seen) {
-        VkResult result = device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, look_ns);
-        if (result != VK_TIMEOUT)
+        if (wait_a_while(executor, pending, look_ns) != VK_TIMEOUT)
             break; /* done, or lost: complete finds out */
         if (is_cancelled(pending))
             ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
@@ -420,10 +432,19 @@ static enum salvo_status hand_over(
     }
     if (executor->idle.is_measured)
         commands[count++] = executor->idle.end[entry];
-    const VkSubmitInfo submit = {
-        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = count, .pCommandBuffers = commands};
-    CHECK(device, ResetFences, (device->handle, 1, &pending->fence));
-    CHECK(device, QueueSubmit, (device->queue, 1, &submit, pending->fence));
+    const VkTimelineSemaphoreSubmitInfo done = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+        .signalSemaphoreValueCount = 1,
+        .pSignalSemaphoreValues = &pending->ticket};
+    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .pNext = executor->timeline ? &done : NULL,
+        .commandBufferCount = count,
+        .pCommandBuffers = commands,
+        .signalSemaphoreCount = executor->timeline ? 1 : 0,
+        .pSignalSemaphores = &executor->timeline};
+    if (!executor->timeline)
+        CHECK(device, ResetFences, (device->handle, 1, &pending->fence));
+    CHECK(device, QueueSubmit,
+        (device->queue, 1, &submit, executor->timeline ? VK_NULL_HANDLE : pending->fence));
     executor->counters.submissions++;
     executor->counters.dispatches += (uint64_t)pending->repeat * plan->dispatch_count;
     executor->counters.barriers += (uint64_t)pending->repeat * plan->barriers;
