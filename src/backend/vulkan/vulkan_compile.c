@@ -165,8 +165,6 @@ enum salvo_status vulkan_plan_compile(struct compiling *compiling)
             break;
         }
     }
-    if (plan->capacity[ROWS_TOKENS] == 1)
-        vulkan_warm_up(compiling);
     TRY(vulkan_plan_prepare(compiling->executor, compiling->plan));
 cleanup:
     return status;

@@ -46,7 +46,6 @@ struct dispatch {
     uint32_t argument_bytes;
     uint8_t arguments[MAX_ARGUMENT_BYTES];
     uint32_t group; /* of the plan */
-    bool is_matvec;
 };
 
 /* Dispatches of a plan, and the tables that they read. */
@@ -204,8 +203,6 @@ enum salvo_status vulkan_compile_rows(
     struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
-/* Lets each dispatch of matrices of a single token bring the next one's into the cache. */
-void vulkan_warm_up(struct compiling *compiling);
 
 /* vulkan_attend.c, vulkan_wkv7.c */
 enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);

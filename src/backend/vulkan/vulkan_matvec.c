@@ -11,9 +11,6 @@ static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every devi
 
 enum { BLOCKS_AHEAD = 4, MANY_ROWS = 8192 };
 
-/* What is brought into the cache before it is used, at most. */
-static const uint64_t most_ahead = 4 << 20;
-
 static bool is_cpu(const struct executor *executor)
 {
     return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
@@ -91,13 +88,14 @@ static bool fits(
     return slice->buffer == bundle->buffer && end - begin <= limit;
 }
 
-/* So many that each has four columns of the input to prepare, within reason. */
-static uint32_t threads_for(const struct executor *executor, const struct bundle *bundle)
+/* Large workgroups keep what an invocation holds in registers small, so that a multiprocessor has room for
+ * all of them. Where neighbours must meet in shared memory, that has room for fewer. */
+static uint32_t threads_for(const struct executor *executor)
 {
-    uint32_t threads = 128;
-    while (!is_cpu(executor) && threads < 512 && threads * 4 < bundle->columns)
-        threads *= 2;
-    return threads;
+    const struct vulkan_physical *physical = executor->device.physical;
+    const bool is_large = physical->features.subgroup && physical->subgroup_size >= 32 &&
+                          physical->limits.maxComputeWorkGroupInvocations >= 512;
+    return is_cpu(executor) ? 128 : is_large ? 512 : 256;
 }
 
 static bool is_float(uint32_t type)
@@ -207,7 +205,7 @@ static uint32_t share_out(
     /* More workgroups than this would only prepare the input again. */
     const uint32_t most_groups = is_cpu(executor) ? 32 : 2048;
     const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* a gate and its mate go together */
-    const uint32_t threads = threads_for(executor, bundle);
+    const uint32_t threads = threads_for(executor);
     uint32_t groups = 0;
     for (uint32_t i = 0; i < last; i++) {
         struct matrix *matrix = &bundle->matrices[i];
@@ -254,9 +252,9 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     const struct op *shift = bundle->is_normed ? bundle->chain->shift : NULL;
     const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
     const struct pipeline_constants constants = {
-        .threads = threads_for(executor, bundle),
+        .threads = threads_for(executor),
         .types = bundle->types,
-        .extra = parts_of(bundle, threads_for(executor, bundle), lanes_shift, float_shift),
+        .extra = parts_of(bundle, threads_for(executor), lanes_shift, float_shift),
         .columns = bundle->columns,
     };
     struct matvec_arguments arguments = {
@@ -271,7 +269,6 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    dispatch->is_matvec = true;
     /* Nothing of the arena is bound but what is used, so that groups of one stage need not wait. */
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
         if (dispatch->bound[i].buffer == compiling->arena)
@@ -393,24 +390,4 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
             compiling, index, group->first_op + group->inner + group->matmuls, 1, NO_BUFFER));
 cleanup:
     return status;
-}
-
-void vulkan_warm_up(struct compiling *compiling)
-{
-    const struct executor *executor = compiling->executor;
-    struct vulkan_plan *plan = compiling->plan;
-    const struct dispatch *next = NULL;
-    if (is_cpu(executor) || !executor->device.physical->features.subgroup)
-        return;
-    /* The last one's next are the first, of the token after. */
-    for (uint32_t i = 2 * plan->dispatch_count; i-- > 0;) {
-        struct dispatch *dispatch = &plan->dispatches[i % plan->dispatch_count];
-        if (!dispatch->is_matvec)
-            continue;
-        if (next && next->bound[BIND_WEIGHTS].size <= most_ahead) {
-            dispatch->bound[BIND_AHEAD] = next->bound[BIND_WEIGHTS];
-            dispatch->groups[1] = 2;
-        }
-        next = dispatch;
-    }
 }

@@ -28,7 +28,6 @@ SHARED_ENUM(BIND_VECTORS, 4) /* norms and biases */
 SHARED_ENUM(BIND_TABLE, 5)   /* row ops or matrices of a group */
 SHARED_ENUM(BIND_ROUNDED, 6) /* activations as bytes; of a single token, the row that comes in */
 SHARED_ENUM(BIND_KEYS, 7)
-SHARED_ENUM(BIND_AHEAD, 7) /* matvec: packed matrices that are next */
 SHARED_ENUM(BIND_VALUES, 8)
 SHARED_ENUM(BIND_FOLDED, 9)
 SHARED_ENUM(BIND_TOKENS, 10)   /* ids of all slots */

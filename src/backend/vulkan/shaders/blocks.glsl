@@ -3,6 +3,11 @@
  * 4 i + e in byte e of word i; w = scale * (code - bias) + minimum, with a scale for each 16.
  */
 layout(std430, binding = BIND_WEIGHTS) readonly buffer Weights { uint weights[]; };
+#if defined(SUBGROUP) || defined(INT_DOT)
+/* The same memory, sixteen bytes at a time. */
+#define WIDE_WEIGHTS 1
+layout(std430, binding = BIND_WEIGHTS) readonly buffer WideWeights { uvec4 wide_weights[]; };
+#endif
 
 /* Formats that a pipeline can meet, a bit for each number of a type; the code of the others goes away. */
 layout(constant_id = 1) const uint TYPES_LOW = 0xffffffffu;
@@ -170,6 +175,48 @@ uint load_codes(uint type, uint codes, uint high, uint i)
 {
     uint upper = high_words(type) == 0 ? 0 : weights[high + (IS(TYPE_Q6_K) ? i >> 2 : 0)];
     return codes_of(type, weights[codes + code_word_of(type, i)], upper, i);
+}
+
+/* A block as it lies there, with the words of its scales. */
+struct packed_block {
+    uvec4 codes, more; /* more: of formats with a byte for each */
+    uvec2 high;
+    uvec3 scales;
+};
+
+packed_block load_block(uint type, uint codes_at, uint high_at, uint scales_at, uint blocks, uint row, uint block)
+{
+    packed_block result;
+    uint place = row * blocks + block, codes = codes_at + place * code_words(type),
+         high = high_at + place * high_words(type);
+    result.codes = result.more = uvec4(0);
+    result.high = uvec2(0);
+#ifdef WIDE_WEIGHTS
+    if (code_words(type) >= 4) {
+        result.codes = wide_weights[codes / 4];
+        if (code_words(type) == 8)
+            result.more = wide_weights[codes / 4 + 1];
+    } else
+#endif
+    {
+        [[unroll]] for (uint i = 0; i < code_words(type); i++) {
+            if (i < 4)
+                result.codes[i] = weights[codes + i];
+            else
+                result.more[i - 4] = weights[codes + i];
+        }
+    }
+    [[unroll]] for (uint i = 0; i < high_words(type); i++)
+        result.high[i] = weights[high + i];
+    result.scales = load_scale_words(type, scales_at + row * scale_row_words(type, blocks), block);
+    return result;
+}
+
+/* Word `i` of its codes. */
+uint word_of_block(uint type, packed_block b, uint i)
+{
+    uint at = code_word_of(type, i), word = at < 4 ? b.codes[at & 3u] : b.more[at & 3u];
+    return codes_of(type, word, IS(TYPE_Q6_K) ? b.high[i >> 2] : b.high.x, i);
 }
 
 /* Four bytes as numbers. */

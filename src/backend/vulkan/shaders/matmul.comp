@@ -1,7 +1,8 @@
 #version 450
 /*
- * Matrices times many rows, in tiles of 64 outputs and 16 * TOKENS_EACH tokens, 32 inputs at a time. Quantised
- * matrices meet rows that were rounded to bytes before; sums of 32 products of bytes are exact in floats.
+ * Matrices times many rows, in tiles of 64 outputs and 16 * TOKENS_EACH tokens: of quantised matrices 128 inputs at a
+ * time, of floats 32. What comes next is asked for while the products of what is there are summed. Quantised matrices
+ * meet rows that were rounded to bytes before.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -19,152 +20,152 @@ layout(std430, binding = BIND_ROUNDED) readonly buffer Rounded { uint rounded[];
 layout(push_constant) uniform Push { matmul_arguments arguments; };
 
 const uint TILE_ROWS = 64, ROWS_EACH = 4, MOST_TOKENS = 64;
+const uint STEP = 4; /* blocks at a time */
 
-#ifdef INT_DOT
-shared uint weight_codes[8][TILE_ROWS];
-shared uint x_codes[8][MOST_TOKENS];
-#endif
-shared vec4 weight_tile[32][TILE_ROWS / 4];
-shared float x_tile[32][MOST_TOKENS];
-shared vec2 tile_scales[TILE_ROWS], tile_minimums[TILE_ROWS];
-shared float x_scales[MOST_TOKENS];
-shared vec2 x_sums[MOST_TOKENS];
+/* By fours of outputs or tokens: words of codes, [STEP][8][16], or floats, [32][16]. */
+shared uvec4 weight_quads[512], x_quads[512];
+/* [STEP][16], of the halves of a block where these differ. */
+shared vec4 scale_quads[2][64], minimum_quads[2][64], x_scale_quads[64], x_sum_quads[2][64];
 
 uint tid, tile_tokens;
 
-/* 32 inputs of 64 outputs: numbers that the scales are then multiplied with. */
-void load_weights(matrix m, uint first_row, uint block)
+/* Formats whose halves of a block have scales of their own. */
+bool halves_differ(uint type) { return IS(TYPE_Q2_K) || IS(TYPE_Q3_K) || IS(TYPE_Q6_K); }
+
+/* ---- What comes next: a block of an output and one of a token ---- */
+
+packed_block block_ahead;
+uvec4 low_ahead, upper_ahead;
+float x_scale_ahead;
+int x_sums_ahead;
+
+uint own_row() { return tid & (TILE_ROWS - 1); }
+uint own_block() { return tid / TILE_ROWS; }
+
+void ask_for_bytes(matrix m, uint first_row, uint first_token, uint tokens, uint first_block)
 {
-    uint type = m.type, blocks = m.columns / 32;
-    for (uint i = tid; i < TILE_ROWS * 8; i += THREADS) {
-        uint r = i / 8, word = i & 7u, row = first_row + r;
-        vec4 four = vec4(0);
-        if (is_float_type(type)) {
-            uint quad = block * 8 + word;
-            if (row < m.rows && quad * 4 < m.columns)
-                four = load_floats(type, m.codes + row * float_row_words(type, m.columns), quad);
-        } else if (row < m.rows) {
-            uint place = row * blocks + block;
-            uint codes = load_codes(
-                type, m.codes + place * code_words(type), m.high + place * high_words(type), word);
-#ifdef INT_DOT
-            weight_codes[word][r] = codes;
-#else
-            four = code_values(type, codes);
-#endif
+    uint type = m.type, blocks = m.columns / 32, block = first_block + own_block();
+    uint row = first_row + own_row(), token = first_token + own_row();
+    if (block < blocks && row < m.rows)
+        block_ahead = load_block(type, m.codes, m.high, m.scales, blocks, row, block);
+    low_ahead = upper_ahead = uvec4(0);
+    x_scale_ahead = 0;
+    x_sums_ahead = 0;
+    if (block < blocks && token < tokens && own_row() < tile_tokens) {
+        uint at = token * (m.columns / 4 + 2 * blocks);
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            low_ahead[i] = rounded[at + block * 8 + i];
+            upper_ahead[i] = rounded[at + block * 8 + 4 + i];
         }
-#ifdef INT_DOT
-        else
-            weight_codes[word][r] = 0;
-        if (is_float_type(type))
-#endif
-            for (uint j = 0; j < 4; j++)
-                weight_tile[word * 4 + j][r / 4][r & 3u] = four[j];
+        x_scale_ahead = uintBitsToFloat(rounded[at + m.columns / 4 + block]);
+        x_sums_ahead = int(rounded[at + m.columns / 4 + blocks + block]);
     }
-    if (tid < TILE_ROWS) {
-        uint row = first_row + tid;
-        if (is_float_type(type) || row >= m.rows) {
-            tile_scales[tid] = vec2(1);
-            tile_minimums[tid] = vec2(0);
-        } else {
-            block_scales s = load_scales(type, m.scales + row * scale_row_words(type, blocks), block);
-            tile_scales[tid] = s.scale;
-            tile_minimums[tid] = s.minimum - s.scale * float(s.bias);
+}
+
+void keep_bytes(matrix m, uint first_row, uint first_block)
+{
+    uint type = m.type, block = first_block + own_block(), row = own_row(), quad = row / 4, part = row & 3u,
+         at = own_block() * 16 + quad;
+    bool is_there = block < m.columns / 32 && first_row + row < m.rows;
+    block_scales s = scales_of(type, block_ahead.scales, block);
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+        weight_quads[(own_block() * 8 + i) * 16 + quad][part] = is_there ? word_of_block(type, block_ahead, i) : 0;
+        x_quads[(own_block() * 8 + i) * 16 + quad][part] = i < 4 ? low_ahead[i & 3u] : upper_ahead[i & 3u];
+    }
+    [[unroll]] for (uint i = 0; i < 2; i++) {
+        scale_quads[i][at][part] = is_there ? s.scale[i] : 0.0;
+        minimum_quads[i][at][part] = is_there ? s.minimum[i] - s.scale[i] * float(s.bias) : 0.0;
+    }
+    x_scale_quads[at][part] = x_scale_ahead;
+    x_sum_quads[0][at][part] = float(bitfieldExtract(x_sums_ahead, 0, 16));
+    x_sum_quads[1][at][part] = float(x_sums_ahead >> 16);
+}
+
+/* ---- Products of 4 outputs and TOKENS_EACH tokens ---- */
+
+ivec4 products_of(uint first, uint r, uint token, uint count)
+{
+    ivec4 sum = ivec4(0);
+    [[unroll]] for (uint k = 0; k < count; k++) {
+        uvec4 w = weight_quads[(first + k) * 16 + r];
+        uint x = x_quads[(first + k) * 16 + token / 4][token & 3u];
+        sum += ivec4(dot4(w.x, x), dot4(w.y, x), dot4(w.z, x), dot4(w.w, x));
+    }
+    return sum;
+}
+
+void multiply_bytes(uint type, uint r, uint t, inout vec4 sums[4])
+{
+    for (uint b = 0; b < STEP; b++) {
+        [[unroll]] for (uint j = 0; j < TOKENS_EACH; j++) {
+            uint token = t * TOKENS_EACH + j, at = b * 16 + token / 4;
+            vec4 sum;
+            if (halves_differ(type)) {
+                sum = vec4(products_of(b * 8, r, token, 4)) * scale_quads[0][b * 16 + r] +
+                      vec4(products_of(b * 8 + 4, r, token, 4)) * scale_quads[1][b * 16 + r] +
+                      minimum_quads[0][b * 16 + r] * x_sum_quads[0][at][token & 3u] +
+                      minimum_quads[1][b * 16 + r] * x_sum_quads[1][at][token & 3u];
+            } else {
+                sum = vec4(products_of(b * 8, r, token, 8)) * scale_quads[0][b * 16 + r] +
+                      minimum_quads[0][b * 16 + r] * (x_sum_quads[0][at][token & 3u] + x_sum_quads[1][at][token & 3u]);
+            }
+            sums[j] += sum * x_scale_quads[at][token & 3u];
         }
     }
 }
 
-void load_inputs(matrix m, uint first_token, uint tokens, uint block)
-{
-    uint type = m.type, blocks = m.columns / 32, stride = m.columns / 4 + 2 * blocks;
-    for (uint i = tid; i < tile_tokens * 8; i += THREADS) {
-        uint t = i / 8, word = i & 7u, token = first_token + t;
-        vec4 four = vec4(0);
-        if (is_float_type(type)) {
-            for (uint j = 0; j < 4; j++) {
-                uint column = block * 32 + word * 4 + j;
-                if (token < tokens && column < m.columns)
-                    four[j] = arena[m.x + token * m.columns + column];
-            }
-            if (IS(TYPE_F16)) {
-                for (uint j = 0; j < 4; j++)
-                    four[j] = rounded_to_half(four[j]);
-            }
-        } else if (token < tokens) {
-            uint codes = rounded[token * stride + block * 8 + word];
-#ifdef INT_DOT
-            x_codes[word][t] = codes;
-#else
-            four = vec4(signed_byte_of(codes, 0), signed_byte_of(codes, 1), signed_byte_of(codes, 2),
-                signed_byte_of(codes, 3));
-#endif
-        }
-#ifdef INT_DOT
-        else
-            x_codes[word][t] = 0;
-        if (is_float_type(type))
-#endif
-            for (uint j = 0; j < 4; j++)
-                x_tile[word * 4 + j][t] = four[j];
-    }
-    if (tid < tile_tokens) {
-        uint token = first_token + tid;
-        x_scales[tid] = 1.0;
-        x_sums[tid] = vec2(0);
-        if (!is_float_type(type) && token < tokens) {
-            uint at = token * stride + m.columns / 4 + block;
-            int both = int(rounded[at + blocks]);
-            x_scales[tid] = uintBitsToFloat(rounded[at]);
-            x_sums[tid] = vec2(bitfieldExtract(both, 0, 16), both >> 16);
-        }
-    }
-}
-
-/* Products of one half of the 32, for 4 outputs and TOKENS_EACH tokens. */
-void multiply_half(matrix m, uint part, uint r, uint t, inout vec4 products[4])
+void load_floats_of_tile(matrix m, uint first_row, uint first_token, uint tokens, uint first)
 {
     uint type = m.type;
-    for (uint j = 0; j < TOKENS_EACH; j++)
-        products[j] = vec4(0);
-#ifdef INT_DOT
-    if (!is_float_type(type)) {
-        for (uint k = part * 4; k < part * 4 + 4; k++) {
-            for (uint j = 0; j < TOKENS_EACH; j++) {
-                uint x = x_codes[k][t + 16 * j];
-                products[j] += vec4(dot4(weight_codes[k][r], x), dot4(weight_codes[k][r + 1], x),
-                    dot4(weight_codes[k][r + 2], x), dot4(weight_codes[k][r + 3], x));
-            }
+    for (uint i = tid; i < 512; i += THREADS) { /* 64 outputs or tokens, fours of inputs */
+        uint r = i & 63u, four = i / 64, row = first_row + r, token = first_token + r, quad = first / 4 + four;
+        vec4 w = vec4(0), x = vec4(0);
+        if (row < m.rows && quad * 4 < m.columns)
+            w = load_floats(type, m.codes + row * float_row_words(type, m.columns), quad);
+        for (uint j = 0; j < 4; j++) {
+            uint column = quad * 4 + j;
+            if (token < tokens && r < tile_tokens && column < m.columns)
+                x[j] = arena[m.x + token * m.columns + column];
+            x[j] = IS(TYPE_F16) ? rounded_to_half(x[j]) : x[j];
+            w[j] = column < m.columns ? w[j] : 0.0;
+            weight_quads[(four * 4 + j) * 16 + r / 4][r & 3u] = floatBitsToUint(w[j]);
+            x_quads[(four * 4 + j) * 16 + r / 4][r & 3u] = floatBitsToUint(x[j]);
+        }
+    }
+}
+
+void multiply_floats(uint r, uint t, inout vec4 sums[4])
+{
+    for (uint k = 0; k < 32; k++) {
+        vec4 w = uintBitsToFloat(weight_quads[k * 16 + r]);
+        [[unroll]] for (uint j = 0; j < TOKENS_EACH; j++) {
+            uint token = t * TOKENS_EACH + j;
+            sums[j] += w * uintBitsToFloat(x_quads[k * 16 + token / 4][token & 3u]);
+        }
+    }
+}
+
+void multiply_tile(matrix m, uint first_row, uint first_token, uint tokens, inout vec4 sums[4])
+{
+    uint r = tid / 16, t = tid & 15u, type = m.type, blocks = m.columns / 32;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        sums[j] = vec4(0);
+    if (is_float_type(type)) {
+        for (uint first = 0; first < m.columns; first += 32) {
+            barrier();
+            load_floats_of_tile(m, first_row, first_token, tokens, first);
+            barrier();
+            multiply_floats(r, t, sums);
         }
         return;
     }
-#endif
-    for (uint k = part * 16; k < part * 16 + 16; k++) {
-        vec4 w = weight_tile[k][r / 4];
-        for (uint j = 0; j < TOKENS_EACH; j++)
-            products[j] += w * x_tile[k][t + 16 * j];
-    }
-}
-
-void multiply_tile(matrix m, uint first_row, uint first_token, uint tokens, out vec4 sums[4])
-{
-    uint r = tid / 16 * ROWS_EACH, t = tid & 15u;
-    vec4 products[4];
-    for (uint j = 0; j < TOKENS_EACH; j++)
-        sums[j] = vec4(0);
-    for (uint block = 0; block < (m.columns + 31) / 32; block++) {
+    ask_for_bytes(m, first_row, first_token, tokens, 0);
+    for (uint block = 0; block < blocks; block += STEP) {
         barrier();
-        load_weights(m, first_row, block);
-        load_inputs(m, first_token, tokens, block);
+        keep_bytes(m, first_row, block);
         barrier();
-        for (uint part = 0; part < 2; part++) {
-            vec4 scales = vec4(tile_scales[r][part], tile_scales[r + 1][part], tile_scales[r + 2][part],
-                tile_scales[r + 3][part]);
-            vec4 minimums = vec4(tile_minimums[r][part], tile_minimums[r + 1][part], tile_minimums[r + 2][part],
-                tile_minimums[r + 3][part]);
-            multiply_half(m, part, r, t, products);
-            for (uint j = 0; j < TOKENS_EACH; j++)
-                sums[j] += (products[j] * scales + minimums * x_sums[t + 16 * j][part]) * x_scales[t + 16 * j];
-        }
+        ask_for_bytes(m, first_row, first_token, tokens, block + STEP);
+        multiply_bytes(type, r, t, sums);
     }
 }
 
@@ -192,9 +193,9 @@ void work_on_tile(matrix m, matrix up, uint first_row, uint first_token, uint to
     up_sums = sums;
     if (HAS_GLU != 0)
         multiply_tile(up, first_row, first_token, tokens, up_sums);
-    for (uint j = 0; j < TOKENS_EACH; j++) {
-        uint token = first_token + (tid & 15u) + 16 * j;
-        for (uint i = 0; i < ROWS_EACH; i++) {
+    [[unroll]] for (uint j = 0; j < TOKENS_EACH; j++) {
+        uint token = first_token + (tid & 15u) * TOKENS_EACH + j;
+        [[unroll]] for (uint i = 0; i < ROWS_EACH; i++) {
             uint row = first_row + tid / 16 * ROWS_EACH + i;
             if (token < tokens && row < m.rows)
                 store(m, up, row, token, sums[j][i], up_sums[j][i]);

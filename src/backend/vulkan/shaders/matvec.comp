@@ -10,7 +10,6 @@
 #include "common.glsl"
 #include "blocks.glsl"
 #include "dot.glsl"
-#define MOST_INVOCATIONS 512
 #include "lanes.glsl"
 
 layout(constant_id = 3) const uint LANES_AND_MORE = 0;
@@ -32,10 +31,8 @@ layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; 
 layout(push_constant) uniform Push { matvec_arguments arguments; };
 #ifdef SUBGROUP
 /* The same memory, sixteen bytes at a time. */
-layout(std430, binding = BIND_WEIGHTS) readonly buffer WideWeights { uvec4 wide_weights[]; };
 layout(std430, binding = BIND_ROUNDED) readonly buffer WideInput { vec4 wide_inputs[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer WideVectors { vec4 wide_vectors[]; };
-layout(std430, binding = BIND_AHEAD) readonly buffer Ahead { uvec4 weights_ahead[]; };
 #endif
 
 /* Elements of the input that are at hand at once: as floats or as bytes. */
@@ -228,49 +225,12 @@ void load_x(vec2 moments, uint first)
 
 /* ---- Blocks of a row ---- */
 
-struct packed_block {
-    uvec4 codes, more; /* more: of formats with a byte for each */
-    uvec2 high;
-    uvec3 scales;
-};
-
-packed_block load_block(matvec_matrix of, uint row, uint block)
-{
-    packed_block result;
-    uint place = row * BLOCKS + block, codes = of.codes + place * code_words(type),
-         high = of.high + place * high_words(type);
-    result.codes = result.more = uvec4(0);
-    result.high = uvec2(0);
-#ifdef SUBGROUP
-    if (code_words(type) >= 4) {
-        result.codes = wide_weights[codes / 4];
-        if (code_words(type) == 8)
-            result.more = wide_weights[codes / 4 + 1];
-    } else
-#endif
-    {
-        [[unroll]] for (uint i = 0; i < code_words(type); i++) {
-            if (i < 4)
-                result.codes[i] = weights[codes + i];
-            else
-                result.more[i - 4] = weights[codes + i];
-        }
-    }
-    [[unroll]] for (uint i = 0; i < high_words(type); i++)
-        result.high[i] = weights[high + i];
-    result.scales = load_scale_words(type, of.scales + row * scale_row_words(type, BLOCKS), block);
-    return result;
-}
-
 /* A half of 32 products. */
 int dot_half(packed_block b, uvec4 x, uint part)
 {
     int sum = 0;
-    [[unroll]] for (uint i = 0; i < 4; i++) {
-        uint at = code_word_of(type, part * 4 + i);
-        uint word = at < 4 ? b.codes[at & 3u] : b.more[at & 3u];
-        sum += dot4(codes_of(type, word, IS(TYPE_Q6_K) ? b.high[part] : b.high.x, part * 4 + i), x[i]);
-    }
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        sum += dot4(word_of_block(type, b, part * 4 + i), x[i]);
     return sum;
 }
 
@@ -300,9 +260,9 @@ void ask_for(uint row, uint tile, uint lane)
     [[unroll]] for (uint i = 0; i < AHEAD; i++) {
         uint block = (tile * AHEAD + i) * LANES + lane;
         if (block < BLOCKS) {
-            ahead[i] = load_block(m, row, block);
+            ahead[i] = load_block(type, m.codes, m.high, m.scales, BLOCKS, row, block);
             if (HAS_GLU != 0)
-                up_ahead[i] = load_block(up, row, block);
+                up_ahead[i] = load_block(type, up.codes, up.high, up.scales, BLOCKS, row, block);
         }
     }
 }
@@ -395,28 +355,9 @@ matvec_matrix table_matrix(matrix from)
         from.activation | (from.flags & MATRIX_ACCUMULATE) * MATVEC_ACCUMULATES);
 }
 
-#ifdef SUBGROUP
-/* A dispatch of few rows leaves most of the device idle: its other workgroups bring what the next matrices need
- * into the cache. Nothing comes of it, which the compiler must not know. */
-void warm_up()
-{
-    uint seen = 0, count = uint(weights_ahead.length());
-    for (uint i = 2 * (gl_WorkGroupID.x * THREADS + tid); i < count; i += 2 * gl_NumWorkGroups.x * THREADS)
-        seen |= weights_ahead[i].x;
-    if (seen == 0x9e3779b9u && gl_NumWorkGroups.y > 2)
-        arena[0] = 0;
-}
-#endif
-
 void main()
 {
     number_invocations();
-#ifdef SUBGROUP
-    if (gl_WorkGroupID.y != 0) {
-        warm_up();
-        return;
-    }
-#endif
     uint live = live_rows(arguments.flags & MATVEC_ROW_KIND), group = gl_WorkGroupID.x, index = 0;
     uint rows_per_group = arguments.flags >> 8;
     [[unroll]] for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && HAS_GLU == 0; i++)
