@@ -8,11 +8,6 @@ enum { ATTEND_THREADS = 128, MERGE_THREADS = 64, MOST_HEADS = 4, MOST_HEAD_DIM =
 /* What attend_one.comp has room for, in floats. */
 enum { MOST_PARTS = 4096, MOST_ROWS = 2048 };
 
-static bool is_cpu(const struct executor *executor)
-{
-    return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-}
-
 /* Rope, rope and append before a single token's attention, which it does itself. */
 static void take_in_ropes(
     const struct compiling *compiling, const struct group *group, struct attend_arguments *arguments)
@@ -43,7 +38,7 @@ static bool ropes_fit(const struct executor *executor, const struct group *group
 static uint32_t splits_shift_for(const struct executor *executor, uint32_t groups)
 {
     uint32_t shift = 1;
-    while (!is_cpu(executor) && shift < SPLITS_SHIFT && groups << shift < 128)
+    while (!executor->device.physical->features.processor && shift < SPLITS_SHIFT && groups << shift < 128)
         shift++;
     return shift;
 }

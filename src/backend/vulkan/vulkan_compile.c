@@ -39,8 +39,7 @@ uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *
 /* Rows that a grid has: software devices run every workgroup to its end, so they get few. */
 uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows)
 {
-    const bool is_cpu = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    return is_cpu && rows > 4 ? 4 : rows;
+    return executor->device.physical->features.processor && rows > 4 ? 4 : rows;
 }
 
 enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,

@@ -124,6 +124,7 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
                        (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) &&
                        offers->full_subgroup && !is_disabled("subgroup");
     offers->int_dot = dot.shaderIntegerDotProduct && !is_disabled("int-dot");
+    offers->processor = device->type == VK_PHYSICAL_DEVICE_TYPE_CPU && !is_disabled("processor");
     offers->halves = device->type != VK_PHYSICAL_DEVICE_TYPE_CPU && !is_disabled("halves");
     offers->memory_budget = has_extension(extensions, count, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) &&
                             !is_disabled("memory-budget");

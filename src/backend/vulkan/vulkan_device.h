@@ -11,6 +11,7 @@ struct vulkan_features {
     bool subgroup;      /* shuffles between neighbours */
     bool full_subgroup; /* subgroups can be required to be full, so that neighbours are known */
     bool int_dot;       /* products of four bytes in one instruction */
+    bool processor;     /* invocations are lanes of a processor's threads: kernels that share little */
     bool halves;        /* conversion of f16, which software devices may not manage */
     bool memory_budget; /* how much memory is free is known */
     bool host_local;    /* memory of the device that the host can write */

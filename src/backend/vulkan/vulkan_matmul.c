@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-enum { TILE_ROWS = 64 };
+enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 64 };
 
 static bool is_float(enum tensor_type type)
 {
@@ -69,10 +69,12 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     struct executor *executor = compiling->executor;
     struct vulkan_plan *plan = compiling->plan;
     const uint32_t tokens = plan->lowered.capacity[bundle->group->rows], count = plan->matrix_count;
-    const bool is_cpu = executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    const uint32_t tokens_each = tokens >= 64 && !is_cpu ? 4 : 2, has_glu = bundle->glu != NULL;
-    const struct pipeline_constants constants = {
-        .threads = 256, .types = bundle->types, .extra = tokens_each | has_glu << 4};
+    const bool is_direct = executor->device.physical->features.processor;
+    const uint32_t tokens_each = tokens >= 64 ? 4 : 2, has_glu = bundle->glu != NULL;
+    const struct pipeline_constants constants = {.threads = is_direct ? DIRECT_THREADS : TILE_THREADS,
+        .types = bundle->types,
+        .extra = tokens_each | has_glu << 4 | (uint32_t)is_direct << 5};
+    const uint32_t rows_each = is_direct ? DIRECT_THREADS : TILE_ROWS;
     const struct matmul_arguments arguments = {
         .first_matrix = bundle->first_matrix,
         .matrix_count = count - bundle->first_matrix,
@@ -88,12 +90,12 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     for (uint32_t i = bundle->first_matrix; i < count; i++) {
         struct matrix *matrix = &plan->matrices[i];
         matrix->first_group = i < last ? groups : 0;
-        groups += i < last ? (matrix->rows + TILE_ROWS - 1) / TILE_ROWS : 0;
+        groups += i < last ? (matrix->rows + rows_each - 1) / rows_each : 0;
     }
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATMUL, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    dispatch->groups[1] = is_cpu ? 1 : (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
+    dispatch->groups[1] = is_direct ? 1 : (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);

@@ -11,11 +11,6 @@ static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every devi
 
 enum { BLOCKS_AHEAD = 4, MANY_ROWS = 8192 };
 
-static bool is_cpu(const struct executor *executor)
-{
-    return executor->device.physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-}
-
 /* The row ops before the matmuls that they take in: selection of the only row, norm, shift, mixtures. */
 struct chain {
     const struct op *norm, *shift;
@@ -95,7 +90,7 @@ static uint32_t threads_for(const struct executor *executor)
     const struct vulkan_physical *physical = executor->device.physical;
     const bool is_large = physical->features.subgroup && physical->subgroup_size >= 32 &&
                           physical->limits.maxComputeWorkGroupInvocations >= 512;
-    return is_cpu(executor) ? 128 : is_large ? 512 : 256;
+    return executor->device.physical->features.processor ? 128 : is_large ? 512 : 256;
 }
 
 static bool is_float(uint32_t type)
@@ -116,7 +111,7 @@ static uint32_t lanes_shift_for(const struct executor *executor, const struct bu
         rows += bundle->matrices[i].rows;
     if (!of_floats && rows > MANY_ROWS)
         each = BLOCKS_AHEAD;
-    while (!is_cpu(executor) && shift < 5 && each << shift < units)
+    while (!executor->device.physical->features.processor && shift < 5 && each << shift < units)
         shift++;
     return shift;
 }
@@ -203,7 +198,7 @@ static uint32_t share_out(
     const struct executor *executor, struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
 {
     /* More workgroups than this would only prepare the input again. */
-    const uint32_t most_groups = is_cpu(executor) ? 32 : 2048;
+    const uint32_t most_groups = executor->device.physical->features.processor ? 32 : 2048;
     const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* a gate and its mate go together */
     const uint32_t threads = threads_for(executor);
     uint32_t groups = 0;

@@ -2,7 +2,7 @@
 /*
  * Matrices times many rows, in tiles of 64 outputs and 16 * TOKENS_EACH tokens: of quantised matrices 128 inputs at a
  * time, of floats 32. What comes next is asked for while the products of what is there are summed. Quantised matrices
- * meet rows that were rounded to bytes before.
+ * meet rows that were rounded to bytes before. On processors there are no tiles: sharing costs more than loading.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -11,7 +11,8 @@
 
 layout(constant_id = 3) const uint TOKENS_AND_GLU = 2;
 const uint TOKENS_EACH = TOKENS_AND_GLU & 15u; /* of one invocation; there are 256 of them */
-const uint HAS_GLU = TOKENS_AND_GLU >> 4;      /* two matrices, of which the second is `up` */
+const uint HAS_GLU = TOKENS_AND_GLU >> 4 & 1u; /* two matrices, of which the second is `up` */
+const uint IS_DIRECT = TOKENS_AND_GLU >> 5;    /* without tiles: each invocation has an output of its own */
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
@@ -203,6 +204,63 @@ void work_on_tile(matrix m, matrix up, uint first_row, uint first_token, uint to
     }
 }
 
+/* ---- Without tiles: an output and some tokens ---- */
+
+const uint TOKENS_AT_ONCE = 8;
+
+float directs[2 * TOKENS_AT_ONCE]; /* sums; of `up` behind those of the gate */
+
+void multiply_directly(matrix m, uint row, uint first_token, uint count, uint place)
+{
+    uint type = m.type, blocks = m.columns / 32;
+    for (uint j = 0; j < count; j++)
+        directs[place + j] = 0;
+    if (is_float_type(type)) {
+        uint row_at = m.codes + row * float_row_words(type, m.columns);
+        for (uint i = 0; i < (m.columns + 3) / 4; i++) {
+            vec4 w = load_floats(type, row_at, i);
+            for (uint j = 0; j < count; j++) {
+                for (uint k = 0; k < 4 && 4 * i + k < m.columns; k++) {
+                    float x = arena[m.x + (first_token + j) * m.columns + 4 * i + k];
+                    directs[place + j] += w[k] * (IS(TYPE_F16) ? rounded_to_half(x) : x);
+                }
+            }
+        }
+        return;
+    }
+    for (uint block = 0; block < blocks; block++) {
+        packed_block b = load_block(type, m.codes, m.high, m.scales, blocks, row, block);
+        block_scales s = scales_of(type, b.scales, block);
+        vec2 minimum = s.minimum - s.scale * float(s.bias);
+        uint codes[8];
+        [[unroll]] for (uint i = 0; i < 8; i++)
+            codes[i] = word_of_block(type, b, i);
+        for (uint j = 0; j < count; j++) {
+            uint at = (first_token + j) * (m.columns / 4 + 2 * blocks), scale_at = at + m.columns / 4 + block;
+            int low = 0, upper = 0, x_sums = int(rounded[scale_at + blocks]);
+            [[unroll]] for (uint i = 0; i < 4; i++) {
+                low += dot4(codes[i], rounded[at + block * 8 + i]);
+                upper += dot4(codes[4 + i], rounded[at + block * 8 + 4 + i]);
+            }
+            directs[place + j] += uintBitsToFloat(rounded[scale_at]) *
+                                  (s.scale.x * float(low) + s.scale.y * float(upper) +
+                                      minimum.x * float(bitfieldExtract(x_sums, 0, 16)) + minimum.y * float(x_sums >> 16));
+        }
+    }
+}
+
+void work_directly(matrix m, matrix up, uint row, uint tokens)
+{
+    for (uint first = 0; first < tokens && row < m.rows; first += TOKENS_AT_ONCE) {
+        uint count = min(TOKENS_AT_ONCE, tokens - first);
+        multiply_directly(m, row, first, count, 0);
+        if (HAS_GLU != 0)
+            multiply_directly(up, row, first, count, TOKENS_AT_ONCE);
+        for (uint j = 0; j < count; j++)
+            store(m, up, row, first + j, directs[j], directs[TOKENS_AT_ONCE + j]);
+    }
+}
+
 void main()
 {
     tid = gl_LocalInvocationIndex;
@@ -215,9 +273,9 @@ void main()
             index++;
     }
     matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
-    uint first_row = (gl_WorkGroupID.x - m.first_group) * TILE_ROWS;
-    /* A device that cannot leave early gets few workgroups, which go on to further tokens. */
-    for (uint first_token = gl_WorkGroupID.y * tile_tokens; first_token < tokens;
-         first_token += gl_NumWorkGroups.y * tile_tokens)
-        work_on_tile(m, up, first_row, first_token, tokens);
+    uint group = gl_WorkGroupID.x - m.first_group;
+    if (IS_DIRECT != 0)
+        work_directly(m, up, group * THREADS + tid, tokens);
+    else if (gl_WorkGroupID.y * tile_tokens < tokens)
+        work_on_tile(m, up, group * TILE_ROWS, gl_WorkGroupID.y * tile_tokens, tokens);
 }
