@@ -280,8 +280,10 @@ uint64_t vulkan_heap_free(const struct vulkan_device *device, uint32_t heap)
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
-    if (!device->physical->features.memory_budget)
-        return device->memory.memoryHeaps[heap].size;
+    if (!device->physical->features.memory_budget) {
+        const uint64_t size = device->memory.memoryHeaps[heap].size, taken = device->usage->bytes[heap];
+        return size > taken ? size - taken : 0;
+    }
     vulkan_instance()->functions.GetPhysicalDeviceMemoryProperties2(device->physical->handle, &properties);
     return budget.heapBudget[heap] > budget.heapUsage[heap] ? budget.heapBudget[heap] - budget.heapUsage[heap]
                                                             : 0;
