@@ -101,10 +101,10 @@ float sum_of_all(float value)
         return value;
     barrier();
     if ((tid & (own - 1)) == 0)
-        lane_values[tid / own].x = value;
+        lane_values[gl_SubgroupID].x = value;
     barrier();
     value = 0;
-    for (uint i = 0; i < THREADS / own; i++)
+    for (uint i = 0; i < gl_NumSubgroups; i++)
         value += lane_values[i].x;
     return value;
 #else

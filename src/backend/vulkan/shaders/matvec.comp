@@ -19,8 +19,9 @@ const uint HAS_GLU = LANES_AND_MORE & MATVEC_GLU;
 const uint FROM_TABLE = LANES_AND_MORE & MATVEC_TABLE;
 const bool HAS_NORM = (LANES_AND_MORE & MATVEC_NORM) != 0, HAS_MEAN = (LANES_AND_MORE & MATVEC_MEAN) != 0,
            HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_ROUNDS = (LANES_AND_MORE & MATVEC_ROUNDS) != 0;
-const uint LANES = 1u << (LANES_AND_MORE >> 8 & 15u);        /* invocations that share a row of blocks */
-const uint FLOAT_LANES = 1u << (LANES_AND_MORE >> 12 & 15u); /* the same of floats */
+const uint LANES_SHIFT = LANES_AND_MORE >> 8 & 15u, FLOAT_SHIFT = LANES_AND_MORE >> 12 & 15u;
+const uint LANES = 1u << LANES_SHIFT;       /* invocations that share a row of blocks */
+const uint FLOAT_LANES = 1u << FLOAT_SHIFT; /* the same of floats */
 const uint ACTIVATION = LANES_AND_MORE >> 16;                /* of all matrices, or MATVEC_ANY */
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
@@ -376,8 +377,9 @@ void main()
         x_at = arguments.x;
         lerp_at = arguments.lerp;
     }
-    lanes = is_float_type(type) ? FLOAT_LANES : LANES;
-    uint at_once = THREADS / lanes, own = tid / lanes, lane = tid & (lanes - 1);
+    uint shift = is_float_type(type) ? FLOAT_SHIFT : LANES_SHIFT;
+    lanes = 1u << shift;
+    uint at_once = THREADS >> shift, own = tid >> shift, lane = tid & (lanes - 1);
     uint begin = (group - (index == 0 ? 0 : arguments.words[index - 1])) * rows_per_group;
     uint end = min(begin + rows_per_group, m.rows);
     hold_input(0);
