@@ -16,6 +16,8 @@ typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
     DECLARE(salvo_gemm_##kind##_many);    \
     DECLARE(salvo_gemm_##kind##_many_glu)
 DECLARE_ALL(q8);
+DECLARE(salvo_gemm_q8_some);
+DECLARE(salvo_gemm_q8_some_glu);
 DECLARE_ALL(f16);
 DECLARE_ALL(f32);
 #undef DECLARE_ALL
@@ -29,6 +31,8 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
     } kernels[] = {
         {"salvo_gemm_q8_few", salvo_gemm_q8_few},
         {"salvo_gemm_q8_few_glu", salvo_gemm_q8_few_glu},
+        {"salvo_gemm_q8_some", salvo_gemm_q8_some},
+        {"salvo_gemm_q8_some_glu", salvo_gemm_q8_some_glu},
         {"salvo_gemm_q8_many", salvo_gemm_q8_many},
         {"salvo_gemm_q8_many_glu", salvo_gemm_q8_many_glu},
         {"salvo_gemm_f16_few", salvo_gemm_f16_few},
@@ -181,6 +185,7 @@ struct gemm_case {
     bool bias = false, accumulate = false, of_outputs = false;
     uint32_t activation = ACTIVATION_NONE;
     float cap = 0;
+    bool rounds = false; /* what comes out of it, at once */
 };
 
 inline std::string gemm_name(const gemm_case &c)
@@ -194,7 +199,7 @@ inline std::string gemm_name(const gemm_case &c)
     name += c.bias ? " bias" : "";
     name += c.accumulate ? " accumulate" : "";
     name += c.activation ? " activation " + std::to_string(c.activation) : "";
-    return name + (c.cap != 0 ? " cap" : "");
+    return name + (c.cap != 0 ? " cap" : "") + (c.rounds ? " rounded" : "");
 }
 
 inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
@@ -231,13 +236,19 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
             c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
     }
+    const device_array<uint8_t> rounded(cuda_panel_bytes(ROUNDING_Q8, c.rows[0], c.capacity));
+    if (c.rounds)
+        gemm.rounded = cuda_panel_at(ROUNDING_Q8, c.rows[0], c.capacity, rounded.address);
     const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity);
     const cuda_machine *device = machine.upload();
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
     device_wait();
 
     double worst = 0;
-    bool whole = true;
+    bool whole = rounded.guard_is_whole();
+    for (uint32_t t = 0; c.rounds && t < c.tokens; t++)
+        whole &= panel_is_right(gemm.rounded, rounded.get(), rounded.address, t, c.rows[0],
+            outs[0]->get().data() + (size_t)t * c.rows[0]);
     std::vector<std::vector<float>> first;
     for (size_t i = 0; i < (c.glu ? 1 : c.types.size()); i++) {
         const std::vector<float> out = outs[i]->get();
@@ -275,7 +286,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
     results.report(gemm_name(c), worst < 2e-5 && whole && same, worst,
-        !whole  ? "wrote where it must not"
+        !whole  ? "wrote where it must not, or rounding"
         : !same ? "other bits the second time"
                 : "");
     for (size_t i = 0; i < matrices.size(); i++) {
@@ -298,6 +309,7 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {33}, large ? 768u : 416u, 70, 80, 0, true}, seed++);
         check_gemm(results, {{type, type}, {24, 24}, 256, 5, 8, ACTIVATION_SILU, true}, seed++);
         check_gemm(results, {{type, type}, {40, 40}, 256, 35, 40, ACTIVATION_GELU}, seed++);
+        check_gemm(results, {{type}, {34}, 2048, 70, 160, 0, false, true}, seed++);
         for (uint32_t tokens : {1, 2, 7, 8, 16, 17, 31, 33, 63, 64, 65, 127, 200}) {
             for (uint32_t rows : {1, 8, 31, 100, 130, 576}) {
                 for (uint32_t columns : {256, 768, 2048}) {
@@ -326,6 +338,19 @@ inline void check_gemms(checks &results)
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, false, false, false, 0, 1.5f}, seed++);
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, true, true}, seed++);
     check_gemm(results, {{TYPE_F16}, {40}, 128, 20, 32, 0, true, true, true}, seed++);
+    for (enum tensor_type type : {TYPE_Q4_0, TYPE_F32}) {
+        for (uint32_t tokens : {5, 40, 70}) {
+            const uint32_t capacity = tokens * 2 + 6;
+            check_gemm(results,
+                {{type}, {128}, 128, tokens, capacity, 0, false, false, false, ACTIVATION_RELU_SQUARED, 0,
+                    true},
+                seed++);
+            check_gemm(results,
+                {{type, type}, {256, 256}, 128, tokens, capacity, ACTIVATION_SILU, false, false, false, 0, 0,
+                    true},
+                seed++);
+        }
+    }
 }
 
 #if ON_DEVICE

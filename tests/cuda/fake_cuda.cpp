@@ -24,6 +24,7 @@ inline long long clock64()
 #include "backend/cuda/flash_any.cu"
 #include "backend/cuda/gemm_float.cu"
 #include "backend/cuda/gemm_q8.cu"
+#include "backend/cuda/norm_many.cu"
 #include "backend/cuda/rows_many.cu"
 #include "backend/cuda/sample.cu"
 #include "backend/cuda/wkv7_many.cu"
@@ -119,10 +120,13 @@ std::map<std::string, function> functions = {
     KERNEL(salvo_begin),
     KERNEL(salvo_angles),
     KERNEL(salvo_rows),
+    KERNEL(salvo_norm),
     KERNEL(salvo_end),
     KERNEL(salvo_sample),
     KERNEL(salvo_gemm_q8_few),
     KERNEL(salvo_gemm_q8_few_glu),
+    KERNEL(salvo_gemm_q8_some),
+    KERNEL(salvo_gemm_q8_some_glu),
     KERNEL(salvo_gemm_q8_many),
     KERNEL(salvo_gemm_q8_many_glu),
     KERNEL(salvo_gemm_f16_few),

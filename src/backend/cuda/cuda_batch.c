@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_batch.h"
 
+#include "backend/cuda/items.h"
 #include "base/tensor_type.h"
 #include "program/op.h"
 
@@ -39,7 +40,8 @@ struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t ca
         .scales = base + layout.scales,
         .sums = base + layout.sums,
         .rounding = rounding,
-        .columns = (uint32_t)padded};
+        .columns = (uint32_t)padded,
+        .stride = (uint32_t)padded};
 }
 
 /* ---- Launches ---- */
@@ -70,52 +72,101 @@ struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint
         (uint32_t)(round_up(phase_size, 16) + round_up(places * sizeof(float), 16))};
 }
 
-/* As gemm_q8.cu and gemm_float.cu divide it: twice the input of a round; for quantised weights each warp's
- * items, twice, and one slab of codes. */
-static uint32_t gemm_shared_bytes(
-    const struct cuda_gemm *gemm, uint32_t tokens, uint32_t split, uint32_t matrices)
+struct cuda_launch cuda_norm_launch(uint32_t capacity)
 {
-    uint32_t item = 0;
-    for (uint32_t i = 0; i < gemm->count; i++) {
-        if (gemm->matmuls[i].matrix.item_bytes > item)
-            item = gemm->matmuls[i].matrix.item_bytes;
-    }
-    switch (gemm->panel.rounding) {
-    case ROUNDING_F32:
-        return 2 * split * tokens * GEMM_F32_TOKEN_BYTES;
-    case ROUNDING_F16:
-        return 2 * split * tokens * GEMM_F16_TOKEN_BYTES;
+    return (struct cuda_launch){"salvo_norm", capacity, 1, NORM_THREADS, 0};
+}
+
+static uint32_t largest(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Groups of columns that share a scale, and whether they have offsets, too. */
+struct weight_format {
+    uint32_t group, offsets;
+};
+
+static struct weight_format format_of(uint32_t type)
+{
+    switch (type) {
+#define FORMAT(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit) \
+    case TYPE_##name:                                                               \
+        return (struct weight_format){group, offsets};
+        CUDA_ITEM_FORMATS(FORMAT)
+#undef FORMAT
     default:
-        return 2 * split * (2 * matrices * 2 * item + GEMM_SLAB_BYTES) +
-               2 * split * tokens * GEMM_Q8_TOKEN_BYTES;
+        return (struct weight_format){0};
     }
 }
 
-struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity)
+/* As gemm_q8.cu divides it: each warp has inputs and items of a part, and what items were taken apart to; in
+ * the end the sums of all warps lie there. */
+static uint32_t gemm_q8_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
 {
-    static const char *const names[3][2][2] = {
+    uint32_t bytes = warps * tokens * (GEMM_ROWS + 4) * (uint32_t)sizeof(float);
+    for (uint32_t i = 0; i < gemm->count; i++) {
+        const struct cuda_matrix *matrix = &gemm->matmuls[i].matrix;
+        const struct weight_format format = format_of(matrix->type);
+        const uint32_t inputs = tokens * (GEMM_Q8_TOKEN_BYTES + (format.offsets ? 32 : 0)),
+                       items = GEMM_ROWS / CUDA_ITEM_ROWS * matrix->item_bytes,
+                       slab = GEMM_SLAB_BYTES + (1 + format.offsets) * (32 / format.group) * 256;
+        bytes = largest(bytes, warps * (inputs + items + GEMM_ROWS / 16 * slab));
+    }
+    return bytes;
+}
+
+static struct cuda_launch gemm_q8_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t blocks)
+{
+    static const char *const names[3][2] = {
+        {"salvo_gemm_q8_few", "salvo_gemm_q8_few_glu"},
+        {"salvo_gemm_q8_some", "salvo_gemm_q8_some_glu"},
+        {"salvo_gemm_q8_many", "salvo_gemm_q8_many_glu"},
+    };
+    static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
+    const bool glu = gemm->glu != ACTIVATION_NONE;
+    const uint32_t size = capacity <= GEMM_FEW_TOKENS ? 0 : capacity <= GEMM_SOME_CAPACITY ? 1 : 2;
+    /* As few rounds as possible, and in those as few warps. */
+    const uint32_t parts = gemm->matmuls[0].matrix.parts, rounds = divide_up(parts, GEMM_Q8_WARPS),
+                   warps = divide_up(parts, rounds) * (glu ? 2 : 1);
+    return (struct cuda_launch){
+        .kernel = names[size][glu],
+        .grid_x = blocks,
+        .grid_y = divide_up(capacity, tokens[size]),
+        .threads = warps * 32,
+        .shared_bytes = gemm_q8_bytes(gemm, tokens[size], warps),
+    };
+}
+
+/* Two rounds' inputs. */
+static struct cuda_launch gemm_float_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t blocks)
+{
+    static const char *const names[2][2][2] = {
         [ROUNDING_F32] = {{"salvo_gemm_f32_few", "salvo_gemm_f32_few_glu"},
             {"salvo_gemm_f32_many", "salvo_gemm_f32_many_glu"}},
         [ROUNDING_F16] = {{"salvo_gemm_f16_few", "salvo_gemm_f16_few_glu"},
             {"salvo_gemm_f16_many", "salvo_gemm_f16_many_glu"}},
-        [ROUNDING_Q8] = {{"salvo_gemm_q8_few", "salvo_gemm_q8_few_glu"},
-            {"salvo_gemm_q8_many", "salvo_gemm_q8_many_glu"}},
     };
     const bool many = capacity > GEMM_FEW_TOKENS, glu = gemm->glu != ACTIVATION_NONE;
-    const uint32_t tokens = !many                                 ? GEMM_FEW_TOKENS
-                            : gemm->panel.rounding == ROUNDING_Q8 ? GEMM_MANY_TOKENS
-                                                                  : GEMM_MANY_FLOAT_TOKENS;
-    const uint32_t split = many ? GEMM_MANY_SPLIT : GEMM_FEW_SPLIT;
-    uint32_t blocks = 0;
-    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
-        blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
+    const uint32_t tokens = many ? GEMM_MANY_FLOAT_TOKENS : GEMM_FEW_TOKENS,
+                   split = many ? GEMM_MANY_SPLIT : GEMM_FEW_SPLIT;
     return (struct cuda_launch){
         .kernel = names[gemm->panel.rounding][many][glu],
         .grid_x = blocks,
         .grid_y = divide_up(capacity, tokens),
         .threads = split * 2 * 32,
-        .shared_bytes = gemm_shared_bytes(gemm, tokens, split, glu ? 2 : 1),
+        .shared_bytes = 2 * split * tokens *
+                        (gemm->panel.rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES),
     };
+}
+
+struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity)
+{
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < (gemm->glu != ACTIVATION_NONE ? 1 : gemm->count); i++)
+        blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
+    return gemm->panel.rounding == ROUNDING_Q8 ? gemm_q8_launch(gemm, capacity, blocks)
+                                               : gemm_float_launch(gemm, capacity, blocks);
 }
 
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots)

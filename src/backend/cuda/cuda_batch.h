@@ -12,6 +12,8 @@
  * salvo_rows(machine, phase, panels): loads, row ops, stores and rounds of a struct cuda_phase, one block a
  * row. `panel` of a struct cuda_round is an index into panels, an array of struct cuda_panel.
  *
+ * salvo_norm(machine, struct cuda_norm): what most of those phases are, without looking anything up.
+ *
  * salvo_gemm_*(machine, struct cuda_gemm)
  *
  * salvo_flash_*(machine, struct cuda_attend): attention. q has been rotated, and the step's keys and values
@@ -37,22 +39,26 @@ extern "C" {
 
 enum {
     GEMM_MATMULS = 8,      /* that one launch can do */
-    GEMM_ROWS = 32,        /* of a matrix, done by one block: two warps side by side, 16 each */
+    GEMM_ROWS = 32,        /* of a matrix, done by one block */
     GEMM_FEW_TOKENS = 16,  /* done by one block; up to this capacity the kernels `few` are used */
-    GEMM_FEW_SPLIT = 4,    /* among so many pairs of warps a block divides the columns */
-    GEMM_MANY_TOKENS = 64, /* quantised weights */
+    GEMM_SOME_TOKENS = 32, /* quantised weights, up to GEMM_SOME_CAPACITY */
+    GEMM_SOME_CAPACITY = 128,
+    GEMM_MANY_TOKENS = 64,
+    GEMM_Q8_WARPS = 6,  /* at most, among which a block divides the columns */
+    GEMM_FEW_SPLIT = 4, /* pairs of warps, floats; each warp has half of the rows */
     GEMM_MANY_FLOAT_TOKENS = 32,
     GEMM_MANY_SPLIT = 2,
-    GEMM_MANY_BLOCKS = 3, /* that share a multiprocessor, quantised weights; with a glu one less */
     GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
-    /* Of one token and 128 columns, in shared memory: values, scales and sums; 80 bytes for every 64; 36
-     * floats for every 32. */
-    GEMM_Q8_TOKEN_BYTES = 128 + 16 + 32,
+    /* Of one token and 128 columns, in shared memory: values and scales, 32 more for weights with offsets;
+     * 80 bytes for every 64; 36 floats for every 32. */
+    GEMM_Q8_TOKEN_BYTES = 128 + 16,
     GEMM_F16_TOKEN_BYTES = 4 * 80,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
+    NORM_THREADS = 256,
+    NORM_COLUMNS = 4 * NORM_THREADS * 4, /* at most: a thread has up to four times four in registers */
     END_THREADS = 128,
     FLASH_QUERIES = 16, /* pairs of token and head that a block works on */
     FLASH_WARPS = 4,    /* among which it divides the keys */
@@ -68,8 +74,21 @@ enum {
  * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
  */
 struct cuda_panel {
-    uint64_t values, scales, sums; /* values: [T][columns] */
+    uint64_t values, scales, sums; /* values: [T][stride] */
     uint32_t rounding, columns;
+    uint32_t stride; /* as columns; ROUNDING_F32: or fewer, and all beyond count as zeros */
+    uint32_t padding;
+};
+
+/* Rows to a panel, through an rms norm if there is a weight. */
+struct cuda_norm {
+    uint64_t x, weight; /* x: [T][columns] */
+    uint64_t out;       /* what was rounded, [T][columns], or 0 */
+    struct cuda_panel panel;
+    uint32_t rows;    /* enum row_kind: tokens or outputs */
+    uint32_t columns; /* a multiple of 4 */
+    float epsilon;
+    uint32_t padding;
 };
 
 struct cuda_gemm_matmul {
@@ -81,9 +100,11 @@ struct cuda_gemm_matmul {
 };
 
 /* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and
- * out = glu(first) * second goes to the out of the first. */
+ * out = glu(first) * second goes to the out of the first. What one of them computes may be rounded at once,
+ * to bytes, if it has a multiple of CUDA_ITEM_COLUMNS rows. */
 struct cuda_gemm {
     struct cuda_panel panel;
+    struct cuda_panel rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_gemm_matmul matmuls[GEMM_MATMULS];
     uint32_t count;
     uint32_t glu;  /* ACTIVATION_NONE: no glu */
@@ -113,6 +134,7 @@ struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t ca
 struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
+struct cuda_launch cuda_norm_launch(uint32_t capacity);
 struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity);
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);

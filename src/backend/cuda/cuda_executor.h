@@ -63,6 +63,7 @@ struct cuda_scratch {
 enum cuda_node_kind {
     CUDA_NODE_PLAIN,
     CUDA_NODE_ROWS,
+    CUDA_NODE_NORM,
     CUDA_NODE_GEMM,
     CUDA_NODE_ATTEND,
     CUDA_NODE_WKV7,
@@ -77,6 +78,7 @@ struct cuda_node {
     uint32_t phase; /* rows: which of the plan's phases */
     uint32_t stage;
     union {
+        struct cuda_norm norm;
         struct cuda_gemm gemm;
         struct cuda_attend attend;
         struct cuda_wkv7_many wkv7;
@@ -93,7 +95,7 @@ struct cuda_tables {
     uint32_t stream_count, stream_capacity;
     struct cuda_panel *panels; /* many tokens */
     uint32_t panel_count, panel_capacity;
-    uint64_t panel_memory;   /* bytes of the largest */
+    uint64_t panel_memory;   /* bytes: two places, each as large as the largest */
     struct cuda_node *nodes; /* many tokens */
     uint32_t node_count, node_capacity;
     uint32_t *first_phase;                     /* [groups + 1]; many tokens: first node */

@@ -45,6 +45,9 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
         arguments[1] = &phase;
         arguments[2] = &panels;
         break;
+    case CUDA_NODE_NORM:
+        arguments[1] = &copy.norm;
+        break;
     case CUDA_NODE_GEMM:
         arguments[1] = &copy.gemm;
         break;

@@ -112,6 +112,7 @@ static const char *image_of(const char *kernel)
         {"salvo_flash_any", "flash_any"},
         {"salvo_flash_", "flash"},
         {"salvo_gemm_q8", "gemm_q8"},
+        {"salvo_norm", "norm_many"},
         {"salvo_gemm_", "gemm_float"},
         {"salvo_sample", "sample"},
         {"salvo_wkv7_", "wkv7_many"},

@@ -65,8 +65,24 @@ cleanup:
     return status;
 }
 
-/* The rounded rows that the matmuls after a group of rows read: one place for all, since one at a time is
- * needed. */
+/* Bytes of the largest panel. */
+static uint64_t largest_panel(const struct phase_builder *builder)
+{
+    const struct plan *plan = &builder->plan->plan;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        if (plan->groups[i].kind != GROUP_ROWS || plan->groups[i].rounded == NO_BUFFER)
+            continue;
+        const struct program_buffer *rounded = &builder->program->buffers[plan->groups[i].rounded];
+        const uint64_t panel = cuda_panel_bytes(
+            plan->groups[i].rounding, (uint32_t)rounded->columns, capacity_of(builder, rounded->row_kind));
+        bytes = panel > bytes ? panel : bytes;
+    }
+    return bytes;
+}
+
+/* The rounded rows that the matmuls after a group of rows read: two places for all, in turn, since one may be
+ * made while the one before it is read. */
 static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
 {
     enum salvo_status status = SALVO_OK;
@@ -78,10 +94,9 @@ static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buff
         tables->panel_capacity = capacity;
     }
     const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
-    const size_t bytes = cuda_panel_bytes(rounding, columns, rows);
-    tables->panel_memory = bytes > tables->panel_memory ? bytes : tables->panel_memory;
+    const uint64_t place = tables->panel_count % 2 ? tables->panel_memory / 2 : 0;
     tables->panels[tables->panel_count++] =
-        cuda_panel_at(rounding, columns, rows, builder->plan->scratch.panels);
+        cuda_panel_at(rounding, columns, rows, builder->plan->scratch.panels + place);
 cleanup:
     return status;
 }
@@ -99,12 +114,57 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
     builder->panel_bytes = 0;
 }
 
+/* The phase that is being built, if it does no more than a struct cuda_norm says. */
+static bool find_norm(const struct phase_builder *builder, struct cuda_norm *out)
+{
+    const struct cuda_phase *phase = &builder->phase;
+    const struct cuda_load *load = &builder->loads[0];
+    const struct cuda_row_op *op = &builder->ops[0];
+    const struct cuda_round *round = &builder->rounds[0];
+    if (phase->load_count != 1 || load->kind != CUDA_LOAD_ROW || load->columns % 4 != 0 ||
+        load->columns > NORM_COLUMNS || phase->op_count > 1 || phase->store_count > 1 ||
+        phase->round_count != 1)
+        return false;
+    if (phase->op_count == 1 && (op->kind != OP_RMS_NORM || op->group != op->columns ||
+                                    op->columns != load->columns || op->in[0] != load->place))
+        return false;
+    if (round->place != (phase->op_count ? op->out : load->place) ||
+        (phase->store_count && builder->stores[0].place != round->place))
+        return false;
+    *out = (struct cuda_norm){
+        .x = load->from,
+        .weight = phase->op_count ? op->weight : 0,
+        .out = phase->store_count ? builder->stores[0].to : 0,
+        .panel = builder->plan->tables.panels[builder->plan->tables.panel_count - 1],
+        .rows = phase->rows,
+        .columns = load->columns,
+        .epsilon = op->value,
+    };
+    return true;
+}
+
+/* Rows that are not rounded at all are read where they are. */
+static bool is_read_in_place(const struct phase_builder *builder, const struct group *group)
+{
+    return group->op_count == 0 && group->rounding == ROUNDING_F32 &&
+           builder->program->buffers[group->rounded].columns % 4 == 0;
+}
+
 static enum salvo_status lower_rounding_rows(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     const uint32_t first = group->first_op, end = first + group->op_count;
     TRY(add_panel(builder, group->rounded, group->rounding));
+    if (is_read_in_place(builder, group)) {
+        struct cuda_panel *panel = &builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+        panel->values = phase_address(builder, group->rounded);
+        panel->stride = (uint32_t)builder->program->buffers[group->rounded].columns;
+        return SALVO_OK;
+    }
     add_rounding_phase(builder, group, first);
+    struct cuda_node node = {.kind = CUDA_NODE_NORM};
+    if (find_norm(builder, &node.norm))
+        return add_node(builder, &node, cuda_norm_launch(capacity_of(builder, group->rows)));
     if (!phase_fits(builder) && first < end) {
         TRY(lower_plain_rows(builder, first, end));
         add_rounding_phase(builder, group, end);
@@ -167,14 +227,38 @@ static bool has_glu_inside(
            (uint32_t)builder->executor->device->shared_bytes;
 }
 
-static enum salvo_status lower_gemms(struct phase_builder *builder, const struct group *group)
+/* Whether the next group does no more than round, to bytes, what one of this group's ops leaves: then this
+ * one can do it. Not where groups are run one by one. */
+static bool rounds_next(const struct phase_builder *builder, const struct group *group, buffer_id out)
+{
+    const struct plan *plan = &builder->plan->plan;
+    const struct group *next = group + 1;
+    return builder->plan != &builder->executor->debug && next < plan->groups + plan->group_count &&
+           next->kind == GROUP_ROWS && next->op_count == 0 && next->rounded == out &&
+           next->rounding == ROUNDING_Q8 && next->rows == group->rows;
+}
+
+static bool gemm_rounds_next(const struct phase_builder *builder, const struct group *group, bool glu)
+{
+    const struct op *op = &builder->program->ops[group->first_op + (glu ? 2 : 0)];
+    return (glu || (group->matmuls == 1 && !group->glu)) && rounds_next(builder, group, op->out) &&
+           builder->program->buffers[op->out].columns % CUDA_ITEM_COLUMNS == 0;
+}
+
+static enum salvo_status lower_gemms(
+    struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
     enum salvo_status status = SALVO_OK;
     const struct op *ops = &builder->program->ops[group->first_op];
     const bool glu = has_glu_inside(builder, group, ops);
+    *out_rounded = gemm_rounds_next(builder, group, glu);
     for (uint32_t i = 0; i < group->matmuls; i += GEMM_MATMULS) {
         uint32_t count = group->matmuls - i < GEMM_MATMULS ? group->matmuls - i : GEMM_MATMULS;
-        const struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
+        struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
+        if (*out_rounded) {
+            TRY(add_panel(builder, group[1].rounded, group[1].rounding));
+            node.gemm.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+        }
         TRY(add_node(builder, &node, node.launch));
     }
     if (group->glu && !glu)
@@ -218,13 +302,16 @@ cleanup:
     return status;
 }
 
-static enum salvo_status lower_group(struct phase_builder *builder, const struct group *group)
+/* `out_rounded`: the next group is done, too. */
+static enum salvo_status lower_group(
+    struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
+    *out_rounded = false;
     switch (group->kind) {
     case GROUP_ROWS:
         return lower_rows(builder, group);
     case GROUP_MATMUL:
-        return lower_gemms(builder, group);
+        return lower_gemms(builder, group, out_rounded);
     case GROUP_ATTEND:
         return lower_flash(builder, group);
     case GROUP_WKV7:
@@ -244,9 +331,14 @@ enum salvo_status cuda_nodes_build(struct phase_builder *builder)
     TRY(add_node(builder, &plain, cuda_begin_launch()));
     if (builder->program->rope_count)
         TRY(add_node(builder, &plain, cuda_angles_launch(capacity_of(builder, ROWS_TOKENS))));
+    bool rounded = false; /* by the group before */
+    tables->panel_memory = 2 * largest_panel(builder);
     for (uint32_t i = 0; i < plan->group_count; i++) {
         tables->first_phase[i] = tables->node_count;
-        TRY(lower_group(builder, &plan->groups[i]));
+        if (rounded)
+            rounded = false;
+        else
+            TRY(lower_group(builder, &plan->groups[i], &rounded));
     }
     tables->first_phase[plan->group_count] = tables->node_count;
     TRY(add_node(builder, &plain, cuda_end_launch()));

@@ -140,15 +140,17 @@ KERNEL_INLINE void fetch_inputs(const cuda_panel &panel, uint32_t first_token, u
     uint32_t first_part, uint32_t parts, uint8_t *to)
 {
     using layout = float_layout<TYPE>;
-    const uint64_t row_bytes = (uint64_t)panel.columns * (layout::halves ? 2 : 4);
+    const uint32_t stride = panel.stride, element = layout::halves ? 2 : 4;
+    const uint64_t row_bytes = (uint64_t)stride * element, values = panel.values;
     for (uint32_t i = threadIdx.x; i < SPLIT * TOKENS * layout::chunks; i += SPLIT * 64) {
         const uint32_t chunk = i % layout::chunks, row = i / layout::chunks, token = row % TOKENS;
         const uint32_t part = first_part + row / TOKENS, group = chunk / (layout::chunks / 4);
-        const bool on = token < live && part < parts;
-        const uint64_t at = on ? (first_token + token) * row_bytes + (part * layout::chunks + chunk) * 16 : 0;
+        const uint32_t byte = (part * layout::chunks + chunk) * 16;
+        const bool on = token < live && part < parts && byte < row_bytes;
+        const uint64_t at = on ? (first_token + token) * row_bytes + byte : 0;
         copy_async(
             to + row * layout::token_bytes + group * layout::group_bytes + chunk % (layout::chunks / 4) * 16,
-            (const uint8_t *)panel.values + at, on);
+            (const uint8_t *)values + at, on);
     }
 }
 
@@ -211,9 +213,12 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
                 gemm.panel, first_token, live, first + 2 * SPLIT, parts, inputs);
         copy_commit();
     }
-    leave_sums<MATRICES, SPLIT, TOKENS>(sums, pair, half, lane, (float *)shared);
+    gemm_finish<MATRICES, TOKENS> finish(gemm, block, first_token, live);
+#pragma unroll
+    for (int m = 0; m < MATRICES; m++)
+        leave_sums<MATRICES, TOKENS>(sums[m], pair, m, half * 16, lane, (float *)shared);
     __syncthreads();
-    finish_sums<MATRICES, SPLIT, TOKENS>(gemm, block, first_token, live, (const float *)shared);
+    finish.run(first_token, SPLIT, (const float *)shared);
 }
 
 template <int SPLIT, int TOKENS, int MATRICES>
