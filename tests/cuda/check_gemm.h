@@ -177,6 +177,8 @@ inline double reference_dot(const test_matrix &matrix, uint32_t row, const float
 
 /* ---- Cases ---- */
 
+enum { MOST_SHARED = 227 * 1024, LITTLE_SHARED = 99 * 1024 };
+
 struct gemm_case {
     std::vector<enum tensor_type> types;
     std::vector<uint32_t> rows;
@@ -186,6 +188,7 @@ struct gemm_case {
     uint32_t activation = ACTIVATION_NONE;
     float cap = 0;
     bool rounds = false; /* what comes out of it, at once */
+    uint32_t shared_limit = MOST_SHARED;
 };
 
 inline std::string gemm_name(const gemm_case &c)
@@ -239,7 +242,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     const device_array<uint8_t> rounded(cuda_panel_bytes(ROUNDING_Q8, c.rows[0], c.capacity));
     if (c.rounds)
         gemm.rounded = cuda_panel_at(ROUNDING_Q8, c.rows[0], c.capacity, rounded.address);
-    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity);
+    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, c.shared_limit);
     const cuda_machine *device = machine.upload();
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
     device_wait();
@@ -338,6 +341,13 @@ inline void check_gemms(checks &results)
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, false, false, false, 0, 1.5f}, seed++);
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, true, true}, seed++);
     check_gemm(results, {{TYPE_F16}, {40}, 128, 20, 32, 0, true, true, true}, seed++);
+    /* Blocks with less shared memory have fewer warps. */
+    check_gemm(results, {{TYPE_Q4_1}, {40}, 800, 70, 160, 0, true, false, false, 0, 0, false, LITTLE_SHARED},
+        seed++);
+    check_gemm(results,
+        {{TYPE_Q4_0, TYPE_Q4_0}, {40, 40}, 800, 70, 160, ACTIVATION_SILU, false, false, false, 0, 0, false,
+            LITTLE_SHARED},
+        seed++);
     for (enum tensor_type type : {TYPE_Q4_0, TYPE_F32}) {
         for (uint32_t tokens : {5, 40, 70}) {
             const uint32_t capacity = tokens * 2 + 6;
@@ -377,7 +387,7 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);
         products += (double)rows[i] * columns * tokens;
     }
-    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity);
+    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, MOST_SHARED);
     const cuda_machine *device = machine.upload();
     const double time =
         time_of([&] { launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm); });

@@ -116,7 +116,8 @@ static uint32_t gemm_q8_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uin
     return bytes;
 }
 
-static struct cuda_launch gemm_q8_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t blocks)
+static struct cuda_launch gemm_q8_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit, uint32_t blocks)
 {
     static const char *const names[3][2] = {
         {"salvo_gemm_q8_few", "salvo_gemm_q8_few_glu"},
@@ -125,10 +126,15 @@ static struct cuda_launch gemm_q8_launch(const struct cuda_gemm *gemm, uint32_t 
     };
     static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
     const bool glu = gemm->glu != ACTIVATION_NONE;
-    const uint32_t size = capacity <= GEMM_FEW_TOKENS ? 0 : capacity <= GEMM_SOME_CAPACITY ? 1 : 2;
+    const uint32_t size = capacity <= GEMM_FEW_TOKENS      ? 0
+                          : capacity <= GEMM_SOME_CAPACITY ? 1
+                                                           : 2,
+                   matrices = glu ? 2 : 1;
     /* As few rounds as possible, and in those as few warps. */
-    const uint32_t parts = gemm->matmuls[0].matrix.parts, rounds = divide_up(parts, GEMM_Q8_WARPS),
-                   warps = divide_up(parts, rounds) * (glu ? 2 : 1);
+    const uint32_t parts = gemm->matmuls[0].matrix.parts, rounds = divide_up(parts, GEMM_Q8_WARPS);
+    uint32_t warps = divide_up(parts, rounds) * matrices;
+    while (warps > matrices && gemm_q8_bytes(gemm, tokens[size], warps) > shared_limit)
+        warps -= matrices;
     return (struct cuda_launch){
         .kernel = names[size][glu],
         .grid_x = blocks,
@@ -160,12 +166,12 @@ static struct cuda_launch gemm_float_launch(const struct cuda_gemm *gemm, uint32
     };
 }
 
-struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity)
+struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit)
 {
     uint32_t blocks = 0;
     for (uint32_t i = 0; i < (gemm->glu != ACTIVATION_NONE ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
-    return gemm->panel.rounding == ROUNDING_Q8 ? gemm_q8_launch(gemm, capacity, blocks)
+    return gemm->panel.rounding == ROUNDING_Q8 ? gemm_q8_launch(gemm, capacity, shared_limit, blocks)
                                                : gemm_float_launch(gemm, capacity, blocks);
 }
 

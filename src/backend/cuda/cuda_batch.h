@@ -130,12 +130,12 @@ size_t cuda_panel_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity);
 struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base);
 
 /* `capacity` is that of the kind of rows, `slots` the most runs of a step; `places` floats of shared memory
- * for the vectors of a row. */
+ * for the vectors of a row; `shared_limit` what a block can have. */
 struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity);
-struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity);
+struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit);
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 struct cuda_launch cuda_end_launch(void);

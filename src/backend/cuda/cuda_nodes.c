@@ -212,7 +212,8 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     }
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
-    node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows));
+    node.launch = cuda_gemm_launch(
+        &node.gemm, capacity_of(builder, group->rows), (uint32_t)builder->executor->device->shared_bytes);
     return node;
 }
 
