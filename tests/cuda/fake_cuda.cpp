@@ -27,6 +27,7 @@ inline long long clock64()
 #include "backend/cuda/norm_many.cu"
 #include "backend/cuda/rows_many.cu"
 #include "backend/cuda/sample.cu"
+#include "backend/cuda/wkv7_chunks.cu"
 #include "backend/cuda/wkv7_many.cu"
 #include "cuda/fake_cuda.h"
 
@@ -140,6 +141,8 @@ std::map<std::string, function> functions = {
     KERNEL(salvo_flash_f16_64),
     KERNEL(salvo_flash_f16_128),
     KERNEL(salvo_flash_any),
+    KERNEL(salvo_wkv7_prepare),
+    KERNEL(salvo_wkv7_chunks),
     KERNEL(salvo_wkv7_64),
     KERNEL(salvo_wkv7_128),
     KERNEL(salvo_wkv7_256),

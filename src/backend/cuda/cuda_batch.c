@@ -210,3 +210,29 @@ struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t 
         .shared_bytes = (uint32_t)sizeof(float) * 2 * WKV7_TOKENS * (5 * padded + values),
     };
 }
+
+/* Chunks of runs are whole, but for their last. */
+static uint32_t most_chunks(uint32_t capacity, uint32_t slots)
+{
+    return capacity / WKV7_TOKENS + slots;
+}
+
+uint64_t cuda_wkv7_chunk_bytes(const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots)
+{
+    return wkv7->head_dim == WKV7_CHUNK_DIM && capacity > WKV7_TOKENS
+               ? (uint64_t)most_chunks(capacity, slots) * wkv7->heads * WKV7_CHUNK_BYTES
+               : 0;
+}
+
+struct cuda_launch cuda_wkv7_prepare_launch(
+    const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots)
+{
+    return (struct cuda_launch){
+        "salvo_wkv7_prepare", wkv7->heads, most_chunks(capacity, slots), 2 * WKV7_CHUNK_DIM, 0};
+}
+
+struct cuda_launch cuda_wkv7_chunks_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots)
+{
+    return (struct cuda_launch){"salvo_wkv7_chunks", wkv7->heads * (WKV7_CHUNK_DIM / WKV7_CHUNK_VALUES),
+        slots, WKV7_CHUNK_VALUES * WKV7_CHUNK_DIM / 4, WKV7_CHUNKS_SHARED};
+}

@@ -19,7 +19,7 @@
  * salvo_flash_*(machine, struct cuda_attend): attention. q has been rotated, and the step's keys and values
  * have been appended before.
  *
- * salvo_wkv7_*(machine, struct cuda_wkv7_many)
+ * salvo_wkv7_*(machine, struct cuda_wkv7_many): token by token; or _prepare and then _chunks
  *
  * salvo_end(machine): results, versions of folded states, done.
  *
@@ -64,8 +64,13 @@ enum {
     FLASH_WARPS = 4,    /* among which it divides the keys */
     FLASH_KEYS = 32,    /* that a warp takes at once */
     FLASH_ANY_KEYS = 32,
-    WKV7_WARPS = 2,   /* each has four values of a head */
-    WKV7_TOKENS = 16, /* brought to shared memory at once */
+    WKV7_WARPS = 2,        /* each has four values of a head */
+    WKV7_TOKENS = 16,      /* brought to shared memory at once; of a chunk */
+    WKV7_CHUNK_DIM = 64,   /* the head_dim that chunks are for */
+    WKV7_CHUNK_VALUES = 8, /* of a head, done by one block */
+    WKV7_CHUNK_BYTES =
+        4 * (4 * WKV7_TOKENS * WKV7_CHUNK_DIM + 2 * WKV7_TOKENS * (WKV7_TOKENS + 4) + WKV7_CHUNK_DIM + 4),
+    WKV7_CHUNKS_SHARED = 2 * (WKV7_CHUNK_BYTES + 4 * WKV7_CHUNK_VALUES * (WKV7_TOKENS + WKV7_TOKENS + 4)),
 };
 
 /*
@@ -116,6 +121,7 @@ struct cuda_gemm {
 struct cuda_wkv7_many {
     uint64_t in[6], out; /* r, w, k, v, kk, a: [T][heads * head_dim] */
     uint64_t state;      /* elements from the beginning of a version */
+    uint64_t chunks;     /* salvo_wkv7_prepare and _chunks: [chunks][heads] of WKV7_CHUNK_BYTES */
     uint32_t heads, head_dim;
 };
 
@@ -138,6 +144,12 @@ struct cuda_launch cuda_norm_launch(uint32_t capacity);
 struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit);
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
+/* In chunks: two launches, one after the other, and the bytes that lie between them; 0: it cannot be done so,
+ * or is not worth it. */
+uint64_t cuda_wkv7_chunk_bytes(const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots);
+struct cuda_launch cuda_wkv7_prepare_launch(
+    const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots);
+struct cuda_launch cuda_wkv7_chunks_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 struct cuda_launch cuda_end_launch(void);
 #ifdef __cplusplus
 }

@@ -81,6 +81,23 @@ static uint64_t largest_panel(const struct phase_builder *builder)
     return bytes;
 }
 
+/* Two places for panels, which chunks of a wkv7 use, too. */
+static uint64_t panel_memory(const struct phase_builder *builder)
+{
+    const struct plan *plan = &builder->plan->plan;
+    uint64_t bytes = 2 * largest_panel(builder);
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        const struct op *op = &builder->program->ops[plan->groups[i].first_op];
+        if (plan->groups[i].kind != GROUP_WKV7)
+            continue;
+        const struct cuda_wkv7_many wkv7 = {.heads = op->wkv7.heads, .head_dim = op->wkv7.head_dim};
+        const uint64_t chunks =
+            cuda_wkv7_chunk_bytes(&wkv7, capacity_of(builder, ROWS_TOKENS), capacity_of(builder, ROWS_RUNS));
+        bytes = chunks > bytes ? chunks : bytes;
+    }
+    return (bytes + 511) / 512 * 512;
+}
+
 /* The rounded rows that the matmuls after a group of rows read: two places for all, in turn, since one may be
  * made while the one before it is read. */
 static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
@@ -278,19 +295,34 @@ static enum salvo_status lower_flash(struct phase_builder *builder, const struct
         cuda_flash_launch(&node.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS)));
 }
 
-static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
+static struct cuda_wkv7_many wkv7_of(const struct phase_builder *builder, const struct op *op)
 {
-    const struct op *op = &builder->program->ops[group->first_op];
-    struct cuda_node node = {.kind = CUDA_NODE_WKV7};
-    node.wkv7 = (struct cuda_wkv7_many){
+    struct cuda_wkv7_many wkv7 = {
         .out = phase_address(builder, op->out),
         .state = builder->executor->folded_offsets[op->wkv7.state],
+        .chunks = builder->plan->scratch.panels, /* between panels: nothing is rounded yet */
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
     };
     for (int i = 0; i < 6; i++)
-        node.wkv7.in[i] = phase_address(builder, op->inputs[i]);
-    return add_node(builder, &node, cuda_wkv7_launch(&node.wkv7, capacity_of(builder, ROWS_RUNS)));
+        wkv7.in[i] = phase_address(builder, op->inputs[i]);
+    return wkv7;
+}
+
+static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t tokens = capacity_of(builder, ROWS_TOKENS), slots = capacity_of(builder, ROWS_RUNS);
+    const struct cuda_node node = {
+        .kind = CUDA_NODE_WKV7, .wkv7 = wkv7_of(builder, &builder->program->ops[group->first_op])};
+    if (cuda_wkv7_chunk_bytes(&node.wkv7, tokens, slots)) {
+        TRY(add_node(builder, &node, cuda_wkv7_prepare_launch(&node.wkv7, tokens, slots)));
+        TRY(add_node(builder, &node, cuda_wkv7_chunks_launch(&node.wkv7, slots)));
+    } else {
+        TRY(add_node(builder, &node, cuda_wkv7_launch(&node.wkv7, slots)));
+    }
+cleanup:
+    return status;
 }
 
 static enum salvo_status lower_sample(struct phase_builder *builder)
@@ -333,7 +365,7 @@ enum salvo_status cuda_nodes_build(struct phase_builder *builder)
     if (builder->program->rope_count)
         TRY(add_node(builder, &plain, cuda_angles_launch(capacity_of(builder, ROWS_TOKENS))));
     bool rounded = false; /* by the group before */
-    tables->panel_memory = 2 * largest_panel(builder);
+    tables->panel_memory = panel_memory(builder);
     for (uint32_t i = 0; i < plan->group_count; i++) {
         tables->first_phase[i] = tables->node_count;
         if (rounded)
