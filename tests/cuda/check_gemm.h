@@ -10,14 +10,14 @@ typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
 
 #define DECLARE(name) \
     extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)
-#define DECLARE_ALL(kind)                 \
-    DECLARE(salvo_gemm_##kind##_few);     \
-    DECLARE(salvo_gemm_##kind##_few_glu); \
-    DECLARE(salvo_gemm_##kind##_many);    \
+#define DECLARE_ALL(kind)                  \
+    DECLARE(salvo_gemm_##kind##_few);      \
+    DECLARE(salvo_gemm_##kind##_few_glu);  \
+    DECLARE(salvo_gemm_##kind##_some);     \
+    DECLARE(salvo_gemm_##kind##_some_glu); \
+    DECLARE(salvo_gemm_##kind##_many);     \
     DECLARE(salvo_gemm_##kind##_many_glu)
 DECLARE_ALL(q8);
-DECLARE(salvo_gemm_q8_some);
-DECLARE(salvo_gemm_q8_some_glu);
 DECLARE_ALL(f16);
 DECLARE_ALL(f32);
 #undef DECLARE_ALL
@@ -37,10 +37,14 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
         {"salvo_gemm_q8_many_glu", salvo_gemm_q8_many_glu},
         {"salvo_gemm_f16_few", salvo_gemm_f16_few},
         {"salvo_gemm_f16_few_glu", salvo_gemm_f16_few_glu},
+        {"salvo_gemm_f16_some", salvo_gemm_f16_some},
+        {"salvo_gemm_f16_some_glu", salvo_gemm_f16_some_glu},
         {"salvo_gemm_f16_many", salvo_gemm_f16_many},
         {"salvo_gemm_f16_many_glu", salvo_gemm_f16_many_glu},
         {"salvo_gemm_f32_few", salvo_gemm_f32_few},
         {"salvo_gemm_f32_few_glu", salvo_gemm_f32_few_glu},
+        {"salvo_gemm_f32_some", salvo_gemm_f32_some},
+        {"salvo_gemm_f32_some_glu", salvo_gemm_f32_some_glu},
         {"salvo_gemm_f32_many", salvo_gemm_f32_many},
         {"salvo_gemm_f32_many_glu", salvo_gemm_f32_many_glu},
     };

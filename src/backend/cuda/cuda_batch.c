@@ -116,63 +116,56 @@ static uint32_t gemm_q8_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uin
     return bytes;
 }
 
-static struct cuda_launch gemm_q8_launch(
-    const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit, uint32_t blocks)
+/* As gemm_float.cu divides it: each pair has inputs of a part, each of its warps items. */
+static uint32_t gemm_float_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
 {
-    static const char *const names[3][2] = {
-        {"salvo_gemm_q8_few", "salvo_gemm_q8_few_glu"},
-        {"salvo_gemm_q8_some", "salvo_gemm_q8_some_glu"},
-        {"salvo_gemm_q8_many", "salvo_gemm_q8_many_glu"},
-    };
-    static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
-    const bool glu = gemm->glu != ACTIVATION_NONE;
-    const uint32_t size = capacity <= GEMM_FEW_TOKENS      ? 0
-                          : capacity <= GEMM_SOME_CAPACITY ? 1
-                                                           : 2,
-                   matrices = glu ? 2 : 1;
-    /* As few rounds as possible, and in those as few warps. */
-    const uint32_t parts = gemm->matmuls[0].matrix.parts, rounds = divide_up(parts, GEMM_Q8_WARPS);
-    uint32_t warps = divide_up(parts, rounds) * matrices;
-    while (warps > matrices && gemm_q8_bytes(gemm, tokens[size], warps) > shared_limit)
-        warps -= matrices;
-    return (struct cuda_launch){
-        .kernel = names[size][glu],
-        .grid_x = blocks,
-        .grid_y = divide_up(capacity, tokens[size]),
-        .threads = warps * 32,
-        .shared_bytes = gemm_q8_bytes(gemm, tokens[size], warps),
-    };
+    const uint32_t matrices = gemm->glu != ACTIVATION_NONE ? 2 : 1;
+    const uint32_t inputs =
+        tokens * (gemm->panel.rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES);
+    uint32_t items = 0;
+    for (uint32_t i = 0; i < gemm->count; i++)
+        items = largest(items, matrices * 2 * gemm->matmuls[i].matrix.item_bytes);
+    const uint32_t sums = matrices * tokens * (GEMM_ROWS + 4) * (uint32_t)sizeof(float);
+    return warps / 2 * largest(inputs + 2 * items, sums);
 }
 
-/* Two rounds' inputs. */
-static struct cuda_launch gemm_float_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t blocks)
+static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
 {
-    static const char *const names[2][2][2] = {
-        [ROUNDING_F32] = {{"salvo_gemm_f32_few", "salvo_gemm_f32_few_glu"},
-            {"salvo_gemm_f32_many", "salvo_gemm_f32_many_glu"}},
-        [ROUNDING_F16] = {{"salvo_gemm_f16_few", "salvo_gemm_f16_few_glu"},
-            {"salvo_gemm_f16_many", "salvo_gemm_f16_many_glu"}},
-    };
-    const bool many = capacity > GEMM_FEW_TOKENS, glu = gemm->glu != ACTIVATION_NONE;
-    const uint32_t tokens = many ? GEMM_MANY_FLOAT_TOKENS : GEMM_FEW_TOKENS,
-                   split = many ? GEMM_MANY_SPLIT : GEMM_FEW_SPLIT;
-    return (struct cuda_launch){
-        .kernel = names[gemm->panel.rounding][many][glu],
-        .grid_x = blocks,
-        .grid_y = divide_up(capacity, tokens),
-        .threads = split * 2 * 32,
-        .shared_bytes = 2 * split * tokens *
-                        (gemm->panel.rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES),
-    };
+    return gemm->panel.rounding == ROUNDING_Q8 ? gemm_q8_bytes(gemm, tokens, warps)
+                                               : gemm_float_bytes(gemm, tokens, warps);
 }
 
 struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit)
 {
-    uint32_t blocks = 0;
-    for (uint32_t i = 0; i < (gemm->glu != ACTIVATION_NONE ? 1 : gemm->count); i++)
+#define SIZES(kind)                                                       \
+    {                                                                     \
+        {"salvo_gemm_" kind "_few", "salvo_gemm_" kind "_few_glu"},       \
+            {"salvo_gemm_" kind "_some", "salvo_gemm_" kind "_some_glu"}, \
+        {                                                                 \
+            "salvo_gemm_" kind "_many", "salvo_gemm_" kind "_many_glu"    \
+        }                                                                 \
+    }
+    static const char *const names[3][3][2] = {
+        [ROUNDING_F32] = SIZES("f32"), [ROUNDING_F16] = SIZES("f16"), [ROUNDING_Q8] = SIZES("q8")};
+#undef SIZES
+    static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
+    const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->panel.rounding == ROUNDING_Q8;
+    const uint32_t size = capacity <= GEMM_FEW_TOKENS ? 0 : capacity <= GEMM_SOME_CAPACITY ? 1 : 2;
+    /* As few rounds as possible, and in those as few warps. */
+    const uint32_t parts = gemm->matmuls[0].matrix.parts, each = quantised && !glu ? 1 : 2,
+                   most = quantised ? GEMM_Q8_WARPS : GEMM_FLOAT_PAIRS, rounds = divide_up(parts, most);
+    uint32_t blocks = 0, warps = divide_up(parts, rounds) * each;
+    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
-    return gemm->panel.rounding == ROUNDING_Q8 ? gemm_q8_launch(gemm, capacity, shared_limit, blocks)
-                                               : gemm_float_launch(gemm, capacity, blocks);
+    while (warps > each && gemm_bytes(gemm, tokens[size], warps) > shared_limit)
+        warps -= each;
+    return (struct cuda_launch){
+        .kernel = names[gemm->panel.rounding][size][glu],
+        .grid_x = blocks,
+        .grid_y = divide_up(capacity, tokens[size]),
+        .threads = warps * 32,
+        .shared_bytes = gemm_bytes(gemm, tokens[size], warps),
+    };
 }
 
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots)
