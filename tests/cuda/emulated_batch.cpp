@@ -23,6 +23,8 @@ inline size_t __cvta_generic_to_shared(const void *pointer)
 
 #include "backend/cuda/norm_many.cu"
 
+#include "backend/cuda/rotate_many.cu"
+
 #include "backend/cuda/rows_many.cu"
 
 #include "cuda/check_attend.h"

@@ -25,6 +25,7 @@ inline long long clock64()
 #include "backend/cuda/gemm_float.cu"
 #include "backend/cuda/gemm_q8.cu"
 #include "backend/cuda/norm_many.cu"
+#include "backend/cuda/rotate_many.cu"
 #include "backend/cuda/rows_many.cu"
 #include "backend/cuda/sample.cu"
 #include "backend/cuda/wkv7_chunks.cu"
@@ -122,6 +123,7 @@ std::map<std::string, function> functions = {
     KERNEL(salvo_angles),
     KERNEL(salvo_rows),
     KERNEL(salvo_norm),
+    KERNEL(salvo_rotate),
     KERNEL(salvo_end),
     KERNEL(salvo_sample),
     KERNEL(salvo_gemm_q8_few),

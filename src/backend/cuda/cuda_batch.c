@@ -77,6 +77,11 @@ struct cuda_launch cuda_norm_launch(uint32_t capacity)
     return (struct cuda_launch){"salvo_norm", capacity, 1, NORM_THREADS, 0};
 }
 
+struct cuda_launch cuda_rotate_launch(uint32_t capacity)
+{
+    return (struct cuda_launch){"salvo_rotate", capacity, 1, ROTATE_THREADS, 0};
+}
+
 static uint32_t largest(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;

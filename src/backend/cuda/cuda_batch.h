@@ -14,9 +14,11 @@
  *
  * salvo_norm(machine, struct cuda_norm): what most of those phases are, without looking anything up.
  *
+ * salvo_rotate(machine, struct cuda_rotate): the same for those before attention.
+ *
  * salvo_gemm_*(machine, struct cuda_gemm)
  *
- * salvo_flash_*(machine, struct cuda_attend): attention. q has been rotated, and the step's keys and values
+ * salvo_flash_*(machine, struct cuda_flash): attention. q has been rotated, and the step's keys and values
  * have been appended before.
  *
  * salvo_wkv7_*(machine, struct cuda_wkv7_many): token by token; or _prepare and then _chunks
@@ -58,6 +60,7 @@ enum {
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
+    ROTATE_THREADS = 256,
     NORM_THREADS = 256,
     NORM_COLUMNS = 4 * NORM_THREADS * 4, /* at most: a thread has up to four times four in registers */
     END_THREADS = 128,
@@ -95,6 +98,22 @@ struct cuda_norm {
     uint32_t columns; /* a multiple of 4 */
     float epsilon;
     uint32_t padding;
+};
+
+/* Queries are rotated where they are; keys, rotated, and values go to a cache of halves. Ropes turn whole
+ * heads. */
+struct cuda_rotate {
+    uint64_t q, k, v;      /* [T][heads or kv_heads][head_dim] */
+    uint64_t keys, values; /* of the cache */
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t rope_q, rope_k; /* indices of the angles */
+    uint32_t halves;         /* pairs are (i, i + head_dim / 2) */
+};
+
+/* Attention, whose result may be rounded to bytes at once, if head_dim is a multiple of 32. */
+struct cuda_flash {
+    struct cuda_attend attend;
+    struct cuda_panel rounded; /* values 0: it is not */
 };
 
 struct cuda_gemm_matmul {
@@ -142,6 +161,7 @@ struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity);
+struct cuda_launch cuda_rotate_launch(uint32_t capacity);
 struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit);
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);

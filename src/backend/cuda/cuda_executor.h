@@ -64,6 +64,7 @@ enum cuda_node_kind {
     CUDA_NODE_PLAIN,
     CUDA_NODE_ROWS,
     CUDA_NODE_NORM,
+    CUDA_NODE_ROTATE,
     CUDA_NODE_GEMM,
     CUDA_NODE_ATTEND,
     CUDA_NODE_WKV7,
@@ -79,8 +80,9 @@ struct cuda_node {
     uint32_t stage;
     union {
         struct cuda_norm norm;
+        struct cuda_rotate rotate;
         struct cuda_gemm gemm;
-        struct cuda_attend attend;
+        struct cuda_flash flash;
         struct cuda_wkv7_many wkv7;
     };
 };

@@ -48,11 +48,14 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
     case CUDA_NODE_NORM:
         arguments[1] = &copy.norm;
         break;
+    case CUDA_NODE_ROTATE:
+        arguments[1] = &copy.rotate;
+        break;
     case CUDA_NODE_GEMM:
         arguments[1] = &copy.gemm;
         break;
     case CUDA_NODE_ATTEND:
-        arguments[1] = &copy.attend;
+        arguments[1] = &copy.flash;
         break;
     case CUDA_NODE_WKV7:
         arguments[1] = &copy.wkv7;

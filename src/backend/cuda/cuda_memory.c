@@ -113,6 +113,7 @@ static const char *image_of(const char *kernel)
         {"salvo_flash_", "flash"},
         {"salvo_gemm_q8", "gemm_q8"},
         {"salvo_norm", "norm_many"},
+        {"salvo_rotate", "rotate_many"},
         {"salvo_gemm_", "gemm_float"},
         {"salvo_sample", "sample"},
         {"salvo_wkv7_chunks", "wkv7_chunks"},

@@ -55,9 +55,43 @@ cleanup:
     return status;
 }
 
+/* Ropes of queries and keys and the append of those keys, if that is all there is and a struct cuda_rotate
+ * can say it. */
+static bool find_rotate(
+    const struct phase_builder *builder, uint32_t first, uint32_t end, struct cuda_rotate *out)
+{
+    const struct op *q = &builder->program->ops[first], *k = q + 1, *append = q + 2;
+    const struct rope *ropes = builder->program->ropes;
+    if (end - first != 3 || q->kind != OP_ROPE || k->kind != OP_ROPE || append->kind != OP_KV_APPEND ||
+        builder->executor->options.kv_type != TYPE_F16 || append->inputs[0] != k->out ||
+        q->out != q->inputs[0] || k->out != k->inputs[0] || value_is_read(builder->program, k->out, end))
+        return false;
+    const struct rope *rope = &ropes[q->rope.rope], *other = &ropes[k->rope.rope];
+    if (rope->dimensions != q->rope.head_dim || other->dimensions != q->rope.head_dim ||
+        q->rope.head_dim != k->rope.head_dim || rope->halves != other->halves)
+        return false;
+    *out = (struct cuda_rotate){
+        .q = phase_address(builder, q->out),
+        .k = phase_address(builder, k->out),
+        .v = phase_address(builder, append->inputs[1]),
+        .keys = builder->executor->kv_states[append->kv_append.key_state].base,
+        .values = builder->executor->kv_states[append->kv_append.value_state].base,
+        .heads = q->rope.heads,
+        .kv_heads = k->rope.heads,
+        .head_dim = q->rope.head_dim,
+        .rope_q = q->rope.rope,
+        .rope_k = k->rope.rope,
+        .halves = rope->halves,
+    };
+    return true;
+}
+
 static enum salvo_status lower_plain_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
 {
     enum salvo_status status = SALVO_OK;
+    struct cuda_node node = {.kind = CUDA_NODE_ROTATE};
+    if (find_rotate(builder, first, end, &node.rotate))
+        return add_node(builder, &node, cuda_rotate_launch(capacity_of(builder, ROWS_TOKENS)));
     const uint32_t first_phase = builder->plan->tables.phase_count;
     TRY(phase_build_rows(builder, first, end));
     TRY(launch_phases(builder, first_phase));
@@ -287,12 +321,23 @@ cleanup:
 
 /* ---- The others ---- */
 
-static enum salvo_status lower_flash(struct phase_builder *builder, const struct group *group)
+static enum salvo_status lower_flash(
+    struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
+    enum salvo_status status = SALVO_OK;
+    const struct op *op = &builder->program->ops[group->first_op];
     struct cuda_node node = {.kind = CUDA_NODE_ATTEND};
-    node.attend = cuda_attend_of(builder, &builder->program->ops[group->first_op]);
-    return add_node(builder, &node,
-        cuda_flash_launch(&node.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS)));
+    node.flash.attend = cuda_attend_of(builder, op);
+    *out_rounded = rounds_next(builder, group, op->out) && op->attend.head_dim % 32 == 0;
+    if (*out_rounded) {
+        TRY(add_panel(builder, group[1].rounded, group[1].rounding));
+        node.flash.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+    }
+    TRY(add_node(builder, &node,
+        cuda_flash_launch(
+            &node.flash.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS))));
+cleanup:
+    return status;
 }
 
 static struct cuda_wkv7_many wkv7_of(const struct phase_builder *builder, const struct op *op)
@@ -346,7 +391,7 @@ static enum salvo_status lower_group(
     case GROUP_MATMUL:
         return lower_gemms(builder, group, out_rounded);
     case GROUP_ATTEND:
-        return lower_flash(builder, group);
+        return lower_flash(builder, group, out_rounded);
     case GROUP_WKV7:
         return lower_wkv7(builder, group);
     case GROUP_SAMPLE:

@@ -52,7 +52,7 @@ static uint64_t bytes_of_node(const struct cuda_node *node, const struct step *s
         for (uint32_t i = 0; i < node->gemm.count; i++)
             bytes += cuda_matrix_bytes(&node->gemm.matmuls[i].matrix);
     } else if (node->kind == CUDA_NODE_ATTEND) {
-        bytes = attend_bytes(&node->attend, step->runs[0].first + step->runs[0].count - 1);
+        bytes = attend_bytes(&node->flash.attend, step->runs[0].first + step->runs[0].count - 1);
     } else if (node->kind == CUDA_NODE_WKV7) {
         bytes = 2 * (uint64_t)node->wkv7.heads * node->wkv7.head_dim * node->wkv7.head_dim * sizeof(float);
     }

@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    SPIN_NS = 1000000,     /* looked for without a pause: longer than most steps of one token */
+    SPIN_NS = 4000000,     /* looked for without a pause: longer than a token or a short prompt takes */
     SLEEP_NS = 50000,      /* then with pauses of this */
     QUERY_NS = 2000000,    /* how often the driver is asked whether all is well */
     ABORT_NS = 2000000000, /* after the abort word was set */

@@ -1,8 +1,8 @@
 /*
  * Attention of many tokens over a cache of halves, on tensor cores.
  *
- *   salvo_flash_f16_64(machine, attend)    head_dim up to 64
- *   salvo_flash_f16_128(machine, attend)   head_dim up to 128
+ *   salvo_flash_f16_64(machine, flash)    head_dim up to 64
+ *   salvo_flash_f16_128(machine, flash)   head_dim up to 128
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
  * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
@@ -272,8 +272,10 @@ template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DI
 
 template <int DIM>
 KERNEL_INLINE void merge(
-    const cuda_attend &attend, const flash_block &block, const uint8_t *shared, uint32_t stride)
+    const cuda_flash &flash, const flash_block &block, const uint8_t *shared, uint32_t stride)
 {
+    const cuda_attend &attend = flash.attend;
+    const bool rounds = flash.rounded.values != 0;
     const float infinity = __int_as_float(0x7f800000);
     for (uint32_t query = threadIdx.x / 32; query < block.count; query += FLASH_WARPS) {
         float factors[FLASH_WARPS], maximum = -infinity, sum = 0;
@@ -288,7 +290,9 @@ KERNEL_INLINE void merge(
             sum = fmaf(left.sum[query], factors[w], sum);
         }
         const float inverse = sum == 0 ? 0 : 1 / sum;
-        float *out = (float *)attend.out + find_query(attend, block, query).at;
+        const flash_query place = find_query(attend, block, query);
+        const rounded_query rounded = find_rounded(flash, place);
+        float *out = (float *)attend.out + place.at;
         for (uint32_t d = threadIdx.x % 32; d < attend.head_dim; d += 32) {
             float value = 0;
 #pragma unroll
@@ -296,13 +300,18 @@ KERNEL_INLINE void merge(
                 value = fmaf(
                     ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
             __stcg(out + d, value * inverse);
+            if (rounds)
+                round_result(flash.rounded, rounded.at + d / 32 * 32, value * inverse);
         }
+        if (rounds)
+            round_zeros(flash, rounded);
     }
 }
 
-template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_attend &attend)
+template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flash)
 {
     DYNAMIC_SHARED(shared);
+    const cuda_attend &attend = flash.attend;
     constexpr uint32_t tile_bytes = FLASH_KEYS * DIM * 2, warp_bytes = 4 * tile_bytes;
     static_assert(sizeof(flash_left<DIM>) <= warp_bytes, "what is left lies where keys and values were");
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -350,17 +359,17 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
     __syncwarp();
     leave(sums, *(flash_left<DIM> *)tiles);
     __syncthreads();
-    merge<DIM>(attend, block, shared, warp_bytes);
+    merge<DIM>(flash, block, shared, warp_bytes);
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 3)
-    salvo_flash_f16_64(const cuda_machine *machine, const __grid_constant__ cuda_attend attend)
+    salvo_flash_f16_64(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
-    flash_f16<64>(machine, attend);
+    flash_f16<64>(machine, flash);
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 1)
-    salvo_flash_f16_128(const cuda_machine *machine, const __grid_constant__ cuda_attend attend)
+    salvo_flash_f16_128(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
-    flash_f16<128>(machine, attend);
+    flash_f16<128>(machine, flash);
 }
