@@ -162,8 +162,11 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
     for (uint32_t group = 0; group < plan->group_count; group++) {
         char text[512];
         lower_describe(executor->program, plan, group, text, sizeof text);
+        const size_t length = strlen(text);
         for (uint32_t i = tables->first_phase[group]; i < tables->first_phase[group + 1]; i++) {
             const bool many = tables->node_count != 0;
+            if (many) /* groups may have several launches */
+                snprintf(text + length, sizeof text - length, " (%s)", tables->nodes[i].launch.kernel);
             const struct trial trial = {.plan = cuda_plan, .end = i + 1};
             double until;
             TRY(many ? time_nodes(executor, events, cuda_plan, i, repetitions, &until)

@@ -171,6 +171,30 @@ KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float
     }
 }
 
+KERNEL_INLINE void cap_scores(float cap, const float (&unit)[2], float (&scores)[FLASH_KEYS / 8][4])
+{
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            scores[j][i] = capped(cap, scores[j][i] * unit[i / 2]);
+    }
+}
+
+/* NaN for keys that are bad, where they are seen. */
+KERNEL_INLINE void spoil_scores(uint32_t bad, float (&scores)[FLASH_KEYS / 8][4])
+{
+    const uint32_t column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (bad >> (j * 8 + column + i % 2) & 1 && scores[j][i] != -__int_as_float(0x7f800000))
+                scores[j][i] = __int_as_float(0x7fffffff);
+        }
+    }
+}
+
 /* Scores become weights, NaN for keys that are `bad`; what was added up before is put in proportion. */
 template <int DIM>
 KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float (&unit)[2], uint32_t first,
@@ -179,6 +203,9 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
     const float infinity = __int_as_float(0x7f800000);
     const uint32_t column = threadIdx.x % 4 * 2;
     float maximum[2] = {sums.maximum[0], sums.maximum[1]}, factor[2], base[2];
+    if (cap != 0)
+        cap_scores(cap, unit, scores);
+    const float units[2] = {cap == 0 ? unit[0] : 1, cap == 0 ? unit[1] : 1};
 #pragma unroll
     for (int j = 0; j < FLASH_KEYS / 8; j++) {
 #pragma unroll
@@ -186,11 +213,16 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
             const uint32_t position = first + j * 8 + column + i % 2;
             const flash_query &query = queries[i / 2];
             const bool seen = position >= query.first && position <= query.position;
-            scores[j][i] = seen ? capped(cap, scores[j][i] * unit[i / 2]) : -infinity;
-            if (bad && seen && bad >> (j * 8 + column + i % 2) & 1)
-                scores[j][i] = __int_as_float(0x7fffffff);
-            maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
+            scores[j][i] = seen ? scores[j][i] * units[i / 2] : -infinity;
         }
+    }
+    if (bad)
+        spoil_scores(bad, scores);
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
     }
 #pragma unroll
     for (int row = 0; row < 2; row++) {
@@ -325,27 +357,31 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
 
     const uint32_t first_position = block.run_first + block.first_query / block.each,
                    last_begin = first_seen(attend.window, block.end - 1);
-    const uint32_t end_step = (block.end + FLASH_KEYS - 1) / FLASH_KEYS;
-    uint32_t step = block.begin / FLASH_KEYS + warp, slot = 0;
-    if (step < end_step)
-        fetch_keys<DIM>(attend, block, step, tiles, tiles + tile_bytes);
-    copy_commit();
+    const uint32_t end_step = (block.end + FLASH_KEYS - 1) / FLASH_KEYS,
+                   first_step = block.begin / FLASH_KEYS + warp;
     const flash_query queries[2] = {
         find_query(attend, block, lane / 4), find_query(attend, block, lane / 4 + 8)};
     flash_queries<DIM> q;
-    load_queries(attend, queries, q);
-
     flash_sums<DIM> sums = {};
     sums.maximum[0] = sums.maximum[1] = -__int_as_float(0x7f800000);
-    for (; step < end_step; step += FLASH_WARPS, slot ^= 1) {
-        uint8_t *keys = tiles + slot * 2 * tile_bytes, *values = keys + tile_bytes;
-        uint8_t *next = tiles + (slot ^ 1) * 2 * tile_bytes;
-        if (step + FLASH_WARPS < end_step)
-            fetch_keys<DIM>(attend, block, step + FLASH_WARPS, next, next + tile_bytes);
+    uint32_t slot = 0;
+    /* Keys come one step ahead; queries after the first are on their way. */
+#pragma unroll 1
+    for (uint32_t ahead = first_step;; ahead += FLASH_WARPS, slot ^= 1) {
+        uint8_t *next = tiles + slot * 2 * tile_bytes;
+        if (ahead < end_step)
+            fetch_keys<DIM>(attend, block, ahead, next, next + tile_bytes);
         copy_commit();
+        if (ahead == first_step) {
+            load_queries(attend, queries, q);
+            continue;
+        }
+        if (ahead - FLASH_WARPS >= end_step)
+            break;
+        uint8_t *keys = tiles + (slot ^ 1) * 2 * tile_bytes, *values = keys + tile_bytes;
         copy_wait<1>();
         __syncwarp();
-        const uint32_t first = step * FLASH_KEYS;
+        const uint32_t first = (ahead - FLASH_WARPS) * FLASH_KEYS;
         const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
         const uint32_t bad = seen_by_all ? 0 : clear_bad_values<DIM>(values);
         __syncwarp();

@@ -91,7 +91,7 @@ KERNEL_INLINE void scale_tokens(
         const float before = product, b = half ? y[t] : x[t] * y[t];
         product *= w[t];
         memory.left[half * TOKENS + t][key] = half ? x[t] * product : -x[t] * before;
-        y[t] = b / product;
+        y[t] = __fdividef(b, product);
         memory.right[half * TOKENS + t][key] = y[t];
     }
     float(&after)[TOKENS][DIM] = half ? chunk->k : chunk->b;
@@ -146,24 +146,37 @@ KERNEL_INLINE void solve_column(const prepare_memory &memory, uint32_t column, w
 {
     const bool is_square = column >= DIM;
     const uint32_t own = is_square ? column - DIM : column;
+    float *triangle = is_square ? &chunk->z[0][own] : &chunk->w[0][own],
+          *square = is_square ? &chunk->q[0][own] : &chunk->r[0][own];
+    const uint32_t stride = is_square ? (uint32_t)SQUARE_STRIDE : (uint32_t)DIM;
     float solved[TOKENS];
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++) {
         float sum = is_square ? memory.products[t][TOKENS + own] : memory.left[t][own];
 #pragma unroll
-        for (uint32_t s = 0; s < t; s++)
-            sum = fmaf(memory.products[t][s], solved[s], sum);
+        for (uint32_t s = 0; s < t; s += 4) {
+            const float4 factors = *(const float4 *)&memory.products[t][s]; /* zeros from t on */
+            sum = fmaf(factors.x, solved[s], sum);
+            sum = s + 1 < t ? fmaf(factors.y, solved[s + 1], sum) : sum;
+            sum = s + 2 < t ? fmaf(factors.z, solved[s + 2], sum) : sum;
+            sum = s + 3 < t ? fmaf(factors.w, solved[s + 3], sum) : sum;
+        }
         solved[t] = sum;
-        __stcg(is_square ? &chunk->z[t][own] : &chunk->w[t][own], sum);
+        __stcg(triangle + t * stride, sum);
     }
 #pragma unroll 1
     for (uint32_t t = 0; t < TOKENS; t++) {
-        const float(&factors)[2 * TOKENS + 4] = memory.products[TOKENS + t];
-        float sum = is_square ? factors[TOKENS + own] : memory.left[TOKENS + t][own];
+        const float *row = memory.products[TOKENS + t];
+        float sum = is_square ? row[TOKENS + own] : memory.left[TOKENS + t][own];
 #pragma unroll
-        for (uint32_t s = 0; s < TOKENS; s++)
-            sum = fmaf(factors[s], solved[s], sum);
-        __stcg(is_square ? &chunk->q[t][own] : &chunk->r[t][own], sum);
+        for (uint32_t s = 0; s < TOKENS; s += 4) {
+            const float4 factors = *(const float4 *)(row + s);
+            sum = fmaf(factors.x, solved[s], sum);
+            sum = fmaf(factors.y, solved[s + 1], sum);
+            sum = fmaf(factors.z, solved[s + 2], sum);
+            sum = fmaf(factors.w, solved[s + 3], sum);
+        }
+        __stcg(square + t * stride, sum);
     }
 }
 
@@ -255,22 +268,32 @@ KERNEL_INLINE float step_chunk(
     }
     sum_and_share<TOKENS / 2>(removals, results, q);
     float removed = removals[0], result = results[0];
+    float v[TOKENS];
+#pragma unroll
+    for (uint32_t s = 0; s < TOKENS; s++)
+        v[s] = values.v[s][value];
 #pragma unroll
     for (uint32_t s = 0; s < TOKENS; s += 4) {
-        const float4 v = make_float4(
-            values.v[s][value], values.v[s + 1][value], values.v[s + 2][value], values.v[s + 3][value]);
-        removed += dot_four(*(const float4 *)&chunk.z[q][s], v);
-        result += dot_four(*(const float4 *)&chunk.q[q][s], v);
+        const float4 four = make_float4(v[s], v[s + 1], v[s + 2], v[s + 3]);
+        removed += dot_four(*(const float4 *)&chunk.z[q][s], four);
+        result += dot_four(*(const float4 *)&chunk.q[q][s], four);
     }
     values.removed[value][q] = removed;
     __syncwarp();
     const float4 decay = *(const float4 *)&chunk.decay[q * 4];
     state = make_float4(state.x * decay.x, state.y * decay.y, state.z * decay.z, state.w * decay.w);
-#pragma unroll 4
-    for (uint32_t t = 0; t < TOKENS; t++) {
-        add_product(values.removed[value][t], *(const float4 *)&chunk.b[t][q * 4], state);
-        add_product(values.v[t][value], *(const float4 *)&chunk.k[t][q * 4], state);
+    float4 other = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (uint32_t t = 0; t < TOKENS; t += 4) {
+        const float4 u = *(const float4 *)&values.removed[value][t];
+        const float removals_of[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            add_product(removals_of[i], *(const float4 *)&chunk.b[t + i][q * 4], state);
+            add_product(v[t + i], *(const float4 *)&chunk.k[t + i][q * 4], other);
+        }
     }
+    state = make_float4(state.x + other.x, state.y + other.y, state.z + other.z, state.w + other.w);
     return result;
 }
 
