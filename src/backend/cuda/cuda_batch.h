@@ -40,16 +40,16 @@ extern "C" {
 #endif
 
 enum {
-    GEMM_MATMULS = 8,      /* that one launch can do */
-    GEMM_ROWS = 32,        /* of a matrix, done by one block */
-    GEMM_FEW_TOKENS = 16,  /* done by one block; up to this capacity the kernels `few` are used */
-    GEMM_SOME_TOKENS = 32, /* up to GEMM_SOME_CAPACITY */
-    GEMM_SOME_CAPACITY = 128,
+    GEMM_MATMULS = 8,     /* that one launch can do */
+    GEMM_ROWS = 32,       /* of a matrix, done by one block */
+    GEMM_FEW_TOKENS = 16, /* done by one block, as `few`, `some` or `many` of the kernels */
+    GEMM_SOME_TOKENS = 32,
     GEMM_MANY_TOKENS = 64,
-    /* Among which a block divides the columns, at most. Of quantised weights a warp has all rows, of floats
-     * and with a glu half of them. */
-    GEMM_Q8_WARPS = 6,
-    GEMM_FLOAT_PAIRS = 6,
+    GEMM_BLOCKS = 132, /* wanted: rather fewer tokens each than fewer blocks */
+    /* Among which a block divides the columns, at most: half of them where quantised weights meet
+     * GEMM_MANY_TOKENS, and two blocks share a multiprocessor. Of floats and with a glu they work in pairs,
+     * each with half of the rows. */
+    GEMM_WARPS = 12,
     GEMM_FLOAT_ITEM_BYTES = 2 * 128 * CUDA_ITEM_ROWS * 4, /* of a warp's rows of a matrix, at most */
     GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
     /* Of one token and 128 columns, in shared memory: values and scales, 32 more for weights with offsets;

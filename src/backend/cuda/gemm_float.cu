@@ -1,9 +1,9 @@
 /*
  * Matmuls of many tokens by weights in F16, BF16 and F32.
  *
- *   salvo_gemm_f16_few(machine, gemm), _few_glu      capacities up to GEMM_FEW_TOKENS
- *   salvo_gemm_f16_some(machine, gemm), _some_glu    up to GEMM_SOME_CAPACITY
- *   salvo_gemm_f16_many(machine, gemm), _many_glu
+ *   salvo_gemm_f16_few(machine, gemm), _few_glu     a block has GEMM_FEW_TOKENS,
+ *   salvo_gemm_f16_some(machine, gemm), _some_glu   GEMM_SOME_TOKENS,
+ *   salvo_gemm_f16_many(machine, gemm), _many_glu   GEMM_MANY_TOKENS
  *   salvo_gemm_f32_few, _few_glu, ...                the same for BF16 and F32, with inputs in F32
  *
  * Grid, threads and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which
@@ -265,16 +265,16 @@ KERNEL_INLINE void gemm_f32(const cuda_machine *machine, const cuda_gemm &gemm)
         gemm_float<TYPE_F32, TOKENS, MATRICES>(machine, gemm, block);
 }
 
-#define DEFINE_GEMM(kind, size, tokens)                                                                      \
-    extern "C" __global__ void __launch_bounds__(GEMM_FLOAT_PAIRS * 64, 1)                                   \
-        salvo_gemm_##kind##_##size(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)      \
-    {                                                                                                        \
-        gemm_##kind<tokens, 1>(machine, gemm);                                                               \
-    }                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(GEMM_FLOAT_PAIRS * 64, 1) salvo_gemm_##kind##_##size##_glu( \
-        const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)                                 \
-    {                                                                                                        \
-        gemm_##kind<tokens, 2>(machine, gemm);                                                               \
+#define DEFINE_GEMM(kind, size, tokens)                                                                 \
+    extern "C" __global__ void __launch_bounds__(GEMM_WARPS * 32, 1)                                    \
+        salvo_gemm_##kind##_##size(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm) \
+    {                                                                                                   \
+        gemm_##kind<tokens, 1>(machine, gemm);                                                          \
+    }                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(GEMM_WARPS * 32, 1) salvo_gemm_##kind##_##size##_glu(  \
+        const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)                            \
+    {                                                                                                   \
+        gemm_##kind<tokens, 2>(machine, gemm);                                                          \
     }
 
 DEFINE_GEMM(f16, few, GEMM_FEW_TOKENS)

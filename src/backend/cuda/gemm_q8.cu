@@ -1,9 +1,9 @@
 /*
  * Matmuls of many tokens by quantised weights.
  *
- *   salvo_gemm_q8_few(machine, gemm), _few_glu    capacities up to GEMM_FEW_TOKENS
- *   salvo_gemm_q8_some(machine, gemm), _some_glu  up to GEMM_SOME_CAPACITY
- *   salvo_gemm_q8_many(machine, gemm), _many_glu
+ *   salvo_gemm_q8_few(machine, gemm), _few_glu     a block has GEMM_FEW_TOKENS,
+ *   salvo_gemm_q8_some(machine, gemm), _some_glu   GEMM_SOME_TOKENS,
+ *   salvo_gemm_q8_many(machine, gemm), _many_glu   GEMM_MANY_TOKENS
  *
  * Grid, threads and shared memory: cuda_gemm_launch. Activations are bytes with a scale for every 32, so that
  * products are exact sums of 32 (or 16) bytes times two scales, as on the CPU; only the order in which floats
@@ -334,16 +334,17 @@ KERNEL_INLINE void gemm_q8_any(const cuda_machine *machine, const cuda_gemm &gem
     }
 }
 
-#define DEFINE_GEMM_Q8(name, tokens, matrices)                                               \
-    extern "C" __global__ void __launch_bounds__(GEMM_Q8_WARPS *matrices * 32, 2 / matrices) \
-        name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)            \
-    {                                                                                        \
-        gemm_q8_any<tokens, matrices>(machine, gemm);                                        \
+/* Blocks with few tokens have more warps, those with many share a multiprocessor. */
+#define DEFINE_GEMM_Q8(name, tokens, matrices, warps)                              \
+    extern "C" __global__ void __launch_bounds__((warps)*32, GEMM_WARPS / (warps)) \
+        name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)  \
+    {                                                                              \
+        gemm_q8_any<tokens, matrices>(machine, gemm);                              \
     }
 
-DEFINE_GEMM_Q8(salvo_gemm_q8_few, GEMM_FEW_TOKENS, 1)
-DEFINE_GEMM_Q8(salvo_gemm_q8_few_glu, GEMM_FEW_TOKENS, 2)
-DEFINE_GEMM_Q8(salvo_gemm_q8_some, GEMM_SOME_TOKENS, 1)
-DEFINE_GEMM_Q8(salvo_gemm_q8_some_glu, GEMM_SOME_TOKENS, 2)
-DEFINE_GEMM_Q8(salvo_gemm_q8_many, GEMM_MANY_TOKENS, 1)
-DEFINE_GEMM_Q8(salvo_gemm_q8_many_glu, GEMM_MANY_TOKENS, 2)
+DEFINE_GEMM_Q8(salvo_gemm_q8_few, GEMM_FEW_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM_Q8(salvo_gemm_q8_few_glu, GEMM_FEW_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM_Q8(salvo_gemm_q8_some, GEMM_SOME_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM_Q8(salvo_gemm_q8_some_glu, GEMM_SOME_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM_Q8(salvo_gemm_q8_many, GEMM_MANY_TOKENS, 1, GEMM_WARPS / 2)
+DEFINE_GEMM_Q8(salvo_gemm_q8_many_glu, GEMM_MANY_TOKENS, 2, GEMM_WARPS)

@@ -327,7 +327,7 @@ KERNEL_INLINE float step_tokens(const cuda_wkv7_many &wkv7, uint64_t at, uint32_
     return result;
 }
 
-extern "C" __global__ void __launch_bounds__(CHUNK_THREADS)
+extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
     salvo_wkv7_chunks(const cuda_machine *machine, const __grid_constant__ cuda_wkv7_many wkv7)
 {
     DYNAMIC_SHARED(shared);
