@@ -10,7 +10,7 @@ OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 
 .DEFAULT_GOAL = all
 .NOTPARALLEL:
-.PHONY: all run test test-all test-cuda lint bench fuzz install clean help
+.PHONY: all run test test-all test-cuda test-vulkan lint bench fuzz install clean help
 
 all: ## build the optimised program, build/salvo
 	@scripts/setup build
@@ -22,16 +22,18 @@ run: all ## fetch the default model and ask it a question
 	build/salvo run --chat --stats --temp 0 -n 200 -p 'What is the capital of France, and what is it known for?'
 	@echo 'Talk to it: build/salvo chat'
 
-test: ## all tests, and the quick ones again under AddressSanitizer and UBSan
+test: ## all tests but the slow ones, and the quick ones again under AddressSanitizer and UBSan
 	@scripts/setup test
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
 	$(call build,asan)
-	$(CTEST) --test-dir build
+	$(CTEST) --test-dir build -LE slow
 	$(CTEST) --test-dir build-asan -L quick
 
-test-all: ## what takes longer: gcc and clang without warnings, TSan, the other CPU, macOS (link only), short fuzzing
+test-all: ## what takes longer: slow tests, gcc and clang without warnings, TSan, the other CPU, macOS (link only), short fuzzing
 	@scripts/setup all
+	cmake --preset release -DSALVO_TESTS=ON
+	cmake --build build
 	$(call build,gcc)
 	$(call build,macos,--target salvo)
 	$(call build,clang)
@@ -39,6 +41,7 @@ test-all: ## what takes longer: gcc and clang without warnings, TSan, the other 
 	$(call build,$(OTHER))
 	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=60
 	cmake --build build-fuzz
+	$(CTEST) --test-dir build -L slow
 	$(CTEST) --test-dir build-clang -L quick
 	$(CTEST) --test-dir build-tsan -L quick
 	$(CTEST) --test-dir build-$(OTHER) -L quick -LE long
@@ -50,6 +53,13 @@ test-cuda: ## the CUDA backend: on an emulator, and on a GPU where there is one 
 	cmake --build build
 	$(CTEST) --test-dir build -L cuda
 	@tests/cuda/on_device build || [ $$? = 77 ]
+
+test-vulkan: ## the Vulkan backend: on lavapipe with validation layers, and on a GPU where there is one
+	@scripts/setup test
+	cmake --preset release -DSALVO_TESTS=ON
+	cmake --build build
+	$(CTEST) --test-dir build -L vulkan
+	@tests/vulkan/on_device build $(JOBS) || [ $$? = 77 ]
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, and the rules of the house
 	@scripts/setup lint

@@ -45,6 +45,8 @@ struct test {
     double average, deviation;                  /* tokens per second */
     double seconds;                             /* of one repetition: until the first token, for prompts */
     double submissions, waits, bytes_read_back; /* per token */
+    double dispatches, barriers;                /* per token; 0 where there are none to count */
+    double idle;                                /* seconds of the device per token; -1: it does not tell */
 };
 
 static void add_tests(
@@ -121,11 +123,26 @@ static enum salvo_status run_once(struct salvo_session *session, const struct te
     return status;
 }
 
+/* Once more, with a look at when the device has nothing to do: that costs time itself. */
+static enum salvo_status measure_idle(struct loaded *loaded, struct test *test, const int32_t *ids)
+{
+    double seconds;
+    test->idle = -1;
+    if (test->is_prompt || salvo_engine_measure_idle(loaded->engine, true) != SALVO_OK)
+        return SALVO_OK;
+    struct salvo_counters before = salvo_engine_counters(loaded->engine);
+    enum salvo_status status = run_once(loaded->session, test, test->count, ids, &seconds);
+    struct salvo_counters after = salvo_engine_counters(loaded->engine);
+    test->idle = rate(after.idle_seconds - before.idle_seconds, (double)(after.tokens - before.tokens));
+    (void)salvo_engine_measure_idle(loaded->engine, false);
+    return status;
+}
+
 static enum salvo_status measure(
     struct loaded *loaded, struct test *test, const int32_t *ids, const char *place)
 {
     double sum = 0, squares = 0, seconds;
-    uint64_t tokens = 0, submissions = 0, waits = 0, bytes = 0;
+    uint64_t tokens = 0, submissions = 0, waits = 0, bytes = 0, dispatches = 0, barriers = 0;
     uint32_t warm_up = test->is_prompt || test->count < WARM_UP_TOKENS ? test->count : WARM_UP_TOKENS;
     enum salvo_status status = run_once(loaded->session, test, warm_up, ids, &seconds);
     for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {
@@ -139,6 +156,8 @@ static enum salvo_status measure(
         submissions += after.submissions - before.submissions;
         waits += after.waits - before.waits;
         bytes += after.bytes_read_back - before.bytes_read_back;
+        dispatches += after.dispatches - before.dispatches;
+        barriers += after.barriers - before.barriers;
         double speed = rate(test->count, seconds);
         sum += speed;
         squares += speed * speed;
@@ -150,7 +169,9 @@ static enum salvo_status measure(
     test->submissions = rate((double)submissions, (double)tokens);
     test->waits = rate((double)waits, (double)tokens);
     test->bytes_read_back = rate((double)bytes, (double)tokens);
-    return status;
+    test->dispatches = rate((double)dispatches, (double)tokens);
+    test->barriers = rate((double)barriers, (double)tokens);
+    return status == SALVO_OK ? measure_idle(loaded, test, ids) : status;
 }
 
 static void print_header(const struct loaded *loaded)
@@ -178,6 +199,12 @@ static void print_test(const struct test *test)
     /* The plus-minus sign is two bytes in one column. */
     printf("%-16s %21s %14s %17.4f %11.4f %16s\n", test->name, speed, latency, test->submissions, test->waits,
         format_bytes((uint64_t)(test->bytes_read_back + 0.5), bytes));
+    if (test->dispatches > 0)
+        printf("%-16s per token %.1f dispatches, %.1f barriers", "", test->dispatches, test->barriers);
+    if (test->dispatches > 0 && test->idle >= 0)
+        printf("; the device was idle for %.1f us", test->idle * 1e6);
+    if (test->dispatches > 0)
+        putchar('\n');
     fflush(stdout);
 }
 
@@ -191,10 +218,15 @@ static void write_test(struct json *json, const struct test *test)
         double value;
     } numbers[] = {{"avg_ts", test->average}, {"stddev_ts", test->deviation},
         {"submissions_per_token", test->submissions}, {"waits_per_token", test->waits},
-        {"bytes_read_back_per_token", test->bytes_read_back}};
+        {"bytes_read_back_per_token", test->bytes_read_back}, {"dispatches_per_token", test->dispatches},
+        {"barriers_per_token", test->barriers}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         json_key(json, numbers[i].key);
         json_float(json, numbers[i].value, true);
+    }
+    if (test->idle >= 0) {
+        json_key(json, "idle_us_per_token");
+        json_float(json, test->idle * 1e6, true);
     }
     if (test->is_prompt) {
         json_key(json, "first_token_ms");

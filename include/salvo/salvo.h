@@ -324,12 +324,18 @@ struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine);
 struct salvo_counters {
     uint64_t submissions;            /* hand-overs to the device */
     uint64_t tokens;                 /* computed, prompts included */
+    uint64_t dispatches, barriers;   /* inside the submissions; 0 where there are none to count */
     uint64_t bytes_read_back;        /* from the device */
-    uint64_t allocations_after_load; /* stays 0 */
+    uint64_t allocations_after_load; /* on the host and on the device; stays 0 */
+    double idle_seconds;             /* of the device between submissions, while it is measured */
     uint64_t waits;                  /* submissions before which all others had to be done */
 };
 
 struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
+
+/* From now on, or no longer, `idle_seconds` counts, which costs a little time itself. SALVO_ERROR_UNSUPPORTED
+ * where the device cannot tell. */
+enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on);
 
 /* One phase of the work on a token, or on some at once. */
 struct salvo_profile_phase {

@@ -25,9 +25,12 @@ struct backend_options {
 };
 
 struct backend_counters {
-    uint64_t submissions, tokens; /* tokens: rows computed */
+    uint64_t submissions, tokens;  /* tokens: rows computed */
+    uint64_t dispatches, barriers; /* inside submissions; 0 where there are none to count */
     uint64_t bytes_read_back;
     uint64_t allocations_after_load;
+    uint64_t creations_after_load; /* of memory and objects on the device */
+    double idle_seconds;           /* of the device between submissions, while it was measured */
     uint64_t weight_bytes, state_bytes, scratch_bytes;
 };
 
@@ -110,6 +113,9 @@ struct backend {
 
     /* The lowered plans, a line per group, and the layouts chosen for weights. */
     void (*print)(const struct executor *executor, void (*line)(void *user, const char *text), void *user);
+
+    /* From now on, or no longer, the device's idle time is counted. NULL: it cannot tell. */
+    enum salvo_status (*measure_idle)(struct executor *executor, bool on);
 
     /* Times the phases of a step of one token, which is not committed. NULL: it cannot. */
     enum salvo_status (*profile)(struct executor *executor, const struct step *step, uint32_t repetitions,

@@ -41,9 +41,14 @@ static bool is_taken_by_auto(const struct backend *backend)
     return backend->device_count() > 0 && !(backend->is_only_asked && backend->is_only_asked());
 }
 
+static bool is_auto(const char *name)
+{
+    return !name || strcmp(name, "auto") == 0;
+}
+
 enum salvo_status backend_find(const char *name, const struct backend **out)
 {
-    bool any = !name || strcmp(name, "auto") == 0;
+    const bool any = is_auto(name);
     for (size_t i = 0; all_backends[i]; i++) {
         if (any ? is_taken_by_auto(all_backends[i]) : strcmp(all_backends[i]->name, name) == 0) {
             *out = all_backends[i];
@@ -60,6 +65,18 @@ enum salvo_status backend_find(const char *name, const struct backend **out)
             built_in_names(names, sizeof names));
     return fail(SALVO_ERROR_ARGUMENT, "backend '%s' is not known; this build has: %s", name,
         built_in_names(names, sizeof names));
+}
+
+const struct backend *backend_after(const char *name, const struct backend *backend)
+{
+    size_t i = 0;
+    while (all_backends[i] && all_backends[i] != backend)
+        i++;
+    while (all_backends[i] && all_backends[++i]) {
+        if (is_auto(name) && is_taken_by_auto(all_backends[i]))
+            return all_backends[i];
+    }
+    return NULL;
 }
 
 enum salvo_status backend_check_device(const struct backend *backend, uint32_t number)

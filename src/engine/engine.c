@@ -179,24 +179,23 @@ cleanup:
     return status;
 }
 
-enum salvo_status salvo_engine_open(
-    struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out)
+/* *out_tried: whether the device was asked, and not only the file. */
+static enum salvo_status open_on(const struct backend *backend, struct salvo_model *model,
+    const struct salvo_engine_options *options, bool *out_tried, struct salvo_engine **out)
 {
     enum salvo_status status = SALVO_OK;
-    const struct salvo_engine_options defaults = {0};
     struct salvo_engine *engine = NULL;
-    *out = NULL;
-    if (!options)
-        options = &defaults;
+    *out_tried = false;
     TRY(NEW(&engine, 1));
     engine->model = model;
-    TRY(backend_find(options->backend, &engine->backend));
-    TRY(backend_check_device(engine->backend, options->device));
+    engine->backend = backend;
+    TRY(backend_check_device(backend, options->device));
     TRY(resolve_options(options, model, &engine->options));
     TRY(arch_build_for(model_gguf(model), engine->options.context, &engine->program));
+    *out_tried = true;
     TRY(check_memory(engine, engine->program, &engine->options));
     TRY(open_sessions(engine));
-    TRY(engine->backend->open(engine->program, &engine->options, &engine->executor));
+    TRY(backend->open(engine->program, &engine->options, &engine->executor));
     TRY(gguf_check(model_gguf(model)));
     engine->layout_hash = hash_layout(engine->program);
     engine->has_folded_state = folded_bytes(engine->program) > 0;
@@ -209,6 +208,33 @@ cleanup:
         status = gguf_check_after(model_gguf(model), status);
         salvo_engine_close(engine);
     }
+    return status;
+}
+
+/* Whether another device may do better. */
+static bool is_of_the_device(enum salvo_status status)
+{
+    return status == SALVO_ERROR_DEVICE || status == SALVO_ERROR_MEMORY || status == SALVO_ERROR_UNSUPPORTED;
+}
+
+enum salvo_status salvo_engine_open(
+    struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct salvo_engine_options defaults = {0};
+    const struct backend *backend;
+    bool tried;
+    *out = NULL;
+    if (!options)
+        options = &defaults;
+    TRY(backend_find(options->backend, &backend));
+    status = open_on(backend, model, options, &tried, out);
+    /* `auto` goes on to the next, but only here: what has begun on a device is not moved. */
+    while (tried && is_of_the_device(status) && (backend = backend_after(options->backend, backend))) {
+        log_line(SALVO_LOG_WARNING, "%s; going on with %s", salvo_error(), backend->name);
+        status = open_on(backend, model, options, &tried, out);
+    }
+cleanup:
     return status;
 }
 
@@ -258,8 +284,11 @@ struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine)
     return (struct salvo_counters){
         .submissions = counters.submissions,
         .tokens = counters.tokens,
+        .dispatches = counters.dispatches,
+        .barriers = counters.barriers,
         .bytes_read_back = counters.bytes_read_back,
-        .allocations_after_load = engine->allocations,
+        .allocations_after_load = engine->allocations + counters.creations_after_load,
+        .idle_seconds = counters.idle_seconds,
         .waits = engine->waits,
     };
 }

@@ -1,4 +1,4 @@
-/* Where the time of a step goes. */
+/* Where the time of a step goes, and when the device has nothing to do. */
 #include "engine/engine.h"
 
 enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
@@ -24,6 +24,17 @@ enum salvo_status salvo_session_profile(struct salvo_session *session, const int
     };
     engine->steps++; /* logits are gone */
     TRY(engine->backend->profile(engine->executor, &step, repetitions, function, user));
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(ahead_settle(engine));
+    if (!engine->backend->measure_idle)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' does not measure idle time", engine->backend->name));
+    TRY(engine->backend->measure_idle(engine->executor, on));
 cleanup:
     return status;
 }

@@ -1,7 +1,7 @@
 /*
- * device-session TURNS RUNS MODEL...: sessions on a CUDA device against each other and against the CPU. Uses
- * salvo.h alone, so that it runs wherever the program does. Exit status 1 when something is not as it should
- * be.
+ * device-session [BACKEND] TURNS RUNS MODEL...: sessions on a device, CUDA's unless told otherwise, against
+ * each other and against the CPU. Uses salvo.h alone, so that it runs wherever the program does. Exit status
+ * 1 when something is not as it should be.
  *
  *   - the same run gives the same bits, RUNS times
  *   - decoding ahead gives what one submission a token gives, within 16 bytes a token, without an allocation
@@ -226,12 +226,12 @@ static void check_states(
     free(again);
 }
 
-static void check_model(const char *path, uint32_t turns, uint32_t runs)
+static void check_model(const char *backend, const char *path, uint32_t turns, uint32_t runs)
 {
     struct salvo_model *model;
     const uint32_t context = turns * 3 > 302 ? turns * 3 : 302;
     must(salvo_model_open(path, &model), path);
-    struct side side = open_side(model, "cuda", context), cpu = open_side(model, "cpu", context);
+    struct side side = open_side(model, backend, context), cpu = open_side(model, "cpu", context);
     int32_t *ids = some_ids(context, side.vocabulary);
     check_bits(&side, ids, runs, path);
     check_ahead(&side, ids, path);
@@ -245,13 +245,19 @@ static void check_model(const char *path, uint32_t turns, uint32_t runs)
 
 int main(int argc, char **argv)
 {
+    const char *backend = "cuda";
+    if (argc > 1 && (*argv[1] < '0' || *argv[1] > '9')) {
+        backend = argv[1];
+        argc--;
+        argv++;
+    }
     if (argc < 4) {
-        printf("usage: device-session TURNS RUNS MODEL...\n");
+        printf("usage: device-session [BACKEND] TURNS RUNS MODEL...\n");
         return 2;
     }
     const uint32_t turns = (uint32_t)strtoul(argv[1], NULL, 10), runs = (uint32_t)strtoul(argv[2], NULL, 10);
     for (int i = 3; i < argc; i++)
-        check_model(argv[i], turns, runs);
+        check_model(backend, argv[i], turns, runs);
     printf("%d models, %d failures\n", argc - 3, failures);
     return failures ? 1 : 0;
 }

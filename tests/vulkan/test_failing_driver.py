@@ -1,6 +1,8 @@
-"""A driver that fails a call: one line that names the call and the device, and exit status 1. Then a damaged cache."""
+"""A driver that fails a call: one line that names the call and the device, and exit status 1; `auto` says so and goes on
+with the CPU. Too little memory, a device that binds little at once, a damaged cache."""
 import glob
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,35 +13,104 @@ vkEndCommandBuffer vkCreateFence vkQueueSubmit vkWaitForFences vkResetFences vkC
 vkCreateDescriptorSetLayout vkCreatePipelineLayout""".split()
 
 
+class Checks:
+    def __init__(self, salvo, make_model, driver, lavapipe, folder):
+        self.salvo, self.make_model, self.folder = salvo, make_model, folder
+        self.environment = dict(os.environ, FAILING_DRIVER_OF=lavapipe, SALVO_VULKAN_ICD=driver, XDG_CACHE_HOME=folder,
+                                SALVO_CUDA_LIBRARY="none")
+        self.model = self.make("llama-tiny", "F32")
+
+    def make(self, shape, mix):
+        path = os.path.join(self.folder, f"{shape}-{mix}.gguf")
+        subprocess.run([self.make_model, shape, mix, path], check=True)
+        return path
+
+    def run(self, *arguments, **environment):
+        return subprocess.run([self.salvo, *arguments], env=dict(self.environment, **environment), capture_output=True,
+                              timeout=300, check=False)
+
+    def evaluate(self, *arguments, backend="vulkan", model=None, **environment):
+        return self.run("eval", "--backend", backend, "-m", model or self.model, "--tokens", "1,2,3", *arguments,
+                        **environment)
+
+    def every_call(self):
+        for call in CALLS:
+            result = self.evaluate("-q", FAILING_DRIVER_CALL=call)
+            error = result.stderr.decode()
+            assert result.returncode == 1, (call, result.returncode, error)
+            assert f"{call} on " in error and error.count("\n") == 1, (call, error)
+
+    def auto_goes_on_with_the_cpu(self):
+        """Only where nobody named the backend, and it is said."""
+        expected = self.evaluate(backend="cpu").stdout
+        assert expected
+        for said, lacking in (("vkCreateBuffer on ", {"FAILING_DRIVER_CALL": "vkCreateBuffer"}),
+                              ("has 5 MB free of ", {"FAILING_DRIVER_FREE": "5000000"})):
+            result = self.evaluate(backend="auto", FAILING_DRIVER_GPU="1", **lacking)
+            error = result.stderr.decode()
+            assert result.returncode == 0 and result.stdout == expected, error
+            assert said in error and "going on with cpu" in error, error
+
+    def too_little_memory(self):
+        """What was asked for, and what was free."""
+        result = self.evaluate("-q", FAILING_DRIVER_FREE="5000000")
+        error = result.stderr.decode()
+        assert result.returncode == 1 and error.count("\n") == 1, error
+        assert "8 MB for staging: " in error and "has 5 MB free of " in error, error
+
+    def matrices_in_parts(self):
+        """Cut by rows, they give the same bits."""
+        for mix, most in (("F32", "270000"), ("Q4_K", "70000"), ("Q8_0", "70000")):
+            model, size = self.make("llama-256", mix), ("-c", "16", "-b", "4")
+            results, dispatches = [], []
+            for limit in ({}, {"FAILING_DRIVER_RANGE": most}):
+                results.append(self.evaluate("--logits", "-", "-q", *size, model=model, **limit))
+                shown = self.run("info", "--program", "--backend", "vulkan", "-m", model, *size, **limit).stdout.decode()
+                dispatches.append(int(re.search(r"plan for 1 tokens: .*?(\d+) dispatches", shown).group(1)))
+            assert results[1].returncode == 0, (mix, results[1].stderr)
+            assert results[0].stdout and results[0].stdout == results[1].stdout, mix
+            assert dispatches[0] < dispatches[1], (mix, dispatches)
+
+    def weights_without_a_copy(self):
+        """The mapped file itself, or a copy of it where the device refuses: the same bits."""
+        for mix in ("F32", "F16"):
+            model, results = self.make("llama-256", mix), []
+            for environment in ({}, {"SALVO_VULKAN_DISABLE": "host-import"},
+                                {"FAILING_DRIVER_CALL": "vkGetMemoryHostPointerPropertiesEXT"}):
+                shown = self.run("info", "--program", "--backend", "vulkan", "-m", model, **environment).stdout.decode()
+                imported = int(re.search(r"in the mapped file: (\d+) bytes", shown).group(1))
+                assert (imported > 0) == (not environment), shown
+                results.append(self.evaluate("--logits", "-", model=model, **environment))
+            assert results[0].stdout and results[0].stdout == results[1].stdout == results[2].stdout, mix
+
+    def damaged_cache(self):
+        expected = self.evaluate().stdout
+        kept = glob.glob(os.path.join(self.folder, "salvo", "vulkan-*"))
+        assert kept and expected, "no pipeline cache was kept"
+        for place, bytes_there in ((40, b"damaged" * 100), (0, b"not a cache"), (8, b"\xff" * 8)):
+            with open(kept[0], "r+b") as file:
+                file.seek(place)
+                file.write(bytes_there)
+            result = self.evaluate()
+            assert result.returncode == 0 and result.stdout == expected, result.stderr
+        os.truncate(kept[0], 100)
+        assert self.evaluate().stdout == expected
+
+
 def main(salvo, make_model, driver):
     drivers = glob.glob("/usr/lib/*/libvulkan_lvp.so")
     if not drivers:
         print("lavapipe is not installed")
         return 77
     with tempfile.TemporaryDirectory() as folder:
-        model = os.path.join(folder, "model.gguf")
-        subprocess.run([make_model, "llama-tiny", "F32", model], check=True)
-        base = dict(os.environ, FAILING_DRIVER_OF=drivers[0], SALVO_VULKAN_ICD=driver, XDG_CACHE_HOME=folder)
-        command = [salvo, "eval", "--backend", "vulkan", "-m", model, "--tokens", "1,2,3", "-q"]
-
-        def run(call):
-            return subprocess.run(
-                command, env=dict(base, FAILING_DRIVER_CALL=call), capture_output=True, text=True, timeout=300, check=False)
-
-        expected = run("")
-        assert expected.returncode == 0, expected.stderr
-        for call in CALLS:
-            result = run(call)
-            assert result.returncode == 1, (call, result.returncode, result.stderr)
-            assert f"{call} on " in result.stderr and result.stderr.count("\n") == 1, (call, result.stderr)
-
-        kept = glob.glob(os.path.join(folder, "salvo", "vulkan-*"))
-        assert kept, "no pipeline cache was kept"
-        with open(kept[0], "r+b") as file:
-            file.seek(40)
-            file.write(b"damaged" * 100)
-        result = run("")
-        assert result.returncode == 0 and result.stdout == expected.stdout, result.stderr
+        checks = Checks(salvo, make_model, driver, drivers[0], folder)
+        assert checks.evaluate().returncode == 0, checks.evaluate().stderr
+        checks.every_call()
+        checks.auto_goes_on_with_the_cpu()
+        checks.too_little_memory()
+        checks.matrices_in_parts()
+        checks.weights_without_a_copy()
+        checks.damaged_cache()
     return 0
 
 

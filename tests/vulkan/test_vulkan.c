@@ -1,6 +1,8 @@
 /* The Vulkan backend against the CPU: whole programs, sampling, states that move, and what it promises. */
 #include "vulkan_test.h"
 
+#include "backend/vulkan/vulkan_executor.h"
+#include "engine/engine.h"
 #include "program/sampling.h"
 
 #include <stdlib.h>
@@ -184,6 +186,76 @@ static void a_token_is_one_submission(void **state)
     fixture_close(&fixture);
 }
 
+/* Whatever is measured, the ids are the same. */
+static void a_token_can_be_handed_over_in_parts(void **state)
+{
+    (void)state;
+    static const char *const lowerings[] = {"whole", "layer", "op"};
+    enum { COUNT = 6 };
+    int32_t first[COUNT], id;
+    uint64_t dispatches = 0;
+    for (int i = 0; i < 3; i++) {
+        setenv("SALVO_VULKAN_LOWERING", lowerings[i], 1);
+        struct fixture fixture = open_on("vulkan", made_model("llama-tiny", "F32"), 1);
+        unsetenv("SALVO_VULKAN_LOWERING");
+        int32_t *ids = some_ids(5, fixture.vocabulary, 3);
+        set_greedy(fixture.session);
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+        ASSERT_OK(salvo_session_next(fixture.session, &id)); /* which is there already */
+        struct salvo_counters before = salvo_engine_counters(fixture.engine);
+        int32_t *got = continuation(fixture.session, ids, 0, COUNT);
+        struct salvo_counters after = salvo_engine_counters(fixture.engine);
+        const uint64_t submissions = after.submissions - before.submissions;
+        if (i == 0) {
+            memcpy(first, got, sizeof first);
+            dispatches = after.dispatches - before.dispatches;
+            assert_int_equal(COUNT, submissions);
+            assert_true(dispatches > COUNT && after.barriers - before.barriers < dispatches);
+        } else {
+            assert_memory_equal(first, got, sizeof first);
+            assert_int_equal(i == 1 ? COUNT * 2 : dispatches, submissions); /* two layers */
+        }
+        free(got);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+/* The next token is handed over before the id of the last is read: the host waits at the beginning alone. */
+static void steps_are_on_their_way_together(void **state)
+{
+    (void)state;
+    struct salvo_generate_result result;
+    struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "F32"),
+        (struct salvo_engine_options){.backend = "vulkan", .context = 128, .batch = 8});
+    const int32_t ids[] = {5, 6, 7};
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+    ASSERT_OK(salvo_engine_measure_idle(fixture.engine, true));
+    struct salvo_counters before = salvo_engine_counters(fixture.engine);
+    ASSERT_OK(salvo_session_generate(
+        fixture.session, &(struct salvo_generate_options){.max_tokens = 40, .ignore_end = true}, &result));
+    struct salvo_counters after = salvo_engine_counters(fixture.engine);
+    assert_in_range(after.submissions - before.submissions, 39, 40);
+    assert_in_range(after.waits - before.waits, 1, 2);
+    assert_true(after.idle_seconds > before.idle_seconds);
+    assert_int_equal(0, after.allocations_after_load);
+    fixture_close(&fixture);
+}
+
+static void workgroups_are_as_small_as_devices_may_ask_for(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-256", "rwkv7-256"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture fixture = open_on("vulkan", made_model(shapes[i], "Q4_K"), 2);
+        const struct vulkan_pipelines *pipelines = &fixture.engine->executor->pipelines;
+        assert_true(pipelines->count > 5);
+        for (uint32_t j = 0; j < pipelines->count; j++)
+            assert_in_range(pipelines->made[j].constants.threads, 1, 1024);
+        fixture_close(&fixture);
+    }
+}
+
 static void processors_are_used_only_when_asked_for(void **state)
 {
     (void)state;
@@ -203,6 +275,9 @@ int main(void)
         cmocka_unit_test(states_move_between_backends),
         cmocka_unit_test(sessions_share_a_step),
         cmocka_unit_test(a_token_is_one_submission),
+        cmocka_unit_test(a_token_can_be_handed_over_in_parts),
+        cmocka_unit_test(steps_are_on_their_way_together),
+        cmocka_unit_test(workgroups_are_as_small_as_devices_may_ask_for),
         cmocka_unit_test(processors_are_used_only_when_asked_for),
         cmocka_unit_test(no_validation_messages),
     };

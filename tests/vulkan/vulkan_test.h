@@ -6,14 +6,25 @@
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 
+#include <stdlib.h>
+
 static inline void no_validation_messages(void **state)
 {
     (void)state;
     assert_int_equal(0, vulkan_validation_messages());
 }
 
-/* Exit status 77 tells ctest that a test was skipped. */
-#define RUN_VULKAN_TESTS(tests) (vulkan_device_count() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
+/* Exit status 77 tells ctest that a test was skipped. SALVO_TEST_ONLY names the tests to run, with wildcards.
+ */
+#define RUN_VULKAN_TESTS(tests) \
+    (choose_tests(), vulkan_device_count() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
+
+static inline void choose_tests(void)
+{
+    const char *only = getenv("SALVO_TEST_ONLY");
+    if (only)
+        cmocka_set_test_filter(only);
+}
 
 static inline void assert_verified(const char *path, enum salvo_kv_type kv_type)
 {

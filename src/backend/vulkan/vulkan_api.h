@@ -67,6 +67,8 @@
     F(CreateQueryPool)             \
     F(DestroyQueryPool)            \
     F(GetQueryPoolResults)         \
+    F(CreateSemaphore)             \
+    F(DestroySemaphore)            \
     F(CreateFence)                 \
     F(DestroyFence)                \
     F(ResetFences)                 \

@@ -32,15 +32,17 @@ static bool is_only_asked(void)
 
 static struct backend_info info(const struct executor *executor)
 {
-    return (struct backend_info){
-        .isa = executor->device.physical->feature_names, .in_flight = STEPS_IN_FLIGHT, .ahead = 1};
+    return (struct backend_info){.isa = executor->device.physical->feature_names,
+        .in_flight = STEPS_IN_FLIGHT,
+        .ahead = 1,
+        .memory_free = executor->free_before};
 }
 
 static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
     result.bytes_read_back += executor->transfer.bytes_read;
-    result.allocations_after_load = vulkan_objects(executor) - executor->objects_at_load;
+    result.creations_after_load = vulkan_objects(executor) - executor->objects_at_load;
     result.weight_bytes = executor->weight_bytes;
     result.state_bytes = executor->state_bytes;
     result.scratch_bytes = executor->scratch_bytes;
@@ -52,9 +54,21 @@ static void print_plans(
 {
     char text[640];
     const struct vulkan_plan *const plans[] = {&executor->single, &executor->batch};
-    snprintf(text, sizeof text, "vulkan %s, %s, weights in planes: %llu bytes, %u pipelines",
+    uint64_t imported = 0;
+    for (uint32_t i = 0; i < executor->imported_buffers; i++)
+        imported += executor->weight_buffers[i].size;
+    snprintf(text, sizeof text,
+        "vulkan %s, %s, weights in planes: %llu bytes, in the mapped file: %llu bytes, %u pipelines",
         executor->device.physical->name, executor->device.physical->feature_names,
-        (unsigned long long)executor->weight_bytes, executor->pipelines.count);
+        (unsigned long long)(executor->weight_bytes - imported), (unsigned long long)imported,
+        executor->pipelines.count);
+    line(user, text);
+    snprintf(text, sizeof text,
+        "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",
+        (unsigned long long)executor->weight_bytes, (unsigned long long)executor->state_bytes,
+        (unsigned long long)executor->scratch_bytes,
+        (unsigned long long)(executor->weight_bytes + executor->state_bytes + executor->scratch_bytes),
+        (unsigned long long)executor->free_before);
     line(user, text);
     for (size_t i = 0; i < 2; i++) {
         const struct plan *plan = &plans[i]->lowered;
@@ -89,6 +103,7 @@ const struct backend vulkan_backend = {
     .state_restore = vulkan_state_restore,
     .counters = counters,
     .print = print_plans,
+    .measure_idle = vulkan_measure_idle,
     .profile = vulkan_profile,
     .group_count = vulkan_group_count,
     .debug_begin = vulkan_debug_begin,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct vulkan_physical devices[MAX_VULKAN_DEVICES];
 static uint32_t device_count;
@@ -58,32 +59,55 @@ static bool has_host_local_memory(const VkPhysicalDeviceMemoryProperties *memory
     return false;
 }
 
+/* Puts a struct before those of a chain that begins at *first. */
+static void chain_if(bool wanted, void **first, void *item, void **next)
+{
+    if (wanted) {
+        *next = *first;
+        *first = item;
+    }
+}
+
+/* What files are mapped by. */
+static uint64_t page_bytes(void)
+{
+    const long bytes = sysconf(_SC_PAGESIZE);
+    return bytes > 0 ? (uint64_t)bytes : 4096;
+}
+
 static void find_features(const struct instance_functions *call, struct vulkan_physical *device)
 {
     VkExtensionProperties extensions[512];
     uint32_t count = 512;
     if (call->EnumerateDeviceExtensionProperties(device->handle, NULL, &count, extensions) < 0)
         count = 0;
+    const bool imports = has_extension(extensions, count, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
     VkPhysicalDeviceSubgroupProperties subgroup = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, .pNext = imports ? &host : NULL};
     VkPhysicalDeviceProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &subgroup};
     call->GetPhysicalDeviceProperties2(device->handle, &properties);
     device->subgroup_size = subgroup.subgroupSize;
+    device->import_alignment = host.minImportedHostPointerAlignment;
 
-    const bool is_13 = device->api_version >= VK_API_VERSION_1_3;
+    const bool is_12 = device->api_version >= VK_API_VERSION_1_2,
+               is_13 = device->api_version >= VK_API_VERSION_1_3;
+    bool asks_timeline = is_12 || has_extension(extensions, count, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME);
     bool asks_size = is_13 || has_extension(extensions, count, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     bool asks_dot =
         is_13 || has_extension(extensions, count, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
     VkPhysicalDeviceSubgroupSizeControlFeatures size = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
-        .pNext = asks_size ? &size : NULL};
-    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
-        .pNext = asks_dot    ? (void *)&dot
-                 : asks_size ? (void *)&size
-                             : NULL};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
+    chain_if(asks_size, &features.pNext, &size, &size.pNext);
+    chain_if(asks_dot, &features.pNext, &dot, &dot.pNext);
+    chain_if(asks_timeline, &features.pNext, &timeline, &timeline.pNext);
     call->GetPhysicalDeviceFeatures2(device->handle, &features);
 
     VkPhysicalDeviceMemoryProperties memory;
@@ -104,9 +128,14 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     offers->memory_budget = has_extension(extensions, count, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) &&
                             !is_disabled("memory-budget");
     offers->host_local = has_host_local_memory(&memory) && !is_disabled("host-local");
-    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s",
+    offers->timeline = timeline.timelineSemaphore && !is_disabled("timeline");
+    offers->host_import = imports && !is_disabled("host-import") &&
+                          device->type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
+                          device->import_alignment > 0 && device->import_alignment <= page_bytes();
+    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s",
         device->subgroup_size, offers->subgroup ? " subgroup" : "", offers->int_dot ? " int-dot" : "",
-        offers->host_local ? " host-local" : "", offers->memory_budget ? " memory-budget" : "");
+        offers->host_local ? " host-local" : "", offers->host_import ? " host-import" : "",
+        offers->timeline ? " timeline" : "", offers->memory_budget ? " memory-budget" : "");
 }
 
 static int rank(VkPhysicalDeviceType type)
@@ -180,8 +209,12 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         extensions[extension_count++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
     if (offers->int_dot && !is_13)
         extensions[extension_count++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+    if (offers->timeline && physical->api_version < VK_API_VERSION_1_2)
+        extensions[extension_count++] = VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME;
     if (offers->memory_budget)
         extensions[extension_count++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+    if (offers->host_import)
+        extensions[extension_count++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
     if (physical->is_portability_subset)
         extensions[extension_count++] = "VK_KHR_portability_subset";
     VkPhysicalDeviceSubgroupSizeControlFeatures size = {
@@ -189,8 +222,13 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         .computeFullSubgroups = VK_TRUE};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
-        .pNext = offers->full_subgroup ? &size : NULL,
         .shaderIntegerDotProduct = VK_TRUE};
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES, .timelineSemaphore = VK_TRUE};
+    void *chain = NULL;
+    chain_if(offers->full_subgroup, &chain, &size, &size.pNext);
+    chain_if(offers->int_dot, &chain, &dot, &dot.pNext);
+    chain_if(offers->timeline, &chain, &timeline, &timeline.pNext);
     const float priority = 1;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
         .queueFamilyIndex = physical->queue_family,
@@ -198,9 +236,7 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         .pQueuePriorities = &priority};
     const VkDeviceCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-        .pNext = offers->int_dot         ? (void *)&dot
-                 : offers->full_subgroup ? (void *)&size
-                                         : NULL,
+        .pNext = chain,
         .queueCreateInfoCount = 1,
         .pQueueCreateInfos = &queue,
         .enabledExtensionCount = extension_count,
@@ -211,6 +247,12 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
     if (result != VK_SUCCESS)
         return vulkan_fail(result, "vkCreateDevice", physical->name);
     TRY(vulkan_load_device_functions(out->handle, &out->call));
+    if (offers->host_import)
+        out->host_pointer = (PFN_vkGetMemoryHostPointerPropertiesEXT)call->GetDeviceProcAddr(
+            out->handle, "vkGetMemoryHostPointerPropertiesEXT");
+    if (offers->timeline)
+        out->wait_semaphores = (PFN_vkWaitSemaphores)call->GetDeviceProcAddr(out->handle,
+            physical->api_version < VK_API_VERSION_1_2 ? "vkWaitSemaphoresKHR" : "vkWaitSemaphores");
     call->GetPhysicalDeviceMemoryProperties(physical->handle, &out->memory);
     out->call.GetDeviceQueue(out->handle, physical->queue_family, 0, &out->queue);
 cleanup:
@@ -224,21 +266,28 @@ void vulkan_device_close(struct vulkan_device *device)
     device->handle = VK_NULL_HANDLE;
 }
 
-uint64_t vulkan_device_free_memory(const struct vulkan_device *device)
+uint64_t vulkan_heap_free(const struct vulkan_device *device, uint32_t heap)
 {
-    if (!device->physical->features.memory_budget)
-        return 0;
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+    if (!device->physical->features.memory_budget)
+        return device->memory.memoryHeaps[heap].size;
     vulkan_instance()->functions.GetPhysicalDeviceMemoryProperties2(device->physical->handle, &properties);
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < properties.memoryProperties.memoryHeapCount; i++) {
-        bool is_local = properties.memoryProperties.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
-        uint64_t left =
-            budget.heapBudget[i] > budget.heapUsage[i] ? budget.heapBudget[i] - budget.heapUsage[i] : 0;
-        most = is_local && left > most ? left : most;
+    return budget.heapBudget[heap] > budget.heapUsage[heap] ? budget.heapBudget[heap] - budget.heapUsage[heap]
+                                                            : 0;
+}
+
+uint64_t vulkan_device_free_memory(const struct vulkan_device *device)
+{
+    uint64_t largest = 0, left = 0;
+    for (uint32_t i = 0; i < device->memory.memoryHeapCount; i++) {
+        const VkMemoryHeap *heap = &device->memory.memoryHeaps[i];
+        if ((heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) && heap->size > largest) {
+            largest = heap->size;
+            left = vulkan_heap_free(device, i);
+        }
     }
-    return most;
+    return left;
 }

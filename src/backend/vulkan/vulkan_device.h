@@ -14,6 +14,8 @@ struct vulkan_features {
     bool halves;        /* conversion of f16, which software devices may not manage */
     bool memory_budget; /* how much memory is free is known */
     bool host_local;    /* memory of the device that the host can write */
+    bool timeline;      /* semaphores that count: one for all steps, which nobody has to reset */
+    bool host_import;   /* memory of the host that the device can use, where both have the same */
 };
 
 struct vulkan_physical {
@@ -22,7 +24,8 @@ struct vulkan_physical {
     VkPhysicalDeviceLimits limits;
     struct vulkan_features features;
     uint32_t queue_family, subgroup_size, vendor, api_version;
-    uint64_t memory; /* of the largest heap on the device */
+    uint64_t memory;           /* of the largest heap on the device */
+    uint64_t import_alignment; /* of memory that is imported; a page at most */
     bool is_portability_subset;
     uint8_t cache_key[VK_UUID_SIZE];
     char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
@@ -39,12 +42,18 @@ struct vulkan_device {
     VkQueue queue;
     struct device_functions call;
     VkPhysicalDeviceMemoryProperties memory;
+    PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer; /* NULL: nothing can be imported */
+    PFN_vkWaitSemaphores wait_semaphores;                 /* NULL: steps have fences */
+    uint64_t *buffers;                                    /* how many were opened so far */
 };
 
 enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out);
 void vulkan_device_close(struct vulkan_device *device);
 
-/* Bytes that the device can still give; 0 where it does not say. */
+/* Bytes that a heap can still give: of its budget, or of its size where the device does not tell. */
+uint64_t vulkan_heap_free(const struct vulkan_device *device, uint32_t heap);
+
+/* The same of the largest heap that is the device's own. */
 uint64_t vulkan_device_free_memory(const struct vulkan_device *device);
 
 /* CHECK(device, vkCreateBuffer, (arguments)): the call through the device's table, and its failure by name.

@@ -20,7 +20,8 @@ struct weight_slice {
 struct vulkan_weight {
     struct weight_slice *slices; /* of a matrix */
     uint32_t slice_count;
-    uint32_t vector; /* in floats in the vectors; ROW_NOTHING: it is none */
+    bool is_imported; /* it is used where the file is mapped */
+    uint32_t vector;  /* in floats in the vectors; ROW_NOTHING: it is none */
 };
 
 /* A positional state: pages of [heads][256 positions][head_words]. */
@@ -61,6 +62,8 @@ struct vulkan_plan {
     VkDescriptorSet *sets; /* [dispatches] */
     VkCommandBuffer commands;
     uint32_t barriers;
+    VkCommandBuffer *parts; /* [part_count] the same commands in parts, where measurements ask for that */
+    uint32_t part_count;
 };
 
 /* A slot's versions of folded state: what is committed, and what the last step submitted will leave. */
@@ -87,6 +90,14 @@ struct pending_step {
     enum salvo_status status;
 };
 
+/* When the work of each entry of the ring began and ended on the device. */
+struct vulkan_idle {
+    bool is_measured;
+    VkQueryPool stamps;                                     /* [entries][begin, end] */
+    VkCommandBuffer begin[RING_ENTRIES], end[RING_ENTRIES]; /* commands that write them */
+    uint64_t last_ticket, last_end;                         /* the step that was looked at last */
+};
+
 /* Whose bias a row of the bias buffer holds. */
 struct bias_row {
     uint32_t slot;
@@ -107,8 +118,9 @@ struct executor {
     struct vulkan_weight *weights; /* [buffers] */
     struct vulkan_state *states;   /* [buffers] */
     struct vulkan_buffer *weight_buffers;
-    uint32_t weight_buffer_count;
+    uint32_t weight_buffer_count, imported_buffers; /* the first of them are the file itself */
     uint64_t weight_bytes, state_bytes, scratch_bytes;
+    uint64_t free_before;                           /* of the device, in bytes */
     size_t *folded_offsets;                         /* [buffers], in floats */
     uint32_t folded_elements, pages, *rope_offsets; /* [ropes], in floats */
 
@@ -124,6 +136,7 @@ struct executor {
 
     struct folded_slot *folded_slots; /* [slots] */
     struct pending_step pending[RING_ENTRIES];
+    VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
     uint64_t submitted, completed; /* tickets */
     uint32_t last_outputs;
     bool logits_are_read, is_lost;
@@ -134,8 +147,9 @@ struct executor {
     struct vulkan_buffer debug_arena;
     size_t *debug_offsets;
 
+    struct vulkan_idle idle;
     struct backend_counters counters;
-    uint64_t objects_at_load; /* buffers and pipelines */
+    uint64_t buffers_opened, objects_at_load; /* buffers and pipelines */
 };
 
 enum { SPLITS_SHIFT = 4, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROWS = 64, STEPS_IN_FLIGHT = 3 };
@@ -144,6 +158,15 @@ enum { SPLITS_SHIFT = 4, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROW
 enum salvo_status vulkan_executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out);
 void vulkan_executor_close(struct executor *executor);
+
+/* How weights are used: as a matrix (multiplied or looked up), as a vector, or both. */
+enum weight_use { USE_MATRIX = 1, USE_VECTOR = 2 };
+
+/* Where slices begin: no device asks for more. */
+enum { SLICE_ALIGNMENT = 256 };
+
+/* vulkan_import.c: takes the use as a matrix from those weights that need no copy. */
+enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses);
 
 /* vulkan_weights.c */
 enum salvo_status vulkan_weights_place(struct executor *executor);
@@ -201,6 +224,17 @@ enum salvo_status vulkan_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
 enum salvo_status vulkan_state_restore(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+
+/* vulkan_parts.c: SALVO_VULKAN_LOWERING hands a token over op by op or layer by layer, for measurements. */
+enum salvo_status vulkan_parts_open(struct executor *executor, struct vulkan_plan *plan);
+void vulkan_parts_close(struct executor *executor, struct vulkan_plan *plan);
+enum salvo_status vulkan_parts_run(/* all but the last */
+    struct executor *executor, const struct vulkan_plan *plan, uint32_t repeat);
+
+/* vulkan_idle.c */
+enum salvo_status vulkan_measure_idle(struct executor *executor, bool on);
+void vulkan_idle_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
+void vulkan_idle_close(struct executor *executor);
 
 /* vulkan_profile.c */
 enum salvo_status vulkan_profile(struct executor *executor, const struct step *step, uint32_t repetitions,

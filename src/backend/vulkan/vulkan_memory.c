@@ -1,14 +1,6 @@
 #include "backend/vulkan/vulkan_memory.h"
 
-#include <stdatomic.h>
 #include <string.h>
-
-static atomic_ullong buffers_opened;
-
-uint64_t vulkan_buffers_opened(void)
-{
-    return atomic_load(&buffers_opened);
-}
 
 static const uint32_t no_type = UINT32_MAX;
 
@@ -58,12 +50,20 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
         .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
     };
     VkMemoryRequirements needs;
-    atomic_fetch_add(&buffers_opened, 1);
+    if (device->buffers)
+        ++*device->buffers;
     CHECK(device, CreateBuffer, (device->handle, &info, NULL, &out->handle));
     device->call.GetBufferMemoryRequirements(device->handle, out->handle, &needs);
     const uint32_t type = choose_type(device, needs.memoryTypeBits, place);
     if (type == no_type)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s has no memory for %s", device->physical->name, what));
+    const uint32_t heap = device->memory.memoryTypes[type].heapIndex;
+    const uint64_t left = vulkan_heap_free(device, heap);
+    if (needs.size > left) {
+        TRY(fail(SALVO_ERROR_MEMORY, "%s has %llu MB free of %llu MB", device->physical->name,
+            (unsigned long long)(left / 1000000),
+            (unsigned long long)(device->memory.memoryHeaps[heap].size / 1000000)));
+    }
     const VkMemoryAllocateInfo allocation = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
         .allocationSize = needs.size,
         .memoryTypeIndex = type};
@@ -81,6 +81,52 @@ cleanup:
         status = fail_within(status, "%llu MB for %s: ", (unsigned long long)(size / 1000000), what);
     }
     return status;
+}
+
+bool vulkan_buffer_import(
+    const struct vulkan_device *device, const void *memory, uint64_t size, struct vulkan_buffer *out)
+{
+    const VkExternalMemoryHandleTypeFlagBits kind = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+    union {
+        const void *from;
+        void *to;
+    } pointer = {memory}; /* only read */
+    VkMemoryHostPointerPropertiesEXT properties = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    const VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO, .handleTypes = kind};
+    const VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .pNext = &external,
+        .size = size,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+        .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
+    };
+    VkMemoryRequirements needs = {0};
+    *out = (struct vulkan_buffer){.size = size};
+    if (!device->host_pointer ||
+        device->host_pointer(device->handle, kind, pointer.to, &properties) != VK_SUCCESS ||
+        device->call.CreateBuffer(device->handle, &info, NULL, &out->handle) != VK_SUCCESS)
+        return false;
+    if (device->buffers)
+        ++*device->buffers;
+    device->call.GetBufferMemoryRequirements(device->handle, out->handle, &needs);
+    const uint32_t type = find_type(device, needs.memoryTypeBits & properties.memoryTypeBits, 0);
+    const VkImportMemoryHostPointerInfoEXT import = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = kind,
+        .pHostPointer = pointer.to};
+    const VkMemoryAllocateInfo allocation = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+        .pNext = &import,
+        .allocationSize = size,
+        .memoryTypeIndex = type};
+    if (type == no_type || needs.size > size ||
+        device->call.AllocateMemory(device->handle, &allocation, NULL, &out->memory) != VK_SUCCESS ||
+        device->call.BindBufferMemory(device->handle, out->handle, out->memory, 0) != VK_SUCCESS) {
+        vulkan_buffer_close(device, out);
+        return false;
+    }
+    return true;
 }
 
 void vulkan_buffer_close(const struct vulkan_device *device, struct vulkan_buffer *buffer)

@@ -19,10 +19,11 @@ struct vulkan_buffer {
 
 enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_t size,
     enum vulkan_place place, const char *what, struct vulkan_buffer *out);
-void vulkan_buffer_close(const struct vulkan_device *device, struct vulkan_buffer *buffer);
 
-/* Buffers opened so far in this process. */
-uint64_t vulkan_buffers_opened(void);
+/* Memory of the host as a buffer, both at pages, for reading. False where the device refuses. */
+bool vulkan_buffer_import(
+    const struct vulkan_device *device, const void *memory, uint64_t size, struct vulkan_buffer *out);
+void vulkan_buffer_close(const struct vulkan_device *device, struct vulkan_buffer *buffer);
 
 /* Copies outside of steps: each waits until it is done. */
 struct vulkan_transfer {

@@ -145,6 +145,13 @@ static enum salvo_status open_rings(struct executor *executor)
     TRY(open_bound(executor, bytes * RING_ENTRIES, PLACE_TO_DEVICE, "steps", &executor->ring));
     TRY(open_bound(executor, (uint64_t)RING_ENTRIES * options->slots * sizeof(struct run_outcome),
         PLACE_TO_HOST, "results", &executor->outcomes));
+    const VkSemaphoreTypeCreateInfo counting = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO, .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo semaphore = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &counting};
+    if (executor->device.wait_semaphores)
+        CHECK(&executor->device, CreateSemaphore,
+            (executor->device.handle, &semaphore, NULL, &executor->timeline));
     for (uint32_t i = 0; i < RING_ENTRIES; i++) {
         const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
         struct pending_step *pending = &executor->pending[i];
@@ -164,14 +171,20 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
     struct compiling compiling = {
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
     TRY(vulkan_plan_compile(&compiling));
+    TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands, VK_NULL_HANDLE));
 cleanup:
     return status;
 }
 
+static uint64_t table_bytes(const struct vulkan_plan *plan)
+{
+    return plan->row_table.size + plan->matrix_table.size;
+}
+
 uint64_t vulkan_objects(const struct executor *executor)
 {
-    return vulkan_buffers_opened() + executor->pipelines.count;
+    return executor->buffers_opened + executor->pipelines.count;
 }
 
 enum salvo_status vulkan_executor_open(
@@ -186,6 +199,8 @@ enum salvo_status vulkan_executor_open(
     TRY(backend_complete_options(&executor->options));
     options = &executor->options;
     TRY(vulkan_device_open(options->device, &executor->device));
+    executor->device.buffers = &executor->buffers_opened;
+    executor->free_before = vulkan_device_free_memory(&executor->device);
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
         .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
         .queueFamilyIndex = executor->device.physical->queue_family};
@@ -205,6 +220,8 @@ enum salvo_status vulkan_executor_open(
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
     TRY(vulkan_weights_load(executor));
+    executor->scratch_bytes +=
+        executor->transfer.staging.size + table_bytes(&executor->single) + table_bytes(&executor->batch);
     executor->objects_at_load = vulkan_objects(executor);
     *out = executor;
     executor = NULL;
@@ -237,6 +254,9 @@ void vulkan_executor_close(struct executor *executor)
             if (executor->pending[i].fence)
                 device->call.DestroyFence(device->handle, executor->pending[i].fence, NULL);
         }
+        if (executor->timeline)
+            device->call.DestroySemaphore(device->handle, executor->timeline, NULL);
+        vulkan_idle_close(executor);
         vulkan_pipelines_close(&executor->pipelines);
         vulkan_transfer_close(&executor->transfer);
         if (executor->command_pool)

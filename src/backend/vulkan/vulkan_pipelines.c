@@ -3,6 +3,8 @@
 #include "backend/vulkan/vulkan_shared.h"
 #include "base/memory.h"
 
+#include <assert.h>
+
 #define SPIRV(name) static const uint32_t name##_code[] = {
 
 SPIRV(take)
@@ -132,6 +134,10 @@ enum salvo_status vulkan_pipelines_open(const struct vulkan_device *device, stru
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s binds %u buffers to a shader; %u are needed",
             device->physical->name, limits->maxPerStageDescriptorStorageBuffers, (unsigned)BIND_COUNT));
     }
+    if (limits->maxComputeSharedMemorySize < MOST_SHARED_BYTES) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s has %u bytes of memory for a workgroup; %d are needed",
+            device->physical->name, limits->maxComputeSharedMemorySize, (int)MOST_SHARED_BYTES));
+    }
     TRY(open_layout(out));
     vulkan_cache_load(device->physical, &kept, &kept_bytes);
     const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
@@ -188,6 +194,13 @@ static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum 
 {
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = pipelines->device;
+    assert(constants.threads <= MOST_THREADS);
+    if (constants.threads > device->physical->limits.maxComputeWorkGroupInvocations ||
+        constants.threads > device->physical->limits.maxComputeWorkGroupSize[0]) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s has workgroups of %u invocations; %u are needed",
+            device->physical->name, device->physical->limits.maxComputeWorkGroupInvocations,
+            constants.threads));
+    }
     if (!pipelines->modules[shader]) {
         struct code code = code_of(shader, &device->physical->features);
         const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,

@@ -17,6 +17,9 @@ enum vulkan_shader {
     SHADER_COUNT
 };
 
+/* What every shader keeps to, since Apple's devices have no more. check_shaders.py looks at the memory. */
+enum { MOST_THREADS = 1024, MOST_SHARED_BYTES = 32 << 10 };
+
 /* What a pipeline is specialised on. */
 struct pipeline_constants {
     uint32_t threads;

@@ -43,20 +43,34 @@ static bool is_cancelled(const struct pending_step *pending)
     return pending->cancel && __atomic_load_n(pending->cancel, __ATOMIC_RELAXED);
 }
 
+static VkResult wait_a_while(
+    const struct executor *executor, const struct pending_step *pending, uint64_t nanoseconds)
+{
+    const struct vulkan_device *device = &executor->device;
+    const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+        .semaphoreCount = 1,
+        .pSemaphores = &executor->timeline,
+        .pValues = &pending->ticket};
+    if (executor->timeline)
+        return device->wait_semaphores(device->handle, &info, nanoseconds);
+    return device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, nanoseconds);
+}
+
 /* Looks at the cancel word meanwhile: a step that repeats then ends after the token it is at. */
-static enum salvo_status wait_for_fence(struct executor *executor, struct pending_step *pending)
+static enum salvo_status wait_for_step(struct executor *executor, struct pending_step *pending)
 {
     const struct vulkan_device *device = &executor->device;
     VkResult result = VK_TIMEOUT;
     for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_PATIENCE_NS; waited += slice_ns) {
-        result = device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, slice_ns);
+        result = wait_a_while(executor, pending, slice_ns);
         if (result == VK_TIMEOUT && is_cancelled(pending))
             ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
     }
     if (result == VK_SUCCESS)
         return SALVO_OK;
     executor->is_lost = true;
-    return vulkan_fail(result, "vkWaitForFences", device->physical->name);
+    return vulkan_fail(
+        result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", device->physical->name);
 }
 
 /* The version of folded state that a run has come to: repetitions go to and fro between two. */
@@ -110,8 +124,10 @@ static enum salvo_status complete(struct executor *executor, uint64_t ticket)
     enum salvo_status status = SALVO_OK;
     while (executor->completed < ticket) {
         struct pending_step *pending = pending_of(executor, executor->completed + 1);
-        TRY(wait_for_fence(executor, pending));
+        TRY(wait_for_step(executor, pending));
         executor->completed++;
+        if (executor->idle.is_measured)
+            vulkan_idle_note(executor, pending);
         pending->status = vulkan_step_commit(executor, pending);
     }
 cleanup:
@@ -144,7 +160,6 @@ enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
     enum salvo_status status = SALVO_OK;
-    const struct vulkan_device *device = &executor->device;
     const uint64_t look_ns = 200000;
     *out_sampled = seen;
     *out_done = true;
@@ -154,8 +169,7 @@ enum salvo_status vulkan_progress(
     struct pending_step *pending = pending_of(executor, ticket);
     const volatile struct run_outcome *outcome = outcomes_of(executor, ticket);
     while (executor->completed < ticket && pending->repeat > 1 && outcome->sampled <= seen) {
-        VkResult result = device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, look_ns);
-        if (result != VK_TIMEOUT)
+        if (wait_a_while(executor, pending, look_ns) != VK_TIMEOUT)
             break; /* done, or lost: complete finds out */
         if (is_cancelled(pending))
             ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
@@ -399,34 +413,61 @@ cleanup:
 
 enum { MAX_REPEAT = 256 };
 
-enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
+/* The commands of a step, as often as it repeats, with one submission. */
+static enum salvo_status hand_over(
+    struct executor *executor, const struct vulkan_plan *plan, const struct pending_step *pending)
 {
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
-    struct pending_step *pending;
-    VkCommandBuffer commands[MAX_REPEAT];
+    const uint32_t entry = (uint32_t)(pending->ticket % RING_ENTRIES);
+    VkCommandBuffer commands[MAX_REPEAT + 2];
+    uint32_t count = 0;
+    if (executor->idle.is_measured)
+        commands[count++] = executor->idle.begin[entry];
+    for (uint32_t i = 0; i < pending->repeat && !plan->part_count; i++)
+        commands[count++] = plan->commands;
+    if (plan->part_count) {
+        TRY(vulkan_parts_run(executor, plan, pending->repeat));
+        commands[count++] = plan->parts[plan->part_count - 1];
+    }
+    if (executor->idle.is_measured)
+        commands[count++] = executor->idle.end[entry];
+    const VkTimelineSemaphoreSubmitInfo done = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+        .signalSemaphoreValueCount = 1,
+        .pSignalSemaphoreValues = &pending->ticket};
+    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .pNext = executor->timeline ? &done : NULL,
+        .commandBufferCount = count,
+        .pCommandBuffers = commands,
+        .signalSemaphoreCount = executor->timeline ? 1 : 0,
+        .pSignalSemaphores = &executor->timeline};
+    if (!executor->timeline)
+        CHECK(device, ResetFences, (device->handle, 1, &pending->fence));
+    CHECK(device, QueueSubmit,
+        (device->queue, 1, &submit, executor->timeline ? VK_NULL_HANDLE : pending->fence));
+    executor->counters.submissions++;
+    executor->counters.dispatches += (uint64_t)pending->repeat * plan->dispatch_count;
+    executor->counters.barriers += (uint64_t)pending->repeat * plan->barriers;
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    struct pending_step *pending = NULL;
     *out_ticket = 0;
     if (step->repeat > MAX_REPEAT)
         TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
     TRY(vulkan_step_begin(executor, step, &pending));
-    struct vulkan_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
-    for (uint32_t i = 0; i < pending->repeat; i++)
-        commands[i] = plan->commands;
-    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-        .commandBufferCount = pending->repeat,
-        .pCommandBuffers = commands};
-    executor->last_plan = plan;
-    VkResult result = device->call.ResetFences(device->handle, 1, &pending->fence);
-    if (result == VK_SUCCESS)
-        result = device->call.QueueSubmit(device->queue, 1, &submit, pending->fence);
-    if (result != VK_SUCCESS) { /* the device's count of steps and ours have parted */
-        executor->is_lost = true;
-        executor->completed = executor->submitted;
-        TRY(vulkan_fail(result, "vkQueueSubmit", device->physical->name));
-    }
-    executor->counters.submissions++;
+    executor->last_plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    TRY(hand_over(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;
 cleanup:
+    if (status != SALVO_OK && pending) { /* the device's count of steps and ours have parted */
+        executor->is_lost = true;
+        executor->completed = executor->submitted;
+    }
     return status;
 }
 

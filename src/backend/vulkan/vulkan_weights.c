@@ -10,13 +10,8 @@
 
 #include <string.h>
 
-/* Where slices begin: no device asks for more. */
-enum { SLICE_ALIGNMENT = 256 };
-
 /* Buffers are kept to what every driver allocates in one piece. */
 static const uint64_t largest_buffer = UINT64_C(1) << 30;
-
-enum use { USE_MATRIX = 1, USE_VECTOR = 2 };
 
 static uint64_t align(uint64_t size)
 {
@@ -70,7 +65,8 @@ static enum salvo_status place_matrix(struct executor *executor, buffer_id id, u
         slice->bytes = slice_bytes(planes, rows);
         slice->high = (uint32_t)(plane_bytes(planes.codes, rows) / 4);
         slice->scales = slice->high + (uint32_t)(plane_bytes(planes.high, rows) / 4);
-        if (executor->weight_buffer_count == 0 || *used + slice->bytes > largest_buffer) {
+        if (executor->weight_buffer_count == executor->imported_buffers ||
+            *used + slice->bytes > largest_buffer) {
             TRY(RESIZE(&executor->weight_buffers, executor->weight_buffer_count + 1));
             executor->weight_buffers[executor->weight_buffer_count++] = (struct vulkan_buffer){0};
             *used = 0;
@@ -84,7 +80,6 @@ cleanup:
     return status;
 }
 
-/* How each weight is used: as a matrix (multiplied or looked up), as a vector, or both. */
 static void note_uses(const struct program *program, uint8_t *uses)
 {
     for (uint32_t i = 0; i < program->op_count; i++) {
@@ -117,6 +112,7 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
     if (floats > UINT32_MAX / 8)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "vectors of %llu elements in all are too many",
             (unsigned long long)floats));
+    TRY(vulkan_weights_import(executor, uses));
     /* In the order of use, which need not be that of the buffers. */
     for (uint32_t i = 0; i < program->op_count; i++) {
         const buffer_id input = program->ops[i].inputs[0];
@@ -125,7 +121,7 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
         uses[input] &= (uint8_t)~USE_MATRIX;
         TRY(place_matrix(executor, input, &used));
     }
-    for (uint32_t i = 0; i < executor->weight_buffer_count; i++) {
+    for (uint32_t i = executor->imported_buffers; i < executor->weight_buffer_count; i++) {
         uint64_t size = executor->weight_buffers[i].size;
         TRY(vulkan_buffer_open(
             &executor->device, size, PLACE_DEVICE, "weights", &executor->weight_buffers[i]));
@@ -141,6 +137,21 @@ cleanup:
 /* Rows of a slice that are packed and handed over at a time. */
 static const uint64_t piece_bytes = 4 << 20;
 
+/* Where the host sees the device's memory, rows are packed to where they stay. */
+static void pack_mapped(const struct program_buffer *buffer, const struct weight_slice *slice,
+    struct row_planes planes, uint8_t *out)
+{
+    const struct tensor_type_info *type = tensor_type_info(buffer->type);
+    const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
+    uint32_t *codes = (uint32_t *)(void *)out;
+    memset(out, 0, slice->bytes);
+    for (size_t i = 0; i < slice->rows; i++) {
+        vulkan_format_pack(buffer->type, first_row(buffer) + (slice->first_row + i) * file_row,
+            buffer->columns, codes + i * planes.codes, codes + slice->high + i * planes.high,
+            codes + slice->scales + i * planes.scales);
+    }
+}
+
 static enum salvo_status load_slice(
     struct executor *executor, buffer_id id, const struct weight_slice *slice, uint32_t *staging)
 {
@@ -152,6 +163,10 @@ static enum salvo_status load_slice(
     const struct tensor_type_info *type = tensor_type_info(buffer->type);
     const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
     const uint32_t words = planes.codes + planes.high + planes.scales;
+    if (target->mapped) {
+        pack_mapped(buffer, slice, planes, (uint8_t *)target->mapped + slice->offset);
+        return SALVO_OK;
+    }
     const uint32_t most = (uint32_t)(piece_bytes / 4 / words);
     const uint32_t at_once = most ? most : 1;
     for (uint32_t first = 0; first < slice->rows; first += at_once) {
@@ -225,12 +240,13 @@ enum salvo_status vulkan_weights_load(struct executor *executor)
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct vulkan_weight *weight = &executor->weights[i];
         for (uint32_t j = 0; j < weight->slice_count; j++) {
-            TRY(load_slice(executor, (buffer_id)i, &weight->slices[j], staging));
+            if (!weight->is_imported)
+                TRY(load_slice(executor, (buffer_id)i, &weight->slices[j], staging));
             done += weight->slices[j].bytes;
             if (options->progress)
                 options->progress(options->progress_user, done, executor->weight_bytes);
         }
-        if (weight->slice_count)
+        if (weight->slice_count && !weight->is_imported)
             gguf_release(program->gguf, program->buffers[i].tensor);
     }
     TRY(gguf_check(program->gguf));

@@ -1,0 +1,164 @@
+/*
+ * Weights that are used where they lie. Matrices of floats are the same in the file and on the device, so
+ * that a device that shares the host's memory can read the mapped file itself (VK_EXT_external_memory_host).
+ * Whatever it refuses is packed and copied as everything else.
+ */
+#include "backend/vulkan/vulkan_executor.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+/* What can be allocated in one piece, as in vulkan_weights.c. */
+static const uint64_t largest_window = UINT64_C(1) << 30;
+
+/* A stretch of a mapped file. */
+struct window {
+    const uint8_t *begin; /* at a page */
+    uint64_t size;
+    uint32_t part; /* of a split model */
+};
+
+static bool is_float(enum tensor_type type)
+{
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
+}
+
+static const uint8_t *first_row(const struct program_buffer *buffer)
+{
+    return buffer->tensor->data +
+           buffer->first_row * buffer->columns * tensor_type_info(buffer->type)->block_bytes;
+}
+
+static uint64_t row_bytes(const struct program_buffer *buffer)
+{
+    return buffer->columns * tensor_type_info(buffer->type)->block_bytes;
+}
+
+/* Rows are read by fours, and matrices begin where sixteen bytes do. */
+static bool is_as_in_the_file(const struct program_buffer *buffer)
+{
+    return is_float(buffer->type) && buffer->columns % 4 == 0 && (uintptr_t)first_row(buffer) % 16 == 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct program_buffer *const *x = a, *const *y = b;
+    const uint32_t part_x = (*x)->tensor->part, part_y = (*y)->tensor->part;
+    if (part_x != part_y)
+        return part_x < part_y ? -1 : 1;
+    return first_row(*x) < first_row(*y) ? -1 : first_row(*x) > first_row(*y);
+}
+
+/* The pages of a matrix; the file's mapping ends with a page, too. */
+static struct window pages_of(const struct program_buffer *buffer, uint64_t page)
+{
+    const uint8_t *begin = first_row(buffer) - (uintptr_t)first_row(buffer) % page;
+    const uint64_t size = (uint64_t)(first_row(buffer) - begin) + buffer->rows * row_bytes(buffer);
+    return (struct window){begin, (size + page - 1) / page * page, buffer->tensor->part};
+}
+
+/* Stretches that hold all matrices, with what lies between them. */
+static uint32_t find_windows(
+    const struct program_buffer **matrices, uint32_t count, uint64_t page, struct window *windows)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct window pages = pages_of(matrices[i], page);
+        struct window *last = found ? &windows[found - 1] : NULL;
+        const uint64_t size =
+            last && last->part == pages.part ? (uint64_t)(pages.begin - last->begin) + pages.size : 0;
+        if (size && size <= largest_window)
+            last->size = size > last->size ? size : last->size;
+        else
+            windows[found++] = pages;
+    }
+    return found;
+}
+
+static enum salvo_status place_in_window(
+    struct executor *executor, buffer_id id, const struct window *window, uint32_t number)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    const VkPhysicalDeviceLimits *limits = &executor->device.physical->limits;
+    struct vulkan_weight *weight = &executor->weights[id];
+    const uint64_t row = row_bytes(buffer), room = limits->maxStorageBufferRange - SLICE_ALIGNMENT;
+    const uint64_t most = room / row / 2 * 2; /* whole rows from sixteen bytes on */
+    weight->slice_count = (uint32_t)((buffer->rows + most - 1) / most);
+    TRY(ARENA_NEW(&executor->tables, &weight->slices, weight->slice_count));
+    for (uint32_t i = 0; i < weight->slice_count; i++) {
+        const uint64_t first = i * most, rows = buffer->rows - first < most ? buffer->rows - first : most;
+        const uint64_t place = (uint64_t)(first_row(buffer) - window->begin) + first * row;
+        weight->slices[i] = (struct weight_slice){
+            .first_row = (uint32_t)first,
+            .rows = (uint32_t)rows,
+            .buffer = number,
+            .offset = place / SLICE_ALIGNMENT * SLICE_ALIGNMENT,
+            .bytes = place % SLICE_ALIGNMENT + rows * row,
+            .codes = (uint32_t)(place % SLICE_ALIGNMENT / 4),
+        };
+    }
+    weight->is_imported = true;
+cleanup:
+    return status;
+}
+
+/* A window becomes a buffer, and the matrices in it get their places; without an effect where it cannot be.
+ */
+static enum salvo_status import_window(struct executor *executor, const struct window *window, uint8_t *uses)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    struct vulkan_buffer buffer;
+    if (!vulkan_buffer_import(&executor->device, window->begin, window->size, &buffer))
+        return SALVO_OK;
+    const uint32_t number = executor->weight_buffer_count;
+    TRY(RESIZE(&executor->weight_buffers, number + 1));
+    executor->weight_buffers[executor->weight_buffer_count++] = buffer;
+    buffer = (struct vulkan_buffer){0};
+    executor->weight_bytes += window->size;
+    executor->imported_buffers++;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *matrix = &program->buffers[i];
+        if (!(uses[i] & USE_MATRIX) || !is_as_in_the_file(matrix) || matrix->tensor->part != window->part ||
+            first_row(matrix) < window->begin ||
+            first_row(matrix) + matrix->rows * row_bytes(matrix) > window->begin + window->size)
+            continue;
+        TRY(place_in_window(executor, (buffer_id)i, window, number));
+        uses[i] &= (uint8_t)~USE_MATRIX;
+    }
+cleanup:
+    vulkan_buffer_close(&executor->device, &buffer);
+    return status;
+}
+
+enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const struct vulkan_physical *physical = executor->device.physical;
+    const struct program_buffer **matrices = NULL;
+    struct window *windows = NULL;
+    uint32_t count = 0;
+    if (!physical->features.host_import)
+        return SALVO_OK;
+    TRY(NEW(&matrices, program->buffer_count));
+    TRY(NEW(&windows, program->buffer_count));
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *buffer = &program->buffers[i];
+        if ((uses[i] & USE_MATRIX) && is_as_in_the_file(buffer) &&
+            row_bytes(buffer) * 2 + SLICE_ALIGNMENT <= physical->limits.maxStorageBufferRange &&
+            pages_of(buffer, physical->import_alignment).size <= largest_window)
+            matrices[count++] = buffer;
+    }
+    if (count)
+        qsort(matrices, count, sizeof *matrices, by_place);
+    count = find_windows(matrices, count, physical->import_alignment, windows);
+    for (uint32_t i = 0; i < count; i++)
+        TRY(import_window(executor, &windows[i], uses));
+cleanup:
+    memory_free(matrices);
+    memory_free(windows);
+    return status;
+}

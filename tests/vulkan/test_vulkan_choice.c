@@ -1,0 +1,174 @@
+/* How the device chooses ids from logits that the test has written: the cases of the CPU, and what
+ * program/sampling.h says about random ones. */
+#include "vulkan_test.h"
+
+#include "backend/vulkan/vulkan_executor.h"
+#include "engine/engine.h"
+#include "program/sampling.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POSITION = 40, MOST_CASE = 4 };
+
+static const struct sampler_settings greedy = {.top_p = 1, .repeat_penalty = 1};
+static uint64_t random_counter;
+
+/* A session with some ids, whose next step the tests take apart. */
+static struct fixture open_chooser(const char *shape)
+{
+    struct fixture fixture = fixture_open(made_model(shape, "F32"),
+        (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 48});
+    int32_t *ids = some_ids(POSITION, fixture.vocabulary, 5);
+    for (int i = 0; i < POSITION; i++)
+        ids[i] %= 40; /* so that some come often */
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, POSITION));
+    free(ids);
+    return fixture;
+}
+
+/* The id after position POSITION with these logits; -1 where the device says that there is none. */
+static int32_t choose(
+    const struct fixture *fixture, const struct sampler_settings *settings, const float *logits)
+{
+    const struct backend *backend = fixture->engine->backend;
+    struct executor *executor = fixture->engine->executor;
+    const int32_t id = 7;
+    const struct run run = {.slot = fixture->session->slot,
+        .first = POSITION,
+        .count = 1,
+        .logits = LOGITS_LAST,
+        .pages = fixture->session->pages,
+        .sampler = *settings};
+    const struct step step = {.runs = &run, .run_count = 1, .token_count = 1, .ids = &id};
+    ASSERT_OK(backend->debug_begin(executor, &step));
+    memcpy(backend->debug_buffer(executor, executor->program->logits), logits,
+        fixture->vocabulary * sizeof *logits);
+    ASSERT_OK(backend->debug_run(executor, backend->group_count(executor, &step) - 1));
+    backend->debug_end(executor);
+    const struct run_result *result = &executor->pending[executor->submitted % RING_ENTRIES].results[0];
+    assert_int_equal(result->failed ? 0 : 1, result->sampled);
+    if (result->failed)
+        assert_int_equal(POSITION, result->failed_position);
+    return result->failed ? -1 : backend->tokens(executor, run.slot)[POSITION + 1];
+}
+
+/* At the beginning of a vocabulary, across borders of blocks and subgroups, and at its end. */
+static void the_largest_is_chosen_as_on_the_cpu(void **state)
+{
+    (void)state;
+    static const struct {
+        float logits[MOST_CASE];
+        uint32_t count;
+        int32_t expected;
+    } cases[] = {
+        {{7}, 1, 0},
+        {{-7}, 1, 0},
+        {{2, 1}, 2, 0},
+        {{1, 2}, 2, 1},
+        {{1, 1}, 2, 0},
+        {{-3, -1, -2}, 3, 1},
+        {{0, -0.0f}, 2, 0},
+        {{-0.0f, 0}, 2, 0},
+        {{NAN, 1, 2, NAN}, 4, 2},
+        {{NAN, -INFINITY, NAN, -1e30f}, 4, 3},
+        {{3, INFINITY, 4, INFINITY}, 4, 1},
+        {{-INFINITY, NAN, -3e38f}, 3, 2},
+        {{1e-42f, 2e-42f}, 2, 1},
+        {{NAN}, 1, -1},
+        {{NAN, NAN, NAN}, 3, -1},
+        {{-INFINITY, NAN}, 2, -1},
+    };
+    struct fixture fixture = open_chooser("llama-tiny");
+    const uint32_t starts[] = {0, 3, 31, 62, 255, fixture.vocabulary - MOST_CASE};
+    float *logits = malloc(fixture.vocabulary * sizeof *logits);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t start = starts[i % (sizeof starts / sizeof *starts)];
+        for (uint32_t j = 0; j < fixture.vocabulary; j++)
+            logits[j] = j % 2 ? -INFINITY : NAN;
+        memcpy(logits + start, cases[i].logits, cases[i].count * sizeof *logits);
+        const int32_t expected = cases[i].expected < 0 ? -1 : (int32_t)start + cases[i].expected;
+        assert_int_equal(expected, choose(&fixture, &greedy, logits));
+    }
+    for (uint32_t j = 0; j < fixture.vocabulary; j++)
+        logits[j] = -5;
+    assert_int_equal(0, choose(&fixture, &greedy, logits)); /* all equal */
+    for (uint32_t at = fixture.vocabulary - 1; at > 0; at = at * 3 / 4) {
+        logits[at] = -4;
+        assert_int_equal(at, choose(&fixture, &greedy, logits));
+        logits[at] = -5;
+    }
+    free(logits);
+    fixture_close(&fixture);
+}
+
+static float uniform(void)
+{
+    return (float)(sampling_random(78, random_counter++) >> 40) * 0x1p-24f;
+}
+
+/* Steps make ties frequent. */
+static void fill_logits(float *logits, uint32_t count, float spread, float step)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const float sum = uniform() + uniform() + uniform() - 1.5f;
+        logits[i] = step > 0 ? step * rintf(spread * sum / step) : spread * sum;
+        if (uniform() < 0.02f)
+            logits[i] = uniform() < 0.5f ? NAN : -INFINITY;
+    }
+}
+
+static void every_stage_is_as_sampling_defines(void **state)
+{
+    (void)state;
+    static const uint32_t top_ks[] = {0, 1, 2, 5, 40, 300, 5000};
+    static const float top_ps[] = {1, 0.95f, 0.5f, 0.01f, 0}, min_ps[] = {0, 0.05f, 0.5f, 1};
+    static const float temperatures[] = {0, 0.8f, 1, 2, 1e-3f, 1e-44f};
+    struct fixture fixture = open_chooser("llama-tiny");
+    float *logits = malloc(fixture.vocabulary * sizeof *logits),
+          *bias = malloc(fixture.vocabulary * sizeof *bias);
+    struct sampling_candidate *scratch = malloc(fixture.vocabulary * sizeof *scratch);
+    int32_t tokens[POSITION + 1];
+    memcpy(tokens, salvo_session_tokens(fixture.session), POSITION * sizeof *tokens);
+    tokens[POSITION] = 7;
+    for (unsigned round = 0; round < 400; round++) {
+        fill_logits(logits, fixture.vocabulary, 1 + 20 * uniform(), round % 3 ? 0 : 0.5f);
+        if (round % 50 == 0)
+            logits[fixture.vocabulary / 2] = INFINITY;
+        for (uint32_t i = 0; i < fixture.vocabulary; i++)
+            bias[i] = uniform() < 0.1f ? (uniform() < 0.2f ? -INFINITY : 3 * uniform()) : 0;
+        const struct sampler_settings settings = {
+            .temperature = temperatures[round / 7 % 6],
+            .top_k = top_ks[round / 3 % 7],
+            .top_p = top_ps[round / 11 % 5],
+            .min_p = min_ps[round / 13 % 4],
+            .repeat_penalty = round % 4 == 1 ? 1.3f : 1,
+            .presence_penalty = round % 8 == 3 ? 0.4f : 0,
+            .frequency_penalty = round % 8 == 5 ? 0.2f : 0,
+            .repeat_last_n = round % 5 == 0 ? 0 : round % 60,
+            .seed = round,
+            .bias = round % 3 == 1 ? bias : NULL,
+            .bias_version = round + 1,
+        };
+        const int32_t got = choose(&fixture, &settings, logits);
+        const int32_t expected = /* changes the logits */
+            sampling_choose(&settings, logits, fixture.vocabulary, tokens, POSITION + 1, scratch);
+        if (expected != got)
+            fail_msg("round %u: %d, not %d", round, got, expected);
+    }
+    free(logits);
+    free(bias);
+    free(scratch);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_is_chosen_as_on_the_cpu),
+        cmocka_unit_test(every_stage_is_as_sampling_defines),
+        cmocka_unit_test(no_validation_messages),
+    };
+    return RUN_VULKAN_TESTS(tests);
+}
