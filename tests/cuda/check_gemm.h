@@ -192,7 +192,7 @@ struct gemm_case {
     uint32_t activation = ACTIVATION_NONE;
     float cap = 0;
     bool rounds = false; /* what comes out of it, at once */
-    uint32_t shared_limit = MOST_SHARED;
+    cuda_room room = {MOST_SHARED, 1};
 };
 
 inline std::string gemm_name(const gemm_case &c)
@@ -246,7 +246,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     const device_array<uint8_t> rounded(cuda_panel_bytes(ROUNDING_Q8, c.rows[0], c.capacity));
     if (c.rounds)
         gemm.rounded = cuda_panel_at(ROUNDING_Q8, c.rows[0], c.capacity, rounded.address);
-    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, c.shared_limit);
+    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, &c.room);
     const cuda_machine *device = machine.upload();
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
     device_wait();
@@ -316,7 +316,8 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {33}, large ? 768u : 416u, 70, 80, 0, true}, seed++);
         check_gemm(results, {{type, type}, {24, 24}, 256, 5, 8, ACTIVATION_SILU, true}, seed++);
         check_gemm(results, {{type, type}, {40, 40}, 256, 35, 40, ACTIVATION_GELU}, seed++);
-        check_gemm(results, {{type}, {34}, 2048, 70, 160, 0, false, true}, seed++);
+        check_gemm(results, {{type}, {34}, 2048, 70, 256, 0, false, true}, seed++);
+        check_gemm(results, {{type, type}, {40, 40}, 256, 70, 256, ACTIVATION_SILU}, seed++);
         for (uint32_t tokens : {1, 2, 7, 8, 16, 17, 31, 33, 63, 64, 65, 127, 200}) {
             for (uint32_t rows : {1, 8, 31, 100, 130, 576}) {
                 for (uint32_t columns : {256, 768, 2048}) {
@@ -345,16 +346,19 @@ inline void check_gemms(checks &results)
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, false, false, false, 0, 1.5f}, seed++);
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, true, true}, seed++);
     check_gemm(results, {{TYPE_F16}, {40}, 128, 20, 32, 0, true, true, true}, seed++);
-    /* Blocks with less shared memory have fewer warps. */
-    check_gemm(results, {{TYPE_Q4_1}, {40}, 800, 70, 160, 0, true, false, false, 0, 0, false, LITTLE_SHARED},
-        seed++);
+    /* More blocks than those with many tokens would be. */
     check_gemm(results,
-        {{TYPE_Q4_0, TYPE_Q4_0}, {40, 40}, 800, 70, 160, ACTIVATION_SILU, false, false, false, 0, 0, false,
-            LITTLE_SHARED},
+        {{TYPE_Q4_0}, {40}, 800, 70, 256, 0, true, false, false, 0, 0, false, {MOST_SHARED, 30}}, seed++);
+    /* Blocks with less shared memory have fewer warps. */
+    check_gemm(results,
+        {{TYPE_Q4_1}, {40}, 800, 70, 256, 0, true, false, false, 0, 0, false, {LITTLE_SHARED, 1}}, seed++);
+    check_gemm(results,
+        {{TYPE_Q4_0, TYPE_Q4_0}, {40, 40}, 800, 70, 256, ACTIVATION_SILU, false, false, false, 0, 0, false,
+            {LITTLE_SHARED, 1}},
         seed++);
     for (enum tensor_type type : {TYPE_Q4_0, TYPE_F32}) {
         for (uint32_t tokens : {5, 40, 70}) {
-            const uint32_t capacity = tokens * 2 + 6;
+            const uint32_t capacity = tokens * 4;
             check_gemm(results,
                 {{type}, {128}, 128, tokens, capacity, 0, false, false, false, ACTIVATION_RELU_SQUARED, 0,
                     true},
@@ -391,7 +395,8 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);
         products += (double)rows[i] * columns * tokens;
     }
-    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, MOST_SHARED);
+    const cuda_room room = {MOST_SHARED, 132};
+    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, &room);
     const cuda_machine *device = machine.upload();
     const double time =
         time_of([&] { launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm); });

@@ -140,7 +140,8 @@ static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32
                                                : gemm_float_bytes(gemm, tokens, warps);
 }
 
-struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit)
+struct cuda_launch cuda_gemm_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
 #define SIZES(kind)                                                       \
     {                                                                     \
@@ -155,18 +156,19 @@ struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capac
 #undef SIZES
     static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
     const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->panel.rounding == ROUNDING_Q8;
-    uint32_t blocks = 0, size = 2;
+    /* As many tokens to a block as leave none of the multiprocessors idle. */
+    uint32_t blocks = 0, size = capacity < GEMM_MANY_CAPACITY ? 1 : 2;
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
-    while (size > 0 &&
-           (capacity <= tokens[size - 1] || blocks * divide_up(capacity, tokens[size]) < GEMM_BLOCKS))
+    while (size > 0 && (capacity <= tokens[size - 1] ||
+                           blocks * divide_up(capacity, tokens[size]) < room->multiprocessors))
         size--;
     /* As few rounds as possible, and in those as few warps. */
     const uint32_t parts = gemm->matmuls[0].matrix.parts, each = quantised && !glu ? 1 : 2,
                    most = quantised && size == 2 ? GEMM_WARPS / 2 : GEMM_WARPS / each,
                    rounds = divide_up(parts, most);
     uint32_t warps = divide_up(parts, rounds) * each;
-    while (warps > each && gemm_bytes(gemm, tokens[size], warps) > shared_limit)
+    while (warps > each && gemm_bytes(gemm, tokens[size], warps) > room->shared_bytes)
         warps -= each;
     return (struct cuda_launch){
         .kernel = names[gemm->panel.rounding][size][glu],

@@ -45,7 +45,7 @@ enum {
     GEMM_FEW_TOKENS = 16, /* done by one block, as `few`, `some` or `many` of the kernels */
     GEMM_SOME_TOKENS = 32,
     GEMM_MANY_TOKENS = 64,
-    GEMM_BLOCKS = 132, /* wanted: rather fewer tokens each than fewer blocks */
+    GEMM_MANY_CAPACITY = 256, /* from here on */
     /* Among which a block divides the columns, at most: half of them where quantised weights meet
      * GEMM_MANY_TOKENS, and two blocks share a multiprocessor. Of floats and with a glu they work in pairs,
      * each with half of the rows. */
@@ -145,6 +145,12 @@ struct cuda_wkv7_many {
     uint32_t heads, head_dim;
 };
 
+/* What a device has. */
+struct cuda_room {
+    uint32_t shared_bytes; /* that a block can have */
+    uint32_t multiprocessors;
+};
+
 struct cuda_launch {
     const char *kernel;
     uint32_t grid_x, grid_y, threads, shared_bytes;
@@ -156,13 +162,14 @@ size_t cuda_panel_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity);
 struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base);
 
 /* `capacity` is that of the kind of rows, `slots` the most runs of a step; `places` floats of shared memory
- * for the vectors of a row; `shared_limit` what a block can have. */
+ * for the vectors of a row. */
 struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
-struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity, uint32_t shared_limit);
+struct cuda_launch cuda_gemm_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 /* In chunks: two launches, one after the other, and the bytes that lie between them; 0: it cannot be done so,

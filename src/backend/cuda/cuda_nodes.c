@@ -263,8 +263,11 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     }
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
-    node.launch = cuda_gemm_launch(
-        &node.gemm, capacity_of(builder, group->rows), (uint32_t)builder->executor->device->shared_bytes);
+    const struct cuda_room room = {
+        .shared_bytes = (uint32_t)builder->executor->device->shared_bytes,
+        .multiprocessors = (uint32_t)builder->executor->device->multiprocessors,
+    };
+    node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows), &room);
     return node;
 }
 
