@@ -83,7 +83,8 @@ SHARED_ENUM(CANCELLED_WORD, 11)
 SHARED_ENUM(RUN_WORDS, 26)
 
 struct run_outcome {
-    UINT sampled, ended, failed, failed_position;
+    UINT sampled, ended;
+    UINT failed; /* 1 + the position after which there was no id to choose */
 };
 
 struct control {

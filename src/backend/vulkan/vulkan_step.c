@@ -97,8 +97,8 @@ enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_s
         pending->results[i] = (struct run_result){
             .sampled = outcomes[i].sampled,
             .ended = outcomes[i].ended,
-            .failed = outcomes[i].failed,
-            .failed_position = outcomes[i].failed_position,
+            .failed = outcomes[i].failed != 0,
+            .failed_position = outcomes[i].failed ? outcomes[i].failed - 1 : 0,
         };
         /* One that did nothing because the step before it stopped early leaves the states as they are. */
         did_nothing = pending->samples && outcomes[i].sampled == 0;

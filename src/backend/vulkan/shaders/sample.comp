@@ -373,8 +373,7 @@ void finish(step_run run, uint run_index, uint position, uint id)
 {
     uint at = header.entry * header.slots + run_index;
     if (id == NOTHING_CHOSEN.y) {
-        outcomes[at].failed = 1;
-        outcomes[at].failed_position = position;
+        outcomes[at].failed = 1 + position;
         next[run.slot] = position; /* nothing goes on from here */
         return;
     }
