@@ -87,22 +87,20 @@ static uint32_t largest(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Groups of columns that share a scale, and whether they have offsets, too. */
+/* Bytes of the scales of a slab, and of the inputs of a token: weights may have scales for groups of 16 or 32
+ * columns, and offsets. */
 struct weight_format {
-    uint32_t group, offsets;
+    uint32_t scale_bytes, token_bytes;
 };
 
 static struct weight_format format_of(uint32_t type)
 {
-    switch (type) {
-#define FORMAT(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit) \
-    case TYPE_##name:                                                               \
-        return (struct weight_format){group, offsets};
-        CUDA_ITEM_FORMATS(FORMAT)
+#define FORMAT(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit)      \
+    [TYPE_##name] = {(1 + (offsets)) * ((group) == 16 ? 2 : 1) * 4 * 16 * sizeof(float), \
+        GEMM_Q8_TOKEN_BYTES + (offsets)*8 * sizeof(float)},
+    static const struct weight_format formats[] = {CUDA_ITEM_FORMATS(FORMAT)};
 #undef FORMAT
-    default:
-        return (struct weight_format){0};
-    }
+    return formats[type];
 }
 
 /* As gemm_q8.cu divides it: each warp has inputs and items of a part, and what items were taken apart to; in
@@ -113,10 +111,10 @@ static uint32_t gemm_q8_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uin
     for (uint32_t i = 0; i < gemm->count; i++) {
         const struct cuda_matrix *matrix = &gemm->matmuls[i].matrix;
         const struct weight_format format = format_of(matrix->type);
-        const uint32_t inputs = tokens * (GEMM_Q8_TOKEN_BYTES + (format.offsets ? 32 : 0)),
+        const uint32_t inputs = tokens * format.token_bytes,
                        items = GEMM_ROWS / CUDA_ITEM_ROWS * matrix->item_bytes,
-                       slab = GEMM_SLAB_BYTES + (1 + format.offsets) * (32 / format.group) * 256;
-        bytes = largest(bytes, warps * (inputs + items + GEMM_ROWS / 16 * slab));
+                       slabs = GEMM_ROWS / 16 * (GEMM_SLAB_BYTES + format.scale_bytes);
+        bytes = largest(bytes, warps * (inputs + items + slabs));
     }
     return bytes;
 }

@@ -108,9 +108,9 @@ static enum salvo_status time_nodes(struct executor *executor, const cuda_event 
     TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
     for (uint32_t i = 1; i <= last && launched == SALVO_OK; i++)
         launched = cuda_launch_node(executor, plan, i);
-    status = CUDA_CALL(context, capture_end, (executor->queue, &graph));
+    const enum salvo_status ended = CUDA_CALL(context, capture_end, (executor->queue, &graph));
     TRY(launched);
-    TRY(status);
+    TRY(ended);
     TRY(CUDA_CALL(context, graph_instantiate, (&trial.graph, graph, 0)));
     TRY(CUDA_CALL(context, graph_upload, (trial.graph, executor->queue)));
     TRY(time_trial(executor, events, &trial, repetitions, out));
