@@ -151,6 +151,9 @@ VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL vk_icdGetInstanceProcAddr(VkInstance in
         real_address = entry.function;
     }
     PFN_vkVoidFunction function = real_address ? real_address(instance, name) : NULL;
+    const char *failing = getenv("FAILING_DRIVER_CALL");
+    if (function && failing && strcmp(name, failing) == 0)
+        return (PFN_vkVoidFunction)fail_always;
     REPLACE("vkGetDeviceProcAddr", real_device_address, device_address);
     REPLACE("vkGetPhysicalDeviceProperties", real_properties, properties);
     REPLACE("vkGetPhysicalDeviceMemoryProperties2", real_memory, memory);

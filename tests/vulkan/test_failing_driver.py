@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-CALLS = """vkCreateBuffer vkAllocateMemory vkBindBufferMemory vkMapMemory vkCreateShaderModule vkCreateComputePipelines
+CALLS = """vkCreateDevice vkCreateSemaphore vkCreateBuffer vkAllocateMemory vkBindBufferMemory vkMapMemory vkCreateShaderModule vkCreateComputePipelines
 vkCreateDescriptorPool vkAllocateDescriptorSets vkCreateCommandPool vkAllocateCommandBuffers vkBeginCommandBuffer
 vkEndCommandBuffer vkCreateFence vkQueueSubmit vkWaitForFences vkResetFences vkCreatePipelineCache
 vkCreateDescriptorSetLayout vkCreatePipelineLayout""".split()
@@ -39,6 +39,26 @@ class Checks:
             error = result.stderr.decode()
             assert result.returncode == 1, (call, result.returncode, error)
             assert f"{call} on " in error and error.count("\n") == 1, (call, error)
+
+    def calls_before_there_is_a_device(self):
+        for call in ("vkCreateInstance", "vkEnumeratePhysicalDevices"):
+            result = self.evaluate(FAILING_DRIVER_CALL=call)
+            error = result.stderr.decode()
+            assert result.returncode == 1 and f"{call} failed" in error and "has no device" in error, (call, error)
+
+    def calls_that_can_be_done_without(self):
+        expected = self.evaluate("--logits", "-").stdout
+        for call in ("vkGetPipelineCacheData", "vkEnumerateDeviceExtensionProperties"):
+            result = self.evaluate("--logits", "-", FAILING_DRIVER_CALL=call)
+            assert expected and result.stdout == expected, (call, result.stderr)
+
+    def calls_of_measurements(self):
+        bench = ("bench", "--backend", "vulkan", "-m", self.model, "-p", "0", "-n", "2", "-r", "1", "-q")
+        for call in ("vkCreateQueryPool", "vkGetQueryPoolResults"):
+            result = self.run(*bench, "--profile", FAILING_DRIVER_CALL=call)
+            assert result.returncode == 1 and f"{call} on " in result.stderr.decode(), (call, result.stderr)
+            result = self.run(*bench, FAILING_DRIVER_CALL=call)  # idle time is not told
+            assert result.returncode == 0, (call, result.stderr)
 
     def auto_goes_on_with_the_cpu(self):
         """Only where nobody named the backend, and it is said."""
@@ -106,6 +126,9 @@ def main(salvo, make_model, driver):
         checks = Checks(salvo, make_model, driver, drivers[0], folder)
         assert checks.evaluate().returncode == 0, checks.evaluate().stderr
         checks.every_call()
+        checks.calls_before_there_is_a_device()
+        checks.calls_that_can_be_done_without()
+        checks.calls_of_measurements()
         checks.auto_goes_on_with_the_cpu()
         checks.too_little_memory()
         checks.matrices_in_parts()

@@ -1,5 +1,7 @@
 #include "backend/vulkan/vulkan_device.h"
 
+#include "base/log.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,8 +161,14 @@ static void find_devices(void)
     const struct vulkan_instance *instance = vulkan_instance();
     VkPhysicalDevice handles[MAX_VULKAN_DEVICES];
     uint32_t count = MAX_VULKAN_DEVICES;
-    if (!instance || instance->functions.EnumeratePhysicalDevices(instance->handle, &count, handles) < 0)
+    if (!instance)
         return;
+    VkResult result = instance->functions.EnumeratePhysicalDevices(instance->handle, &count, handles);
+    if (result < 0) {
+        log_line(
+            SALVO_LOG_WARNING, "vkEnumeratePhysicalDevices failed with %d; Vulkan is left out", (int)result);
+        return;
+    }
     for (uint32_t i = 0; i < count; i++) {
         VkPhysicalDeviceProperties properties;
         instance->functions.GetPhysicalDeviceProperties(handles[i], &properties);
@@ -272,8 +280,10 @@ uint64_t vulkan_heap_free(const struct vulkan_device *device, uint32_t heap)
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
-    if (!device->physical->features.memory_budget)
-        return device->memory.memoryHeaps[heap].size;
+    if (!device->physical->features.memory_budget) {
+        const uint64_t size = device->memory.memoryHeaps[heap].size, taken = device->usage->bytes[heap];
+        return size > taken ? size - taken : 0;
+    }
     vulkan_instance()->functions.GetPhysicalDeviceMemoryProperties2(device->physical->handle, &properties);
     return budget.heapBudget[heap] > budget.heapUsage[heap] ? budget.heapBudget[heap] - budget.heapUsage[heap]
                                                             : 0;

@@ -36,6 +36,12 @@ struct vulkan_physical {
 uint32_t vulkan_device_count(void);
 const struct vulkan_physical *vulkan_device_at(uint32_t number);
 
+/* What was taken through one opened device. */
+struct vulkan_usage {
+    uint64_t buffers;                    /* opened so far */
+    uint64_t bytes[VK_MAX_MEMORY_HEAPS]; /* allocated now */
+};
+
 struct vulkan_device {
     const struct vulkan_physical *physical;
     VkDevice handle;
@@ -44,13 +50,14 @@ struct vulkan_device {
     VkPhysicalDeviceMemoryProperties memory;
     PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer; /* NULL: nothing can be imported */
     PFN_vkWaitSemaphores wait_semaphores;                 /* NULL: steps have fences */
-    uint64_t *buffers;                                    /* how many were opened so far */
+    struct vulkan_usage *usage;
 };
 
 enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out);
 void vulkan_device_close(struct vulkan_device *device);
 
-/* Bytes that a heap can still give: of its budget, or of its size where the device does not tell. */
+/* Bytes that a heap can still give: by its budget, or what was not taken here where the device does not tell.
+ */
 uint64_t vulkan_heap_free(const struct vulkan_device *device, uint32_t heap);
 
 /* The same of the largest heap that is the device's own. */

@@ -149,7 +149,8 @@ struct executor {
 
     struct vulkan_idle idle;
     struct backend_counters counters;
-    uint64_t buffers_opened, objects_at_load; /* buffers and pipelines */
+    struct vulkan_usage usage;
+    uint64_t objects_at_load; /* buffers and pipelines */
 };
 
 enum { SPLITS_SHIFT = 4, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROWS = 64, STEPS_IN_FLIGHT = 3 };

@@ -50,8 +50,7 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
         .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
     };
     VkMemoryRequirements needs;
-    if (device->buffers)
-        ++*device->buffers;
+    device->usage->buffers++;
     CHECK(device, CreateBuffer, (device->handle, &info, NULL, &out->handle));
     device->call.GetBufferMemoryRequirements(device->handle, out->handle, &needs);
     const uint32_t type = choose_type(device, needs.memoryTypeBits, place);
@@ -68,6 +67,9 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
         .allocationSize = needs.size,
         .memoryTypeIndex = type};
     CHECK(device, AllocateMemory, (device->handle, &allocation, NULL, &out->memory));
+    out->heap = heap;
+    out->taken = needs.size;
+    device->usage->bytes[heap] += needs.size;
     CHECK(device, BindBufferMemory, (device->handle, out->handle, out->memory, 0));
     /* Memory that is the device's and the host's is mapped, except where a discrete device's would be slow to
      * write piece by piece. */
@@ -108,8 +110,7 @@ bool vulkan_buffer_import(
         device->host_pointer(device->handle, kind, pointer.to, &properties) != VK_SUCCESS ||
         device->call.CreateBuffer(device->handle, &info, NULL, &out->handle) != VK_SUCCESS)
         return false;
-    if (device->buffers)
-        ++*device->buffers;
+    device->usage->buffers++;
     device->call.GetBufferMemoryRequirements(device->handle, out->handle, &needs);
     const uint32_t type = find_type(device, needs.memoryTypeBits & properties.memoryTypeBits, 0);
     const VkImportMemoryHostPointerInfoEXT import = {
@@ -135,6 +136,8 @@ void vulkan_buffer_close(const struct vulkan_device *device, struct vulkan_buffe
         device->call.DestroyBuffer(device->handle, buffer->handle, NULL);
     if (buffer->memory)
         device->call.FreeMemory(device->handle, buffer->memory, NULL);
+    if (buffer->taken)
+        device->usage->bytes[buffer->heap] -= buffer->taken;
     *buffer = (struct vulkan_buffer){0};
 }
 

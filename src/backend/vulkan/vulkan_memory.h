@@ -15,6 +15,8 @@ struct vulkan_buffer {
     VkDeviceMemory memory;
     uint64_t size;
     void *mapped; /* NULL where the host cannot see it */
+    uint32_t heap;
+    uint64_t taken; /* bytes of the heap */
 };
 
 enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_t size,

@@ -184,7 +184,7 @@ static uint64_t table_bytes(const struct vulkan_plan *plan)
 
 uint64_t vulkan_objects(const struct executor *executor)
 {
-    return executor->buffers_opened + executor->pipelines.count;
+    return executor->usage.buffers + executor->pipelines.count;
 }
 
 enum salvo_status vulkan_executor_open(
@@ -199,7 +199,7 @@ enum salvo_status vulkan_executor_open(
     TRY(backend_complete_options(&executor->options));
     options = &executor->options;
     TRY(vulkan_device_open(options->device, &executor->device));
-    executor->device.buffers = &executor->buffers_opened;
+    executor->device.usage = &executor->usage;
     executor->free_before = vulkan_device_free_memory(&executor->device);
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
         .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
