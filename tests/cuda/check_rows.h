@@ -9,7 +9,8 @@ extern "C" __global__ void salvo_begin(const cuda_machine *machine);
 extern "C" __global__ void salvo_angles(const cuda_machine *machine);
 extern "C" __global__ void salvo_rows(
     const cuda_machine *machine, const cuda_phase *phase, const cuda_panel *panels);
-extern "C" __global__ void salvo_norm(const cuda_machine *machine, const __grid_constant__ cuda_norm norm);
+extern "C" __global__ void salvo_norm(
+    const cuda_machine *machine, const __grid_constant__ cuda_norm_rows norm);
 extern "C" __global__ void salvo_end(const cuda_machine *machine);
 
 /* A phase with one vector: loaded, normalised, stored, rounded. */
@@ -220,7 +221,7 @@ struct rows_check {
                                  weight = random.vector(columns);
         const device_array<float> x_array(x), weight_array(weight), out_array((size_t)capacity * columns);
         const device_array<uint8_t> panel_array(cuda_panel_bytes(rounding, columns, capacity));
-        cuda_norm norm = {};
+        cuda_norm_rows norm = {};
         norm.x = x_array.address;
         norm.weight = normalises ? weight_array.address : 0;
         norm.out = stores ? out_array.address : 0;

@@ -12,7 +12,7 @@
  * salvo_rows(machine, phase, panels): loads, row ops, stores and rounds of a struct cuda_phase, one block a
  * row. `panel` of a struct cuda_round is an index into panels, an array of struct cuda_panel.
  *
- * salvo_norm(machine, struct cuda_norm): what most of those phases are, without looking anything up.
+ * salvo_norm(machine, struct cuda_norm_rows): what most of those phases are, without looking anything up.
  *
  * salvo_rotate(machine, struct cuda_rotate): the same for those before attention.
  *
@@ -90,7 +90,7 @@ struct cuda_panel {
 };
 
 /* Rows to a panel, through an rms norm if there is a weight. */
-struct cuda_norm {
+struct cuda_norm_rows {
     uint64_t x, weight; /* x: [T][columns] */
     uint64_t out;       /* what was rounded, [T][columns], or 0 */
     struct cuda_panel panel;

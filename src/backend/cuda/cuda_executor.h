@@ -79,7 +79,7 @@ struct cuda_node {
     uint32_t phase; /* rows: which of the plan's phases */
     uint32_t stage;
     union {
-        struct cuda_norm norm;
+        struct cuda_norm_rows norm;
         struct cuda_rotate rotate;
         struct cuda_gemm gemm;
         struct cuda_flash flash;

@@ -165,8 +165,8 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
     builder->panel_bytes = 0;
 }
 
-/* The phase that is being built, if it does no more than a struct cuda_norm says. */
-static bool find_norm(const struct phase_builder *builder, struct cuda_norm *out)
+/* The phase that is being built, if it does no more than a struct cuda_norm_rows says. */
+static bool find_norm(const struct phase_builder *builder, struct cuda_norm_rows *out)
 {
     const struct cuda_phase *phase = &builder->phase;
     const struct cuda_load *load = &builder->loads[0];
@@ -182,7 +182,7 @@ static bool find_norm(const struct phase_builder *builder, struct cuda_norm *out
     if (round->place != (phase->op_count ? op->out : load->place) ||
         (phase->store_count && builder->stores[0].place != round->place))
         return false;
-    *out = (struct cuda_norm){
+    *out = (struct cuda_norm_rows){
         .x = load->from,
         .weight = phase->op_count ? op->weight : 0,
         .out = phase->store_count ? builder->stores[0].to : 0,

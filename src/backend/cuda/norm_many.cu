@@ -34,7 +34,7 @@ KERNEL_INLINE void round_to_panel(const cuda_panel &panel, uint64_t at, float4 x
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-    salvo_norm(const cuda_machine *machine, const __grid_constant__ cuda_norm norm)
+    salvo_norm(const cuda_machine *machine, const __grid_constant__ cuda_norm_rows norm)
 {
     __shared__ __align__(16) float scratch[2 * NORM_THREADS / 32];
     constexpr uint32_t pieces = NORM_COLUMNS / NORM_THREADS / 4, piece_columns = NORM_THREADS * 4;
