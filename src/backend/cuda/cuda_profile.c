@@ -53,7 +53,7 @@ static enum salvo_status time_phases(
         float elapsed;
         TRY(CUDA_CALL(context, event_record, (events[0], executor->queue)));
         for (int j = 0; j < LAUNCHES; j++)
-            TRY(cuda_launch_phases(executor, &executor->single, 0, end, 0));
+            TRY(cuda_launch_phases(executor, &executor->single, 0, end, CUDA_COUNT_TOKEN));
         TRY(CUDA_CALL(context, event_record, (events[1], executor->queue)));
         TRY(CUDA_CALL(context, event_wait, (events[1])));
         TRY(CUDA_CALL(context, event_elapsed, (&elapsed, events[0], events[1])));
