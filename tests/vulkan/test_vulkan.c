@@ -2,6 +2,7 @@
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_executor.h"
+#include "base/memory.h"
 #include "engine/engine.h"
 #include "program/sampling.h"
 
@@ -242,6 +243,34 @@ static void steps_are_on_their_way_together(void **state)
     fixture_close(&fixture);
 }
 
+/* Whatever was made before is given back, or the layer tells. */
+static void every_allocation_of_opening_can_fail(void **state)
+{
+    (void)state;
+    const struct salvo_engine_options options = {.backend = "vulkan", .context = 32, .batch = 4};
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    unsigned failures = 0;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q4_0"), &model));
+    uint64_t count = memory_count();
+    ASSERT_OK(salvo_engine_open(model, &options, &engine));
+    count = memory_count() - count;
+    salvo_engine_close(engine);
+    for (uint64_t nth = 1; nth <= count; nth++) {
+        memory_fail_at(nth);
+        const enum salvo_status status = salvo_engine_open(model, &options, &engine);
+        memory_fail_at(0);
+        if (status == SALVO_OK) /* the cache of pipelines can be done without */
+            salvo_engine_close(engine);
+        else
+            assert_int_equal(SALVO_ERROR_MEMORY, status);
+        failures += status != SALVO_OK;
+    }
+    print_message("%u of %llu allocations are needed\n", failures, (unsigned long long)count);
+    assert_true(failures > 20);
+    salvo_model_close(model);
+}
+
 static void workgroups_are_as_small_as_devices_may_ask_for(void **state)
 {
     (void)state;
@@ -277,6 +306,7 @@ int main(void)
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(a_token_can_be_handed_over_in_parts),
         cmocka_unit_test(steps_are_on_their_way_together),
+        cmocka_unit_test(every_allocation_of_opening_can_fail),
         cmocka_unit_test(workgroups_are_as_small_as_devices_may_ask_for),
         cmocka_unit_test(processors_are_used_only_when_asked_for),
         cmocka_unit_test(no_validation_messages),

@@ -70,7 +70,7 @@ static enum salvo_status launch_trial(struct executor *executor, const struct tr
 {
     if (trial->graph)
         return CUDA_CALL(&executor->context, graph_launch, (trial->graph, executor->queue));
-    return cuda_launch_phases(executor, trial->plan, 0, trial->end, 0);
+    return cuda_launch_phases(executor, trial->plan, 0, trial->end, CUDA_COUNT_TOKEN);
 }
 
 /* Seconds of one launch: the shortest of some averages. */

@@ -319,8 +319,7 @@ cleanup:
 /* Whether the device itself goes on from token to token. */
 static bool repeats_by_itself(const struct executor *executor, const struct step *step)
 {
-    return step->token_count == 1 &&
-           (executor->lowering == CUDA_LOWERING_GRID || executor->lowering == CUDA_LOWERING_CLUSTER);
+    return step->token_count == 1 && executor->lowering == CUDA_LOWERING_GRID;
 }
 
 static enum salvo_status submit_entries(
