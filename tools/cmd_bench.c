@@ -32,7 +32,7 @@ static const struct option option_table[] = {
         "tokens handed to the device at once (default: what suits the device)"},
     {'r', "repetitions", "N", OPTION_COUNT, &options.repetitions, "how often each test runs (default: 5)"},
     {0, "profile", NULL, OPTION_FLAG, &options.profile,
-        "instead: where the time of one token goes, phase by phase, at each depth"},
+        "instead: where the time of each prompt and of one token goes, phase by phase"},
     {0},
 };
 
@@ -300,31 +300,31 @@ static int run_tests(struct loaded *loaded, struct test *tests, size_t count, co
     return EXIT_DONE;
 }
 
-/* A token after `depth` others, or after one. */
-static int profile_depth(struct loaded *loaded, uint32_t depth, const int32_t *ids)
+/* `count` tokens after `depth` others. */
+static int profile_step(struct loaded *loaded, uint32_t depth, uint32_t count, const int32_t *ids)
 {
     struct profile_table table = {0};
     struct salvo_engine_info info = salvo_engine_info(loaded->engine);
-    depth = depth ? depth : 1;
     enum salvo_status status = SALVO_OK;
     if (salvo_session_position(loaded->session) > depth)
         status = salvo_session_rollback(loaded->session, 0);
     uint32_t position = salvo_session_position(loaded->session);
-    if (status == SALVO_OK)
+    if (status == SALVO_OK && position < depth)
         status = salvo_session_feed(loaded->session, ids + position, depth - position);
     if (status == SALVO_OK)
-        status = salvo_session_profile(loaded->session, options.repetitions, profile_table_add, &table);
-    int result =
-        status == SALVO_OK ? profile_table_write(&table, depth, info.bytes_per_second) : library_failure();
+        status = salvo_session_profile(
+            loaded->session, ids + depth, count, options.repetitions, profile_table_add, &table);
+    int result = status == SALVO_OK ? profile_table_write(&table, depth, count, info.bytes_per_second)
+                                    : library_failure();
     profile_table_free(&table);
     return result;
 }
 
-static int run_profiles(struct loaded *loaded, const int32_t *ids)
+static int run_profiles(struct loaded *loaded, const struct test *tests, size_t count, const int32_t *ids)
 {
     int result = EXIT_DONE;
-    for (size_t i = 0; i < options.depths.count && result == EXIT_DONE; i++)
-        result = profile_depth(loaded, options.depths.items[i], ids);
+    for (size_t i = 0; i < count && result == EXIT_DONE; i++)
+        result = profile_step(loaded, tests[i].depth, tests[i].is_prompt ? tests[i].count : 1, ids);
     return result;
 }
 
@@ -373,8 +373,8 @@ static int run(int count, char **arguments)
         ids = malloc(info.context * sizeof *ids);
         if (ids) {
             fill_ids(ids, info.context, info.vocabulary);
-            result =
-                options.profile ? run_profiles(&loaded, ids) : run_tests(&loaded, tests, test_count, ids);
+            result = options.profile ? run_profiles(&loaded, tests, test_count, ids)
+                                     : run_tests(&loaded, tests, test_count, ids);
         } else {
             result = failure("out of memory");
         }

@@ -90,12 +90,15 @@ static void write_line(const struct profile_line *line, double total, double byt
     printf("  %s\n", line->operations);
 }
 
-static void write_json(const struct profile_table *table, uint32_t depth, double bytes_per_second)
+static void write_json(
+    const struct profile_table *table, uint32_t depth, uint32_t tokens, double bytes_per_second)
 {
     struct json json = {.stream = stdout};
     json_begin(&json, '{');
     json_key(&json, "depth");
     json_unsigned(&json, depth);
+    json_key(&json, "tokens");
+    json_unsigned(&json, tokens);
     json_key(&json, "bytes_per_second");
     json_float(&json, bytes_per_second, false);
     json_key(&json, "phases");
@@ -120,13 +123,14 @@ static void write_json(const struct profile_table *table, uint32_t depth, double
     putchar('\n');
 }
 
-int profile_table_write(const struct profile_table *table, uint32_t depth, double bytes_per_second)
+int profile_table_write(
+    const struct profile_table *table, uint32_t depth, uint32_t tokens, double bytes_per_second)
 {
-    struct profile_line all = {.kind = "all", .operations = "a token"};
+    struct profile_line all = {.kind = "all", .operations = "everything"};
     if (table->failed)
         return failure("out of memory");
     if (output_flags.json) {
-        write_json(table, depth, bytes_per_second);
+        write_json(table, depth, tokens, bytes_per_second);
         return EXIT_DONE;
     }
     for (size_t i = 0; i < table->count; i++) {
@@ -134,11 +138,12 @@ int profile_table_write(const struct profile_table *table, uint32_t depth, doubl
         all.seconds += table->lines[i].seconds;
         all.bytes += table->lines[i].bytes;
     }
-    printf("one token after %" PRIu32 "\n\n%-7s %5s %9s %9s %6s %9s %8s%s  %s\n", depth, "phase", "times",
-        "us each", "us", "share", "MB", "GB/s", bytes_per_second > 0 ? "  floor" : "", "what");
+    printf("%" PRIu32 " token%s after %" PRIu32 "\n\n%-7s %5s %9s %9s %6s %9s %8s%s  %s\n", tokens,
+        tokens == 1 ? "" : "s", depth, "phase", "times", "us each", "us", "share", "MB", "GB/s",
+        bytes_per_second > 0 ? "  floor" : "", "what");
     for (size_t i = 0; i < table->count; i++)
         write_line(&table->lines[i], all.seconds, bytes_per_second);
     write_line(&all, all.seconds, bytes_per_second);
-    printf("\n%.1f tok/s\n", part(1, all.seconds));
+    printf("\n%.1f tok/s\n\n", part(tokens, all.seconds));
     return EXIT_DONE;
 }

@@ -1,4 +1,4 @@
-/* The phases of a token, those of all layers that do the same in one line. */
+/* The phases of a step, those of all layers that do the same in one line. */
 #ifndef TOOLS_PROFILE_TABLE_H
 #define TOOLS_PROFILE_TABLE_H
 
@@ -21,7 +21,8 @@ struct profile_table {
 void profile_table_add(void *user, const struct salvo_profile_phase *phase);
 
 /* Writes it, as text or JSON, with shares of what the device's memory could do; the exit status. */
-int profile_table_write(const struct profile_table *table, uint32_t depth, double bytes_per_second);
+int profile_table_write(
+    const struct profile_table *table, uint32_t depth, uint32_t tokens, double bytes_per_second);
 void profile_table_free(struct profile_table *table);
 
 #endif

@@ -337,7 +337,7 @@ struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
  * where the device cannot tell. */
 enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on);
 
-/* One phase of the work on a token. */
+/* One phase of the work on a token, or on some at once. */
 struct salvo_profile_phase {
     const char *kind;       /* "matmul", "attend", ... */
     const char *operations; /* what it does, with the names of tensors */
@@ -410,12 +410,12 @@ enum salvo_status salvo_engine_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);
 
 /*
- * Times the phases of the session's next token, `repetitions` times each, and hands them over in order; the
- * session stays as it is. SALVO_ERROR_UNSUPPORTED where the backend cannot.
+ * Times the phases of computing `count` more tokens at once, `repetitions` times each, and hands them over in
+ * order; the session stays as it is. SALVO_ERROR_UNSUPPORTED where the backend cannot.
  */
 typedef void (*salvo_profile_function)(void *user, const struct salvo_profile_phase *phase);
-enum salvo_status salvo_session_profile(
-    struct salvo_session *session, uint32_t repetitions, salvo_profile_function function, void *user);
+enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
+    uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
  * since the last `next`. */

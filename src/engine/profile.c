@@ -1,24 +1,26 @@
-/* Where the time of a token goes, and when the device has nothing to do. */
+/* Where the time of a step goes, and when the device has nothing to do. */
 #include "engine/engine.h"
 
-enum salvo_status salvo_session_profile(
-    struct salvo_session *session, uint32_t repetitions, salvo_profile_function function, void *user)
+enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
+    uint32_t repetitions, salvo_profile_function function, void *user)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     TRY(ahead_settle(engine));
     if (!engine->backend->profile)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' has no profile", engine->backend->name));
-    if (session->position == 0 || session->computed >= engine->options.context || repetitions == 0)
-        TRY(fail(SALVO_ERROR_ARGUMENT,
-            "a profile needs a token before it, room for one, and at least one repetition"));
-    /* Where the next token will be: whatever is left behind there is written anew before it is read. */
-    engine->runs[0] = session_run(session, 1, 0, LOGITS_LAST);
+    if (count == 0 || count > engine->options.batch || count > engine->options.context - session->computed ||
+        repetitions == 0)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "a profile needs tokens, no more than are computed at once and there "
+                                       "is room for, and at least one "
+                                       "repetition"));
+    /* Where the next tokens will be: whatever is left behind there is written anew before it is read. */
+    engine->runs[0] = session_run(session, count, 0, LOGITS_LAST);
     const struct step step = {
         .runs = engine->runs,
         .run_count = 1,
-        .token_count = 1,
-        .ids = &session->tokens[session->position - 1],
+        .token_count = count,
+        .ids = ids,
     };
     engine->steps++; /* logits are gone */
     TRY(engine->backend->profile(engine->executor, &step, repetitions, function, user));

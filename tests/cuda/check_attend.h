@@ -4,12 +4,12 @@
 
 #include "cuda/check_device.h"
 
-typedef void attend_kernel(const cuda_machine *, const cuda_attend);
+typedef void attend_kernel(const cuda_machine *, const cuda_flash);
 
 #define ATTEND_KERNELS(X) X(salvo_flash_f16_64) X(salvo_flash_f16_128) X(salvo_flash_any)
 
 #define DECLARE(name) \
-    extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_attend attend);
+    extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_flash flash);
 ATTEND_KERNELS(DECLARE)
 #undef DECLARE
 
@@ -209,17 +209,25 @@ inline void check_attend(checks &results, const attend_case &c, uint64_t seed)
     const device_array<uint8_t> keys(setup.keys->bytes), values(setup.values->bytes);
     const cuda_attend attend =
         make_attend(c, q_array.address, out_array.address, keys.address, values.address);
+    cuda_flash flash = {attend, {}};
+    const bool rounds = c.head_dim % 32 == 0 && !c.with_nan;
+    const device_array<uint8_t> panel(cuda_panel_bytes(ROUNDING_Q8, row, capacity));
+    if (rounds)
+        flash.rounded = cuda_panel_at(ROUNDING_Q8, row, capacity, panel.address);
     const cuda_launch launch = cuda_flash_launch(&attend, capacity, (uint32_t)c.runs.size() + 2);
     const cuda_machine *device = setup.machine->upload();
-    launch_kernel(launch, find_attend_kernel(launch.kernel), device, attend);
+    launch_kernel(launch, find_attend_kernel(launch.kernel), device, flash);
     device_wait();
     const std::vector<float> out = out_array.get();
-    launch_kernel(launch, find_attend_kernel(launch.kernel), device, attend);
+    launch_kernel(launch, find_attend_kernel(launch.kernel), device, flash);
     device_wait();
     const std::vector<float> again = out_array.get();
 
     double worst = 0;
-    bool whole = out_array.guard_is_whole();
+    bool whole = out_array.guard_is_whole() && panel.guard_is_whole();
+    const std::vector<uint8_t> bytes = panel.get();
+    for (uint32_t t = 0; rounds && t < tokens; t++)
+        whole &= panel_is_right(flash.rounded, bytes, panel.address, t, row, &out[(size_t)t * row]);
     std::vector<double> reference(c.head_dim);
     for (size_t run = 0, first = 0; run < c.runs.size(); first += c.runs[run++].count) {
         for (uint32_t t = 0; t < c.runs[run].count; t++) {
@@ -235,7 +243,7 @@ inline void check_attend(checks &results, const attend_case &c, uint64_t seed)
         whole &= is_poison(out[i]);
     const bool same = !memcmp(out.data(), again.data(), out.size() * 4);
     results.report(attend_name(c), worst < 3e-5 && whole && same, worst,
-        !whole  ? "wrote where it must not"
+        !whole  ? "wrote where it must not, or rounding"
         : !same ? "other bits the second time"
                 : "");
 }
@@ -287,8 +295,9 @@ inline void time_attend(const char *what, const attend_case &c)
     const cuda_attend attend = make_attend(c, q.address, out.address, keys.address, values.address);
     const cuda_launch launch = cuda_flash_launch(&attend, tokens, (uint32_t)c.runs.size());
     const cuda_machine *device = setup.machine->upload();
-    const double time =
-        time_of([&] { launch_kernel(launch, find_attend_kernel(launch.kernel), device, attend); });
+    const double time = time_of([&] {
+        launch_kernel(launch, find_attend_kernel(launch.kernel), device, cuda_flash{attend, {}});
+    });
     printf("%-44s T %4u from %5u  %8.2f us  grid %u x %u\n", what, tokens, c.runs[0].first, time,
         launch.grid_x, launch.grid_y);
 }

@@ -251,6 +251,56 @@ inline double row_error(const float *values, const double *reference, size_t cou
     return difference == 0 ? 0 : difference / largest;
 }
 
+/* ---- Panels ---- */
+
+template <class T> T read_panel(const std::vector<uint8_t> &bytes, uint64_t at)
+{
+    T value;
+    memcpy(&value, bytes.data() + at, sizeof value);
+    return value;
+}
+
+/* Quotients of the device may be off by their last bits: a byte is right when it is as near as any, and
+ * sums are those of the bytes that are there. */
+inline bool bytes_are_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
+    uint64_t begin, const float values[32])
+{
+    float largest = 0;
+    int sums[2] = {0, 0};
+    for (int i = 0; i < 32; i++)
+        largest = std::fmax(largest, std::fabs(values[i]));
+    const float scale = read_panel<float>(bytes, panel.scales - base + begin / 32 * 4);
+    bool good = std::fabs(scale - largest / 127) <= 3e-7f * scale;
+    for (int i = 0; i < 32; i++) {
+        const int byte = read_panel<int8_t>(bytes, panel.values - base + begin + i);
+        good &= std::fabs(values[i] - (float)byte * scale) <= 0.50001f * scale;
+        sums[i / 16] += byte;
+    }
+    for (int i = 0; i < 2; i++)
+        good &= read_panel<float>(bytes, panel.sums - base + (begin / 16 + i) * 4) == scale * (float)sums[i];
+    return good;
+}
+
+inline bool panel_is_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
+    uint32_t row, uint32_t columns, const float *values)
+{
+    bool good = true;
+    for (uint32_t first = 0; first < panel.columns; first += 32) {
+        const uint64_t begin = (uint64_t)row * panel.columns + first;
+        float padded[32];
+        for (uint32_t i = 0; i < 32; i++)
+            padded[i] = first + i < columns ? values[first + i] : 0;
+        for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F32; i++)
+            good &= read_panel<float>(bytes, panel.values - base + (begin + i) * 4) == padded[i];
+        for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F16; i++)
+            good &=
+                read_panel<uint16_t>(bytes, panel.values - base + (begin + i) * 2) == f16_from_f32(padded[i]);
+        if (panel.rounding == ROUNDING_Q8)
+            good &= bytes_are_right(panel, bytes, base, begin, padded);
+    }
+    return good;
+}
+
 /* ---- A step in device memory ---- */
 
 struct test_run {

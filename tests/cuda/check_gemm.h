@@ -10,10 +10,12 @@ typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
 
 #define DECLARE(name) \
     extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)
-#define DECLARE_ALL(kind)                 \
-    DECLARE(salvo_gemm_##kind##_few);     \
-    DECLARE(salvo_gemm_##kind##_few_glu); \
-    DECLARE(salvo_gemm_##kind##_many);    \
+#define DECLARE_ALL(kind)                  \
+    DECLARE(salvo_gemm_##kind##_few);      \
+    DECLARE(salvo_gemm_##kind##_few_glu);  \
+    DECLARE(salvo_gemm_##kind##_some);     \
+    DECLARE(salvo_gemm_##kind##_some_glu); \
+    DECLARE(salvo_gemm_##kind##_many);     \
     DECLARE(salvo_gemm_##kind##_many_glu)
 DECLARE_ALL(q8);
 DECLARE_ALL(f16);
@@ -29,14 +31,20 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
     } kernels[] = {
         {"salvo_gemm_q8_few", salvo_gemm_q8_few},
         {"salvo_gemm_q8_few_glu", salvo_gemm_q8_few_glu},
+        {"salvo_gemm_q8_some", salvo_gemm_q8_some},
+        {"salvo_gemm_q8_some_glu", salvo_gemm_q8_some_glu},
         {"salvo_gemm_q8_many", salvo_gemm_q8_many},
         {"salvo_gemm_q8_many_glu", salvo_gemm_q8_many_glu},
         {"salvo_gemm_f16_few", salvo_gemm_f16_few},
         {"salvo_gemm_f16_few_glu", salvo_gemm_f16_few_glu},
+        {"salvo_gemm_f16_some", salvo_gemm_f16_some},
+        {"salvo_gemm_f16_some_glu", salvo_gemm_f16_some_glu},
         {"salvo_gemm_f16_many", salvo_gemm_f16_many},
         {"salvo_gemm_f16_many_glu", salvo_gemm_f16_many_glu},
         {"salvo_gemm_f32_few", salvo_gemm_f32_few},
         {"salvo_gemm_f32_few_glu", salvo_gemm_f32_few_glu},
+        {"salvo_gemm_f32_some", salvo_gemm_f32_some},
+        {"salvo_gemm_f32_some_glu", salvo_gemm_f32_some_glu},
         {"salvo_gemm_f32_many", salvo_gemm_f32_many},
         {"salvo_gemm_f32_many_glu", salvo_gemm_f32_many_glu},
     };
@@ -173,6 +181,8 @@ inline double reference_dot(const test_matrix &matrix, uint32_t row, const float
 
 /* ---- Cases ---- */
 
+enum { MOST_SHARED = 227 * 1024, LITTLE_SHARED = 99 * 1024 };
+
 struct gemm_case {
     std::vector<enum tensor_type> types;
     std::vector<uint32_t> rows;
@@ -181,6 +191,8 @@ struct gemm_case {
     bool bias = false, accumulate = false, of_outputs = false;
     uint32_t activation = ACTIVATION_NONE;
     float cap = 0;
+    bool rounds = false; /* what comes out of it, at once */
+    cuda_room room = {MOST_SHARED, 1};
 };
 
 inline std::string gemm_name(const gemm_case &c)
@@ -194,7 +206,7 @@ inline std::string gemm_name(const gemm_case &c)
     name += c.bias ? " bias" : "";
     name += c.accumulate ? " accumulate" : "";
     name += c.activation ? " activation " + std::to_string(c.activation) : "";
-    return name + (c.cap != 0 ? " cap" : "");
+    return name + (c.cap != 0 ? " cap" : "") + (c.rounds ? " rounded" : "");
 }
 
 inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
@@ -231,13 +243,19 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
             c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
     }
-    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity);
+    const device_array<uint8_t> rounded(cuda_panel_bytes(ROUNDING_Q8, c.rows[0], c.capacity));
+    if (c.rounds)
+        gemm.rounded = cuda_panel_at(ROUNDING_Q8, c.rows[0], c.capacity, rounded.address);
+    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, &c.room);
     const cuda_machine *device = machine.upload();
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
     device_wait();
 
     double worst = 0;
-    bool whole = true;
+    bool whole = rounded.guard_is_whole();
+    for (uint32_t t = 0; c.rounds && t < c.tokens; t++)
+        whole &= panel_is_right(gemm.rounded, rounded.get(), rounded.address, t, c.rows[0],
+            outs[0]->get().data() + (size_t)t * c.rows[0]);
     std::vector<std::vector<float>> first;
     for (size_t i = 0; i < (c.glu ? 1 : c.types.size()); i++) {
         const std::vector<float> out = outs[i]->get();
@@ -275,7 +293,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
     results.report(gemm_name(c), worst < 2e-5 && whole && same, worst,
-        !whole  ? "wrote where it must not"
+        !whole  ? "wrote where it must not, or rounding"
         : !same ? "other bits the second time"
                 : "");
     for (size_t i = 0; i < matrices.size(); i++) {
@@ -298,6 +316,8 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {33}, large ? 768u : 416u, 70, 80, 0, true}, seed++);
         check_gemm(results, {{type, type}, {24, 24}, 256, 5, 8, ACTIVATION_SILU, true}, seed++);
         check_gemm(results, {{type, type}, {40, 40}, 256, 35, 40, ACTIVATION_GELU}, seed++);
+        check_gemm(results, {{type}, {34}, 2048, 70, 256, 0, false, true}, seed++);
+        check_gemm(results, {{type, type}, {40, 40}, 256, 70, 256, ACTIVATION_SILU}, seed++);
         for (uint32_t tokens : {1, 2, 7, 8, 16, 17, 31, 33, 63, 64, 65, 127, 200}) {
             for (uint32_t rows : {1, 8, 31, 100, 130, 576}) {
                 for (uint32_t columns : {256, 768, 2048}) {
@@ -326,6 +346,29 @@ inline void check_gemms(checks &results)
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, false, false, false, 0, 1.5f}, seed++);
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, true, true}, seed++);
     check_gemm(results, {{TYPE_F16}, {40}, 128, 20, 32, 0, true, true, true}, seed++);
+    /* More blocks than those with many tokens would be. */
+    check_gemm(results,
+        {{TYPE_Q4_0}, {40}, 800, 70, 256, 0, true, false, false, 0, 0, false, {MOST_SHARED, 30}}, seed++);
+    /* Blocks with less shared memory have fewer warps. */
+    check_gemm(results,
+        {{TYPE_Q4_1}, {40}, 800, 70, 256, 0, true, false, false, 0, 0, false, {LITTLE_SHARED, 1}}, seed++);
+    check_gemm(results,
+        {{TYPE_Q4_0, TYPE_Q4_0}, {40, 40}, 800, 70, 256, ACTIVATION_SILU, false, false, false, 0, 0, false,
+            {LITTLE_SHARED, 1}},
+        seed++);
+    for (enum tensor_type type : {TYPE_Q4_0, TYPE_F32}) {
+        for (uint32_t tokens : {5, 40, 70}) {
+            const uint32_t capacity = tokens * 4;
+            check_gemm(results,
+                {{type}, {128}, 128, tokens, capacity, 0, false, false, false, ACTIVATION_RELU_SQUARED, 0,
+                    true},
+                seed++);
+            check_gemm(results,
+                {{type, type}, {256, 256}, 128, tokens, capacity, ACTIVATION_SILU, false, false, false, 0, 0,
+                    true},
+                seed++);
+        }
+    }
 }
 
 #if ON_DEVICE
@@ -352,7 +395,8 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);
         products += (double)rows[i] * columns * tokens;
     }
-    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity);
+    const cuda_room room = {MOST_SHARED, 132};
+    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, &room);
     const cuda_machine *device = machine.upload();
     const double time =
         time_of([&] { launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm); });

@@ -6,7 +6,8 @@
 
 typedef void wkv7_kernel(const cuda_machine *, const cuda_wkv7_many);
 
-#define WKV7_KERNELS(X) X(salvo_wkv7_64) X(salvo_wkv7_128) X(salvo_wkv7_256)
+#define WKV7_KERNELS(X) \
+    X(salvo_wkv7_64) X(salvo_wkv7_128) X(salvo_wkv7_256) X(salvo_wkv7_prepare) X(salvo_wkv7_chunks)
 
 #define DECLARE(name) \
     extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_wkv7_many wkv7);
@@ -69,8 +70,18 @@ inline void reference_wkv7(const std::vector<std::vector<float>> &in, size_t fir
     }
 }
 
-inline void check_wkv7(
-    checks &results, const std::vector<test_run> &runs, uint32_t heads, uint32_t head_dim, uint64_t seed)
+inline void launch_wkv7(const cuda_launch &launch, const cuda_machine *device, const cuda_wkv7_many &wkv7)
+{
+    launch_kernel(launch, find_wkv7_kernel(launch.kernel), device, wkv7);
+}
+
+/* Token by token or in chunks; `steep`: one decay in 50 is next to nothing. */
+struct wkv7_form {
+    bool chunks = false, steep = false;
+};
+
+inline void check_wkv7(checks &results, const std::vector<test_run> &runs, uint32_t heads, uint32_t head_dim,
+    uint64_t seed, wkv7_form form = {})
 {
     numbers random(seed);
     const uint32_t slots = 5, row = heads * head_dim, state_at = 24;
@@ -78,8 +89,10 @@ inline void check_wkv7(
     test_machine machine(runs, slots, 4096, 1);
     const std::vector<float> states = random.vector(slots * 2 * elements, 0.3f);
     const device_array<float> state_array(states);
-    const std::vector<std::vector<float>> in = recurrence_inputs(random, machine.tokens, heads, head_dim);
-    const uint32_t capacity = machine.tokens + 3;
+    std::vector<std::vector<float>> in = recurrence_inputs(random, machine.tokens, heads, head_dim);
+    for (size_t i = 0; form.steep && i < in[1].size(); i++)
+        in[1][i] = random.below(50) ? in[1][i] : i % 2 ? 0 : 1e-12f;
+    const uint32_t capacity = machine.tokens + 20;
     const device_array<float> out_array((size_t)capacity * row);
     std::vector<device_array<float> *> in_arrays;
     cuda_wkv7_many wkv7 = {};
@@ -97,14 +110,20 @@ inline void check_wkv7(
     for (uint32_t i = 0; i < slots; i++)
         slot_states[i].version = i % 2;
     device_put(machine.machine.slot_states, slot_states.data(), slots * sizeof(cuda_slot));
-    const cuda_launch launch = cuda_wkv7_launch(&wkv7, slots);
+    const device_array<uint8_t> chunks(cuda_wkv7_chunk_bytes(&wkv7, capacity, slots));
+    wkv7.chunks = chunks.address;
     const cuda_machine *device = machine.upload();
-    launch_kernel(launch, find_wkv7_kernel(launch.kernel), device, wkv7);
+    if (form.chunks) {
+        launch_wkv7(cuda_wkv7_prepare_launch(&wkv7, capacity, slots), device, wkv7);
+        launch_wkv7(cuda_wkv7_chunks_launch(&wkv7, slots), device, wkv7);
+    } else {
+        launch_wkv7(cuda_wkv7_launch(&wkv7, slots), device, wkv7);
+    }
     device_wait();
     const std::vector<float> out = out_array.get(), after = state_array.get();
 
     double worst = 0;
-    bool whole = out_array.guard_is_whole() && state_array.guard_is_whole();
+    bool whole = out_array.guard_is_whole() && state_array.guard_is_whole() && chunks.guard_is_whole();
     std::vector<float> expected = states; /* what must not change */
     for (size_t i = 0, first = 0; i < runs.size(); first += runs[i++].count) {
         const uint32_t slot = runs[i].slot, version = slot % 2;
@@ -129,6 +148,7 @@ inline void check_wkv7(
     std::string name = "wkv7 " + std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", runs";
     for (const test_run &run : runs)
         name += " " + std::to_string(run.first) + "+" + std::to_string(run.count);
+    name += std::string(form.chunks ? " in chunks" : "") + (form.steep ? ", steep" : "");
     results.report(name, worst < 2e-5 && whole, worst, whole ? "" : "wrote where it must not");
     for (device_array<float> *array : in_arrays)
         delete array;
@@ -144,9 +164,15 @@ inline void check_recurrences(checks &results)
     check_wkv7(results, {{0, 5, 5}, {1, 0, 2}}, 1, 128, seed++);
     check_wkv7(results, {{0, 5, 5}}, 1, 96, seed++);
     check_wkv7(results, {{0, 5, 2}}, 1, 256, seed++);
+    for (bool steep : {false, true}) {
+        check_wkv7(results, {{0, 0, 20}}, 2, 64, seed++, {true, steep});
+        check_wkv7(results, {{1, 5, 3}, {4, 0, 49}, {2, 9, 1}, {3, 4, 16}}, 2, 64, seed++, {true, steep});
+    }
     if (ON_DEVICE) {
-        for (uint32_t count : {1, 2, 15, 16, 17, 32, 100, 512})
+        for (uint32_t count : {1, 2, 15, 16, 17, 32, 100, 512}) {
             check_wkv7(results, {{0, 0, count}, {1, 7, count / 2 + 1}}, 12, 64, seed++);
+            check_wkv7(results, {{0, 0, count}, {1, 7, count / 2 + 1}}, 12, 64, seed++, {true, false});
+        }
     }
 }
 
@@ -173,13 +199,16 @@ inline void time_recurrences()
             wkv7.head_dim = head_dim;
             machine.machine.folded = states.address;
             machine.machine.folded_elements = elements;
-            const cuda_launch launch = cuda_wkv7_launch(&wkv7, 1);
+            const device_array<uint8_t> chunks(cuda_wkv7_chunk_bytes(&wkv7, tokens, 1));
+            wkv7.chunks = chunks.address;
             const cuda_machine *device = machine.upload();
-            const double time =
-                time_of([&] { launch_kernel(launch, find_wkv7_kernel(launch.kernel), device, wkv7); });
-            printf("%-44s T %4u  %8.2f us  %.3f us a token  grid %u\n",
-                ("wkv7, " + std::to_string(heads) + " heads of 64").c_str(), tokens, time, time / tokens,
-                launch.grid_x);
+            const double time = time_of([&] { launch_wkv7(cuda_wkv7_launch(&wkv7, 1), device, wkv7); }),
+                         in_chunks = time_of([&] {
+                             launch_wkv7(cuda_wkv7_prepare_launch(&wkv7, tokens, 1), device, wkv7);
+                             launch_wkv7(cuda_wkv7_chunks_launch(&wkv7, 1), device, wkv7);
+                         });
+            printf("%-44s T %4u  %8.2f us  in chunks %8.2f us\n",
+                ("wkv7, " + std::to_string(heads) + " heads of 64").c_str(), tokens, time, in_chunks);
             for (device_array<float> *array : arrays)
                 delete array;
         }

@@ -9,6 +9,8 @@ extern "C" __global__ void salvo_begin(const cuda_machine *machine);
 extern "C" __global__ void salvo_angles(const cuda_machine *machine);
 extern "C" __global__ void salvo_rows(
     const cuda_machine *machine, const cuda_phase *phase, const cuda_panel *panels);
+extern "C" __global__ void salvo_norm(
+    const cuda_machine *machine, const __grid_constant__ cuda_norm_rows norm);
 extern "C" __global__ void salvo_end(const cuda_machine *machine);
 
 /* A phase with one vector: loaded, normalised, stored, rounded. */
@@ -210,52 +212,52 @@ struct rows_check {
             worst < 1e-6 && good, worst, good ? "" : "rounding, or wrote where it must not");
     }
 
-    template <class T> static T read(const std::vector<uint8_t> &bytes, uint64_t at)
+    /* The same of rows as salvo_norm does it, or no norm at all; rows that nobody works on are done, too. */
+    void check_norm(
+        const cuda_machine *device, uint32_t rounding, uint32_t columns, bool normalises, bool stores)
     {
-        T value;
-        memcpy(&value, bytes.data() + at, sizeof value);
-        return value;
-    }
-
-    /* Quotients of the device may be off by their last bits: a byte is right when it is as near as any, and
-     * sums are those of the bytes that are there. */
-    static bool bytes_are_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
-        uint64_t begin, const float values[32])
-    {
-        float largest = 0;
-        int sums[2] = {0, 0};
-        for (int i = 0; i < 32; i++)
-            largest = std::fmax(largest, std::fabs(values[i]));
-        const float scale = read<float>(bytes, panel.scales - base + begin / 32 * 4);
-        bool good = std::fabs(scale - largest / 127) <= 3e-7f * scale;
-        for (int i = 0; i < 32; i++) {
-            const int byte = read<int8_t>(bytes, panel.values - base + begin + i);
-            good &= std::fabs(values[i] - (float)byte * scale) <= 0.50001f * scale;
-            sums[i / 16] += byte;
+        const uint32_t capacity = machine.tokens + 2;
+        const std::vector<float> x = random.vector((size_t)capacity * columns),
+                                 weight = random.vector(columns);
+        const device_array<float> x_array(x), weight_array(weight), out_array((size_t)capacity * columns);
+        const device_array<uint8_t> panel_array(cuda_panel_bytes(rounding, columns, capacity));
+        cuda_norm_rows norm = {};
+        norm.x = x_array.address;
+        norm.weight = normalises ? weight_array.address : 0;
+        norm.out = stores ? out_array.address : 0;
+        norm.panel = cuda_panel_at(rounding, columns, capacity, panel_array.address);
+        norm.rows = ROWS_TOKENS;
+        norm.columns = columns;
+        norm.epsilon = 1e-5f;
+        launch_kernel(cuda_norm_launch(capacity), salvo_norm, device, norm);
+        device_wait();
+        const std::vector<float> out = out_array.get();
+        const std::vector<uint8_t> panel = panel_array.get();
+        double worst = 0;
+        bool good = out_array.guard_is_whole() && panel_array.guard_is_whole();
+        for (uint32_t row = 0; row < capacity; row++) {
+            const float *values = &out[(size_t)row * columns], *from = &x[(size_t)row * columns];
+            if (row >= machine.tokens || !stores) {
+                for (uint32_t i = 0; i < columns; i++)
+                    good &= is_poison(values[i]);
+            }
+            if (row >= machine.tokens)
+                continue;
+            double squares = 0;
+            for (uint32_t i = 0; i < columns; i++)
+                squares += (double)from[i] * from[i];
+            std::vector<double> reference(from, from + columns);
+            for (uint32_t i = 0; i < columns && normalises; i++)
+                reference[i] *= weight[i] / std::sqrt(squares / columns + 1e-5);
+            if (stores)
+                worst = std::fmax(worst, row_error(values, reference.data(), columns));
+            if (stores || !normalises)
+                good &= panel_is_right(
+                    norm.panel, panel, panel_array.address, row, columns, stores ? values : from);
         }
-        for (int i = 0; i < 2; i++)
-            good &= read<float>(bytes, panel.sums - base + (begin / 16 + i) * 4) == scale * (float)sums[i];
-        return good;
-    }
-
-    static bool panel_is_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
-        uint32_t row, uint32_t columns, const float *values)
-    {
-        bool good = true;
-        for (uint32_t first = 0; first < panel.columns; first += 32) {
-            const uint64_t begin = (uint64_t)row * panel.columns + first;
-            float padded[32];
-            for (uint32_t i = 0; i < 32; i++)
-                padded[i] = first + i < columns ? values[first + i] : 0;
-            for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F32; i++)
-                good &= read<float>(bytes, panel.values - base + (begin + i) * 4) == padded[i];
-            for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F16; i++)
-                good &=
-                    read<uint16_t>(bytes, panel.values - base + (begin + i) * 2) == f16_from_f32(padded[i]);
-            if (panel.rounding == ROUNDING_Q8)
-                good &= bytes_are_right(panel, bytes, base, begin, padded);
-        }
-        return good;
+        results.report("norm: rounding " + std::to_string(rounding) + ", " + std::to_string(columns) +
+                           " columns" + (normalises ? "" : " as they are") + (stores ? "" : ", not stored"),
+            worst < 1e-6 && good, worst, good ? "" : "rounding, or wrote where it must not");
     }
 
     void run()
@@ -278,6 +280,12 @@ struct rows_check {
             check_phase(device, ROWS_OUTPUTS, rounding, 96, 2);
         }
         check_phase(device, ROWS_TOKENS, ROUNDING_F32, 301, 6);
+        for (uint32_t rounding : {ROUNDING_Q8, ROUNDING_F16, ROUNDING_F32}) {
+            check_norm(device, rounding, 292, true, true);
+            check_norm(device, rounding, 1028, true, true);
+            check_norm(device, rounding, 96, false, false);
+            check_norm(device, rounding, 4096, false, true);
+        }
         set_sampled(0, STOP);
         set_sampled(1, 5);
         set_sampled(2, CUDA_SAMPLE_NOT_ASKED);

@@ -17,7 +17,13 @@ inline size_t __cvta_generic_to_shared(const void *pointer)
 
 #include "backend/cuda/flash_any.cu"
 
+#include "backend/cuda/wkv7_chunks.cu"
+
 #include "backend/cuda/wkv7_many.cu"
+
+#include "backend/cuda/norm_many.cu"
+
+#include "backend/cuda/rotate_many.cu"
 
 #include "backend/cuda/rows_many.cu"
 

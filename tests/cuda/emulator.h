@@ -296,6 +296,18 @@ inline void __syncthreads()
     emulator_bar_sync(0, emulator_machine::current()->live_threads());
 }
 
+/* For blocks that run one after the other. */
+inline int __syncthreads_or(int predicate)
+{
+    static int found;
+    __syncthreads(); /* all have seen what the last call found */
+    found = 0;
+    __syncthreads();
+    found = predicate ? 1 : found;
+    __syncthreads();
+    return found;
+}
+
 inline void __nanosleep(unsigned)
 {
     emulator_machine::current()->yield();

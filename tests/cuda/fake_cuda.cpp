@@ -24,8 +24,11 @@ inline long long clock64()
 #include "backend/cuda/flash_any.cu"
 #include "backend/cuda/gemm_float.cu"
 #include "backend/cuda/gemm_q8.cu"
+#include "backend/cuda/norm_many.cu"
+#include "backend/cuda/rotate_many.cu"
 #include "backend/cuda/rows_many.cu"
 #include "backend/cuda/sample.cu"
+#include "backend/cuda/wkv7_chunks.cu"
 #include "backend/cuda/wkv7_many.cu"
 #include "cuda/fake_cuda.h"
 
@@ -119,23 +122,33 @@ std::map<std::string, function> functions = {
     KERNEL(salvo_begin),
     KERNEL(salvo_angles),
     KERNEL(salvo_rows),
+    KERNEL(salvo_norm),
+    KERNEL(salvo_rotate),
     KERNEL(salvo_end),
     KERNEL(salvo_sample),
     KERNEL(salvo_gemm_q8_few),
     KERNEL(salvo_gemm_q8_few_glu),
+    KERNEL(salvo_gemm_q8_some),
+    KERNEL(salvo_gemm_q8_some_glu),
     KERNEL(salvo_gemm_q8_many),
     KERNEL(salvo_gemm_q8_many_glu),
     KERNEL(salvo_gemm_f16_few),
     KERNEL(salvo_gemm_f16_few_glu),
+    KERNEL(salvo_gemm_f16_some),
+    KERNEL(salvo_gemm_f16_some_glu),
     KERNEL(salvo_gemm_f16_many),
     KERNEL(salvo_gemm_f16_many_glu),
     KERNEL(salvo_gemm_f32_few),
     KERNEL(salvo_gemm_f32_few_glu),
+    KERNEL(salvo_gemm_f32_some),
+    KERNEL(salvo_gemm_f32_some_glu),
     KERNEL(salvo_gemm_f32_many),
     KERNEL(salvo_gemm_f32_many_glu),
     KERNEL(salvo_flash_f16_64),
     KERNEL(salvo_flash_f16_128),
     KERNEL(salvo_flash_any),
+    KERNEL(salvo_wkv7_prepare),
+    KERNEL(salvo_wkv7_chunks),
     KERNEL(salvo_wkv7_64),
     KERNEL(salvo_wkv7_128),
     KERNEL(salvo_wkv7_256),

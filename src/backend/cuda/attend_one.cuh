@@ -1,5 +1,5 @@
 /*
- * Attention of one token. A task has up to four heads that share a KV head, and a range of positions: eight
+ * Attention of one token. A task has one or two heads that share a KV head, and a range of positions: eight
  * elements of a head for each lane, several positions for each warp at once, every group of lanes with a
  * softmax of its own; they are merged in a fixed order at the end. The token's own key and value come
  * straight from their vectors, rounded as the cache rounds them. Scores are in powers of two: the queries are
@@ -8,7 +8,7 @@
 #ifndef CUDA_ATTEND_ONE_CUH
 #define CUDA_ATTEND_ONE_CUH
 
-#include "backend/cuda/exchange.cuh"
+#include "backend/cuda/words.cuh"
 
 enum { ATTEND_HEADS = 2, ATTEND_MIN_POSITIONS = 128 };
 
@@ -93,39 +93,118 @@ KERNEL_INLINE void unpack_eight(uint32_t type, const raw_eight<WIDE> &raw, float
     }
 }
 
-/* ---- A task, in shared memory like everything that lives longer than a function ---- */
+/* ---- Where a task has what ---- */
 
-struct attend_task {
-    uint32_t kv_head_index, first_head, heads, split, active;
-    uint32_t begin, cached_end; /* positions in the cache */
-    uint32_t has_own;           /* and the token's own */
-};
-
-/* What the warps of a block have come to, head by head: the factor of each warp, and the sums of all. */
-struct attend_merge {
-    float factors[ATTEND_HEADS][CUDA_WARPS], maximum[ATTEND_HEADS], sum[ATTEND_HEADS];
-};
-
-/* Where a task has what: [ATTEND_HEADS][head_dim] queries, [2][head_dim] own key and value, the sums of the
- * warps. */
+/* What lies where in shared memory: [HEADS][head_dim] queries, [2][head_dim] own key and value; what each
+ * warp has come to: maxima and sums, [HEADS][CUDA_WARPS], and outputs, [CUDA_WARPS][HEADS][head_dim]. */
 struct attend_room {
-    attend_task *task;
-    attend_merge *merge;
-    float *queries, *own, *places;
+    float *queries, *own, *maxima, *sums, *outputs;
 };
 
-KERNEL_INLINE attend_room room_of(uint8_t *shared, const cuda_attend &attend)
+template <int HEADS> KERNEL_INLINE attend_room room_of(uint8_t *shared, uint32_t head_dim)
 {
-    uint8_t *base = shared + ((const shared_head *)shared)->machine.partials_at;
     attend_room room;
-    room.task = (attend_task *)base;
-    room.merge = (attend_merge *)(base + 64);
-    room.queries = (float *)(base + 512);
-    room.own = room.queries + ATTEND_HEADS * attend.head_dim;
-    room.places = room.own + 2 * attend.head_dim;
+    room.maxima = (float *)(shared + ((const shared_head *)shared)->machine.partials_at);
+    room.sums = room.maxima + HEADS * CUDA_WARPS;
+    room.queries = room.sums + HEADS * CUDA_WARPS;
+    room.own = room.queries + HEADS * head_dim;
+    room.outputs = room.own + 2 * head_dim;
     return room;
 }
-static_assert(sizeof(attend_task) <= 64 && sizeof(attend_merge) <= 448, "what lies before the queries");
+
+/* ---- Queries, and the token's own key and value ---- */
+
+/* Element `i` of the head that begins at `first`, rotated. */
+KERNEL_INLINE float take_rotated(
+    shared_head &head, const cuda_attend &attend, uint32_t rope, uint64_t from, uint32_t first, uint32_t i)
+{
+    if (rope == CUDA_NONE || i >= attend.dimensions)
+        return take_value(head, from, first + i);
+    const uint32_t pairs = attend.dimensions / 2;
+    const uint32_t pair = attend.halves ? (i < pairs ? i : i - pairs) : i / 2;
+    const bool is_left = attend.halves ? i < pairs : i % 2 == 0;
+    const uint32_t partner = attend.halves ? (is_left ? i + pairs : i - pairs) : i ^ 1;
+    const float cosine = head.row.cosines[rope * head.machine.rope_pairs + pair],
+                sine = head.row.sines[rope * head.machine.rope_pairs + pair];
+    float own, other;
+    if (head.machine.tagged) { /* both are on their way before either is waited for */
+        const uint64_t *words = (const uint64_t *)from + first;
+        const uint64_t seen = look_at_word(words + i), other_seen = look_at_word(words + partner);
+        own = wait_for_word(head, words + i, seen);
+        other = wait_for_word(head, words + partner, other_seen);
+    } else {
+        own = __ldcg((const float *)from + first + i);
+        other = __ldcg((const float *)from + first + partner);
+    }
+    return is_left ? fmaf(own, cosine, -(other * sine)) : fmaf(own, cosine, other * sine);
+}
+
+/* One element of the token's own key or value: to the cache, and as the cache rounds it. Not for bytes, which
+ * need their neighbours. */
+KERNEL_INLINE float append_element(const shared_head &head, const cuda_attend &attend, uint64_t state,
+    uint32_t kv_head_index, uint32_t i, float value)
+{
+    const kv_head place = find_kv_head(state, head.row.pages[head.row.position / CUDA_PAGE], attend.kv_heads,
+        kv_head_index, attend.head_dim, attend.kv_type);
+    const uint32_t at = head.row.position % CUDA_PAGE * attend.head_dim + i;
+    if (attend.kv_type == TYPE_F32) {
+        ((float *)place.elements)[at] = value;
+        return value;
+    }
+    const uint16_t half = float_to_half_bits(value);
+    ((uint16_t *)place.elements)[at] = half;
+    return half_to_float(half);
+}
+
+/* The same for bytes, of all elements, in place. `own` is [2][head_dim]. */
+KERNEL_INLINE void append_bytes(
+    const cuda_attend &attend, const row_context &row, uint32_t kv_head_index, float *own)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = (attend.head_dim + 31) / 32;
+    const uint32_t page = row.pages[row.position / CUDA_PAGE];
+    for (uint32_t i = warp; i < groups * 2; i += CUDA_WARPS) {
+        const uint32_t first = i / 2 * 32;
+        float *from = own + (i % 2) * attend.head_dim;
+        const kv_head place = find_kv_head(i % 2 ? attend.values : attend.keys, page, attend.kv_heads,
+            kv_head_index, attend.head_dim, attend.kv_type);
+        append_group(place, attend.kv_type, row.position, attend.head_dim, first, from);
+        __syncwarp();
+        const uint32_t at = row.position % CUDA_PAGE * attend.head_dim + first + lane;
+        if (first + lane < attend.head_dim)
+            from[first + lane] = half_to_float(place.scales[row.position % CUDA_PAGE * groups + first / 32]) *
+                                 (float)((int8_t *)place.elements)[at];
+    }
+}
+
+KERNEL_INLINE void prepare_attend(shared_head &head, const cuda_attend &attend, const attend_task &task,
+    uint32_t heads, const attend_room &room)
+{
+    const uint32_t head_dim = attend.head_dim, columns = heads * head_dim;
+    const uint32_t q_at = task.first_head * head_dim, kv_at = task.kv_head_index * head_dim;
+    const float scale = attend.cap > 0 ? attend.scale : attend.scale * LOG2_OF_E;
+    const bool by_element = attend.kv_type != TYPE_Q8_0;
+    for (uint32_t i = threadIdx.x; i < columns + (task.has_own ? 2 * head_dim : 0); i += CUDA_WORKERS) {
+        if (i < columns) {
+            const uint32_t h = i >= head_dim;
+            room.queries[i] = scale * take_rotated(head, attend, attend.rope_q, attend.q, q_at + h * head_dim,
+                                          i - h * head_dim);
+            continue;
+        }
+        const bool is_key = i < columns + head_dim;
+        const uint32_t element = i - columns - (is_key ? 0 : head_dim);
+        const float value = is_key ? take_rotated(head, attend, attend.rope_k, attend.k, kv_at, element)
+                                   : take_value(head, attend.v, kv_at + element);
+        room.own[i - columns] = by_element
+                                    ? append_element(head, attend, is_key ? attend.keys : attend.values,
+                                          task.kv_head_index, element, value)
+                                    : value;
+    }
+    sync_threads<CUDA_WORKERS>();
+    if (task.has_own && !by_element) {
+        append_bytes(attend, head.row, task.kv_head_index, room.own);
+        sync_threads<CUDA_WORKERS>();
+    }
+}
 
 /* ---- A range of positions ---- */
 
@@ -161,72 +240,9 @@ KERNEL_INLINE void attend_to(const float (&query)[HEADS][8], const float (&key)[
     }
 }
 
-/*
- * Positions begin .. end-1 of the cache, and the token's own key and value when `own` is not NULL. Leaves the
- * sums of each warp in shared memory: [warp][HEADS][head_dim + 2].
- */
-template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_range(uint32_t attend_at)
+/* The groups of a warp come together; the same order in both halves: the lower one's part first. */
+template <int HEADS, int LANES> KERNEL_INLINE void merge_groups(attend_sums<HEADS> &sums)
 {
-    DYNAMIC_SHARED(shared);
-    const shared_head &head = *(const shared_head *)shared;
-    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
-    const attend_room room = room_of(shared, attend);
-    const attend_task &task = *room.task;
-    const uint32_t begin = task.begin, end = task.cached_end, kv_head_index = task.kv_head_index;
-    const uint32_t *pages = head.row.pages;
-    const float *queries = room.queries, *own = task.has_own ? room.own : nullptr;
-    float *places = room.places;
-    constexpr int AT_ONCE = WIDE || HEADS > 1 ? 1 : 2, GROUPS = 32 / LANES;
-    const uint32_t warp = threadIdx.x / 32, group = threadIdx.x % 32 / LANES, lane = threadIdx.x % LANES;
-    const uint32_t head_dim = attend.head_dim, element = lane * 8, step = CUDA_WARPS * GROUPS;
-    const bool on = element < head_dim;
-    float query[HEADS][8];
-    attend_sums<HEADS> sums;
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
-        sums.maximum[h] = -1e30f; /* below every score; not infinite, so that differences are numbers */
-        sums.sum[h] = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            query[h][i] = on ? queries[h * head_dim + element + i] : 0;
-            sums.output[h][i] = 0;
-        }
-    }
-    for (uint32_t base = begin + warp * GROUPS; base < end; base += AT_ONCE * step) {
-        raw_eight<WIDE> keys[AT_ONCE] = {}, values[AT_ONCE] = {};
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) {
-            const uint32_t position = base + u * step + group;
-            if (position < end && on) {
-                const uint32_t page = pages[position / CUDA_PAGE], at = position % CUDA_PAGE;
-                keys[u] = load_eight<WIDE>(attend.kv_type,
-                    find_kv_head(attend.keys, page, attend.kv_heads, kv_head_index, head_dim, attend.kv_type),
-                    at, head_dim, element);
-                values[u] = load_eight<WIDE>(attend.kv_type,
-                    find_kv_head(
-                        attend.values, page, attend.kv_heads, kv_head_index, head_dim, attend.kv_type),
-                    at, head_dim, element);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) {
-            float key[8], value[8];
-            unpack_eight(attend.kv_type, keys[u], key);
-            unpack_eight(attend.kv_type, values[u], value);
-            attend_to<HEADS, LANES>(query, key, value, attend.cap, base + u * step + group < end, sums);
-        }
-    }
-    if (own && warp == CUDA_WARPS - 1) {
-        float key[8], value[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            key[i] = on ? own[element + i] : 0;
-            value[i] = on ? own[head_dim + element + i] : 0;
-        }
-        attend_to<HEADS, LANES>(query, key, value, attend.cap, group == 0, sums);
-    }
-
-    /* The groups of a warp come together; the same order in both halves: the lower one's part first. */
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
 #pragma unroll
@@ -248,258 +264,243 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_r
                     lower ? sums.output[h][i] : others, first, (lower ? others : sums.output[h][i]) * second);
             }
         }
-        float *place = places + (warp * HEADS + h) * (head_dim + 2);
-        if (threadIdx.x % 32 == 0)
-            place[0] = sums.maximum[h], place[1] = sums.sum[h];
-        if (threadIdx.x % 32 < LANES && on) {
+    }
+}
+
+/* ---- Results ---- */
+
+struct attend_result {
+    float maximum, sum, output; /* of one element; the first two are the same for all of a head */
+};
+
+/* One element of a head from what all splits have left, in their order; a lane looks at one split's maximum
+ * and sum. The caller's own is the first split. */
+KERNEL_INLINE attend_result merge_splits(shared_head &head, const uint64_t *splits, uint32_t active,
+    uint32_t stride, uint32_t element, attend_result own)
+{
+    enum { AT_ONCE = 8 };
+    const uint32_t lane = threadIdx.x % 32;
+    float maximum = lane ? -1e30f : own.maximum, sum = lane ? 0 : own.sum;
+    if (lane && lane < active) {
+        const uint64_t *place = splits + lane * stride;
+        const uint64_t seen = look_at_word(place), seen_sum = look_at_word(place + 1);
+        maximum = wait_for_word(head, place, seen);
+        sum = wait_for_word(head, place + 1, seen_sum);
+    }
+    __syncwarp();
+    attend_result all;
+    all.maximum = warp_max(maximum);
+    const float factor = power_of_two(maximum - all.maximum);
+    all.sum = warp_sum(factor * sum);
+    all.output = own.output * __shfl_sync(~0u, factor, 0);
+    for (uint32_t first = 1; first < active; first += AT_ONCE) {
+        uint64_t seen[AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-                place[2 + element + i] = sums.output[h][i];
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+            seen[i] = first + i < active ? look_at_word(splits + (first + i) * stride + 2 + element) : 0;
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) {
+            const float weight = __shfl_sync(~0u, factor, (first + i) % 32);
+            if (first + i < active)
+                all.output = fmaf(wait_for_word(head, splits + (first + i) * stride + 2 + element, seen[i]),
+                    weight, all.output);
+            __syncwarp();
         }
     }
+    return all;
 }
 
-template <int LANES, bool WIDE> KERNEL_INLINE void attend_heads(uint32_t heads, uint32_t attend_at)
+/* Warps, then splits where there are several, come together: a warp has up to 32 elements of a head. */
+template <int HEADS>
+KERNEL_INLINE void finish_attend(
+    shared_head &head, const cuda_attend &attend, const attend_task &task, const attend_room &room)
 {
-    if (heads == 1)
-        attend_range<1, LANES, WIDE>(attend_at);
-    else
-        attend_range<2, LANES, WIDE>(attend_at);
-}
-
-template <bool WIDE> KERNEL_INLINE void attend_lanes(uint32_t heads, uint32_t head_dim, uint32_t attend_at)
-{
-    if (head_dim <= 64)
-        attend_heads<8, WIDE>(heads, attend_at);
-    else if (head_dim <= 128)
-        attend_heads<16, WIDE>(heads, attend_at);
-    else
-        attend_heads<32, WIDE>(heads, attend_at);
-}
-
-/* ---- Queries, and the token's own key and value ---- */
-
-/* Element `i` of a head, rotated. */
-KERNEL_INLINE float rotated(const cuda_machine &machine, const row_context &row, const cuda_attend &attend,
-    uint32_t rope, const float *head, uint32_t i, bool in_shared)
-{
-    const float own = in_shared ? head[i] : __ldcg(head + i);
-    if (rope == CUDA_NONE || i >= attend.dimensions)
-        return own;
-    const uint32_t pairs = attend.dimensions / 2;
-    const uint32_t pair = attend.halves ? (i < pairs ? i : i - pairs) : i / 2;
-    const bool is_left = attend.halves ? i < pairs : i % 2 == 0;
-    const uint32_t partner = attend.halves ? (is_left ? i + pairs : i - pairs) : i ^ 1;
-    const float other = in_shared ? head[partner] : __ldcg(head + partner);
-    const float cosine = row.cosines[rope * machine.rope_pairs + pair],
-                sine = row.sines[rope * machine.rope_pairs + pair];
-    return is_left ? fmaf(own, cosine, -(other * sine)) : fmaf(own, cosine, other * sine);
-}
-
-/* The token's own key and value: into the cache, and rounded as it rounds, in place. `own` is [2][head_dim].
- */
-KERNEL_INLINE void append_own(
-    const cuda_attend &attend, const row_context &row, uint32_t kv_head_index, float *own)
-{
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = (attend.head_dim + 31) / 32;
-    const uint32_t page = row.pages[row.position / CUDA_PAGE];
-    for (uint32_t i = warp; i < groups * 2; i += CUDA_WARPS) {
-        const uint32_t first = i / 2 * 32;
-        float *from = own + (i % 2) * attend.head_dim;
-        const kv_head place = find_kv_head(i % 2 ? attend.values : attend.keys, page, attend.kv_heads,
-            kv_head_index, attend.head_dim, attend.kv_type);
-        append_group(place, attend.kv_type, row.position, attend.head_dim, first, from);
-        __syncwarp();
-        if (first + lane >= attend.head_dim || attend.kv_type == TYPE_F32)
-            continue;
-        const uint64_t at = (uint64_t)row.position % CUDA_PAGE * attend.head_dim + first + lane;
-        if (attend.kv_type == TYPE_F16)
-            from[first + lane] = __half2float(__float2half_rn(from[first + lane]));
-        else
-            from[first + lane] = half_to_float(place.scales[row.position % CUDA_PAGE * groups + first / 32]) *
-                                 (float)((int8_t *)place.elements)[at];
-    }
-}
-
-/* ---- Tasks ---- */
-
-/* A column of the result: where the others will look for it. */
-KERNEL_INLINE void put_attended(const cuda_attend &attend, uint32_t column, float value, float *vectors)
-{
-    if (attend.out_place != CUDA_NONE)
-        vectors[attend.out_place + column] = value;
-    if (attend.out)
-        __stcg((float *)attend.out + column, value);
-}
-
-KERNEL_INLINE void merge_warps(const float *places, uint32_t heads, uint32_t stride, attend_merge &merge)
-{
-    const uint32_t h = threadIdx.x / CUDA_WARPS, warp = threadIdx.x % CUDA_WARPS;
-    if (threadIdx.x >= ATTEND_HEADS * CUDA_WARPS)
-        return; /* whole warps */
-    const float *place = places + (warp * heads + (h < heads ? h : 0)) * stride;
-    const float own = place[0];
-    float maximum = own;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, head_dim = attend.head_dim;
+    const uint32_t chunks = (head_dim + 31) / 32, h = HEADS > 1 && warp >= chunks;
+    if (warp >= HEADS * chunks)
+        return;
+    const uint32_t element = (warp - h * chunks) * 32 + lane, stride = head_dim + 2;
+    const float *outputs = room.outputs + h * head_dim + min(element, head_dim - 1);
+    const float maximum = lane < CUDA_WARPS ? room.maxima[h * CUDA_WARPS + lane] : -1e30f,
+                sum = lane < CUDA_WARPS ? room.sums[h * CUDA_WARPS + lane] : 0;
+    attend_result result;
+    result.maximum = warp_max(maximum);
+    const float factor = power_of_two(maximum - result.maximum);
+    result.sum = warp_sum(factor * sum);
+    result.output = 0;
 #pragma unroll
-    for (int distance = CUDA_WARPS / 2; distance; distance /= 2)
-        maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, distance));
-    const float factor = power_of_two(own - maximum);
-    float sum = factor * place[1];
-#pragma unroll
-    for (int distance = CUDA_WARPS / 2; distance; distance /= 2)
-        sum += __shfl_xor_sync(~0u, sum, distance);
-    merge.factors[h][warp] = factor;
-    if (warp == 0)
-        merge.maximum[h] = maximum, merge.sum[h] = sum;
-}
-
-/* All splits of one head, in order, for one element of the output. */
-KERNEL_INLINE float merge_splits(const float *from, uint32_t count, uint32_t stride, uint32_t element)
-{
-    float maximum = -1e30f, sum = 0, output = 0;
-    for (uint32_t i = 0; i < count; i++)
-        maximum = fmaxf(maximum, __ldcg(from + (uint64_t)i * stride));
-    for (uint32_t i = 0; i < count; i++) {
-        const float *place = from + (uint64_t)i * stride;
-        const float factor = power_of_two(__ldcg(place) - maximum);
-        sum = fmaf(__ldcg(place + 1), factor, sum);
-        output = fmaf(__ldcg(place + 2 + element), factor, output);
-    }
-    return output / sum;
-}
-
-/* Task number `index` of this token: which heads and positions. */
-KERNEL_INLINE void find_task(const cuda_attend &attend, uint32_t position, uint32_t index,
-    const attend_split &ranges, uint32_t seen, attend_task &out)
-{
-    const uint32_t each = attend.heads / attend.kv_heads, subsets = (each + ATTEND_HEADS - 1) / ATTEND_HEADS;
-    const uint32_t rest = index / ranges.active, within = rest % subsets * ATTEND_HEADS;
-    out.split = index % ranges.active;
-    out.active = ranges.active;
-    out.kv_head_index = rest / subsets;
-    out.first_head = out.kv_head_index * each + within;
-    out.heads = min((uint32_t)ATTEND_HEADS, each - within);
-    out.begin = seen + out.split * ranges.length;
-    const uint32_t end = min(out.begin + ranges.length, position + 1);
-    out.has_own = end == position + 1 && attend.appends;
-    out.cached_end = out.has_own ? end - 1 : end;
-}
-
-__device__ __noinline__ void prepare_attend(uint32_t attend_at)
-{
-    DYNAMIC_SHARED(shared);
-    const shared_head &head = *(const shared_head *)shared;
-    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
-    const attend_room room = room_of(shared, attend);
-    const attend_task &task = *room.task;
-    const bool in_places = attend.out_place != CUDA_NONE;
-    const float *vectors = (const float *)(shared + head.machine.vectors_at);
-    const uint32_t head_dim = attend.head_dim, columns = task.heads * head_dim;
-    const uint32_t q_at = task.first_head * head_dim, kv_at = task.kv_head_index * head_dim;
-    const float *queries = (in_places ? vectors + attend.q_place : (const float *)attend.q) + q_at,
-                *key = (in_places ? vectors + attend.k_place : (const float *)attend.k) + kv_at,
-                *value = (in_places ? vectors + attend.v_place : (const float *)attend.v) + kv_at;
-    const float scale = attend.cap > 0 ? attend.scale : attend.scale * LOG2_OF_E;
-    for (uint32_t i = threadIdx.x; i < columns + (task.has_own ? 2 * head_dim : 0); i += CUDA_WORKERS) {
-        if (i < columns) {
-            const uint32_t h = i >= head_dim;
-            room.queries[i] = scale * rotated(head.machine, head.row, attend, attend.rope_q,
-                                          queries + h * head_dim, i - h * head_dim, in_places);
-        } else if (i < columns + head_dim) {
-            room.own[i - columns] =
-                rotated(head.machine, head.row, attend, attend.rope_k, key, i - columns, in_places);
-        } else {
-            const uint32_t element = i - columns - head_dim;
-            room.own[i - columns] = in_places ? value[element] : __ldcg(value + element);
+    for (int i = 0; i < CUDA_WARPS; i++)
+        result.output = fmaf(outputs[i * HEADS * head_dim], __shfl_sync(~0u, factor, i), result.output);
+    const uint32_t index = task.first_head + h;
+    uint64_t *splits = (uint64_t *)attend.partials + (uint64_t)index * attend.splits * stride;
+    if (task.split) {
+        uint64_t *to = splits + task.split * stride;
+        if (element < head_dim)
+            put_word(to + 2 + element, result.output, head.tag);
+        if (element == 0) {
+            put_word(to, result.maximum, head.tag);
+            put_word(to + 1, result.sum, head.tag);
         }
+        return;
     }
-    sync_threads<CUDA_WORKERS>();
-    if (task.has_own) {
-        append_own(attend, head.row, task.kv_head_index, room.own);
-        sync_threads<CUDA_WORKERS>();
-    }
+    if (task.active > 1)
+        result = merge_splits(head, splits, task.active, stride, min(element, head_dim - 1), result);
+    if (element < head_dim)
+        put_value(head, attend.out, index * head_dim + element, __fdividef(result.output, result.sum));
 }
 
-/* Merges warps, then splits where there are several; the result to where it belongs. */
-__device__ __noinline__ void finish_attend(uint32_t attend_at)
+/* ---- All of a task ---- */
+
+template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_with()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
-    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
-    const attend_room room = room_of(shared, attend);
-    const attend_task &task = *room.task;
-    float *vectors = (float *)(shared + head.machine.vectors_at), *partials = (float *)attend.partials;
-    const uint32_t head_dim = attend.head_dim, stride = head_dim + 2, heads = task.heads,
-                   columns = heads * head_dim;
-    const uint32_t q_at = task.first_head * head_dim;
-    uint32_t *counters = (uint32_t *)(partials + (uint64_t)attend.heads * attend.splits * stride);
-    merge_warps(room.places, heads, stride, *room.merge);
-    sync_threads<CUDA_WORKERS>();
-    for (uint32_t i = threadIdx.x; i < columns; i += CUDA_WORKERS) {
-        const uint32_t h = i >= head_dim, element = i - h * head_dim;
-        float output = 0;
+    const cuda_attend &attend = current_record(shared)->attend;
+    const attend_task task = head.task;
+    const uint32_t *pages = head.row.pages;
+    constexpr int AT_ONCE = WIDE || HEADS > 1 ? 1 : 2, GROUPS = 32 / LANES;
+    const uint32_t thread = this_thread(), warp = thread / 32, group = thread % 32 / LANES,
+                   lane = thread % LANES;
+    const uint32_t head_dim = attend.head_dim, element = lane * 8, step = CUDA_WARPS * GROUPS;
+    const bool on = element < head_dim;
+    const attend_room room = room_of<HEADS>(shared, head_dim);
+    raw_eight<WIDE> keys[AT_ONCE], values[AT_ONCE];
+    auto fetch = [&](uint32_t base) {
 #pragma unroll
-        for (uint32_t warp = 0; warp < CUDA_WARPS; warp++)
-            output = fmaf(
-                room.places[(warp * heads + h) * stride + 2 + element], room.merge->factors[h][warp], output);
-        if (task.active == 1) {
-            put_attended(attend, q_at + i, __fdividef(output, room.merge->sum[h]), vectors);
-            continue;
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint32_t position = base + u * step + group;
+            keys[u] = values[u] = {};
+            if (position < task.cached_end && on) {
+                const uint32_t page = pages[position / CUDA_PAGE], at = position % CUDA_PAGE;
+                keys[u] = load_eight<WIDE>(attend.kv_type,
+                    find_kv_head(
+                        attend.keys, page, attend.kv_heads, task.kv_head_index, head_dim, attend.kv_type),
+                    at, head_dim, element);
+                values[u] = load_eight<WIDE>(attend.kv_type,
+                    find_kv_head(
+                        attend.values, page, attend.kv_heads, task.kv_head_index, head_dim, attend.kv_type),
+                    at, head_dim, element);
+            }
         }
-        float *to = partials + ((uint64_t)(task.first_head + h) * attend.splits + task.split) * stride;
-        __stcg(to + 2 + element, output);
-        if (element == 0) {
-            __stcg(to, room.merge->maximum[h]);
-            __stcg(to + 1, room.merge->sum[h]);
+    };
+    /* What the cache has comes before the query does. */
+    fetch(task.begin + warp * GROUPS);
+    prepare_attend(head, attend, task, HEADS, room);
+    float query[HEADS][8];
+    attend_sums<HEADS> sums;
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        sums.maximum[h] = -1e30f; /* below every score; not infinite, so that differences are numbers */
+        sums.sum[h] = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            query[h][i] = on ? room.queries[h * head_dim + element + i] : 0;
+            sums.output[h][i] = 0;
         }
     }
-    bool complete = task.active == 1;
-    if (!complete) {
-        __threadfence();
-        sync_threads<CUDA_WORKERS>();
-        if (threadIdx.x == 0)
-            head.last = atomicAdd(counters + task.first_head, 1) + 1 == task.active;
-        sync_threads<CUDA_WORKERS>();
-        complete = head.last;
-        if (complete) {
-            __threadfence();
-            for (uint32_t i = threadIdx.x; i < columns; i += CUDA_WORKERS) {
-                const uint32_t h = i >= head_dim;
-                const float *from = partials + (uint64_t)(task.first_head + h) * attend.splits * stride;
-                put_attended(
-                    attend, q_at + i, merge_splits(from, task.active, stride, i - h * head_dim), vectors);
-            }
-            if (threadIdx.x == 0)
-                counters[task.first_head] = 0;
+    for (uint32_t base = task.begin + warp * GROUPS; base < task.cached_end; base += AT_ONCE * step) {
+        raw_eight<WIDE> own_keys[AT_ONCE], own_values[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            own_keys[u] = keys[u], own_values[u] = values[u];
+        fetch(base + AT_ONCE * step);
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            float key[8], value[8];
+            unpack_eight(attend.kv_type, own_keys[u], key);
+            unpack_eight(attend.kv_type, own_values[u], value);
+            attend_to<HEADS, LANES>(
+                query, key, value, attend.cap, base + u * step + group < task.cached_end, sums);
+        }
+    }
+    if (task.has_own && warp == CUDA_WARPS - 1) {
+        float key[8], value[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            key[i] = on ? room.own[element + i] : 0;
+            value[i] = on ? room.own[head_dim + element + i] : 0;
+        }
+        attend_to<HEADS, LANES>(query, key, value, attend.cap, group == 0, sums);
+    }
+    merge_groups<HEADS, LANES>(sums);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        float *outputs = room.outputs + (warp * HEADS + h) * head_dim;
+        if (threadIdx.x % 32 == 0)
+            room.maxima[h * CUDA_WARPS + warp] = sums.maximum[h],
+                                         room.sums[h * CUDA_WARPS + warp] = sums.sum[h];
+        if (threadIdx.x % 32 < LANES && on) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                outputs[element + i] = sums.output[h][i];
         }
     }
     sync_threads<CUDA_WORKERS>();
-    if (complete && attend.out_place != CUDA_NONE)
-        exchange_send(head, head.exchanges, vectors + attend.out_place + q_at, columns);
+    finish_attend<HEADS>(head, attend, task, room);
+}
+
+template <int LANES, bool WIDE> KERNEL_INLINE void attend_heads(uint32_t heads)
+{
+    if (heads == 1)
+        attend_with<1, LANES, WIDE>();
+    else
+        attend_with<2, LANES, WIDE>();
+}
+
+template <bool WIDE> KERNEL_INLINE void attend_lanes(uint32_t heads, uint32_t head_dim)
+{
+    if (head_dim <= 64)
+        attend_heads<8, WIDE>(heads);
+    else if (head_dim <= 128)
+        attend_heads<16, WIDE>(heads);
+    else
+        attend_heads<32, WIDE>(heads);
+}
+
+/* Task number `index` of the token; heads 0: there is none. Two heads a task read the cache once for both;
+ * while one split is enough, more blocks are better. */
+KERNEL_INLINE attend_task find_task(const cuda_attend &attend, uint32_t position, uint32_t index)
+{
+    const uint32_t each = attend.heads / attend.kv_heads;
+    const uint32_t seen = attend.window && position + 1 > attend.window ? position + 1 - attend.window : 0;
+    const attend_split ranges = split_positions(position + 1 - seen, attend.splits);
+    const uint32_t most = ranges.active > 1 ? (uint32_t)ATTEND_HEADS : 1, subsets = (each + most - 1) / most;
+    const uint32_t rest = index / ranges.active, within = rest % subsets * most;
+    attend_task task;
+    task.split = index % ranges.active;
+    task.active = ranges.active;
+    task.kv_head_index = rest / subsets;
+    task.first_head = task.kv_head_index * each + within;
+    task.heads = task.kv_head_index < attend.kv_heads ? min(most, each - within) : 0;
+    task.begin = seen + task.split * ranges.length;
+    const uint32_t end = min(task.begin + ranges.length, position + 1);
+    task.has_own = end == position + 1 && attend.appends;
+    task.cached_end = task.has_own ? end - 1 : end;
+    return task;
 }
 
 /* The tasks of one block. */
-KERNEL_INLINE void attend_one_token(uint8_t *shared, uint32_t attend_at, uint32_t block, uint32_t blocks)
+KERNEL_INLINE void attend_one_token(uint8_t *shared)
 {
-    const shared_head &head = *(const shared_head *)shared;
-    const cuda_attend &attend = *(const cuda_attend *)(shared + attend_at);
-    const uint32_t position = head.row.position, each = attend.heads / attend.kv_heads;
-    const uint32_t seen = attend.window && position + 1 > attend.window ? position + 1 - attend.window : 0;
-    const attend_split ranges = split_positions(position + 1 - seen, attend.splits);
-    const uint32_t tasks = attend.kv_heads * ((each + ATTEND_HEADS - 1) / ATTEND_HEADS) * ranges.active;
-    for (uint32_t task = block; task < tasks; task += blocks) {
-        if (threadIdx.x == 0)
-            find_task(attend, position, task, ranges, seen, *room_of(shared, attend).task);
+    shared_head &head = *(shared_head *)shared;
+    for (;;) {
+        if (this_thread() == 0) {
+            const uint32_t index = head.attended++ * gridDim.x + blockIdx.x;
+            head.task = find_task(current_record(shared)->attend, head.row.position, index);
+        }
         sync_threads<CUDA_WORKERS>();
-        prepare_attend(attend_at);
-        const uint32_t heads = room_of(shared, attend).task->heads;
+        if (head.task.heads == 0)
+            break;
+        const cuda_attend &attend = current_record(shared)->attend;
         if (attend.kv_type == TYPE_F32)
-            attend_lanes<true>(heads, attend.head_dim, attend_at);
+            attend_lanes<true>(head.task.heads, attend.head_dim);
         else
-            attend_lanes<false>(heads, attend.head_dim, attend_at);
+            attend_lanes<false>(head.task.heads, attend.head_dim);
         sync_threads<CUDA_WORKERS>();
-        finish_attend(attend_at);
     }
+    sync_threads<CUDA_WORKERS>();
+    if (this_thread() == 0)
+        head.attended = 0;
 }
 
 #endif

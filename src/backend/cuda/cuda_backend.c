@@ -21,7 +21,6 @@ static const char *lowering_name(const struct executor *executor)
 {
     static const char *const names[] = {
         [CUDA_LOWERING_GRID] = "one launch on all multiprocessors",
-        [CUDA_LOWERING_CLUSTER] = "one launch, layers on a cluster",
         [CUDA_LOWERING_GRAPH] = "a graph of one launch a phase",
         [CUDA_LOWERING_LAYER] = "a launch and a wait per layer",
         [CUDA_LOWERING_OP] = "a launch and a wait per phase",
@@ -32,7 +31,7 @@ static const char *lowering_name(const struct executor *executor)
 /* Where the device goes on by itself, a few tokens a launch hide what it costs to hand over the next. */
 static struct backend_info info(const struct executor *executor)
 {
-    bool repeats = executor->lowering == CUDA_LOWERING_GRID || executor->lowering == CUDA_LOWERING_CLUSTER;
+    bool repeats = executor->lowering == CUDA_LOWERING_GRID;
     return (struct backend_info){.isa = "",
         .in_flight = CUDA_RING_ENTRIES / 2,
         .ahead = repeats ? 4 : 1,

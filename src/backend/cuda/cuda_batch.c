@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_batch.h"
 
+#include "backend/cuda/items.h"
 #include "base/tensor_type.h"
 #include "program/op.h"
 
@@ -39,7 +40,8 @@ struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t ca
         .scales = base + layout.scales,
         .sums = base + layout.sums,
         .rounding = rounding,
-        .columns = (uint32_t)padded};
+        .columns = (uint32_t)padded,
+        .stride = (uint32_t)padded};
 }
 
 /* ---- Launches ---- */
@@ -70,51 +72,108 @@ struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint
         (uint32_t)(round_up(phase_size, 16) + round_up(places * sizeof(float), 16))};
 }
 
-/* As gemm_q8.cu and gemm_float.cu divide it: twice the input of a round; for quantised weights each warp's
- * items, twice, and one slab of codes. */
-static uint32_t gemm_shared_bytes(
-    const struct cuda_gemm *gemm, uint32_t tokens, uint32_t split, uint32_t matrices)
+struct cuda_launch cuda_norm_launch(uint32_t capacity)
 {
-    uint32_t item = 0;
-    for (uint32_t i = 0; i < gemm->count; i++) {
-        if (gemm->matmuls[i].matrix.item_bytes > item)
-            item = gemm->matmuls[i].matrix.item_bytes;
-    }
-    switch (gemm->panel.rounding) {
-    case ROUNDING_F32:
-        return 2 * split * tokens * GEMM_F32_TOKEN_BYTES;
-    case ROUNDING_F16:
-        return 2 * split * tokens * GEMM_F16_TOKEN_BYTES;
-    default:
-        return 2 * split * (2 * matrices * 2 * item + GEMM_SLAB_BYTES) +
-               2 * split * tokens * GEMM_Q8_TOKEN_BYTES;
-    }
+    return (struct cuda_launch){"salvo_norm", capacity, 1, NORM_THREADS, 0};
 }
 
-struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity)
+struct cuda_launch cuda_rotate_launch(uint32_t capacity)
 {
-    static const char *const names[3][2][2] = {
-        [ROUNDING_F32] = {{"salvo_gemm_f32_few", "salvo_gemm_f32_few_glu"},
-            {"salvo_gemm_f32_many", "salvo_gemm_f32_many_glu"}},
-        [ROUNDING_F16] = {{"salvo_gemm_f16_few", "salvo_gemm_f16_few_glu"},
-            {"salvo_gemm_f16_many", "salvo_gemm_f16_many_glu"}},
-        [ROUNDING_Q8] = {{"salvo_gemm_q8_few", "salvo_gemm_q8_few_glu"},
-            {"salvo_gemm_q8_many", "salvo_gemm_q8_many_glu"}},
-    };
-    const bool many = capacity > GEMM_FEW_TOKENS, glu = gemm->glu != ACTIVATION_NONE;
-    const uint32_t tokens = !many                                 ? GEMM_FEW_TOKENS
-                            : gemm->panel.rounding == ROUNDING_Q8 ? GEMM_MANY_TOKENS
-                                                                  : GEMM_MANY_FLOAT_TOKENS;
-    const uint32_t split = many ? GEMM_MANY_SPLIT : GEMM_FEW_SPLIT;
-    uint32_t blocks = 0;
+    return (struct cuda_launch){"salvo_rotate", capacity, 1, ROTATE_THREADS, 0};
+}
+
+static uint32_t largest(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Bytes of the scales of a slab, and of the inputs of a token: weights may have scales for groups of 16 or 32
+ * columns, and offsets. */
+struct weight_format {
+    uint32_t scale_bytes, token_bytes;
+};
+
+static struct weight_format format_of(uint32_t type)
+{
+#define FORMAT(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit)      \
+    [TYPE_##name] = {(1 + (offsets)) * ((group) == 16 ? 2 : 1) * 4 * 16 * sizeof(float), \
+        GEMM_Q8_TOKEN_BYTES + (offsets)*8 * sizeof(float)},
+    static const struct weight_format formats[] = {CUDA_ITEM_FORMATS(FORMAT)};
+#undef FORMAT
+    return formats[type];
+}
+
+/* As gemm_q8.cu divides it: each warp has inputs and items of a part, and what items were taken apart to; in
+ * the end the sums of all warps lie there. */
+static uint32_t gemm_q8_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
+{
+    uint32_t bytes = warps * tokens * (GEMM_ROWS + 4) * (uint32_t)sizeof(float);
+    for (uint32_t i = 0; i < gemm->count; i++) {
+        const struct cuda_matrix *matrix = &gemm->matmuls[i].matrix;
+        const struct weight_format format = format_of(matrix->type);
+        const uint32_t inputs = tokens * format.token_bytes,
+                       items = GEMM_ROWS / CUDA_ITEM_ROWS * matrix->item_bytes,
+                       slabs = GEMM_ROWS / 16 * (GEMM_SLAB_BYTES + format.scale_bytes);
+        bytes = largest(bytes, warps * (inputs + items + slabs));
+    }
+    return bytes;
+}
+
+/* As gemm_float.cu divides it: each pair has inputs of a part, each of its warps items. */
+static uint32_t gemm_float_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
+{
+    const uint32_t matrices = gemm->glu != ACTIVATION_NONE ? 2 : 1;
+    const uint32_t inputs =
+        tokens * (gemm->panel.rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES);
+    uint32_t items = 0;
+    for (uint32_t i = 0; i < gemm->count; i++)
+        items = largest(items, matrices * 2 * gemm->matmuls[i].matrix.item_bytes);
+    const uint32_t sums = matrices * tokens * (GEMM_ROWS + 4) * (uint32_t)sizeof(float);
+    return warps / 2 * largest(inputs + 2 * items, sums);
+}
+
+static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
+{
+    return gemm->panel.rounding == ROUNDING_Q8 ? gemm_q8_bytes(gemm, tokens, warps)
+                                               : gemm_float_bytes(gemm, tokens, warps);
+}
+
+struct cuda_launch cuda_gemm_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+#define SIZES(kind)                                                       \
+    {                                                                     \
+        {"salvo_gemm_" kind "_few", "salvo_gemm_" kind "_few_glu"},       \
+            {"salvo_gemm_" kind "_some", "salvo_gemm_" kind "_some_glu"}, \
+        {                                                                 \
+            "salvo_gemm_" kind "_many", "salvo_gemm_" kind "_many_glu"    \
+        }                                                                 \
+    }
+    static const char *const names[3][3][2] = {
+        [ROUNDING_F32] = SIZES("f32"), [ROUNDING_F16] = SIZES("f16"), [ROUNDING_Q8] = SIZES("q8")};
+#undef SIZES
+    static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
+    const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->panel.rounding == ROUNDING_Q8;
+    /* As many tokens to a block as leave none of the multiprocessors idle. */
+    uint32_t blocks = 0, size = capacity < GEMM_MANY_CAPACITY ? 1 : 2;
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
+    while (size > 0 && (capacity <= tokens[size - 1] ||
+                           blocks * divide_up(capacity, tokens[size]) < room->multiprocessors))
+        size--;
+    /* As few rounds as possible, and in those as few warps. */
+    const uint32_t parts = gemm->matmuls[0].matrix.parts, each = quantised && !glu ? 1 : 2,
+                   most = quantised && size == 2 ? GEMM_WARPS / 2 : GEMM_WARPS / each,
+                   rounds = divide_up(parts, most);
+    uint32_t warps = divide_up(parts, rounds) * each;
+    while (warps > each && gemm_bytes(gemm, tokens[size], warps) > room->shared_bytes)
+        warps -= each;
     return (struct cuda_launch){
-        .kernel = names[gemm->panel.rounding][many][glu],
+        .kernel = names[gemm->panel.rounding][size][glu],
         .grid_x = blocks,
-        .grid_y = divide_up(capacity, tokens),
-        .threads = split * 2 * 32,
-        .shared_bytes = gemm_shared_bytes(gemm, tokens, split, glu ? 2 : 1),
+        .grid_y = divide_up(capacity, tokens[size]),
+        .threads = warps * 32,
+        .shared_bytes = gemm_bytes(gemm, tokens[size], warps),
     };
 }
 
@@ -152,4 +211,30 @@ struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t 
         .threads = WKV7_WARPS * 32,
         .shared_bytes = (uint32_t)sizeof(float) * 2 * WKV7_TOKENS * (5 * padded + values),
     };
+}
+
+/* Chunks of runs are whole, but for their last. */
+static uint32_t most_chunks(uint32_t capacity, uint32_t slots)
+{
+    return capacity / WKV7_TOKENS + slots;
+}
+
+uint64_t cuda_wkv7_chunk_bytes(const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots)
+{
+    return wkv7->head_dim == WKV7_CHUNK_DIM && capacity > WKV7_TOKENS
+               ? (uint64_t)most_chunks(capacity, slots) * wkv7->heads * WKV7_CHUNK_BYTES
+               : 0;
+}
+
+struct cuda_launch cuda_wkv7_prepare_launch(
+    const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots)
+{
+    return (struct cuda_launch){
+        "salvo_wkv7_prepare", wkv7->heads, most_chunks(capacity, slots), 2 * WKV7_CHUNK_DIM, 0};
+}
+
+struct cuda_launch cuda_wkv7_chunks_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots)
+{
+    return (struct cuda_launch){"salvo_wkv7_chunks", wkv7->heads * (WKV7_CHUNK_DIM / WKV7_CHUNK_VALUES),
+        slots, WKV7_CHUNK_VALUES * WKV7_CHUNK_DIM / 4, WKV7_CHUNKS_SHARED};
 }

@@ -12,12 +12,16 @@
  * salvo_rows(machine, phase, panels): loads, row ops, stores and rounds of a struct cuda_phase, one block a
  * row. `panel` of a struct cuda_round is an index into panels, an array of struct cuda_panel.
  *
+ * salvo_norm(machine, struct cuda_norm_rows): what most of those phases are, without looking anything up.
+ *
+ * salvo_rotate(machine, struct cuda_rotate): the same for those before attention.
+ *
  * salvo_gemm_*(machine, struct cuda_gemm)
  *
- * salvo_flash_*(machine, struct cuda_attend): attention. q has been rotated, and the step's keys and values
+ * salvo_flash_*(machine, struct cuda_flash): attention. q has been rotated, and the step's keys and values
  * have been appended before.
  *
- * salvo_wkv7_*(machine, struct cuda_wkv7_many)
+ * salvo_wkv7_*(machine, struct cuda_wkv7_many): token by token; or _prepare and then _chunks
  *
  * salvo_end(machine): results, versions of folded states, done.
  *
@@ -36,30 +40,41 @@ extern "C" {
 #endif
 
 enum {
-    GEMM_MATMULS = 8,      /* that one launch can do */
-    GEMM_ROWS = 32,        /* of a matrix, done by one block: two warps side by side, 16 each */
-    GEMM_FEW_TOKENS = 16,  /* done by one block; up to this capacity the kernels `few` are used */
-    GEMM_FEW_SPLIT = 4,    /* among so many pairs of warps a block divides the columns */
-    GEMM_MANY_TOKENS = 64, /* quantised weights */
-    GEMM_MANY_FLOAT_TOKENS = 32,
-    GEMM_MANY_SPLIT = 2,
-    GEMM_MANY_BLOCKS = 3, /* that share a multiprocessor, quantised weights; with a glu one less */
+    GEMM_MATMULS = 8,     /* that one launch can do */
+    GEMM_ROWS = 32,       /* of a matrix, done by one block */
+    GEMM_FEW_TOKENS = 16, /* done by one block, as `few`, `some` or `many` of the kernels */
+    GEMM_SOME_TOKENS = 32,
+    GEMM_MANY_TOKENS = 64,
+    GEMM_MANY_CAPACITY = 256, /* from here on */
+    /* Among which a block divides the columns, at most: half of them where quantised weights meet
+     * GEMM_MANY_TOKENS, and two blocks share a multiprocessor. Of floats and with a glu they work in pairs,
+     * each with half of the rows. */
+    GEMM_WARPS = 12,
+    GEMM_FLOAT_ITEM_BYTES = 2 * 128 * CUDA_ITEM_ROWS * 4, /* of a warp's rows of a matrix, at most */
     GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
-    /* Of one token and 128 columns, in shared memory: values, scales and sums; 80 bytes for every 64; 36
-     * floats for every 32. */
-    GEMM_Q8_TOKEN_BYTES = 128 + 16 + 32,
+    /* Of one token and 128 columns, in shared memory: values and scales, 32 more for weights with offsets;
+     * 80 bytes for every 64; 36 floats for every 32. */
+    GEMM_Q8_TOKEN_BYTES = 128 + 16,
     GEMM_F16_TOKEN_BYTES = 4 * 80,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
+    ROTATE_THREADS = 256,
+    NORM_THREADS = 256,
+    NORM_COLUMNS = 4 * NORM_THREADS * 4, /* at most: a thread has up to four times four in registers */
     END_THREADS = 128,
     FLASH_QUERIES = 16, /* pairs of token and head that a block works on */
     FLASH_WARPS = 4,    /* among which it divides the keys */
     FLASH_KEYS = 32,    /* that a warp takes at once */
     FLASH_ANY_KEYS = 32,
-    WKV7_WARPS = 2,   /* each has four values of a head */
-    WKV7_TOKENS = 16, /* brought to shared memory at once */
+    WKV7_WARPS = 2,        /* each has four values of a head */
+    WKV7_TOKENS = 16,      /* brought to shared memory at once; of a chunk */
+    WKV7_CHUNK_DIM = 64,   /* the head_dim that chunks are for */
+    WKV7_CHUNK_VALUES = 8, /* of a head, done by one block */
+    WKV7_CHUNK_BYTES =
+        4 * (4 * WKV7_TOKENS * WKV7_CHUNK_DIM + 2 * WKV7_TOKENS * (WKV7_TOKENS + 4) + WKV7_CHUNK_DIM + 4),
+    WKV7_CHUNKS_SHARED = 2 * (WKV7_CHUNK_BYTES + 4 * WKV7_CHUNK_VALUES * (WKV7_TOKENS + WKV7_TOKENS + 4)),
 };
 
 /*
@@ -68,8 +83,37 @@ enum {
  * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
  */
 struct cuda_panel {
-    uint64_t values, scales, sums; /* values: [T][columns] */
+    uint64_t values, scales, sums; /* values: [T][stride] */
     uint32_t rounding, columns;
+    uint32_t stride; /* as columns; ROUNDING_F32: or fewer, and all beyond count as zeros */
+    uint32_t padding;
+};
+
+/* Rows to a panel, through an rms norm if there is a weight. */
+struct cuda_norm_rows {
+    uint64_t x, weight; /* x: [T][columns] */
+    uint64_t out;       /* what was rounded, [T][columns], or 0 */
+    struct cuda_panel panel;
+    uint32_t rows;    /* enum row_kind: tokens or outputs */
+    uint32_t columns; /* a multiple of 4 */
+    float epsilon;
+    uint32_t padding;
+};
+
+/* Queries are rotated where they are; keys, rotated, and values go to a cache of halves. Ropes turn whole
+ * heads. */
+struct cuda_rotate {
+    uint64_t q, k, v;      /* [T][heads or kv_heads][head_dim] */
+    uint64_t keys, values; /* of the cache */
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t rope_q, rope_k; /* indices of the angles */
+    uint32_t halves;         /* pairs are (i, i + head_dim / 2) */
+};
+
+/* Attention, whose result may be rounded to bytes at once, if head_dim is a multiple of 32. */
+struct cuda_flash {
+    struct cuda_attend attend;
+    struct cuda_panel rounded; /* values 0: it is not */
 };
 
 struct cuda_gemm_matmul {
@@ -81,9 +125,11 @@ struct cuda_gemm_matmul {
 };
 
 /* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and
- * out = glu(first) * second goes to the out of the first. */
+ * out = glu(first) * second goes to the out of the first. What one of them computes may be rounded at once,
+ * to bytes, if it has a multiple of CUDA_ITEM_COLUMNS rows. */
 struct cuda_gemm {
     struct cuda_panel panel;
+    struct cuda_panel rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_gemm_matmul matmuls[GEMM_MATMULS];
     uint32_t count;
     uint32_t glu;  /* ACTIVATION_NONE: no glu */
@@ -95,7 +141,14 @@ struct cuda_gemm {
 struct cuda_wkv7_many {
     uint64_t in[6], out; /* r, w, k, v, kk, a: [T][heads * head_dim] */
     uint64_t state;      /* elements from the beginning of a version */
+    uint64_t chunks;     /* salvo_wkv7_prepare and _chunks: [chunks][heads] of WKV7_CHUNK_BYTES */
     uint32_t heads, head_dim;
+};
+
+/* What a device has. */
+struct cuda_room {
+    uint32_t shared_bytes; /* that a block can have */
+    uint32_t multiprocessors;
 };
 
 struct cuda_launch {
@@ -113,9 +166,18 @@ struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t ca
 struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
-struct cuda_launch cuda_gemm_launch(const struct cuda_gemm *gemm, uint32_t capacity);
+struct cuda_launch cuda_norm_launch(uint32_t capacity);
+struct cuda_launch cuda_rotate_launch(uint32_t capacity);
+struct cuda_launch cuda_gemm_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
+/* In chunks: two launches, one after the other, and the bytes that lie between them; 0: it cannot be done so,
+ * or is not worth it. */
+uint64_t cuda_wkv7_chunk_bytes(const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots);
+struct cuda_launch cuda_wkv7_prepare_launch(
+    const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots);
+struct cuda_launch cuda_wkv7_chunks_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 struct cuda_launch cuda_end_launch(void);
 #ifdef __cplusplus
 }

@@ -76,7 +76,7 @@ static enum salvo_status run_phases(struct executor *executor, uint32_t first, u
     const uint32_t count = executor->debug.tables.phase_count;
     for (uint32_t i = first; i < end; i++)
         TRY(cuda_launch_phases(executor, &executor->debug, i, i + 1,
-            (i == 0 ? CUDA_TAKE_STEP : 0) | (i + 1 == count ? CUDA_FINISH_TOKEN : 0)));
+            CUDA_COUNT_TOKEN | (i == 0 ? CUDA_TAKE_STEP : 0) | (i + 1 == count ? CUDA_FINISH_TOKEN : 0)));
 cleanup:
     return status;
 }

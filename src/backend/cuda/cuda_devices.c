@@ -46,7 +46,6 @@ static bool examine(
     out->minor = attribute(driver, CUDA_ATTRIBUTE_MINOR, handle);
     out->multiprocessors = attribute(driver, CUDA_ATTRIBUTE_MULTIPROCESSORS, handle);
     out->shared_bytes = attribute(driver, CUDA_ATTRIBUTE_SHARED_MEMORY, handle);
-    out->clusters = attribute(driver, CUDA_ATTRIBUTE_CLUSTER_LAUNCH, handle) != 0;
     out->bytes_per_second = 2e3 * attribute(driver, CUDA_ATTRIBUTE_MEMORY_CLOCK, handle) *
                             attribute(driver, CUDA_ATTRIBUTE_BUS_WIDTH, handle) / 8;
     if (out->major < OLDEST_MAJOR) {

@@ -34,13 +34,11 @@ enum cuda_attribute {
     CUDA_ATTRIBUTE_MINOR = 76,
     CUDA_ATTRIBUTE_COOPERATIVE_LAUNCH = 95,
     CUDA_ATTRIBUTE_SHARED_MEMORY = 97, /* of a block, at most */
-    CUDA_ATTRIBUTE_CLUSTER_LAUNCH = 120,
 };
 
 enum {
     CUDA_FUNCTION_STATIC_BYTES = 1,
     CUDA_FUNCTION_SHARED_BYTES = 8,
-    CUDA_FUNCTION_LARGE_CLUSTERS = 14,
     CUDA_HOST_MAPPED = 2,
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_UNTIMED = 2,
@@ -49,7 +47,6 @@ enum {
 
 enum cuda_launch_attribute_kind {
     CUDA_LAUNCH_COOPERATIVE = 2,
-    CUDA_LAUNCH_CLUSTER = 4,
     CUDA_LAUNCH_PROGRAMMATIC = 6,
 };
 
@@ -58,7 +55,6 @@ struct cuda_launch_attribute {
     union {
         char bytes[64];
         int32_t on;
-        uint32_t cluster[3];
     } value;
 };
 
@@ -163,7 +159,6 @@ struct cuda_device {
     int ordinal; /* the driver's */
     char name[80], features[80];
     int major, minor, multiprocessors, shared_bytes;
-    bool clusters;
     double bytes_per_second; /* of its memory, by its clock and width; 0: not known */
 };
 

@@ -11,11 +11,10 @@
 
 /* How one token is submitted. */
 enum cuda_lowering {
-    CUDA_LOWERING_GRID,    /* one launch, all blocks meet after each phase */
-    CUDA_LOWERING_CLUSTER, /* the same, layers on one cluster */
-    CUDA_LOWERING_GRAPH,   /* a launch per phase, recorded once, launched as one */
-    CUDA_LOWERING_LAYER,   /* for measurements: a launch per layer, and a wait after each */
-    CUDA_LOWERING_OP,      /* for measurements: a launch per phase, and a wait after each */
+    CUDA_LOWERING_GRID,  /* one launch */
+    CUDA_LOWERING_GRAPH, /* a launch per phase, recorded once, launched as one */
+    CUDA_LOWERING_LAYER, /* for measurements: a launch per layer, and a wait after each */
+    CUDA_LOWERING_OP,    /* for measurements: a launch per phase, and a wait after each */
 };
 
 /* Flags of salvo_decode. */
@@ -24,7 +23,7 @@ enum {
     CUDA_FINISH_TOKEN = 2,
     CUDA_PROGRAMMATIC = 4,
     CUDA_RANDOM_DELAYS = 8,
-    CUDA_CLUSTERED = 16,
+    CUDA_COUNT_TOKEN = 16,
 };
 
 /* Memory of one kind, as it is divided; without an address it only counts. */
@@ -56,13 +55,15 @@ struct cuda_scratch {
     const size_t *offsets;
     cuda_address spilled; /* buffers that the plan has private, where they do not fit shared memory */
     cuda_address panels;  /* rounded rows of many tokens */
-    cuda_address partials;
+    cuda_address words;   /* single token: what phases leave for each other */
 };
 
 /* One launch of a plan of many tokens. */
 enum cuda_node_kind {
     CUDA_NODE_PLAIN,
     CUDA_NODE_ROWS,
+    CUDA_NODE_NORM,
+    CUDA_NODE_ROTATE,
     CUDA_NODE_GEMM,
     CUDA_NODE_ATTEND,
     CUDA_NODE_WKV7,
@@ -77,8 +78,10 @@ struct cuda_node {
     uint32_t phase; /* rows: which of the plan's phases */
     uint32_t stage;
     union {
+        struct cuda_norm_rows norm;
+        struct cuda_rotate rotate;
         struct cuda_gemm gemm;
-        struct cuda_attend attend;
+        struct cuda_flash flash;
         struct cuda_wkv7_many wkv7;
     };
 };
@@ -93,12 +96,16 @@ struct cuda_tables {
     uint32_t stream_count, stream_capacity;
     struct cuda_panel *panels; /* many tokens */
     uint32_t panel_count, panel_capacity;
-    uint64_t panel_memory;   /* bytes of the largest */
+    uint64_t panel_memory;   /* bytes: two places, each as large as the largest */
     struct cuda_node *nodes; /* many tokens */
     uint32_t node_count, node_capacity;
     uint32_t *first_phase;                     /* [groups + 1]; many tokens: first node */
     uint32_t most_vector_bytes, most_partials; /* of a phase: vectors and panels; floats */
     uint32_t most_chunk_bytes;
+    struct cuda_record *records; /* single token: block after block */
+    uint32_t *record_starts;     /* [blocks][phase_count + 1] */
+    uint32_t record_count, record_capacity;
+    uint64_t words;                             /* bytes */
     uint32_t shared_bytes;                      /* of the decode kernel */
     cuda_address machine, phases_at, panels_at; /* once they are on the device */
     cuda_address memory;                        /* all of it */
@@ -151,8 +158,6 @@ struct executor {
     struct cuda_plan single;                /* one token */
     struct cuda_plan many[CUDA_MANY_PLANS]; /* up to a few, up to more, up to all that a step may have */
     uint32_t many_count;
-    uint32_t *residents; /* [buffers]: places in all blocks of a cluster; CUDA_NONE */
-    uint32_t resident_floats;
     struct cuda_weight *weights;     /* [buffers] */
     struct cuda_kv_state *kv_states; /* [buffers] */
     uint64_t *folded_offsets;        /* [buffers]: in elements */
@@ -239,13 +244,14 @@ void cuda_tables_free(struct cuda_tables *tables);
 enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan);
 /* Bytes of shared memory for vectors, panels and partial sums of a phase; what partial sums take at least. */
 uint32_t cuda_shared_limit(const struct executor *executor);
+uint32_t cuda_decode_shared(const struct executor *executor); /* of the decode kernel, all in all */
 uint32_t cuda_partial_floor(const struct executor *executor);
+
+/* cuda_records.c: from the phases of a single token to what each block does. */
+enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan);
 
 /* Gives softcaps of logits to their matmuls. */
 void cuda_merge_softcaps(const struct program *program, struct plan *plan);
-
-/* Of the partial sums of an attention, with their counters. */
-uint64_t cuda_attend_partial_bytes(const struct executor *executor, const struct op *op);
 
 /* cuda_load.c */
 enum salvo_status cuda_load_weights(struct executor *executor);

@@ -107,7 +107,7 @@ uint64_t cuda_matrix_bytes(const struct cuda_matrix *matrix)
     return matrix->owners * cuda_owner_bytes(matrix);
 }
 
-struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t first_block, uint32_t team)
+struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t first_block)
 {
     uint32_t tile_bytes = matrix->parts_per_round * matrix->item_bytes;
     return (struct cuda_stream){
@@ -118,7 +118,6 @@ struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t
         .groups = matrix->part_groups,
         .first_block = first_block,
         .owners = matrix->owners,
-        .team = team,
     };
 }
 

@@ -25,7 +25,7 @@ uint64_t cuda_owner_bytes(const struct cuda_matrix *matrix);
 uint64_t cuda_matrix_bytes(const struct cuda_matrix *matrix);
 
 /* What brings a matrix into shared memory when `first_block` has its first owner. */
-struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t first_block, uint32_t team);
+struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t first_block);
 
 /* Packs owners first .. first + count - 1. `rows` is the first byte of the matrix as the file has it. The
  * items dequantise to exactly the same numbers. */

@@ -7,26 +7,21 @@ enum salvo_status cuda_launch_phases(
 {
     cuda_address machine = plan->tables.machine;
     flags |= executor->flags;
-    if (executor->lowering == CUDA_LOWERING_CLUSTER)
-        flags |= CUDA_CLUSTERED;
     void *arguments[] = {&machine, &first, &end, &flags};
-    struct cuda_launch_attribute attributes[2];
+    /* Blocks that wait for each other must all be there; those of one phase of a graph overlap with the next
+     * one's. */
+    const struct cuda_launch_attribute attribute =
+        flags & CUDA_PROGRAMMATIC
+            ? (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1}
+            : (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_COOPERATIVE, .value.on = 1};
     struct cuda_launch_config config = {
         .grid = {executor->blocks, 1, 1},
         .block = {CUDA_THREADS, 1, 1},
         .shared_bytes = plan->tables.shared_bytes,
         .queue = executor->queue,
-        .attributes = attributes,
+        .attributes = &attribute,
+        .attribute_count = 1,
     };
-    /* Blocks that wait for each other must all be there; those of one phase of a graph overlap with the next
-     * one's. */
-    attributes[config.attribute_count++] =
-        flags & CUDA_PROGRAMMATIC
-            ? (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1}
-            : (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_COOPERATIVE, .value.on = 1};
-    if (executor->lowering == CUDA_LOWERING_CLUSTER)
-        attributes[config.attribute_count++] = (struct cuda_launch_attribute){
-            .kind = CUDA_LAUNCH_CLUSTER, .value.cluster = {CUDA_CLUSTER, 1, 1}};
     return CUDA_CALL(&executor->context, launch, (&config, executor->decode, arguments, NULL));
 }
 
@@ -45,11 +40,17 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
         arguments[1] = &phase;
         arguments[2] = &panels;
         break;
+    case CUDA_NODE_NORM:
+        arguments[1] = &copy.norm;
+        break;
+    case CUDA_NODE_ROTATE:
+        arguments[1] = &copy.rotate;
+        break;
     case CUDA_NODE_GEMM:
         arguments[1] = &copy.gemm;
         break;
     case CUDA_NODE_ATTEND:
-        arguments[1] = &copy.attend;
+        arguments[1] = &copy.flash;
         break;
     case CUDA_NODE_WKV7:
         arguments[1] = &copy.wkv7;

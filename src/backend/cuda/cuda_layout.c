@@ -136,17 +136,6 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t partial_bytes(const struct executor *executor)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < executor->program->op_count; i++) {
-        const struct op *op = &executor->program->ops[i];
-        if (op->kind == OP_ATTEND)
-            bytes = most(bytes, cuda_attend_partial_bytes(executor, op));
-    }
-    return bytes;
-}
-
 /* The plans run one after the other and share what they use. */
 void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
 {
@@ -164,7 +153,7 @@ void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
         .offsets = executor->single.plan.offsets,
         .spilled = cuda_region_take(region, executor->single.plan.private_bytes),
         .panels = cuda_region_take(region, panel_bytes),
-        .partials = cuda_region_take(region, partial_bytes(executor)),
+        .words = cuda_region_take(region, executor->single.tables.words),
     };
     executor->single.scratch = scratch;
     for (uint32_t i = 0; i < executor->many_count; i++) {
@@ -177,6 +166,7 @@ void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
         cuda_region_take(region, options->outputs * cuda_sample_row_bytes(executor->program->vocabulary));
     machine->barrier = cuda_region_take(region, CUDA_BARRIER_WORDS * sizeof(uint32_t));
     machine->sequence = cuda_region_take(region, sizeof(uint32_t));
+    machine->epoch = cuda_region_take(region, sizeof(uint32_t));
     machine->step = cuda_region_take(region, machine->step_bytes);
 }
 
@@ -211,7 +201,6 @@ void cuda_layout_step(struct executor *executor)
     machine->ring_entries = CUDA_RING_ENTRIES;
     machine->rope_count = executor->program->rope_count;
     machine->rope_pairs = executor->rope_pairs;
-    machine->team_blocks = executor->blocks;
     machine->time_limit_ms = 2000;
 }
 
@@ -258,10 +247,11 @@ uint32_t cuda_partial_floor(const struct executor *executor)
     uint32_t bytes = CUDA_SAMPLE_SHARED;
     for (uint32_t i = 0; i < executor->program->op_count; i++) {
         const struct op *op = &executor->program->ops[i];
-        uint32_t floats = op->kind == OP_ATTEND ? CUDA_WARPS * 4 * (op->attend.head_dim + 2) +
-                                                      6 * op->attend.head_dim + 128 /* attend_one.cuh */
-                          : op->kind == OP_WKV7 ? 2 * CUDA_WORKERS
-                                                : 0;
+        uint32_t floats =
+            op->kind == OP_ATTEND
+                ? 4 * CUDA_WARPS + (2 * CUDA_WARPS + 4) * op->attend.head_dim /* attend_one.cuh */
+            : op->kind == OP_WKV7 ? 2 * CUDA_WORKERS
+                                  : 0;
         bytes = floats * sizeof(float) > bytes ? floats * (uint32_t)sizeof(float) : bytes;
     }
     return bytes;
@@ -275,16 +265,18 @@ enum salvo_status cuda_layout_shared(
     partials = partials < least ? least : partials;
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
-    machine->angles_at = CUDA_SHARED_HEAD + 2 * tables->phase_bytes;
+    machine->angles_at = CUDA_SHARED_HEAD +
+                         (CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) + 127) / 128 * 128 +
+                         tables->phase_bytes;
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->panels_at = machine->vectors_at; /* each phase's behind its own vectors */
     machine->partials_at = machine->vectors_at + (tables->most_vector_bytes + 127) / 128 * 128;
     machine->ring_at = machine->partials_at + (partials + 127) / 128 * 128;
-    machine->shared_bytes = (uint32_t)executor->device->shared_bytes / 128 * 128;
+    machine->shared_bytes = cuda_decode_shared(executor);
     if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {
         return fail(SALVO_ERROR_UNSUPPORTED,
             "the shared memory of %s, %d bytes a block, is too small: %u are needed", executor->context.name,
-            executor->device->shared_bytes, machine->ring_at + tables->most_chunk_bytes);
+            (int)machine->shared_bytes, machine->ring_at + tables->most_chunk_bytes);
     }
     machine->ring_bytes = machine->shared_bytes - machine->ring_at;
     return SALVO_OK;

@@ -112,8 +112,12 @@ static const char *image_of(const char *kernel)
         {"salvo_flash_any", "flash_any"},
         {"salvo_flash_", "flash"},
         {"salvo_gemm_q8", "gemm_q8"},
+        {"salvo_norm", "norm_many"},
+        {"salvo_rotate", "rotate_many"},
         {"salvo_gemm_", "gemm_float"},
         {"salvo_sample", "sample"},
+        {"salvo_wkv7_chunks", "wkv7_chunks"},
+        {"salvo_wkv7_prepare", "wkv7_chunks"},
         {"salvo_wkv7_", "wkv7_many"},
     };
     for (size_t i = 0; i < sizeof images / sizeof *images; i++) {

@@ -55,9 +55,43 @@ cleanup:
     return status;
 }
 
+/* Ropes of queries and keys and the append of those keys, if that is all there is and a struct cuda_rotate
+ * can say it. */
+static bool find_rotate(
+    const struct phase_builder *builder, uint32_t first, uint32_t end, struct cuda_rotate *out)
+{
+    const struct op *q = &builder->program->ops[first], *k = q + 1, *append = q + 2;
+    const struct rope *ropes = builder->program->ropes;
+    if (end - first != 3 || q->kind != OP_ROPE || k->kind != OP_ROPE || append->kind != OP_KV_APPEND ||
+        builder->executor->options.kv_type != TYPE_F16 || append->inputs[0] != k->out ||
+        q->out != q->inputs[0] || k->out != k->inputs[0] || value_is_read(builder->program, k->out, end))
+        return false;
+    const struct rope *rope = &ropes[q->rope.rope], *other = &ropes[k->rope.rope];
+    if (rope->dimensions != q->rope.head_dim || other->dimensions != q->rope.head_dim ||
+        q->rope.head_dim != k->rope.head_dim || rope->halves != other->halves)
+        return false;
+    *out = (struct cuda_rotate){
+        .q = phase_address(builder, q->out),
+        .k = phase_address(builder, k->out),
+        .v = phase_address(builder, append->inputs[1]),
+        .keys = builder->executor->kv_states[append->kv_append.key_state].base,
+        .values = builder->executor->kv_states[append->kv_append.value_state].base,
+        .heads = q->rope.heads,
+        .kv_heads = k->rope.heads,
+        .head_dim = q->rope.head_dim,
+        .rope_q = q->rope.rope,
+        .rope_k = k->rope.rope,
+        .halves = rope->halves,
+    };
+    return true;
+}
+
 static enum salvo_status lower_plain_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
 {
     enum salvo_status status = SALVO_OK;
+    struct cuda_node node = {.kind = CUDA_NODE_ROTATE};
+    if (find_rotate(builder, first, end, &node.rotate))
+        return add_node(builder, &node, cuda_rotate_launch(capacity_of(builder, ROWS_TOKENS)));
     const uint32_t first_phase = builder->plan->tables.phase_count;
     TRY(phase_build_rows(builder, first, end));
     TRY(launch_phases(builder, first_phase));
@@ -65,8 +99,41 @@ cleanup:
     return status;
 }
 
-/* The rounded rows that the matmuls after a group of rows read: one place for all, since one at a time is
- * needed. */
+/* Bytes of the largest panel. */
+static uint64_t largest_panel(const struct phase_builder *builder)
+{
+    const struct plan *plan = &builder->plan->plan;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        if (plan->groups[i].kind != GROUP_ROWS || plan->groups[i].rounded == NO_BUFFER)
+            continue;
+        const struct program_buffer *rounded = &builder->program->buffers[plan->groups[i].rounded];
+        const uint64_t panel = cuda_panel_bytes(
+            plan->groups[i].rounding, (uint32_t)rounded->columns, capacity_of(builder, rounded->row_kind));
+        bytes = panel > bytes ? panel : bytes;
+    }
+    return bytes;
+}
+
+/* Two places for panels, which chunks of a wkv7 use, too. */
+static uint64_t panel_memory(const struct phase_builder *builder)
+{
+    const struct plan *plan = &builder->plan->plan;
+    uint64_t bytes = 2 * largest_panel(builder);
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        const struct op *op = &builder->program->ops[plan->groups[i].first_op];
+        if (plan->groups[i].kind != GROUP_WKV7)
+            continue;
+        const struct cuda_wkv7_many wkv7 = {.heads = op->wkv7.heads, .head_dim = op->wkv7.head_dim};
+        const uint64_t chunks =
+            cuda_wkv7_chunk_bytes(&wkv7, capacity_of(builder, ROWS_TOKENS), capacity_of(builder, ROWS_RUNS));
+        bytes = chunks > bytes ? chunks : bytes;
+    }
+    return (bytes + 511) / 512 * 512;
+}
+
+/* The rounded rows that the matmuls after a group of rows read: two places for all, in turn, since one may be
+ * made while the one before it is read. */
 static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
 {
     enum salvo_status status = SALVO_OK;
@@ -78,10 +145,9 @@ static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buff
         tables->panel_capacity = capacity;
     }
     const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
-    const size_t bytes = cuda_panel_bytes(rounding, columns, rows);
-    tables->panel_memory = bytes > tables->panel_memory ? bytes : tables->panel_memory;
+    const uint64_t place = tables->panel_count % 2 ? tables->panel_memory / 2 : 0;
     tables->panels[tables->panel_count++] =
-        cuda_panel_at(rounding, columns, rows, builder->plan->scratch.panels);
+        cuda_panel_at(rounding, columns, rows, builder->plan->scratch.panels + place);
 cleanup:
     return status;
 }
@@ -99,12 +165,57 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
     builder->panel_bytes = 0;
 }
 
+/* The phase that is being built, if it does no more than a struct cuda_norm_rows says. */
+static bool find_norm(const struct phase_builder *builder, struct cuda_norm_rows *out)
+{
+    const struct cuda_phase *phase = &builder->phase;
+    const struct cuda_load *load = &builder->loads[0];
+    const struct cuda_row_op *op = &builder->ops[0];
+    const struct cuda_round *round = &builder->rounds[0];
+    if (phase->load_count != 1 || load->kind != CUDA_LOAD_ROW || load->columns % 4 != 0 ||
+        load->columns > NORM_COLUMNS || phase->op_count > 1 || phase->store_count > 1 ||
+        phase->round_count != 1)
+        return false;
+    if (phase->op_count == 1 && (op->kind != OP_RMS_NORM || op->group != op->columns ||
+                                    op->columns != load->columns || op->in[0] != load->place))
+        return false;
+    if (round->place != (phase->op_count ? op->out : load->place) ||
+        (phase->store_count && builder->stores[0].place != round->place))
+        return false;
+    *out = (struct cuda_norm_rows){
+        .x = load->from,
+        .weight = phase->op_count ? op->weight : 0,
+        .out = phase->store_count ? builder->stores[0].to : 0,
+        .panel = builder->plan->tables.panels[builder->plan->tables.panel_count - 1],
+        .rows = phase->rows,
+        .columns = load->columns,
+        .epsilon = op->value,
+    };
+    return true;
+}
+
+/* Rows that are not rounded at all are read where they are. */
+static bool is_read_in_place(const struct phase_builder *builder, const struct group *group)
+{
+    return group->op_count == 0 && group->rounding == ROUNDING_F32 &&
+           builder->program->buffers[group->rounded].columns % 4 == 0;
+}
+
 static enum salvo_status lower_rounding_rows(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     const uint32_t first = group->first_op, end = first + group->op_count;
     TRY(add_panel(builder, group->rounded, group->rounding));
+    if (is_read_in_place(builder, group)) {
+        struct cuda_panel *panel = &builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+        panel->values = phase_address(builder, group->rounded);
+        panel->stride = (uint32_t)builder->program->buffers[group->rounded].columns;
+        return SALVO_OK;
+    }
     add_rounding_phase(builder, group, first);
+    struct cuda_node node = {.kind = CUDA_NODE_NORM};
+    if (find_norm(builder, &node.norm))
+        return add_node(builder, &node, cuda_norm_launch(capacity_of(builder, group->rows)));
     if (!phase_fits(builder) && first < end) {
         TRY(lower_plain_rows(builder, first, end));
         add_rounding_phase(builder, group, end);
@@ -152,7 +263,11 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     }
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
-    node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows));
+    const struct cuda_room room = {
+        .shared_bytes = (uint32_t)builder->executor->device->shared_bytes,
+        .multiprocessors = (uint32_t)builder->executor->device->multiprocessors,
+    };
+    node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows), &room);
     return node;
 }
 
@@ -167,14 +282,38 @@ static bool has_glu_inside(
            (uint32_t)builder->executor->device->shared_bytes;
 }
 
-static enum salvo_status lower_gemms(struct phase_builder *builder, const struct group *group)
+/* Whether the next group does no more than round, to bytes, what one of this group's ops leaves: then this
+ * one can do it. Not where groups are run one by one. */
+static bool rounds_next(const struct phase_builder *builder, const struct group *group, buffer_id out)
+{
+    const struct plan *plan = &builder->plan->plan;
+    const struct group *next = group + 1;
+    return builder->plan != &builder->executor->debug && next < plan->groups + plan->group_count &&
+           next->kind == GROUP_ROWS && next->op_count == 0 && next->rounded == out &&
+           next->rounding == ROUNDING_Q8 && next->rows == group->rows;
+}
+
+static bool gemm_rounds_next(const struct phase_builder *builder, const struct group *group, bool glu)
+{
+    const struct op *op = &builder->program->ops[group->first_op + (glu ? 2 : 0)];
+    return (glu || (group->matmuls == 1 && !group->glu)) && rounds_next(builder, group, op->out) &&
+           builder->program->buffers[op->out].columns % CUDA_ITEM_COLUMNS == 0;
+}
+
+static enum salvo_status lower_gemms(
+    struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
     enum salvo_status status = SALVO_OK;
     const struct op *ops = &builder->program->ops[group->first_op];
     const bool glu = has_glu_inside(builder, group, ops);
+    *out_rounded = gemm_rounds_next(builder, group, glu);
     for (uint32_t i = 0; i < group->matmuls; i += GEMM_MATMULS) {
         uint32_t count = group->matmuls - i < GEMM_MATMULS ? group->matmuls - i : GEMM_MATMULS;
-        const struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
+        struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
+        if (*out_rounded) {
+            TRY(add_panel(builder, group[1].rounded, group[1].rounding));
+            node.gemm.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+        }
         TRY(add_node(builder, &node, node.launch));
     }
     if (group->glu && !glu)
@@ -185,27 +324,53 @@ cleanup:
 
 /* ---- The others ---- */
 
-static enum salvo_status lower_flash(struct phase_builder *builder, const struct group *group)
+static enum salvo_status lower_flash(
+    struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
+    enum salvo_status status = SALVO_OK;
+    const struct op *op = &builder->program->ops[group->first_op];
     struct cuda_node node = {.kind = CUDA_NODE_ATTEND};
-    node.attend = cuda_attend_of(builder, &builder->program->ops[group->first_op]);
-    return add_node(builder, &node,
-        cuda_flash_launch(&node.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS)));
+    node.flash.attend = cuda_attend_of(builder, op);
+    *out_rounded = rounds_next(builder, group, op->out) && op->attend.head_dim % 32 == 0;
+    if (*out_rounded) {
+        TRY(add_panel(builder, group[1].rounded, group[1].rounding));
+        node.flash.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+    }
+    TRY(add_node(builder, &node,
+        cuda_flash_launch(
+            &node.flash.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS))));
+cleanup:
+    return status;
 }
 
-static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
+static struct cuda_wkv7_many wkv7_of(const struct phase_builder *builder, const struct op *op)
 {
-    const struct op *op = &builder->program->ops[group->first_op];
-    struct cuda_node node = {.kind = CUDA_NODE_WKV7};
-    node.wkv7 = (struct cuda_wkv7_many){
+    struct cuda_wkv7_many wkv7 = {
         .out = phase_address(builder, op->out),
         .state = builder->executor->folded_offsets[op->wkv7.state],
+        .chunks = builder->plan->scratch.panels, /* between panels: nothing is rounded yet */
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
     };
     for (int i = 0; i < 6; i++)
-        node.wkv7.in[i] = phase_address(builder, op->inputs[i]);
-    return add_node(builder, &node, cuda_wkv7_launch(&node.wkv7, capacity_of(builder, ROWS_RUNS)));
+        wkv7.in[i] = phase_address(builder, op->inputs[i]);
+    return wkv7;
+}
+
+static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t tokens = capacity_of(builder, ROWS_TOKENS), slots = capacity_of(builder, ROWS_RUNS);
+    const struct cuda_node node = {
+        .kind = CUDA_NODE_WKV7, .wkv7 = wkv7_of(builder, &builder->program->ops[group->first_op])};
+    if (cuda_wkv7_chunk_bytes(&node.wkv7, tokens, slots)) {
+        TRY(add_node(builder, &node, cuda_wkv7_prepare_launch(&node.wkv7, tokens, slots)));
+        TRY(add_node(builder, &node, cuda_wkv7_chunks_launch(&node.wkv7, slots)));
+    } else {
+        TRY(add_node(builder, &node, cuda_wkv7_launch(&node.wkv7, slots)));
+    }
+cleanup:
+    return status;
 }
 
 static enum salvo_status lower_sample(struct phase_builder *builder)
@@ -218,15 +383,18 @@ cleanup:
     return status;
 }
 
-static enum salvo_status lower_group(struct phase_builder *builder, const struct group *group)
+/* `out_rounded`: the next group is done, too. */
+static enum salvo_status lower_group(
+    struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
+    *out_rounded = false;
     switch (group->kind) {
     case GROUP_ROWS:
         return lower_rows(builder, group);
     case GROUP_MATMUL:
-        return lower_gemms(builder, group);
+        return lower_gemms(builder, group, out_rounded);
     case GROUP_ATTEND:
-        return lower_flash(builder, group);
+        return lower_flash(builder, group, out_rounded);
     case GROUP_WKV7:
         return lower_wkv7(builder, group);
     case GROUP_SAMPLE:
@@ -244,9 +412,14 @@ enum salvo_status cuda_nodes_build(struct phase_builder *builder)
     TRY(add_node(builder, &plain, cuda_begin_launch()));
     if (builder->program->rope_count)
         TRY(add_node(builder, &plain, cuda_angles_launch(capacity_of(builder, ROWS_TOKENS))));
+    bool rounded = false; /* by the group before */
+    tables->panel_memory = panel_memory(builder);
     for (uint32_t i = 0; i < plan->group_count; i++) {
         tables->first_phase[i] = tables->node_count;
-        TRY(lower_group(builder, &plan->groups[i]));
+        if (rounded)
+            rounded = false;
+        else
+            TRY(lower_group(builder, &plan->groups[i], &rounded));
     }
     tables->first_phase[plan->group_count] = tables->node_count;
     TRY(add_node(builder, &plain, cuda_end_launch()));

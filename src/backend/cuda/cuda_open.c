@@ -42,39 +42,22 @@ cleanup:
  * Which lowering: for measurements the environment says so. Otherwise the whole token is one launch on all
  * multiprocessors, which docs/measurements.md compares with the others.
  */
-static enum cuda_lowering choose_lowering(const struct executor *executor)
+static enum cuda_lowering choose_lowering(void)
 {
     static const char *const names[] = {
         [CUDA_LOWERING_GRID] = "grid",
-        [CUDA_LOWERING_CLUSTER] = "cluster",
         [CUDA_LOWERING_GRAPH] = "graph",
         [CUDA_LOWERING_LAYER] = "layer",
         [CUDA_LOWERING_OP] = "op",
     };
     const char *wanted = getenv("SALVO_CUDA_LOWERING");
     for (size_t i = 0; wanted && i < sizeof names / sizeof *names; i++) {
-        bool possible = i != CUDA_LOWERING_CLUSTER || executor->device->clusters;
-        if (strcmp(wanted, names[i]) == 0 && possible)
+        if (strcmp(wanted, names[i]) == 0)
             return (enum cuda_lowering)i;
     }
     if (wanted)
-        log_line(SALVO_LOG_WARNING,
-            "SALVO_CUDA_LOWERING cannot be '%s' here: grid, cluster, graph, layer or op", wanted);
+        log_line(SALVO_LOG_WARNING, "SALVO_CUDA_LOWERING cannot be '%s': grid, graph, layer or op", wanted);
     return CUDA_LOWERING_GRID;
-}
-
-/* Multiprocessors come in groups of up to 18, not all of which have 16 to spare: one cluster fewer than there
- * would be room for fits for certain, and all of them have to be there at once. */
-static enum salvo_status open_clusters(struct executor *executor)
-{
-    enum salvo_status status = SALVO_OK;
-    executor->blocks = (executor->blocks / CUDA_CLUSTER - 1) * CUDA_CLUSTER;
-    TRY(CUDA_CALL(&executor->context, function_set, (executor->decode, CUDA_FUNCTION_LARGE_CLUSTERS, 1)));
-    TRY(ARENA_NEW(&executor->tables, &executor->residents, executor->program->buffer_count));
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++)
-        executor->residents[i] = CUDA_NONE;
-cleanup:
-    return status;
 }
 
 static enum salvo_status open_device(struct executor *executor)
@@ -90,10 +73,8 @@ static enum salvo_status open_device(struct executor *executor)
     TRY(load_modules(executor));
     TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
-    executor->lowering = choose_lowering(executor);
+    executor->lowering = choose_lowering();
     executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */
-    if (executor->lowering == CUDA_LOWERING_CLUSTER)
-        TRY(open_clusters(executor));
 cleanup:
     return status;
 }

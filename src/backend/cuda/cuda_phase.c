@@ -14,29 +14,55 @@ static uint32_t round_up(uint32_t value, uint32_t step)
 
 void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows)
 {
-    const bool on_cluster = builder->executor->lowering == CUDA_LOWERING_CLUSTER && rows == ROWS_TOKENS &&
-                            builder->plan->plan.capacity[ROWS_TOKENS] == 1;
     builder->phase = (struct cuda_phase){
         .kind = kind,
-        .team = on_cluster ? CUDA_TEAM_CLUSTER : CUDA_TEAM_GRID,
         .rows = rows,
         .glu = ACTIVATION_NONE,
         .stream_first = builder->plan->tables.stream_count, /* where its weights would begin */
     };
-    builder->panel_bytes = builder->partials = builder->head_dim = 0;
-    builder->places = phase_is_clustered(builder) ? builder->executor->resident_floats : 0;
-    builder->phase.exchanges = phase_is_clustered(builder) && builder->plan->tables.phase_count > 0;
+    builder->panel_bytes = builder->partials = builder->head_dim = builder->places = 0;
+    builder->written_count = 0;
+    builder->words_taken = builder->plan->tables.words;
     builder->overflows = false;
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
         builder->place_of[i] = CUDA_NONE;
+}
+
+/* Only values between the phases of a single token are words; the logits are for others, too. */
+static bool is_words(const struct phase_builder *builder, buffer_id buffer)
+{
+    return builder->plan == &builder->executor->single && buffer != builder->program->logits;
 }
 
 cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer)
 {
     const struct cuda_scratch *scratch = &builder->plan->scratch;
     const struct plan *plan = &builder->plan->plan;
+    if (is_words(builder, buffer))
+        return builder->words_of[buffer];
     return plan->is_private[buffer] ? scratch->spilled + plan->offsets[buffer]
                                     : scratch->arena + scratch->offsets[buffer];
+}
+
+cuda_address phase_words(struct phase_builder *builder, uint64_t count)
+{
+    const cuda_address words = builder->plan->scratch.words + builder->words_taken;
+    builder->words_taken += (count * sizeof(uint64_t) + 127) / 128 * 128;
+    return words;
+}
+
+cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer)
+{
+    if (!is_words(builder, buffer))
+        return phase_address(builder, buffer);
+    if (builder->written_count == MOST_WRITTEN) {
+        builder->overflows = true;
+        return 0;
+    }
+    const cuda_address words = phase_words(builder, builder->program->buffers[buffer].columns);
+    builder->written[builder->written_count].buffer = buffer;
+    builder->written[builder->written_count++].words = words;
+    return words;
 }
 
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight)
@@ -49,36 +75,8 @@ static uint32_t columns_of(const struct phase_builder *builder, buffer_id buffer
     return (uint32_t)builder->program->buffers[buffer].columns;
 }
 
-bool phase_is_clustered(const struct phase_builder *builder)
-{
-    return builder->phase.team == CUDA_TEAM_CLUSTER;
-}
-
-uint32_t phase_blocks(const struct phase_builder *builder)
-{
-    return phase_is_clustered(builder) ? CUDA_CLUSTER : builder->executor->blocks;
-}
-
-/* Tables are built more than once: the first time finds out which buffers need places. */
-uint32_t phase_resident(struct phase_builder *builder, buffer_id buffer)
-{
-    struct executor *executor = builder->executor;
-    if (executor->residents[buffer] == CUDA_NONE) {
-        executor->residents[buffer] = executor->resident_floats;
-        executor->resident_floats += round_up(columns_of(builder, buffer), PLACE_FLOATS);
-    }
-    return executor->residents[buffer];
-}
-
-static bool is_resident(const struct phase_builder *builder, buffer_id buffer)
-{
-    return phase_is_clustered(builder) && !builder->plan->plan.is_private[buffer];
-}
-
 uint32_t phase_output(struct phase_builder *builder, buffer_id buffer)
 {
-    if (builder->place_of[buffer] == CUDA_NONE && is_resident(builder, buffer) && !builder->head_dim)
-        builder->place_of[buffer] = phase_resident(builder, buffer);
     if (builder->place_of[buffer] == CUDA_NONE) {
         uint32_t floats = builder->head_dim ? builder->head_dim : columns_of(builder, buffer);
         builder->place_of[buffer] = builder->places;
@@ -107,15 +105,7 @@ uint32_t phase_input(struct phase_builder *builder, buffer_id buffer)
 {
     if (builder->place_of[buffer] != CUDA_NONE)
         return builder->place_of[buffer];
-    const uint32_t place = phase_output(builder, buffer);
-    if (!is_resident(builder, buffer) || builder->loads_all)
-        return load(builder, buffer, place, CUDA_LOAD_ROW);
-    if (builder->head_dim) { /* a head of what is there as a whole row */
-        load(builder, buffer, place, CUDA_LOAD_PLACE);
-        if (!builder->overflows)
-            builder->loads[builder->phase.load_count - 1].from = phase_resident(builder, buffer);
-    }
-    return place;
+    return load(builder, buffer, phase_output(builder, buffer), CUDA_LOAD_ROW);
 }
 
 /* What only some kinds of ops have. */
@@ -219,14 +209,14 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
             return;
         }
         builder->stores[builder->phase.store_count++] = (struct cuda_store){
-            .to = phase_address(builder, out),
+            .to = phase_writes(builder, out),
             .place = builder->place_of[out],
             .columns = columns_of(builder, out),
         };
     }
 }
 
-/* As cuda.md says a panel of one token lies in shared memory. */
+/* Of one token, in shared memory: matvec.cuh. */
 static uint32_t panel_size(uint32_t columns, enum rounding rounding)
 {
     const uint32_t padded = round_up(columns, CUDA_ITEM_COLUMNS);
@@ -280,32 +270,28 @@ static void raise_to(uint32_t *most, uint32_t value)
     *most = value > *most ? value : *most;
 }
 
-/* The common cases, which kernels have ways of their own for. */
-static enum cuda_input input_of(const struct phase_builder *builder)
+static bool is_simple(const struct phase_builder *builder)
 {
-    const struct cuda_phase *phase = &builder->phase;
-    const struct cuda_round *round = &builder->rounds[0];
-    const struct cuda_row_op *op = &builder->ops[0];
-    if (phase->kind != CUDA_PHASE_MATMUL || phase->round_count != 1 || round->rounding != ROUNDING_Q8 ||
-        phase->load_count > 1 || phase->store_count || round->columns % 4 ||
-        round->columns > CUDA_NORM_COLUMNS)
-        return CUDA_INPUT_ANY;
-    if (phase->load_count && builder->loads[0].kind != CUDA_LOAD_ROW)
-        return CUDA_INPUT_ANY;
-    if (phase->op_count == 0)
-        return CUDA_INPUT_BYTES;
-    bool is_norm = phase->op_count == 1 && op->kind == OP_RMS_NORM && op->group == op->columns &&
-                   op->weight && op->out == round->place &&
-                   (!phase->load_count || builder->loads[0].place == op->in[0]);
-    return is_norm ? CUDA_INPUT_NORM : CUDA_INPUT_ANY;
+    const struct cuda_inputs inputs = {builder->loads, builder->ops, builder->rounds,
+        builder->phase.load_count, builder->phase.op_count, builder->phase.round_count};
+    return builder->plan->plan.capacity[ROWS_TOKENS] == 1 && builder->phase.kind == CUDA_PHASE_MATMUL &&
+           cuda_inputs_are_simple(&inputs);
 }
 
-/* A vector that stays in registers until it is bytes needs no place, unless it is there already. */
+/* Vectors need no place, and one panel is enough, where each block computes its own input. */
 static uint32_t place_bytes(const struct phase_builder *builder)
 {
-    bool skips =
-        input_of(builder) != CUDA_INPUT_ANY && builder->phase.load_count && !phase_is_clustered(builder);
-    return skips ? 0 : round_up(builder->places * (uint32_t)sizeof(float), 128);
+    return is_simple(builder) ? 0 : round_up(builder->places * (uint32_t)sizeof(float), 128);
+}
+
+static uint32_t panel_bytes(const struct phase_builder *builder)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < builder->phase.round_count; i++) {
+        const uint32_t size = panel_size(builder->rounds[i].columns, builder->rounds[i].rounding);
+        most = size > most ? size : most;
+    }
+    return is_simple(builder) ? round_up(most, 128) : builder->panel_bytes;
 }
 
 bool phase_fits(const struct phase_builder *builder)
@@ -314,7 +300,7 @@ bool phase_fits(const struct phase_builder *builder)
     const uint32_t partials = builder->partials * (uint32_t)sizeof(float),
                    least = cuda_partial_floor(builder->executor);
     const uint64_t shared =
-        (uint64_t)place_bytes(builder) + builder->panel_bytes + (partials > least ? partials : least);
+        (uint64_t)place_bytes(builder) + panel_bytes(builder) + (partials > least ? partials : least);
     return !builder->overflows && lay_out(&phase) <= CUDA_PHASE_LIMIT &&
            shared <= cuda_shared_limit(builder->executor);
 }
@@ -331,16 +317,12 @@ enum salvo_status phase_end(struct phase_builder *builder)
         tables->phase_capacity = capacity;
     }
     tables->phase_places[tables->phase_count] = builder->places;
-    phase->input = input_of(builder);
     /* Panels lie behind the vectors of their own phase: what one has much of, another may have little of. */
     for (uint32_t i = 0; builder->plan->plan.capacity[ROWS_TOKENS] == 1 && i < phase->round_count; i++)
-        builder->rounds[i].panel += place_bytes(builder);
-    if (tables->phase_count) {
-        struct cuda_phase *before =
-            (struct cuda_phase *)(void *)(tables->phases +
-                                          (size_t)(tables->phase_count - 1) * CUDA_PHASE_LIMIT);
-        before->next_team = phase->team;
-    }
+        builder->rounds[i].panel = is_simple(builder) ? 0 : builder->rounds[i].panel + place_bytes(builder);
+    for (uint32_t i = 0; i < builder->written_count; i++)
+        builder->words_of[builder->written[i].buffer] = builder->written[i].words;
+    tables->words = builder->words_taken;
     uint8_t *to = tables->phases + (size_t)tables->phase_count++ * CUDA_PHASE_LIMIT;
     memset(to, 0, CUDA_PHASE_LIMIT);
     raise_to(&tables->phase_bytes, lay_out(phase));
@@ -355,7 +337,7 @@ enum salvo_status phase_end(struct phase_builder *builder)
         memcpy(to + phase->heavy_at, &builder->attend, sizeof builder->attend);
     else if (phase->kind == CUDA_PHASE_WKV7)
         memcpy(to + phase->heavy_at, &builder->wkv7, sizeof builder->wkv7);
-    raise_to(&tables->most_vector_bytes, place_bytes(builder) + builder->panel_bytes);
+    raise_to(&tables->most_vector_bytes, place_bytes(builder) + panel_bytes(builder));
     raise_to(&tables->most_partials, builder->partials);
 cleanup:
     return status;

@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_executor.h"
 
 enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_ROUNDS = 16, MOST_MATMULS = 24 };
+enum { MOST_WRITTEN = 24 };
 
 struct phase_builder {
     struct executor *executor;
@@ -28,7 +29,15 @@ struct phase_builder {
     uint32_t partials;    /* floats taken */
     uint32_t head_dim;    /* places hold a head alone; 0: whole rows */
     bool overflows;       /* a table is full: the phase has to be divided */
-    bool loads_all; /* the debug path: what a cluster has in its blocks comes from memory all the same */
+
+    /* Words (cuda_plan.h): where each buffer was last written, and what this phase writes. */
+    cuda_address *words_of; /* [buffers] */
+    struct {
+        buffer_id buffer;
+        cuda_address words;
+    } written[MOST_WRITTEN];
+    uint32_t written_count;
+    uint64_t words_taken; /* bytes, by this phase and those before it */
 };
 
 /* Begins a phase of its own; nothing of the last one is left. */
@@ -36,11 +45,6 @@ void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum 
 
 /* Where a buffer is in this phase: loaded, unless it is there. */
 uint32_t phase_input(struct phase_builder *builder, buffer_id buffer);
-
-/* Blocks that run the phase; in a cluster, where each of them has a buffer between phases. */
-uint32_t phase_blocks(const struct phase_builder *builder);
-bool phase_is_clustered(const struct phase_builder *builder);
-uint32_t phase_resident(struct phase_builder *builder, buffer_id buffer);
 
 /* Where a buffer that is written will be. */
 uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);
@@ -54,20 +58,37 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
 /* Which of the rounds is this buffer, rounded so; adds it. */
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding);
 
+/*
+ * What a matmul phase does before it multiplies. Where records can say it all, each block computes its own
+ * input, in registers; otherwise vectors and panels of all inputs are in shared memory at once.
+ */
+struct cuda_inputs {
+    const struct cuda_load *loads;
+    const struct cuda_row_op *ops;
+    const struct cuda_round *rounds;
+    uint32_t load_count, op_count, round_count;
+};
+bool cuda_inputs_are_simple(const struct cuda_inputs *inputs);
+
 /* Whether all that was taken fits tables and shared memory. */
 bool phase_fits(const struct phase_builder *builder);
 
 /* Appends the phase to the plan's tables. */
 enum salvo_status phase_end(struct phase_builder *builder);
 
+/* Where a buffer lies in memory, for whoever reads it in this phase; and where this phase writes it, which is
+ * another place for a single token. */
 cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
+cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
+/* So many words that nobody else has, for what blocks leave each other within a phase. */
+cuda_address phase_words(struct phase_builder *builder, uint64_t count);
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
 
 /* Row ops first .. end - 1 as phases of their own, as few as possible. */
 enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
 
 /* An attention that does nothing else. */
-struct cuda_attend cuda_attend_of(const struct phase_builder *builder, const struct op *op);
+struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op *op);
 
 /* cuda_nodes.c: the launches of a plan for many tokens. */
 enum salvo_status cuda_nodes_build(struct phase_builder *builder);

@@ -9,10 +9,18 @@
  * memory. Items that one block multiplies lie together, in the order in which its warps take them; prefill
  * and lookups find the same items by their index. Rows and columns beyond the last are zeros.
  *
- * PHASES of a plan for one token run on all blocks of a team, with a barrier after each. A block brings the
- * vectors that it needs into its shared memory (loads), computes on them what stands before the heavy op
- * (row ops, redundantly in every block), rounds them (rounds), and does its share of the tasks. In a plan for
- * many tokens loads, row ops, stores and rounds are done by one block for each row.
+ * PHASES of a plan for one token run on all blocks. A block brings the vectors that it needs into its shared
+ * memory (loads), computes on them what stands before the heavy op (row ops, redundantly in every block),
+ * rounds them (rounds), and does its share of the tasks. In a plan for many tokens loads, row ops, stores and
+ * rounds are done by one block for each row.
+ *
+ * WORDS. What one phase of a token leaves for another is an array of words of 8 bytes: a float, and the
+ * number of the token above it. Every phase has places of its own for what it writes, so that a word is
+ * written once in a token, and whoever needs it looks at it until it has the token's number: no barrier, and
+ * no second trip to memory after one. Blocks that have nothing to do in a phase go on to the next. All blocks
+ * meet once the logits are there and again when the id is: only then does the next token begin to overwrite
+ * words. Where machine.tagged is 0 (the debug path, which launches phases one by one) the arrays are plain
+ * floats.
  */
 #ifndef CUDA_PLAN_H
 #define CUDA_PLAN_H
@@ -27,16 +35,16 @@ enum {
     CUDA_WARPS = 16, /* that compute, in a block of the decode kernel; one more copies weights */
     CUDA_WORKERS = CUDA_WARPS * 32,
     CUDA_THREADS = CUDA_WORKERS + 32,
-    CUDA_CLUSTER = 16, /* blocks of a cluster */
     CUDA_ITEM_ROWS = 8,
     CUDA_ITEM_COLUMNS = 128,
-    CUDA_GROUP = 32,                          /* activations that share a scale */
-    CUDA_PAGE = 256,                          /* positions of a KV page */
-    CUDA_CHUNKS = 32,                         /* weight chunks that can be on their way to a block at once */
-    CUDA_CHUNK_BYTES = 24 * 1024,             /* chunks are no larger, unless a single round is */
-    CUDA_ROUND_BYTES = 32 * 1024,             /* rounds are no larger: wide types do without some warps */
-    CUDA_NORM_COLUMNS = 4 * CUDA_WORKERS * 4, /* most that CUDA_INPUT_NORM has in registers */
-    CUDA_SHARED_HEAD = 2048,                  /* bytes at the beginning of shared memory */
+    CUDA_GROUP = 32,                           /* activations that share a scale */
+    CUDA_PAGE = 256,                           /* positions of a KV page */
+    CUDA_CHUNKS = 32,                          /* weight chunks that can be on their way to a block at once */
+    CUDA_CHUNK_BYTES = 24 * 1024,              /* chunks are no larger, unless a single round is */
+    CUDA_ROUND_BYTES = 32 * 1024,              /* rounds are no larger: wide types do without some warps */
+    CUDA_RECORD_PLACES = 4,                    /* in shared memory */
+    CUDA_MIXED_COLUMNS = 2 * CUDA_WORKERS * 4, /* most that a vector may have that is mixed with another */
+    CUDA_SHARED_HEAD = 2048,                   /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */
     CUDA_NONE = 0x7fffffff,  /* no place, no rope, no table entry */
@@ -71,8 +79,7 @@ struct cuda_stream {
     uint64_t base, owner_bytes;
     uint32_t group_bytes, chunk_bytes, groups;
     uint32_t first_block, owners; /* as in struct cuda_matmul */
-    uint32_t team;                /* enum cuda_team */
-    uint32_t padding[2];
+    uint32_t padding[3];
 };
 
 /* ---- Steps ---- */
@@ -134,7 +141,6 @@ struct cuda_result {
 enum cuda_load_kind {
     CUDA_LOAD_ROW,      /* [columns] floats at from + row * columns */
     CUDA_LOAD_SELECTED, /* the same for the token row of this output row */
-    CUDA_LOAD_PLACE,    /* clusters: of the vector at place `from`, which every block has; for wkv7 */
 };
 
 struct cuda_load {
@@ -178,30 +184,29 @@ struct cuda_round {
 /* One matmul of a phase for one token. */
 struct cuda_matmul {
     struct cuda_matrix matrix;
-    uint64_t bias, out; /* out: [rows] floats; 0: only in shared memory */
-    uint32_t out_place; /* clusters: where every block has the result; otherwise CUDA_NONE */
+    uint64_t bias, out; /* out: [rows] */
+    uint64_t before;    /* [rows]: what is added to; 0: nothing */
     uint32_t round;     /* which of the phase's rounds is its input */
-    uint32_t activation, accumulate;
-    uint32_t first_block; /* owner o is block (first_block + o) % blocks of the team */
+    uint32_t activation;
+    uint32_t first_block; /* owner o is block (first_block + o) % blocks */
+    uint32_t is_plain;    /* out is floats: logits */
     uint32_t
         partial; /* floats from the beginning of the partial sums: [tiles_per_block][parts_per_round][8] */
     float cap;   /* not 0: the result is cap * tanh(result / cap), a softcap of the logits; after bias and
                     activation */
-    uint32_t padding;
 };
 
 /*
- * Attention of one token. A task is (kv head, up to 4 of its heads, split of the positions); how many splits
- * have work depends on the position alone. Where more than one has, each leaves {maximum, sum,
- * output[head_dim]} for every head at partials + (head * splits + split) * (head_dim + 2), and whoever is
- * last merges them, in order. Behind the partials lie uint32 counters, [heads], zero whenever no kernel runs.
+ * Attention of one token. A task is (kv head, one or two of its heads, split of the positions); how many
+ * splits have work depends on the position alone. Where more than one has, each leaves {maximum, sum,
+ * output[head_dim]} for every head at partials, [heads][splits][head_dim + 2] words whatever machine.tagged
+ * is, and the first split's block merges them, in order.
  */
 struct cuda_attend {
     uint64_t q, k, v; /* [T][...] */
     uint64_t out;     /* [T][heads * head_dim] */
     uint64_t keys, values;
     uint64_t partials;
-    uint32_t q_place, k_place, v_place, out_place; /* clusters; otherwise CUDA_NONE */
     uint32_t heads, kv_heads, head_dim, window;
     uint32_t kv_type;        /* TYPE_F16, TYPE_F32, TYPE_Q8_0 */
     uint32_t rope_q, rope_k; /* CUDA_NONE: not inside */
@@ -217,7 +222,6 @@ struct cuda_wkv7 {
     uint64_t state;                /* elements from the beginning of a version */
     uint32_t places[6], out_place; /* r, w, k, v, kk, a of one head, in shared memory */
     uint32_t heads, head_dim;
-    uint32_t result_place; /* clusters: the whole row of the result; otherwise CUDA_NONE */
 };
 
 enum cuda_phase_kind {
@@ -228,21 +232,12 @@ enum cuda_phase_kind {
     CUDA_PHASE_SAMPLE,
 };
 
-enum cuda_team { CUDA_TEAM_GRID, CUDA_TEAM_CLUSTER };
-
-/* What a matmul phase does before it multiplies. The common cases stay in registers. */
-enum cuda_input {
-    CUDA_INPUT_ANY,   /* loads, row ops, rounds */
-    CUDA_INPUT_BYTES, /* one vector, rounded to bytes */
-    CUDA_INPUT_NORM,  /* the same after an rms norm of the whole vector */
-};
-
 /*
  * A phase is one piece of memory: this, then its tables. Offsets count bytes from its beginning and are
  * multiples of 16. Phases of a plan lie `phase_bytes` apart.
  */
 struct cuda_phase {
-    uint32_t kind, team, rows; /* rows: enum row_kind */
+    uint32_t kind, rows; /* enum row_kind */
     uint32_t loads_at, load_count;
     uint32_t ops_at, op_count;
     uint32_t outer_at, outer_count; /* wkv7: row ops after it */
@@ -255,20 +250,70 @@ struct cuda_phase {
     uint32_t stage;    /* sample: which of its stages */
     uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
     uint32_t stream_first, stream_count; /* its matmuls among the streams */
-    uint32_t
-        exchanges; /* clusters: blocks send each other something, if only a greeting, before they go on */
-    uint32_t exchange_bytes; /* results that come to each block in all */
-    uint32_t next_team;      /* of the phase after it */
-    uint32_t input;          /* enum cuda_input */
+    uint32_t meets;                      /* all blocks meet after it */
 };
 
+/* ---- What each block does ---- */
+
 /*
- * CLUSTERS. Where layers run on one cluster, the vectors between their phases have places in the shared
- * memory of all its blocks, at the beginning of the vectors, one for each buffer; a phase's own places come
- * after those. Loads of such vectors fall away, and what a phase computes is sent to all blocks (out_place).
- * `out` is then 0 unless a phase of the whole grid reads it, too. Rows phases are done by every block for
- * itself.
+ * RECORDS. The phases of a plan for one token are cut up for its blocks: each has a list of records, one for
+ * every share that it has in a phase, with all that it needs for it, so that no block works out what it has
+ * to do. Where the input of a matmul is a vector that only passes a norm, perhaps mixed with that of the
+ * token before, its record says so; all else is a record of its own that prepares panels in shared memory,
+ * from the tables of the phase.
  */
+enum cuda_record_kind {
+    CUDA_RECORD_MATMUL,
+    CUDA_RECORD_ATTEND,
+    CUDA_RECORD_PREPARE, /* loads, row ops and rounds of a matmul phase */
+    CUDA_RECORD_ROWS,
+    CUDA_RECORD_WKV7,
+    CUDA_RECORD_SAMPLE,
+    CUDA_RECORD_MEET,
+};
+
+enum cuda_norm { CUDA_NORM_NONE, CUDA_NORM_RMS, CUDA_NORM_LAYER };
+
+/*
+ * The input of a matmul: one vector. Rounded to bytes after an rms norm, it is not multiplied by the norm's
+ * factor; the results are.
+ */
+struct cuda_vector {
+    uint64_t from;         /* [columns]; 0: the panel is there already */
+    uint64_t weight, bias; /* of the norm */
+    uint64_t lerp;         /* [columns]: how much of the token before; 0: nothing is mixed in */
+    uint64_t state;        /* then: folded elements from the beginning of a version */
+    uint32_t columns, rounding, panel, norm;
+    float epsilon;
+    uint32_t keeps; /* this block writes the new state */
+};
+
+/* A block's share of a matrix: as in struct cuda_matrix. */
+struct cuda_share {
+    uint32_t type, parts, tiles, parts_per_round, part_groups, tiles_per_round, parts_reciprocal;
+    uint32_t tiles_per_chunk;
+};
+
+struct cuda_matmul_record {
+    struct cuda_vector vector;
+    struct cuda_share shares[2];         /* the second: of the matrix beside a gate */
+    uint64_t out, before, bias, up_bias; /* of the block's first row; before: what is added to */
+    uint32_t rows;
+    uint32_t activation, glu; /* glu: as in struct cuda_phase */
+    uint32_t is_plain;
+    float cap;
+    uint32_t padding[3];
+};
+
+struct cuda_record {
+    uint32_t kind, phase;
+    uint32_t index; /* wkv7: head; sample: stage */
+    uint32_t padding;
+    union {
+        struct cuda_matmul_record matmul;
+        struct cuda_attend attend;
+    };
+};
 
 /* ---- All of it ---- */
 
@@ -282,8 +327,11 @@ struct cuda_rope {
 struct cuda_machine {
     /* Tables of the plan. */
     uint64_t phases, streams, matrices, ropes;
+    uint64_t records;       /* struct cuda_record */
+    uint64_t record_starts; /* uint32 [blocks][phase_count + 1] */
     uint32_t phase_count, phase_bytes, rope_count, rope_pairs;
-    uint32_t slots, team_blocks; /* blocks of the team that runs layers */
+    uint32_t slots;
+    uint32_t tagged; /* values between phases are words, not floats */
     uint32_t context, vocabulary, pages_per_slot, ring_entries;
 
     /* Steps and what comes of them. */
@@ -312,8 +360,10 @@ struct cuda_machine {
     uint64_t logits;   /* [O][vocabulary] */
     uint64_t sampling; /* sample.cuh: scratch of its stages */
     uint64_t barrier;  /* uint32 [64], 0 when no kernel runs */
+    uint64_t epoch;    /* uint32: tokens that were begun */
 
-    /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, room for two phases, then these. */
+    /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, records, room for a phase, then these.
+     */
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
     uint32_t vectors_at, panels_at, partials_at, ring_at, ring_bytes, shared_bytes;
 };

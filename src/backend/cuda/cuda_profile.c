@@ -1,6 +1,8 @@
 /*
- * Where the time of a token goes. The decode kernel is launched for the first phase, the first two, and so
- * on: what a phase adds is its time, barrier and all, beside what streams in meanwhile as it does in earnest.
+ * Where the time of a step goes. Of one token, the decode kernel is launched for the first phase, the first
+ * two, and so on: what a phase adds is its time, barrier and all, beside what streams in meanwhile as it does
+ * in earnest. Of many tokens, the same with graphs of the first launch, the first two, and so on, without
+ * those that take the step and end it.
  */
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_items.h"
@@ -42,9 +44,38 @@ static uint64_t bytes_of(const struct cuda_tables *tables, uint32_t index, uint3
     return bytes;
 }
 
-/* Seconds of one launch of the first `end` phases: the shortest of some averages. */
-static enum salvo_status time_phases(
-    struct executor *executor, const cuda_event events[2], uint32_t end, uint32_t repetitions, double *out)
+/* The same of a launch of many tokens; of attention what the last of them reads. */
+static uint64_t bytes_of_node(const struct cuda_node *node, const struct step *step)
+{
+    uint64_t bytes = 0;
+    if (node->kind == CUDA_NODE_GEMM) {
+        for (uint32_t i = 0; i < node->gemm.count; i++)
+            bytes += cuda_matrix_bytes(&node->gemm.matmuls[i].matrix);
+    } else if (node->kind == CUDA_NODE_ATTEND) {
+        bytes = attend_bytes(&node->flash.attend, step->runs[0].first + step->runs[0].count - 1);
+    } else if (node->kind == CUDA_NODE_WKV7) {
+        bytes = 2 * (uint64_t)node->wkv7.heads * node->wkv7.head_dim * node->wkv7.head_dim * sizeof(float);
+    }
+    return bytes;
+}
+
+/* Something that is launched to be timed: a graph or, without one, the first `end` phases. */
+struct trial {
+    const struct cuda_plan *plan;
+    cuda_graph_exec graph;
+    uint32_t end;
+};
+
+static enum salvo_status launch_trial(struct executor *executor, const struct trial *trial)
+{
+    if (trial->graph)
+        return CUDA_CALL(&executor->context, graph_launch, (trial->graph, executor->queue));
+    return cuda_launch_phases(executor, trial->plan, 0, trial->end, CUDA_COUNT_TOKEN);
+}
+
+/* Seconds of one launch: the shortest of some averages. */
+static enum salvo_status time_trial(struct executor *executor, const cuda_event events[2],
+    const struct trial *trial, uint32_t repetitions, double *out)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_context *context = &executor->context;
@@ -53,7 +84,7 @@ static enum salvo_status time_phases(
         float elapsed;
         TRY(CUDA_CALL(context, event_record, (events[0], executor->queue)));
         for (int j = 0; j < LAUNCHES; j++)
-            TRY(cuda_launch_phases(executor, &executor->single, 0, end, 0));
+            TRY(launch_trial(executor, trial));
         TRY(CUDA_CALL(context, event_record, (events[1], executor->queue)));
         TRY(CUDA_CALL(context, event_wait, (events[1])));
         TRY(CUDA_CALL(context, event_elapsed, (&elapsed, events[0], events[1])));
@@ -61,6 +92,33 @@ static enum salvo_status time_phases(
         *out = i == 0 || seconds < *out ? seconds : *out;
     }
 cleanup:
+    return status;
+}
+
+/* A graph of the launches up to number `last`, without the first, which takes the step. */
+static enum salvo_status time_nodes(struct executor *executor, const cuda_event events[2],
+    const struct cuda_plan *plan, uint32_t last, uint32_t repetitions, double *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_context *context = &executor->context;
+    struct trial trial = {.plan = plan};
+    cuda_graph graph = NULL;
+    enum salvo_status launched = SALVO_OK;
+    *out = 0;
+    TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
+    for (uint32_t i = 1; i <= last && launched == SALVO_OK; i++)
+        launched = cuda_launch_node(executor, plan, i);
+    const enum salvo_status ended = CUDA_CALL(context, capture_end, (executor->queue, &graph));
+    TRY(launched);
+    TRY(ended);
+    TRY(CUDA_CALL(context, graph_instantiate, (&trial.graph, graph, 0)));
+    TRY(CUDA_CALL(context, graph_upload, (trial.graph, executor->queue)));
+    TRY(time_trial(executor, events, &trial, repetitions, out));
+cleanup:
+    if (graph)
+        (void)context->driver->graph_free(graph);
+    if (trial.graph)
+        (void)context->driver->graph_exec_free(trial.graph);
     return status;
 }
 
@@ -72,32 +130,53 @@ static const char *operations(const char *text, const char *kind)
     return text + strspn(text, " ");
 }
 
+/* Takes the step, so that what is timed finds it. */
+static enum salvo_status take_step(
+    struct executor *executor, const struct cuda_plan *plan, const struct step *step)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(cuda_entries_finish(executor, executor->entries));
+    TRY(cuda_step_write(executor, step));
+    if (plan->tables.node_count)
+        TRY(cuda_launch_node(executor, plan, 0));
+    else
+        TRY(cuda_launch_phases(executor, plan, 0, 1, CUDA_TAKE_STEP));
+cleanup:
+    return status;
+}
+
 static enum salvo_status profile(struct executor *executor, const struct step *step, uint32_t repetitions,
     backend_profile_function function, void *user)
 {
     enum salvo_status status = SALVO_OK;
     static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
-    const struct cuda_tables *tables = &executor->single.tables;
-    const struct plan *plan = &executor->single.plan;
+    const struct cuda_plan *cuda_plan = cuda_plan_for(executor, step->token_count);
+    const struct cuda_tables *tables = &cuda_plan->tables;
+    const struct plan *plan = &cuda_plan->plan;
     struct cuda_context *context = &executor->context;
     cuda_event events[2] = {NULL, NULL};
     double before = 0;
-    TRY(cuda_entries_finish(executor, executor->entries));
     for (int i = 0; i < 2; i++)
         TRY(CUDA_CALL(context, event_new, (&events[i], 0)));
-    TRY(cuda_step_write(executor, step));
-    TRY(cuda_launch_phases(executor, &executor->single, 0, 1, CUDA_TAKE_STEP));
+    TRY(take_step(executor, cuda_plan, step));
     for (uint32_t group = 0; group < plan->group_count; group++) {
         char text[512];
         lower_describe(executor->program, plan, group, text, sizeof text);
+        const size_t length = strlen(text);
         for (uint32_t i = tables->first_phase[group]; i < tables->first_phase[group + 1]; i++) {
+            const bool many = tables->node_count != 0;
+            if (many) /* groups may have several launches */
+                snprintf(text + length, sizeof text - length, " (%s)", tables->nodes[i].launch.kernel);
+            const struct trial trial = {.plan = cuda_plan, .end = i + 1};
             double until;
-            TRY(time_phases(executor, events, i + 1, repetitions, &until));
+            TRY(many ? time_nodes(executor, events, cuda_plan, i, repetitions, &until)
+                     : time_trial(executor, events, &trial, repetitions, &until));
             const char *kind = kinds[plan->groups[group].kind];
             struct salvo_profile_phase phase = {.kind = kind,
                 .operations = operations(text, kind),
                 .seconds = until > before ? until - before : 0,
-                .bytes = bytes_of(tables, i, step->runs[0].first)};
+                .bytes =
+                    many ? bytes_of_node(&tables->nodes[i], step) : bytes_of(tables, i, step->runs[0].first)};
             function(user, &phase);
             before = until > before ? until : before;
         }

@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    SPIN_NS = 1000000,     /* looked for without a pause: longer than most steps of one token */
+    SPIN_NS = 4000000,     /* looked for without a pause: longer than a token or a short prompt takes */
     SLEEP_NS = 50000,      /* then with pauses of this */
     QUERY_NS = 2000000,    /* how often the driver is asked whether all is well */
     ABORT_NS = 2000000000, /* after the abort word was set */
@@ -319,8 +319,7 @@ cleanup:
 /* Whether the device itself goes on from token to token. */
 static bool repeats_by_itself(const struct executor *executor, const struct step *step)
 {
-    return step->token_count == 1 &&
-           (executor->lowering == CUDA_LOWERING_GRID || executor->lowering == CUDA_LOWERING_CLUSTER);
+    return step->token_count == 1 && executor->lowering == CUDA_LOWERING_GRID;
 }
 
 static enum salvo_status submit_entries(

@@ -9,36 +9,36 @@
 
 #include <string.h>
 
-enum { MOST_SPLITS = 64, HEADS_PER_TASK = 2 };
+enum { MOST_SPLITS = 32, HEADS_PER_TASK = 2 }; /* attend_one.cuh: a lane for each split */
 
-/* Blocks of Hopper have room for large chunks and many partial sums; elsewhere shared memory is less than
- * half. */
-enum { LARGE_SHARED_BYTES = 200 * 1024, LARGE_PARTIAL_BYTES = 80 * 1024 };
+/* What shared memory leaves of a multiprocessor's memory is its first-level cache, which polls, norms and
+ * attention want some of. */
+enum { MOST_SHARED_BYTES = 195 * 1024 };
 
-static bool has_large_shared_memory(const struct executor *executor)
+uint32_t cuda_decode_shared(const struct executor *executor)
 {
-    return executor->device->shared_bytes >= LARGE_SHARED_BYTES;
+    const uint32_t bytes = (uint32_t)executor->device->shared_bytes;
+    return (bytes < MOST_SHARED_BYTES ? bytes : MOST_SHARED_BYTES) / 128 * 128;
 }
 
 static uint32_t chunk_bytes(const struct executor *executor)
 {
-    return has_large_shared_memory(executor) ? CUDA_CHUNK_BYTES
-                                             : (uint32_t)executor->device->shared_bytes / 10;
+    return cuda_decode_shared(executor) / 10;
 }
 
 static uint32_t partial_limit(const struct executor *executor)
 {
-    return has_large_shared_memory(executor) ? LARGE_PARTIAL_BYTES
-                                             : (uint32_t)executor->device->shared_bytes / 8;
+    return cuda_decode_shared(executor) / 8;
 }
 
 uint32_t cuda_shared_limit(const struct executor *executor)
 {
-    const uint32_t phase = has_large_shared_memory(executor) ? CUDA_PHASE_LIMIT : CUDA_PHASE_LIMIT / 2;
+    const uint32_t phase = CUDA_PHASE_LIMIT / 2;
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
-    const uint32_t kept = CUDA_SHARED_HEAD + 2 * phase + angles + 128 + 2 * chunk_bytes(executor);
-    return (uint32_t)executor->device->shared_bytes - kept;
+    const uint32_t kept = CUDA_SHARED_HEAD + CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) +
+                          phase + angles + 256 + 2 * chunk_bytes(executor);
+    return cuda_decode_shared(executor) - kept;
 }
 
 void cuda_merge_softcaps(const struct program *program, struct plan *plan)
@@ -98,7 +98,7 @@ static void add_matmuls(
     struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
 {
     const struct op *softcap = softcap_of(builder, group);
-    uint32_t tiles = 0, blocks = phase_blocks(builder), next_block = 0;
+    uint32_t tiles = 0, blocks = builder->executor->blocks, next_block = 0;
     for (uint32_t i = first; i < (group->glu ? first + 1 : end); i++)
         tiles += tiles_of(builder, matmul_of(builder, group, i));
     const uint32_t tiles_per_block = (tiles + blocks - 1) / blocks;
@@ -113,23 +113,17 @@ static void add_matmuls(
         *matmul = (struct cuda_matmul){
             .matrix = matrix,
             .bias = phase_vector(builder, op->inputs[2]),
-            .out_place = CUDA_NONE,
             .round = phase_round(builder, op->inputs[1], op->matmul.rounding),
             .activation = op->matmul.activation,
-            .accumulate = op->matmul.accumulate,
             .first_block = next_block % blocks,
             .partial = builder->partials,
             .cap = softcap ? softcap->softcap.cap : 0,
         };
         const buffer_id out = group->glu ? matmul_of(builder, group, 2)->out : op->out;
         if (!group->glu || i == first) {
-            matmul->out = phase_address(builder, out);
-            if (phase_is_clustered(builder)) {
-                matmul->out_place = phase_resident(builder, out);
-                builder->phase.exchange_bytes += matrix.rows * (uint32_t)sizeof(float);
-                if (op->matmul.accumulate)
-                    (void)phase_input(builder, out);
-            }
+            matmul->before = op->matmul.accumulate ? phase_address(builder, out) : 0;
+            matmul->out = phase_writes(builder, out);
+            matmul->is_plain = out == builder->program->logits;
         }
         if (!group->glu)
             next_block += matrix.owners;
@@ -155,8 +149,7 @@ static enum salvo_status add_streams(struct phase_builder *builder, const struct
     for (uint32_t i = 0; i < count; i++) {
         struct cuda_stream *stream = &tables->streams[tables->stream_count++];
         builder->executor->weights[matmuls[i].inputs[0]].matrix = builder->matmuls[i].matrix;
-        *stream = cuda_matrix_stream(
-            &builder->matmuls[i].matrix, builder->matmuls[i].first_block, builder->phase.team);
+        *stream = cuda_matrix_stream(&builder->matmuls[i].matrix, builder->matmuls[i].first_block);
         if (stream->chunk_bytes > tables->most_chunk_bytes)
             tables->most_chunk_bytes = stream->chunk_bytes;
     }
@@ -210,10 +203,9 @@ cleanup:
 
 static uint32_t splits_for(const struct executor *executor, const struct op *op)
 {
-    const uint32_t blocks = executor->lowering == CUDA_LOWERING_CLUSTER ? CUDA_CLUSTER : executor->blocks;
     const uint32_t each = op->attend.heads / op->attend.kv_heads;
     const uint32_t tasks = op->attend.kv_heads * ((each + HEADS_PER_TASK - 1) / HEADS_PER_TASK);
-    uint32_t splits = blocks / tasks;
+    uint32_t splits = executor->blocks / tasks;
     splits = splits < 1 ? 1 : splits;
     return splits > MOST_SPLITS ? MOST_SPLITS : splits;
 }
@@ -224,19 +216,14 @@ static bool have_equal_angles(const struct program *program, const struct op *a,
     return first->halves == second->halves && first->dimensions == second->dimensions;
 }
 
-struct cuda_attend cuda_attend_of(const struct phase_builder *builder, const struct op *op)
+struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op *op)
 {
     const struct executor *executor = builder->executor;
     return (struct cuda_attend){
         .q = phase_address(builder, op->inputs[0]),
-        .out = phase_address(builder, op->out),
+        .out = phase_writes(builder, op->out),
         .keys = executor->kv_states[op->attend.key_state].base,
         .values = executor->kv_states[op->attend.value_state].base,
-        .partials = builder->plan->scratch.partials,
-        .q_place = CUDA_NONE,
-        .k_place = CUDA_NONE,
-        .v_place = CUDA_NONE,
-        .out_place = CUDA_NONE,
         .heads = op->attend.heads,
         .kv_heads = op->attend.kv_heads,
         .head_dim = op->attend.head_dim,
@@ -250,13 +237,6 @@ struct cuda_attend cuda_attend_of(const struct phase_builder *builder, const str
     };
 }
 
-uint64_t cuda_attend_partial_bytes(const struct executor *executor, const struct op *op)
-{
-    const uint64_t floats =
-        (uint64_t)op->attend.heads * splits_for(executor, op) * (op->attend.head_dim + 2) + op->attend.heads;
-    return floats * sizeof(float);
-}
-
 static enum salvo_status lower_attend(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
@@ -266,6 +246,8 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
     phase_begin(builder, CUDA_PHASE_ATTEND, group->rows);
     builder->attend = cuda_attend_of(builder, attend);
+    builder->attend.partials = phase_words(
+        builder, (uint64_t)attend->attend.heads * builder->attend.splits * (attend->attend.head_dim + 2));
     if (inside) {
         const struct rope *rope = &builder->program->ropes[ops[0].rope.rope];
         builder->attend.rope_q = ops[0].rope.rope;
@@ -275,14 +257,6 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         builder->attend.k = phase_address(builder, ops[2].inputs[0]);
         builder->attend.v = phase_address(builder, ops[2].inputs[1]);
         builder->attend.appends = 1;
-    }
-    if (phase_is_clustered(builder)) {
-        builder->attend.q_place = phase_input(builder, attend->inputs[0]);
-        builder->attend.k_place = inside ? phase_input(builder, ops[2].inputs[0]) : 0;
-        builder->attend.v_place = inside ? phase_input(builder, ops[2].inputs[1]) : 0;
-        builder->attend.out_place = phase_resident(builder, attend->out);
-        builder->phase.exchange_bytes =
-            attend->attend.heads * attend->attend.head_dim * (uint32_t)sizeof(float);
     }
     TRY(phase_end(builder));
 cleanup:
@@ -300,7 +274,6 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
         .state = builder->executor->folded_offsets[op->wkv7.state],
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
-        .result_place = CUDA_NONE,
     };
     for (int i = 0; i < 6; i++)
         builder->wkv7.places[i] = phase_input(builder, op->inputs[i]);
@@ -308,13 +281,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (uint32_t i = 0; i < group->outer; i++)
         phase_add_op(builder, op + 1 + i, true);
     phase_store_outputs(builder, group->first_op, group->first_op + group->op_count);
-    if (phase_is_clustered(builder)) {
-        const buffer_id result = builder->program->ops[group->first_op + group->op_count - 1].out;
-        builder->wkv7.result_place = phase_resident(builder, result);
-        builder->wkv7.out_place = phase_output(builder, result);
-        builder->phase.exchange_bytes = (uint32_t)(builder->program->buffers[result].columns * sizeof(float));
-    }
-    if (!phase_fits(builder) || (phase_is_clustered(builder) && builder->phase.store_count != 1))
+    if (!phase_fits(builder))
         return fail(SALVO_ERROR_UNSUPPORTED, "the ops around '%s' do not fit one phase",
             builder->program->buffers[op->wkv7.state].name);
     return phase_end(builder);
@@ -323,9 +290,14 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
 static enum salvo_status lower_sample(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    /* The logits are not words: all blocks meet once they are there, and after each stage. */
+    ((struct cuda_phase *)(void *)(tables->phases + (size_t)(tables->phase_count - 1) * CUDA_PHASE_LIMIT))
+        ->meets = 1;
     for (uint32_t stage = 0; stage < CUDA_SAMPLE_STAGES; stage++) {
         phase_begin(builder, CUDA_PHASE_SAMPLE, ROWS_OUTPUTS);
         builder->phase.stage = stage;
+        builder->phase.meets = 1;
         TRY(phase_end(builder));
     }
 cleanup:
@@ -356,6 +328,8 @@ void cuda_tables_free(struct cuda_tables *tables)
     memory_free(tables->phases);
     memory_free(tables->phase_places);
     memory_free(tables->streams);
+    memory_free(tables->records);
+    memory_free(tables->record_starts);
     memory_free(tables->panels);
     memory_free(tables->nodes);
     memory_free(tables->first_phase);
@@ -377,11 +351,9 @@ enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan 
     struct phase_builder *builder = NULL;
     cuda_tables_free(&plan->tables);
     TRY(NEW(&builder, 1));
-    *builder = (struct phase_builder){.executor = executor,
-        .plan = plan,
-        .program = executor->program,
-        .loads_all = plan == &executor->debug};
+    *builder = (struct phase_builder){.executor = executor, .plan = plan, .program = executor->program};
     TRY(NEW(&builder->place_of, executor->program->buffer_count));
+    TRY(NEW(&builder->words_of, executor->program->buffer_count));
     TRY(NEW(&plan->tables.first_phase, (size_t)plan->plan.group_count + 1));
     if (plan->plan.capacity[ROWS_TOKENS] == 1) {
         for (uint32_t i = 0; i < plan->plan.group_count; i++) {
@@ -393,9 +365,13 @@ enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan 
         TRY(cuda_nodes_build(builder));
     }
     close_ranks(&plan->tables);
+    if (plan->plan.capacity[ROWS_TOKENS] == 1)
+        TRY(cuda_records_build(executor, plan));
 cleanup:
-    if (builder)
+    if (builder) {
         memory_free(builder->place_of);
+        memory_free(builder->words_of);
+    }
     memory_free(builder);
     return status;
 }
@@ -438,15 +414,20 @@ static uint64_t write_tables(
     struct cuda_region region = {.base = tables->memory};
     const size_t phases = (size_t)tables->phase_count * tables->phase_bytes,
                  streams = tables->stream_count * sizeof *tables->streams,
-                 panels = tables->panel_count * sizeof *tables->panels;
+                 panels = tables->panel_count * sizeof *tables->panels,
+                 records = tables->record_count * sizeof *tables->records,
+                 starts = records ? executor->blocks * (tables->phase_count + 1) * sizeof(uint32_t) : 0;
     tables->machine = cuda_region_take(&region, sizeof *machine);
     tables->phases_at = machine->phases = cuda_region_take(&region, phases);
     machine->streams = cuda_region_take(&region, streams);
+    machine->records = cuda_region_take(&region, records);
+    machine->record_starts = cuda_region_take(&region, starts);
     tables->panels_at = cuda_region_take(&region, panels);
     machine->matrices = cuda_region_take(&region, executor->matrix_count * sizeof(struct cuda_matrix));
     machine->ropes = cuda_region_take(&region, write_ropes(program, 0, NULL));
     machine->phase_count = tables->phase_count;
     machine->phase_bytes = tables->phase_bytes;
+    machine->tagged = plan == &executor->single;
     machine->logits = plan->scratch.arena + plan->scratch.offsets[program->logits];
     if (!memory)
         return region.used;
@@ -454,6 +435,10 @@ static uint64_t write_tables(
     memcpy(memory + (machine->phases - region.base), tables->phases, phases);
     if (streams)
         memcpy(memory + (machine->streams - region.base), tables->streams, streams);
+    if (records) {
+        memcpy(memory + (machine->records - region.base), tables->records, records);
+        memcpy(memory + (machine->record_starts - region.base), tables->record_starts, starts);
+    }
     if (panels)
         memcpy(memory + (tables->panels_at - region.base), tables->panels, panels);
     write_matrices(executor, memory + (machine->matrices - region.base));

@@ -15,6 +15,22 @@ extern __shared__ __align__(128) uint8_t dynamic_shared_memory[];
 #define DYNAMIC_SHARED(name) uint8_t *const name = dynamic_shared_memory
 #endif
 
+/*
+ * The number of this thread, asked for anew each time. In a kernel that does one thing after the other the
+ * compiler works out early what it can from threadIdx and keeps it in local memory, for which there is little
+ * cache; this it has to work out where it is used.
+ */
+KERNEL_INLINE uint32_t this_thread()
+{
+#ifdef CUDA_EMULATOR
+    return threadIdx.x;
+#else
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+#endif
+}
+
 KERNEL_INLINE float sigmoid_of(float x)
 {
     return 1 / (1 + expf(-x));
@@ -78,8 +94,8 @@ template <int THREADS> KERNEL_INLINE float block_sum(float value, float *scratch
     const int warps = THREADS / 32;
     float *place = scratch + (turn++ & 1) * warps;
     value = warp_sum(value);
-    if (threadIdx.x % 32 == 0)
-        place[threadIdx.x / 32] = value;
+    if (this_thread() % 32 == 0)
+        place[this_thread() / 32] = value;
     sync_threads<THREADS>();
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll

@@ -1,8 +1,8 @@
 /*
  * Attention of many tokens over a cache of halves, on tensor cores.
  *
- *   salvo_flash_f16_64(machine, attend)    head_dim up to 64
- *   salvo_flash_f16_128(machine, attend)   head_dim up to 128
+ *   salvo_flash_f16_64(machine, flash)    head_dim up to 64
+ *   salvo_flash_f16_128(machine, flash)   head_dim up to 128
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
  * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
@@ -171,6 +171,30 @@ KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float
     }
 }
 
+KERNEL_INLINE void cap_scores(float cap, const float (&unit)[2], float (&scores)[FLASH_KEYS / 8][4])
+{
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            scores[j][i] = capped(cap, scores[j][i] * unit[i / 2]);
+    }
+}
+
+/* NaN for keys that are bad, where they are seen. */
+KERNEL_INLINE void spoil_scores(uint32_t bad, float (&scores)[FLASH_KEYS / 8][4])
+{
+    const uint32_t column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (bad >> (j * 8 + column + i % 2) & 1 && scores[j][i] != -__int_as_float(0x7f800000))
+                scores[j][i] = __int_as_float(0x7fffffff);
+        }
+    }
+}
+
 /* Scores become weights, NaN for keys that are `bad`; what was added up before is put in proportion. */
 template <int DIM>
 KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float (&unit)[2], uint32_t first,
@@ -179,6 +203,9 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
     const float infinity = __int_as_float(0x7f800000);
     const uint32_t column = threadIdx.x % 4 * 2;
     float maximum[2] = {sums.maximum[0], sums.maximum[1]}, factor[2], base[2];
+    if (cap != 0)
+        cap_scores(cap, unit, scores);
+    const float units[2] = {cap == 0 ? unit[0] : 1, cap == 0 ? unit[1] : 1};
 #pragma unroll
     for (int j = 0; j < FLASH_KEYS / 8; j++) {
 #pragma unroll
@@ -186,11 +213,16 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
             const uint32_t position = first + j * 8 + column + i % 2;
             const flash_query &query = queries[i / 2];
             const bool seen = position >= query.first && position <= query.position;
-            scores[j][i] = seen ? capped(cap, scores[j][i] * unit[i / 2]) : -infinity;
-            if (bad && seen && bad >> (j * 8 + column + i % 2) & 1)
-                scores[j][i] = __int_as_float(0x7fffffff);
-            maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
+            scores[j][i] = seen ? scores[j][i] * units[i / 2] : -infinity;
         }
+    }
+    if (bad)
+        spoil_scores(bad, scores);
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
     }
 #pragma unroll
     for (int row = 0; row < 2; row++) {
@@ -272,8 +304,10 @@ template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DI
 
 template <int DIM>
 KERNEL_INLINE void merge(
-    const cuda_attend &attend, const flash_block &block, const uint8_t *shared, uint32_t stride)
+    const cuda_flash &flash, const flash_block &block, const uint8_t *shared, uint32_t stride)
 {
+    const cuda_attend &attend = flash.attend;
+    const bool rounds = flash.rounded.values != 0;
     const float infinity = __int_as_float(0x7f800000);
     for (uint32_t query = threadIdx.x / 32; query < block.count; query += FLASH_WARPS) {
         float factors[FLASH_WARPS], maximum = -infinity, sum = 0;
@@ -288,7 +322,9 @@ KERNEL_INLINE void merge(
             sum = fmaf(left.sum[query], factors[w], sum);
         }
         const float inverse = sum == 0 ? 0 : 1 / sum;
-        float *out = (float *)attend.out + find_query(attend, block, query).at;
+        const flash_query place = find_query(attend, block, query);
+        const rounded_query rounded = find_rounded(flash, place);
+        float *out = (float *)attend.out + place.at;
         for (uint32_t d = threadIdx.x % 32; d < attend.head_dim; d += 32) {
             float value = 0;
 #pragma unroll
@@ -296,13 +332,18 @@ KERNEL_INLINE void merge(
                 value = fmaf(
                     ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
             __stcg(out + d, value * inverse);
+            if (rounds)
+                round_result(flash.rounded, rounded.at + d / 32 * 32, value * inverse);
         }
+        if (rounds)
+            round_zeros(flash, rounded);
     }
 }
 
-template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_attend &attend)
+template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flash)
 {
     DYNAMIC_SHARED(shared);
+    const cuda_attend &attend = flash.attend;
     constexpr uint32_t tile_bytes = FLASH_KEYS * DIM * 2, warp_bytes = 4 * tile_bytes;
     static_assert(sizeof(flash_left<DIM>) <= warp_bytes, "what is left lies where keys and values were");
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -316,27 +357,31 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
 
     const uint32_t first_position = block.run_first + block.first_query / block.each,
                    last_begin = first_seen(attend.window, block.end - 1);
-    const uint32_t end_step = (block.end + FLASH_KEYS - 1) / FLASH_KEYS;
-    uint32_t step = block.begin / FLASH_KEYS + warp, slot = 0;
-    if (step < end_step)
-        fetch_keys<DIM>(attend, block, step, tiles, tiles + tile_bytes);
-    copy_commit();
+    const uint32_t end_step = (block.end + FLASH_KEYS - 1) / FLASH_KEYS,
+                   first_step = block.begin / FLASH_KEYS + warp;
     const flash_query queries[2] = {
         find_query(attend, block, lane / 4), find_query(attend, block, lane / 4 + 8)};
     flash_queries<DIM> q;
-    load_queries(attend, queries, q);
-
     flash_sums<DIM> sums = {};
     sums.maximum[0] = sums.maximum[1] = -__int_as_float(0x7f800000);
-    for (; step < end_step; step += FLASH_WARPS, slot ^= 1) {
-        uint8_t *keys = tiles + slot * 2 * tile_bytes, *values = keys + tile_bytes;
-        uint8_t *next = tiles + (slot ^ 1) * 2 * tile_bytes;
-        if (step + FLASH_WARPS < end_step)
-            fetch_keys<DIM>(attend, block, step + FLASH_WARPS, next, next + tile_bytes);
+    uint32_t slot = 0;
+    /* Keys come one step ahead; queries after the first are on their way. */
+#pragma unroll 1
+    for (uint32_t ahead = first_step;; ahead += FLASH_WARPS, slot ^= 1) {
+        uint8_t *next = tiles + slot * 2 * tile_bytes;
+        if (ahead < end_step)
+            fetch_keys<DIM>(attend, block, ahead, next, next + tile_bytes);
         copy_commit();
+        if (ahead == first_step) {
+            load_queries(attend, queries, q);
+            continue;
+        }
+        if (ahead - FLASH_WARPS >= end_step)
+            break;
+        uint8_t *keys = tiles + (slot ^ 1) * 2 * tile_bytes, *values = keys + tile_bytes;
         copy_wait<1>();
         __syncwarp();
-        const uint32_t first = step * FLASH_KEYS;
+        const uint32_t first = (ahead - FLASH_WARPS) * FLASH_KEYS;
         const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
         const uint32_t bad = seen_by_all ? 0 : clear_bad_values<DIM>(values);
         __syncwarp();
@@ -350,17 +395,17 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
     __syncwarp();
     leave(sums, *(flash_left<DIM> *)tiles);
     __syncthreads();
-    merge<DIM>(attend, block, shared, warp_bytes);
+    merge<DIM>(flash, block, shared, warp_bytes);
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 3)
-    salvo_flash_f16_64(const cuda_machine *machine, const __grid_constant__ cuda_attend attend)
+    salvo_flash_f16_64(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
-    flash_f16<64>(machine, attend);
+    flash_f16<64>(machine, flash);
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 1)
-    salvo_flash_f16_128(const cuda_machine *machine, const __grid_constant__ cuda_attend attend)
+    salvo_flash_f16_128(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
-    flash_f16<128>(machine, attend);
+    flash_f16<128>(machine, flash);
 }

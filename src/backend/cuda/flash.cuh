@@ -7,6 +7,7 @@
 #define CUDA_FLASH_CUH
 
 #include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/rounding.cuh"
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/tensor_cores.cuh"
 
@@ -103,6 +104,39 @@ KERNEL_INLINE flash_query find_query(const cuda_attend &attend, const flash_bloc
 KERNEL_INLINE float capped(float cap, float score)
 {
     return cap == 0 ? score : cap * tanhf(score / cap);
+}
+
+/* 32 columns of a query's result by a warp, a lane each, `at` from the beginning of the panel. */
+KERNEL_INLINE void round_result(const cuda_panel &panel, uint64_t at, float value)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const rounded_one rounded = round_one(value);
+    __stcg((int8_t *)panel.values + at + lane, rounded.byte);
+    if (lane == 0)
+        __stcg((float *)panel.scales + at / 32, rounded.scale);
+    if (lane % 16 == 0)
+        __stcg((float *)panel.sums + at / 16 + lane / 16, rounded.scale * (float)rounded.sum);
+}
+
+/* Where the rounded results of a query begin, and behind them zeros, as many as the last head has to leave.
+ */
+struct rounded_query {
+    uint64_t at;
+    uint32_t zeros;
+};
+
+KERNEL_INLINE rounded_query find_rounded(const cuda_flash &flash, const flash_query &query)
+{
+    const uint32_t row = flash.attend.heads * flash.attend.head_dim, token = (uint32_t)(query.at / row),
+                   column = (uint32_t)(query.at - (uint64_t)token * row);
+    return {(uint64_t)token * flash.rounded.columns + column,
+        column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0};
+}
+
+KERNEL_INLINE void round_zeros(const cuda_flash &flash, const rounded_query &query)
+{
+    for (uint32_t d = 0; d < query.zeros; d += 32)
+        round_result(flash.rounded, query.at + flash.attend.head_dim + d, 0);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Attention of many tokens over any cache and any head_dim.
  *
- *   salvo_flash_any(machine, attend)
+ *   salvo_flash_any(machine, flash)
  *
  * Grid, threads and shared memory: cuda_flash_launch. A block brings FLASH_ANY_KEYS keys and values at a time
  * to shared memory, as floats. A warp has four queries, one after the other: a lane a key for the scores, a
@@ -83,8 +83,9 @@ KERNEL_INLINE void attend_keys(const cuda_attend &attend, const flash_query &que
 }
 
 extern "C" __global__ void __launch_bounds__(ANY_THREADS)
-    salvo_flash_any(const cuda_machine *machine, const __grid_constant__ cuda_attend attend)
+    salvo_flash_any(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
+    const cuda_attend &attend = flash.attend;
     DYNAMIC_SHARED(shared);
     constexpr uint32_t each = FLASH_QUERIES / FLASH_WARPS;
     const uint32_t warp = threadIdx.x / 32, head_dim = attend.head_dim;
@@ -131,7 +132,14 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
     for (uint32_t i = 0; i < each; i++) {
         const float inverse = sums[i].sum == 0 ? 0 : 1 / sums[i].sum;
         const float *output = tiles.outputs + (warp * each + i) * head_dim;
-        for (uint32_t d = threadIdx.x % 32; queries[i].on && d < head_dim; d += 32)
+        const rounded_query rounded = find_rounded(flash, queries[i]);
+        const bool rounds = flash.rounded.values != 0 && queries[i].on;
+        for (uint32_t d = threadIdx.x % 32; queries[i].on && d < head_dim; d += 32) {
             __stcg((float *)attend.out + queries[i].at + d, output[d] * inverse);
+            if (rounds)
+                round_result(flash.rounded, rounded.at + d / 32 * 32, output[d] * inverse);
+        }
+        if (rounds)
+            round_zeros(flash, rounded);
     }
 }

@@ -1,13 +1,16 @@
 /*
  * Matmuls of many tokens by weights in F16, BF16 and F32.
  *
- *   salvo_gemm_f16_few(machine, gemm), _few_glu      capacities up to GEMM_FEW_TOKENS: 256 threads
- *   salvo_gemm_f16_many(machine, gemm), _many_glu    128 threads
- *   salvo_gemm_f32_few, _few_glu, _many, _many_glu   the same for BF16 and F32, with inputs in F32
+ *   salvo_gemm_f16_few(machine, gemm), _few_glu     a block has GEMM_FEW_TOKENS,
+ *   salvo_gemm_f16_some(machine, gemm), _some_glu   GEMM_SOME_TOKENS,
+ *   salvo_gemm_f16_many(machine, gemm), _many_glu   GEMM_MANY_TOKENS
+ *   salvo_gemm_f32_few, _few_glu, ...                the same for BF16 and F32, with inputs in F32
  *
- * Grid and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which order it
- * sees K, as long as weights and inputs agree: a lane takes its 32 elements of an item from memory and uses
- * them where they are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4 = c bring.
+ * Grid, threads and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which
+ * order it sees K, as long as weights and inputs agree: a lane brings its 32 elements of an item to shared
+ * memory and uses them where they are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4 = c
+ * bring. Pairs of warps, 16 rows each, take parts in turn and share their inputs. Weights depend on nobody:
+ * those of the first part are on their way before the launch before has ended.
  *
  * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept apart and then
  * added as floats. F32 weights and inputs are cut into two pieces of 11 bits or more, of whose products the
@@ -15,29 +18,17 @@
  */
 #include "backend/cuda/gemm.cuh"
 
-/* Planes of 16 bytes a lane of both tiles that are in registers together. */
-enum { UNIT_PLANES = 4 };
-
-struct weight_unit {
-    uint4 planes[2][UNIT_PLANES];
-};
-
 template <int TYPE> struct float_layout {
-    static constexpr bool halves = TYPE == TYPE_F16;       /* the inputs */
-    static constexpr int units = TYPE == TYPE_F32 ? 2 : 1; /* of an item */
-    static constexpr int chunks = halves ? 16 : 32;        /* of 16 bytes, of a token's part */
-    static constexpr int group_bytes = halves ? 80 : 144;  /* of 32 elements in shared memory */
+    static constexpr bool halves = TYPE == TYPE_F16;        /* the inputs */
+    static constexpr int planes = TYPE == TYPE_F32 ? 8 : 4; /* of 16 bytes a lane, of an item */
+    static constexpr int chunks = halves ? 16 : 32;         /* of 16 bytes, of a token's part */
+    static constexpr int group_bytes = halves ? 80 : 144;   /* of 32 elements in shared memory */
     static constexpr int token_bytes = 4 * group_bytes;
+    static constexpr int plane_input = TYPE == TYPE_BF16 ? 32 : 16; /* bytes of a token that a plane meets */
+    static constexpr int item_bytes = planes * 512;
+    static_assert(
+        token_bytes == (halves ? GEMM_F16_TOKEN_BYTES : GEMM_F32_TOKEN_BYTES), "as the host counts");
 };
-
-KERNEL_INLINE void load_unit(const uint8_t *const (&items)[2], uint32_t unit, uint32_t lane, weight_unit &out)
-{
-#pragma unroll
-    for (int i = 0; i < 2 * UNIT_PLANES; i++)
-        out.planes[i / UNIT_PLANES][i % UNIT_PLANES] =
-            __ldg((const uint4 *)(items[i / UNIT_PLANES] + (unit * UNIT_PLANES + i % UNIT_PLANES) * 512 +
-                                  lane * 16));
-}
 
 /* ---- Pieces of floats ---- */
 
@@ -108,147 +99,187 @@ KERNEL_INLINE void multiply_bf16_plane(const uint4 &low, const uint4 &high, cons
     }
 }
 
+/* ---- Weights and inputs in shared memory ---- */
+
+/* The items of a warp's two tiles, or of each of a glu's two matrices; a lane reads what it has brought. */
+template <int TYPE, int MATRICES> struct float_items {
+    uint8_t bytes[MATRICES * 2][float_layout<TYPE>::item_bytes];
+
+    KERNEL_INLINE void fetch(
+        const cuda_gemm &gemm, uint32_t matmul, uint32_t tile, uint32_t part, uint32_t lane)
+    {
+#pragma unroll 1
+        for (uint32_t i = 0; i < MATRICES * 2; i++) {
+            const uint8_t *from =
+                gemm_item(gemm.matmuls[matmul + i / 2].matrix, tile + i % 2, part) + lane * 16;
+#pragma unroll
+            for (int plane = 0; plane < float_layout<TYPE>::planes; plane++)
+                copy_async(bytes[i] + plane * 512 + lane * 16, from + plane * 512);
+        }
+    }
+};
+
+/* Where rows of inputs are. */
+struct float_rows {
+    uint64_t values, row_bytes;
+    uint32_t live;
+
+    KERNEL_INLINE float_rows(const cuda_panel &panel, uint32_t element, uint32_t first_token, uint32_t live_)
+        : values(panel.values + (uint64_t)first_token * panel.stride * element),
+          row_bytes((uint64_t)panel.stride * element), live(live_)
+    {
+    }
+
+    /* Begins to bring a part of TOKENS tokens, by a pair of warps. Tokens that do not live, and columns
+     * beyond the last, are zeros. */
+    template <int TYPE, int TOKENS>
+    KERNEL_INLINE void fetch(uint32_t part, uint32_t thread, uint8_t *to) const
+    {
+        using layout = float_layout<TYPE>;
+        constexpr uint32_t step = 64 / layout::chunks; /* tokens at once */
+        const uint32_t chunk = thread % layout::chunks, first = thread / layout::chunks,
+                       byte = (part * layout::chunks + chunk) * 16;
+        to += first * layout::token_bytes + chunk / (layout::chunks / 4) * layout::group_bytes +
+              chunk % (layout::chunks / 4) * 16;
+        uint64_t from = values + first * row_bytes + byte;
+#pragma unroll 2
+        for (uint32_t token = first; token < TOKENS; token += step) {
+            const bool on = token < live && byte < row_bytes;
+            copy_async(to, (const uint8_t *)(on ? from : values), on);
+            to += step * layout::token_bytes;
+            from += step * row_bytes;
+        }
+    }
+};
+
+/* ---- A part ---- */
+
+/* Items of two tiles in shared memory; where those of the part after it are, or NULL. A plane of theirs is
+ * on its way as soon as its place was read. */
+struct tile_pair {
+    uint8_t *low, *high;
+    const uint8_t *next_low, *next_high;
+};
+
 template <int TYPE, int TOKENS>
-KERNEL_INLINE void multiply_unit(const weight_unit &w, uint32_t unit, const uint8_t *inputs, uint32_t live,
-    uint32_t lane, float (&sums)[TOKENS / 8][4])
+KERNEL_INLINE void multiply_part(
+    tile_pair tiles, const uint8_t *inputs, uint32_t lane, float (&sums)[TOKENS / 8][4])
 {
     using layout = float_layout<TYPE>;
     const uint8_t *x = inputs + lane / 4 * layout::token_bytes + lane % 4 * layout::group_bytes;
+    float part[TOKENS / 8][4] = {};
+#pragma unroll 1
+    for (uint32_t i = 0, at = lane * 16; i < layout::planes; i++, at += 512, x += layout::plane_input) {
+        const uint4 a = *(const uint4 *)(tiles.low + at), b = *(const uint4 *)(tiles.high + at);
 #pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++, x += 8 * layout::token_bytes) {
-        if ((uint32_t)j * 8 >= live)
-            break;
-        float sum[4] = {};
-#pragma unroll
-        for (int i = 0; i < UNIT_PLANES; i++) {
+        for (int j = 0; j < TOKENS / 8; j++) {
             if constexpr (TYPE == TYPE_F32)
-                multiply_f32_plane(w.planes[0][i], w.planes[1][i], x + (unit * UNIT_PLANES + i) * 16, sum);
+                multiply_f32_plane(a, b, x + j * 8 * layout::token_bytes, part[j]);
             else if constexpr (TYPE == TYPE_F16)
-                multiply_f16_plane(w.planes[0][i], w.planes[1][i], x + i * 16, sum);
+                multiply_f16_plane(a, b, x + j * 8 * layout::token_bytes, part[j]);
             else
-                multiply_bf16_plane(w.planes[0][i], w.planes[1][i], x + i * 32, sum);
+                multiply_bf16_plane(a, b, x + j * 8 * layout::token_bytes, part[j]);
         }
+        if (tiles.next_low) {
+            copy_async(tiles.low + at, tiles.next_low + at);
+            copy_async(tiles.high + at, tiles.next_high + at);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            sums[j][i] += sum[i];
+            sums[j][i] += part[j][i];
     }
 }
 
-/* Brings the inputs of one round, SPLIT parts, to shared memory. Tokens that do not live are zeros. */
-template <int TYPE, int SPLIT, int TOKENS>
-KERNEL_INLINE void fetch_inputs(const cuda_panel &panel, uint32_t first_token, uint32_t live,
-    uint32_t first_part, uint32_t parts, uint8_t *to)
-{
-    using layout = float_layout<TYPE>;
-    const uint64_t row_bytes = (uint64_t)panel.columns * (layout::halves ? 2 : 4);
-    for (uint32_t i = threadIdx.x; i < SPLIT * TOKENS * layout::chunks; i += SPLIT * 64) {
-        const uint32_t chunk = i % layout::chunks, row = i / layout::chunks, token = row % TOKENS;
-        const uint32_t part = first_part + row / TOKENS, group = chunk / (layout::chunks / 4);
-        const bool on = token < live && part < parts;
-        const uint64_t at = on ? (first_token + token) * row_bytes + (part * layout::chunks + chunk) * 16 : 0;
-        copy_async(
-            to + row * layout::token_bytes + group * layout::group_bytes + chunk % (layout::chunks / 4) * 16,
-            (const uint8_t *)panel.values + at, on);
-    }
-}
-
-template <int TYPE, int SPLIT, int TOKENS, int MATRICES>
+template <int TYPE, int TOKENS, int MATRICES>
 __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_gemm &gemm, gemm_block block)
 {
     DYNAMIC_SHARED(shared);
     using layout = float_layout<TYPE>;
-    constexpr int units = MATRICES * layout::units;
-    constexpr uint32_t input_bytes = TOKENS * layout::token_bytes;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, half = warp % 2, pair = warp / 2;
-    const cuda_matrix &matrix = gemm.matmuls[block.matmul].matrix;
-    const uint32_t parts = matrix.parts, tile = block.first_row / 8 + half * 2;
-    /* Unit number `unit` of the matrices at a part. */
-    const auto load = [&](uint32_t part, int unit, weight_unit &out) {
-        const cuda_matrix &from = gemm.matmuls[block.matmul + unit / layout::units].matrix;
-        const uint8_t *const items[2] = {gemm_item(from, tile, part), gemm_item(from, tile + 1, part)};
-        load_unit(items, unit % layout::units, lane, out);
-    };
-
-    const uint32_t first_token = blockIdx.y * TOKENS;
-    weight_unit now = {}, next = {};
+    using items_of_part = float_items<TYPE, MATRICES>;
+    static_assert(sizeof(items_of_part) <= MATRICES * GEMM_FLOAT_ITEM_BYTES, "as the host counts it");
+    const uint32_t thread = threadIdx.x % 64, pair = threadIdx.x / 64, pairs = blockDim.x / 64,
+                   half = thread / 32, lane = thread % 32;
+    const uint32_t parts = gemm.matmuls[block.matmul].matrix.parts,
+                   tile = block.first_row / CUDA_ITEM_ROWS + half * 2;
+    uint8_t *inputs = shared + pair * TOKENS * layout::token_bytes;
+    items_of_part &items = *(items_of_part *)(shared + pairs * TOKENS * layout::token_bytes +
+                                              threadIdx.x / 32 * sizeof(items_of_part));
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     invite_next_launch();
-    wait_for_last_launch();
-    const uint32_t live = live_rows(step, gemm.rows, first_token, TOKENS);
-    if (live == 0)
-        return;
-    fetch_inputs<TYPE, SPLIT, TOKENS>(gemm.panel, first_token, live, 0, parts, shared);
-    copy_commit();
-    if (SPLIT < parts)
-        fetch_inputs<TYPE, SPLIT, TOKENS>(
-            gemm.panel, first_token, live, SPLIT, parts, shared + SPLIT * input_bytes);
-    copy_commit();
     if (pair < parts)
-        load(pair, 0, now);
-
+        items.fetch(gemm, block.matmul, tile, pair, lane);
+    wait_for_last_launch();
+    const uint32_t first_token = blockIdx.y * TOKENS, live = live_rows(step, gemm.rows, first_token, TOKENS);
+    if (live == 0) {
+        copy_commit();
+        copy_wait<0>();
+        return;
+    }
+    const float_rows rows(gemm.panel, layout::halves ? 2 : 4, first_token, live);
     float sums[MATRICES][TOKENS / 8][4] = {};
-    uint32_t slot = 0;
-    for (uint32_t first = 0; first < parts; first += SPLIT, slot ^= 1) {
-        uint8_t *inputs = shared + slot * SPLIT * input_bytes;
-        const uint32_t part = first + pair;
-        copy_wait<1>();
+#pragma unroll 1
+    for (uint32_t part = pair; part - pair < parts; part += pairs) {
+        if (part < parts)
+            rows.fetch<TYPE, TOKENS>(part, thread, inputs);
+        copy_commit();
+        copy_wait<0>();
         __syncthreads();
         if (part < parts) {
 #pragma unroll
-            for (int unit = 0; unit < units; unit++) {
-                if (unit + 1 < units)
-                    load(part, unit + 1, next);
-                else if (part + SPLIT < parts)
-                    load(part + SPLIT, 0, next);
-                multiply_unit<TYPE, TOKENS>(now, unit % layout::units, inputs + pair * input_bytes, live,
-                    lane, sums[unit / layout::units]);
-                now = next;
+            for (int m = 0; m < MATRICES; m++) {
+                tile_pair tiles = {items.bytes[m * 2], items.bytes[m * 2 + 1], nullptr, nullptr};
+                if (part + pairs < parts) {
+                    const cuda_matrix &matrix = gemm.matmuls[block.matmul + m].matrix;
+                    tiles.next_low = gemm_item(matrix, tile, part + pairs);
+                    tiles.next_high = gemm_item(matrix, tile + 1, part + pairs);
+                }
+                multiply_part<TYPE, TOKENS>(tiles, inputs, lane, sums[m]);
             }
         }
         __syncthreads();
-        if (first + 2 * SPLIT < parts)
-            fetch_inputs<TYPE, SPLIT, TOKENS>(
-                gemm.panel, first_token, live, first + 2 * SPLIT, parts, inputs);
-        copy_commit();
     }
-    leave_sums<MATRICES, SPLIT, TOKENS>(sums, pair, half, lane, (float *)shared);
+    gemm_finish<MATRICES, TOKENS> finish(gemm, block, first_token, live);
+#pragma unroll
+    for (int m = 0; m < MATRICES; m++)
+        leave_sums<MATRICES, TOKENS>(sums[m], pair, m, half * 16, lane, (float *)shared);
     __syncthreads();
-    finish_sums<MATRICES, SPLIT, TOKENS>(gemm, block, first_token, live, (const float *)shared);
+    finish.run(first_token, pairs, (const float *)shared);
 }
 
-template <int SPLIT, int TOKENS, int MATRICES>
+template <int TOKENS, int MATRICES>
 KERNEL_INLINE void gemm_f16(const cuda_machine *machine, const cuda_gemm &gemm)
 {
-    static_assert(
-        MATRICES * SPLIT * TOKENS * SUM_STRIDE * sizeof(float) <= 2 * SPLIT * TOKENS * GEMM_F16_TOKEN_BYTES,
-        "sums lie where the inputs were");
-    static_assert(float_layout<TYPE_F16>::token_bytes == GEMM_F16_TOKEN_BYTES, "as the host counts it");
-    gemm_float<TYPE_F16, SPLIT, TOKENS, MATRICES>(machine, gemm, find_gemm_block(gemm, blockIdx.x));
+    gemm_float<TYPE_F16, TOKENS, MATRICES>(machine, gemm, find_gemm_block(gemm, blockIdx.x));
 }
 
-template <int SPLIT, int TOKENS, int MATRICES>
+template <int TOKENS, int MATRICES>
 KERNEL_INLINE void gemm_f32(const cuda_machine *machine, const cuda_gemm &gemm)
 {
-    static_assert(float_layout<TYPE_F32>::token_bytes == GEMM_F32_TOKEN_BYTES, "as the host counts it");
     const gemm_block block = find_gemm_block(gemm, blockIdx.x);
     if (gemm.matmuls[block.matmul].matrix.type == TYPE_BF16)
-        gemm_float<TYPE_BF16, SPLIT, TOKENS, MATRICES>(machine, gemm, block);
+        gemm_float<TYPE_BF16, TOKENS, MATRICES>(machine, gemm, block);
     else
-        gemm_float<TYPE_F32, SPLIT, TOKENS, MATRICES>(machine, gemm, block);
+        gemm_float<TYPE_F32, TOKENS, MATRICES>(machine, gemm, block);
 }
 
-#define DEFINE_GEMM(name, function, split, tokens, matrices, blocks)              \
-    extern "C" __global__ void __launch_bounds__((split)*64, blocks)              \
-        name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm) \
-    {                                                                             \
-        function<split, tokens, matrices>(machine, gemm);                         \
+#define DEFINE_GEMM(kind, size, tokens)                                                                 \
+    extern "C" __global__ void __launch_bounds__(GEMM_WARPS * 32, 1)                                    \
+        salvo_gemm_##kind##_##size(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm) \
+    {                                                                                                   \
+        gemm_##kind<tokens, 1>(machine, gemm);                                                          \
+    }                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(GEMM_WARPS * 32, 1) salvo_gemm_##kind##_##size##_glu(  \
+        const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)                            \
+    {                                                                                                   \
+        gemm_##kind<tokens, 2>(machine, gemm);                                                          \
     }
 
-DEFINE_GEMM(salvo_gemm_f16_few, gemm_f16, GEMM_FEW_SPLIT, GEMM_FEW_TOKENS, 1, 2)
-DEFINE_GEMM(salvo_gemm_f16_few_glu, gemm_f16, GEMM_FEW_SPLIT, GEMM_FEW_TOKENS, 2, 1)
-DEFINE_GEMM(salvo_gemm_f16_many, gemm_f16, GEMM_MANY_SPLIT, GEMM_MANY_FLOAT_TOKENS, 1, 3)
-DEFINE_GEMM(salvo_gemm_f16_many_glu, gemm_f16, GEMM_MANY_SPLIT, GEMM_MANY_FLOAT_TOKENS, 2, 2)
-DEFINE_GEMM(salvo_gemm_f32_few, gemm_f32, GEMM_FEW_SPLIT, GEMM_FEW_TOKENS, 1, 1)
-DEFINE_GEMM(salvo_gemm_f32_few_glu, gemm_f32, GEMM_FEW_SPLIT, GEMM_FEW_TOKENS, 2, 1)
-DEFINE_GEMM(salvo_gemm_f32_many, gemm_f32, GEMM_MANY_SPLIT, GEMM_MANY_FLOAT_TOKENS, 1, 2)
-DEFINE_GEMM(salvo_gemm_f32_many_glu, gemm_f32, GEMM_MANY_SPLIT, GEMM_MANY_FLOAT_TOKENS, 2, 2)
+DEFINE_GEMM(f16, few, GEMM_FEW_TOKENS)
+DEFINE_GEMM(f16, some, GEMM_SOME_TOKENS)
+DEFINE_GEMM(f16, many, GEMM_MANY_TOKENS)
+DEFINE_GEMM(f32, few, GEMM_FEW_TOKENS)
+DEFINE_GEMM(f32, some, GEMM_SOME_TOKENS)
+DEFINE_GEMM(f32, many, GEMM_MANY_TOKENS)

@@ -396,6 +396,21 @@ KERNEL_INLINE void wait_for_copies()
 #endif
 }
 
+/* What was started since the last call belongs together; wait for all but the latest such group. */
+KERNEL_INLINE void end_group_of_copies()
+{
+#ifndef CUDA_EMULATOR
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+KERNEL_INLINE void wait_for_older_copies()
+{
+#ifndef CUDA_EMULATOR
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+#endif
+}
+
 /* Brings a row's vectors into shared memory, all at once; a barrier has to follow. */
 template <int THREADS>
 KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *loads, uint32_t count,
@@ -404,11 +419,6 @@ KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *lo
     const uint32_t *outputs = (const uint32_t *)(machine.step + machine.outputs_at);
     for (uint32_t i = 0; i < count; i++) {
         const cuda_load &load = loads[i];
-        if (load.kind == CUDA_LOAD_PLACE) {
-            for (uint32_t j = threadIdx.x; j < row.count; j += THREADS)
-                vectors[load.place + j] = vectors[load.from + row.first + j];
-            continue;
-        }
         const uint32_t from = load.kind == CUDA_LOAD_SELECTED ? __ldcg(outputs + row.row) : row.row;
         const float *source = (const float *)load.from + (uint64_t)from * load.columns + row.first;
         const uint32_t columns = row.count ? row.count : load.columns;

@@ -7,26 +7,73 @@
 #define CUDA_STREAM_CUH
 
 #include "backend/cuda/rows.cuh"
+#include "backend/cuda/step_take.cuh"
 #include "backend/cuda/team.cuh"
+
+/* What a block has to do in a range of phases. */
+struct record_range {
+    uint32_t first, end; /* records */
+    uint32_t end_phase;
+    uint32_t goes_on; /* another token may follow */
+    uint32_t delays;  /* not 0: random pauses */
+};
+
+/* The tokens of a launch. */
+struct token_walk {
+    uint32_t slot, first, version, epoch; /* at its beginning */
+    uint32_t index, begun, goes_on;
+    token_count count;
+};
+
+/* A task of attention (attend_one.cuh). */
+struct attend_task {
+    uint32_t kv_head_index, first_head, heads, split, active;
+    uint32_t begin, cached_end; /* positions in the cache */
+    uint32_t has_own;           /* and the token's own */
+};
 
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop;        /* no further chunk will be taken; `last` then says how many were */
-    uint64_t exchange[2]; /* exchange.cuh */
-    uint32_t greetings[CUDA_CLUSTER];
+    uint64_t stop; /* no further chunk will be taken; `last` then says how many were */
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
-    alignas(16) float sums[2 * CUDA_WARPS];
-    uint32_t chunks[CUDA_WARPS], positions[CUDA_WARPS]; /* how far each warp has come in the ring */
-    uint32_t target;                                    /* arrivals at the grid's barrier so far */
-    uint32_t exchanges;                                 /* in the cluster so far */
-    uint32_t failed;                                    /* something gave up: leave */
+    alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS];
+    /* How far each warp has come: its record, records so far, and where it is in the ring. In shared memory,
+     * as all that lives long: registers that are kept across the work of a record would be written to local
+     * memory, for which there is little cache. */
+    alignas(16) uint32_t progress[CUDA_WARPS][4];
+    record_range range;
+    token_walk tokens;
+    attend_task task;
+    uint32_t attended; /* tasks of the current record that are done */
+    uint32_t target;   /* arrivals at the grid's barrier so far */
+    uint32_t tag;      /* of the token's words */
+    uint32_t skips;    /* the last stage of sampling had nothing to do */
+    uint32_t failed;   /* something gave up: leave */
     uint32_t last;
     row_context
         row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
 };
 static_assert(sizeof(shared_head) <= CUDA_SHARED_HEAD, "the head of shared memory");
+
+enum { PROGRESS_RECORD, PROGRESS_TURN, PROGRESS_CHUNK, PROGRESS_PLACE };
+
+/* Worked out and read again and again rather than kept. */
+KERNEL_INLINE volatile uint32_t *progress_of(shared_head &head)
+{
+    return head.progress[this_thread() / 32];
+}
+
+KERNEL_INLINE const cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
+{
+    return (const cuda_record *)(shared + CUDA_SHARED_HEAD) + turn % CUDA_RECORD_PLACES;
+}
+
+KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
+{
+    return place_of_record(shared, progress_of(*(shared_head *)shared)[PROGRESS_TURN]);
+}
 
 /* Where the next chunk lies. */
 struct ring_walk {
@@ -109,10 +156,13 @@ struct stream_writer {
                     shared_address(full)),
                 "r"(bytes)
                 : "memory");
+            /* Weights are read once in a token: they are the first to make room, or everything else would. */
+            uint64_t policy;
+            asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
             asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-                    "r"(shared_address(to)),
-                "l"(from), "r"(bytes), "r"(shared_address(full))
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                "[%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+                "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
                 : "memory");
         }
 #elif defined(CUDA_EMULATOR)

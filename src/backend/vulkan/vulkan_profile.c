@@ -1,4 +1,4 @@
-/* Where the time of a token goes: the plan's commands once more, with a timestamp after each dispatch. */
+/* Where the time of a step goes: the plan's commands once more, with a timestamp after each dispatch. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -82,7 +82,7 @@ enum salvo_status vulkan_profile(struct executor *executor, const struct step *s
     static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
-    struct vulkan_plan *plan = &executor->single;
+    struct vulkan_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
     struct profiling profiling = {0};
     const uint32_t groups = plan->lowered.group_count;
     char text[512];
@@ -108,7 +108,7 @@ enum salvo_status vulkan_profile(struct executor *executor, const struct step *s
         function(user, &(struct salvo_profile_phase){.kind = kinds[group->kind],
                            .operations = text + sizeof "   0 matmul" - 1,
                            .seconds = profiling.seconds[i],
-                           .bytes = bytes_of(executor, group, step->runs[0].first + 1)});
+                           .bytes = bytes_of(executor, group, step->runs[0].first + step->runs[0].count)});
     }
 cleanup:
     close_profiling(executor, &profiling);

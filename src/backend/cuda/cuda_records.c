@@ -1,0 +1,276 @@
+/*
+ * Phases are cut up into what each block does. Matmuls whose input only passes a norm, perhaps mixed with
+ * that of the token before, get it from memory themselves.
+ */
+#include "backend/cuda/cuda_phase.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+static const struct cuda_phase *phase_at(const struct cuda_tables *tables, uint32_t index)
+{
+    return (const struct cuda_phase *)(const void *)(tables->phases + (size_t)index * tables->phase_bytes);
+}
+
+static const void *table_at(const struct cuda_phase *phase, uint32_t at)
+{
+    return (const uint8_t *)phase + at;
+}
+
+/* ---- The input of a matmul ---- */
+
+/* The op of a phase that leaves its result at `place`; NULL: it was loaded. */
+static const struct cuda_row_op *op_at(const struct cuda_inputs *inputs, uint32_t place)
+{
+    const struct cuda_row_op *found = NULL;
+    for (uint32_t i = 0; i < inputs->op_count; i++) {
+        if (inputs->ops[i].out == place)
+            found = &inputs->ops[i];
+    }
+    return found;
+}
+
+static uint64_t load_at(const struct cuda_inputs *inputs, uint32_t place)
+{
+    for (uint32_t i = 0; i < inputs->load_count; i++) {
+        if (inputs->loads[i].place == place)
+            return inputs->loads[i].from;
+    }
+    return 0;
+}
+
+/* A vector as it was loaded, or after a norm of all its columns. */
+static bool describe_norm(const struct cuda_inputs *inputs, uint32_t place, struct cuda_vector *out)
+{
+    const struct cuda_row_op *op = op_at(inputs, place);
+    if (op) {
+        bool is_norm = (op->kind == OP_RMS_NORM || op->kind == OP_LAYER_NORM) && op->group == op->columns &&
+                       op->weight && (op->kind == OP_RMS_NORM || op->bias);
+        if (!is_norm || op->in[0] == place || op_at(inputs, op->in[0]))
+            return false;
+        out->norm = op->kind == OP_RMS_NORM ? CUDA_NORM_RMS : CUDA_NORM_LAYER;
+        out->weight = op->weight;
+        out->bias = op->bias;
+        out->epsilon = op->value;
+        place = op->in[0];
+    }
+    out->from = load_at(inputs, place);
+    return out->from != 0;
+}
+
+/* False: it is another kind of input, for which panels have to be prepared. */
+static bool describe_vector(
+    const struct cuda_inputs *inputs, const struct cuda_round *round, struct cuda_vector *out)
+{
+    *out =
+        (struct cuda_vector){.columns = round->columns, .rounding = round->rounding, .panel = round->panel};
+    const struct cuda_row_op *op = op_at(inputs, round->place);
+    if (round->columns % 4)
+        return false;
+    if (!op || op->kind != OP_LERP)
+        return describe_norm(inputs, round->place, out);
+    const struct cuda_row_op *shift = op_at(inputs, op->in[1]);
+    if (!op->weight || !shift || shift->kind != OP_TOKEN_SHIFT || shift->in[0] != op->in[0] ||
+        op->columns > CUDA_MIXED_COLUMNS)
+        return false;
+    out->lerp = op->weight;
+    out->state = shift->state;
+    return describe_norm(inputs, op->in[0], out) && out->norm == CUDA_NORM_LAYER;
+}
+
+bool cuda_inputs_are_simple(const struct cuda_inputs *inputs)
+{
+    uint32_t shifts = 0, mixed = 0;
+    for (uint32_t i = 0; i < inputs->round_count; i++) {
+        struct cuda_vector vector;
+        if (!describe_vector(inputs, &inputs->rounds[i], &vector))
+            return false;
+        mixed += vector.lerp != 0;
+    }
+    for (uint32_t i = 0; i < inputs->op_count; i++)
+        shifts += inputs->ops[i].kind == OP_TOKEN_SHIFT;
+    return shifts == 0 || (shifts == 1 && mixed > 0);
+}
+
+static struct cuda_inputs inputs_of(const struct cuda_phase *phase)
+{
+    return (struct cuda_inputs){
+        .loads = table_at(phase, phase->loads_at),
+        .ops = table_at(phase, phase->ops_at),
+        .rounds = table_at(phase, phase->rounds_at),
+        .load_count = phase->load_count,
+        .op_count = phase->op_count,
+        .round_count = phase->round_count,
+    };
+}
+
+/* ---- Lists ---- */
+
+struct record_list {
+    struct cuda_tables *tables;
+    uint32_t blocks, block, phase;
+    bool keeps; /* the next that mixes keeps the state of this phase */
+};
+
+static enum salvo_status add(struct record_list *list, enum cuda_record_kind kind, struct cuda_record **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = list->tables;
+    *out = NULL;
+    if (tables->record_count == tables->record_capacity) {
+        uint32_t capacity = tables->record_capacity ? tables->record_capacity * 2 : 1024;
+        TRY(RESIZE(&tables->records, capacity));
+        tables->record_capacity = capacity;
+    }
+    *out = &tables->records[tables->record_count++];
+    memset(*out, 0, sizeof **out);
+    (*out)->kind = kind;
+    (*out)->phase = list->phase;
+cleanup:
+    return status;
+}
+
+static struct cuda_share share_of(const struct cuda_matrix *matrix)
+{
+    return (struct cuda_share){
+        .type = matrix->type,
+        .parts = matrix->parts,
+        .tiles = matrix->tiles_per_block,
+        .parts_per_round = matrix->parts_per_round,
+        .part_groups = matrix->part_groups,
+        .tiles_per_round = matrix->tiles_per_round,
+        .parts_reciprocal = matrix->parts_reciprocal,
+        .tiles_per_chunk = matrix->tiles_per_chunk,
+    };
+}
+
+static cuda_address row_address(cuda_address base, uint64_t row, size_t size)
+{
+    return base ? base + row * size : 0;
+}
+
+static enum salvo_status add_matmul(struct record_list *list, const struct cuda_phase *phase,
+    const struct cuda_matmul *matmul, const struct cuda_matmul *up, bool prepared, bool tagged)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_matrix *matrix = &matmul->matrix;
+    const struct cuda_inputs inputs = inputs_of(phase);
+    const uint32_t owner = (list->block + list->blocks - matmul->first_block) % list->blocks;
+    const uint32_t each = matrix->tiles_per_block * CUDA_ITEM_ROWS, first = owner * each;
+    const size_t size = tagged ? sizeof(uint64_t) : sizeof(float);
+    struct cuda_record *record;
+    if (owner >= matrix->owners)
+        return SALVO_OK;
+    TRY(add(list, CUDA_RECORD_MATMUL, &record));
+    struct cuda_matmul_record *out = &record->matmul;
+    (void)describe_vector(&inputs, &inputs.rounds[matmul->round], &out->vector);
+    if (prepared)
+        out->vector.from = 0;
+    out->vector.keeps = out->vector.lerp && list->keeps;
+    list->keeps = list->keeps && !out->vector.keeps;
+    out->shares[0] = share_of(matrix);
+    if (up)
+        out->shares[1] = share_of(&up->matrix);
+    out->out = row_address(matmul->out, first, matmul->is_plain ? sizeof(float) : size);
+    out->before = row_address(matmul->before, first, size);
+    out->bias = row_address(matmul->bias, first, sizeof(float));
+    out->up_bias = up ? row_address(up->bias, first, sizeof(float)) : 0;
+    out->rows = first >= matrix->rows ? 0 : matrix->rows - first < each ? matrix->rows - first : each;
+    out->activation = matmul->activation;
+    out->glu = phase->glu;
+    out->is_plain = matmul->is_plain;
+    out->cap = matmul->cap;
+cleanup:
+    return status;
+}
+
+static bool joins(const struct record_list *list, const struct cuda_phase *phase)
+{
+    const struct cuda_matmul *matmuls = table_at(phase, phase->matmuls_at);
+    bool found = false;
+    for (uint32_t i = 0; i < phase->matmul_count; i++)
+        found = found || (list->block + list->blocks - matmuls[i].first_block) % list->blocks <
+                             matmuls[i].matrix.owners;
+    return found;
+}
+
+static enum salvo_status add_matmuls(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_matmul *matmuls = table_at(phase, phase->matmuls_at);
+    const struct cuda_inputs inputs = inputs_of(phase);
+    const bool prepared = !cuda_inputs_are_simple(&inputs);
+    struct cuda_record *record;
+    if (prepared && (joins(list, phase) || list->block == 0)) /* block 0 keeps states */
+        TRY(add(list, CUDA_RECORD_PREPARE, &record));
+    if (phase->glu != ACTIVATION_NONE)
+        return add_matmul(list, phase, &matmuls[0], &matmuls[1], prepared, tagged);
+    for (uint32_t i = 0; i < phase->matmul_count; i++)
+        TRY(add_matmul(list, phase, &matmuls[i], NULL, prepared, tagged));
+cleanup:
+    return status;
+}
+
+static enum salvo_status add_phase(struct record_list *list, bool tagged)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_phase *phase = phase_at(list->tables, list->phase);
+    struct cuda_record *record;
+    switch (phase->kind) {
+    case CUDA_PHASE_MATMUL:
+        TRY(add_matmuls(list, phase, tagged));
+        break;
+    case CUDA_PHASE_ATTEND: {
+        const struct cuda_attend *attend = table_at(phase, phase->heavy_at);
+        TRY(add(list, CUDA_RECORD_ATTEND, &record));
+        record->attend = *attend;
+        break;
+    }
+    case CUDA_PHASE_WKV7: {
+        const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
+        for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
+            TRY(add(list, CUDA_RECORD_WKV7, &record));
+            record->index = i;
+        }
+        break;
+    }
+    case CUDA_PHASE_SAMPLE:
+        TRY(add(list, CUDA_RECORD_SAMPLE, &record));
+        record->index = phase->stage;
+        break;
+    default:
+        if (list->block == 0)
+            TRY(add(list, CUDA_RECORD_ROWS, &record));
+    }
+    if (phase->meets) {
+        TRY(add(list, CUDA_RECORD_MEET, &record));
+        record->index = phase->stage;
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &plan->tables;
+    struct record_list list = {.tables = tables, .blocks = executor->blocks};
+    const uint32_t phases = tables->phase_count;
+    bool *kept = NULL;
+    tables->record_count = 0;
+    TRY(NEW(&kept, phases));
+    TRY(NEW(&tables->record_starts, (size_t)list.blocks * (phases + 1)));
+    for (; list.block < list.blocks; list.block++) {
+        uint32_t *starts = tables->record_starts + (size_t)list.block * (phases + 1);
+        for (list.phase = 0; list.phase < phases; list.phase++) {
+            starts[list.phase] = tables->record_count;
+            list.keeps = !kept[list.phase];
+            TRY(add_phase(&list, plan == &executor->single));
+            kept[list.phase] = !list.keeps;
+        }
+        starts[phases] = tables->record_count;
+    }
+cleanup:
+    memory_free(kept);
+    return status;
+}

@@ -1,0 +1,178 @@
+/*
+ * Values on their way between blocks: words that carry the number of their token (cuda_plan.h). Every wait is
+ * bounded (team.cuh); one that gave up leaves head.failed behind and a number that nobody will use.
+ */
+#ifndef CUDA_WORDS_CUH
+#define CUDA_WORDS_CUH
+
+#include "backend/cuda/stream.cuh"
+
+struct two_words {
+    uint64_t first, second;
+};
+
+/* Past the caches of the multiprocessor. A word of 8 bytes comes as it was written, number and tag. */
+KERNEL_INLINE two_words look_at_words(const uint64_t *words)
+{
+#ifdef CUDA_EMULATOR
+    return {words[0], words[1]};
+#else
+    two_words out;
+    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(out.first), "=l"(out.second)
+                 : "l"(words)
+                 : "memory");
+    return out;
+#endif
+}
+
+KERNEL_INLINE uint64_t look_at_word(const uint64_t *word)
+{
+#ifdef CUDA_EMULATOR
+    return *word;
+#else
+    uint64_t out;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(out) : "l"(word) : "memory");
+    return out;
+#endif
+}
+
+KERNEL_INLINE void put_word(uint64_t *word, float value, uint32_t tag)
+{
+    const uint64_t both = (uint64_t)tag << 32 | __float_as_uint(value);
+#ifdef CUDA_EMULATOR
+    *word = both;
+#else
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(word), "l"(both) : "memory");
+#endif
+}
+
+KERNEL_INLINE bool has_tag(uint64_t word, uint32_t tag)
+{
+    return (uint32_t)(word >> 32) == tag;
+}
+
+KERNEL_INLINE float value_in(uint64_t word)
+{
+    return __uint_as_float((uint32_t)word);
+}
+
+/* Between two looks; false when there is no use in another. */
+KERNEL_INLINE bool look_again(shared_head &head, patience &patience)
+{
+#ifdef CUDA_EMULATOR
+    __nanosleep(0);
+#endif
+    if (patience.lasts())
+        return true;
+    head.failed = 1;
+    return false;
+}
+
+/* The word at an address that was looked at before. */
+KERNEL_INLINE float wait_for_word(shared_head &head, const uint64_t *at, uint64_t seen)
+{
+    patience patience(head.machine);
+    while (!has_tag(seen, head.tag) && look_again(head, patience))
+        seen = look_at_word(at);
+    return value_in(seen);
+}
+
+/* ---- Elements of a vector between phases: words, or floats where nothing is tagged ---- */
+
+KERNEL_INLINE void put_value(const shared_head &head, uint64_t to, uint32_t index, float value)
+{
+    if (head.machine.tagged)
+        put_word((uint64_t *)to + index, value, head.tag);
+    else
+        __stcg((float *)to + index, value);
+}
+
+KERNEL_INLINE float take_value(shared_head &head, uint64_t from, uint32_t index)
+{
+    if (!head.machine.tagged)
+        return __ldcg((const float *)from + index);
+    const uint64_t *word = (const uint64_t *)from + index;
+    return wait_for_word(head, word, look_at_word(word));
+}
+
+/* Four neighbours, from a multiple of four on, COUNT times `step` columns apart: all are on their way before
+ * the first is waited for. Columns beyond the last are zeros; there are a multiple of four. */
+template <int COUNT>
+KERNEL_INLINE void take_fours(
+    shared_head &head, uint64_t from, uint32_t first, uint32_t step, uint32_t columns, float4 (&out)[COUNT])
+{
+    if (!head.machine.tagged) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            out[i] = first + i * step < columns
+                         ? __ldcg((const float4 *)((const float *)from + first + i * step))
+                         : make_float4(0, 0, 0, 0);
+        return;
+    }
+    const uint64_t *words = (const uint64_t *)from + first;
+    const uint32_t tag = head.tag;
+    two_words low[COUNT], high[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        low[i] = high[i] = {(uint64_t)tag << 32, (uint64_t)tag << 32};
+        if (first + i * step < columns) {
+            low[i] = look_at_words(words + i * step);
+            high[i] = look_at_words(words + i * step + 2);
+        }
+    }
+    patience patience(head.machine);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        while (!(has_tag(low[i].first, tag) && has_tag(low[i].second, tag) && has_tag(high[i].first, tag) &&
+                   has_tag(high[i].second, tag)) &&
+               look_again(head, patience)) {
+            low[i] = look_at_words(words + i * step);
+            high[i] = look_at_words(words + i * step + 2);
+        }
+        out[i] = make_float4(value_in(low[i].first), value_in(low[i].second), value_in(high[i].first),
+            value_in(high[i].second));
+    }
+}
+
+/* ---- Whole vectors, to and from shared memory ---- */
+
+/* Loads lie one after the other for this, so that all are on their way at once; a barrier has to follow. */
+template <int THREADS>
+KERNEL_INLINE void load_values(
+    shared_head &head, const cuda_load *loads, uint32_t count, float *vectors, const row_context &row)
+{
+    uint32_t begin = 0, index = 0, end = 0;
+    for (uint32_t at = threadIdx.x * 4;; at += THREADS * 4) {
+        while (at >= end) {
+            if (index == count)
+                return;
+            begin = end;
+            end += ((row.count ? row.count : loads[index].columns) + 3) / 4 * 4;
+            index++;
+        }
+        const cuda_load &load = loads[index - 1];
+        const uint32_t columns = row.count ? row.count : load.columns, first = at - begin;
+        if ((columns | row.first) % 4 == 0) {
+            float4 four[1];
+            take_fours<1>(head, load.from, row.first + first, 0, row.first + columns, four);
+            *(float4 *)(vectors + load.place + first) = four[0];
+        } else {
+            for (uint32_t i = first; i < min(first + 4, columns); i++)
+                vectors[load.place + i] = take_value(head, load.from, row.first + i);
+        }
+    }
+}
+
+template <int THREADS>
+KERNEL_INLINE void store_values(const shared_head &head, const cuda_store *stores, uint32_t count,
+    const float *vectors, const row_context &row)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t columns = row.count ? row.count : stores[i].columns;
+        for (uint32_t j = threadIdx.x; j < columns; j += THREADS)
+            put_value(head, stores[i].to, row.first + j, vectors[stores[i].place + j]);
+    }
+}
+
+#endif
