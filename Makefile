@@ -52,14 +52,14 @@ test-cuda: ## the CUDA backend: on an emulator, and on a GPU where there is one 
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
 	$(CTEST) --test-dir build -L cuda
-	@tests/cuda/on_device build || [ $$? = 77 ]
+	@tests/cuda/on_cuda_device build || [ $$? = 77 ]
 
 test-vulkan: ## the Vulkan backend: on lavapipe with validation layers, and on a GPU where there is one
 	@scripts/setup test
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
 	$(CTEST) --test-dir build -L vulkan
-	@tests/vulkan/on_device build $(JOBS) || [ $$? = 77 ]
+	@tests/vulkan/on_vulkan_device build $(JOBS) || [ $$? = 77 ]
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, and the rules of the house
 	@scripts/setup lint

@@ -2,6 +2,7 @@
  * CPU chooses wherever that is not a matter of rounding. */
 #include "vulkan_test.h"
 
+#include "smollm2_continuations.h"
 #include "unit/text_data.h"
 
 #include <math.h>
@@ -103,30 +104,11 @@ static void a_thousand_turns_are_one_pass(void **state)
 static void smollm2_continues_as_its_reference(void **state)
 {
     (void)state;
-    static const struct {
-        int32_t prompt[16], expected[15];
-        uint32_t prompt_count, expected_count;
-    } cases[] = {
-        {{504, 3575, 282, 4649, 314}, {7042, 30, 198, 198, 504}, 5, 5},
-        {{1, 4093, 198, 19161, 582, 6330, 563, 260, 3426, 30, 2, 198, 1, 520, 9531, 198},
-            {504, 3426, 314, 253, 4749, 284, 11965, 7815}, 16, 8},
-        {{1604, 3987, 46477, 24, 94, 727, 198, 198},
-            {1604, 3987, 46477, 24, 94, 727, 472, 585, 304, 10204, 216, 33, 42, 448, 1003}, 8, 15},
-    };
     const char *path = default_model_path();
     if (!path)
         skip();
-    struct fixture fixture =
-        fixture_open(path, (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 16});
-    set_greedy(fixture.session);
-    for (int i = 0; i < 3; i++) {
-        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
-        int32_t *ids =
-            continuation(fixture.session, cases[i].prompt, cases[i].prompt_count, cases[i].expected_count);
-        assert_memory_equal(cases[i].expected, ids, cases[i].expected_count * sizeof *ids);
-        free(ids);
-    }
-    fixture_close(&fixture);
+    check_smollm2_continuations(
+        path, (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 16});
 }
 
 /* Beside weights and state, with the usual context and batch. */
