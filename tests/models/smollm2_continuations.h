@@ -4,6 +4,8 @@
 
 #include "engine_fixture.h"
 
+#include <stdlib.h>
+
 static inline void check_smollm2_continuations(const char *path, struct salvo_engine_options options)
 {
     static const struct {
