@@ -10,10 +10,11 @@ enum salvo_status salvo_session_profile(struct salvo_session *session, const int
     if (!engine->backend->profile)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' has no profile", engine->backend->name));
     if (count == 0 || count > engine->options.batch || count > engine->options.context - session->computed ||
-        repetitions == 0)
+        repetitions == 0) {
         TRY(fail(SALVO_ERROR_ARGUMENT, "a profile needs tokens, no more than are computed at once and there "
                                        "is room for, and at least one "
                                        "repetition"));
+    }
     /* Where the next tokens will be: whatever is left behind there is written anew before it is read. */
     engine->runs[0] = session_run(session, count, 0, LOGITS_LAST);
     const struct step step = {

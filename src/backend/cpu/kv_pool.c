@@ -31,10 +31,11 @@ static void find_states(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct op *op = op_that_appends(executor->program, (buffer_id)i);
-        if (op)
+        if (op) {
             executor->states[i] = (struct kv_state){.heads = op->kv_append.kv_heads,
                 .head_dim = op->kv_append.head_dim,
                 .is_key = op->kv_append.key_state == (buffer_id)i};
+        }
     }
 }
 

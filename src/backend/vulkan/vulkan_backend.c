@@ -63,11 +63,11 @@ static void print_plans(
         (unsigned long long)(executor->weight_bytes - imported), (unsigned long long)imported,
         executor->pipelines.count);
     line(user, text);
+    const uint64_t all_bytes = executor->weight_bytes + executor->state_bytes + executor->scratch_bytes;
     snprintf(text, sizeof text,
         "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",
         (unsigned long long)executor->weight_bytes, (unsigned long long)executor->state_bytes,
-        (unsigned long long)executor->scratch_bytes,
-        (unsigned long long)(executor->weight_bytes + executor->state_bytes + executor->scratch_bytes),
+        (unsigned long long)executor->scratch_bytes, (unsigned long long)all_bytes,
         (unsigned long long)executor->free_before);
     line(user, text);
     for (size_t i = 0; i < 2; i++) {
