@@ -95,7 +95,8 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATMUL, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    dispatch->groups[1] = is_direct ? 1 : (tokens + 16 * tokens_each - 1) / (16 * tokens_each);
+    const uint32_t tokens_a_group = is_direct ? DIRECT_TOKENS : 16 * tokens_each;
+    dispatch->groups[1] = (tokens + tokens_a_group - 1) / tokens_a_group;
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);

@@ -98,6 +98,7 @@ struct control {
 
 /* The kinds are those of enum op_kind, and one more that rounds a row for the matmuls that follow. */
 SHARED_ENUM(ROW_ROUND, 64)
+
 #define ROW_NOTHING 0xffffffffu /* an operand that is not there */
 
 struct row_op {
@@ -134,6 +135,8 @@ struct rows_arguments {
 /* ---- Matrices ---- */
 
 SHARED_ENUM(MATRIX_ACCUMULATE, 1)
+
+SHARED_ENUM(DIRECT_TOKENS, 8) /* of an invocation that multiplies without tiles */
 
 struct matrix {
     UINT first_group; /* workgroup from which on this matrix is worked on */

@@ -204,25 +204,26 @@ void work_on_tile(matrix m, matrix up, uint first_row, uint first_token, uint to
     }
 }
 
-/* ---- Without tiles: an output and some tokens ---- */
+/* ---- Without tiles: an output and some tokens. lavapipe ends loops after 65,535 turns in all, without a word, so an
+ * invocation has few, and loops over tokens are unrolled. ---- */
 
-const uint TOKENS_AT_ONCE = 8;
-
-float directs[2 * TOKENS_AT_ONCE]; /* sums; of `up` behind those of the gate */
+float directs[2 * DIRECT_TOKENS]; /* sums; of `up` behind those of the gate */
 
 void multiply_directly(matrix m, uint row, uint first_token, uint count, uint place)
 {
     uint type = m.type, blocks = m.columns / 32;
-    for (uint j = 0; j < count; j++)
+    [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++)
         directs[place + j] = 0;
     if (is_float_type(type)) {
         uint row_at = m.codes + row * float_row_words(type, m.columns);
         for (uint i = 0; i < (m.columns + 3) / 4; i++) {
             vec4 w = load_floats(type, row_at, i);
-            for (uint j = 0; j < count; j++) {
-                for (uint k = 0; k < 4 && 4 * i + k < m.columns; k++) {
-                    float x = arena[m.x + (first_token + j) * m.columns + 4 * i + k];
-                    directs[place + j] += w[k] * (IS(TYPE_F16) ? rounded_to_half(x) : x);
+            [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
+                [[unroll]] for (uint k = 0; k < 4; k++) {
+                    if (j < count && 4 * i + k < m.columns) {
+                        float x = arena[m.x + (first_token + j) * m.columns + 4 * i + k];
+                        directs[place + j] += w[k] * (IS(TYPE_F16) ? rounded_to_half(x) : x);
+                    }
                 }
             }
         }
@@ -235,29 +236,34 @@ void multiply_directly(matrix m, uint row, uint first_token, uint count, uint pl
         uint codes[8];
         [[unroll]] for (uint i = 0; i < 8; i++)
             codes[i] = word_of_block(type, b, i);
-        for (uint j = 0; j < count; j++) {
-            uint at = (first_token + j) * (m.columns / 4 + 2 * blocks), scale_at = at + m.columns / 4 + block;
-            int low = 0, upper = 0, x_sums = int(rounded[scale_at + blocks]);
-            [[unroll]] for (uint i = 0; i < 4; i++) {
-                low += dot4(codes[i], rounded[at + block * 8 + i]);
-                upper += dot4(codes[4 + i], rounded[at + block * 8 + 4 + i]);
+        [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
+            if (j < count) {
+                uint at = (first_token + j) * (m.columns / 4 + 2 * blocks), scale_at = at + m.columns / 4 + block;
+                int low = 0, upper = 0, x_sums = int(rounded[scale_at + blocks]);
+                [[unroll]] for (uint i = 0; i < 4; i++) {
+                    low += dot4(codes[i], rounded[at + block * 8 + i]);
+                    upper += dot4(codes[4 + i], rounded[at + block * 8 + 4 + i]);
+                }
+                directs[place + j] += uintBitsToFloat(rounded[scale_at]) *
+                                      (s.scale.x * float(low) + s.scale.y * float(upper) +
+                                          minimum.x * float(bitfieldExtract(x_sums, 0, 16)) +
+                                          minimum.y * float(x_sums >> 16));
             }
-            directs[place + j] += uintBitsToFloat(rounded[scale_at]) *
-                                  (s.scale.x * float(low) + s.scale.y * float(upper) +
-                                      minimum.x * float(bitfieldExtract(x_sums, 0, 16)) + minimum.y * float(x_sums >> 16));
         }
     }
 }
 
-void work_directly(matrix m, matrix up, uint row, uint tokens)
+void work_directly(matrix m, matrix up, uint row, uint first, uint tokens)
 {
-    for (uint first = 0; first < tokens && row < m.rows; first += TOKENS_AT_ONCE) {
-        uint count = min(TOKENS_AT_ONCE, tokens - first);
-        multiply_directly(m, row, first, count, 0);
-        if (HAS_GLU != 0)
-            multiply_directly(up, row, first, count, TOKENS_AT_ONCE);
-        for (uint j = 0; j < count; j++)
-            store(m, up, row, first + j, directs[j], directs[TOKENS_AT_ONCE + j]);
+    if (row >= m.rows || first >= tokens)
+        return;
+    uint count = min(DIRECT_TOKENS, tokens - first);
+    multiply_directly(m, row, first, count, 0);
+    if (HAS_GLU != 0)
+        multiply_directly(up, row, first, count, DIRECT_TOKENS);
+    [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
+        if (j < count)
+            store(m, up, row, first + j, directs[j], directs[DIRECT_TOKENS + j]);
     }
 }
 
@@ -275,7 +281,7 @@ void main()
     matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
     uint group = gl_WorkGroupID.x - m.first_group;
     if (IS_DIRECT != 0)
-        work_directly(m, up, group * THREADS + tid, tokens);
+        work_directly(m, up, group * THREADS + tid, gl_WorkGroupID.y * DIRECT_TOKENS, tokens);
     else if (gl_WorkGroupID.y * tile_tokens < tokens)
         work_on_tile(m, up, group * TILE_ROWS, gl_WorkGroupID.y * tile_tokens, tokens);
 }
