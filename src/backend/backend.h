@@ -28,7 +28,6 @@ struct backend_counters {
     uint64_t submissions, tokens;  /* tokens: rows computed */
     uint64_t dispatches, barriers; /* inside submissions; 0 where there are none to count */
     uint64_t bytes_read_back;
-    uint64_t allocations_after_load;
     uint64_t creations_after_load; /* of memory and objects on the device */
     double idle_seconds;           /* of the device between submissions, while it was measured */
     uint64_t weight_bytes, state_bytes, scratch_bytes;

@@ -87,7 +87,6 @@ static enum salvo_status state_restore(
 static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
-    result.allocations_after_load = memory_count() - executor->allocations_at_load;
     result.weight_bytes = executor->weight_bytes;
     result.state_bytes = executor->state_bytes + executor->folded.bytes;
     result.scratch_bytes = executor->work_bytes;

@@ -105,7 +105,7 @@ struct executor {
     size_t debug_bytes;
     size_t *debug_offsets;
 
-    uint64_t tickets, allocations_at_load;
+    uint64_t tickets;
     struct backend_counters counters;
 };
 

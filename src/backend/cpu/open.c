@@ -192,7 +192,6 @@ enum salvo_status executor_open(
     TRY(folded_pool_open(executor));
     TRY(open_work_memory(executor));
     TRY(load_weights(executor));
-    executor->allocations_at_load = memory_count();
     *out = executor;
 cleanup:
     if (status != SALVO_OK)

@@ -1,6 +1,5 @@
 /* The CUDA backend as the engine sees it. */
 #include "backend/cuda/cuda_executor.h"
-#include "base/memory.h"
 
 #include <stdio.h>
 
@@ -61,8 +60,7 @@ static const int32_t *tokens(struct executor *executor, uint32_t slot)
 static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
-    result.allocations_after_load = memory_count() - executor->allocations_at_load +
-                                    executor->context.creations - executor->creations_at_load;
+    result.creations_after_load = executor->context.creations - executor->creations_at_load;
     result.weight_bytes = executor->weight_bytes;
     result.state_bytes = executor->state_bytes;
     result.scratch_bytes = executor->scratch_bytes + executor->single.tables.bytes;

@@ -200,7 +200,7 @@ struct executor {
     const struct cuda_plan *debug_of;
     uint32_t debug_groups_run;
 
-    uint64_t allocations_at_load, creations_at_load;
+    uint64_t creations_at_load;
     struct backend_counters counters;
     char info[64];
 };

@@ -230,7 +230,6 @@ static enum salvo_status open_executor(struct executor *executor)
     TRY(take_memory(executor));
     TRY(open_plans(executor));
     TRY(cuda_load_weights(executor));
-    executor->allocations_at_load = memory_count();
     executor->creations_at_load = executor->context.creations;
 cleanup:
     return status;
