@@ -1,6 +1,7 @@
 #include "cmocka_test.h"
 
 #include "program/sampling.h"
+#include "unit/sampling_cases.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -213,54 +214,20 @@ static int32_t choose_plainly(const struct sampler_settings *settings, const flo
     return -2;
 }
 
-static float uniform(uint64_t *counter)
-{
-    return (float)(sampling_random(77, (*counter)++) >> 40) * 0x1p-24f;
-}
-
-/* Steps make ties frequent. */
-static void fill_logits(float *logits, uint32_t count, float spread, float step, uint64_t *counter)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        float sum = uniform(counter) + uniform(counter) + uniform(counter) - 1.5f;
-        logits[i] = step > 0 ? step * rintf(spread * sum / step) : spread * sum;
-        if (uniform(counter) < 0.01f)
-            logits[i] = uniform(counter) < 0.5f ? NAN : -INFINITY;
-    }
-}
-
 static void every_stage_agrees_with_a_plain_implementation(void **state)
 {
     (void)state;
     static const uint32_t sizes[] = {1, 2, 3, 31, 32, 33, 64, 320, 1000, 4099};
-    static const uint32_t top_ks[] = {0, 1, 2, 5, 40, 300, 5000};
-    static const float top_ps[] = {1, 0.95f, 0.5f, 0.01f, 0}, min_ps[] = {0, 0.05f, 0.5f, 1};
-    static const float temperatures[] = {0, 0.8f, 1, 2, 1e-3f, 1e-44f};
     static float logits[4099], bias[4099];
     static int32_t tokens[500];
     uint64_t counter = 0;
     for (unsigned round = 0; round < 6000; round++) {
         uint32_t size = sizes[round % 10];
-        fill_logits(logits, size, 1 + 20 * uniform(&counter), round % 3 ? 0 : 0.5f, &counter);
-        if (round % 50 == 0)
-            logits[size / 2] = INFINITY;
-        for (uint32_t i = 0; i < size; i++)
-            bias[i] =
-                uniform(&counter) < 0.1f ? (uniform(&counter) < 0.2f ? -INFINITY : 3 * uniform(&counter)) : 0;
+        sampling_case_fill(round, size, logits, bias, &counter);
         for (unsigned i = 0; i < 500; i++)
-            tokens[i] = (int32_t)(uniform(&counter) * uniform(&counter) * (float)size);
-        struct sampler_settings settings = {
-            .temperature = temperatures[round / 7 % 6],
-            .top_k = top_ks[round / 3 % 7],
-            .top_p = top_ps[round / 11 % 5],
-            .min_p = min_ps[round / 13 % 4],
-            .repeat_penalty = round % 4 == 1 ? 1.3f : 1,
-            .presence_penalty = round % 8 == 3 ? 0.4f : 0,
-            .frequency_penalty = round % 8 == 5 ? 0.2f : 0,
-            .repeat_last_n = round % 5 == 0 ? 0 : round % 600,
-            .seed = round,
-            .bias = round % 6 == 2 ? bias : NULL,
-        };
+            tokens[i] =
+                (int32_t)(sampling_case_uniform(&counter) * sampling_case_uniform(&counter) * (float)size);
+        const struct sampler_settings settings = sampling_case_settings(round, 600, bias);
         uint32_t count = round % 501;
         assert_int_equal(choose_plainly(&settings, logits, size, tokens, count),
             choose(&settings, logits, size, tokens, count));
@@ -273,7 +240,7 @@ static void large_vocabularies_agree_too(void **state)
     static float logits[LARGE];
     uint64_t counter = 0;
     for (unsigned round = 0; round < 12; round++) {
-        fill_logits(logits, LARGE, 10, round % 2 ? 0.25f : 0, &counter);
+        sampling_case_logits(logits, LARGE, 10, round % 2 ? 0.25f : 0, &counter);
         if (round == 10) { /* every id passes the threshold of those before it */
             for (uint32_t i = 0; i < LARGE; i++)
                 logits[i] = (float)i * 1e-3f;
@@ -349,7 +316,7 @@ static void ids_come_as_often_as_their_probability_says(void **state)
     double probabilities[SIZE], sum = 0;
     uint64_t counter = 5;
     for (unsigned i = 0; i < SIZE; i++)
-        logits[i] = 6 * uniform(&counter);
+        logits[i] = 6 * sampling_case_uniform(&counter);
     for (unsigned i = 0; i < SIZE; i++)
         sum += probabilities[i] = exp(logits[i] / 0.7);
     for (unsigned i = 0; i < SIZE; i++)
@@ -421,7 +388,7 @@ static void the_same_seed_gives_the_same_ids(void **state)
     (void)state;
     static float logits[4000];
     uint64_t counter = 9;
-    fill_logits(logits, 4000, 8, 0, &counter);
+    sampling_case_logits(logits, 4000, 8, 0, &counter);
     int32_t tokens[200] = {0};
     struct sampler_settings settings = usual;
     unsigned different = 0;
@@ -441,7 +408,7 @@ static void timing(void **state)
     (void)state;
     static float logits[LARGE];
     uint64_t counter = 0;
-    fill_logits(logits, LARGE, 10, 0, &counter);
+    sampling_case_logits(logits, LARGE, 10, 0, &counter);
     struct sampler_settings without_top_k = usual;
     without_top_k.top_k = 0;
     const struct {

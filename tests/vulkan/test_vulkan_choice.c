@@ -5,6 +5,7 @@
 #include "backend/vulkan/vulkan_executor.h"
 #include "engine/engine.h"
 #include "program/sampling.h"
+#include "unit/sampling_cases.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 enum { POSITION = 40, MOST_CASE = 4 };
 
 static const struct sampler_settings greedy = {.top_p = 1, .repeat_penalty = 1};
-static uint64_t random_counter;
 
 /* A session with some ids, whose next step the tests take apart. */
 static struct fixture open_chooser(const char *shape)
@@ -103,28 +103,10 @@ static void the_largest_is_chosen_as_on_the_cpu(void **state)
     fixture_close(&fixture);
 }
 
-static float uniform(void)
-{
-    return (float)(sampling_random(78, random_counter++) >> 40) * 0x1p-24f;
-}
-
-/* Steps make ties frequent. */
-static void fill_logits(float *logits, uint32_t count, float spread, float step)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        const float sum = uniform() + uniform() + uniform() - 1.5f;
-        logits[i] = step > 0 ? step * rintf(spread * sum / step) : spread * sum;
-        if (uniform() < 0.02f)
-            logits[i] = uniform() < 0.5f ? NAN : -INFINITY;
-    }
-}
-
 static void every_stage_is_as_sampling_defines(void **state)
 {
     (void)state;
-    static const uint32_t top_ks[] = {0, 1, 2, 5, 40, 300, 5000};
-    static const float top_ps[] = {1, 0.95f, 0.5f, 0.01f, 0}, min_ps[] = {0, 0.05f, 0.5f, 1};
-    static const float temperatures[] = {0, 0.8f, 1, 2, 1e-3f, 1e-44f};
+    uint64_t counter = 0;
     struct fixture fixture = open_chooser("llama-tiny");
     float *logits = malloc(fixture.vocabulary * sizeof *logits),
           *bias = malloc(fixture.vocabulary * sizeof *bias);
@@ -133,24 +115,8 @@ static void every_stage_is_as_sampling_defines(void **state)
     memcpy(tokens, salvo_session_tokens(fixture.session), POSITION * sizeof *tokens);
     tokens[POSITION] = 7;
     for (unsigned round = 0; round < 400; round++) {
-        fill_logits(logits, fixture.vocabulary, 1 + 20 * uniform(), round % 3 ? 0 : 0.5f);
-        if (round % 50 == 0)
-            logits[fixture.vocabulary / 2] = INFINITY;
-        for (uint32_t i = 0; i < fixture.vocabulary; i++)
-            bias[i] = uniform() < 0.1f ? (uniform() < 0.2f ? -INFINITY : 3 * uniform()) : 0;
-        const struct sampler_settings settings = {
-            .temperature = temperatures[round / 7 % 6],
-            .top_k = top_ks[round / 3 % 7],
-            .top_p = top_ps[round / 11 % 5],
-            .min_p = min_ps[round / 13 % 4],
-            .repeat_penalty = round % 4 == 1 ? 1.3f : 1,
-            .presence_penalty = round % 8 == 3 ? 0.4f : 0,
-            .frequency_penalty = round % 8 == 5 ? 0.2f : 0,
-            .repeat_last_n = round % 5 == 0 ? 0 : round % 60,
-            .seed = round,
-            .bias = round % 3 == 1 ? bias : NULL,
-            .bias_version = round + 1,
-        };
+        sampling_case_fill(round, fixture.vocabulary, logits, bias, &counter);
+        const struct sampler_settings settings = sampling_case_settings(round, POSITION + 20, bias);
         const int32_t got = choose(&fixture, &settings, logits);
         const int32_t expected = /* changes the logits */
             sampling_choose(&settings, logits, fixture.vocabulary, tokens, POSITION + 1, scratch);
