@@ -3,7 +3,14 @@
 
 #include <string.h>
 
-enum { ATTEND_THREADS = 128, MERGE_THREADS = 64, MOST_HEADS = 4, MOST_HEAD_DIM = 512 };
+enum {
+    ATTEND_THREADS = 128,
+    LARGE_THREADS = 512,
+    MERGE_THREADS = 64,
+    MOST_HEADS = 4,
+    MOST_HEAD_DIM = 512,
+    LEAST_POSITIONS = 64
+};
 
 /* What attend_one.comp has room for, in floats. */
 enum { MOST_PARTS = 4096, MOST_ROWS = 2048 };
@@ -53,15 +60,36 @@ static uint32_t lanes_shift_for(const struct executor *executor, uint32_t head_d
     return shift;
 }
 
-/* Heads of one kv head that a workgroup takes together: as many as its memory has room for. */
-static uint32_t heads_together(const struct executor *executor, uint32_t group_heads, uint32_t head_dim)
+/* How a single token's workgroup is made up. */
+struct crew {
+    uint32_t threads, heads; /* heads: of one kv head, together */
+    uint32_t lanes_shift, reach_shift, at_once;
+};
+
+/*
+ * Where shuffles bring many invocations together, workgroups are large: all positions of a short context are
+ * then on their way at once. As many heads together as memory has room for.
+ */
+static struct crew crew_for(const struct executor *executor, uint32_t group_heads, uint32_t head_dim)
 {
-    const uint32_t teams = ATTEND_THREADS >> lanes_shift_for(executor, head_dim);
-    uint32_t heads = MOST_HEADS;
-    while (heads > 1 && (group_heads % heads || teams * heads * head_dim > MOST_PARTS ||
-                            (heads + 2) * head_dim > MOST_ROWS))
-        heads--;
-    return heads;
+    const struct vulkan_physical *physical = executor->device.physical;
+    const bool is_large = physical->features.subgroup && physical->subgroup_size >= 32 &&
+                          physical->limits.maxComputeWorkGroupInvocations >= LARGE_THREADS;
+    struct crew crew = {.threads = ATTEND_THREADS,
+        .heads = MOST_HEADS,
+        .lanes_shift = lanes_shift_for(executor, head_dim),
+        .at_once = is_large ? 1 : 2};
+    crew.reach_shift = crew.lanes_shift;
+    while (physical->features.subgroup && 1U << crew.reach_shift < physical->subgroup_size &&
+           1U << crew.reach_shift < ATTEND_THREADS)
+        crew.reach_shift++;
+    while (crew.heads > 1 && (group_heads % crew.heads || (crew.heads + 2) * head_dim > MOST_ROWS ||
+                                 (crew.threads >> crew.reach_shift) * crew.heads * head_dim > MOST_PARTS))
+        crew.heads--;
+    while (is_large && crew.threads < LARGE_THREADS &&
+           (crew.threads * 2 >> crew.reach_shift) * crew.heads * head_dim <= MOST_PARTS)
+        crew.threads *= 2;
+    return crew;
 }
 
 static void bind_state(
@@ -79,12 +107,12 @@ static enum salvo_status compile_single(struct compiling *compiling, uint32_t in
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
-    const uint32_t heads = heads_together(executor, arguments.group_heads, op->attend.head_dim),
-                   groups = arguments.heads / heads;
+    const struct crew crew = crew_for(executor, arguments.group_heads, op->attend.head_dim);
+    const uint32_t groups = arguments.heads / crew.heads;
     const struct pipeline_constants constants = {
-        .threads = ATTEND_THREADS,
+        .threads = crew.threads,
         .types = UINT64_C(1) << executor->options.kv_type,
-        .extra = heads | lanes_shift_for(executor, op->attend.head_dim) << 4,
+        .extra = crew.heads | crew.lanes_shift << 4 | crew.reach_shift << 8 | crew.at_once << 12,
         .columns = op->attend.head_dim,
     };
     struct dispatch *dispatch;
@@ -92,6 +120,7 @@ static enum salvo_status compile_single(struct compiling *compiling, uint32_t in
     if (fused)
         take_in_ropes(compiling, &compiling->plan->lowered.groups[index], &arguments);
     arguments.splits_shift = splits_shift_for(executor, groups);
+    arguments.least = crew.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
     arguments.pages = (executor->options.context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
     arguments.counts_at = executor->split_counts_at;

@@ -23,7 +23,7 @@ uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)
 
 void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes)
 {
-    dispatch->bound[binding] = (struct bound){buffer, 0, buffer->size, writes};
+    dispatch->bound[binding] = (struct bound){buffer, 0, UINT64_MAX, writes};
 }
 
 uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *dispatch, uint32_t binding,
@@ -66,8 +66,7 @@ enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t grou
     const uint64_t words_at = executor->step_words_at * UINT64_C(4);
     dispatch->bound[BIND_ARENA].writes = true;
     dispatch->bound[BIND_STEP] = (struct bound){&executor->step, 0, words_at, false};
-    dispatch->bound[BIND_WORDS] =
-        (struct bound){&executor->step, words_at, executor->step.size - words_at, false};
+    dispatch->bound[BIND_WORDS] = (struct bound){&executor->step, words_at, UINT64_MAX, false};
     *out = dispatch;
 cleanup:
     return status;

@@ -13,8 +13,8 @@
 struct weight_slice {
     uint32_t first_row, rows;
     uint32_t buffer;              /* among the executor's */
-    uint64_t offset, bytes;       /* in the buffer */
-    uint32_t codes, high, scales; /* planes, in words from `offset` */
+    uint64_t offset, bytes;       /* in the buffer, which is bound whole */
+    uint32_t codes, high, scales; /* planes, in words from where the buffer begins */
 };
 
 struct vulkan_weight {
@@ -30,10 +30,10 @@ struct vulkan_state {
     uint32_t heads, head_dim, head_words;
 };
 
-/* What a dispatch sees of a buffer. */
+/* What a dispatch sees of a buffer. Dispatches that see the same share a descriptor set. */
 struct bound {
-    const struct vulkan_buffer *buffer; /* NULL: nothing */
-    uint64_t offset, size;
+    const struct vulkan_buffer *buffer;
+    uint64_t offset, size; /* size: UINT64_MAX for all from there on */
     bool writes;
 };
 
@@ -59,7 +59,7 @@ struct vulkan_plan {
     uint32_t matrix_count, matrix_capacity;
     struct vulkan_buffer row_table, matrix_table;
     VkDescriptorPool pool;
-    VkDescriptorSet *sets; /* [dispatches] */
+    VkDescriptorSet *sets; /* [dispatches], many of them the same */
     VkCommandBuffer commands;
     uint32_t barriers;
     VkCommandBuffer *parts; /* [part_count] the same commands in parts, where measurements ask for that */
@@ -202,6 +202,8 @@ uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer);
  * token. */
 enum salvo_status vulkan_compile_rows(
     struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
+/* Whether gate and up, the first two of `ops`, can be one dispatch: whole, of one format, bound together. */
+bool vulkan_gate_fits(const struct executor *executor, const struct op *ops);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
 

@@ -9,8 +9,12 @@
 
 #include <stdlib.h>
 
-/* What can be allocated in one piece, as in vulkan_weights.c. */
-static const uint64_t largest_window = UINT64_C(1) << 30;
+/* What can be allocated in one piece, and bound at once, as in vulkan_weights.c. */
+static uint64_t largest_window(const struct vulkan_physical *physical)
+{
+    const uint64_t range = physical->limits.maxStorageBufferRange, piece = UINT64_C(1) << 30;
+    return range < piece ? range : piece;
+}
 
 /* A stretch of a mapped file. */
 struct window {
@@ -59,16 +63,16 @@ static struct window pages_of(const struct program_buffer *buffer, uint64_t page
 }
 
 /* Stretches that hold all matrices, with what lies between them. */
-static uint32_t find_windows(
-    const struct program_buffer **matrices, uint32_t count, uint64_t page, struct window *windows)
+static uint32_t find_windows(const struct program_buffer **matrices, uint32_t count,
+    const struct vulkan_physical *physical, struct window *windows)
 {
     uint32_t found = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct window pages = pages_of(matrices[i], page);
+        const struct window pages = pages_of(matrices[i], physical->import_alignment);
         struct window *last = found ? &windows[found - 1] : NULL;
         const uint64_t size =
             last && last->part == pages.part ? (uint64_t)(pages.begin - last->begin) + pages.size : 0;
-        if (size && size <= largest_window)
+        if (size && size <= largest_window(physical))
             last->size = size > last->size ? size : last->size;
         else
             windows[found++] = pages;
@@ -81,24 +85,17 @@ static enum salvo_status place_in_window(
 {
     enum salvo_status status = SALVO_OK;
     const struct program_buffer *buffer = &executor->program->buffers[id];
-    const VkPhysicalDeviceLimits *limits = &executor->device.physical->limits;
     struct vulkan_weight *weight = &executor->weights[id];
-    const uint64_t row = row_bytes(buffer), room = limits->maxStorageBufferRange - SLICE_ALIGNMENT;
-    const uint64_t most = room / row / 2 * 2; /* whole rows from sixteen bytes on */
-    weight->slice_count = (uint32_t)((buffer->rows + most - 1) / most);
-    TRY(ARENA_NEW(&executor->tables, &weight->slices, weight->slice_count));
-    for (uint32_t i = 0; i < weight->slice_count; i++) {
-        const uint64_t first = i * most, rows = buffer->rows - first < most ? buffer->rows - first : most;
-        const uint64_t place = (uint64_t)(first_row(buffer) - window->begin) + first * row;
-        weight->slices[i] = (struct weight_slice){
-            .first_row = (uint32_t)first,
-            .rows = (uint32_t)rows,
-            .buffer = number,
-            .offset = place / SLICE_ALIGNMENT * SLICE_ALIGNMENT,
-            .bytes = place % SLICE_ALIGNMENT + rows * row,
-            .codes = (uint32_t)(place % SLICE_ALIGNMENT / 4),
-        };
-    }
+    const uint64_t place = (uint64_t)(first_row(buffer) - window->begin);
+    TRY(ARENA_NEW(&executor->tables, &weight->slices, 1));
+    weight->slice_count = 1;
+    weight->slices[0] = (struct weight_slice){
+        .rows = (uint32_t)buffer->rows,
+        .buffer = number,
+        .offset = place,
+        .bytes = buffer->rows * row_bytes(buffer),
+        .codes = (uint32_t)(place / 4),
+    };
     weight->is_imported = true;
 cleanup:
     return status;
@@ -148,13 +145,12 @@ enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
         if ((uses[i] & USE_MATRIX) && is_as_in_the_file(buffer) &&
-            row_bytes(buffer) * 2 + SLICE_ALIGNMENT <= physical->limits.maxStorageBufferRange &&
-            pages_of(buffer, physical->import_alignment).size <= largest_window)
+            pages_of(buffer, physical->import_alignment).size <= largest_window(physical))
             matrices[count++] = buffer;
     }
     if (count)
         qsort(matrices, count, sizeof *matrices, by_place);
-    count = find_windows(matrices, count, physical->import_alignment, windows);
+    count = find_windows(matrices, count, physical, windows);
     for (uint32_t i = 0; i < count; i++)
         TRY(import_window(executor, &windows[i], uses));
 cleanup:

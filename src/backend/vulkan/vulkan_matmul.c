@@ -8,11 +8,6 @@
 
 enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 64 };
 
-static bool is_float(enum tensor_type type)
-{
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
-}
-
 static const struct program_buffer *weight_of(const struct executor *executor, const struct op *op)
 {
     return &executor->program->buffers[op->inputs[0]];
@@ -59,7 +54,6 @@ struct bundle {
     uint32_t index; /* of the group */
     uint32_t first_matrix;
     uint32_t buffer;
-    uint64_t begin, end; /* in the buffer */
     uint64_t types;
 };
 
@@ -100,74 +94,37 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);
-    dispatch->bound[BIND_WEIGHTS] = (struct bound){
-        &executor->weight_buffers[bundle->buffer], bundle->begin, bundle->end - bundle->begin, false};
+    vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[bundle->buffer], false);
     bundle->first_matrix = count;
     bundle->types = 0;
 cleanup:
     return status;
 }
 
-/* Whether a slice can be bound together with those that the bundle has. */
-static bool fits(
-    const struct executor *executor, const struct bundle *bundle, const struct weight_slice *slice)
-{
-    const uint64_t limit = executor->device.physical->limits.maxStorageBufferRange;
-    const uint64_t begin = slice->offset < bundle->begin ? slice->offset : bundle->begin;
-    const uint64_t own_end = slice->offset + slice->bytes,
-                   end = own_end > bundle->end ? own_end : bundle->end;
-    return slice->buffer == bundle->buffer && end - begin <= limit;
-}
-
-/* Adds a slice; planes of those that are there move when the bundle begins earlier. */
 static enum salvo_status add_slice(
     struct compiling *compiling, struct bundle *bundle, const struct op *op, const struct weight_slice *slice)
 {
     enum salvo_status status = SALVO_OK;
-    struct executor *executor = compiling->executor;
     struct vulkan_plan *plan = compiling->plan;
-    const bool is_first = plan->matrix_count == bundle->first_matrix;
-    if (!is_first && !fits(executor, bundle, slice))
+    if (plan->matrix_count > bundle->first_matrix && bundle->buffer != slice->buffer)
         TRY(finish_bundle(compiling, bundle));
-    if (plan->matrix_count == bundle->first_matrix) {
-        bundle->buffer = slice->buffer;
-        bundle->begin = slice->offset;
-        bundle->end = slice->offset + slice->bytes;
-    }
-    if (slice->offset < bundle->begin) {
-        const uint32_t words = (uint32_t)((bundle->begin - slice->offset) / 4);
-        for (uint32_t i = bundle->first_matrix; i < plan->matrix_count; i++) {
-            plan->matrices[i].codes += words;
-            plan->matrices[i].high += words;
-            plan->matrices[i].scales += words;
-        }
-        bundle->begin = slice->offset;
-    }
-    const uint64_t end = slice->offset + slice->bytes;
-    bundle->end = end > bundle->end ? end : bundle->end;
-    struct matrix matrix = matrix_of(compiling, op, slice);
-    const uint32_t words = (uint32_t)((slice->offset - bundle->begin) / 4);
-    matrix.codes += words;
-    matrix.high += words;
-    matrix.scales += words;
+    bundle->buffer = slice->buffer;
+    const struct matrix matrix = matrix_of(compiling, op, slice);
     bundle->types |= UINT64_C(1) << matrix.type;
     TRY(vulkan_add_matrix(plan, matrix));
 cleanup:
     return status;
 }
 
-/* Both matrices of a gate whole, of one format, and together within what can be bound. */
-static bool gate_fits(const struct executor *executor, const struct op *ops)
+bool vulkan_gate_fits(const struct executor *executor, const struct op *ops)
 {
     const struct vulkan_weight *gate = &executor->weights[ops[0].inputs[0]],
                                *up = &executor->weights[ops[1].inputs[0]];
-    if (gate->slice_count != 1 || up->slice_count != 1 ||
-        is_float(weight_of(executor, &ops[0])->type) != is_float(weight_of(executor, &ops[1])->type))
-        return false;
-    const struct bundle bundle = {.buffer = gate->slices->buffer,
-        .begin = gate->slices->offset,
-        .end = gate->slices->offset + gate->slices->bytes};
-    return ops[0].matmul.rounding == ops[1].matmul.rounding && fits(executor, &bundle, up->slices);
+    const bool is_plain =
+        ops[0].matmul.activation == ACTIVATION_NONE && ops[1].matmul.activation == ACTIVATION_NONE;
+    return gate->slice_count == 1 && up->slice_count == 1 && gate->slices->buffer == up->slices->buffer &&
+           ops[0].inputs[1] == ops[1].inputs[1] && is_plain &&
+           weight_of(executor, &ops[0])->type == weight_of(executor, &ops[1])->type;
 }
 
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index)
@@ -177,7 +134,7 @@ enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t in
     const struct vulkan_plan *plan = compiling->plan;
     const struct group *group = &plan->lowered.groups[index];
     const struct op *ops = &executor->program->ops[group->first_op];
-    const bool fuses_gate = group->glu && gate_fits(executor, ops);
+    const bool fuses_gate = group->glu && vulkan_gate_fits(executor, ops);
     struct bundle bundle = {
         .group = group,
         .glu = fuses_gate ? &ops[2] : NULL,

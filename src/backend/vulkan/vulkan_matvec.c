@@ -66,22 +66,12 @@ struct bundle {
     uint32_t index; /* of the group */
     struct matrix matrices[MATVEC_ENTRIES];
     uint32_t matrix_count, columns;
-    bool is_normed; /* all of them; no other of the group can be bound with them */
+    uint32_t slice_count; /* of the whole group */
+    bool is_normed;       /* all of them; no other of the group can be bound with them */
     uint64_t types;
     uint32_t buffer;
-    uint64_t begin, end; /* in the buffer */
-    bool is_kept;        /* a dispatch leaves the row to the shift */
+    bool is_kept; /* a dispatch leaves the row to the shift */
 };
-
-static bool fits(
-    const struct executor *executor, const struct bundle *bundle, const struct weight_slice *slice)
-{
-    const uint64_t limit = executor->device.physical->limits.maxStorageBufferRange;
-    const uint64_t own_end = slice->offset + slice->bytes;
-    const uint64_t begin = slice->offset < bundle->begin ? slice->offset : bundle->begin,
-                   end = own_end > bundle->end ? own_end : bundle->end;
-    return slice->buffer == bundle->buffer && end - begin <= limit;
-}
 
 /* Large workgroups keep what an invocation holds in registers small, so that a multiprocessor has room for
  * all of them. Where neighbours must meet in shared memory, that has room for fewer. */
@@ -140,10 +130,16 @@ static void describe_norm(
     out->epsilon = norm->layer_norm.epsilon;
 }
 
-/* What is read and written of the arena: from the first to the last float. */
+/* What is read and written of the arena. */
 static void bind_arena(struct compiling *compiling, struct bundle *bundle, struct dispatch *dispatch)
 {
     uint64_t read = UINT64_MAX, read_end = 0, written = UINT64_MAX, written_end = 0;
+    if (bundle->matrix_count == bundle->slice_count) { /* all of the group: the next will wait in any case */
+        vulkan_bind(dispatch, BIND_ROUNDED, compiling->arena, false);
+        vulkan_bind(dispatch, BIND_ARENA, compiling->arena, true);
+        return;
+    }
+    /* From the first to the last float, so that dispatches of one group need not wait for each other. */
     for (uint32_t i = 0; i < bundle->matrix_count; i++) {
         const struct matrix *matrix = &bundle->matrices[i];
         const uint64_t x_end = (uint64_t)matrix->x + bundle->columns,
@@ -264,7 +260,6 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    /* Nothing of the arena is bound but what is used, so that groups of one stage need not wait. */
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
         if (dispatch->bound[i].buffer == compiling->arena)
             vulkan_bind(dispatch, i, &executor->vectors, false);
@@ -274,8 +269,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     if (shift)
         vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
-    dispatch->bound[BIND_WEIGHTS] = (struct bound){
-        &executor->weight_buffers[bundle->buffer], bundle->begin, bundle->end - bundle->begin, false};
+    vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[bundle->buffer], false);
     arguments.flags |= (keeps ? MATVEC_KEEPS : 0) | bundle->matrices[0].rows_per_group << 8;
     describe_norm(compiling, bundle, &arguments);
     TRY(fill_arguments(compiling, bundle, &arguments));
@@ -287,15 +281,6 @@ cleanup:
     return status;
 }
 
-static void move_planes(struct matrix *matrix, uint64_t bytes)
-{
-    const uint32_t words = (uint32_t)(bytes / 4);
-    matrix->codes += words;
-    matrix->high += words;
-    matrix->scales += words;
-}
-
-/* Adds a slice; planes of those that are there move when the bundle begins earlier. */
 static enum salvo_status add_slice(
     struct compiling *compiling, struct bundle *bundle, const struct op *op, const struct weight_slice *slice)
 {
@@ -308,20 +293,13 @@ static enum salvo_status add_slice(
         lerp = chain->lerps[i].out == op->inputs[1] ? &chain->lerps[i] : lerp;
     const bool is_normed = lerp || (chain->out != NO_BUFFER && op->inputs[1] == chain->out);
     if (bundle->matrix_count && (bundle->matrix_count == MATVEC_ENTRIES || bundle->is_normed != is_normed ||
-                                    bundle->columns != weight->columns || !fits(executor, bundle, slice)))
+                                    bundle->columns != weight->columns || bundle->buffer != slice->buffer))
         TRY(finish_bundle(compiling, bundle));
     if (bundle->matrix_count == 0) {
         bundle->is_normed = is_normed;
         bundle->columns = (uint32_t)weight->columns;
         bundle->buffer = slice->buffer;
-        bundle->begin = slice->offset;
-        bundle->end = slice->offset + slice->bytes;
     }
-    for (uint32_t i = 0; slice->offset < bundle->begin && i < bundle->matrix_count; i++)
-        move_planes(&bundle->matrices[i], bundle->begin - slice->offset);
-    bundle->begin = slice->offset < bundle->begin ? slice->offset : bundle->begin;
-    const uint64_t end = slice->offset + slice->bytes;
-    bundle->end = end > bundle->end ? end : bundle->end;
     const uint32_t bias = vulkan_vector_at(compiling, op->inputs[2]);
     struct matrix matrix = {
         .rows = slice->rows,
@@ -337,27 +315,10 @@ static enum salvo_status add_slice(
         .activation = bundle->glu ? bundle->glu->glu.activation : op->matmul.activation,
         .lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : ROW_NOTHING,
     };
-    move_planes(&matrix, slice->offset - bundle->begin);
     bundle->types |= UINT64_C(1) << weight->type;
     bundle->matrices[bundle->matrix_count++] = matrix;
 cleanup:
     return status;
-}
-
-/* Both matrices of a gate whole, of one format, and together within what can be bound. */
-static bool gate_fits(const struct executor *executor, const struct op *ops)
-{
-    const struct vulkan_weight *gate = &executor->weights[ops[0].inputs[0]],
-                               *up = &executor->weights[ops[1].inputs[0]];
-    const struct program_buffer *buffers = executor->program->buffers;
-    if (gate->slice_count != 1 || up->slice_count != 1 || ops[0].inputs[1] != ops[1].inputs[1] ||
-        buffers[ops[0].inputs[0]].type != buffers[ops[1].inputs[0]].type)
-        return false;
-    const struct bundle bundle = {.buffer = gate->slices->buffer,
-        .begin = gate->slices->offset,
-        .end = gate->slices->offset + gate->slices->bytes};
-    return ops[0].matmul.activation == ACTIVATION_NONE && ops[1].matmul.activation == ACTIVATION_NONE &&
-           fits(executor, &bundle, up->slices);
 }
 
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index)
@@ -366,7 +327,7 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     const struct op *ops = &executor->program->ops[group->first_op + group->inner];
-    const bool fuses_gate = group->glu && gate_fits(executor, ops);
+    const bool fuses_gate = group->glu && vulkan_gate_fits(executor, ops);
     struct chain chain;
     struct bundle bundle = {
         .group = group, .chain = &chain, .glu = fuses_gate ? &ops[2] : NULL, .index = index};
@@ -374,6 +335,8 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
         TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
         chain = (struct chain){.x = NO_BUFFER, .out = NO_BUFFER};
     }
+    for (uint32_t i = 0; i < group->matmuls; i++)
+        bundle.slice_count += executor->weights[ops[i].inputs[0]].slice_count;
     for (uint32_t i = 0; i < group->matmuls; i++) {
         const struct vulkan_weight *weight = &executor->weights[ops[i].inputs[0]];
         for (uint32_t j = 0; j < weight->slice_count; j++)

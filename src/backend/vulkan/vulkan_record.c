@@ -22,9 +22,9 @@ static void write_set(const struct executor *executor, const struct dispatch *di
     VkWriteDescriptorSet writes[BIND_COUNT];
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
         const struct bound *bound = &dispatch->bound[i];
-        /* Tables are opened when all dispatches are known. */
-        const uint64_t size = bound->size ? bound->size : bound->buffer->size;
-        buffers[i] = (VkDescriptorBufferInfo){bound->buffer->handle, bound->offset, size};
+        const uint64_t rest = bound->buffer->size - bound->offset;
+        buffers[i] = (VkDescriptorBufferInfo){
+            bound->buffer->handle, bound->offset, bound->size < rest ? bound->size : rest};
         writes[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
             .dstSet = set,
             .dstBinding = i,
@@ -35,30 +35,62 @@ static void write_set(const struct executor *executor, const struct dispatch *di
     executor->device.call.UpdateDescriptorSets(executor->device.handle, BIND_COUNT, writes, 0, NULL);
 }
 
+static bool sees_the_same(const struct dispatch *a, const struct dispatch *b)
+{
+    for (uint32_t i = 0; i < BIND_COUNT; i++) {
+        const struct bound *x = &a->bound[i], *y = &b->bound[i];
+        if (x->buffer != y->buffer || x->offset != y->offset || x->size != y->size)
+            return false;
+    }
+    return true;
+}
+
+/* Numbers the sets that differ; `firsts` are the dispatches that see them first. Both [dispatches]. */
+static uint32_t number_sets(const struct vulkan_plan *plan, uint32_t *numbers, uint32_t *firsts)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->dispatch_count; i++) {
+        uint32_t number = 0;
+        while (number < count && !sees_the_same(&plan->dispatches[firsts[number]], &plan->dispatches[i]))
+            number++;
+        if (number == count)
+            firsts[count++] = i;
+        numbers[i] = number;
+    }
+    return count;
+}
+
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan)
 {
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
     VkDescriptorSetLayout *layouts = NULL;
+    VkDescriptorSet *different = NULL;
+    uint32_t *numbers = NULL, *firsts = NULL;
     TRY(upload_tables(executor, plan));
     TRY(NEW(&layouts, plan->dispatch_count));
+    TRY(NEW(&different, plan->dispatch_count));
+    TRY(NEW(&numbers, plan->dispatch_count));
+    TRY(NEW(&firsts, plan->dispatch_count));
     TRY(NEW(&plan->sets, plan->dispatch_count));
-    const VkDescriptorPoolSize size = {
-        VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, plan->dispatch_count * (uint32_t)BIND_COUNT};
+    const uint32_t count = number_sets(plan, numbers, firsts);
+    const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, count * (uint32_t)BIND_COUNT};
     const VkDescriptorPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
-        .maxSets = plan->dispatch_count,
+        .maxSets = count,
         .poolSizeCount = 1,
         .pPoolSizes = &size};
     CHECK(device, CreateDescriptorPool, (device->handle, &pool, NULL, &plan->pool));
-    for (uint32_t i = 0; i < plan->dispatch_count; i++)
+    for (uint32_t i = 0; i < count; i++)
         layouts[i] = executor->pipelines.set_layout;
     const VkDescriptorSetAllocateInfo sets = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
         .descriptorPool = plan->pool,
-        .descriptorSetCount = plan->dispatch_count,
+        .descriptorSetCount = count,
         .pSetLayouts = layouts};
-    CHECK(device, AllocateDescriptorSets, (device->handle, &sets, plan->sets));
+    CHECK(device, AllocateDescriptorSets, (device->handle, &sets, different));
+    for (uint32_t i = 0; i < count; i++)
+        write_set(executor, &plan->dispatches[firsts[i]], different[i]);
     for (uint32_t i = 0; i < plan->dispatch_count; i++)
-        write_set(executor, &plan->dispatches[i], plan->sets[i]);
+        plan->sets[i] = different[numbers[i]];
     const VkCommandBufferAllocateInfo commands = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
         .commandPool = executor->command_pool,
         .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
@@ -66,6 +98,9 @@ enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_p
     CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands));
 cleanup:
     memory_free(layouts);
+    memory_free(different);
+    memory_free(numbers);
+    memory_free(firsts);
     return status;
 }
 
@@ -86,9 +121,15 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
     *plan = (struct vulkan_plan){0};
 }
 
+/* Whether a begins before b ends. */
+static bool begins_within(const struct bound *a, const struct bound *b)
+{
+    return a->offset < b->offset || a->offset - b->offset < b->size;
+}
+
 static bool overlaps(const struct bound *a, const struct bound *b)
 {
-    return a->buffer == b->buffer && a->offset < b->offset + b->size && b->offset < a->offset + a->size;
+    return a->buffer == b->buffer && begins_within(a, b) && begins_within(b, a);
 }
 
 /* Whether one of them writes what the other reads or writes. */
@@ -144,8 +185,9 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
         if (dispatch->pipeline != pipeline)
             device->call.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, dispatch->pipeline);
         pipeline = dispatch->pipeline;
-        device->call.CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
-            executor->pipelines.layout, 0, 1, &plan->sets[i], 0, NULL);
+        if (i == first || plan->sets[i] != plan->sets[i - 1])
+            device->call.CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                executor->pipelines.layout, 0, 1, &plan->sets[i], 0, NULL);
         device->call.CmdPushConstants(commands, executor->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
             dispatch->argument_bytes, dispatch->arguments);
         device->call.CmdDispatch(commands, dispatch->groups[0], dispatch->groups[1], dispatch->groups[2]);

@@ -161,8 +161,7 @@ static enum salvo_status add_embed(struct compiling *compiling, uint32_t group, 
         uint32_t first = compiling->plan->row_op_count;
         TRY(add_row_op(compiling->plan, row));
         TRY(add_rows(compiling, group, op->rows, first, &dispatch));
-        dispatch->bound[BIND_WEIGHTS] =
-            (struct bound){&executor->weight_buffers[slice->buffer], slice->offset, slice->bytes, false};
+        vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[slice->buffer], false);
     }
 cleanup:
     return status;

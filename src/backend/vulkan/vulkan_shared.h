@@ -209,6 +209,7 @@ struct attend_arguments {
     UINT head_words; /* of one head at one position */
     /* A single token. */
     UINT splits_shift; /* 2^this splits */
+    UINT least;        /* positions that are not split */
     UINT rotated;      /* rope and append happen here */
     UINT k, v;
     UINT rope_q, rope_k, dimensions, halves;

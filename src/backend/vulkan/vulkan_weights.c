@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Buffers are kept to what every driver allocates in one piece. */
+/* Buffers are kept to what every driver allocates in one piece, and to what the device can bind at once. */
 static const uint64_t largest_buffer = UINT64_C(1) << 30;
 
 static uint64_t align(uint64_t size)
@@ -43,7 +43,8 @@ static enum salvo_status place_matrix(struct executor *executor, buffer_id id, u
     const struct program_buffer *buffer = &executor->program->buffers[id];
     struct vulkan_weight *weight = &executor->weights[id];
     const uint64_t range = executor->device.physical->limits.maxStorageBufferRange;
-    const uint64_t limit = range < largest_buffer ? range : largest_buffer;
+    const uint64_t limit =
+        (range < largest_buffer ? range : largest_buffer) / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
     struct row_planes planes;
     if (!vulkan_format_planes(buffer->type, buffer->columns, &planes)) {
         TRY(fail(SALVO_ERROR_UNSUPPORTED,
@@ -63,16 +64,16 @@ static enum salvo_status place_matrix(struct executor *executor, buffer_id id, u
         slice->first_row = (uint32_t)first;
         slice->rows = (uint32_t)rows;
         slice->bytes = slice_bytes(planes, rows);
-        slice->high = (uint32_t)(plane_bytes(planes.codes, rows) / 4);
-        slice->scales = slice->high + (uint32_t)(plane_bytes(planes.high, rows) / 4);
-        if (executor->weight_buffer_count == executor->imported_buffers ||
-            *used + slice->bytes > largest_buffer) {
+        if (executor->weight_buffer_count == executor->imported_buffers || *used + slice->bytes > limit) {
             TRY(RESIZE(&executor->weight_buffers, executor->weight_buffer_count + 1));
             executor->weight_buffers[executor->weight_buffer_count++] = (struct vulkan_buffer){0};
             *used = 0;
         }
         slice->buffer = executor->weight_buffer_count - 1;
         slice->offset = *used;
+        slice->codes = (uint32_t)(*used / 4);
+        slice->high = slice->codes + (uint32_t)(plane_bytes(planes.codes, rows) / 4);
+        slice->scales = slice->high + (uint32_t)(plane_bytes(planes.high, rows) / 4);
         *used = align(*used + slice->bytes);
         executor->weight_buffers[slice->buffer].size = *used;
     }
@@ -144,12 +145,12 @@ static void pack_mapped(const struct program_buffer *buffer, const struct weight
 {
     const struct tensor_type_info *type = tensor_type_info(buffer->type);
     const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
-    uint32_t *codes = (uint32_t *)(void *)out;
-    memset(out, 0, slice->bytes);
+    uint32_t *words = (uint32_t *)(void *)out;
+    memset(out + slice->offset, 0, slice->bytes);
     for (size_t i = 0; i < slice->rows; i++) {
         vulkan_format_pack(buffer->type, first_row(buffer) + (slice->first_row + i) * file_row,
-            buffer->columns, codes + i * planes.codes, codes + slice->high + i * planes.high,
-            codes + slice->scales + i * planes.scales);
+            buffer->columns, words + slice->codes + i * planes.codes, words + slice->high + i * planes.high,
+            words + slice->scales + i * planes.scales);
     }
 }
 
@@ -165,7 +166,7 @@ static enum salvo_status load_slice(
     const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
     const uint32_t words = planes.codes + planes.high + planes.scales;
     if (target->mapped) {
-        pack_mapped(buffer, slice, planes, (uint8_t *)target->mapped + slice->offset);
+        pack_mapped(buffer, slice, planes, target->mapped);
         return SALVO_OK;
     }
     const uint32_t most = (uint32_t)(piece_bytes / 4 / words);
@@ -180,14 +181,12 @@ static enum salvo_status load_slice(
                 buffer->columns, codes + (size_t)i * planes.codes, high + (size_t)i * planes.high,
                 scales + (size_t)i * planes.scales);
         }
-        TRY(vulkan_write(&executor->transfer, target, slice->offset + (uint64_t)first * planes.codes * 4,
+        TRY(vulkan_write(&executor->transfer, target, (slice->codes + (uint64_t)first * planes.codes) * 4,
             codes, (uint64_t)rows * planes.codes * 4));
-        TRY(vulkan_write(&executor->transfer, target,
-            slice->offset + slice->high * UINT64_C(4) + (uint64_t)first * planes.high * 4, high,
+        TRY(vulkan_write(&executor->transfer, target, (slice->high + (uint64_t)first * planes.high) * 4, high,
             (uint64_t)rows * planes.high * 4));
-        TRY(vulkan_write(&executor->transfer, target,
-            slice->offset + slice->scales * UINT64_C(4) + (uint64_t)first * planes.scales * 4, scales,
-            (uint64_t)rows * planes.scales * 4));
+        TRY(vulkan_write(&executor->transfer, target, (slice->scales + (uint64_t)first * planes.scales) * 4,
+            scales, (uint64_t)rows * planes.scales * 4));
     }
 cleanup:
     return status;

@@ -2,7 +2,7 @@
 /*
  * Attention of a single token. A workgroup has up to four heads of one kv head and a part of the positions: LANES
  * neighbouring invocations share a position, and each such team goes through positions of its own with a running
- * maximum; teams come together at the end. Parts come together where the last of them ends, or in merge.comp
+ * maximum; teams come together at the end, first those of a subgroup. Parts come together where the last of them ends, or in merge.comp
  * where workgroups cannot tell each other. The token may come without rope: then its key and value are rotated,
  * rounded and kept here.
  */
@@ -12,10 +12,12 @@
 #include "lanes.glsl"
 #include "states.glsl"
 
-layout(constant_id = 3) const uint HEADS_AND_LANES = 1;
-const uint HEADS = HEADS_AND_LANES & 15u;        /* of this workgroup, at most 4 */
-const uint LANES = 1u << (HEADS_AND_LANES >> 4); /* that share a position */
-const uint TEAMS = THREADS / LANES, AT_ONCE = 2; /* positions of a team */
+layout(constant_id = 3) const uint HEADS_AND_LANES = 0x1001;
+const uint HEADS = HEADS_AND_LANES & 15u;              /* of this workgroup, at most 4 */
+const uint LANES = 1u << (HEADS_AND_LANES >> 4 & 15u); /* that share a position */
+const uint REACH = 1u << (HEADS_AND_LANES >> 8 & 15u); /* invocations of teams that shuffles bring together */
+const uint AT_ONCE = HEADS_AND_LANES >> 12;            /* positions of a team */
+const uint TEAMS = THREADS / LANES, PARTIES = THREADS / REACH;
 const uint EACH = (UNITS + LANES - 1) / LANES;   /* units of a lane */
 const uint FOURS_OF_UNIT = IS_F32 ? 1 : 2, FOURS = EACH * FOURS_OF_UNIT;
 
@@ -27,13 +29,13 @@ layout(std430, binding = BIND_PARTIALS) coherent buffer Counts { uint counts[]; 
 #endif
 layout(push_constant) uniform Push { attend_arguments arguments; };
 
-const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_TEAMS = 128;
+const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_PARTIES = 128;
 const float LOWEST = -3.0e38;
 
 /* Rows of HEAD_DIM floats: the queries, then the token's own key and value as they are kept. */
 shared float rows[MOST_ROWS];
-shared float parts[MOST_PARTS]; /* [teams][heads][HEAD_DIM] */
-shared vec4 maxima[MOST_TEAMS], sums_of_weights[MOST_TEAMS];
+shared float parts[MOST_PARTS]; /* [parties][heads][HEAD_DIM] */
+shared vec4 maxima[MOST_PARTIES], sums_of_weights[MOST_PARTIES];
 shared uint page_numbers[MOST_PAGES];
 shared uint arrived;
 
@@ -166,40 +168,41 @@ void attend_to(uint first)
     }
 }
 
-/* Teams come together: what is left is the workgroup's maximum, its sum, and in the parts its weighted values. */
+/* Teams come together as far as shuffles reach; each such party leaves what it has in shared memory. */
 void gather()
 {
-    uint team = tid / LANES;
-    if ((tid & (LANES - 1)) == 0)
-        maxima[team] = maximum;
-    barrier();
-    vec4 largest = maxima[0];
-    for (uint n = 1; n < TEAMS; n++)
-        largest = max(largest, maxima[n]);
-    vec4 factor = exp(maximum - largest);
-    maximum = largest;
-    if ((tid & (LANES - 1)) == 0)
-        sums_of_weights[team] = sum * factor;
+    vec4 largest = maximum_between(maximum, LANES, REACH), factor = exp(maximum - largest);
+    uint party = tid / REACH, lane = tid & (REACH - 1);
+    sum = sum_between(sum * factor, LANES, REACH);
+    [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++)
+        sums[i] = sum_between(sums[i] * factor[i / FOURS], LANES, REACH);
+    if (lane == 0) {
+        maxima[party] = largest;
+        sums_of_weights[party] = sum;
+    }
     [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++) {
-        uint column = column_of(i % FOURS), at = (team * HEADS + i / FOURS) * HEAD_DIM + column;
+        uint column = column_of(i % FOURS), at = (party * HEADS + i / FOURS) * HEAD_DIM + column;
         [[unroll]] for (uint j = 0; j < 4; j++) {
-            if (column + j < HEAD_DIM)
-                parts[at + j] = sums[i][j] * factor[i / FOURS];
+            if (lane < LANES && column + j < HEAD_DIM)
+                parts[at + j] = sums[i][j];
         }
     }
     barrier();
-    sum = vec4(0);
-    for (uint n = 0; n < TEAMS; n++)
-        sum += sums_of_weights[n];
 }
 
-/* Column `i` of all heads. */
-float gathered(uint i)
+/* Column `i` of all heads over all parties: the maximum, the sum of weights, the weighted values. */
+vec3 gathered(uint i)
 {
-    float total = 0;
-    for (uint n = 0; n < TEAMS; n++)
-        total += parts[n * HEADS * HEAD_DIM + i];
-    return total;
+    uint h = i / HEAD_DIM;
+    vec3 result = vec3(maxima[0][h], 0, 0);
+    [[unroll]] for (uint n = 1; n < PARTIES; n++)
+        result.x = max(result.x, maxima[n][h]);
+    [[unroll]] for (uint n = 0; n < PARTIES; n++) {
+        float factor = exp(maxima[n][h] - result.x);
+        result.y += factor * sums_of_weights[n][h];
+        result.z += factor * parts[n * HEADS * HEAD_DIM + i];
+    }
+    return result;
 }
 
 #ifdef SUBGROUP
@@ -244,7 +247,7 @@ void main()
     if (tid < min(arguments.pages, MOST_PAGES))
         page_numbers[tid] = words[arguments.pages_at + tid];
     uint first_seen = first_seen_from(position, arguments.window), seen = position + 1 - first_seen;
-    uint each = positions_each(seen, arguments.splits_shift), count = quotient(seen + each - 1, each);
+    uint each = positions_each(seen, arguments.splits_shift, arguments.least), count = quotient(seen + each - 1, each);
     begin = first_seen + split * each;
     end = min(begin + each, position + 1);
     if (live == 0 || split >= count)
@@ -266,20 +269,21 @@ void main()
         attend_to(first);
     gather();
     for (uint i = tid; i < HEADS * HEAD_DIM; i += THREADS) {
-        uint h = i / HEAD_DIM, partial = ((first_head + h) * splits + split) * (HEAD_DIM + 2);
-        float total = gathered(i);
-        if (count == 1)
-            arena[arguments.to + first_head * HEAD_DIM + i] = total / sum[h];
-        else
-            partials[partial + 2 + i - h * HEAD_DIM] = total;
+        uint h = i / HEAD_DIM, column = i - h * HEAD_DIM,
+             partial = ((first_head + h) * splits + split) * (HEAD_DIM + 2);
+        vec3 all = gathered(i);
+        if (count == 1) {
+            arena[arguments.to + first_head * HEAD_DIM + i] = all.z / all.y;
+            continue;
+        }
+        partials[partial + 2 + column] = all.z;
+        if (column == 0) {
+            partials[partial] = all.x;
+            partials[partial + 1] = all.y;
+        }
     }
     if (count == 1)
         return;
-    if (tid < HEADS) {
-        uint partial = ((first_head + tid) * splits + split) * (HEAD_DIM + 2);
-        partials[partial] = maximum[tid];
-        partials[partial + 1] = sum[tid];
-    }
 #ifdef SUBGROUP
     memoryBarrierBuffer();
     barrier();

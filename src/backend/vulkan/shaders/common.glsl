@@ -50,25 +50,19 @@ uint quotient(uint a, uint b)
     return rest < 0 ? guess - 1 : rest >= int(b) ? guess + 1 : guess;
 }
 
-/* a - q * b without rounding: the product in two parts. */
-float residue(float a, float b, float q)
+/* 1 / b rounded to nearest, of positive b neither large nor small: devices may be a few places off, and a row that
+ * is rounded to bytes would then differ by one here and there. What is missing comes from 1 - q * b, whose product
+ * is taken in two parts. */
+float exact_inverse(float b)
 {
+    float q = 1.0 / b;
     precise float split_q = q * 4097.0, split_b = b * 4097.0;
     precise float q_high = split_q - (split_q - q), b_high = split_b - (split_b - b);
     precise float q_low = q - q_high, b_low = b - b_high;
     precise float product = q * b;
     precise float error = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low;
-    precise float rest = (a - product) - error;
-    return rest;
-}
-
-/* a / b rounded to nearest, positive and neither large nor small: devices may be a few places off, and a row
- * that is rounded to bytes would then differ by one here and there. */
-float exact_division(float a, float b)
-{
-    float near = a / b;
-    precise float correction = residue(a, b, near) / b;
-    precise float result = near + correction;
+    precise float rest = (1.0 - product) - error;
+    precise float result = q + rest * q;
     return result;
 }
 
@@ -83,8 +77,11 @@ vec2 byte_scale(uint largest_bits)
         float scale = magnitude / 127.0;
         return scale < 1.1754944e-38 ? vec2(0.0) : vec2(scale, 1.0 / scale);
     }
-    float scale = exact_division(magnitude, 127.0);
-    return vec2(scale, exact_division(1.0, scale));
+    /* 127 q = 128 q - q, and both differences are exact. */
+    precise float near = magnitude * (1.0 / 127.0);
+    precise float rest = (magnitude - near * 128.0) + near;
+    precise float scale = near + rest * (1.0 / 127.0);
+    return vec2(scale, exact_inverse(scale));
 }
 
 /* Bits of the nearest half, ties to even: packHalf2x16 may round as it likes. */

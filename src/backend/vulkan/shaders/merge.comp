@@ -11,7 +11,7 @@ layout(push_constant) uniform Push { attend_arguments arguments; };
 void main()
 {
     uint position = row_position(0), seen = position + 1 - first_seen_from(position, arguments.window);
-    uint each = positions_each(seen, arguments.splits_shift), count = quotient(seen + each - 1, each);
+    uint each = positions_each(seen, arguments.splits_shift, arguments.least), count = quotient(seen + each - 1, each);
     if (header.tokens == 0 || count == 1)
         return;
     uint head = gl_WorkGroupID.x, stride = HEAD_DIM + 2, first = (head << arguments.splits_shift) * stride;

@@ -380,7 +380,7 @@ void finish(step_run run, uint run_index, uint position, uint id)
     uint place = run.slot * (header.context + 1) + position + 1;
     tokens[place] = int(id);
     mirror[place] = int(id);
-    outcomes[at].sampled++;
+    outcomes[at].sampled = header.repeat - state.left; /* written only: it is the host's memory */
     for (uint i = 0; i < header.stop_count; i++) {
         if (header.stop_ids[i] == int(id))
             outcomes[at].ended = 1;

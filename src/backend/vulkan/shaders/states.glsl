@@ -61,4 +61,4 @@ uint first_seen_from(uint position, uint window)
 }
 
 /* Positions of each part that `seen` of them are split into, of which there are at most 2^shift. */
-uint positions_each(uint seen, uint shift) { return max((seen + (1u << shift) - 1) >> shift, 64); }
+uint positions_each(uint seen, uint shift, uint least) { return max((seen + (1u << shift) - 1) >> shift, least); }
