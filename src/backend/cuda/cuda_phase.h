@@ -66,7 +66,9 @@ struct cuda_inputs {
     const struct cuda_load *loads;
     const struct cuda_row_op *ops;
     const struct cuda_round *rounds;
-    uint32_t load_count, op_count, round_count;
+    const struct cuda_matmul *matmuls;
+    uint32_t load_count, op_count, round_count, matmul_count;
+    bool has_glu;
 };
 bool cuda_inputs_are_simple(const struct cuda_inputs *inputs);
 
