@@ -10,6 +10,7 @@
 #include "backend/cuda/matvec.cuh"
 #include "backend/cuda/sample.cuh"
 #include "backend/cuda/step_take.cuh"
+#include "backend/cuda/wkv7_head.cuh"
 #include "backend/cuda/wkv7_one.cuh"
 
 enum decode_flags {
@@ -157,6 +158,9 @@ KERNEL_INLINE void run_other(uint8_t *shared, const cuda_record *record)
         break;
     case CUDA_RECORD_ROWS:
         run_rows(record->phase);
+        break;
+    case CUDA_RECORD_WKV7_HEAD:
+        run_wkv7_head();
         break;
     case CUDA_RECORD_WKV7:
         run_wkv7(record->phase, record->index);
