@@ -21,6 +21,7 @@ struct record_range {
 /* The tokens of a launch. */
 struct token_walk {
     uint32_t slot, first, version, epoch; /* at its beginning */
+    uint32_t repeat;                      /* how many at most; 0: not known yet */
     uint32_t index, begun, goes_on;
     token_count count;
 };
