@@ -217,10 +217,9 @@ KERNEL_INLINE void run_records(uint8_t *shared)
 /* How many tokens there are, once the step has been taken. */
 KERNEL_INLINE uint32_t tokens_to_compute(shared_head &head)
 {
-    const volatile uint32_t &count = head.tokens.repeat;
-    while (!count && !chunk_barrier_test(&head.stop, 0))
+    while (!chunk_barrier_test(&head.known, 0))
         ;
-    return count;
+    return head.tokens.repeat;
 }
 
 /* The weights of the first token need not wait for the step. */
@@ -323,8 +322,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.full[i], FULL_ARRIVALS);
             chunk_barrier_open(&head.empty[i], CUDA_WARPS);
         }
+        chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
-        head.failed = head.target = head.attended = head.tokens.repeat = 0;
+        head.failed = head.target = head.attended = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::
                          : "memory"); /* the barriers are there for copies, too */
@@ -370,8 +370,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             take_step<CUDA_WORKERS>(machine);
         meet();
     }
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         begin_tokens(head, shared, flags);
+        chunk_barrier_arrive(&head.known);
+    }
     sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0)

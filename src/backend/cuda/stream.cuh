@@ -36,7 +36,8 @@ struct attend_task {
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop; /* no further chunk will be taken; `last` then says how many were */
+    uint64_t known; /* how many tokens there are is in `tokens` */
+    uint64_t stop;  /* no further chunk will be taken; `last` then says how many were */
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
     alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS];
     /* How far each warp has come: its record, records so far, and where it is in the ring. In shared memory,
