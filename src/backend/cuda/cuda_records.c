@@ -129,6 +129,30 @@ cleanup:
     return status;
 }
 
+static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
+    const struct cuda_inputs inputs = inputs_of(phase);
+    const struct cuda_after after = {
+        .ops = table_at(phase, phase->outer_at),
+        .stores = table_at(phase, phase->stores_at),
+        .op_count = phase->outer_count,
+        .store_count = phase->store_count,
+    };
+    struct cuda_record *record;
+    for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
+        TRY(add(list, CUDA_RECORD_WKV7, &record));
+        record->index = i;
+        if (cuda_describe_wkv7(&inputs, wkv7, &after, &record->wkv7)) {
+            record->kind = CUDA_RECORD_WKV7_HEAD;
+            cuda_advance_wkv7(&record->wkv7, i, tagged ? sizeof(uint64_t) : sizeof(float));
+        }
+    }
+cleanup:
+    return status;
+}
+
 static struct cuda_share share_of(const struct cuda_matrix *matrix)
 {
     return (struct cuda_share){
@@ -206,30 +230,6 @@ static enum salvo_status add_matmuls(struct record_list *list, const struct cuda
         return add_matmul(list, phase, &matmuls[0], &matmuls[1], prepared, tagged);
     for (uint32_t i = 0; i < phase->matmul_count; i++)
         TRY(add_matmul(list, phase, &matmuls[i], NULL, prepared, tagged));
-cleanup:
-    return status;
-}
-
-static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase *phase, bool tagged)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
-    const struct cuda_inputs inputs = inputs_of(phase);
-    const struct cuda_after after = {
-        .ops = table_at(phase, phase->outer_at),
-        .stores = table_at(phase, phase->stores_at),
-        .op_count = phase->outer_count,
-        .store_count = phase->store_count,
-    };
-    struct cuda_record *record;
-    for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
-        TRY(add(list, CUDA_RECORD_WKV7, &record));
-        record->index = i;
-        if (cuda_describe_wkv7(&inputs, wkv7, &after, &record->wkv7)) {
-            record->kind = CUDA_RECORD_WKV7_HEAD;
-            cuda_advance_wkv7(&record->wkv7, i, tagged ? sizeof(uint64_t) : sizeof(float));
-        }
-    }
 cleanup:
     return status;
 }

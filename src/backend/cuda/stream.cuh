@@ -36,8 +36,7 @@ struct attend_task {
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t known; /* how many tokens there are is in `tokens` */
-    uint64_t stop;  /* no further chunk will be taken; `last` then says how many were */
+    uint64_t stop; /* no further chunk will be taken; `last` then says how many were */
     uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
     alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS];
     /* How far each warp has come: its record, records so far, and where it is in the ring. In shared memory,
@@ -53,6 +52,7 @@ struct shared_head {
     uint32_t skips;    /* the last stage of sampling had nothing to do */
     uint32_t failed;   /* something gave up: leave */
     uint32_t last;
+    uint64_t known; /* how many tokens there are is in `tokens` */
     row_context
         row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
