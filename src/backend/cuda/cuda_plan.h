@@ -272,6 +272,7 @@ enum cuda_record_kind {
     CUDA_RECORD_PREPARE, /* loads, row ops and rounds of a matmul phase */
     CUDA_RECORD_ROWS,
     CUDA_RECORD_WKV7,
+    CUDA_RECORD_WKV7_HEAD, /* where what stands around it is RWKV-7's own */
     CUDA_RECORD_SAMPLE,
     CUDA_RECORD_MEET,
 };
@@ -320,6 +321,33 @@ struct cuda_matmul_record {
     uint32_t padding[2];
 };
 
+/*
+ * One head of RWKV-7's wkv7, with all that its programs do around it. Addresses are those of the head's first
+ * column.
+ */
+enum cuda_wkv7_input {
+    CUDA_WKV7_R,
+    CUDA_WKV7_W,
+    CUDA_WKV7_K,
+    CUDA_WKV7_A,
+    CUDA_WKV7_V,
+    CUDA_WKV7_V_FIRST, /* and the share of it that v takes; 0: none */
+    CUDA_WKV7_V_SHARE,
+    CUDA_WKV7_GATE, /* of the result; 0: none */
+    CUDA_WKV7_INPUTS,
+};
+enum { CUDA_WKV7_COLUMNS = CUDA_WORKERS / CUDA_WKV7_INPUTS }; /* of a head: each worker brings one value */
+
+struct cuda_wkv7_record {
+    uint64_t in[CUDA_WKV7_INPUTS];
+    uint64_t out;
+    uint64_t direction, key, bonus; /* weights of the ops that make kk and the key, and of the bonus */
+    uint64_t norm, norm_bias;       /* of the norm of the result; 0: none */
+    uint64_t state;                 /* elements from the beginning of a version */
+    float least_square;             /* of a key that has a direction */
+    float epsilon;                  /* of the norm */
+};
+
 struct cuda_record {
     uint32_t kind, phase;
     uint32_t index; /* wkv7: head; sample: stage; attend: which of the shapes that tasks depend on, from 1 */
@@ -327,6 +355,7 @@ struct cuda_record {
     union {
         struct cuda_matmul_record matmul;
         struct cuda_attend attend;
+        struct cuda_wkv7_record wkv7;
     };
 };
 

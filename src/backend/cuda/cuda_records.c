@@ -19,8 +19,7 @@ static const void *table_at(const struct cuda_phase *phase, uint32_t at)
 
 /* ---- The input of a matmul ---- */
 
-/* The op of a phase that leaves its result at `place`; NULL: it was loaded. */
-static const struct cuda_row_op *op_at(const struct cuda_inputs *inputs, uint32_t place)
+const struct cuda_row_op *cuda_op_at(const struct cuda_inputs *inputs, uint32_t place)
 {
     const struct cuda_row_op *found = NULL;
     for (uint32_t i = 0; i < inputs->op_count; i++) {
@@ -30,7 +29,7 @@ static const struct cuda_row_op *op_at(const struct cuda_inputs *inputs, uint32_
     return found;
 }
 
-static uint64_t load_at(const struct cuda_inputs *inputs, uint32_t place)
+uint64_t cuda_load_at(const struct cuda_inputs *inputs, uint32_t place)
 {
     for (uint32_t i = 0; i < inputs->load_count; i++) {
         if (inputs->loads[i].place == place)
@@ -42,11 +41,11 @@ static uint64_t load_at(const struct cuda_inputs *inputs, uint32_t place)
 /* A vector as it was loaded, or after a norm of all its columns. */
 static bool describe_norm(const struct cuda_inputs *inputs, uint32_t place, struct cuda_vector *out)
 {
-    const struct cuda_row_op *op = op_at(inputs, place);
+    const struct cuda_row_op *op = cuda_op_at(inputs, place);
     if (op) {
         bool is_norm = (op->kind == OP_RMS_NORM || op->kind == OP_LAYER_NORM) && op->group == op->columns &&
                        op->weight && (op->kind == OP_RMS_NORM || op->bias);
-        if (!is_norm || op->in[0] == place || op_at(inputs, op->in[0]))
+        if (!is_norm || op->in[0] == place || cuda_op_at(inputs, op->in[0]))
             return false;
         out->norm = op->kind == OP_RMS_NORM ? CUDA_NORM_RMS : CUDA_NORM_LAYER;
         out->weight = op->weight;
@@ -54,7 +53,7 @@ static bool describe_norm(const struct cuda_inputs *inputs, uint32_t place, stru
         out->epsilon = op->value;
         place = op->in[0];
     }
-    out->from = load_at(inputs, place);
+    out->from = cuda_load_at(inputs, place);
     return out->from != 0;
 }
 
@@ -64,12 +63,12 @@ static bool describe_vector(
 {
     *out =
         (struct cuda_vector){.columns = round->columns, .rounding = round->rounding, .panel = round->panel};
-    const struct cuda_row_op *op = op_at(inputs, round->place);
+    const struct cuda_row_op *op = cuda_op_at(inputs, round->place);
     if (round->columns % 4)
         return false;
     if (!op || op->kind != OP_LERP)
         return describe_norm(inputs, round->place, out);
-    const struct cuda_row_op *shift = op_at(inputs, op->in[1]);
+    const struct cuda_row_op *shift = cuda_op_at(inputs, op->in[1]);
     if (!op->weight || !shift || shift->kind != OP_TOKEN_SHIFT || shift->in[0] != op->in[0])
         return false;
     out->lerp = op->weight;
@@ -145,6 +144,30 @@ static enum salvo_status add(struct record_list *list, enum cuda_record_kind kin
     memset(*out, 0, sizeof **out);
     (*out)->kind = kind;
     (*out)->phase = list->phase;
+cleanup:
+    return status;
+}
+
+static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
+    const struct cuda_inputs inputs = inputs_of(phase);
+    const struct cuda_after after = {
+        .ops = table_at(phase, phase->outer_at),
+        .stores = table_at(phase, phase->stores_at),
+        .op_count = phase->outer_count,
+        .store_count = phase->store_count,
+    };
+    struct cuda_record *record;
+    for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
+        TRY(add(list, CUDA_RECORD_WKV7, &record));
+        record->index = i;
+        if (cuda_describe_wkv7(&inputs, wkv7, &after, &record->wkv7)) {
+            record->kind = CUDA_RECORD_WKV7_HEAD;
+            cuda_advance_wkv7(&record->wkv7, i, tagged ? sizeof(uint64_t) : sizeof(float));
+        }
+    }
 cleanup:
     return status;
 }
@@ -297,14 +320,9 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         record->index = shape_of_tasks(list->tables, attend);
         break;
     }
-    case CUDA_PHASE_WKV7: {
-        const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
-        for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
-            TRY(add(list, CUDA_RECORD_WKV7, &record));
-            record->index = i;
-        }
+    case CUDA_PHASE_WKV7:
+        TRY(add_heads(list, phase, tagged));
         break;
-    }
     case CUDA_PHASE_SAMPLE:
         TRY(add(list, CUDA_RECORD_SAMPLE, &record));
         record->index = phase->stage;

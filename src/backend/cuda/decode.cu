@@ -10,6 +10,7 @@
 #include "backend/cuda/matvec_short.cuh"
 #include "backend/cuda/sample.cuh"
 #include "backend/cuda/step_take.cuh"
+#include "backend/cuda/wkv7_head.cuh"
 #include "backend/cuda/wkv7_one.cuh"
 
 enum decode_flags {
@@ -157,6 +158,9 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
     case CUDA_RECORD_ROWS:
         run_rows(record->phase);
         break;
+    case CUDA_RECORD_WKV7_HEAD:
+        run_wkv7_head();
+        break;
     case CUDA_RECORD_WKV7:
         run_wkv7(record->phase, record->index);
         break;
@@ -212,8 +216,17 @@ KERNEL_INLINE void run_records(uint8_t *shared)
 
 /* ---- The warp that copies weights ---- */
 
-KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machine, uint32_t first_phase,
-    uint32_t end_phase, uint32_t tokens)
+/* How many tokens there are, once the step has been taken. */
+KERNEL_INLINE uint32_t tokens_to_compute(shared_head &head)
+{
+    while (!chunk_barrier_test(&head.known, 0))
+        ;
+    return head.tokens.repeat;
+}
+
+/* The weights of the first token need not wait for the step. */
+KERNEL_INLINE void copy_weights(
+    stream_writer &writer, const cuda_machine &machine, uint32_t first_phase, uint32_t end_phase)
 {
     const cuda_stream *streams = (const cuda_stream *)machine.streams;
     const cuda_phase *first =
@@ -224,7 +237,7 @@ KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machi
     if (begin == end)
         return;
     cuda_stream next = streams[begin];
-    for (uint32_t token = 0; token < tokens; token++) {
+    for (uint32_t token = 0; token == 0 || token < tokens_to_compute(writer.head); token++) {
         for (uint32_t i = begin; i < end; i++) {
             const cuda_stream stream = next;
             next = streams[i + 1 < end ? i + 1 : begin];
@@ -259,6 +272,7 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     const bool live = !(flags & (DECODE_FINISHES | DECODE_DEPENDENT)) || run_is_live(machine, 0);
     tokens.goes_on = !head.failed && live;
     tokens.begun = flags & DECODE_COUNTS ? 1 : 0;
+    tokens.repeat = flags & DECODE_TAKES ? __ldcg(&((const cuda_step *)machine.step)->repeat) : 1;
     head.row = {};
     head.row.slot = tokens.slot;
     head.row.run_count = 1;
@@ -310,6 +324,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.full[i], FULL_ARRIVALS);
             chunk_barrier_open(&head.empty[i], CUDA_WARPS);
         }
+        chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
         head.failed = head.target = head.task_shape = 0;
 #if __CUDA_ARCH__ >= 900
@@ -325,11 +340,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         asm volatile("griddepcontrol.launch_dependents;");
 #endif
     if (threadIdx.x >= CUDA_WORKERS) {
-        /* How many tokens there will be is in the ring already; a single phase has one. */
-        const cuda_step *entry = step_in_ring(machine);
-        const uint32_t tokens = flags & DECODE_TAKES ? load_relaxed_system(&entry->repeat) : 1;
         stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
-        copy_weights(writer, machine, first_phase, end_phase, tokens);
+        copy_weights(writer, machine, first_phase, end_phase);
         __syncwarp();
         while (!chunk_barrier_test(&head.stop, 0))
             __nanosleep(100);
@@ -360,8 +372,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             take_step<CUDA_WORKERS>(machine);
         meet();
     }
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         begin_tokens(head, shared, flags);
+        chunk_barrier_arrive(&head.known);
+    }
     sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0)
@@ -370,7 +384,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         float *angles = (float *)(shared + machine.angles_at);
         prepare_ropes<CUDA_WORKERS>(
             machine, head.row.position, angles, angles + machine.rope_count * machine.rope_pairs);
-        if (blockIdx.x == 0 && flags & DECODE_FINISHES)
+        if (flags & DECODE_FINISHES)
             begin_token<CUDA_WORKERS>(machine, head.row.position, head.tokens.index);
         sync_threads<CUDA_WORKERS>();
         run_records(shared);

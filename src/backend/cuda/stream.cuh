@@ -21,6 +21,7 @@ struct record_range {
 /* The tokens of a launch. */
 struct token_walk {
     uint32_t slot, first, version, epoch; /* at its beginning */
+    uint32_t repeat;                      /* how many at most; 0: not known yet */
     uint32_t index, begun, goes_on;
     token_count count;
 };
@@ -52,6 +53,7 @@ struct shared_head {
     uint32_t skips;                /* the last stage of sampling had nothing to do */
     uint32_t failed;               /* something gave up: leave */
     uint32_t last;
+    uint64_t known; /* how many tokens there are is in `tokens` */
     row_context
         row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
