@@ -278,14 +278,15 @@ static void build_feed_forward(struct builder *builder, const struct model *mode
 static void build_output(struct builder *builder, const struct model *model, buffer_id embedding)
 {
     buffer_id last = builder_scratch(builder, ROWS_OUTPUTS, model->width, "last");
+    buffer_id normed = builder_scratch(builder, ROWS_OUTPUTS, model->width, "normed");
     buffer_id logits = builder_scratch(builder, ROWS_OUTPUTS, model->vocabulary, "logits");
     buffer_id weight = builder_optional_weight(builder, model->vocabulary, model->width, "output.weight");
     buffer_id bias = builder_optional_weight(builder, 1, model->vocabulary, "output.bias");
 
     build_select_rows(builder, last, model->x);
-    build_rms_norm(
-        builder, last, last, builder_weight(builder, 1, model->width, "output_norm.weight"), model->epsilon);
-    build_matmul(builder, logits, weight == NO_BUFFER ? embedding : weight, last, bias, false);
+    build_rms_norm(builder, normed, last, builder_weight(builder, 1, model->width, "output_norm.weight"),
+        model->epsilon);
+    build_matmul(builder, logits, weight == NO_BUFFER ? embedding : weight, normed, bias, false);
     if (model->output_cap > 0)
         build_softcap(builder, logits, model->output_cap);
     build_sample(builder, logits);

@@ -259,11 +259,12 @@ static void build_feed_forward(struct builder *builder, const struct model *mode
 static void build_output(struct builder *builder, const struct model *model)
 {
     buffer_id last = builder_scratch(builder, ROWS_OUTPUTS, model->width, "last");
+    buffer_id normed = builder_scratch(builder, ROWS_OUTPUTS, model->width, "normed");
     buffer_id logits = builder_scratch(builder, ROWS_OUTPUTS, model->vocabulary, "logits");
     buffer_id weight = builder_weight(builder, model->vocabulary, model->width, "output.weight");
     build_select_rows(builder, last, model->x);
-    norm(builder, model, last, last, "output_norm");
-    build_matmul(builder, logits, weight, last, NO_BUFFER, false);
+    norm(builder, model, normed, last, "output_norm");
+    build_matmul(builder, logits, weight, normed, NO_BUFFER, false);
     build_sample(builder, logits);
 }
 

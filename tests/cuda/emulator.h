@@ -132,6 +132,16 @@ class emulator_machine
         meet(blocks[running->block].barriers[barrier], count);
     }
 
+    /* The same, and whether any says so. */
+    bool meet_block_any(unsigned barrier, unsigned count, bool says)
+    {
+        emulator_meeting &meeting = blocks[running->block].barriers[barrier];
+        uint64_t &any = meeting.values[meeting.generation % 2][0];
+        any = (meeting.arrived ? any : 0) | says;
+        meet(meeting, count);
+        return any;
+    }
+
     unsigned live_threads() const { return blocks[running->block].live; }
 
     emulator_meeting &warp_meeting(uint32_t mask)
@@ -289,6 +299,11 @@ inline uint8_t *emulator_shared()
 inline void emulator_bar_sync(unsigned barrier, unsigned threads)
 {
     emulator_machine::current()->meet_block(barrier, threads);
+}
+
+inline bool emulator_bar_any(unsigned barrier, unsigned threads, bool says)
+{
+    return emulator_machine::current()->meet_block_any(barrier, threads, says);
 }
 
 inline void __syncthreads()

@@ -43,6 +43,7 @@ static void groups_and_models(void **state)
     verify("llama-256", "Q2_K", SALVO_KV_F32);
     verify("rwkv7-tiny", "F16", SALVO_KV_AUTO);
     verify("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO);
+    verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO);
 }
 
 /* ---- Steps ---- */

@@ -16,6 +16,10 @@
     .vocabulary = (vocab), .context = 1048576, .decay_rank = (decay), .iclr_rank = (iclr), .value_rank = (value),    \
     .gate_rank = (gate)
 
+#define ARWKV7_SHAPE(layers_, width_, vocab, rank)                                                                   \
+    .architecture = ARWKV7, .layers = (layers_), .width = (width_), .feed_forward = 2 * (width_), .head_size = 64,   \
+    .vocabulary = (vocab), .context = 4096, .decay_rank = (rank), .iclr_rank = (rank), .value_rank = (rank)
+
 const struct model_shape model_shapes[] = {
     /*                           layers  width heads kv  ff     vocab   tied   context base     factor */
     {"smollm-135m", LLAMA_SHAPE( 30,     576,  9,    3,  1536,  49152,  true,  8192,   100000,  0)},
@@ -33,6 +37,8 @@ const struct model_shape model_shapes[] = {
     {"rwkv7-2.9b",  RWKV7_SHAPE( 32,     2560, 65536,  96,   96,  64,   320)},
     {"rwkv7-tiny",  RWKV7_SHAPE( 3,      192,  331,    32,   24,  16,   40)},
     {"rwkv7-256",   RWKV7_SHAPE( 2,      256,  512,    32,   32,  32,   32)},
+    /*                           layers  width vocab   ranks; neither a gate nor a norm over heads */
+    {"arwkv7-tiny", ARWKV7_SHAPE(3,      192,  331,    32)},
     {0},
 };
 /* clang-format on */
@@ -98,6 +104,19 @@ static enum salvo_status add_layer_norm(struct model_plan *plan, int layer, cons
 
 /* ---- Llama ---- */
 
+static enum salvo_status add_feed_forward(struct model_plan *plan, const struct model_shape *shape, int layer)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t width = shape->width;
+    TRY(add_vector(plan, layer, "ffn_norm.weight", width, 1, 0.1f));
+    TRY(add_matrix(plan, layer, "ffn_gate.weight", ROLE_MATRIX, width, shape->feed_forward));
+    TRY(add_matrix(plan, layer, "ffn_up.weight", ROLE_MATRIX, width, shape->feed_forward));
+    TRY(add_matrix(plan, layer, "ffn_down.weight", ROLE_FEED_FORWARD_DOWN, shape->feed_forward, width));
+
+cleanup:
+    return status;
+}
+
 static enum salvo_status add_llama_layer(struct model_plan *plan, const struct model_shape *shape, int layer)
 {
     enum salvo_status status = SALVO_OK;
@@ -107,10 +126,7 @@ static enum salvo_status add_llama_layer(struct model_plan *plan, const struct m
     TRY(add_matrix(plan, layer, "attn_k.weight", ROLE_MATRIX, width, kv_width));
     TRY(add_matrix(plan, layer, "attn_v.weight", ROLE_ATTENTION_VALUE, width, kv_width));
     TRY(add_matrix(plan, layer, "attn_output.weight", ROLE_ATTENTION_OUTPUT, width, width));
-    TRY(add_vector(plan, layer, "ffn_norm.weight", width, 1, 0.1f));
-    TRY(add_matrix(plan, layer, "ffn_gate.weight", ROLE_MATRIX, width, shape->feed_forward));
-    TRY(add_matrix(plan, layer, "ffn_up.weight", ROLE_MATRIX, width, shape->feed_forward));
-    TRY(add_matrix(plan, layer, "ffn_down.weight", ROLE_FEED_FORWARD_DOWN, shape->feed_forward, width));
+    TRY(add_feed_forward(plan, shape, layer));
 
 cleanup:
     return status;
@@ -169,22 +185,21 @@ static enum salvo_status add_lerp(
     return add(plan, tensor);
 }
 
-static enum salvo_status add_rwkv7_layer(struct model_plan *plan, const struct model_shape *shape, int layer)
+static enum salvo_status add_time_mix(struct model_plan *plan, const struct model_shape *shape, int layer)
 {
     enum salvo_status status = SALVO_OK;
     uint32_t width = shape->width;
     /* The first layer has no value to mix in; what stands there is not used and, in real files, is a copy of
      * the a's. */
     uint32_t value_rank = layer == 0 ? shape->iclr_rank : shape->value_rank;
-    TRY(add_layer_norm(plan, layer, "attn_norm", width));
-    TRY(add_layer_norm(plan, layer, "attn_norm_2", width));
-    TRY(add_layer_norm(plan, layer, "time_mix_ln", width));
     TRY(add_low_rank(plan, layer, 'w', width, shape->decay_rank, -1, 1));
     TRY(add_low_rank(plan, layer, 'a', width, shape->iclr_rank, 0, 0.5f));
     TRY(add_low_rank(plan, layer, 'v', width, value_rank, 0.5f, 0.5f));
-    TRY(add_matrix(plan, layer, "time_mix_g1.weight", ROLE_SMALL, width, shape->gate_rank));
-    TRY(add_matrix(plan, layer, "time_mix_g2.weight", ROLE_SMALL, shape->gate_rank, width));
-    TRY(add_lerp(plan, layer, "time_mix_lerp_fused.weight", width, 4, 6));
+    if (shape->gate_rank) {
+        TRY(add_matrix(plan, layer, "time_mix_g1.weight", ROLE_SMALL, width, shape->gate_rank));
+        TRY(add_matrix(plan, layer, "time_mix_g2.weight", ROLE_SMALL, shape->gate_rank, width));
+    }
+    TRY(add_lerp(plan, layer, "time_mix_lerp_fused.weight", width, 4, shape->gate_rank ? 6 : 5));
     TRY(add_vector(plan, layer, "time_mix_k_k.weight", width, 0.85f, 0.1f));
     TRY(add_vector(plan, layer, "time_mix_k_a.weight", width, 1, 0.1f));
     TRY(add_vector(plan, layer, "time_mix_r_k.weight", width, 0, 0.1f));
@@ -192,9 +207,33 @@ static enum salvo_status add_rwkv7_layer(struct model_plan *plan, const struct m
     TRY(add_matrix(plan, layer, "time_mix_value.weight", ROLE_MATRIX, width, width));
     TRY(add_matrix(plan, layer, "time_mix_receptance.weight", ROLE_MATRIX, width, width));
     TRY(add_matrix(plan, layer, "time_mix_output.weight", ROLE_MATRIX, width, width));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status add_rwkv7_layer(struct model_plan *plan, const struct model_shape *shape, int layer)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t width = shape->width;
+    TRY(add_layer_norm(plan, layer, "attn_norm", width));
+    TRY(add_layer_norm(plan, layer, "attn_norm_2", width));
+    TRY(add_layer_norm(plan, layer, "time_mix_ln", width));
+    TRY(add_time_mix(plan, shape, layer));
     TRY(add_lerp(plan, layer, "channel_mix_lerp_k.weight", width, 3, 1));
     TRY(add_matrix(plan, layer, "channel_mix_key.weight", ROLE_MATRIX, width, shape->feed_forward));
     TRY(add_matrix(plan, layer, "channel_mix_value.weight", ROLE_MATRIX, shape->feed_forward, width));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status add_arwkv7_layer(struct model_plan *plan, const struct model_shape *shape, int layer)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(add_vector(plan, layer, "attn_norm.weight", shape->width, 1, 0.1f));
+    TRY(add_time_mix(plan, shape, layer));
+    TRY(add_feed_forward(plan, shape, layer));
 
 cleanup:
     return status;
@@ -205,10 +244,16 @@ static enum salvo_status plan_rwkv7(struct model_plan *plan, const struct model_
     enum salvo_status status = SALVO_OK;
     TRY(add_matrix(plan, -1, "token_embd.weight", ROLE_EMBEDDING, shape->width, shape->vocabulary));
     TRY(add_matrix(plan, -1, "output.weight", ROLE_OUTPUT, shape->width, shape->vocabulary));
-    TRY(add_layer_norm(plan, -1, "token_embd_norm", shape->width));
-    TRY(add_layer_norm(plan, -1, "output_norm", shape->width));
-    for (uint32_t i = 0; i < shape->layers; i++)
-        TRY(add_rwkv7_layer(plan, shape, (int)i));
+    if (shape->architecture == RWKV7) {
+        TRY(add_layer_norm(plan, -1, "token_embd_norm", shape->width));
+        TRY(add_layer_norm(plan, -1, "output_norm", shape->width));
+    } else {
+        TRY(add_vector(plan, -1, "output_norm.weight", shape->width, 1, 0.1f));
+    }
+    for (uint32_t i = 0; i < shape->layers; i++) {
+        TRY(shape->architecture == RWKV7 ? add_rwkv7_layer(plan, shape, (int)i)
+                                         : add_arwkv7_layer(plan, shape, (int)i));
+    }
 
 cleanup:
     return status;

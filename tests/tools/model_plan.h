@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-enum architecture { LLAMA, RWKV7 };
+enum architecture { LLAMA, RWKV7, ARWKV7 };
 
 struct model_shape {
     const char *name;
@@ -17,9 +17,10 @@ struct model_shape {
     float rope_base;
     float rope_factor; /* how far Llama 3 stretches its context; 0: not */
 
-    /* RWKV-7 */
+    /* RWKV-7, and ARWKV-7, which has the layers' other half from Llama */
     uint32_t head_size;
-    uint32_t decay_rank, iclr_rank, value_rank, gate_rank;
+    uint32_t decay_rank, iclr_rank, value_rank;
+    uint32_t gate_rank; /* 0: there is no gate */
 };
 
 /* What a tensor is for decides which type it gets. */

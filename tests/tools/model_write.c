@@ -36,19 +36,25 @@ cleanup:
 static enum salvo_status set_rwkv7(struct gguf_writer *writer, const struct model_shape *shape)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(gguf_writer_set_u32(writer, "rwkv7.block_count", shape->layers));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.context_length", shape->context));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.embedding_length", shape->width));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.feed_forward_length", shape->feed_forward));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.head_count", 0)); /* it has none in the usual sense */
-    TRY(gguf_writer_set_f32(writer, "rwkv7.attention.layer_norm_epsilon", 1e-5f));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.wkv.head_size", shape->head_size));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.decay_lora_rank", shape->decay_rank));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.iclr_lora_rank", shape->iclr_rank));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.value_residual_mix_lora_rank", shape->value_rank));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.attention.gate_lora_rank", shape->gate_rank));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.token_shift_count", 2));
-    TRY(gguf_writer_set_u32(writer, "rwkv7.vocab_size", shape->vocabulary));
+    const bool is_rwkv7 = shape->architecture == RWKV7;
+    const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = {{"block_count", shape->layers}, {"context_length", shape->context},
+        {"embedding_length", shape->width}, {"feed_forward_length", shape->feed_forward},
+        {"attention.head_count", 0}, /* it has none in the usual sense */
+        {"wkv.head_size", shape->head_size}, {"attention.decay_lora_rank", shape->decay_rank},
+        {"attention.iclr_lora_rank", shape->iclr_rank},
+        {"attention.value_residual_mix_lora_rank", shape->value_rank},
+        {"attention.gate_lora_rank", shape->gate_rank}, {"token_shift_count", is_rwkv7 ? 2 : 1},
+        {"vocab_size", shape->vocabulary}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s.%s", is_rwkv7 ? "rwkv7" : "arwkv7", numbers[i].key);
+        TRY(gguf_writer_set_u32(writer, key, numbers[i].value));
+    }
+    TRY(gguf_writer_set_f32(writer,
+        is_rwkv7 ? "rwkv7.attention.layer_norm_epsilon" : "arwkv7.attention.layer_norm_rms_epsilon", 1e-5f));
 
 cleanup:
     return status;
@@ -60,8 +66,8 @@ static enum salvo_status set_metadata(
     enum salvo_status status = SALVO_OK;
     char name[64];
     snprintf(name, sizeof name, "%s %s, random", shape->name, mix->name);
-    TRY(gguf_writer_set_text(
-        writer, "general.architecture", shape->architecture == LLAMA ? "llama" : "rwkv7"));
+    static const char *const architectures[] = {[LLAMA] = "llama", [RWKV7] = "rwkv7", [ARWKV7] = "arwkv7"};
+    TRY(gguf_writer_set_text(writer, "general.architecture", architectures[shape->architecture]));
     TRY(gguf_writer_set_text(writer, "general.name", name));
     TRY(gguf_writer_set_u32(writer, "general.file_type", mix->file_type));
     TRY(gguf_writer_set_u32(writer, "general.quantization_version", 2));

@@ -77,8 +77,8 @@ static void a_layer_of_llama_is_this_list(void **state)
     };
     static const char *const end[] = {
         "last [O][32] f32 = select_rows x",
-        "last [O][32] f32 = rms_norm last, output_norm.weight [32] F32, epsilon 1e-05",
-        "logits [O][48] f32 = matmul token_embd.weight [48][32] Q8_0, last, rounding q8, fine",
+        "normed [O][32] f32 = rms_norm last, output_norm.weight [32] F32, epsilon 1e-05",
+        "logits [O][48] f32 = matmul token_embd.weight [48][32] Q8_0, normed, rounding q8, fine",
         "tokens = sample logits",
     };
     struct gguf_model file;

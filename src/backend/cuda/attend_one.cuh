@@ -457,9 +457,10 @@ template <bool WIDE> KERNEL_INLINE void attend_lanes(uint32_t heads, uint32_t he
         attend_heads<32, WIDE>(heads);
 }
 
-/* Task number `index` of the token; heads 0: there is none. Two heads a task read the cache once for both;
- * while one split is enough, more blocks are better. */
-KERNEL_INLINE attend_task find_task(const cuda_attend &attend, uint32_t position, uint32_t index)
+/* Task number `index` of the token, of `at_once` at a time; heads 0: there is none. Two heads a task read the
+ * cache once for both; while one split is enough, more blocks are better. */
+KERNEL_INLINE attend_task find_task(
+    const cuda_attend &attend, uint32_t position, uint32_t index, uint32_t at_once)
 {
     const uint32_t each = attend.heads / attend.kv_heads;
     const uint32_t seen = attend.window && position + 1 > attend.window ? position + 1 - attend.window : 0;
@@ -476,31 +477,36 @@ KERNEL_INLINE attend_task find_task(const cuda_attend &attend, uint32_t position
     const uint32_t end = min(task.begin + ranges.length, position + 1);
     task.has_own = end == position + 1 && attend.appends;
     task.cached_end = task.has_own ? end - 1 : end;
+    task.more = index + at_once < attend.kv_heads * subsets * ranges.active;
     return task;
 }
 
-/* The tasks of one block. */
+/* The tasks of one block. The first is the same in all layers of a token whose attention has one shape. */
 KERNEL_INLINE void attend_one_token(uint8_t *shared)
 {
     shared_head &head = *(shared_head *)shared;
-    for (;;) {
-        if (this_thread() == 0) {
-            const uint32_t index = head.attended++ * gridDim.x + blockIdx.x;
-            head.task = find_task(current_record(shared)->attend, head.row.position, index);
-        }
+    const cuda_record *record = current_record(shared);
+    const cuda_attend &attend = record->attend;
+    const bool known = head.task_shape == record->index && head.task_tag == head.tag;
+    for (uint32_t index = blockIdx.x;; index += gridDim.x) {
         sync_threads<CUDA_WORKERS>();
+        if (!known || index != blockIdx.x) {
+            if (this_thread() == 0) {
+                head.task = find_task(attend, head.row.position, index, gridDim.x);
+                head.task_shape = index == blockIdx.x ? record->index : 0;
+                head.task_tag = head.tag;
+            }
+            sync_threads<CUDA_WORKERS>();
+        }
         if (head.task.heads == 0)
             break;
-        const cuda_attend &attend = current_record(shared)->attend;
         if (attend.kv_type == TYPE_F32)
             attend_lanes<true>(head.task.heads, attend.head_dim);
         else
             attend_lanes<false>(head.task.heads, attend.head_dim);
-        sync_threads<CUDA_WORKERS>();
+        if (!head.task.more)
+            break;
     }
-    sync_threads<CUDA_WORKERS>();
-    if (this_thread() == 0)
-        head.attended = 0;
 }
 
 #endif

@@ -246,6 +246,8 @@ enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan
 uint32_t cuda_shared_limit(const struct executor *executor);
 uint32_t cuda_decode_shared(const struct executor *executor); /* of the decode kernel, all in all */
 uint32_t cuda_partial_floor(const struct executor *executor);
+/* Their room in all, of which matmuls use one and the other half in turn where that is enough. */
+uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables);
 
 /* cuda_records.c: from the phases of a single token to what each block does. */
 enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan);

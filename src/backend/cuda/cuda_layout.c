@@ -257,12 +257,17 @@ uint32_t cuda_partial_floor(const struct executor *executor)
     return bytes;
 }
 
+uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables)
+{
+    const uint32_t least = cuda_partial_floor(executor),
+                   most = tables->most_partials * (uint32_t)sizeof(float);
+    return ((most > least ? most : least) + 255) / 256 * 256;
+}
+
 enum salvo_status cuda_layout_shared(
     const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine)
 {
-    const uint32_t least = cuda_partial_floor(executor);
-    uint32_t partials = tables->most_partials * (uint32_t)sizeof(float);
-    partials = partials < least ? least : partials;
+    const uint32_t partials = cuda_partial_bytes(executor, tables);
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
     machine->angles_at = CUDA_SHARED_HEAD +
@@ -271,7 +276,8 @@ enum salvo_status cuda_layout_shared(
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->panels_at = machine->vectors_at; /* each phase's behind its own vectors */
     machine->partials_at = machine->vectors_at + (tables->most_vector_bytes + 127) / 128 * 128;
-    machine->ring_at = machine->partials_at + (partials + 127) / 128 * 128;
+    machine->half_of_partials = partials / 2;
+    machine->ring_at = machine->partials_at + partials;
     machine->shared_bytes = cuda_decode_shared(executor);
     if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {
         return fail(SALVO_ERROR_UNSUPPORTED,

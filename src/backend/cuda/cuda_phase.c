@@ -217,10 +217,14 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
 }
 
 /* Of one token, in shared memory: matvec.cuh. */
+static uint32_t part_size(enum rounding rounding)
+{
+    return rounding == ROUNDING_Q8 ? CUDA_PART_BYTES : CUDA_PART_FLOAT_BYTES;
+}
+
 static uint32_t panel_size(uint32_t columns, enum rounding rounding)
 {
-    const uint32_t padded = round_up(columns, CUDA_ITEM_COLUMNS);
-    return rounding == ROUNDING_Q8 ? padded + padded / 32 * 4 + padded / 16 * 4 : padded / 32 * 36 * 4;
+    return round_up(columns, CUDA_ITEM_COLUMNS) / CUDA_ITEM_COLUMNS * part_size(rounding);
 }
 
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
@@ -272,13 +276,15 @@ static void raise_to(uint32_t *most, uint32_t value)
 
 static bool is_simple(const struct phase_builder *builder)
 {
-    const struct cuda_inputs inputs = {builder->loads, builder->ops, builder->rounds,
-        builder->phase.load_count, builder->phase.op_count, builder->phase.round_count};
+    const struct cuda_phase *phase = &builder->phase;
+    const struct cuda_inputs inputs = {builder->loads, builder->ops, builder->rounds, builder->matmuls,
+        phase->load_count, phase->op_count, phase->round_count, phase->matmul_count,
+        phase->glu != ACTIVATION_NONE};
     return builder->plan->plan.capacity[ROWS_TOKENS] == 1 && builder->phase.kind == CUDA_PHASE_MATMUL &&
            cuda_inputs_are_simple(&inputs);
 }
 
-/* Vectors need no place, and one panel is enough, where each block computes its own input. */
+/* Vectors need no place where each warp takes its own input. */
 static uint32_t place_bytes(const struct phase_builder *builder)
 {
     return is_simple(builder) ? 0 : round_up(builder->places * (uint32_t)sizeof(float), 128);
@@ -287,11 +293,15 @@ static uint32_t place_bytes(const struct phase_builder *builder)
 static uint32_t panel_bytes(const struct phase_builder *builder)
 {
     uint32_t most = 0;
-    for (uint32_t i = 0; i < builder->phase.round_count; i++) {
-        const uint32_t size = panel_size(builder->rounds[i].columns, builder->rounds[i].rounding);
+    if (!is_simple(builder))
+        return builder->panel_bytes;
+    for (uint32_t i = 0; i < builder->phase.matmul_count; i++) {
+        const struct cuda_matmul *matmul = &builder->matmuls[i];
+        const uint32_t size = CUDA_WARPS * matmul->matrix.part_groups *
+                              part_size((enum rounding)builder->rounds[matmul->round].rounding);
         most = size > most ? size : most;
     }
-    return is_simple(builder) ? round_up(most, 128) : builder->panel_bytes;
+    return round_up(most, 128);
 }
 
 bool phase_fits(const struct phase_builder *builder)

@@ -66,9 +66,29 @@ struct cuda_inputs {
     const struct cuda_load *loads;
     const struct cuda_row_op *ops;
     const struct cuda_round *rounds;
-    uint32_t load_count, op_count, round_count;
+    const struct cuda_matmul *matmuls;
+    uint32_t load_count, op_count, round_count, matmul_count;
+    bool has_glu;
 };
 bool cuda_inputs_are_simple(const struct cuda_inputs *inputs);
+
+/* The op that leaves its result at `place`; NULL: it was loaded. From where; 0: it was not. */
+const struct cuda_row_op *cuda_op_at(const struct cuda_inputs *inputs, uint32_t place);
+uint64_t cuda_load_at(const struct cuda_inputs *inputs, uint32_t place);
+
+/* What a wkv7 phase does after its heavy op. */
+struct cuda_after {
+    const struct cuda_row_op *ops;
+    const struct cuda_store *stores;
+    uint32_t op_count, store_count;
+};
+
+/* cuda_wkv7.c: the record of a first head. False: what stands around it is not RWKV-7's own, and has to be
+ * taken from the tables of the phase. */
+bool cuda_describe_wkv7(const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7,
+    const struct cuda_after *after, struct cuda_wkv7_record *out);
+/* Of the first head to that of another; `size` is that of an element between phases. */
+void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads, size_t size);
 
 /* Whether all that was taken fits tables and shared memory. */
 bool phase_fits(const struct phase_builder *builder);

@@ -37,14 +37,16 @@ enum {
     CUDA_THREADS = CUDA_WORKERS + 32,
     CUDA_ITEM_ROWS = 8,
     CUDA_ITEM_COLUMNS = 128,
-    CUDA_GROUP = 32,                           /* activations that share a scale */
-    CUDA_PAGE = 256,                           /* positions of a KV page */
-    CUDA_CHUNKS = 32,                          /* weight chunks that can be on their way to a block at once */
-    CUDA_CHUNK_BYTES = 24 * 1024,              /* chunks are no larger, unless a single round is */
-    CUDA_ROUND_BYTES = 32 * 1024,              /* rounds are no larger: wide types do without some warps */
-    CUDA_RECORD_PLACES = 4,                    /* in shared memory */
-    CUDA_MIXED_COLUMNS = 2 * CUDA_WORKERS * 4, /* most that a vector may have that is mixed with another */
-    CUDA_SHARED_HEAD = 2048,                   /* bytes at the beginning of shared memory */
+    CUDA_GROUP = 32,              /* activations that share a scale */
+    CUDA_PAGE = 256,              /* positions of a KV page */
+    CUDA_CHUNKS = 32,             /* weight chunks that can be on their way to a block at once */
+    CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
+    CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
+    CUDA_RECORD_PLACES = 4,       /* in shared memory */
+    CUDA_PART_BYTES = CUDA_ITEM_COLUMNS + 16 + 32, /* of the input: as bytes, with scales and sums */
+    CUDA_PART_FLOAT_BYTES = 4 * 36 * 4,            /* and as floats */
+    CUDA_MIXED_GROUPS = 4,   /* part groups of a matmul whose input is mixed with another */
+    CUDA_SHARED_HEAD = 2048, /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */
     CUDA_NONE = 0x7fffffff,  /* no place, no rope, no table entry */
@@ -263,11 +265,14 @@ struct cuda_phase {
  * from the tables of the phase.
  */
 enum cuda_record_kind {
+    CUDA_RECORD_SHORT, /* a matmul of which each warp has one part, and the block one chunk of each matrix */
+    CUDA_RECORD_SHORT_MIXED, /* its input passes a layer norm */
     CUDA_RECORD_MATMUL,
     CUDA_RECORD_ATTEND,
     CUDA_RECORD_PREPARE, /* loads, row ops and rounds of a matmul phase */
     CUDA_RECORD_ROWS,
     CUDA_RECORD_WKV7,
+    CUDA_RECORD_WKV7_HEAD, /* where what stands around it is RWKV-7's own */
     CUDA_RECORD_SAMPLE,
     CUDA_RECORD_MEET,
 };
@@ -294,24 +299,63 @@ struct cuda_share {
     uint32_t tiles_per_chunk;
 };
 
+enum matmul_flags {
+    MATMUL_TAGGED = 1,   /* results, and what they are added to, are words */
+    MATMUL_PLAIN = 2,    /* but these are floats: logits */
+    MATMUL_ADDS = 4,     /* to what was there before */
+    MATMUL_GLU = 8,      /* the second share is beside the gate */
+    MATMUL_DEFERS = 16,  /* results are multiplied by the factor of the input's norm */
+    MATMUL_SPECIAL = 32, /* a bias, an activation or a cap */
+};
+
 struct cuda_matmul_record {
     struct cuda_vector vector;
     struct cuda_share shares[2];         /* the second: of the matrix beside a gate */
     uint64_t out, before, bias, up_bias; /* of the block's first row; before: what is added to */
-    uint32_t rows;
-    uint32_t activation, glu; /* glu: as in struct cuda_phase */
-    uint32_t is_plain;
-    float cap;
-    uint32_t padding[3];
+    uint32_t rows, flags;
+    uint32_t activation, glu;       /* glu: as in struct cuda_phase */
+    uint32_t is_wide;               /* its partial sums take more than half of their room */
+    uint32_t up_partials;           /* where those of the second share begin, in floats */
+    float cap, per_column;          /* per_column: 1 / columns of the input */
+    uint32_t up_panel, up_rounding; /* of the second share, where the panels are there already */
+    uint32_t padding[2];
+};
+
+/*
+ * One head of RWKV-7's wkv7, with all that its programs do around it. Addresses are those of the head's first
+ * column.
+ */
+enum cuda_wkv7_input {
+    CUDA_WKV7_R,
+    CUDA_WKV7_W,
+    CUDA_WKV7_K,
+    CUDA_WKV7_A,
+    CUDA_WKV7_V,
+    CUDA_WKV7_V_FIRST, /* and the share of it that v takes; 0: none */
+    CUDA_WKV7_V_SHARE,
+    CUDA_WKV7_GATE, /* of the result; 0: none */
+    CUDA_WKV7_INPUTS,
+};
+enum { CUDA_WKV7_COLUMNS = CUDA_WORKERS / CUDA_WKV7_INPUTS }; /* of a head: each worker brings one value */
+
+struct cuda_wkv7_record {
+    uint64_t in[CUDA_WKV7_INPUTS];
+    uint64_t out;
+    uint64_t direction, key, bonus; /* weights of the ops that make kk and the key, and of the bonus */
+    uint64_t norm, norm_bias;       /* of the norm of the result; 0: none */
+    uint64_t state;                 /* elements from the beginning of a version */
+    float least_square;             /* of a key that has a direction */
+    float epsilon;                  /* of the norm */
 };
 
 struct cuda_record {
     uint32_t kind, phase;
-    uint32_t index; /* wkv7: head; sample: stage */
+    uint32_t index; /* wkv7: head; sample: stage; attend: which of the shapes that tasks depend on, from 1 */
     uint32_t padding;
     union {
         struct cuda_matmul_record matmul;
         struct cuda_attend attend;
+        struct cuda_wkv7_record wkv7;
     };
 };
 
@@ -365,7 +409,7 @@ struct cuda_machine {
     /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, records, room for a phase, then these.
      */
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
-    uint32_t vectors_at, panels_at, partials_at, ring_at, ring_bytes, shared_bytes;
+    uint32_t vectors_at, panels_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
 };
 
 enum cuda_error {

@@ -19,8 +19,7 @@ static const void *table_at(const struct cuda_phase *phase, uint32_t at)
 
 /* ---- The input of a matmul ---- */
 
-/* The op of a phase that leaves its result at `place`; NULL: it was loaded. */
-static const struct cuda_row_op *op_at(const struct cuda_inputs *inputs, uint32_t place)
+const struct cuda_row_op *cuda_op_at(const struct cuda_inputs *inputs, uint32_t place)
 {
     const struct cuda_row_op *found = NULL;
     for (uint32_t i = 0; i < inputs->op_count; i++) {
@@ -30,7 +29,7 @@ static const struct cuda_row_op *op_at(const struct cuda_inputs *inputs, uint32_
     return found;
 }
 
-static uint64_t load_at(const struct cuda_inputs *inputs, uint32_t place)
+uint64_t cuda_load_at(const struct cuda_inputs *inputs, uint32_t place)
 {
     for (uint32_t i = 0; i < inputs->load_count; i++) {
         if (inputs->loads[i].place == place)
@@ -42,11 +41,11 @@ static uint64_t load_at(const struct cuda_inputs *inputs, uint32_t place)
 /* A vector as it was loaded, or after a norm of all its columns. */
 static bool describe_norm(const struct cuda_inputs *inputs, uint32_t place, struct cuda_vector *out)
 {
-    const struct cuda_row_op *op = op_at(inputs, place);
+    const struct cuda_row_op *op = cuda_op_at(inputs, place);
     if (op) {
         bool is_norm = (op->kind == OP_RMS_NORM || op->kind == OP_LAYER_NORM) && op->group == op->columns &&
                        op->weight && (op->kind == OP_RMS_NORM || op->bias);
-        if (!is_norm || op->in[0] == place || op_at(inputs, op->in[0]))
+        if (!is_norm || op->in[0] == place || cuda_op_at(inputs, op->in[0]))
             return false;
         out->norm = op->kind == OP_RMS_NORM ? CUDA_NORM_RMS : CUDA_NORM_LAYER;
         out->weight = op->weight;
@@ -54,7 +53,7 @@ static bool describe_norm(const struct cuda_inputs *inputs, uint32_t place, stru
         out->epsilon = op->value;
         place = op->in[0];
     }
-    out->from = load_at(inputs, place);
+    out->from = cuda_load_at(inputs, place);
     return out->from != 0;
 }
 
@@ -64,23 +63,38 @@ static bool describe_vector(
 {
     *out =
         (struct cuda_vector){.columns = round->columns, .rounding = round->rounding, .panel = round->panel};
-    const struct cuda_row_op *op = op_at(inputs, round->place);
+    const struct cuda_row_op *op = cuda_op_at(inputs, round->place);
     if (round->columns % 4)
         return false;
     if (!op || op->kind != OP_LERP)
         return describe_norm(inputs, round->place, out);
-    const struct cuda_row_op *shift = op_at(inputs, op->in[1]);
-    if (!op->weight || !shift || shift->kind != OP_TOKEN_SHIFT || shift->in[0] != op->in[0] ||
-        op->columns > CUDA_MIXED_COLUMNS)
+    const struct cuda_row_op *shift = cuda_op_at(inputs, op->in[1]);
+    if (!op->weight || !shift || shift->kind != OP_TOKEN_SHIFT || shift->in[0] != op->in[0])
         return false;
     out->lerp = op->weight;
     out->state = shift->state;
     return describe_norm(inputs, op->in[0], out) && out->norm == CUDA_NORM_LAYER;
 }
 
+/* The warps take what both matrices need of one vector. */
+static bool share_input(const struct cuda_matmul *gate, const struct cuda_matmul *up)
+{
+    return gate->round == up->round && gate->matrix.parts_per_round == up->matrix.parts_per_round;
+}
+
 bool cuda_inputs_are_simple(const struct cuda_inputs *inputs)
 {
     uint32_t shifts = 0, mixed = 0;
+    if (inputs->has_glu && inputs->matmul_count == 2 &&
+        !share_input(&inputs->matmuls[0], &inputs->matmuls[1]))
+        return false;
+    for (uint32_t i = 0; i < inputs->matmul_count; i++) {
+        struct cuda_vector vector;
+        const struct cuda_matmul *matmul = &inputs->matmuls[i];
+        if (describe_vector(inputs, &inputs->rounds[matmul->round], &vector) &&
+            vector.norm == CUDA_NORM_LAYER && matmul->matrix.part_groups > CUDA_MIXED_GROUPS)
+            return false;
+    }
     for (uint32_t i = 0; i < inputs->round_count; i++) {
         struct cuda_vector vector;
         if (!describe_vector(inputs, &inputs->rounds[i], &vector))
@@ -98,9 +112,12 @@ static struct cuda_inputs inputs_of(const struct cuda_phase *phase)
         .loads = table_at(phase, phase->loads_at),
         .ops = table_at(phase, phase->ops_at),
         .rounds = table_at(phase, phase->rounds_at),
+        .matmuls = table_at(phase, phase->matmuls_at),
         .load_count = phase->load_count,
         .op_count = phase->op_count,
         .round_count = phase->round_count,
+        .matmul_count = phase->matmul_count,
+        .has_glu = phase->glu != ACTIVATION_NONE,
     };
 }
 
@@ -109,7 +126,8 @@ static struct cuda_inputs inputs_of(const struct cuda_phase *phase)
 struct record_list {
     struct cuda_tables *tables;
     uint32_t blocks, block, phase;
-    bool keeps; /* the next that mixes keeps the state of this phase */
+    uint32_t partial_half; /* bytes */
+    bool keeps;            /* the next that mixes keeps the state of this phase */
 };
 
 static enum salvo_status add(struct record_list *list, enum cuda_record_kind kind, struct cuda_record **out)
@@ -130,6 +148,30 @@ cleanup:
     return status;
 }
 
+static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
+    const struct cuda_inputs inputs = inputs_of(phase);
+    const struct cuda_after after = {
+        .ops = table_at(phase, phase->outer_at),
+        .stores = table_at(phase, phase->stores_at),
+        .op_count = phase->outer_count,
+        .store_count = phase->store_count,
+    };
+    struct cuda_record *record;
+    for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
+        TRY(add(list, CUDA_RECORD_WKV7, &record));
+        record->index = i;
+        if (cuda_describe_wkv7(&inputs, wkv7, &after, &record->wkv7)) {
+            record->kind = CUDA_RECORD_WKV7_HEAD;
+            cuda_advance_wkv7(&record->wkv7, i, tagged ? sizeof(uint64_t) : sizeof(float));
+        }
+    }
+cleanup:
+    return status;
+}
+
 static struct cuda_share share_of(const struct cuda_matrix *matrix)
 {
     return (struct cuda_share){
@@ -144,9 +186,39 @@ static struct cuda_share share_of(const struct cuda_matrix *matrix)
     };
 }
 
+static uint32_t partial_bytes(const struct cuda_share *share)
+{
+    return share->tiles * share->parts_per_round * CUDA_ITEM_ROWS * (uint32_t)sizeof(float);
+}
+
 static cuda_address row_address(cuda_address base, uint64_t row, size_t size)
 {
     return base ? base + row * size : 0;
+}
+
+static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_matmul *matmul,
+    bool has_glu, bool takes_input, bool tagged)
+{
+    bool defers =
+        takes_input && record->vector.norm == CUDA_NORM_RMS && record->vector.rounding == ROUNDING_Q8;
+    return (tagged ? MATMUL_TAGGED : 0) | (matmul->is_plain ? MATMUL_PLAIN : 0) |
+           (matmul->before ? MATMUL_ADDS : 0) | (has_glu ? MATMUL_GLU : 0) | (defers ? MATMUL_DEFERS : 0) |
+           (matmul->bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0 ? MATMUL_SPECIAL : 0);
+}
+
+static bool is_one_round(const struct cuda_share *share)
+{
+    return share->part_groups == 1 && share->tiles_per_chunk >= share->tiles;
+}
+
+static bool is_short(const struct cuda_matmul_record *record)
+{
+    const struct cuda_share *share = &record->shares[0], *up = &record->shares[1];
+    if (!(record->flags & MATMUL_TAGGED) || !record->vector.from || record->is_wide ||
+        record->vector.rounding != ROUNDING_Q8 || !is_one_round(share) || record->rows > CUDA_WORKERS)
+        return false;
+    return !(record->flags & MATMUL_GLU) ||
+           (up->type == share->type && up->tiles == share->tiles && is_one_round(up));
 }
 
 static enum salvo_status add_matmul(struct record_list *list, const struct cuda_phase *phase,
@@ -169,8 +241,12 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->vector.keeps = out->vector.lerp && list->keeps;
     list->keeps = list->keeps && !out->vector.keeps;
     out->shares[0] = share_of(matrix);
-    if (up)
+    if (up) {
         out->shares[1] = share_of(&up->matrix);
+        out->up_panel = inputs.rounds[up->round].panel;
+        out->up_rounding = inputs.rounds[up->round].rounding;
+    }
+    out->is_wide = partial_bytes(&out->shares[0]) + partial_bytes(&out->shares[1]) > list->partial_half;
     out->out = row_address(matmul->out, first, matmul->is_plain ? sizeof(float) : size);
     out->before = row_address(matmul->before, first, size);
     out->bias = row_address(matmul->bias, first, sizeof(float));
@@ -178,8 +254,12 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->rows = first >= matrix->rows ? 0 : matrix->rows - first < each ? matrix->rows - first : each;
     out->activation = matmul->activation;
     out->glu = phase->glu;
-    out->is_plain = matmul->is_plain;
     out->cap = matmul->cap;
+    out->per_column = 1.0f / (float)out->vector.columns;
+    out->up_partials = out->shares[0].tiles * out->shares[0].parts_per_round * CUDA_ITEM_ROWS;
+    out->flags = flags_of(out, matmul, up != NULL, !prepared, tagged);
+    if (is_short(out))
+        record->kind = out->vector.norm == CUDA_NORM_LAYER ? CUDA_RECORD_SHORT_MIXED : CUDA_RECORD_SHORT;
 cleanup:
     return status;
 }
@@ -211,6 +291,19 @@ cleanup:
     return status;
 }
 
+/* Attentions of one shape have the same tasks: the number of the first such phase, from 1. */
+static uint32_t shape_of_tasks(const struct cuda_tables *tables, const struct cuda_attend *attend)
+{
+    for (uint32_t i = 0;; i++) {
+        const struct cuda_phase *phase = phase_at(tables, i);
+        const struct cuda_attend *other = table_at(phase, phase->heavy_at);
+        if (phase->kind == CUDA_PHASE_ATTEND && other->heads == attend->heads &&
+            other->kv_heads == attend->kv_heads && other->window == attend->window &&
+            other->splits == attend->splits && other->appends == attend->appends)
+            return i + 1;
+    }
+}
+
 static enum salvo_status add_phase(struct record_list *list, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
@@ -224,16 +317,12 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         const struct cuda_attend *attend = table_at(phase, phase->heavy_at);
         TRY(add(list, CUDA_RECORD_ATTEND, &record));
         record->attend = *attend;
+        record->index = shape_of_tasks(list->tables, attend);
         break;
     }
-    case CUDA_PHASE_WKV7: {
-        const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
-        for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
-            TRY(add(list, CUDA_RECORD_WKV7, &record));
-            record->index = i;
-        }
+    case CUDA_PHASE_WKV7:
+        TRY(add_heads(list, phase, tagged));
         break;
-    }
     case CUDA_PHASE_SAMPLE:
         TRY(add(list, CUDA_RECORD_SAMPLE, &record));
         record->index = phase->stage;
@@ -256,6 +345,7 @@ enum salvo_status cuda_records_build(const struct executor *executor, struct cud
     struct cuda_tables *tables = &plan->tables;
     struct record_list list = {.tables = tables, .blocks = executor->blocks};
     const uint32_t phases = tables->phase_count;
+    list.partial_half = cuda_partial_bytes(executor, tables) / 2;
     bool *kept = NULL;
     tables->record_count = 0;
     TRY(NEW(&kept, phases));

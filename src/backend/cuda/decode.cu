@@ -7,9 +7,10 @@
  * The same kernel runs a range of phases, for the debug path and for a graph of one node a phase.
  */
 #include "backend/cuda/attend_one.cuh"
-#include "backend/cuda/matvec.cuh"
+#include "backend/cuda/matvec_short.cuh"
 #include "backend/cuda/sample.cuh"
 #include "backend/cuda/step_take.cuh"
+#include "backend/cuda/wkv7_head.cuh"
 #include "backend/cuda/wkv7_one.cuh"
 
 enum decode_flags {
@@ -116,25 +117,24 @@ __device__ __noinline__ bool meet()
 
 /* ---- One record after the other ---- */
 
-/* A record on its way to shared memory, two turns ahead. */
+/* A record on its way to shared memory, two turns ahead: the last warp's, which has least to do. */
 KERNEL_INLINE void start_fetch(uint8_t *shared, uint32_t turn, uint32_t index)
 {
     const cuda_machine &machine = ((const shared_head *)shared)->machine;
-    const uint32_t at = this_thread() * 4;
+    const uint32_t at = (this_thread() - (CUDA_WORKERS - 32)) * 4;
     if (at < sizeof(cuda_record) / 4)
         start_copy_of_16((float *)place_of_record(shared, turn) + at,
             (const float *)((const cuda_record *)machine.records + index) + at);
     end_group_of_copies();
 }
-static_assert(sizeof(cuda_record) % 16 == 0, "records are copied by 16 bytes");
+static_assert(sizeof(cuda_record) % 16 == 0 && sizeof(cuda_record) <= 512, "a lane copies 16 bytes");
 
 KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
 {
     uint32_t hash = (delays + phase * 2654435761u) ^ blockIdx.x * 40503u;
     hash ^= hash >> 13;
     hash *= 0x5bd1e995u;
-    if (delays)
-        __nanosleep(hash >> 20);
+    __nanosleep(hash >> 20);
 }
 
 /* After the last record comes the first, of the next token. */
@@ -144,8 +144,8 @@ KERNEL_INLINE uint32_t record_after(const record_range &range, uint32_t index, u
     return after < range.end ? after : range.first;
 }
 
-/* Whatever is not a matmul. */
-KERNEL_INLINE void run_other(uint8_t *shared, const cuda_record *record)
+/* Whatever is not a matmul; false when something gave up. */
+KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 {
     shared_head &head = *(shared_head *)shared;
     switch (record->kind) {
@@ -157,6 +157,9 @@ KERNEL_INLINE void run_other(uint8_t *shared, const cuda_record *record)
         break;
     case CUDA_RECORD_ROWS:
         run_rows(record->phase);
+        break;
+    case CUDA_RECORD_WKV7_HEAD:
+        run_wkv7_head();
         break;
     case CUDA_RECORD_WKV7:
         run_wkv7(record->phase, record->index);
@@ -178,40 +181,52 @@ KERNEL_INLINE void run_other(uint8_t *shared, const cuda_record *record)
             meet();
     }
     wait_for_older_copies();
-    sync_threads<CUDA_WORKERS>();
+    return !sync_any<CUDA_WORKERS>(head.failed);
 }
 
 /* The records of one token; the first two are in shared memory. */
 KERNEL_INLINE void run_records(uint8_t *shared)
 {
     shared_head &head = *(shared_head *)shared;
-    while (progress_of(head)[PROGRESS_RECORD] < head.range.end) {
-        start_fetch(shared, progress_of(head)[PROGRESS_TURN] + 2,
-            record_after(head.range, progress_of(head)[PROGRESS_RECORD], 2));
-        pause(head.range.delays, current_record(shared)->phase);
-        if (current_record(shared)->kind == CUDA_RECORD_MATMUL)
-            run_matmul(head);
-        else
-            run_other(shared, current_record(shared));
-        if (head.failed)
-            return;
-        __syncwarp();
-        if (this_thread() % 32 == 0) {
-            progress_of(head)[PROGRESS_RECORD]++;
-            progress_of(head)[PROGRESS_TURN]++;
+    block_walk walk = load_walk(head);
+    bool goes_on = true;
+    while (goes_on && walk.record < head.range.end) {
+        const cuda_record *record = place_of_record(shared, walk.turn);
+        start_fetch(shared, walk.turn + 2, record_after(head.range, walk.record, 2));
+        if (head.range.delays)
+            pause(head.range.delays, record->phase);
+        if (record->kind <= CUDA_RECORD_MATMUL) {
+            const matmul_result result =
+                record->kind == CUDA_RECORD_SHORT         ? run_any_short<false>(walk.turn, walk.ring)
+                : record->kind == CUDA_RECORD_SHORT_MIXED ? run_any_short<true>(walk.turn, walk.ring)
+                                                          : run_matmul(walk.turn, walk.ring);
+            walk.ring = result.walk;
+            goes_on = result.goes_on;
+        } else {
+            save_walk(head, walk);
+            goes_on = run_other(shared, current_record(shared));
+            walk = load_walk(head);
         }
-        __syncwarp();
+        walk.record++;
+        walk.turn++;
     }
-    __syncwarp(); /* all lanes have seen the end */
-    if (this_thread() % 32 == 0)
-        progress_of(head)[PROGRESS_RECORD] = head.range.first;
-    __syncwarp();
+    walk.record = head.range.first;
+    save_walk(head, walk);
 }
 
 /* ---- The warp that copies weights ---- */
 
-KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machine, uint32_t first_phase,
-    uint32_t end_phase, uint32_t tokens)
+/* How many tokens there are, once the step has been taken. */
+KERNEL_INLINE uint32_t tokens_to_compute(shared_head &head)
+{
+    while (!chunk_barrier_test(&head.known, 0))
+        ;
+    return head.tokens.repeat;
+}
+
+/* The weights of the first token need not wait for the step. */
+KERNEL_INLINE void copy_weights(
+    stream_writer &writer, const cuda_machine &machine, uint32_t first_phase, uint32_t end_phase)
 {
     const cuda_stream *streams = (const cuda_stream *)machine.streams;
     const cuda_phase *first =
@@ -222,7 +237,7 @@ KERNEL_INLINE void copy_weights(stream_writer &writer, const cuda_machine &machi
     if (begin == end)
         return;
     cuda_stream next = streams[begin];
-    for (uint32_t token = 0; token < tokens; token++) {
+    for (uint32_t token = 0; token == 0 || token < tokens_to_compute(writer.head); token++) {
         for (uint32_t i = begin; i < end; i++) {
             const cuda_stream stream = next;
             next = streams[i + 1 < end ? i + 1 : begin];
@@ -257,6 +272,7 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     const bool live = !(flags & (DECODE_FINISHES | DECODE_DEPENDENT)) || run_is_live(machine, 0);
     tokens.goes_on = !head.failed && live;
     tokens.begun = flags & DECODE_COUNTS ? 1 : 0;
+    tokens.repeat = flags & DECODE_TAKES ? __ldcg(&((const cuda_step *)machine.step)->repeat) : 1;
     head.row = {};
     head.row.slot = tokens.slot;
     head.row.run_count = 1;
@@ -308,8 +324,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.full[i], FULL_ARRIVALS);
             chunk_barrier_open(&head.empty[i], CUDA_WARPS);
         }
+        chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
-        head.failed = head.target = head.attended = 0;
+        head.failed = head.target = head.task_shape = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::
                          : "memory"); /* the barriers are there for copies, too */
@@ -323,11 +340,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         asm volatile("griddepcontrol.launch_dependents;");
 #endif
     if (threadIdx.x >= CUDA_WORKERS) {
-        /* How many tokens there will be is in the ring already; a single phase has one. */
-        const cuda_step *entry = step_in_ring(machine);
-        const uint32_t tokens = flags & DECODE_TAKES ? load_relaxed_system(&entry->repeat) : 1;
         stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
-        copy_weights(writer, machine, first_phase, end_phase, tokens);
+        copy_weights(writer, machine, first_phase, end_phase);
         __syncwarp();
         while (!chunk_barrier_test(&head.stop, 0))
             __nanosleep(100);
@@ -358,8 +372,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             take_step<CUDA_WORKERS>(machine);
         meet();
     }
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         begin_tokens(head, shared, flags);
+        chunk_barrier_arrive(&head.known);
+    }
     sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0)
@@ -368,7 +384,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         float *angles = (float *)(shared + machine.angles_at);
         prepare_ropes<CUDA_WORKERS>(
             machine, head.row.position, angles, angles + machine.rope_count * machine.rope_pairs);
-        if (blockIdx.x == 0 && flags & DECODE_FINISHES)
+        if (flags & DECODE_FINISHES)
             begin_token<CUDA_WORKERS>(machine, head.row.position, head.tokens.index);
         sync_threads<CUDA_WORKERS>();
         run_records(shared);

@@ -87,6 +87,22 @@ template <int THREADS> KERNEL_INLINE void sync_threads()
 #endif
 }
 
+/* The same, and whether any of the threads says so: the same answer for all. */
+template <int THREADS> KERNEL_INLINE bool sync_any(bool says)
+{
+#ifdef CUDA_EMULATOR
+    return emulator_bar_any(1, THREADS, says);
+#else
+    uint32_t any;
+    asm volatile("{ .reg .pred in, out; setp.ne.u32 in, %1, 0; barrier.cta.red.or.pred out, 1, %2, in; "
+                 "selp.u32 %0, 1, 0, out; }"
+                 : "=r"(any)
+                 : "r"((uint32_t)says), "n"(THREADS)
+                 : "memory");
+    return any;
+#endif
+}
+
 /* The sum over THREADS, for all of them. `scratch` has room for two times THREADS / 32 floats, of which calls
  * in turn use one or the other half: so one barrier is enough. */
 template <int THREADS> KERNEL_INLINE float block_sum(float value, float *scratch, uint32_t &turn)

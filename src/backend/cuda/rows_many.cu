@@ -25,9 +25,11 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cu
     invite_next_launch();
     wait_for_last_launch();
     take_step<BEGIN_THREADS>(machine);
-    __syncthreads();
     cuda_step *step = (cuda_step *)machine.step;
-    const bool cancelled = load_relaxed_system((const uint32_t *)machine.cancel) != 0;
+    if (threadIdx.x == 0)
+        __stcg(&step->cancelled, load_relaxed_system((const uint32_t *)machine.cancel));
+    __syncthreads();
+    const bool cancelled = __ldcg(&step->cancelled) != 0;
     for (uint32_t i = threadIdx.x; i < __ldcg(&step->run_count); i += BEGIN_THREADS) {
         cuda_run *run = (cuda_run *)(machine.step + machine.runs_at) + i;
         if (cancelled || !run_is_live(machine, i)) {
@@ -36,11 +38,8 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cu
         }
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        step->cancelled = cancelled;
-        if (cancelled)
-            step->token_count = step->output_count = 0;
-    }
+    if (threadIdx.x == 0 && cancelled)
+        step->token_count = step->output_count = 0;
 }
 
 extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const cuda_machine *machine)

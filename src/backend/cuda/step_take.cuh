@@ -14,15 +14,29 @@ KERNEL_INLINE const cuda_step *step_in_ring(const cuda_machine &machine)
         const cuda_step *)(machine.ring + (uint64_t)(sequence % machine.ring_entries) * machine.step_bytes);
 }
 
-/* Bytes first .. first + count - 1, of both multiples of 16. */
+/*
+ * Bytes first .. first + count - 1, of both multiples of 16, by the warps from number `warp` on: what
+ * different warps begin with is on its way at once. The host wrote them before it launched the kernel, so
+ * that ordinary loads are enough. Loads for the whole system would cross the bus one by one, each thread's on
+ * its own.
+ */
 template <int THREADS>
-KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32_t count)
+KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32_t count, uint32_t warp)
 {
-    for (uint32_t i = first + threadIdx.x * 16; i < first + (count + 15) / 16 * 16; i += THREADS * 16) {
-        const volatile uint32_t *source = (const volatile uint32_t *)(from + i);
-        const uint4 words = {source[0], source[1], source[2], source[3]};
-        __stcg((uint4 *)(to + i), words);
-    }
+    const uint32_t thread = (threadIdx.x + THREADS - warp * 32) % THREADS;
+    for (uint32_t i = first + thread * 16; i < first + (count + 15) / 16 * 16; i += THREADS * 16)
+        __stcg((uint4 *)(to + i), __ldcg((const uint4 *)(from + i)));
+}
+
+/* Whole turns are taken off in double precision; the rest, a float and what that leaves out, is small. */
+KERNEL_INLINE float2 cosine_and_sine(double angle)
+{
+    const double turns = rint(angle * 0.15915494309189535);
+    const double rest = fma(-turns, 2.4492935982947064e-16, fma(-turns, 6.283185307179586, angle));
+    const float large = (float)rest, small = (float)(rest - large);
+    float sine, cosine;
+    sincosf(large, &sine, &cosine);
+    return make_float2(fmaf(-small, sine, cosine), fmaf(small, cosine, sine));
 }
 
 /* Angles of a position, [ropes][rope_pairs], in double: a position times a frequency loses digits. */
@@ -35,10 +49,9 @@ KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position,
         const uint32_t pair = i % machine.rope_pairs;
         if (pair >= rope.dimensions / 2)
             continue;
-        double sine, cosine;
-        sincos(position * ((const double *)rope.frequencies)[pair], &sine, &cosine);
-        cosines[i] = (float)cosine * rope.magnitude;
-        sines[i] = (float)sine * rope.magnitude;
+        const float2 both = cosine_and_sine(position * ((const double *)rope.frequencies)[pair]);
+        cosines[i] = both.x * rope.magnitude;
+        sines[i] = both.y * rope.magnitude;
     }
 }
 
@@ -46,16 +59,17 @@ KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position,
 template <int THREADS> KERNEL_INLINE void take_step(const cuda_machine &machine)
 {
     const cuda_step *entry = step_in_ring(machine);
-    const uint32_t runs = load_relaxed_system(&entry->run_count),
-                   rows = load_relaxed_system(&entry->token_count),
-                   outputs = load_relaxed_system(&entry->output_count);
     const uint64_t from = (uint64_t)entry, to = machine.step;
-    copy_words<THREADS>(from, to, 0, sizeof(cuda_step));
-    copy_words<THREADS>(from, to, machine.runs_at, runs * sizeof(cuda_run));
-    copy_words<THREADS>(from, to, machine.rows_at, rows * sizeof(cuda_row));
-    copy_words<THREADS>(from, to, machine.outputs_at, outputs * sizeof(uint32_t));
-    copy_words<THREADS>(from, to, machine.ids_at, rows * sizeof(int32_t));
-    copy_words<THREADS>(from, to, machine.pages_at, runs * machine.pages_per_slot * sizeof(uint32_t));
+    const cuda_step *step = (const cuda_step *)to;
+    copy_words<THREADS>(from, to, 0, sizeof(cuda_step), 0);
+    sync_threads<THREADS>();
+    const uint32_t runs = __ldcg(&step->run_count), rows = __ldcg(&step->token_count),
+                   outputs = __ldcg(&step->output_count);
+    copy_words<THREADS>(from, to, machine.runs_at, runs * sizeof(cuda_run), 0);
+    copy_words<THREADS>(from, to, machine.rows_at, rows * sizeof(cuda_row), 1);
+    copy_words<THREADS>(from, to, machine.outputs_at, outputs * sizeof(uint32_t), 2);
+    copy_words<THREADS>(from, to, machine.ids_at, rows * sizeof(int32_t), 3);
+    copy_words<THREADS>(from, to, machine.pages_at, runs * machine.pages_per_slot * sizeof(uint32_t), 4);
     sync_threads<THREADS>();
     for (uint32_t i = 0; i < runs; i++) {
         const cuda_run *run = (const cuda_run *)(to + machine.runs_at) + i;
@@ -90,15 +104,16 @@ struct token_count {
 };
 
 /*
- * One block, at the beginning of token number `index` of the submission: where its row stands, and whether
- * the host wants no more, in one of two words by turns: others may still look at that of the token before.
+ * At the beginning of token number `index` of the submission: where its row stands, and whether the host
+ * wants no more, in one of two words by turns: others may still look at that of the token before. To ask the
+ * host takes a while, which the first block, with the token's first work, has not.
  */
 template <int THREADS>
 KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position, uint32_t index)
 {
-    if (threadIdx.x == 0)
+    if (blockIdx.x == 0 && threadIdx.x == 0)
         ((cuda_row *)(machine.step + machine.rows_at))->position = position;
-    if (threadIdx.x == THREADS - 1)
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == THREADS - 1)
         ((volatile uint32_t *)machine.barrier)[BARRIER_CANCEL + index % 2] =
             load_relaxed_system((const uint32_t *)machine.cancel);
 }

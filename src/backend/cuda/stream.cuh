@@ -21,6 +21,7 @@ struct record_range {
 /* The tokens of a launch. */
 struct token_walk {
     uint32_t slot, first, version, epoch; /* at its beginning */
+    uint32_t repeat;                      /* how many at most; 0: not known yet */
     uint32_t index, begun, goes_on;
     token_count count;
 };
@@ -30,50 +31,34 @@ struct attend_task {
     uint32_t kv_head_index, first_head, heads, split, active;
     uint32_t begin, cached_end; /* positions in the cache */
     uint32_t has_own;           /* and the token's own */
+    uint32_t more;              /* another task follows */
 };
 
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop; /* no further chunk will be taken; `last` then says how many were */
-    uint32_t begins[CUDA_CHUNKS], ends[CUDA_CHUNKS]; /* of the chunks on their way; the copying thread's */
-    alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS];
-    /* How far each warp has come: its record, records so far, and where it is in the ring. In shared memory,
-     * as all that lives long: registers that are kept across the work of a record would be written to local
-     * memory, for which there is little cache. */
+    uint64_t stop;                /* no further chunk will be taken; `last` then says how many were */
+    uint32_t begins[CUDA_CHUNKS]; /* of the chunks on their way: bytes before them; the copying thread's */
+    alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[3 * CUDA_WARPS];
+    /* How far each warp has come: its record, records so far, and where it is in the ring. Here while it does
+     * anything but matmuls: registers that are kept across that would be written to local memory, for which
+     * there is little cache. */
     alignas(16) uint32_t progress[CUDA_WARPS][4];
     record_range range;
     token_walk tokens;
     attend_task task;
-    uint32_t attended; /* tasks of the current record that are done */
-    uint32_t target;   /* arrivals at the grid's barrier so far */
-    uint32_t tag;      /* of the token's words */
-    uint32_t skips;    /* the last stage of sampling had nothing to do */
-    uint32_t failed;   /* something gave up: leave */
+    uint32_t task_shape, task_tag; /* what `task` is the first of: record.index, and the token */
+    uint32_t target;               /* arrivals at the grid's barrier so far */
+    uint32_t tag;                  /* of the token's words */
+    uint32_t skips;                /* the last stage of sampling had nothing to do */
+    uint32_t failed;               /* something gave up: leave */
     uint32_t last;
+    uint64_t known; /* how many tokens there are is in `tokens` */
     row_context
         row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
 };
 static_assert(sizeof(shared_head) <= CUDA_SHARED_HEAD, "the head of shared memory");
-
-enum { PROGRESS_RECORD, PROGRESS_TURN, PROGRESS_CHUNK, PROGRESS_PLACE };
-
-/* Worked out and read again and again rather than kept. */
-KERNEL_INLINE volatile uint32_t *progress_of(shared_head &head)
-{
-    return head.progress[this_thread() / 32];
-}
-
-KERNEL_INLINE const cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
-{
-    return (const cuda_record *)(shared + CUDA_SHARED_HEAD) + turn % CUDA_RECORD_PLACES;
-}
-
-KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
-{
-    return place_of_record(shared, progress_of(*(shared_head *)shared)[PROGRESS_TURN]);
-}
 
 /* Where the next chunk lies. */
 struct ring_walk {
@@ -90,19 +75,57 @@ struct ring_walk {
     }
 };
 
+/* How far a warp has come. */
+struct block_walk {
+    uint32_t record, turn;
+    ring_walk ring;
+};
+
+enum { PROGRESS_RECORD, PROGRESS_TURN, PROGRESS_CHUNK, PROGRESS_PLACE };
+
+KERNEL_INLINE block_walk load_walk(const shared_head &head)
+{
+    const uint4 four = *(const uint4 *)head.progress[this_thread() / 32];
+    block_walk walk;
+    walk.record = four.x, walk.turn = four.y, walk.ring.index = four.z, walk.ring.position = four.w;
+    return walk;
+}
+
+KERNEL_INLINE void save_walk(shared_head &head, const block_walk &walk)
+{
+    __syncwarp();
+    if (this_thread() % 32 == 0)
+        *(uint4 *)head.progress[this_thread() / 32] =
+            make_uint4(walk.record, walk.turn, walk.ring.index, walk.ring.position);
+    __syncwarp();
+}
+
+KERNEL_INLINE const cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
+{
+    return (const cuda_record *)(shared + CUDA_SHARED_HEAD) + turn % CUDA_RECORD_PLACES;
+}
+
+KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
+{
+    return place_of_record(
+        shared, ((const shared_head *)shared)->progress[this_thread() / 32][PROGRESS_TURN]);
+}
+
 /* Which owner of a matrix this block is; at least `owners` when it is none. */
 KERNEL_INLINE uint32_t owner_of(uint32_t block, uint32_t first_block, uint32_t blocks)
 {
     return block >= first_block ? block - first_block : block + blocks - first_block;
 }
 
-/* The warp that copies. */
+/* The warp that copies. Bytes of the ring are counted without end: a chunk fits once those from the oldest
+ * one in use on are no more than the ring has. */
 struct stream_writer {
     const cuda_machine &machine;
     shared_head &head;
     uint8_t *ring;
     ring_walk walk;
-    uint32_t oldest = 0; /* chunk that may still be in use */
+    uint32_t oldest = 0;                  /* chunk that may still be in use */
+    uint32_t oldest_begin = 0, count = 0; /* bytes before it; bytes in all */
 
     KERNEL_INLINE bool wait_for_oldest()
     {
@@ -113,32 +136,28 @@ struct stream_writer {
                 return false;
         }
         oldest++;
+        oldest_begin = oldest < walk.index ? head.begins[oldest % CUDA_CHUNKS] : count;
         return true;
-    }
-
-    KERNEL_INLINE bool overlaps(uint32_t begin, uint32_t end) const
-    {
-        for (uint32_t i = oldest; i + 1 < walk.index; i++) {
-            if (head.begins[i % CUDA_CHUNKS] < end && begin < head.ends[i % CUDA_CHUNKS])
-                return true;
-        }
-        return false;
     }
 
     /* By all lanes of the warp; false when nobody will take further chunks. */
     KERNEL_INLINE bool copy(const uint8_t *from, uint32_t bytes)
     {
-        const uint32_t lane = threadIdx.x % 32, slot = walk.index % CUDA_CHUNKS;
+        const uint32_t slot = walk.index % CUDA_CHUNKS, before = walk.position;
         const uint32_t begin = walk.place(bytes, machine.ring_bytes);
         bool go_on = true;
-        if (lane == 0) {
-            while (go_on && (overlaps(begin, begin + bytes) || walk.index - oldest > CUDA_CHUNKS))
+        if (threadIdx.x % 32 == 0) {
+            count += begin < before ? machine.ring_bytes - before : 0;
+            const uint32_t first = count;
+            count += walk.position - begin;
+            while (go_on && oldest + 1 < walk.index &&
+                   (count - oldest_begin > machine.ring_bytes || walk.index - oldest > CUDA_CHUNKS))
                 go_on = wait_for_oldest();
-            head.begins[slot] = begin;
-            head.ends[slot] = begin + bytes;
+            if (oldest + 1 == walk.index)
+                oldest_begin = first;
+            head.begins[slot] = first;
         }
         go_on = __shfl_sync(~0u, go_on, 0);
-        oldest = __shfl_sync(~0u, oldest, 0);
         if (!go_on) {
             walk.index--;
             return false;

@@ -62,6 +62,29 @@ KERNEL_INLINE uint64_t now_in_ns()
 #endif
 }
 
+enum : uint64_t { NO_PATIENCE = ~0ull };
+
+/* Whether there is any use in waiting on, for a wait that was first looked at so at `began`, 0: not yet. When
+ * it began, or NO_PATIENCE. A function of its own: it is called seldom, and code that runs once in a while
+ * costs time to bring. */
+static __device__ __noinline__ uint64_t look_around(const cuda_machine *machine, uint64_t began)
+{
+    uint32_t error = 0;
+    if (load_acquire((const uint32_t *)machine->barrier + BARRIER_FAILED))
+        return NO_PATIENCE;
+    const uint64_t now = now_in_ns();
+    began = began ? began : now;
+    if (load_relaxed_system((const uint32_t *)machine->abort))
+        error = CUDA_ERROR_ABORTED;
+    else if (now - began > (uint64_t)machine->time_limit_ms * 1000000)
+        error = CUDA_ERROR_TIME;
+    if (!error)
+        return began;
+    atomicMax((uint32_t *)machine->barrier + BARRIER_FAILED, error);
+    *(volatile uint32_t *)machine->error = error;
+    return NO_PATIENCE;
+}
+
 /* Looked at now and then while waiting. */
 struct patience {
     const cuda_machine &machine;
@@ -70,31 +93,13 @@ struct patience {
 
     KERNEL_INLINE explicit patience(const cuda_machine &machine_) : machine(machine_), began(0), looks(0) {}
 
-    KERNEL_INLINE void give_up(uint32_t error)
-    {
-        atomicMax((uint32_t *)machine.barrier + BARRIER_FAILED, error);
-        *(volatile uint32_t *)machine.error = error;
-    }
-
     /* False when there is no use in waiting on. */
     KERNEL_INLINE bool lasts()
     {
         if (++looks % 4096)
             return true;
-        if (load_acquire((const uint32_t *)machine.barrier + BARRIER_FAILED))
-            return false;
-        const uint64_t now = now_in_ns();
-        if (began == 0)
-            began = now;
-        if (load_relaxed_system((const uint32_t *)machine.abort)) {
-            give_up(CUDA_ERROR_ABORTED);
-            return false;
-        }
-        if (now - began > (uint64_t)machine.time_limit_ms * 1000000) {
-            give_up(CUDA_ERROR_TIME);
-            return false;
-        }
-        return true;
+        began = look_around(&machine, began);
+        return began != NO_PATIENCE;
     }
 };
 
@@ -186,14 +191,20 @@ KERNEL_INLINE bool chunk_barrier_test(uint64_t *barrier, uint32_t parity)
 
 #endif
 
-KERNEL_INLINE bool chunk_barrier_wait(const cuda_machine &machine, uint64_t *barrier, uint32_t parity)
+static __device__ __noinline__ bool chunk_barrier_wait_long(
+    const cuda_machine *machine, uint64_t *barrier, uint32_t parity)
 {
-    patience patience(machine);
+    patience patience(*machine);
     while (!chunk_barrier_test(barrier, parity)) {
         if (!patience.lasts())
             return false;
     }
     return true;
+}
+
+KERNEL_INLINE bool chunk_barrier_wait(const cuda_machine &machine, uint64_t *barrier, uint32_t parity)
+{
+    return chunk_barrier_test(barrier, parity) || chunk_barrier_wait_long(&machine, barrier, parity);
 }
 
 #endif

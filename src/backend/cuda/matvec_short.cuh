@@ -1,0 +1,204 @@
+/*
+ * Matmuls of one token of which every warp has one part, and a block one chunk: all of a small model's. There
+ * is so little to compute that what counts is how many instructions wait for each other. So whatever does not
+ * depend on the input is there before the input is: weights in registers, addresses, what is added to; and
+ * nothing branches that need not.
+ */
+#ifndef CUDA_MATVEC_SHORT_CUH
+#define CUDA_MATVEC_SHORT_CUH
+
+#include "backend/cuda/matvec.cuh"
+
+/* Four columns that are on their way. */
+struct awaited_four {
+    const uint64_t *words;
+    two_words low, high;
+};
+
+KERNEL_INLINE awaited_four look_at_four(uint64_t from, uint32_t at, bool on, uint32_t tag)
+{
+    const uint64_t nothing = (uint64_t)tag << 32;
+    awaited_four four = {(const uint64_t *)from + at, {nothing, nothing}, {nothing, nothing}};
+    if (on) {
+        four.low = look_at_words(four.words);
+        four.high = look_at_words(four.words + 2);
+    }
+    return four;
+}
+
+KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32_t tag)
+{
+    patience patience(head.machine);
+    while (!(has_tag(four.low.first, tag) && has_tag(four.low.second, tag) && has_tag(four.high.first, tag) &&
+               has_tag(four.high.second, tag)) &&
+           look_again(head, patience)) {
+        four.low = look_at_words(four.words);
+        four.high = look_at_words(four.words + 2);
+    }
+    __syncwarp();
+    return make_float4(value_in(four.low.first), value_in(four.low.second), value_in(four.high.first),
+        value_in(four.high.second));
+}
+
+/* The next chunk of the ring, once it has come. */
+struct short_chunk {
+    const uint8_t *begin;
+    uint64_t *empty;
+};
+
+KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, bool works, ring_walk &walk)
+{
+    DYNAMIC_SHARED(shared);
+    const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
+    const uint8_t *begin = shared + head.machine.ring_at + walk.place(bytes, head.machine.ring_bytes);
+    if (works && !chunk_barrier_wait(head.machine, &head.full[slot], parity))
+        head.failed = 1;
+    return {begin, &head.empty[slot]};
+}
+
+/* The input's part of this warp through a layer norm, mixed with that of the token before. */
+KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, const warp_share &own,
+    uint32_t at, bool on, awaited_four &input, uint32_t tag)
+{
+    const uint32_t lane = this_thread() % 32, warp = this_thread() / 32, columns = vector.columns;
+    float *folded = (float *)head.machine.folded +
+                    (uint64_t)head.row.slot * 2 * head.machine.folded_elements + vector.state;
+    const float *before = folded + head.row.version * head.machine.folded_elements;
+    const bool has_before = vector.lerp && head.row.run_first != 0;
+    const float4 weight = vector_four(vector.weight, at, on), bias = vector_four(vector.bias, at, on),
+                 lerp = vector_four(vector.lerp, at, on && vector.lerp),
+                 other = on && has_before ? __ldcg((const float4 *)(before + at)) : make_float4(0, 0, 0, 0);
+    const float epsilon = vector.epsilon, count = own.works ? (float)columns_of_part(columns, own.number) : 0;
+    const bool keeps = vector.keeps && own.first_tile == 0 && on;
+    const float4 x = wait_for_four(head, input, tag);
+    const float sum = warp_sum((x.x + x.y) + (x.z + x.w));
+    const float own_mean = count > 0 ? __fdividef(sum, count) : 0;
+    const float4 far = make_float4(x.x - own_mean, x.y - own_mean, x.z - own_mean, x.w - own_mean);
+    const float squares =
+        warp_sum(on ? fmaf(far.x, far.x, fmaf(far.y, far.y, fmaf(far.z, far.z, far.w * far.w))) : 0);
+    put_moments(head.moments, warp, lane, own, sum, squares, count);
+    sync_threads<CUDA_WORKERS>();
+    const float2 norm = merge_moments(head.moments, columns, epsilon);
+    float4 y;
+    y.x = fmaf((x.x - norm.x) * norm.y, weight.x, bias.x);
+    y.y = fmaf((x.y - norm.x) * norm.y, weight.y, bias.y);
+    y.z = fmaf((x.z - norm.x) * norm.y, weight.z, bias.z);
+    y.w = fmaf((x.w - norm.x) * norm.y, weight.w, bias.w);
+    if (keeps)
+        *(float4 *)(folded + (1 - head.row.version) * head.machine.folded_elements + at) = y;
+    y.x = fmaf(other.x - y.x, lerp.x, y.x);
+    y.y = fmaf(other.y - y.y, lerp.y, y.y);
+    y.z = fmaf(other.z - y.z, lerp.z, y.z);
+    y.w = fmaf(other.w - y.w, lerp.w, y.w);
+    return y;
+}
+
+/* One share's tiles; the codes of the first are there. */
+template <int TYPE>
+KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &share, const warp_share &own,
+    const lane_bytes &x, lane_codes<TYPE> codes, float *partials)
+{
+    const uint32_t lane = this_thread() % 32, each = share.parts_per_round, step = share.tiles_per_round,
+                   tile_bytes = each * item_format<TYPE>::bytes;
+    const uint8_t *item = chunk.begin + own.number * item_format<TYPE>::bytes + own.first_tile * tile_bytes;
+    float *place = partials + (own.first_tile * each + own.number) * CUDA_ITEM_ROWS + lane / 4;
+    for (uint32_t tile = own.works ? own.first_tile : share.tiles; tile < share.tiles; tile += step) {
+        item += step * tile_bytes;
+        lane_codes<TYPE> next = codes;
+        if (tile + step < share.tiles)
+            next = load_codes<TYPE>(item, (int)lane);
+        float sum = multiply_codes<TYPE>(codes, x);
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if (lane % 4 == 0)
+            *place = sum;
+        place += step * each * CUDA_ITEM_ROWS;
+        codes = next;
+    }
+    __syncwarp();
+    if (lane == 0)
+        chunk_barrier_arrive(chunk.empty);
+}
+
+/* As run_matmul. */
+template <int TYPE, bool MIXES>
+KERNEL_INLINE matmul_result run_short(
+    shared_head &head, const cuda_matmul_record &record, uint32_t turn, ring_walk walk)
+{
+    DYNAMIC_SHARED(shared);
+    using format = item_format<TYPE>;
+    const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32, tag = head.tag;
+    const cuda_vector &vector = record.vector;
+    const cuda_share &share = record.shares[0];
+    const warp_share own = share_of_warp(share, warp);
+    const uint32_t at = own.number * CUDA_ITEM_COLUMNS + lane * 4;
+    const bool on = own.works && at < vector.columns, has_norm = vector.norm != CUDA_NORM_NONE;
+    awaited_four input = look_at_four(vector.from, at, on, tag);
+    const float4 weight = !MIXES && on && has_norm
+                              ? __ldg((const float4 *)((const float *)vector.weight + at))
+                              : make_float4(1, 1, 1, 1);
+    const matmul_end end = describe_end(head, record, thread);
+    const uint32_t tile_bytes = share.parts_per_round * format::bytes;
+    const short_chunk chunk = take_chunk(head, share.tiles * tile_bytes, own.works, walk);
+    lane_codes<TYPE> codes = {};
+    if (own.works)
+        codes = load_codes<TYPE>(
+            chunk.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
+    uint8_t *part = shared + head.machine.panels_at + warp * CUDA_PART_BYTES;
+    float *partials = (float *)(shared + head.machine.partials_at + turn % 2 * head.machine.half_of_partials);
+    float *squares = head.sums + turn % 2 * CUDA_WARPS;
+
+    float4 x;
+    float square = 0;
+    if (MIXES) {
+        x = mix_part(head, vector, own, at, on, input, tag);
+    } else {
+        x = wait_for_four(head, input, tag);
+        square = fmaf(x.x, x.x, x.y * x.y) + fmaf(x.z, x.z, x.w * x.w);
+        x.x *= weight.x, x.y *= weight.y, x.z *= weight.z, x.w *= weight.w;
+    }
+    const rounded_four rounded = round_four_and_add(x, square);
+    put_rounded_four(part, lane * 4, rounded);
+    if (lane == 0)
+        squares[warp] = own.works && own.first_tile == 0 ? square : 0; /* each part once */
+    __syncwarp();
+    lane_bytes bytes;
+    load_input(part, lane % 4, bytes);
+    multiply_tiles<TYPE>(chunk, share, own, bytes, codes, partials);
+    if (end.flags & MATMUL_GLU) {
+        const cuda_share &up = record.shares[1];
+        const short_chunk second = take_chunk(head, up.tiles * tile_bytes, own.works, walk);
+        if (own.works)
+            codes = load_codes<TYPE>(
+                second.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
+        multiply_tiles<TYPE>(second, up, own, bytes, codes, partials + end.up_partials);
+    }
+    wait_for_older_copies(); /* the next record */
+    if (sync_any<CUDA_WORKERS>(head.failed))
+        return {walk, false};
+    if (thread < end.rows)
+        finish_row(head, record, end, partials, squares, thread);
+    return {walk, true};
+}
+
+template <bool MIXES>
+static __device__ __noinline__ matmul_result run_any_short(uint32_t turn, ring_walk walk)
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
+    switch (record.shares[0].type) {
+#define RUN(type, p16, p8, p4, row_bytes, lane_bytes, group, ...)           \
+    case TYPE_##type:                                                       \
+        if constexpr (group != 0)                                           \
+            return run_short<TYPE_##type, MIXES>(head, record, turn, walk); \
+        break;
+        CUDA_ITEM_FORMATS(RUN)
+#undef RUN
+    default:
+        break;
+    }
+    return {walk, false};
+}
+
+#endif
