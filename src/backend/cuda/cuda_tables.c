@@ -23,7 +23,7 @@ uint32_t cuda_decode_shared(const struct executor *executor)
 
 static uint32_t chunk_bytes(const struct executor *executor)
 {
-    return cuda_decode_shared(executor) / 10;
+    return cuda_decode_shared(executor) / 5;
 }
 
 static uint32_t partial_limit(const struct executor *executor)
@@ -93,18 +93,60 @@ static struct cuda_matrix shape_matrix(
                      tiles_per_block, partial_limit(builder->executor), chunk_bytes(builder->executor));
 }
 
+/* What a tile costs: its bytes, and something for every item. */
+static uint64_t tile_cost(const struct phase_builder *builder, const struct op *matmul)
+{
+    enum { ITEM_COST = 512 };
+    const struct cuda_matrix matrix = shape_matrix(builder, matmul->inputs[0], 1);
+    return (uint64_t)matrix.parts * (matrix.item_bytes + ITEM_COST);
+}
+
+static uint32_t tiles_within(const struct phase_builder *builder, const struct op *matmul, uint64_t limit)
+{
+    const uint64_t tiles = limit / tile_cost(builder, matmul);
+    const uint32_t all = tiles_of(builder, matmul);
+    return tiles < 1 ? 1 : tiles > all ? all : (uint32_t)tiles;
+}
+
+/* The least cost of a block within which all tiles of matmuls first .. end - 1 are shared out, each block
+ * with tiles of one matrix: some may be of wide types, and fewer of theirs do. */
+static uint64_t cost_of_block(
+    const struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
+{
+    const uint32_t blocks = builder->executor->blocks;
+    uint64_t all = 0, most = 1;
+    for (uint32_t i = first; i < end; i++) {
+        const struct op *op = matmul_of(builder, group, i);
+        const uint64_t cost = tile_cost(builder, op) * tiles_of(builder, op);
+        all += cost;
+        most = cost > most ? cost : most;
+    }
+    uint64_t limit = all / blocks + 1;
+    for (; limit < most; limit += limit / 32 + 1) {
+        uint64_t owners = 0;
+        for (uint32_t i = first; i < end; i++) {
+            const struct op *op = matmul_of(builder, group, i);
+            const uint32_t each = tiles_within(builder, op, limit);
+            owners += (tiles_of(builder, op) + each - 1) / each;
+        }
+        if (owners <= blocks)
+            break;
+    }
+    return limit;
+}
+
 /* Adds matmuls first .. end - 1 of the group, which share the blocks. */
 static void add_matmuls(
     struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
 {
     const struct op *softcap = softcap_of(builder, group);
-    uint32_t tiles = 0, blocks = builder->executor->blocks, next_block = 0;
-    for (uint32_t i = first; i < (group->glu ? first + 1 : end); i++)
-        tiles += tiles_of(builder, matmul_of(builder, group, i));
-    const uint32_t tiles_per_block = (tiles + blocks - 1) / blocks;
+    uint32_t blocks = builder->executor->blocks, next_block = 0;
+    /* What belongs to a glu is multiplied by the same blocks. */
+    const uint64_t limit = cost_of_block(builder, group, first, group->glu ? first + 1 : end);
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = matmul_of(builder, group, i);
-        const struct cuda_matrix matrix = shape_matrix(builder, op->inputs[0], tiles_per_block);
+        const struct cuda_matrix matrix = shape_matrix(builder, op->inputs[0],
+            tiles_within(builder, matmul_of(builder, group, group->glu ? first : i), limit));
         if (builder->phase.matmul_count == MOST_MATMULS) {
             builder->overflows = true;
             return;

@@ -456,16 +456,52 @@ template <int TYPE> KERNEL_INLINE float multiply_codes(const lane_codes<TYPE> &c
     return sum;
 }
 
-/* Where a warp finds the part that it multiplies, and the next ones. */
+/* Where a warp finds the part that it multiplies, and the next ones: bytes of shared memory. */
 struct part_walk {
-    const uint8_t *first;
-    uint32_t step;
+    uint32_t first, step;
 };
 
 /* A panel that all warps share. */
-KERNEL_INLINE part_walk walk_panel(const uint8_t *panel, const cuda_share &share, uint32_t each)
+KERNEL_INLINE part_walk walk_panel(uint32_t panel, const cuda_share &share, uint32_t each)
 {
     return {panel + share_of_warp(share, this_thread() / 32).number * each, share.parts_per_round * each};
+}
+
+/* One column block after the other of COUNT rows: what the four lanes of a row have comes together. Each lane
+ * gets the sum of one item, number lane % COUNT, for row lane / 4. */
+template <int COUNT> KERNEL_INLINE float sum_lanes(const float (&x)[COUNT], uint32_t lane)
+{
+    const bool odd = lane & 1, upper = lane & 2;
+    float sum;
+    if constexpr (COUNT == 1)
+        sum = x[0] + __shfl_xor_sync(~0u, x[0], 1);
+    else
+        sum = (odd ? x[1] : x[0]) + __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
+    if constexpr (COUNT < 4)
+        return sum + __shfl_xor_sync(~0u, sum, 2);
+    const float second =
+        (odd ? x[COUNT - 1] : x[COUNT - 2]) + __shfl_xor_sync(~0u, odd ? x[COUNT - 2] : x[COUNT - 1], 1);
+    return (upper ? second : sum) + __shfl_xor_sync(~0u, upper ? sum : second, 2);
+}
+
+/* COUNT items at once, `item_step` bytes and their sums `place_step` floats apart: there is much to wait for
+ * in one. */
+template <int TYPE, int COUNT>
+KERNEL_INLINE void multiply_items(const uint8_t *item, uint32_t item_step, uint32_t lane,
+    const typename lane_input<TYPE>::type &x, float *place, uint32_t place_step, bool adds)
+{
+    lane_codes<TYPE> codes[COUNT];
+    float sums[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        codes[i] = load_codes<TYPE>(item + i * item_step, (int)lane);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        sums[i] = multiply_codes<TYPE>(codes[i], x);
+    const float sum = sum_lanes<COUNT>(sums, lane);
+    float *own = place + lane % COUNT * place_step + lane / 4;
+    if (lane % 4 < COUNT)
+        *own = adds ? *own + sum : sum;
 }
 
 /* One warp's part in a block's share: sums of its parts, [tiles][parts_per_round][8]. */
@@ -474,37 +510,46 @@ KERNEL_INLINE void multiply(
     shared_head &head, const cuda_share &share, part_walk input, float *partials, ring_walk &walk)
 {
     DYNAMIC_SHARED(shared);
+    constexpr int MOST = item_format<TYPE>::group ? 4 : 1; /* floats keep enough busy */
     const uint8_t *ring = shared + head.machine.ring_at;
     const uint32_t thread = this_thread(), lane = thread % 32, ring_bytes = head.machine.ring_bytes;
-    const uint32_t each = share.parts_per_round, tiles_at_once = share.tiles_per_round;
+    const uint32_t each = share.parts_per_round, step = share.tiles_per_round;
     const warp_share own = share_of_warp(share, thread / 32);
-    const uint32_t tile_bytes = each * item_format<TYPE>::bytes;
+    const uint32_t tile_bytes = each * item_format<TYPE>::bytes, place_step = step * each * CUDA_ITEM_ROWS;
     const uint32_t all_tiles = share.tiles, chunk_tiles = share.tiles_per_chunk;
     const uint32_t groups = share.part_groups;
     for (uint32_t group = 0; group < groups; group++) {
         typename lane_input<TYPE>::type x = {};
         if (group * each + own.number < share.parts && own.works)
-            load_input(input.first + group * input.step, lane % 4, x);
+            load_input(shared + input.first + group * input.step, lane % 4, x);
         for (uint32_t first = 0; first < all_tiles; first += chunk_tiles) {
             const uint32_t tiles = min(chunk_tiles, all_tiles - first);
             const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
-            const uint8_t *chunk = ring + walk.place(tiles * tile_bytes, ring_bytes);
+            const uint8_t *item = ring + walk.place(tiles * tile_bytes, ring_bytes) +
+                                  own.first_tile * tile_bytes + own.number * item_format<TYPE>::bytes;
+            float *place = partials + ((first + own.first_tile) * each + own.number) * CUDA_ITEM_ROWS;
             if (!chunk_barrier_wait(head.machine, &head.full[slot], parity)) {
                 head.failed = 1;
                 return;
             }
-            if (own.works) {
-#pragma unroll 2
-                for (uint32_t tile = own.first_tile; tile < tiles; tile += tiles_at_once) {
-                    const uint8_t *item = chunk + tile * tile_bytes + own.number * item_format<TYPE>::bytes;
-                    float sum = multiply_codes<TYPE>(load_codes<TYPE>(item, (int)lane), x);
-                    sum += __shfl_xor_sync(~0u, sum, 1);
-                    sum += __shfl_xor_sync(~0u, sum, 2);
-                    float *place =
-                        partials + ((first + tile) * each + own.number) * CUDA_ITEM_ROWS + lane / 4;
-                    if (lane % 4 == 0)
-                        *place = group ? *place + sum : sum;
+            uint32_t tile = own.works ? own.first_tile : tiles;
+            if constexpr (MOST == 4) {
+                for (; tile + 3 * step < tiles; tile += 4 * step) {
+                    multiply_items<TYPE, 4>(item, step * tile_bytes, lane, x, place, place_step, group);
+                    item += 4 * step * tile_bytes;
+                    place += 4 * place_step;
                 }
+                if (tile + step < tiles) {
+                    multiply_items<TYPE, 2>(item, step * tile_bytes, lane, x, place, place_step, group);
+                    tile += 2 * step;
+                    item += 2 * step * tile_bytes;
+                    place += 2 * place_step;
+                }
+            }
+            for (; tile < tiles; tile += step) {
+                multiply_items<TYPE, 1>(item, step * tile_bytes, lane, x, place, place_step, group);
+                item += step * tile_bytes;
+                place += place_step;
             }
             __syncwarp();
             if (lane == 0)
@@ -649,20 +694,19 @@ static __device__ __noinline__ matmul_result run_matmul(uint32_t turn, ring_walk
     if (record.is_wide)
         sync_threads<CUDA_WORKERS>();
     const uint32_t each = part_bytes(record.vector.rounding);
-    uint8_t *panel = shared + head.machine.panels_at + record.vector.panel;
+    const uint32_t panel = head.machine.panels_at + record.vector.panel;
     part_walk input;
     if (record.vector.from) {
-        uint8_t *own_panel = panel + this_thread() / 32 * record.shares[0].part_groups * each;
-        prepare_input(head, record, own_panel, squares);
-        input = {own_panel, each};
+        input = {panel + this_thread() / 32 * record.shares[0].part_groups * each, each};
+        prepare_input(head, record, shared + input.first, squares);
     } else {
         input = walk_panel(panel, record.shares[0], each);
     }
     multiply_any(head, record.shares[0], input, partials, walk);
     if (record.glu != ACTIVATION_NONE) {
         if (!record.vector.from)
-            input = walk_panel(shared + head.machine.panels_at + record.up_panel, record.shares[1],
-                part_bytes(record.up_rounding));
+            input = walk_panel(
+                head.machine.panels_at + record.up_panel, record.shares[1], part_bytes(record.up_rounding));
         multiply_any(head, record.shares[1], input, partials + end.up_partials, walk);
     }
     wait_for_older_copies(); /* the next record */
