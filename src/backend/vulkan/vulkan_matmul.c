@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 64 };
+enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 32 };
 
 static const struct program_buffer *weight_of(const struct executor *executor, const struct op *op)
 {
@@ -68,7 +68,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     const struct pipeline_constants constants = {.threads = is_direct ? DIRECT_THREADS : TILE_THREADS,
         .types = bundle->types,
         .extra = tokens_each | has_glu << 4 | (uint32_t)is_direct << 5};
-    const uint32_t rows_each = is_direct ? DIRECT_THREADS : TILE_ROWS;
+    const uint32_t rows_each = is_direct ? DIRECT_THREADS * DIRECT_ROWS : TILE_ROWS;
     const struct matmul_arguments arguments = {
         .first_matrix = bundle->first_matrix,
         .matrix_count = count - bundle->first_matrix,

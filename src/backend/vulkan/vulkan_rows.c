@@ -3,7 +3,8 @@
 
 #include "base/memory.h"
 
-enum { ROWS_THREADS = 256 };
+/* Where invocations take turns at every barrier, few are better. */
+enum { ROWS_THREADS = 256, PROCESSOR_THREADS = 16 };
 
 static enum salvo_status add_row_op(struct vulkan_plan *plan, struct row_op op)
 {
@@ -127,7 +128,8 @@ static enum salvo_status add_rows(
         .folded_elements = executor->folded_elements,
     };
     const struct pipeline_constants constants = {
-        .threads = ROWS_THREADS, .types = table_types(executor->program)};
+        .threads = executor->device.physical->features.processor ? PROCESSOR_THREADS : ROWS_THREADS,
+        .types = table_types(executor->program)};
     VkPipeline pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_ROWS, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, group, pipeline, &arguments, sizeof arguments, out));

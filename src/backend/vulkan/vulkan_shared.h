@@ -136,7 +136,9 @@ struct rows_arguments {
 
 SHARED_ENUM(MATRIX_ACCUMULATE, 1)
 
-SHARED_ENUM(DIRECT_TOKENS, 8) /* of an invocation that multiplies without tiles */
+/* Of an invocation that multiplies without tiles. */
+SHARED_ENUM(DIRECT_ROWS, 4)
+SHARED_ENUM(DIRECT_TOKENS, 4)
 
 struct matrix {
     UINT first_group; /* workgroup from which on this matrix is worked on */

@@ -204,66 +204,94 @@ void work_on_tile(matrix m, matrix up, uint first_row, uint first_token, uint to
     }
 }
 
-/* ---- Without tiles: an output and some tokens. lavapipe ends loops after 65,535 turns in all, without a word, so an
- * invocation has few, and loops over tokens are unrolled. ---- */
+/* ---- Without tiles: some outputs and some tokens. lavapipe ends loops after 65,535 turns in all, without a word, so an
+ * invocation has few, and loops over tokens are unrolled. What costs there is every load, lane by lane: several rows
+ * share those of the input. ---- */
 
-float directs[2 * DIRECT_TOKENS]; /* sums; of `up` behind those of the gate */
+float directs[2 * DIRECT_ROWS * DIRECT_TOKENS]; /* sums; of `up` behind those of the gate */
 
-void multiply_directly(matrix m, uint row, uint first_token, uint count, uint place)
+void multiply_floats_directly(matrix m, uint first_row, uint first_token, uint count, uint place)
 {
-    uint type = m.type, blocks = m.columns / 32;
-    [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++)
-        directs[place + j] = 0;
-    if (is_float_type(type)) {
-        uint row_at = m.codes + row * float_row_words(type, m.columns);
-        for (uint i = 0; i < (m.columns + 3) / 4; i++) {
-            vec4 w = load_floats(type, row_at, i);
-            [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
-                [[unroll]] for (uint k = 0; k < 4; k++) {
-                    if (j < count && 4 * i + k < m.columns) {
-                        float x = arena[m.x + (first_token + j) * m.columns + 4 * i + k];
-                        directs[place + j] += w[k] * (IS(TYPE_F16) ? rounded_to_half(x) : x);
-                    }
-                }
-            }
-        }
-        return;
-    }
-    for (uint block = 0; block < blocks; block++) {
-        packed_block b = load_block(type, m.codes, m.high, m.scales, blocks, row, block);
-        block_scales s = scales_of(type, b.scales, block);
-        vec2 minimum = s.minimum - s.scale * float(s.bias);
-        uint codes[8];
-        [[unroll]] for (uint i = 0; i < 8; i++)
-            codes[i] = word_of_block(type, b, i);
+    uint type = m.type, row_words = float_row_words(type, m.columns);
+    for (uint i = 0; i < (m.columns + 3) / 4; i++) {
+        vec4 w[DIRECT_ROWS];
+        [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++)
+            w[r] = load_floats(type, m.codes + min(first_row + r * THREADS, m.rows - 1) * row_words, i);
         [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
-            if (j < count) {
-                uint at = (first_token + j) * (m.columns / 4 + 2 * blocks), scale_at = at + m.columns / 4 + block;
-                int low = 0, upper = 0, x_sums = int(rounded[scale_at + blocks]);
-                [[unroll]] for (uint i = 0; i < 4; i++) {
-                    low += dot4(codes[i], rounded[at + block * 8 + i]);
-                    upper += dot4(codes[4 + i], rounded[at + block * 8 + 4 + i]);
+            [[unroll]] for (uint k = 0; k < 4; k++) {
+                if (j < count && 4 * i + k < m.columns) {
+                    float x = arena[m.x + (first_token + j) * m.columns + 4 * i + k];
+                    x = IS(TYPE_F16) ? rounded_to_half(x) : x;
+                    [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++)
+                        directs[place + r * DIRECT_TOKENS + j] += w[r][k] * x;
                 }
-                directs[place + j] += uintBitsToFloat(rounded[scale_at]) *
-                                      (s.scale.x * float(low) + s.scale.y * float(upper) +
-                                          minimum.x * float(bitfieldExtract(x_sums, 0, 16)) +
-                                          minimum.y * float(x_sums >> 16));
             }
         }
     }
 }
 
-void work_directly(matrix m, matrix up, uint row, uint first, uint tokens)
+void multiply_blocks_directly(matrix m, uint first_row, uint first_token, uint count, uint place)
 {
-    if (row >= m.rows || first >= tokens)
+    uint type = m.type, blocks = m.columns / 32;
+    for (uint block = 0; block < blocks; block++) {
+        uint codes[DIRECT_ROWS * 8];
+        vec2 scales[DIRECT_ROWS], minimums[DIRECT_ROWS];
+        [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++) {
+            uint row = min(first_row + r * THREADS, m.rows - 1);
+            packed_block b = load_block(type, m.codes, m.high, m.scales, blocks, row, block);
+            block_scales s = scales_of(type, b.scales, block);
+            scales[r] = s.scale;
+            minimums[r] = s.minimum - s.scale * float(s.bias);
+            [[unroll]] for (uint i = 0; i < 8; i++)
+                codes[r * 8 + i] = word_of_block(type, b, i);
+        }
+        [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
+            if (j < count) {
+                uint at = (first_token + j) * (m.columns / 4 + 2 * blocks), scale_at = at + m.columns / 4 + block;
+                uint x[8];
+                int x_sums = int(rounded[scale_at + blocks]);
+                float x_scale = uintBitsToFloat(rounded[scale_at]);
+                vec2 sums = vec2(bitfieldExtract(x_sums, 0, 16), x_sums >> 16);
+                [[unroll]] for (uint i = 0; i < 8; i++)
+                    x[i] = rounded[at + block * 8 + i];
+                [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++) {
+                    int low = 0, upper = 0;
+                    [[unroll]] for (uint i = 0; i < 4; i++) {
+                        low += dot4(codes[r * 8 + i], x[i]);
+                        upper += dot4(codes[r * 8 + 4 + i], x[4 + i]);
+                    }
+                    directs[place + r * DIRECT_TOKENS + j] +=
+                        x_scale * (dot(scales[r], vec2(low, upper)) + dot(minimums[r], sums));
+                }
+            }
+        }
+    }
+}
+
+void multiply_directly(matrix m, uint first_row, uint first_token, uint count, uint place)
+{
+    [[unroll]] for (uint i = 0; i < DIRECT_ROWS * DIRECT_TOKENS; i++)
+        directs[place + i] = 0;
+    if (is_float_type(m.type))
+        multiply_floats_directly(m, first_row, first_token, count, place);
+    else
+        multiply_blocks_directly(m, first_row, first_token, count, place);
+}
+
+/* Rows `first_row` and those THREADS, 2 THREADS, ... behind it. */
+void work_directly(matrix m, matrix up, uint first_row, uint first, uint tokens)
+{
+    const uint each = DIRECT_ROWS * DIRECT_TOKENS;
+    if (first_row >= m.rows || first >= tokens)
         return;
     uint count = min(DIRECT_TOKENS, tokens - first);
-    multiply_directly(m, row, first, count, 0);
+    multiply_directly(m, first_row, first, count, 0);
     if (HAS_GLU != 0)
-        multiply_directly(up, row, first, count, DIRECT_TOKENS);
-    [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
-        if (j < count)
-            store(m, up, row, first + j, directs[j], directs[DIRECT_TOKENS + j]);
+        multiply_directly(up, first_row, first, count, each);
+    [[unroll]] for (uint i = 0; i < each; i++) {
+        uint row = first_row + i / DIRECT_TOKENS * THREADS, j = i % DIRECT_TOKENS;
+        if (j < count && row < m.rows)
+            store(m, up, row, first + j, directs[i], directs[each + i]);
     }
 }
 
@@ -281,7 +309,7 @@ void main()
     matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
     uint group = gl_WorkGroupID.x - m.first_group;
     if (IS_DIRECT != 0)
-        work_directly(m, up, group * THREADS + tid, gl_WorkGroupID.y * DIRECT_TOKENS, tokens);
+        work_directly(m, up, group * DIRECT_ROWS * THREADS + tid, gl_WorkGroupID.y * DIRECT_TOKENS, tokens);
     else if (gl_WorkGroupID.y * tile_tokens < tokens)
         work_on_tile(m, up, group * TILE_ROWS, gl_WorkGroupID.y * tile_tokens, tokens);
 }
