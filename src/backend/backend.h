@@ -87,6 +87,10 @@ struct backend {
      */
     enum salvo_status (*wait)(struct executor *executor, uint64_t ticket, struct run_result *results);
 
+    /* Tokens of a prompt that are to be handed over at once: fewer than the batch where those would take a
+     * device so long that it might be reset. NULL: the batch. */
+    uint32_t (*chunk)(const struct executor *executor);
+
     /* Waits until the step of one run has sampled more than `seen` ids or is done. How many there are then:
      * they can be read from `tokens` while the device goes on. */
     enum salvo_status (*progress)(

@@ -244,14 +244,19 @@ static enum salvo_status stage(struct salvo_session *session, const int32_t *ids
     return SALVO_OK;
 }
 
+static uint32_t most_at_once(const struct salvo_engine *engine)
+{
+    return engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
+}
+
 enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
 {
     enum salvo_status status = SALVO_OK;
     TRY(ahead_settle(session->engine));
     TRY(stage(session, ids, count));
-    uint32_t end = session->position + (uint32_t)count, batch = session->engine->options.batch;
+    uint32_t end = session->position + (uint32_t)count;
     while (count && session->computed < end) {
-        uint32_t left = end - session->computed;
+        uint32_t left = end - session->computed, batch = most_at_once(session->engine);
         TRY(run_tokens(session, left < batch ? left : batch, left <= batch ? LOGITS_LAST : LOGITS_NONE));
     }
 cleanup:
@@ -266,11 +271,10 @@ enum salvo_status salvo_session_eval(
     TRY(ahead_settle(engine));
     TRY(stage(session, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
-    uint32_t rows = engine->options.batch;
-    if (row && engine->options.outputs < rows)
-        rows = engine->options.outputs;
     while (count && session->computed < end) {
-        uint32_t first = session->computed, left = end - first;
+        uint32_t first = session->computed, left = end - first, rows = most_at_once(engine);
+        if (row && engine->options.outputs < rows)
+            rows = engine->options.outputs;
         TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
         for (uint32_t position = first; row && position < session->computed; position++) {
             if (position < asked)
@@ -305,10 +309,10 @@ enum salvo_status session_check_next(const struct salvo_session *session, bool *
 enum salvo_status session_prepare_last(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
-    const uint32_t last = session->position - 1, batch = session->engine->options.batch;
+    const uint32_t last = session->position - 1;
     TRY(snapshots_go_back(session, last));
     while (session->computed < last) {
-        uint32_t left = last - session->computed;
+        uint32_t left = last - session->computed, batch = most_at_once(session->engine);
         TRY(run_tokens(session, left < batch ? left : batch, LOGITS_NONE));
     }
 cleanup:

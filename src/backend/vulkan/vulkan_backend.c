@@ -95,6 +95,7 @@ const struct backend vulkan_backend = {
     .info = info,
     .submit = vulkan_submit,
     .wait = vulkan_wait,
+    .chunk = vulkan_chunk,
     .progress = vulkan_progress,
     .logits = vulkan_logits,
     .tokens = vulkan_tokens,

@@ -85,6 +85,7 @@ struct pending_step {
     uint32_t run_count, token_count, repeat;
     bool samples; /* its runs sample ids, unless they fail or do nothing */
     const volatile bool *cancel;
+    uint64_t begun_ns;          /* when it was handed over to an idle device; 0: to one that was busy */
     struct pending_run *runs;   /* [slots] */
     struct run_result *results; /* [slots] */
     enum salvo_status status;
@@ -139,6 +140,7 @@ struct executor {
     struct pending_step pending[RING_ENTRIES];
     VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
     uint64_t submitted, completed; /* tickets */
+    uint32_t chunk;                /* tokens of a prompt at once */
     uint32_t last_outputs;
     bool logits_are_read, is_lost;
     const struct vulkan_plan *last_plan;
@@ -230,6 +232,12 @@ enum salvo_status vulkan_wait_for_all(struct executor *executor);
 const float *vulkan_logits(struct executor *executor, uint32_t row);
 const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot);
 uint64_t vulkan_objects(const struct executor *executor); /* buffers and pipelines made so far */
+
+/* vulkan_chunk.c */
+void vulkan_chunk_open(struct executor *executor);
+void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending);
+void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
+uint32_t vulkan_chunk(const struct executor *executor);
 
 /* vulkan_state.c */
 enum salvo_status vulkan_states_open(struct executor *executor);

@@ -67,7 +67,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     const uint32_t tokens_each = tokens >= 64 ? 4 : 2, has_glu = bundle->glu != NULL;
     const struct pipeline_constants constants = {.threads = is_direct ? DIRECT_THREADS : TILE_THREADS,
         .types = bundle->types,
-        .extra = tokens_each | has_glu << 4 | (uint32_t)is_direct << 5};
+        .extra = tokens_each | has_glu << 4};
     const uint32_t rows_each = is_direct ? DIRECT_THREADS * DIRECT_ROWS : TILE_ROWS;
     const struct matmul_arguments arguments = {
         .first_matrix = bundle->first_matrix,
@@ -86,7 +86,8 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
         matrix->first_group = i < last ? groups : 0;
         groups += i < last ? (matrix->rows + rows_each - 1) / rows_each : 0;
     }
-    TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATMUL, constants, &pipeline));
+    TRY(vulkan_pipeline(
+        &executor->pipelines, is_direct ? SHADER_MATMUL_DIRECT : SHADER_MATMUL, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
     const uint32_t tokens_a_group = is_direct ? DIRECT_TOKENS : 16 * tokens_each;

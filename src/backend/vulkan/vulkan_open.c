@@ -211,6 +211,7 @@ enum salvo_status vulkan_executor_open(
     TRY(backend_complete_options(&executor->options));
     options = &executor->options;
     TRY(vulkan_device_open(options->device, &executor->device));
+    vulkan_chunk_open(executor);
     executor->device.usage = &executor->usage;
     executor->free_before = vulkan_device_free_memory(&executor->device);
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,

@@ -35,6 +35,10 @@ SPIRV(matmul_dot)
 #include "matmul_dot.inc"
 }
 ;
+SPIRV(matmul_direct)
+#include "matmul_direct.inc"
+}
+;
 SPIRV(attend)
 #include "attend.inc"
 }
@@ -97,6 +101,8 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
                                    : CODE(matvec_subgroup);
     case SHADER_MATMUL:
         return features->int_dot ? CODE(matmul_dot) : CODE(matmul);
+    case SHADER_MATMUL_DIRECT:
+        return CODE(matmul_direct);
     case SHADER_ATTEND:
         return features->subgroup ? CODE(attend_subgroup) : CODE(attend);
     case SHADER_ATTEND_ONE:

@@ -126,6 +126,7 @@ static enum salvo_status complete(struct executor *executor, uint64_t ticket)
         struct pending_step *pending = pending_of(executor, executor->completed + 1);
         TRY(wait_for_step(executor, pending));
         executor->completed++;
+        vulkan_chunk_note(executor, pending);
         if (executor->idle.is_measured)
             vulkan_idle_note(executor, pending);
         pending->status = vulkan_step_commit(executor, pending);
@@ -402,6 +403,7 @@ enum salvo_status vulkan_step_begin(
     pending->repeat = header->repeat;
     pending->samples = header->outputs > 0 && step->runs[0].logits == LOGITS_LAST;
     pending->cancel = step->cancel;
+    pending->begun_ns = 0;
     pending->status = SALVO_OK;
     executor->submitted = ticket;
     executor->last_outputs = header->outputs;
@@ -461,6 +463,7 @@ enum salvo_status vulkan_submit(struct executor *executor, const struct step *st
         TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
     TRY(vulkan_step_begin(executor, step, &pending));
     executor->last_plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    vulkan_chunk_begin(executor, pending);
     TRY(hand_over(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;
 cleanup:

@@ -2,23 +2,11 @@
 /*
  * Matrices times many rows, in tiles of 64 outputs and 16 * TOKENS_EACH tokens: of quantised matrices 128 inputs at a
  * time, of floats 32. What comes next is asked for while the products of what is there are summed. Quantised matrices
- * meet rows that were rounded to bytes before. On processors there are no tiles: sharing costs more than loading.
+ * meet rows that were rounded to bytes before.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "blocks.glsl"
-#include "dot.glsl"
-
-layout(constant_id = 3) const uint TOKENS_AND_GLU = 2;
-const uint TOKENS_EACH = TOKENS_AND_GLU & 15u; /* of one invocation; there are 256 of them */
-const uint HAS_GLU = TOKENS_AND_GLU >> 4 & 1u; /* two matrices, of which the second is `up` */
-const uint IS_DIRECT = TOKENS_AND_GLU >> 5;    /* without tiles: each invocation has an output of its own */
-
-layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
-layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
-layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; };
-layout(std430, binding = BIND_ROUNDED) readonly buffer Rounded { uint rounded[]; };
-layout(push_constant) uniform Push { matmul_arguments arguments; };
+#include "products.glsl"
 
 const uint TILE_ROWS = 64, ROWS_EACH = 4, MOST_TOKENS = 64;
 const uint STEP = 4; /* blocks at a time */
@@ -170,23 +158,6 @@ void multiply_tile(matrix m, uint first_row, uint first_token, uint tokens, inou
     }
 }
 
-float with_bias(matrix m, uint row, float sum)
-{
-    return m.bias == ROW_NOTHING ? sum : sum + vectors[m.bias + m.to_first + row];
-}
-
-void store(matrix m, matrix up, uint row, uint token, float sum, float up_sum)
-{
-    if (HAS_GLU != 0) {
-        arena[arguments.glu_to + token * m.to_columns + m.to_first + row] =
-            activate(arguments.glu, with_bias(m, row, sum)) * with_bias(up, row, up_sum);
-        return;
-    }
-    float result = activate(m.activation, with_bias(m, row, sum));
-    uint at = m.to + token * m.to_columns + m.to_first + row;
-    arena[at] = (m.flags & MATRIX_ACCUMULATE) != 0 ? arena[at] + result : result;
-}
-
 void work_on_tile(matrix m, matrix up, uint first_row, uint first_token, uint tokens)
 {
     vec4 sums[4], up_sums[4];
@@ -204,112 +175,12 @@ void work_on_tile(matrix m, matrix up, uint first_row, uint first_token, uint to
     }
 }
 
-/* ---- Without tiles: some outputs and some tokens. lavapipe ends loops after 65,535 turns in all, without a word, so an
- * invocation has few, and loops over tokens are unrolled. What costs there is every load, lane by lane: several rows
- * share those of the input. ---- */
-
-float directs[2 * DIRECT_ROWS * DIRECT_TOKENS]; /* sums; of `up` behind those of the gate */
-
-void multiply_floats_directly(matrix m, uint first_row, uint first_token, uint count, uint place)
-{
-    uint type = m.type, row_words = float_row_words(type, m.columns);
-    for (uint i = 0; i < (m.columns + 3) / 4; i++) {
-        vec4 w[DIRECT_ROWS];
-        [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++)
-            w[r] = load_floats(type, m.codes + min(first_row + r * THREADS, m.rows - 1) * row_words, i);
-        [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
-            [[unroll]] for (uint k = 0; k < 4; k++) {
-                if (j < count && 4 * i + k < m.columns) {
-                    float x = arena[m.x + (first_token + j) * m.columns + 4 * i + k];
-                    x = IS(TYPE_F16) ? rounded_to_half(x) : x;
-                    [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++)
-                        directs[place + r * DIRECT_TOKENS + j] += w[r][k] * x;
-                }
-            }
-        }
-    }
-}
-
-void multiply_blocks_directly(matrix m, uint first_row, uint first_token, uint count, uint place)
-{
-    uint type = m.type, blocks = m.columns / 32;
-    for (uint block = 0; block < blocks; block++) {
-        uint codes[DIRECT_ROWS * 8];
-        vec2 scales[DIRECT_ROWS], minimums[DIRECT_ROWS];
-        [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++) {
-            uint row = min(first_row + r * THREADS, m.rows - 1);
-            packed_block b = load_block(type, m.codes, m.high, m.scales, blocks, row, block);
-            block_scales s = scales_of(type, b.scales, block);
-            scales[r] = s.scale;
-            minimums[r] = s.minimum - s.scale * float(s.bias);
-            [[unroll]] for (uint i = 0; i < 8; i++)
-                codes[r * 8 + i] = word_of_block(type, b, i);
-        }
-        [[unroll]] for (uint j = 0; j < DIRECT_TOKENS; j++) {
-            if (j < count) {
-                uint at = (first_token + j) * (m.columns / 4 + 2 * blocks), scale_at = at + m.columns / 4 + block;
-                uint x[8];
-                int x_sums = int(rounded[scale_at + blocks]);
-                float x_scale = uintBitsToFloat(rounded[scale_at]);
-                vec2 sums = vec2(bitfieldExtract(x_sums, 0, 16), x_sums >> 16);
-                [[unroll]] for (uint i = 0; i < 8; i++)
-                    x[i] = rounded[at + block * 8 + i];
-                [[unroll]] for (uint r = 0; r < DIRECT_ROWS; r++) {
-                    int low = 0, upper = 0;
-                    [[unroll]] for (uint i = 0; i < 4; i++) {
-                        low += dot4(codes[r * 8 + i], x[i]);
-                        upper += dot4(codes[r * 8 + 4 + i], x[4 + i]);
-                    }
-                    directs[place + r * DIRECT_TOKENS + j] +=
-                        x_scale * (dot(scales[r], vec2(low, upper)) + dot(minimums[r], sums));
-                }
-            }
-        }
-    }
-}
-
-void multiply_directly(matrix m, uint first_row, uint first_token, uint count, uint place)
-{
-    [[unroll]] for (uint i = 0; i < DIRECT_ROWS * DIRECT_TOKENS; i++)
-        directs[place + i] = 0;
-    if (is_float_type(m.type))
-        multiply_floats_directly(m, first_row, first_token, count, place);
-    else
-        multiply_blocks_directly(m, first_row, first_token, count, place);
-}
-
-/* Rows `first_row` and those THREADS, 2 THREADS, ... behind it. */
-void work_directly(matrix m, matrix up, uint first_row, uint first, uint tokens)
-{
-    const uint each = DIRECT_ROWS * DIRECT_TOKENS;
-    if (first_row >= m.rows || first >= tokens)
-        return;
-    uint count = min(DIRECT_TOKENS, tokens - first);
-    multiply_directly(m, first_row, first, count, 0);
-    if (HAS_GLU != 0)
-        multiply_directly(up, first_row, first, count, each);
-    [[unroll]] for (uint i = 0; i < each; i++) {
-        uint row = first_row + i / DIRECT_TOKENS * THREADS, j = i % DIRECT_TOKENS;
-        if (j < count && row < m.rows)
-            store(m, up, row, first + j, directs[i], directs[each + i]);
-    }
-}
-
 void main()
 {
     tid = gl_LocalInvocationIndex;
     tile_tokens = 16 * TOKENS_EACH;
-    uint tokens = live_rows(arguments.row_kind);
-    uint index = arguments.first_matrix;
-    if (HAS_GLU == 0) {
-        while (index + 1 < arguments.first_matrix + arguments.matrix_count &&
-               gl_WorkGroupID.x >= matrices[index + 1].first_group)
-            index++;
-    }
+    uint tokens = live_rows(arguments.row_kind), index = own_matrix();
     matrix m = matrices[index], up = matrices[HAS_GLU != 0 ? index + 1 : index];
-    uint group = gl_WorkGroupID.x - m.first_group;
-    if (IS_DIRECT != 0)
-        work_directly(m, up, group * DIRECT_ROWS * THREADS + tid, gl_WorkGroupID.y * DIRECT_TOKENS, tokens);
-    else if (gl_WorkGroupID.y * tile_tokens < tokens)
-        work_on_tile(m, up, group * TILE_ROWS, gl_WorkGroupID.y * tile_tokens, tokens);
+    if (gl_WorkGroupID.y * tile_tokens < tokens)
+        work_on_tile(m, up, (gl_WorkGroupID.x - m.first_group) * TILE_ROWS, gl_WorkGroupID.y * tile_tokens, tokens);
 }
