@@ -3,7 +3,7 @@
 #define CUDA_ROUNDING_CUH
 
 #include "backend/cuda/cuda_batch.h"
-#include "backend/cuda/matvec.cuh"
+#include "backend/cuda/matvec_input.cuh"
 
 /* Four columns of a row to a panel of bytes; `at` counts from the panel's first value. */
 KERNEL_INLINE void store_rounded(const cuda_panel &panel, uint64_t at, const rounded_four &rounded)
