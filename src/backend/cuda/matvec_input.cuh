@@ -17,15 +17,39 @@ struct rounded_four {
     int sum; /* of the 16 columns of four threads */
 };
 
+/* Quotients to the last bit, as the CPU has them: halves would be rounded the other way otherwise. */
+KERNEL_INLINE float quotient_by_127(float x)
+{
+    const float near = x * (1.0f / 127);
+    return fmaf(fmaf(-127.0f, near, x), 1.0f / 127, near);
+}
+
 KERNEL_INLINE float reciprocal_of(float x)
 {
 #ifdef CUDA_EMULATOR
-    return 1 / x;
+    const float near = 1 / x;
 #else
-    float reciprocal;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(x));
-    return reciprocal;
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(x));
 #endif
+    return fmaf(fmaf(-x, near, 1.0f), near, near);
+}
+
+struct rounding_scale {
+    float scale, inverse;
+};
+
+/* From the largest of 32 numbers without their signs, as an integer. If they are all smaller than 2^-100 they
+ * are nothing; with a NaN or an infinity among them, the scale is NaN. */
+KERNEL_INLINE rounding_scale scale_of(uint32_t largest)
+{
+    const uint32_t smallest = 27u << 23, infinity = 0x7f800000;
+    const float scale = quotient_by_127(__uint_as_float(largest));
+    const bool usable = largest >= smallest && largest < infinity;
+    return {usable                ? scale
+            : largest >= infinity ? __int_as_float(0x7fffffff)
+                                  : 0,
+        usable ? reciprocal_of(scale) : 0};
 }
 
 /* To the nearest integer, in the lowest bits. */
@@ -50,10 +74,9 @@ KERNEL_INLINE rounded_four round_four_and_add(float4 x, float &sum)
     }
     const float more = __shfl_xor_sync(~0u, sum, 8);
     rounded_four out;
-    const float scale = __uint_as_float(largest) * (1.0f / 127);
-    const bool finite = largest < 0x7f800000, usable = finite && scale >= 1.17549435e-38f;
-    const float inverse = usable ? 127.0f * reciprocal_of(__uint_as_float(largest)) : 0;
-    out.scale = usable ? scale : finite ? 0 : __int_as_float(0x7fffffff);
+    const rounding_scale scale = scale_of(largest);
+    const float inverse = scale.inverse;
+    out.scale = scale.scale;
     sum += more;
     const float last = __shfl_xor_sync(~0u, sum, 16);
     const uint32_t low = permute_bytes(nearest(x.x * inverse), nearest(x.y * inverse), 0x0040),
