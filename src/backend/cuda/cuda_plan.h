@@ -178,7 +178,8 @@ struct cuda_row_op {
 struct cuda_round {
     uint32_t place, columns;
     uint32_t rounding; /* enum rounding */
-    uint32_t panel;    /* one token: bytes from the beginning of the panels in shared memory (matvec.cuh) */
+    uint32_t
+        panel; /* one token: bytes from the beginning of the panels in shared memory (matvec_input.cuh) */
 };
 
 /* ---- Heavy ops ---- */

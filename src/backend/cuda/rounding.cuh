@@ -3,7 +3,7 @@
 #define CUDA_ROUNDING_CUH
 
 #include "backend/cuda/cuda_batch.h"
-#include "backend/cuda/matvec.cuh"
+#include "backend/cuda/matvec_input.cuh"
 
 /* Four columns of a row to a panel of bytes; `at` counts from the panel's first value. */
 KERNEL_INLINE void store_rounded(const cuda_panel &panel, uint64_t at, const rounded_four &rounded)
@@ -25,15 +25,13 @@ struct rounded_one {
 KERNEL_INLINE rounded_one round_one(float x)
 {
     const uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(x) & 0x7fffffff);
-    const float scale = __uint_as_float(largest) * (1.0f / 127);
-    const bool finite = largest < 0x7f800000, usable = finite && scale >= 1.17549435e-38f;
-    const float inverse = usable ? __fdividef(127.0f, __uint_as_float(largest)) : 0;
-    const int byte = usable ? __float2int_rn(x * inverse) : 0;
+    const rounding_scale scale = scale_of(largest);
+    const int byte = scale.inverse != 0 ? __float2int_rn(x * scale.inverse) : 0;
     int sum = byte;
 #pragma unroll
     for (int distance = 1; distance < 16; distance *= 2)
         sum += __shfl_xor_sync(~0u, sum, distance);
-    return {(int8_t)byte, usable ? scale : finite ? 0 : __int_as_float(0x7fffffff), sum};
+    return {(int8_t)byte, scale.scale, sum};
 }
 
 #endif

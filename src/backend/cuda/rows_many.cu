@@ -12,7 +12,7 @@
  * copy of the step. After a word from the host that it wants no more, no run has any.
  */
 #include "backend/cuda/cuda_batch.h"
-#include "backend/cuda/matvec.cuh"
+#include "backend/cuda/matvec_input.cuh"
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/step_take.cuh"
 #include "backend/cuda/tensor_cores.cuh"

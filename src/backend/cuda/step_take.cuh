@@ -28,17 +28,6 @@ KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32
         __stcg((uint4 *)(to + i), __ldcg((const uint4 *)(from + i)));
 }
 
-/* Whole turns are taken off in double precision; the rest, a float and what that leaves out, is small. */
-KERNEL_INLINE float2 cosine_and_sine(double angle)
-{
-    const double turns = rint(angle * 0.15915494309189535);
-    const double rest = fma(-turns, 2.4492935982947064e-16, fma(-turns, 6.283185307179586, angle));
-    const float large = (float)rest, small = (float)(rest - large);
-    float sine, cosine;
-    sincosf(large, &sine, &cosine);
-    return make_float2(fmaf(-small, sine, cosine), fmaf(small, cosine, sine));
-}
-
 /* Angles of a position, [ropes][rope_pairs], in double: a position times a frequency loses digits. */
 template <int THREADS>
 KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position, float *cosines, float *sines)
@@ -49,9 +38,10 @@ KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position,
         const uint32_t pair = i % machine.rope_pairs;
         if (pair >= rope.dimensions / 2)
             continue;
-        const float2 both = cosine_and_sine(position * ((const double *)rope.frequencies)[pair]);
-        cosines[i] = both.x * rope.magnitude;
-        sines[i] = both.y * rope.magnitude;
+        double sine, cosine;
+        sincos(position * ((const double *)rope.frequencies)[pair], &sine, &cosine);
+        cosines[i] = (float)cosine * rope.magnitude;
+        sines[i] = (float)sine * rope.magnitude;
     }
 }
 

@@ -1,0 +1,386 @@
+/*
+ * The input of a matmul of one token. Latency is everything here, and most of it is that of instructions that
+ * wait for each other. So a warp takes only those columns that it multiplies, and rounds them for itself: the
+ * warps of a block meet once in a matmul, before the results are added.
+ */
+#ifndef CUDA_MATVEC_INPUT_CUH
+#define CUDA_MATVEC_INPUT_CUH
+
+#include "backend/cuda/words.cuh"
+
+/* ---- Rounding the input ---- */
+
+/* Four neighbouring columns to bytes; the eight threads of a group of 32 work together. */
+struct rounded_four {
+    uint32_t bytes;
+    float scale;
+    int sum; /* of the 16 columns of four threads */
+};
+
+/* Quotients to the last bit, as the CPU has them: halves would be rounded the other way otherwise. */
+KERNEL_INLINE float quotient_by_127(float x)
+{
+    const float near = x * (1.0f / 127);
+    return fmaf(fmaf(-127.0f, near, x), 1.0f / 127, near);
+}
+
+KERNEL_INLINE float reciprocal_of(float x)
+{
+#ifdef CUDA_EMULATOR
+    const float near = 1 / x;
+#else
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(x));
+#endif
+    return fmaf(fmaf(-x, near, 1.0f), near, near);
+}
+
+struct rounding_scale {
+    float scale, inverse;
+};
+
+/* From the largest of 32 numbers without their signs, as an integer. If they are all smaller than 2^-100 they
+ * are nothing; with a NaN or an infinity among them, the scale is NaN. */
+KERNEL_INLINE rounding_scale scale_of(uint32_t largest)
+{
+    const uint32_t smallest = 27u << 23, infinity = 0x7f800000;
+    const float scale = quotient_by_127(__uint_as_float(largest));
+    const bool usable = largest >= smallest && largest < infinity;
+    return {usable                ? scale
+            : largest >= infinity ? __int_as_float(0x7fffffff)
+                                  : 0,
+        usable ? reciprocal_of(scale) : 0};
+}
+
+/* To the nearest integer, in the lowest bits. */
+KERNEL_INLINE uint32_t nearest(float x)
+{
+    return __float_as_uint(x + 12582912.0f);
+}
+
+/* Also adds up `sum` over the warp: shuffles that do not wait for each other take turns. */
+KERNEL_INLINE rounded_four round_four_and_add(float4 x, float &sum)
+{
+    uint32_t largest = __float_as_uint(x.x) & 0x7fffffff; /* as integers: NaN is larger than all */
+    largest = max(largest, __float_as_uint(x.y) & 0x7fffffff);
+    largest = max(largest, __float_as_uint(x.z) & 0x7fffffff);
+    largest = max(largest, __float_as_uint(x.w) & 0x7fffffff);
+#pragma unroll
+    for (int distance = 1; distance < 8; distance *= 2) {
+        const uint32_t other = __shfl_xor_sync(~0u, largest, distance);
+        const float more = __shfl_xor_sync(~0u, sum, distance);
+        largest = max(largest, other);
+        sum += more;
+    }
+    const float more = __shfl_xor_sync(~0u, sum, 8);
+    rounded_four out;
+    const rounding_scale scale = scale_of(largest);
+    const float inverse = scale.inverse;
+    out.scale = scale.scale;
+    sum += more;
+    const float last = __shfl_xor_sync(~0u, sum, 16);
+    const uint32_t low = permute_bytes(nearest(x.x * inverse), nearest(x.y * inverse), 0x0040),
+                   high = permute_bytes(nearest(x.z * inverse), nearest(x.w * inverse), 0x0040);
+    out.bytes = permute_bytes(low, high, 0x5410);
+    out.sum = dot_bytes(out.bytes, 0x01010101, 0);
+    out.sum += __shfl_xor_sync(~0u, out.sum, 1);
+    out.sum += __shfl_xor_sync(~0u, out.sum, 2);
+    sum += last;
+    return out;
+}
+
+KERNEL_INLINE rounded_four round_four(float4 x)
+{
+    float nothing = 0;
+    return round_four_and_add(x, nothing);
+}
+
+/* Panels: the input in parts of CUDA_ITEM_COLUMNS. A part is bytes, scales of 32 and sums of 16 of them; or
+ * four times 32 floats, apart so that lanes read them without conflicts. */
+KERNEL_INLINE uint32_t part_bytes(uint32_t rounding)
+{
+    return rounding == ROUNDING_Q8 ? (uint32_t)CUDA_PART_BYTES : (uint32_t)CUDA_PART_FLOAT_BYTES;
+}
+
+KERNEL_INLINE float *float_place(uint8_t *part, uint32_t at)
+{
+    return (float *)part + at / 32 * 36 + at % 32;
+}
+
+/* Four columns from `at` on of a part. */
+KERNEL_INLINE void put_rounded_four(uint8_t *part, uint32_t at, const rounded_four &rounded)
+{
+    float *scales = (float *)(part + CUDA_ITEM_COLUMNS);
+    int *halves = (int *)(scales + CUDA_ITEM_COLUMNS / 32);
+    *(uint32_t *)(part + at) = rounded.bytes;
+    if (at % 32 == 0)
+        scales[at / 32] = rounded.scale;
+    if (at % 16 == 0)
+        halves[at / 16] = rounded.sum;
+}
+
+KERNEL_INLINE void put_bytes(uint8_t *part, uint32_t at, float4 four)
+{
+    put_rounded_four(part, at, round_four(four));
+}
+
+KERNEL_INLINE float to_half_and_back(float value)
+{
+    return __half2float(__float2half_rn(fminf(fmaxf(value, -65504), 65504) + (value != value ? value : 0)));
+}
+
+KERNEL_INLINE void put_floats(uint8_t *part, uint32_t rounding, uint32_t at, float4 four)
+{
+    if (rounding == ROUNDING_F16)
+        four = make_float4(to_half_and_back(four.x), to_half_and_back(four.y), to_half_and_back(four.z),
+            to_half_and_back(four.w));
+    *(float4 *)float_place(part, at) = four;
+}
+
+KERNEL_INLINE void put_rounded(uint8_t *part, uint32_t rounding, uint32_t at, float4 four)
+{
+    if (rounding == ROUNDING_Q8)
+        put_bytes(part, at, four);
+    else
+        put_floats(part, rounding, at, four);
+}
+
+KERNEL_INLINE uint32_t panel_columns(uint32_t columns)
+{
+    return (columns + CUDA_ITEM_COLUMNS - 1) / CUDA_ITEM_COLUMNS * CUDA_ITEM_COLUMNS;
+}
+
+/* Four columns from `at` on of a vector in shared memory to its panel; columns beyond the last are zeros. */
+KERNEL_INLINE void round_columns(const cuda_round &round, uint32_t at, const float *vectors, uint8_t *panels)
+{
+    const float *x = vectors + round.place;
+    uint8_t *part = panels + round.panel + at / CUDA_ITEM_COLUMNS * part_bytes(round.rounding);
+    float4 four;
+    four.x = at < round.columns ? x[at] : 0;
+    four.y = at + 1 < round.columns ? x[at + 1] : 0;
+    four.z = at + 2 < round.columns ? x[at + 2] : 0;
+    four.w = at + 3 < round.columns ? x[at + 3] : 0;
+    put_rounded(part, round.rounding, at % CUDA_ITEM_COLUMNS, four);
+}
+
+/* All vectors of a phase, whose columns lie one after the other for this: a warp has 128 of one vector. */
+template <int THREADS>
+KERNEL_INLINE void round_vectors(
+    const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *panels)
+{
+    uint32_t begin = 0, index = 0, end = count ? panel_columns(rounds[0].columns) : 0;
+    for (uint32_t at = this_thread() * 4;; at += THREADS * 4) {
+        while (index < count && at >= end) {
+            begin = end;
+            if (++index < count)
+                end += panel_columns(rounds[index].columns);
+        }
+        if (index >= count)
+            break;
+        round_columns(rounds[index], at - begin, vectors, panels);
+    }
+}
+
+/* ---- What a warp takes of the input ---- */
+
+/* Parts `number`, `number` + each, ... of a matrix, and tiles `first_tile`, first_tile + tiles_per_round, ...
+ * of them. */
+struct warp_share {
+    uint32_t number, first_tile;
+    bool works;
+};
+
+KERNEL_INLINE warp_share share_of_warp(const cuda_share &share, uint32_t warp)
+{
+    warp_share own;
+    own.first_tile = warp * share.parts_reciprocal >> 16;
+    own.number = warp - own.first_tile * share.parts_per_round;
+    own.works = own.first_tile < min(share.tiles_per_round, share.tiles);
+    return own;
+}
+
+/* The factor of an rms norm, from the squares that the warps have summed; per_column: 1 / columns. */
+KERNEL_INLINE float norm_factor(const float *sums, float per_column, float epsilon)
+{
+    float4 sum = *(const float4 *)sums;
+#pragma unroll
+    for (int i = 1; i < CUDA_WARPS / 4; i++) {
+        const float4 four = *(const float4 *)(sums + 4 * i);
+        sum.x += four.x, sum.y += four.y, sum.z += four.z, sum.w += four.w;
+    }
+    return rsqrtf(fmaf((sum.x + sum.y) + (sum.z + sum.w), per_column, epsilon));
+}
+
+/*
+ * The common case: a vector as it is, or through an rms norm. Bytes are made of what is not yet multiplied by
+ * the norm's factor, so that nobody waits for it: finish_row has it from `sums`, [CUDA_WARPS].
+ */
+template <int PIECES>
+KERNEL_INLINE void round_parts(
+    shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *sums)
+{
+    const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
+    const warp_share own = share_of_warp(share, warp);
+    const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
+    const uint32_t step = share.parts_per_round * CUDA_ITEM_COLUMNS, each = part_bytes(vector.rounding);
+    const float *weight = vector.norm ? (const float *)vector.weight : nullptr;
+    const bool to_bytes = vector.rounding == ROUNDING_Q8;
+    const uint64_t from = vector.from;
+    uint32_t at = own.number * CUDA_ITEM_COLUMNS + lane * 4;
+    uint8_t *part = own_panel;
+    float squares = 0;
+    for (uint32_t group = 0; group < groups; group += PIECES) {
+        float4 values[PIECES], weights[PIECES];
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            weights[i] = weight && at + i * step < columns ? __ldg((const float4 *)(weight + at + i * step))
+                                                           : make_float4(1, 1, 1, 1);
+        take_fours<PIECES>(head, from, at, step, columns, values);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            float4 &x = values[i];
+            if (weight) {
+                squares = fmaf(x.x, x.x, fmaf(x.y, x.y, squares));
+                squares = fmaf(x.z, x.z, fmaf(x.w, x.w, squares));
+                x.x *= weights[i].x, x.y *= weights[i].y, x.z *= weights[i].z, x.w *= weights[i].w;
+            }
+            if (group + i >= groups)
+                break; /* whole warps */
+            if (to_bytes)
+                put_bytes(part, lane * 4, x);
+            else
+                put_floats(part, weight ? (uint32_t)ROUNDING_F32 : vector.rounding, lane * 4, x);
+            part += each;
+        }
+        at += PIECES * step;
+    }
+    if (weight) {
+        squares = warp_sum(squares);
+        if (lane == 0)
+            sums[warp] = own.works && own.first_tile == 0 ? squares : 0; /* each part once */
+        if (!to_bytes) { /* other roundings need the factor first */
+            sync_threads<CUDA_WORKERS>();
+            const float factor = norm_factor(sums, __fdividef(1.0f, (float)columns), vector.epsilon);
+            for (uint32_t group = 0; group < groups; group++) {
+                part = own_panel + group * each;
+                float4 x = *(float4 *)float_place(part, lane * 4);
+                x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor;
+                put_floats(part, vector.rounding, lane * 4, x);
+            }
+        }
+    }
+    __syncwarp();
+}
+
+/* Mean and scale of a layer norm, from what the warps have found in their columns: sums, sums of squares of
+ * the distances to their own means, how many columns they have; [3][CUDA_WARPS]. */
+KERNEL_INLINE float2 merge_moments(const float *moments, uint32_t columns, float epsilon)
+{
+    const float *squares = moments + CUDA_WARPS, *counts = squares + CUDA_WARPS;
+    float sum = 0, all = 0;
+#pragma unroll
+    for (int i = 0; i < CUDA_WARPS; i++)
+        sum += moments[i];
+    const float mean = __fdividef(sum, (float)columns);
+#pragma unroll
+    for (int i = 0; i < CUDA_WARPS; i++) {
+        const float distance = counts[i] > 0 ? __fdividef(moments[i], counts[i]) - mean : 0;
+        all += fmaf(distance * distance, counts[i], squares[i]);
+    }
+    return make_float2(mean, rsqrtf(__fdividef(all, (float)columns) + epsilon));
+}
+
+KERNEL_INLINE void put_moments(float *moments, uint32_t warp, uint32_t lane, const warp_share &own, float sum,
+    float squares, float count)
+{
+    const bool counts = own.first_tile == 0; /* each part once */
+    if (lane == 0) {
+        moments[warp] = counts ? sum : 0;
+        moments[CUDA_WARPS + warp] = counts ? squares : 0;
+        moments[2 * CUDA_WARPS + warp] = counts ? count : 0;
+    }
+}
+
+KERNEL_INLINE uint32_t columns_of_part(uint32_t columns, uint32_t part)
+{
+    const uint32_t first = part * CUDA_ITEM_COLUMNS;
+    return first < columns ? min(columns - first, (uint32_t)CUDA_ITEM_COLUMNS) : 0;
+}
+
+KERNEL_INLINE float4 vector_four(uint64_t vector, uint32_t at, bool on)
+{
+    return on ? __ldg((const float4 *)((const float *)vector + at)) : make_float4(0, 0, 0, 0);
+}
+
+/* The input of RWKV's matmuls: a layer norm, mixed with that of the token before. */
+template <int PIECES>
+KERNEL_INLINE void mix_parts(
+    shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *moments)
+{
+    constexpr bool EARLY = PIECES == 1; /* what does not depend on the input is there before it comes */
+    const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
+    const warp_share own = share_of_warp(share, warp);
+    const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
+    const uint32_t step = share.parts_per_round * CUDA_ITEM_COLUMNS;
+    const uint32_t first = own.works ? own.number * CUDA_ITEM_COLUMNS + lane * 4 : columns;
+    float *folded = (float *)head.machine.folded +
+                    (uint64_t)head.row.slot * 2 * head.machine.folded_elements + vector.state;
+    const float *before = folded + head.row.version * head.machine.folded_elements;
+    float *after = folded + (1 - head.row.version) * head.machine.folded_elements;
+    const bool has_before = vector.lerp && head.row.run_first != 0;
+    float4 values[PIECES], weight, bias, lerp, other;
+    auto load = [&](uint32_t at) {
+        const bool on = at < columns;
+        weight = vector_four(vector.weight, at, on);
+        bias = vector_four(vector.bias, at, on);
+        lerp = vector_four(vector.lerp, at, on && vector.lerp);
+        other = on && has_before ? __ldcg((const float4 *)(before + at)) : make_float4(0, 0, 0, 0);
+    };
+    if (EARLY)
+        load(first);
+    take_fours<PIECES>(head, vector.from, first, step, columns, values);
+    float sum = 0, squares = 0, count = 0;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        sum += (values[i].x + values[i].y) + (values[i].z + values[i].w);
+        count += first + i * step < columns ? 4 : 0;
+    }
+    sum = warp_sum(sum);
+    count = warp_sum(count);
+    const float mean = count > 0 ? __fdividef(sum, count) : 0;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        const float4 x =
+            make_float4(values[i].x - mean, values[i].y - mean, values[i].z - mean, values[i].w - mean);
+        float more = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w)));
+        squares += first + i * step < columns ? more : 0;
+    }
+    squares = warp_sum(squares);
+    put_moments(moments, warp, lane, own, sum, squares, count);
+    sync_threads<CUDA_WORKERS>();
+    const float2 norm = merge_moments(moments, columns, vector.epsilon);
+    const bool keeps = vector.keeps && own.first_tile == 0;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        const uint32_t at = first + i * step;
+        if (i >= groups)
+            break; /* whole warps */
+        if (!EARLY)
+            load(at);
+        float4 y;
+        y.x = fmaf((values[i].x - norm.x) * norm.y, weight.x, bias.x);
+        y.y = fmaf((values[i].y - norm.x) * norm.y, weight.y, bias.y);
+        y.z = fmaf((values[i].z - norm.x) * norm.y, weight.z, bias.z);
+        y.w = fmaf((values[i].w - norm.x) * norm.y, weight.w, bias.w);
+        if (keeps && at < columns)
+            *(float4 *)(after + at) = y;
+        y.x = fmaf(other.x - y.x, lerp.x, y.x);
+        y.y = fmaf(other.y - y.y, lerp.y, y.y);
+        y.z = fmaf(other.z - y.z, lerp.z, y.z);
+        y.w = fmaf(other.w - y.w, lerp.w, y.w);
+        put_rounded(own_panel + i * part_bytes(vector.rounding), vector.rounding, lane * 4, y);
+    }
+    __syncwarp();
+}
+
+#endif
