@@ -97,9 +97,13 @@ static void finish_report(struct report *report, const struct salvo_verify_resul
     if (!output_flags.json) {
         printf("\ngroups       %" PRIu32 " outputs compared with equal inputs, %" PRIu32 " out of tolerance\n"
                "whole model  mean KL %.3g, largest %.3g; the most likely token agrees at %" PRIu32
-               " of %" PRIu32 " positions\n%s\n",
+               " of %" PRIu32 " positions\n",
             result->outputs, result->failed, result->mean_divergence, result->largest_divergence,
-            result->same_argmax, result->positions, result->passed ? "passed" : "FAILED");
+            result->same_argmax, result->positions);
+        if (result->from_finest > 0)
+            printf("truth        mean KL %.3g, the other side's %.3g: from the CPU with finer rounding\n",
+                result->from_finest, result->against_from_finest);
+        puts(result->passed ? "passed" : "FAILED");
         return;
     }
     struct json *json = &report->json;
@@ -112,6 +116,12 @@ static void finish_report(struct report *report, const struct salvo_verify_resul
     json_float(json, result->mean_divergence, false);
     json_key(json, "largest_kl");
     json_float(json, result->largest_divergence, false);
+    if (result->from_finest > 0) {
+        json_key(json, "kl_from_finest");
+        json_float(json, result->from_finest, false);
+        json_key(json, "against_kl_from_finest");
+        json_float(json, result->against_from_finest, false);
+    }
     json_key(json, "positions");
     json_unsigned(json, result->positions);
     json_key(json, "same_argmax");

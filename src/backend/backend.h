@@ -54,6 +54,12 @@ typedef void (*backend_profile_function)(void *user, const struct salvo_profile_
  * time. */
 struct executor;
 
+enum activation_rounding {
+    ACTIVATIONS_AS_USUAL, /* finer than the program says where it matters most */
+    ACTIVATIONS_PLAIN,    /* as the program says */
+    ACTIVATIONS_FINEST,   /* to bytes of two digits everywhere: next to nothing is lost */
+};
+
 struct backend {
     const char *name;
     uint32_t (*device_count)(void);
@@ -68,9 +74,9 @@ struct backend {
 
     struct backend_info (*info)(const struct executor *executor);
 
-    /* From now on activations are rounded as the program says, not finer: for comparing with another backend.
-     * NULL where they always are. */
-    void (*round_plainly)(struct executor *executor);
+    /* How activations are rounded from now on, for comparing with another backend. NULL where they always are
+     * as the program says. */
+    void (*set_rounding)(struct executor *executor, enum activation_rounding rounding);
 
     /*
      * Hands a step over and returns its ticket; of what the step points at only `cancel` is looked at later.

@@ -11,8 +11,13 @@
 
 enum { DEFAULT_TOKENS = 48, ROWS_AT_ONCE = 32 };
 
-/* Running free, differences grow from layer to layer; more than this is no rounding any more. */
-static const double largest_mean_divergence = 5e-3;
+/*
+ * Running free, differences grow from layer to layer: where one activation falls on the other side of a step,
+ * many do in the layers above. Two sides that round to bytes may then be as far apart as each is from the
+ * truth. Beyond the first number both are held against the CPU with finer rounding, and this side may be
+ * farther from it by no more than chance.
+ */
+static const double largest_mean_divergence = 1e-3, largest_ratio = 1.25;
 
 /* "cpu:scalar" is a backend and its instruction set. */
 static enum salvo_status open_side(struct salvo_model *model, const struct salvo_verify_options *options,
@@ -41,8 +46,8 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
 /* A backend that rounds activations finer than another does so no longer: like is compared with like. */
 static void round_alike(const struct salvo_engine *engine, const struct salvo_engine *other)
 {
-    if (engine->backend != other->backend && engine->backend->round_plainly)
-        engine->backend->round_plainly(engine->executor);
+    if (engine->backend != other->backend && engine->backend->set_rounding)
+        engine->backend->set_rounding(engine->executor, ACTIVATIONS_PLAIN);
 }
 
 static enum salvo_status verify_tokens(const struct verify_pair *pair, const int32_t *ids, uint32_t first,
@@ -123,8 +128,8 @@ static void hand_over(
 struct free_run {
     float *expected; /* [ROWS_AT_ONCE][vocabulary] */
     uint32_t first, vocabulary;
-    struct salvo_verify_result *result;
-    double divergences;
+    uint32_t same_argmax;
+    double divergences, largest;
 };
 
 static bool keep_row(void *user, uint32_t position, const float *logits)
@@ -153,7 +158,6 @@ static double log_sum(const float *logits, uint32_t count, uint32_t *out_argmax)
 static bool compare_row(void *user, uint32_t position, const float *logits)
 {
     struct free_run *run = user;
-    struct salvo_verify_result *result = run->result;
     const float *expected = run->expected + (size_t)(position - run->first) * run->vocabulary;
     uint32_t argmax, expected_argmax;
     double total = log_sum(logits, run->vocabulary, &argmax), divergence = 0;
@@ -163,33 +167,73 @@ static bool compare_row(void *user, uint32_t position, const float *logits)
         double probability = exp(log_p);
         divergence += probability == 0 ? 0 : probability * (log_p - log_q);
     }
-    result->positions++;
-    result->same_argmax += argmax == expected_argmax;
+    run->same_argmax += argmax == expected_argmax;
     run->divergences += divergence;
-    if (!(divergence <= result->largest_divergence)) /* a NaN stays */
-        result->largest_divergence = divergence;
+    if (!(divergence <= run->largest)) /* a NaN stays */
+        run->largest = divergence;
     return true;
 }
 
-static enum salvo_status run_free(
-    const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct salvo_verify_result *result)
+/* How far one engine is from another, each on its own. */
+static enum salvo_status run_free(struct salvo_engine *engine, struct salvo_engine *expected,
+    const int32_t *ids, uint32_t count, struct free_run *out)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_session *ours = NULL, *theirs = NULL;
-    struct free_run run = {.vocabulary = pair->ours->program->vocabulary, .result = result};
+    struct free_run run = {.vocabulary = engine->program->vocabulary};
     TRY(NEW(&run.expected, (size_t)ROWS_AT_ONCE * run.vocabulary));
-    TRY(salvo_session_open(pair->ours, &ours));
-    TRY(salvo_session_open(pair->theirs, &theirs));
+    TRY(salvo_session_open(engine, &ours));
+    TRY(salvo_session_open(expected, &theirs));
     for (; run.first < count; run.first += ROWS_AT_ONCE) {
         uint32_t left = count - run.first, part = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
         TRY(salvo_session_eval(theirs, ids + run.first, part, keep_row, &run));
         TRY(salvo_session_eval(ours, ids + run.first, part, compare_row, &run));
     }
-    result->mean_divergence = run.divergences / count;
 cleanup:
     salvo_session_close(ours);
     salvo_session_close(theirs);
     memory_free(run.expected);
+    run.expected = NULL;
+    *out = run;
+    return status;
+}
+
+/* Both sides against the CPU that rounds as finely as it can. */
+static enum salvo_status run_against_finest(struct salvo_model *model,
+    const struct salvo_verify_options *options, const struct verify_pair *pair, const int32_t *ids,
+    uint32_t count, struct salvo_verify_result *result)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *finest = NULL;
+    struct free_run run;
+    TRY(open_side(model, options, "cpu", count, &finest));
+    finest->backend->set_rounding(finest->executor, ACTIVATIONS_FINEST);
+    TRY(run_free(pair->ours, finest, ids, count, &run));
+    result->from_finest = run.divergences / count;
+    TRY(run_free(pair->theirs, finest, ids, count, &run));
+    result->against_from_finest = run.divergences / count;
+cleanup:
+    salvo_engine_close(finest);
+    return status;
+}
+
+static enum salvo_status compare_models(struct salvo_model *model, const struct salvo_verify_options *options,
+    const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct salvo_verify_result *result)
+{
+    enum salvo_status status = SALVO_OK;
+    struct free_run run;
+    TRY(run_free(pair->ours, pair->theirs, ids, count, &run));
+    result->positions = count;
+    result->same_argmax = run.same_argmax;
+    result->mean_divergence = run.divergences / count;
+    result->largest_divergence = run.largest;
+    bool near = result->mean_divergence <= largest_mean_divergence;
+    if (!near && isfinite(result->mean_divergence))
+        TRY(run_against_finest(model, options, pair, ids, count, result));
+    result->passed = result->failed == 0 &&
+                     (near || (result->from_finest > 0 &&
+                                  result->from_finest <= largest_ratio * result->against_from_finest));
+cleanup:
     return status;
 }
 
@@ -242,9 +286,8 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     TRY(verify_groups(&pair, ids, count, &list));
     TRY(gguf_check(model_gguf(model)));
     hand_over(&list, output, user, out);
-    TRY(run_free(&pair, ids, count, out));
+    TRY(compare_models(model, options, &pair, ids, count, out));
     TRY(gguf_check(model_gguf(model)));
-    out->passed = out->failed == 0 && out->mean_divergence <= largest_mean_divergence;
 cleanup:
     if (status != SALVO_OK)
         status = gguf_check_after(model_gguf(model), status);

@@ -56,8 +56,8 @@ enum op_kind {
      * `fine`, and at the first positions of a sequence, the CPU rounds finer than Q8 unless it is compared
      * with others. On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32
      * (quantised ones), written in backend/cpu/kernels.h; threads split n and r, never k. Other backends may
-     * split k. Tolerance 2e-3 where x is rounded to bytes and 5e-4 where to halves (it may fall the other way),
-     * 1e-4 for other weights.
+     * split k. Tolerance 2e-3 where x is rounded to bytes and 5e-4 where to halves (it may fall the other
+     * way), 1e-4 for other weights.
      */
     OP_MATMUL,
 

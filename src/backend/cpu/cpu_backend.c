@@ -114,9 +114,9 @@ static void print_plans(
 
 /* ---- The debug path ---- */
 
-static void round_plainly(struct executor *executor)
+static void set_rounding(struct executor *executor, enum activation_rounding rounding)
 {
-    executor->plain_rounding = true;
+    executor->rounding = rounding;
 }
 
 static uint32_t group_count(const struct executor *executor, const struct step *step)
@@ -185,7 +185,7 @@ const struct backend cpu_backend = {
     .open = executor_open,
     .close = executor_close,
     .info = info,
-    .round_plainly = round_plainly,
+    .set_rounding = set_rounding,
     .submit = step_submit,
     .wait = step_wait,
     .logits = logits,

@@ -65,7 +65,7 @@ struct executor {
     const struct program *program;
     const struct cpu_kernels *kernels;
     struct backend_options options;
-    bool plain_rounding; /* nothing finer than the program says */
+    enum activation_rounding rounding;
     struct team *team;
     struct plan single, batch; /* T = 1, and the largest T */
     struct weight *weights;    /* [buffers] */

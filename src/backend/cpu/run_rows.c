@@ -154,8 +154,8 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
 
 unsigned row_digits(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row)
 {
-    if (executor->plain_rounding || fine)
-        return executor->plain_rounding ? 1 : 2;
+    if (executor->rounding != ACTIVATIONS_AS_USUAL || fine)
+        return executor->rounding == ACTIVATIONS_PLAIN ? 1 : 2;
     const uint32_t token = rows == ROWS_OUTPUTS ? executor->output_rows[row] : row;
     return rows != ROWS_RUNS && executor->rows[token].position < EARLY_POSITIONS ? 2 : 1;
 }

@@ -22,7 +22,8 @@ void step_lay_out_rows(struct executor *executor)
         for (uint32_t j = 0; j < run->count; j++) {
             const uint32_t row = run->first_row + j;
             executor->rows[row] = (struct row_info){.run = i, .position = run->first + j};
-            if (run->first + j < EARLY_POSITIONS && row >= executor->early_end)
+            const bool fine = executor->rounding == ACTIVATIONS_FINEST || run->first + j < EARLY_POSITIONS;
+            if (fine && row >= executor->early_end)
                 executor->early_end = row + 1;
             if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
                 executor->output_rows[outputs++] = row;
