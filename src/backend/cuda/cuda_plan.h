@@ -37,7 +37,6 @@ enum {
     CUDA_THREADS = CUDA_WORKERS + 32,
     CUDA_ITEM_ROWS = 8,
     CUDA_ITEM_COLUMNS = 128,
-    CUDA_GROUP = 32,              /* activations that share a scale */
     CUDA_PAGE = 256,              /* positions of a KV page */
     CUDA_CHUNKS = 32,             /* weight chunks that can be on their way to a block at once */
     CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
@@ -193,10 +192,8 @@ struct cuda_matmul {
     uint32_t activation;
     uint32_t first_block; /* owner o is block (first_block + o) % blocks */
     uint32_t is_plain;    /* out is floats: logits */
-    uint32_t
-        partial; /* floats from the beginning of the partial sums: [tiles_per_block][parts_per_round][8] */
-    float cap;   /* not 0: the result is cap * tanh(result / cap), a softcap of the logits; after bias and
-                    activation */
+    float cap; /* not 0: the result is cap * tanh(result / cap), a softcap of the logits; after bias and
+                  activation */
 };
 
 /*

@@ -158,7 +158,6 @@ static void add_matmuls(
             .round = phase_round(builder, op->inputs[1], op->matmul.rounding),
             .activation = op->matmul.activation,
             .first_block = next_block % blocks,
-            .partial = builder->partials,
             .cap = softcap ? softcap->softcap.cap : 0,
         };
         const buffer_id out = group->glu ? matmul_of(builder, group, 2)->out : op->out;

@@ -290,15 +290,21 @@ KERNEL_INLINE float2 merge_moments(const float *moments, uint32_t columns, float
     return make_float2(mean, rsqrtf(__fdividef(all, (float)columns) + epsilon));
 }
 
-KERNEL_INLINE void put_moments(float *moments, uint32_t warp, uint32_t lane, const warp_share &own, float sum,
-    float squares, float count)
+KERNEL_INLINE void put_moments(float *moments, const warp_share &own, float sum, float squares, float count)
 {
+    const uint32_t warp = this_thread() / 32;
     const bool counts = own.first_tile == 0; /* each part once */
-    if (lane == 0) {
+    if (this_thread() % 32 == 0) {
         moments[warp] = counts ? sum : 0;
         moments[CUDA_WARPS + warp] = counts ? squares : 0;
         moments[2 * CUDA_WARPS + warp] = counts ? count : 0;
     }
+}
+
+KERNEL_INLINE float squares_from(float4 x, float mean)
+{
+    x.x -= mean, x.y -= mean, x.z -= mean, x.w -= mean;
+    return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w)));
 }
 
 KERNEL_INLINE uint32_t columns_of_part(uint32_t columns, uint32_t part)
@@ -312,32 +318,66 @@ KERNEL_INLINE float4 vector_four(uint64_t vector, uint32_t at, bool on)
     return on ? __ldg((const float4 *)((const float *)vector + at)) : make_float4(0, 0, 0, 0);
 }
 
+/* What four columns are multiplied with, added to and mixed with. */
+struct mix_four {
+    float4 weight, bias, lerp, other;
+};
+
+KERNEL_INLINE float *state_of_version(const shared_head &head, const cuda_vector &vector, uint32_t version)
+{
+    return (float *)head.machine.folded +
+           ((uint64_t)head.row.slot * 2 + version) * head.machine.folded_elements + vector.state;
+}
+
+KERNEL_INLINE float *kept_state(const shared_head &head, const cuda_vector &vector)
+{
+    return state_of_version(head, vector, 1 - head.row.version);
+}
+
+KERNEL_INLINE mix_four load_mix(const shared_head &head, const cuda_vector &vector, uint32_t at, bool on)
+{
+    const bool has_before = on && vector.lerp && head.row.run_first != 0;
+    mix_four mix;
+    mix.weight = vector_four(vector.weight, at, on);
+    mix.bias = vector_four(vector.bias, at, on);
+    mix.lerp = vector_four(vector.lerp, at, on && vector.lerp);
+    mix.other = has_before ? __ldcg((const float4 *)(state_of_version(head, vector, head.row.version) + at))
+                           : make_float4(0, 0, 0, 0);
+    return mix;
+}
+
+/* Normed, kept where `kept` is not null, and mixed. */
+KERNEL_INLINE float4 mixed_four(const mix_four &mix, float4 x, float2 norm, float *kept)
+{
+    float4 y;
+    y.x = fmaf((x.x - norm.x) * norm.y, mix.weight.x, mix.bias.x);
+    y.y = fmaf((x.y - norm.x) * norm.y, mix.weight.y, mix.bias.y);
+    y.z = fmaf((x.z - norm.x) * norm.y, mix.weight.z, mix.bias.z);
+    y.w = fmaf((x.w - norm.x) * norm.y, mix.weight.w, mix.bias.w);
+    if (kept)
+        *(float4 *)kept = y;
+    y.x = fmaf(mix.other.x - y.x, mix.lerp.x, y.x);
+    y.y = fmaf(mix.other.y - y.y, mix.lerp.y, y.y);
+    y.z = fmaf(mix.other.z - y.z, mix.lerp.z, y.z);
+    y.w = fmaf(mix.other.w - y.w, mix.lerp.w, y.w);
+    return y;
+}
+
 /* The input of RWKV's matmuls: a layer norm, mixed with that of the token before. */
 template <int PIECES>
 KERNEL_INLINE void mix_parts(
     shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *moments)
 {
     constexpr bool EARLY = PIECES == 1; /* what does not depend on the input is there before it comes */
-    const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
-    const warp_share own = share_of_warp(share, warp);
+    const uint32_t thread = this_thread(), lane = thread % 32;
+    const warp_share own = share_of_warp(share, thread / 32);
     const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
     const uint32_t step = share.parts_per_round * CUDA_ITEM_COLUMNS;
     const uint32_t first = own.works ? own.number * CUDA_ITEM_COLUMNS + lane * 4 : columns;
-    float *folded = (float *)head.machine.folded +
-                    (uint64_t)head.row.slot * 2 * head.machine.folded_elements + vector.state;
-    const float *before = folded + head.row.version * head.machine.folded_elements;
-    float *after = folded + (1 - head.row.version) * head.machine.folded_elements;
-    const bool has_before = vector.lerp && head.row.run_first != 0;
-    float4 values[PIECES], weight, bias, lerp, other;
-    auto load = [&](uint32_t at) {
-        const bool on = at < columns;
-        weight = vector_four(vector.weight, at, on);
-        bias = vector_four(vector.bias, at, on);
-        lerp = vector_four(vector.lerp, at, on && vector.lerp);
-        other = on && has_before ? __ldcg((const float4 *)(before + at)) : make_float4(0, 0, 0, 0);
-    };
+    mix_four mix;
     if (EARLY)
-        load(first);
+        mix = load_mix(head, vector, first, first < columns);
+    float4 values[PIECES];
     take_fours<PIECES>(head, vector.from, first, step, columns, values);
     float sum = 0, squares = 0, count = 0;
 #pragma unroll
@@ -349,14 +389,9 @@ KERNEL_INLINE void mix_parts(
     count = warp_sum(count);
     const float mean = count > 0 ? __fdividef(sum, count) : 0;
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        const float4 x =
-            make_float4(values[i].x - mean, values[i].y - mean, values[i].z - mean, values[i].w - mean);
-        float more = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w)));
-        squares += first + i * step < columns ? more : 0;
-    }
-    squares = warp_sum(squares);
-    put_moments(moments, warp, lane, own, sum, squares, count);
+    for (int i = 0; i < PIECES; i++)
+        squares += first + i * step < columns ? squares_from(values[i], mean) : 0;
+    put_moments(moments, own, sum, warp_sum(squares), count);
     sync_threads<CUDA_WORKERS>();
     const float2 norm = merge_moments(moments, columns, vector.epsilon);
     const bool keeps = vector.keeps && own.first_tile == 0;
@@ -366,19 +401,10 @@ KERNEL_INLINE void mix_parts(
         if (i >= groups)
             break; /* whole warps */
         if (!EARLY)
-            load(at);
-        float4 y;
-        y.x = fmaf((values[i].x - norm.x) * norm.y, weight.x, bias.x);
-        y.y = fmaf((values[i].y - norm.x) * norm.y, weight.y, bias.y);
-        y.z = fmaf((values[i].z - norm.x) * norm.y, weight.z, bias.z);
-        y.w = fmaf((values[i].w - norm.x) * norm.y, weight.w, bias.w);
-        if (keeps && at < columns)
-            *(float4 *)(after + at) = y;
-        y.x = fmaf(other.x - y.x, lerp.x, y.x);
-        y.y = fmaf(other.y - y.y, lerp.y, y.y);
-        y.z = fmaf(other.z - y.z, lerp.z, y.z);
-        y.w = fmaf(other.w - y.w, lerp.w, y.w);
-        put_rounded(own_panel + i * part_bytes(vector.rounding), vector.rounding, lane * 4, y);
+            mix = load_mix(head, vector, at, at < columns);
+        float *kept = keeps && at < columns ? kept_state(head, vector) + at : nullptr;
+        put_rounded(own_panel + i * part_bytes(vector.rounding), vector.rounding, lane * 4,
+            mixed_four(mix, values[i], norm, kept));
     }
     __syncwarp();
 }

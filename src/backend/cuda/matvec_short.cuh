@@ -9,37 +9,6 @@
 
 #include "backend/cuda/matvec.cuh"
 
-/* Four columns that are on their way. */
-struct awaited_four {
-    const uint64_t *words;
-    two_words low, high;
-};
-
-KERNEL_INLINE awaited_four look_at_four(uint64_t from, uint32_t at, bool on, uint32_t tag)
-{
-    const uint64_t nothing = (uint64_t)tag << 32;
-    awaited_four four = {(const uint64_t *)from + at, {nothing, nothing}, {nothing, nothing}};
-    if (on) {
-        four.low = look_at_words(four.words);
-        four.high = look_at_words(four.words + 2);
-    }
-    return four;
-}
-
-KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32_t tag)
-{
-    patience patience(head.machine);
-    while (!(has_tag(four.low.first, tag) && has_tag(four.low.second, tag) && has_tag(four.high.first, tag) &&
-               has_tag(four.high.second, tag)) &&
-           look_again(head, patience)) {
-        four.low = look_at_words(four.words);
-        four.high = look_at_words(four.words + 2);
-    }
-    __syncwarp();
-    return make_float4(value_in(four.low.first), value_in(four.low.second), value_in(four.high.first),
-        value_in(four.high.second));
-}
-
 /* The next chunk of the ring, once it has come. */
 struct short_chunk {
     const uint8_t *begin;
@@ -60,37 +29,17 @@ KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, bool wor
 KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, const warp_share &own,
     uint32_t at, bool on, awaited_four &input, uint32_t tag)
 {
-    const uint32_t lane = this_thread() % 32, warp = this_thread() / 32, columns = vector.columns;
-    float *folded = (float *)head.machine.folded +
-                    (uint64_t)head.row.slot * 2 * head.machine.folded_elements + vector.state;
-    const float *before = folded + head.row.version * head.machine.folded_elements;
-    const bool has_before = vector.lerp && head.row.run_first != 0;
-    const float4 weight = vector_four(vector.weight, at, on), bias = vector_four(vector.bias, at, on),
-                 lerp = vector_four(vector.lerp, at, on && vector.lerp),
-                 other = on && has_before ? __ldcg((const float4 *)(before + at)) : make_float4(0, 0, 0, 0);
-    const float epsilon = vector.epsilon, count = own.works ? (float)columns_of_part(columns, own.number) : 0;
-    const bool keeps = vector.keeps && own.first_tile == 0 && on;
+    const mix_four mix = load_mix(head, vector, at, on);
+    const float count = own.works ? (float)columns_of_part(vector.columns, own.number) : 0;
     const float4 x = wait_for_four(head, input, tag);
-    const float sum = warp_sum((x.x + x.y) + (x.z + x.w));
-    const float own_mean = count > 0 ? __fdividef(sum, count) : 0;
-    const float4 far = make_float4(x.x - own_mean, x.y - own_mean, x.z - own_mean, x.w - own_mean);
-    const float squares =
-        warp_sum(on ? fmaf(far.x, far.x, fmaf(far.y, far.y, fmaf(far.z, far.z, far.w * far.w))) : 0);
-    put_moments(head.moments, warp, lane, own, sum, squares, count);
+    __syncwarp();
+    const float sum = warp_sum((x.x + x.y) + (x.z + x.w)), mean = count > 0 ? __fdividef(sum, count) : 0;
+    const float squares = warp_sum(on ? squares_from(x, mean) : 0);
+    put_moments(head.moments, own, sum, squares, count);
     sync_threads<CUDA_WORKERS>();
-    const float2 norm = merge_moments(head.moments, columns, epsilon);
-    float4 y;
-    y.x = fmaf((x.x - norm.x) * norm.y, weight.x, bias.x);
-    y.y = fmaf((x.y - norm.x) * norm.y, weight.y, bias.y);
-    y.z = fmaf((x.z - norm.x) * norm.y, weight.z, bias.z);
-    y.w = fmaf((x.w - norm.x) * norm.y, weight.w, bias.w);
-    if (keeps)
-        *(float4 *)(folded + (1 - head.row.version) * head.machine.folded_elements + at) = y;
-    y.x = fmaf(other.x - y.x, lerp.x, y.x);
-    y.y = fmaf(other.y - y.y, lerp.y, y.y);
-    y.z = fmaf(other.z - y.z, lerp.z, y.z);
-    y.w = fmaf(other.w - y.w, lerp.w, y.w);
-    return y;
+    const float2 norm = merge_moments(head.moments, vector.columns, vector.epsilon);
+    float *kept = vector.keeps && own.first_tile == 0 && on ? kept_state(head, vector) + at : nullptr;
+    return mixed_four(mix, x, norm, kept);
 }
 
 /* One share's tiles; the codes of the first are there. */
@@ -107,9 +56,7 @@ KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &sh
         lane_codes<TYPE> next = codes;
         if (tile + step < share.tiles)
             next = load_codes<TYPE>(item, (int)lane);
-        float sum = multiply_codes<TYPE>(codes, x);
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float sum = sum_lanes<1>({multiply_codes<TYPE>(codes, x)}, lane);
         if (lane % 4 == 0)
             *place = sum;
         place += step * each * CUDA_ITEM_ROWS;
@@ -154,6 +101,7 @@ KERNEL_INLINE matmul_result run_short(
         x = mix_part(head, vector, own, at, on, input, tag);
     } else {
         x = wait_for_four(head, input, tag);
+        __syncwarp();
         square = fmaf(x.x, x.x, x.y * x.y) + fmaf(x.z, x.z, x.w * x.w);
         x.x *= weight.x, x.y *= weight.y, x.z *= weight.z, x.w *= weight.w;
     }

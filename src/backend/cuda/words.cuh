@@ -96,7 +96,37 @@ KERNEL_INLINE float take_value(shared_head &head, uint64_t from, uint32_t index)
     return wait_for_word(head, word, look_at_word(word));
 }
 
-/* Four neighbours, from a multiple of four on, COUNT times `step` columns apart: all are on their way before
+/* Four neighbours, from a multiple of four on, on their way. */
+struct awaited_four {
+    const uint64_t *words;
+    two_words low, high;
+};
+
+KERNEL_INLINE awaited_four look_at_four(uint64_t from, uint32_t at, bool on, uint32_t tag)
+{
+    const uint64_t nothing = (uint64_t)tag << 32;
+    awaited_four four = {(const uint64_t *)from + at, {nothing, nothing}, {nothing, nothing}};
+    if (on) {
+        four.low = look_at_words(four.words);
+        four.high = look_at_words(four.words + 2);
+    }
+    return four;
+}
+
+KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32_t tag)
+{
+    patience patience(head.machine);
+    while (!(has_tag(four.low.first, tag) && has_tag(four.low.second, tag) && has_tag(four.high.first, tag) &&
+               has_tag(four.high.second, tag)) &&
+           look_again(head, patience)) {
+        four.low = look_at_words(four.words);
+        four.high = look_at_words(four.words + 2);
+    }
+    return make_float4(value_in(four.low.first), value_in(four.low.second), value_in(four.high.first),
+        value_in(four.high.second));
+}
+
+/* COUNT times four, `step` columns apart: all are on their way before
  * the first is waited for. Columns beyond the last are zeros; there are a multiple of four. */
 template <int COUNT>
 KERNEL_INLINE void take_fours(
@@ -110,29 +140,14 @@ KERNEL_INLINE void take_fours(
                          : make_float4(0, 0, 0, 0);
         return;
     }
-    const uint64_t *words = (const uint64_t *)from + first;
     const uint32_t tag = head.tag;
-    two_words low[COUNT], high[COUNT];
+    awaited_four fours[COUNT];
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        low[i] = high[i] = {(uint64_t)tag << 32, (uint64_t)tag << 32};
-        if (first + i * step < columns) {
-            low[i] = look_at_words(words + i * step);
-            high[i] = look_at_words(words + i * step + 2);
-        }
-    }
-    patience patience(head.machine);
+    for (int i = 0; i < COUNT; i++)
+        fours[i] = look_at_four(from, first + i * step, first + i * step < columns, tag);
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        while (!(has_tag(low[i].first, tag) && has_tag(low[i].second, tag) && has_tag(high[i].first, tag) &&
-                   has_tag(high[i].second, tag)) &&
-               look_again(head, patience)) {
-            low[i] = look_at_words(words + i * step);
-            high[i] = look_at_words(words + i * step + 2);
-        }
-        out[i] = make_float4(value_in(low[i].first), value_in(low[i].second), value_in(high[i].first),
-            value_in(high[i].second));
-    }
+    for (int i = 0; i < COUNT; i++)
+        out[i] = wait_for_four(head, fours[i], tag);
 }
 
 /* ---- Whole vectors, to and from shared memory ---- */
