@@ -4,6 +4,7 @@
  */
 #include "backend/backend_checks.h"
 #include "backend/cuda/cuda_executor.h"
+#include "base/clock.h"
 #include "base/wait_word.h"
 
 #include <inttypes.h>
@@ -22,13 +23,6 @@ enum {
 };
 
 static const uint64_t patience_ns = UINT64_C(30000000000); /* without any sign of life */
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static uint32_t load_acquire(const volatile uint32_t *word)
 {
@@ -283,7 +277,7 @@ static enum salvo_status wait_for_entry(struct executor *executor, uint64_t entr
     struct vigil vigil = {0};
     while (load_acquire(&executor->done[index]) != (uint32_t)entry &&
            load_acquire(&executor->progress[index]) <= seen) {
-        const uint64_t now = now_ns();
+        const uint64_t now = clock_ns();
         if (!vigil.began)
             vigil = (struct vigil){.began = now, .asked = now, .sign_of_life = now};
         watch_cancel(executor);

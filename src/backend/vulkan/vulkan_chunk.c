@@ -5,19 +5,11 @@
  * device was.
  */
 #include "backend/vulkan/vulkan_executor.h"
-
-#include <time.h>
+#include "base/clock.h"
 
 enum { CHUNK_STEP = 16, FIRST_CHUNK = 64 };
 
 static const uint64_t wanted_ns = 100000000;
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* Nobody resets a processor. */
 static bool is_unlimited(const struct executor *executor)
@@ -38,14 +30,14 @@ void vulkan_chunk_open(struct executor *executor)
 
 void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending)
 {
-    pending->begun_ns = executor->submitted == executor->completed + 1 ? now_ns() : 0;
+    pending->begun_ns = executor->submitted == executor->completed + 1 ? clock_ns() : 0;
 }
 
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending)
 {
     if (is_unlimited(executor) || !pending->begun_ns || pending->token_count < CHUNK_STEP)
         return;
-    const uint64_t each = (now_ns() - pending->begun_ns) / pending->token_count + 1;
+    const uint64_t each = (clock_ns() - pending->begun_ns) / pending->token_count + 1;
     const uint64_t fitting = wanted_ns / each / CHUNK_STEP * CHUNK_STEP;
     const uint32_t most = fitting < CHUNK_STEP ? CHUNK_STEP : (uint32_t)fitting;
     executor->chunk = smaller(executor->options.batch, most);
