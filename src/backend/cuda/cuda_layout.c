@@ -276,6 +276,7 @@ enum salvo_status cuda_layout_shared(
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->panels_at = machine->vectors_at; /* each phase's behind its own vectors */
     machine->partials_at = machine->vectors_at + (tables->most_vector_bytes + 127) / 128 * 128;
+    machine->own_panel_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
     machine->half_of_partials = partials / 2;
     machine->ring_at = machine->partials_at + partials;
     machine->shared_bytes = cuda_decode_shared(executor);

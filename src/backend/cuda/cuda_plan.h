@@ -32,9 +32,11 @@
 #endif
 
 enum {
-    CUDA_WARPS = 16, /* that compute, in a block of the decode kernel; one more copies weights */
+    CUDA_WARPS = 16, /* that compute, in a block of the decode kernel */
     CUDA_WORKERS = CUDA_WARPS * 32,
-    CUDA_THREADS = CUDA_WORKERS + 32,
+    CUDA_FINISHERS = 32, /* threads of the warp after them, which adds up and hands on (finisher.cuh) */
+    CUDA_THREADS = CUDA_WORKERS + CUDA_FINISHERS + 32, /* and the one that copies weights */
+    CUDA_FINISHED_ROWS = 64, /* that the finishing warp takes; of more, all warps have some */
     CUDA_ITEM_ROWS = 8,
     CUDA_ITEM_COLUMNS = 128,
     CUDA_PAGE = 256,              /* positions of a KV page */
@@ -45,7 +47,7 @@ enum {
     CUDA_PART_BYTES = CUDA_ITEM_COLUMNS + 16 + 32, /* of the input: as bytes, with scales and sums */
     CUDA_PART_FLOAT_BYTES = 4 * 36 * 4,            /* and as floats */
     CUDA_MIXED_GROUPS = 4,   /* part groups of a matmul whose input is mixed with another */
-    CUDA_SHARED_HEAD = 2048, /* bytes at the beginning of shared memory */
+    CUDA_SHARED_HEAD = 2304, /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */
     CUDA_NONE = 0x7fffffff,  /* no place, no rope, no table entry */
@@ -304,6 +306,7 @@ enum matmul_flags {
     MATMUL_GLU = 8,      /* the second share is beside the gate */
     MATMUL_DEFERS = 16,  /* results are multiplied by the factor of the input's norm */
     MATMUL_SPECIAL = 32, /* a bias, an activation or a cap */
+    MATMUL_APART = 64,   /* the finishing warp has its end */
 };
 
 struct cuda_matmul_record {
@@ -408,6 +411,7 @@ struct cuda_machine {
      */
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
     uint32_t vectors_at, panels_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
+    uint32_t own_panel_bytes; /* of each warp, from panels_at on, where it takes its own input */
 };
 
 enum cuda_error {

@@ -199,11 +199,13 @@ static cuda_address row_address(cuda_address base, uint64_t row, size_t size)
 static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_matmul *matmul,
     bool has_glu, bool takes_input, bool tagged)
 {
+    const bool apart = record->rows <= CUDA_FINISHED_ROWS && !record->is_wide;
     bool defers =
         takes_input && record->vector.norm == CUDA_NORM_RMS && record->vector.rounding == ROUNDING_Q8;
     return (tagged ? MATMUL_TAGGED : 0) | (matmul->is_plain ? MATMUL_PLAIN : 0) |
            (matmul->before ? MATMUL_ADDS : 0) | (has_glu ? MATMUL_GLU : 0) | (defers ? MATMUL_DEFERS : 0) |
-           (matmul->bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0 ? MATMUL_SPECIAL : 0);
+           (matmul->bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0 ? MATMUL_SPECIAL : 0) |
+           (apart ? MATMUL_APART : 0);
 }
 
 static bool is_one_round(const struct cuda_share *share)
@@ -214,8 +216,8 @@ static bool is_one_round(const struct cuda_share *share)
 static bool is_short(const struct cuda_matmul_record *record)
 {
     const struct cuda_share *share = &record->shares[0], *up = &record->shares[1];
-    if (!(record->flags & MATMUL_TAGGED) || !record->vector.from || record->is_wide ||
-        record->vector.rounding != ROUNDING_Q8 || !is_one_round(share) || record->rows > CUDA_WORKERS)
+    if (!(record->flags & MATMUL_TAGGED) || !(record->flags & MATMUL_APART) || !record->vector.from ||
+        record->vector.rounding != ROUNDING_Q8 || !is_one_round(share))
         return false;
     return !(record->flags & MATMUL_GLU) ||
            (up->type == share->type && up->tiles == share->tiles && is_one_round(up));

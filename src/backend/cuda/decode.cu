@@ -1,12 +1,13 @@
 /*
  * The whole token in one launch: a kernel that stays on all multiprocessors and walks through the phases of a
  * plan as often as tokens were asked for. What phases leave for each other carries its own arrival
- * (words.cuh). Sixteen warps of a block compute; one more brings the weights of the phases to come
- * (stream.cuh).
+ * (words.cuh). Sixteen warps of a block compute, one hands on what they found (finisher.cuh), and one brings
+ * the weights of the phases to come (stream.cuh).
  *
  * The same kernel runs a range of phases, for the debug path and for a graph of one node a phase.
  */
 #include "backend/cuda/attend_one.cuh"
+#include "backend/cuda/finisher.cuh"
 #include "backend/cuda/matvec_short.cuh"
 #include "backend/cuda/sample.cuh"
 #include "backend/cuda/step_take.cuh"
@@ -117,33 +118,6 @@ __device__ __noinline__ bool meet()
 
 /* ---- One record after the other ---- */
 
-/* A record on its way to shared memory, two turns ahead: the last warp's, which has least to do. */
-KERNEL_INLINE void start_fetch(uint8_t *shared, uint32_t turn, uint32_t index)
-{
-    const cuda_machine &machine = ((const shared_head *)shared)->machine;
-    const uint32_t at = (this_thread() - (CUDA_WORKERS - 32)) * 4;
-    if (at < sizeof(cuda_record) / 4)
-        start_copy_of_16((float *)place_of_record(shared, turn) + at,
-            (const float *)((const cuda_record *)machine.records + index) + at);
-    end_group_of_copies();
-}
-static_assert(sizeof(cuda_record) % 16 == 0 && sizeof(cuda_record) <= 512, "a lane copies 16 bytes");
-
-KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
-{
-    uint32_t hash = (delays + phase * 2654435761u) ^ blockIdx.x * 40503u;
-    hash ^= hash >> 13;
-    hash *= 0x5bd1e995u;
-    __nanosleep(hash >> 20);
-}
-
-/* After the last record comes the first, of the next token. */
-KERNEL_INLINE uint32_t record_after(const record_range &range, uint32_t index, uint32_t by)
-{
-    const uint32_t after = index + by < range.end ? index + by : index + by - range.end + range.first;
-    return after < range.end ? after : range.first;
-}
-
 /* Whatever is not a matmul; false when something gave up. */
 KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 {
@@ -180,11 +154,10 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
         if (record->phase + 1 < head.range.end_phase || head.range.goes_on)
             meet();
     }
-    wait_for_older_copies();
     return !sync_any<CUDA_WORKERS>(head.failed);
 }
 
-/* The records of one token; the first two are in shared memory. */
+/* The records of one token. Matmuls go on where something gave up, so that warps leave at the same record. */
 KERNEL_INLINE void run_records(uint8_t *shared)
 {
     shared_head &head = *(shared_head *)shared;
@@ -192,26 +165,54 @@ KERNEL_INLINE void run_records(uint8_t *shared)
     bool goes_on = true;
     while (goes_on && walk.record < head.range.end) {
         const cuda_record *record = place_of_record(shared, walk.turn);
-        start_fetch(shared, walk.turn + 2, record_after(head.range, walk.record, 2));
         if (head.range.delays)
             pause(head.range.delays, record->phase);
-        if (record->kind <= CUDA_RECORD_MATMUL) {
-            const matmul_result result =
-                record->kind == CUDA_RECORD_SHORT         ? run_any_short<false>(walk.turn, walk.ring)
-                : record->kind == CUDA_RECORD_SHORT_MIXED ? run_any_short<true>(walk.turn, walk.ring)
-                                                          : run_matmul(walk.turn, walk.ring);
-            walk.ring = result.walk;
-            goes_on = result.goes_on;
+        const bool is_matmul = record->kind <= CUDA_RECORD_MATMUL;
+        if (!wait_for_finisher(head, walk.turn, is_matmul ? 2 : 1))
+            head.failed = 1;
+        if (is_matmul) {
+            if (record->kind == CUDA_RECORD_SHORT) {
+                walk.ring = run_any_short<false>(walk.turn, walk.ring);
+            } else if (record->kind == CUDA_RECORD_SHORT_MIXED) {
+                walk.ring = run_any_short<true>(walk.turn, walk.ring);
+            } else {
+                const matmul_result result = run_matmul(walk.turn, walk.ring);
+                walk.ring = result.walk;
+                goes_on = result.goes_on;
+            }
         } else {
             save_walk(head, walk);
             goes_on = run_other(shared, current_record(shared));
             walk = load_walk(head);
+            tell_finisher(head, walk.turn);
         }
         walk.record++;
         walk.turn++;
     }
     walk.record = head.range.first;
     save_walk(head, walk);
+}
+
+/* ---- The warp that finishes ---- */
+
+/* All warps but the copying one: whether a token follows. */
+KERNEL_INLINE bool sync_with_finisher(bool token_follows)
+{
+    return sync_any<CUDA_WORKERS + CUDA_FINISHERS, 2>(token_follows);
+}
+
+KERNEL_INLINE void finish_tokens(uint8_t *shared)
+{
+    const shared_head &head = *(const shared_head *)shared;
+    record_reader reader;
+    sync_with_finisher(false); /* the range is known */
+    reader.next = head.range.first;
+    for (int i = 0; i < CUDA_RECORD_PLACES && head.range.first < head.range.end; i++)
+        reader.fetch(shared);
+    wait_for_copies();
+    while (sync_with_finisher(false))
+        finish_records(shared, reader);
+    wait_for_copies();
 }
 
 /* ---- The warp that copies weights ---- */
@@ -324,6 +325,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.full[i], FULL_ARRIVALS);
             chunk_barrier_open(&head.empty[i], CUDA_WARPS);
         }
+        for (int i = 0; i < 2; i++) {
+            chunk_barrier_open(&head.computed[i], CUDA_WARPS);
+            chunk_barrier_open(&head.finished[i], 1);
+        }
         chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
         head.failed = head.target = head.task_shape = 0;
@@ -339,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     if (flags & DECODE_DEPENDENT)
         asm volatile("griddepcontrol.launch_dependents;");
 #endif
-    if (threadIdx.x >= CUDA_WORKERS) {
+    if (threadIdx.x >= CUDA_WORKERS + CUDA_FINISHERS) {
         stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
         copy_weights(writer, machine, first_phase, end_phase);
         __syncwarp();
@@ -350,6 +355,11 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         return;
     }
 
+    if (threadIdx.x >= CUDA_WORKERS) {
+        finish_tokens(shared);
+        return;
+    }
+
     if (threadIdx.x == 0) {
         const uint32_t *starts = (const uint32_t *)machine.record_starts + block * (machine.phase_count + 1);
         head.range = {starts[first_phase], starts[end_phase], end_phase, (flags & DECODE_FINISHES) != 0,
@@ -357,12 +367,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         for (uint32_t i = 0; i < CUDA_WARPS; i++)
             *(uint4 *)head.progress[i] = make_uint4(head.range.first, 0, 0, 0);
     }
-    sync_threads<CUDA_WORKERS>();
-    if (head.range.first < head.range.end) {
-        start_fetch(shared, 0, head.range.first);
-        start_fetch(shared, 1, record_after(head.range, head.range.first, 1));
-    }
-    wait_for_copies();
+    sync_with_finisher(false);
 #if __CUDA_ARCH__ >= 900
     if (flags & DECODE_DEPENDENT)
         asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -380,7 +385,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0)
             begin_next_token(head, flags);
-        sync_threads<CUDA_WORKERS>();
+        sync_with_finisher(true);
         float *angles = (float *)(shared + machine.angles_at);
         prepare_ropes<CUDA_WORKERS>(
             machine, head.row.position, angles, angles + machine.rope_count * machine.rope_pairs);
@@ -393,6 +398,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             finish_this_token(head, flags);
         sync_threads<CUDA_WORKERS>();
     }
+    sync_with_finisher(false);
     if (flags & DECODE_FINISHES && blockIdx.x == 0 && threadIdx.x == 0 && !head.failed)
         finish_step_of_one(
             machine, head.tokens.slot, head.tokens.first, head.tokens.version, head.tokens.count);

@@ -222,13 +222,11 @@ KERNEL_INLINE void multiply_any(
 /* What the end of a matmul needs: read before its results are there. */
 struct matmul_end {
     uint64_t out, before;
-    uint64_t seen; /* what this thread saw of what its first row is added to */
     uint32_t rows, flags, each, up_partials, tag;
     float per_column, epsilon;
 };
 
-KERNEL_INLINE matmul_end describe_end(
-    const shared_head &head, const cuda_matmul_record &record, uint32_t thread)
+KERNEL_INLINE matmul_end describe_end(const shared_head &head, const cuda_matmul_record &record)
 {
     matmul_end end;
     end.out = record.out;
@@ -240,10 +238,15 @@ KERNEL_INLINE matmul_end describe_end(
     end.tag = head.tag;
     end.per_column = record.per_column;
     end.epsilon = record.vector.epsilon;
-    end.seen = end.flags & MATMUL_ADDS && end.flags & MATMUL_TAGGED && thread < end.rows
-                   ? look_at_word((const uint64_t *)end.before + thread)
-                   : 0;
     return end;
+}
+
+/* What a row is added to, on its way; a word without a tag where there is none. */
+KERNEL_INLINE uint64_t look_before(const matmul_end &end, uint32_t row)
+{
+    return end.flags & MATMUL_ADDS && end.flags & MATMUL_TAGGED && row < end.rows
+               ? look_at_word((const uint64_t *)end.before + row)
+               : 0;
 }
 
 /* The sum of row `row` of a block's rows, over its parts. */
@@ -273,7 +276,7 @@ static __device__ __noinline__ float finish_specially(
 }
 
 KERNEL_INLINE void finish_row(shared_head &head, const cuda_matmul_record &record, const matmul_end &end,
-    const float *partials, const float *sums, uint32_t row)
+    const float *partials, const float *sums, uint32_t row, uint64_t seen)
 {
     float sum = sum_of_row(end.each, partials, row), factor = 1;
     if (end.flags & MATMUL_DEFERS)
@@ -288,8 +291,7 @@ KERNEL_INLINE void finish_row(shared_head &head, const cuda_matmul_record &recor
         sum = gated(record.glu, sum) * other;
     }
     if (end.flags & MATMUL_ADDS)
-        sum += end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint64_t *)end.before + row,
-                                               row < CUDA_WORKERS ? end.seen : 0)
+        sum += end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint64_t *)end.before + row, seen)
                                          : __ldcg((const float *)end.before + row);
     if ((end.flags & (MATMUL_PLAIN | MATMUL_TAGGED)) == MATMUL_TAGGED)
         put_word((uint64_t *)end.out + row, sum, end.tag);
@@ -304,15 +306,26 @@ struct matmul_result {
     bool goes_on;
 };
 
+KERNEL_INLINE float *partials_of_turn(uint8_t *shared, uint32_t turn)
+{
+    const cuda_machine &machine = ((const shared_head *)shared)->machine;
+    return (float *)(shared + machine.partials_at + turn % 2 * machine.half_of_partials);
+}
+
+KERNEL_INLINE float *squares_of_turn(shared_head &head, uint32_t turn)
+{
+    return head.sums + turn % 2 * CUDA_WARPS;
+}
+
 KERNEL_INLINE void prepare_input(
-    shared_head &head, const cuda_matmul_record &record, uint8_t *own_panel, float *squares)
+    shared_head &head, const cuda_matmul_record &record, uint8_t *own_panel, float *squares, float *moments)
 {
     const cuda_share &share = record.shares[0];
     if (record.vector.norm == CUDA_NORM_LAYER) {
         if (share.part_groups == 1)
-            mix_parts<1>(head, record.vector, share, own_panel, head.moments);
+            mix_parts<1>(head, record.vector, share, own_panel, moments);
         else
-            mix_parts<CUDA_MIXED_GROUPS>(head, record.vector, share, own_panel, head.moments);
+            mix_parts<CUDA_MIXED_GROUPS>(head, record.vector, share, own_panel, moments);
     } else if (share.part_groups == 1) {
         round_parts<1>(head, record.vector, share, own_panel, squares);
     } else {
@@ -321,46 +334,47 @@ KERNEL_INLINE void prepare_input(
 }
 
 /*
- * All of a block's share in a matmul. When it returns, the next record has come, and all warps know; false:
- * something gave up. Some warps may still be at the results of the record before: partial sums and sums of
- * squares take turns, and where the former are too many for that, everybody waits. A function of its own, as
- * those in matvec_short.cuh: what one needs many registers for would have others written to local memory.
+ * All of a block's share in a matmul; goes_on is false when something gave up. Warps are up to two records
+ * apart from each other: what they share takes turns. A function of its own, as those in matvec_short.cuh:
+ * what one needs many registers for would have others written to local memory.
  */
 static __device__ __noinline__ matmul_result run_matmul(uint32_t turn, ring_walk walk)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
-    float *partials = (float *)(shared + head.machine.partials_at +
-                                (record.is_wide ? 0 : turn % 2 * head.machine.half_of_partials));
-    float *squares = head.sums + turn % 2 * CUDA_WARPS;
-    const matmul_end end = describe_end(head, record, this_thread());
-    if (record.is_wide)
-        sync_threads<CUDA_WORKERS>();
+    const bool apart = record.flags & MATMUL_APART, takes_input = record.vector.from;
+    float *partials = partials_of_turn(shared, record.is_wide ? 0 : turn);
+    float *squares = squares_of_turn(head, turn);
+    const matmul_end end = describe_end(head, record);
+    const uint64_t seen = apart ? 0 : look_before(end, this_thread());
+    if (record.is_wide && !wait_for_finisher(head, turn, 1))
+        head.failed = 1;
     const uint32_t each = part_bytes(record.vector.rounding);
-    const uint32_t panel = head.machine.panels_at + record.vector.panel;
     part_walk input;
-    if (record.vector.from) {
-        input = {panel + this_thread() / 32 * record.shares[0].part_groups * each, each};
-        prepare_input(head, record, shared + input.first, squares);
+    if (takes_input) {
+        input = {head.machine.panels_at + this_thread() / 32 * head.machine.own_panel_bytes, each};
+        prepare_input(head, record, shared + input.first, squares, head.moments[turn % 2]);
     } else {
-        input = walk_panel(panel, record.shares[0], each);
+        input = walk_panel(head.machine.panels_at + record.vector.panel, record.shares[0], each);
     }
     multiply_any(head, record.shares[0], input, partials, walk);
     if (record.glu != ACTIVATION_NONE) {
-        if (!record.vector.from)
+        if (!takes_input)
             input = walk_panel(
                 head.machine.panels_at + record.up_panel, record.shares[1], part_bytes(record.up_rounding));
         multiply_any(head, record.shares[1], input, partials + end.up_partials, walk);
     }
-    wait_for_older_copies(); /* the next record */
-    if (sync_any<CUDA_WORKERS>(head.failed))
-        return {walk, false};
-    for (uint32_t row = this_thread(); row < end.rows; row += CUDA_WORKERS)
-        finish_row(head, record, end, partials, squares, row);
-    if (record.is_wide)
+    bool goes_on = true;
+    if (!apart) {
+        goes_on = !sync_any<CUDA_WORKERS>(head.failed);
+        for (uint32_t row = this_thread(); row < end.rows && goes_on; row += CUDA_WORKERS)
+            finish_row(head, record, end, partials, squares, row, row < CUDA_WORKERS ? seen : 0);
+    }
+    if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
         sync_threads<CUDA_WORKERS>();
-    return {walk, true};
+    tell_finisher(head, turn);
+    return {walk, goes_on};
 }
 
 #endif

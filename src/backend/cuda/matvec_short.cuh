@@ -27,17 +27,16 @@ KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, bool wor
 
 /* The input's part of this warp through a layer norm, mixed with that of the token before. */
 KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, const warp_share &own,
-    uint32_t at, bool on, awaited_four &input, uint32_t tag)
+    uint32_t at, bool on, awaited_four &input, uint32_t tag, float *moments)
 {
     const mix_four mix = load_mix(head, vector, at, on);
     const float count = own.works ? (float)columns_of_part(vector.columns, own.number) : 0;
-    const float4 x = wait_for_four(head, input, tag);
-    __syncwarp();
+    const float4 x = wait_for_four<true>(head, input, tag);
     const float sum = warp_sum((x.x + x.y) + (x.z + x.w)), mean = count > 0 ? __fdividef(sum, count) : 0;
     const float squares = warp_sum(on ? squares_from(x, mean) : 0);
-    put_moments(head.moments, own, sum, squares, count);
+    put_moments(moments, own, sum, squares, count);
     sync_threads<CUDA_WORKERS>();
-    const float2 norm = merge_moments(head.moments, vector.columns, vector.epsilon);
+    const float2 norm = merge_moments(moments, vector.columns, vector.epsilon);
     float *kept = vector.keeps && own.first_tile == 0 && on ? kept_state(head, vector) + at : nullptr;
     return mixed_four(mix, x, norm, kept);
 }
@@ -67,9 +66,9 @@ KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &sh
         chunk_barrier_arrive(chunk.empty);
 }
 
-/* As run_matmul. */
+/* As run_matmul. Results are the finishing warp's. */
 template <int TYPE, bool MIXES>
-KERNEL_INLINE matmul_result run_short(
+KERNEL_INLINE ring_walk run_short(
     shared_head &head, const cuda_matmul_record &record, uint32_t turn, ring_walk walk)
 {
     DYNAMIC_SHARED(shared);
@@ -84,53 +83,47 @@ KERNEL_INLINE matmul_result run_short(
     const float4 weight = !MIXES && on && has_norm
                               ? __ldg((const float4 *)((const float *)vector.weight + at))
                               : make_float4(1, 1, 1, 1);
-    const matmul_end end = describe_end(head, record, thread);
     const uint32_t tile_bytes = share.parts_per_round * format::bytes;
     const short_chunk chunk = take_chunk(head, share.tiles * tile_bytes, own.works, walk);
     lane_codes<TYPE> codes = {};
     if (own.works)
         codes = load_codes<TYPE>(
             chunk.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
-    uint8_t *part = shared + head.machine.panels_at + warp * CUDA_PART_BYTES;
-    float *partials = (float *)(shared + head.machine.partials_at + turn % 2 * head.machine.half_of_partials);
-    float *squares = head.sums + turn % 2 * CUDA_WARPS;
+    uint8_t *part = shared + head.machine.panels_at + warp * head.machine.own_panel_bytes;
+    float *partials = partials_of_turn(shared, turn);
+    const bool has_glu = record.flags & MATMUL_GLU;
 
     float4 x;
     float square = 0;
     if (MIXES) {
-        x = mix_part(head, vector, own, at, on, input, tag);
+        x = mix_part(head, vector, own, at, on, input, tag, head.moments[turn % 2]);
     } else {
-        x = wait_for_four(head, input, tag);
-        __syncwarp();
+        x = wait_for_four<true>(head, input, tag);
         square = fmaf(x.x, x.x, x.y * x.y) + fmaf(x.z, x.z, x.w * x.w);
         x.x *= weight.x, x.y *= weight.y, x.z *= weight.z, x.w *= weight.w;
     }
     const rounded_four rounded = round_four_and_add(x, square);
     put_rounded_four(part, lane * 4, rounded);
     if (lane == 0)
-        squares[warp] = own.works && own.first_tile == 0 ? square : 0; /* each part once */
+        squares_of_turn(head, turn)[warp] =
+            own.works && own.first_tile == 0 ? square : 0; /* each part once */
     __syncwarp();
     lane_bytes bytes;
     load_input(part, lane % 4, bytes);
     multiply_tiles<TYPE>(chunk, share, own, bytes, codes, partials);
-    if (end.flags & MATMUL_GLU) {
+    if (has_glu) {
         const cuda_share &up = record.shares[1];
         const short_chunk second = take_chunk(head, up.tiles * tile_bytes, own.works, walk);
         if (own.works)
             codes = load_codes<TYPE>(
                 second.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
-        multiply_tiles<TYPE>(second, up, own, bytes, codes, partials + end.up_partials);
+        multiply_tiles<TYPE>(second, up, own, bytes, codes, partials + record.up_partials);
     }
-    wait_for_older_copies(); /* the next record */
-    if (sync_any<CUDA_WORKERS>(head.failed))
-        return {walk, false};
-    if (thread < end.rows)
-        finish_row(head, record, end, partials, squares, thread);
-    return {walk, true};
+    tell_finisher(head, turn);
+    return walk;
 }
 
-template <bool MIXES>
-static __device__ __noinline__ matmul_result run_any_short(uint32_t turn, ring_walk walk)
+template <bool MIXES> static __device__ __noinline__ ring_walk run_any_short(uint32_t turn, ring_walk walk)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
@@ -146,7 +139,7 @@ static __device__ __noinline__ matmul_result run_any_short(uint32_t turn, ring_w
     default:
         break;
     }
-    return {walk, false};
+    return walk;
 }
 
 #endif

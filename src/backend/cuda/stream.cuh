@@ -37,9 +37,10 @@ struct attend_task {
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop;                /* no further chunk will be taken; `last` then says how many were */
+    uint64_t stop;                     /* no further chunk will be taken; `last` then says how many were */
+    uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
     uint32_t begins[CUDA_CHUNKS]; /* of the chunks on their way: bytes before them; the copying thread's */
-    alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[3 * CUDA_WARPS];
+    alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[2][3 * CUDA_WARPS];
     /* How far each warp has come: its record, records so far, and where it is in the ring. Here while it does
      * anything but matmuls: registers that are kept across that would be written to local memory, for which
      * there is little cache. */
@@ -109,6 +110,24 @@ KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
 {
     return place_of_record(
         shared, ((const shared_head *)shared)->progress[this_thread() / 32][PROGRESS_TURN]);
+}
+
+/*
+ * Records are computed by many warps, each at its own pace, and finished by one (finisher.cuh), in order.
+ * Whoever begins one knows that the one two turns ago was finished, and everything of it is free again.
+ */
+KERNEL_INLINE bool wait_for_finisher(shared_head &head, uint32_t turn, uint32_t ago)
+{
+    const uint32_t parity = (turn - ago) / 2 % 2;
+    return turn < ago || chunk_barrier_wait(head.machine, &head.finished[(turn - ago) % 2], parity);
+}
+
+/* By every warp that computes, once it needs nothing of the record any more. */
+KERNEL_INLINE void tell_finisher(shared_head &head, uint32_t turn)
+{
+    __syncwarp();
+    if (this_thread() % 32 == 0)
+        chunk_barrier_arrive(&head.computed[turn % 2]);
 }
 
 /* Which owner of a matrix this block is; at least `owners` when it is none. */
