@@ -36,10 +36,11 @@ enum {
     CUDA_WORKERS = CUDA_WARPS * 32,
     CUDA_FINISHERS = 32, /* threads of the warp after them, which adds up and hands on (finisher.cuh) */
     CUDA_THREADS = CUDA_WORKERS + CUDA_FINISHERS + 32, /* and the one that copies weights */
-    CUDA_FINISHED_ROWS = 64, /* that the finishing warp takes; of more, all warps have some */
+    CUDA_FINISHED_ROWS = 32, /* that the finishing warp takes; of more, all warps have some */
     CUDA_ITEM_ROWS = 8,
     CUDA_ITEM_COLUMNS = 128,
     CUDA_PAGE = 256,              /* positions of a KV page */
+    CUDA_PAGE_TABLE_LIMIT = 4096, /* bytes of a page table in shared memory */
     CUDA_CHUNKS = 32,             /* weight chunks that can be on their way to a block at once */
     CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
     CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
@@ -352,7 +353,7 @@ struct cuda_wkv7_record {
 struct cuda_record {
     uint32_t kind, phase;
     uint32_t index; /* wkv7: head; sample: stage; attend: which of the shapes that tasks depend on, from 1 */
-    uint32_t padding;
+    uint32_t ago;   /* that many records before this one must have been finished: 1, or 2 */
     union {
         struct cuda_matmul_record matmul;
         struct cuda_attend attend;
@@ -375,6 +376,7 @@ struct cuda_machine {
     uint64_t records;       /* struct cuda_record */
     uint64_t record_starts; /* uint32 [blocks][phase_count + 1] */
     uint32_t phase_count, phase_bytes, rope_count, rope_pairs;
+    uint32_t sample_phase; /* the first that samples */
     uint32_t slots;
     uint32_t tagged; /* values between phases are words, not floats */
     uint32_t context, vocabulary, pages_per_slot, ring_entries;
@@ -412,6 +414,8 @@ struct cuda_machine {
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
     uint32_t vectors_at, panels_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
     uint32_t own_panel_bytes; /* of each warp, from panels_at on, where it takes its own input */
+    uint32_t attend_at;       /* attend_one.cuh */
+    uint32_t page_table_at;   /* the slot's pages; 0: they are too many, and read where the step has them */
 };
 
 enum cuda_error {

@@ -467,6 +467,7 @@ static uint64_t write_tables(
     machine->matrices = cuda_region_take(&region, executor->matrix_count * sizeof(struct cuda_matrix));
     machine->ropes = cuda_region_take(&region, write_ropes(program, 0, NULL));
     machine->phase_count = tables->phase_count;
+    machine->sample_phase = tables->phase_count - CUDA_SAMPLE_STAGES; /* they are the last */
     machine->phase_bytes = tables->phase_bytes;
     machine->tagged = plan == &executor->single;
     machine->logits = plan->scratch.arena + plan->scratch.offsets[program->logits];

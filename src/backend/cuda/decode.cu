@@ -118,14 +118,11 @@ __device__ __noinline__ bool meet()
 
 /* ---- One record after the other ---- */
 
-/* Whatever is not a matmul; false when something gave up. */
+/* Whatever is neither a matmul nor attention; false when something gave up. */
 KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 {
     shared_head &head = *(shared_head *)shared;
     switch (record->kind) {
-    case CUDA_RECORD_ATTEND:
-        attend_one_token(shared);
-        break;
     case CUDA_RECORD_PREPARE:
         prepare_panels(record->phase);
         break;
@@ -149,6 +146,10 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
         break;
     }
     default:
+        if (head.greedy) {
+            choose_largest();
+            break;
+        }
         if (record->index > 0 && head.skips)
             break;
         if (record->phase + 1 < head.range.end_phase || head.range.goes_on)
@@ -157,7 +158,8 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
     return !sync_any<CUDA_WORKERS>(head.failed);
 }
 
-/* The records of one token. Matmuls go on where something gave up, so that warps leave at the same record. */
+/* The records of one token. Matmuls and attention go on where something gave up, so that all warps leave at
+ * the same record. */
 KERNEL_INLINE void run_records(uint8_t *shared)
 {
     shared_head &head = *(shared_head *)shared;
@@ -167,10 +169,9 @@ KERNEL_INLINE void run_records(uint8_t *shared)
         const cuda_record *record = place_of_record(shared, walk.turn);
         if (head.range.delays)
             pause(head.range.delays, record->phase);
-        const bool is_matmul = record->kind <= CUDA_RECORD_MATMUL;
-        if (!wait_for_finisher(head, walk.turn, is_matmul ? 2 : 1))
+        if (!wait_for_finisher(head, walk.turn, record->ago))
             head.failed = 1;
-        if (is_matmul) {
+        if (record->kind <= CUDA_RECORD_MATMUL) {
             if (record->kind == CUDA_RECORD_SHORT) {
                 walk.ring = run_any_short<false>(walk.turn, walk.ring);
             } else if (record->kind == CUDA_RECORD_SHORT_MIXED) {
@@ -182,7 +183,10 @@ KERNEL_INLINE void run_records(uint8_t *shared)
             }
         } else {
             save_walk(head, walk);
-            goes_on = run_other(shared, current_record(shared));
+            if (record->kind == CUDA_RECORD_ATTEND)
+                attend_one_token(shared);
+            else
+                goes_on = run_other(shared, current_record(shared));
             walk = load_walk(head);
             tell_finisher(head, walk.turn);
         }
@@ -259,7 +263,18 @@ KERNEL_INLINE void copy_weights(
 
 /* ---- Tokens: one thread of each block ---- */
 
-KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t flags)
+/* Whether the largest logit is all that counts, and the records before those of sampling are enough of them.
+ */
+KERNEL_INLINE bool is_greedy(const shared_head &head, const cuda_run *run, const uint32_t *starts)
+{
+    const cuda_machine &machine = head.machine;
+    const cuda_sampler settings = sample_load_settings(&run->sampler);
+    return machine.tagged && gridDim.x <= CUDA_SAMPLE_PARTS && settings.temperature == 0 && !settings.bias &&
+           !sample_has_penalties(settings) &&
+           starts[machine.sample_phase] - head.range.first >= CUDA_RECORD_PLACES;
+}
+
+KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t flags, const uint32_t *starts)
 {
     const cuda_machine &machine = head.machine;
     const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at);
@@ -273,14 +288,25 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     const bool live = !(flags & (DECODE_FINISHES | DECODE_DEPENDENT)) || run_is_live(machine, 0);
     tokens.goes_on = !head.failed && live;
     tokens.begun = flags & DECODE_COUNTS ? 1 : 0;
-    tokens.repeat = flags & DECODE_TAKES ? __ldcg(&((const cuda_step *)machine.step)->repeat) : 1;
+    const cuda_step *step = (const cuda_step *)machine.step;
+    tokens.repeat = flags & DECODE_TAKES ? __ldcg(&step->repeat) : 1;
+    tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->logits) == LOGITS_LAST};
+    head.greedy = flags & DECODE_FINISHES && tokens.rules.samples && is_greedy(head, run, starts);
+    if (head.greedy)
+        head.range.end = starts[machine.sample_phase];
     head.row = {};
     head.row.slot = tokens.slot;
     head.row.run_count = 1;
-    head.row.pages = (const uint32_t *)(machine.step + machine.pages_at);
+    head.row.pages = (const uint32_t *)(machine.page_table_at ? shared + machine.page_table_at
+                                                              : (uint8_t *)machine.step + machine.pages_at);
     head.row.cosines = (const float *)(shared + machine.angles_at);
     head.row.sines = head.row.cosines + machine.rope_count * machine.rope_pairs;
     head.row.keeps = blockIdx.x == 0;
+}
+
+KERNEL_INLINE int32_t sampled_id(const shared_head &head)
+{
+    return head.greedy ? head.chosen : sample_result(head.machine, 0);
 }
 
 KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
@@ -293,9 +319,25 @@ KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
         tokens.begun = tokens.index + 1;
     head.tag = ((tokens.epoch + tokens.index) & 0x7fffffff) + 1; /* what was never written has 0 */
     head.row.position = head.row.run_first = position;
-    head.row.id =
-        tokens.index ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(ids + position);
+    head.row.id = tokens.index ? sampled_id(head) : __ldcg(ids + position);
     head.row.version = (tokens.version + tokens.index) % 2;
+}
+
+/*
+ * At the beginning of a token: where its row stands, and whether the host wants no more. To ask the host
+ * takes a while, which the first block, with the token's first work, has not.
+ */
+KERNEL_INLINE void begin_token(shared_head &head)
+{
+    const cuda_machine &machine = head.machine;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        ((cuda_row *)(machine.step + machine.rows_at))->position = head.row.position;
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == CUDA_WORKERS - 1) {
+        const bool cancelled = load_relaxed_system((const uint32_t *)machine.cancel) != 0;
+        put_word(&sampled_row(head).cancelled[head.tag % 2], cancelled, head.tag);
+    }
+    if (threadIdx.x <= CUDA_WARPS)
+        head.largest[threadIdx.x] = 0;
 }
 
 KERNEL_INLINE void finish_this_token(shared_head &head, uint32_t flags)
@@ -305,9 +347,16 @@ KERNEL_INLINE void finish_this_token(shared_head &head, uint32_t flags)
     tokens.goes_on = 0;
     if (head.failed || !(flags & DECODE_FINISHES))
         return;
-    tokens.goes_on = finish_token(head.machine, head.row.position, tokens.index, tokens.count);
-    if (blockIdx.x == 0)
-        tell_progress(head.machine, tokens.count);
+    uint64_t *cancelled = &sampled_row(head).cancelled[head.tag % 2];
+    tokens.count.cancelled = wait_for_word(head, cancelled, look_at_word(cancelled)) != 0;
+    const int32_t id = sampled_id(head);
+    tokens.goes_on = finish_token(
+        head.machine, tokens.rules, head.row.position, tokens.index, tokens.repeat, id, tokens.count);
+    if (blockIdx.x)
+        return;
+    if (head.greedy)
+        keep_sampled(head.machine, sampled_row(head), head.row.slot, head.row.position, id);
+    tell_progress(head.machine, tokens.count);
 }
 
 /* ---- The kernel ---- */
@@ -360,8 +409,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         return;
     }
 
+    const uint32_t *starts = (const uint32_t *)machine.record_starts + block * (machine.phase_count + 1);
     if (threadIdx.x == 0) {
-        const uint32_t *starts = (const uint32_t *)machine.record_starts + block * (machine.phase_count + 1);
         head.range = {starts[first_phase], starts[end_phase], end_phase, (flags & DECODE_FINISHES) != 0,
             flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0};
         for (uint32_t i = 0; i < CUDA_WARPS; i++)
@@ -378,8 +427,13 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         meet();
     }
     if (threadIdx.x == 0) {
-        begin_tokens(head, shared, flags);
+        begin_tokens(head, shared, flags, starts);
         chunk_barrier_arrive(&head.known);
+    }
+    if (machine.page_table_at) {
+        for (uint32_t i = threadIdx.x; i < machine.pages_per_slot; i += CUDA_WORKERS)
+            ((uint32_t *)(shared + machine.page_table_at))[i] =
+                __ldcg((const uint32_t *)(machine.step + machine.pages_at) + i);
     }
     sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {
@@ -390,7 +444,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         prepare_ropes<CUDA_WORKERS>(
             machine, head.row.position, angles, angles + machine.rope_count * machine.rope_pairs);
         if (flags & DECODE_FINISHES)
-            begin_token<CUDA_WORKERS>(machine, head.row.position, head.tokens.index);
+            begin_token(head);
         sync_threads<CUDA_WORKERS>();
         run_records(shared);
         sync_threads<CUDA_WORKERS>();

@@ -6,6 +6,7 @@
 #ifndef CUDA_MATVEC_CUH
 #define CUDA_MATVEC_CUH
 
+#include "backend/cuda/choose_largest.cuh"
 #include "backend/cuda/matvec_input.cuh"
 
 /* ---- A lane's share of the input ---- */
@@ -249,17 +250,22 @@ KERNEL_INLINE uint64_t look_before(const matmul_end &end, uint32_t row)
                : 0;
 }
 
-/* The sum of row `row` of a block's rows, over its parts. */
-KERNEL_INLINE float sum_of_row(uint32_t each, const float *partials, uint32_t row)
+/* The sum of row `row` of a block's rows, over its parts, PARTS at most. All are on their way before the
+ * first is added. */
+template <uint32_t PARTS> KERNEL_INLINE float sum_of_row(uint32_t each, const float *partials, uint32_t row)
 {
     const float *place = partials + row / CUDA_ITEM_ROWS * each * CUDA_ITEM_ROWS + row % CUDA_ITEM_ROWS;
-    float sums[4] = {0, 0, 0, 0};
+    float parts[PARTS];
 #pragma unroll
-    for (uint32_t i = 0; i < CUDA_WARPS; i++) {
-        if (i < each)
-            sums[i % 4] += place[i * CUDA_ITEM_ROWS];
+    for (uint32_t i = 0; i < PARTS; i++)
+        parts[i] = i < each ? place[i * CUDA_ITEM_ROWS] : 0;
+#pragma unroll
+    for (uint32_t distance = PARTS / 2; distance; distance /= 2) {
+#pragma unroll
+        for (uint32_t i = 0; i < distance; i++)
+            parts[i] += parts[i + distance];
     }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    return parts[0];
 }
 
 /* What few matmuls have at their end: a function of its own, so that others need not skip it. */
@@ -275,28 +281,39 @@ static __device__ __noinline__ float finish_specially(
     return sum;
 }
 
-KERNEL_INLINE void finish_row(shared_head &head, const cuda_matmul_record &record, const matmul_end &end,
-    const float *partials, const float *sums, uint32_t row, uint64_t seen)
+KERNEL_INLINE void put_row(const matmul_end &end, uint32_t row, float value)
 {
-    float sum = sum_of_row(end.each, partials, row), factor = 1;
-    if (end.flags & MATMUL_DEFERS)
-        factor = norm_factor(sums, end.per_column, end.epsilon);
-    sum *= factor;
+    if ((end.flags & (MATMUL_PLAIN | MATMUL_TAGGED)) == MATMUL_TAGGED)
+        put_word((uint64_t *)end.out + row, value, end.tag);
+    else
+        __stcg((float *)end.out + row, value);
+}
+
+/* What row `row` is added to. */
+KERNEL_INLINE float take_before(shared_head &head, const matmul_end &end, uint32_t row, uint64_t seen)
+{
+    return !(end.flags & MATMUL_ADDS)  ? 0
+           : end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint64_t *)end.before + row, seen)
+                                       : __ldcg((const float *)end.before + row);
+}
+
+KERNEL_INLINE float finish_row(shared_head &head, const cuda_matmul_record &record, const matmul_end &end,
+    const float *partials, const float *sums, uint32_t row, float before)
+{
+    const float factor = end.flags & MATMUL_DEFERS ? norm_factor(sums, end.per_column, end.epsilon) : 1;
+    float sum = sum_of_row<CUDA_WARPS>(end.each, partials, row) * factor;
     if (end.flags & MATMUL_SPECIAL)
         sum = finish_specially(&record, sum, row);
     if (end.flags & MATMUL_GLU) {
-        float other = sum_of_row(record.shares[1].parts_per_round, partials + end.up_partials, row) * factor;
+        const uint32_t each = record.shares[1].parts_per_round;
+        float other = sum_of_row<CUDA_WARPS>(each, partials + end.up_partials, row) * factor;
         if (record.up_bias)
             other += ((const float *)record.up_bias)[row];
         sum = gated(record.glu, sum) * other;
     }
-    if (end.flags & MATMUL_ADDS)
-        sum += end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint64_t *)end.before + row, seen)
-                                         : __ldcg((const float *)end.before + row);
-    if ((end.flags & (MATMUL_PLAIN | MATMUL_TAGGED)) == MATMUL_TAGGED)
-        put_word((uint64_t *)end.out + row, sum, end.tag);
-    else
-        __stcg((float *)end.out + row, sum);
+    sum += before;
+    put_row(end, row, sum);
+    return sum;
 }
 
 /* ---- All of it ---- */
@@ -348,8 +365,6 @@ static __device__ __noinline__ matmul_result run_matmul(uint32_t turn, ring_walk
     float *squares = squares_of_turn(head, turn);
     const matmul_end end = describe_end(head, record);
     const uint64_t seen = apart ? 0 : look_before(end, this_thread());
-    if (record.is_wide && !wait_for_finisher(head, turn, 1))
-        head.failed = 1;
     const uint32_t each = part_bytes(record.vector.rounding);
     part_walk input;
     if (takes_input) {
@@ -367,9 +382,16 @@ static __device__ __noinline__ matmul_result run_matmul(uint32_t turn, ring_walk
     }
     bool goes_on = true;
     if (!apart) {
+        sample_pair largest = 0;
         goes_on = !sync_any<CUDA_WORKERS>(head.failed);
-        for (uint32_t row = this_thread(); row < end.rows && goes_on; row += CUDA_WORKERS)
-            finish_row(head, record, end, partials, squares, row, row < CUDA_WORKERS ? seen : 0);
+        for (uint32_t row = this_thread(); row < end.rows && goes_on; row += CUDA_WORKERS) {
+            const float before = take_before(head, end, row, row < CUDA_WORKERS ? seen : 0);
+            const float value = finish_row(head, record, end, partials, squares, row, before);
+            if (end.flags & MATMUL_PLAIN)
+                largest = sample_larger(largest, pair_at(head, end.out + row * sizeof(float), value));
+        }
+        if (end.flags & MATMUL_PLAIN)
+            note_largest(head, largest);
     }
     if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
         sync_threads<CUDA_WORKERS>();

@@ -15,12 +15,12 @@ struct short_chunk {
     uint64_t *empty;
 };
 
-KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, bool works, ring_walk &walk)
+KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, ring_walk &walk)
 {
     DYNAMIC_SHARED(shared);
     const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
     const uint8_t *begin = shared + head.machine.ring_at + walk.place(bytes, head.machine.ring_bytes);
-    if (works && !chunk_barrier_wait(head.machine, &head.full[slot], parity))
+    if (!chunk_barrier_wait(head.machine, &head.full[slot], parity))
         head.failed = 1;
     return {begin, &head.empty[slot]};
 }
@@ -30,9 +30,9 @@ KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, cons
     uint32_t at, bool on, awaited_four &input, uint32_t tag, float *moments)
 {
     const mix_four mix = load_mix(head, vector, at, on);
-    const float count = own.works ? (float)columns_of_part(vector.columns, own.number) : 0;
+    const float count = (float)columns_of_part(vector.columns, own.number);
     const float4 x = wait_for_four<true>(head, input, tag);
-    const float sum = warp_sum((x.x + x.y) + (x.z + x.w)), mean = count > 0 ? __fdividef(sum, count) : 0;
+    const float sum = warp_sum((x.x + x.y) + (x.z + x.w)), mean = __fdividef(sum, count);
     const float squares = warp_sum(on ? squares_from(x, mean) : 0);
     put_moments(moments, own, sum, squares, count);
     sync_threads<CUDA_WORKERS>();
@@ -50,7 +50,7 @@ KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &sh
                    tile_bytes = each * item_format<TYPE>::bytes;
     const uint8_t *item = chunk.begin + own.number * item_format<TYPE>::bytes + own.first_tile * tile_bytes;
     float *place = partials + (own.first_tile * each + own.number) * CUDA_ITEM_ROWS + lane / 4;
-    for (uint32_t tile = own.works ? own.first_tile : share.tiles; tile < share.tiles; tile += step) {
+    for (uint32_t tile = own.first_tile; tile < share.tiles; tile += step) {
         item += step * tile_bytes;
         lane_codes<TYPE> next = codes;
         if (tile + step < share.tiles)
@@ -66,6 +66,29 @@ KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &sh
         chunk_barrier_arrive(chunk.empty);
 }
 
+/* A warp that has no part has little to do: nothing comes of it, and it takes no chunk. */
+template <bool MIXES>
+static __device__ __noinline__ ring_walk pass_by(
+    shared_head &head, const cuda_matmul_record &record, uint32_t turn, ring_walk walk, uint32_t item_bytes)
+{
+    const uint32_t thread = this_thread(), shares = record.flags & MATMUL_GLU ? 2 : 1;
+    if (thread % 32 == 0) {
+        squares_of_turn(head, turn)[thread / 32] = 0;
+        if (MIXES)
+            put_moments(head.moments[turn % 2], {0, 1, false}, 0, 0, 0);
+    }
+    if (MIXES)
+        sync_threads<CUDA_WORKERS>();
+    for (uint32_t i = 0; i < shares; i++) {
+        if (thread % 32 == 0)
+            chunk_barrier_arrive(&head.empty[walk.index % CUDA_CHUNKS]);
+        walk.place(
+            record.shares[i].tiles * record.shares[i].parts_per_round * item_bytes, head.machine.ring_bytes);
+    }
+    tell_finisher(head, turn);
+    return walk;
+}
+
 /* As run_matmul. Results are the finishing warp's. */
 template <int TYPE, bool MIXES>
 KERNEL_INLINE ring_walk run_short(
@@ -77,18 +100,18 @@ KERNEL_INLINE ring_walk run_short(
     const cuda_vector &vector = record.vector;
     const cuda_share &share = record.shares[0];
     const warp_share own = share_of_warp(share, warp);
+    if (!own.works)
+        return pass_by<MIXES>(head, record, turn, walk, format::bytes);
     const uint32_t at = own.number * CUDA_ITEM_COLUMNS + lane * 4;
-    const bool on = own.works && at < vector.columns, has_norm = vector.norm != CUDA_NORM_NONE;
+    const bool on = at < vector.columns, has_norm = vector.norm != CUDA_NORM_NONE;
     awaited_four input = look_at_four(vector.from, at, on, tag);
     const float4 weight = !MIXES && on && has_norm
                               ? __ldg((const float4 *)((const float *)vector.weight + at))
                               : make_float4(1, 1, 1, 1);
     const uint32_t tile_bytes = share.parts_per_round * format::bytes;
-    const short_chunk chunk = take_chunk(head, share.tiles * tile_bytes, own.works, walk);
-    lane_codes<TYPE> codes = {};
-    if (own.works)
-        codes = load_codes<TYPE>(
-            chunk.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
+    const short_chunk chunk = take_chunk(head, share.tiles * tile_bytes, walk);
+    lane_codes<TYPE> codes =
+        load_codes<TYPE>(chunk.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
     uint8_t *part = shared + head.machine.panels_at + warp * head.machine.own_panel_bytes;
     float *partials = partials_of_turn(shared, turn);
     const bool has_glu = record.flags & MATMUL_GLU;
@@ -113,10 +136,9 @@ KERNEL_INLINE ring_walk run_short(
     multiply_tiles<TYPE>(chunk, share, own, bytes, codes, partials);
     if (has_glu) {
         const cuda_share &up = record.shares[1];
-        const short_chunk second = take_chunk(head, up.tiles * tile_bytes, own.works, walk);
-        if (own.works)
-            codes = load_codes<TYPE>(
-                second.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
+        const short_chunk second = take_chunk(head, up.tiles * tile_bytes, walk);
+        codes = load_codes<TYPE>(
+            second.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
         multiply_tiles<TYPE>(second, up, own, bytes, codes, partials + record.up_partials);
     }
     tell_finisher(head, turn);

@@ -23,6 +23,7 @@ struct token_walk {
     uint32_t slot, first, version, epoch; /* at its beginning */
     uint32_t repeat;                      /* how many at most; 0: not known yet */
     uint32_t index, begun, goes_on;
+    token_rules rules;
     token_count count;
 };
 
@@ -45,6 +46,8 @@ struct shared_head {
      * anything but matmuls: registers that are kept across that would be written to local memory, for which
      * there is little cache. */
     alignas(16) uint32_t progress[CUDA_WARPS][4];
+    uint64_t
+        largest[CUDA_WARPS + 1]; /* logits of this token, as pairs, each warp's; the finishing one's last */
     record_range range;
     token_walk tokens;
     attend_task task;
@@ -52,6 +55,8 @@ struct shared_head {
     uint32_t target;               /* arrivals at the grid's barrier so far */
     uint32_t tag;                  /* of the token's words */
     uint32_t skips;                /* the last stage of sampling had nothing to do */
+    uint32_t greedy;               /* the largest logit's id is all that is asked for (choose_largest.cuh) */
+    int32_t chosen;                /* then: which it is */
     uint32_t failed;               /* something gave up: leave */
     uint32_t last;
     uint64_t known; /* how many tokens there are is in `tokens` */
