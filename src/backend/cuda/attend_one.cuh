@@ -218,14 +218,20 @@ KERNEL_INLINE void append_bytes(
     }
 }
 
-/* To shared memory; `first` is the thread's own. A barrier has to follow. */
+/* The last warps have least to do in the matmul before, and begin. */
+KERNEL_INLINE uint32_t first_element()
+{
+    return this_thread() ^ (CUDA_WORKERS - 32);
+}
+
+/* To shared memory; `own` is the thread's first. A barrier has to follow. */
 KERNEL_INLINE void prepare_attend(shared_head &head, const cuda_attend &attend, const attend_task &task,
     uint32_t columns, const attend_room &room, awaited_element own)
 {
     const uint32_t all = columns + (task.has_own ? 2 * attend.head_dim : 0);
     const float scale = attend.cap > 0 ? attend.scale : attend.scale * LOG2_OF_E;
     const bool by_element = attend.kv_type != TYPE_Q8_0;
-    for (uint32_t i = this_thread();; own = look_at_element(head, attend, task, columns, i)) {
+    for (uint32_t i = first_element();; own = look_at_element(head, attend, task, columns, i)) {
         const float value = take_element(head, own);
         if (own.on && own.is_query)
             room.queries[i] = scale * value;
@@ -356,28 +362,47 @@ KERNEL_INLINE attend_result merge_splits(shared_head &head, const uint64_t *spli
     return all;
 }
 
-/* What the warps have come to comes together: elements `element` and, if there is a second, `other` of head
- * `h`, by a whole warp. */
+/* What the warps have come to comes together: COUNT elements of head `h`. Every lane does all of it for
+ * itself, so that there is little to wait for. */
 template <int HEADS, int COUNT>
 KERNEL_INLINE void merge_warps(const attend_room &room, uint32_t head_dim, uint32_t h,
     const uint32_t (&elements)[COUNT], attend_result (&results)[COUNT])
 {
-    const uint32_t lane = this_thread() % 32;
-    const float maximum = lane < CUDA_WARPS ? room.maxima[h * CUDA_WARPS + lane] : -1e30f,
-                sum = lane < CUDA_WARPS ? room.sums[h * CUDA_WARPS + lane] : 0;
-    const float all = warp_max(maximum), factor = power_of_two(maximum - all);
-    const float sums = warp_sum(factor * sum);
+    float maxima[CUDA_WARPS], sums[CUDA_WARPS], outputs[COUNT][CUDA_WARPS];
+#pragma unroll
+    for (int i = 0; i < CUDA_WARPS; i += 4) {
+        const float4 maximum = *(const float4 *)(room.maxima + h * CUDA_WARPS + i),
+                     sum = *(const float4 *)(room.sums + h * CUDA_WARPS + i);
+        maxima[i] = maximum.x, maxima[i + 1] = maximum.y, maxima[i + 2] = maximum.z,
+        maxima[i + 3] = maximum.w;
+        sums[i] = sum.x, sums[i + 1] = sum.y, sums[i + 2] = sum.z, sums[i + 3] = sum.w;
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const float *place = room.outputs + h * head_dim + min(elements[i], head_dim - 1);
+#pragma unroll
+        for (int warp = 0; warp < CUDA_WARPS; warp++)
+            outputs[i][warp] = place[warp * HEADS * head_dim];
+    }
+    float all = maxima[0];
+#pragma unroll
+    for (int i = 1; i < CUDA_WARPS; i++)
+        all = fmaxf(all, maxima[i]);
+    float sum = 0;
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        results[i] = {all, sums, 0};
+        results[i].output = 0;
 #pragma unroll
     for (int warp = 0; warp < CUDA_WARPS; warp++) {
-        const float weight = __shfl_sync(~0u, factor, warp);
-        const float *outputs = room.outputs + (warp * HEADS + h) * head_dim;
+        const float weight = power_of_two(maxima[warp] - all);
+        sum = fmaf(weight, sums[warp], sum);
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            results[i].output = fmaf(outputs[min(elements[i], head_dim - 1)], weight, results[i].output);
+            results[i].output = fmaf(outputs[i][warp], weight, results[i].output);
     }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        results[i].maximum = all, results[i].sum = sum;
 }
 
 KERNEL_INLINE void put_result(const shared_head &head, const cuda_attend &attend, uint32_t index,
@@ -454,7 +479,7 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
     const uint32_t head_dim = attend.head_dim, element = lane * 8, step = CUDA_WARPS * GROUPS;
     const bool on = element < head_dim;
     const attend_room room = room_of<HEADS>(shared, head_dim);
-    const awaited_element own = look_at_element(head, attend, task, HEADS * head_dim, thread);
+    const awaited_element own = look_at_element(head, attend, task, HEADS * head_dim, first_element());
     raw_eight<WIDE> keys[AT_ONCE], values[AT_ONCE];
     auto fetch = [&](uint32_t base) {
 #pragma unroll
@@ -494,9 +519,12 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
             own_keys[u] = keys[u], own_values[u] = values[u];
-        fetch(base + AT_ONCE * step);
+        if (base + AT_ONCE * step < task.cached_end)
+            fetch(base + AT_ONCE * step);
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
+            if (base + u * step >= task.cached_end)
+                continue; /* whole warps */
             float key[8], value[8];
             unpack_eight(attend.kv_type, own_keys[u], key);
             unpack_eight(attend.kv_type, own_values[u], value);

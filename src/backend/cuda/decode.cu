@@ -205,8 +205,10 @@ KERNEL_INLINE bool sync_with_finisher(bool token_follows)
     return sync_any<CUDA_WORKERS + CUDA_FINISHERS, 2>(token_follows);
 }
 
-KERNEL_INLINE void finish_tokens(uint8_t *shared)
+/* A function of its own: its registers are not those of the warps that compute. */
+__device__ __noinline__ void finish_tokens()
 {
+    DYNAMIC_SHARED(shared);
     const shared_head &head = *(const shared_head *)shared;
     record_reader reader;
     sync_with_finisher(false); /* the range is known */
@@ -263,15 +265,12 @@ KERNEL_INLINE void copy_weights(
 
 /* ---- Tokens: one thread of each block ---- */
 
-/* Whether the largest logit is all that counts, and the records before those of sampling are enough of them.
- */
-KERNEL_INLINE bool is_greedy(const shared_head &head, const cuda_run *run, const uint32_t *starts)
+/* Whether the largest logit is all that counts. */
+KERNEL_INLINE bool is_greedy(const cuda_machine &machine, const cuda_run *run)
 {
-    const cuda_machine &machine = head.machine;
     const cuda_sampler settings = sample_load_settings(&run->sampler);
     return machine.tagged && gridDim.x <= CUDA_SAMPLE_PARTS && settings.temperature == 0 && !settings.bias &&
-           !sample_has_penalties(settings) &&
-           starts[machine.sample_phase] - head.range.first >= CUDA_RECORD_PLACES;
+           !sample_has_penalties(settings);
 }
 
 KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t flags, const uint32_t *starts)
@@ -291,7 +290,7 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     const cuda_step *step = (const cuda_step *)machine.step;
     tokens.repeat = flags & DECODE_TAKES ? __ldcg(&step->repeat) : 1;
     tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->logits) == LOGITS_LAST};
-    head.greedy = flags & DECODE_FINISHES && tokens.rules.samples && is_greedy(head, run, starts);
+    head.greedy = flags & DECODE_FINISHES && tokens.rules.samples && is_greedy(machine, run);
     if (head.greedy)
         head.range.end = starts[machine.sample_phase];
     head.row = {};
@@ -405,7 +404,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     }
 
     if (threadIdx.x >= CUDA_WORKERS) {
-        finish_tokens(shared);
+        finish_tokens();
         return;
     }
 
@@ -416,7 +415,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         for (uint32_t i = 0; i < CUDA_WARPS; i++)
             *(uint4 *)head.progress[i] = make_uint4(head.range.first, 0, 0, 0);
     }
-    sync_with_finisher(false);
+    sync_threads<CUDA_WORKERS>();
 #if __CUDA_ARCH__ >= 900
     if (flags & DECODE_DEPENDENT)
         asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -435,7 +434,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             ((uint32_t *)(shared + machine.page_table_at))[i] =
                 __ldcg((const uint32_t *)(machine.step + machine.pages_at) + i);
     }
-    sync_threads<CUDA_WORKERS>();
+    sync_with_finisher(false);
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0)
             begin_next_token(head, flags);
