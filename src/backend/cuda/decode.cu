@@ -163,36 +163,33 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 KERNEL_INLINE void run_records(uint8_t *shared)
 {
     shared_head &head = *(shared_head *)shared;
-    block_walk walk = load_walk(head);
     bool goes_on = true;
-    while (goes_on && walk.record < head.range.end) {
+    while (goes_on) {
+        const block_walk walk = load_walk(head);
+        if (walk.record >= head.range.end)
+            break;
         const cuda_record *record = place_of_record(shared, walk.turn);
         if (head.range.delays)
             pause(head.range.delays, record->phase);
         if (!wait_for_finisher(head, walk.turn, record->ago))
             head.failed = 1;
-        if (record->kind <= CUDA_RECORD_MATMUL) {
-            if (record->kind == CUDA_RECORD_SHORT) {
-                walk.ring = run_any_short<false>(walk.turn, walk.ring);
-            } else if (record->kind == CUDA_RECORD_SHORT_MIXED) {
-                walk.ring = run_any_short<true>(walk.turn, walk.ring);
-            } else {
-                const matmul_result result = run_matmul(walk.turn, walk.ring);
-                walk.ring = result.walk;
-                goes_on = result.goes_on;
-            }
+        if (record->kind == CUDA_RECORD_SHORT) {
+            run_any_short<false>();
+        } else if (record->kind == CUDA_RECORD_SHORT_MIXED) {
+            run_any_short<true>();
+        } else if (record->kind == CUDA_RECORD_MATMUL) {
+            goes_on = run_matmul();
         } else {
-            save_walk(head, walk);
             if (record->kind == CUDA_RECORD_ATTEND)
                 attend_one_token(shared);
             else
                 goes_on = run_other(shared, current_record(shared));
-            walk = load_walk(head);
-            tell_finisher(head, walk.turn);
+            const block_walk here = load_walk(head);
+            tell_finisher(head, here.turn);
+            walk_on(head, here, here.ring);
         }
-        walk.record++;
-        walk.turn++;
     }
+    block_walk walk = load_walk(head);
     walk.record = head.range.first;
     save_walk(head, walk);
 }

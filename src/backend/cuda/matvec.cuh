@@ -318,11 +318,6 @@ KERNEL_INLINE float finish_row(shared_head &head, const cuda_matmul_record &reco
 
 /* ---- All of it ---- */
 
-struct matmul_result {
-    ring_walk walk;
-    bool goes_on;
-};
-
 KERNEL_INLINE float *partials_of_turn(uint8_t *shared, uint32_t turn)
 {
     const cuda_machine &machine = ((const shared_head *)shared)->machine;
@@ -350,53 +345,70 @@ KERNEL_INLINE void prepare_input(
     }
 }
 
-/*
- * All of a block's share in a matmul; goes_on is false when something gave up. Warps are up to two records
- * apart from each other: what they share takes turns. A function of its own, as those in matvec_short.cuh:
- * what one needs many registers for would have others written to local memory.
- */
-static __device__ __noinline__ matmul_result run_matmul(uint32_t turn, ring_walk walk)
+/* The rows of a matmul that has more than the finishing warp takes. A function of its own: what its loops
+ * need would otherwise be in local memory while weights are multiplied. */
+static __device__ __noinline__ void finish_all_rows(uint32_t turn)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
-    const bool apart = record.flags & MATMUL_APART, takes_input = record.vector.from;
-    float *partials = partials_of_turn(shared, record.is_wide ? 0 : turn);
-    float *squares = squares_of_turn(head, turn);
     const matmul_end end = describe_end(head, record);
-    const uint64_t seen = apart ? 0 : look_before(end, this_thread());
+    const float *partials = partials_of_turn(shared, record.is_wide ? 0 : turn),
+                *squares = squares_of_turn(head, turn);
+    sample_pair largest = 0;
+    for (uint32_t row = this_thread(); row < end.rows; row += CUDA_WORKERS) {
+        const float before = take_before(head, end, row, look_before(end, row));
+        const float value = finish_row(head, record, end, partials, squares, row, before);
+        if (end.flags & MATMUL_PLAIN)
+            largest = sample_larger(largest, pair_at(head, end.out + row * sizeof(float), value));
+    }
+    __syncwarp();
+    if (end.flags & MATMUL_PLAIN)
+        note_largest(head, largest);
+}
+
+/*
+ * All of a block's share in a matmul; false when something gave up. Warps are up to two records apart from
+ * each other: what they share takes turns. A function of its own, as those in matvec_short.cuh: what one
+ * needs many registers for would have others written to local memory.
+ */
+static __device__ __noinline__ bool run_matmul()
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const block_walk walk = load_walk(head);
+    const uint32_t turn = walk.turn;
+    ring_walk ring = walk.ring;
+    const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
+    const bool takes_input = record.vector.from;
+    float *partials = partials_of_turn(shared, record.is_wide ? 0 : turn);
     const uint32_t each = part_bytes(record.vector.rounding);
     part_walk input;
     if (takes_input) {
         input = {head.machine.panels_at + this_thread() / 32 * head.machine.own_panel_bytes, each};
-        prepare_input(head, record, shared + input.first, squares, head.moments[turn % 2]);
+        prepare_input(
+            head, record, shared + input.first, squares_of_turn(head, turn), head.moments[turn % 2]);
     } else {
         input = walk_panel(head.machine.panels_at + record.vector.panel, record.shares[0], each);
     }
-    multiply_any(head, record.shares[0], input, partials, walk);
+    multiply_any(head, record.shares[0], input, partials, ring);
     if (record.glu != ACTIVATION_NONE) {
         if (!takes_input)
             input = walk_panel(
                 head.machine.panels_at + record.up_panel, record.shares[1], part_bytes(record.up_rounding));
-        multiply_any(head, record.shares[1], input, partials + end.up_partials, walk);
+        multiply_any(head, record.shares[1], input, partials + record.up_partials, ring);
     }
     bool goes_on = true;
-    if (!apart) {
-        sample_pair largest = 0;
+    if (!(record.flags & MATMUL_APART)) {
         goes_on = !sync_any<CUDA_WORKERS>(head.failed);
-        for (uint32_t row = this_thread(); row < end.rows && goes_on; row += CUDA_WORKERS) {
-            const float before = take_before(head, end, row, row < CUDA_WORKERS ? seen : 0);
-            const float value = finish_row(head, record, end, partials, squares, row, before);
-            if (end.flags & MATMUL_PLAIN)
-                largest = sample_larger(largest, pair_at(head, end.out + row * sizeof(float), value));
-        }
-        if (end.flags & MATMUL_PLAIN)
-            note_largest(head, largest);
+        if (goes_on)
+            finish_all_rows(turn);
     }
     if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
         sync_threads<CUDA_WORKERS>();
     tell_finisher(head, turn);
-    return {walk, goes_on};
+    walk_on(head, walk, ring);
+    return goes_on;
 }
 
 #endif

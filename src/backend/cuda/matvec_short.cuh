@@ -68,7 +68,7 @@ KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &sh
 
 /* A warp that has no part has little to do: nothing comes of it, and it takes no chunk. */
 template <bool MIXES>
-static __device__ __noinline__ ring_walk pass_by(
+KERNEL_INLINE ring_walk pass_by(
     shared_head &head, const cuda_matmul_record &record, uint32_t turn, ring_walk walk, uint32_t item_bytes)
 {
     const uint32_t thread = this_thread(), shares = record.flags & MATMUL_GLU ? 2 : 1;
@@ -145,23 +145,25 @@ KERNEL_INLINE ring_walk run_short(
     return walk;
 }
 
-template <bool MIXES> static __device__ __noinline__ ring_walk run_any_short(uint32_t turn, ring_walk walk)
+template <bool MIXES> static __device__ __noinline__ void run_any_short()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
-    const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
+    const block_walk walk = load_walk(head);
+    const cuda_matmul_record &record = place_of_record(shared, walk.turn)->matmul;
+    ring_walk ring = walk.ring;
     switch (record.shares[0].type) {
-#define RUN(type, p16, p8, p4, row_bytes, lane_bytes, group, ...)           \
-    case TYPE_##type:                                                       \
-        if constexpr (group != 0)                                           \
-            return run_short<TYPE_##type, MIXES>(head, record, turn, walk); \
+#define RUN(type, p16, p8, p4, row_bytes, lane_bytes, group, ...)                \
+    case TYPE_##type:                                                            \
+        if constexpr (group != 0)                                                \
+            ring = run_short<TYPE_##type, MIXES>(head, record, walk.turn, ring); \
         break;
         CUDA_ITEM_FORMATS(RUN)
 #undef RUN
     default:
         break;
     }
-    return walk;
+    walk_on(head, walk, ring);
 }
 
 #endif

@@ -42,9 +42,8 @@ struct shared_head {
     uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
     uint32_t begins[CUDA_CHUNKS]; /* of the chunks on their way: bytes before them; the copying thread's */
     alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[2][3 * CUDA_WARPS];
-    /* How far each warp has come: its record, records so far, and where it is in the ring. Here while it does
-     * anything but matmuls: registers that are kept across that would be written to local memory, for which
-     * there is little cache. */
+    /* How far each warp has come: its record, records so far, and where it is in the ring. Registers that are
+     * kept across a record would be written to local memory, for which there is next to no cache. */
     alignas(16) uint32_t progress[CUDA_WARPS][4];
     uint64_t
         largest[CUDA_WARPS + 1]; /* logits of this token, as pairs, each warp's; the finishing one's last */
@@ -104,6 +103,15 @@ KERNEL_INLINE void save_walk(shared_head &head, const block_walk &walk)
         *(uint4 *)head.progress[this_thread() / 32] =
             make_uint4(walk.record, walk.turn, walk.ring.index, walk.ring.position);
     __syncwarp();
+}
+
+/* To the next record, with `ring` behind what this one took. */
+KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &ring)
+{
+    walk.record++;
+    walk.turn++;
+    walk.ring = ring;
+    save_walk(head, walk);
 }
 
 KERNEL_INLINE const cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
