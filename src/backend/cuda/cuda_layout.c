@@ -253,7 +253,7 @@ uint32_t cuda_partial_floor(const struct executor *executor)
     return bytes;
 }
 
-/* As room_of in attend_one.cuh has it. */
+/* Attention's room, as room_of in attend_one.cuh has it. */
 static uint32_t attend_bytes(const struct program *program)
 {
     uint32_t most = 0;
@@ -262,7 +262,19 @@ static uint32_t attend_bytes(const struct program *program)
         if (op->kind == OP_ATTEND && op->attend.head_dim > most)
             most = op->attend.head_dim;
     }
-    return most ? (4 * CUDA_WARPS + (2 * CUDA_WARPS + 4) * most) * (uint32_t)sizeof(float) : 0;
+    return most ? ((4 * CUDA_WARPS + (2 * CUDA_WARPS + 4) * most) * (uint32_t)sizeof(float) + 127) / 128 * 128
+                : 0;
+}
+
+static uint32_t page_table_bytes(const struct executor *executor)
+{
+    const uint64_t bytes = (executor->pages_per_slot * (uint64_t)sizeof(uint32_t) + 127) / 128 * 128;
+    return bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
+}
+
+uint32_t cuda_attention_bytes(const struct executor *executor)
+{
+    return attend_bytes(executor->program) + page_table_bytes(executor);
 }
 
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables)
@@ -278,7 +290,6 @@ enum salvo_status cuda_layout_shared(
     const uint32_t partials = cuda_partial_bytes(executor, tables);
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
-    const uint32_t pages = executor->pages_per_slot * (uint32_t)sizeof(uint32_t);
     machine->angles_at = CUDA_SHARED_HEAD +
                          (CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) + 127) / 128 * 128 +
                          tables->phase_bytes;
@@ -288,11 +299,9 @@ enum salvo_status cuda_layout_shared(
     machine->own_panel_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
     machine->half_of_partials = partials / 2;
     machine->attend_at = machine->partials_at + partials;
-    machine->ring_at = machine->attend_at + (attend_bytes(executor->program) + 127) / 128 * 128;
-    if (pages && pages <= CUDA_PAGE_TABLE_LIMIT) {
-        machine->page_table_at = machine->ring_at;
-        machine->ring_at += (pages + 127) / 128 * 128;
-    }
+    if (page_table_bytes(executor))
+        machine->page_table_at = machine->attend_at + attend_bytes(executor->program);
+    machine->ring_at = machine->attend_at + cuda_attention_bytes(executor);
     machine->shared_bytes = cuda_decode_shared(executor);
     if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {
         return fail(SALVO_ERROR_UNSUPPORTED,

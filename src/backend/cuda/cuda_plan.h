@@ -47,7 +47,7 @@ enum {
     CUDA_RECORD_PLACES = 4,       /* in shared memory */
     CUDA_PART_BYTES = CUDA_ITEM_COLUMNS + 16 + 32, /* of the input: as bytes, with scales and sums */
     CUDA_PART_FLOAT_BYTES = 4 * 36 * 4,            /* and as floats */
-    CUDA_MIXED_GROUPS = 4,   /* part groups of a matmul whose input is mixed with another */
+    CUDA_MIXED_GROUPS = 8,   /* part groups of a matmul whose input is mixed with another */
     CUDA_SHARED_HEAD = 2304, /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */

@@ -37,7 +37,7 @@ uint32_t cuda_shared_limit(const struct executor *executor)
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
     const uint32_t kept = CUDA_SHARED_HEAD + CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) +
-                          phase + angles + 256 + 2 * chunk_bytes(executor);
+                          phase + angles + 256 + 2 * chunk_bytes(executor) + cuda_attention_bytes(executor);
     return cuda_decode_shared(executor) - kept;
 }
 

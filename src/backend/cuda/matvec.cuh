@@ -336,6 +336,8 @@ KERNEL_INLINE void prepare_input(
     if (record.vector.norm == CUDA_NORM_LAYER) {
         if (share.part_groups == 1)
             mix_parts<1>(head, record.vector, share, own_panel, moments);
+        else if (share.part_groups <= CUDA_MIXED_GROUPS / 2)
+            mix_parts<CUDA_MIXED_GROUPS / 2>(head, record.vector, share, own_panel, moments);
         else
             mix_parts<CUDA_MIXED_GROUPS>(head, record.vector, share, own_panel, moments);
     } else if (share.part_groups == 1) {
