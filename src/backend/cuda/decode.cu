@@ -158,36 +158,50 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
     return !sync_any<CUDA_WORKERS>(head.failed);
 }
 
+/* The end of a record that is not a matmul. */
+KERNEL_INLINE void leave_record(shared_head &head, bool goes_on)
+{
+    const block_walk walk = load_walk(head);
+    tell_finisher(head, walk.turn);
+    walk_on(head, walk, walk.ring, goes_on);
+}
+
+static __device__ __noinline__ void run_attention()
+{
+    DYNAMIC_SHARED(shared);
+    attend_one_token(shared);
+    leave_record(*(shared_head *)shared, true);
+}
+
+static __device__ __noinline__ void run_another()
+{
+    DYNAMIC_SHARED(shared);
+    const bool goes_on = run_other(shared, current_record(shared));
+    leave_record(*(shared_head *)shared, goes_on);
+}
+
 /* The records of one token. Matmuls and attention go on where something gave up, so that all warps leave at
  * the same record. */
-KERNEL_INLINE void run_records(uint8_t *shared)
+static __device__ __noinline__ void run_records()
 {
+    DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
-    bool goes_on = true;
-    while (goes_on) {
-        const block_walk walk = load_walk(head);
-        if (walk.record >= head.range.end)
-            break;
+    for (block_walk walk = load_walk(head); walk.record < head.range.end; walk = load_walk(head)) {
         const cuda_record *record = place_of_record(shared, walk.turn);
         if (head.range.delays)
             pause(head.range.delays, record->phase);
         if (!wait_for_finisher(head, walk.turn, record->ago))
             head.failed = 1;
-        if (record->kind == CUDA_RECORD_SHORT) {
+        if (record->kind == CUDA_RECORD_SHORT)
             run_any_short<false>();
-        } else if (record->kind == CUDA_RECORD_SHORT_MIXED) {
+        else if (record->kind == CUDA_RECORD_SHORT_MIXED)
             run_any_short<true>();
-        } else if (record->kind == CUDA_RECORD_MATMUL) {
-            goes_on = run_matmul();
-        } else {
-            if (record->kind == CUDA_RECORD_ATTEND)
-                attend_one_token(shared);
-            else
-                goes_on = run_other(shared, current_record(shared));
-            const block_walk here = load_walk(head);
-            tell_finisher(head, here.turn);
-            walk_on(head, here, here.ring);
-        }
+        else if (record->kind == CUDA_RECORD_MATMUL)
+            run_matmul();
+        else if (record->kind == CUDA_RECORD_ATTEND)
+            run_attention();
+        else
+            run_another();
     }
     block_walk walk = load_walk(head);
     walk.record = head.range.first;
@@ -442,7 +456,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         if (flags & DECODE_FINISHES)
             begin_token(head);
         sync_threads<CUDA_WORKERS>();
-        run_records(shared);
+        run_records();
         sync_threads<CUDA_WORKERS>();
         if (threadIdx.x == 0)
             finish_this_token(head, flags);

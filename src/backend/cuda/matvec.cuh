@@ -370,11 +370,11 @@ static __device__ __noinline__ void finish_all_rows(uint32_t turn)
 }
 
 /*
- * All of a block's share in a matmul; false when something gave up. Warps are up to two records apart from
+ * All of a block's share in a matmul. Warps are up to two records apart from
  * each other: what they share takes turns. A function of its own, as those in matvec_short.cuh: what one
  * needs many registers for would have others written to local memory.
  */
-static __device__ __noinline__ bool run_matmul()
+static __device__ __noinline__ void run_matmul()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
@@ -409,8 +409,7 @@ static __device__ __noinline__ bool run_matmul()
     if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
         sync_threads<CUDA_WORKERS>();
     tell_finisher(head, turn);
-    walk_on(head, walk, ring);
-    return goes_on;
+    walk_on(head, walk, ring, goes_on);
 }
 
 #endif

@@ -163,7 +163,7 @@ template <bool MIXES> static __device__ __noinline__ void run_any_short()
     default:
         break;
     }
-    walk_on(head, walk, ring);
+    walk_on(head, walk, ring, true);
 }
 
 #endif

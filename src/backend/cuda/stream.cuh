@@ -105,10 +105,10 @@ KERNEL_INLINE void save_walk(shared_head &head, const block_walk &walk)
     __syncwarp();
 }
 
-/* To the next record, with `ring` behind what this one took. */
-KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &ring)
+/* To the next record, with `ring` behind what this one took; beyond the last where something gave up. */
+KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &ring, bool goes_on)
 {
-    walk.record++;
+    walk.record = goes_on ? walk.record + 1 : head.range.end;
     walk.turn++;
     walk.ring = ring;
     save_walk(head, walk);
