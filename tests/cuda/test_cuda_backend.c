@@ -102,6 +102,44 @@ static void lowerings(void **state)
     }
 }
 
+/* Ids of the largest logits: without barriers (grid), and by the stages of sampling (op). */
+static void choose_greedily(const char *shape, const char *lowering, const char *blocks, int32_t out[6])
+{
+    struct salvo_generate_result result;
+    struct salvo_sampler sampler;
+    setenv("SALVO_CUDA_LOWERING", lowering, 1);
+    setenv("SALVO_FAKE_BLOCKS", blocks, 1);
+    struct fixture fixture = fixture_open(made_model_with_vocabulary(shape, "Q8_0"), on_cuda);
+    int32_t *ids = some_ids(5, fixture.vocabulary, 8);
+    sampler = salvo_sampler_default(fixture.model);
+    sampler.temperature = 0;
+    ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+    ASSERT_OK(salvo_session_generate(
+        fixture.session, &(struct salvo_generate_options){.max_tokens = 6, .ignore_end = true}, &result));
+    assert_int_equal(6, result.tokens);
+    memcpy(out, salvo_session_tokens(fixture.session) + 5, 6 * sizeof *out);
+    free(ids);
+    fixture_close(&fixture);
+    unsetenv("SALVO_CUDA_LOWERING");
+    unsetenv("SALVO_FAKE_BLOCKS");
+}
+
+/* With many blocks some have next to nothing to do. */
+static void greedy(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int32_t expected[6], ids[6];
+        choose_greedily(shapes[i], "op", "3", expected);
+        choose_greedily(shapes[i], "grid", "3", ids);
+        assert_memory_equal(expected, ids, sizeof ids);
+        choose_greedily(shapes[i], "grid", "30", ids);
+        assert_memory_equal(expected, ids, sizeof ids);
+    }
+}
+
 /* Two sessions in one step, which need not begin together. */
 static void sessions(void **state)
 {
@@ -184,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_and_models),
         cmocka_unit_test(lowerings),
+        cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),
         cmocka_unit_test(states),
     };

@@ -301,7 +301,8 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     const cuda_step *step = (const cuda_step *)machine.step;
     tokens.repeat = flags & DECODE_TAKES ? __ldcg(&step->repeat) : 1;
     tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->logits) == LOGITS_LAST};
-    head.greedy = flags & DECODE_FINISHES && tokens.rules.samples && is_greedy(machine, run);
+    const bool is_whole = flags & DECODE_TAKES && flags & DECODE_FINISHES;
+    head.greedy = is_whole && tokens.rules.samples && is_greedy(machine, run);
     if (head.greedy)
         head.range.end = starts[machine.sample_phase];
     head.row = {};
