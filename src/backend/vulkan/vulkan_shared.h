@@ -204,19 +204,38 @@ struct matvec_arguments {
 
 /* ---- Attention, recurrence, sampling ---- */
 
+/* What a pipeline of a single token is specialised on, beside heads, lanes that share a position (<< 4),
+ * those that shuffles reach (<< 8) and positions of a team (<< 12), where it makes queries itself. */
+SHARED_ENUM(ATTEND_PIECE, 16) /* blocks of a piece of a row, as a power of two (<< 16) */
+SHARED_ENUM(ATTEND_AHEAD, 20) /* pieces that are asked for at once (<< 20) */
+
 struct attend_arguments {
-    UINT q, to;                                /* in floats */
-    UINT heads, kv_heads, group_heads, window; /* group_heads: heads of a kv head */
+    UINT to;                            /* in floats */
+    UINT kv_heads, group_heads, window; /* group_heads: heads of a kv head */
     FLOAT scale, cap;
     UINT head_words; /* of one head at one position */
     /* A single token. */
     UINT splits_shift; /* 2^this splits */
     UINT least;        /* positions that are not split */
-    UINT rotated;      /* rope and append happen here */
-    UINT k, v;
     UINT rope_q, rope_k, dimensions, halves;
     UINT pages_at, pages; /* in the words; how many a run can have */
     UINT counts_at;       /* in the partials: how many splits are done, for each workgroup's heads */
+};
+
+/* What follows them: where queries are and, of a single token, its key and value; */
+struct attend_token {
+    UINT q, k, v; /* in floats */
+    UINT rotated; /* rope and append happen here */
+};
+
+/* or what all three are made of: a row, its norm and three matrices. */
+struct project_token {
+    UINT x;    /* in floats */
+    UINT norm; /* a vector */
+    FLOAT epsilon;
+    UINT types;                        /* of the matrices, a byte each */
+    UINT codes[3], high[3], scales[3]; /* planes in words */
+    UINT bias[3];                      /* in the vectors, or ROW_NOTHING */
 };
 
 struct wkv7_arguments {
