@@ -11,7 +11,8 @@ enum {
     MOST_HEADS = 4,
     MOST_HEAD_DIM = 512,
     LEAST_POSITIONS = 64,
-    BYTES_AHEAD = 160 /* of weights, on their way to an invocation */
+    MULTIPROCESSORS = 128, /* of a large device */
+    BYTES_AHEAD = 160      /* of weights, on their way to an invocation */
 };
 
 /* What attend_one.comp has room for, in floats. */
@@ -39,11 +40,16 @@ static void take_in_ropes(
     arguments->halves = rope->halves;
 }
 
-/* As many splits as there are multiprocessors to keep busy. A processor has no use for many. */
-static uint32_t splits_shift_for(const struct executor *executor, uint32_t groups)
+/*
+ * As many splits as there are multiprocessors to keep busy (how many, Vulkan does not tell), or more. Of
+ * workgroups that make queries no more than those: each split makes them again, and one that has to wait for
+ * a place begins with that late. A processor has no use for many.
+ */
+static uint32_t splits_shift_for(const struct executor *executor, uint32_t groups, bool projects)
 {
     uint32_t shift = 1;
-    while (!executor->device.physical->features.processor && shift < SPLITS_SHIFT && groups << shift < 128)
+    while (!executor->device.physical->features.processor && shift < SPLITS_SHIFT &&
+           (projects ? groups << (shift + 1) <= MULTIPROCESSORS : groups << shift < MULTIPROCESSORS))
         shift++;
     return shift;
 }
@@ -194,7 +200,7 @@ static enum salvo_status compile_single(
     VkPipeline pipeline;
     if (vulkan_takes_ropes(executor, group))
         take_in_ropes(executor, op, &arguments);
-    arguments.splits_shift = splits_shift_for(executor, op->attend.heads / crew.heads);
+    arguments.splits_shift = splits_shift_for(executor, op->attend.heads / crew.heads, group->matmuls > 0);
     arguments.least = crew.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
     arguments.pages = (executor->options.context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
