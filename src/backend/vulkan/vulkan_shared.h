@@ -77,10 +77,24 @@ struct step_run {
     UINT source; /* enum run_source */
 };
 
-/* The same in words: both are copied as such. */
+/* The same in words, as both are copied; and which of them a step is taken by. */
 SHARED_ENUM(HEADER_WORDS, 44)
+SHARED_ENUM(TOKENS_WORD, 0)
+SHARED_ENUM(RUNS_WORD, 1)
+SHARED_ENUM(OUTPUTS_WORD, 2)
+SHARED_ENUM(REPEAT_WORD, 6)
+SHARED_ENUM(ENTRY_WORD, 10)
 SHARED_ENUM(CANCELLED_WORD, 11)
 SHARED_ENUM(RUN_WORDS, 26)
+SHARED_ENUM(RUN_SLOT, 0)
+SHARED_ENUM(RUN_FIRST, 1)
+SHARED_ENUM(RUN_COUNT, 2)
+SHARED_ENUM(RUN_FIRST_ROW, 3)
+SHARED_ENUM(RUN_LIMIT, 5)
+SHARED_ENUM(RUN_BEFORE, 6)
+SHARED_ENUM(RUN_AFTER, 7)
+SHARED_ENUM(RUN_OTHER, 8)
+SHARED_ENUM(RUN_SOURCE, 25)
 
 struct run_outcome {
     UINT sampled, ended;
@@ -122,8 +136,11 @@ struct row_op {
 };
 
 struct take_arguments {
-    UINT entry_words; /* of one entry of the ring */
-    UINT words_at;    /* where rows, output rows and pages begin in it */
+    UINT entry_words;          /* of one entry of the ring */
+    UINT words_at;             /* where rows begin in it */
+    UINT outputs_at, pages_at; /* and output rows and pages */
+    UINT pages_stride;         /* pages of a run */
+    UINT context, slots;
 };
 
 struct rows_arguments {
@@ -257,6 +274,7 @@ SHARED_ENUM(ARGMAX_BLOCKS, 64)
 
 struct sample_arguments {
     UINT logits, vocabulary;
+    UINT is_single; /* one token: row, run and output are the first */
 };
 
 #endif

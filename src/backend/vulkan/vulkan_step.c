@@ -13,7 +13,24 @@
 
 static_assert(sizeof(struct step_header) == HEADER_WORDS * 4, "the shader copies it as words");
 static_assert(sizeof(struct step_run) == RUN_WORDS * 4, "the shader copies it as words");
-static_assert(offsetof(struct step_header, cancelled) == CANCELLED_WORD * 4, "the shader finds it there");
+
+#define IS_AT(type, member, word) \
+    static_assert(offsetof(struct type, member) == (word)*4, "the shader finds it there")
+IS_AT(step_header, tokens, TOKENS_WORD);
+IS_AT(step_header, runs, RUNS_WORD);
+IS_AT(step_header, outputs, OUTPUTS_WORD);
+IS_AT(step_header, repeat, REPEAT_WORD);
+IS_AT(step_header, entry, ENTRY_WORD);
+IS_AT(step_header, cancelled, CANCELLED_WORD);
+IS_AT(step_run, slot, RUN_SLOT);
+IS_AT(step_run, first, RUN_FIRST);
+IS_AT(step_run, count, RUN_COUNT);
+IS_AT(step_run, first_row, RUN_FIRST_ROW);
+IS_AT(step_run, limit, RUN_LIMIT);
+IS_AT(step_run, before, RUN_BEFORE);
+IS_AT(step_run, after, RUN_AFTER);
+IS_AT(step_run, other, RUN_OTHER);
+IS_AT(step_run, source, RUN_SOURCE);
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
 
 /* How often a wait looks at the cancel word. */
