@@ -104,7 +104,7 @@ struct attend_room {
 template <int HEADS> KERNEL_INLINE attend_room room_of(uint8_t *shared, uint32_t head_dim)
 {
     attend_room room;
-    room.maxima = (float *)(shared + ((const shared_head *)shared)->machine.partials_at);
+    room.maxima = (float *)(shared + ((const shared_head *)shared)->machine.attend_at);
     room.sums = room.maxima + HEADS * CUDA_WARPS;
     room.queries = room.sums + HEADS * CUDA_WARPS;
     room.own = room.queries + HEADS * head_dim;
@@ -114,29 +114,71 @@ template <int HEADS> KERNEL_INLINE attend_room room_of(uint8_t *shared, uint32_t
 
 /* ---- Queries, and the token's own key and value ---- */
 
-/* Element `i` of the head that begins at `first`, rotated. */
-KERNEL_INLINE float take_rotated(
-    shared_head &head, const cuda_attend &attend, uint32_t rope, uint64_t from, uint32_t first, uint32_t i)
+/* An element of a query, or of the token's own key or value, that one thread brings, with the one it is
+ * rotated with: both are on their way before either is waited for. */
+struct awaited_element {
+    uint64_t from;
+    uint32_t at, partner, element;
+    uint64_t seen, other; /* words */
+    float cosine, sine;   /* with the sign that `other` has */
+    bool on, is_query, is_key;
+};
+
+/* Number `i`: `columns` elements of queries, then the key, then the value. */
+KERNEL_INLINE awaited_element look_at_element(
+    shared_head &head, const cuda_attend &attend, const attend_task &task, uint32_t columns, uint32_t i)
 {
-    if (rope == CUDA_NONE || i >= attend.dimensions)
-        return take_value(head, from, first + i);
-    const uint32_t pairs = attend.dimensions / 2;
-    const uint32_t pair = attend.halves ? (i < pairs ? i : i - pairs) : i / 2;
-    const bool is_left = attend.halves ? i < pairs : i % 2 == 0;
-    const uint32_t partner = attend.halves ? (is_left ? i + pairs : i - pairs) : i ^ 1;
-    const float cosine = head.row.cosines[rope * head.machine.rope_pairs + pair],
-                sine = head.row.sines[rope * head.machine.rope_pairs + pair];
-    float own, other;
-    if (head.machine.tagged) { /* both are on their way before either is waited for */
-        const uint64_t *words = (const uint64_t *)from + first;
-        const uint64_t seen = look_at_word(words + i), other_seen = look_at_word(words + partner);
-        own = wait_for_word(head, words + i, seen);
-        other = wait_for_word(head, words + partner, other_seen);
-    } else {
-        own = __ldcg((const float *)from + first + i);
-        other = __ldcg((const float *)from + first + partner);
+    const uint32_t head_dim = attend.head_dim;
+    awaited_element own;
+    own.on = i < columns + (task.has_own ? 2 * head_dim : 0);
+    own.is_query = i < columns;
+    own.is_key = !own.is_query && i < columns + head_dim;
+    own.element =
+        own.is_query ? i - (i >= head_dim ? head_dim : 0) : i - columns - (own.is_key ? 0 : head_dim);
+    own.from = own.is_query ? attend.q : own.is_key ? attend.k : attend.v;
+    own.at = own.is_query ? task.first_head * head_dim + i : task.kv_head_index * head_dim + own.element;
+    own.partner = own.at;
+    own.cosine = 1;
+    own.sine = 0;
+    const uint32_t rope = own.is_query ? attend.rope_q : own.is_key ? attend.rope_k : (uint32_t)CUDA_NONE;
+    if (own.on && rope != CUDA_NONE && own.element < attend.dimensions) {
+        const uint32_t pairs = attend.dimensions / 2;
+        const bool is_left = attend.halves ? own.element < pairs : own.element % 2 == 0;
+        const uint32_t pair = attend.halves ? (is_left ? own.element : own.element - pairs) : own.element / 2;
+        const uint32_t distance = attend.halves ? pairs : 1;
+        own.partner = is_left ? own.at + distance : own.at - distance;
+        own.cosine = head.row.cosines[rope * head.machine.rope_pairs + pair];
+        own.sine = head.row.sines[rope * head.machine.rope_pairs + pair];
+        own.sine = is_left ? -own.sine : own.sine;
     }
-    return is_left ? fmaf(own, cosine, -(other * sine)) : fmaf(own, cosine, other * sine);
+    own.seen = own.other = (uint64_t)head.tag << 32;
+    if (own.on && head.machine.tagged) {
+        own.seen = look_at_word((const uint64_t *)own.from + own.at);
+        own.other = look_at_word((const uint64_t *)own.from + own.partner);
+    } else if (own.on) {
+        own.seen |= __float_as_uint(__ldcg((const float *)own.from + own.at));
+        own.other |= __float_as_uint(__ldcg((const float *)own.from + own.partner));
+    }
+    return own;
+}
+
+/* Rotated, once it is there; by whole warps. */
+KERNEL_INLINE float take_element(shared_head &head, awaited_element &own)
+{
+    patience patience(head.machine);
+    const uint32_t tag = head.tag;
+    for (;;) {
+        const bool come = has_tag(own.seen, tag) & has_tag(own.other, tag);
+        if (__all_sync(~0u, come) || !look_again(head, patience))
+            break;
+        if (!come) {
+            own.seen = look_at_word((const uint64_t *)own.from + own.at);
+            own.other = look_at_word((const uint64_t *)own.from + own.partner);
+        }
+    }
+    if (own.partner == own.at)
+        return value_in(own.seen);
+    return fmaf(value_in(own.seen), own.cosine, value_in(own.other) * own.sine);
 }
 
 /* One element of the token's own key or value: to the cache, and as the cache rounds it. Not for bytes, which
@@ -176,33 +218,35 @@ KERNEL_INLINE void append_bytes(
     }
 }
 
-KERNEL_INLINE void prepare_attend(shared_head &head, const cuda_attend &attend, const attend_task &task,
-    uint32_t heads, const attend_room &room)
+/* The last warps have least to do in the matmul before, and begin. */
+KERNEL_INLINE uint32_t first_element()
 {
-    const uint32_t head_dim = attend.head_dim, columns = heads * head_dim;
-    const uint32_t q_at = task.first_head * head_dim, kv_at = task.kv_head_index * head_dim;
+    return this_thread() ^ (CUDA_WORKERS - 32);
+}
+
+/* To shared memory; `own` is the thread's first. A barrier has to follow. */
+KERNEL_INLINE void prepare_attend(shared_head &head, const cuda_attend &attend, const attend_task &task,
+    uint32_t columns, const attend_room &room, awaited_element own)
+{
+    const uint32_t all = columns + (task.has_own ? 2 * attend.head_dim : 0);
     const float scale = attend.cap > 0 ? attend.scale : attend.scale * LOG2_OF_E;
     const bool by_element = attend.kv_type != TYPE_Q8_0;
-    for (uint32_t i = threadIdx.x; i < columns + (task.has_own ? 2 * head_dim : 0); i += CUDA_WORKERS) {
-        if (i < columns) {
-            const uint32_t h = i >= head_dim;
-            room.queries[i] = scale * take_rotated(head, attend, attend.rope_q, attend.q, q_at + h * head_dim,
-                                          i - h * head_dim);
-            continue;
-        }
-        const bool is_key = i < columns + head_dim;
-        const uint32_t element = i - columns - (is_key ? 0 : head_dim);
-        const float value = is_key ? take_rotated(head, attend, attend.rope_k, attend.k, kv_at, element)
-                                   : take_value(head, attend.v, kv_at + element);
-        room.own[i - columns] = by_element
-                                    ? append_element(head, attend, is_key ? attend.keys : attend.values,
-                                          task.kv_head_index, element, value)
-                                    : value;
+    for (uint32_t i = first_element();; own = look_at_element(head, attend, task, columns, i)) {
+        const float value = take_element(head, own);
+        if (own.on && own.is_query)
+            room.queries[i] = scale * value;
+        else if (own.on)
+            room.own[i - columns] =
+                by_element ? append_element(head, attend, own.is_key ? attend.keys : attend.values,
+                                 task.kv_head_index, own.element, value)
+                           : value;
+        i += CUDA_WORKERS;
+        if (i / 32 * 32 >= all)
+            break;
     }
-    sync_threads<CUDA_WORKERS>();
     if (task.has_own && !by_element) {
-        append_bytes(attend, head.row, task.kv_head_index, room.own);
         sync_threads<CUDA_WORKERS>();
+        append_bytes(attend, head.row, task.kv_head_index, room.own);
     }
 }
 
@@ -267,6 +311,14 @@ template <int HEADS, int LANES> KERNEL_INLINE void merge_groups(attend_sums<HEAD
     }
 }
 
+KERNEL_INLINE void load_floats(const float *from, bool on, float (&out)[8])
+{
+    const float4 none = make_float4(0, 0, 0, 0);
+    const float4 low = on ? *(const float4 *)from : none, high = on ? *(const float4 *)(from + 4) : none;
+    out[0] = low.x, out[1] = low.y, out[2] = low.z, out[3] = low.w;
+    out[4] = high.x, out[5] = high.y, out[6] = high.z, out[7] = high.w;
+}
+
 /* ---- Results ---- */
 
 struct attend_result {
@@ -310,9 +362,59 @@ KERNEL_INLINE attend_result merge_splits(shared_head &head, const uint64_t *spli
     return all;
 }
 
-/* Warps, then splits where there are several, come together: a warp has up to 32 elements of a head. */
+/* What the warps have come to comes together: COUNT elements of head `h`. Every lane does all of it for
+ * itself, so that there is little to wait for. */
+template <int HEADS, int COUNT>
+KERNEL_INLINE void merge_warps(const attend_room &room, uint32_t head_dim, uint32_t h,
+    const uint32_t (&elements)[COUNT], attend_result (&results)[COUNT])
+{
+    float maxima[CUDA_WARPS], sums[CUDA_WARPS], outputs[COUNT][CUDA_WARPS];
+#pragma unroll
+    for (int i = 0; i < CUDA_WARPS; i += 4) {
+        const float4 maximum = *(const float4 *)(room.maxima + h * CUDA_WARPS + i),
+                     sum = *(const float4 *)(room.sums + h * CUDA_WARPS + i);
+        maxima[i] = maximum.x, maxima[i + 1] = maximum.y, maxima[i + 2] = maximum.z,
+        maxima[i + 3] = maximum.w;
+        sums[i] = sum.x, sums[i + 1] = sum.y, sums[i + 2] = sum.z, sums[i + 3] = sum.w;
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const float *place = room.outputs + h * head_dim + min(elements[i], head_dim - 1);
+#pragma unroll
+        for (int warp = 0; warp < CUDA_WARPS; warp++)
+            outputs[i][warp] = place[warp * HEADS * head_dim];
+    }
+    float all = maxima[0];
+#pragma unroll
+    for (int i = 1; i < CUDA_WARPS; i++)
+        all = fmaxf(all, maxima[i]);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        results[i].output = 0;
+#pragma unroll
+    for (int warp = 0; warp < CUDA_WARPS; warp++) {
+        const float weight = power_of_two(maxima[warp] - all);
+        sum = fmaf(weight, sums[warp], sum);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            results[i].output = fmaf(outputs[i][warp], weight, results[i].output);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        results[i].maximum = all, results[i].sum = sum;
+}
+
+KERNEL_INLINE void put_result(const shared_head &head, const cuda_attend &attend, uint32_t index,
+    uint32_t element, const attend_result &result)
+{
+    if (element < attend.head_dim)
+        put_value(head, attend.out, index * attend.head_dim + element, __fdividef(result.output, result.sum));
+}
+
+/* Warps, then splits, come together: a warp has up to 32 elements of a head. */
 template <int HEADS>
-KERNEL_INLINE void finish_attend(
+KERNEL_INLINE void finish_split(
     shared_head &head, const cuda_attend &attend, const attend_task &task, const attend_room &room)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, head_dim = attend.head_dim;
@@ -320,33 +422,46 @@ KERNEL_INLINE void finish_attend(
     if (warp >= HEADS * chunks)
         return;
     const uint32_t element = (warp - h * chunks) * 32 + lane, stride = head_dim + 2;
-    const float *outputs = room.outputs + h * head_dim + min(element, head_dim - 1);
-    const float maximum = lane < CUDA_WARPS ? room.maxima[h * CUDA_WARPS + lane] : -1e30f,
-                sum = lane < CUDA_WARPS ? room.sums[h * CUDA_WARPS + lane] : 0;
-    attend_result result;
-    result.maximum = warp_max(maximum);
-    const float factor = power_of_two(maximum - result.maximum);
-    result.sum = warp_sum(factor * sum);
-    result.output = 0;
-#pragma unroll
-    for (int i = 0; i < CUDA_WARPS; i++)
-        result.output = fmaf(outputs[i * HEADS * head_dim], __shfl_sync(~0u, factor, i), result.output);
+    const uint32_t elements[1] = {element};
+    attend_result result[1];
+    merge_warps<HEADS, 1>(room, head_dim, h, elements, result);
     const uint32_t index = task.first_head + h;
     uint64_t *splits = (uint64_t *)attend.partials + (uint64_t)index * attend.splits * stride;
     if (task.split) {
         uint64_t *to = splits + task.split * stride;
         if (element < head_dim)
-            put_word(to + 2 + element, result.output, head.tag);
+            put_word(to + 2 + element, result[0].output, head.tag);
         if (element == 0) {
-            put_word(to, result.maximum, head.tag);
-            put_word(to + 1, result.sum, head.tag);
+            put_word(to, result[0].maximum, head.tag);
+            put_word(to + 1, result[0].sum, head.tag);
         }
         return;
     }
     if (task.active > 1)
-        result = merge_splits(head, splits, task.active, stride, min(element, head_dim - 1), result);
-    if (element < head_dim)
-        put_value(head, attend.out, index * head_dim + element, __fdividef(result.output, result.sum));
+        result[0] = merge_splits(head, splits, task.active, stride, min(element, head_dim - 1), result[0]);
+    put_result(head, attend, index, element, result[0]);
+}
+
+/* A block's only task, of all positions: the finishing warp's. */
+KERNEL_INLINE bool is_finished_apart(const attend_task &task)
+{
+    return task.heads == 1 && task.active == 1 && !task.more;
+}
+
+KERNEL_INLINE void finish_attend(uint8_t *shared, const cuda_attend &attend)
+{
+    const shared_head &head = *(const shared_head *)shared;
+    const attend_task &task = head.task;
+    if (!is_finished_apart(task))
+        return;
+    const attend_room room = room_of<1>(shared, attend.head_dim);
+    for (uint32_t first = this_thread() % 32; first / 32 * 32 < attend.head_dim; first += 64) {
+        const uint32_t elements[2] = {first, first + 32};
+        attend_result results[2];
+        merge_warps<1, 2>(room, attend.head_dim, 0, elements, results);
+        put_result(head, attend, task.first_head, elements[0], results[0]);
+        put_result(head, attend, task.first_head, elements[1], results[1]);
+    }
 }
 
 /* ---- All of a task ---- */
@@ -364,6 +479,7 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
     const uint32_t head_dim = attend.head_dim, element = lane * 8, step = CUDA_WARPS * GROUPS;
     const bool on = element < head_dim;
     const attend_room room = room_of<HEADS>(shared, head_dim);
+    const awaited_element own = look_at_element(head, attend, task, HEADS * head_dim, first_element());
     raw_eight<WIDE> keys[AT_ONCE], values[AT_ONCE];
     auto fetch = [&](uint32_t base) {
 #pragma unroll
@@ -385,27 +501,30 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
     };
     /* What the cache has comes before the query does. */
     fetch(task.begin + warp * GROUPS);
-    prepare_attend(head, attend, task, HEADS, room);
+    prepare_attend(head, attend, task, HEADS * head_dim, room, own);
+    sync_threads<CUDA_WORKERS>();
     float query[HEADS][8];
     attend_sums<HEADS> sums;
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
         sums.maximum[h] = -1e30f; /* below every score; not infinite, so that differences are numbers */
         sums.sum[h] = 0;
+        load_floats(room.queries + h * head_dim + element, on, query[h]);
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            query[h][i] = on ? room.queries[h * head_dim + element + i] : 0;
+        for (int i = 0; i < 8; i++)
             sums.output[h][i] = 0;
-        }
     }
     for (uint32_t base = task.begin + warp * GROUPS; base < task.cached_end; base += AT_ONCE * step) {
         raw_eight<WIDE> own_keys[AT_ONCE], own_values[AT_ONCE];
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
             own_keys[u] = keys[u], own_values[u] = values[u];
-        fetch(base + AT_ONCE * step);
+        if (base + AT_ONCE * step < task.cached_end)
+            fetch(base + AT_ONCE * step);
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
+            if (base + u * step >= task.cached_end)
+                continue; /* whole warps */
             float key[8], value[8];
             unpack_eight(attend.kv_type, own_keys[u], key);
             unpack_eight(attend.kv_type, own_values[u], value);
@@ -415,11 +534,8 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
     }
     if (task.has_own && warp == CUDA_WARPS - 1) {
         float key[8], value[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            key[i] = on ? room.own[element + i] : 0;
-            value[i] = on ? room.own[head_dim + element + i] : 0;
-        }
+        load_floats(room.own + element, on, key);
+        load_floats(room.own + head_dim + element, on, value);
         attend_to<HEADS, LANES>(query, key, value, attend.cap, group == 0, sums);
     }
     merge_groups<HEADS, LANES>(sums);
@@ -430,13 +546,16 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
             room.maxima[h * CUDA_WARPS + warp] = sums.maximum[h],
                                          room.sums[h * CUDA_WARPS + warp] = sums.sum[h];
         if (threadIdx.x % 32 < LANES && on) {
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                outputs[element + i] = sums.output[h][i];
+            const float *output = sums.output[h];
+            *(float4 *)(outputs + element) = make_float4(output[0], output[1], output[2], output[3]);
+            *(float4 *)(outputs + element + 4) = make_float4(output[4], output[5], output[6], output[7]);
         }
     }
+    if (is_finished_apart(task))
+        return;
     sync_threads<CUDA_WORKERS>();
-    finish_attend<HEADS>(head, attend, task, room);
+    finish_split<HEADS>(head, attend, task, room);
+    sync_threads<CUDA_WORKERS>(); /* the room is free for another task */
 }
 
 template <int LANES, bool WIDE> KERNEL_INLINE void attend_heads(uint32_t heads)
@@ -489,8 +608,8 @@ KERNEL_INLINE void attend_one_token(uint8_t *shared)
     const cuda_attend &attend = record->attend;
     const bool known = head.task_shape == record->index && head.task_tag == head.tag;
     for (uint32_t index = blockIdx.x;; index += gridDim.x) {
-        sync_threads<CUDA_WORKERS>();
         if (!known || index != blockIdx.x) {
+            sync_threads<CUDA_WORKERS>(); /* nobody needs the task before */
             if (this_thread() == 0) {
                 head.task = find_task(attend, head.row.position, index, gridDim.x);
                 head.task_shape = index == blockIdx.x ? record->index : 0;

@@ -33,7 +33,7 @@ static struct backend_info info(const struct executor *executor)
     bool repeats = executor->lowering == CUDA_LOWERING_GRID;
     return (struct backend_info){.isa = "",
         .in_flight = CUDA_RING_ENTRIES / 2,
-        .ahead = repeats ? 4 : 1,
+        .ahead = repeats ? 8 : 1,
         .memory_free = executor->free_before,
         .bytes_per_second = executor->device->bytes_per_second};
 }

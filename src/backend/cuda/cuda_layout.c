@@ -244,17 +244,37 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
 
 uint32_t cuda_partial_floor(const struct executor *executor)
 {
+    const uint32_t wkv7 = 2 * CUDA_WORKERS * sizeof(float);
     uint32_t bytes = CUDA_SAMPLE_SHARED;
     for (uint32_t i = 0; i < executor->program->op_count; i++) {
-        const struct op *op = &executor->program->ops[i];
-        uint32_t floats =
-            op->kind == OP_ATTEND
-                ? 4 * CUDA_WARPS + (2 * CUDA_WARPS + 4) * op->attend.head_dim /* attend_one.cuh */
-            : op->kind == OP_WKV7 ? 2 * CUDA_WORKERS
-                                  : 0;
-        bytes = floats * sizeof(float) > bytes ? floats * (uint32_t)sizeof(float) : bytes;
+        if (executor->program->ops[i].kind == OP_WKV7 && wkv7 > bytes)
+            bytes = wkv7;
     }
     return bytes;
+}
+
+/* Attention's room, as room_of in attend_one.cuh has it. */
+static uint32_t attend_bytes(const struct program *program)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind == OP_ATTEND && op->attend.head_dim > most)
+            most = op->attend.head_dim;
+    }
+    return most ? ((4 * CUDA_WARPS + (2 * CUDA_WARPS + 4) * most) * (uint32_t)sizeof(float) + 127) / 128 * 128
+                : 0;
+}
+
+static uint32_t page_table_bytes(const struct executor *executor)
+{
+    const uint64_t bytes = (executor->pages_per_slot * (uint64_t)sizeof(uint32_t) + 127) / 128 * 128;
+    return bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
+}
+
+uint32_t cuda_attention_bytes(const struct executor *executor)
+{
+    return attend_bytes(executor->program) + page_table_bytes(executor);
 }
 
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables)
@@ -276,8 +296,12 @@ enum salvo_status cuda_layout_shared(
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->panels_at = machine->vectors_at; /* each phase's behind its own vectors */
     machine->partials_at = machine->vectors_at + (tables->most_vector_bytes + 127) / 128 * 128;
+    machine->own_panel_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
     machine->half_of_partials = partials / 2;
-    machine->ring_at = machine->partials_at + partials;
+    machine->attend_at = machine->partials_at + partials;
+    if (page_table_bytes(executor))
+        machine->page_table_at = machine->attend_at + attend_bytes(executor->program);
+    machine->ring_at = machine->attend_at + cuda_attention_bytes(executor);
     machine->shared_bytes = cuda_decode_shared(executor);
     if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {
         return fail(SALVO_ERROR_UNSUPPORTED,

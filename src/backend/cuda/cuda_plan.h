@@ -32,20 +32,23 @@
 #endif
 
 enum {
-    CUDA_WARPS = 16, /* that compute, in a block of the decode kernel; one more copies weights */
+    CUDA_WARPS = 16, /* that compute, in a block of the decode kernel */
     CUDA_WORKERS = CUDA_WARPS * 32,
-    CUDA_THREADS = CUDA_WORKERS + 32,
+    CUDA_FINISHERS = 32, /* threads of the warp after them, which adds up and hands on (finisher.cuh) */
+    CUDA_THREADS = CUDA_WORKERS + CUDA_FINISHERS + 32, /* and the one that copies weights */
+    CUDA_FINISHED_ROWS = 32, /* that the finishing warp takes; of more, all warps have some */
     CUDA_ITEM_ROWS = 8,
     CUDA_ITEM_COLUMNS = 128,
     CUDA_PAGE = 256,              /* positions of a KV page */
+    CUDA_PAGE_TABLE_LIMIT = 4096, /* bytes of a page table in shared memory */
     CUDA_CHUNKS = 32,             /* weight chunks that can be on their way to a block at once */
     CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
     CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
     CUDA_RECORD_PLACES = 4,       /* in shared memory */
     CUDA_PART_BYTES = CUDA_ITEM_COLUMNS + 16 + 32, /* of the input: as bytes, with scales and sums */
     CUDA_PART_FLOAT_BYTES = 4 * 36 * 4,            /* and as floats */
-    CUDA_MIXED_GROUPS = 4,   /* part groups of a matmul whose input is mixed with another */
-    CUDA_SHARED_HEAD = 2048, /* bytes at the beginning of shared memory */
+    CUDA_MIXED_GROUPS = 8,   /* part groups of a matmul whose input is mixed with another */
+    CUDA_SHARED_HEAD = 2304, /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */
     CUDA_NONE = 0x7fffffff,  /* no place, no rope, no table entry */
@@ -304,6 +307,7 @@ enum matmul_flags {
     MATMUL_GLU = 8,      /* the second share is beside the gate */
     MATMUL_DEFERS = 16,  /* results are multiplied by the factor of the input's norm */
     MATMUL_SPECIAL = 32, /* a bias, an activation or a cap */
+    MATMUL_APART = 64,   /* the finishing warp has its end */
 };
 
 struct cuda_matmul_record {
@@ -349,7 +353,7 @@ struct cuda_wkv7_record {
 struct cuda_record {
     uint32_t kind, phase;
     uint32_t index; /* wkv7: head; sample: stage; attend: which of the shapes that tasks depend on, from 1 */
-    uint32_t padding;
+    uint32_t ago;   /* that many records before this one must have been finished: 1, or 2 */
     union {
         struct cuda_matmul_record matmul;
         struct cuda_attend attend;
@@ -372,6 +376,7 @@ struct cuda_machine {
     uint64_t records;       /* struct cuda_record */
     uint64_t record_starts; /* uint32 [blocks][phase_count + 1] */
     uint32_t phase_count, phase_bytes, rope_count, rope_pairs;
+    uint32_t sample_phase; /* the first that samples */
     uint32_t slots;
     uint32_t tagged; /* values between phases are words, not floats */
     uint32_t context, vocabulary, pages_per_slot, ring_entries;
@@ -408,6 +413,9 @@ struct cuda_machine {
      */
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
     uint32_t vectors_at, panels_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
+    uint32_t own_panel_bytes; /* of each warp, from panels_at on, where it takes its own input */
+    uint32_t attend_at;       /* attend_one.cuh */
+    uint32_t page_table_at;   /* the slot's pages; 0: they are too many, and read where the step has them */
 };
 
 enum cuda_error {

@@ -144,6 +144,9 @@ static enum salvo_status add(struct record_list *list, enum cuda_record_kind kin
     memset(*out, 0, sizeof **out);
     (*out)->kind = kind;
     (*out)->phase = list->phase;
+    /* Attention has memory of its own, and matmuls take turns; others use what a matmul may still need. */
+    const bool follows_attention = tables->record_count > 1 && (*out)[-1].kind == CUDA_RECORD_ATTEND;
+    (*out)->ago = kind == CUDA_RECORD_ATTEND && !follows_attention ? 2 : 1;
 cleanup:
     return status;
 }
@@ -199,11 +202,15 @@ static cuda_address row_address(cuda_address base, uint64_t row, size_t size)
 static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_matmul *matmul,
     bool has_glu, bool takes_input, bool tagged)
 {
+    const bool apart = record->rows <= CUDA_FINISHED_ROWS && !record->is_wide;
     bool defers =
         takes_input && record->vector.norm == CUDA_NORM_RMS && record->vector.rounding == ROUNDING_Q8;
     return (tagged ? MATMUL_TAGGED : 0) | (matmul->is_plain ? MATMUL_PLAIN : 0) |
            (matmul->before ? MATMUL_ADDS : 0) | (has_glu ? MATMUL_GLU : 0) | (defers ? MATMUL_DEFERS : 0) |
-           (matmul->bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0 ? MATMUL_SPECIAL : 0);
+           (matmul->bias || record->up_bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0
+                   ? MATMUL_SPECIAL
+                   : 0) |
+           (apart ? MATMUL_APART : 0);
 }
 
 static bool is_one_round(const struct cuda_share *share)
@@ -214,8 +221,8 @@ static bool is_one_round(const struct cuda_share *share)
 static bool is_short(const struct cuda_matmul_record *record)
 {
     const struct cuda_share *share = &record->shares[0], *up = &record->shares[1];
-    if (!(record->flags & MATMUL_TAGGED) || !record->vector.from || record->is_wide ||
-        record->vector.rounding != ROUNDING_Q8 || !is_one_round(share) || record->rows > CUDA_WORKERS)
+    if (!(record->flags & MATMUL_TAGGED) || !(record->flags & MATMUL_APART) || !record->vector.from ||
+        record->vector.rounding != ROUNDING_Q8 || !is_one_round(share))
         return false;
     return !(record->flags & MATMUL_GLU) ||
            (up->type == share->type && up->tiles == share->tiles && is_one_round(up));
@@ -258,6 +265,7 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->per_column = 1.0f / (float)out->vector.columns;
     out->up_partials = out->shares[0].tiles * out->shares[0].parts_per_round * CUDA_ITEM_ROWS;
     out->flags = flags_of(out, matmul, up != NULL, !prepared, tagged);
+    record->ago = out->is_wide ? 1 : 2;
     if (is_short(out))
         record->kind = out->vector.norm == CUDA_NORM_LAYER ? CUDA_RECORD_SHORT_MIXED : CUDA_RECORD_SHORT;
 cleanup:

@@ -37,7 +37,7 @@ uint32_t cuda_shared_limit(const struct executor *executor)
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
     const uint32_t kept = CUDA_SHARED_HEAD + CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) +
-                          phase + angles + 256 + 2 * chunk_bytes(executor);
+                          phase + angles + 256 + 2 * chunk_bytes(executor) + cuda_attention_bytes(executor);
     return cuda_decode_shared(executor) - kept;
 }
 
@@ -467,6 +467,7 @@ static uint64_t write_tables(
     machine->matrices = cuda_region_take(&region, executor->matrix_count * sizeof(struct cuda_matrix));
     machine->ropes = cuda_region_take(&region, write_ropes(program, 0, NULL));
     machine->phase_count = tables->phase_count;
+    machine->sample_phase = tables->phase_count - CUDA_SAMPLE_STAGES; /* they are the last */
     machine->phase_bytes = tables->phase_bytes;
     machine->tagged = plan == &executor->single;
     machine->logits = plan->scratch.arena + plan->scratch.offsets[program->logits];

@@ -1,12 +1,13 @@
 /*
  * The whole token in one launch: a kernel that stays on all multiprocessors and walks through the phases of a
  * plan as often as tokens were asked for. What phases leave for each other carries its own arrival
- * (words.cuh). Sixteen warps of a block compute; one more brings the weights of the phases to come
- * (stream.cuh).
+ * (words.cuh). Sixteen warps of a block compute, one hands on what they found (finisher.cuh), and one brings
+ * the weights of the phases to come (stream.cuh).
  *
  * The same kernel runs a range of phases, for the debug path and for a graph of one node a phase.
  */
 #include "backend/cuda/attend_one.cuh"
+#include "backend/cuda/finisher.cuh"
 #include "backend/cuda/matvec_short.cuh"
 #include "backend/cuda/sample.cuh"
 #include "backend/cuda/step_take.cuh"
@@ -117,41 +118,11 @@ __device__ __noinline__ bool meet()
 
 /* ---- One record after the other ---- */
 
-/* A record on its way to shared memory, two turns ahead: the last warp's, which has least to do. */
-KERNEL_INLINE void start_fetch(uint8_t *shared, uint32_t turn, uint32_t index)
-{
-    const cuda_machine &machine = ((const shared_head *)shared)->machine;
-    const uint32_t at = (this_thread() - (CUDA_WORKERS - 32)) * 4;
-    if (at < sizeof(cuda_record) / 4)
-        start_copy_of_16((float *)place_of_record(shared, turn) + at,
-            (const float *)((const cuda_record *)machine.records + index) + at);
-    end_group_of_copies();
-}
-static_assert(sizeof(cuda_record) % 16 == 0 && sizeof(cuda_record) <= 512, "a lane copies 16 bytes");
-
-KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
-{
-    uint32_t hash = (delays + phase * 2654435761u) ^ blockIdx.x * 40503u;
-    hash ^= hash >> 13;
-    hash *= 0x5bd1e995u;
-    __nanosleep(hash >> 20);
-}
-
-/* After the last record comes the first, of the next token. */
-KERNEL_INLINE uint32_t record_after(const record_range &range, uint32_t index, uint32_t by)
-{
-    const uint32_t after = index + by < range.end ? index + by : index + by - range.end + range.first;
-    return after < range.end ? after : range.first;
-}
-
-/* Whatever is not a matmul; false when something gave up. */
+/* Whatever is neither a matmul nor attention; false when something gave up. */
 KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 {
     shared_head &head = *(shared_head *)shared;
     switch (record->kind) {
-    case CUDA_RECORD_ATTEND:
-        attend_one_token(shared);
-        break;
     case CUDA_RECORD_PREPARE:
         prepare_panels(record->phase);
         break;
@@ -175,43 +146,76 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
         break;
     }
     default:
+        if (head.greedy) {
+            choose_largest();
+            break;
+        }
         if (record->index > 0 && head.skips)
             break;
         if (record->phase + 1 < head.range.end_phase || head.range.goes_on)
             meet();
     }
-    wait_for_older_copies();
     return !sync_any<CUDA_WORKERS>(head.failed);
 }
 
-/* The records of one token; the first two are in shared memory. */
+/* The records of one token. Matmuls and attention go on where something gave up, so that all warps leave at
+ * the same record. */
 KERNEL_INLINE void run_records(uint8_t *shared)
 {
     shared_head &head = *(shared_head *)shared;
-    block_walk walk = load_walk(head);
     bool goes_on = true;
-    while (goes_on && walk.record < head.range.end) {
+    while (goes_on) {
+        const block_walk walk = load_walk(head);
+        if (walk.record >= head.range.end)
+            break;
         const cuda_record *record = place_of_record(shared, walk.turn);
-        start_fetch(shared, walk.turn + 2, record_after(head.range, walk.record, 2));
         if (head.range.delays)
             pause(head.range.delays, record->phase);
-        if (record->kind <= CUDA_RECORD_MATMUL) {
-            const matmul_result result =
-                record->kind == CUDA_RECORD_SHORT         ? run_any_short<false>(walk.turn, walk.ring)
-                : record->kind == CUDA_RECORD_SHORT_MIXED ? run_any_short<true>(walk.turn, walk.ring)
-                                                          : run_matmul(walk.turn, walk.ring);
-            walk.ring = result.walk;
-            goes_on = result.goes_on;
+        if (!wait_for_finisher(head, walk.turn, record->ago))
+            head.failed = 1;
+        if (record->kind == CUDA_RECORD_SHORT) {
+            run_any_short<false>();
+        } else if (record->kind == CUDA_RECORD_SHORT_MIXED) {
+            run_any_short<true>();
+        } else if (record->kind == CUDA_RECORD_MATMUL) {
+            goes_on = run_matmul();
         } else {
-            save_walk(head, walk);
-            goes_on = run_other(shared, current_record(shared));
-            walk = load_walk(head);
+            if (record->kind == CUDA_RECORD_ATTEND)
+                attend_one_token(shared);
+            else
+                goes_on = run_other(shared, current_record(shared));
+            const block_walk here = load_walk(head);
+            tell_finisher(head, here.turn);
+            walk_on(head, here, here.ring);
         }
-        walk.record++;
-        walk.turn++;
     }
+    block_walk walk = load_walk(head);
     walk.record = head.range.first;
     save_walk(head, walk);
+}
+
+/* ---- The warp that finishes ---- */
+
+/* All warps but the copying one: whether a token follows. */
+KERNEL_INLINE bool sync_with_finisher(bool token_follows)
+{
+    return sync_any<CUDA_WORKERS + CUDA_FINISHERS, 2>(token_follows);
+}
+
+/* A function of its own: its registers are not those of the warps that compute. */
+__device__ __noinline__ void finish_tokens()
+{
+    DYNAMIC_SHARED(shared);
+    const shared_head &head = *(const shared_head *)shared;
+    record_reader reader;
+    sync_with_finisher(false); /* the range is known */
+    reader.next = head.range.first;
+    for (int i = 0; i < CUDA_RECORD_PLACES && head.range.first < head.range.end; i++)
+        reader.fetch(shared);
+    wait_for_copies();
+    while (sync_with_finisher(false))
+        finish_records(shared, reader);
+    wait_for_copies();
 }
 
 /* ---- The warp that copies weights ---- */
@@ -258,7 +262,15 @@ KERNEL_INLINE void copy_weights(
 
 /* ---- Tokens: one thread of each block ---- */
 
-KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t flags)
+/* Whether the largest logit is all that counts. */
+KERNEL_INLINE bool is_greedy(const cuda_machine &machine, const cuda_run *run)
+{
+    const cuda_sampler settings = sample_load_settings(&run->sampler);
+    return machine.tagged && gridDim.x <= CUDA_SAMPLE_PARTS && settings.temperature == 0 && !settings.bias &&
+           !sample_has_penalties(settings);
+}
+
+KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t flags, const uint32_t *starts)
 {
     const cuda_machine &machine = head.machine;
     const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at);
@@ -272,14 +284,25 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     const bool live = !(flags & (DECODE_FINISHES | DECODE_DEPENDENT)) || run_is_live(machine, 0);
     tokens.goes_on = !head.failed && live;
     tokens.begun = flags & DECODE_COUNTS ? 1 : 0;
-    tokens.repeat = flags & DECODE_TAKES ? __ldcg(&((const cuda_step *)machine.step)->repeat) : 1;
+    const cuda_step *step = (const cuda_step *)machine.step;
+    tokens.repeat = flags & DECODE_TAKES ? __ldcg(&step->repeat) : 1;
+    tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->logits) == LOGITS_LAST};
+    head.greedy = flags & DECODE_FINISHES && tokens.rules.samples && is_greedy(machine, run);
+    if (head.greedy)
+        head.range.end = starts[machine.sample_phase];
     head.row = {};
     head.row.slot = tokens.slot;
     head.row.run_count = 1;
-    head.row.pages = (const uint32_t *)(machine.step + machine.pages_at);
+    head.row.pages = (const uint32_t *)(machine.page_table_at ? shared + machine.page_table_at
+                                                              : (uint8_t *)machine.step + machine.pages_at);
     head.row.cosines = (const float *)(shared + machine.angles_at);
     head.row.sines = head.row.cosines + machine.rope_count * machine.rope_pairs;
     head.row.keeps = blockIdx.x == 0;
+}
+
+KERNEL_INLINE int32_t sampled_id(const shared_head &head)
+{
+    return head.greedy ? head.chosen : sample_result(head.machine, 0);
 }
 
 KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
@@ -292,9 +315,25 @@ KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
         tokens.begun = tokens.index + 1;
     head.tag = ((tokens.epoch + tokens.index) & 0x7fffffff) + 1; /* what was never written has 0 */
     head.row.position = head.row.run_first = position;
-    head.row.id =
-        tokens.index ? __ldcg(&((const cuda_sample_row *)machine.sampling)->id) : __ldcg(ids + position);
+    head.row.id = tokens.index ? sampled_id(head) : __ldcg(ids + position);
     head.row.version = (tokens.version + tokens.index) % 2;
+}
+
+/*
+ * At the beginning of a token: where its row stands, and whether the host wants no more. To ask the host
+ * takes a while, which the first block, with the token's first work, has not.
+ */
+KERNEL_INLINE void begin_token(shared_head &head)
+{
+    const cuda_machine &machine = head.machine;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        ((cuda_row *)(machine.step + machine.rows_at))->position = head.row.position;
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == CUDA_WORKERS - 1) {
+        const bool cancelled = load_relaxed_system((const uint32_t *)machine.cancel) != 0;
+        put_word(&sampled_row(head).cancelled[head.tag % 2], cancelled, head.tag);
+    }
+    if (threadIdx.x <= CUDA_WARPS)
+        head.largest[threadIdx.x] = 0;
 }
 
 KERNEL_INLINE void finish_this_token(shared_head &head, uint32_t flags)
@@ -304,9 +343,16 @@ KERNEL_INLINE void finish_this_token(shared_head &head, uint32_t flags)
     tokens.goes_on = 0;
     if (head.failed || !(flags & DECODE_FINISHES))
         return;
-    tokens.goes_on = finish_token(head.machine, head.row.position, tokens.index, tokens.count);
-    if (blockIdx.x == 0)
-        tell_progress(head.machine, tokens.count);
+    uint64_t *cancelled = &sampled_row(head).cancelled[head.tag % 2];
+    tokens.count.cancelled = wait_for_word(head, cancelled, look_at_word(cancelled)) != 0;
+    const int32_t id = sampled_id(head);
+    tokens.goes_on = finish_token(
+        head.machine, tokens.rules, head.row.position, tokens.index, tokens.repeat, id, tokens.count);
+    if (blockIdx.x)
+        return;
+    if (head.greedy)
+        keep_sampled(head.machine, sampled_row(head), head.row.slot, head.row.position, id);
+    tell_progress(head.machine, tokens.count);
 }
 
 /* ---- The kernel ---- */
@@ -324,6 +370,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.full[i], FULL_ARRIVALS);
             chunk_barrier_open(&head.empty[i], CUDA_WARPS);
         }
+        for (int i = 0; i < 2; i++) {
+            chunk_barrier_open(&head.computed[i], CUDA_WARPS);
+            chunk_barrier_open(&head.finished[i], 1);
+        }
         chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
         head.failed = head.target = head.task_shape = 0;
@@ -339,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     if (flags & DECODE_DEPENDENT)
         asm volatile("griddepcontrol.launch_dependents;");
 #endif
-    if (threadIdx.x >= CUDA_WORKERS) {
+    if (threadIdx.x >= CUDA_WORKERS + CUDA_FINISHERS) {
         stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
         copy_weights(writer, machine, first_phase, end_phase);
         __syncwarp();
@@ -350,19 +400,19 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         return;
     }
 
+    if (threadIdx.x >= CUDA_WORKERS) {
+        finish_tokens();
+        return;
+    }
+
+    const uint32_t *starts = (const uint32_t *)machine.record_starts + block * (machine.phase_count + 1);
     if (threadIdx.x == 0) {
-        const uint32_t *starts = (const uint32_t *)machine.record_starts + block * (machine.phase_count + 1);
         head.range = {starts[first_phase], starts[end_phase], end_phase, (flags & DECODE_FINISHES) != 0,
             flags & DECODE_DELAYS ? (uint32_t)clock64() | 1 : 0};
         for (uint32_t i = 0; i < CUDA_WARPS; i++)
             *(uint4 *)head.progress[i] = make_uint4(head.range.first, 0, 0, 0);
     }
     sync_threads<CUDA_WORKERS>();
-    if (head.range.first < head.range.end) {
-        start_fetch(shared, 0, head.range.first);
-        start_fetch(shared, 1, record_after(head.range, head.range.first, 1));
-    }
-    wait_for_copies();
 #if __CUDA_ARCH__ >= 900
     if (flags & DECODE_DEPENDENT)
         asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -373,19 +423,24 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         meet();
     }
     if (threadIdx.x == 0) {
-        begin_tokens(head, shared, flags);
+        begin_tokens(head, shared, flags, starts);
         chunk_barrier_arrive(&head.known);
     }
-    sync_threads<CUDA_WORKERS>();
+    if (machine.page_table_at) {
+        for (uint32_t i = threadIdx.x; i < machine.pages_per_slot; i += CUDA_WORKERS)
+            ((uint32_t *)(shared + machine.page_table_at))[i] =
+                __ldcg((const uint32_t *)(machine.step + machine.pages_at) + i);
+    }
+    sync_with_finisher(false);
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0)
             begin_next_token(head, flags);
-        sync_threads<CUDA_WORKERS>();
+        sync_with_finisher(true);
         float *angles = (float *)(shared + machine.angles_at);
         prepare_ropes<CUDA_WORKERS>(
             machine, head.row.position, angles, angles + machine.rope_count * machine.rope_pairs);
         if (flags & DECODE_FINISHES)
-            begin_token<CUDA_WORKERS>(machine, head.row.position, head.tokens.index);
+            begin_token(head);
         sync_threads<CUDA_WORKERS>();
         run_records(shared);
         sync_threads<CUDA_WORKERS>();
@@ -393,6 +448,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             finish_this_token(head, flags);
         sync_threads<CUDA_WORKERS>();
     }
+    sync_with_finisher(false);
     if (flags & DECODE_FINISHES && blockIdx.x == 0 && threadIdx.x == 0 && !head.failed)
         finish_step_of_one(
             machine, head.tokens.slot, head.tokens.first, head.tokens.version, head.tokens.count);

@@ -6,6 +6,7 @@
 #ifndef CUDA_MATVEC_CUH
 #define CUDA_MATVEC_CUH
 
+#include "backend/cuda/choose_largest.cuh"
 #include "backend/cuda/matvec_input.cuh"
 
 /* ---- A lane's share of the input ---- */
@@ -222,13 +223,11 @@ KERNEL_INLINE void multiply_any(
 /* What the end of a matmul needs: read before its results are there. */
 struct matmul_end {
     uint64_t out, before;
-    uint64_t seen; /* what this thread saw of what its first row is added to */
     uint32_t rows, flags, each, up_partials, tag;
     float per_column, epsilon;
 };
 
-KERNEL_INLINE matmul_end describe_end(
-    const shared_head &head, const cuda_matmul_record &record, uint32_t thread)
+KERNEL_INLINE matmul_end describe_end(const shared_head &head, const cuda_matmul_record &record)
 {
     matmul_end end;
     end.out = record.out;
@@ -240,23 +239,33 @@ KERNEL_INLINE matmul_end describe_end(
     end.tag = head.tag;
     end.per_column = record.per_column;
     end.epsilon = record.vector.epsilon;
-    end.seen = end.flags & MATMUL_ADDS && end.flags & MATMUL_TAGGED && thread < end.rows
-                   ? look_at_word((const uint64_t *)end.before + thread)
-                   : 0;
     return end;
 }
 
-/* The sum of row `row` of a block's rows, over its parts. */
-KERNEL_INLINE float sum_of_row(uint32_t each, const float *partials, uint32_t row)
+/* What a row is added to, on its way; a word without a tag where there is none. */
+KERNEL_INLINE uint64_t look_before(const matmul_end &end, uint32_t row)
+{
+    return end.flags & MATMUL_ADDS && end.flags & MATMUL_TAGGED && row < end.rows
+               ? look_at_word((const uint64_t *)end.before + row)
+               : 0;
+}
+
+/* The sum of row `row` of a block's rows, over its parts, PARTS at most. All are on their way before the
+ * first is added. */
+template <uint32_t PARTS> KERNEL_INLINE float sum_of_row(uint32_t each, const float *partials, uint32_t row)
 {
     const float *place = partials + row / CUDA_ITEM_ROWS * each * CUDA_ITEM_ROWS + row % CUDA_ITEM_ROWS;
-    float sums[4] = {0, 0, 0, 0};
+    float parts[PARTS];
 #pragma unroll
-    for (uint32_t i = 0; i < CUDA_WARPS; i++) {
-        if (i < each)
-            sums[i % 4] += place[i * CUDA_ITEM_ROWS];
+    for (uint32_t i = 0; i < PARTS; i++)
+        parts[i] = i < each ? place[i * CUDA_ITEM_ROWS] : 0;
+#pragma unroll
+    for (uint32_t distance = PARTS / 2; distance; distance /= 2) {
+#pragma unroll
+        for (uint32_t i = 0; i < distance; i++)
+            parts[i] += parts[i + distance];
     }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    return parts[0];
 }
 
 /* What few matmuls have at their end: a function of its own, so that others need not skip it. */
@@ -272,47 +281,65 @@ static __device__ __noinline__ float finish_specially(
     return sum;
 }
 
-KERNEL_INLINE void finish_row(shared_head &head, const cuda_matmul_record &record, const matmul_end &end,
-    const float *partials, const float *sums, uint32_t row)
+KERNEL_INLINE void put_row(const matmul_end &end, uint32_t row, float value)
 {
-    float sum = sum_of_row(end.each, partials, row), factor = 1;
-    if (end.flags & MATMUL_DEFERS)
-        factor = norm_factor(sums, end.per_column, end.epsilon);
-    sum *= factor;
+    if ((end.flags & (MATMUL_PLAIN | MATMUL_TAGGED)) == MATMUL_TAGGED)
+        put_word((uint64_t *)end.out + row, value, end.tag);
+    else
+        __stcg((float *)end.out + row, value);
+}
+
+/* What row `row` is added to. */
+KERNEL_INLINE float take_before(shared_head &head, const matmul_end &end, uint32_t row, uint64_t seen)
+{
+    return !(end.flags & MATMUL_ADDS)  ? 0
+           : end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint64_t *)end.before + row, seen)
+                                       : __ldcg((const float *)end.before + row);
+}
+
+KERNEL_INLINE float finish_row(shared_head &head, const cuda_matmul_record &record, const matmul_end &end,
+    const float *partials, const float *sums, uint32_t row, float before)
+{
+    const float factor = end.flags & MATMUL_DEFERS ? norm_factor(sums, end.per_column, end.epsilon) : 1;
+    float sum = sum_of_row<CUDA_WARPS>(end.each, partials, row) * factor;
     if (end.flags & MATMUL_SPECIAL)
         sum = finish_specially(&record, sum, row);
     if (end.flags & MATMUL_GLU) {
-        float other = sum_of_row(record.shares[1].parts_per_round, partials + end.up_partials, row) * factor;
+        const uint32_t each = record.shares[1].parts_per_round;
+        float other = sum_of_row<CUDA_WARPS>(each, partials + end.up_partials, row) * factor;
         if (record.up_bias)
             other += ((const float *)record.up_bias)[row];
         sum = gated(record.glu, sum) * other;
     }
-    if (end.flags & MATMUL_ADDS)
-        sum += end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint64_t *)end.before + row,
-                                               row < CUDA_WORKERS ? end.seen : 0)
-                                         : __ldcg((const float *)end.before + row);
-    if ((end.flags & (MATMUL_PLAIN | MATMUL_TAGGED)) == MATMUL_TAGGED)
-        put_word((uint64_t *)end.out + row, sum, end.tag);
-    else
-        __stcg((float *)end.out + row, sum);
+    sum += before;
+    put_row(end, row, sum);
+    return sum;
 }
 
 /* ---- All of it ---- */
 
-struct matmul_result {
-    ring_walk walk;
-    bool goes_on;
-};
+KERNEL_INLINE float *partials_of_turn(uint8_t *shared, uint32_t turn)
+{
+    const cuda_machine &machine = ((const shared_head *)shared)->machine;
+    return (float *)(shared + machine.partials_at + turn % 2 * machine.half_of_partials);
+}
+
+KERNEL_INLINE float *squares_of_turn(shared_head &head, uint32_t turn)
+{
+    return head.sums + turn % 2 * CUDA_WARPS;
+}
 
 KERNEL_INLINE void prepare_input(
-    shared_head &head, const cuda_matmul_record &record, uint8_t *own_panel, float *squares)
+    shared_head &head, const cuda_matmul_record &record, uint8_t *own_panel, float *squares, float *moments)
 {
     const cuda_share &share = record.shares[0];
     if (record.vector.norm == CUDA_NORM_LAYER) {
         if (share.part_groups == 1)
-            mix_parts<1>(head, record.vector, share, own_panel, head.moments);
+            mix_parts<1>(head, record.vector, share, own_panel, moments);
+        else if (share.part_groups <= CUDA_MIXED_GROUPS / 2)
+            mix_parts<CUDA_MIXED_GROUPS / 2>(head, record.vector, share, own_panel, moments);
         else
-            mix_parts<CUDA_MIXED_GROUPS>(head, record.vector, share, own_panel, head.moments);
+            mix_parts<CUDA_MIXED_GROUPS>(head, record.vector, share, own_panel, moments);
     } else if (share.part_groups == 1) {
         round_parts<1>(head, record.vector, share, own_panel, squares);
     } else {
@@ -320,47 +347,70 @@ KERNEL_INLINE void prepare_input(
     }
 }
 
-/*
- * All of a block's share in a matmul. When it returns, the next record has come, and all warps know; false:
- * something gave up. Some warps may still be at the results of the record before: partial sums and sums of
- * squares take turns, and where the former are too many for that, everybody waits. A function of its own, as
- * those in matvec_short.cuh: what one needs many registers for would have others written to local memory.
- */
-static __device__ __noinline__ matmul_result run_matmul(uint32_t turn, ring_walk walk)
+/* The rows of a matmul that has more than the finishing warp takes. A function of its own: what its loops
+ * need would otherwise be in local memory while weights are multiplied. */
+static __device__ __noinline__ void finish_all_rows(uint32_t turn)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
-    float *partials = (float *)(shared + head.machine.partials_at +
-                                (record.is_wide ? 0 : turn % 2 * head.machine.half_of_partials));
-    float *squares = head.sums + turn % 2 * CUDA_WARPS;
-    const matmul_end end = describe_end(head, record, this_thread());
-    if (record.is_wide)
-        sync_threads<CUDA_WORKERS>();
-    const uint32_t each = part_bytes(record.vector.rounding);
-    const uint32_t panel = head.machine.panels_at + record.vector.panel;
-    part_walk input;
-    if (record.vector.from) {
-        input = {panel + this_thread() / 32 * record.shares[0].part_groups * each, each};
-        prepare_input(head, record, shared + input.first, squares);
-    } else {
-        input = walk_panel(panel, record.shares[0], each);
+    const matmul_end end = describe_end(head, record);
+    const float *partials = partials_of_turn(shared, record.is_wide ? 0 : turn),
+                *squares = squares_of_turn(head, turn);
+    sample_pair largest = 0;
+    for (uint32_t row = this_thread(); row < end.rows; row += CUDA_WORKERS) {
+        const float before = take_before(head, end, row, look_before(end, row));
+        const float value = finish_row(head, record, end, partials, squares, row, before);
+        if (end.flags & MATMUL_PLAIN)
+            largest = sample_larger(largest, pair_at(head, end.out + row * sizeof(float), value));
     }
-    multiply_any(head, record.shares[0], input, partials, walk);
+    __syncwarp();
+    if (end.flags & MATMUL_PLAIN)
+        note_largest(head, largest);
+}
+
+/*
+ * All of a block's share in a matmul; false when something gave up. Warps are up to two records apart from
+ * each other: what they share takes turns. A function of its own, as those in matvec_short.cuh: what one
+ * needs many registers for would have others written to local memory.
+ */
+static __device__ __noinline__ bool run_matmul()
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const block_walk walk = load_walk(head);
+    const uint32_t turn = walk.turn;
+    ring_walk ring = walk.ring;
+    const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
+    const bool takes_input = record.vector.from;
+    float *partials = partials_of_turn(shared, record.is_wide ? 0 : turn);
+    const uint32_t each = part_bytes(record.vector.rounding);
+    part_walk input;
+    if (takes_input) {
+        input = {head.machine.panels_at + this_thread() / 32 * head.machine.own_panel_bytes, each};
+        prepare_input(
+            head, record, shared + input.first, squares_of_turn(head, turn), head.moments[turn % 2]);
+    } else {
+        input = walk_panel(head.machine.panels_at + record.vector.panel, record.shares[0], each);
+    }
+    multiply_any(head, record.shares[0], input, partials, ring);
     if (record.glu != ACTIVATION_NONE) {
-        if (!record.vector.from)
+        if (!takes_input)
             input = walk_panel(
                 head.machine.panels_at + record.up_panel, record.shares[1], part_bytes(record.up_rounding));
-        multiply_any(head, record.shares[1], input, partials + end.up_partials, walk);
+        multiply_any(head, record.shares[1], input, partials + record.up_partials, ring);
     }
-    wait_for_older_copies(); /* the next record */
-    if (sync_any<CUDA_WORKERS>(head.failed))
-        return {walk, false};
-    for (uint32_t row = this_thread(); row < end.rows; row += CUDA_WORKERS)
-        finish_row(head, record, end, partials, squares, row);
-    if (record.is_wide)
+    bool goes_on = true;
+    if (!(record.flags & MATMUL_APART)) {
+        goes_on = !sync_any<CUDA_WORKERS>(head.failed);
+        if (goes_on)
+            finish_all_rows(turn);
+    }
+    if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
         sync_threads<CUDA_WORKERS>();
-    return {walk, true};
+    tell_finisher(head, turn);
+    walk_on(head, walk, ring);
+    return goes_on;
 }
 
 #endif

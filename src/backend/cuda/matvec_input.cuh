@@ -377,8 +377,13 @@ KERNEL_INLINE void mix_parts(
     mix_four mix;
     if (EARLY)
         mix = load_mix(head, vector, first, first < columns);
+    constexpr int AT_ONCE =
+        PIECES < 4 ? PIECES : 4; /* more words on their way would not fit into registers */
     float4 values[PIECES];
-    take_fours<PIECES>(head, vector.from, first, step, columns, values);
+#pragma unroll
+    for (int i = 0; i < PIECES; i += AT_ONCE)
+        take_fours<AT_ONCE>(
+            head, vector.from, first + i * step, step, columns, *(float4(*)[AT_ONCE]) & values[i]);
     float sum = 0, squares = 0, count = 0;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {

@@ -15,29 +15,28 @@ struct short_chunk {
     uint64_t *empty;
 };
 
-KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, bool works, ring_walk &walk)
+KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, ring_walk &walk)
 {
     DYNAMIC_SHARED(shared);
     const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
     const uint8_t *begin = shared + head.machine.ring_at + walk.place(bytes, head.machine.ring_bytes);
-    if (works && !chunk_barrier_wait(head.machine, &head.full[slot], parity))
+    if (!chunk_barrier_wait(head.machine, &head.full[slot], parity))
         head.failed = 1;
     return {begin, &head.empty[slot]};
 }
 
 /* The input's part of this warp through a layer norm, mixed with that of the token before. */
 KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, const warp_share &own,
-    uint32_t at, bool on, awaited_four &input, uint32_t tag)
+    uint32_t at, bool on, awaited_four &input, uint32_t tag, float *moments)
 {
     const mix_four mix = load_mix(head, vector, at, on);
-    const float count = own.works ? (float)columns_of_part(vector.columns, own.number) : 0;
-    const float4 x = wait_for_four(head, input, tag);
-    __syncwarp();
-    const float sum = warp_sum((x.x + x.y) + (x.z + x.w)), mean = count > 0 ? __fdividef(sum, count) : 0;
+    const float count = (float)columns_of_part(vector.columns, own.number);
+    const float4 x = wait_for_four<true>(head, input, tag);
+    const float sum = warp_sum((x.x + x.y) + (x.z + x.w)), mean = __fdividef(sum, count);
     const float squares = warp_sum(on ? squares_from(x, mean) : 0);
-    put_moments(head.moments, own, sum, squares, count);
+    put_moments(moments, own, sum, squares, count);
     sync_threads<CUDA_WORKERS>();
-    const float2 norm = merge_moments(head.moments, vector.columns, vector.epsilon);
+    const float2 norm = merge_moments(moments, vector.columns, vector.epsilon);
     float *kept = vector.keeps && own.first_tile == 0 && on ? kept_state(head, vector) + at : nullptr;
     return mixed_four(mix, x, norm, kept);
 }
@@ -51,7 +50,7 @@ KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &sh
                    tile_bytes = each * item_format<TYPE>::bytes;
     const uint8_t *item = chunk.begin + own.number * item_format<TYPE>::bytes + own.first_tile * tile_bytes;
     float *place = partials + (own.first_tile * each + own.number) * CUDA_ITEM_ROWS + lane / 4;
-    for (uint32_t tile = own.works ? own.first_tile : share.tiles; tile < share.tiles; tile += step) {
+    for (uint32_t tile = own.first_tile; tile < share.tiles; tile += step) {
         item += step * tile_bytes;
         lane_codes<TYPE> next = codes;
         if (tile + step < share.tiles)
@@ -67,9 +66,32 @@ KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &sh
         chunk_barrier_arrive(chunk.empty);
 }
 
-/* As run_matmul. */
+/* A warp that has no part has little to do: nothing comes of it, and it takes no chunk. */
+template <bool MIXES>
+KERNEL_INLINE ring_walk pass_by(
+    shared_head &head, const cuda_matmul_record &record, uint32_t turn, ring_walk walk, uint32_t item_bytes)
+{
+    const uint32_t thread = this_thread(), shares = record.flags & MATMUL_GLU ? 2 : 1;
+    if (thread % 32 == 0) {
+        squares_of_turn(head, turn)[thread / 32] = 0;
+        if (MIXES)
+            put_moments(head.moments[turn % 2], {0, 1, false}, 0, 0, 0);
+    }
+    if (MIXES)
+        sync_threads<CUDA_WORKERS>();
+    for (uint32_t i = 0; i < shares; i++) {
+        if (thread % 32 == 0)
+            chunk_barrier_arrive(&head.empty[walk.index % CUDA_CHUNKS]);
+        walk.place(
+            record.shares[i].tiles * record.shares[i].parts_per_round * item_bytes, head.machine.ring_bytes);
+    }
+    tell_finisher(head, turn);
+    return walk;
+}
+
+/* As run_matmul. Results are the finishing warp's. */
 template <int TYPE, bool MIXES>
-KERNEL_INLINE matmul_result run_short(
+KERNEL_INLINE ring_walk run_short(
     shared_head &head, const cuda_matmul_record &record, uint32_t turn, ring_walk walk)
 {
     DYNAMIC_SHARED(shared);
@@ -78,75 +100,70 @@ KERNEL_INLINE matmul_result run_short(
     const cuda_vector &vector = record.vector;
     const cuda_share &share = record.shares[0];
     const warp_share own = share_of_warp(share, warp);
+    if (!own.works)
+        return pass_by<MIXES>(head, record, turn, walk, format::bytes);
     const uint32_t at = own.number * CUDA_ITEM_COLUMNS + lane * 4;
-    const bool on = own.works && at < vector.columns, has_norm = vector.norm != CUDA_NORM_NONE;
+    const bool on = at < vector.columns, has_norm = vector.norm != CUDA_NORM_NONE;
     awaited_four input = look_at_four(vector.from, at, on, tag);
     const float4 weight = !MIXES && on && has_norm
                               ? __ldg((const float4 *)((const float *)vector.weight + at))
                               : make_float4(1, 1, 1, 1);
-    const matmul_end end = describe_end(head, record, thread);
     const uint32_t tile_bytes = share.parts_per_round * format::bytes;
-    const short_chunk chunk = take_chunk(head, share.tiles * tile_bytes, own.works, walk);
-    lane_codes<TYPE> codes = {};
-    if (own.works)
-        codes = load_codes<TYPE>(
-            chunk.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
-    uint8_t *part = shared + head.machine.panels_at + warp * CUDA_PART_BYTES;
-    float *partials = (float *)(shared + head.machine.partials_at + turn % 2 * head.machine.half_of_partials);
-    float *squares = head.sums + turn % 2 * CUDA_WARPS;
+    const short_chunk chunk = take_chunk(head, share.tiles * tile_bytes, walk);
+    lane_codes<TYPE> codes =
+        load_codes<TYPE>(chunk.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
+    uint8_t *part = shared + head.machine.panels_at + warp * head.machine.own_panel_bytes;
+    float *partials = partials_of_turn(shared, turn);
+    const bool has_glu = record.flags & MATMUL_GLU;
 
     float4 x;
     float square = 0;
     if (MIXES) {
-        x = mix_part(head, vector, own, at, on, input, tag);
+        x = mix_part(head, vector, own, at, on, input, tag, head.moments[turn % 2]);
     } else {
-        x = wait_for_four(head, input, tag);
-        __syncwarp();
+        x = wait_for_four<true>(head, input, tag);
         square = fmaf(x.x, x.x, x.y * x.y) + fmaf(x.z, x.z, x.w * x.w);
         x.x *= weight.x, x.y *= weight.y, x.z *= weight.z, x.w *= weight.w;
     }
     const rounded_four rounded = round_four_and_add(x, square);
     put_rounded_four(part, lane * 4, rounded);
     if (lane == 0)
-        squares[warp] = own.works && own.first_tile == 0 ? square : 0; /* each part once */
+        squares_of_turn(head, turn)[warp] =
+            own.works && own.first_tile == 0 ? square : 0; /* each part once */
     __syncwarp();
     lane_bytes bytes;
     load_input(part, lane % 4, bytes);
     multiply_tiles<TYPE>(chunk, share, own, bytes, codes, partials);
-    if (end.flags & MATMUL_GLU) {
+    if (has_glu) {
         const cuda_share &up = record.shares[1];
-        const short_chunk second = take_chunk(head, up.tiles * tile_bytes, own.works, walk);
-        if (own.works)
-            codes = load_codes<TYPE>(
-                second.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
-        multiply_tiles<TYPE>(second, up, own, bytes, codes, partials + end.up_partials);
+        const short_chunk second = take_chunk(head, up.tiles * tile_bytes, walk);
+        codes = load_codes<TYPE>(
+            second.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
+        multiply_tiles<TYPE>(second, up, own, bytes, codes, partials + record.up_partials);
     }
-    wait_for_older_copies(); /* the next record */
-    if (sync_any<CUDA_WORKERS>(head.failed))
-        return {walk, false};
-    if (thread < end.rows)
-        finish_row(head, record, end, partials, squares, thread);
-    return {walk, true};
+    tell_finisher(head, turn);
+    return walk;
 }
 
-template <bool MIXES>
-static __device__ __noinline__ matmul_result run_any_short(uint32_t turn, ring_walk walk)
+template <bool MIXES> static __device__ __noinline__ void run_any_short()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
-    const cuda_matmul_record &record = place_of_record(shared, turn)->matmul;
+    const block_walk walk = load_walk(head);
+    const cuda_matmul_record &record = place_of_record(shared, walk.turn)->matmul;
+    ring_walk ring = walk.ring;
     switch (record.shares[0].type) {
-#define RUN(type, p16, p8, p4, row_bytes, lane_bytes, group, ...)           \
-    case TYPE_##type:                                                       \
-        if constexpr (group != 0)                                           \
-            return run_short<TYPE_##type, MIXES>(head, record, turn, walk); \
+#define RUN(type, p16, p8, p4, row_bytes, lane_bytes, group, ...)                \
+    case TYPE_##type:                                                            \
+        if constexpr (group != 0)                                                \
+            ring = run_short<TYPE_##type, MIXES>(head, record, walk.turn, ring); \
         break;
         CUDA_ITEM_FORMATS(RUN)
 #undef RUN
     default:
         break;
     }
-    return {walk, false};
+    walk_on(head, walk, ring);
 }
 
 #endif

@@ -396,21 +396,6 @@ KERNEL_INLINE void wait_for_copies()
 #endif
 }
 
-/* What was started since the last call belongs together; wait for all but the latest such group. */
-KERNEL_INLINE void end_group_of_copies()
-{
-#ifndef CUDA_EMULATOR
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-KERNEL_INLINE void wait_for_older_copies()
-{
-#ifndef CUDA_EMULATOR
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-#endif
-}
-
 /* Brings a row's vectors into shared memory, all at once; a barrier has to follow. */
 template <int THREADS>
 KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *loads, uint32_t count,

@@ -249,15 +249,21 @@ static __device__ inline bool sample_can_be_chosen(sample_pair pair)
 /* ---- The end ---- */
 
 /* By one thread. */
-static __device__ inline void sample_finish(const sample_part &p, int32_t id)
+static __device__ inline void keep_sampled(
+    const cuda_machine &machine, cuda_sample_row &row, uint32_t slot, uint32_t position, int32_t id)
 {
     if (id >= 0) {
-        size_t at = static_cast<size_t>(p.slot) * (p.machine->context + 1) + p.position + 1;
-        reinterpret_cast<int32_t *>(p.machine->tokens)[at] = id;
-        reinterpret_cast<int32_t *>(p.machine->host_tokens)[at] = id;
+        size_t at = static_cast<size_t>(slot) * (machine.context + 1) + position + 1;
+        reinterpret_cast<int32_t *>(machine.tokens)[at] = id;
+        reinterpret_cast<int32_t *>(machine.host_tokens)[at] = id;
     }
-    p.row->id = id;
-    p.row->finished = 1;
+    row.id = id;
+    row.finished = 1;
+}
+
+static __device__ inline void sample_finish(const sample_part &p, int32_t id)
+{
+    keep_sampled(*p.machine, *p.row, p.slot, p.position, id);
 }
 
 #endif

@@ -39,6 +39,10 @@ struct cuda_sample_row {
     uint64_t list[CUDA_SAMPLE_CANDIDATES]; /* pairs, in any order */
     uint64_t steps[CUDA_SAMPLE_STEPS];     /* sums of weights */
     uint64_t part_sums[CUDA_SAMPLE_PARTS];
+    /* Of one token, with the number of the token in each word (cuda_plan.h), in one of two places by turns:
+     * whether the host wants no more, and the largest pair of each block, order and rest. */
+    uint64_t cancelled[2];
+    uint64_t largest[2][CUDA_SAMPLE_PARTS][2];
 };
 
 #ifdef __CUDACC__

@@ -93,43 +93,27 @@ struct token_count {
     bool ended, failed, cancelled;
 };
 
-/*
- * At the beginning of token number `index` of the submission: where its row stands, and whether the host
- * wants no more, in one of two words by turns: others may still look at that of the token before. To ask the
- * host takes a while, which the first block, with the token's first work, has not.
- */
-template <int THREADS>
-KERNEL_INLINE void begin_token(const cuda_machine &machine, uint32_t position, uint32_t index)
-{
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        ((cuda_row *)(machine.step + machine.rows_at))->position = position;
-    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == THREADS - 1)
-        ((volatile uint32_t *)machine.barrier)[BARRIER_CANCEL + index % 2] =
-            load_relaxed_system((const uint32_t *)machine.cancel);
-}
+/* What of a step decides whether another token follows. */
+struct token_rules {
+    uint32_t limit, stop_count;
+    bool samples;
+};
 
-/* Every thread of every block comes to the same end of a token; true when there is another. */
-KERNEL_INLINE bool finish_token(
-    const cuda_machine &machine, uint32_t position, uint32_t done, token_count &count)
+/* Every block comes to the same end of a token; true when there is another. */
+KERNEL_INLINE bool finish_token(const cuda_machine &machine, const token_rules &rules, uint32_t position,
+    uint32_t done, uint32_t repeat, int32_t id, token_count &count)
 {
     const cuda_step *step = (const cuda_step *)machine.step;
-    const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at);
-    const uint32_t limit = __ldcg(&run->limit), stops = __ldcg(&step->stop_count);
-    const bool samples = __ldcg(&run->logits) == LOGITS_LAST;
-    count.cancelled = __ldcg((const uint32_t *)machine.barrier + BARRIER_CANCEL + (done - 1) % 2) != 0;
-    if (count.cancelled)
+    if (count.cancelled || !rules.samples)
         return false;
-    if (!samples)
-        return false;
-    const int32_t id = __ldcg(&((const cuda_sample_row *)machine.sampling)->id);
     count.failed = id < 0;
     if (count.failed)
         return false;
     count.sampled = done;
-    for (uint32_t i = 0; i < stops; i++)
+    for (uint32_t i = 0; i < rules.stop_count; i++)
         count.ended |= __ldcg(&step->stop_ids[i]) == id;
-    return !count.ended && done < __ldcg(&step->repeat) && position + 1 < machine.context &&
-           (limit == 0 || position + 1 < limit);
+    return !count.ended && done < repeat && position + 1 < machine.context &&
+           (rules.limit == 0 || position + 1 < rules.limit);
 }
 
 KERNEL_INLINE uint32_t entry_of(const cuda_machine &machine)

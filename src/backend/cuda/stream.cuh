@@ -23,6 +23,7 @@ struct token_walk {
     uint32_t slot, first, version, epoch; /* at its beginning */
     uint32_t repeat;                      /* how many at most; 0: not known yet */
     uint32_t index, begun, goes_on;
+    token_rules rules;
     token_count count;
 };
 
@@ -37,13 +38,15 @@ struct attend_task {
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop;                /* no further chunk will be taken; `last` then says how many were */
+    uint64_t stop;                     /* no further chunk will be taken; `last` then says how many were */
+    uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
     uint32_t begins[CUDA_CHUNKS]; /* of the chunks on their way: bytes before them; the copying thread's */
-    alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[3 * CUDA_WARPS];
-    /* How far each warp has come: its record, records so far, and where it is in the ring. Here while it does
-     * anything but matmuls: registers that are kept across that would be written to local memory, for which
-     * there is little cache. */
+    alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[2][3 * CUDA_WARPS];
+    /* How far each warp has come: its record, records so far, and where it is in the ring. Registers that are
+     * kept across a record would be written to local memory, for which there is next to no cache. */
     alignas(16) uint32_t progress[CUDA_WARPS][4];
+    uint64_t
+        largest[CUDA_WARPS + 1]; /* logits of this token, as pairs, each warp's; the finishing one's last */
     record_range range;
     token_walk tokens;
     attend_task task;
@@ -51,6 +54,8 @@ struct shared_head {
     uint32_t target;               /* arrivals at the grid's barrier so far */
     uint32_t tag;                  /* of the token's words */
     uint32_t skips;                /* the last stage of sampling had nothing to do */
+    uint32_t greedy;               /* the largest logit's id is all that is asked for (choose_largest.cuh) */
+    int32_t chosen;                /* then: which it is */
     uint32_t failed;               /* something gave up: leave */
     uint32_t last;
     uint64_t known; /* how many tokens there are is in `tokens` */
@@ -100,6 +105,15 @@ KERNEL_INLINE void save_walk(shared_head &head, const block_walk &walk)
     __syncwarp();
 }
 
+/* To the next record, with `ring` behind what this one took. */
+KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &ring)
+{
+    walk.record++;
+    walk.turn++;
+    walk.ring = ring;
+    save_walk(head, walk);
+}
+
 KERNEL_INLINE const cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
 {
     return (const cuda_record *)(shared + CUDA_SHARED_HEAD) + turn % CUDA_RECORD_PLACES;
@@ -109,6 +123,24 @@ KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
 {
     return place_of_record(
         shared, ((const shared_head *)shared)->progress[this_thread() / 32][PROGRESS_TURN]);
+}
+
+/*
+ * Records are computed by many warps, each at its own pace, and finished by one (finisher.cuh), in order.
+ * Whoever begins one knows that the one two turns ago was finished, and everything of it is free again.
+ */
+KERNEL_INLINE bool wait_for_finisher(shared_head &head, uint32_t turn, uint32_t ago)
+{
+    const uint32_t parity = (turn - ago) / 2 % 2;
+    return turn < ago || chunk_barrier_wait(head.machine, &head.finished[(turn - ago) % 2], parity);
+}
+
+/* By every warp that computes, once it needs nothing of the record any more. */
+KERNEL_INLINE void tell_finisher(shared_head &head, uint32_t turn)
+{
+    __syncwarp();
+    if (this_thread() % 32 == 0)
+        chunk_barrier_arrive(&head.computed[turn % 2]);
 }
 
 /* Which owner of a matrix this block is; at least `owners` when it is none. */

@@ -8,7 +8,7 @@
 #include "backend/cuda/device_math.cuh"
 
 /* Words of cuda_machine.barrier, apart from each other so that they do not share a line. */
-enum { BARRIER_ARRIVED = 0, BARRIER_FAILED = 16, BARRIER_CANCEL = 32, BARRIER_LEFT = 48 };
+enum { BARRIER_ARRIVED = 0, BARRIER_FAILED = 16, BARRIER_LEFT = 48 };
 
 KERNEL_INLINE uint32_t load_acquire(const uint32_t *word)
 {

@@ -63,7 +63,7 @@ KERNEL_INLINE bool look_again(shared_head &head, patience &patience)
 #ifdef CUDA_EMULATOR
     __nanosleep(0);
 #endif
-    if (patience.lasts())
+    if (patience.lasts() && (patience.looks % 64 || !head.failed))
         return true;
     head.failed = 1;
     return false;
@@ -113,21 +113,32 @@ KERNEL_INLINE awaited_four look_at_four(uint64_t from, uint32_t at, bool on, uin
     return four;
 }
 
+KERNEL_INLINE bool has_come(const awaited_four &four, uint32_t tag)
+{
+    return has_tag(four.low.first, tag) & has_tag(four.low.second, tag) & has_tag(four.high.first, tag) &
+           has_tag(four.high.second, tag);
+}
+
+/* By a whole warp, or each lane for itself: those then come back one after the other. */
+template <bool TOGETHER>
 KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32_t tag)
 {
     patience patience(head.machine);
-    while (!(has_tag(four.low.first, tag) && has_tag(four.low.second, tag) && has_tag(four.high.first, tag) &&
-               has_tag(four.high.second, tag)) &&
-           look_again(head, patience)) {
-        four.low = look_at_words(four.words);
-        four.high = look_at_words(four.words + 2);
+    for (;;) {
+        const bool come = has_come(four, tag);
+        if ((TOGETHER ? __all_sync(~0u, come) : come) || !look_again(head, patience))
+            break;
+        if (!come) {
+            four.low = look_at_words(four.words);
+            four.high = look_at_words(four.words + 2);
+        }
     }
     return make_float4(value_in(four.low.first), value_in(four.low.second), value_in(four.high.first),
         value_in(four.high.second));
 }
 
-/* COUNT times four, `step` columns apart: all are on their way before
- * the first is waited for. Columns beyond the last are zeros; there are a multiple of four. */
+/* COUNT times four, `step` columns apart, by a whole warp: all are on their way before the first is waited
+ * for. Columns beyond the last are zeros; there are a multiple of four. */
 template <int COUNT>
 KERNEL_INLINE void take_fours(
     shared_head &head, uint64_t from, uint32_t first, uint32_t step, uint32_t columns, float4 (&out)[COUNT])
@@ -147,7 +158,15 @@ KERNEL_INLINE void take_fours(
         fours[i] = look_at_four(from, first + i * step, first + i * step < columns, tag);
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        out[i] = wait_for_four(head, fours[i], tag);
+        out[i] = wait_for_four<true>(head, fours[i], tag);
+}
+
+KERNEL_INLINE float4 take_four_alone(shared_head &head, uint64_t from, uint32_t first)
+{
+    if (!head.machine.tagged)
+        return __ldcg((const float4 *)((const float *)from + first));
+    awaited_four four = look_at_four(from, first, true, head.tag);
+    return wait_for_four<false>(head, four, head.tag);
 }
 
 /* ---- Whole vectors, to and from shared memory ---- */
@@ -169,9 +188,7 @@ KERNEL_INLINE void load_values(
         const cuda_load &load = loads[index - 1];
         const uint32_t columns = row.count ? row.count : load.columns, first = at - begin;
         if ((columns | row.first) % 4 == 0) {
-            float4 four[1];
-            take_fours<1>(head, load.from, row.first + first, 0, row.first + columns, four);
-            *(float4 *)(vectors + load.place + first) = four[0];
+            *(float4 *)(vectors + load.place + first) = take_four_alone(head, load.from, row.first + first);
         } else {
             for (uint32_t i = first; i < min(first + 4, columns); i++)
                 vectors[load.place + i] = take_value(head, load.from, row.first + i);

@@ -1,0 +1,88 @@
+/*
+ * The id of the largest logit, where nothing else is asked for: each block has the largest of the rows that
+ * it has computed, hands it to all others, and finds the largest of all for itself. Whoever knows it knows
+ * that all blocks have come to the end of the token: no further barrier is needed before the next one.
+ */
+#ifndef CUDA_CHOOSE_LARGEST_CUH
+#define CUDA_CHOOSE_LARGEST_CUH
+
+#include "backend/cuda/sample_parts.cuh"
+#include "backend/cuda/words.cuh"
+
+KERNEL_INLINE sample_pair largest_of_warp(sample_pair pair)
+{
+    const uint32_t order = __reduce_max_sync(~0u, (uint32_t)(pair >> 32));
+    const uint32_t rest = __reduce_max_sync(~0u, (uint32_t)(pair >> 32) == order ? (uint32_t)pair : 0);
+    return (sample_pair)order << 32 | rest;
+}
+
+/* By whole warps: what they have found among the rows of the output matrix. */
+KERNEL_INLINE void note_largest(shared_head &head, sample_pair pair)
+{
+    const sample_pair largest = largest_of_warp(pair);
+    if (this_thread() % 32 == 0)
+        head.largest[this_thread() / 32] = largest;
+}
+
+/* The pair of a logit that lies at `at`. */
+KERNEL_INLINE sample_pair pair_at(const shared_head &head, uint64_t at, float logit)
+{
+    return sample_pair_of(logit, (uint32_t)((at - head.machine.logits) / sizeof(float)));
+}
+
+KERNEL_INLINE cuda_sample_row &sampled_row(const shared_head &head)
+{
+    return *(cuda_sample_row *)head.machine.sampling;
+}
+
+/* The largest of 32 blocks. */
+KERNEL_INLINE sample_pair take_largest(shared_head &head, uint32_t block)
+{
+    const uint32_t tag = head.tag;
+    const uint64_t nothing = (uint64_t)tag << 32, *words = sampled_row(head).largest[tag % 2][block];
+    const bool on = block < gridDim.x;
+    two_words seen = {nothing, nothing};
+    patience patience(head.machine);
+    if (on)
+        seen = look_at_words(words);
+    for (;;) {
+        const bool come = has_tag(seen.first, tag) & has_tag(seen.second, tag);
+        if (__all_sync(~0u, come) || !look_again(head, patience))
+            break;
+        if (!come)
+            seen = look_at_words(words);
+    }
+    return largest_of_warp((uint64_t)(uint32_t)seen.first << 32 | (uint32_t)seen.second);
+}
+
+/* By all workers, at the end of a token. */
+static __device__ __noinline__ void choose_largest()
+{
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
+    const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32, tag = head.tag;
+    const uint32_t warps = (gridDim.x + 31) / 32;
+    if (warp == 0) {
+        const sample_pair own = largest_of_warp(lane <= CUDA_WARPS ? head.largest[lane] : 0);
+        uint64_t *words = sampled_row(head).largest[tag % 2][blockIdx.x];
+        if (lane == 0) {
+            put_word(words, __uint_as_float((uint32_t)(own >> 32)), tag);
+            put_word(words + 1, __uint_as_float((uint32_t)own), tag);
+        }
+    }
+    sync_threads<CUDA_WORKERS>(); /* head.largest is free again */
+    if (warp < warps) {
+        const sample_pair largest = take_largest(head, thread);
+        if (lane == 0)
+            head.largest[warp] = largest;
+    }
+    sync_threads<CUDA_WORKERS>();
+    if (warp == 0) {
+        const sample_pair all = largest_of_warp(lane < warps ? head.largest[lane] : 0);
+        if (lane == 0)
+            head.chosen = sample_can_be_chosen(all) ? (int32_t)sample_id(all) : CUDA_SAMPLE_NO_ID;
+    }
+}
+static_assert(CUDA_SAMPLE_PARTS <= CUDA_WORKERS, "a thread for each block");
+
+#endif

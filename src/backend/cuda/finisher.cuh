@@ -1,0 +1,145 @@
+/*
+ * The warp that finishes matmuls, and attention where it is simple: it adds up what the computing warps have
+ * found and hands the results to the other blocks, while those warps wait for the next input already. Between
+ * two records nobody waits for a block's own results, only for those of all blocks. It also brings the
+ * records to shared memory.
+ */
+#ifndef CUDA_FINISHER_CUH
+#define CUDA_FINISHER_CUH
+
+#include "backend/cuda/attend_one.cuh"
+#include "backend/cuda/matvec.cuh"
+
+/* Which records come: after the last the first, of the next token. */
+struct record_reader {
+    uint32_t turn = 0, next;
+
+    /* The next one, to where that of `turn` is or was. */
+    KERNEL_INLINE void fetch(uint8_t *shared)
+    {
+        const shared_head &head = *(const shared_head *)shared;
+        const uint32_t at = this_thread() % 32 * 4;
+        if (at < sizeof(cuda_record) / 4)
+            start_copy_of_16((float *)place_of_record(shared, turn) + at,
+                (const float *)((const cuda_record *)head.machine.records + next) + at);
+        turn++;
+        next = next + 1 < head.range.end ? next + 1 : head.range.first;
+    }
+};
+static_assert(sizeof(cuda_record) % 16 == 0 && sizeof(cuda_record) <= 512, "a lane copies 16 bytes");
+
+KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
+{
+    uint32_t hash = (delays + phase * 2654435761u) ^ (blockIdx.x * 40503u + this_thread() / 32);
+    hash ^= hash >> 13;
+    hash *= 0x5bd1e995u;
+    __nanosleep(hash >> 20);
+}
+
+/*
+ * The rows of the most common matmuls, one a lane. All is loaded before the first is added, and nothing
+ * branches: what counts is how many instructions wait for each other.
+ */
+template <uint32_t FLAGS, uint32_t PARTS>
+KERNEL_INLINE void finish_common(
+    uint8_t *shared, const cuda_matmul_record &record, const matmul_end &end, uint32_t turn, float before)
+{
+    constexpr bool HAS_GLU = FLAGS & MATMUL_GLU;
+    shared_head &head = *(shared_head *)shared;
+    const uint32_t row = this_thread() % 32;
+    const float *partials = partials_of_turn(shared, turn);
+    if (row >= end.rows)
+        return;
+    float sum, other = 0, factor = 1;
+    sum = sum_of_row<PARTS>(end.each, partials, row);
+    if (HAS_GLU)
+        other = sum_of_row<PARTS>(end.each, partials + end.up_partials, row);
+    if (FLAGS & MATMUL_DEFERS)
+        factor = norm_factor(squares_of_turn(head, turn), end.per_column, end.epsilon);
+    sum *= factor;
+    if (HAS_GLU)
+        sum = gated(record.glu, sum) * (other * factor);
+    if (FLAGS & MATMUL_ADDS)
+        sum += before;
+    put_word((uint64_t *)end.out + row, sum, end.tag);
+}
+
+template <uint32_t PARTS>
+KERNEL_INLINE void finish_rows(
+    uint8_t *shared, const cuda_matmul_record &record, const matmul_end &end, uint32_t turn, float before)
+{
+    shared_head &head = *(shared_head *)shared;
+    const uint32_t row = this_thread() % 32;
+    switch (end.flags & ~MATMUL_APART) {
+    case MATMUL_TAGGED:
+        return finish_common<0, PARTS>(shared, record, end, turn, before);
+    case MATMUL_TAGGED | MATMUL_DEFERS:
+        return finish_common<MATMUL_DEFERS, PARTS>(shared, record, end, turn, before);
+    case MATMUL_TAGGED | MATMUL_ADDS:
+        return finish_common<MATMUL_ADDS, PARTS>(shared, record, end, turn, before);
+    case MATMUL_TAGGED | MATMUL_DEFERS | MATMUL_GLU:
+        return finish_common<MATMUL_DEFERS | MATMUL_GLU, PARTS>(shared, record, end, turn, before);
+    default:
+        break;
+    }
+    sample_pair largest = 0;
+    if (row < end.rows) {
+        const float value = finish_row(
+            head, record, end, partials_of_turn(shared, turn), squares_of_turn(head, turn), row, before);
+        largest = pair_at(head, end.out + row * sizeof(float), value);
+    }
+    if (end.flags & MATMUL_PLAIN)
+        note_largest(head, largest);
+}
+static_assert(CUDA_FINISHED_ROWS == 32, "a row a lane");
+
+/* One record's end; false when its computing gave up. */
+KERNEL_INLINE bool finish_record(uint8_t *shared, uint32_t turn)
+{
+    shared_head &head = *(shared_head *)shared;
+    const cuda_record &record = *place_of_record(shared, turn);
+    const uint32_t lane = this_thread() % 32, parity = turn / 2 % 2;
+    uint64_t *computed = &head.computed[turn % 2];
+    patience patience(head.machine);
+    const bool apart = record.kind <= CUDA_RECORD_MATMUL && record.matmul.flags & MATMUL_APART;
+    matmul_end end = {};
+    float before = 0;
+    if (apart) {
+        end = describe_end(head, record.matmul);
+        before = lane < end.rows ? take_before(head, end, lane, look_before(end, lane)) : 0;
+        __syncwarp();
+    }
+    while (!chunk_barrier_test(computed, parity)) {
+        if (!patience.lasts())
+            return false;
+    }
+    if (apart && end.each <= CUDA_WARPS / 2)
+        finish_rows<CUDA_WARPS / 2>(shared, record.matmul, end, turn, before);
+    else if (apart)
+        finish_rows<CUDA_WARPS>(shared, record.matmul, end, turn, before);
+    else if (record.kind == CUDA_RECORD_ATTEND)
+        finish_attend(shared, record.attend);
+    return true;
+}
+
+/* All records of a token. */
+KERNEL_INLINE void finish_records(uint8_t *shared, record_reader &reader)
+{
+    shared_head &head = *(shared_head *)shared;
+    for (uint32_t left = head.range.end - head.range.first; left > 0; left--) {
+        const uint32_t turn = reader.turn - CUDA_RECORD_PLACES;
+        if (head.range.delays)
+            pause(head.range.delays, left);
+        if (__any_sync(~0u, !finish_record(shared, turn))) {
+            head.failed = 1;
+            return;
+        }
+        wait_for_copies(); /* of the last turn: whoever is told next may need it */
+        __syncwarp();
+        if (this_thread() % 32 == 0)
+            chunk_barrier_arrive(&head.finished[turn % 2]);
+        reader.fetch(shared);
+    }
+}
+
+#endif
