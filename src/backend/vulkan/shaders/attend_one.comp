@@ -261,15 +261,19 @@ void merge_parts(uint count)
 void main()
 {
     number_invocations();
+    uint split = gl_WorkGroupID.y, splits = 1u << arguments.splits_shift;
     first_head = gl_WorkGroupID.x * HEADS;
     kv_head = quotient(first_head, arguments.group_heads);
-#ifdef PROJECTS
-    begin_input();
-#endif
     position = row_position(0);
-    uint live = header.tokens, split = gl_WorkGroupID.y, splits = 1u << arguments.splits_shift;
-    if (tid < min(arguments.pages, MOST_PAGES))
-        page_numbers[tid] = words[arguments.pages_at + tid];
+    uint live = header.tokens, page = tid < min(arguments.pages, MOST_PAGES) ? words[arguments.pages_at + tid] : 0;
+#ifdef PROJECTS
+    /* While the position is on its way, which tells who has what to do: of a short context the first split has all. */
+    uint asked_for = (HEADS + (split == 0 ? 2 : 0)) * HEAD_DIM * PIECES;
+    begin_input();
+    ask_for_pieces(0, 0, asked_for);
+#endif
+    if (tid < MOST_PAGES)
+        page_numbers[tid] = page;
     uint first_seen = first_seen_from(position, arguments.window), seen = position + 1 - first_seen;
     uint each = positions_each(seen, arguments.splits_shift, arguments.least), count = quotient(seen + each - 1, each);
     begin = first_seen + split * each;
@@ -279,7 +283,8 @@ void main()
     has_own = IS_ROTATED && end == position + 1;
 #ifdef PROJECTS
     uint pieces = (HEADS + (has_own ? 2 : 0)) * HEAD_DIM * PIECES;
-    ask_for_pieces(0, pieces);
+    if (pieces > asked_for)
+        ask_for_pieces(0, asked_for, pieces);
 #endif
     vec2 first_angle = angle_of(tid);
     barrier();

@@ -33,7 +33,8 @@ uint type_of(uint row) { return has_one_type() ? only_type() : token.types >> (8
 uint piece_at(uint first, uint n) { return first + n * THREADS + tid; }
 uint block_at(uint piece, uint b) { return piece % PIECES * EACH_PIECE + b; }
 
-void ask_for_pieces(uint first, uint count)
+/* As many as are on their way at once, but none before `from`, none from `count` on. */
+void ask_for_pieces(uint first, uint from, uint count)
 {
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {
         uint piece = piece_at(first, n), row = piece / (PIECES * HEAD_DIM), inside = piece / PIECES - row * HEAD_DIM;
@@ -42,7 +43,7 @@ void ask_for_pieces(uint first, uint count)
              scales = i == 0 ? token.scales[0] : i == 1 ? token.scales[1] : token.scales[2];
         type = type_of(row);
         [[unroll]] for (uint b = 0; b < EACH_PIECE; b++) {
-            if (piece < count && block_at(piece, b) < BLOCKS)
+            if (piece >= from && piece < count && block_at(piece, b) < BLOCKS)
                 pieces_ahead[n * EACH_PIECE + b] =
                     load_block(type, codes, high, scales, BLOCKS, first_row_of(row) + inside, block_at(piece, b));
         }
@@ -60,7 +61,7 @@ void multiply_pieces(uint first, uint count)
     [[unroll]] for (uint i = 0; i < AHEAD * EACH_PIECE; i++)
         now[i] = pieces_ahead[i];
     if (DEALT > AHEAD)
-        ask_for_pieces(first + AHEAD * THREADS, count);
+        ask_for_pieces(first + AHEAD * THREADS, 0, count);
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {
         uint piece = piece_at(first, n);
         float of_blocks[EACH_PIECE];
