@@ -91,6 +91,20 @@ class Checks:
             assert results[0].stdout and results[0].stdout == results[1].stdout, mix
             assert dispatches[0] < dispatches[1], (mix, dispatches)
 
+    def attention_that_multiplies(self):
+        """A GPU's attention makes a token's query, key and value itself where it can bind all that it needs for that: the
+        same bits as from dispatches of their own. So many tokens that there are two splits."""
+        ids = ",".join(str(i * 37 % 331) for i in range(66))
+        common = ("--backend", "vulkan", "-m", self.make("llama-256", "Q4_0"), "-c", "80", "-b", "1")
+        results, attends = [], []
+        for limit in ({}, {"FAILING_DRIVER_RANGE": "70000"}):
+            environment = dict(limit, FAILING_DRIVER_GPU="1", SALVO_VULKAN_DISABLE="halves")
+            results.append(self.run("eval", "--tokens", ids, "--all", "--logits", "-", "-q", *common, **environment))
+            attends.append(b"attend rms_norm" in self.run("info", "--program", *common, **environment).stdout)
+        assert attends == [True, False], attends
+        assert results[0].returncode == results[1].returncode == 0, (results[0].stderr, results[1].stderr)
+        assert results[0].stdout and results[0].stdout == results[1].stdout
+
     def weights_without_a_copy(self):
         """The mapped file itself, or a copy of it where the device refuses: the same bits."""
         for mix in ("F32", "F16"):
@@ -132,6 +146,7 @@ def main(salvo, make_model, driver):
         checks.auto_goes_on_with_the_cpu()
         checks.too_little_memory()
         checks.matrices_in_parts()
+        checks.attention_that_multiplies()
         checks.weights_without_a_copy()
         checks.damaged_cache()
     return 0

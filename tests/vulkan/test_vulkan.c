@@ -21,6 +21,7 @@ static void programs_agree_with_the_cpu(void **state)
     (void)state;
     assert_verified(made_model("llama-odd", "F32"), SALVO_KV_AUTO);
     assert_verified(made_model("llama-odd", "Q4_0"), SALVO_KV_F16);
+    assert_verified(made_model("llama-tiny", "Q4_0"), SALVO_KV_F32);
     assert_verified(made_model("rwkv7-256", "Q4_K_M"), SALVO_KV_AUTO);
 }
 

@@ -37,9 +37,12 @@ void vulkan_chunk_note(struct executor *executor, const struct pending_step *pen
 {
     if (is_unlimited(executor) || !pending->begun_ns || pending->token_count < CHUNK_STEP)
         return;
-    const uint64_t each = (clock_ns() - pending->begun_ns) / pending->token_count + 1;
+    const uint64_t spent = clock_ns() - pending->begun_ns, each = spent / pending->token_count + 1;
     const uint64_t fitting = wanted_ns / each / CHUNK_STEP * CHUNK_STEP;
     const uint32_t most = fitting < CHUNK_STEP ? CHUNK_STEP : (uint32_t)fitting;
+    /* Of few tokens each takes longer than of many: that is nothing against the chunks that were found. */
+    if (most < executor->chunk && pending->token_count < executor->chunk && spent < wanted_ns)
+        return;
     executor->chunk = smaller(executor->options.batch, most);
 }
 

@@ -78,13 +78,21 @@ static enum salvo_status compile_take(struct compiling *compiling)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
-    const struct take_arguments arguments = {executor->step_entry_words, executor->step_words_at};
+    const struct backend_options *options = &executor->options;
+    const struct take_arguments arguments = {
+        .entry_words = executor->step_entry_words,
+        .words_at = executor->step_words_at,
+        .outputs_at = executor->step_words_at + options->batch * ROW_WORDS,
+        .pages_at = executor->step_words_at + options->batch * ROW_WORDS + options->outputs,
+        .pages_stride = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS,
+        .context = options->context,
+        .slots = options->slots,
+    };
     struct dispatch *dispatch;
     VkPipeline pipeline;
     TRY(vulkan_pipeline(
         &executor->pipelines, SHADER_TAKE, (struct pipeline_constants){.threads = 128}, &pipeline));
     TRY(vulkan_add_dispatch(compiling, 0, pipeline, &arguments, sizeof arguments, &dispatch));
-    dispatch->bound[BIND_STEP].writes = dispatch->bound[BIND_WORDS].writes = true;
     vulkan_bind(dispatch, BIND_CONTROL, &executor->control, true);
     vulkan_bind(dispatch, BIND_RING, &executor->ring, false);
     vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
@@ -108,8 +116,8 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
     struct executor *executor = compiling->executor;
     const struct op *op = &executor->program->ops[compiling->plan->lowered.groups[index].first_op];
     const uint32_t outputs = capacity_of(compiling, ROWS_OUTPUTS);
-    const struct sample_arguments arguments = {
-        vulkan_arena_at(compiling, op->inputs[0]), executor->program->vocabulary};
+    const struct sample_arguments arguments = {vulkan_arena_at(compiling, op->inputs[0]),
+        executor->program->vocabulary, capacity_of(compiling, ROWS_TOKENS) == 1};
     const struct pipeline_constants constants = {.threads = SAMPLE_THREADS};
     struct dispatch *dispatch;
     VkPipeline pipeline;

@@ -208,10 +208,20 @@ enum salvo_status vulkan_compile_rows(
 bool vulkan_gate_fits(const struct executor *executor, const struct op *ops);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
+/* Of all columns, by vectors of the file. */
+bool vulkan_is_whole_norm(const struct executor *executor, const struct op *op);
 
 /* vulkan_attend.c, vulkan_wkv7.c */
 enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);
+/* Whether a single token's attention does rope, rope and append itself. */
+bool vulkan_takes_ropes(const struct executor *executor, const struct group *group);
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
+
+/* vulkan_project.c: where a single token's attention can make queries, key and value itself, both groups
+ * become one, an attention with matmuls; then what its dispatch has to know, and what is bound. */
+void vulkan_project_groups(const struct executor *executor, struct plan *plan);
+struct project_token vulkan_project_token(
+    const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);
 
 /* vulkan_record.c: descriptor sets and commands. Without `single_group` all dispatches, after taking a step.
  */

@@ -24,7 +24,7 @@ static bool is_vector(const struct executor *executor, buffer_id buffer)
     return buffer != NO_BUFFER && executor->program->buffers[buffer].kind == BUFFER_WEIGHT;
 }
 
-static bool is_whole_norm(const struct executor *executor, const struct op *op)
+bool vulkan_is_whole_norm(const struct executor *executor, const struct op *op)
 {
     const uint64_t columns = executor->program->buffers[op->out].columns;
     if (op->kind == OP_RMS_NORM)
@@ -43,7 +43,7 @@ static bool find_chain(const struct executor *executor, const struct group *grou
     out->x = out->out = op->inputs[0];
     if (op->kind == OP_SELECT_ROWS)
         out->out = (op++)->out;
-    if (op < end && is_whole_norm(executor, op) && op->inputs[0] == out->out) {
+    if (op < end && vulkan_is_whole_norm(executor, op) && op->inputs[0] == out->out) {
         out->norm = op;
         out->out = (op++)->out;
     }

@@ -226,6 +226,7 @@ enum salvo_status vulkan_executor_open(
     TRY(lower_program(program, (const uint32_t[]){options->batch, options->slots, options->outputs},
         MAX_ROUNDED, &executor->tables, &executor->batch.lowered));
     TRY(vulkan_weights_place(executor));
+    vulkan_project_groups(executor, &executor->single.lowered);
     TRY(vulkan_states_open(executor));
     TRY(open_scratch(executor));
     TRY(open_rings(executor));

@@ -55,6 +55,18 @@ SPIRV(attend_one_subgroup)
 #include "attend_one_subgroup.inc"
 }
 ;
+SPIRV(project_attend)
+#include "project_attend.inc"
+}
+;
+SPIRV(project_attend_subgroup)
+#include "project_attend_subgroup.inc"
+}
+;
+SPIRV(project_attend_dot)
+#include "project_attend_dot.inc"
+}
+;
 SPIRV(merge)
 #include "merge.inc"
 }
@@ -107,6 +119,10 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
         return features->subgroup ? CODE(attend_subgroup) : CODE(attend);
     case SHADER_ATTEND_ONE:
         return features->subgroup ? CODE(attend_one_subgroup) : CODE(attend_one);
+    case SHADER_PROJECT_ATTEND:
+        return !features->subgroup ? CODE(project_attend)
+               : features->int_dot ? CODE(project_attend_dot)
+                                   : CODE(project_attend_subgroup);
     case SHADER_MERGE:
         return CODE(merge);
     case SHADER_WKV7:
@@ -212,7 +228,8 @@ void vulkan_pipelines_close(struct vulkan_pipelines *pipelines)
 
 static bool is_same(struct pipeline_constants a, struct pipeline_constants b)
 {
-    return a.threads == b.threads && a.types == b.types && a.extra == b.extra && a.columns == b.columns;
+    return a.threads == b.threads && a.types == b.types && a.extra == b.extra && a.columns == b.columns &&
+           a.state_types == b.state_types && a.head_dim == b.head_dim;
 }
 
 static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
@@ -236,17 +253,17 @@ static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum 
     }
     const uint32_t values[] = {constants.threads, (uint32_t)constants.types,
         (uint32_t)(constants.types >> 32), constants.extra, device->physical->features.halves,
-        constants.columns};
+        constants.columns, constants.state_types, constants.head_dim};
     enum { COUNT = sizeof values / sizeof *values };
     VkSpecializationMapEntry entries[COUNT];
     for (uint32_t i = 0; i < COUNT; i++)
         entries[i] = (VkSpecializationMapEntry){.constantID = i, .offset = i * 4, .size = 4};
     const VkSpecializationInfo special = {
         .mapEntryCount = COUNT, .pMapEntries = entries, .dataSize = sizeof values, .pData = values};
-    const bool needs_full =
-        device->physical->features.subgroup &&
-        (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE || shader == SHADER_WKV7_ONE) &&
-        constants.threads % device->physical->subgroup_size == 0;
+    const bool needs_full = device->physical->features.subgroup &&
+                            (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE ||
+                                shader == SHADER_PROJECT_ATTEND || shader == SHADER_WKV7_ONE) &&
+                            constants.threads % device->physical->subgroup_size == 0;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage =

@@ -12,6 +12,7 @@ enum vulkan_shader {
     SHADER_MATMUL_DIRECT,
     SHADER_ATTEND,
     SHADER_ATTEND_ONE,
+    SHADER_PROJECT_ATTEND,
     SHADER_MERGE,
     SHADER_WKV7,
     SHADER_WKV7_ONE,
@@ -29,6 +30,7 @@ struct pipeline_constants {
     uint64_t types; /* formats of weights, a bit for each number of a type */
     uint32_t extra; /* tokens of an invocation, head_dim */
     uint32_t columns;
+    uint32_t state_types, head_dim; /* of attention: as types */
 };
 
 struct vulkan_pipelines {

@@ -77,10 +77,24 @@ struct step_run {
     UINT source; /* enum run_source */
 };
 
-/* The same in words: both are copied as such. */
+/* The same in words, as both are copied; and which of them a step is taken by. */
 SHARED_ENUM(HEADER_WORDS, 44)
+SHARED_ENUM(TOKENS_WORD, 0)
+SHARED_ENUM(RUNS_WORD, 1)
+SHARED_ENUM(OUTPUTS_WORD, 2)
+SHARED_ENUM(REPEAT_WORD, 6)
+SHARED_ENUM(ENTRY_WORD, 10)
 SHARED_ENUM(CANCELLED_WORD, 11)
 SHARED_ENUM(RUN_WORDS, 26)
+SHARED_ENUM(RUN_SLOT, 0)
+SHARED_ENUM(RUN_FIRST, 1)
+SHARED_ENUM(RUN_COUNT, 2)
+SHARED_ENUM(RUN_FIRST_ROW, 3)
+SHARED_ENUM(RUN_LIMIT, 5)
+SHARED_ENUM(RUN_BEFORE, 6)
+SHARED_ENUM(RUN_AFTER, 7)
+SHARED_ENUM(RUN_OTHER, 8)
+SHARED_ENUM(RUN_SOURCE, 25)
 
 struct run_outcome {
     UINT sampled, ended;
@@ -122,8 +136,11 @@ struct row_op {
 };
 
 struct take_arguments {
-    UINT entry_words; /* of one entry of the ring */
-    UINT words_at;    /* where rows, output rows and pages begin in it */
+    UINT entry_words;          /* of one entry of the ring */
+    UINT words_at;             /* where rows begin in it */
+    UINT outputs_at, pages_at; /* and output rows and pages */
+    UINT pages_stride;         /* pages of a run */
+    UINT context, slots;
 };
 
 struct rows_arguments {
@@ -204,19 +221,38 @@ struct matvec_arguments {
 
 /* ---- Attention, recurrence, sampling ---- */
 
+/* What a pipeline of a single token is specialised on, beside heads, lanes that share a position (<< 4),
+ * those that shuffles reach (<< 8) and positions of a team (<< 12), where it makes queries itself. */
+SHARED_ENUM(ATTEND_PIECE, 16) /* blocks of a piece of a row, as a power of two (<< 16) */
+SHARED_ENUM(ATTEND_AHEAD, 20) /* pieces that are asked for at once (<< 20) */
+
 struct attend_arguments {
-    UINT q, to;                                /* in floats */
-    UINT heads, kv_heads, group_heads, window; /* group_heads: heads of a kv head */
+    UINT to;                            /* in floats */
+    UINT kv_heads, group_heads, window; /* group_heads: heads of a kv head */
     FLOAT scale, cap;
     UINT head_words; /* of one head at one position */
     /* A single token. */
     UINT splits_shift; /* 2^this splits */
     UINT least;        /* positions that are not split */
-    UINT rotated;      /* rope and append happen here */
-    UINT k, v;
     UINT rope_q, rope_k, dimensions, halves;
     UINT pages_at, pages; /* in the words; how many a run can have */
     UINT counts_at;       /* in the partials: how many splits are done, for each workgroup's heads */
+};
+
+/* What follows them: where queries are and, of a single token, its key and value; */
+struct attend_token {
+    UINT q, k, v; /* in floats */
+    UINT rotated; /* rope and append happen here */
+};
+
+/* or what all three are made of: a row, its norm and three matrices. */
+struct project_token {
+    UINT x;    /* in floats */
+    UINT norm; /* a vector */
+    FLOAT epsilon;
+    UINT types;                        /* of the matrices, a byte each */
+    UINT codes[3], high[3], scales[3]; /* planes in words */
+    UINT bias[3];                      /* in the vectors, or ROW_NOTHING */
 };
 
 struct wkv7_arguments {
@@ -238,6 +274,7 @@ SHARED_ENUM(ARGMAX_BLOCKS, 64)
 
 struct sample_arguments {
     UINT logits, vocabulary;
+    UINT is_single; /* one token: row, run and output are the first */
 };
 
 #endif

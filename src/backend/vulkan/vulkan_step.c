@@ -13,7 +13,24 @@
 
 static_assert(sizeof(struct step_header) == HEADER_WORDS * 4, "the shader copies it as words");
 static_assert(sizeof(struct step_run) == RUN_WORDS * 4, "the shader copies it as words");
-static_assert(offsetof(struct step_header, cancelled) == CANCELLED_WORD * 4, "the shader finds it there");
+
+#define IS_AT(type, member, word) \
+    static_assert(offsetof(struct type, member) == (word)*4, "the shader finds it there")
+IS_AT(step_header, tokens, TOKENS_WORD);
+IS_AT(step_header, runs, RUNS_WORD);
+IS_AT(step_header, outputs, OUTPUTS_WORD);
+IS_AT(step_header, repeat, REPEAT_WORD);
+IS_AT(step_header, entry, ENTRY_WORD);
+IS_AT(step_header, cancelled, CANCELLED_WORD);
+IS_AT(step_run, slot, RUN_SLOT);
+IS_AT(step_run, first, RUN_FIRST);
+IS_AT(step_run, count, RUN_COUNT);
+IS_AT(step_run, first_row, RUN_FIRST_ROW);
+IS_AT(step_run, limit, RUN_LIMIT);
+IS_AT(step_run, before, RUN_BEFORE);
+IS_AT(step_run, after, RUN_AFTER);
+IS_AT(step_run, other, RUN_OTHER);
+IS_AT(step_run, source, RUN_SOURCE);
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
 
 /* How often a wait looks at the cancel word. */
@@ -377,9 +394,9 @@ enum salvo_status vulkan_step_begin(
     const uint64_t ticket = executor->submitted + 1;
     struct pending_step *pending = pending_of(executor, ticket);
     uint32_t *entry = ring_entry(executor, ticket);
-    struct step_header *header = (struct step_header *)(void *)entry;
     struct step_run *runs = (struct step_run *)(void *)(entry + HEADER_WORDS);
-    *header = (struct step_header){
+    /* The ring may be the device's memory: slow to read, so that it is only written. */
+    struct step_header header = {
         .tokens = step->token_count,
         .runs = step->run_count,
         .repeat = step->repeat ? step->repeat : 1,
@@ -388,9 +405,10 @@ enum salvo_status vulkan_step_begin(
         .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS,
         .entry = (uint32_t)((ticket - 1) % RING_ENTRIES),
     };
-    if (header->stop_count)
-        memcpy(header->stop_ids, step->stop_ids, header->stop_count * sizeof *step->stop_ids);
-    write_words(executor, step, header, entry + executor->step_words_at);
+    if (header.stop_count)
+        memcpy(header.stop_ids, step->stop_ids, header.stop_count * sizeof *step->stop_ids);
+    write_words(executor, step, &header, entry + executor->step_words_at);
+    memcpy(entry, &header, sizeof header);
     biased = 0;
     for (uint32_t i = 0; i < step->run_count; i++) {
         write_run(executor, &step->runs[i], &pending->runs[i], &runs[i]);
@@ -400,13 +418,13 @@ enum salvo_status vulkan_step_begin(
     pending->ticket = ticket;
     pending->run_count = step->run_count;
     pending->token_count = step->token_count;
-    pending->repeat = header->repeat;
-    pending->samples = header->outputs > 0 && step->runs[0].logits == LOGITS_LAST;
+    pending->repeat = header.repeat;
+    pending->samples = header.outputs > 0 && step->runs[0].logits == LOGITS_LAST;
     pending->cancel = step->cancel;
     pending->begun_ns = 0;
     pending->status = SALVO_OK;
     executor->submitted = ticket;
-    executor->last_outputs = header->outputs;
+    executor->last_outputs = header.outputs;
     executor->logits_are_read = false;
     *out = pending;
 cleanup:

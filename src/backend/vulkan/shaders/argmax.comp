@@ -8,28 +8,42 @@ layout(std430, binding = BIND_PARTIALS) buffer Partials { uvec2 partials[]; };
 layout(push_constant) uniform Push { sample_arguments arguments; };
 #include "order.glsl"
 
-shared uvec2 best[1024];
+const uint AHEAD = 4; /* logits of an invocation, asked for before it is known whether anybody wants them */
+
+uint output_index;
+
+bool is_wanted()
+{
+    uint run = 0;
+    if (arguments.is_single == 0) {
+        if (output_index >= header.outputs)
+            return false;
+        run = row_run(output_row(output_index));
+    }
+    uint outputs = header.outputs, logits = runs[run].logits, plain = runs[run].plain;
+    return output_index < outputs && logits == LOGITS_LAST && plain != 0;
+}
 
 void main()
 {
-    uint tid = gl_LocalInvocationIndex, block = gl_WorkGroupID.x, output_index = gl_WorkGroupID.y;
-    if (output_index >= header.outputs)
-        return;
-    uint run = row_run(output_row(output_index));
-    if (runs[run].logits != LOGITS_LAST || runs[run].plain == 0)
-        return;
+    uint block = gl_WorkGroupID.x;
+    output_index = gl_WorkGroupID.y;
     uint each = (arguments.vocabulary + ARGMAX_BLOCKS - 1) / ARGMAX_BLOCKS;
-    uint end = min((block + 1) * each, arguments.vocabulary);
+    uint begin = block * each + gl_LocalInvocationIndex, end = min((block + 1) * each, arguments.vocabulary),
+         from = arguments.logits + output_index * arguments.vocabulary;
+    float logits_ahead[AHEAD];
+    [[unroll]] for (uint n = 0; n < AHEAD; n++)
+        logits_ahead[n] = begin + n * THREADS < end ? arena[from + begin + n * THREADS] : 0.0;
+    if (!is_wanted())
+        return;
     uvec2 mine = NOTHING_CHOSEN;
-    for (uint i = block * each + tid; i < end; i += THREADS)
-        mine = better(mine, candidate(arena[arguments.logits + output_index * arguments.vocabulary + i], i));
-    best[tid] = mine;
-    barrier();
-    for (uint step = THREADS / 2; step > 0; step /= 2) {
-        if (tid < step)
-            best[tid] = better(best[tid], best[tid + step]);
-        barrier();
+    [[unroll]] for (uint n = 0; n < AHEAD; n++) {
+        if (begin + n * THREADS < end)
+            mine = better(mine, candidate(logits_ahead[n], begin + n * THREADS));
     }
-    if (tid == 0)
-        partials[output_index * ARGMAX_BLOCKS + block] = best[0];
+    for (uint i = begin + AHEAD * THREADS; i < end; i += THREADS)
+        mine = better(mine, candidate(arena[from + i], i));
+    mine = best_of_all(mine);
+    if (gl_LocalInvocationIndex == 0)
+        partials[output_index * ARGMAX_BLOCKS + block] = mine;
 }

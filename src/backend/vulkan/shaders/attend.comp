@@ -6,7 +6,7 @@
 #include "states.glsl"
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
-layout(push_constant) uniform Push { attend_arguments arguments; };
+layout(push_constant) uniform Push { attend_arguments arguments; attend_token token; };
 
 const uint MOST_COLUMNS = 512, MOST_THREADS = 256, MOST_EACH = 8;
 
@@ -69,7 +69,7 @@ void attend_row(uint row)
     uint head = gl_WorkGroupID.x, run = row_run(row), position = row_position(row),
          kv_head = quotient(head, arguments.group_heads);
     uint begin = first_seen_from(position, arguments.window), end = position + 1;
-    uint q = arguments.q + (row * arguments.heads + head) * HEAD_DIM;
+    uint heads = arguments.kv_heads * arguments.group_heads, q = token.q + (row * heads + head) * HEAD_DIM;
 
     for (uint d = tid; d < MOST_COLUMNS; d += THREADS)
         query[d] = d < HEAD_DIM ? arena[q + d] * arguments.scale : 0.0;
@@ -110,7 +110,7 @@ void attend_row(uint row)
         for (uint n = 0; n < parts; n++)
             total += tid + n * HEAD_DIM < THREADS && d < HEAD_DIM ? reduced[tid + n * HEAD_DIM] : 0.0;
         if (d < HEAD_DIM)
-            arena[arguments.to + (row * arguments.heads + head) * HEAD_DIM + d] = total / sum;
+            arena[arguments.to + (row * heads + head) * HEAD_DIM + d] = total / sum;
     }
 }
 

@@ -4,7 +4,7 @@
  * neighbouring invocations share a position, and each such team goes through positions of its own with a running
  * maximum; teams come together at the end, first those of a subgroup. Parts come together where the last of them ends, or in merge.comp
  * where workgroups cannot tell each other. The token may come without rope: then its key and value are rotated,
- * rounded and kept here.
+ * rounded and kept here. With PROJECTS it comes as the row that its query, key and value are yet to be made of.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -12,11 +12,11 @@
 #include "lanes.glsl"
 #include "states.glsl"
 
-layout(constant_id = 3) const uint HEADS_AND_LANES = 0x1001;
+layout(constant_id = 3) const uint HEADS_AND_LANES = 0x101001;
 const uint HEADS = HEADS_AND_LANES & 15u;              /* of this workgroup, at most 4 */
 const uint LANES = 1u << (HEADS_AND_LANES >> 4 & 15u); /* that share a position */
 const uint REACH = 1u << (HEADS_AND_LANES >> 8 & 15u); /* invocations of teams that shuffles bring together */
-const uint AT_ONCE = HEADS_AND_LANES >> 12;            /* positions of a team */
+const uint AT_ONCE = HEADS_AND_LANES >> 12 & 15u;      /* positions of a team */
 const uint TEAMS = THREADS / LANES, PARTIES = THREADS / REACH;
 const uint EACH = (UNITS + LANES - 1) / LANES;   /* units of a lane */
 const uint FOURS_OF_UNIT = IS_F32 ? 1 : 2, FOURS = EACH * FOURS_OF_UNIT;
@@ -27,7 +27,13 @@ layout(std430, binding = BIND_PARTIALS) coherent buffer Partials { float partial
 #ifdef SUBGROUP
 layout(std430, binding = BIND_PARTIALS) coherent buffer Counts { uint counts[]; };
 #endif
-layout(push_constant) uniform Push { attend_arguments arguments; };
+#ifdef PROJECTS
+layout(push_constant) uniform Push { attend_arguments arguments; project_token token; };
+const bool IS_ROTATED = true;
+#else
+layout(push_constant) uniform Push { attend_arguments arguments; attend_token token; };
+#define IS_ROTATED (token.rotated != 0)
+#endif
 
 const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_PARTIES = 128;
 const float LOWEST = -3.0e38;
@@ -47,35 +53,50 @@ uvec4 keys_ahead[AT_ONCE * EACH], values_ahead[AT_ONCE * EACH];
 vec4 q[HEADS * FOURS], sums[HEADS * FOURS];
 vec4 maximum, sum; /* of each head */
 
+#ifdef PROJECTS
+#include "project.glsl"
+#else
+float projected(uint row, uint column)
+{
+    uint from = row < HEADS ? token.q + (first_head + row) * HEAD_DIM
+                            : (row == HEADS ? token.k : token.v) + kv_head * HEAD_DIM;
+    return arena[from + column];
+}
+#endif
+
 uint place_of(uint j)
 {
     uint index = j / PAGE_POSITIONS, page = index < MOST_PAGES ? page_numbers[index] : words[arguments.pages_at + index];
     return ((page * arguments.kv_heads + kv_head) * PAGE_POSITIONS + j % PAGE_POSITIONS) * arguments.head_words;
 }
 
-vec2 angle_of(uint table, uint pair)
+uint rotated_pairs() { return IS_ROTATED ? arguments.dimensions / 2 : 0; }
+
+/* By which pair `i` of all rows is turned; of values by nothing. */
+vec2 angle_of(uint i)
 {
-    uint pairs = arguments.dimensions / 2;
-    vec2 lower = ropes[table / 2 + (position & 255u) * pairs + pair],
-         upper = ropes[table / 2 + (256 + (position >> 8)) * pairs + pair];
+    const uint pairs_of_row = HEAD_DIM / 2;
+    uint row = i / pairs_of_row, pair = i - row * pairs_of_row, pairs = rotated_pairs(),
+         table = (row < HEADS ? arguments.rope_q : arguments.rope_k) / 2 + pair;
+    if (pair >= pairs || row > HEADS)
+        return vec2(1, 0);
+    vec2 lower = ropes[table + (position & 255u) * pairs], upper = ropes[table + (256 + (position >> 8)) * pairs];
     return vec2(lower.x * upper.x - lower.y * upper.y, lower.y * upper.x + lower.x * upper.y);
 }
 
 float as_kept(float value) { return IS_F32 ? value : half_value(half_bits(value)); }
 
-/* Queries and, where it is to be kept, the key are rotated pair by pair. */
-void load_rows()
+/* Queries and, where it is to be kept, the key are rotated pair by pair: the first of this invocation by an angle that
+ * was asked for. */
+void load_rows(vec2 first_angle)
 {
     const uint pairs = HEAD_DIM / 2;
-    uint rotated_pairs = arguments.rotated != 0 ? arguments.dimensions / 2 : 0;
     for (uint i = tid; i < (HEADS + (has_own ? 2 : 0)) * pairs; i += THREADS) {
         uint row = i / pairs, pair = i - row * pairs;
-        bool turns = pair < rotated_pairs && row <= HEADS, apart = arguments.halves != 0 && pair < rotated_pairs;
-        uint a = apart ? pair : 2 * pair, b = apart ? pair + rotated_pairs : a + 1;
-        uint from = row < HEADS ? arguments.q + (first_head + row) * HEAD_DIM
-                                : (row == HEADS ? arguments.k : arguments.v) + kv_head * HEAD_DIM;
-        float x = arena[from + a], y = arena[from + b];
-        vec2 angle = turns ? angle_of(row < HEADS ? arguments.rope_q : arguments.rope_k, pair) : vec2(1, 0);
+        bool turns = pair < rotated_pairs() && row <= HEADS, apart = arguments.halves != 0 && pair < rotated_pairs();
+        uint a = apart ? pair : 2 * pair, b = apart ? pair + rotated_pairs() : a + 1;
+        float x = projected(row, a), y = projected(row, b);
+        vec2 angle = i == tid ? first_angle : angle_of(i);
         float turned_x = turns ? x * angle.x - y * angle.y : x, turned_y = turns ? y * angle.x + x * angle.y : y;
         rows[row * HEAD_DIM + a] = row < HEADS ? turned_x * arguments.scale : as_kept(turned_x);
         rows[row * HEAD_DIM + b] = row < HEADS ? turned_y * arguments.scale : as_kept(turned_y);
@@ -240,22 +261,38 @@ void merge_parts(uint count)
 void main()
 {
     number_invocations();
+    uint split = gl_WorkGroupID.y, splits = 1u << arguments.splits_shift;
     first_head = gl_WorkGroupID.x * HEADS;
     kv_head = quotient(first_head, arguments.group_heads);
     position = row_position(0);
-    uint live = header.tokens, split = gl_WorkGroupID.y, splits = 1u << arguments.splits_shift;
-    if (tid < min(arguments.pages, MOST_PAGES))
-        page_numbers[tid] = words[arguments.pages_at + tid];
+    uint live = header.tokens, page = tid < min(arguments.pages, MOST_PAGES) ? words[arguments.pages_at + tid] : 0;
+#ifdef PROJECTS
+    /* While the position is on its way, which tells who has what to do: of a short context the first split has all. */
+    uint asked_for = (HEADS + (split == 0 ? 2 : 0)) * HEAD_DIM * PIECES;
+    begin_input();
+    ask_for_pieces(0, 0, asked_for);
+#endif
+    if (tid < MOST_PAGES)
+        page_numbers[tid] = page;
     uint first_seen = first_seen_from(position, arguments.window), seen = position + 1 - first_seen;
     uint each = positions_each(seen, arguments.splits_shift, arguments.least), count = quotient(seen + each - 1, each);
     begin = first_seen + split * each;
     end = min(begin + each, position + 1);
     if (live == 0 || split >= count)
         return;
-    has_own = arguments.rotated != 0 && end == position + 1;
+    has_own = IS_ROTATED && end == position + 1;
+#ifdef PROJECTS
+    uint pieces = (HEADS + (has_own ? 2 : 0)) * HEAD_DIM * PIECES;
+    if (pieces > asked_for)
+        ask_for_pieces(0, asked_for, pieces);
+#endif
+    vec2 first_angle = angle_of(tid);
     barrier();
     ask_for(begin);
-    load_rows();
+#ifdef PROJECTS
+    project(pieces);
+#endif
+    load_rows(first_angle);
     barrier();
     if (has_own && first_head == kv_head * arguments.group_heads)
         keep_own();

@@ -6,14 +6,11 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 256;
 
-#ifndef STEP_ACCESS
-#define STEP_ACCESS readonly
-#endif
-layout(std430, binding = BIND_STEP) STEP_ACCESS buffer Step {
+layout(std430, binding = BIND_STEP) readonly buffer Step {
     step_header header;
     step_run runs[];
 };
-layout(std430, binding = BIND_WORDS) STEP_ACCESS buffer Words { uint words[]; };
+layout(std430, binding = BIND_WORDS) readonly buffer Words { uint words[]; };
 
 /* The numbers of program/op.h, step.h and base/tensor_type.h. */
 const uint ROWS_TOKENS = 0, ROWS_RUNS = 1, ROWS_OUTPUTS = 2;

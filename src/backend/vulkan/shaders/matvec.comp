@@ -8,12 +8,9 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "blocks.glsl"
-#include "dot.glsl"
 #include "lanes.glsl"
 
 layout(constant_id = 3) const uint LANES_AND_MORE = 0;
-layout(constant_id = 5) const uint COLUMNS = 8192;
 /* What a pipeline can do without is left out: between short dispatches, fetching code is a good part of the time. */
 const uint HAS_GLU = LANES_AND_MORE & MATVEC_GLU;
 const uint FROM_TABLE = LANES_AND_MORE & MATVEC_TABLE;
@@ -24,23 +21,14 @@ const uint LANES = 1u << LANES_SHIFT;       /* invocations that share a row of b
 const uint FLOAT_LANES = 1u << FLOAT_SHIFT; /* the same of floats */
 const uint ACTIVATION = LANES_AND_MORE >> 16;                /* of all matrices, or MATVEC_ANY */
 
+#define MOST_BYTES 16384
+#define MOST_BLOCKS 256
+#include "input.glsl"
+
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
-layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
-layout(std430, binding = BIND_ROUNDED) readonly buffer Input { float inputs[]; };
 layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
 layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; };
 layout(push_constant) uniform Push { matvec_arguments arguments; };
-#ifdef SUBGROUP
-/* The same memory, sixteen bytes at a time. */
-layout(std430, binding = BIND_ROUNDED) readonly buffer WideInput { vec4 wide_inputs[]; };
-layout(std430, binding = BIND_VECTORS) readonly buffer WideVectors { vec4 wide_vectors[]; };
-#endif
-
-/* Elements of the input that are at hand at once: as floats or as bytes. */
-const uint FLOAT_TYPES = 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16;
-const uint CHUNK = (TYPES_LOW & FLOAT_TYPES) != 0 ? 4096 : 8192;
-const uint AT_HAND = COLUMNS < CHUNK ? COLUMNS : CHUNK;
-const uint HELD = (AT_HAND + 4 * THREADS - 1) / (4 * THREADS); /* fours of one invocation */
 
 /* Blocks of one invocation, and how many of them are asked for at once. */
 const uint BLOCKS = COLUMNS / 32, CHUNK_BLOCKS = CHUNK / 32;
@@ -48,97 +36,10 @@ const uint EACH = (BLOCKS + LANES - 1) / LANES;
 const uint AHEAD = EACH < 1 ? 1 : EACH < 4 ? EACH : 4;
 const uint TILES = (EACH + AHEAD - 1) / AHEAD;
 
-shared uvec4 xs[1024]; /* floats, or bytes */
-shared float x_scales[256];
-shared uint x_sums[256]; /* of the two halves, 16 bits each */
-
 matvec_matrix m, up;
-uint type, lanes, x_at, lerp_at;
-vec4 held[HELD], norm_weights[HELD], norm_biases[HELD];
+uint lanes, lerp_at;
 
 /* ---- The input ---- */
-
-vec4 four_of_input(uint first, uint i)
-{
-#ifdef SUBGROUP
-    if (COLUMNS % 4 == 0)
-        return wide_inputs[first / 4 + i];
-#endif
-    vec4 four = vec4(0);
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        if (4 * i + j < COLUMNS)
-            four[j] = inputs[first + 4 * i + j];
-    }
-    return four;
-}
-
-vec4 four_of_vectors(uint first, uint i)
-{
-#ifdef SUBGROUP
-    if (COLUMNS % 4 == 0)
-        return wide_vectors[first / 4 + i];
-#endif
-    vec4 four = vec4(0);
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        if (4 * i + j < COLUMNS)
-            four[j] = vectors[first + 4 * i + j];
-    }
-    return four;
-}
-
-/* Number `k` of this invocation's fours in the chunk that begins at `first`; whether it is within the row. */
-uint four_at(uint first, uint k) { return first / 4 + k * THREADS + tid; }
-bool is_within(uint first, uint k) { return k * THREADS + tid < (AT_HAND + 3) / 4 && 4 * four_at(first, k) < COLUMNS; }
-
-void hold_input(uint first)
-{
-    [[unroll]] for (uint k = 0; k < HELD; k++) {
-        held[k] = norm_weights[k] = norm_biases[k] = vec4(0);
-        if (!is_within(first, k))
-            continue;
-        held[k] = four_of_input(x_at, four_at(first, k));
-        if (HAS_NORM)
-            norm_weights[k] = four_of_vectors(arguments.norm, four_at(first, k));
-        if (HAS_MEAN)
-            norm_biases[k] = four_of_vectors(arguments.norm_bias, four_at(first, k));
-    }
-}
-
-float sum_of_input()
-{
-    float sum = 0;
-    for (uint first = 0; first < COLUMNS; first += CHUNK) {
-        if (COLUMNS > CHUNK)
-            hold_input(first);
-        [[unroll]] for (uint k = 0; k < HELD; k++)
-            sum += dot(held[k], vec4(1));
-    }
-    return sum_of_all(sum);
-}
-
-float sum_of_squares(float mean)
-{
-    float sum = 0;
-    for (uint first = 0; first < COLUMNS; first += CHUNK) {
-        if (COLUMNS > CHUNK)
-            hold_input(first);
-        [[unroll]] for (uint k = 0; k < HELD; k++) {
-            vec4 four = held[k] - mean;
-            [[unroll]] for (uint j = 0; j < 4; j++)
-                sum += is_within(first, k) && (COLUMNS % 4 == 0 || 4 * four_at(first, k) + j < COLUMNS) ? four[j] * four[j] : 0.0;
-        }
-    }
-    return sum_of_all(sum);
-}
-
-/* Mean and factor of the norm. */
-vec2 moments_of_input()
-{
-    if (!HAS_NORM)
-        return vec2(0, 1);
-    float mean = HAS_MEAN ? sum_of_input() / float(COLUMNS) : 0.0;
-    return vec2(mean, 1.0 / sqrt(sum_of_squares(mean) / float(COLUMNS) + arguments.epsilon));
-}
 
 /* Mixed with the row before it, which the slot's state has; the first workgroup leaves this row there. */
 vec4 mixed(vec4 four, uint i)
@@ -161,16 +62,10 @@ vec4 mixed(vec4 four, uint i)
 /* What the matrices are multiplied with. */
 void finish_input(vec2 moments, uint first)
 {
+    norm_input(moments, first);
     [[unroll]] for (uint k = 0; k < HELD; k++) {
-        uint i = four_at(first, k);
-        if (!is_within(first, k))
-            continue;
-        if (HAS_NORM)
-            held[k] = (held[k] - moments.x) * moments.y * norm_weights[k];
-        if (HAS_MEAN)
-            held[k] += norm_biases[k];
-        if (HAS_LERP && lerp_at != ROW_NOTHING)
-            held[k] = mixed(held[k], i);
+        if (HAS_LERP && lerp_at != ROW_NOTHING && is_within(first, k))
+            held[k] = mixed(held[k], four_at(first, k));
     }
 }
 
@@ -185,33 +80,6 @@ void keep_floats()
     }
 }
 
-/* Eight neighbours have a block; the largest magnitude by its bits. */
-void keep_bytes()
-{
-    [[unroll]] for (uint k = 0; k < HELD; k++) {
-        uvec4 bits = floatBitsToUint(held[k]) & 0x7fffffffu;
-        vec2 scale = byte_scale(maximum_of_lanes(max(max(bits.x, bits.y), max(bits.z, bits.w)), 8));
-        uint word = 0, i = k * THREADS + tid;
-        int sum = 0;
-        [[unroll]] for (uint j = 0; j < 4; j++) {
-            precise float scaled = held[k][j] * scale.y;
-            int code = scale.y != 0.0 ? int(roundEven(scaled)) : 0;
-            sum += code;
-            word |= (uint(code) & 0xffu) << (8 * j);
-        }
-        /* Both halves' sums in one number: exact, and they do not meet. */
-        int halves = int(sum_of_lanes((tid & 4u) != 0 ? float(sum) * 4096.0 : float(sum), 8));
-        if (i < AT_HAND / 4) {
-            xs[i / 4][i & 3u] = word;
-            if ((tid & 7u) == 0) {
-                int low = bitfieldExtract(halves, 0, 12);
-                x_scales[i / 8] = scale.x;
-                x_sums[i / 8] = (uint(low) & 0xffffu) | uint((halves - low) >> 12) << 16;
-            }
-        }
-    }
-}
-
 void load_x(vec2 moments, uint first)
 {
     if (COLUMNS > CHUNK)
@@ -222,29 +90,6 @@ void load_x(vec2 moments, uint first)
     else
         keep_bytes();
     barrier();
-}
-
-/* ---- Blocks of a row ---- */
-
-/* A half of 32 products. */
-int dot_half(packed_block b, uvec4 x, uint part)
-{
-    int sum = 0;
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        sum += dot4(word_of_block(type, b, part * 4 + i), x[i]);
-    return sum;
-}
-
-float dot_block(packed_block b, uint block, uint i)
-{
-    block_scales s = scales_of(type, b.scales, block);
-    int low_sum = bitfieldExtract(int(x_sums[i]), 0, 16), upper_sum = int(x_sums[i]) >> 16;
-    int low = dot_half(b, xs[2 * i], 0) - s.bias * low_sum;
-    int upper = dot_half(b, xs[2 * i + 1], 1) - s.bias * upper_sum;
-    float products = s.scale.x * float(low) + s.scale.y * float(upper);
-    if (has_minimums(type))
-        products += s.minimum.x * float(low_sum) + s.minimum.y * float(upper_sum);
-    return products * x_scales[i];
 }
 
 /* ---- Rows ---- */
@@ -373,10 +218,13 @@ void main()
     } else {
         m = argument_matrix(index);
         up = argument_matrix(HAS_GLU != 0 ? 1 : 0);
-        type = findLSB(TYPES_LOW != 0 ? TYPES_LOW : TYPES_HIGH) + (TYPES_LOW != 0 ? 0 : 32);
+        type = only_type();
         x_at = arguments.x;
         lerp_at = arguments.lerp;
     }
+    norm_at = arguments.norm;
+    norm_bias_at = arguments.norm_bias;
+    norm_epsilon = arguments.epsilon;
     uint shift = is_float_type(type) ? FLOAT_SHIFT : LANES_SHIFT;
     lanes = 1u << shift;
     uint at_once = THREADS >> shift, own = tid >> shift, lane = tid & (lanes - 1);

@@ -29,7 +29,6 @@ const uvec2 KEEP_ALL = uvec2(0, 0xffffffffu);
 const uvec2 WEIGHT_ONE = uvec2(0, 1);
 
 shared uint low_sums[MOST_CHUNKS], high_sums[MOST_CHUNKS];
-shared uvec2 best[1024];
 shared uvec2 found, target_left;
 shared uint found_index;
 
@@ -141,19 +140,6 @@ void load_logits(step_run run, uint run_index, uint output_index, uint position)
         work[orders_at + i] = order_of(uintBitsToFloat(work[orders_at + i]));
     memoryBarrierBuffer();
     barrier();
-}
-
-uvec2 best_of_all(uvec2 mine)
-{
-    barrier();
-    best[tid] = mine;
-    barrier();
-    for (uint step = THREADS / 2; step > 0; step /= 2) {
-        if (tid < step)
-            best[tid] = better(best[tid], best[tid + step]);
-        barrier();
-    }
-    return best[0];
 }
 
 /* ---- Cuts ---- */
@@ -361,46 +347,58 @@ uint sample_row(step_run run, uint run_index, uint output_index, uint position)
     return choose(run, cut, position + 1);
 }
 
-uint largest_of_blocks(uint output_index)
+/* What argmax.comp found, if anything; there is room for as many outputs as workgroups come to. */
+uvec2 found_in_block(uint output_index)
 {
     uvec2 mine = NOTHING_CHOSEN;
     for (uint i = tid; i < ARGMAX_BLOCKS; i += THREADS)
         mine = better(mine, partials[output_index * ARGMAX_BLOCKS + i]);
-    return best_of_all(mine).y;
+    return mine;
 }
 
-void finish(step_run run, uint run_index, uint position, uint id)
+void finish(step_run run, uint run_index, uint position, uint left, uint id)
 {
     uint at = header.entry * header.slots + run_index;
     if (id == NOTHING_CHOSEN.y) {
-        outcomes[at].failed = 1 + position;
-        next[run.slot] = position; /* nothing goes on from here */
+        if (tid == 0) {
+            outcomes[at].failed = 1 + position;
+            next[run.slot] = position; /* nothing goes on from here */
+        }
         return;
     }
-    uint place = run.slot * (header.context + 1) + position + 1;
-    tokens[place] = int(id);
-    mirror[place] = int(id);
-    outcomes[at].sampled = header.repeat - state.left; /* written only: it is the host's memory */
-    for (uint i = 0; i < header.stop_count; i++) {
+    if (tid == 0) {
+        uint place = run.slot * (header.context + 1) + position + 1;
+        tokens[place] = int(id);
+        mirror[place] = int(id);
+        outcomes[at].sampled = header.repeat - left; /* written only: it is the host's memory */
+    }
+    for (uint i = tid; i < header.stop_count; i += THREADS) {
         if (header.stop_ids[i] == int(id))
             outcomes[at].ended = 1;
     }
 }
 
+/* A single token's is asked for all at once, before it is known whether there is an output. */
 void main()
 {
     tid = gl_LocalInvocationIndex;
     vocabulary = arguments.vocabulary;
     orders_at = gl_WorkGroupID.x * 2 * vocabulary;
     counts_at = orders_at + vocabulary;
-    for (uint output_index = gl_WorkGroupID.x; output_index < header.outputs; output_index += gl_NumWorkGroups.x) {
-        uint row = output_row(output_index), run_index = row_run(row), position = row_position(row);
+    uint left = state.left, most = arguments.is_single != 0 ? 1 : header.outputs;
+    for (uint output_index = gl_WorkGroupID.x; output_index < most; output_index += gl_NumWorkGroups.x) {
+        uvec2 mine = found_in_block(output_index);
+        uint row = 0, run_index = 0;
+        if (arguments.is_single == 0) {
+            row = output_row(output_index);
+            run_index = row_run(row);
+        }
+        uint position = row_position(row), outputs = header.outputs;
         step_run run = runs[run_index];
-        if (run.logits != LOGITS_LAST)
+        if (output_index >= outputs || run.logits != LOGITS_LAST)
             continue;
-        uint id = run.plain != 0 ? largest_of_blocks(output_index) : sample_row(run, run_index, output_index, position);
-        if (tid == 0)
-            finish(run, run_index, position, id);
+        uint id = run.plain != 0 ? best_of_all(mine).y : sample_row(run, run_index, output_index, position);
+        finish(run, run_index, position, left, id);
         barrier();
     }
 }

@@ -2,8 +2,8 @@
  * Keys and values as the states keep them, eight elements (of f32 four) at a time. A pipeline knows the type of
  * the state and the size of a head.
  */
-layout(constant_id = 1) const uint STATE_TYPES = 1u << TYPE_F16;
-layout(constant_id = 5) const uint HEAD_DIM = 64;
+layout(constant_id = 6) const uint STATE_TYPES = 1u << TYPE_F16;
+layout(constant_id = 7) const uint HEAD_DIM = 64;
 const bool IS_F32 = STATE_TYPES == 1u << TYPE_F32, IS_Q8 = STATE_TYPES == 1u << TYPE_Q8_0;
 const uint UNIT = IS_F32 ? 4 : 8;
 const uint UNITS = (HEAD_DIM + UNIT - 1) / UNIT;

@@ -1,111 +1,173 @@
 #version 450
-/* The first op of a plan: takes the next step from the host's ring, or moves a repeated one on by a token. */
-#define STEP_ACCESS coherent
+/*
+ * The first op of a plan: takes the next step from the host's ring, or moves a repeated one on by a token. What a read
+ * costs is waiting for it, most of all for the host's memory. So all that a small step can consist of is asked for at
+ * once, and looked at where it then is, in shared memory: the ring is waited for once.
+ */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(std430, binding = BIND_CONTROL) coherent buffer Control {
+layout(std430, binding = BIND_CONTROL) buffer Control {
     control state;
     uint next[]; /* of each slot: the position that it has come to */
 };
 layout(std430, binding = BIND_RING) readonly buffer Ring { uint ring[]; };
 layout(std430, binding = BIND_TOKENS) buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_MIRROR) readonly buffer Mirror { int mirror[]; };
-layout(std430, binding = BIND_WORK) coherent buffer Current { uint current[]; }; /* the step as words */
+layout(std430, binding = BIND_WORK) buffer Current { uint current[]; }; /* the step as words */
 layout(std430, binding = BIND_PARTIALS) readonly buffer Outcomes { run_outcome outcomes[]; };
 layout(push_constant) uniform Push { take_arguments arguments; };
 
+/* The step's parts, and how many words of each are asked for before it is known how many there are. */
+const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WINDOW = 128;
+
+shared uint window[PARTS * WINDOW];
+shared uint reached[WINDOW]; /* the first of `next` */
+shared uint taken, left; /* of `state`, as it was */
 shared uint stop;
 
-void copy_words(uint from, uint at, uint count)
+uint tid, from;
+bool repeats;
+
+uint part_at(uint part)
 {
-    for (uint i = gl_LocalInvocationIndex; i < count; i += THREADS)
-        current[at + i] = ring[from + at + i];
+    return part == HEADER_AND_RUNS ? 0
+           : part == ROWS          ? arguments.words_at
+           : part == OUTPUTS       ? arguments.outputs_at
+                                   : arguments.pages_at;
 }
 
-void meet()
+/* Word `i` of a part of the step as it was given or, if it is repeated, has become. */
+uint word_of(uint part, uint i)
 {
-    memoryBarrierBuffer();
-    barrier();
+    if (i < WINDOW)
+        return window[part * WINDOW + i];
+    return repeats ? current[part_at(part) + i] : ring[from + part_at(part) + i];
 }
 
-/* The ids that the host has given stand in its mirror, at the positions of the rows. */
-void take_next()
+uint header_word(uint i) { return window[i]; }
+uint run_at(uint run, uint i) { return HEADER_WORDS + run * RUN_WORDS + i; }
+uint run_word(uint run, uint i) { return word_of(HEADER_AND_RUNS, run_at(run, i)); }
+
+void set_run_word(uint run, uint i, uint value)
 {
-    uint from = state.taken % RING_ENTRIES * arguments.entry_words;
-    copy_words(from, 0, HEADER_WORDS);
-    meet();
-    copy_words(from, HEADER_WORDS, header.runs * RUN_WORDS);
-    copy_words(from, arguments.words_at, header.tokens * ROW_WORDS);
-    copy_words(from, arguments.words_at + header.outputs_at, header.outputs);
-    copy_words(from, arguments.words_at + header.pages_at, header.runs * header.pages_stride);
-    meet();
-    for (uint row = gl_LocalInvocationIndex; row < header.tokens; row += THREADS) {
-        uint run = row_run(row), place = runs[run].slot * (header.context + 1) + row_position(row);
-        if (runs[run].source != SOURCE_LAST)
-            tokens[place] = mirror[place];
+    uint at = run_at(run, i);
+    if (at < WINDOW)
+        window[at] = value;
+    else
+        current[at] = value;
+}
+
+void ask_for_step()
+{
+    for (uint i = tid; i < WINDOW; i += THREADS) {
+        uint words_ahead[PARTS];
+        [[unroll]] for (uint part = 0; part < PARTS; part++)
+            words_ahead[part] = ring[from + min(part_at(part) + i, arguments.entry_words - 1)];
+        [[unroll]] for (uint part = 0; part < PARTS; part++)
+            window[part * WINDOW + i] = words_ahead[part];
     }
-}
-
-void stop_step()
-{
-    header.tokens = 0;
-    header.runs = 0;
-    header.outputs = 0;
 }
 
 /* A run that goes on from what the step before it sampled, which did not come so far. */
 bool is_astray()
 {
-    return header.runs == 1 && runs[0].source == SOURCE_LAST && next[runs[0].slot] != runs[0].first;
+    if (header_word(RUNS_WORD) != 1 || run_word(0, RUN_SOURCE) != SOURCE_LAST)
+        return false;
+    uint slot = run_word(0, RUN_SLOT);
+    return (slot < WINDOW ? reached[slot] : next[slot]) != run_word(0, RUN_FIRST);
 }
 
-/* Runs of one step go on together: when one has ended, the step is over. */
-void advance()
+void keep_part(uint part, uint count)
 {
-    if (gl_LocalInvocationIndex == 0)
-        stop = max(state.stopped, ring[header.entry * arguments.entry_words + CANCELLED_WORD]);
+    for (uint i = tid; i < count; i += THREADS)
+        current[part_at(part) + i] = word_of(part, i);
+}
+
+/* The ids that the host has given stand in its mirror, at the positions of the rows. */
+void take_ids(uint count)
+{
+    for (uint row = tid; row < count; row += THREADS) {
+        uint run = word_of(ROWS, row * ROW_WORDS), position = word_of(ROWS, row * ROW_WORDS + 1),
+             place = run_word(run, RUN_SLOT) * (arguments.context + 1) + position;
+        if (run_word(run, RUN_SOURCE) != SOURCE_LAST)
+            tokens[place] = mirror[place];
+    }
+}
+
+void take_next()
+{
+    ask_for_step();
     barrier();
-    uint run_count = header.runs;
-    for (uint i = gl_LocalInvocationIndex; i < run_count; i += THREADS) {
-        uint next = runs[i].first + 1;
-        run_outcome outcome = outcomes[header.entry * header.slots + i];
-        if (outcome.ended != 0 || outcome.failed != 0 || next >= header.context ||
-            (runs[i].limit != 0 && next >= runs[i].limit))
+    if (tid == 0 && is_astray())
+        stop = 1;
+    take_ids(header_word(TOKENS_WORD));
+    keep_part(ROWS, header_word(TOKENS_WORD) * ROW_WORDS);
+    keep_part(OUTPUTS, header_word(OUTPUTS_WORD));
+    keep_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
+}
+
+/* Whether anything ends a step that repeats: the host, or one of its runs. */
+void look_for_end()
+{
+    uint entry = header_word(ENTRY_WORD);
+    for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
+        uint position = run_word(i, RUN_FIRST) + 1, limit = run_word(i, RUN_LIMIT);
+        run_outcome outcome = outcomes[entry * arguments.slots + i];
+        if (outcome.ended != 0 || outcome.failed != 0 || position >= arguments.context ||
+            (limit != 0 && position >= limit))
             atomicMax(stop, 1);
     }
-    barrier();
-    if (stop != 0) {
-        if (gl_LocalInvocationIndex == 0)
-            stop_step();
-        return;
-    }
-    for (uint i = gl_LocalInvocationIndex; i < run_count; i += THREADS) {
-        uint written = runs[i].after;
-        runs[i].first++;
-        words[runs[i].first_row * ROW_WORDS + 1]++;
-        runs[i].after = runs[i].other;
-        runs[i].other = written;
-        runs[i].before = written;
-    }
+    /* by an invocation that seldom has a run to look at, so that nothing waits for it */
+    if (tid == THREADS - 1 && ring[entry * arguments.entry_words + CANCELLED_WORD] != 0)
+        atomicMax(stop, 1);
+}
+
+void advance_run(uint run)
+{
+    uint written = run_word(run, RUN_AFTER), position = run_word(run, RUN_FIRST) + 1;
+    set_run_word(run, RUN_AFTER, run_word(run, RUN_OTHER));
+    set_run_word(run, RUN_OTHER, written);
+    set_run_word(run, RUN_BEFORE, written);
+    set_run_word(run, RUN_FIRST, position);
+    current[arguments.words_at + run_word(run, RUN_FIRST_ROW) * ROW_WORDS + 1] = position;
 }
 
 void main()
 {
-    bool repeats = state.left != 0;
+    tid = gl_LocalInvocationIndex;
+    for (uint i = tid; i < WINDOW; i += THREADS) {
+        uint word = current[min(i, arguments.words_at - 1)], position = next[min(i, arguments.slots - 1)];
+        window[i] = word;
+        reached[i] = position;
+    }
+    if (tid == 0) {
+        taken = state.taken;
+        left = state.left;
+        stop = state.left != 0 ? state.stopped : 0;
+    }
+    barrier();
+    repeats = left != 0;
+    from = taken % RING_ENTRIES * arguments.entry_words;
     if (repeats)
-        advance();
+        look_for_end();
     else
         take_next();
-    meet();
-    if (gl_LocalInvocationIndex == 0) {
-        bool astray = !repeats && is_astray();
-        if (astray)
-            stop_step();
-        state.stopped = repeats ? stop : astray ? 1 : 0;
-        state.left = repeats ? state.left - 1 : header.repeat - 1;
-        state.taken += repeats ? 0 : 1;
-        for (uint i = 0; i < header.runs; i++)
-            next[runs[i].slot] = runs[i].first + runs[i].count;
+    barrier();
+    /* Runs of one step go on together: when one has ended, the step is over. */
+    uint going_on = stop != 0 ? 0 : header_word(RUNS_WORD),
+         word_count = HEADER_WORDS + header_word(RUNS_WORD) * RUN_WORDS;
+    for (uint i = tid; i < going_on; i += THREADS) {
+        if (repeats)
+            advance_run(i);
+        next[run_word(i, RUN_SLOT)] = run_word(i, RUN_FIRST) + run_word(i, RUN_COUNT);
+    }
+    barrier();
+    for (uint i = tid; i < (repeats ? min(word_count, WINDOW) : word_count); i += THREADS)
+        current[i] = stop != 0 && i <= OUTPUTS_WORD ? 0 : word_of(HEADER_AND_RUNS, i);
+    if (tid == 0) {
+        state.stopped = stop;
+        state.left = (repeats ? left : header_word(REPEAT_WORD)) - 1;
+        state.taken = taken + (repeats ? 0 : 1);
     }
 }

@@ -1,5 +1,6 @@
 #version 450
-/* One head of one run, token after token: an invocation has one value, and its column of the state at hand. */
+/* One head of one run, token after token: an invocation has one value, and its column of the state at hand. What the
+ * next token needs is asked for while this one's is worked on. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
@@ -9,7 +10,20 @@ layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
 layout(push_constant) uniform Push { wkv7_arguments arguments; };
 
-shared float r[HEAD_DIM], w[HEAD_DIM], k[HEAD_DIM], kk[HEAD_DIM], ka[HEAD_DIM];
+shared vec4 by_key[HEAD_DIM]; /* r, w, k, direction times rate */
+shared float directions[HEAD_DIM];
+
+float ahead[6];
+
+void ask_for(uint at)
+{
+    ahead[0] = arena[arguments.r + at];
+    ahead[1] = arena[arguments.w + at];
+    ahead[2] = arena[arguments.k + at];
+    ahead[3] = arena[arguments.kk + at];
+    ahead[4] = arena[arguments.a + at];
+    ahead[5] = arena[arguments.v + at];
+}
 
 void main()
 {
@@ -19,27 +33,28 @@ void main()
     uint slot = runs[run].slot, inside = arguments.state + head * HEAD_DIM * HEAD_DIM + value;
     uint before = (slot * FOLDED_VERSIONS + runs[run].before) * arguments.folded_elements + inside;
     uint after = (slot * FOLDED_VERSIONS + runs[run].after) * arguments.folded_elements + inside;
+    uint at = runs[run].first_row * arguments.columns + head * HEAD_DIM + value, count = runs[run].count;
     float column[HEAD_DIM];
-    for (uint j = 0; j < HEAD_DIM; j++)
+    ask_for(at);
+    [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
         column[j] = runs[run].first == 0 ? 0.0 : folded[before + j * HEAD_DIM];
-    for (uint t = 0; t < runs[run].count; t++) {
-        uint at = (runs[run].first_row + t) * arguments.columns + head * HEAD_DIM + value;
-        float v = arena[arguments.v + at], removed = 0, sum = 0;
+    for (uint t = 0; t < count; t++, at += arguments.columns) {
+        float v = ahead[5], removed = 0, sum = 0;
         barrier();
-        r[value] = arena[arguments.r + at];
-        w[value] = arena[arguments.w + at];
-        k[value] = arena[arguments.k + at];
-        kk[value] = arena[arguments.kk + at];
-        ka[value] = kk[value] * arena[arguments.a + at];
+        by_key[value] = vec4(ahead[0], ahead[1], ahead[2], ahead[3] * ahead[4]);
+        directions[value] = ahead[3];
         barrier();
-        for (uint j = 0; j < HEAD_DIM; j++)
-            removed += column[j] * kk[j];
-        for (uint j = 0; j < HEAD_DIM; j++) {
-            column[j] = column[j] * w[j] - removed * ka[j] + v * k[j];
-            sum += column[j] * r[j];
+        if (t + 1 < count)
+            ask_for(at + arguments.columns);
+        [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
+            removed += column[j] * directions[j];
+        [[unroll]] for (uint j = 0; j < HEAD_DIM; j++) {
+            vec4 key = by_key[j];
+            column[j] = column[j] * key.y - removed * key.w + v * key.z;
+            sum += column[j] * key.x;
         }
         arena[arguments.to + at] = sum;
     }
-    for (uint j = 0; j < HEAD_DIM; j++)
+    [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
         folded[after + j * HEAD_DIM] = column[j];
 }
