@@ -210,26 +210,38 @@ static __device__ __noinline__ void run_records()
 
 /* ---- The warp that finishes ---- */
 
-/* All warps but the copying one: whether a token follows. */
-KERNEL_INLINE bool sync_with_finisher(bool token_follows)
+/* One thread tells the finishing warp, first that the range of records is known, then whether a token
+ * follows. */
+KERNEL_INLINE void tell_what_follows(shared_head &head, uint32_t number, bool token_follows)
 {
-    return sync_any<CUDA_WORKERS + CUDA_FINISHERS, 2>(token_follows);
+    head.follows[number % 2] = token_follows;
+    chunk_barrier_arrive(&head.told);
+}
+
+KERNEL_INLINE bool hear_what_follows(shared_head &head, uint32_t number)
+{
+    if (!chunk_barrier_wait(head.machine, &head.told, number % 2)) {
+        head.failed = 1;
+        return false;
+    }
+    return head.follows[number % 2];
 }
 
 /* A function of its own: its registers are not those of the warps that compute. */
 __device__ __noinline__ void finish_tokens()
 {
     DYNAMIC_SHARED(shared);
-    const shared_head &head = *(const shared_head *)shared;
+    shared_head &head = *(shared_head *)shared;
     record_reader reader;
-    sync_with_finisher(false); /* the range is known */
+    (void)hear_what_follows(head, 0);
     reader.next = head.range.first;
-    for (int i = 0; i < CUDA_RECORD_PLACES && head.range.first < head.range.end; i++)
-        reader.fetch(shared);
-    wait_for_copies();
-    while (sync_with_finisher(false))
+    for (int i = 0; i < CUDA_RECORD_PLACES && head.range.first < head.range.end; i++) {
+        reader.ask(shared);
+        reader.put(shared);
+    }
+    chunk_barrier_arrive(&head.fetched);
+    for (uint32_t number = 1; __all_sync(~0u, hear_what_follows(head, number)); number++)
         finish_records(shared, reader);
-    wait_for_copies();
 }
 
 /* ---- The warp that copies weights ---- */
@@ -387,8 +399,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         }
         for (int i = 0; i < 2; i++) {
             chunk_barrier_open(&head.computed[i], CUDA_WARPS);
-            chunk_barrier_open(&head.finished[i], 1);
+            chunk_barrier_open(&head.finished[i], CUDA_FINISHERS);
         }
+        chunk_barrier_open(&head.told, 1);
+        chunk_barrier_open(&head.fetched, CUDA_FINISHERS);
         chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
         head.failed = head.target = head.task_shape = 0;
@@ -440,17 +454,22 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     if (threadIdx.x == 0) {
         begin_tokens(head, shared, flags, starts);
         chunk_barrier_arrive(&head.known);
+        tell_what_follows(head, 0, false);
     }
     if (machine.page_table_at) {
         for (uint32_t i = threadIdx.x; i < machine.pages_per_slot; i += CUDA_WORKERS)
             ((uint32_t *)(shared + machine.page_table_at))[i] =
                 __ldcg((const uint32_t *)(machine.step + machine.pages_at) + i);
     }
-    sync_with_finisher(false);
+    if (!chunk_barrier_wait(machine, &head.fetched, 0))
+        head.failed = 1;
+    sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
             begin_next_token(head, flags);
-        sync_with_finisher(true);
+            tell_what_follows(head, head.tokens.index + 1, true);
+        }
+        sync_threads<CUDA_WORKERS>();
         float *angles = (float *)(shared + machine.angles_at);
         prepare_ropes<CUDA_WORKERS>(
             machine, head.row.position, angles, angles + machine.rope_count * machine.rope_pairs);
@@ -463,7 +482,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             finish_this_token(head, flags);
         sync_threads<CUDA_WORKERS>();
     }
-    sync_with_finisher(false);
+    if (threadIdx.x == 0)
+        tell_what_follows(head, head.tokens.index + 1, false);
     if (flags & DECODE_FINISHES && blockIdx.x == 0 && threadIdx.x == 0 && !head.failed)
         finish_step_of_one(
             machine, head.tokens.slot, head.tokens.first, head.tokens.version, head.tokens.count);

@@ -87,17 +87,17 @@ template <int THREADS> KERNEL_INLINE void sync_threads()
 #endif
 }
 
-/* The same, and whether any of the threads says so: the same answer for all. Barrier 0 is __syncthreads'. */
-template <int THREADS, int BARRIER = 1> KERNEL_INLINE bool sync_any(bool says)
+/* The same, and whether any of the threads says so: the same answer for all. */
+template <int THREADS> KERNEL_INLINE bool sync_any(bool says)
 {
 #ifdef CUDA_EMULATOR
-    return emulator_bar_any(BARRIER, THREADS, says);
+    return emulator_bar_any(1, THREADS, says);
 #else
     uint32_t any;
-    asm volatile("{ .reg .pred in, out; setp.ne.u32 in, %1, 0; barrier.cta.red.or.pred out, %3, %2, in; "
+    asm volatile("{ .reg .pred in, out; setp.ne.u32 in, %1, 0; barrier.cta.red.or.pred out, 1, %2, in; "
                  "selp.u32 %0, 1, 0, out; }"
                  : "=r"(any)
-                 : "r"((uint32_t)says), "n"(THREADS), "n"(BARRIER)
+                 : "r"((uint32_t)says), "n"(THREADS)
                  : "memory");
     return any;
 #endif

@@ -10,23 +10,30 @@
 #include "backend/cuda/attend_one.cuh"
 #include "backend/cuda/matvec.cuh"
 
-/* Which records come: after the last the first, of the next token. */
+/* Brings records: after the last comes the first, of the next token. One is on its way while another is
+ * finished. */
 struct record_reader {
-    uint32_t turn = 0, next;
+    uint32_t finished = 0, placed = 0, next; /* turns; and a record */
+    uint4 sixteen = {};                      /* bytes of the one on its way, a lane's */
 
-    /* The next one, to where that of `turn` is or was. */
-    KERNEL_INLINE void fetch(uint8_t *shared)
+    KERNEL_INLINE void ask(const uint8_t *shared)
     {
         const shared_head &head = *(const shared_head *)shared;
-        const uint32_t at = this_thread() % 32 * 4;
-        if (at < sizeof(cuda_record) / 4)
-            start_copy_of_16((float *)place_of_record(shared, turn) + at,
-                (const float *)((const cuda_record *)head.machine.records + next) + at);
-        turn++;
+        const uint32_t lane = this_thread() % 32;
+        if (lane < sizeof(cuda_record) / 16)
+            sixteen = __ldcg((const uint4 *)((const cuda_record *)head.machine.records + next) + lane);
         next = next + 1 < head.range.end ? next + 1 : head.range.first;
     }
+
+    KERNEL_INLINE void put(uint8_t *shared)
+    {
+        const uint32_t lane = this_thread() % 32;
+        if (lane < sizeof(cuda_record) / 16)
+            ((uint4 *)place_of_record(shared, placed))[lane] = sixteen;
+        placed++;
+    }
 };
-static_assert(sizeof(cuda_record) % 16 == 0 && sizeof(cuda_record) <= 512, "a lane copies 16 bytes");
+static_assert(sizeof(cuda_record) % 16 == 0 && sizeof(cuda_record) <= 512, "a lane has 16 bytes");
 
 KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
 {
@@ -127,18 +134,17 @@ KERNEL_INLINE void finish_records(uint8_t *shared, record_reader &reader)
 {
     shared_head &head = *(shared_head *)shared;
     for (uint32_t left = head.range.end - head.range.first; left > 0; left--) {
-        const uint32_t turn = reader.turn - CUDA_RECORD_PLACES;
+        const uint32_t turn = reader.finished++;
         if (head.range.delays)
             pause(head.range.delays, left);
         if (__any_sync(~0u, !finish_record(shared, turn))) {
             head.failed = 1;
             return;
         }
-        wait_for_copies(); /* of the last turn: whoever is told next may need it */
-        __syncwarp();
-        if (this_thread() % 32 == 0)
-            chunk_barrier_arrive(&head.finished[turn % 2]);
-        reader.fetch(shared);
+        if (turn > 0) /* who is told next may need it; it lies where the record before this one was */
+            reader.put(shared);
+        chunk_barrier_arrive(&head.finished[turn % 2]);
+        reader.ask(shared);
     }
 }
 

@@ -40,6 +40,8 @@ struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
     uint64_t stop;                     /* no further chunk will be taken; `last` then says how many were */
     uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
+    uint64_t told, fetched;       /* the finishing warp what follows; the others that records are there */
+    uint32_t follows[2];          /* whether a token follows, by turns */
     uint32_t begins[CUDA_CHUNKS]; /* of the chunks on their way: bytes before them; the copying thread's */
     alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[2][3 * CUDA_WARPS];
     /* How far each warp has come: its record, records so far, and where it is in the ring. Registers that are
@@ -114,9 +116,9 @@ KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &
     save_walk(head, walk);
 }
 
-KERNEL_INLINE const cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
+KERNEL_INLINE cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
 {
-    return (const cuda_record *)(shared + CUDA_SHARED_HEAD) + turn % CUDA_RECORD_PLACES;
+    return (cuda_record *)(shared + CUDA_SHARED_HEAD) + turn % CUDA_RECORD_PLACES;
 }
 
 KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
