@@ -17,10 +17,10 @@
  * WORDS. What one phase of a token leaves for another is an array of words of 8 bytes: a float, and the
  * number of the token above it. Every phase has places of its own for what it writes, so that a word is
  * written once in a token, and whoever needs it looks at it until it has the token's number: no barrier, and
- * no second trip to memory after one. Blocks that have nothing to do in a phase go on to the next. All blocks
- * meet once the logits are there and again when the id is: only then does the next token begin to overwrite
- * words. Where machine.tagged is 0 (the debug path, which launches phases one by one) the arrays are plain
- * floats.
+ * no second trip to memory after one. Blocks that have nothing to do in a phase go on to the next. The next
+ * token begins to overwrite words when all blocks have come to the end of this one: they meet once the logits
+ * are there and after each stage of sampling, or, for the largest logit, wait for a word from each. Where
+ * machine.tagged is 0 (the debug path, which launches phases one by one) the arrays are plain floats.
  */
 #ifndef CUDA_PLAN_H
 #define CUDA_PLAN_H

@@ -211,9 +211,11 @@ static __device__ __noinline__ void run_records()
 /* ---- The warp that finishes ---- */
 
 /* One thread tells the finishing warp, first that the range of records is known, then whether a token
- * follows. */
+ * follows; not before the last was heard. */
 KERNEL_INLINE void tell_what_follows(shared_head &head, uint32_t number, bool token_follows)
 {
+    if (number > 0 && !chunk_barrier_wait(head.machine, &head.heard, (number - 1) % 2))
+        head.failed = 1;
     head.follows[number % 2] = token_follows;
     chunk_barrier_arrive(&head.told);
 }
@@ -224,7 +226,10 @@ KERNEL_INLINE bool hear_what_follows(shared_head &head, uint32_t number)
         head.failed = 1;
         return false;
     }
-    return head.follows[number % 2];
+    const bool token_follows = head.follows[number % 2];
+    if (number > 0)
+        chunk_barrier_arrive(&head.heard);
+    return token_follows;
 }
 
 /* A function of its own: its registers are not those of the warps that compute. */
@@ -239,7 +244,7 @@ __device__ __noinline__ void finish_tokens()
         reader.ask(shared);
         reader.put(shared);
     }
-    chunk_barrier_arrive(&head.fetched);
+    chunk_barrier_arrive(&head.heard);
     for (uint32_t number = 1; __all_sync(~0u, hear_what_follows(head, number)); number++)
         finish_records(shared, reader);
 }
@@ -402,7 +407,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.finished[i], CUDA_FINISHERS);
         }
         chunk_barrier_open(&head.told, 1);
-        chunk_barrier_open(&head.fetched, CUDA_FINISHERS);
+        chunk_barrier_open(&head.heard, CUDA_FINISHERS);
         chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
         head.failed = head.target = head.task_shape = 0;
@@ -461,7 +466,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             ((uint32_t *)(shared + machine.page_table_at))[i] =
                 __ldcg((const uint32_t *)(machine.step + machine.pages_at) + i);
     }
-    if (!chunk_barrier_wait(machine, &head.fetched, 0))
+    if (!chunk_barrier_wait(machine, &head.heard, 0)) /* the first records are there */
         head.failed = 1;
     sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {

@@ -1,7 +1,6 @@
 /*
  * The input of a matmul of one token. Latency is everything here, and most of it is that of instructions that
- * wait for each other. So a warp takes only those columns that it multiplies, and rounds them for itself: the
- * warps of a block meet once in a matmul, before the results are added.
+ * wait for each other. So a warp takes only those columns that it multiplies, and rounds them for itself.
  */
 #ifndef CUDA_MATVEC_INPUT_CUH
 #define CUDA_MATVEC_INPUT_CUH

@@ -40,7 +40,7 @@ struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
     uint64_t stop;                     /* no further chunk will be taken; `last` then says how many were */
     uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
-    uint64_t told, fetched;       /* the finishing warp what follows; the others that records are there */
+    uint64_t told, heard;         /* what follows: by the finishing warp, which then has the first records */
     uint32_t follows[2];          /* whether a token follows, by turns */
     uint32_t begins[CUDA_CHUNKS]; /* of the chunks on their way: bytes before them; the copying thread's */
     alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[2][3 * CUDA_WARPS];
