@@ -442,17 +442,17 @@ KERNEL_INLINE void finish_split(
     put_result(head, attend, index, element, result[0]);
 }
 
-/* A block's only task, of all positions: the finishing warp's. */
-KERNEL_INLINE bool is_finished_apart(const attend_task &task)
+/* A block's last task, of all positions: the finishing warp's. */
+KERNEL_INLINE bool is_finished_apart(const cuda_machine &machine, const attend_task &task)
 {
-    return task.heads == 1 && task.active == 1 && !task.more;
+    return machine.attends_apart && task.heads == 1 && task.active == 1 && !task.more;
 }
 
 KERNEL_INLINE void finish_attend(uint8_t *shared, const cuda_attend &attend)
 {
     const shared_head &head = *(const shared_head *)shared;
     const attend_task &task = head.task;
-    if (!is_finished_apart(task))
+    if (!is_finished_apart(head.machine, task))
         return;
     const attend_room room = room_of<1>(shared, attend.head_dim);
     for (uint32_t first = this_thread() % 32; first / 32 * 32 < attend.head_dim; first += 64) {
@@ -551,7 +551,7 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
             *(float4 *)(outputs + element + 4) = make_float4(output[4], output[5], output[6], output[7]);
         }
     }
-    if (is_finished_apart(task))
+    if (is_finished_apart(head.machine, task))
         return;
     sync_threads<CUDA_WORKERS>();
     finish_split<HEADS>(head, attend, task, room);

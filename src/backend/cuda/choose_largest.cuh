@@ -66,6 +66,7 @@ static __device__ __noinline__ void choose_largest()
         const sample_pair own = largest_of_warp(lane <= CUDA_WARPS ? head.largest[lane] : 0);
         uint64_t *words = sampled_row(head).largest[tag % 2][blockIdx.x];
         if (lane == 0) {
+            __threadfence(); /* states that the next token reads are not words */
             put_word(words, __uint_as_float((uint32_t)(own >> 32)), tag);
             put_word(words + 1, __uint_as_float((uint32_t)own), tag);
         }
@@ -73,6 +74,7 @@ static __device__ __noinline__ void choose_largest()
     sync_threads<CUDA_WORKERS>(); /* head.largest is free again */
     if (warp < warps) {
         const sample_pair largest = take_largest(head, thread);
+        __threadfence();
         if (lane == 0)
             head.largest[warp] = largest;
     }

@@ -249,7 +249,8 @@ uint32_t cuda_partial_floor(const struct executor *executor);
 /* Their room in all, of which matmuls use one and the other half in turn where that is enough. */
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables);
 
-/* Of its shared memory that attention keeps for itself. */
+/* Whether attention keeps some of its shared memory for itself, and how many bytes. */
+bool cuda_attends_apart(const struct executor *executor);
 uint32_t cuda_attention_bytes(const struct executor *executor);
 
 /* cuda_records.c: from the phases of a single token to what each block does. */

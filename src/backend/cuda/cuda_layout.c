@@ -242,17 +242,6 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
 
 /* ---- Shared memory of the decode kernel ---- */
 
-uint32_t cuda_partial_floor(const struct executor *executor)
-{
-    const uint32_t wkv7 = 2 * CUDA_WORKERS * sizeof(float);
-    uint32_t bytes = CUDA_SAMPLE_SHARED;
-    for (uint32_t i = 0; i < executor->program->op_count; i++) {
-        if (executor->program->ops[i].kind == OP_WKV7 && wkv7 > bytes)
-            bytes = wkv7;
-    }
-    return bytes;
-}
-
 /* Attention's room, as room_of in attend_one.cuh has it. */
 static uint32_t attend_bytes(const struct program *program)
 {
@@ -266,15 +255,33 @@ static uint32_t attend_bytes(const struct program *program)
                 : 0;
 }
 
+/* Where there is little shared memory, attention has its room where matmuls have their partial sums. */
+bool cuda_attends_apart(const struct executor *executor)
+{
+    return cuda_decode_shared(executor) >= CUDA_MUCH_SHARED;
+}
+
 static uint32_t page_table_bytes(const struct executor *executor)
 {
     const uint64_t bytes = (executor->pages_per_slot * (uint64_t)sizeof(uint32_t) + 127) / 128 * 128;
-    return bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
+    return cuda_attends_apart(executor) && bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
 }
 
 uint32_t cuda_attention_bytes(const struct executor *executor)
 {
-    return attend_bytes(executor->program) + page_table_bytes(executor);
+    return cuda_attends_apart(executor) ? attend_bytes(executor->program) + page_table_bytes(executor) : 0;
+}
+
+uint32_t cuda_partial_floor(const struct executor *executor)
+{
+    const uint32_t wkv7 = 2 * CUDA_WORKERS * sizeof(float),
+                   attend = cuda_attends_apart(executor) ? 0 : attend_bytes(executor->program);
+    uint32_t bytes = attend > CUDA_SAMPLE_SHARED ? attend : (uint32_t)CUDA_SAMPLE_SHARED;
+    for (uint32_t i = 0; i < executor->program->op_count; i++) {
+        if (executor->program->ops[i].kind == OP_WKV7 && wkv7 > bytes)
+            bytes = wkv7;
+    }
+    return bytes;
 }
 
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables)
@@ -298,10 +305,11 @@ enum salvo_status cuda_layout_shared(
     machine->partials_at = machine->vectors_at + (tables->most_vector_bytes + 127) / 128 * 128;
     machine->own_panel_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
     machine->half_of_partials = partials / 2;
-    machine->attend_at = machine->partials_at + partials;
+    machine->attends_apart = cuda_attends_apart(executor);
+    machine->attend_at = machine->partials_at + (machine->attends_apart ? partials : 0);
     if (page_table_bytes(executor))
         machine->page_table_at = machine->attend_at + attend_bytes(executor->program);
-    machine->ring_at = machine->attend_at + cuda_attention_bytes(executor);
+    machine->ring_at = machine->partials_at + partials + cuda_attention_bytes(executor);
     machine->shared_bytes = cuda_decode_shared(executor);
     if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {
         return fail(SALVO_ERROR_UNSUPPORTED,

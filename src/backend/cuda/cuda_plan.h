@@ -41,6 +41,7 @@ enum {
     CUDA_ITEM_COLUMNS = 128,
     CUDA_PAGE = 256,              /* positions of a KV page */
     CUDA_PAGE_TABLE_LIMIT = 4096, /* bytes of a page table in shared memory */
+    CUDA_MUCH_SHARED = 160000,    /* bytes of shared memory with which attention has a room of its own */
     CUDA_CHUNKS = 32,             /* weight chunks that can be on their way to a block at once */
     CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
     CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
@@ -415,6 +416,7 @@ struct cuda_machine {
     uint32_t vectors_at, panels_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
     uint32_t own_panel_bytes; /* of each warp, from panels_at on, where it takes its own input */
     uint32_t attend_at;       /* attend_one.cuh */
+    uint32_t attends_apart;   /* not where partial sums are */
     uint32_t page_table_at;   /* the slot's pages; 0: they are too many, and read where the step has them */
 };
 

@@ -127,6 +127,7 @@ struct record_list {
     struct cuda_tables *tables;
     uint32_t blocks, block, phase;
     uint32_t partial_half; /* bytes */
+    bool attends_apart;    /* attention has a room of its own */
     bool keeps;            /* the next that mixes keeps the state of this phase */
 };
 
@@ -144,9 +145,10 @@ static enum salvo_status add(struct record_list *list, enum cuda_record_kind kin
     memset(*out, 0, sizeof **out);
     (*out)->kind = kind;
     (*out)->phase = list->phase;
-    /* Attention has memory of its own, and matmuls take turns; others use what a matmul may still need. */
+    /* Attention may have a room of its own, and matmuls take turns; others use what a matmul may still need.
+     */
     const bool follows_attention = tables->record_count > 1 && (*out)[-1].kind == CUDA_RECORD_ATTEND;
-    (*out)->ago = kind == CUDA_RECORD_ATTEND && !follows_attention ? 2 : 1;
+    (*out)->ago = kind == CUDA_RECORD_ATTEND && list->attends_apart && !follows_attention ? 2 : 1;
 cleanup:
     return status;
 }
@@ -354,6 +356,7 @@ enum salvo_status cuda_records_build(const struct executor *executor, struct cud
     struct record_list list = {.tables = tables, .blocks = executor->blocks};
     const uint32_t phases = tables->phase_count;
     list.partial_half = cuda_partial_bytes(executor, tables) / 2;
+    list.attends_apart = cuda_attends_apart(executor);
     bool *kept = NULL;
     tables->record_count = 0;
     TRY(NEW(&kept, phases));

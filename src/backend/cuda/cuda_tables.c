@@ -278,6 +278,13 @@ struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op
     };
 }
 
+static void meet_after_last_phase(struct phase_builder *builder)
+{
+    struct cuda_tables *tables = &builder->plan->tables;
+    ((struct cuda_phase *)(void *)(tables->phases + (size_t)(tables->phase_count - 1) * CUDA_PHASE_LIMIT))
+        ->meets = 1;
+}
+
 static enum salvo_status lower_attend(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
@@ -298,6 +305,8 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         builder->attend.k = phase_address(builder, ops[2].inputs[0]);
         builder->attend.v = phase_address(builder, ops[2].inputs[1]);
         builder->attend.appends = 1;
+    } else {
+        meet_after_last_phase(builder); /* keys and values in the cache are not words */
     }
     TRY(phase_end(builder));
 cleanup:
@@ -331,10 +340,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
 static enum salvo_status lower_sample(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
-    struct cuda_tables *tables = &builder->plan->tables;
-    /* The logits are not words: all blocks meet once they are there, and after each stage. */
-    ((struct cuda_phase *)(void *)(tables->phases + (size_t)(tables->phase_count - 1) * CUDA_PHASE_LIMIT))
-        ->meets = 1;
+    meet_after_last_phase(builder); /* the logits are not words; nor is what a stage leaves */
     for (uint32_t stage = 0; stage < CUDA_SAMPLE_STAGES; stage++) {
         phase_begin(builder, CUDA_PHASE_SAMPLE, ROWS_OUTPUTS);
         builder->phase.stage = stage;

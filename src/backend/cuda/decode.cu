@@ -146,7 +146,7 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
         break;
     }
     default:
-        if (head.greedy) {
+        if (head.greedy && record->phase + 1 == head.machine.sample_phase) {
             choose_largest();
             break;
         }
