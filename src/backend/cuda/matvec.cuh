@@ -370,7 +370,7 @@ static __device__ __noinline__ void finish_all_rows(uint32_t turn)
 }
 
 /*
- * All of a block's share in a matmul. Warps are up to two records apart from
+ * All of a block's share in a matmul. Warps are up to a record apart from
  * each other: what they share takes turns. A function of its own, as those in matvec_short.cuh: what one
  * needs many registers for would have others written to local memory.
  */

@@ -1,8 +1,8 @@
 /*
  * Matmuls of one token of which every warp has one part, and a block one chunk: all of a small model's. There
  * is so little to compute that what counts is how many instructions wait for each other. So whatever does not
- * depend on the input is there before the input is: weights in registers, addresses, what is added to; and
- * nothing branches that need not.
+ * depend on the input is there before the input is: weights in registers and addresses; and nothing branches
+ * that need not.
  */
 #ifndef CUDA_MATVEC_SHORT_CUH
 #define CUDA_MATVEC_SHORT_CUH
