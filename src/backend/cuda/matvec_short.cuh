@@ -128,8 +128,7 @@ KERNEL_INLINE ring_walk run_short(
     const rounded_four rounded = round_four_and_add(x, square);
     put_rounded_four(part, lane * 4, rounded);
     if (lane == 0)
-        squares_of_turn(head, turn)[warp] =
-            own.works && own.first_tile == 0 ? square : 0; /* each part once */
+        squares_of_turn(head, turn)[warp] = own.first_tile == 0 ? square : 0; /* each part once */
     __syncwarp();
     lane_bytes bytes;
     load_input(part, lane % 4, bytes);
