@@ -74,8 +74,11 @@ struct backend {
 
     struct backend_info (*info)(const struct executor *executor);
 
-    /* How activations are rounded from now on, for comparing with another backend. NULL where they always are
-     * as the program says. */
+    /* Whether activations are rounded as ACTIVATIONS_AS_USUAL; if not, as ACTIVATIONS_PLAIN. */
+    bool rounds_finely;
+
+    /* How activations are rounded from now on, for comparing with another backend. NULL where that cannot be
+     * changed. */
     void (*set_rounding)(struct executor *executor, enum activation_rounding rounding);
 
     /*

@@ -44,10 +44,17 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
 }
 
 /* A backend that rounds activations finer than another does so no longer: like is compared with like. */
-static void round_alike(const struct salvo_engine *engine, const struct salvo_engine *other)
+static enum salvo_status round_alike(const struct salvo_engine *engine, const struct salvo_engine *other)
 {
-    if (engine->backend != other->backend && engine->backend->set_rounding)
-        engine->backend->set_rounding(engine->executor, ACTIVATIONS_PLAIN);
+    if (!engine->backend->rounds_finely || other->backend->rounds_finely)
+        return SALVO_OK;
+    if (!engine->backend->set_rounding) {
+        return fail(SALVO_ERROR_ARGUMENT,
+            "%s rounds activations finer than %s can: compare each of them with cpu", engine->backend->name,
+            other->backend->name);
+    }
+    engine->backend->set_rounding(engine->executor, ACTIVATIONS_PLAIN);
+    return SALVO_OK;
 }
 
 static enum salvo_status verify_tokens(const struct verify_pair *pair, const int32_t *ids, uint32_t first,
@@ -276,8 +283,8 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     uint32_t count = ids ? (uint32_t)options->count : DEFAULT_TOKENS;
     TRY(open_side(model, options, options->backend, count, &pair.ours));
     TRY(open_side(model, options, options->against ? options->against : "cpu:scalar", count, &pair.theirs));
-    round_alike(pair.ours, pair.theirs);
-    round_alike(pair.theirs, pair.ours);
+    TRY(round_alike(pair.ours, pair.theirs));
+    TRY(round_alike(pair.theirs, pair.ours));
     if (!ids) {
         TRY(default_ids(pair.ours, &own_ids));
         ids = own_ids;

@@ -53,8 +53,8 @@ enum op_kind {
     /*
      * out[r][n] = sum over k of weight[n][k] * x[r][k], + bias[n] if there is one, through the activation;
      * with `accumulate` that is added to what out[r][n] holds. `rounding` says how x is rounded first; with
-     * `fine`, and at the first positions of a sequence, the CPU rounds finer than Q8 unless it is compared
-     * with others. On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32
+     * `fine`, and at the first positions of a sequence, backends that can round finer than Q8 do so (struct
+     * backend). On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32
      * (quantised ones), written in backend/cpu/kernels.h; threads split n and r, never k. Other backends may
      * split k. Tolerance 2e-3 where x is rounded to bytes and 5e-4 where to halves (it may fall the other
      * way), 1e-4 for other weights.
@@ -171,6 +171,9 @@ struct rope {
 };
 
 enum { OP_MAX_INPUTS = 6 };
+
+/* Positions at which a backend may round all activations as finely as those of `fine` matmuls. */
+enum { EARLY_POSITIONS = 4 };
 
 struct op {
     enum op_kind kind;

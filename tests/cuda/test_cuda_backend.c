@@ -46,6 +46,67 @@ static void groups_and_models(void **state)
     verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO);
 }
 
+/* ---- The first positions, where activations have two digits: both backends are next to exact ---- */
+
+enum { EARLY = 4, MOST_VOCABULARY = 4096 };
+struct early_logits {
+    uint32_t vocabulary;
+    float logits[EARLY][MOST_VOCABULARY];
+};
+
+static bool keep_early(void *user, uint32_t position, const float *logits)
+{
+    struct early_logits *kept = user;
+    memcpy(kept->logits[position], logits, kept->vocabulary * sizeof *logits);
+    return true;
+}
+
+/* `part` ids at a time. */
+static struct early_logits *early_logits(const char *path, const char *backend, uint32_t part)
+{
+    struct fixture fixture = fixture_open(
+        path, (struct salvo_engine_options){.backend = backend, .context = 32, .batch = 32, .threads = 1});
+    struct early_logits *kept = test_calloc(1, sizeof *kept);
+    int32_t *ids = some_ids(EARLY, fixture.vocabulary, 3);
+    kept->vocabulary = fixture.vocabulary;
+    assert_true(kept->vocabulary <= MOST_VOCABULARY);
+    for (uint32_t i = 0; i < EARLY; i += part)
+        ASSERT_OK(salvo_session_eval(fixture.session, ids + i, part, keep_early, kept));
+    free(ids);
+    fixture_close(&fixture);
+    return kept;
+}
+
+static void compare_early(const char *path, uint32_t part)
+{
+    struct early_logits *ours = early_logits(path, "cuda", part), *theirs = early_logits(path, "cpu", EARLY);
+    double distance = 0, size = 0;
+    for (uint32_t i = 0; i < EARLY; i++) {
+        for (uint32_t j = 0; j < ours->vocabulary; j++) {
+            const double a = (double)ours->logits[i][j], b = (double)theirs->logits[i][j];
+            distance += (a - b) * (a - b);
+            size += b * b;
+        }
+    }
+    /* One digit is 4e-3 of the largest activation of 32. */
+    assert_true(size > 0 && sqrt(distance / size) < 3e-4);
+    test_free(ours);
+    test_free(theirs);
+}
+
+static void early_positions(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-256", "rwkv7-256"}, *const mixes[] = {"Q4_0", "Q2_K"};
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t j = 0; j < 2; j++) {
+            const char *path = made_model(shapes[i], mixes[j]);
+            compare_early(path, 1);
+            compare_early(path, EARLY);
+        }
+    }
+}
+
 /* ---- Steps ---- */
 
 static const struct salvo_engine_options on_cuda = {
@@ -225,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_and_models),
+        cmocka_unit_test(early_positions),
         cmocka_unit_test(lowerings),
         cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),

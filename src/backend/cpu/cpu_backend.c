@@ -185,6 +185,7 @@ const struct backend cpu_backend = {
     .open = executor_open,
     .close = executor_close,
     .info = info,
+    .rounds_finely = true,
     .set_rounding = set_rounding,
     .submit = step_submit,
     .wait = step_wait,

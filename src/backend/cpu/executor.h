@@ -38,9 +38,6 @@ struct folded_pool {
     struct folded_versions *versions; /* [slots] */
 };
 
-/* Positions at which all activations are rounded finely. */
-enum { EARLY_POSITIONS = 4 };
-
 /* Rounded inputs of a single token that a thread keeps: more would not stay in its nearest cache. */
 enum { MAX_PANELS = 4 };
 

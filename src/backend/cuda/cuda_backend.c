@@ -113,6 +113,7 @@ const struct backend cuda_backend = {
     .device_count = device_count,
     .device = device,
     .why_none = cuda_devices_why_none,
+    .rounds_finely = true,
     .open = cuda_executor_open,
     .close = cuda_executor_close,
     .info = info,

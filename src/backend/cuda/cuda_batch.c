@@ -12,17 +12,18 @@ static size_t round_up(size_t value, size_t step)
 }
 
 struct panel_layout {
-    size_t scales, sums, bytes;
+    size_t scales, sums, seconds, bytes;
 };
 
 static struct panel_layout layout_of(uint32_t rounding, size_t columns, size_t capacity)
 {
     const size_t element = rounding == ROUNDING_F32 ? 4 : rounding == ROUNDING_F16 ? 2 : 1;
     const size_t values = round_up(capacity * columns * element, 256);
-    struct panel_layout layout = {values, values, values};
+    struct panel_layout layout = {values, values, values, values};
     if (rounding == ROUNDING_Q8) {
         layout.sums = layout.scales + round_up(capacity * columns / 32 * sizeof(float), 256);
-        layout.bytes = layout.sums + round_up(capacity * columns / 16 * sizeof(float), 256);
+        layout.seconds = layout.sums + round_up(capacity * columns / 16 * sizeof(float), 256);
+        layout.bytes = layout.seconds + values;
     }
     return layout;
 }
@@ -39,6 +40,7 @@ struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t ca
     return (struct cuda_panel){.values = base,
         .scales = base + layout.scales,
         .sums = base + layout.sums,
+        .seconds = base + layout.seconds,
         .rounding = rounding,
         .columns = (uint32_t)padded,
         .stride = (uint32_t)padded};

@@ -81,12 +81,15 @@ enum {
  * Rounded rows, inputs of matmuls. Columns are the matrix's, rounded up to CUDA_ITEM_COLUMNS, with zeros
  * behind the last. ROUNDING_Q8:  values int8, scales float [T][columns / 32], sums float [T][columns / 16]:
  * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
+ *
+ * Rows of two digits are values + seconds / 128; those of one have left nothing in seconds.
  */
 struct cuda_panel {
     uint64_t values, scales, sums; /* values: [T][stride] */
+    uint64_t seconds;              /* ROUNDING_Q8: int8, [T][columns] */
     uint32_t rounding, columns;
     uint32_t stride; /* as columns; ROUNDING_F32: or fewer, and all beyond count as zeros */
-    uint32_t padding;
+    uint32_t fine;   /* all rows have two digits; otherwise those of the first positions */
 };
 
 /* Rows to a panel, through an rms norm if there is a weight. */

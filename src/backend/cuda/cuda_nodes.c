@@ -134,11 +134,11 @@ static uint64_t panel_memory(const struct phase_builder *builder)
 
 /* The rounded rows that the matmuls after a group of rows read: two places for all, in turn, since one may be
  * made while the one before it is read. */
-static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
+static enum salvo_status add_panel(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
-    const struct program_buffer *rounded = &builder->program->buffers[buffer];
+    const struct program_buffer *rounded = &builder->program->buffers[group->rounded];
     if (tables->panel_count == tables->panel_capacity) {
         uint32_t capacity = tables->panel_capacity ? tables->panel_capacity * 2 : 128;
         TRY(RESIZE(&tables->panels, capacity));
@@ -146,8 +146,9 @@ static enum salvo_status add_panel(struct phase_builder *builder, buffer_id buff
     }
     const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
     const uint64_t place = tables->panel_count % 2 ? tables->panel_memory / 2 : 0;
-    tables->panels[tables->panel_count++] =
-        cuda_panel_at(rounding, columns, rows, builder->plan->scratch.panels + place);
+    tables->panels[tables->panel_count] =
+        cuda_panel_at(group->rounding, columns, rows, builder->plan->scratch.panels + place);
+    tables->panels[tables->panel_count++].fine = group->fine;
 cleanup:
     return status;
 }
@@ -160,7 +161,7 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
         phase_add_op(builder, &builder->program->ops[i], false);
     if (first < end)
         phase_store_outputs(builder, first, end);
-    uint32_t round = phase_round(builder, group->rounded, group->rounding);
+    uint32_t round = phase_round(builder, group->rounded, group->rounding, group->fine);
     builder->rounds[round].panel = builder->plan->tables.panel_count - 1;
     builder->panel_bytes = 0;
 }
@@ -205,7 +206,7 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
 {
     enum salvo_status status = SALVO_OK;
     const uint32_t first = group->first_op, end = first + group->op_count;
-    TRY(add_panel(builder, group->rounded, group->rounding));
+    TRY(add_panel(builder, group));
     if (is_read_in_place(builder, group)) {
         struct cuda_panel *panel = &builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
         panel->values = phase_address(builder, group->rounded);
@@ -311,7 +312,7 @@ static enum salvo_status lower_gemms(
         uint32_t count = group->matmuls - i < GEMM_MATMULS ? group->matmuls - i : GEMM_MATMULS;
         struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
         if (*out_rounded) {
-            TRY(add_panel(builder, group[1].rounded, group[1].rounding));
+            TRY(add_panel(builder, &group[1]));
             node.gemm.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
         }
         TRY(add_node(builder, &node, node.launch));
@@ -333,7 +334,7 @@ static enum salvo_status lower_flash(
     node.flash.attend = cuda_attend_of(builder, op);
     *out_rounded = rounds_next(builder, group, op->out) && op->attend.head_dim % 32 == 0;
     if (*out_rounded) {
-        TRY(add_panel(builder, group[1].rounded, group[1].rounding));
+        TRY(add_panel(builder, &group[1]));
         node.flash.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
     }
     TRY(add_node(builder, &node,

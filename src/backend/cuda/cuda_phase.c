@@ -227,19 +227,23 @@ static uint32_t panel_size(uint32_t columns, enum rounding rounding)
     return round_up(columns, CUDA_ITEM_COLUMNS) / CUDA_ITEM_COLUMNS * part_size(rounding);
 }
 
-uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding)
+uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine)
 {
     const uint32_t place = phase_input(builder, buffer), columns = columns_of(builder, buffer);
     for (uint32_t i = 0; i < builder->phase.round_count; i++) {
-        if (builder->rounds[i].place == place && builder->rounds[i].rounding == rounding)
+        if (builder->rounds[i].place == place && builder->rounds[i].rounding == rounding &&
+            builder->rounds[i].fine == fine)
             return i;
     }
     if (builder->phase.round_count == MOST_ROUNDS) {
         builder->overflows = true;
         return 0;
     }
-    builder->rounds[builder->phase.round_count] = (struct cuda_round){
-        .place = place, .columns = columns, .rounding = rounding, .panel = builder->panel_bytes};
+    builder->rounds[builder->phase.round_count] = (struct cuda_round){.place = place,
+        .columns = columns,
+        .rounding = (uint16_t)rounding,
+        .fine = fine,
+        .panel = builder->panel_bytes};
     builder->panel_bytes += round_up(panel_size(columns, rounding), 128);
     return builder->phase.round_count++;
 }

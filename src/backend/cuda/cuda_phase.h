@@ -56,7 +56,7 @@ void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end);
 
 /* Which of the rounds is this buffer, rounded so; adds it. */
-uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding);
+uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine);
 
 /*
  * What a matmul phase does before it multiplies. Where records can say it all, each block computes its own

@@ -46,10 +46,12 @@ enum {
     CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
     CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
     CUDA_RECORD_PLACES = 4,       /* in shared memory */
-    CUDA_PART_BYTES = CUDA_ITEM_COLUMNS + 16 + 32, /* of the input: as bytes, with scales and sums */
-    CUDA_PART_FLOAT_BYTES = 4 * 36 * 4,            /* and as floats */
-    CUDA_MIXED_GROUPS = 8,   /* part groups of a matmul whose input is mixed with another */
-    CUDA_SHARED_HEAD = 2304, /* bytes at the beginning of shared memory */
+    CUDA_PART_SECOND_DIGITS = CUDA_ITEM_COLUMNS + 16 + 32, /* a part of the input as bytes: after these,
+                                                              scales and sums come second digits */
+    CUDA_PART_BYTES = CUDA_PART_SECOND_DIGITS + CUDA_ITEM_COLUMNS,
+    CUDA_PART_FLOAT_BYTES = 4 * 36 * 4, /* and as floats */
+    CUDA_MIXED_GROUPS = 8,              /* part groups of a matmul whose input is mixed with another */
+    CUDA_SHARED_HEAD = 2304,            /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
     CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */
     CUDA_NONE = 0x7fffffff,  /* no place, no rope, no table entry */
@@ -180,7 +182,8 @@ struct cuda_row_op {
 /* Rounds a vector for matmuls. Rows of many tokens go to memory: cuda_panel. */
 struct cuda_round {
     uint32_t place, columns;
-    uint32_t rounding; /* enum rounding */
+    uint16_t rounding; /* enum rounding */
+    uint16_t fine;     /* to two digits; others are, too, at the first positions */
     uint32_t
         panel; /* one token: bytes from the beginning of the panels in shared memory (matvec_input.cuh) */
 };
@@ -353,7 +356,8 @@ struct cuda_wkv7_record {
 
 struct cuda_record {
     uint32_t kind, phase;
-    uint32_t index; /* wkv7: head; sample: stage; attend: which of the shapes that tasks depend on, from 1 */
+    uint32_t index; /* matmul: whether its input is fine; wkv7: head; sample: stage; attend: which of the
+                       shapes that tasks depend on, from 1 */
     uint32_t ago;   /* that many records before this one must have been finished: 1, or 2 */
     union {
         struct cuda_matmul_record matmul;

@@ -268,6 +268,7 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->up_partials = out->shares[0].tiles * out->shares[0].parts_per_round * CUDA_ITEM_ROWS;
     out->flags = flags_of(out, matmul, up != NULL, !prepared, tagged);
     record->ago = out->is_wide ? 1 : 2;
+    record->index = inputs.rounds[matmul->round].fine;
     if (is_short(out))
         record->kind = out->vector.norm == CUDA_NORM_LAYER ? CUDA_RECORD_SHORT_MIXED : CUDA_RECORD_SHORT;
 cleanup:

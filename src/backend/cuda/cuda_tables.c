@@ -155,7 +155,7 @@ static void add_matmuls(
         *matmul = (struct cuda_matmul){
             .matrix = matrix,
             .bias = phase_vector(builder, op->inputs[2]),
-            .round = phase_round(builder, op->inputs[1], op->matmul.rounding),
+            .round = phase_round(builder, op->inputs[1], op->matmul.rounding, op->matmul.fine),
             .activation = op->matmul.activation,
             .first_block = next_block % blocks,
             .cap = softcap ? softcap->softcap.cap : 0,

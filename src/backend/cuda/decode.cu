@@ -75,7 +75,7 @@ __device__ __noinline__ void prepare_panels(uint32_t index)
     float *vectors = (float *)(shared + head.machine.vectors_at);
     load_and_run_ops(head, phase, vectors);
     round_vectors<CUDA_WORKERS>(table_of<cuda_round>(phase, phase->rounds_at), phase->round_count, vectors,
-        shared + head.machine.panels_at);
+        shared + head.machine.panels_at, head.early);
 }
 
 /* One head: the ops before, the recurrence, the ops after. */
@@ -180,6 +180,16 @@ static __device__ __noinline__ void run_another()
     leave_record(*(shared_head *)shared, goes_on);
 }
 
+template <int DIGITS> KERNEL_INLINE void run_any_matmul(uint32_t kind)
+{
+    if (kind == CUDA_RECORD_SHORT)
+        run_any_short<false, DIGITS>();
+    else if (kind == CUDA_RECORD_SHORT_MIXED)
+        run_any_short<true, DIGITS>();
+    else
+        run_matmul<DIGITS>();
+}
+
 /* The records of one token. Matmuls and attention go on where something gave up, so that all warps leave at
  * the same record. */
 static __device__ __noinline__ void run_records()
@@ -192,12 +202,10 @@ static __device__ __noinline__ void run_records()
             pause(head.range.delays, record->phase);
         if (!wait_for_finisher(head, walk.turn, record->ago))
             head.failed = 1;
-        if (record->kind == CUDA_RECORD_SHORT)
-            run_any_short<false>();
-        else if (record->kind == CUDA_RECORD_SHORT_MIXED)
-            run_any_short<true>();
-        else if (record->kind == CUDA_RECORD_MATMUL)
-            run_matmul();
+        if (record->kind <= CUDA_RECORD_MATMUL && !record->index && !head.early)
+            run_any_matmul<1>(record->kind);
+        else if (record->kind <= CUDA_RECORD_MATMUL)
+            run_any_matmul<2>(record->kind);
         else if (record->kind == CUDA_RECORD_ATTEND)
             run_attention();
         else
@@ -347,6 +355,7 @@ KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
         tokens.begun = tokens.index + 1;
     head.tag = ((tokens.epoch + tokens.index) & 0x7fffffff) + 1; /* what was never written has 0 */
     head.row.position = head.row.run_first = position;
+    head.early = position < EARLY_POSITIONS;
     head.row.id = tokens.index ? sampled_id(head) : __ldcg(ids + position);
     head.row.version = (tokens.version + tokens.index) % 2;
 }

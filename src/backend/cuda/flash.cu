@@ -333,7 +333,7 @@ KERNEL_INLINE void merge(
                     ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
             __stcg(out + d, value * inverse);
             if (rounds)
-                round_result(flash.rounded, rounded.at + d / 32 * 32, value * inverse);
+                round_result(flash.rounded, rounded.at + d / 32 * 32, value * inverse, rounded.fine);
         }
         if (rounds)
             round_zeros(flash, rounded);

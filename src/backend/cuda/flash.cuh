@@ -107,13 +107,15 @@ KERNEL_INLINE float capped(float cap, float score)
 }
 
 /* 32 columns of a query's result by a warp, a lane each, `at` from the beginning of the panel. */
-KERNEL_INLINE void round_result(const cuda_panel &panel, uint64_t at, float value)
+KERNEL_INLINE void round_result(const cuda_panel &panel, uint64_t at, float value, bool fine)
 {
     const uint32_t lane = threadIdx.x % 32;
-    const rounded_one rounded = round_one(value);
-    __stcg((int8_t *)panel.values + at + lane, rounded.byte);
+    const rounded_one rounded = round_one(value, fine);
+    __stcg((int8_t *)panel.values + at + lane, (int8_t)rounded.digits[0]);
+    if (fine)
+        __stcg((int8_t *)panel.seconds + at + lane, (int8_t)rounded.digits[1]);
     if (lane == 0)
-        __stcg((float *)panel.scales + at / 32, rounded.scale);
+        __stcg((float *)panel.scales + at / 32, first_scale(rounded.scale, fine));
     if (lane % 16 == 0)
         __stcg((float *)panel.sums + at / 16 + lane / 16, rounded.scale * (float)rounded.sum);
 }
@@ -123,6 +125,7 @@ KERNEL_INLINE void round_result(const cuda_panel &panel, uint64_t at, float valu
 struct rounded_query {
     uint64_t at;
     uint32_t zeros;
+    bool fine;
 };
 
 KERNEL_INLINE rounded_query find_rounded(const cuda_flash &flash, const flash_query &query)
@@ -130,13 +133,14 @@ KERNEL_INLINE rounded_query find_rounded(const cuda_flash &flash, const flash_qu
     const uint32_t row = flash.attend.heads * flash.attend.head_dim, token = (uint32_t)(query.at / row),
                    column = (uint32_t)(query.at - (uint64_t)token * row);
     return {(uint64_t)token * flash.rounded.columns + column,
-        column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0};
+        column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0,
+        flash.rounded.fine || query.position < EARLY_POSITIONS};
 }
 
 KERNEL_INLINE void round_zeros(const cuda_flash &flash, const rounded_query &query)
 {
     for (uint32_t d = 0; d < query.zeros; d += 32)
-        round_result(flash.rounded, query.at + flash.attend.head_dim + d, 0);
+        round_result(flash.rounded, query.at + flash.attend.head_dim + d, 0, query.fine);
 }
 
 #endif

@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
         for (uint32_t d = threadIdx.x % 32; queries[i].on && d < head_dim; d += 32) {
             __stcg((float *)attend.out + queries[i].at + d, output[d] * inverse);
             if (rounds)
-                round_result(flash.rounded, rounded.at + d / 32 * 32, output[d] * inverse);
+                round_result(flash.rounded, rounded.at + d / 32 * 32, output[d] * inverse, rounded.fine);
         }
         if (rounds)
             round_zeros(flash, rounded);

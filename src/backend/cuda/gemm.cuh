@@ -39,6 +39,22 @@ KERNEL_INLINE uint32_t live_rows(const cuda_step *step, uint32_t kind, uint32_t 
     return live <= first ? 0 : min(live - first, tokens);
 }
 
+/* Which of the tokens from `first` on, 64 at most, stand at the first positions of their sequences: by a
+ * whole warp. */
+template <int TOKENS>
+KERNEL_INLINE uint64_t early_tokens(
+    const cuda_machine &machine, uint32_t kind, uint32_t first, uint32_t live, uint32_t lane)
+{
+    uint64_t early = 0;
+#pragma unroll
+    for (uint32_t base = 0; base < TOKENS; base += 32) {
+        const uint32_t token = base + lane;
+        const bool is_early = kind == ROWS_TOKENS && token < live && is_early_row(machine, first + token);
+        early |= (uint64_t)__ballot_sync(~0u, is_early) << base;
+    }
+    return early;
+}
+
 /* The item of a tile and a part; tiles beyond the last read the last, and nobody uses what comes of it. */
 KERNEL_INLINE const uint8_t *gemm_item(const cuda_matrix &matrix, uint32_t tile, uint32_t part)
 {
@@ -160,7 +176,8 @@ template <int MATRICES, int TOKENS> struct gemm_finish {
         }
     }
 
-    KERNEL_INLINE void run(uint32_t first_token, uint32_t splits, const float *place)
+    /* `early`: of which tokens the rounded results have two digits. */
+    KERNEL_INLINE void run(uint32_t first_token, uint32_t splits, const float *place, uint64_t early)
     {
         const float cap = matmul.cap;
         const cuda_panel &rounded = gemm.rounded;
@@ -197,10 +214,11 @@ template <int MATRICES, int TOKENS> struct gemm_finish {
             }
             load_before(i + blockDim.x);
             if (values) { /* all lanes round */
-                const rounded_four four = round_four(sum);
+                const bool fine = rounded.fine || early >> token & 1;
+                const rounded_four<2> four = round_four<2>(sum, fine);
                 const uint64_t at = (uint64_t)(first_token + token) * rounded.columns + row;
                 if (on)
-                    store_rounded(rounded, at, four);
+                    store_rounded(rounded, at, four, fine);
             }
         }
     }

@@ -174,6 +174,35 @@ template <int TOKENS, bool OFFSETS> struct input_paths {
     }
 };
 
+/* The second digits of 16 tokens, for those that have them; they have no sums of their own. */
+template <bool OFFSETS>
+KERNEL_INLINE void fetch_seconds(const cuda_panel &panel, uint32_t first_token, uint64_t fine, uint32_t part,
+    uint32_t lane, part_inputs<16, OFFSETS> &to)
+{
+    const uint8_t *values = (const uint8_t *)panel.seconds;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t token = i * 4 + lane / 8, chunk = lane % 8;
+        const bool on = fine >> token & 1;
+        copy_async(chunk_of(to.values, token, chunk),
+            values + (on ? (uint64_t)(first_token + token) * panel.columns + part * 128 + chunk * 16 : 0),
+            on);
+    }
+    copy_commit();
+    if (lane < 16) {
+        const bool on = fine >> lane & 1;
+        const uint64_t at = (uint64_t)(first_token + lane) * (panel.columns / 32) + part * 4;
+        const float4 scales = on ? __ldcg((const float4 *)((const float *)panel.scales + at)) : float4{};
+        const float unit = 1.0f / SECOND_DIGITS;
+        *(float4 *)to.scales[lane] =
+            make_float4(scales.x * unit, scales.y * unit, scales.z * unit, scales.w * unit);
+        if constexpr (OFFSETS)
+            *(float4 *)to.sums[lane] = *(float4 *)(to.sums[lane] + 4) = float4{};
+    }
+    copy_wait<0>();
+    __syncwarp();
+}
+
 /* ---- Products ---- */
 
 /* Adds those of both slabs with a part of the inputs. */
@@ -237,6 +266,31 @@ KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs
     }
 }
 
+/* Adds what second digits give, of 16 tokens at a time where there are any: few tokens have them, or few
+ * matmuls. They are brought to where the first digits were. */
+template <int TOKENS, int GROUP, bool OFFSETS>
+KERNEL_INLINE void multiply_seconds(weight_slab<GROUP, OFFSETS> *slabs, const cuda_panel &panel,
+    uint32_t first_token, uint64_t fine, uint32_t part, uint32_t lane, part_inputs<16, OFFSETS> &room,
+    float (&sums)[WARP_SLABS][TOKENS / 8][4])
+{
+#pragma unroll 1
+    for (uint32_t i = 0; i < TOKENS / 16; i++) {
+        if ((fine >> i * 16 & 0xffff) == 0)
+            continue;
+        float seconds[WARP_SLABS][2][4] = {};
+        __syncwarp();
+        fetch_seconds(panel, first_token + i * 16, fine >> i * 16 & 0xffff, part, lane, room);
+        multiply_part<16>(slabs, room, lane, seconds);
+#pragma unroll
+        for (int s = 0; s < WARP_SLABS; s++) {
+#pragma unroll
+            for (int j = 0; j < TOKENS / 8 * 4; j++)
+                sums[s][j / 4][j % 4] += i == j / 8 ? seconds[s][j / 4 % 2][j % 4] : 0;
+        }
+    }
+    __syncwarp();
+}
+
 /* Not inlined: together, the variants would share registers and spill. */
 template <int TOKENS, int MATRICES, int GROUP, bool OFFSETS>
 __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gemm &gemm, gemm_block block)
@@ -281,6 +335,8 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         return;
     }
 
+    const uint64_t early = early_tokens<TOKENS>(*machine, gemm.rows, first_token, live, lane);
+    const uint64_t fine = gemm.panel.fine ? ~0ull >> (64 - live) : early;
     const input_paths<TOKENS, OFFSETS> x(gemm.panel, first_token, live, lane);
     float sums[WARP_SLABS][TOKENS / 8][4] = {};
     for (uint32_t part = warp;;) {
@@ -292,6 +348,9 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         copy_wait<1>();
         __syncwarp();
         multiply_part(weights, inputs, lane, sums);
+        if (fine)
+            multiply_seconds<TOKENS>(
+                weights, gemm.panel, first_token, fine, part, lane, *(part_inputs<16, OFFSETS> *)own, sums);
         part += warps;
         if (part >= parts)
             break;
@@ -308,7 +367,7 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         leave_sums<MATRICES, TOKENS>(
             sums[i], warp, MATRICES == 2 ? i : 0, (MATRICES == 2 ? half : i) * 16, lane, (float *)shared);
     __syncthreads();
-    finish.run(first_token, warps, (const float *)shared);
+    finish.run(first_token, warps, (const float *)shared, early);
 }
 
 template <int TOKENS, int MATRICES>

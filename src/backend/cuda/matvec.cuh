@@ -11,8 +11,8 @@
 
 /* ---- A lane's share of the input ---- */
 
-struct lane_bytes {
-    uint32_t words[8];
+template <int DIGITS> struct lane_bytes {
+    uint32_t words[DIGITS][8];
     float scale;
     int sums[2];
 };
@@ -21,27 +21,32 @@ struct lane_floats {
     float values[32];
 };
 
-template <int TYPE> struct lane_input {
-    using type = lane_bytes;
+template <int TYPE, int DIGITS> struct lane_input {
+    using type = lane_bytes<DIGITS>;
 };
-template <> struct lane_input<TYPE_F32> {
+template <int DIGITS> struct lane_input<TYPE_F32, DIGITS> {
     using type = lane_floats;
 };
-template <> struct lane_input<TYPE_F16> {
+template <int DIGITS> struct lane_input<TYPE_F16, DIGITS> {
     using type = lane_floats;
 };
-template <> struct lane_input<TYPE_BF16> {
+template <int DIGITS> struct lane_input<TYPE_BF16, DIGITS> {
     using type = lane_floats;
 };
 
 /* Block `block` of 32 columns of a part. */
-KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_bytes &out)
+template <int DIGITS>
+KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_bytes<DIGITS> &out)
 {
-    const uint4 a = *(const uint4 *)(part + block * 32), b = *(const uint4 *)(part + block * 32 + 16);
+#pragma unroll
+    for (int i = 0; i < DIGITS; i++) {
+        const uint4 *from = (const uint4 *)(part + i * CUDA_PART_SECOND_DIGITS + block * 32);
+        const uint4 a = from[0], b = from[1];
+        out.words[i][0] = a.x, out.words[i][1] = a.y, out.words[i][2] = a.z, out.words[i][3] = a.w;
+        out.words[i][4] = b.x, out.words[i][5] = b.y, out.words[i][6] = b.z, out.words[i][7] = b.w;
+    }
     const float *scales = (const float *)(part + CUDA_ITEM_COLUMNS);
     const int2 sums = *((const int2 *)(scales + CUDA_ITEM_COLUMNS / 32) + block);
-    out.words[0] = a.x, out.words[1] = a.y, out.words[2] = a.z, out.words[3] = a.w;
-    out.words[4] = b.x, out.words[5] = b.y, out.words[6] = b.z, out.words[7] = b.w;
     out.scale = scales[block];
     out.sums[0] = sums.x, out.sums[1] = sums.y;
 }
@@ -59,7 +64,8 @@ KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_floats &
 
 /* ---- Products ---- */
 
-template <int TYPE> KERNEL_INLINE float multiply_codes(const lane_codes<TYPE> &codes, const lane_bytes &x)
+template <int TYPE, int DIGITS>
+KERNEL_INLINE float multiply_codes(const lane_codes<TYPE> &codes, const lane_bytes<DIGITS> &x)
 {
     using format = item_format<TYPE>;
     const lane_scales scales = unpack_scales<TYPE>(codes);
@@ -67,9 +73,13 @@ template <int TYPE> KERNEL_INLINE float multiply_codes(const lane_codes<TYPE> &c
     unpack_codes<TYPE>(codes, words);
     int first = 0, last = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        first = dot_bytes(words[i], x.words[i], first);
-        last = dot_bytes(words[i + 4], x.words[i + 4], last);
+    for (int digit = 0; digit < DIGITS; digit++) {
+        first *= SECOND_DIGITS, last *= SECOND_DIGITS;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            first = dot_bytes(words[i], x.words[digit][i], first);
+            last = dot_bytes(words[i + 4], x.words[digit][i + 4], last);
+        }
     }
     float sum;
     if (format::group == 16) {
@@ -131,9 +141,9 @@ template <int COUNT> KERNEL_INLINE float sum_lanes(const float (&x)[COUNT], uint
 
 /* COUNT items at once, `item_step` bytes and their sums `place_step` floats apart: there is much to wait for
  * in one. */
-template <int TYPE, int COUNT>
+template <int TYPE, int DIGITS, int COUNT>
 KERNEL_INLINE void multiply_items(const uint8_t *item, uint32_t item_step, uint32_t lane,
-    const typename lane_input<TYPE>::type &x, float *place, uint32_t place_step, bool adds)
+    const typename lane_input<TYPE, DIGITS>::type &x, float *place, uint32_t place_step, bool adds)
 {
     lane_codes<TYPE> codes[COUNT];
     float sums[COUNT];
@@ -150,7 +160,7 @@ KERNEL_INLINE void multiply_items(const uint8_t *item, uint32_t item_step, uint3
 }
 
 /* One warp's part in a block's share: sums of its parts, [tiles][parts_per_round][8]. */
-template <int TYPE>
+template <int TYPE, int DIGITS>
 KERNEL_INLINE void multiply(
     shared_head &head, const cuda_share &share, part_walk input, float *partials, ring_walk &walk)
 {
@@ -164,7 +174,7 @@ KERNEL_INLINE void multiply(
     const uint32_t all_tiles = share.tiles, chunk_tiles = share.tiles_per_chunk;
     const uint32_t groups = share.part_groups;
     for (uint32_t group = 0; group < groups; group++) {
-        typename lane_input<TYPE>::type x = {};
+        typename lane_input<TYPE, DIGITS>::type x = {};
         if (group * each + own.number < share.parts && own.works)
             load_input(shared + input.first + group * input.step, lane % 4, x);
         for (uint32_t first = 0; first < all_tiles; first += chunk_tiles) {
@@ -180,19 +190,21 @@ KERNEL_INLINE void multiply(
             uint32_t tile = own.works ? own.first_tile : tiles;
             if constexpr (MOST == 4) {
                 for (; tile + 3 * step < tiles; tile += 4 * step) {
-                    multiply_items<TYPE, 4>(item, step * tile_bytes, lane, x, place, place_step, group);
+                    multiply_items<TYPE, DIGITS, 4>(
+                        item, step * tile_bytes, lane, x, place, place_step, group);
                     item += 4 * step * tile_bytes;
                     place += 4 * place_step;
                 }
                 if (tile + step < tiles) {
-                    multiply_items<TYPE, 2>(item, step * tile_bytes, lane, x, place, place_step, group);
+                    multiply_items<TYPE, DIGITS, 2>(
+                        item, step * tile_bytes, lane, x, place, place_step, group);
                     tile += 2 * step;
                     item += 2 * step * tile_bytes;
                     place += 2 * place_step;
                 }
             }
             for (; tile < tiles; tile += step) {
-                multiply_items<TYPE, 1>(item, step * tile_bytes, lane, x, place, place_step, group);
+                multiply_items<TYPE, DIGITS, 1>(item, step * tile_bytes, lane, x, place, place_step, group);
                 item += step * tile_bytes;
                 place += place_step;
             }
@@ -203,13 +215,14 @@ KERNEL_INLINE void multiply(
     }
 }
 
+template <int DIGITS>
 KERNEL_INLINE void multiply_any(
     shared_head &head, const cuda_share &share, part_walk input, float *partials, ring_walk &walk)
 {
     switch (share.type) {
-#define MULTIPLY(type, ...)                                        \
-    case TYPE_##type:                                              \
-        multiply<TYPE_##type>(head, share, input, partials, walk); \
+#define MULTIPLY(type, ...)                                                \
+    case TYPE_##type:                                                      \
+        multiply<TYPE_##type, DIGITS>(head, share, input, partials, walk); \
         break;
         CUDA_ITEM_FORMATS(MULTIPLY)
 #undef MULTIPLY
@@ -329,21 +342,22 @@ KERNEL_INLINE float *squares_of_turn(shared_head &head, uint32_t turn)
     return head.sums + turn % 2 * CUDA_WARPS;
 }
 
+template <int DIGITS>
 KERNEL_INLINE void prepare_input(
     shared_head &head, const cuda_matmul_record &record, uint8_t *own_panel, float *squares, float *moments)
 {
     const cuda_share &share = record.shares[0];
     if (record.vector.norm == CUDA_NORM_LAYER) {
         if (share.part_groups == 1)
-            mix_parts<1>(head, record.vector, share, own_panel, moments);
+            mix_parts<1, DIGITS>(head, record.vector, share, own_panel, moments);
         else if (share.part_groups <= CUDA_MIXED_GROUPS / 2)
-            mix_parts<CUDA_MIXED_GROUPS / 2>(head, record.vector, share, own_panel, moments);
+            mix_parts<CUDA_MIXED_GROUPS / 2, DIGITS>(head, record.vector, share, own_panel, moments);
         else
-            mix_parts<CUDA_MIXED_GROUPS>(head, record.vector, share, own_panel, moments);
+            mix_parts<CUDA_MIXED_GROUPS, DIGITS>(head, record.vector, share, own_panel, moments);
     } else if (share.part_groups == 1) {
-        round_parts<1>(head, record.vector, share, own_panel, squares);
+        round_parts<1, DIGITS>(head, record.vector, share, own_panel, squares);
     } else {
-        round_parts<4>(head, record.vector, share, own_panel, squares);
+        round_parts<4, DIGITS>(head, record.vector, share, own_panel, squares);
     }
 }
 
@@ -374,7 +388,7 @@ static __device__ __noinline__ void finish_all_rows(uint32_t turn)
  * each other: what they share takes turns. A function of its own, as those in matvec_short.cuh: what one
  * needs many registers for would have others written to local memory.
  */
-static __device__ __noinline__ void run_matmul()
+template <int DIGITS> static __device__ __noinline__ void run_matmul()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
@@ -388,17 +402,17 @@ static __device__ __noinline__ void run_matmul()
     part_walk input;
     if (takes_input) {
         input = {head.machine.panels_at + this_thread() / 32 * head.machine.own_panel_bytes, each};
-        prepare_input(
+        prepare_input<DIGITS>(
             head, record, shared + input.first, squares_of_turn(head, turn), head.moments[turn % 2]);
     } else {
         input = walk_panel(head.machine.panels_at + record.vector.panel, record.shares[0], each);
     }
-    multiply_any(head, record.shares[0], input, partials, ring);
+    multiply_any<DIGITS>(head, record.shares[0], input, partials, ring);
     if (record.glu != ACTIVATION_NONE) {
         if (!takes_input)
             input = walk_panel(
                 head.machine.panels_at + record.up_panel, record.shares[1], part_bytes(record.up_rounding));
-        multiply_any(head, record.shares[1], input, partials + record.up_partials, ring);
+        multiply_any<DIGITS>(head, record.shares[1], input, partials + record.up_partials, ring);
     }
     bool goes_on = true;
     if (!(record.flags & MATMUL_APART)) {

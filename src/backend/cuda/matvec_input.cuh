@@ -9,11 +9,14 @@
 
 /* ---- Rounding the input ---- */
 
-/* Four neighbouring columns to bytes; the eight threads of a group of 32 work together. */
-struct rounded_four {
-    uint32_t bytes;
-    float scale;
-    int sum; /* of the 16 columns of four threads */
+/* Four neighbouring columns to integers of one digit or two, of which each is a byte; the eight threads of a
+ * group of 32 work together. */
+enum { SECOND_DIGITS = 128 }; /* that count as much as one first digit */
+
+template <int DIGITS> struct rounded_four {
+    uint32_t digits[DIGITS]; /* the first ones, the second ones */
+    float scale;             /* of the last digit */
+    int sum;                 /* of the 16 columns of four threads, counted in last digits */
 };
 
 /* Quotients to the last bit, as the CPU has them: halves would be rounded the other way otherwise. */
@@ -51,14 +54,32 @@ KERNEL_INLINE rounding_scale scale_of(uint32_t largest)
         usable ? reciprocal_of(scale) : 0};
 }
 
-/* To the nearest integer, in the lowest bits. */
+/* To the nearest integer, in the lowest 16 bits. */
 KERNEL_INLINE uint32_t nearest(float x)
 {
     return __float_as_uint(x + 12582912.0f);
 }
 
-/* Also adds up `sum` over the warp: shuffles that do not wait for each other take turns. */
-KERNEL_INLINE rounded_four round_four_and_add(float4 x, float &sum)
+KERNEL_INLINE uint32_t lowest_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    return permute_bytes(permute_bytes(a, b, 0x0040), permute_bytes(c, d, 0x0040), 0x5410);
+}
+
+/* The first of two digits, so that the second is at least -64 and less than 64. */
+KERNEL_INLINE uint32_t first_digit(uint32_t integer)
+{
+    return (integer + SECOND_DIGITS / 2) / SECOND_DIGITS;
+}
+
+KERNEL_INLINE uint32_t second_digit(uint32_t integer)
+{
+    return integer - first_digit(integer) * SECOND_DIGITS;
+}
+
+/* To DIGITS, or one of them where it is not `fine`. Also adds up `sum` over the warp: shuffles that do not
+ * wait for each other take turns. */
+template <int DIGITS>
+KERNEL_INLINE rounded_four<DIGITS> round_four_and_add(float4 x, float &sum, bool fine = DIGITS == 2)
 {
     uint32_t largest = __float_as_uint(x.x) & 0x7fffffff; /* as integers: NaN is larger than all */
     largest = max(largest, __float_as_uint(x.y) & 0x7fffffff);
@@ -72,30 +93,39 @@ KERNEL_INLINE rounded_four round_four_and_add(float4 x, float &sum)
         sum += more;
     }
     const float more = __shfl_xor_sync(~0u, sum, 8);
-    rounded_four out;
+    rounded_four<DIGITS> out;
     const rounding_scale scale = scale_of(largest);
-    const float inverse = scale.inverse;
-    out.scale = scale.scale;
+    const float inverse = fine ? scale.inverse * SECOND_DIGITS : scale.inverse;
+    out.scale = fine ? scale.scale * (1.0f / SECOND_DIGITS) : scale.scale;
     sum += more;
     const float last = __shfl_xor_sync(~0u, sum, 16);
-    const uint32_t low = permute_bytes(nearest(x.x * inverse), nearest(x.y * inverse), 0x0040),
-                   high = permute_bytes(nearest(x.z * inverse), nearest(x.w * inverse), 0x0040);
-    out.bytes = permute_bytes(low, high, 0x5410);
-    out.sum = dot_bytes(out.bytes, 0x01010101, 0);
+    const uint32_t a = nearest(x.x * inverse), b = nearest(x.y * inverse), c = nearest(x.z * inverse),
+                   d = nearest(x.w * inverse);
+    if (fine) {
+        out.digits[0] = lowest_bytes(first_digit(a), first_digit(b), first_digit(c), first_digit(d));
+        out.digits[DIGITS - 1] =
+            lowest_bytes(second_digit(a), second_digit(b), second_digit(c), second_digit(d));
+        out.sum = dot_bytes(out.digits[0], 0x01010101, 0) * SECOND_DIGITS;
+        out.sum = dot_bytes(out.digits[DIGITS - 1], 0x01010101, out.sum);
+    } else {
+        out.digits[DIGITS - 1] = 0;
+        out.digits[0] = lowest_bytes(a, b, c, d);
+        out.sum = dot_bytes(out.digits[0], 0x01010101, 0);
+    }
     out.sum += __shfl_xor_sync(~0u, out.sum, 1);
     out.sum += __shfl_xor_sync(~0u, out.sum, 2);
     sum += last;
     return out;
 }
 
-KERNEL_INLINE rounded_four round_four(float4 x)
+template <int DIGITS> KERNEL_INLINE rounded_four<DIGITS> round_four(float4 x, bool fine = DIGITS == 2)
 {
     float nothing = 0;
-    return round_four_and_add(x, nothing);
+    return round_four_and_add<DIGITS>(x, nothing, fine);
 }
 
-/* Panels: the input in parts of CUDA_ITEM_COLUMNS. A part is bytes, scales of 32 and sums of 16 of them; or
- * four times 32 floats, apart so that lanes read them without conflicts. */
+/* Panels: the input in parts of CUDA_ITEM_COLUMNS. A part is bytes, scales of 32 and sums of 16 of them, and
+ * second digits if there are; or four times 32 floats, apart so that lanes read them without conflicts. */
 KERNEL_INLINE uint32_t part_bytes(uint32_t rounding)
 {
     return rounding == ROUNDING_Q8 ? (uint32_t)CUDA_PART_BYTES : (uint32_t)CUDA_PART_FLOAT_BYTES;
@@ -107,20 +137,23 @@ KERNEL_INLINE float *float_place(uint8_t *part, uint32_t at)
 }
 
 /* Four columns from `at` on of a part. */
-KERNEL_INLINE void put_rounded_four(uint8_t *part, uint32_t at, const rounded_four &rounded)
+template <int DIGITS>
+KERNEL_INLINE void put_rounded_four(uint8_t *part, uint32_t at, const rounded_four<DIGITS> &rounded)
 {
     float *scales = (float *)(part + CUDA_ITEM_COLUMNS);
     int *halves = (int *)(scales + CUDA_ITEM_COLUMNS / 32);
-    *(uint32_t *)(part + at) = rounded.bytes;
+    *(uint32_t *)(part + at) = rounded.digits[0];
+    if (DIGITS == 2)
+        *(uint32_t *)(part + CUDA_PART_SECOND_DIGITS + at) = rounded.digits[DIGITS - 1];
     if (at % 32 == 0)
         scales[at / 32] = rounded.scale;
     if (at % 16 == 0)
         halves[at / 16] = rounded.sum;
 }
 
-KERNEL_INLINE void put_bytes(uint8_t *part, uint32_t at, float4 four)
+template <int DIGITS> KERNEL_INLINE void put_bytes(uint8_t *part, uint32_t at, float4 four)
 {
-    put_rounded_four(part, at, round_four(four));
+    put_rounded_four(part, at, round_four<DIGITS>(four));
 }
 
 KERNEL_INLINE float to_half_and_back(float value)
@@ -136,10 +169,11 @@ KERNEL_INLINE void put_floats(uint8_t *part, uint32_t rounding, uint32_t at, flo
     *(float4 *)float_place(part, at) = four;
 }
 
+template <int DIGITS>
 KERNEL_INLINE void put_rounded(uint8_t *part, uint32_t rounding, uint32_t at, float4 four)
 {
     if (rounding == ROUNDING_Q8)
-        put_bytes(part, at, four);
+        put_bytes<DIGITS>(part, at, four);
     else
         put_floats(part, rounding, at, four);
 }
@@ -150,7 +184,8 @@ KERNEL_INLINE uint32_t panel_columns(uint32_t columns)
 }
 
 /* Four columns from `at` on of a vector in shared memory to its panel; columns beyond the last are zeros. */
-KERNEL_INLINE void round_columns(const cuda_round &round, uint32_t at, const float *vectors, uint8_t *panels)
+KERNEL_INLINE void round_columns(
+    const cuda_round &round, uint32_t at, const float *vectors, uint8_t *panels, bool early)
 {
     const float *x = vectors + round.place;
     uint8_t *part = panels + round.panel + at / CUDA_ITEM_COLUMNS * part_bytes(round.rounding);
@@ -159,13 +194,17 @@ KERNEL_INLINE void round_columns(const cuda_round &round, uint32_t at, const flo
     four.y = at + 1 < round.columns ? x[at + 1] : 0;
     four.z = at + 2 < round.columns ? x[at + 2] : 0;
     four.w = at + 3 < round.columns ? x[at + 3] : 0;
-    put_rounded(part, round.rounding, at % CUDA_ITEM_COLUMNS, four);
+    if (early || round.fine)
+        put_rounded<2>(part, round.rounding, at % CUDA_ITEM_COLUMNS, four);
+    else
+        put_rounded<1>(part, round.rounding, at % CUDA_ITEM_COLUMNS, four);
 }
 
-/* All vectors of a phase, whose columns lie one after the other for this: a warp has 128 of one vector. */
+/* All vectors of a phase, whose columns lie one after the other for this: a warp has 128 of one vector.
+ * `early`: all to two digits. */
 template <int THREADS>
 KERNEL_INLINE void round_vectors(
-    const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *panels)
+    const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *panels, bool early)
 {
     uint32_t begin = 0, index = 0, end = count ? panel_columns(rounds[0].columns) : 0;
     for (uint32_t at = this_thread() * 4;; at += THREADS * 4) {
@@ -176,7 +215,7 @@ KERNEL_INLINE void round_vectors(
         }
         if (index >= count)
             break;
-        round_columns(rounds[index], at - begin, vectors, panels);
+        round_columns(rounds[index], at - begin, vectors, panels, early);
     }
 }
 
@@ -214,7 +253,7 @@ KERNEL_INLINE float norm_factor(const float *sums, float per_column, float epsil
  * The common case: a vector as it is, or through an rms norm. Bytes are made of what is not yet multiplied by
  * the norm's factor, so that nobody waits for it: finish_row has it from `sums`, [CUDA_WARPS].
  */
-template <int PIECES>
+template <int PIECES, int DIGITS>
 KERNEL_INLINE void round_parts(
     shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *sums)
 {
@@ -246,7 +285,7 @@ KERNEL_INLINE void round_parts(
             if (group + i >= groups)
                 break; /* whole warps */
             if (to_bytes)
-                put_bytes(part, lane * 4, x);
+                put_bytes<DIGITS>(part, lane * 4, x);
             else
                 put_floats(part, weight ? (uint32_t)ROUNDING_F32 : vector.rounding, lane * 4, x);
             part += each;
@@ -363,7 +402,7 @@ KERNEL_INLINE float4 mixed_four(const mix_four &mix, float4 x, float2 norm, floa
 }
 
 /* The input of RWKV's matmuls: a layer norm, mixed with that of the token before. */
-template <int PIECES>
+template <int PIECES, int DIGITS>
 KERNEL_INLINE void mix_parts(
     shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *moments)
 {
@@ -407,7 +446,7 @@ KERNEL_INLINE void mix_parts(
         if (!EARLY)
             mix = load_mix(head, vector, at, at < columns);
         float *kept = keeps && at < columns ? kept_state(head, vector) + at : nullptr;
-        put_rounded(own_panel + i * part_bytes(vector.rounding), vector.rounding, lane * 4,
+        put_rounded<DIGITS>(own_panel + i * part_bytes(vector.rounding), vector.rounding, lane * 4,
             mixed_four(mix, values[i], norm, kept));
     }
     __syncwarp();

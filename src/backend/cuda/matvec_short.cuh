@@ -42,9 +42,9 @@ KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, cons
 }
 
 /* One share's tiles; the codes of the first are there. */
-template <int TYPE>
+template <int TYPE, int DIGITS>
 KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &share, const warp_share &own,
-    const lane_bytes &x, lane_codes<TYPE> codes, float *partials)
+    const lane_bytes<DIGITS> &x, lane_codes<TYPE> codes, float *partials)
 {
     const uint32_t lane = this_thread() % 32, each = share.parts_per_round, step = share.tiles_per_round,
                    tile_bytes = each * item_format<TYPE>::bytes;
@@ -90,7 +90,7 @@ KERNEL_INLINE ring_walk pass_by(
 }
 
 /* As run_matmul. Results are the finishing warp's. */
-template <int TYPE, bool MIXES>
+template <int TYPE, bool MIXES, int DIGITS>
 KERNEL_INLINE ring_walk run_short(
     shared_head &head, const cuda_matmul_record &record, uint32_t turn, ring_walk walk)
 {
@@ -125,12 +125,12 @@ KERNEL_INLINE ring_walk run_short(
         square = fmaf(x.x, x.x, x.y * x.y) + fmaf(x.z, x.z, x.w * x.w);
         x.x *= weight.x, x.y *= weight.y, x.z *= weight.z, x.w *= weight.w;
     }
-    const rounded_four rounded = round_four_and_add(x, square);
+    const rounded_four<DIGITS> rounded = round_four_and_add<DIGITS>(x, square);
     put_rounded_four(part, lane * 4, rounded);
     if (lane == 0)
         squares_of_turn(head, turn)[warp] = own.first_tile == 0 ? square : 0; /* each part once */
     __syncwarp();
-    lane_bytes bytes;
+    lane_bytes<DIGITS> bytes;
     load_input(part, lane % 4, bytes);
     multiply_tiles<TYPE>(chunk, share, own, bytes, codes, partials);
     if (has_glu) {
@@ -144,7 +144,7 @@ KERNEL_INLINE ring_walk run_short(
     return walk;
 }
 
-template <bool MIXES> static __device__ __noinline__ void run_any_short()
+template <bool MIXES, int DIGITS> static __device__ __noinline__ void run_any_short()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
@@ -152,10 +152,10 @@ template <bool MIXES> static __device__ __noinline__ void run_any_short()
     const cuda_matmul_record &record = place_of_record(shared, walk.turn)->matmul;
     ring_walk ring = walk.ring;
     switch (record.shares[0].type) {
-#define RUN(type, p16, p8, p4, row_bytes, lane_bytes, group, ...)                \
-    case TYPE_##type:                                                            \
-        if constexpr (group != 0)                                                \
-            ring = run_short<TYPE_##type, MIXES>(head, record, walk.turn, ring); \
+#define RUN(type, p16, p8, p4, row_bytes, lane_bytes, group, ...)                        \
+    case TYPE_##type:                                                                    \
+        if constexpr (group != 0)                                                        \
+            ring = run_short<TYPE_##type, MIXES, DIGITS>(head, record, walk.turn, ring); \
         break;
         CUDA_ITEM_FORMATS(RUN)
 #undef RUN

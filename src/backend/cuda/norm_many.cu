@@ -19,10 +19,10 @@ KERNEL_INLINE float within_half_range(float x)
     return x > 65504 ? 65504 : x < -65504 ? -65504 : x; /* NaN stays */
 }
 
-KERNEL_INLINE void round_to_panel(const cuda_panel &panel, uint64_t at, float4 x)
+KERNEL_INLINE void round_to_panel(const cuda_panel &panel, uint64_t at, float4 x, bool fine)
 {
     if (panel.rounding == ROUNDING_Q8) {
-        store_rounded(panel, at, round_four(x));
+        store_rounded(panel, at, round_four<2>(x, fine), fine);
     } else if (panel.rounding == ROUNDING_F16) {
         const __half2 low = __floats2half2_rn(within_half_range(x.x), within_half_range(x.y)),
                       high = __floats2half2_rn(within_half_range(x.z), within_half_range(x.w));
@@ -50,6 +50,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     }
     wait_for_last_launch();
     const uint32_t live = live_rows(step, norm.rows, blockIdx.x, 1);
+    const bool fine = is_fine_row(*machine, norm.panel, norm.rows, blockIdx.x);
     float squares = 0;
     /* There is room for all rows, live or not: they need not wait for the word that they do. */
 #pragma unroll
@@ -85,6 +86,6 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
             __stcg((float4 *)((float *)norm.out + (uint64_t)blockIdx.x * columns + column), values[i]);
         /* Whole warps: a panel has a multiple of 128 columns. */
         if (column < norm.panel.columns)
-            round_to_panel(norm.panel, (uint64_t)blockIdx.x * norm.panel.columns + column, values[i]);
+            round_to_panel(norm.panel, (uint64_t)blockIdx.x * norm.panel.columns + column, values[i], fine);
     }
 }

@@ -5,33 +5,57 @@
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/matvec_input.cuh"
 
-/* Four columns of a row to a panel of bytes; `at` counts from the panel's first value. */
-KERNEL_INLINE void store_rounded(const cuda_panel &panel, uint64_t at, const rounded_four &rounded)
+/* Whether a row of tokens stands at one of the first positions. */
+KERNEL_INLINE bool is_early_row(const cuda_machine &machine, uint32_t row)
 {
-    __stcg((uint32_t *)((int8_t *)panel.values + at), rounded.bytes);
+    return __ldcg(&((const cuda_row *)(machine.step + machine.rows_at))[row].position) < EARLY_POSITIONS;
+}
+
+/* Whether a row of a panel has two digits; `kind`: enum row_kind. */
+KERNEL_INLINE bool is_fine_row(
+    const cuda_machine &machine, const cuda_panel &panel, uint32_t kind, uint32_t row)
+{
+    return panel.fine || (kind == ROWS_TOKENS && is_early_row(machine, row));
+}
+
+/* What the first digit counts. */
+KERNEL_INLINE float first_scale(float scale, bool fine)
+{
+    return fine ? scale * SECOND_DIGITS : scale;
+}
+
+/* Four columns of a row to a panel of bytes; `at` counts from the panel's first value. */
+KERNEL_INLINE void store_rounded(
+    const cuda_panel &panel, uint64_t at, const rounded_four<2> &rounded, bool fine)
+{
+    __stcg((uint32_t *)((int8_t *)panel.values + at), rounded.digits[0]);
+    if (fine)
+        __stcg((uint32_t *)((int8_t *)panel.seconds + at), rounded.digits[1]);
     if (at % 32 == 0)
-        __stcg((float *)panel.scales + at / 32, rounded.scale);
+        __stcg((float *)panel.scales + at / 32, first_scale(rounded.scale, fine));
     if (at % 16 == 0)
         __stcg((float *)panel.sums + at / 16, rounded.scale * (float)rounded.sum);
 }
 
 /* One column of 32 by each lane of a warp, as round_four does it. */
 struct rounded_one {
-    int8_t byte;
+    uint32_t digits[2]; /* bytes */
     float scale;
     int sum; /* of the 16 columns of half a warp */
 };
 
-KERNEL_INLINE rounded_one round_one(float x)
+KERNEL_INLINE rounded_one round_one(float x, bool fine)
 {
     const uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(x) & 0x7fffffff);
     const rounding_scale scale = scale_of(largest);
-    const int byte = scale.inverse != 0 ? __float2int_rn(x * scale.inverse) : 0;
-    int sum = byte;
+    const float inverse = fine ? scale.inverse * SECOND_DIGITS : scale.inverse;
+    const int integer = inverse != 0 ? __float2int_rn(x * inverse) : 0;
+    int sum = integer;
 #pragma unroll
     for (int distance = 1; distance < 16; distance *= 2)
         sum += __shfl_xor_sync(~0u, sum, distance);
-    return {(int8_t)byte, scale.scale, sum};
+    return {{fine ? first_digit(integer) : integer, second_digit(integer)},
+        fine ? scale.scale * (1.0f / SECOND_DIGITS) : scale.scale, sum};
 }
 
 #endif

@@ -12,7 +12,7 @@
  * copy of the step. After a word from the host that it wants no more, no run has any.
  */
 #include "backend/cuda/cuda_batch.h"
-#include "backend/cuda/matvec_input.cuh"
+#include "backend/cuda/rounding.cuh"
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/step_take.cuh"
 #include "backend/cuda/tensor_cores.cuh"
@@ -102,7 +102,7 @@ KERNEL_INLINE float within_half(float x)
 
 /* A vector in shared memory to its row of a panel; columns beyond the last are zeros. */
 KERNEL_INLINE void round_row(
-    const cuda_round &round, const cuda_panel &panel, const float *vectors, uint32_t row)
+    const cuda_round &round, const cuda_panel &panel, const float *vectors, uint32_t row, bool fine)
 {
     const float *x = vectors + round.place;
     const uint64_t columns = panel.columns, first = row * columns;
@@ -120,12 +120,7 @@ KERNEL_INLINE void round_row(
             const uint2 words = {*(const uint32_t *)&low, *(const uint32_t *)&high};
             __stcg((uint2 *)((__half *)panel.values + first + i), words);
         } else {
-            const rounded_four rounded = round_four(four);
-            __stcg((uint32_t *)((int8_t *)panel.values + first + i), rounded.bytes);
-            if (i % 32 == 0)
-                __stcg((float *)panel.scales + (first + i) / 32, rounded.scale);
-            if (i % 16 == 0)
-                __stcg((float *)panel.sums + (first + i) / 16, rounded.scale * (float)rounded.sum);
+            store_rounded(panel, first + i, round_four<2>(four, fine), fine);
         }
     }
 }
@@ -168,7 +163,8 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
     store_vectors<ROWS_THREADS>(
         (const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
     for (uint32_t i = 0; i < phase->round_count; i++)
-        round_row(rounds[i], panels[rounds[i].panel], vectors, row.row);
+        round_row(rounds[i], panels[rounds[i].panel], vectors, row.row,
+            rounds[i].fine || row.position < EARLY_POSITIONS);
 }
 
 /* ---- The end ---- */

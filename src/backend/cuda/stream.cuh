@@ -55,6 +55,7 @@ struct shared_head {
     uint32_t task_shape, task_tag; /* what `task` is the first of: record.index, and the token */
     uint32_t target;               /* arrivals at the grid's barrier so far */
     uint32_t tag;                  /* of the token's words */
+    uint32_t early;                /* all inputs of its matmuls have two digits */
     uint32_t skips;                /* the last stage of sampling had nothing to do */
     uint32_t greedy;               /* the largest logit's id is all that is asked for (choose_largest.cuh) */
     int32_t chosen;                /* then: which it is */
