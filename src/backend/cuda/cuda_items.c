@@ -44,10 +44,12 @@ bool cuda_items_supported(enum tensor_type type, uint64_t k)
            k % tensor_type_info(type)->block_elements == 0;
 }
 
-/* How the parts of a row are shared among warps: as few rounds as possible, then as little padding; where
- * partial sums have to be few, with as few parts as that takes. */
+/* How the parts of a row are shared among warps: as few rounds as possible and groups of parts, whose input
+ * each warp prepares, then as little padding; where partial sums have to be few, with as few parts as that
+ * takes. */
 static void choose_rounds(struct cuda_matrix *matrix, uint32_t partial_bytes)
 {
+    enum { GROUP_COST = 5 }; /* rounds */
     const uint32_t wide = CUDA_ROUND_BYTES / matrix->item_bytes,
                    warps = wide < CUDA_WARPS ? wide : CUDA_WARPS;
     uint64_t best = UINT64_MAX;
@@ -58,7 +60,8 @@ static void choose_rounds(struct cuda_matrix *matrix, uint32_t partial_bytes)
             break;
         uint64_t groups = (matrix->parts + each - 1) / each, tiles_at_once = warps / each;
         uint64_t rounds = groups * ((matrix->tiles_per_block + tiles_at_once - 1) / tiles_at_once);
-        uint64_t cost = (rounds << 32) + ((groups * each - matrix->parts) << 16) + groups;
+        uint64_t cost =
+            ((rounds + GROUP_COST * groups) << 32) + ((groups * each - matrix->parts) << 16) + groups;
         if (cost < best) {
             best = cost;
             matrix->parts_per_round = each;

@@ -412,7 +412,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.empty[i], CUDA_WARPS);
         }
         for (int i = 0; i < 2; i++) {
-            chunk_barrier_open(&head.computed[i], CUDA_WARPS);
+            chunk_barrier_open(&head.computed[i], CUDA_WORKERS);
             chunk_barrier_open(&head.finished[i], CUDA_FINISHERS);
         }
         chunk_barrier_open(&head.told, 1);

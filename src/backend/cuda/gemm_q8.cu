@@ -174,33 +174,51 @@ template <int TOKENS, bool OFFSETS> struct input_paths {
     }
 };
 
-/* The second digits of 16 tokens, for those that have them; they have no sums of their own. */
-template <bool OFFSETS>
-KERNEL_INLINE void fetch_seconds(const cuda_panel &panel, uint32_t first_token, uint64_t fine, uint32_t part,
-    uint32_t lane, part_inputs<16, OFFSETS> &to)
-{
-    const uint8_t *values = (const uint8_t *)panel.seconds;
+/* Second digits of 16 tokens, for those that have them, on their way through a lane's registers. They have no
+ * sums of their own. */
+struct second_digits {
+    uint4 values[4];
+    float4 scales;
+
+    KERNEL_INLINE void load(
+        const cuda_panel &panel, uint32_t first_token, uint32_t fine, uint32_t part, uint32_t lane)
+    {
+        const uint64_t columns = panel.columns;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t token = i * 4 + lane / 8, chunk = lane % 8;
-        const bool on = fine >> token & 1;
-        copy_async(chunk_of(to.values, token, chunk),
-            values + (on ? (uint64_t)(first_token + token) * panel.columns + part * 128 + chunk * 16 : 0),
-            on);
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t token = i * 4 + lane / 8;
+            values[i] = fine >> token & 1
+                            ? __ldcg((const uint4 *)((const uint8_t *)panel.seconds +
+                                                     (first_token + token) * columns + part * 128) +
+                                     lane % 8)
+                            : uint4{};
+        }
+        scales = lane < 16 && fine >> lane & 1
+                     ? __ldcg((const float4 *)panel.scales + (first_token + lane) * (columns / 128) + part)
+                     : float4{};
     }
-    copy_commit();
-    if (lane < 16) {
-        const bool on = fine >> lane & 1;
-        const uint64_t at = (uint64_t)(first_token + lane) * (panel.columns / 32) + part * 4;
-        const float4 scales = on ? __ldcg((const float4 *)((const float *)panel.scales + at)) : float4{};
-        const float unit = 1.0f / SECOND_DIGITS;
-        *(float4 *)to.scales[lane] =
-            make_float4(scales.x * unit, scales.y * unit, scales.z * unit, scales.w * unit);
-        if constexpr (OFFSETS)
-            *(float4 *)to.sums[lane] = *(float4 *)(to.sums[lane] + 4) = float4{};
+
+    template <bool OFFSETS> KERNEL_INLINE void put(uint32_t lane, part_inputs<16, OFFSETS> &to) const
+    {
+        constexpr float unit = 1.0f / SECOND_DIGITS;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            *(uint4 *)chunk_of(to.values, i * 4 + lane / 8, lane % 8) = values[i];
+        if (lane < 16) {
+            *(float4 *)to.scales[lane] =
+                make_float4(scales.x * unit, scales.y * unit, scales.z * unit, scales.w * unit);
+            if constexpr (OFFSETS)
+                *(float4 *)to.sums[lane] = *(float4 *)(to.sums[lane] + 4) = float4{};
+        }
     }
-    copy_wait<0>();
-    __syncwarp();
+};
+
+/* The next 16 tokens from number `from` on of which some are among `fine`; TOKENS: there are none. */
+template <int TOKENS> KERNEL_INLINE uint32_t next_sixteen(uint64_t fine, uint32_t from)
+{
+    while (from < TOKENS && (fine >> from & 0xffff) == 0)
+        from += 16;
+    return from;
 }
 
 /* ---- Products ---- */
@@ -267,25 +285,28 @@ KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs
 }
 
 /* Adds what second digits give, of 16 tokens at a time where there are any: few tokens have them, or few
- * matmuls. They are brought to where the first digits were. */
+ * matmuls. They are put where the first digits were; those of tokens `first` on are in `seconds`. */
 template <int TOKENS, int GROUP, bool OFFSETS>
 KERNEL_INLINE void multiply_seconds(weight_slab<GROUP, OFFSETS> *slabs, const cuda_panel &panel,
-    uint32_t first_token, uint64_t fine, uint32_t part, uint32_t lane, part_inputs<16, OFFSETS> &room,
-    float (&sums)[WARP_SLABS][TOKENS / 8][4])
+    uint32_t first_token, uint64_t fine, uint32_t first, uint32_t part, uint32_t lane, second_digits &seconds,
+    part_inputs<16, OFFSETS> &room, float (&sums)[WARP_SLABS][TOKENS / 8][4])
 {
 #pragma unroll 1
-    for (uint32_t i = 0; i < TOKENS / 16; i++) {
-        if ((fine >> i * 16 & 0xffff) == 0)
-            continue;
-        float seconds[WARP_SLABS][2][4] = {};
+    while (first < TOKENS) {
+        const uint32_t sixteen = first / 16;
+        float products[WARP_SLABS][2][4] = {};
         __syncwarp();
-        fetch_seconds(panel, first_token + i * 16, fine >> i * 16 & 0xffff, part, lane, room);
-        multiply_part<16>(slabs, room, lane, seconds);
+        seconds.put(lane, room);
+        first = next_sixteen<TOKENS>(fine, first + 16);
+        if (first < TOKENS)
+            seconds.load(panel, first_token + first, (uint32_t)(fine >> first), part, lane);
+        __syncwarp();
+        multiply_part<16>(slabs, room, lane, products);
 #pragma unroll
         for (int s = 0; s < WARP_SLABS; s++) {
 #pragma unroll
             for (int j = 0; j < TOKENS / 8 * 4; j++)
-                sums[s][j / 4][j % 4] += i == j / 8 ? seconds[s][j / 4 % 2][j % 4] : 0;
+                sums[s][j / 4][j % 4] += sixteen == j / 8 ? products[s][j / 4 % 2][j % 4] : 0;
         }
     }
     __syncwarp();
@@ -337,6 +358,7 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
 
     const uint64_t early = early_tokens<TOKENS>(*machine, gemm.rows, first_token, live, lane);
     const uint64_t fine = gemm.panel.fine ? ~0ull >> (64 - live) : early;
+    const uint32_t first_fine = next_sixteen<TOKENS>(fine, 0);
     const input_paths<TOKENS, OFFSETS> x(gemm.panel, first_token, live, lane);
     float sums[WARP_SLABS][TOKENS / 8][4] = {};
     for (uint32_t part = warp;;) {
@@ -345,12 +367,15 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         if (part != warp && part + warps < parts)
             path.fetch(items);
         copy_commit();
+        second_digits seconds;
+        if (first_fine < TOKENS)
+            seconds.load(gemm.panel, first_token + first_fine, (uint32_t)(fine >> first_fine), part, lane);
         copy_wait<1>();
         __syncwarp();
         multiply_part(weights, inputs, lane, sums);
-        if (fine)
-            multiply_seconds<TOKENS>(
-                weights, gemm.panel, first_token, fine, part, lane, *(part_inputs<16, OFFSETS> *)own, sums);
+        if (first_fine < TOKENS)
+            multiply_seconds<TOKENS>(weights, gemm.panel, first_token, fine, first_fine, part, lane, seconds,
+                *(part_inputs<16, OFFSETS> *)own, sums);
         part += warps;
         if (part >= parts)
             break;

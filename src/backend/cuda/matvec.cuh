@@ -350,6 +350,8 @@ KERNEL_INLINE void prepare_input(
     if (record.vector.norm == CUDA_NORM_LAYER) {
         if (share.part_groups == 1)
             mix_parts<1, DIGITS>(head, record.vector, share, own_panel, moments);
+        else if (share.part_groups == 2)
+            mix_parts<2, DIGITS>(head, record.vector, share, own_panel, moments);
         else if (share.part_groups <= CUDA_MIXED_GROUPS / 2)
             mix_parts<CUDA_MIXED_GROUPS / 2, DIGITS>(head, record.vector, share, own_panel, moments);
         else

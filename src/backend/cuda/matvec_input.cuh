@@ -406,15 +406,18 @@ template <int PIECES, int DIGITS>
 KERNEL_INLINE void mix_parts(
     shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *moments)
 {
-    constexpr bool EARLY = PIECES == 1; /* what does not depend on the input is there before it comes */
+    constexpr bool EARLY = PIECES <= 2; /* what does not depend on the input is there before it comes */
     const uint32_t thread = this_thread(), lane = thread % 32;
     const warp_share own = share_of_warp(share, thread / 32);
     const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
     const uint32_t step = share.parts_per_round * CUDA_ITEM_COLUMNS;
     const uint32_t first = own.works ? own.number * CUDA_ITEM_COLUMNS + lane * 4 : columns;
-    mix_four mix;
-    if (EARLY)
-        mix = load_mix(head, vector, first, first < columns);
+    mix_four mixes[EARLY ? PIECES : 1];
+    if (EARLY) {
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            mixes[EARLY ? i : 0] = load_mix(head, vector, first + i * step, first + i * step < columns);
+    }
     constexpr int AT_ONCE =
         PIECES < 4 ? PIECES : 4; /* more words on their way would not fit into registers */
     float4 values[PIECES];
@@ -444,10 +447,10 @@ KERNEL_INLINE void mix_parts(
         if (i >= groups)
             break; /* whole warps */
         if (!EARLY)
-            mix = load_mix(head, vector, at, at < columns);
+            mixes[0] = load_mix(head, vector, at, at < columns);
         float *kept = keeps && at < columns ? kept_state(head, vector) + at : nullptr;
         put_rounded<DIGITS>(own_panel + i * part_bytes(vector.rounding), vector.rounding, lane * 4,
-            mixed_four(mix, values[i], norm, kept));
+            mixed_four(mixes[EARLY ? i : 0], values[i], norm, kept));
     }
     __syncwarp();
 }

@@ -138,12 +138,11 @@ KERNEL_INLINE bool wait_for_finisher(shared_head &head, uint32_t turn, uint32_t 
     return turn < ago || chunk_barrier_wait(head.machine, &head.finished[(turn - ago) % 2], parity);
 }
 
-/* By every warp that computes, once it needs nothing of the record any more. */
+/* By every thread that computes, once it needs nothing of the record any more. Each for itself: that takes no
+ * longer than to wait for its warp, and tools that look for races know what it means. */
 KERNEL_INLINE void tell_finisher(shared_head &head, uint32_t turn)
 {
-    __syncwarp();
-    if (this_thread() % 32 == 0)
-        chunk_barrier_arrive(&head.computed[turn % 2]);
+    chunk_barrier_arrive(&head.computed[turn % 2]);
 }
 
 /* Which owner of a matrix this block is; at least `owners` when it is none. */
