@@ -260,29 +260,32 @@ template <class T> T read_panel(const std::vector<uint8_t> &bytes, uint64_t at)
     return value;
 }
 
-/* Quotients of the device may be off by their last bits: a byte is right when it is as near as any, and
- * sums are those of the bytes that are there. */
+/* Quotients of the device may be off by their last bits: an integer is right when it is as near as any, and
+ * sums are those of the integers that are there. `fine`: they have a second digit. */
 inline bool bytes_are_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
-    uint64_t begin, const float values[32])
+    uint64_t begin, const float values[32], bool fine)
 {
     float largest = 0;
     int sums[2] = {0, 0};
     for (int i = 0; i < 32; i++)
         largest = std::fmax(largest, std::fabs(values[i]));
     const float scale = read_panel<float>(bytes, panel.scales - base + begin / 32 * 4);
+    const float unit = fine ? scale / 128 : scale;
     bool good = std::fabs(scale - largest / 127) <= 3e-7f * scale;
     for (int i = 0; i < 32; i++) {
-        const int byte = read_panel<int8_t>(bytes, panel.values - base + begin + i);
-        good &= std::fabs(values[i] - (float)byte * scale) <= 0.50001f * scale;
-        sums[i / 16] += byte;
+        int integer = read_panel<int8_t>(bytes, panel.values - base + begin + i);
+        if (fine)
+            integer = integer * 128 + read_panel<int8_t>(bytes, panel.seconds - base + begin + i);
+        good &= std::fabs(values[i] - (float)integer * unit) <= (fine ? 0.502f : 0.50001f) * unit;
+        sums[i / 16] += integer;
     }
     for (int i = 0; i < 2; i++)
-        good &= read_panel<float>(bytes, panel.sums - base + (begin / 16 + i) * 4) == scale * (float)sums[i];
+        good &= read_panel<float>(bytes, panel.sums - base + (begin / 16 + i) * 4) == unit * (float)sums[i];
     return good;
 }
 
 inline bool panel_is_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
-    uint32_t row, uint32_t columns, const float *values)
+    uint32_t row, uint32_t columns, const float *values, bool fine)
 {
     bool good = true;
     for (uint32_t first = 0; first < panel.columns; first += 32) {
@@ -296,7 +299,7 @@ inline bool panel_is_right(const cuda_panel &panel, const std::vector<uint8_t> &
             good &=
                 read_panel<uint16_t>(bytes, panel.values - base + (begin + i) * 2) == f16_from_f32(padded[i]);
         if (panel.rounding == ROUNDING_Q8)
-            good &= bytes_are_right(panel, bytes, base, begin, padded);
+            good &= bytes_are_right(panel, bytes, base, begin, padded, fine);
     }
     return good;
 }
@@ -356,6 +359,11 @@ struct test_machine {
     test_machine(const test_machine &) = delete;
     test_machine &operator=(const test_machine &) = delete;
 
+    uint64_t places() const { return machine.step + machine.rows_at; }
+    bool is_early(uint32_t row) const
+    {
+        return ((const cuda_row *)(step.data() + machine.rows_at))[row].position < EARLY_POSITIONS;
+    }
     cuda_run *run_at(size_t i) { return (cuda_run *)(step.data() + machine.runs_at) + i; }
     uint32_t *pages_of(size_t i)
     {

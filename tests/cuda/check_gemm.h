@@ -65,15 +65,16 @@ inline uint32_t rounding_of(enum tensor_type type)
                                                    : ROUNDING_Q8;
 }
 
-/* Rows as a panel has them, on the device, and what they are worth. */
+/* Rows as a panel has them, on the device, and what they are worth. The first `fine` have two digits. */
 struct test_panel {
     cuda_panel panel;
+    uint32_t fine;
     std::vector<uint8_t> bytes;
     std::vector<float> rounded; /* [tokens][columns] */
 
-    test_panel(
-        uint32_t rounding, const std::vector<float> &x, uint32_t tokens, uint32_t capacity, uint32_t columns)
-        : bytes(cuda_panel_bytes(rounding, columns, capacity), 0xff), rounded(x)
+    test_panel(uint32_t rounding, const std::vector<float> &x, uint32_t tokens, uint32_t capacity,
+        uint32_t columns, uint32_t fine_)
+        : fine(fine_), bytes(cuda_panel_bytes(rounding, columns, capacity), 0xff), rounded(x)
     {
         const uint64_t base = device_new(bytes.size());
         panel = cuda_panel_at(rounding, columns, capacity, base);
@@ -98,7 +99,8 @@ struct test_panel {
         float largest = 0;
         for (uint32_t i = first; i < first + 32 && i < columns; i++)
             largest = std::fmax(largest, std::fabs(x[i]));
-        const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+        const int unit = t < fine ? 128 : 1;
+        const float scale = largest / (float)(127 * unit), inverse = scale > 0 ? 1 / scale : 0;
         int sums[2] = {0, 0};
         for (uint32_t i = first; i < first + 32; i++) {
             float value = i < columns ? x[i] : 0;
@@ -108,16 +110,19 @@ struct test_panel {
                 set(base, panel.values, row + i, f16_from_f32(value));
                 value = f16_to_f32(f16_from_f32(value));
             } else {
-                const int8_t byte = (int8_t)std::nearbyint(value * inverse);
-                set(base, panel.values, row + i, byte);
-                sums[i % 32 / 16] += byte;
-                value = scale * (float)byte;
+                const int integer = (int)std::nearbyint(value * inverse),
+                          first_digit = (int)std::floor((float)integer / (float)unit + 0.5f);
+                set(base, panel.values, row + i, (int8_t)first_digit);
+                if (t < fine)
+                    set(base, panel.seconds, row + i, (int8_t)(integer - first_digit * unit));
+                sums[i % 32 / 16] += integer;
+                value = scale * (float)integer;
             }
             if (i < columns)
                 x[i] = value;
         }
         if (panel.rounding == ROUNDING_Q8) {
-            set(base, panel.scales, (row + first) / 32, scale);
+            set(base, panel.scales, (row + first) / 32, scale * (float)unit);
             set(base, panel.sums, (row + first) / 16, scale * (float)sums[0]);
             set(base, panel.sums, (row + first) / 16 + 1, scale * (float)sums[1]);
         }
@@ -219,13 +224,15 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     if (c.of_outputs)
         runs.push_back({1, 0, 1, LOGITS_NONE});
     test_machine machine(runs, 2, 1024, 1);
-    const test_panel x(
-        rounding, random.vector((size_t)c.tokens * c.columns), c.tokens, c.capacity, c.columns);
+    test_panel x(rounding, random.vector((size_t)c.tokens * c.columns), c.tokens, c.capacity, c.columns,
+        c.of_outputs ? c.tokens : (uint32_t)EARLY_POSITIONS);
+    x.panel.fine = c.of_outputs;
 
     std::vector<test_matrix *> matrices;
     std::vector<std::vector<float>> biases, before;
     std::vector<device_array<float> *> bias_arrays, outs;
     cuda_gemm gemm = {};
+    gemm.places = machine.places();
     gemm.panel = x.panel;
     gemm.count = (uint32_t)c.types.size();
     gemm.glu = c.glu;
@@ -255,7 +262,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     bool whole = rounded.guard_is_whole();
     for (uint32_t t = 0; c.rounds && t < c.tokens; t++)
         whole &= panel_is_right(gemm.rounded, rounded.get(), rounded.address, t, c.rows[0],
-            outs[0]->get().data() + (size_t)t * c.rows[0]);
+            outs[0]->get().data() + (size_t)t * c.rows[0], t < EARLY_POSITIONS);
     std::vector<std::vector<float>> first;
     for (size_t i = 0; i < (c.glu ? 1 : c.types.size()); i++) {
         const std::vector<float> out = outs[i]->get();
@@ -378,9 +385,11 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
     numbers random(7);
     test_machine machine({{0, 0, tokens}}, 1, capacity, 1);
     const uint32_t rounding = rounding_of(types[0]);
-    const test_panel x(rounding, random.vector((size_t)tokens * columns), tokens, capacity, columns);
+    const test_panel x(rounding, random.vector((size_t)tokens * columns), tokens, capacity, columns,
+        (uint32_t)EARLY_POSITIONS);
     std::vector<test_matrix *> matrices;
     cuda_gemm gemm = {};
+    gemm.places = machine.places();
     gemm.panel = x.panel;
     gemm.count = (uint32_t)types.size();
     gemm.glu = glu ? ACTIVATION_SILU : ACTIVATION_NONE;

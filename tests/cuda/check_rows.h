@@ -180,7 +180,7 @@ struct rows_check {
         op.weight = weight_array.address;
         op.value = 1e-5f;
         const test_phase phase(kind, load, op, {out_array.address, padded + 8, columns},
-            {padded + 8, columns, rounding, 1}, 2 * padded + 8);
+            {padded + 8, columns, (uint16_t)rounding, 0, 1}, 2 * padded + 8);
         const device_array<uint8_t> phase_array(phase.bytes);
         const cuda_launch launch = cuda_rows_launch(capacity, (uint32_t)phase.bytes.size(), phase.places);
         launch_kernel(launch, salvo_rows, device, (const cuda_phase *)phase_array.address,
@@ -205,7 +205,8 @@ struct rows_check {
             for (uint32_t i = 0; i < columns; i++)
                 reference[i] = from[i] / std::sqrt(squares / columns + 1e-5) * weight[i];
             worst = std::fmax(worst, row_error(values, reference.data(), columns));
-            good &= panel_is_right(panels[1], panel, panel_array.address, row, columns, values);
+            good &= panel_is_right(panels[1], panel, panel_array.address, row, columns, values,
+                kind == ROWS_TOKENS && machine.is_early(row));
         }
         results.report("rows: " + std::string(kind == ROWS_OUTPUTS ? "outputs" : "tokens") + ", rounding " +
                            std::to_string(rounding) + ", " + std::to_string(columns) + " columns",
@@ -222,6 +223,7 @@ struct rows_check {
         const device_array<float> x_array(x), weight_array(weight), out_array((size_t)capacity * columns);
         const device_array<uint8_t> panel_array(cuda_panel_bytes(rounding, columns, capacity));
         cuda_norm_rows norm = {};
+        norm.places = machine.places();
         norm.x = x_array.address;
         norm.weight = normalises ? weight_array.address : 0;
         norm.out = stores ? out_array.address : 0;
@@ -252,8 +254,8 @@ struct rows_check {
             if (stores)
                 worst = std::fmax(worst, row_error(values, reference.data(), columns));
             if (stores || !normalises)
-                good &= panel_is_right(
-                    norm.panel, panel, panel_array.address, row, columns, stores ? values : from);
+                good &= panel_is_right(norm.panel, panel, panel_array.address, row, columns,
+                    stores ? values : from, machine.is_early(row));
         }
         results.report("norm: rounding " + std::to_string(rounding) + ", " + std::to_string(columns) +
                            " columns" + (normalises ? "" : " as they are") + (stores ? "" : ", not stored"),

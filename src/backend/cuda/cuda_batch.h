@@ -94,6 +94,7 @@ struct cuda_panel {
 
 /* Rows to a panel, through an rms norm if there is a weight. */
 struct cuda_norm_rows {
+    uint64_t places;    /* of the step's tokens: struct cuda_row [T] */
     uint64_t x, weight; /* x: [T][columns] */
     uint64_t out;       /* what was rounded, [T][columns], or 0 */
     struct cuda_panel panel;
@@ -131,6 +132,7 @@ struct cuda_gemm_matmul {
  * out = glu(first) * second goes to the out of the first. What one of them computes may be rounded at once,
  * to bytes, if it has a multiple of CUDA_ITEM_COLUMNS rows. */
 struct cuda_gemm {
+    uint64_t places; /* of the step's tokens: struct cuda_row [T] */
     struct cuda_panel panel;
     struct cuda_panel rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_gemm_matmul matmuls[GEMM_MATMULS];

@@ -38,6 +38,12 @@ static uint32_t capacity_of(const struct phase_builder *builder, enum row_kind r
     return builder->plan->plan.capacity[rows];
 }
 
+/* Where each token of a step stands. */
+static cuda_address token_places(const struct phase_builder *builder)
+{
+    return builder->executor->machine.step + builder->executor->machine.rows_at;
+}
+
 /* ---- Rows ---- */
 
 /* Launches the phases from number `first` on. */
@@ -184,6 +190,7 @@ static bool find_norm(const struct phase_builder *builder, struct cuda_norm_rows
         (phase->store_count && builder->stores[0].place != round->place))
         return false;
     *out = (struct cuda_norm_rows){
+        .places = token_places(builder),
         .x = load->from,
         .weight = phase->op_count ? op->weight : 0,
         .out = phase->store_count ? builder->stores[0].to : 0,
@@ -253,6 +260,7 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
 {
     struct cuda_node node = {.kind = CUDA_NODE_GEMM};
     const struct op *last = &builder->program->ops[group->first_op + group->op_count - 1];
+    node.gemm.places = token_places(builder);
     node.gemm.panel = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
     node.gemm.count = count;
     node.gemm.glu = glu ? ops[2].glu.activation : ACTIVATION_NONE;

@@ -42,14 +42,14 @@ KERNEL_INLINE uint32_t live_rows(const cuda_step *step, uint32_t kind, uint32_t 
 /* Which of the tokens from `first` on, 64 at most, stand at the first positions of their sequences: by a
  * whole warp. */
 template <int TOKENS>
-KERNEL_INLINE uint64_t early_tokens(
-    const cuda_machine &machine, uint32_t kind, uint32_t first, uint32_t live, uint32_t lane)
+KERNEL_INLINE uint64_t early_tokens(const cuda_gemm &gemm, uint32_t first, uint32_t live, uint32_t lane)
 {
     uint64_t early = 0;
 #pragma unroll
     for (uint32_t base = 0; base < TOKENS; base += 32) {
         const uint32_t token = base + lane;
-        const bool is_early = kind == ROWS_TOKENS && token < live && is_early_row(machine, first + token);
+        const bool is_early =
+            gemm.rows == ROWS_TOKENS && token < live && is_early_row(gemm.places, first + token);
         early |= (uint64_t)__ballot_sync(~0u, is_early) << base;
     }
     return early;

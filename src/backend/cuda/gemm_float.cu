@@ -218,7 +218,7 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
         copy_wait<0>();
         return;
     }
-    const uint64_t early = early_tokens<TOKENS>(*machine, gemm.rows, first_token, live, lane);
+    const uint64_t early = early_tokens<TOKENS>(gemm, first_token, live, lane);
     const float_rows rows(gemm.panel, layout::halves ? 2 : 4, first_token, live);
     float sums[MATRICES][TOKENS / 8][4] = {};
 #pragma unroll 1

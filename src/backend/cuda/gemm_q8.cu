@@ -174,10 +174,10 @@ template <int TOKENS, bool OFFSETS> struct input_paths {
     }
 };
 
-/* Second digits of 16 tokens, for those that have them, on their way through a lane's registers. They have no
- * sums of their own. */
+/* Second digits of eight tokens, for those that have them, on their way through a lane's registers. They have
+ * no sums of their own. */
 struct second_digits {
-    uint4 values[4];
+    uint4 values[2];
     float4 scales;
 
     KERNEL_INLINE void load(
@@ -185,7 +185,7 @@ struct second_digits {
     {
         const uint64_t columns = panel.columns;
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t i = 0; i < 2; i++) {
             const uint32_t token = i * 4 + lane / 8;
             values[i] = fine >> token & 1
                             ? __ldcg((const uint4 *)((const uint8_t *)panel.seconds +
@@ -193,18 +193,18 @@ struct second_digits {
                                      lane % 8)
                             : uint4{};
         }
-        scales = lane < 16 && fine >> lane & 1
+        scales = lane < 8 && fine >> lane & 1
                      ? __ldcg((const float4 *)panel.scales + (first_token + lane) * (columns / 128) + part)
                      : float4{};
     }
 
-    template <bool OFFSETS> KERNEL_INLINE void put(uint32_t lane, part_inputs<16, OFFSETS> &to) const
+    template <bool OFFSETS> KERNEL_INLINE void put(uint32_t lane, part_inputs<8, OFFSETS> &to) const
     {
         constexpr float unit = 1.0f / SECOND_DIGITS;
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t i = 0; i < 2; i++)
             *(uint4 *)chunk_of(to.values, i * 4 + lane / 8, lane % 8) = values[i];
-        if (lane < 16) {
+        if (lane < 8) {
             *(float4 *)to.scales[lane] =
                 make_float4(scales.x * unit, scales.y * unit, scales.z * unit, scales.w * unit);
             if constexpr (OFFSETS)
@@ -213,17 +213,17 @@ struct second_digits {
     }
 };
 
-/* The next 16 tokens from number `from` on of which some are among `fine`; TOKENS: there are none. */
-template <int TOKENS> KERNEL_INLINE uint32_t next_sixteen(uint64_t fine, uint32_t from)
+/* The next eight tokens from number `from` on of which some are among `fine`; TOKENS: there are none. */
+template <int TOKENS> KERNEL_INLINE uint32_t next_eight(uint64_t fine, uint32_t from)
 {
-    while (from < TOKENS && (fine >> from & 0xffff) == 0)
-        from += 16;
+    while (from < TOKENS && (fine >> from & 0xff) == 0)
+        from += 8;
     return from;
 }
 
 /* ---- Products ---- */
 
-/* Adds those of both slabs with a part of the inputs. */
+/* Adds those of both slabs with a part of the inputs. Tokens come by 16, of which eight may be missing. */
 template <int TOKENS, int GROUP, bool OFFSETS>
 KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs<TOKENS, OFFSETS> &x,
     uint32_t lane, float (&sums)[WARP_SLABS][TOKENS / 8][4])
@@ -245,12 +245,12 @@ KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs
             }
         }
 #pragma unroll
-        for (int jj = 0; jj < TOKENS / 16; jj++) {
+        for (int jj = 0; jj < (TOKENS + 15) / 16; jj++) {
             uint32_t b[4]; /* of 16 tokens: two words of the first eight, two of the others */
             load_matrices(
                 chunk_of(x.values, jj * 16 + lane / 16 * 8 + lane % 8, group * 2 + lane / 8 % 2), b);
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
+            for (int j = 0; j < 2 && jj * 16 + j * 8 < TOKENS; j++) {
                 const uint32_t token = jj * 16 + j * 8 + lane % 4 * 2;
                 const float d[2] = {x.scales[token][group], x.scales[token + 1][group]};
                 float p[2][2]; /* [token][half]: sums of 16 */
@@ -284,29 +284,32 @@ KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs
     }
 }
 
-/* Adds what second digits give, of 16 tokens at a time where there are any: few tokens have them, or few
+/* Adds what second digits give, of eight tokens at a time where there are any: few tokens have them, or few
  * matmuls. They are put where the first digits were; those of tokens `first` on are in `seconds`. */
 template <int TOKENS, int GROUP, bool OFFSETS>
 KERNEL_INLINE void multiply_seconds(weight_slab<GROUP, OFFSETS> *slabs, const cuda_panel &panel,
     uint32_t first_token, uint64_t fine, uint32_t first, uint32_t part, uint32_t lane, second_digits &seconds,
-    part_inputs<16, OFFSETS> &room, float (&sums)[WARP_SLABS][TOKENS / 8][4])
+    part_inputs<8, OFFSETS> &room, float (&sums)[WARP_SLABS][TOKENS / 8][4])
 {
 #pragma unroll 1
     while (first < TOKENS) {
-        const uint32_t sixteen = first / 16;
-        float products[WARP_SLABS][2][4] = {};
+        const uint32_t eight = first / 8;
+        float products[WARP_SLABS][1][4] = {};
         __syncwarp();
         seconds.put(lane, room);
-        first = next_sixteen<TOKENS>(fine, first + 16);
+        first = next_eight<TOKENS>(fine, first + 8);
         if (first < TOKENS)
             seconds.load(panel, first_token + first, (uint32_t)(fine >> first), part, lane);
         __syncwarp();
-        multiply_part<16>(slabs, room, lane, products);
+        multiply_part<8>(slabs, room, lane, products);
 #pragma unroll
         for (int s = 0; s < WARP_SLABS; s++) {
 #pragma unroll
-            for (int j = 0; j < TOKENS / 8 * 4; j++)
-                sums[s][j / 4][j % 4] += sixteen == j / 8 ? products[s][j / 4 % 2][j % 4] : 0;
+            for (int i = 0; i < TOKENS / 8; i++) {
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sums[s][i][j] += eight == i ? products[s][0][j] : 0;
+            }
         }
     }
     __syncwarp();
@@ -356,9 +359,9 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         return;
     }
 
-    const uint64_t early = early_tokens<TOKENS>(*machine, gemm.rows, first_token, live, lane);
+    const uint64_t early = early_tokens<TOKENS>(gemm, first_token, live, lane);
     const uint64_t fine = gemm.panel.fine ? ~0ull >> (64 - live) : early;
-    const uint32_t first_fine = next_sixteen<TOKENS>(fine, 0);
+    const uint32_t first_fine = next_eight<TOKENS>(fine, 0);
     const input_paths<TOKENS, OFFSETS> x(gemm.panel, first_token, live, lane);
     float sums[WARP_SLABS][TOKENS / 8][4] = {};
     for (uint32_t part = warp;;) {
@@ -375,7 +378,7 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         multiply_part(weights, inputs, lane, sums);
         if (first_fine < TOKENS)
             multiply_seconds<TOKENS>(weights, gemm.panel, first_token, fine, first_fine, part, lane, seconds,
-                *(part_inputs<16, OFFSETS> *)own, sums);
+                *(part_inputs<8, OFFSETS> *)own, sums);
         part += warps;
         if (part >= parts)
             break;

@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     }
     wait_for_last_launch();
     const uint32_t live = live_rows(step, norm.rows, blockIdx.x, 1);
-    const bool fine = is_fine_row(*machine, norm.panel, norm.rows, blockIdx.x);
+    const bool fine = norm.panel.fine || (norm.rows == ROWS_TOKENS && is_early_row(norm.places, blockIdx.x));
     float squares = 0;
     /* There is room for all rows, live or not: they need not wait for the word that they do. */
 #pragma unroll

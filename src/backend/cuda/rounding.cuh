@@ -6,16 +6,9 @@
 #include "backend/cuda/matvec_input.cuh"
 
 /* Whether a row of tokens stands at one of the first positions. */
-KERNEL_INLINE bool is_early_row(const cuda_machine &machine, uint32_t row)
+KERNEL_INLINE bool is_early_row(uint64_t places, uint32_t row)
 {
-    return __ldcg(&((const cuda_row *)(machine.step + machine.rows_at))[row].position) < EARLY_POSITIONS;
-}
-
-/* Whether a row of a panel has two digits; `kind`: enum row_kind. */
-KERNEL_INLINE bool is_fine_row(
-    const cuda_machine &machine, const cuda_panel &panel, uint32_t kind, uint32_t row)
-{
-    return panel.fine || (kind == ROWS_TOKENS && is_early_row(machine, row));
+    return __ldcg(&((const cuda_row *)places)[row].position) < EARLY_POSITIONS;
 }
 
 /* What the first digit counts. */

@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
         (const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
     for (uint32_t i = 0; i < phase->round_count; i++)
         round_row(rounds[i], panels[rounds[i].panel], vectors, row.row,
-            rounds[i].fine || row.position < EARLY_POSITIONS);
+            rounds[i].fine || (is_token && row.position < EARLY_POSITIONS));
 }
 
 /* ---- The end ---- */
