@@ -263,6 +263,20 @@ KERNEL_INLINE uint64_t look_before(const matmul_end &end, uint32_t row)
                : 0;
 }
 
+/* Half of them to the other half, and so on: no loop, which would have them in local memory. */
+template <uint32_t COUNT> KERNEL_INLINE float add_halves(const float (&parts)[COUNT])
+{
+    if constexpr (COUNT == 2) {
+        return parts[0] + parts[1];
+    } else {
+        float sums[COUNT / 2];
+#pragma unroll
+        for (uint32_t i = 0; i < COUNT / 2; i++)
+            sums[i] = parts[i] + parts[i + COUNT / 2];
+        return add_halves(sums);
+    }
+}
+
 /* The sum of row `row` of a block's rows, over its parts, PARTS at most. All are on their way before the
  * first is added. */
 template <uint32_t PARTS> KERNEL_INLINE float sum_of_row(uint32_t each, const float *partials, uint32_t row)
@@ -272,13 +286,7 @@ template <uint32_t PARTS> KERNEL_INLINE float sum_of_row(uint32_t each, const fl
 #pragma unroll
     for (uint32_t i = 0; i < PARTS; i++)
         parts[i] = i < each ? place[i * CUDA_ITEM_ROWS] : 0;
-#pragma unroll
-    for (uint32_t distance = PARTS / 2; distance; distance /= 2) {
-#pragma unroll
-        for (uint32_t i = 0; i < distance; i++)
-            parts[i] += parts[i + distance];
-    }
-    return parts[0];
+    return add_halves(parts);
 }
 
 /* What few matmuls have at their end: a function of its own, so that others need not skip it. */
