@@ -49,7 +49,7 @@ bool cuda_items_supported(enum tensor_type type, uint64_t k)
  * takes. */
 static void choose_rounds(struct cuda_matrix *matrix, uint32_t partial_bytes)
 {
-    enum { GROUP_COST = 5 }; /* rounds */
+    enum { GROUP_COST = 8 }; /* rounds */
     const uint32_t wide = CUDA_ROUND_BYTES / matrix->item_bytes,
                    warps = wide < CUDA_WARPS ? wide : CUDA_WARPS;
     uint64_t best = UINT64_MAX;
