@@ -98,7 +98,6 @@ static enum salvo_status compile_take(struct compiling *compiling)
     vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
     vulkan_bind(dispatch, BIND_MIRROR, &executor->mirror, false);
     vulkan_bind(dispatch, BIND_WORK, &executor->step, true);
-    vulkan_bind(dispatch, BIND_PARTIALS, &executor->outcomes, false);
 cleanup:
     return status;
 }

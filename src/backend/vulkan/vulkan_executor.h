@@ -74,7 +74,7 @@ struct folded_slot {
 
 /* What a run of a submitted step reads and writes. */
 struct pending_run {
-    uint32_t slot;
+    uint32_t slot, first;
     uint8_t before, after, other;
 };
 
@@ -141,6 +141,7 @@ struct executor {
     VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
     uint64_t submitted, completed; /* tickets */
     uint32_t chunk;                /* tokens of a prompt at once */
+    uint64_t token_ns;             /* how long a single token takes; 0: not known yet */
     uint32_t last_outputs;
     bool logits_are_read, is_lost;
     const struct vulkan_plan *last_plan;
@@ -250,6 +251,7 @@ void vulkan_chunk_open(struct executor *executor);
 void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending);
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
 uint32_t vulkan_chunk(const struct executor *executor);
+uint32_t vulkan_together(const struct executor *executor); /* single tokens of one submission, at most */
 
 /* vulkan_state.c */
 enum salvo_status vulkan_states_open(struct executor *executor);

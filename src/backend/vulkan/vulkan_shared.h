@@ -104,7 +104,7 @@ struct run_outcome {
 struct control {
     UINT taken;   /* steps taken from the ring */
     UINT left;    /* repetitions that follow */
-    UINT stopped; /* a run has ended: what is left does nothing */
+    UINT stopped; /* a run has ended, says who takes a step or chooses an id: what is left does nothing */
     UINT spare;
 };
 

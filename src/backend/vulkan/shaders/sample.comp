@@ -363,6 +363,7 @@ void finish(step_run run, uint run_index, uint position, uint left, uint id)
         if (tid == 0) {
             outcomes[at].failed = 1 + position;
             next[run.slot] = position; /* nothing goes on from here */
+            state.stopped = 1;
         }
         return;
     }
@@ -373,8 +374,10 @@ void finish(step_run run, uint run_index, uint position, uint left, uint id)
         outcomes[at].sampled = header.repeat - left; /* written only: it is the host's memory */
     }
     for (uint i = tid; i < header.stop_count; i += THREADS) {
-        if (header.stop_ids[i] == int(id))
+        if (header.stop_ids[i] == int(id)) {
             outcomes[at].ended = 1;
+            state.stopped = 1;
+        }
     }
 }
 

@@ -15,7 +15,6 @@ layout(std430, binding = BIND_RING) readonly buffer Ring { uint ring[]; };
 layout(std430, binding = BIND_TOKENS) buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_MIRROR) readonly buffer Mirror { int mirror[]; };
 layout(std430, binding = BIND_WORK) buffer Current { uint current[]; }; /* the step as words */
-layout(std430, binding = BIND_PARTIALS) readonly buffer Outcomes { run_outcome outcomes[]; };
 layout(push_constant) uniform Push { take_arguments arguments; };
 
 /* The step's parts, and how many words of each are asked for before it is known how many there are. */
@@ -24,6 +23,7 @@ const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WIN
 shared uint window[PARTS * WINDOW];
 shared uint reached[WINDOW]; /* the first of `next` */
 shared uint taken, left; /* of `state`, as it was */
+shared uint cancelled[RING_ENTRIES]; /* of the ring */
 shared uint stop;
 
 uint tid, from;
@@ -107,19 +107,15 @@ void take_next()
     keep_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
 }
 
-/* Whether anything ends a step that repeats: the host, or one of its runs. */
+/* Whether anything but an id ends a step that repeats: the host, or the room that one of its runs has. */
 void look_for_end()
 {
-    uint entry = header_word(ENTRY_WORD);
     for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
         uint position = run_word(i, RUN_FIRST) + 1, limit = run_word(i, RUN_LIMIT);
-        run_outcome outcome = outcomes[entry * arguments.slots + i];
-        if (outcome.ended != 0 || outcome.failed != 0 || position >= arguments.context ||
-            (limit != 0 && position >= limit))
+        if (position >= arguments.context || (limit != 0 && position >= limit))
             atomicMax(stop, 1);
     }
-    /* by an invocation that seldom has a run to look at, so that nothing waits for it */
-    if (tid == THREADS - 1 && ring[entry * arguments.entry_words + CANCELLED_WORD] != 0)
+    if (tid == 0 && cancelled[header_word(ENTRY_WORD)] != 0)
         atomicMax(stop, 1);
 }
 
@@ -141,6 +137,8 @@ void main()
         window[i] = word;
         reached[i] = position;
     }
+    if (tid < RING_ENTRIES)
+        cancelled[tid] = ring[tid * arguments.entry_words + CANCELLED_WORD];
     if (tid == 0) {
         taken = state.taken;
         left = state.left;
