@@ -191,6 +191,9 @@ struct compiling {
 enum salvo_status vulkan_plan_compile(struct compiling *compiling);
 void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan);
 
+/* Whether the id of a single token is looked up where the step is taken. Not where groups run one by one. */
+bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op);
+
 /* Adds a dispatch whose bindings are empty but for step and arena. */
 enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,
     const void *arguments, size_t argument_bytes, struct dispatch **out);

@@ -143,6 +143,14 @@ struct take_arguments {
     UINT context, slots;
 };
 
+/* What follows them where a single token's id is looked up in a table. */
+struct embed_token {
+    UINT to; /* in floats in the arena */
+    UINT rows, columns, type;
+    UINT codes, high, scales; /* planes in words */
+    FLOAT scale;
+};
+
 struct rows_arguments {
     UINT first_op, op_count;
     UINT row_kind;        /* enum row_kind */
