@@ -32,8 +32,6 @@ static bool is_only_asked(void)
 
 /* Between two submissions a device is idle for a while. Where states are folded, the next one begins when it
  * is known how far the last one came, so that nothing is won. */
-enum { TOKENS_AHEAD = 8 };
-
 static struct backend_info info(const struct executor *executor)
 {
     return (struct backend_info){.isa = executor->device.physical->feature_names,

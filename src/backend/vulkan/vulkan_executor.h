@@ -59,8 +59,8 @@ struct vulkan_plan {
     uint32_t matrix_count, matrix_capacity;
     struct vulkan_buffer row_table, matrix_table;
     VkDescriptorPool pool;
-    VkDescriptorSet *sets; /* [dispatches], many of them the same */
-    VkCommandBuffer commands;
+    VkDescriptorSet *sets;             /* [dispatches], many of them the same */
+    VkCommandBuffer commands, several; /* several: of a single token, TOKENS_AHEAD times */
     uint32_t barriers;
     VkCommandBuffer *parts; /* [part_count] the same commands in parts, where measurements ask for that */
     uint32_t part_count;
@@ -160,7 +160,14 @@ struct executor {
     uint64_t objects_at_load; /* buffers and pipelines */
 };
 
-enum { SPLITS_SHIFT = 5, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROWS = 64, STEPS_IN_FLIGHT = 3 };
+enum {
+    SPLITS_SHIFT = 5,
+    SPLITS = 1 << SPLITS_SHIFT,
+    SAMPLE_GROUPS = 8,
+    BIAS_ROWS = 64,
+    STEPS_IN_FLIGHT = 3,
+    TOKENS_AHEAD = 8
+};
 
 /* vulkan_open.c */
 enum salvo_status vulkan_executor_open(
@@ -236,7 +243,7 @@ struct project_token vulkan_project_token(
  */
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan);
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
-    uint32_t count, VkCommandBuffer commands, VkQueryPool stamps);
+    uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps);
 
 /* vulkan_step.c: beginning writes a step into the next entry of the ring and gives it a ticket; ending waits.
  */

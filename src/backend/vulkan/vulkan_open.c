@@ -187,7 +187,10 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
     TRY(vulkan_plan_compile(&compiling));
     TRY(vulkan_parts_open(executor, plan));
-    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands, VK_NULL_HANDLE));
+    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
+    if (plan == &executor->single)
+        TRY(vulkan_plan_record(
+            executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->several, VK_NULL_HANDLE));
 cleanup:
     return status;
 }
