@@ -87,9 +87,9 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
     const struct vulkan_device *device = &executor->device;
     VkResult result = VK_TIMEOUT;
     for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_PATIENCE_NS; waited += slice_ns) {
-        result = wait_a_while(executor, pending, slice_ns);
-        if (result == VK_TIMEOUT && is_cancelled(pending))
+        if (is_cancelled(pending))
             ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
+        result = wait_a_while(executor, pending, slice_ns);
     }
     if (result == VK_SUCCESS)
         return SALVO_OK;
