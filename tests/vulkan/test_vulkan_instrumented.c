@@ -64,7 +64,7 @@ static void an_access_outside_of_a_buffer_is_noticed(void **state)
             .pBufferInfo = &small};
         device->call.UpdateDescriptorSets(device->handle, 1, &write, 0, NULL);
     }
-    ASSERT_OK(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands, VK_NULL_HANDLE));
+    ASSERT_OK(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
     const uint64_t before = vulkan_validation_messages();
     (void)salvo_session_feed(fixture.session, &id, 1);
     assert_true(vulkan_validation_messages() > before);

@@ -1,8 +1,8 @@
 /*
- * How many tokens of a prompt are one submission. Systems reset a GPU that works on one for seconds, and a
- * display that shares it stands still for so long: chunks are as long as those before them let expect a tenth
- * of a second. They are multiples of 16, so that what is left of a prompt does not depend on how fast the
- * device was.
+ * How many tokens are one submission, of a prompt or one after the other. Systems reset a GPU that works on
+ * one for seconds, and a display that shares it stands still for so long: they are as many as those before
+ * them let expect a tenth of a second. Chunks of a prompt are multiples of 16, so that what is left of a
+ * prompt does not depend on how fast the device was.
  */
 #include "backend/vulkan/vulkan_executor.h"
 #include "base/clock.h"
@@ -35,15 +35,27 @@ void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending)
 
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending)
 {
-    if (is_unlimited(executor) || !pending->begun_ns || pending->token_count < CHUNK_STEP)
+    if (is_unlimited(executor) || !pending->begun_ns)
         return;
     const uint64_t spent = clock_ns() - pending->begun_ns, each = spent / pending->token_count + 1;
+    if (pending->token_count == 1 && pending->results[0].sampled == pending->repeat)
+        executor->token_ns = spent / pending->repeat;
+    if (pending->token_count < CHUNK_STEP)
+        return;
     const uint64_t fitting = wanted_ns / each / CHUNK_STEP * CHUNK_STEP;
     const uint32_t most = fitting < CHUNK_STEP ? CHUNK_STEP : (uint32_t)fitting;
     /* Of few tokens each takes longer than of many: that is nothing against the chunks that were found. */
     if (most < executor->chunk && pending->token_count < executor->chunk && spent < wanted_ns)
         return;
     executor->chunk = smaller(executor->options.batch, most);
+}
+
+uint32_t vulkan_together(const struct executor *executor)
+{
+    if (is_unlimited(executor))
+        return UINT32_MAX;
+    const uint64_t fitting = executor->token_ns ? wanted_ns / executor->token_ns : 1;
+    return fitting < 1 ? 1 : fitting < UINT32_MAX ? (uint32_t)fitting : UINT32_MAX;
 }
 
 uint32_t vulkan_chunk(const struct executor *executor)

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { SAMPLE_THREADS = 256 };
+enum { TAKE_THREADS = 128, EMBED_THREADS = 256, SAMPLE_THREADS = 256 };
 
 uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
 {
@@ -74,38 +74,76 @@ cleanup:
 
 /* ---- Taking a step ---- */
 
+static uint32_t capacity_of(const struct compiling *compiling, enum row_kind rows)
+{
+    return compiling->plan->lowered.capacity[rows];
+}
+
+bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op)
+{
+    const struct executor *executor = compiling->executor;
+    return op->kind == OP_EMBED && op == executor->program->ops && capacity_of(compiling, ROWS_TOKENS) == 1 &&
+           compiling->arena == &executor->arena && executor->weights[op->inputs[0]].slice_count == 1;
+}
+
+static struct embed_token embed_token_of(const struct compiling *compiling, const struct op *op)
+{
+    const struct executor *executor = compiling->executor;
+    const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
+    const struct weight_slice *slice = &executor->weights[op->inputs[0]].slices[0];
+    return (struct embed_token){
+        .to = vulkan_arena_at(compiling, op->out),
+        .rows = slice->rows,
+        .columns = (uint32_t)weight->columns,
+        .type = weight->type,
+        .codes = slice->codes,
+        .high = slice->high,
+        .scales = slice->scales,
+        .scale = op->embed.scale,
+    };
+}
+
 static enum salvo_status compile_take(struct compiling *compiling)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     const struct backend_options *options = &executor->options;
-    const struct take_arguments arguments = {
-        .entry_words = executor->step_entry_words,
-        .words_at = executor->step_words_at,
-        .outputs_at = executor->step_words_at + options->batch * ROW_WORDS,
-        .pages_at = executor->step_words_at + options->batch * ROW_WORDS + options->outputs,
-        .pages_stride = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS,
-        .context = options->context,
-        .slots = options->slots,
-    };
+    const struct op *first = executor->program->ops;
+    const bool embeds = vulkan_takes_embed(compiling, first);
+    struct {
+        struct take_arguments take;
+        struct embed_token token;
+    } arguments = {.take = {
+                       .entry_words = executor->step_entry_words,
+                       .words_at = executor->step_words_at,
+                       .outputs_at = executor->step_words_at + options->batch * ROW_WORDS,
+                       .pages_at = executor->step_words_at + options->batch * ROW_WORDS + options->outputs,
+                       .pages_stride = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS,
+                       .context = options->context,
+                       .slots = options->slots,
+                   }};
+    struct pipeline_constants constants = {.threads = TAKE_THREADS};
     struct dispatch *dispatch;
     VkPipeline pipeline;
+    if (embeds) {
+        arguments.token = embed_token_of(compiling, first);
+        constants = (struct pipeline_constants){
+            .threads = EMBED_THREADS, .types = UINT64_C(1) << arguments.token.type};
+    }
     TRY(vulkan_pipeline(
-        &executor->pipelines, SHADER_TAKE, (struct pipeline_constants){.threads = 128}, &pipeline));
-    TRY(vulkan_add_dispatch(compiling, 0, pipeline, &arguments, sizeof arguments, &dispatch));
+        &executor->pipelines, embeds ? SHADER_TAKE_EMBED : SHADER_TAKE, constants, &pipeline));
+    TRY(vulkan_add_dispatch(
+        compiling, 0, pipeline, &arguments, embeds ? sizeof arguments : sizeof arguments.take, &dispatch));
     vulkan_bind(dispatch, BIND_CONTROL, &executor->control, true);
     vulkan_bind(dispatch, BIND_RING, &executor->ring, false);
     vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
     vulkan_bind(dispatch, BIND_MIRROR, &executor->mirror, false);
     vulkan_bind(dispatch, BIND_WORK, &executor->step, true);
-    vulkan_bind(dispatch, BIND_PARTIALS, &executor->outcomes, false);
+    if (embeds)
+        vulkan_bind(dispatch, BIND_WEIGHTS,
+            &executor->weight_buffers[executor->weights[first->inputs[0]].slices[0].buffer], false);
 cleanup:
     return status;
-}
-
-static uint32_t capacity_of(const struct compiling *compiling, enum row_kind rows)
-{
-    return compiling->plan->lowered.capacity[rows];
 }
 
 /* ---- Sampling ---- */
@@ -116,17 +154,20 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
     struct executor *executor = compiling->executor;
     const struct op *op = &executor->program->ops[compiling->plan->lowered.groups[index].first_op];
     const uint32_t outputs = capacity_of(compiling, ROWS_OUTPUTS);
+    const uint32_t left = compiling->plan->candidates;
     const struct sample_arguments arguments = {vulkan_arena_at(compiling, op->inputs[0]),
-        executor->program->vocabulary, capacity_of(compiling, ROWS_TOKENS) == 1};
+        executor->program->vocabulary, left ? left : ARGMAX_BLOCKS, capacity_of(compiling, ROWS_TOKENS) == 1};
     const struct pipeline_constants constants = {.threads = SAMPLE_THREADS};
     struct dispatch *dispatch;
     VkPipeline pipeline;
-    TRY(vulkan_pipeline(&executor->pipelines, SHADER_ARGMAX, constants, &pipeline));
-    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-    dispatch->bound[BIND_ARENA].writes = false;
-    vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
-    dispatch->groups[0] = ARGMAX_BLOCKS;
-    dispatch->groups[1] = outputs;
+    if (!left) {
+        TRY(vulkan_pipeline(&executor->pipelines, SHADER_ARGMAX, constants, &pipeline));
+        TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
+        dispatch->bound[BIND_ARENA].writes = false;
+        vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
+        dispatch->groups[0] = ARGMAX_BLOCKS;
+        dispatch->groups[1] = outputs;
+    }
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_SAMPLE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->bound[BIND_ARENA].writes = false;

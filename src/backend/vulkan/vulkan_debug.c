@@ -34,7 +34,7 @@ static enum salvo_status run_dispatches(struct executor *executor, uint32_t firs
     if (count == 0)
         return SALVO_OK;
     TRY(vulkan_plan_record(
-        executor, &executor->debug, first, count, executor->debug.commands, VK_NULL_HANDLE));
+        executor, &executor->debug, first, count, 1, executor->debug.commands, VK_NULL_HANDLE));
     TRY(vulkan_submit_and_wait(&executor->device, executor->debug.commands, executor->transfer.fence));
 cleanup:
     return status;

@@ -59,12 +59,15 @@ struct vulkan_plan {
     uint32_t matrix_count, matrix_capacity;
     struct vulkan_buffer row_table, matrix_table;
     VkDescriptorPool pool;
-    VkDescriptorSet *sets; /* [dispatches], many of them the same */
-    VkCommandBuffer commands;
+    VkDescriptorSet *sets;             /* [dispatches], many of them the same */
+    VkCommandBuffer commands, several; /* several: of a single token, TOKENS_AHEAD times */
     uint32_t barriers;
     VkCommandBuffer *parts; /* [part_count] the same commands in parts, where measurements ask for that */
     uint32_t part_count;
+    uint32_t candidates; /* that the product with the vocabulary leaves; 0: they are to be looked for */
 };
+
+enum { MOST_CANDIDATES = 2048 };
 
 /* A slot's versions of folded state: what is committed, and what the last step submitted will leave. */
 struct folded_slot {
@@ -74,7 +77,7 @@ struct folded_slot {
 
 /* What a run of a submitted step reads and writes. */
 struct pending_run {
-    uint32_t slot;
+    uint32_t slot, first;
     uint8_t before, after, other;
 };
 
@@ -141,6 +144,7 @@ struct executor {
     VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
     uint64_t submitted, completed; /* tickets */
     uint32_t chunk;                /* tokens of a prompt at once */
+    uint64_t token_ns;             /* how long a single token takes; 0: not known yet */
     uint32_t last_outputs;
     bool logits_are_read, is_lost;
     const struct vulkan_plan *last_plan;
@@ -156,7 +160,14 @@ struct executor {
     uint64_t objects_at_load; /* buffers and pipelines */
 };
 
-enum { SPLITS_SHIFT = 5, SPLITS = 1 << SPLITS_SHIFT, SAMPLE_GROUPS = 8, BIAS_ROWS = 64, STEPS_IN_FLIGHT = 3 };
+enum {
+    SPLITS_SHIFT = 5,
+    SPLITS = 1 << SPLITS_SHIFT,
+    SAMPLE_GROUPS = 8,
+    BIAS_ROWS = 64,
+    STEPS_IN_FLIGHT = 3,
+    TOKENS_AHEAD = 8
+};
 
 /* vulkan_open.c */
 enum salvo_status vulkan_executor_open(
@@ -186,6 +197,9 @@ struct compiling {
 };
 enum salvo_status vulkan_plan_compile(struct compiling *compiling);
 void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan);
+
+/* Whether the id of a single token is looked up where the step is taken. Not where groups run one by one. */
+bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op);
 
 /* Adds a dispatch whose bindings are empty but for step and arena. */
 enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,
@@ -218,7 +232,9 @@ bool vulkan_takes_ropes(const struct executor *executor, const struct group *gro
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
 /* vulkan_project.c: where a single token's attention can make queries, key and value itself, both groups
- * become one, an attention with matmuls; then what its dispatch has to know, and what is bound. */
+ * become one, an attention with matmuls, and the matmul behind it its last op, where it can be; then what its
+ * dispatch has to know, and what is bound. */
+enum { MOST_PROJECTED = 1024 }; /* columns of the row */
 void vulkan_project_groups(const struct executor *executor, struct plan *plan);
 struct project_token vulkan_project_token(
     const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);
@@ -227,7 +243,7 @@ struct project_token vulkan_project_token(
  */
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan);
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
-    uint32_t count, VkCommandBuffer commands, VkQueryPool stamps);
+    uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps);
 
 /* vulkan_step.c: beginning writes a step into the next entry of the ring and gives it a ticket; ending waits.
  */
@@ -248,6 +264,7 @@ void vulkan_chunk_open(struct executor *executor);
 void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending);
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
 uint32_t vulkan_chunk(const struct executor *executor);
+uint32_t vulkan_together(const struct executor *executor); /* single tokens of one submission, at most */
 
 /* vulkan_state.c */
 enum salvo_status vulkan_states_open(struct executor *executor);

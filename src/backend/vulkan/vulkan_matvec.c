@@ -194,7 +194,7 @@ static uint32_t share_out(
     const struct executor *executor, struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
 {
     /* More workgroups than this would only prepare the input again. */
-    const uint32_t most_groups = executor->device.physical->features.processor ? 32 : 2048;
+    const uint32_t most_groups = executor->device.physical->features.processor ? 32 : MOST_CANDIDATES;
     const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* a gate and its mate go together */
     const uint32_t threads = threads_for(executor);
     uint32_t groups = 0;
@@ -208,6 +208,20 @@ static uint32_t share_out(
     return groups;
 }
 
+/* Whether these are logits whose largest is to be chosen, all of them: each workgroup then leaves the largest
+ * of its own. Not where somebody else's logits may take their place. */
+static bool has_best(const struct compiling *compiling, const struct bundle *bundle)
+{
+    const struct executor *executor = compiling->executor;
+    const struct program *program = executor->program;
+    const uint32_t end = bundle->group->first_op + bundle->group->op_count;
+    const struct op *matmul = &program->ops[end - 1];
+    return executor->device.physical->features.subgroup && compiling->arena == &executor->arena &&
+           bundle->group->matmuls == 1 && bundle->slice_count == 1 && !bundle->glu &&
+           end < program->op_count && program->ops[end].kind == OP_SAMPLE &&
+           program->ops[end].inputs[0] == matmul->out;
+}
+
 /* What the pipeline needs of the shader. */
 static uint32_t parts_of(
     const struct bundle *bundle, uint32_t threads, uint32_t lanes_shift, uint32_t float_shift)
@@ -217,6 +231,8 @@ static uint32_t parts_of(
     uint32_t result = lanes_shift << 8 | float_shift << 12;
     if (bundle->glu)
         result |= MATVEC_GLU;
+    if (bundle->matrix_count == 1)
+        result |= MATVEC_ALONE;
     if (!is_simple(bundle))
         result |= MATVEC_TABLE;
     if (norm)
@@ -242,12 +258,16 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
                    float_shift = lanes_shift_for(executor, bundle, true);
     const struct op *shift = bundle->is_normed ? bundle->chain->shift : NULL;
     const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
-    const struct pipeline_constants constants = {
+    struct pipeline_constants constants = {
         .threads = threads_for(executor),
         .types = bundle->types,
         .extra = parts_of(bundle, threads_for(executor), lanes_shift, float_shift),
         .columns = bundle->columns,
     };
+    if (has_best(compiling, bundle)) {
+        constants.extra |= MATVEC_BEST;
+        compiling->plan->candidates = groups;
+    }
     struct matvec_arguments arguments = {
         .flags = bundle->group->rows,
         .shift = shift ? (uint32_t)executor->folded_offsets[shift->token_shift.state] : ROW_NOTHING,
@@ -265,11 +285,14 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
             vulkan_bind(dispatch, i, &executor->vectors, false);
     }
     bind_arena(compiling, bundle, dispatch);
-    dispatch->bound[BIND_FOLDED] = dispatch->bound[BIND_ARENA];
+    /* The shader may write these, the dispatch does not: they are what is written in any case. */
+    dispatch->bound[BIND_FOLDED] = dispatch->bound[BIND_PARTIALS] = dispatch->bound[BIND_ARENA];
     if (shift)
         vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[bundle->buffer], false);
+    if (constants.extra & MATVEC_BEST)
+        vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
     arguments.flags |= (keeps ? MATVEC_KEEPS : 0) | bundle->matrices[0].rows_per_group << 8;
     describe_norm(compiling, bundle, &arguments);
     TRY(fill_arguments(compiling, bundle, &arguments));

@@ -81,22 +81,25 @@ static uint64_t partial_bytes(const struct executor *executor)
 {
     const struct program *program = executor->program;
     uint64_t bytes = (uint64_t)executor->options.outputs * ARGMAX_BLOCKS * 2 * sizeof(uint32_t);
+    bytes = larger(bytes, MOST_CANDIDATES * 2 * sizeof(uint32_t));
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
-        if (op->kind == OP_ATTEND)
-            bytes = larger(
-                bytes, (uint64_t)op->attend.heads * SPLITS * (op->attend.head_dim + 2) * sizeof(float));
+        if (op->kind == OP_ATTEND) { /* of splits, then of heads */
+            const uint64_t each = SPLITS * (op->attend.head_dim + 2) + MOST_PROJECTED;
+            bytes = larger(bytes, op->attend.heads * each * sizeof(float));
+        }
     }
     return bytes;
 }
 
-/* Behind the partial results: how many splits of a token's attention are done, for each head. */
+/* Behind the partial results: how many splits of a token's attention are done, for each head; how many heads.
+ */
 static uint64_t count_bytes(const struct program *program)
 {
     uint64_t heads = 0;
     for (uint32_t i = 0; i < program->op_count; i++)
         heads = program->ops[i].kind == OP_ATTEND ? larger(heads, program->ops[i].attend.heads) : heads;
-    return heads * sizeof(uint32_t);
+    return (heads + 1) * sizeof(uint32_t);
 }
 
 static size_t private_at(const struct plan *plan)
@@ -184,7 +187,10 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
     TRY(vulkan_plan_compile(&compiling));
     TRY(vulkan_parts_open(executor, plan));
-    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, plan->commands, VK_NULL_HANDLE));
+    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
+    if (plan == &executor->single)
+        TRY(vulkan_plan_record(
+            executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->several, VK_NULL_HANDLE));
 cleanup:
     return status;
 }

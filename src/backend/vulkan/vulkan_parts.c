@@ -40,7 +40,7 @@ enum salvo_status vulkan_parts_open(struct executor *executor, struct vulkan_pla
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t first = i * each,
                        left = plan->dispatch_count - first < each ? plan->dispatch_count - first : each;
-        TRY(vulkan_plan_record(executor, plan, first, left, plan->parts[i], VK_NULL_HANDLE));
+        TRY(vulkan_plan_record(executor, plan, first, left, 1, plan->parts[i], VK_NULL_HANDLE));
     }
 cleanup:
     return status;

@@ -11,6 +11,10 @@ SPIRV(take)
 #include "take.inc"
 }
 ;
+SPIRV(take_embed)
+#include "take_embed.inc"
+}
+;
 SPIRV(rows)
 #include "rows.inc"
 }
@@ -105,6 +109,8 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
     switch (shader) {
     case SHADER_TAKE:
         return CODE(take);
+    case SHADER_TAKE_EMBED:
+        return CODE(take_embed);
     case SHADER_ROWS:
         return CODE(rows);
     case SHADER_MATVEC:

@@ -6,6 +6,7 @@
 
 enum vulkan_shader {
     SHADER_TAKE,
+    SHADER_TAKE_EMBED,
     SHADER_ROWS,
     SHADER_MATVEC,
     SHADER_MATMUL,

@@ -28,7 +28,7 @@ static enum salvo_status open_profiling(
     TRY(NEW(&out->seconds, plan->lowered.group_count + 1));
     CHECK(device, CreateQueryPool, (device->handle, &queries, NULL, &out->queries));
     CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &out->commands));
-    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, out->commands, out->queries));
+    TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, out->commands, out->queries));
 cleanup:
     return status;
 }

@@ -96,6 +96,7 @@ enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_p
         .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
         .commandBufferCount = 1};
     CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands));
+    CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->several));
 cleanup:
     memory_free(layouts);
     memory_free(different);
@@ -110,6 +111,8 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
     vulkan_parts_close(executor, plan);
     if (plan->commands)
         device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands);
+    if (plan->several)
+        device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->several);
     if (plan->pool)
         device->call.DestroyDescriptorPool(device->handle, plan->pool, NULL);
     vulkan_buffer_close(device, &plan->row_table);
@@ -153,33 +156,22 @@ static void add_barrier(const struct executor *executor, VkCommandBuffer command
     executor->device.call.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
-enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
-    uint32_t count, VkCommandBuffer commands, VkQueryPool stamps)
+/* Counts the barriers that stand between them. */
+static uint32_t record_dispatches(const struct executor *executor, const struct vulkan_plan *plan,
+    uint32_t first, uint32_t count, VkCommandBuffer commands, VkQueryPool stamps)
 {
-    enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
-    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-        .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT}; /* several steps are on their way at once */
     VkPipeline pipeline = VK_NULL_HANDLE;
-    CHECK(device, BeginCommandBuffer, (commands, &begin));
-    /* After all that was submitted before, steps and copies. */
-    add_barrier(executor, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT,
-        VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, compute, shader);
-    if (stamps) {
-        device->call.CmdResetQueryPool(commands, stamps, 0, count + 1);
-        device->call.CmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps, 0);
-    }
-    plan->barriers = 0;
-    uint32_t since = first; /* the dispatch that the last barrier stands before */
+    uint32_t barriers = 0, since = first; /* the dispatch that the last barrier stands before */
     for (uint32_t i = first; i < first + count; i++) {
         const struct dispatch *dispatch = &plan->dispatches[i];
         for (uint32_t j = since; j < i; j++) {
             if (!conflicts(&plan->dispatches[j], dispatch))
                 continue;
             add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, compute, shader);
-            plan->barriers++;
+            barriers++;
             since = i;
         }
         if (dispatch->pipeline != pipeline)
@@ -194,6 +186,31 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
         if (stamps)
             device->call.CmdWriteTimestamp(
                 commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps, i - first + 1);
+    }
+    return barriers;
+}
+
+enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
+    uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = &executor->device;
+    const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+    const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+        .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT}; /* several steps are on their way at once */
+    CHECK(device, BeginCommandBuffer, (commands, &begin));
+    /* After all that was submitted before, steps and copies. */
+    add_barrier(executor, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, compute, shader);
+    if (stamps) {
+        device->call.CmdResetQueryPool(commands, stamps, 0, count + 1);
+        device->call.CmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps, 0);
+    }
+    for (uint32_t i = 0; i < times; i++) {
+        if (i > 0)
+            add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, compute, shader);
+        plan->barriers = record_dispatches(executor, plan, first, count, commands, stamps);
     }
     add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
         VK_ACCESS_HOST_READ_BIT);

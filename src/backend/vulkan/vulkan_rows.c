@@ -184,7 +184,8 @@ enum salvo_status vulkan_compile_rows(
         const struct op *op = &program->ops[first_op + i];
         rows = op->rows;
         if (op->kind == OP_EMBED) { /* always the first of its chain */
-            TRY(add_embed(compiling, group, op));
+            if (!vulkan_takes_embed(compiling, op))
+                TRY(add_embed(compiling, group, op));
             first = plan->row_op_count;
             continue;
         }

@@ -32,7 +32,7 @@ SHARED_ENUM(BIND_VALUES, 8)
 SHARED_ENUM(BIND_FOLDED, 9)
 SHARED_ENUM(BIND_TOKENS, 10)   /* ids of all slots */
 SHARED_ENUM(BIND_ROPES, 11)    /* cosines and sines */
-SHARED_ENUM(BIND_PARTIALS, 12) /* attention: of splits; sampling: of blocks */
+SHARED_ENUM(BIND_PARTIALS, 12) /* attention: of splits; sampling, and who makes logits: of blocks */
 SHARED_ENUM(BIND_CONTROL, 13)  /* where the device is among the steps */
 SHARED_ENUM(BIND_RING, 14)     /* take: steps from the host; sample: results for the host */
 SHARED_ENUM(BIND_MIRROR, 15)   /* the host's copy of the ids */
@@ -104,7 +104,7 @@ struct run_outcome {
 struct control {
     UINT taken;   /* steps taken from the ring */
     UINT left;    /* repetitions that follow */
-    UINT stopped; /* a run has ended: what is left does nothing */
+    UINT stopped; /* a run has ended, says who takes a step or chooses an id: what is left does nothing */
     UINT spare;
 };
 
@@ -141,6 +141,14 @@ struct take_arguments {
     UINT outputs_at, pages_at; /* and output rows and pages */
     UINT pages_stride;         /* pages of a run */
     UINT context, slots;
+};
+
+/* What follows them where a single token's id is looked up in a table. */
+struct embed_token {
+    UINT to; /* in floats in the arena */
+    UINT rows, columns, type;
+    UINT codes, high, scales; /* planes in words */
+    FLOAT scale;
 };
 
 struct rows_arguments {
@@ -195,6 +203,8 @@ SHARED_ENUM(MATVEC_NORM, 4)    /* a norm stands before */
 SHARED_ENUM(MATVEC_MEAN, 8)    /* which takes away the mean */
 SHARED_ENUM(MATVEC_LERP, 16)   /* a mixture with the row before, too */
 SHARED_ENUM(MATVEC_ROUNDS, 32) /* workgroups take more rows than at once */
+SHARED_ENUM(MATVEC_BEST, 64)   /* each workgroup leaves the largest of its rows */
+SHARED_ENUM(MATVEC_ALONE, 128) /* there is one matrix */
 SHARED_ENUM(MATVEC_ANY, 255)   /* activations differ */
 
 struct matvec_matrix {
@@ -223,11 +233,12 @@ struct matvec_arguments {
 
 /* What a pipeline of a single token is specialised on, beside heads, lanes that share a position (<< 4),
  * those that shuffles reach (<< 8) and positions of a team (<< 12), where it makes queries itself. */
-SHARED_ENUM(ATTEND_PIECE, 16) /* blocks of a piece of a row, as a power of two (<< 16) */
-SHARED_ENUM(ATTEND_AHEAD, 20) /* pieces that are asked for at once (<< 20) */
+SHARED_ENUM(ATTEND_PIECE, 16)  /* blocks of a piece of a row, as a power of two (<< 16) */
+SHARED_ENUM(ATTEND_OUTPUT, 19) /* whether it multiplies by the matrix behind it, too (<< 19) */
+SHARED_ENUM(ATTEND_AHEAD, 20)  /* pieces that are asked for at once (<< 20) */
 
 struct attend_arguments {
-    UINT to;                            /* in floats */
+    UINT to; /* in floats; the matrix behind it, in the table, where attention multiplies by that, too */
     UINT kv_heads, group_heads, window; /* group_heads: heads of a kv head */
     FLOAT scale, cap;
     UINT head_words; /* of one head at one position */
@@ -236,7 +247,8 @@ struct attend_arguments {
     UINT least;        /* positions that are not split */
     UINT rope_q, rope_k, dimensions, halves;
     UINT pages_at, pages; /* in the words; how many a run can have */
-    UINT counts_at;       /* in the partials: how many splits are done, for each workgroup's heads */
+    UINT counts_at; /* in the partials: how many splits are done, for each workgroup's heads; then how many
+                       heads */
 };
 
 /* What follows them: where queries are and, of a single token, its key and value; */
@@ -274,7 +286,8 @@ SHARED_ENUM(ARGMAX_BLOCKS, 64)
 
 struct sample_arguments {
     UINT logits, vocabulary;
-    UINT is_single; /* one token: row, run and output are the first */
+    UINT candidates; /* of each output: the largest of as many blocks */
+    UINT is_single;  /* one token: row, run and output are the first */
 };
 
 #endif

@@ -33,6 +33,9 @@ IS_AT(step_run, other, RUN_OTHER);
 IS_AT(step_run, source, RUN_SOURCE);
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
 
+/* Where an id is yet to come. */
+static const int32_t no_id = -1;
+
 /* How often a wait looks at the cancel word. */
 static const uint64_t slice_ns = 5000000;
 
@@ -51,6 +54,11 @@ static struct run_outcome *outcomes_of(const struct executor *executor, uint64_t
 {
     return (struct run_outcome *)executor->outcomes.mapped +
            (size_t)(ticket - 1) % RING_ENTRIES * executor->options.slots;
+}
+
+static int32_t *ids_of(const struct executor *executor, uint32_t slot)
+{
+    return (int32_t *)executor->mirror.mapped + (size_t)slot * (executor->options.context + 1);
 }
 
 /* ---- Ending ---- */
@@ -79,9 +87,9 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
     const struct vulkan_device *device = &executor->device;
     VkResult result = VK_TIMEOUT;
     for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_PATIENCE_NS; waited += slice_ns) {
-        result = wait_a_while(executor, pending, slice_ns);
-        if (result == VK_TIMEOUT && is_cancelled(pending))
+        if (is_cancelled(pending))
             ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
+        result = wait_a_while(executor, pending, slice_ns);
     }
     if (result == VK_SUCCESS)
         return SALVO_OK;
@@ -143,10 +151,10 @@ static enum salvo_status complete(struct executor *executor, uint64_t ticket)
         struct pending_step *pending = pending_of(executor, executor->completed + 1);
         TRY(wait_for_step(executor, pending));
         executor->completed++;
-        vulkan_chunk_note(executor, pending);
         if (executor->idle.is_measured)
             vulkan_idle_note(executor, pending);
         pending->status = vulkan_step_commit(executor, pending);
+        vulkan_chunk_note(executor, pending);
     }
 cleanup:
     return status;
@@ -173,6 +181,17 @@ cleanup:
     return status;
 }
 
+/* Ids of a step that repeats that have come by now, for its first run. Each tells of itself: that another
+ * word of the host's memory was written later does not mean that it is seen later. */
+static uint32_t ids_so_far(const struct executor *executor, const struct pending_step *pending, uint32_t seen)
+{
+    const volatile int32_t *ids = ids_of(executor, pending->runs[0].slot) + pending->runs[0].first + 1;
+    while (seen < pending->repeat && pending->runs[0].first + 1 + seen <= executor->options.context &&
+           ids[seen] != no_id)
+        seen++;
+    return seen;
+}
+
 /* Looks at what the device has told so far; a step that does not repeat tells everything at once. */
 enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
@@ -185,17 +204,18 @@ enum salvo_status vulkan_progress(
         TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not one of the last %d, up to %" PRIu64, ticket,
             STEPS_IN_FLIGHT, executor->submitted));
     struct pending_step *pending = pending_of(executor, ticket);
-    const volatile struct run_outcome *outcome = outcomes_of(executor, ticket);
-    while (executor->completed < ticket && pending->repeat > 1 && outcome->sampled <= seen) {
-        if (wait_a_while(executor, pending, look_ns) != VK_TIMEOUT)
+    while (executor->completed < ticket && pending->repeat > 1) {
+        *out_sampled = ids_so_far(executor, pending, seen);
+        if (*out_sampled > seen || wait_a_while(executor, pending, look_ns) != VK_TIMEOUT)
             break; /* done, or lost: complete finds out */
         if (is_cancelled(pending))
             ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
     }
-    if (pending->repeat <= 1 || outcome->sampled <= seen)
+    if (*out_sampled == seen)
         TRY(complete(executor, ticket));
     *out_done = executor->completed >= ticket;
-    *out_sampled = pending->status == SALVO_ERROR_CANCELLED ? seen : outcome->sampled;
+    if (*out_done)
+        *out_sampled = pending->status == SALVO_ERROR_CANCELLED ? seen : pending->results[0].sampled;
 cleanup:
     return status;
 }
@@ -342,10 +362,12 @@ static void write_words(
         memcpy(words + header->pages_at + (size_t)i * header->pages_stride, run->pages,
             (last / PAGE_POSITIONS + 1) * sizeof *words);
         if (run->source == SOURCE_IDS) {
-            int32_t *ids =
-                (int32_t *)executor->mirror.mapped + (size_t)run->slot * (options->context + 1) + run->first;
+            int32_t *ids = ids_of(executor, run->slot) + run->first;
             memcpy(ids, step->ids + run->first_row, run->count * sizeof *ids);
         }
+        for (uint32_t j = 0; header->repeat > 1 && j < header->repeat && run->first + j < options->context;
+             j++)
+            ids_of(executor, run->slot)[run->first + 1 + j] = no_id;
     }
     header->outputs = outputs;
 }
@@ -354,7 +376,7 @@ static void write_run(
     const struct executor *executor, const struct run *run, struct pending_run *pending, struct step_run *out)
 {
     struct folded_slot *slot = &executor->folded_slots[run->slot];
-    *pending = (struct pending_run){.slot = run->slot, .before = slot->current};
+    *pending = (struct pending_run){.slot = run->slot, .first = run->first, .before = slot->current};
     (void)find_versions(executor, run->slot, &pending->after, &pending->other);
     slot->current = pending->after;
     out->slot = run->slot;
@@ -433,39 +455,62 @@ cleanup:
 
 enum { MAX_REPEAT = 256 };
 
-/* The commands of a step, as often as it repeats, with one submission. */
+/* One submission; the last one of a step tells when all is done. */
+static enum salvo_status submit_commands(struct executor *executor, const struct pending_step *pending,
+    const VkCommandBuffer *commands, uint32_t count, bool is_last)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = &executor->device;
+    const bool counts = executor->timeline && is_last;
+    const VkTimelineSemaphoreSubmitInfo done = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+        .signalSemaphoreValueCount = 1,
+        .pSignalSemaphoreValues = &pending->ticket};
+    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .pNext = counts ? &done : NULL,
+        .commandBufferCount = count,
+        .pCommandBuffers = commands,
+        .signalSemaphoreCount = counts ? 1 : 0,
+        .pSignalSemaphores = &executor->timeline};
+    const bool has_fence = !executor->timeline && is_last;
+    if (has_fence)
+        CHECK(device, ResetFences, (device->handle, 1, &pending->fence));
+    CHECK(device, QueueSubmit, (device->queue, 1, &submit, has_fence ? pending->fence : VK_NULL_HANDLE));
+    executor->counters.submissions++;
+cleanup:
+    return status;
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The commands of a step, as often as it repeats, with one submission or, of a slow device, a few. */
 static enum salvo_status hand_over(
     struct executor *executor, const struct vulkan_plan *plan, const struct pending_step *pending)
 {
     enum salvo_status status = SALVO_OK;
-    const struct vulkan_device *device = &executor->device;
-    const uint32_t entry = (uint32_t)(pending->ticket % RING_ENTRIES);
+    const uint32_t entry = (uint32_t)(pending->ticket % RING_ENTRIES), together = vulkan_together(executor);
     VkCommandBuffer commands[MAX_REPEAT + 2];
-    uint32_t count = 0;
+    uint32_t count = 0, left = plan->part_count ? 0 : pending->repeat;
     if (executor->idle.is_measured)
         commands[count++] = executor->idle.begin[entry];
-    for (uint32_t i = 0; i < pending->repeat && !plan->part_count; i++)
-        commands[count++] = plan->commands;
+    while (left > 0) {
+        for (uint32_t room = smaller(together, left), each; room > 0; room -= each, left -= each) {
+            each = room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
+            commands[count++] = each > 1 ? plan->several : plan->commands;
+        }
+        if (left > 0)
+            TRY(submit_commands(executor, pending, commands, count, false));
+        count = left > 0 ? 0 : count;
+    }
     if (plan->part_count) {
         TRY(vulkan_parts_run(executor, plan, pending->repeat));
         commands[count++] = plan->parts[plan->part_count - 1];
     }
     if (executor->idle.is_measured)
         commands[count++] = executor->idle.end[entry];
-    const VkTimelineSemaphoreSubmitInfo done = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-        .signalSemaphoreValueCount = 1,
-        .pSignalSemaphoreValues = &pending->ticket};
-    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-        .pNext = executor->timeline ? &done : NULL,
-        .commandBufferCount = count,
-        .pCommandBuffers = commands,
-        .signalSemaphoreCount = executor->timeline ? 1 : 0,
-        .pSignalSemaphores = &executor->timeline};
-    if (!executor->timeline)
-        CHECK(device, ResetFences, (device->handle, 1, &pending->fence));
-    CHECK(device, QueueSubmit,
-        (device->queue, 1, &submit, executor->timeline ? VK_NULL_HANDLE : pending->fence));
-    executor->counters.submissions++;
+    TRY(submit_commands(executor, pending, commands, count, true));
     executor->counters.dispatches += (uint64_t)pending->repeat * plan->dispatch_count;
     executor->counters.barriers += (uint64_t)pending->repeat * plan->barriers;
 cleanup:
@@ -496,7 +541,7 @@ cleanup:
 
 const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot)
 {
-    return (const int32_t *)executor->mirror.mapped + (size_t)slot * (executor->options.context + 1);
+    return ids_of(executor, slot);
 }
 
 const float *vulkan_logits(struct executor *executor, uint32_t row)

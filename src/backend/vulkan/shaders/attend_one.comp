@@ -4,11 +4,15 @@
  * neighbouring invocations share a position, and each such team goes through positions of its own with a running
  * maximum; teams come together at the end, first those of a subgroup. Parts come together where the last of them ends, or in merge.comp
  * where workgroups cannot tell each other. The token may come without rope: then its key and value are rotated,
- * rounded and kept here. With PROJECTS it comes as the row that its query, key and value are yet to be made of.
+ * rounded and kept here. With PROJECTS it comes as the row that its query, key and value are yet to be made of, and
+ * what comes out may be multiplied and added to that row (output.glsl).
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define MOST_INVOCATIONS 128
+#define SUBGROUP_SUM(i) maxima[i].x /* which nobody needs before teams come together */
+const uint MOST_PARTIES = 128;
+shared vec4 maxima[MOST_PARTIES];
 #include "lanes.glsl"
 #include "states.glsl"
 
@@ -29,19 +33,20 @@ layout(std430, binding = BIND_PARTIALS) coherent buffer Counts { uint counts[]; 
 #endif
 #ifdef PROJECTS
 layout(push_constant) uniform Push { attend_arguments arguments; project_token token; };
-const bool IS_ROTATED = true;
+const bool IS_ROTATED = true, HAS_OUTPUT = (HEADS_AND_LANES >> ATTEND_OUTPUT & 1u) != 0;
 #else
+const bool HAS_OUTPUT = false;
 layout(push_constant) uniform Push { attend_arguments arguments; attend_token token; };
 #define IS_ROTATED (token.rotated != 0)
 #endif
 
-const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_PARTIES = 128;
+const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128;
 const float LOWEST = -3.0e38;
 
 /* Rows of HEAD_DIM floats: the queries, then the token's own key and value as they are kept. */
 shared float rows[MOST_ROWS];
 shared float parts[MOST_PARTS]; /* [parties][heads][HEAD_DIM] */
-shared vec4 maxima[MOST_PARTIES], sums_of_weights[MOST_PARTIES];
+shared vec4 sums_of_weights[MOST_PARTIES];
 shared uint page_numbers[MOST_PAGES];
 shared uint arrived;
 
@@ -226,7 +231,32 @@ vec3 gathered(uint i)
     return result;
 }
 
+void give(uint i, float value)
+{
+    if (HAS_OUTPUT)
+        rows[i] = value;
+    else
+        arena[arguments.to + first_head * HEAD_DIM + i] = value;
+}
+
 #ifdef SUBGROUP
+/* Whether all others of `count` workgroups have left what they have: numbered by an index among the counts. */
+bool is_last_of(uint count, uint index)
+{
+    uint at = arguments.counts_at + index;
+    memoryBarrierBuffer();
+    barrier();
+    if (tid == 0)
+        arrived = atomicAdd(counts[at], 1);
+    barrier();
+    if (arrived + 1 != count)
+        return false;
+    memoryBarrierBuffer();
+    if (tid == 0)
+        counts[at] = 0;
+    return true;
+}
+
 /* Called by the workgroup that ends last. */
 void merge_parts(uint count)
 {
@@ -253,9 +283,12 @@ void merge_parts(uint count)
                 total += factor * eight[j];
             }
         }
-        arena[arguments.to + first_head * HEAD_DIM + i] = total / all;
+        give(i, total / all);
     }
 }
+#ifdef PROJECTS
+#include "output.glsl"
+#endif
 #endif
 
 void main()
@@ -291,6 +324,10 @@ void main()
     ask_for(begin);
 #ifdef PROJECTS
     project(pieces);
+#ifdef SUBGROUP
+    if (HAS_OUTPUT)
+        ask_for_output();
+#endif
 #endif
     load_rows(first_angle);
     barrier();
@@ -310,7 +347,7 @@ void main()
              partial = ((first_head + h) * splits + split) * (HEAD_DIM + 2);
         vec3 all = gathered(i);
         if (count == 1) {
-            arena[arguments.to + first_head * HEAD_DIM + i] = all.z / all.y;
+            give(i, all.z / all.y);
             continue;
         }
         partials[partial + 2 + column] = all.z;
@@ -319,19 +356,15 @@ void main()
             partials[partial + 1] = all.y;
         }
     }
-    if (count == 1)
-        return;
 #ifdef SUBGROUP
-    memoryBarrierBuffer();
-    barrier();
-    if (tid == 0)
-        arrived = atomicAdd(counts[arguments.counts_at + gl_WorkGroupID.x], 1);
-    barrier();
-    if (arrived + 1 != count)
-        return;
-    memoryBarrierBuffer();
-    merge_parts(count);
-    if (tid == 0)
-        counts[arguments.counts_at + gl_WorkGroupID.x] = 0;
+    if (count > 1) {
+        if (!is_last_of(count, gl_WorkGroupID.x))
+            return;
+        merge_parts(count);
+    }
+#ifdef PROJECTS
+    if (HAS_OUTPUT)
+        add_output();
+#endif
 #endif
 }

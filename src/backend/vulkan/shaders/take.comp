@@ -2,7 +2,8 @@
 /*
  * The first op of a plan: takes the next step from the host's ring, or moves a repeated one on by a token. What a read
  * costs is waiting for it, most of all for the host's memory. So all that a small step can consist of is asked for at
- * once, and looked at where it then is, in shared memory: the ring is waited for once.
+ * once, and looked at where it then is, in shared memory: the ring is waited for once. With EMBEDS the step is of one
+ * token, and its id is looked up, too: a dispatch of its own would have to find out again what is known here.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -15,8 +16,14 @@ layout(std430, binding = BIND_RING) readonly buffer Ring { uint ring[]; };
 layout(std430, binding = BIND_TOKENS) buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_MIRROR) readonly buffer Mirror { int mirror[]; };
 layout(std430, binding = BIND_WORK) buffer Current { uint current[]; }; /* the step as words */
-layout(std430, binding = BIND_PARTIALS) readonly buffer Outcomes { run_outcome outcomes[]; };
+#ifdef EMBEDS
+#include "blocks.glsl"
+layout(std430, binding = BIND_ARENA) writeonly buffer Arena { float arena[]; };
+layout(push_constant) uniform Push { take_arguments arguments; embed_token token; };
+shared int given_id; /* by the host */
+#else
 layout(push_constant) uniform Push { take_arguments arguments; };
+#endif
 
 /* The step's parts, and how many words of each are asked for before it is known how many there are. */
 const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WINDOW = 128;
@@ -24,6 +31,7 @@ const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WIN
 shared uint window[PARTS * WINDOW];
 shared uint reached[WINDOW]; /* the first of `next` */
 shared uint taken, left; /* of `state`, as it was */
+shared uint cancelled[RING_ENTRIES]; /* of the ring */
 shared uint stop;
 
 uint tid, from;
@@ -90,8 +98,13 @@ void take_ids(uint count)
     for (uint row = tid; row < count; row += THREADS) {
         uint run = word_of(ROWS, row * ROW_WORDS), position = word_of(ROWS, row * ROW_WORDS + 1),
              place = run_word(run, RUN_SLOT) * (arguments.context + 1) + position;
-        if (run_word(run, RUN_SOURCE) != SOURCE_LAST)
-            tokens[place] = mirror[place];
+        if (run_word(run, RUN_SOURCE) != SOURCE_LAST) {
+            int id = mirror[place];
+            tokens[place] = id;
+#ifdef EMBEDS
+            given_id = id;
+#endif
+        }
     }
 }
 
@@ -107,19 +120,15 @@ void take_next()
     keep_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
 }
 
-/* Whether anything ends a step that repeats: the host, or one of its runs. */
+/* Whether anything but an id ends a step that repeats: the host, or the room that one of its runs has. */
 void look_for_end()
 {
-    uint entry = header_word(ENTRY_WORD);
     for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
         uint position = run_word(i, RUN_FIRST) + 1, limit = run_word(i, RUN_LIMIT);
-        run_outcome outcome = outcomes[entry * arguments.slots + i];
-        if (outcome.ended != 0 || outcome.failed != 0 || position >= arguments.context ||
-            (limit != 0 && position >= limit))
+        if (position >= arguments.context || (limit != 0 && position >= limit))
             atomicMax(stop, 1);
     }
-    /* by an invocation that seldom has a run to look at, so that nothing waits for it */
-    if (tid == THREADS - 1 && ring[entry * arguments.entry_words + CANCELLED_WORD] != 0)
+    if (tid == 0 && cancelled[header_word(ENTRY_WORD)] != 0)
         atomicMax(stop, 1);
 }
 
@@ -133,6 +142,27 @@ void advance_run(uint run)
     current[arguments.words_at + run_word(run, RUN_FIRST_ROW) * ROW_WORDS + 1] = position;
 }
 
+#ifdef EMBEDS
+int id_of_token()
+{
+    uint place = run_word(0, RUN_SLOT) * (arguments.context + 1) + run_word(0, RUN_FIRST);
+    return !repeats && run_word(0, RUN_SOURCE) != SOURCE_LAST ? given_id : tokens[place];
+}
+
+void embed(uint id)
+{
+    if (id >= token.rows)
+        return;
+    for (uint i = tid; i < (token.columns + 3) / 4; i += THREADS) {
+        vec4 four = dequantized(token.type, token.codes, token.high, token.scales, token.columns, id, i);
+        for (uint j = 0; j < 4 && 4 * i + j < token.columns; j++) {
+            precise float scaled = four[j] * token.scale;
+            arena[token.to + 4 * i + j] = scaled;
+        }
+    }
+}
+#endif
+
 void main()
 {
     tid = gl_LocalInvocationIndex;
@@ -141,6 +171,8 @@ void main()
         window[i] = word;
         reached[i] = position;
     }
+    if (tid < RING_ENTRIES)
+        cancelled[tid] = ring[tid * arguments.entry_words + CANCELLED_WORD];
     if (tid == 0) {
         taken = state.taken;
         left = state.left;
@@ -163,6 +195,9 @@ void main()
         next[run_word(i, RUN_SLOT)] = run_word(i, RUN_FIRST) + run_word(i, RUN_COUNT);
     }
     barrier();
+#ifdef EMBEDS
+    int id = going_on != 0 ? id_of_token() : -1;
+#endif
     for (uint i = tid; i < (repeats ? min(word_count, WINDOW) : word_count); i += THREADS)
         current[i] = stop != 0 && i <= OUTPUTS_WORD ? 0 : word_of(HEADER_AND_RUNS, i);
     if (tid == 0) {
@@ -170,4 +205,7 @@ void main()
         state.left = (repeats ? left : header_word(REPEAT_WORD)) - 1;
         state.taken = taken + (repeats ? 0 : 1);
     }
+#ifdef EMBEDS
+    embed(uint(id));
+#endif
 }
