@@ -558,22 +558,39 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_w
     sync_threads<CUDA_WORKERS>(); /* the room is free for another task */
 }
 
-template <int LANES, bool WIDE> KERNEL_INLINE void attend_heads(uint32_t heads)
+/* Which of them a task is done by. */
+enum attend_way { ATTEND_TWO = 1, ATTEND_WIDE = 2, ATTEND_BY_16 = 4, ATTEND_BY_32 = 8 };
+
+KERNEL_INLINE uint32_t find_way(const cuda_attend &attend, const attend_task &task)
 {
-    if (heads == 1)
-        attend_with<1, LANES, WIDE>();
-    else
-        attend_with<2, LANES, WIDE>();
+    return (task.heads > 1 ? ATTEND_TWO : 0) | (attend.kv_type == TYPE_F32 ? ATTEND_WIDE : 0) |
+           (attend.head_dim <= 64       ? 0
+               : attend.head_dim <= 128 ? ATTEND_BY_16
+                                        : ATTEND_BY_32);
 }
 
-template <bool WIDE> KERNEL_INLINE void attend_lanes(uint32_t heads, uint32_t head_dim)
+template <int LANES> KERNEL_INLINE void attend_by(uint32_t way)
 {
-    if (head_dim <= 64)
-        attend_heads<8, WIDE>(heads);
-    else if (head_dim <= 128)
-        attend_heads<16, WIDE>(heads);
+    switch (way & (ATTEND_TWO | ATTEND_WIDE)) {
+    case 0:
+        return attend_with<1, LANES, false>();
+    case ATTEND_TWO:
+        return attend_with<2, LANES, false>();
+    case ATTEND_WIDE:
+        return attend_with<1, LANES, true>();
+    default:
+        return attend_with<2, LANES, true>();
+    }
+}
+
+KERNEL_INLINE void attend_any(uint32_t way)
+{
+    if (way < ATTEND_BY_16)
+        attend_by<8>(way);
+    else if (way < ATTEND_BY_32)
+        attend_by<16>(way);
     else
-        attend_heads<32, WIDE>(heads);
+        attend_by<32>(way);
 }
 
 /* Task number `index` of the token, of `at_once` at a time; heads 0: there is none. Two heads a task read the
@@ -600,31 +617,37 @@ KERNEL_INLINE attend_task find_task(
     return task;
 }
 
-/* The tasks of one block. The first is the same in all layers of a token whose attention has one shape. */
-KERNEL_INLINE void attend_one_token(uint8_t *shared)
+/* The next task of one block. The first is the same in all layers of a token whose attention has one shape.
+ */
+KERNEL_INLINE void take_task(uint8_t *shared, bool is_first)
 {
     shared_head &head = *(shared_head *)shared;
     const cuda_record *record = current_record(shared);
-    const cuda_attend &attend = record->attend;
-    const bool known = head.task_shape == record->index && head.task_tag == head.tag;
-    for (uint32_t index = blockIdx.x;; index += gridDim.x) {
-        if (!known || index != blockIdx.x) {
-            sync_threads<CUDA_WORKERS>(); /* nobody needs the task before */
-            if (this_thread() == 0) {
-                head.task = find_task(attend, head.row.position, index, gridDim.x);
-                head.task_shape = index == blockIdx.x ? record->index : 0;
-                head.task_tag = head.tag;
-            }
-            sync_threads<CUDA_WORKERS>();
-        }
-        if (head.task.heads == 0)
-            break;
-        if (attend.kv_type == TYPE_F32)
-            attend_lanes<true>(head.task.heads, attend.head_dim);
-        else
-            attend_lanes<false>(head.task.heads, attend.head_dim);
-        if (!head.task.more)
-            break;
+    if (is_first && head.task_shape == record->index && head.task_tag == head.tag)
+        return;
+    sync_threads<CUDA_WORKERS>(); /* nobody needs the task before */
+    if (this_thread() == 0) {
+        head.task_number = is_first ? blockIdx.x : head.task_number + gridDim.x;
+        head.task = find_task(record->attend, head.row.position, head.task_number, gridDim.x);
+        head.task_shape = is_first ? record->index : 0;
+        head.task_tag = head.tag;
+    }
+    sync_threads<CUDA_WORKERS>();
+}
+
+/* The tasks of one block. Nothing is kept across one. */
+KERNEL_INLINE void attend_one_token()
+{
+    for (bool is_first = true;; is_first = false) {
+        DYNAMIC_SHARED_ANEW(shared);
+        shared_head &head = *(shared_head *)shared;
+        take_task(shared, is_first);
+        if (uniform(head.task.heads == 0))
+            return;
+        attend_any(uniform(find_way(current_record(shared)->attend, head.task)));
+        DYNAMIC_SHARED_ANEW(again);
+        if (uniform(!((shared_head *)again)->task.more))
+            return;
     }
 }
 

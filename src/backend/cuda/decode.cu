@@ -168,8 +168,8 @@ KERNEL_INLINE void leave_record(shared_head &head, bool goes_on)
 
 static __device__ __noinline__ void run_attention()
 {
-    DYNAMIC_SHARED(shared);
-    attend_one_token(shared);
+    attend_one_token();
+    DYNAMIC_SHARED_ANEW(shared);
     leave_record(*(shared_head *)shared, true);
 }
 
@@ -194,23 +194,31 @@ template <int DIGITS> KERNEL_INLINE void run_any_matmul(uint32_t kind)
  * the same record. */
 static __device__ __noinline__ void run_records()
 {
-    DYNAMIC_SHARED(shared);
-    shared_head &head = *(shared_head *)shared;
-    for (block_walk walk = load_walk(head); walk.record < head.range.end; walk = load_walk(head)) {
+    enum { FINE = 16 };
+    for (;;) {
+        DYNAMIC_SHARED_ANEW(shared);
+        shared_head &head = *(shared_head *)shared;
+        const block_walk walk = load_walk(head);
+        if (uniform(walk.record >= head.range.end))
+            break;
         const cuda_record *record = place_of_record(shared, walk.turn);
         if (head.range.delays)
             pause(head.range.delays, record->phase);
         if (!wait_for_finisher(head, walk.turn, record->ago))
             head.failed = 1;
-        if (record->kind <= CUDA_RECORD_MATMUL && !record->index && !head.early)
-            run_any_matmul<1>(record->kind);
-        else if (record->kind <= CUDA_RECORD_MATMUL)
-            run_any_matmul<2>(record->kind);
-        else if (record->kind == CUDA_RECORD_ATTEND)
+        const bool is_fine = record->kind <= CUDA_RECORD_MATMUL && (record->index || head.early);
+        const uint32_t kind = uniform(record->kind + (is_fine ? FINE : 0));
+        if (kind <= CUDA_RECORD_MATMUL)
+            run_any_matmul<1>(kind);
+        else if (kind >= FINE)
+            run_any_matmul<2>(kind - FINE);
+        else if (kind == CUDA_RECORD_ATTEND)
             run_attention();
         else
             run_another();
     }
+    DYNAMIC_SHARED(shared);
+    shared_head &head = *(shared_head *)shared;
     block_walk walk = load_walk(head);
     walk.record = head.range.first;
     save_walk(head, walk);

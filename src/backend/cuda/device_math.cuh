@@ -9,10 +9,16 @@
 
 /* Dynamic shared memory, as bytes. */
 #ifdef CUDA_EMULATOR
-#define DYNAMIC_SHARED(name) uint8_t *const name = emulator_shared()
+#define DYNAMIC_SHARED(name)      uint8_t *const name = emulator_shared()
+#define DYNAMIC_SHARED_ANEW(name) DYNAMIC_SHARED(name)
 #else
 extern __shared__ __align__(128) uint8_t dynamic_shared_memory[];
 #define DYNAMIC_SHARED(name) uint8_t *const name = dynamic_shared_memory
+/* The same, not kept from before: across a call it would be in local memory. */
+#define DYNAMIC_SHARED_ANEW(name)                                              \
+    uint32_t name##_address;                                                   \
+    asm volatile("mov.u32 %0, dynamic_shared_memory;" : "=r"(name##_address)); \
+    uint8_t *const name = (uint8_t *)__cvta_shared_to_generic(name##_address)
 #endif
 
 /*
@@ -74,6 +80,13 @@ KERNEL_INLINE float warp_max(float value)
     for (int distance = 16; distance; distance /= 2)
         value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
     return value;
+}
+
+/* What is the same in all lanes of a warp, so that the compiler knows it, too: where it is not known, lanes
+ * wait for each other after a branch, and who waits is written to local memory across calls. */
+KERNEL_INLINE uint32_t uniform(uint32_t value)
+{
+    return __reduce_max_sync(~0u, value);
 }
 
 /* Waits for the THREADS that work together in a block: the first ones, so that others may go their own way.

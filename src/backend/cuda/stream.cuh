@@ -52,6 +52,7 @@ struct shared_head {
     record_range range;
     token_walk tokens;
     attend_task task;
+    uint32_t task_number;          /* of `task` among all */
     uint32_t task_shape, task_tag; /* what `task` is the first of: record.index, and the token */
     uint32_t target;               /* arrivals at the grid's barrier so far */
     uint32_t tag;                  /* of the token's words */
