@@ -56,26 +56,18 @@ void multiply_output()
     }
 }
 
-/* To what the rows of this invocation were: the sums of all heads, many of which are on their way at once. */
-void add_heads(float before[OUTPUT_ROWS])
+/* Over all heads, eight on their way at once. */
+float sum_of_heads(uint row)
 {
-    const uint at_once = 16;
-    float sums_of_heads[OUTPUT_ROWS];
-    [[unroll]] for (uint n = 0; n < OUTPUT_ROWS; n++)
-        sums_of_heads[n] = 0;
-    for (uint head = 0; head < gl_NumWorkGroups.x; head += at_once) {
-        float of_heads[OUTPUT_ROWS * at_once];
-        [[unroll]] for (uint i = 0; i < OUTPUT_ROWS * at_once; i++) {
-            uint row = i / at_once * THREADS + tid, other = head + i % at_once;
-            of_heads[i] = row < COLUMNS && other < gl_NumWorkGroups.x ? partials[sums_at(other) + row] : 0.0;
-        }
-        [[unroll]] for (uint i = 0; i < OUTPUT_ROWS * at_once; i++)
-            sums_of_heads[i / at_once] += of_heads[i];
+    float sum = 0;
+    for (uint head = 0; head < gl_NumWorkGroups.x; head += 8) {
+        float eight[8];
+        [[unroll]] for (uint j = 0; j < 8; j++)
+            eight[j] = head + j < gl_NumWorkGroups.x ? partials[sums_at(head + j) + row] : 0.0;
+        [[unroll]] for (uint j = 0; j < 8; j++)
+            sum += eight[j];
     }
-    [[unroll]] for (uint n = 0; n < OUTPUT_ROWS; n++) {
-        if (n * THREADS + tid < COLUMNS)
-            arena[output_matrix.to + n * THREADS + tid] = before[n] + sums_of_heads[n];
-    }
+    return sum;
 }
 
 /* What attention has given is in `rows`. */
@@ -86,14 +78,12 @@ void add_output()
         held[k] = four_at(0, k) < HEAD_DIM / 4 ? four_of_row(0, 4 * four_at(0, k)) : vec4(0);
     type = has_one_type() ? only_type() : output_matrix.type;
     keep_bytes();
-    float before[OUTPUT_ROWS]; /* nobody but the last workgroup changes the row */
-    [[unroll]] for (uint n = 0; n < OUTPUT_ROWS; n++) {
-        uint row = min(n * THREADS + tid, COLUMNS - 1);
-        float bias = output_matrix.bias == ROW_NOTHING ? 0.0 : vectors[output_matrix.bias + row];
-        before[n] = arena[output_matrix.to + row] + bias;
-    }
     barrier();
     multiply_output();
-    if (is_last_of(gl_NumWorkGroups.x, gl_NumWorkGroups.x))
-        add_heads(before);
+    if (!is_last_of(gl_NumWorkGroups.x, gl_NumWorkGroups.x))
+        return;
+    for (uint row = tid; row < COLUMNS; row += THREADS) {
+        float bias = output_matrix.bias == ROW_NOTHING ? 0.0 : vectors[output_matrix.bias + row];
+        arena[output_matrix.to + row] += sum_of_heads(row) + bias;
+    }
 }
