@@ -283,8 +283,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
             vulkan_bind(dispatch, i, &executor->vectors, false);
     }
     bind_arena(compiling, bundle, dispatch);
-    /* The shader may write these, the dispatch does not: they are what is written in any case. */
-    dispatch->bound[BIND_FOLDED] = dispatch->bound[BIND_PARTIALS] = dispatch->bound[BIND_ARENA];
+    dispatch->bound[BIND_FOLDED] = dispatch->bound[BIND_ARENA];
     if (shift)
         vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
