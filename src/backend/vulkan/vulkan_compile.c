@@ -154,20 +154,17 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
     struct executor *executor = compiling->executor;
     const struct op *op = &executor->program->ops[compiling->plan->lowered.groups[index].first_op];
     const uint32_t outputs = capacity_of(compiling, ROWS_OUTPUTS);
-    const uint32_t left = compiling->plan->candidates;
     const struct sample_arguments arguments = {vulkan_arena_at(compiling, op->inputs[0]),
-        executor->program->vocabulary, left ? left : ARGMAX_BLOCKS, capacity_of(compiling, ROWS_TOKENS) == 1};
+        executor->program->vocabulary, capacity_of(compiling, ROWS_TOKENS) == 1};
     const struct pipeline_constants constants = {.threads = SAMPLE_THREADS};
     struct dispatch *dispatch;
     VkPipeline pipeline;
-    if (!left) {
-        TRY(vulkan_pipeline(&executor->pipelines, SHADER_ARGMAX, constants, &pipeline));
-        TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-        dispatch->bound[BIND_ARENA].writes = false;
-        vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
-        dispatch->groups[0] = ARGMAX_BLOCKS;
-        dispatch->groups[1] = outputs;
-    }
+    TRY(vulkan_pipeline(&executor->pipelines, SHADER_ARGMAX, constants, &pipeline));
+    TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
+    dispatch->bound[BIND_ARENA].writes = false;
+    vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
+    dispatch->groups[0] = ARGMAX_BLOCKS;
+    dispatch->groups[1] = outputs;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_SAMPLE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->bound[BIND_ARENA].writes = false;

@@ -64,10 +64,7 @@ struct vulkan_plan {
     uint32_t barriers;
     VkCommandBuffer *parts; /* [part_count] the same commands in parts, where measurements ask for that */
     uint32_t part_count;
-    uint32_t candidates; /* that the product with the vocabulary leaves; 0: they are to be looked for */
 };
-
-enum { MOST_CANDIDATES = 2048 };
 
 /* A slot's versions of folded state: what is committed, and what the last step submitted will leave. */
 struct folded_slot {

@@ -194,7 +194,7 @@ static uint32_t share_out(
     const struct executor *executor, struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
 {
     /* More workgroups than this would only prepare the input again. */
-    const uint32_t most_groups = executor->device.physical->features.processor ? 32 : MOST_CANDIDATES;
+    const uint32_t most_groups = executor->device.physical->features.processor ? 32 : 2048;
     const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* a gate and its mate go together */
     const uint32_t threads = threads_for(executor);
     uint32_t groups = 0;
@@ -206,20 +206,6 @@ static uint32_t share_out(
         groups += (matrix->rows + matrix->rows_per_group - 1) / matrix->rows_per_group;
     }
     return groups;
-}
-
-/* Whether these are logits whose largest is to be chosen, all of them: each workgroup then leaves the largest
- * of its own. Not where somebody else's logits may take their place. */
-static bool has_best(const struct compiling *compiling, const struct bundle *bundle)
-{
-    const struct executor *executor = compiling->executor;
-    const struct program *program = executor->program;
-    const uint32_t end = bundle->group->first_op + bundle->group->op_count;
-    const struct op *matmul = &program->ops[end - 1];
-    return executor->device.physical->features.subgroup && compiling->arena == &executor->arena &&
-           bundle->group->matmuls == 1 && bundle->slice_count == 1 && !bundle->glu &&
-           end < program->op_count && program->ops[end].kind == OP_SAMPLE &&
-           program->ops[end].inputs[0] == matmul->out;
 }
 
 /* What the pipeline needs of the shader. */
@@ -256,16 +242,12 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
                    float_shift = lanes_shift_for(executor, bundle, true);
     const struct op *shift = bundle->is_normed ? bundle->chain->shift : NULL;
     const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
-    struct pipeline_constants constants = {
+    const struct pipeline_constants constants = {
         .threads = threads_for(executor),
         .types = bundle->types,
         .extra = parts_of(bundle, threads_for(executor), lanes_shift, float_shift),
         .columns = bundle->columns,
     };
-    if (has_best(compiling, bundle)) {
-        constants.extra |= MATVEC_BEST;
-        compiling->plan->candidates = groups;
-    }
     struct matvec_arguments arguments = {
         .flags = bundle->group->rows,
         .shift = shift ? (uint32_t)executor->folded_offsets[shift->token_shift.state] : ROW_NOTHING,
@@ -288,8 +270,6 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
         vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[bundle->buffer], false);
-    if (constants.extra & MATVEC_BEST)
-        vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
     arguments.flags |= (keeps ? MATVEC_KEEPS : 0) | bundle->matrices[0].rows_per_group << 8;
     describe_norm(compiling, bundle, &arguments);
     TRY(fill_arguments(compiling, bundle, &arguments));

@@ -81,7 +81,6 @@ static uint64_t partial_bytes(const struct executor *executor)
 {
     const struct program *program = executor->program;
     uint64_t bytes = (uint64_t)executor->options.outputs * ARGMAX_BLOCKS * 2 * sizeof(uint32_t);
-    bytes = larger(bytes, MOST_CANDIDATES * 2 * sizeof(uint32_t));
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
         if (op->kind == OP_ATTEND) { /* of splits, then of heads */

@@ -32,7 +32,7 @@ SHARED_ENUM(BIND_VALUES, 8)
 SHARED_ENUM(BIND_FOLDED, 9)
 SHARED_ENUM(BIND_TOKENS, 10)   /* ids of all slots */
 SHARED_ENUM(BIND_ROPES, 11)    /* cosines and sines */
-SHARED_ENUM(BIND_PARTIALS, 12) /* attention: of splits; sampling, and who makes logits: of blocks */
+SHARED_ENUM(BIND_PARTIALS, 12) /* attention: of splits; sampling: of blocks */
 SHARED_ENUM(BIND_CONTROL, 13)  /* where the device is among the steps */
 SHARED_ENUM(BIND_RING, 14)     /* take: steps from the host; sample: results for the host */
 SHARED_ENUM(BIND_MIRROR, 15)   /* the host's copy of the ids */
@@ -203,7 +203,6 @@ SHARED_ENUM(MATVEC_NORM, 4)    /* a norm stands before */
 SHARED_ENUM(MATVEC_MEAN, 8)    /* which takes away the mean */
 SHARED_ENUM(MATVEC_LERP, 16)   /* a mixture with the row before, too */
 SHARED_ENUM(MATVEC_ROUNDS, 32) /* workgroups take more rows than at once */
-SHARED_ENUM(MATVEC_BEST, 64)   /* each workgroup leaves the largest of its rows */
 SHARED_ENUM(MATVEC_ANY, 255)   /* activations differ */
 
 struct matvec_matrix {
@@ -285,8 +284,7 @@ SHARED_ENUM(ARGMAX_BLOCKS, 64)
 
 struct sample_arguments {
     UINT logits, vocabulary;
-    UINT candidates; /* of each output: the largest of as many blocks */
-    UINT is_single;  /* one token: row, run and output are the first */
+    UINT is_single; /* one token: row, run and output are the first */
 };
 
 #endif

@@ -7,7 +7,6 @@ layout(std430, binding = BIND_ARENA) readonly buffer Arena { float arena[]; };
 layout(std430, binding = BIND_PARTIALS) buffer Partials { uvec2 partials[]; };
 layout(push_constant) uniform Push { sample_arguments arguments; };
 #include "order.glsl"
-#include "best.glsl"
 
 const uint AHEAD = 4; /* logits of an invocation, asked for before it is known whether anybody wants them */
 

@@ -15,8 +15,7 @@ layout(constant_id = 3) const uint LANES_AND_MORE = 0;
 const uint HAS_GLU = LANES_AND_MORE & MATVEC_GLU;
 const uint FROM_TABLE = LANES_AND_MORE & MATVEC_TABLE;
 const bool HAS_NORM = (LANES_AND_MORE & MATVEC_NORM) != 0, HAS_MEAN = (LANES_AND_MORE & MATVEC_MEAN) != 0,
-           HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_ROUNDS = (LANES_AND_MORE & MATVEC_ROUNDS) != 0,
-           HAS_BEST = (LANES_AND_MORE & MATVEC_BEST) != 0;
+           HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_ROUNDS = (LANES_AND_MORE & MATVEC_ROUNDS) != 0;
 const uint LANES_SHIFT = LANES_AND_MORE >> 8 & 15u, FLOAT_SHIFT = LANES_AND_MORE >> 12 & 15u;
 const uint LANES = 1u << LANES_SHIFT;       /* invocations that share a row of blocks */
 const uint FLOAT_LANES = 1u << FLOAT_SHIFT; /* the same of floats */
@@ -25,7 +24,6 @@ const uint ACTIVATION = LANES_AND_MORE >> 16;                /* of all matrices,
 #define MOST_BYTES 16384
 #define MOST_BLOCKS 256
 #include "input.glsl"
-#include "order.glsl"
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
@@ -184,40 +182,11 @@ vec2 dot_row(vec2 moments, uint row, uint lane, uint next_row)
     return sums;
 }
 
-float finished(vec2 sums)
+void store(uint row, vec2 sums)
 {
     float result = activate(ACTIVATION == MATVEC_ANY ? m.kind & 0xffu : ACTIVATION, sums.x + beside.x);
-    return HAS_GLU != 0 ? result * (sums.y + beside.y) : beside.z + result;
+    arena[m.to + row] = HAS_GLU != 0 ? result * (sums.y + beside.y) : beside.z + result;
 }
-
-#ifdef SUBGROUP
-/* The largest of the workgroup's rows, where these are logits: for who chooses an id. */
-layout(std430, binding = BIND_PARTIALS) writeonly buffer Candidates { uvec2 candidates[]; };
-shared uvec2 best_of_subgroup[MOST_INVOCATIONS];
-
-uvec2 best_between(uvec2 mine, uint from)
-{
-    for (uint step = from; step < gl_SubgroupSize; step *= 2)
-        mine = better(mine, subgroupShuffleXor(mine, step));
-    return mine;
-}
-
-void leave_best(uvec2 mine)
-{
-    mine = best_between(mine, lanes);
-    if (gl_SubgroupInvocationID == 0)
-        best_of_subgroup[gl_SubgroupID] = mine;
-    barrier();
-    if (gl_SubgroupID != 0)
-        return;
-    mine = NOTHING_CHOSEN;
-    for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
-        mine = better(mine, best_of_subgroup[i]);
-    mine = best_between(mine, 1);
-    if (gl_SubgroupInvocationID == 0)
-        candidates[gl_WorkGroupID.x] = mine;
-}
-#endif
 
 matvec_matrix argument_matrix(uint index)
 {
@@ -268,7 +237,6 @@ void main()
     if (COLUMNS <= CHUNK)
         load_x(moments, 0);
     float factor = last_factor();
-    uvec2 best = NOTHING_CHOSEN;
     uint first_row = begin;
     do {
         uint row = first_row + own;
@@ -276,18 +244,10 @@ void main()
         sums.x = sum_of_lanes(sums.x, lanes) * factor;
         if (HAS_GLU != 0)
             sums.y = sum_of_lanes(sums.y, lanes) * factor;
-        if (lane == 0 && row < end && live != 0) {
-            float result = finished(sums);
-            arena[m.to + row] = result;
-            if (HAS_BEST)
-                best = better(best, candidate(result, row));
-        }
+        if (lane == 0 && row < end && live != 0)
+            store(row, sums);
         first_row += at_once;
         if (HAS_ROUNDS)
             ask_for_rest(first_row + own);
     } while (HAS_ROUNDS && first_row < end);
-#ifdef SUBGROUP
-    if (HAS_BEST)
-        leave_best(best);
-#endif
 }

@@ -30,3 +30,24 @@ uvec2 better(uvec2 a, uvec2 b)
 {
     return b.x > a.x || (b.x == a.x && b.y < a.y) ? b : a;
 }
+
+/* The best of all invocations, for each of them: in two stages, since a barrier takes longer than a few reads. */
+const uint BEST_COLUMNS = 16;
+shared uvec2 best[1024], best_of_column[BEST_COLUMNS];
+
+uvec2 best_of_all(uvec2 mine)
+{
+    uint tid = gl_LocalInvocationIndex;
+    barrier();
+    best[tid] = mine;
+    barrier();
+    if (tid < BEST_COLUMNS) {
+        for (uint i = tid + BEST_COLUMNS; i < THREADS; i += BEST_COLUMNS)
+            mine = better(mine, best[i]);
+        best_of_column[tid] = mine;
+    }
+    barrier();
+    [[unroll]] for (uint i = 0; i < BEST_COLUMNS; i++)
+        mine = better(mine, best_of_column[i]);
+    return mine;
+}

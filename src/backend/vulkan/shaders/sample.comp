@@ -9,7 +9,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "order.glsl"
-#include "best.glsl"
 #include "wide.glsl"
 
 layout(std430, binding = BIND_ARENA) readonly buffer Arena { float arena[]; };
@@ -348,26 +347,16 @@ uint sample_row(step_run run, uint run_index, uint output_index, uint position)
     return choose(run, cut, position + 1);
 }
 
-/* What argmax.comp found, if anything, or who made the logits; there is room for as many outputs as workgroups come to. */
-const uint CANDIDATES_AHEAD = 4;
-
-uvec2 found_in_blocks(uint output_index)
+/* What argmax.comp found, if anything; there is room for as many outputs as workgroups come to. */
+uvec2 found_in_block(uint output_index)
 {
     uvec2 mine = NOTHING_CHOSEN;
-    for (uint first = tid; first < arguments.candidates; first += CANDIDATES_AHEAD * THREADS) {
-        uvec2 some[CANDIDATES_AHEAD];
-        [[unroll]] for (uint n = 0; n < CANDIDATES_AHEAD; n++) {
-            uint i = first + n * THREADS;
-            some[n] = i < arguments.candidates ? partials[output_index * arguments.candidates + i] : NOTHING_CHOSEN;
-        }
-        [[unroll]] for (uint n = 0; n < CANDIDATES_AHEAD; n++)
-            mine = better(mine, some[n]);
-    }
+    for (uint i = tid; i < ARGMAX_BLOCKS; i += THREADS)
+        mine = better(mine, partials[output_index * ARGMAX_BLOCKS + i]);
     return mine;
 }
 
-/* `own_stop`: one of the stop ids, if there are as many. */
-void finish(step_run run, uint run_index, uint position, uint left, int own_stop, uint id)
+void finish(step_run run, uint run_index, uint position, uint left, uint id)
 {
     uint at = header.entry * header.slots + run_index;
     if (id == NOTHING_CHOSEN.y) {
@@ -384,9 +373,11 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
         mirror[place] = int(id);
         outcomes[at].sampled = header.repeat - left; /* written only: it is the host's memory */
     }
-    if (own_stop == int(id)) {
-        outcomes[at].ended = 1;
-        state.stopped = 1;
+    for (uint i = tid; i < header.stop_count; i += THREADS) {
+        if (header.stop_ids[i] == int(id)) {
+            outcomes[at].ended = 1;
+            state.stopped = 1;
+        }
     }
 }
 
@@ -397,11 +388,9 @@ void main()
     vocabulary = arguments.vocabulary;
     orders_at = gl_WorkGroupID.x * 2 * vocabulary;
     counts_at = orders_at + vocabulary;
-    uint left = state.left, most = arguments.is_single != 0 ? 1 : header.outputs, stop_count = header.stop_count;
-    int own_stop = tid < STEP_STOP_IDS ? header.stop_ids[min(tid, STEP_STOP_IDS - 1)] : -1;
-    own_stop = tid < stop_count ? own_stop : -1;
+    uint left = state.left, most = arguments.is_single != 0 ? 1 : header.outputs;
     for (uint output_index = gl_WorkGroupID.x; output_index < most; output_index += gl_NumWorkGroups.x) {
-        uvec2 mine = found_in_blocks(output_index);
+        uvec2 mine = found_in_block(output_index);
         uint row = 0, run_index = 0;
         if (arguments.is_single == 0) {
             row = output_row(output_index);
@@ -412,7 +401,7 @@ void main()
         if (output_index >= outputs || run.logits != LOGITS_LAST)
             continue;
         uint id = run.plain != 0 ? best_of_all(mine).y : sample_row(run, run_index, output_index, position);
-        finish(run, run_index, position, left, own_stop, id);
+        finish(run, run_index, position, left, id);
         barrier();
     }
 }
