@@ -1,10 +1,8 @@
 """A driver that fails a call: one line that names the call and the device, and exit status 1; `auto` says so and goes on
 with the CPU. Too little memory, a device that binds little at once, a damaged cache."""
 import glob
-import math
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -13,20 +11,6 @@ CALLS = """vkCreateDevice vkCreateSemaphore vkCreateBuffer vkAllocateMemory vkBi
 vkCreateDescriptorPool vkAllocateDescriptorSets vkCreateCommandPool vkAllocateCommandBuffers vkBeginCommandBuffer
 vkEndCommandBuffer vkCreateFence vkQueueSubmit vkWaitForFences vkResetFences vkCreatePipelineCache
 vkCreateDescriptorSetLayout vkCreatePipelineLayout""".split()
-
-
-def rows_of_logits(data, vocabulary):
-    numbers = struct.unpack(f"<{len(data) // 4}f", data)
-    return [numbers[i:i + vocabulary] for i in range(0, len(numbers), vocabulary)]
-
-
-def divergence(expected, got):
-    """Kullback and Leibler's."""
-    normed = []
-    for row in (expected, got):
-        total = math.log(sum(math.exp(logit - max(row)) for logit in row)) + max(row)
-        normed.append([logit - total for logit in row])
-    return sum(math.exp(a) * (a - b) for a, b in zip(*normed))
 
 
 class Checks:
@@ -108,9 +92,8 @@ class Checks:
             assert dispatches[0] < dispatches[1], (mix, dispatches)
 
     def attention_that_multiplies(self):
-        """A GPU's attention makes a token's query, key and value itself where it can bind all that it needs for that, and
-        multiplies by the matrix behind it: the same as from dispatches of their own but for the order of sums, by which
-        a few activations fall on the other side of a step. So many tokens that there are two splits."""
+        """A GPU's attention makes a token's query, key and value itself where it can bind all that it needs for that: the
+        same bits as from dispatches of their own. So many tokens that there are two splits."""
         ids = ",".join(str(i * 37 % 331) for i in range(66))
         common = ("--backend", "vulkan", "-m", self.make("llama-256", "Q4_0"), "-c", "80", "-b", "1")
         results, attends = [], []
@@ -120,10 +103,7 @@ class Checks:
             attends.append(b"attend rms_norm" in self.run("info", "--program", *common, **environment).stdout)
         assert attends == [True, False], attends
         assert results[0].returncode == results[1].returncode == 0, (results[0].stderr, results[1].stderr)
-        one, other = (rows_of_logits(result.stdout, 512) for result in results)
-        assert len(one) == len(other) == 66
-        divergences = [divergence(*both) for both in zip(one, other)]
-        assert max(divergences) < 1e-3 and sum(divergences) / 66 < 1e-4, divergences
+        assert results[0].stdout and results[0].stdout == results[1].stdout
 
     def weights_without_a_copy(self):
         """The mapped file itself, or a copy of it where the device refuses: the same bits."""

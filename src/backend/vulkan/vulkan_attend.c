@@ -123,37 +123,10 @@ static struct deal deal_for(uint32_t threads, uint32_t rows, uint32_t blocks, ui
     return (struct deal){shift, dealt < most ? dealt : most ? most : 1};
 }
 
-/* The matrix behind attention, where that multiplies by it; NULL: it does not. */
-static const struct op *output_of(const struct executor *executor, const struct group *group)
-{
-    return group->matmuls && group->op_count > group->inner + 1
-               ? &executor->program->ops[group->first_op + group->inner + 1]
-               : NULL;
-}
-
-static enum salvo_status add_output(struct compiling *compiling, const struct op *op)
-{
-    const struct executor *executor = compiling->executor;
-    const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
-    const struct weight_slice *slice = &executor->weights[op->inputs[0]].slices[0];
-    return vulkan_add_matrix(compiling->plan, (struct matrix){
-                                                  .rows = slice->rows,
-                                                  .columns = (uint32_t)weight->columns,
-                                                  .type = weight->type,
-                                                  .codes = slice->codes,
-                                                  .high = slice->high,
-                                                  .scales = slice->scales,
-                                                  .to = vulkan_arena_at(compiling, op->out),
-                                                  .bias = vulkan_vector_at(compiling, op->inputs[2]),
-                                                  .flags = MATRIX_ACCUMULATE,
-                                              });
-}
-
 /* What the pipeline has to know where attention makes queries, key and value itself. */
 static void specialise_projection(const struct executor *executor, const struct group *group,
     struct crew crew, struct pipeline_constants *constants)
 {
-    const struct op *output = output_of(executor, group);
     const struct op *matmuls = &executor->program->ops[group->first_op + 1];
     uint32_t block_bytes = 1;
     for (uint32_t i = 0; i < group->matmuls; i++) {
@@ -167,10 +140,6 @@ static void specialise_projection(const struct executor *executor, const struct 
     const struct deal deal =
         deal_for(crew.threads, (crew.heads + 2) * constants->head_dim, constants->columns / 32, block_bytes);
     constants->extra |= deal.piece_shift << ATTEND_PIECE | deal.ahead << ATTEND_AHEAD;
-    if (output) {
-        constants->types |= UINT64_C(1) << executor->program->buffers[output->inputs[0]].type;
-        constants->extra |= 1U << ATTEND_OUTPUT;
-    }
 }
 
 static enum salvo_status add_single(struct compiling *compiling, uint32_t index, struct crew crew,
@@ -206,13 +175,7 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
     bind_state(compiling, op, takes_ropes, dispatch);
     memcpy(dispatch->groups, (uint32_t[]){groups, 1U << arguments.splits_shift, 1}, sizeof dispatch->groups);
     if (projects) {
-        const struct op *output = output_of(executor, group);
         all.project = vulkan_project_token(compiling, group, dispatch);
-        if (output) {
-            all.attend.to = compiling->plan->matrix_count;
-            vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
-            TRY(add_output(compiling, output));
-        }
     } else {
         all.token = (struct attend_token){.q = vulkan_arena_at(compiling, op->inputs[0]),
             .k = takes_ropes ? vulkan_arena_at(compiling, op[-1].inputs[0]) : ROW_NOTHING,

@@ -229,9 +229,7 @@ bool vulkan_takes_ropes(const struct executor *executor, const struct group *gro
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
 /* vulkan_project.c: where a single token's attention can make queries, key and value itself, both groups
- * become one, an attention with matmuls, and the matmul behind it its last op, where it can be; then what its
- * dispatch has to know, and what is bound. */
-enum { MOST_PROJECTED = 1024 }; /* columns of the row */
+ * become one, an attention with matmuls; then what its dispatch has to know, and what is bound. */
 void vulkan_project_groups(const struct executor *executor, struct plan *plan);
 struct project_token vulkan_project_token(
     const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);

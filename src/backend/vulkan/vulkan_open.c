@@ -83,22 +83,20 @@ static uint64_t partial_bytes(const struct executor *executor)
     uint64_t bytes = (uint64_t)executor->options.outputs * ARGMAX_BLOCKS * 2 * sizeof(uint32_t);
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
-        if (op->kind == OP_ATTEND) { /* of splits, then of heads */
-            const uint64_t each = SPLITS * (op->attend.head_dim + 2) + MOST_PROJECTED;
-            bytes = larger(bytes, op->attend.heads * each * sizeof(float));
-        }
+        if (op->kind == OP_ATTEND)
+            bytes = larger(
+                bytes, (uint64_t)op->attend.heads * SPLITS * (op->attend.head_dim + 2) * sizeof(float));
     }
     return bytes;
 }
 
-/* Behind the partial results: how many splits of a token's attention are done, for each head; how many heads.
- */
+/* Behind the partial results: how many splits of a token's attention are done, for each head. */
 static uint64_t count_bytes(const struct program *program)
 {
     uint64_t heads = 0;
     for (uint32_t i = 0; i < program->op_count; i++)
         heads = program->ops[i].kind == OP_ATTEND ? larger(heads, program->ops[i].attend.heads) : heads;
-    return (heads + 1) * sizeof(uint32_t);
+    return heads * sizeof(uint32_t);
 }
 
 static size_t private_at(const struct plan *plan)

@@ -1,32 +1,28 @@
 /*
- * Queries, key and value of a single token, made by its attention, and the product behind it. A dispatch
- * costs some microseconds before it does anything; where a head's matrices are small, each of its workgroups
- * multiplies them sooner, though many of them do the same.
+ * Queries, key and value of a single token, made by its attention. A dispatch costs some microseconds before
+ * it does anything; where a head's matrices are small, each of its workgroups multiplies them sooner, though
+ * many of them do the same.
  */
 #include "backend/vulkan/vulkan_executor.h"
 
 /* What the shader has room for; and blocks of a query's, a key's and a value's head, which are what a
  * workgroup has to multiply: with more of them a dispatch of their own is as fast. */
-enum { MOST_COLUMNS = MOST_PROJECTED, MOST_BLOCKS = 6144 };
+enum { MOST_COLUMNS = 1024, MOST_BLOCKS = 6144 };
 
 static bool is_block_format(enum tensor_type type)
 {
     return tensor_type_info(type)->block_elements > 1;
 }
 
-/* Of blocks, whole, and to be bound with the first. */
-static bool is_bound_with(const struct executor *executor, const struct op *first, const struct op *op)
-{
-    const struct vulkan_weight *a = &executor->weights[first->inputs[0]],
-                               *b = &executor->weights[op->inputs[0]];
-    return b->slice_count == 1 && a->slices[0].buffer == b->slices[0].buffer &&
-           is_block_format(executor->program->buffers[op->inputs[0]].type);
-}
-
-/* Nothing happens to the product but that a bias is added. */
+/* Of blocks, whole, and to be bound with the first; nothing happens to the product but that a bias is added.
+ */
 static bool is_plain(const struct executor *executor, const struct op *first, const struct op *op)
 {
-    return op->inputs[1] == first->inputs[1] && is_bound_with(executor, first, op) &&
+    const struct program_buffer *buffers = executor->program->buffers;
+    const struct vulkan_weight *a = &executor->weights[first->inputs[0]],
+                               *b = &executor->weights[op->inputs[0]];
+    return op->inputs[1] == first->inputs[1] && b->slice_count == 1 &&
+           a->slices[0].buffer == b->slices[0].buffer && is_block_format(buffers[op->inputs[0]].type) &&
            op->matmul.activation == ACTIVATION_NONE && !op->matmul.accumulate;
 }
 
@@ -58,24 +54,6 @@ static bool fits(const struct executor *executor, const struct group *project, c
            matmuls[2].out == append->inputs[1] && value_is_read(program, norm->inputs[0], end);
 }
 
-/* Whether all that happens to what attention gives is that the row to which attention belongs becomes its sum
- * with a product; heads have columns of the matrix that are blocks of their own, and can tell each other when
- * they are done. */
-static bool takes_output(
-    const struct executor *executor, const struct group *project, const struct group *attend)
-{
-    const struct program *program = executor->program;
-    const struct group *output = attend + 1;
-    const struct op *norm = &program->ops[project->first_op], *op = &program->ops[attend->first_op + 3],
-                    *matmul = &program->ops[output->first_op];
-    return executor->device.physical->features.subgroup && output->kind == GROUP_MATMUL &&
-           output->op_count == 1 && matmul->inputs[1] == op->out && matmul->matmul.accumulate &&
-           matmul->matmul.activation == ACTIVATION_NONE && matmul->out == norm->inputs[0] &&
-           is_bound_with(executor, norm + 1, matmul) && op->attend.head_dim % 32 == 0 &&
-           op->attend.head_dim <= program->buffers[norm->out].columns &&
-           !value_is_read(program, op->out, output->first_op + 1);
-}
-
 void vulkan_project_groups(const struct executor *executor, struct plan *plan)
 {
     uint32_t count = 0;
@@ -85,10 +63,8 @@ void vulkan_project_groups(const struct executor *executor, struct plan *plan)
         struct group group = plan->groups[i];
         if (i + 1 < plan->group_count && fits(executor, &group, &plan->groups[i + 1])) {
             const struct group *attend = &plan->groups[++i];
-            if (i + 1 < plan->group_count && takes_output(executor, &group, attend))
-                group.op_count += plan->groups[++i].op_count;
             group.kind = GROUP_ATTEND;
-            group.inner = group.matmuls + 1 + attend->inner;
+            group.inner = group.op_count + attend->inner;
             group.op_count += attend->op_count;
         }
         for (uint32_t j = 0; j < group.op_count; j++)

@@ -231,12 +231,11 @@ struct matvec_arguments {
 
 /* What a pipeline of a single token is specialised on, beside heads, lanes that share a position (<< 4),
  * those that shuffles reach (<< 8) and positions of a team (<< 12), where it makes queries itself. */
-SHARED_ENUM(ATTEND_PIECE, 16)  /* blocks of a piece of a row, as a power of two (<< 16) */
-SHARED_ENUM(ATTEND_OUTPUT, 19) /* whether it multiplies by the matrix behind it, too (<< 19) */
-SHARED_ENUM(ATTEND_AHEAD, 20)  /* pieces that are asked for at once (<< 20) */
+SHARED_ENUM(ATTEND_PIECE, 16) /* blocks of a piece of a row, as a power of two (<< 16) */
+SHARED_ENUM(ATTEND_AHEAD, 20) /* pieces that are asked for at once (<< 20) */
 
 struct attend_arguments {
-    UINT to; /* in floats; the matrix behind it, in the table, where attention multiplies by that, too */
+    UINT to;                            /* in floats */
     UINT kv_heads, group_heads, window; /* group_heads: heads of a kv head */
     FLOAT scale, cap;
     UINT head_words; /* of one head at one position */
@@ -245,8 +244,7 @@ struct attend_arguments {
     UINT least;        /* positions that are not split */
     UINT rope_q, rope_k, dimensions, halves;
     UINT pages_at, pages; /* in the words; how many a run can have */
-    UINT counts_at; /* in the partials: how many splits are done, for each workgroup's heads; then how many
-                       heads */
+    UINT counts_at;       /* in the partials: how many splits are done, for each workgroup's heads */
 };
 
 /* What follows them: where queries are and, of a single token, its key and value; */

@@ -4,8 +4,7 @@
  * neighbouring invocations share a position, and each such team goes through positions of its own with a running
  * maximum; teams come together at the end, first those of a subgroup. Parts come together where the last of them ends, or in merge.comp
  * where workgroups cannot tell each other. The token may come without rope: then its key and value are rotated,
- * rounded and kept here. With PROJECTS it comes as the row that its query, key and value are yet to be made of, and
- * what comes out may be multiplied and added to that row (output.glsl).
+ * rounded and kept here. With PROJECTS it comes as the row that its query, key and value are yet to be made of.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -33,9 +32,8 @@ layout(std430, binding = BIND_PARTIALS) coherent buffer Counts { uint counts[]; 
 #endif
 #ifdef PROJECTS
 layout(push_constant) uniform Push { attend_arguments arguments; project_token token; };
-const bool IS_ROTATED = true, HAS_OUTPUT = (HEADS_AND_LANES >> ATTEND_OUTPUT & 1u) != 0;
+const bool IS_ROTATED = true;
 #else
-const bool HAS_OUTPUT = false;
 layout(push_constant) uniform Push { attend_arguments arguments; attend_token token; };
 #define IS_ROTATED (token.rotated != 0)
 #endif
@@ -231,32 +229,7 @@ vec3 gathered(uint i)
     return result;
 }
 
-void give(uint i, float value)
-{
-    if (HAS_OUTPUT)
-        rows[i] = value;
-    else
-        arena[arguments.to + first_head * HEAD_DIM + i] = value;
-}
-
 #ifdef SUBGROUP
-/* Whether all others of `count` workgroups have left what they have: numbered by an index among the counts. */
-bool is_last_of(uint count, uint index)
-{
-    uint at = arguments.counts_at + index;
-    memoryBarrierBuffer();
-    barrier();
-    if (tid == 0)
-        arrived = atomicAdd(counts[at], 1);
-    barrier();
-    if (arrived + 1 != count)
-        return false;
-    memoryBarrierBuffer();
-    if (tid == 0)
-        counts[at] = 0;
-    return true;
-}
-
 /* Called by the workgroup that ends last. */
 void merge_parts(uint count)
 {
@@ -283,12 +256,9 @@ void merge_parts(uint count)
                 total += factor * eight[j];
             }
         }
-        give(i, total / all);
+        arena[arguments.to + first_head * HEAD_DIM + i] = total / all;
     }
 }
-#ifdef PROJECTS
-#include "output.glsl"
-#endif
 #endif
 
 void main()
@@ -324,10 +294,6 @@ void main()
     ask_for(begin);
 #ifdef PROJECTS
     project(pieces);
-#ifdef SUBGROUP
-    if (HAS_OUTPUT)
-        ask_for_output();
-#endif
 #endif
     load_rows(first_angle);
     barrier();
@@ -347,7 +313,7 @@ void main()
              partial = ((first_head + h) * splits + split) * (HEAD_DIM + 2);
         vec3 all = gathered(i);
         if (count == 1) {
-            give(i, all.z / all.y);
+            arena[arguments.to + first_head * HEAD_DIM + i] = all.z / all.y;
             continue;
         }
         partials[partial + 2 + column] = all.z;
@@ -356,15 +322,19 @@ void main()
             partials[partial + 1] = all.y;
         }
     }
+    if (count == 1)
+        return;
 #ifdef SUBGROUP
-    if (count > 1) {
-        if (!is_last_of(count, gl_WorkGroupID.x))
-            return;
-        merge_parts(count);
-    }
-#ifdef PROJECTS
-    if (HAS_OUTPUT)
-        add_output();
-#endif
+    memoryBarrierBuffer();
+    barrier();
+    if (tid == 0)
+        arrived = atomicAdd(counts[arguments.counts_at + gl_WorkGroupID.x], 1);
+    barrier();
+    if (arrived + 1 != count)
+        return;
+    memoryBarrierBuffer();
+    merge_parts(count);
+    if (tid == 0)
+        counts[arguments.counts_at + gl_WorkGroupID.x] = 0;
 #endif
 }
