@@ -9,9 +9,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define MOST_INVOCATIONS 128
-#define SUBGROUP_SUM(i) maxima[i].x /* which nobody needs before teams come together */
-const uint MOST_PARTIES = 128;
-shared vec4 maxima[MOST_PARTIES];
 #include "lanes.glsl"
 #include "states.glsl"
 
@@ -38,13 +35,13 @@ layout(push_constant) uniform Push { attend_arguments arguments; attend_token to
 #define IS_ROTATED (token.rotated != 0)
 #endif
 
-const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128;
+const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_PARTIES = 128;
 const float LOWEST = -3.0e38;
 
 /* Rows of HEAD_DIM floats: the queries, then the token's own key and value as they are kept. */
 shared float rows[MOST_ROWS];
 shared float parts[MOST_PARTS]; /* [parties][heads][HEAD_DIM] */
-shared vec4 sums_of_weights[MOST_PARTIES];
+shared vec4 maxima[MOST_PARTIES], sums_of_weights[MOST_PARTIES];
 shared uint page_numbers[MOST_PAGES];
 shared uint arrived;
 

@@ -1,8 +1,8 @@
 /*
  * The row that a single token's matrices are multiplied with: held in registers, normed, rounded to bytes in shared
  * memory; and what a block of a matrix makes of those. All invocations of a workgroup work on it together. Who includes
- * this says by HAS_NORM, HAS_MEAN and HAS_LERP what the row goes through, by MOST_BYTES and MOST_BLOCKS how much of it
- * there is room for.
+ * this says by HAS_NORM and HAS_MEAN what the row goes through, by MOST_BYTES and MOST_BLOCKS how much of it there is
+ * room for.
  */
 #include "blocks.glsl"
 #include "dot.glsl"
@@ -22,19 +22,6 @@ const uint FLOAT_TYPES = 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16;
 const uint CHUNK = (TYPES_LOW & FLOAT_TYPES) != 0 ? 4096 : 8192;
 const uint AT_HAND = COLUMNS < CHUNK ? COLUMNS : CHUNK;
 const uint HELD = (AT_HAND + 4 * THREADS - 1) / (4 * THREADS); /* fours of one invocation */
-
-/* Bytes and scales are those of a row that is not divided by its size yet, but for a factor of all scales: so products
- * need not wait for the norm's sum, and are multiplied by the factor when they are done. */
-bool norm_is_last()
-{
-#ifdef SUBGROUP
-    if (!HAS_NORM || HAS_MEAN || HAS_LERP)
-        return false;
-    return (TYPES_LOW & FLOAT_TYPES) == 0 && COLUMNS <= CHUNK;
-#else
-    return false;
-#endif
-}
 
 shared uvec4 xs[MOST_BYTES / 16]; /* floats, or bytes */
 shared float x_scales[MOST_BLOCKS];
@@ -106,7 +93,7 @@ float sum_of_input()
     return sum_of_all(sum);
 }
 
-float own_squares(float mean)
+float sum_of_squares(float mean)
 {
     float sum = 0;
     for (uint first = 0; first < COLUMNS; first += CHUNK) {
@@ -118,34 +105,16 @@ float own_squares(float mean)
                 sum += is_within(first, k) && (COLUMNS % 4 == 0 || 4 * four_at(first, k) + j < COLUMNS) ? four[j] * four[j] : 0.0;
         }
     }
-    return sum;
+    return sum_of_all(sum);
 }
-
-float norm_factor(float squares) { return 1.0 / sqrt(squares / float(COLUMNS) + norm_epsilon); }
 
 /* Mean and factor of the norm. */
 vec2 moments_of_input()
 {
     if (!HAS_NORM)
         return vec2(0, 1);
-#ifdef SUBGROUP
-    if (norm_is_last()) {
-        leave_sum(own_squares(0));
-        return vec2(0, 1);
-    }
-#endif
     float mean = HAS_MEAN ? sum_of_input() / float(COLUMNS) : 0.0;
-    return vec2(mean, norm_factor(sum_of_all(own_squares(mean))));
-}
-
-/* What sums of products are multiplied with: known when all have met after the moments. */
-float last_factor()
-{
-#ifdef SUBGROUP
-    if (norm_is_last())
-        return norm_factor(sum_of_left());
-#endif
-    return 1.0;
+    return vec2(mean, 1.0 / sqrt(sum_of_squares(mean) / float(COLUMNS) + norm_epsilon));
 }
 
 void norm_input(vec2 moments, uint first)

@@ -90,47 +90,23 @@ uint maximum_of_lanes(uint value, uint lanes)
     return value;
 }
 
-#ifdef SUBGROUP
-/* Where the sums of subgroups meet; who includes this may have room elsewhere. */
-#ifndef SUBGROUP_SUM
-shared float subgroup_sums[MOST_INVOCATIONS];
-#define SUBGROUP_SUM(i) subgroup_sums[i]
-#endif
-
-float sum_of_subgroup(float value)
-{
-    for (uint step = min(THREADS, gl_SubgroupSize) / 2; step > 0; step /= 2)
-        value += subgroupShuffleXor(value, step);
-    return value;
-}
-
-/* The sum over the whole workgroup in two parts, with a barrier of the caller's between them. */
-void leave_sum(float value)
-{
-    value = sum_of_subgroup(value);
-    if (gl_SubgroupInvocationID == 0)
-        SUBGROUP_SUM(gl_SubgroupID) = value;
-}
-
-float sum_of_left()
-{
-    float value = 0;
-    for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
-        value += SUBGROUP_SUM(i);
-    return sum_of_subgroup(value);
-}
-#endif
-
 /* Over the whole workgroup, whose size is a power of two. */
 float sum_of_all(float value)
 {
 #ifdef SUBGROUP
+    uint own = min(THREADS, gl_SubgroupSize);
+    for (uint step = own / 2; step > 0; step /= 2)
+        value += subgroupShuffleXor(value, step);
     if (THREADS <= gl_SubgroupSize)
-        return sum_of_subgroup(value);
+        return value;
     barrier();
-    leave_sum(value);
+    if ((tid & (own - 1)) == 0)
+        lane_values[gl_SubgroupID].x = value;
     barrier();
-    return sum_of_left();
+    value = 0;
+    for (uint i = 0; i < gl_NumSubgroups; i++)
+        value += lane_values[i].x;
+    return value;
 #else
     return sum_of_lanes(value, THREADS);
 #endif

@@ -236,14 +236,13 @@ void main()
     vec2 moments = moments_of_input();
     if (COLUMNS <= CHUNK)
         load_x(moments, 0);
-    float factor = last_factor();
     uint first_row = begin;
     do {
         uint row = first_row + own;
         vec2 sums = dot_row(moments, row, lane, HAS_ROUNDS ? row + at_once : m.rows);
-        sums.x = sum_of_lanes(sums.x, lanes) * factor;
+        sums.x = sum_of_lanes(sums.x, lanes);
         if (HAS_GLU != 0)
-            sums.y = sum_of_lanes(sums.y, lanes) * factor;
+            sums.y = sum_of_lanes(sums.y, lanes);
         if (lane == 0 && row < end && live != 0)
             store(row, sums);
         first_row += at_once;

@@ -4,7 +4,7 @@
  * pieces of one block or a few, and those of all rows are dealt out to all invocations. Their sums meet in `parts`,
  * and are added as matvec.comp adds them: neighbours first.
  */
-const bool HAS_NORM = true, HAS_MEAN = false, HAS_LERP = false;
+const bool HAS_NORM = true, HAS_MEAN = false;
 #define MOST_BYTES 1024
 #define MOST_BLOCKS 32
 #include "input.glsl"
@@ -16,7 +16,6 @@ const uint PIECES = (BLOCKS + EACH_PIECE - 1) / EACH_PIECE;           /* of a ro
 const uint DEALT = ((HEADS + 2) * HEAD_DIM * PIECES + THREADS - 1) / THREADS;
 const uint AHEAD = HEADS_AND_LANES >> ATTEND_AHEAD;
 
-float factor; /* of all sums */
 packed_block pieces_ahead[AHEAD * EACH_PIECE];
 
 void begin_input()
@@ -89,7 +88,6 @@ void project(uint count)
     norm_input(moments_of_input(), 0);
     keep_bytes();
     barrier();
-    factor = last_factor();
     uint first = 0;
     do {
         multiply_pieces(first, count);
@@ -111,6 +109,5 @@ float projected(uint row, uint column)
                 of_pieces[n] += of_pieces[n + (1u << level)];
         }
     }
-    float sum = of_pieces[0] * factor;
-    return bias == ROW_NOTHING ? sum : sum + vectors[bias + first_row_of(row) + column];
+    return bias == ROW_NOTHING ? of_pieces[0] : of_pieces[0] + vectors[bias + first_row_of(row) + column];
 }
