@@ -129,11 +129,68 @@ static void every_stage_is_as_sampling_defines(void **state)
     fixture_close(&fixture);
 }
 
+/* A vocabulary of two vectors, the first `count` rows and the others: of many equal logits the first is
+ * chosen, whichever workgroup, subgroup or invocation has it. */
+static void set_vocabulary(const struct fixture *fixture, uint32_t count)
+{
+    struct executor *executor = fixture->engine->executor;
+    const struct program *program = executor->program;
+    const struct op *matmul = &program->ops[program->op_count - 2];
+    assert_int_equal(OP_MATMUL, matmul->kind);
+    const struct weight_slice *slice = &executor->weights[matmul->inputs[0]].slices[0];
+    const size_t columns = program->buffers[matmul->inputs[0]].columns;
+    struct vulkan_buffer *buffer = &executor->weight_buffers[slice->buffer];
+    const size_t size = fixture->vocabulary * columns;
+    int8_t *codes = malloc(size);
+    uint16_t *scales = malloc(size / 32 * sizeof *scales);
+    assert_int_equal(fixture->vocabulary, slice->rows);
+    for (size_t i = 0; i < size; i++)
+        codes[i] = (int8_t)((i % columns % 3 ? 2 : -1) * (i / columns < count ? 1 : -1));
+    for (size_t i = 0; i < size / 32; i++)
+        scales[i] = 0x3c00; /* 1 */
+    ASSERT_OK(vulkan_write(&executor->transfer, buffer, slice->codes * UINT64_C(4), codes, size));
+    ASSERT_OK(vulkan_write(
+        &executor->transfer, buffer, slice->scales * UINT64_C(4), scales, size / 32 * sizeof *scales));
+    free(codes);
+    free(scales);
+}
+
+static void the_first_of_equal_logits_is_chosen(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {1, 2, 7, 8, 16, 17, 33, 64, 127, 255, 256, 300, 500, 511};
+    unsigned later = 0;
+    struct fixture fixture = fixture_open(made_model("llama-256", "Q8_0"),
+        (struct salvo_engine_options){.backend = "vulkan", .context = 256, .batch = 8});
+    const struct salvo_sampler sampler = {.top_p = 1, .repeat_penalty = 1};
+    ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+    for (size_t i = 0; i < 2 * sizeof counts / sizeof *counts; i++) {
+        const uint32_t count = counts[i / 2];
+        int32_t fed = i % 2 ? (int32_t)count : 0, id;
+        set_vocabulary(&fixture, count);
+        ASSERT_OK(salvo_session_feed(fixture.session, &fed, 1));
+        const float *logits = salvo_session_logits(fixture.session);
+        assert_non_null(logits);
+        uint32_t expected = 0;
+        for (uint32_t j = 0; j < fixture.vocabulary; j++) {
+            expected = logits[j] > logits[expected] ? j : expected;
+            assert_true(logits[j] == logits[j < count ? 0 : count]);
+        }
+        assert_true(logits[0] != logits[count]);
+        ASSERT_OK(salvo_session_next(fixture.session, &id));
+        assert_int_equal(expected, id);
+        later += expected == count;
+    }
+    assert_in_range(later, 1, 2 * sizeof counts / sizeof *counts - 1);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_is_chosen_as_on_the_cpu),
         cmocka_unit_test(every_stage_is_as_sampling_defines),
+        cmocka_unit_test(the_first_of_equal_logits_is_chosen),
         cmocka_unit_test(no_validation_messages),
     };
     return RUN_VULKAN_TESTS(tests);

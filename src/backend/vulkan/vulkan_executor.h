@@ -163,7 +163,7 @@ enum {
     SAMPLE_GROUPS = 8,
     BIAS_ROWS = 64,
     STEPS_IN_FLIGHT = 3,
-    TOKENS_AHEAD = 8
+    TOKENS_AHEAD = 16
 };
 
 /* vulkan_open.c */

@@ -217,6 +217,8 @@ static uint32_t parts_of(
     uint32_t result = lanes_shift << 8 | float_shift << 12;
     if (bundle->glu)
         result |= MATVEC_GLU;
+    if (bundle->matrix_count == 1)
+        result |= MATVEC_ALONE;
     if (!is_simple(bundle))
         result |= MATVEC_TABLE;
     if (norm)

@@ -203,6 +203,7 @@ SHARED_ENUM(MATVEC_NORM, 4)    /* a norm stands before */
 SHARED_ENUM(MATVEC_MEAN, 8)    /* which takes away the mean */
 SHARED_ENUM(MATVEC_LERP, 16)   /* a mixture with the row before, too */
 SHARED_ENUM(MATVEC_ROUNDS, 32) /* workgroups take more rows than at once */
+SHARED_ENUM(MATVEC_ALONE, 64)  /* there is one matrix */
 SHARED_ENUM(MATVEC_ANY, 255)   /* activations differ */
 
 struct matvec_matrix {

@@ -14,6 +14,7 @@ layout(constant_id = 3) const uint LANES_AND_MORE = 0;
 /* What a pipeline can do without is left out: between short dispatches, fetching code is a good part of the time. */
 const uint HAS_GLU = LANES_AND_MORE & MATVEC_GLU;
 const uint FROM_TABLE = LANES_AND_MORE & MATVEC_TABLE;
+const bool IS_ALONE = (LANES_AND_MORE & (MATVEC_GLU | MATVEC_ALONE)) != 0; /* nobody looks for the matrix */
 const bool HAS_NORM = (LANES_AND_MORE & MATVEC_NORM) != 0, HAS_MEAN = (LANES_AND_MORE & MATVEC_MEAN) != 0,
            HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_ROUNDS = (LANES_AND_MORE & MATVEC_ROUNDS) != 0;
 const uint LANES_SHIFT = LANES_AND_MORE >> 8 & 15u, FLOAT_SHIFT = LANES_AND_MORE >> 12 & 15u;
@@ -206,7 +207,7 @@ void main()
     number_invocations();
     uint live = live_rows(arguments.flags & MATVEC_ROW_KIND), group = gl_WorkGroupID.x, index = 0;
     uint rows_per_group = arguments.flags >> 8;
-    [[unroll]] for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && HAS_GLU == 0; i++)
+    [[unroll]] for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && !IS_ALONE; i++)
         index += group >= arguments.words[i - 1] ? 1 : 0;
     if (FROM_TABLE != 0) {
         matrix from = matrices[arguments.first_matrix + index];

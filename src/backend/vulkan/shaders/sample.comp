@@ -356,7 +356,8 @@ uvec2 found_in_block(uint output_index)
     return mine;
 }
 
-void finish(step_run run, uint run_index, uint position, uint left, uint id)
+/* `own_stop`: one of the stop ids, if there are as many. */
+void finish(step_run run, uint run_index, uint position, uint left, int own_stop, uint id)
 {
     uint at = header.entry * header.slots + run_index;
     if (id == NOTHING_CHOSEN.y) {
@@ -373,11 +374,9 @@ void finish(step_run run, uint run_index, uint position, uint left, uint id)
         mirror[place] = int(id);
         outcomes[at].sampled = header.repeat - left; /* written only: it is the host's memory */
     }
-    for (uint i = tid; i < header.stop_count; i += THREADS) {
-        if (header.stop_ids[i] == int(id)) {
-            outcomes[at].ended = 1;
-            state.stopped = 1;
-        }
+    if (own_stop == int(id)) {
+        outcomes[at].ended = 1;
+        state.stopped = 1;
     }
 }
 
@@ -388,7 +387,9 @@ void main()
     vocabulary = arguments.vocabulary;
     orders_at = gl_WorkGroupID.x * 2 * vocabulary;
     counts_at = orders_at + vocabulary;
-    uint left = state.left, most = arguments.is_single != 0 ? 1 : header.outputs;
+    uint left = state.left, most = arguments.is_single != 0 ? 1 : header.outputs, stop_count = header.stop_count;
+    int own_stop = tid < STEP_STOP_IDS ? header.stop_ids[min(tid, STEP_STOP_IDS - 1)] : -1;
+    own_stop = tid < stop_count ? own_stop : -1;
     for (uint output_index = gl_WorkGroupID.x; output_index < most; output_index += gl_NumWorkGroups.x) {
         uvec2 mine = found_in_block(output_index);
         uint row = 0, run_index = 0;
@@ -401,7 +402,7 @@ void main()
         if (output_index >= outputs || run.logits != LOGITS_LAST)
             continue;
         uint id = run.plain != 0 ? best_of_all(mine).y : sample_row(run, run_index, output_index, position);
-        finish(run, run_index, position, left, id);
+        finish(run, run_index, position, left, own_stop, id);
         barrier();
     }
 }

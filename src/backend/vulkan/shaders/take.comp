@@ -27,11 +27,11 @@ layout(push_constant) uniform Push { take_arguments arguments; };
 
 /* The step's parts, and how many words of each are asked for before it is known how many there are. */
 const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WINDOW = 128;
+const uint CANCEL_TOKENS = 8; /* of a step that repeats, after which the host is asked whether it wants more */
 
 shared uint window[PARTS * WINDOW];
 shared uint reached[WINDOW]; /* the first of `next` */
 shared uint taken, left; /* of `state`, as it was */
-shared uint cancelled[RING_ENTRIES]; /* of the ring */
 shared uint stop;
 
 uint tid, from;
@@ -120,7 +120,8 @@ void take_next()
     keep_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
 }
 
-/* Whether anything but an id ends a step that repeats: the host, or the room that one of its runs has. */
+/* Whether anything but an id ends a step that repeats: the host, which is asked now and then, or the room that one of
+ * its runs has. */
 void look_for_end()
 {
     for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
@@ -128,7 +129,8 @@ void look_for_end()
         if (position >= arguments.context || (limit != 0 && position >= limit))
             atomicMax(stop, 1);
     }
-    if (tid == 0 && cancelled[header_word(ENTRY_WORD)] != 0)
+    if (tid == 0 && left % CANCEL_TOKENS == 0 &&
+        ring[header_word(ENTRY_WORD) * arguments.entry_words + CANCELLED_WORD] != 0)
         atomicMax(stop, 1);
 }
 
@@ -171,8 +173,6 @@ void main()
         window[i] = word;
         reached[i] = position;
     }
-    if (tid < RING_ENTRIES)
-        cancelled[tid] = ring[tid * arguments.entry_words + CANCELLED_WORD];
     if (tid == 0) {
         taken = state.taken;
         left = state.left;
