@@ -53,14 +53,12 @@ KERNEL_INLINE void finish_common(
 {
     constexpr bool HAS_GLU = FLAGS & MATMUL_GLU;
     shared_head &head = *(shared_head *)shared;
-    const uint32_t row = this_thread() % 32;
+    const uint32_t row = this_thread() % 32, read = row < end.rows ? row : 0;
     const float *partials = partials_of_turn(shared, turn);
-    if (row >= end.rows)
-        return;
     float sum, other = 0, factor = 1;
-    sum = sum_of_row<PARTS>(end.each, partials, row);
+    sum = sum_of_row<PARTS>(end.each, partials, read);
     if (HAS_GLU)
-        other = sum_of_row<PARTS>(end.each, partials + end.up_partials, row);
+        other = sum_of_row<PARTS>(end.each, partials + end.up_partials, read);
     if (FLAGS & MATMUL_DEFERS)
         factor = norm_factor(squares_of_turn(head, turn), end.per_column, end.epsilon);
     sum *= factor;
@@ -68,7 +66,8 @@ KERNEL_INLINE void finish_common(
         sum = gated(record.glu, sum) * (other * factor);
     if (FLAGS & MATMUL_ADDS)
         sum += before;
-    put_word((uint64_t *)end.out + row, sum, end.tag);
+    if (row < end.rows)
+        put_word((uint64_t *)end.out + row, sum, end.tag);
 }
 
 template <uint32_t PARTS>
