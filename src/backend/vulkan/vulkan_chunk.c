@@ -58,6 +58,14 @@ uint32_t vulkan_together(const struct executor *executor)
     return fitting < 1 ? 1 : fitting < UINT32_MAX ? (uint32_t)fitting : UINT32_MAX;
 }
 
+/* To ask the host takes a while, which is little only of a slow device's token. */
+uint32_t vulkan_cancel_mask(const struct executor *executor)
+{
+    enum { MOST = 8 }; /* tokens, a power of two */
+    const uint64_t soon_ns = 10000000;
+    return executor->token_ns && executor->token_ns < soon_ns / MOST ? MOST - 1 : 0;
+}
+
 uint32_t vulkan_chunk(const struct executor *executor)
 {
     return executor->chunk;

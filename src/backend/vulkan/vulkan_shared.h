@@ -53,8 +53,9 @@ struct step_header {
     UINT repeat;                             /* at least 1 */
     UINT context, slots;
     UINT stop_count;
-    UINT entry;     /* of the ring of results */
-    UINT cancelled; /* set in the ring while the step runs: no more repetitions */
+    UINT entry;       /* of the ring of results */
+    UINT cancelled;   /* set in the ring while the step runs: no more repetitions */
+    UINT cancel_mask; /* the device looks whether it is where these bits of the repetitions left are 0 */
     INT stop_ids[STEP_STOP_IDS];
 };
 
@@ -78,13 +79,14 @@ struct step_run {
 };
 
 /* The same in words, as both are copied; and which of them a step is taken by. */
-SHARED_ENUM(HEADER_WORDS, 44)
+SHARED_ENUM(HEADER_WORDS, 45)
 SHARED_ENUM(TOKENS_WORD, 0)
 SHARED_ENUM(RUNS_WORD, 1)
 SHARED_ENUM(OUTPUTS_WORD, 2)
 SHARED_ENUM(REPEAT_WORD, 6)
 SHARED_ENUM(ENTRY_WORD, 10)
 SHARED_ENUM(CANCELLED_WORD, 11)
+SHARED_ENUM(CANCEL_MASK_WORD, 12)
 SHARED_ENUM(RUN_WORDS, 26)
 SHARED_ENUM(RUN_SLOT, 0)
 SHARED_ENUM(RUN_FIRST, 1)

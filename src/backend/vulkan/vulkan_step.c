@@ -22,6 +22,7 @@ IS_AT(step_header, outputs, OUTPUTS_WORD);
 IS_AT(step_header, repeat, REPEAT_WORD);
 IS_AT(step_header, entry, ENTRY_WORD);
 IS_AT(step_header, cancelled, CANCELLED_WORD);
+IS_AT(step_header, cancel_mask, CANCEL_MASK_WORD);
 IS_AT(step_run, slot, RUN_SLOT);
 IS_AT(step_run, first, RUN_FIRST);
 IS_AT(step_run, count, RUN_COUNT);
@@ -426,6 +427,7 @@ enum salvo_status vulkan_step_begin(
         .slots = executor->options.slots,
         .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS,
         .entry = (uint32_t)((ticket - 1) % RING_ENTRIES),
+        .cancel_mask = vulkan_cancel_mask(executor),
     };
     if (header.stop_count)
         memcpy(header.stop_ids, step->stop_ids, header.stop_count * sizeof *step->stop_ids);

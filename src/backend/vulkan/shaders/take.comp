@@ -27,7 +27,6 @@ layout(push_constant) uniform Push { take_arguments arguments; };
 
 /* The step's parts, and how many words of each are asked for before it is known how many there are. */
 const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WINDOW = 128;
-const uint CANCEL_TOKENS = 8; /* of a step that repeats, after which the host is asked whether it wants more */
 
 shared uint window[PARTS * WINDOW];
 shared uint reached[WINDOW]; /* the first of `next` */
@@ -129,7 +128,7 @@ void look_for_end()
         if (position >= arguments.context || (limit != 0 && position >= limit))
             atomicMax(stop, 1);
     }
-    if (tid == 0 && left % CANCEL_TOKENS == 0 &&
+    if (tid == 0 && (left & header_word(CANCEL_MASK_WORD)) == 0 &&
         ring[header_word(ENTRY_WORD) * arguments.entry_words + CANCELLED_WORD] != 0)
         atomicMax(stop, 1);
 }
