@@ -165,7 +165,7 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
         .head_dim = op->attend.head_dim,
     };
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     if (projects)
         specialise_projection(executor, group, crew, &constants);
     TRY(vulkan_pipeline(
@@ -197,7 +197,7 @@ static enum salvo_status compile_single(
     const uint32_t most_heads = group->matmuls ? 1 : arguments.group_heads;
     const struct crew crew = crew_for(executor, most_heads, op->attend.head_dim);
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     if (vulkan_takes_ropes(executor, group))
         take_in_ropes(executor, op, &arguments);
     arguments.splits_shift = splits_shift_for(executor, op->attend.heads / crew.heads, group->matmuls > 0);
@@ -233,7 +233,7 @@ static enum salvo_status compile_batch(
         struct attend_token token;
     } all = {arguments, {.q = vulkan_arena_at(compiling, op->inputs[0])}};
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_ATTEND, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &all, sizeof all, &dispatch));
     bind_state(compiling, op, false, dispatch);

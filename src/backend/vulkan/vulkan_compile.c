@@ -42,7 +42,7 @@ uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows)
     return executor->device.physical->features.processor && rows > 4 ? 4 : rows;
 }
 
-enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,
+enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, uint32_t pipeline,
     const void *arguments, size_t argument_bytes, struct dispatch **out)
 {
     enum salvo_status status = SALVO_OK;
@@ -124,7 +124,7 @@ static enum salvo_status compile_take(struct compiling *compiling)
                    }};
     struct pipeline_constants constants = {.threads = TAKE_THREADS};
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     if (embeds) {
         arguments.token = embed_token_of(compiling, first);
         constants = (struct pipeline_constants){
@@ -158,7 +158,7 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
         executor->program->vocabulary, capacity_of(compiling, ROWS_TOKENS) == 1};
     const struct pipeline_constants constants = {.threads = SAMPLE_THREADS};
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_ARGMAX, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->bound[BIND_ARENA].writes = false;

@@ -40,7 +40,7 @@ struct bound {
 enum { MAX_ARGUMENT_BYTES = 128 };
 
 struct dispatch {
-    VkPipeline pipeline;
+    uint32_t pipeline; /* among those of the executor */
     struct bound bound[BIND_COUNT];
     uint32_t groups[3];
     uint32_t argument_bytes;
@@ -199,7 +199,7 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan);
 bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op);
 
 /* Adds a dispatch whose bindings are empty but for step and arena. */
-enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, VkPipeline pipeline,
+enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, uint32_t pipeline,
     const void *arguments, size_t argument_bytes, struct dispatch **out);
 void vulkan_bind(
     struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes);

@@ -77,7 +77,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
         .glu_to = bundle->glu ? vulkan_arena_at(compiling, bundle->glu->out) : 0,
     };
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     uint32_t groups = 0;
     const uint32_t last =
         bundle->glu ? bundle->first_matrix + 1 : count; /* a gate and its mate go together */

@@ -256,7 +256,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
         .folded_elements = executor->folded_elements,
     };
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     /* By the first workgroup, if it mixes. */
     const bool keeps = shift && !bundle->is_kept && bundle->matrices[0].lerp != ROW_NOTHING;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));

@@ -183,6 +183,7 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
     struct compiling compiling = {
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
     TRY(vulkan_plan_compile(&compiling));
+    TRY(vulkan_pipelines_make(&executor->pipelines));
     TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
     if (plan == &executor->single)

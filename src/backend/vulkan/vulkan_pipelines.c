@@ -4,6 +4,8 @@
 #include "base/memory.h"
 
 #include <assert.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #define SPIRV(name) static const uint32_t name##_code[] = {
 
@@ -238,8 +240,9 @@ static bool is_same(struct pipeline_constants a, struct pipeline_constants b)
            a.state_types == b.state_types && a.head_dim == b.head_dim;
 }
 
-static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
-    struct pipeline_constants constants, VkPipeline *out)
+/* What a pipeline needs to be made, apart from time: looked at before, so that only its creation can fail. */
+static enum salvo_status prepare(
+    struct vulkan_pipelines *pipelines, enum vulkan_shader shader, struct pipeline_constants constants)
 {
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = pipelines->device;
@@ -257,6 +260,15 @@ static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum 
             .pCode = code.words};
         CHECK(device, CreateShaderModule, (device->handle, &info, NULL, &pipelines->modules[shader]));
     }
+cleanup:
+    return status;
+}
+
+static VkResult make(const struct vulkan_pipelines *pipelines, struct pipeline *pipeline)
+{
+    const struct vulkan_device *device = pipelines->device;
+    const struct pipeline_constants constants = pipeline->constants;
+    const enum vulkan_shader shader = pipeline->shader;
     const uint32_t values[] = {constants.threads, (uint32_t)constants.types,
         (uint32_t)(constants.types >> 32), constants.extra, device->physical->features.halves,
         constants.columns, constants.state_types, constants.head_dim};
@@ -283,29 +295,69 @@ static enum salvo_status make_pipeline(struct vulkan_pipelines *pipelines, enum 
             },
         .layout = pipelines->layout,
     };
-    CHECK(device, CreateComputePipelines, (device->handle, pipelines->cache, 1, &info, NULL, out));
+    return device->call.CreateComputePipelines(
+        device->handle, pipelines->cache, 1, &info, NULL, &pipeline->handle);
+}
+
+/* Pipelines are compiled by as many threads as there are processors, since a first start is mostly that. */
+struct making {
+    struct vulkan_pipelines *pipelines;
+    uint32_t next; /* pipeline that nobody has begun */
+    VkResult result;
+};
+
+static void *make_some(void *user)
+{
+    struct making *making = user;
+    const struct vulkan_pipelines *pipelines = making->pipelines;
+    for (;;) {
+        const uint32_t i = __atomic_fetch_add(&making->next, 1, __ATOMIC_RELAXED);
+        if (i >= pipelines->count)
+            return NULL;
+        VkResult result = make(pipelines, &pipelines->made[i]);
+        if (result != VK_SUCCESS)
+            __atomic_store_n(&making->result, result, __ATOMIC_RELAXED);
+    }
+}
+
+enum salvo_status vulkan_pipelines_make(struct vulkan_pipelines *pipelines)
+{
+    enum salvo_status status = SALVO_OK;
+    enum { MOST_HELPERS = 15 };
+    pthread_t helpers[MOST_HELPERS];
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t left = pipelines->count - pipelines->ready;
+    struct making making = {.pipelines = pipelines, .next = pipelines->ready};
+    uint32_t started = 0;
+    while (started < MOST_HELPERS && started + 1 < left && (long)started + 1 < processors &&
+           pthread_create(&helpers[started], NULL, make_some, &making) == 0)
+        started++;
+    make_some(&making);
+    while (started > 0)
+        pthread_join(helpers[--started], NULL);
+    pipelines->ready = pipelines->count;
+    if (making.result != VK_SUCCESS)
+        TRY(vulkan_fail(making.result, "vkCreateComputePipelines", pipelines->device->physical->name));
 cleanup:
     return status;
 }
 
 enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
-    struct pipeline_constants constants, VkPipeline *out)
+    struct pipeline_constants constants, uint32_t *out)
 {
     enum salvo_status status = SALVO_OK;
-    for (uint32_t i = 0; i < pipelines->count; i++) {
-        const struct pipeline *made = &pipelines->made[i];
-        if (made->shader == shader && is_same(made->constants, constants)) {
-            *out = made->handle;
+    for (*out = 0; *out < pipelines->count; ++*out) {
+        const struct pipeline *known = &pipelines->made[*out];
+        if (known->shader == shader && is_same(known->constants, constants))
             return SALVO_OK;
-        }
     }
     if (pipelines->count == pipelines->capacity) {
         uint32_t capacity = pipelines->capacity ? pipelines->capacity * 2 : 16;
         TRY(RESIZE(&pipelines->made, capacity));
         pipelines->capacity = capacity;
     }
-    TRY(make_pipeline(pipelines, shader, constants, out));
-    pipelines->made[pipelines->count++] = (struct pipeline){shader, constants, *out};
+    TRY(prepare(pipelines, shader, constants));
+    pipelines->made[pipelines->count++] = (struct pipeline){shader, constants, VK_NULL_HANDLE};
 cleanup:
     return status;
 }

@@ -46,12 +46,16 @@ struct vulkan_pipelines {
         VkPipeline handle;
     } * made;
     uint32_t count, capacity;
+    uint32_t ready; /* the first ones have been made */
 };
 
 enum salvo_status vulkan_pipelines_open(const struct vulkan_device *device, struct vulkan_pipelines *out);
 void vulkan_pipelines_close(struct vulkan_pipelines *pipelines);
+
+/* The number of a pipeline, which is there after the next vulkan_pipelines_make. */
 enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
-    struct pipeline_constants constants, VkPipeline *out);
+    struct pipeline_constants constants, uint32_t *out);
+enum salvo_status vulkan_pipelines_make(struct vulkan_pipelines *pipelines);
 
 /* vulkan_cache.c: what the driver compiled, kept in the user's cache folder. A file that is damaged or is not
  * to be had counts as none. */

@@ -163,7 +163,7 @@ static uint32_t record_dispatches(const struct executor *executor, const struct 
     const struct vulkan_device *device = &executor->device;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
-    VkPipeline pipeline = VK_NULL_HANDLE;
+    uint32_t pipeline = UINT32_MAX;
     uint32_t barriers = 0, since = first; /* the dispatch that the last barrier stands before */
     for (uint32_t i = first; i < first + count; i++) {
         const struct dispatch *dispatch = &plan->dispatches[i];
@@ -175,7 +175,8 @@ static uint32_t record_dispatches(const struct executor *executor, const struct 
             since = i;
         }
         if (dispatch->pipeline != pipeline)
-            device->call.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, dispatch->pipeline);
+            device->call.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                executor->pipelines.made[dispatch->pipeline].handle);
         pipeline = dispatch->pipeline;
         if (i == first || plan->sets[i] != plan->sets[i - 1])
             device->call.CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE,

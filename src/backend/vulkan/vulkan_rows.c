@@ -130,7 +130,7 @@ static enum salvo_status add_rows(
     const struct pipeline_constants constants = {
         .threads = executor->device.physical->features.processor ? PROCESSOR_THREADS : ROWS_THREADS,
         .types = table_types(executor->program)};
-    VkPipeline pipeline;
+    uint32_t pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_ROWS, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, group, pipeline, &arguments, sizeof arguments, out));
     (*out)->groups[0] = vulkan_most_rows(executor, compiling->plan->lowered.capacity[rows]);

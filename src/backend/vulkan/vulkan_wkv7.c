@@ -96,7 +96,7 @@ static enum salvo_status compile_single(
         .folded_elements = executor->folded_elements,
     };
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_WKV7_ONE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
@@ -112,7 +112,7 @@ static enum salvo_status compile_batch(struct compiling *compiling, uint32_t ind
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     struct dispatch *dispatch;
-    VkPipeline pipeline;
+    uint32_t pipeline;
     if (group->inner)
         TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
     const struct wkv7_arguments arguments = {
