@@ -111,9 +111,8 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     group->matmuls = end - first;
     if (end - first == 2 && end < program->op_count && ops[end].kind == OP_GLU &&
         ops[end].inputs[0] == ops[first].out && ops[end].inputs[1] == ops[first + 1].out &&
-        ops[first].matmul.fine == ops[first + 1].matmul.fine &&
-        !ops[first].matmul.accumulate && !ops[first + 1].matmul.accumulate &&
-        !value_is_read(program, ops[first].out, end + 1) &&
+        ops[first].matmul.fine == ops[first + 1].matmul.fine && !ops[first].matmul.accumulate &&
+        !ops[first + 1].matmul.accumulate && !value_is_read(program, ops[first].out, end + 1) &&
         !value_is_read(program, ops[first + 1].out, end + 1)) {
         group->glu = true;
         end++;

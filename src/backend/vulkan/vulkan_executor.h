@@ -163,7 +163,7 @@ enum {
     SAMPLE_GROUPS = 8,
     BIAS_ROWS = 64,
     STEPS_IN_FLIGHT = 3,
-    TOKENS_AHEAD = 32
+    TOKENS_AHEAD = 8
 };
 
 /* vulkan_open.c */
@@ -234,8 +234,7 @@ void vulkan_project_groups(const struct executor *executor, struct plan *plan);
 struct project_token vulkan_project_token(
     const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);
 
-/* vulkan_record.c: descriptor sets and commands. Without `single_group` all dispatches, after taking a step.
- */
+/* vulkan_record.c: descriptor sets and commands, of `count` dispatches one after the other, `times` over. */
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan);
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
     uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps);

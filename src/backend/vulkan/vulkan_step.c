@@ -82,7 +82,7 @@ static VkResult wait_a_while(
     return device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, nanoseconds);
 }
 
-/* Looks at the cancel word meanwhile: a step that repeats then ends after the token it is at. */
+/* Looks at the cancel word meanwhile: a step that repeats then ends when it next looks, too. */
 static enum salvo_status wait_for_step(struct executor *executor, struct pending_step *pending)
 {
     const struct vulkan_device *device = &executor->device;
@@ -205,7 +205,9 @@ enum salvo_status vulkan_progress(
         TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not one of the last %d, up to %" PRIu64, ticket,
             STEPS_IN_FLIGHT, executor->submitted));
     struct pending_step *pending = pending_of(executor, ticket);
-    while (executor->completed < ticket && pending->repeat > 1) {
+    for (uint64_t waited = 0;
+         executor->completed < ticket && pending->repeat > 1 && waited < VULKAN_PATIENCE_NS;
+         waited += look_ns) {
         *out_sampled = ids_so_far(executor, pending, seen);
         if (*out_sampled > seen || wait_a_while(executor, pending, look_ns) != VK_TIMEOUT)
             break; /* done, or lost: complete finds out */
@@ -251,6 +253,8 @@ static bool find_versions(
 /* Whether the slot's last step must be complete before another can be written. */
 static bool must_wait(const struct executor *executor, const struct step *step)
 {
+    if (!executor->folded_elements)
+        return false;
     for (uint32_t i = 0; i < step->run_count; i++) {
         uint8_t after, other;
         const uint32_t slot = step->runs[i].slot;
@@ -259,7 +263,7 @@ static bool must_wait(const struct executor *executor, const struct step *step)
         for (uint64_t j = executor->completed + 1; j <= executor->submitted; j++) {
             const struct pending_step *pending = &executor->pending[j % RING_ENTRIES];
             for (uint32_t k = 0; k < pending->run_count; k++) {
-                if (pending->runs[k].slot == slot && pending->repeat > 1 && executor->folded_elements)
+                if (pending->runs[k].slot == slot && pending->repeat > 1)
                     return true; /* how far it came is not known */
             }
         }
@@ -499,7 +503,7 @@ static enum salvo_status hand_over(
         commands[count++] = executor->idle.begin[entry];
     while (left > 0) {
         for (uint32_t room = smaller(together, left), each; room > 0; room -= each, left -= each) {
-            each = room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
+            each = plan == &executor->single && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
             commands[count++] = each > 1 ? plan->several : plan->commands;
         }
         if (left > 0)
