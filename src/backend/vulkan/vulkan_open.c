@@ -186,7 +186,7 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
     TRY(vulkan_pipelines_make(&executor->pipelines));
     TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
-    if (plan == &executor->single)
+    if (plan->several)
         TRY(vulkan_plan_record(
             executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->several, VK_NULL_HANDLE));
 cleanup:

@@ -96,7 +96,8 @@ enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_p
         .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
         .commandBufferCount = 1};
     CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands));
-    CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->several));
+    if (plan == &executor->single)
+        CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->several));
 cleanup:
     memory_free(layouts);
     memory_free(different);

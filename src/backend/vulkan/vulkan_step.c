@@ -486,11 +486,6 @@ cleanup:
     return status;
 }
 
-static uint32_t smaller(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The commands of a step, as often as it repeats, with one submission or, of a slow device, a few. */
 static enum salvo_status hand_over(
     struct executor *executor, const struct vulkan_plan *plan, const struct pending_step *pending)
@@ -502,8 +497,8 @@ static enum salvo_status hand_over(
     if (executor->idle.is_measured)
         commands[count++] = executor->idle.begin[entry];
     while (left > 0) {
-        for (uint32_t room = smaller(together, left), each; room > 0; room -= each, left -= each) {
-            each = plan == &executor->single && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
+        for (uint32_t room = left < together ? left : together, each; room > 0; room -= each, left -= each) {
+            each = plan->several && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
             commands[count++] = each > 1 ? plan->several : plan->commands;
         }
         if (left > 0)
