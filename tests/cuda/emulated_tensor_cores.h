@@ -56,6 +56,13 @@ template <int LEFT> inline void copy_wait()
     }
 }
 
+inline void load_shared_where(bool on, const void *from, uint4 &to)
+{
+    if (on)
+        to = *(const uint4 *)from;
+}
+
+inline void prefetch(const void *) {}
 inline void invite_next_launch() {}
 inline void wait_for_last_launch() {}
 
@@ -96,6 +103,14 @@ inline void load_matrices_transposed(const void *row, uint32_t (&out)[4])
                  (uint32_t)emulator_value<const uint16_t *>(rows, at + 1)[lane / 4] << 16;
     }
     __syncwarp();
+}
+
+inline uint32_t transposed(uint32_t word)
+{
+    const unsigned lane = threadIdx.x % 32, shift = lane / 4 % 2 * 16;
+    const emulated_words all = gather_words(word, 0);
+    const unsigned from = lane % 4 * 8 + lane / 8; /* word g / 2 of rows 2c and 2c + 1 */
+    return (all.words[from][0] >> shift & 0xffff) | (all.words[from + 4][0] >> shift & 0xffff) << 16;
 }
 
 /* ---- Products ---- */

@@ -242,7 +242,7 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
 
 /* ---- Shared memory of the decode kernel ---- */
 
-/* Attention's room, as room_of in attend_one.cuh has it. */
+/* Attention's room: the larger of room_of_lanes and room_of_tiles, for most heads. */
 static uint32_t attend_bytes(const struct program *program)
 {
     uint32_t most = 0;
@@ -251,7 +251,8 @@ static uint32_t attend_bytes(const struct program *program)
         if (op->kind == OP_ATTEND && op->attend.head_dim > most)
             most = op->attend.head_dim;
     }
-    return most ? ((4 * CUDA_WARPS + (2 * CUDA_WARPS + 4) * most) * (uint32_t)sizeof(float) + 127) / 128 * 128
+    const uint32_t sums = 4 * CUDA_WARPS, queries = CUDA_TILE_HEADS * (most + 32), own = 2 * most;
+    return most ? ((sums + queries + own + 2 * CUDA_WARPS * most) * (uint32_t)sizeof(float) + 127) / 128 * 128
                 : 0;
 }
 

@@ -204,15 +204,16 @@ struct cuda_matmul {
 };
 
 /*
- * Attention of one token. A task is (kv head, one or two of its heads, split of the positions); how many
+ * Attention of one token. A task is (kv head, some of its heads, split of the positions); how many
  * splits have work depends on the position alone. Where more than one has, each leaves {maximum, sum,
  * output[head_dim]} for every head at partials, [heads][splits][head_dim + 2] words whatever machine.tagged
- * is, and the first split's block merges them, in order.
+ * is, and one split's block merges them, in order.
  */
 struct cuda_attend {
     uint64_t q, k, v; /* [T][...] */
     uint64_t out;     /* [T][heads * head_dim] */
     uint64_t keys, values;
+    uint64_t next_keys, next_values; /* of the attention after this one, if it is alike; 0: none */
     uint64_t partials;
     uint32_t heads, kv_heads, head_dim, window;
     uint32_t kv_type;        /* TYPE_F16, TYPE_F32, TYPE_Q8_0 */
@@ -220,8 +221,12 @@ struct cuda_attend {
     uint32_t halves, dimensions;
     uint32_t appends; /* k and v go into the cache here */
     uint32_t splits;
+    uint32_t tiled; /* by tensor cores (attend_tiles.cuh) */
     float scale, cap;
 };
+
+/* Heads of a task. */
+enum { CUDA_LANES_HEADS = 2, CUDA_TILE_HEADS = 4 };
 
 /* One token: a block a head. Loads, row ops before and after, and stores are done on the columns of the head:
  * their places have room for head_dim floats, while `columns` is that of whole rows. */

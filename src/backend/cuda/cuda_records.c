@@ -310,9 +310,21 @@ static uint32_t shape_of_tasks(const struct cuda_tables *tables, const struct cu
         const struct cuda_attend *other = table_at(phase, phase->heavy_at);
         if (phase->kind == CUDA_PHASE_ATTEND && other->heads == attend->heads &&
             other->kv_heads == attend->kv_heads && other->window == attend->window &&
-            other->splits == attend->splits && other->appends == attend->appends)
+            other->splits == attend->splits && other->tiled == attend->tiled &&
+            other->appends == attend->appends)
             return i + 1;
     }
+}
+
+/* The attention after that of phase `index`; after the last comes the next token's first. */
+static const struct cuda_attend *next_attend(const struct cuda_tables *tables, uint32_t index)
+{
+    const struct cuda_phase *phase;
+    do {
+        index = index + 1 < tables->phase_count ? index + 1 : 0;
+        phase = phase_at(tables, index);
+    } while (phase->kind != CUDA_PHASE_ATTEND);
+    return table_at(phase, phase->heavy_at);
 }
 
 static enum salvo_status add_phase(struct record_list *list, bool tagged)
@@ -329,6 +341,11 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         TRY(add(list, CUDA_RECORD_ATTEND, &record));
         record->attend = *attend;
         record->index = shape_of_tasks(list->tables, attend);
+        const struct cuda_attend *next = next_attend(list->tables, list->phase);
+        if (shape_of_tasks(list->tables, next) == record->index) {
+            record->attend.next_keys = next->keys;
+            record->attend.next_values = next->values;
+        }
         break;
     }
     case CUDA_PHASE_WKV7:

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { MOST_SPLITS = 32, HEADS_PER_TASK = 2 }; /* attend_one.cuh: a lane for each split */
+enum { MOST_SPLITS = 32 }; /* attend_finish.cuh: a lane for each split */
 
 /* What shared memory leaves of a multiprocessor's memory is its first-level cache, which polls, norms and
  * attention want some of. */
@@ -242,10 +242,16 @@ cleanup:
 
 /* ---- Attention, recurrence, sampling ---- */
 
+static bool is_tiled(const struct executor *executor, const struct op *op)
+{
+    return executor->options.kv_type == TYPE_F16 && (op->attend.head_dim == 64 || op->attend.head_dim == 128);
+}
+
 static uint32_t splits_for(const struct executor *executor, const struct op *op)
 {
     const uint32_t each = op->attend.heads / op->attend.kv_heads;
-    const uint32_t tasks = op->attend.kv_heads * ((each + HEADS_PER_TASK - 1) / HEADS_PER_TASK);
+    const uint32_t heads = is_tiled(executor, op) ? CUDA_TILE_HEADS : CUDA_LANES_HEADS;
+    const uint32_t tasks = op->attend.kv_heads * ((each + heads - 1) / heads);
     uint32_t splits = executor->blocks / tasks;
     splits = splits < 1 ? 1 : splits;
     return splits > MOST_SPLITS ? MOST_SPLITS : splits;
@@ -273,6 +279,7 @@ struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op
         .rope_q = CUDA_NONE,
         .rope_k = CUDA_NONE,
         .splits = splits_for(executor, op),
+        .tiled = is_tiled(executor, op),
         .scale = op->attend.scale,
         .cap = op->attend.cap,
     };

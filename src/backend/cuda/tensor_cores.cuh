@@ -39,6 +39,21 @@ template <int LEFT> KERNEL_INLINE void copy_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+/* 16 bytes of shared memory where `on`, without a branch. */
+KERNEL_INLINE void load_shared_where(bool on, const void *from, uint4 &to)
+{
+    asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on ld.shared.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
+                 : "r"(shared_address(from)), "r"((uint32_t)on)
+                 : "memory");
+}
+
+/* A line of 128 bytes to the second-level cache. */
+KERNEL_INLINE void prefetch(const void *line)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
+}
+
 /* ---- The launch before ---- */
 
 /* Lets the next launch come as soon as there is room for it. */
@@ -77,6 +92,14 @@ KERNEL_INLINE void load_matrices_transposed(const void *row, uint32_t (&out)[4])
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                  : "r"(shared_address(row))
                  : "memory");
+}
+
+/* A matrix of 8 by 8 halves in a register of each lane, word l % 4 of row l / 4, turned over. */
+KERNEL_INLINE uint32_t transposed(uint32_t word)
+{
+    uint32_t out;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(word));
+    return out;
 }
 
 /* ---- Products ---- */
