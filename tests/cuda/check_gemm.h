@@ -107,7 +107,7 @@ struct test_panel {
             if (panel.rounding == ROUNDING_F32) {
                 set(base, panel.values, row + i, value);
             } else if (panel.rounding == ROUNDING_F16) {
-                set(base, panel.values, row + i, f16_from_f32(value));
+                set(base, panel.values, half_place(row + i), f16_from_f32(value));
                 value = f16_to_f32(f16_from_f32(value));
             } else {
                 const int integer = (int)std::nearbyint(value * inverse),

@@ -53,9 +53,9 @@ enum {
     GEMM_FLOAT_ITEM_BYTES = 2 * 128 * CUDA_ITEM_ROWS * 4, /* of a warp's rows of a matrix, at most */
     GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
     /* Of one token and 128 columns, in shared memory: values and scales, 32 more for weights with offsets;
-     * 80 bytes for every 64; 36 floats for every 32. */
+     * 16 bytes more; 36 floats for every 32. */
     GEMM_Q8_TOKEN_BYTES = 128 + 16,
-    GEMM_F16_TOKEN_BYTES = 4 * 80,
+    GEMM_F16_TOKEN_BYTES = 256 + 16,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
@@ -81,6 +81,9 @@ enum {
  * Rounded rows, inputs of matmuls. Columns are the matrix's, rounded up to CUDA_ITEM_COLUMNS, with zeros
  * behind the last. ROUNDING_Q8:  values int8, scales float [T][columns / 32], sums float [T][columns / 16]:
  * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
+ *
+ * Halves lie in pairs, in the order in which products of 16 columns see those of the weights, whose lanes
+ * bring 32 neighbours each: pair j of group 32c .. 32c + 31 is, of every 128, pair 4j + c.
  *
  * Rows of two digits are values + seconds / 128; those of one have left nothing in seconds.
  */
