@@ -33,10 +33,21 @@
 
 #include "backend/cuda/cuda_plan.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#ifndef GEMM_WIDE_CAPACITY
+#define GEMM_WIDE_CAPACITY 256
+#endif
+#ifndef GEMM_WIDE_STAGES_64
+#define GEMM_WIDE_STAGES_64 8
+#endif
+#ifndef GEMM_WIDE_STAGES_128
+#define GEMM_WIDE_STAGES_128 6
 #endif
 
 enum {
@@ -57,6 +68,11 @@ enum {
     GEMM_Q8_TOKEN_BYTES = 128 + 16,
     GEMM_F16_TOKEN_BYTES = 256 + 16,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
+    /* Of kernels for warpgroups: what a block has of a matrix, or with a glu of both together. Columns come
+     * to shared memory in stages. */
+    GEMM_WIDE_ROWS = 128,
+    GEMM_WIDE_THREADS = 256,
+    GEMM_WIDE_COLUMNS = 64,
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
@@ -157,6 +173,7 @@ struct cuda_wkv7_many {
 struct cuda_room {
     uint32_t shared_bytes; /* that a block can have */
     uint32_t multiprocessors;
+    bool warpgroups; /* there are kernels for them */
 };
 
 struct cuda_launch {
