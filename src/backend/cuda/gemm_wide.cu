@@ -107,24 +107,33 @@ template <class LAYOUT, int TOKENS> struct wide_rows {
 
 /* ---- Products ---- */
 
-/* Begins those of one stage. */
+/* A lane's weights of a stage. */
+template <class LAYOUT> struct stage_weights {
+    uint32_t words[LAYOUT::planes * 2][4];
+
+    KERNEL_INLINE explicit stage_weights(const uint8_t *from)
+    {
+#pragma unroll
+        for (uint32_t plane = 0; plane < LAYOUT::planes; plane++) {
+            const uint4 low = *(const uint4 *)(from + plane * 512),
+                        high = *(const uint4 *)(from + (LAYOUT::planes + plane) * 512);
+            uint32_t(&first)[4] = words[plane * 2], (&second)[4] = words[plane * 2 + 1];
+            first[0] = low.x, first[1] = high.x, first[2] = low.y, first[3] = high.y;
+            second[0] = low.z, second[1] = high.z, second[2] = low.w, second[3] = high.w;
+        }
+    }
+};
+
+/* Begins the products of a stage. */
 template <class LAYOUT, int TOKENS>
 KERNEL_INLINE void multiply_stage(
-    const uint8_t *weights, const uint8_t *inputs, bool adds, float (&sums)[TOKENS / 8][4])
+    const stage_weights<LAYOUT> &weights, const uint8_t *inputs, bool adds, float (&sums)[TOKENS / 8][4])
 {
-    uint32_t a[LAYOUT::planes * 2][4];
-#pragma unroll
-    for (uint32_t plane = 0; plane < LAYOUT::planes; plane++) {
-        const uint4 low = *(const uint4 *)(weights + plane * 512),
-                    high = *(const uint4 *)(weights + (LAYOUT::planes + plane) * 512);
-        uint32_t(&first)[4] = a[plane * 2], (&second)[4] = a[plane * 2 + 1];
-        first[0] = low.x, first[1] = high.x, first[2] = low.y, first[3] = high.y;
-        second[0] = low.z, second[1] = high.z, second[2] = low.w, second[3] = high.w;
-    }
     products_begin();
 #pragma unroll
     for (uint32_t i = 0; i < LAYOUT::planes * 2; i++)
-        multiply_wide(a[i], inputs + i * 2 * wide_inputs<TOKENS>::chunk_bytes, adds || i != 0, sums);
+        multiply_wide(
+            weights.words[i], inputs + i * 2 * wide_inputs<TOKENS>::chunk_bytes, adds || i != 0, sums);
     products_commit();
 }
 
@@ -177,14 +186,14 @@ KERNEL_INLINE void gemm_wide(const cuda_machine *machine, const cuda_gemm &gemm)
     publish_inputs();
     __syncthreads();
     float sums[TOKENS / 8][4] = {};
+    stage_weights<layout> next(own_weights);
     uint32_t stage = 0, free_stage = (layout::stages - 1) * layout::stage_bytes; /* bytes */
 #pragma unroll 1
     for (uint32_t part = 0; part < matrix.parts; part++) {
         float part_sums[TOKENS / 8][4];
 #pragma unroll
         for (uint32_t half = 0; half < layout::stages_per_part; half++) {
-            multiply_stage<layout, TOKENS>(
-                own_weights + stage, shared + stage + layout::weight_bytes, half != 0, part_sums);
+            multiply_stage<layout, TOKENS>(next, shared + stage + layout::weight_bytes, half != 0, part_sums);
             products_wait<1>();
             copy_wait<layout::stages - 3>();
             publish_inputs();
@@ -196,6 +205,7 @@ KERNEL_INLINE void gemm_wide(const cuda_machine *machine, const cuda_gemm &gemm)
             stage += layout::stage_bytes;
             if (stage == layout::stages * layout::stage_bytes)
                 stage = 0;
+            next = stage_weights<layout>(own_weights + stage); /* after the last: nobody's */
         }
         products_wait<0>();
         hold_sums(part_sums);
