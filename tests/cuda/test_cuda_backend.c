@@ -280,9 +280,10 @@ static unsigned long wide_launches(void)
 {
     void *library = dlopen(getenv("SALVO_CUDA_LIBRARY"), RTLD_NOW);
     assert_non_null(library);
-    fake_cuda_function control = NULL;
-    *(void **)&control = dlsym(library, "fake_cuda_control");
-    assert_non_null(control);
+    void *symbol = dlsym(library, "fake_cuda_control");
+    assert_non_null(symbol);
+    fake_cuda_function control;
+    memcpy(&control, &symbol, sizeof control);
     const unsigned long launches = control()->wide;
     dlclose(library);
     return launches;

@@ -153,11 +153,11 @@ static struct cuda_launch gemm_wide_launch(
     const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
     static const struct {
-        uint32_t tokens, stages;
+        uint32_t tokens, cost, stages;
         const char *names[2];
     } sizes[] = {
-        {128, GEMM_WIDE_STAGES_128, {"salvo_gemm_wide_128", "salvo_gemm_wide_128_glu"}},
-        {64, GEMM_WIDE_STAGES_64, {"salvo_gemm_wide_64", "salvo_gemm_wide_64_glu"}},
+        {128, 128, GEMM_WIDE_STAGES_128, {"salvo_gemm_wide_128", "salvo_gemm_wide_128_glu"}},
+        {64, GEMM_WIDE_COST_64, GEMM_WIDE_STAGES_64, {"salvo_gemm_wide_64", "salvo_gemm_wide_64_glu"}},
     };
     struct cuda_launch launch = {0};
     const bool glu = gemm->glu != ACTIVATION_NONE;
@@ -169,7 +169,7 @@ static struct cuda_launch gemm_wide_launch(
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const uint32_t tokens = sizes[i].tokens, columns = divide_up(capacity, tokens),
                        bytes = gemm_wide_bytes(tokens, sizes[i].stages),
-                       cost = divide_up(blocks * columns, room->multiprocessors) * tokens;
+                       cost = divide_up(blocks * columns, room->multiprocessors) * sizes[i].cost;
         if (bytes > room->shared_bytes || blocks * columns < room->multiprocessors / 2 || cost >= least)
             continue;
         least = cost;

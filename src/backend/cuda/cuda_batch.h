@@ -40,8 +40,13 @@
 extern "C" {
 #endif
 
+/* Kernels for warpgroups: tokens of a plan from which on they are used, what a block of 64 tokens costs where
+ * one of 128 costs 128, stages of their rings. */
 #ifndef GEMM_WIDE_CAPACITY
 #define GEMM_WIDE_CAPACITY 256
+#endif
+#ifndef GEMM_WIDE_COST_64
+#define GEMM_WIDE_COST_64 64
 #endif
 #ifndef GEMM_WIDE_STAGES_64
 #define GEMM_WIDE_STAGES_64 8
