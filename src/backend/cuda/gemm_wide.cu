@@ -84,7 +84,7 @@ template <class LAYOUT, int TOKENS> struct wide_rows {
           left(stages)
     {
         const uint32_t chunk = threadIdx.x % LAYOUT::chunks;
-        from = (const uint8_t *)panel.values + (first_token + first) * row_bytes + chunk * 16;
+        from = (const uint8_t *)panel.values + (first_token + min(first, live - 1)) * row_bytes + chunk * 16;
         place = chunk * wide_inputs<TOKENS>::chunk_bytes + first * 16;
     }
 
