@@ -253,6 +253,13 @@ inline double row_error(const float *values, const double *reference, size_t cou
 
 /* ---- Panels ---- */
 
+/* Where a panel of halves has a column: of every 128, pair j of the c-th 32 is pair 4j + c. */
+inline uint64_t half_place(uint64_t column)
+{
+    const uint64_t part = column / 128 * 128, group = column % 128 / 32, pair = column % 32 / 2;
+    return part + (4 * pair + group) * 2 + column % 2;
+}
+
 template <class T> T read_panel(const std::vector<uint8_t> &bytes, uint64_t at)
 {
     T value;
@@ -296,8 +303,8 @@ inline bool panel_is_right(const cuda_panel &panel, const std::vector<uint8_t> &
         for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F32; i++)
             good &= read_panel<float>(bytes, panel.values - base + (begin + i) * 4) == padded[i];
         for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F16; i++)
-            good &=
-                read_panel<uint16_t>(bytes, panel.values - base + (begin + i) * 2) == f16_from_f32(padded[i]);
+            good &= read_panel<uint16_t>(bytes, panel.values - base + half_place(begin + i) * 2) ==
+                    f16_from_f32(padded[i]);
         if (panel.rounding == ROUNDING_Q8)
             good &= bytes_are_right(panel, bytes, base, begin, padded, fine);
     }

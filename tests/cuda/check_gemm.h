@@ -20,6 +20,10 @@ typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
 DECLARE_ALL(q8);
 DECLARE_ALL(f16);
 DECLARE_ALL(f32);
+DECLARE(salvo_gemm_wide_64);
+DECLARE(salvo_gemm_wide_64_glu);
+DECLARE(salvo_gemm_wide_128);
+DECLARE(salvo_gemm_wide_128_glu);
 #undef DECLARE_ALL
 #undef DECLARE
 
@@ -47,6 +51,10 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
         {"salvo_gemm_f32_some_glu", salvo_gemm_f32_some_glu},
         {"salvo_gemm_f32_many", salvo_gemm_f32_many},
         {"salvo_gemm_f32_many_glu", salvo_gemm_f32_many_glu},
+        {"salvo_gemm_wide_64", salvo_gemm_wide_64},
+        {"salvo_gemm_wide_64_glu", salvo_gemm_wide_64_glu},
+        {"salvo_gemm_wide_128", salvo_gemm_wide_128},
+        {"salvo_gemm_wide_128_glu", salvo_gemm_wide_128_glu},
     };
     for (const auto &kernel : kernels) {
         if (!strcmp(name, kernel.name))
@@ -54,6 +62,19 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
     }
     printf("no kernel %s\n", name);
     exit(2);
+}
+
+/* Whether there are kernels for warpgroups. Compiled for a device that has none, they are not there. */
+inline bool has_warpgroups()
+{
+#if ON_DEVICE
+    cudaFuncAttributes attributes;
+    const bool has = cudaFuncGetAttributes(&attributes, (const void *)salvo_gemm_wide_64) == cudaSuccess;
+    (void)cudaGetLastError();
+    return has;
+#else
+    return true;
+#endif
 }
 
 /* ---- Inputs ---- */
@@ -107,7 +128,7 @@ struct test_panel {
             if (panel.rounding == ROUNDING_F32) {
                 set(base, panel.values, row + i, value);
             } else if (panel.rounding == ROUNDING_F16) {
-                set(base, panel.values, row + i, f16_from_f32(value));
+                set(base, panel.values, half_place(row + i), f16_from_f32(value));
                 value = f16_to_f32(f16_from_f32(value));
             } else {
                 const int integer = (int)std::nearbyint(value * inverse),
@@ -299,14 +320,55 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         const std::vector<float> again = outs[i]->get();
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
-    results.report(gemm_name(c), worst < 2e-5 && whole && same, worst,
-        !whole  ? "wrote where it must not, or rounding"
-        : !same ? "other bits the second time"
-                : "");
+    const bool right_kernel = c.room.warpgroups == (strstr(launch.kernel, "_wide_") != nullptr);
+    results.report(gemm_name(c), worst < 2e-5 && whole && same && right_kernel, worst,
+        !whole          ? "wrote where it must not, or rounding"
+        : !same         ? "other bits the second time"
+        : !right_kernel ? "by another kernel"
+                        : "");
     for (size_t i = 0; i < matrices.size(); i++) {
         delete matrices[i];
         delete bias_arrays[i];
         delete outs[i];
+    }
+}
+
+/* Warpgroups: blocks of 64 tokens where those of 128 would be too few. */
+inline void check_wide_gemms(checks &results, uint64_t seed)
+{
+    const cuda_room large = {MOST_SHARED, 1, true}, small = {MOST_SHARED, 8, true};
+    const enum tensor_type f16 = TYPE_F16;
+    check_gemm(results, {{f16}, {40}, 333, 70, 256, 0, true, false, false, 0, 0, false, large}, seed++);
+    check_gemm(results, {{f16}, {130}, 100, 256, 256, 0, false, true, false, 0, 0, false, small}, seed++);
+    check_gemm(results, {{f16}, {129}, 2048, 5, 256, 0, true, true, false, 0, 0, false, small}, seed++);
+    check_gemm(results, {{f16}, {264}, 640, 150, 300, 0, true, true, true, 0, 0, false, large}, seed++);
+    check_gemm(results,
+        {{f16, f16, f16}, {136, 33, 8}, 256, 129, 257, 0, true, false, false, ACTIVATION_TANH, 0, false,
+            large},
+        seed++);
+    for (const cuda_room &room : {large, small}) {
+        check_gemm(results,
+            {{f16, f16}, {72, 72}, 416, 130, 256, ACTIVATION_SILU, true, false, false, 0, 0, false, room},
+            seed++);
+        check_gemm(results,
+            {{f16, f16}, {128, 128}, 1100, 200, 256, ACTIVATION_GELU, false, false, false, 0, 0, true, room},
+            seed++);
+        check_gemm(
+            results, {{f16}, {128}, 128, 140, 256, 0, true, false, false, 0, 1.5f, true, room}, seed++);
+    }
+    for (uint32_t tokens : {1, 8, 63, 64, 65, 127, 128, 129, 200, 512}) {
+        for (uint32_t rows : {1, 100, 130, 576}) {
+            for (uint32_t columns : {64, 256, 768, 2048}) {
+                if (!ON_DEVICE)
+                    continue;
+                const uint32_t blocks = (rows + GEMM_WIDE_ROWS - 1) / GEMM_WIDE_ROWS * (512 / 64);
+                for (const cuda_room &room : {large, cuda_room{MOST_SHARED, blocks, true}})
+                    check_gemm(results,
+                        {{f16}, {rows}, columns, tokens, 512, 0, true, tokens % 2 == 0, false, 0, 0, false,
+                            room},
+                        seed++);
+            }
+        }
     }
 }
 
@@ -342,6 +404,8 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {17}, 100, 6, 16}, seed++);
         check_gemm(results, {{type}, {17}, 333, 20, 40}, seed++);
     }
+    if (has_warpgroups())
+        check_wide_gemms(results, 1000);
     /* Several at once, of several types. */
     check_gemm(results,
         {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q2_K, TYPE_Q8_0}, {40, 72, 8, 33, 64}, 512, 13, 16}, seed++);
@@ -404,13 +468,14 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);
         products += (double)rows[i] * columns * tokens;
     }
-    const cuda_room room = {MOST_SHARED, 132};
+    const cuda_room room = {MOST_SHARED, 132, has_warpgroups()};
     const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, &room);
     const cuda_machine *device = machine.upload();
     const double time =
         time_of([&] { launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm); });
-    printf("%-44s T %4u of %4u  %8.2f us  %7.1f GB/s of weights  %7.2f TOPS  grid %u x %u\n", what, tokens,
-        capacity, time, bytes / time / 1e3, products * 2 / time / 1e6, launch.grid_x, launch.grid_y);
+    printf("%-44s T %4u of %4u  %8.2f us  %7.1f GB/s of weights  %7.2f TOPS  grid %u x %u of %s\n", what,
+        tokens, capacity, time, bytes / time / 1e3, products * 2 / time / 1e6, launch.grid_x, launch.grid_y,
+        launch.kernel);
     for (size_t i = 0; i < matrices.size(); i++) {
         delete matrices[i];
         delete outs[i];
@@ -419,7 +484,7 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
 
 inline void time_gemms()
 {
-    const uint32_t counts[][2] = {{2, 16}, {8, 16}, {16, 16}, {64, 512}, {512, 512}};
+    const uint32_t counts[][2] = {{2, 16}, {8, 16}, {16, 16}, {64, 128}, {128, 128}, {256, 512}, {512, 512}};
     for (const auto &count : counts) {
         const uint32_t t = count[0], capacity = count[1];
         time_gemm("SmolLM-135M Q4_0 q, k, v", {TYPE_Q4_0, TYPE_Q4_0, TYPE_Q4_0}, {576, 192, 192}, 576, t,
@@ -436,6 +501,10 @@ inline void time_gemms()
         time_gemm("RWKV-7 0.1B F32 768 x 64", {TYPE_F32}, {768}, 64, t, capacity, false);
         time_gemm("Llama-1B Q4_0 gate, up", {TYPE_Q4_0, TYPE_Q4_0}, {8192, 8192}, 2048, t, capacity, true);
         time_gemm("Llama-1B Q4_0 down", {TYPE_Q4_0}, {2048}, 8192, t, capacity, false);
+        time_gemm("Llama-1B F16 q, k, v", {TYPE_F16, TYPE_F16, TYPE_F16}, {2048, 512, 512}, 2048, t, capacity,
+            false);
+        time_gemm("Llama-1B F16 o", {TYPE_F16}, {2048}, 2048, t, capacity, false);
+        time_gemm("Llama-1B F16 down", {TYPE_F16}, {2048}, 8192, t, capacity, false);
         time_gemm("Llama-1B F16 gate, up", {TYPE_F16, TYPE_F16}, {8192, 8192}, 2048, t, capacity, true);
         time_gemm("49152 x 576 Q8_0", {TYPE_Q8_0}, {49152}, 576, t, capacity, false);
     }

@@ -13,6 +13,8 @@ inline size_t __cvta_generic_to_shared(const void *pointer)
 
 #include "backend/cuda/gemm_float.cu"
 
+#include "backend/cuda/gemm_wide.cu"
+
 #include "backend/cuda/flash.cu"
 
 #include "backend/cuda/flash_any.cu"

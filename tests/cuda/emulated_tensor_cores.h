@@ -1,11 +1,21 @@
 /*
- * What backend/cuda/tensor_cores.cuh names the hardware for, on the emulator. Copies arrive as late as they
- * may: when a thread waits for them, so that reading without a wait finds what was there before.
+ * What backend/cuda/tensor_cores.cuh names the hardware for, on the emulator. Copies arrive at once, or as
+ * late as they may: when a thread waits for them, so that reading without a wait finds what was there before,
+ * and what others still read is written over. Threads that waited for copies sometimes dawdle, so that others
+ * who do not wait for them get ahead.
  */
 #ifndef TESTS_CUDA_EMULATED_TENSOR_CORES_H
 #define TESTS_CUDA_EMULATED_TENSOR_CORES_H
 
 #include <deque>
+
+/* One of `count`, always the same ones in the same order. */
+inline unsigned emulated_chance(unsigned count)
+{
+    static uint32_t state = 1;
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % count;
+}
 
 /* ---- Copies ---- */
 
@@ -30,9 +40,21 @@ inline emulated_copies &own_copies()
     return own;
 }
 
+inline void do_copy(const emulated_copy &copy)
+{
+    if (copy.from)
+        memcpy(copy.to, copy.from, 16);
+    else
+        memset(copy.to, 0, 16);
+}
+
 inline void copy_async(void *to, const void *from, bool on = true)
 {
-    own_copies().open.push_back({to, on ? from : nullptr});
+    const emulated_copy copy = {to, on ? from : nullptr};
+    if (emulated_chance(2))
+        do_copy(copy);
+    else
+        own_copies().open.push_back(copy);
 }
 
 inline void copy_commit()
@@ -46,14 +68,12 @@ template <int LEFT> inline void copy_wait()
 {
     emulated_copies &own = own_copies();
     while (own.groups.size() > LEFT) {
-        for (const emulated_copy &copy : own.groups.front()) {
-            if (copy.from)
-                memcpy(copy.to, copy.from, 16);
-            else
-                memset(copy.to, 0, 16);
-        }
+        for (const emulated_copy &copy : own.groups.front())
+            do_copy(copy);
         own.groups.pop_front();
     }
+    for (unsigned i = emulated_chance(256) ? 0 : 64; i > 0; i--)
+        __nanosleep(0);
 }
 
 inline void load_shared_where(bool on, const void *from, uint4 &to)

@@ -1,8 +1,9 @@
 /*
  * A CUDA driver without a GPU: memory is the host's, kernels run on the emulator, one after the other, when
  * they are launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that
- * blocks have to share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. What
- * is to go wrong, tests say through fake_cuda.h.
+ * blocks have to share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. With
+ * SALVO_FAKE_WARPGROUPS=0 it has no kernels for warpgroups, as in a build without them. What is to go wrong,
+ * tests say through fake_cuda.h.
  */
 #include "cuda/emulator.h"
 
@@ -24,6 +25,7 @@ inline long long clock64()
 #include "backend/cuda/flash_any.cu"
 #include "backend/cuda/gemm_float.cu"
 #include "backend/cuda/gemm_q8.cu"
+#include "backend/cuda/gemm_wide.cu"
 #include "backend/cuda/norm_many.cu"
 #include "backend/cuda/rotate_many.cu"
 #include "backend/cuda/rows_many.cu"
@@ -51,7 +53,7 @@ size_t number_from(const char *name, size_t usual)
     return text ? strtoul(text, nullptr, 10) : usual;
 }
 
-fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0};
+fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0, 0};
 
 /* What a call has to return, unless all is well. */
 int next_call()
@@ -108,6 +110,7 @@ template <class... Parameters> binder<Parameters...> kernel_of(void (*kernel)(Pa
 struct function {
     std::function<std::function<void()>(arguments)> bind;
     bool together; /* its blocks wait for each other */
+    bool wide = false;
 };
 
 #define KERNEL(name)               \
@@ -144,6 +147,10 @@ std::map<std::string, function> functions = {
     KERNEL(salvo_gemm_f32_some_glu),
     KERNEL(salvo_gemm_f32_many),
     KERNEL(salvo_gemm_f32_many_glu),
+    {"salvo_gemm_wide_64", {kernel_of(salvo_gemm_wide_64), false, true}},
+    {"salvo_gemm_wide_64_glu", {kernel_of(salvo_gemm_wide_64_glu), false, true}},
+    {"salvo_gemm_wide_128", {kernel_of(salvo_gemm_wide_128), false, true}},
+    {"salvo_gemm_wide_128_glu", {kernel_of(salvo_gemm_wide_128_glu), false, true}},
     KERNEL(salvo_flash_f16_64),
     KERNEL(salvo_flash_f16_128),
     KERNEL(salvo_flash_any),
@@ -156,13 +163,14 @@ std::map<std::string, function> functions = {
 
 struct prepared {
     launch_config config;
-    bool together;
+    bool together, wide;
     std::function<void()> kernel;
 };
 
 void run_launch(const prepared &launch)
 {
     static unsigned seed;
+    control.wide += launch.wide;
     for (unsigned y = 0; y < launch.config.grid[1] && !control.idle; y++) {
         blockIdx.y = y;
         emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
@@ -281,7 +289,7 @@ EXPORT cuDeviceGetAttribute(int *out, int attribute, int)
         *out = (int)number_from("SALVO_FAKE_SHARED", 232448);
         break;
     case 75:
-        *out = 8;
+        *out = 9;
         break;
     case 36:
     case 37:
@@ -347,7 +355,7 @@ EXPORT cuModuleGetFunction(void **out, void *, const char *name)
 {
     CALL();
     auto found = functions.find(name);
-    if (found == functions.end())
+    if (found == functions.end() || (found->second.wide && !number_from("SALVO_FAKE_WARPGROUPS", 1)))
         return NOT_FOUND;
     *out = &found->second;
     return OK;
@@ -511,7 +519,7 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
 {
     CALL();
     const auto *called = static_cast<const function *>(given);
-    const prepared launch = {*config, called->together, called->bind(values)};
+    const prepared launch = {*config, called->together, called->wide, called->bind(values)};
     if (captured)
         captured->launches.push_back(launch);
     else

@@ -12,6 +12,7 @@ struct fake_cuda {
     bool idle;             /* kernels are not run */
     size_t memory;         /* of the device, bytes */
     size_t taken;          /* of it, and of pinned memory */
+    unsigned long wide;    /* launches of kernels for warpgroups so far */
 };
 
 /* Found by name in the library: "fake_cuda_control". */

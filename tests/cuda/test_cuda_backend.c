@@ -3,8 +3,10 @@
  * graphs, loading, steps, states. The CPU is the reference.
  */
 #include "cmocka_test.h"
+#include "cuda/fake_cuda.h"
 #include "engine_fixture.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +274,59 @@ static void move_state(const char *shape, enum salvo_kv_type kv_type, bool to_cu
     fixture_close(&second);
 }
 
+/* A prompt that is long enough for warpgroups, in one step: logits with kernels for them, without, and of the
+ * CPU. */
+static unsigned long wide_launches(void)
+{
+    void *library = dlopen(getenv("SALVO_CUDA_LIBRARY"), RTLD_NOW);
+    assert_non_null(library);
+    void *symbol = dlsym(library, "fake_cuda_control");
+    assert_non_null(symbol);
+    fake_cuda_function control;
+    memcpy(&control, &symbol, sizeof control);
+    const unsigned long launches = control()->wide;
+    dlclose(library);
+    return launches;
+}
+
+static float *logits_of(const char *path, const char *backend, const char *warpgroups)
+{
+    enum { COUNT = 290 };
+    struct salvo_engine_options options = on_cuda;
+    options.backend = backend;
+    options.batch = COUNT;
+    setenv("SALVO_FAKE_WARPGROUPS", warpgroups, 1);
+    struct fixture fixture = fixture_open(path, options);
+    unsetenv("SALVO_FAKE_WARPGROUPS");
+    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 6);
+    float *logits = test_calloc(MOST_VOCABULARY, sizeof *logits);
+    assert_true(fixture.vocabulary <= MOST_VOCABULARY);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, COUNT));
+    memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
+    free(ids);
+    fixture_close(&fixture);
+    return logits;
+}
+
+static void long_prompts(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-odd", "llama-256"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *path = made_model(shapes[i], "F16");
+        const unsigned long before = wide_launches();
+        float *plain = logits_of(path, "cuda", "0"), *cpu = logits_of(path, "cpu", "0");
+        assert_int_equal(before, wide_launches());
+        float *wide = logits_of(path, "cuda", "1");
+        assert_true(wide_launches() > before);
+        assert_true(largest_difference(wide, cpu, MOST_VOCABULARY) < 0.01f);
+        assert_true(largest_difference(plain, cpu, MOST_VOCABULARY) < 0.01f);
+        test_free(wide);
+        test_free(plain);
+        test_free(cpu);
+    }
+}
+
 static void states(void **state)
 {
     (void)state;
@@ -291,6 +346,7 @@ int main(void)
         cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),
         cmocka_unit_test(states),
+        cmocka_unit_test(long_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

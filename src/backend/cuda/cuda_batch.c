@@ -140,9 +140,50 @@ static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32
                                                : gemm_float_bytes(gemm, tokens, warps);
 }
 
+/* As gemm_wide.cu divides it: weights and inputs of some stages; in the end sums are there, and take less. */
+static uint32_t gemm_wide_bytes(uint32_t tokens, uint32_t stages)
+{
+    const uint32_t chunks = GEMM_WIDE_COLUMNS * 2 / 16;
+    return stages * (GEMM_WIDE_ROWS * GEMM_WIDE_COLUMNS * 2 + chunks * (tokens * 16 + 16));
+}
+
+/* The launch for warpgroups, or none: where too few multiprocessors would have something to do. Blocks that
+ * share rows of weights are neighbours, so that these are brought once from memory. */
+static struct cuda_launch gemm_wide_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    static const struct {
+        uint32_t tokens, cost, stages;
+        const char *names[2];
+    } sizes[] = {
+        {128, 128, GEMM_WIDE_STAGES_128, {"salvo_gemm_wide_128", "salvo_gemm_wide_128_glu"}},
+        {64, GEMM_WIDE_COST_64, GEMM_WIDE_STAGES_64, {"salvo_gemm_wide_64", "salvo_gemm_wide_64_glu"}},
+    };
+    struct cuda_launch launch = {0};
+    const bool glu = gemm->glu != ACTIVATION_NONE;
+    uint32_t blocks = 0, least = UINT32_MAX;
+    if (!room->warpgroups || gemm->panel.rounding != ROUNDING_F16 || capacity < GEMM_WIDE_CAPACITY)
+        return launch;
+    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
+        blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_WIDE_ROWS / 2 : GEMM_WIDE_ROWS);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const uint32_t tokens = sizes[i].tokens, columns = divide_up(capacity, tokens),
+                       bytes = gemm_wide_bytes(tokens, sizes[i].stages),
+                       cost = divide_up(blocks * columns, room->multiprocessors) * sizes[i].cost;
+        if (bytes > room->shared_bytes || blocks * columns < room->multiprocessors / 2 || cost >= least)
+            continue;
+        least = cost;
+        launch = (struct cuda_launch){sizes[i].names[glu], columns, blocks, GEMM_WIDE_THREADS, bytes};
+    }
+    return launch;
+}
+
 struct cuda_launch cuda_gemm_launch(
     const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
+    const struct cuda_launch wide = gemm_wide_launch(gemm, capacity, room);
+    if (wide.kernel)
+        return wide;
 #define SIZES(kind)                                                       \
     {                                                                     \
         {"salvo_gemm_" kind "_few", "salvo_gemm_" kind "_few_glu"},       \

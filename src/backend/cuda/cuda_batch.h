@@ -33,10 +33,26 @@
 
 #include "backend/cuda/cuda_plan.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+/* Kernels for warpgroups: tokens of a plan from which on they are used, what a block of 64 tokens costs where
+ * one of 128 costs 128, stages of their rings. */
+#ifndef GEMM_WIDE_CAPACITY
+#define GEMM_WIDE_CAPACITY 256
+#endif
+#ifndef GEMM_WIDE_COST_64
+#define GEMM_WIDE_COST_64 64
+#endif
+#ifndef GEMM_WIDE_STAGES_64
+#define GEMM_WIDE_STAGES_64 8
+#endif
+#ifndef GEMM_WIDE_STAGES_128
+#define GEMM_WIDE_STAGES_128 6
 #endif
 
 enum {
@@ -53,10 +69,15 @@ enum {
     GEMM_FLOAT_ITEM_BYTES = 2 * 128 * CUDA_ITEM_ROWS * 4, /* of a warp's rows of a matrix, at most */
     GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
     /* Of one token and 128 columns, in shared memory: values and scales, 32 more for weights with offsets;
-     * 80 bytes for every 64; 36 floats for every 32. */
+     * 16 bytes more; 36 floats for every 32. */
     GEMM_Q8_TOKEN_BYTES = 128 + 16,
-    GEMM_F16_TOKEN_BYTES = 4 * 80,
+    GEMM_F16_TOKEN_BYTES = 256 + 16,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
+    /* Of kernels for warpgroups: what a block has of a matrix, or with a glu of both together. Columns come
+     * to shared memory in stages. */
+    GEMM_WIDE_ROWS = 128,
+    GEMM_WIDE_THREADS = 256,
+    GEMM_WIDE_COLUMNS = 64,
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
@@ -81,6 +102,9 @@ enum {
  * Rounded rows, inputs of matmuls. Columns are the matrix's, rounded up to CUDA_ITEM_COLUMNS, with zeros
  * behind the last. ROUNDING_Q8:  values int8, scales float [T][columns / 32], sums float [T][columns / 16]:
  * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
+ *
+ * Halves lie in pairs, in the order in which products of 16 columns see those of the weights, whose lanes
+ * bring 32 neighbours each: pair j of group 32c .. 32c + 31 is, of every 128, pair 4j + c.
  *
  * Rows of two digits are values + seconds / 128; those of one have left nothing in seconds.
  */
@@ -154,6 +178,7 @@ struct cuda_wkv7_many {
 struct cuda_room {
     uint32_t shared_bytes; /* that a block can have */
     uint32_t multiprocessors;
+    bool warpgroups; /* there are kernels for them */
 };
 
 struct cuda_launch {

@@ -151,6 +151,7 @@ struct executor {
     uint32_t module_count, function_count;
     cuda_function decode;
     bool programmatic; /* launches may begin before the one before them has ended */
+    bool warpgroups;   /* there are kernels for them */
     uint32_t blocks;   /* of the decode kernel's grid */
     enum cuda_lowering lowering;
     uint32_t flags; /* that every launch of the decode kernel gets */
@@ -217,6 +218,7 @@ enum salvo_status cuda_copy_out(
 enum salvo_status cuda_queue_wait(struct executor *executor);
 cuda_address cuda_region_take(struct cuda_region *region, uint64_t bytes);
 enum salvo_status cuda_function_find(struct executor *executor, const char *name, cuda_function *out);
+enum salvo_status cuda_function_exists(struct executor *executor, const char *name, bool *out);
 
 /* cuda_open.c */
 enum salvo_status cuda_executor_open(

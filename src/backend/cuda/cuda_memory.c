@@ -112,6 +112,7 @@ static const char *image_of(const char *kernel)
         {"salvo_flash_any", "flash_any"},
         {"salvo_flash_", "flash"},
         {"salvo_gemm_q8", "gemm_q8"},
+        {"salvo_gemm_wide", "gemm_wide"},
         {"salvo_norm", "norm_many"},
         {"salvo_rotate", "rotate_many"},
         {"salvo_gemm_", "gemm_float"},
@@ -127,9 +128,28 @@ static const char *image_of(const char *kernel)
     return "rows_many";
 }
 
+/* CUDA_OK, or what the driver says; NOT_FOUND where the module for this device has no such kernel. */
+static int look_up(const struct executor *executor, const char *name, cuda_function *out)
+{
+    for (uint32_t i = 0; i < executor->module_count; i++) {
+        if (strcmp(cuda_images[i].name, image_of(name)) == 0)
+            return executor->context.driver->module_function(out, executor->modules[i], name);
+    }
+    return NOT_FOUND;
+}
+
+enum salvo_status cuda_function_exists(struct executor *executor, const char *name, bool *out)
+{
+    cuda_function function;
+    const int result = look_up(executor, name, &function);
+    *out = result == CUDA_OK;
+    return *out || result == NOT_FOUND
+               ? SALVO_OK
+               : cuda_context_result(&executor->context, cuda_driver_symbols.module_function, result);
+}
+
 enum salvo_status cuda_function_find(struct executor *executor, const char *name, cuda_function *out)
 {
-    struct cuda_context *context = &executor->context;
     *out = NULL;
     for (uint32_t i = 0; i < executor->function_count; i++) {
         if (strcmp(executor->functions[i].name, name) == 0) {
@@ -137,19 +157,14 @@ enum salvo_status cuda_function_find(struct executor *executor, const char *name
             return SALVO_OK;
         }
     }
-    for (uint32_t i = 0; i < executor->module_count; i++) {
-        if (strcmp(cuda_images[i].name, image_of(name)) != 0)
-            continue;
-        int result = context->driver->module_function(out, executor->modules[i], name);
-        if (result == NOT_FOUND)
-            break;
-        if (result == CUDA_OK && executor->function_count < CUDA_FUNCTIONS) {
-            executor->functions[executor->function_count].name = name;
-            executor->functions[executor->function_count++].function = *out;
-        }
-        if (result == CUDA_OK)
-            return allow_shared_memory(executor, *out);
-        return cuda_context_result(context, cuda_driver_symbols.module_function, result);
+    const int result = look_up(executor, name, out);
+    if (result == NOT_FOUND)
+        return fail(SALVO_ERROR_DEVICE, "the kernel %s is not built in", name);
+    if (result != CUDA_OK)
+        return cuda_context_result(&executor->context, cuda_driver_symbols.module_function, result);
+    if (executor->function_count < CUDA_FUNCTIONS) {
+        executor->functions[executor->function_count].name = name;
+        executor->functions[executor->function_count++].function = *out;
     }
-    return fail(SALVO_ERROR_DEVICE, "the kernel %s is not built in", name);
+    return allow_shared_memory(executor, *out);
 }

@@ -275,6 +275,7 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     const struct cuda_room room = {
         .shared_bytes = (uint32_t)builder->executor->device->shared_bytes,
         .multiprocessors = (uint32_t)builder->executor->device->multiprocessors,
+        .warpgroups = builder->executor->warpgroups,
     };
     node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows), &room);
     return node;

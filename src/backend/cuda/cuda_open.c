@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_BYTES = 4 << 20 };
+enum { STAGING_BYTES = 4 << 20, WARPGROUP_MAJOR = 9 };
 
 static unsigned long long megabytes(uint64_t bytes)
 {
@@ -72,6 +72,9 @@ static enum salvo_status open_device(struct executor *executor)
     context->creations++;
     TRY(load_modules(executor));
     TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
+    /* Other devices never have them, and these do not where the build has only PTX for them. */
+    if (executor->device->major == WARPGROUP_MAJOR)
+        TRY(cuda_function_exists(executor, "salvo_gemm_wide_64", &executor->warpgroups));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
     executor->lowering = choose_lowering();
     executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */

@@ -1,7 +1,7 @@
 /*
- * What the kernels of matmuls for many tokens have in common. A block computes GEMM_ROWS rows of a matrix for
- * TOKENS tokens; its warps, or pairs of them, take the parts (128 columns) in turn. In the end the sums of
- * all meet in shared memory and are added in order.
+ * What the kernels of matmuls for many tokens have in common. A block computes GEMM_ROWS rows (or
+ * more: gemm_wide.cu) of a matrix for TOKENS tokens; its warps, or pairs of them, take the parts (128
+ * columns) in turn. In the end the sums of all meet in shared memory and are added in order.
  */
 #ifndef CUDA_GEMM_CUH
 #define CUDA_GEMM_CUH
@@ -16,19 +16,20 @@ struct gemm_block {
     uint32_t first_row; /* of the matrix */
 };
 
+template <int ROWS = GEMM_ROWS>
 KERNEL_INLINE gemm_block find_gemm_block(const cuda_gemm &gemm, uint32_t block)
 {
     gemm_block found = {0, block};
     if (gemm.glu == ACTIVATION_NONE) {
         for (uint32_t i = 0; i + 1 < gemm.count; i++) {
-            const uint32_t blocks = (gemm.matmuls[i].matrix.rows + GEMM_ROWS - 1) / GEMM_ROWS;
+            const uint32_t blocks = (gemm.matmuls[i].matrix.rows + ROWS - 1) / ROWS;
             if (found.matmul == i && found.first_row >= blocks) {
                 found.matmul++;
                 found.first_row -= blocks;
             }
         }
     }
-    found.first_row *= GEMM_ROWS;
+    found.first_row *= ROWS;
     return found;
 }
 
@@ -61,29 +62,30 @@ KERNEL_INLINE const uint8_t *gemm_item(const cuda_matrix &matrix, uint32_t tile,
     return (const uint8_t *)item_address(matrix, min(tile, matrix.tiles - 1), part);
 }
 
-/* Sums in shared memory: [splits][MATRICES][TOKENS][SUM_STRIDE], rows side by side. */
-enum { SUM_STRIDE = GEMM_ROWS + 4 };
+/* Sums in shared memory: [splits][MATRICES][TOKENS][sum_stride], rows side by side. */
+template <int ROWS> constexpr int sum_stride = ROWS + 4;
 
-/* What a warp has of the 16 rows from `row` on, one of GEMM_ROWS. */
-template <int MATRICES, int TOKENS>
+/* What a warp has of the 16 rows from `row` on, one of ROWS. */
+template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS>
 KERNEL_INLINE void leave_sums(const float (&sums)[TOKENS / 8][4], uint32_t split, uint32_t matrix,
     uint32_t row, uint32_t lane, float *place)
 {
-    float *to = place + ((split * MATRICES + matrix) * TOKENS + lane % 4 * 2) * SUM_STRIDE + row + lane / 4;
+    constexpr int stride = sum_stride<ROWS>;
+    float *to = place + ((split * MATRICES + matrix) * TOKENS + lane % 4 * 2) * stride + row + lane / 4;
 #pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++, to += 8 * SUM_STRIDE) {
+    for (int j = 0; j < TOKENS / 8; j++, to += 8 * stride) {
         to[0] = sums[j][0];
-        to[SUM_STRIDE] = sums[j][1];
+        to[stride] = sums[j][1];
         to[8] = sums[j][2];
-        to[SUM_STRIDE + 8] = sums[j][3];
+        to[stride + 8] = sums[j][3];
     }
 }
 
 /* By all threads, once the sums are there: adds up what `splits` warps or pairs have left, and does what is
  * left to do with it, four rows at a time. What is the same for all is in registers: parameters are far away,
  * and instructions, too: each is used once or twice, so that fetching them counts. */
-template <int MATRICES, int TOKENS> struct gemm_finish {
-    static constexpr uint32_t quads = GEMM_ROWS / 4;
+template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
+    static constexpr uint32_t quads = ROWS / 4, stride = sum_stride<ROWS>;
     const cuda_gemm &gemm;
     const cuda_gemm_matmul &matmul;
     uint32_t rows, first_row, end; /* end: of the quads */
@@ -143,11 +145,11 @@ template <int MATRICES, int TOKENS> struct gemm_finish {
     static KERNEL_INLINE float4 add_sums(
         const float *place, uint32_t splits, uint32_t matrix, uint32_t token, uint32_t row)
     {
-        const float4 *from = (const float4 *)(place + (matrix * TOKENS + token) * SUM_STRIDE + row);
+        const float4 *from = (const float4 *)(place + (matrix * TOKENS + token) * stride + row);
         float4 sum = *from;
 #pragma unroll 2
         for (uint32_t i = 1; i < splits; i++) {
-            from += MATRICES * TOKENS * SUM_STRIDE / 4;
+            from += MATRICES * TOKENS * stride / 4;
             const float4 part = *from;
             sum.x += part.x;
             sum.y += part.y;

@@ -9,8 +9,9 @@
  * Grid, threads and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which
  * order it sees K, as long as weights and inputs agree: a lane brings its 32 elements of an item to shared
  * memory and uses them where they are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4 = c
- * bring. Pairs of warps, 16 rows each, take parts in turn and share their inputs. Weights depend on nobody:
- * those of the first part are on their way before the launch before has ended.
+ * bring; panels of halves have them in the order of the products. Pairs of warps, 16 rows each, take parts in
+ * turn and share their inputs. Weights depend on nobody: those of the first part are on their way before the
+ * launch before has ended.
  *
  * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept apart and then
  * added as floats. F32 weights and inputs are cut into two pieces of 11 bits or more, of whose products the
@@ -22,9 +23,9 @@ template <int TYPE> struct float_layout {
     static constexpr bool halves = TYPE == TYPE_F16;        /* the inputs */
     static constexpr int planes = TYPE == TYPE_F32 ? 8 : 4; /* of 16 bytes a lane, of an item */
     static constexpr int chunks = halves ? 16 : 32;         /* of 16 bytes, of a token's part */
-    static constexpr int group_bytes = halves ? 80 : 144;   /* of 32 elements in shared memory */
-    static constexpr int token_bytes = 4 * group_bytes;
-    static constexpr int plane_input = TYPE == TYPE_BF16 ? 32 : 16; /* bytes of a token that a plane meets */
+    static constexpr int group_bytes = 144;                 /* of 32 floats in shared memory */
+    static constexpr int token_bytes = halves ? 256 + 16 : 4 * group_bytes;
+    static constexpr int plane_input = halves ? 64 : TYPE == TYPE_BF16 ? 32 : 16; /* from one to the next */
     static constexpr int item_bytes = planes * 512;
     static_assert(
         token_bytes == (halves ? GEMM_F16_TOKEN_BYTES : GEMM_F32_TOKEN_BYTES), "as the host counts");
@@ -78,9 +79,10 @@ KERNEL_INLINE void multiply_f32_plane(const uint4 &low, const uint4 &high, const
 
 KERNEL_INLINE void multiply_f16_plane(const uint4 &low, const uint4 &high, const uint8_t *x, float (&sum)[4])
 {
-    const uint4 b = *(const uint4 *)x;
-    multiply_halves(low.x, high.x, low.y, high.y, b.x, b.y, sum);
-    multiply_halves(low.z, high.z, low.w, high.w, b.z, b.w, sum);
+    uint32_t b[4];
+    load_matrices(x, b);
+    multiply_halves(low.x, high.x, low.y, high.y, b[0], b[1], sum);
+    multiply_halves(low.z, high.z, low.w, high.w, b[2], b[3], sum);
 }
 
 KERNEL_INLINE void multiply_bf16_plane(const uint4 &low, const uint4 &high, const uint8_t *x, float (&sum)[4])
@@ -139,8 +141,8 @@ struct float_rows {
         constexpr uint32_t step = 64 / layout::chunks; /* tokens at once */
         const uint32_t chunk = thread % layout::chunks, first = thread / layout::chunks,
                        byte = (part * layout::chunks + chunk) * 16;
-        to += first * layout::token_bytes + chunk / (layout::chunks / 4) * layout::group_bytes +
-              chunk % (layout::chunks / 4) * 16;
+        to += first * layout::token_bytes +
+              (layout::halves ? chunk * 16 : chunk / 8 * layout::group_bytes + chunk % 8 * 16);
         uint64_t from = values + first * row_bytes + byte;
 #pragma unroll 2
         for (uint32_t token = first; token < TOKENS; token += step) {
@@ -166,7 +168,10 @@ KERNEL_INLINE void multiply_part(
     tile_pair tiles, const uint8_t *inputs, uint32_t lane, float (&sums)[TOKENS / 8][4])
 {
     using layout = float_layout<TYPE>;
-    const uint8_t *x = inputs + lane / 4 * layout::token_bytes + lane % 4 * layout::group_bytes;
+    /* Of halves, what this lane names for the warp. */
+    const uint8_t *x =
+        inputs + (layout::halves ? lane % 8 * layout::token_bytes + lane / 8 * 16
+                                 : lane / 4 * layout::token_bytes + lane % 4 * layout::group_bytes);
     float part[TOKENS / 8][4] = {};
 #pragma unroll 1
     for (uint32_t i = 0, at = lane * 16; i < layout::planes; i++, at += 512, x += layout::plane_input) {

@@ -14,20 +14,12 @@ KERNEL_INLINE float4 load_four(const float *row, uint32_t column, uint32_t colum
     return column < columns ? __ldcg((const float4 *)(row + column)) : make_float4(0, 0, 0, 0);
 }
 
-KERNEL_INLINE float within_half_range(float x)
-{
-    return x > 65504 ? 65504 : x < -65504 ? -65504 : x; /* NaN stays */
-}
-
 KERNEL_INLINE void round_to_panel(const cuda_panel &panel, uint64_t at, float4 x, bool fine)
 {
     if (panel.rounding == ROUNDING_Q8) {
         store_rounded(panel, at, round_four<2>(x, fine), fine);
     } else if (panel.rounding == ROUNDING_F16) {
-        const __half2 low = __floats2half2_rn(within_half_range(x.x), within_half_range(x.y)),
-                      high = __floats2half2_rn(within_half_range(x.z), within_half_range(x.w));
-        __stcg((uint2 *)((__half *)panel.values + at),
-            make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high));
+        store_halves(panel, at, x);
     } else {
         __stcg((float4 *)((float *)panel.values + at), x);
     }

@@ -30,6 +30,23 @@ KERNEL_INLINE void store_rounded(
         __stcg((float *)panel.sums + at / 16, rounded.scale * (float)rounded.sum);
 }
 
+KERNEL_INLINE float within_half_range(float x)
+{
+    return x > 65504 ? 65504 : x < -65504 ? -65504 : x; /* NaN stays */
+}
+
+/* Four columns of a row to a panel of halves, as struct cuda_panel orders them. */
+KERNEL_INLINE void store_halves(const cuda_panel &panel, uint64_t at, float4 x)
+{
+    const __half2 low = __floats2half2_rn(within_half_range(x.x), within_half_range(x.y)),
+                  high = __floats2half2_rn(within_half_range(x.z), within_half_range(x.w));
+    const uint32_t column = at % CUDA_ITEM_COLUMNS;
+    uint32_t *chunk =
+        (uint32_t *)((__half *)panel.values + (at - column)) + column % 32 / 2 * 4 + column / 32;
+    __stcg(chunk, *(const uint32_t *)&low);
+    __stcg(chunk + 4, *(const uint32_t *)&high);
+}
+
 /* One column of 32 by each lane of a warp, as round_four does it. */
 struct rounded_one {
     uint32_t digits[2]; /* bytes */

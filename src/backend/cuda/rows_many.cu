@@ -95,11 +95,6 @@ KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t
     return out.run_count != 0;
 }
 
-KERNEL_INLINE float within_half(float x)
-{
-    return x > 65504 ? 65504 : x < -65504 ? -65504 : x; /* NaN stays */
-}
-
 /* A vector in shared memory to its row of a panel; columns beyond the last are zeros. */
 KERNEL_INLINE void round_row(
     const cuda_round &round, const cuda_panel &panel, const float *vectors, uint32_t row, bool fine)
@@ -115,10 +110,7 @@ KERNEL_INLINE void round_row(
         if (round.rounding == ROUNDING_F32) {
             __stcg((float4 *)((float *)panel.values + first + i), four);
         } else if (round.rounding == ROUNDING_F16) {
-            const __half2 low = __floats2half2_rn(within_half(four.x), within_half(four.y)),
-                          high = __floats2half2_rn(within_half(four.z), within_half(four.w));
-            const uint2 words = {*(const uint32_t *)&low, *(const uint32_t *)&high};
-            __stcg((uint2 *)((__half *)panel.values + first + i), words);
+            store_halves(panel, first + i, four);
         } else {
             store_rounded(panel, first + i, round_four<2>(four, fine), fine);
         }
