@@ -1,7 +1,10 @@
 #include "backend/vulkan/vulkan_format.h"
 
 #include "quant/blocks.h"
+#include "quant/half.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 enum scale_kind {
@@ -300,4 +303,73 @@ void vulkan_format_pack(enum tensor_type type, const uint8_t *blocks, uint64_t c
         high += (size_t)each * format->high_words;
         scales += each == 1 ? 0 : format->scales == SCALES_LEVELS ? 5 : 3;
     }
+}
+
+/* ---- How large elements can be ---- */
+
+/* Where a block has its scale and its minimum, both halves, and what these are multiplied by at most. */
+struct reach {
+    uint16_t scale_at, minimum_at;
+    float code, minimum;
+};
+
+static const struct reach *reach_of(enum tensor_type type)
+{
+#define REACH(type, most)                                                   \
+    {                                                                       \
+        offsetof(struct type, scale), offsetof(struct type, scale), most, 0 \
+    }
+#define REACH_MINIMUM(type, most, least)                                      \
+    {                                                                         \
+        offsetof(struct type, scale), offsetof(struct type, min), most, least \
+    }
+    static const struct reach reaches[] = {
+        [TYPE_Q4_0] = REACH(block_q4_0, 8),
+        [TYPE_Q4_1] = REACH_MINIMUM(block_q4_1, 15, 1),
+        [TYPE_Q5_0] = REACH(block_q5_0, 16),
+        [TYPE_Q5_1] = REACH_MINIMUM(block_q5_1, 31, 1),
+        [TYPE_Q8_0] = REACH(block_q8_0, 128),
+        [TYPE_Q2_K] = REACH_MINIMUM(block_q2_k, 15 * 3, 15),
+        [TYPE_Q3_K] = REACH(block_q3_k, 32 * 4),
+        [TYPE_Q4_K] = REACH_MINIMUM(block_q4_k, 63 * 15, 63),
+        [TYPE_Q5_K] = REACH_MINIMUM(block_q5_k, 63 * 31, 63),
+        [TYPE_Q6_K] = REACH(block_q6_k, 128 * 32),
+        [TYPE_IQ4_NL] = REACH(block_q4_0, 127),
+        [TYPE_IQ4_XS] = REACH(block_iq4_xs, 32 * 127),
+    };
+#undef REACH
+#undef REACH_MINIMUM
+    return (size_t)type < sizeof reaches / sizeof *reaches && reaches[type].code > 0 ? &reaches[type] : NULL;
+}
+
+static uint16_t larger_half(uint16_t largest, const uint8_t *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    half &= 0x7fff;
+    return half > largest ? half : largest;
+}
+
+float vulkan_format_largest(enum tensor_type type, const uint8_t *blocks, uint64_t columns)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    const struct reach *reach = reach_of(type);
+    const uint8_t *end = blocks + columns / info->block_elements * info->block_bytes;
+    uint16_t scale = 0, minimum = 0;
+    if (type == TYPE_MXFP4) {
+        for (; blocks < end; blocks += info->block_bytes) {
+            const uint8_t exponent = ((const struct block_mxfp4 *)(const void *)blocks)->exponent;
+            scale = exponent > scale ? exponent : scale;
+        }
+        return ldexpf(12, scale - 128);
+    }
+    if (!reach)
+        return 0;
+    for (; blocks < end; blocks += info->block_bytes) {
+        scale = larger_half(scale, blocks + reach->scale_at);
+        minimum = larger_half(minimum, blocks + reach->minimum_at);
+    }
+    if (scale >= 0x7c00 || minimum >= 0x7c00)
+        return INFINITY;
+    return f16_to_f32(scale) * reach->code + f16_to_f32(minimum) * reach->minimum;
 }

@@ -41,6 +41,16 @@ SPIRV(matmul_dot)
 #include "matmul_dot.inc"
 }
 ;
+SPIRV(matmul_emulated)
+#include "matmul_emulated.inc"
+}
+;
+#if defined(SALVO_COOP_KHR) || defined(SALVO_COOP_NV)
+SPIRV(matmul_coop)
+#include "matmul_coop.inc"
+}
+;
+#endif
 SPIRV(matmul_direct)
 #include "matmul_direct.inc"
 }
@@ -123,6 +133,12 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
         return features->int_dot ? CODE(matmul_dot) : CODE(matmul);
     case SHADER_MATMUL_DIRECT:
         return CODE(matmul_direct);
+    case SHADER_MATMUL_COOP:
+#if defined(SALVO_COOP_KHR) || defined(SALVO_COOP_NV)
+        if (!features->coop_emulated)
+            return CODE(matmul_coop);
+#endif
+        return CODE(matmul_emulated);
     case SHADER_ATTEND:
         return features->subgroup ? CODE(attend_subgroup) : CODE(attend);
     case SHADER_ATTEND_ONE:
@@ -278,10 +294,12 @@ static VkResult make(const struct vulkan_pipelines *pipelines, struct pipeline *
         entries[i] = (VkSpecializationMapEntry){.constantID = i, .offset = i * 4, .size = 4};
     const VkSpecializationInfo special = {
         .mapEntryCount = COUNT, .pMapEntries = entries, .dataSize = sizeof values, .pData = values};
-    const bool needs_full = device->physical->features.subgroup &&
-                            (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE ||
-                                shader == SHADER_PROJECT_ATTEND || shader == SHADER_WKV7_ONE) &&
-                            constants.threads % device->physical->subgroup_size == 0;
+    const bool needs_full =
+        device->physical->features.subgroup &&
+        (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE || shader == SHADER_PROJECT_ATTEND ||
+            shader == SHADER_WKV7_ONE ||
+            (shader == SHADER_MATMUL_COOP && !device->physical->features.coop_emulated)) &&
+        constants.threads % device->physical->subgroup_size == 0;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage =

@@ -11,6 +11,7 @@ enum vulkan_shader {
     SHADER_MATVEC,
     SHADER_MATMUL,
     SHADER_MATMUL_DIRECT,
+    SHADER_MATMUL_COOP,
     SHADER_ATTEND,
     SHADER_ATTEND_ONE,
     SHADER_PROJECT_ATTEND,
@@ -31,7 +32,8 @@ struct pipeline_constants {
     uint64_t types; /* formats of weights, a bit for each number of a type */
     uint32_t extra; /* tokens of an invocation, head_dim */
     uint32_t columns;
-    uint32_t state_types, head_dim; /* of attention: as types */
+    uint32_t state_types,
+        head_dim; /* of attention: as types. Of cooperative matrices all three: what they multiply */
 };
 
 struct vulkan_pipelines {
