@@ -79,9 +79,14 @@ struct cut {
     uint32_t rows, tokens; /* of a workgroup */
 };
 
-static struct cut cut_for_coop(const struct vulkan_physical *physical, const struct bundle *bundle)
+static uint32_t parts(uint32_t whole, uint32_t part)
 {
-    const struct coop_tile tile = {2, 2, 2, 2, 2};
+    return (whole + part - 1) / part;
+}
+
+static struct cut cut_by(
+    const struct vulkan_physical *physical, const struct bundle *bundle, struct coop_tile tile)
+{
     const uint32_t team = physical->features.coop_emulated ? 32 : physical->subgroup_size,
                    has_glu = bundle->glu != NULL;
     return (struct cut){
@@ -98,12 +103,44 @@ static struct cut cut_for_coop(const struct vulkan_physical *physical, const str
     };
 }
 
+/* Shared memory of a workgroup, as matmul_coop.comp has it: inputs, or sums of one piece of each team. */
+static uint32_t pool_bytes(const struct vulkan_physical *physical, struct coop_tile tile)
+{
+    const uint32_t rows = 16 * tile.rows * tile.below, tokens = 16 * tile.tokens * tile.beside;
+    const uint32_t inputs = (rows + tokens) * (4 * tile.step + 1),
+                   sums = tile.beside * physical->coop_tokens * (rows / 4 + 1);
+    return 16 * (inputs > sums ? inputs : sums);
+}
+
+/* The largest tile of which there are enough to keep a device busy. */
+static struct cut cut_for_coop(
+    const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
+{
+    static const struct coop_tile tiles[] = {{2, 2, 2, 2, 2}, {1, 2, 2, 2, 2}};
+    enum { COUNT = sizeof tiles / sizeof *tiles, ENOUGH = 128 };
+    const struct vulkan_physical *physical = compiling->executor->device.physical;
+    const struct vulkan_plan *plan = compiling->plan;
+    struct cut cut = cut_by(physical, bundle, tiles[COUNT - 1]);
+    uint32_t rows = 0;
+    for (uint32_t i = bundle->first_matrix; i < plan->matrix_count; i++)
+        rows += plan->matrices[i].rows;
+    for (uint32_t i = COUNT; i-- > 0;) {
+        const struct cut larger = cut_by(physical, bundle, tiles[i]);
+        const uint32_t groups =
+            parts(rows / (bundle->glu ? 2 : 1), larger.rows) * parts(tokens, larger.tokens);
+        if (groups >= ENOUGH && larger.constants.threads <= physical->limits.maxComputeWorkGroupInvocations &&
+            pool_bytes(physical, tiles[i]) <= physical->limits.maxComputeSharedMemorySize)
+            cut = larger;
+    }
+    return cut;
+}
+
 static struct cut cut_of(const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
 {
     const struct vulkan_physical *physical = compiling->executor->device.physical;
     const uint32_t tokens_each = tokens >= 64 ? 4 : 2, has_glu = bundle->glu != NULL;
     if (vulkan_uses_halves(compiling) && bundle->group->rounding != ROUNDING_F32)
-        return cut_for_coop(physical, bundle);
+        return cut_for_coop(compiling, bundle, tokens);
     const bool is_direct = physical->features.processor;
     return (struct cut){
         .shader = is_direct ? SHADER_MATMUL_DIRECT : SHADER_MATMUL,
@@ -137,12 +174,12 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     for (uint32_t i = bundle->first_matrix; i < count; i++) {
         struct matrix *matrix = &plan->matrices[i];
         matrix->first_group = i < last ? groups : 0;
-        groups += i < last ? (matrix->rows + cut.rows - 1) / cut.rows : 0;
+        groups += i < last ? parts(matrix->rows, cut.rows) : 0;
     }
     TRY(vulkan_pipeline(&executor->pipelines, cut.shader, cut.constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    dispatch->groups[1] = (tokens + cut.tokens - 1) / cut.tokens;
+    dispatch->groups[1] = parts(tokens, cut.tokens);
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);

@@ -40,6 +40,7 @@ const uint TOKEN_PIECES = TEAM_TOKENS / PIECE_TOKENS, ROW_PIECES = TEAM_ROWS / P
 uint tid;
 matrix m, up;
 uint first_row, first_token, tokens;
+float range, up_range; /* of both matrices */
 
 uint pair_of_halves(vec2 pair)
 {
@@ -81,8 +82,8 @@ void keep_blocks(uint first_block)
         if (r < TILE_ROWS) {
             bool exists = is_there(r, block);
             block_scales s = scales_of(type, blocks_ahead[i].scales, block);
-            float range = vectors[is_of_up(r) ? up.range : m.range];
-            vec2 scale = s.scale * range, minimum = s.minimum * range - scale * float(s.bias);
+            float own_range = is_of_up(r) ? up_range : range;
+            vec2 scale = s.scale * own_range, minimum = s.minimum * own_range - scale * float(s.bias);
             [[unroll]] for (uint j = 0; j < 4; j++) {
                 uvec4 eight;
                 [[unroll]] for (uint k = 0; k < 2; k++) {
@@ -181,7 +182,7 @@ void multiply_tile()
 /* ---- Sums: each team's tokens of one piece after the other ---- */
 
 /* The inverse of a power of two. */
-float undone(uint range) { return uintBitsToFloat(0x7f000000u - floatBitsToUint(vectors[range])); }
+float undone(float power) { return uintBitsToFloat(0x7f000000u - floatBitsToUint(power)); }
 
 float sum_at(uint t, uint r) { return uintBitsToFloat(pool[t * SUM_STRIDE + r / 4][r & 3u]); }
 
@@ -194,9 +195,9 @@ void store_tokens(uint piece)
         if (token < tokens && first_row + r < m.rows) {
             float sum = sum_at(t, r), up_sum = HAS_GLU != 0 ? sum_at(t, MATRIX_ROWS + r) : 0.0;
             if (!IS(TYPE_F16)) {
-                float range = uintBitsToFloat(rounded[x_row_at(token) + m.columns / 2]);
-                sum = sum * range * undone(m.range);
-                up_sum = up_sum * range * undone(up.range);
+                float of_row = uintBitsToFloat(rounded[x_row_at(token) + m.columns / 2]);
+                sum = sum * of_row * undone(range);
+                up_sum = up_sum * of_row * undone(up_range);
             }
             store(m, up, first_row + r, token, sum, up_sum);
         }
@@ -221,6 +222,8 @@ void main()
     tid = gl_LocalInvocationIndex;
     m = matrices[index];
     up = matrices[HAS_GLU != 0 ? index + 1 : index];
+    range = vectors[m.range];
+    up_range = vectors[up.range];
     tokens = live_rows(arguments.row_kind);
     first_row = (gl_WorkGroupID.x - m.first_group) * MATRIX_ROWS;
     first_token = gl_WorkGroupID.y * TILE_TOKENS;
