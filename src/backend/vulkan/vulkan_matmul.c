@@ -6,6 +6,9 @@
 
 #include "base/memory.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 32 };
 
 /* Tiles of cooperative matrices: what a team, a subgroup, has in sixteens, how many teams are beside and
@@ -112,12 +115,30 @@ static uint32_t pool_bytes(const struct vulkan_physical *physical, struct coop_t
     return 16 * (inputs > sums ? inputs : sums);
 }
 
+/* For measurements: SALVO_VULKAN_COOP_TILES=tokens,rows,beside,below,step:... and
+ * SALVO_VULKAN_COOP_ENOUGH=workgroups. */
+static uint32_t tiles_asked_for(struct coop_tile *tiles, uint32_t most)
+{
+    const char *text = getenv("SALVO_VULKAN_COOP_TILES");
+    uint32_t count = 0;
+    int used = 0;
+    while (text && *text && count < most &&
+           sscanf(text, "%u,%u,%u,%u,%u%n", &tiles[count].tokens, &tiles[count].rows, &tiles[count].beside,
+               &tiles[count].below, &tiles[count].step, &used) == 5) {
+        text += used + (text[used] == ':');
+        count++;
+    }
+    return count;
+}
+
 /* The largest tile of which there are enough to keep a device busy. */
 static struct cut cut_for_coop(
     const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
 {
-    static const struct coop_tile tiles[] = {{2, 2, 2, 2, 2}, {1, 2, 2, 2, 2}};
-    enum { COUNT = sizeof tiles / sizeof *tiles, ENOUGH = 128 };
+    struct coop_tile tiles[8] = {{2, 2, 2, 2, 2}, {1, 2, 2, 2, 2}};
+    const uint32_t asked = tiles_asked_for(tiles, 8), COUNT = asked ? asked : 2;
+    const char *enough = getenv("SALVO_VULKAN_COOP_ENOUGH");
+    const uint32_t ENOUGH = enough ? (uint32_t)atoi(enough) : 128;
     const struct vulkan_physical *physical = compiling->executor->device.physical;
     const struct vulkan_plan *plan = compiling->plan;
     struct cut cut = cut_by(physical, bundle, tiles[COUNT - 1]);
