@@ -54,7 +54,7 @@ float half_in_pool(uvec2 piece, uint row, uint column)
 sum_piece no_sum()
 {
     sum_piece result;
-    for (uint i = 0; i < SUMS_EACH; i++)
+    [[dont_unroll]] for (uint i = 0; i < SUMS_EACH; i++)
         result.sums[i] = 0;
     return result;
 }
@@ -62,9 +62,9 @@ sum_piece no_sum()
 void add_product(uvec2 x, uvec2 weight, inout sum_piece sum)
 {
     uint lane = gl_LocalInvocationIndex % TEAM;
-    for (uint i = 0; i < SUMS_EACH; i++) {
+    [[dont_unroll]] for (uint i = 0; i < SUMS_EACH; i++) {
         uint at = i * TEAM + lane;
-        for (uint k = 0; k < PIECE_DEPTH; k++)
+        [[dont_unroll]] for (uint k = 0; k < PIECE_DEPTH; k++)
             sum.sums[i] += half_in_pool(x, at / PIECE_ROWS, k) * half_in_pool(weight, at % PIECE_ROWS, k);
     }
 }
@@ -72,7 +72,7 @@ void add_product(uvec2 x, uvec2 weight, inout sum_piece sum)
 void store_sum(sum_piece sum, uint to, uint stride)
 {
     uint lane = gl_LocalInvocationIndex % TEAM;
-    for (uint i = 0; i < SUMS_EACH; i++) {
+    [[dont_unroll]] for (uint i = 0; i < SUMS_EACH; i++) {
         uint at = i * TEAM + lane, column = at % PIECE_ROWS;
         pool[to + at / PIECE_ROWS * stride + column / 4][column & 3u] = floatBitsToUint(sum.sums[i]);
     }
