@@ -85,40 +85,45 @@ bool vulkan_format_planes(enum tensor_type type, uint64_t columns, struct row_pl
     return true;
 }
 
-/* ---- Codes of 32 elements, a byte each, into words ---- */
+/* ---- Codes of 32 elements, a byte each in eight words: taken from bytes, and put where shaders look ---- */
 
-static void put_nibbles(const uint8_t codes[32], uint32_t *out)
+/* Some bits of each of 32 bytes. */
+static void take_bits(const uint8_t bytes[32], unsigned shift, uint32_t mask, uint32_t codes[8])
 {
-    uint8_t bytes[16];
-    for (int i = 0; i < 16; i++)
-        bytes[i] = (uint8_t)((codes[i] & 15) | (codes[16 + i] & 15) << 4);
-    memcpy(out, bytes, sizeof bytes);
+    memcpy(codes, bytes, 32);
+    for (unsigned i = 0; i < 8; i++)
+        codes[i] = codes[i] >> shift & mask;
 }
 
-/* Bits `shift` and `shift` + 1 of each code. */
-static void put_pairs(const uint8_t codes[32], int shift, uint32_t *out)
+static void put_nibbles(const uint32_t codes[8], uint32_t *out)
 {
-    uint8_t bytes[8] = {0};
-    for (unsigned i = 0; i < 32; i++)
-        bytes[i / 16 * 4 + i % 4] |= (uint8_t)((codes[i] >> shift & 3) << (i / 4 % 4 * 2));
-    memcpy(out, bytes, sizeof bytes);
+    for (unsigned i = 0; i < 4; i++)
+        out[i] = codes[i] | codes[4 + i] << 4;
 }
 
-/* Bit `shift` of each code. */
-static void put_bits(const uint8_t codes[32], int shift, uint32_t *out)
+static void put_pairs(const uint32_t codes[8], uint32_t *out)
 {
-    uint8_t bytes[4] = {0};
-    for (unsigned i = 0; i < 32; i++)
-        bytes[i % 4] |= (uint8_t)((codes[i] >> shift & 1) << (i / 4));
-    memcpy(out, bytes, sizeof bytes);
+    for (unsigned i = 0; i < 2; i++)
+        out[i] = codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 | codes[4 * i + 3] << 6;
 }
 
+static void put_bits(const uint32_t codes[8], uint32_t *out)
+{
+    uint32_t word = 0;
+    for (unsigned i = 0; i < 8; i++)
+        word |= codes[i] << i;
+    *out = word;
+}
+
+/* Of 32 bits, one for each element. */
 static void put_high_bits(const uint8_t bits[4], uint32_t *out)
 {
-    uint8_t codes[32];
-    for (unsigned i = 0; i < 32; i++)
-        codes[i] = bits[i / 8] >> (i % 8) & 1;
-    put_bits(codes, 0, out);
+    uint32_t codes[8];
+    for (unsigned i = 0; i < 8; i++) {
+        const uint32_t four = bits[i / 2] >> (i % 2 * 4) & 15u;
+        codes[i] = four * 0x00204081u & 0x01010101u; /* bit n goes to byte n */
+    }
+    put_bits(codes, out);
 }
 
 /* ---- Blocks of 32 ---- */
@@ -183,16 +188,16 @@ static void pack_small(enum tensor_type type, const uint8_t *data, uint64_t inde
 
 /* ---- Blocks of 256: for each, a word with the outer scales and then the groups' ---- */
 
-static void nibbles_of_k(const uint8_t *nibbles, unsigned group, uint8_t codes[32])
+static const uint32_t bit = 0x01010101, pair = 0x03030303, nibble = 0x0f0f0f0f; /* of each of four bytes */
+
+static void nibbles_of_k(const uint8_t *nibbles, unsigned group, uint32_t codes[8])
 {
-    for (unsigned i = 0; i < 32; i++)
-        codes[i] = nibbles[group / 2 * 32 + i] >> (group % 2 * 4) & 15;
+    take_bits(nibbles + group / 2 * 32, group % 2 * 4, nibble, codes);
 }
 
-static void pairs_of_k(const uint8_t *pairs, unsigned group, uint8_t codes[32])
+static void pairs_of_k(const uint8_t *pairs, unsigned group, uint32_t codes[8])
 {
-    for (unsigned i = 0; i < 32; i++)
-        codes[i] = pairs[group / 4 * 32 + i] >> (group % 4 * 2) & 3;
+    take_bits(pairs + group / 4 * 32, group % 4 * 2, pair, codes);
 }
 
 static void pack_q4_k(const uint8_t groups[12], uint16_t scale, uint16_t min, uint32_t *scales)
@@ -209,13 +214,14 @@ static void pack_q4_k(const uint8_t groups[12], uint16_t scale, uint16_t min, ui
 static void pack_large(
     enum tensor_type type, const uint8_t *data, uint32_t *codes, uint32_t *high, uint32_t *scales)
 {
-    uint8_t bytes[32], upper[32];
+    uint32_t taken[8];
+    uint8_t bytes[16];
     switch (type) {
     case TYPE_Q2_K: {
         const struct block_q2_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            pairs_of_k(block->pairs, g, bytes);
-            put_pairs(bytes, 0, codes + g * 2);
+            pairs_of_k(block->pairs, g, taken);
+            put_pairs(taken, codes + g * 2);
         }
         scales[0] = two_halves(block->scale, block->min);
         memcpy(scales + 1, block->groups, sizeof block->groups);
@@ -224,11 +230,10 @@ static void pack_large(
     case TYPE_Q3_K: {
         const struct block_q3_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            pairs_of_k(block->pairs, g, bytes);
-            put_pairs(bytes, 0, codes + g * 2);
-            for (unsigned i = 0; i < 32; i++)
-                upper[i] = block->high[i] >> g & 1;
-            put_bits(upper, 0, high + g);
+            pairs_of_k(block->pairs, g, taken);
+            put_pairs(taken, codes + g * 2);
+            take_bits(block->high, g, bit, taken);
+            put_bits(taken, high + g);
         }
         for (unsigned g = 0; g < 16; g++)
             bytes[g] = (uint8_t)q3_k_group_scale(block->groups, g);
@@ -239,8 +244,8 @@ static void pack_large(
     case TYPE_Q4_K: {
         const struct block_q4_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            nibbles_of_k(block->nibbles, g, bytes);
-            put_nibbles(bytes, codes + g * 4);
+            nibbles_of_k(block->nibbles, g, taken);
+            put_nibbles(taken, codes + g * 4);
         }
         pack_q4_k(block->groups, block->scale, block->min, scales);
         break;
@@ -248,11 +253,10 @@ static void pack_large(
     case TYPE_Q5_K: {
         const struct block_q5_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            nibbles_of_k(block->nibbles, g, bytes);
-            put_nibbles(bytes, codes + g * 4);
-            for (unsigned i = 0; i < 32; i++)
-                upper[i] = block->high[i] >> g & 1;
-            put_bits(upper, 0, high + g);
+            nibbles_of_k(block->nibbles, g, taken);
+            put_nibbles(taken, codes + g * 4);
+            take_bits(block->high, g, bit, taken);
+            put_bits(taken, high + g);
         }
         pack_q4_k(block->groups, block->scale, block->min, scales);
         break;
@@ -260,13 +264,10 @@ static void pack_large(
     case TYPE_Q6_K: {
         const struct block_q6_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            for (unsigned i = 0; i < 32; i++) {
-                unsigned inside = g % 4 * 32 + i; /* element of its half */
-                bytes[i] = block->nibbles[g / 4 * 64 + inside % 64] >> (inside / 64 * 4) & 15;
-            }
-            put_nibbles(bytes, codes + g * 4);
-            pairs_of_k(block->pairs, g, upper);
-            put_pairs(upper, 0, high + g * 2);
+            take_bits(block->nibbles + g / 4 * 64 + g % 2 * 32, g % 4 / 2 * 4, nibble, taken);
+            put_nibbles(taken, codes + g * 4);
+            pairs_of_k(block->pairs, g, taken);
+            put_pairs(taken, high + g * 2);
         }
         scales[0] = block->scale;
         memcpy(scales + 1, block->groups, sizeof block->groups);
