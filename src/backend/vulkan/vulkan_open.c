@@ -183,11 +183,14 @@ cleanup:
 
 static enum salvo_status compile(struct executor *executor, struct vulkan_plan *plan)
 {
-    enum salvo_status status = SALVO_OK;
     struct compiling compiling = {
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
-    TRY(vulkan_plan_compile(&compiling));
-    TRY(vulkan_pipelines_make(&executor->pipelines));
+    return vulkan_plan_compile(&compiling);
+}
+
+static enum salvo_status record(struct executor *executor, struct vulkan_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
     TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
     if (plan->several)
@@ -241,7 +244,11 @@ enum salvo_status vulkan_executor_open(
     TRY(open_ropes(executor));
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
+    vulkan_pipelines_begin(&executor->pipelines);
     TRY(vulkan_weights_load(executor));
+    TRY(vulkan_pipelines_make(&executor->pipelines));
+    TRY(record(executor, &executor->single));
+    TRY(record(executor, &executor->batch));
     executor->scratch_bytes +=
         executor->transfer.staging.size + table_bytes(&executor->single) + table_bytes(&executor->batch);
     executor->objects_at_load = vulkan_objects(executor);

@@ -184,12 +184,13 @@ static enum salvo_status load_slice(
                 buffer->columns, codes + (size_t)i * planes.codes, high + (size_t)i * planes.high,
                 scales + (size_t)i * planes.scales);
         }
-        TRY(vulkan_write(&executor->transfer, target, (slice->codes + (uint64_t)first * planes.codes) * 4,
-            codes, (uint64_t)rows * planes.codes * 4));
-        TRY(vulkan_write(&executor->transfer, target, (slice->high + (uint64_t)first * planes.high) * 4, high,
-            (uint64_t)rows * planes.high * 4));
-        TRY(vulkan_write(&executor->transfer, target, (slice->scales + (uint64_t)first * planes.scales) * 4,
-            scales, (uint64_t)rows * planes.scales * 4));
+        TRY(vulkan_write_later(&executor->transfer, target,
+            (slice->codes + (uint64_t)first * planes.codes) * 4, codes, (uint64_t)rows * planes.codes * 4));
+        TRY(vulkan_write_later(&executor->transfer, target, (slice->high + (uint64_t)first * planes.high) * 4,
+            high, (uint64_t)rows * planes.high * 4));
+        TRY(vulkan_write_later(&executor->transfer, target,
+            (slice->scales + (uint64_t)first * planes.scales) * 4, scales,
+            (uint64_t)rows * planes.scales * 4));
     }
 cleanup:
     return status;
