@@ -43,6 +43,10 @@ struct backend_info {
     uint32_t in_flight;
     uint32_t ahead; /* tokens that a submission decodes unless told otherwise; 0 counts as 1 */
 
+    /* Activations of several tokens are not rounded to bytes but so finely that ACTIVATIONS_FINEST is what
+     * they compare with, whatever a single token's are. */
+    bool fine_batches;
+
     uint64_t memory_free;    /* of the device, before the executor was opened; 0 where it is the machine's */
     double bytes_per_second; /* that the device's memory can be read with; 0: not known */
 };

@@ -43,8 +43,10 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
     return salvo_engine_open(model, &engine_options, out);
 }
 
-/* A backend that rounds activations finer than another does so no longer: like is compared with like. */
-static enum salvo_status round_alike(const struct salvo_engine *engine, const struct salvo_engine *other)
+/* A backend that rounds activations finer than another rounds `count` tokens as that one does: like is
+ * compared with like. */
+static enum salvo_status round_alike(
+    const struct salvo_engine *engine, const struct salvo_engine *other, uint32_t count)
 {
     if (!engine->backend->rounds_finely || other->backend->rounds_finely)
         return SALVO_OK;
@@ -53,8 +55,18 @@ static enum salvo_status round_alike(const struct salvo_engine *engine, const st
             "%s rounds activations finer than %s can: compare each of them with cpu", engine->backend->name,
             other->backend->name);
     }
-    engine->backend->set_rounding(engine->executor, ACTIVATIONS_PLAIN);
+    const bool is_fine = count > 1 && other->backend->info(other->executor).fine_batches;
+    engine->backend->set_rounding(engine->executor, is_fine ? ACTIVATIONS_FINEST : ACTIVATIONS_PLAIN);
     return SALVO_OK;
+}
+
+static enum salvo_status round_pair(const struct verify_pair *pair, uint32_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(round_alike(pair->ours, pair->theirs, count));
+    TRY(round_alike(pair->theirs, pair->ours, count));
+cleanup:
+    return status;
 }
 
 static enum salvo_status verify_tokens(const struct verify_pair *pair, const int32_t *ids, uint32_t first,
@@ -83,9 +95,11 @@ static enum salvo_status verify_groups(
     uint32_t batch = pair->ours->options.batch;
     for (uint32_t first = 0; first + 1 < count;) {
         uint32_t left = count - 1 - first, part = left < batch ? left : batch;
+        TRY(round_pair(pair, part));
         TRY(verify_tokens(pair, ids, first, part, list));
         first += part;
     }
+    TRY(round_pair(pair, 1));
     TRY(verify_tokens(pair, ids, count - 1, 1, list));
 cleanup:
     return status;
@@ -229,6 +243,7 @@ static enum salvo_status compare_models(struct salvo_model *model, const struct 
 {
     enum salvo_status status = SALVO_OK;
     struct free_run run;
+    TRY(round_pair(pair, count));
     TRY(run_free(pair->ours, pair->theirs, ids, count, &run));
     result->positions = count;
     result->same_argmax = run.same_argmax;
@@ -283,8 +298,7 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     uint32_t count = ids ? (uint32_t)options->count : DEFAULT_TOKENS;
     TRY(open_side(model, options, options->backend, count, &pair.ours));
     TRY(open_side(model, options, options->against ? options->against : "cpu:scalar", count, &pair.theirs));
-    TRY(round_alike(pair.ours, pair.theirs));
-    TRY(round_alike(pair.theirs, pair.ours));
+    TRY(round_pair(&pair, count));
     if (!ids) {
         TRY(default_ids(pair.ours, &own_ids));
         ids = own_ids;

@@ -181,6 +181,11 @@ const struct vulkan_instance *vulkan_instance(void)
     return has_instance ? &instance : NULL;
 }
 
+PFN_vkVoidFunction vulkan_instance_function(const char *name)
+{
+    return vulkan_instance() ? get_address(instance.handle, name) : NULL;
+}
+
 enum salvo_status vulkan_load_device_functions(VkDevice device, struct device_functions *out)
 {
     const char *missing = NULL;

@@ -91,6 +91,9 @@ struct vulkan_instance {
 };
 const struct vulkan_instance *vulkan_instance(void);
 
+/* One of its functions that not every driver has; NULL: this has not. */
+PFN_vkVoidFunction vulkan_instance_function(const char *name);
+
 enum salvo_status vulkan_load_device_functions(VkDevice device, struct device_functions *out);
 
 /* "vkQueueSubmit on llvmpipe: VK_ERROR_DEVICE_LOST"; SALVO_ERROR_MEMORY where it is memory that lacks. */

@@ -1,4 +1,4 @@
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/vulkan/vulkan_coop.h"
 
 #include "base/log.h"
 
@@ -12,10 +12,10 @@ static struct vulkan_physical devices[MAX_VULKAN_DEVICES];
 static uint32_t device_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Whether SALVO_VULKAN_DISABLE names a feature. */
-static bool is_disabled(const char *name)
+/* Whether a list in the environment names a feature. */
+static bool is_named(const char *variable, const char *name)
 {
-    const char *list = getenv("SALVO_VULKAN_DISABLE");
+    const char *list = getenv(variable);
     const size_t length = strlen(name);
     while (list && *list) {
         const size_t item = strcspn(list, ",");
@@ -24,6 +24,11 @@ static bool is_disabled(const char *name)
         list += item + (list[item] == ',');
     }
     return false;
+}
+
+static bool is_disabled(const char *name)
+{
+    return is_named("SALVO_VULKAN_DISABLE", name);
 }
 
 static bool has_extension(const VkExtensionProperties *extensions, uint32_t count, const char *name)
@@ -68,6 +73,19 @@ static void chain_if(bool wanted, void **first, void *item, void **next)
         *next = *first;
         *first = item;
     }
+}
+
+/* Cooperative matrices need what Vulkan has had since 1.2, and subgroups that are full. */
+static void find_coop(struct vulkan_physical *device, bool has_extension)
+{
+    struct vulkan_features *offers = &device->features;
+    offers->coop_emulated = is_named("SALVO_VULKAN_EMULATE", "coop-matrix");
+    offers->coop_matrix =
+        offers->coop_emulated ||
+        (has_extension && device->api_version >= VK_API_VERSION_1_2 && offers->subgroup &&
+            !is_disabled("coop-matrix") && !is_disabled("float16") && vulkan_coop_find(device));
+    if (offers->coop_emulated)
+        device->coop_tokens = device->coop_rows = device->coop_depth = 16;
 }
 
 /* What files are mapped by. */
@@ -135,10 +153,14 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     offers->host_import = imports && !is_disabled("host-import") &&
                           device->type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
                           device->import_alignment > 0 && device->import_alignment <= page_bytes();
-    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s",
+    find_coop(device, has_extension(extensions, count, COOP_EXTENSION));
+    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s%s",
         device->subgroup_size, offers->subgroup ? " subgroup" : "", offers->int_dot ? " int-dot" : "",
         offers->host_local ? " host-local" : "", offers->host_import ? " host-import" : "",
-        offers->timeline ? " timeline" : "", offers->memory_budget ? " memory-budget" : "");
+        offers->timeline ? " timeline" : "", offers->memory_budget ? " memory-budget" : "",
+        offers->coop_emulated ? " coop-matrix-emulated"
+        : offers->coop_matrix ? " coop-matrix"
+                              : "");
 }
 
 static int rank(VkPhysicalDeviceType type)
@@ -213,7 +235,8 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
     if (!physical)
         return fail(SALVO_ERROR_UNSUPPORTED, "there is no Vulkan device %u", number);
     const struct vulkan_features *offers = &physical->features;
-    const bool is_13 = physical->api_version >= VK_API_VERSION_1_3;
+    const bool is_13 = physical->api_version >= VK_API_VERSION_1_3,
+               uses_coop = offers->coop_matrix && !offers->coop_emulated;
     if (offers->full_subgroup && !is_13)
         extensions[extension_count++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
     if (offers->int_dot && !is_13)
@@ -234,7 +257,14 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         .shaderIntegerDotProduct = VK_TRUE};
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES, .timelineSemaphore = VK_TRUE};
+    struct vulkan_coop_features coop;
+    if (uses_coop)
+        extensions[extension_count++] = COOP_EXTENSION;
     void *chain = NULL;
+    vulkan_coop_chain(&coop, NULL);
+    vulkan_coop_ask(&coop);
+    if (uses_coop)
+        chain = &coop.float16;
     chain_if(offers->full_subgroup, &chain, &size, &size.pNext);
     chain_if(offers->int_dot, &chain, &dot, &dot.pNext);
     chain_if(offers->timeline, &chain, &timeline, &timeline.pNext);

@@ -17,6 +17,8 @@ struct vulkan_features {
     bool host_local;    /* memory of the device that the host can write */
     bool timeline;      /* semaphores that count: one for all steps, which nobody has to reset */
     bool host_import;   /* memory of the host that the device can use, where both have the same */
+    bool coop_matrix;   /* subgroups that multiply matrices of halves */
+    bool coop_emulated; /* the same by hand, for tests */
 };
 
 struct vulkan_physical {
@@ -25,8 +27,9 @@ struct vulkan_physical {
     VkPhysicalDeviceLimits limits;
     struct vulkan_features features;
     uint32_t queue_family, subgroup_size, vendor, api_version;
-    uint64_t memory;           /* of the largest heap on the device */
-    uint64_t import_alignment; /* of memory that is imported; a page at most */
+    uint64_t memory;                             /* of the largest heap on the device */
+    uint64_t import_alignment;                   /* of memory that is imported; a page at most */
+    uint32_t coop_tokens, coop_rows, coop_depth; /* what cooperative matrices multiply at once */
     bool is_portability_subset;
     uint8_t cache_key[VK_UUID_SIZE];
     char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];

@@ -15,6 +15,7 @@ struct weight_slice {
     uint32_t buffer;              /* among the executor's */
     uint64_t offset, bytes;       /* in the buffer, which is bound whole */
     uint32_t codes, high, scales; /* planes, in words from where the buffer begins */
+    uint32_t range;               /* in the vectors, as in struct matrix */
 };
 
 struct vulkan_weight {
@@ -218,6 +219,8 @@ enum salvo_status vulkan_compile_rows(
 /* Whether gate and up, the first two of `ops`, can be one dispatch: whole, of one format, bound together. */
 bool vulkan_gate_fits(const struct executor *executor, const struct op *ops);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
+/* Whether matmuls of quantised and half weights multiply halves, by cooperative matrices. */
+bool vulkan_uses_halves(const struct compiling *compiling);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
 /* Of all columns, by vectors of the file. */
 bool vulkan_is_whole_norm(const struct executor *executor, const struct op *op);

@@ -1,7 +1,10 @@
 #include "backend/vulkan/vulkan_format.h"
 
 #include "quant/blocks.h"
+#include "quant/half.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 enum scale_kind {
@@ -82,40 +85,45 @@ bool vulkan_format_planes(enum tensor_type type, uint64_t columns, struct row_pl
     return true;
 }
 
-/* ---- Codes of 32 elements, a byte each, into words ---- */
+/* ---- Codes of 32 elements, a byte each in eight words: taken from bytes, and put where shaders look ---- */
 
-static void put_nibbles(const uint8_t codes[32], uint32_t *out)
+/* Some bits of each of 32 bytes. */
+static void take_bits(const uint8_t bytes[32], unsigned shift, uint32_t mask, uint32_t codes[8])
 {
-    uint8_t bytes[16];
-    for (int i = 0; i < 16; i++)
-        bytes[i] = (uint8_t)((codes[i] & 15) | (codes[16 + i] & 15) << 4);
-    memcpy(out, bytes, sizeof bytes);
+    memcpy(codes, bytes, 32);
+    for (unsigned i = 0; i < 8; i++)
+        codes[i] = codes[i] >> shift & mask;
 }
 
-/* Bits `shift` and `shift` + 1 of each code. */
-static void put_pairs(const uint8_t codes[32], int shift, uint32_t *out)
+static void put_nibbles(const uint32_t codes[8], uint32_t *out)
 {
-    uint8_t bytes[8] = {0};
-    for (unsigned i = 0; i < 32; i++)
-        bytes[i / 16 * 4 + i % 4] |= (uint8_t)((codes[i] >> shift & 3) << (i / 4 % 4 * 2));
-    memcpy(out, bytes, sizeof bytes);
+    for (unsigned i = 0; i < 4; i++)
+        out[i] = codes[i] | codes[4 + i] << 4;
 }
 
-/* Bit `shift` of each code. */
-static void put_bits(const uint8_t codes[32], int shift, uint32_t *out)
+static void put_pairs(const uint32_t codes[8], uint32_t *out)
 {
-    uint8_t bytes[4] = {0};
-    for (unsigned i = 0; i < 32; i++)
-        bytes[i % 4] |= (uint8_t)((codes[i] >> shift & 1) << (i / 4));
-    memcpy(out, bytes, sizeof bytes);
+    for (unsigned i = 0; i < 2; i++)
+        out[i] = codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 | codes[4 * i + 3] << 6;
 }
 
+static void put_bits(const uint32_t codes[8], uint32_t *out)
+{
+    uint32_t word = 0;
+    for (unsigned i = 0; i < 8; i++)
+        word |= codes[i] << i;
+    *out = word;
+}
+
+/* Of 32 bits, one for each element. */
 static void put_high_bits(const uint8_t bits[4], uint32_t *out)
 {
-    uint8_t codes[32];
-    for (unsigned i = 0; i < 32; i++)
-        codes[i] = bits[i / 8] >> (i % 8) & 1;
-    put_bits(codes, 0, out);
+    uint32_t codes[8];
+    for (unsigned i = 0; i < 8; i++) {
+        const uint32_t four = bits[i / 2] >> (i % 2 * 4) & 15u;
+        codes[i] = four * 0x00204081u & 0x01010101u; /* bit n goes to byte n */
+    }
+    put_bits(codes, out);
 }
 
 /* ---- Blocks of 32 ---- */
@@ -180,16 +188,16 @@ static void pack_small(enum tensor_type type, const uint8_t *data, uint64_t inde
 
 /* ---- Blocks of 256: for each, a word with the outer scales and then the groups' ---- */
 
-static void nibbles_of_k(const uint8_t *nibbles, unsigned group, uint8_t codes[32])
+static const uint32_t bit = 0x01010101, pair = 0x03030303, nibble = 0x0f0f0f0f; /* of each of four bytes */
+
+static void nibbles_of_k(const uint8_t *nibbles, unsigned group, uint32_t codes[8])
 {
-    for (unsigned i = 0; i < 32; i++)
-        codes[i] = nibbles[group / 2 * 32 + i] >> (group % 2 * 4) & 15;
+    take_bits(nibbles + group / 2 * 32, group % 2 * 4, nibble, codes);
 }
 
-static void pairs_of_k(const uint8_t *pairs, unsigned group, uint8_t codes[32])
+static void pairs_of_k(const uint8_t *pairs, unsigned group, uint32_t codes[8])
 {
-    for (unsigned i = 0; i < 32; i++)
-        codes[i] = pairs[group / 4 * 32 + i] >> (group % 4 * 2) & 3;
+    take_bits(pairs + group / 4 * 32, group % 4 * 2, pair, codes);
 }
 
 static void pack_q4_k(const uint8_t groups[12], uint16_t scale, uint16_t min, uint32_t *scales)
@@ -206,13 +214,14 @@ static void pack_q4_k(const uint8_t groups[12], uint16_t scale, uint16_t min, ui
 static void pack_large(
     enum tensor_type type, const uint8_t *data, uint32_t *codes, uint32_t *high, uint32_t *scales)
 {
-    uint8_t bytes[32], upper[32];
+    uint32_t taken[8];
+    uint8_t bytes[16];
     switch (type) {
     case TYPE_Q2_K: {
         const struct block_q2_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            pairs_of_k(block->pairs, g, bytes);
-            put_pairs(bytes, 0, codes + g * 2);
+            pairs_of_k(block->pairs, g, taken);
+            put_pairs(taken, codes + g * 2);
         }
         scales[0] = two_halves(block->scale, block->min);
         memcpy(scales + 1, block->groups, sizeof block->groups);
@@ -221,11 +230,10 @@ static void pack_large(
     case TYPE_Q3_K: {
         const struct block_q3_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            pairs_of_k(block->pairs, g, bytes);
-            put_pairs(bytes, 0, codes + g * 2);
-            for (unsigned i = 0; i < 32; i++)
-                upper[i] = block->high[i] >> g & 1;
-            put_bits(upper, 0, high + g);
+            pairs_of_k(block->pairs, g, taken);
+            put_pairs(taken, codes + g * 2);
+            take_bits(block->high, g, bit, taken);
+            put_bits(taken, high + g);
         }
         for (unsigned g = 0; g < 16; g++)
             bytes[g] = (uint8_t)q3_k_group_scale(block->groups, g);
@@ -236,8 +244,8 @@ static void pack_large(
     case TYPE_Q4_K: {
         const struct block_q4_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            nibbles_of_k(block->nibbles, g, bytes);
-            put_nibbles(bytes, codes + g * 4);
+            nibbles_of_k(block->nibbles, g, taken);
+            put_nibbles(taken, codes + g * 4);
         }
         pack_q4_k(block->groups, block->scale, block->min, scales);
         break;
@@ -245,11 +253,10 @@ static void pack_large(
     case TYPE_Q5_K: {
         const struct block_q5_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            nibbles_of_k(block->nibbles, g, bytes);
-            put_nibbles(bytes, codes + g * 4);
-            for (unsigned i = 0; i < 32; i++)
-                upper[i] = block->high[i] >> g & 1;
-            put_bits(upper, 0, high + g);
+            nibbles_of_k(block->nibbles, g, taken);
+            put_nibbles(taken, codes + g * 4);
+            take_bits(block->high, g, bit, taken);
+            put_bits(taken, high + g);
         }
         pack_q4_k(block->groups, block->scale, block->min, scales);
         break;
@@ -257,13 +264,10 @@ static void pack_large(
     case TYPE_Q6_K: {
         const struct block_q6_k *block = (const void *)data;
         for (unsigned g = 0; g < 8; g++) {
-            for (unsigned i = 0; i < 32; i++) {
-                unsigned inside = g % 4 * 32 + i; /* element of its half */
-                bytes[i] = block->nibbles[g / 4 * 64 + inside % 64] >> (inside / 64 * 4) & 15;
-            }
-            put_nibbles(bytes, codes + g * 4);
-            pairs_of_k(block->pairs, g, upper);
-            put_pairs(upper, 0, high + g * 2);
+            take_bits(block->nibbles + g / 4 * 64 + g % 2 * 32, g % 4 / 2 * 4, nibble, taken);
+            put_nibbles(taken, codes + g * 4);
+            pairs_of_k(block->pairs, g, taken);
+            put_pairs(taken, high + g * 2);
         }
         scales[0] = block->scale;
         memcpy(scales + 1, block->groups, sizeof block->groups);
@@ -300,4 +304,73 @@ void vulkan_format_pack(enum tensor_type type, const uint8_t *blocks, uint64_t c
         high += (size_t)each * format->high_words;
         scales += each == 1 ? 0 : format->scales == SCALES_LEVELS ? 5 : 3;
     }
+}
+
+/* ---- How large elements can be ---- */
+
+/* Where a block has its scale and its minimum, both halves, and what these are multiplied by at most. */
+struct reach {
+    uint16_t scale_at, minimum_at;
+    float code, minimum;
+};
+
+static const struct reach *reach_of(enum tensor_type type)
+{
+#define REACH(type, most)                                                   \
+    {                                                                       \
+        offsetof(struct type, scale), offsetof(struct type, scale), most, 0 \
+    }
+#define REACH_MINIMUM(type, most, least)                                      \
+    {                                                                         \
+        offsetof(struct type, scale), offsetof(struct type, min), most, least \
+    }
+    static const struct reach reaches[] = {
+        [TYPE_Q4_0] = REACH(block_q4_0, 8),
+        [TYPE_Q4_1] = REACH_MINIMUM(block_q4_1, 15, 1),
+        [TYPE_Q5_0] = REACH(block_q5_0, 16),
+        [TYPE_Q5_1] = REACH_MINIMUM(block_q5_1, 31, 1),
+        [TYPE_Q8_0] = REACH(block_q8_0, 128),
+        [TYPE_Q2_K] = REACH_MINIMUM(block_q2_k, 15 * 3, 15),
+        [TYPE_Q3_K] = REACH(block_q3_k, 32 * 4),
+        [TYPE_Q4_K] = REACH_MINIMUM(block_q4_k, 63 * 15, 63),
+        [TYPE_Q5_K] = REACH_MINIMUM(block_q5_k, 63 * 31, 63),
+        [TYPE_Q6_K] = REACH(block_q6_k, 128 * 32),
+        [TYPE_IQ4_NL] = REACH(block_q4_0, 127),
+        [TYPE_IQ4_XS] = REACH(block_iq4_xs, 32 * 127),
+    };
+#undef REACH
+#undef REACH_MINIMUM
+    return (size_t)type < sizeof reaches / sizeof *reaches && reaches[type].code > 0 ? &reaches[type] : NULL;
+}
+
+static uint16_t larger_half(uint16_t largest, const uint8_t *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    half &= 0x7fff;
+    return half > largest ? half : largest;
+}
+
+float vulkan_format_largest(enum tensor_type type, const uint8_t *blocks, uint64_t columns)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    const struct reach *reach = reach_of(type);
+    const uint8_t *end = blocks + columns / info->block_elements * info->block_bytes;
+    uint16_t scale = 0, minimum = 0;
+    if (type == TYPE_MXFP4) {
+        for (; blocks < end; blocks += info->block_bytes) {
+            const uint8_t exponent = ((const struct block_mxfp4 *)(const void *)blocks)->exponent;
+            scale = exponent > scale ? exponent : scale;
+        }
+        return ldexpf(12, scale - 128);
+    }
+    if (!reach)
+        return 0;
+    for (; blocks < end; blocks += info->block_bytes) {
+        scale = larger_half(scale, blocks + reach->scale_at);
+        minimum = larger_half(minimum, blocks + reach->minimum_at);
+    }
+    if (scale >= 0x7c00 || minimum >= 0x7c00)
+        return INFINITY;
+    return f16_to_f32(scale) * reach->code + f16_to_f32(minimum) * reach->minimum;
 }

@@ -33,4 +33,7 @@ bool vulkan_format_planes(enum tensor_type type, uint64_t columns, struct row_pl
 void vulkan_format_pack(enum tensor_type type, const uint8_t *blocks, uint64_t columns, uint32_t *codes,
     uint32_t *high, uint32_t *scales);
 
+/* No element of a row of a quantised type is larger, infinite where a scale is not finite; 0 for floats. */
+float vulkan_format_largest(enum tensor_type type, const uint8_t *blocks, uint64_t columns);
+
 #endif

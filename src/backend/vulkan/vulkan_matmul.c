@@ -6,7 +6,18 @@
 
 #include "base/memory.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 32 };
+
+/* Tiles of cooperative matrices: what a team, a subgroup, has in sixteens, how many teams are beside and
+ * below each other, and how many blocks of 32 inputs there are at a time. */
+struct coop_tile {
+    uint32_t tokens, rows;
+    uint32_t beside, below;
+    uint32_t step;
+};
 
 static const struct program_buffer *weight_of(const struct executor *executor, const struct op *op)
 {
@@ -44,6 +55,7 @@ static struct matrix matrix_of(
         .flags = op->matmul.accumulate ? MATRIX_ACCUMULATE : 0,
         .activation = op->matmul.activation,
         .to_first = slice->first_row,
+        .range = slice->range,
     };
 }
 
@@ -57,18 +69,117 @@ struct bundle {
     uint64_t types;
 };
 
+bool vulkan_uses_halves(const struct compiling *compiling)
+{
+    return compiling->executor->device.physical->features.coop_matrix &&
+           compiling->plan->lowered.capacity[ROWS_TOKENS] > 1;
+}
+
+/* How a dispatch is cut. */
+struct cut {
+    enum vulkan_shader shader;
+    struct pipeline_constants constants;
+    uint32_t rows, tokens; /* of a workgroup */
+};
+
+static uint32_t parts(uint32_t whole, uint32_t part)
+{
+    return (whole + part - 1) / part;
+}
+
+static struct cut cut_by(
+    const struct vulkan_physical *physical, const struct bundle *bundle, struct coop_tile tile)
+{
+    const uint32_t team = physical->features.coop_emulated ? 32 : physical->subgroup_size,
+                   has_glu = bundle->glu != NULL;
+    return (struct cut){
+        .shader = SHADER_MATMUL_COOP,
+        .constants = {.threads = team * tile.beside * tile.below,
+            .types = bundle->types,
+            .extra = tile.tokens | has_glu << 4 | tile.rows << 8 | tile.beside << 12 | tile.below << 16 |
+                     tile.step << 20,
+            .columns = physical->coop_tokens,
+            .state_types = physical->coop_rows,
+            .head_dim = physical->coop_depth},
+        .rows = 16 * tile.rows * tile.below / (has_glu ? 2 : 1),
+        .tokens = 16 * tile.tokens * tile.beside,
+    };
+}
+
+/* Shared memory of a workgroup, as matmul_coop.comp has it: inputs, or sums of one piece of each team. */
+static uint32_t pool_bytes(const struct vulkan_physical *physical, struct coop_tile tile)
+{
+    const uint32_t rows = 16 * tile.rows * tile.below, tokens = 16 * tile.tokens * tile.beside;
+    const uint32_t inputs = (rows + tokens) * (4 * tile.step + 1),
+                   sums = tile.beside * physical->coop_tokens * (rows / 4 + 1);
+    return 16 * (inputs > sums ? inputs : sums);
+}
+
+/* For measurements: SALVO_VULKAN_COOP_TILES=tokens,rows,beside,below,step:... and
+ * SALVO_VULKAN_COOP_ENOUGH=workgroups. */
+static uint32_t tiles_asked_for(struct coop_tile *tiles, uint32_t most)
+{
+    const char *text = getenv("SALVO_VULKAN_COOP_TILES");
+    uint32_t count = 0;
+    int used = 0;
+    while (text && *text && count < most &&
+           sscanf(text, "%u,%u,%u,%u,%u%n", &tiles[count].tokens, &tiles[count].rows, &tiles[count].beside,
+               &tiles[count].below, &tiles[count].step, &used) == 5) {
+        text += used + (text[used] == ':');
+        count++;
+    }
+    return count;
+}
+
+/* The largest tile of which there are enough to keep a device busy. */
+static struct cut cut_for_coop(
+    const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
+{
+    struct coop_tile tiles[8] = {{2, 2, 2, 2, 2}, {1, 2, 2, 2, 2}};
+    const uint32_t asked = tiles_asked_for(tiles, 8), COUNT = asked ? asked : 2;
+    const char *enough = getenv("SALVO_VULKAN_COOP_ENOUGH");
+    const uint32_t ENOUGH = enough ? (uint32_t)atoi(enough) : 128;
+    const struct vulkan_physical *physical = compiling->executor->device.physical;
+    const struct vulkan_plan *plan = compiling->plan;
+    struct cut cut = cut_by(physical, bundle, tiles[COUNT - 1]);
+    uint32_t rows = 0;
+    for (uint32_t i = bundle->first_matrix; i < plan->matrix_count; i++)
+        rows += plan->matrices[i].rows;
+    for (uint32_t i = COUNT; i-- > 0;) {
+        const struct cut larger = cut_by(physical, bundle, tiles[i]);
+        const uint32_t groups =
+            parts(rows / (bundle->glu ? 2 : 1), larger.rows) * parts(tokens, larger.tokens);
+        if (groups >= ENOUGH && larger.constants.threads <= physical->limits.maxComputeWorkGroupInvocations &&
+            pool_bytes(physical, tiles[i]) <= physical->limits.maxComputeSharedMemorySize)
+            cut = larger;
+    }
+    return cut;
+}
+
+static struct cut cut_of(const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
+{
+    const struct vulkan_physical *physical = compiling->executor->device.physical;
+    const uint32_t tokens_each = tokens >= 64 ? 4 : 2, has_glu = bundle->glu != NULL;
+    if (vulkan_uses_halves(compiling) && bundle->group->rounding != ROUNDING_F32)
+        return cut_for_coop(compiling, bundle, tokens);
+    const bool is_direct = physical->features.processor;
+    return (struct cut){
+        .shader = is_direct ? SHADER_MATMUL_DIRECT : SHADER_MATMUL,
+        .constants = {.threads = is_direct ? DIRECT_THREADS : TILE_THREADS,
+            .types = bundle->types,
+            .extra = tokens_each | has_glu << 4},
+        .rows = is_direct ? DIRECT_THREADS * DIRECT_ROWS : TILE_ROWS,
+        .tokens = is_direct ? DIRECT_TOKENS : 16 * tokens_each,
+    };
+}
+
 static enum salvo_status finish_bundle(struct compiling *compiling, struct bundle *bundle)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     struct vulkan_plan *plan = compiling->plan;
     const uint32_t tokens = plan->lowered.capacity[bundle->group->rows], count = plan->matrix_count;
-    const bool is_direct = executor->device.physical->features.processor;
-    const uint32_t tokens_each = tokens >= 64 ? 4 : 2, has_glu = bundle->glu != NULL;
-    const struct pipeline_constants constants = {.threads = is_direct ? DIRECT_THREADS : TILE_THREADS,
-        .types = bundle->types,
-        .extra = tokens_each | has_glu << 4};
-    const uint32_t rows_each = is_direct ? DIRECT_THREADS * DIRECT_ROWS : TILE_ROWS;
+    const struct cut cut = cut_of(compiling, bundle, tokens);
     const struct matmul_arguments arguments = {
         .first_matrix = bundle->first_matrix,
         .matrix_count = count - bundle->first_matrix,
@@ -84,14 +195,12 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     for (uint32_t i = bundle->first_matrix; i < count; i++) {
         struct matrix *matrix = &plan->matrices[i];
         matrix->first_group = i < last ? groups : 0;
-        groups += i < last ? (matrix->rows + rows_each - 1) / rows_each : 0;
+        groups += i < last ? parts(matrix->rows, cut.rows) : 0;
     }
-    TRY(vulkan_pipeline(
-        &executor->pipelines, is_direct ? SHADER_MATMUL_DIRECT : SHADER_MATMUL, constants, &pipeline));
+    TRY(vulkan_pipeline(&executor->pipelines, cut.shader, cut.constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    const uint32_t tokens_a_group = is_direct ? DIRECT_TOKENS : 16 * tokens_each;
-    dispatch->groups[1] = (tokens + tokens_a_group - 1) / tokens_a_group;
+    dispatch->groups[1] = parts(tokens, cut.tokens);
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);

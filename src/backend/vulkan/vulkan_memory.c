@@ -218,7 +218,17 @@ cleanup:
     return status;
 }
 
-enum salvo_status vulkan_write(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer,
+enum salvo_status vulkan_flush(struct vulkan_transfer *transfer)
+{
+    enum salvo_status status = SALVO_OK;
+    if (transfer->staged)
+        TRY(end(transfer));
+    transfer->staged = 0;
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_write_later(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer,
     uint64_t offset, const void *data, uint64_t size)
 {
     enum salvo_status status = SALVO_OK;
@@ -227,15 +237,28 @@ enum salvo_status vulkan_write(struct vulkan_transfer *transfer, struct vulkan_b
         return SALVO_OK;
     }
     for (uint64_t done = 0; done < size;) {
-        const uint64_t now = size - done < STAGING_BYTES ? size - done : STAGING_BYTES;
-        const VkBufferCopy region = {.dstOffset = offset + done, .size = now};
-        memcpy(transfer->staging.mapped, (const uint8_t *)data + done, now);
-        TRY(begin(transfer));
+        if (transfer->staged == STAGING_BYTES)
+            TRY(vulkan_flush(transfer));
+        if (transfer->staged == 0)
+            TRY(begin(transfer));
+        const uint64_t room = STAGING_BYTES - transfer->staged, now = size - done < room ? size - done : room;
+        const VkBufferCopy region = {.srcOffset = transfer->staged, .dstOffset = offset + done, .size = now};
+        memcpy((uint8_t *)transfer->staging.mapped + transfer->staged, (const uint8_t *)data + done, now);
         transfer->device->call.CmdCopyBuffer(
             transfer->commands, transfer->staging.handle, buffer->handle, 1, &region);
-        TRY(end(transfer));
+        transfer->staged += now;
         done += now;
     }
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_write(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer,
+    uint64_t offset, const void *data, uint64_t size)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(vulkan_write_later(transfer, buffer, offset, data, size));
+    TRY(vulkan_flush(transfer));
 cleanup:
     return status;
 }

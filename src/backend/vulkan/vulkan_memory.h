@@ -34,6 +34,7 @@ struct vulkan_transfer {
     VkCommandBuffer commands;
     VkFence fence;
     struct vulkan_buffer staging;
+    uint64_t staged; /* bytes of it that wait to be written */
     uint64_t bytes_read;
 };
 
@@ -43,6 +44,10 @@ enum salvo_status vulkan_transfer_open(const struct vulkan_device *device, struc
 void vulkan_transfer_close(struct vulkan_transfer *transfer);
 enum salvo_status vulkan_write(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer,
     uint64_t offset, const void *data, uint64_t size);
+/* The same together with others: until the next vulkan_flush there is no other copy. */
+enum salvo_status vulkan_write_later(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer,
+    uint64_t offset, const void *data, uint64_t size);
+enum salvo_status vulkan_flush(struct vulkan_transfer *transfer);
 enum salvo_status vulkan_read(struct vulkan_transfer *transfer, const struct vulkan_buffer *buffer,
     uint64_t offset, void *out, uint64_t size);
 enum salvo_status vulkan_clear(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer);

@@ -66,15 +66,20 @@ cleanup:
 
 /* ---- Memory ---- */
 
-static uint64_t rounded_bytes(const struct program *program, uint32_t batch)
+/* Rows that were rounded: to halves with what they are multiplied by, or to bytes with scales and sums. */
+static uint64_t rounded_bytes(const struct executor *executor)
 {
+    const struct program *program = executor->program;
     uint64_t columns = 0;
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
         if (op->kind == OP_MATMUL && op->matmul.rounding == ROUNDING_Q8)
             columns = larger(columns, program->buffers[op->inputs[0]].columns);
     }
-    return batch * (columns + columns / 16 * 4);
+    const uint64_t row = executor->device.physical->features.coop_matrix
+                             ? columns * 2 + ROW_HALVES_WORDS * sizeof(uint32_t)
+                             : columns + columns / 16 * 4;
+    return executor->options.batch * row;
 }
 
 static uint64_t partial_bytes(const struct executor *executor)
@@ -116,8 +121,7 @@ static enum salvo_status open_scratch(struct executor *executor)
     const uint64_t ids = (uint64_t)options->slots * (options->context + 1) * sizeof(int32_t);
     executor->bias_row_count = options->slots < BIAS_ROWS ? options->slots : BIAS_ROWS;
     TRY(open_bound(executor, arena, PLACE_DEVICE, "scratch", &executor->arena));
-    TRY(open_bound(executor, rounded_bytes(executor->program, options->batch), PLACE_DEVICE, "activations",
-        &executor->rounded));
+    TRY(open_bound(executor, rounded_bytes(executor), PLACE_DEVICE, "activations", &executor->rounded));
     TRY(open_bound(executor, partial_bytes(executor) + count_bytes(executor->program), PLACE_DEVICE,
         "partial results", &executor->partials));
     executor->split_counts_at = (uint32_t)(partial_bytes(executor) / sizeof(uint32_t));
@@ -179,11 +183,14 @@ cleanup:
 
 static enum salvo_status compile(struct executor *executor, struct vulkan_plan *plan)
 {
-    enum salvo_status status = SALVO_OK;
     struct compiling compiling = {
         executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
-    TRY(vulkan_plan_compile(&compiling));
-    TRY(vulkan_pipelines_make(&executor->pipelines));
+    return vulkan_plan_compile(&compiling);
+}
+
+static enum salvo_status record(struct executor *executor, struct vulkan_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
     TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
     if (plan->several)
@@ -237,7 +244,11 @@ enum salvo_status vulkan_executor_open(
     TRY(open_ropes(executor));
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
+    vulkan_pipelines_begin(&executor->pipelines);
     TRY(vulkan_weights_load(executor));
+    TRY(vulkan_pipelines_make(&executor->pipelines));
+    TRY(record(executor, &executor->single));
+    TRY(record(executor, &executor->batch));
     executor->scratch_bytes +=
         executor->transfer.staging.size + table_bytes(&executor->single) + table_bytes(&executor->batch);
     executor->objects_at_load = vulkan_objects(executor);

@@ -4,7 +4,6 @@
 #include "base/memory.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #define SPIRV(name) static const uint32_t name##_code[] = {
@@ -41,6 +40,16 @@ SPIRV(matmul_dot)
 #include "matmul_dot.inc"
 }
 ;
+SPIRV(matmul_emulated)
+#include "matmul_emulated.inc"
+}
+;
+#if defined(SALVO_COOP_KHR) || defined(SALVO_COOP_NV)
+SPIRV(matmul_coop)
+#include "matmul_coop.inc"
+}
+;
+#endif
 SPIRV(matmul_direct)
 #include "matmul_direct.inc"
 }
@@ -123,6 +132,12 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
         return features->int_dot ? CODE(matmul_dot) : CODE(matmul);
     case SHADER_MATMUL_DIRECT:
         return CODE(matmul_direct);
+    case SHADER_MATMUL_COOP:
+#if defined(SALVO_COOP_KHR) || defined(SALVO_COOP_NV)
+        if (!features->coop_emulated)
+            return CODE(matmul_coop);
+#endif
+        return CODE(matmul_emulated);
     case SHADER_ATTEND:
         return features->subgroup ? CODE(attend_subgroup) : CODE(attend);
     case SHADER_ATTEND_ONE:
@@ -211,11 +226,20 @@ static void store_cache(struct vulkan_pipelines *pipelines)
     memory_free(data);
 }
 
+static void wait_for_helpers(struct vulkan_pipelines *pipelines)
+{
+    while (pipelines->helper_count > 0)
+        pthread_join(pipelines->helpers[--pipelines->helper_count], NULL);
+    pipelines->ready = pipelines->count;
+}
+
 void vulkan_pipelines_close(struct vulkan_pipelines *pipelines)
 {
     const struct vulkan_device *device = pipelines->device;
     if (!device || !device->handle)
         return;
+    __atomic_store_n(&pipelines->next, pipelines->count, __ATOMIC_RELAXED); /* nobody begins another */
+    wait_for_helpers(pipelines);
     for (uint32_t i = 0; i < pipelines->count; i++)
         device->call.DestroyPipeline(device->handle, pipelines->made[i].handle, NULL);
     for (int i = 0; i < SHADER_COUNT; i++) {
@@ -278,10 +302,12 @@ static VkResult make(const struct vulkan_pipelines *pipelines, struct pipeline *
         entries[i] = (VkSpecializationMapEntry){.constantID = i, .offset = i * 4, .size = 4};
     const VkSpecializationInfo special = {
         .mapEntryCount = COUNT, .pMapEntries = entries, .dataSize = sizeof values, .pData = values};
-    const bool needs_full = device->physical->features.subgroup &&
-                            (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE ||
-                                shader == SHADER_PROJECT_ATTEND || shader == SHADER_WKV7_ONE) &&
-                            constants.threads % device->physical->subgroup_size == 0;
+    const bool needs_full =
+        device->physical->features.subgroup &&
+        (shader == SHADER_MATVEC || shader == SHADER_ATTEND_ONE || shader == SHADER_PROJECT_ATTEND ||
+            shader == SHADER_WKV7_ONE ||
+            (shader == SHADER_MATMUL_COOP && !device->physical->features.coop_emulated)) &&
+        constants.threads % device->physical->subgroup_size == 0;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage =
@@ -299,45 +325,40 @@ static VkResult make(const struct vulkan_pipelines *pipelines, struct pipeline *
         device->handle, pipelines->cache, 1, &info, NULL, &pipeline->handle);
 }
 
-/* Pipelines are compiled by as many threads as there are processors, since a first start is mostly that. */
-struct making {
-    struct vulkan_pipelines *pipelines;
-    uint32_t next; /* pipeline that nobody has begun */
-    VkResult result;
-};
-
 static void *make_some(void *user)
 {
-    struct making *making = user;
-    const struct vulkan_pipelines *pipelines = making->pipelines;
+    struct vulkan_pipelines *pipelines = user;
     for (;;) {
-        const uint32_t i = __atomic_fetch_add(&making->next, 1, __ATOMIC_RELAXED);
+        const uint32_t i = __atomic_fetch_add(&pipelines->next, 1, __ATOMIC_RELAXED);
         if (i >= pipelines->count)
             return NULL;
         VkResult result = make(pipelines, &pipelines->made[i]);
         if (result != VK_SUCCESS)
-            __atomic_store_n(&making->result, result, __ATOMIC_RELAXED);
+            __atomic_store_n(&pipelines->result, result, __ATOMIC_RELAXED);
     }
+}
+
+void vulkan_pipelines_begin(struct vulkan_pipelines *pipelines)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t left = pipelines->count - pipelines->ready;
+    pipelines->next = pipelines->ready;
+    pipelines->result = VK_SUCCESS;
+    while (pipelines->helper_count < MOST_HELPERS && pipelines->helper_count + 1 < left &&
+           (long)pipelines->helper_count + 1 < processors &&
+           pthread_create(&pipelines->helpers[pipelines->helper_count], NULL, make_some, pipelines) == 0)
+        pipelines->helper_count++;
 }
 
 enum salvo_status vulkan_pipelines_make(struct vulkan_pipelines *pipelines)
 {
     enum salvo_status status = SALVO_OK;
-    enum { MOST_HELPERS = 15 };
-    pthread_t helpers[MOST_HELPERS];
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const uint32_t left = pipelines->count - pipelines->ready;
-    struct making making = {.pipelines = pipelines, .next = pipelines->ready};
-    uint32_t started = 0;
-    while (started < MOST_HELPERS && started + 1 < left && (long)started + 1 < processors &&
-           pthread_create(&helpers[started], NULL, make_some, &making) == 0)
-        started++;
-    make_some(&making);
-    while (started > 0)
-        pthread_join(helpers[--started], NULL);
-    pipelines->ready = pipelines->count;
-    if (making.result != VK_SUCCESS)
-        TRY(vulkan_fail(making.result, "vkCreateComputePipelines", pipelines->device->physical->name));
+    if (pipelines->helper_count == 0)
+        vulkan_pipelines_begin(pipelines);
+    make_some(pipelines);
+    wait_for_helpers(pipelines);
+    if (pipelines->result != VK_SUCCESS)
+        TRY(vulkan_fail(pipelines->result, "vkCreateComputePipelines", pipelines->device->physical->name));
 cleanup:
     return status;
 }

@@ -4,6 +4,8 @@
 
 #include "backend/vulkan/vulkan_device.h"
 
+#include <pthread.h>
+
 enum vulkan_shader {
     SHADER_TAKE,
     SHADER_TAKE_EMBED,
@@ -11,6 +13,7 @@ enum vulkan_shader {
     SHADER_MATVEC,
     SHADER_MATMUL,
     SHADER_MATMUL_DIRECT,
+    SHADER_MATMUL_COOP,
     SHADER_ATTEND,
     SHADER_ATTEND_ONE,
     SHADER_PROJECT_ATTEND,
@@ -25,13 +28,17 @@ enum vulkan_shader {
 /* What every shader keeps to, since Apple's devices have no more. check_shaders.py looks at the memory. */
 enum { MOST_THREADS = 1024, MOST_SHARED_BYTES = 32 << 10 };
 
+/* Pipelines are compiled by as many threads as there are processors, since a first start is mostly that. */
+enum { MOST_HELPERS = 15 };
+
 /* What a pipeline is specialised on. */
 struct pipeline_constants {
     uint32_t threads;
     uint64_t types; /* formats of weights, a bit for each number of a type */
     uint32_t extra; /* tokens of an invocation, head_dim */
     uint32_t columns;
-    uint32_t state_types, head_dim; /* of attention: as types */
+    uint32_t state_types,
+        head_dim; /* of attention: as types. Of cooperative matrices all three: what they multiply */
 };
 
 struct vulkan_pipelines {
@@ -47,14 +54,22 @@ struct vulkan_pipelines {
     } * made;
     uint32_t count, capacity;
     uint32_t ready; /* the first ones have been made */
+
+    /* Those that are being made. */
+    pthread_t helpers[MOST_HELPERS];
+    uint32_t helper_count;
+    uint32_t next; /* that nobody has begun */
+    VkResult result;
 };
 
 enum salvo_status vulkan_pipelines_open(const struct vulkan_device *device, struct vulkan_pipelines *out);
 void vulkan_pipelines_close(struct vulkan_pipelines *pipelines);
 
-/* The number of a pipeline, which is there after the next vulkan_pipelines_make. */
+/* The number of a pipeline, which is there after the next vulkan_pipelines_make. That one can be begun
+ * before, and runs beside whatever else has to be done; no pipeline is asked for in between. */
 enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
     struct pipeline_constants constants, uint32_t *out);
+void vulkan_pipelines_begin(struct vulkan_pipelines *pipelines);
 enum salvo_status vulkan_pipelines_make(struct vulkan_pipelines *pipelines);
 
 /* vulkan_cache.c: what the driver compiled, kept in the user's cache folder. A file that is damaged or is not

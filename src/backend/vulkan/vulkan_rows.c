@@ -193,7 +193,7 @@ enum salvo_status vulkan_compile_rows(
         append = op->kind == OP_KV_APPEND ? op : append;
     }
     if (rounded != NO_BUFFER) {
-        TRY(add_row_op(plan, (struct row_op){.kind = ROW_ROUND,
+        TRY(add_row_op(plan, (struct row_op){.kind = vulkan_uses_halves(compiling) ? ROW_HALVES : ROW_ROUND,
                                  .columns = (uint32_t)program->buffers[rounded].columns,
                                  .x = vulkan_arena_at(compiling, rounded)}));
     }

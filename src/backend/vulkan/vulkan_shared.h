@@ -112,8 +112,11 @@ struct control {
 
 /* ---- Ops that work row by row ---- */
 
-/* The kinds are those of enum op_kind, and one more that rounds a row for the matmuls that follow. */
+/* The kinds are those of enum op_kind, and two more that round a row for the matmuls that follow: to bytes;
+ * to halves, and behind them what one of them is, a power of two. */
 SHARED_ENUM(ROW_ROUND, 64)
+SHARED_ENUM(ROW_HALVES, 65)
+SHARED_ENUM(ROW_HALVES_WORDS, 4) /* so much is behind them */
 
 #define ROW_NOTHING 0xffffffffu /* an operand that is not there */
 
@@ -176,7 +179,8 @@ struct matrix {
     UINT bias; /* in the vectors, or ROW_NOTHING */
     UINT flags;
     UINT activation;
-    UINT to_first;             /* column of the output where its first row goes */
+    UINT to_first; /* column of the output where its first row goes */
+    UINT range;    /* in the vectors: what its weights are multiplied by as halves, a power of two */
     UINT lerp, rows_per_group; /* of a single token */
 };
 

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "quant/quant.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Buffers are kept to what every driver allocates in one piece, and to what the device can bind at once. */
@@ -37,7 +38,8 @@ static uint64_t slice_bytes(struct row_planes planes, uint64_t rows)
 }
 
 /* Cuts a matrix and gives its slices their places, in the last buffer or a new one. */
-static enum salvo_status place_matrix(struct executor *executor, buffer_id id, uint64_t *used)
+static enum salvo_status place_matrix(
+    struct executor *executor, buffer_id id, uint64_t *used, uint64_t *floats)
 {
     enum salvo_status status = SALVO_OK;
     const struct program_buffer *buffer = &executor->program->buffers[id];
@@ -63,6 +65,7 @@ static enum salvo_status place_matrix(struct executor *executor, buffer_id id, u
         const uint64_t first = i * most, rows = buffer->rows - first < most ? buffer->rows - first : most;
         slice->first_row = (uint32_t)first;
         slice->rows = (uint32_t)rows;
+        slice->range = (uint32_t)(*floats)++;
         slice->bytes = slice_bytes(planes, rows);
         if (executor->weight_buffer_count == executor->imported_buffers || *used + slice->bytes > limit) {
             TRY(RESIZE(&executor->weight_buffers, executor->weight_buffer_count + 1));
@@ -121,7 +124,7 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
         if (input == NO_BUFFER || !(uses[input] & USE_MATRIX))
             continue;
         uses[input] &= (uint8_t)~USE_MATRIX;
-        TRY(place_matrix(executor, input, &used));
+        TRY(place_matrix(executor, input, &used, &floats));
     }
     for (uint32_t i = executor->imported_buffers; i < executor->weight_buffer_count; i++) {
         uint64_t size = executor->weight_buffers[i].size;
@@ -181,12 +184,13 @@ static enum salvo_status load_slice(
                 buffer->columns, codes + (size_t)i * planes.codes, high + (size_t)i * planes.high,
                 scales + (size_t)i * planes.scales);
         }
-        TRY(vulkan_write(&executor->transfer, target, (slice->codes + (uint64_t)first * planes.codes) * 4,
-            codes, (uint64_t)rows * planes.codes * 4));
-        TRY(vulkan_write(&executor->transfer, target, (slice->high + (uint64_t)first * planes.high) * 4, high,
-            (uint64_t)rows * planes.high * 4));
-        TRY(vulkan_write(&executor->transfer, target, (slice->scales + (uint64_t)first * planes.scales) * 4,
-            scales, (uint64_t)rows * planes.scales * 4));
+        TRY(vulkan_write_later(&executor->transfer, target,
+            (slice->codes + (uint64_t)first * planes.codes) * 4, codes, (uint64_t)rows * planes.codes * 4));
+        TRY(vulkan_write_later(&executor->transfer, target, (slice->high + (uint64_t)first * planes.high) * 4,
+            high, (uint64_t)rows * planes.high * 4));
+        TRY(vulkan_write_later(&executor->transfer, target,
+            (slice->scales + (uint64_t)first * planes.scales) * 4, scales,
+            (uint64_t)rows * planes.scales * 4));
     }
 cleanup:
     return status;
@@ -206,26 +210,41 @@ static uint64_t largest_row_bytes(const struct program *program)
     return most;
 }
 
-static enum salvo_status load_vectors(struct executor *executor)
+/* A power of two by which no element of a slice leaves the range of halves, nor comes near its end. */
+static float range_of(const struct program_buffer *buffer, const struct weight_slice *slice)
 {
-    enum salvo_status status = SALVO_OK;
-    const struct program *program = executor->program;
-    float *values = NULL;
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        const struct program_buffer *buffer = &program->buffers[i];
-        if (executor->weights[i].vector == ROW_NOTHING)
-            continue;
-        const uint64_t count = buffer->rows * buffer->columns;
-        TRY(NEW(&values, count));
-        dequantize(buffer->type, first_row(buffer), count, values);
-        TRY(vulkan_write(&executor->transfer, &executor->vectors, executor->weights[i].vector * UINT64_C(4),
-            values, count * sizeof *values));
-        memory_free(values);
-        values = NULL;
+    enum { LARGEST = 15, MOST = 120 };
+    const struct tensor_type_info *type = tensor_type_info(buffer->type);
+    const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
+    float largest = 0;
+    int exponent;
+    for (uint64_t i = 0; i < slice->rows; i++) {
+        const float row = vulkan_format_largest(
+            buffer->type, first_row(buffer) + (slice->first_row + i) * file_row, buffer->columns);
+        largest = row > largest ? row : largest;
     }
-cleanup:
-    memory_free(values);
-    return status;
+    if (largest == 0 || !isfinite(largest))
+        return 1;
+    (void)frexpf(largest, &exponent);
+    exponent = LARGEST - exponent;
+    return ldexpf(1, exponent > MOST ? MOST : exponent < -MOST ? -MOST : exponent);
+}
+
+/* Where weights become halves, all slices have a range. */
+static void find_ranges(const struct executor *executor, buffer_id id, float *vectors)
+{
+    const struct vulkan_weight *weight = &executor->weights[id];
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    for (uint32_t i = 0; i < weight->slice_count && !weight->is_imported; i++)
+        vectors[weight->slices[i].range] = range_of(buffer, &weight->slices[i]);
+}
+
+static void load_vector(const struct executor *executor, buffer_id id, float *vectors)
+{
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    if (executor->weights[id].vector != ROW_NOTHING)
+        dequantize(buffer->type, first_row(buffer), buffer->rows * buffer->columns,
+            vectors + executor->weights[id].vector);
 }
 
 enum salvo_status vulkan_weights_load(struct executor *executor)
@@ -233,12 +252,17 @@ enum salvo_status vulkan_weights_load(struct executor *executor)
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
     const struct backend_options *options = &executor->options;
+    const bool has_ranges = executor->device.physical->features.coop_matrix;
     uint32_t *staging = NULL;
+    float *vectors = NULL;
     uint64_t done = 0, row = largest_row_bytes(program);
     TRY(NEW(&staging, (row > piece_bytes ? row : piece_bytes) / 4 + 16));
-    TRY(load_vectors(executor));
+    TRY(NEW(&vectors, executor->vectors.size / sizeof *vectors));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct vulkan_weight *weight = &executor->weights[i];
+        load_vector(executor, (buffer_id)i, vectors);
+        if (has_ranges)
+            find_ranges(executor, (buffer_id)i, vectors);
         for (uint32_t j = 0; j < weight->slice_count; j++) {
             if (!weight->is_imported)
                 TRY(load_slice(executor, (buffer_id)i, &weight->slices[j], staging));
@@ -249,8 +273,10 @@ enum salvo_status vulkan_weights_load(struct executor *executor)
         if (weight->slice_count && !weight->is_imported)
             gguf_release(program->gguf, program->buffers[i].tensor);
     }
+    TRY(vulkan_write(&executor->transfer, &executor->vectors, 0, vectors, executor->vectors.size));
     TRY(gguf_check(program->gguf));
 cleanup:
+    memory_free(vectors);
     memory_free(staging);
     return status;
 }

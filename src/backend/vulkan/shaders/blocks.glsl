@@ -3,7 +3,7 @@
  * 4 i + e in byte e of word i; w = scale * (code - bias) + minimum, with a scale for each 16.
  */
 layout(std430, binding = BIND_WEIGHTS) readonly buffer Weights { uint weights[]; };
-#if defined(SUBGROUP) || defined(INT_DOT)
+#if defined(SUBGROUP) || defined(INT_DOT) || defined(COOP)
 /* The same memory, sixteen bytes at a time. */
 #define WIDE_WEIGHTS 1
 layout(std430, binding = BIND_WEIGHTS) readonly buffer WideWeights { uvec4 wide_weights[]; };

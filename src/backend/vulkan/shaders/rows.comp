@@ -293,6 +293,31 @@ void round_row(row_op op, uint row)
     }
 }
 
+/* A row as halves, multiplied by a power of two so that the largest is neither near their end nor small. */
+void round_row_to_halves(row_op op, uint row)
+{
+    uint x = op.x + row * op.columns, at = row * (op.columns / 2 + ROW_HALVES_WORDS), most = 0;
+    for (uint i = tid; i < op.columns; i += THREADS)
+        most = max(most, floatBitsToUint(arena[x + i]) & 0x7fffffffu);
+    largest[tid] = most;
+    barrier();
+    for (uint step = THREADS / 2; step > 0; step /= 2) {
+        if (tid < step)
+            largest[tid] = max(largest[tid], largest[tid + step]);
+        barrier();
+    }
+    most = largest[0];
+    bool is_finite = most < 0x7f800000u;
+    /* 2^14 <= largest * range < 2^15; the exponents of both ranges stay those of numbers that are not too small. */
+    uint range = clamp(268 - (most >> 23), 1u, 253u) << 23;
+    for (uint i = tid; i < op.columns / 2; i += THREADS) {
+        precise vec2 pair = vec2(arena[x + 2 * i], arena[x + 2 * i + 1]) * uintBitsToFloat(range);
+        rounded[at + i] = half_bits(pair.x) | half_bits(pair.y) << 16;
+    }
+    if (tid == 0)
+        rounded[at + op.columns / 2] = is_finite ? 0x7f000000u - range : 0x7fc00000u;
+}
+
 void run_ops(uint row)
 {
     for (uint i = 0; i < arguments.op_count; i++) {
@@ -320,6 +345,9 @@ void run_ops(uint row)
             break;
         case ROW_ROUND:
             round_row(op, row);
+            break;
+        case ROW_HALVES:
+            round_row_to_halves(op, row);
             break;
         default:
             each_column(op, row);

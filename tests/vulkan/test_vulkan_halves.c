@@ -1,0 +1,125 @@
+/* Cooperative matrices multiply halves: what is larger than those agrees with the CPU as well. */
+#include "vulkan_test.h"
+
+#include "backend/vulkan/vulkan_format.h"
+#include "gguf/gguf.h"
+#include "quant/half.h"
+#include "quant/quant.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What weights are scaled by is found without looking at every one of them. */
+static void no_element_is_larger_than_its_scales_allow(void **state)
+{
+    (void)state;
+    static const enum tensor_type types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_Q2_K,
+        TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+    enum { COLUMNS = 512, ROUNDS = 200 };
+    static _Alignas(16) uint8_t blocks[COLUMNS * 2];
+    static float values[COLUMNS];
+    uint32_t seed = 1;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        int finite = 0;
+        for (int round = 0; round < ROUNDS; round++) {
+            float largest = 0;
+            for (size_t j = 0; j < sizeof blocks; j++) {
+                seed = seed * 1664525 + 1013904223;
+                blocks[j] = (uint8_t)(seed >> 24 & 0xbf); /* halves are finite without this bit */
+            }
+            dequantize(types[i], blocks, COLUMNS, values);
+            for (int j = 0; j < COLUMNS; j++)
+                largest = fabsf(values[j]) > largest ? fabsf(values[j]) : largest;
+            const float bound = vulkan_format_largest(types[i], blocks, COLUMNS);
+            finite += isfinite(bound);
+            assert_true(largest > 0 && largest <= bound);
+        }
+        assert_int_equal(ROUNDS, finite);
+    }
+}
+
+static float *floats_of(uint8_t *bytes, const struct gguf *gguf, const char *name, size_t *out_count)
+{
+    const struct gguf_tensor *tensor = gguf_find_tensor(gguf, name);
+    assert_non_null(tensor);
+    assert_int_equal(TYPE_F32, tensor->type);
+    *out_count = tensor->elements;
+    return (float *)(void *)(bytes + tensor->offset);
+}
+
+/* Rows of a first layer far beyond what halves hold, and a matrix of which every element is. */
+static void enlarge(const char *from, const char *to)
+{
+    static const char *const norms[] = {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"};
+    struct gguf *gguf;
+    ASSERT_OK(gguf_open(from, &gguf));
+    const size_t size = gguf_file_size(gguf);
+    uint8_t *bytes = malloc(size);
+    FILE *file = fopen(from, "rb");
+    assert_non_null(file);
+    assert_int_equal(1, fread(bytes, size, 1, file));
+    fclose(file);
+    for (size_t i = 0; i < 2; i++) {
+        size_t count;
+        float *values = floats_of(bytes, gguf, norms[i], &count);
+        for (size_t j = 0; j < count; j++)
+            values[j] *= 1e6f;
+    }
+    const struct gguf_tensor *up = gguf_find_tensor(gguf, "blk.0.ffn_up.weight");
+    assert_non_null(up);
+    assert_int_equal(TYPE_Q8_0, up->type);
+    for (uint64_t at = up->offset; at < up->offset + up->size; at += 34) { /* a half, then 32 bytes */
+        uint16_t scale;
+        memcpy(&scale, bytes + at, sizeof scale);
+        scale = f16_from_f32(f16_to_f32(scale) * 0x1p22f);
+        assert_true((scale & 0x7fff) < 0x7c00 && f16_to_f32(scale) * 127 > 65504);
+        memcpy(bytes + at, &scale, sizeof scale);
+    }
+    file = fopen(to, "wb");
+    assert_non_null(file);
+    assert_int_equal(1, fwrite(bytes, size, 1, file));
+    fclose(file);
+    free(bytes);
+    gguf_close(gguf);
+}
+
+static void numbers_beyond_halves_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    struct salvo_model *model;
+    struct salvo_verify_result result;
+    char path[] = "/tmp/salvo-large-XXXXXX";
+    const int handle = mkstemp(path);
+    assert_true(handle >= 0);
+    enlarge(made_model("llama-tiny", "Q8_0"), path);
+    ASSERT_OK(salvo_model_open(path, &model));
+    ASSERT_OK(salvo_verify(model,
+        &(struct salvo_verify_options){
+            .backend = "vulkan", .against = "cpu", .threads = 2, .kv_type = SALVO_KV_F32},
+        NULL, NULL, &result));
+    salvo_model_close(model);
+    close(handle);
+    unlink(path);
+    assert_true(result.outputs > 20);
+    assert_int_equal(0, result.failed);
+}
+
+/* What this is about does happen. */
+static void matrices_are_cooperative(void **state)
+{
+    (void)state;
+    assert_true(vulkan_device_at(0)->features.coop_matrix);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_element_is_larger_than_its_scales_allow),
+        cmocka_unit_test(matrices_are_cooperative),
+        cmocka_unit_test(numbers_beyond_halves_agree_with_the_cpu),
+        cmocka_unit_test(no_validation_messages),
+    };
+    return RUN_VULKAN_TESTS(tests);
+}
