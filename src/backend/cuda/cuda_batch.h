@@ -43,7 +43,7 @@ extern "C" {
 /* Kernels for warpgroups: tokens of a plan from which on they are used, what a block of 64 tokens costs where
  * one of 128 costs 128, stages of their rings. */
 #ifndef GEMM_WIDE_CAPACITY
-#define GEMM_WIDE_CAPACITY 256
+#define GEMM_WIDE_CAPACITY 128
 #endif
 #ifndef GEMM_WIDE_COST_64
 #define GEMM_WIDE_COST_64 64

@@ -281,6 +281,7 @@ enum cuda_record_kind {
     CUDA_RECORD_ATTEND,
     CUDA_RECORD_PREPARE, /* loads, row ops and rounds of a matmul phase */
     CUDA_RECORD_ROWS,
+    CUDA_RECORD_EMBED, /* a row of a table, and nothing else */
     CUDA_RECORD_WKV7,
     CUDA_RECORD_WKV7_HEAD, /* where what stands around it is RWKV-7's own */
     CUDA_RECORD_SAMPLE,
@@ -359,6 +360,13 @@ struct cuda_wkv7_record {
     float epsilon;                  /* of the norm */
 };
 
+struct cuda_embed_record {
+    struct cuda_matrix table;
+    uint64_t out;
+    uint32_t owner_reciprocal; /* 2^32 / table.tiles_per_block, rounded up */
+    float scale;
+};
+
 struct cuda_record {
     uint32_t kind, phase;
     uint32_t index; /* matmul: whether its input is fine; wkv7: head; sample: stage; attend: which of the
@@ -368,6 +376,7 @@ struct cuda_record {
         struct cuda_matmul_record matmul;
         struct cuda_attend attend;
         struct cuda_wkv7_record wkv7;
+        struct cuda_embed_record embed;
     };
 };
 

@@ -128,7 +128,8 @@ struct record_list {
     uint32_t blocks, block, phase;
     uint32_t partial_half; /* bytes */
     bool attends_apart;    /* attention has a room of its own */
-    bool keeps;            /* the next that mixes keeps the state of this phase */
+    const struct executor *executor;
+    bool keeps; /* the next that mixes keeps the state of this phase */
 };
 
 static enum salvo_status add(struct record_list *list, enum cuda_record_kind kind, struct cuda_record **out)
@@ -327,6 +328,40 @@ static const struct cuda_attend *next_attend(const struct cuda_tables *tables, u
     return table_at(phase, phase->heavy_at);
 }
 
+static const struct cuda_matrix *find_table(const struct executor *executor, uint32_t index)
+{
+    const struct cuda_weight *weight = executor->weights;
+    while (!(weight->uses & CUDA_USE_LOOKED_UP) || weight->matrix_index != index)
+        weight++;
+    return &weight->matrix;
+}
+
+/* Row ops are the first block's. The token's embedding alone, with which every token begins, is a record of
+ * its own: nothing of it is looked for in tables, and it is short. */
+static enum salvo_status add_rows(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+{
+    enum salvo_status status = SALVO_OK;
+    enum { MOST_TILES = 1 << 16 }; /* that a reciprocal divides exactly */
+    const struct cuda_row_op *op = table_at(phase, phase->ops_at);
+    const struct cuda_store *store = table_at(phase, phase->stores_at);
+    struct cuda_record *record;
+    TRY(add(list, CUDA_RECORD_ROWS, &record));
+    if (!tagged || phase->op_count != 1 || op->kind != OP_EMBED || phase->store_count != 1)
+        goto cleanup;
+    const struct cuda_matrix *table = find_table(list->executor, op->matrix);
+    if (table->tiles > MOST_TILES || table->tiles_per_block < 2)
+        goto cleanup;
+    record->kind = CUDA_RECORD_EMBED;
+    record->embed = (struct cuda_embed_record){
+        .table = *table,
+        .out = store->to,
+        .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tiles_per_block) + 1,
+        .scale = op->value,
+    };
+cleanup:
+    return status;
+}
+
 static enum salvo_status add_phase(struct record_list *list, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
@@ -357,7 +392,7 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         break;
     default:
         if (list->block == 0)
-            TRY(add(list, CUDA_RECORD_ROWS, &record));
+            TRY(add_rows(list, phase, tagged));
     }
     if (phase->meets) {
         TRY(add(list, CUDA_RECORD_MEET, &record));
@@ -371,7 +406,7 @@ enum salvo_status cuda_records_build(const struct executor *executor, struct cud
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &plan->tables;
-    struct record_list list = {.tables = tables, .blocks = executor->blocks};
+    struct record_list list = {.tables = tables, .blocks = executor->blocks, .executor = executor};
     const uint32_t phases = tables->phase_count;
     list.partial_half = cuda_partial_bytes(executor, tables) / 2;
     list.attends_apart = cuda_attends_apart(executor);

@@ -67,6 +67,39 @@ __device__ __noinline__ void run_rows(uint32_t index)
         head, table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
 }
 
+template <int TYPE> KERNEL_INLINE void embed_row(const shared_head &head, const cuda_embed_record &record)
+{
+    const cuda_matrix &table = record.table;
+    const uint32_t id = (uint32_t)head.row.id, tile = id / CUDA_ITEM_ROWS,
+                   owner = __umulhi(tile, record.owner_reciprocal), each = table.parts_per_round;
+    const uint32_t first =
+        (owner * table.part_groups * table.tiles_per_block + (tile - owner * table.tiles_per_block)) * each;
+    for (uint32_t i = this_thread(); i * 8 < table.columns; i += CUDA_WORKERS) {
+        const uint32_t part = i / 16, group = part * table.parts_reciprocal >> 16,
+                       item = first + group * (table.tiles_per_block * each) + (part - group * each);
+        float values[8];
+        look_up_eight<TYPE>((const uint8_t *)(table.base + (uint64_t)item * table.item_bytes),
+            id % CUDA_ITEM_ROWS * 4 + i / 4 % 4, i % 4, values);
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++) {
+            if (i * 8 + j < table.columns)
+                put_word((uint64_t *)record.out + i * 8 + j, values[j] * record.scale, head.tag);
+        }
+    }
+}
+
+__device__ __noinline__ void run_embed()
+{
+    DYNAMIC_SHARED(shared);
+    const cuda_embed_record &record = current_record(shared)->embed;
+#define EMBED(type, ...)                                              \
+    case TYPE_##type:                                                 \
+        embed_row<TYPE_##type>(*(const shared_head *)shared, record); \
+        break;
+    CUDA_WITH_TYPE(record.table.type, EMBED)
+#undef EMBED
+}
+
 __device__ __noinline__ void prepare_panels(uint32_t index)
 {
     DYNAMIC_SHARED(shared);
@@ -128,6 +161,9 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
         break;
     case CUDA_RECORD_ROWS:
         run_rows(record->phase);
+        break;
+    case CUDA_RECORD_EMBED:
+        run_embed();
         break;
     case CUDA_RECORD_WKV7_HEAD:
         run_wkv7_head();

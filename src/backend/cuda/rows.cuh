@@ -21,6 +21,33 @@ struct row_context {
     uint32_t first, count;        /* columns to work on; count 0: all of an op's */
 };
 
+/* A quarter of what a lane has of an item: elements 8 * piece .. of its 32. */
+template <int TYPE>
+KERNEL_INLINE void look_up_eight(const uint8_t *item, uint32_t lane, uint32_t piece, float (&values)[8])
+{
+    const lane_codes<TYPE> codes = load_codes<TYPE>(item, (int)lane);
+    if constexpr (item_format<TYPE>::group == 0) {
+        unpack_floats<TYPE>(codes, (int)piece, values);
+    } else {
+        uint32_t words[8];
+        unpack_codes<TYPE>(codes, words);
+        const lane_scales scales = unpack_scales<TYPE>(codes);
+        const uint32_t low = piece & 1   ? piece & 2 ? words[6] : words[2]
+                               : piece & 2 ? words[4]
+                                         : words[0],
+                       high = piece & 1   ? piece & 2 ? words[7] : words[3]
+                                : piece & 2 ? words[5]
+                                          : words[1];
+        for (int j = 0; j < 8; j++) {
+            const float code = (float)(int8_t)((j < 4 ? low : high) >> (8 * (j % 4)));
+            const float product = __fmul_rn(piece & 2 ? scales.scale[1] : scales.scale[0], code);
+            values[j] = item_format<TYPE>::offsets
+                            ? __fadd_rn(product, piece & 2 ? scales.offset[1] : scales.offset[0])
+                            : product;
+        }
+    }
+}
+
 template <int THREADS> struct row_worker {
     const cuda_machine &machine;
     float *vectors; /* shared memory */
@@ -49,30 +76,10 @@ template <int THREADS> struct row_worker {
     {
         const uint32_t tile = (uint32_t)row.id / CUDA_ITEM_ROWS, lane_row = (uint32_t)row.id % CUDA_ITEM_ROWS;
         for (uint32_t i = threadIdx.x; i < (matrix.columns + 7) / 8; i += THREADS) {
-            const uint32_t block = i / 4, piece = i % 4;
-            const lane_codes<TYPE> codes = load_codes<TYPE>(
-                (const uint8_t *)item_address(matrix, tile, block / 4), (int)(lane_row * 4 + block % 4));
+            const uint32_t block = i / 4;
             float values[8];
-            if constexpr (item_format<TYPE>::group == 0) {
-                unpack_floats<TYPE>(codes, (int)piece, values);
-            } else {
-                uint32_t words[8];
-                unpack_codes<TYPE>(codes, words);
-                const lane_scales scales = unpack_scales<TYPE>(codes);
-                const uint32_t low = piece & 1   ? piece & 2 ? words[6] : words[2]
-                                       : piece & 2 ? words[4]
-                                                 : words[0],
-                               high = piece & 1   ? piece & 2 ? words[7] : words[3]
-                                        : piece & 2 ? words[5]
-                                                  : words[1];
-                for (int j = 0; j < 8; j++) {
-                    const float code = (float)(int8_t)((j < 4 ? low : high) >> (8 * (j % 4)));
-                    const float product = __fmul_rn(piece & 2 ? scales.scale[1] : scales.scale[0], code);
-                    values[j] = item_format<TYPE>::offsets
-                                    ? __fadd_rn(product, piece & 2 ? scales.offset[1] : scales.offset[0])
-                                    : product;
-                }
-            }
+            look_up_eight<TYPE>((const uint8_t *)item_address(matrix, tile, block / 4),
+                lane_row * 4 + block % 4, i % 4, values);
             for (uint32_t j = 0; j < 8 && i * 8 + j < matrix.columns; j++)
                 out[i * 8 + j] = scale == 1 ? values[j] : values[j] * scale;
         }
