@@ -289,7 +289,8 @@ static unsigned long wide_launches(void)
     return launches;
 }
 
-static float *logits_of(const char *path, const char *backend, const char *warpgroups)
+/* Logits after 290 ids, the last `alone` of them one by one. */
+static float *logits_of(const char *path, const char *backend, const char *warpgroups, uint32_t alone)
 {
     enum { COUNT = 290 };
     struct salvo_engine_options options = on_cuda;
@@ -301,7 +302,9 @@ static float *logits_of(const char *path, const char *backend, const char *warpg
     int32_t *ids = some_ids(COUNT, fixture.vocabulary, 6);
     float *logits = test_calloc(MOST_VOCABULARY, sizeof *logits);
     assert_true(fixture.vocabulary <= MOST_VOCABULARY);
-    ASSERT_OK(salvo_session_feed(fixture.session, ids, COUNT));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, COUNT - alone));
+    for (uint32_t i = COUNT - alone; i < COUNT; i++)
+        ASSERT_OK(salvo_session_feed(fixture.session, ids + i, 1));
     memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
     free(ids);
     fixture_close(&fixture);
@@ -315,14 +318,29 @@ static void long_prompts(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model(shapes[i], "F16");
         const unsigned long before = wide_launches();
-        float *plain = logits_of(path, "cuda", "0"), *cpu = logits_of(path, "cpu", "0");
+        float *plain = logits_of(path, "cuda", "0", 0), *cpu = logits_of(path, "cpu", "0", 0);
         assert_int_equal(before, wide_launches());
-        float *wide = logits_of(path, "cuda", "1");
+        float *wide = logits_of(path, "cuda", "1", 0);
         assert_true(wide_launches() > before);
         assert_true(largest_difference(wide, cpu, MOST_VOCABULARY) < 0.01f);
         assert_true(largest_difference(plain, cpu, MOST_VOCABULARY) < 0.01f);
         test_free(wide);
         test_free(plain);
+        test_free(cpu);
+    }
+}
+
+/* Tokens that look at so many positions that several blocks share a head: by lanes, and by tensor cores with
+ * heads of both sizes. */
+static void long_contexts(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-odd", "llama-256", "llama-128"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *path = made_model(shapes[i], "F16");
+        float *cuda = logits_of(path, "cuda", "0", 3), *cpu = logits_of(path, "cpu", "0", 0);
+        assert_true(largest_difference(cuda, cpu, MOST_VOCABULARY) < 0.01f);
+        test_free(cuda);
         test_free(cpu);
     }
 }
@@ -347,6 +365,7 @@ int main(void)
         cmocka_unit_test(sessions),
         cmocka_unit_test(states),
         cmocka_unit_test(long_prompts),
+        cmocka_unit_test(long_contexts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

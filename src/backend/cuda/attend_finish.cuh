@@ -11,61 +11,111 @@ struct attend_result {
     float maximum, sum, output; /* of one element; the first two are the same for all of a head */
 };
 
-/* COUNT words, `stride` apart, that were looked at before; by a whole warp. Whatever has not come is looked
- * at again at once: one after the other would be a trip for each. */
-template <int COUNT>
-KERNEL_INLINE void wait_for_words(
-    shared_head &head, const uint64_t *words, uint32_t stride, uint64_t (&seen)[COUNT])
+/* ---- Splits ---- */
+
+/* What one split has left of a head: {maximum, sum} and four elements. */
+struct split_words {
+    two_words ends, low, high;
+
+    KERNEL_INLINE void look(const uint64_t *split, uint32_t element)
+    {
+        ends = look_at_words(split);
+        low = look_at_words(split + 2 + element);
+        high = look_at_words(split + 4 + element);
+    }
+
+    KERNEL_INLINE void set(float maximum, float sum, float4 four, uint64_t nothing)
+    {
+        ends = {nothing | __float_as_uint(maximum), nothing | __float_as_uint(sum)};
+        low = {nothing | __float_as_uint(four.x), nothing | __float_as_uint(four.y)};
+        high = {nothing | __float_as_uint(four.z), nothing | __float_as_uint(four.w)};
+    }
+
+    KERNEL_INLINE bool has_come(uint32_t tag) const
+    {
+        return has_tag(ends.first, tag) & has_tag(ends.second, tag) & has_tag(low.first, tag) &
+               has_tag(low.second, tag) & has_tag(high.first, tag) & has_tag(high.second, tag);
+    }
+};
+
+/* What the merging block's own split has, in shared memory where the queries were: outputs,
+ * [heads][head_dim], then {maximum, sum} of each head. */
+struct own_split {
+    float *outputs, *ends;
+
+    KERNEL_INLINE own_split(const attend_room &room, uint32_t heads, uint32_t head_dim)
+        : outputs((float *)room.queries), ends(outputs + heads * head_dim)
+    {
+    }
+};
+
+/* Four elements of head `h` from what all splits have left, by a warp: a lane has a split, or two. All are on
+ * their way before the first is waited for, and whatever has not come is looked at again at once: one after
+ * the other would be a trip for each. */
+KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, const attend_task &task,
+    const own_split &own, uint32_t h, uint32_t element)
 {
+    constexpr int EACH = CUDA_MOST_SPLITS / 32;
+    const uint32_t lane = this_thread() % 32, tag = head.tag, head_dim = attend.head_dim,
+                   stride = head_dim + 2;
+    const uint64_t nothing = (uint64_t)tag << 32;
+    const uint64_t *splits =
+        (const uint64_t *)attend.partials + (uint64_t)(task.first_head + h) * attend.splits * stride;
+    split_words words[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const uint32_t split = lane + i * 32;
+        words[i].set(-1e30f, 0, make_float4(0, 0, 0, 0), nothing);
+        if (split == task.split)
+            words[i].set(own.ends[h * 2], own.ends[h * 2 + 1],
+                *(const float4 *)(own.outputs + h * head_dim + element), nothing);
+        else if (split < task.active)
+            words[i].look(splits + split * stride, element);
+    }
     patience patience(head.machine);
-    const uint32_t tag = head.tag;
     for (;;) {
         bool come = true;
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            come &= has_tag(seen[i], tag);
+        for (int i = 0; i < EACH; i++)
+            come &= words[i].has_come(tag);
         if (__all_sync(~0u, come) || !look_again(head, patience))
-            return;
+            break;
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            if (!has_tag(seen[i], tag))
-                seen[i] = look_at_word(words + i * stride);
+        for (int i = 0; i < EACH; i++) {
+            if (!words[i].has_come(tag))
+                words[i].look(splits + (lane + i * 32) * stride, element);
         }
     }
+    float maximum = -1e30f, sum = 0;
+    float4 four = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        maximum = fmaxf(maximum, value_in(words[i].ends.first));
+    maximum = warp_max(maximum);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const float weight = power_of_two(value_in(words[i].ends.first) - maximum);
+        sum = fmaf(weight, value_in(words[i].ends.second), sum);
+        four.x = fmaf(weight, value_in(words[i].low.first), four.x);
+        four.y = fmaf(weight, value_in(words[i].low.second), four.y);
+        four.z = fmaf(weight, value_in(words[i].high.first), four.z);
+        four.w = fmaf(weight, value_in(words[i].high.second), four.w);
+    }
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, distance);
+        four.x += __shfl_xor_sync(~0u, four.x, distance);
+        four.y += __shfl_xor_sync(~0u, four.y, distance);
+        four.z += __shfl_xor_sync(~0u, four.z, distance);
+        four.w += __shfl_xor_sync(~0u, four.w, distance);
+    }
+    const float own_element = lane == 0 ? four.x : lane == 1 ? four.y : lane == 2 ? four.z : four.w;
+    if (lane < 4)
+        put_value(head, attend.out, (task.first_head + h) * head_dim + element + lane,
+            __fdividef(own_element, sum));
 }
 
-/* One element of a head from what all splits have left, in their order; a lane looks at one split's maximum
- * and sum. The caller's own split is number `own_split`. */
-template <uint32_t MOST>
-KERNEL_INLINE attend_result merge_splits(shared_head &head, const uint64_t *splits, uint32_t active,
-    uint32_t stride, uint32_t element, uint32_t own_split, attend_result own)
-{
-    const uint32_t lane = threadIdx.x % 32;
-    const uint64_t nothing = (uint64_t)head.tag << 32, *place = splits + lane * stride;
-    uint64_t ends[2] = {nothing | __float_as_uint(-1e30f), nothing}, seen[MOST];
-    if (lane == own_split)
-        ends[0] = nothing | __float_as_uint(own.maximum), ends[1] = nothing | __float_as_uint(own.sum);
-    else if (lane < active)
-        ends[0] = look_at_word(place), ends[1] = look_at_word(place + 1);
-    const uint64_t *from = splits + 2 + element;
-#pragma unroll
-    for (uint32_t i = 0; i < MOST; i++) {
-        seen[i] = nothing | __float_as_uint(own.output);
-        if (i != own_split)
-            seen[i] = i < active ? look_at_word(from + i * stride) : nothing;
-    }
-    wait_for_words(head, place, 1, ends);
-    wait_for_words(head, from, stride, seen);
-    attend_result all = {};
-    const float maximum = value_in(ends[0]);
-    all.maximum = warp_max(maximum);
-    const float factor = power_of_two(maximum - all.maximum);
-    all.sum = warp_sum(factor * value_in(ends[1]));
-#pragma unroll
-    for (uint32_t i = 0; i < MOST; i++)
-        all.output = fmaf(value_in(seen[i]), __shfl_sync(~0u, factor, i), all.output);
-    return all;
-}
+/* ---- Parts ---- */
 
 /* What the PARTS of a task have come to comes together: COUNT elements of head `h`. Every lane does all of it
  * for itself, so that there is little to wait for. */
@@ -117,38 +167,53 @@ KERNEL_INLINE void put_result(const shared_head &head, const cuda_attend &attend
         put_value(head, attend.out, index * attend.head_dim + element, __fdividef(result.output, result.sum));
 }
 
-/* Parts, then splits, come together: a warp has up to 32 elements of a head. DIM as in look_at_element.
- * The heads of a task are merged by different splits' blocks. */
+/* Parts come together, by a warp for up to 32 elements of a head. DIM as in look_at_element. */
 template <int PARTS, uint32_t DIM>
-KERNEL_INLINE void finish_split(
-    shared_head &head, const cuda_attend &attend, const attend_task &task, const attend_room &room)
+KERNEL_INLINE void finish_parts(shared_head &head, const cuda_attend &attend, const attend_task &task,
+    const attend_room &room, const own_split &own)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, head_dim = DIM ? DIM : attend.head_dim;
+    const uint32_t warp = this_thread() / 32, lane = this_thread() % 32,
+                   head_dim = DIM ? DIM : attend.head_dim;
     const uint32_t chunks = (head_dim + 31) / 32, h = DIM ? warp / (DIM / 32) : warp >= chunks;
     if (warp >= task.heads * chunks)
         return;
-    const uint32_t element = (warp - h * chunks) * 32 + lane, stride = head_dim + 2;
+    const uint32_t element = (warp - h * chunks) * 32 + lane, stride = head_dim + 2,
+                   index = task.first_head + h;
     const uint32_t elements[1] = {element};
     attend_result result[1];
     merge_parts<PARTS, 1>(room, task.heads, head_dim, h, elements, result);
-    const uint32_t index = task.first_head + h;
-    uint64_t *splits = (uint64_t *)attend.partials + (uint64_t)index * attend.splits * stride;
-    if (task.active > 1 && task.split != h % task.active) {
-        uint64_t *to = splits + task.split * stride;
+    if (task.active == 1) {
+        put_result(head, attend, index, element, result[0]);
+    } else if (h % task.active == task.split) {
+        if (element < head_dim)
+            own.outputs[h * head_dim + element] = result[0].output;
+        if (element == 0)
+            own.ends[h * 2] = result[0].maximum, own.ends[h * 2 + 1] = result[0].sum;
+    } else {
+        uint64_t *to = (uint64_t *)attend.partials + ((uint64_t)index * attend.splits + task.split) * stride;
         if (element < head_dim)
             put_word(to + 2 + element, result[0].output, head.tag);
         if (element == 0) {
             put_word(to, result[0].maximum, head.tag);
             put_word(to + 1, result[0].sum, head.tag);
         }
-        return;
     }
-    const uint32_t read = min(element, head_dim - 1);
-    if (task.active > 16)
-        result[0] = merge_splits<32>(head, splits, task.active, stride, read, task.split, result[0]);
-    else if (task.active > 1)
-        result[0] = merge_splits<16>(head, splits, task.active, stride, read, task.split, result[0]);
-    put_result(head, attend, index, element, result[0]);
+}
+
+/* Parts, then splits: the heads of a task are merged by different splits' blocks. */
+template <int PARTS, uint32_t DIM>
+KERNEL_INLINE void finish_split(
+    shared_head &head, const cuda_attend &attend, const attend_task &task, const attend_room &room)
+{
+    const own_split own(room, task.heads, attend.head_dim);
+    finish_parts<PARTS, DIM>(head, attend, task, room, own);
+    if (task.active == 1 || task.split >= task.heads)
+        return;
+    sync_threads<CUDA_WORKERS>();
+    for (uint32_t h = task.split; h < task.heads; h += task.active) {
+        for (uint32_t element = this_thread() / 32 * 4; element < attend.head_dim; element += CUDA_WARPS * 4)
+            merge_splits(head, attend, task, own, h, element);
+    }
 }
 
 /* A block's last task, of all positions: the finishing warp's. */

@@ -225,8 +225,8 @@ struct cuda_attend {
     float scale, cap;
 };
 
-/* Heads of a task. */
-enum { CUDA_LANES_HEADS = 2, CUDA_TILE_HEADS = 4 };
+/* Heads of a task, and splits of a head. */
+enum { CUDA_LANES_HEADS = 2, CUDA_TILE_HEADS = 4, CUDA_MOST_SPLITS = 64 };
 
 /* One token: a block a head. Loads, row ops before and after, and stores are done on the columns of the head:
  * their places have room for head_dim floats, while `columns` is that of whole rows. */

@@ -336,28 +336,39 @@ static const struct cuda_matrix *find_table(const struct executor *executor, uin
     return &weight->matrix;
 }
 
-/* Row ops are the first block's. The token's embedding alone, with which every token begins, is a record of
- * its own: nothing of it is looked for in tables, and it is short. */
+/* The table of a phase that looks up a row of it, and does nothing else; NULL: it is not such a phase. */
+static const struct cuda_matrix *table_of_phase(
+    const struct record_list *list, const struct cuda_phase *phase)
+{
+    enum { MOST_TILES = 1 << 16 }; /* that a reciprocal divides exactly */
+    const struct cuda_row_op *op = table_at(phase, phase->ops_at);
+    if (phase->op_count != 1 || op->kind != OP_EMBED || phase->store_count != 1)
+        return NULL;
+    const struct cuda_matrix *table = find_table(list->executor, op->matrix);
+    return table->tiles <= MOST_TILES && table->tiles_per_block > 1 ? table : NULL;
+}
+
+/* Row ops are the first block's. The token's embedding alone, with which every token begins, is a record
+ * of its own: nothing of it is looked for in tables. It is the middle block's, for the first is the last
+ * to be done with the token before. */
 static enum salvo_status add_rows(struct record_list *list, const struct cuda_phase *phase, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
-    enum { MOST_TILES = 1 << 16 }; /* that a reciprocal divides exactly */
-    const struct cuda_row_op *op = table_at(phase, phase->ops_at);
-    const struct cuda_store *store = table_at(phase, phase->stores_at);
+    const struct cuda_matrix *table = tagged ? table_of_phase(list, phase) : NULL;
     struct cuda_record *record;
-    TRY(add(list, CUDA_RECORD_ROWS, &record));
-    if (!tagged || phase->op_count != 1 || op->kind != OP_EMBED || phase->store_count != 1)
+    if (list->block != (table ? list->blocks / 2 : 0))
         goto cleanup;
-    const struct cuda_matrix *table = find_table(list->executor, op->matrix);
-    if (table->tiles > MOST_TILES || table->tiles_per_block < 2)
-        goto cleanup;
-    record->kind = CUDA_RECORD_EMBED;
-    record->embed = (struct cuda_embed_record){
-        .table = *table,
-        .out = store->to,
-        .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tiles_per_block) + 1,
-        .scale = op->value,
-    };
+    TRY(add(list, table ? CUDA_RECORD_EMBED : CUDA_RECORD_ROWS, &record));
+    if (table) {
+        const struct cuda_row_op *op = table_at(phase, phase->ops_at);
+        const struct cuda_store *store = table_at(phase, phase->stores_at);
+        record->embed = (struct cuda_embed_record){
+            .table = *table,
+            .out = store->to,
+            .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tiles_per_block) + 1,
+            .scale = op->value,
+        };
+    }
 cleanup:
     return status;
 }
@@ -391,8 +402,7 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         record->index = phase->stage;
         break;
     default:
-        if (list->block == 0)
-            TRY(add_rows(list, phase, tagged));
+        TRY(add_rows(list, phase, tagged));
     }
     if (phase->meets) {
         TRY(add(list, CUDA_RECORD_MEET, &record));

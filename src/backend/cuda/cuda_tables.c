@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-enum { MOST_SPLITS = 32 }; /* attend_finish.cuh: a lane for each split */
-
 /* What shared memory leaves of a multiprocessor's memory is its first-level cache, which polls, norms and
  * attention want some of. */
 enum { MOST_SHARED_BYTES = 195 * 1024 };
@@ -254,7 +252,7 @@ static uint32_t splits_for(const struct executor *executor, const struct op *op)
     const uint32_t tasks = op->attend.kv_heads * ((each + heads - 1) / heads);
     uint32_t splits = executor->blocks / tasks;
     splits = splits < 1 ? 1 : splits;
-    return splits > MOST_SPLITS ? MOST_SPLITS : splits;
+    return splits > CUDA_MOST_SPLITS ? CUDA_MOST_SPLITS : splits;
 }
 
 static bool have_equal_angles(const struct program *program, const struct op *a, const struct op *b)
