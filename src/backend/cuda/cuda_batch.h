@@ -40,21 +40,6 @@
 extern "C" {
 #endif
 
-/* Kernels for warpgroups: tokens of a plan from which on they are used, what a block of 64 tokens costs where
- * one of 128 costs 128, stages of their rings. */
-#ifndef GEMM_WIDE_CAPACITY
-#define GEMM_WIDE_CAPACITY 128
-#endif
-#ifndef GEMM_WIDE_COST_64
-#define GEMM_WIDE_COST_64 64
-#endif
-#ifndef GEMM_WIDE_STAGES_64
-#define GEMM_WIDE_STAGES_64 8
-#endif
-#ifndef GEMM_WIDE_STAGES_128
-#define GEMM_WIDE_STAGES_128 6
-#endif
-
 enum {
     GEMM_MATMULS = 8,     /* that one launch can do */
     GEMM_ROWS = 32,       /* of a matrix, done by one block */
@@ -78,6 +63,10 @@ enum {
     GEMM_WIDE_ROWS = 128,
     GEMM_WIDE_THREADS = 256,
     GEMM_WIDE_COLUMNS = 64,
+    GEMM_WIDE_CAPACITY = 128, /* tokens of a plan from which on they are used */
+    GEMM_WIDE_COST_64 = 64,   /* of a block of 64 tokens, where one of 128 costs 128 */
+    GEMM_WIDE_STAGES_64 = 8,  /* of their rings */
+    GEMM_WIDE_STAGES_128 = 6,
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
