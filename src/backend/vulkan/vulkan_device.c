@@ -129,7 +129,10 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
     chain_if(asks_size, &features.pNext, &size, &size.pNext);
     chain_if(asks_dot, &features.pNext, &dot, &dot.pNext);
+    VkPhysicalDevice16BitStorageFeatures storage16 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES};
     chain_if(asks_timeline, &features.pNext, &timeline, &timeline.pNext);
+    chain_if(true, &features.pNext, &storage16, &storage16.pNext);
     call->GetPhysicalDeviceFeatures2(device->handle, &features);
 
     VkPhysicalDeviceMemoryProperties memory;
@@ -152,14 +155,16 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
                             !is_disabled("memory-budget");
     offers->host_local = has_host_local_memory(&memory) && !is_disabled("host-local");
     offers->timeline = timeline.timelineSemaphore && !is_disabled("timeline");
+    offers->storage16 = storage16.storageBuffer16BitAccess && !is_disabled("storage16");
     offers->host_import = imports && !is_disabled("host-import") &&
                           device->type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
                           device->import_alignment > 0 && device->import_alignment <= page_bytes();
     find_coop(device, has_extension(extensions, count, COOP_EXTENSION));
-    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s%s",
+    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s%s%s",
         device->subgroup_size, offers->subgroup ? " subgroup" : "", offers->int_dot ? " int-dot" : "",
         offers->host_local ? " host-local" : "", offers->host_import ? " host-import" : "",
         offers->timeline ? " timeline" : "", offers->memory_budget ? " memory-budget" : "",
+        offers->storage16 ? " storage16" : "",
         offers->coop_emulated ? " coop-matrix-emulated"
         : offers->coop_matrix ? " coop-matrix"
                               : "");
@@ -259,6 +264,9 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
         .shaderIntegerDotProduct = VK_TRUE};
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES, .timelineSemaphore = VK_TRUE};
+    VkPhysicalDevice16BitStorageFeatures storage16 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES,
+        .storageBuffer16BitAccess = VK_TRUE};
     struct vulkan_coop_features coop;
     if (uses_coop)
         extensions[extension_count++] = COOP_EXTENSION;
@@ -270,6 +278,7 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
     chain_if(offers->full_subgroup, &chain, &size, &size.pNext);
     chain_if(offers->int_dot, &chain, &dot, &dot.pNext);
     chain_if(offers->timeline, &chain, &timeline, &timeline.pNext);
+    chain_if(offers->storage16, &chain, &storage16, &storage16.pNext);
     const float priority = 1;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
         .queueFamilyIndex = physical->queue_family,
