@@ -104,17 +104,18 @@ static struct cut cut_for_coop(
     enum { ENOUGH_TILES = 128, ENOUGH_BLOCKS = 1 << 14 };
     const struct vulkan_physical *physical = compiling->executor->device.physical;
     const struct vulkan_plan *plan = compiling->plan;
-    const struct cut large = cut_by(physical, bundle, &coop_large_tile);
+    const struct cut large = cut_by(physical, bundle, &coop_large_tile),
+                     small = cut_by(physical, bundle, &coop_small_tile);
     const uint32_t blocks = parts(plan->matrices[bundle->first_matrix].columns, 32);
     uint32_t rows = 0;
     for (uint32_t i = bundle->first_matrix; i < plan->matrix_count; i++)
         rows += plan->matrices[i].rows;
     const uint64_t tiles =
         (uint64_t)parts(rows / (bundle->glu ? 2 : 1), large.rows) * parts(tokens, large.tokens);
-    return tiles >= ENOUGH_TILES && tiles * blocks >= ENOUGH_BLOCKS &&
+    return tokens > small.tokens && tiles >= ENOUGH_TILES && tiles * blocks >= ENOUGH_BLOCKS &&
                    vulkan_coop_fits(physical, &coop_large_tile)
                ? large
-               : cut_by(physical, bundle, &coop_small_tile);
+               : small;
 }
 
 static struct cut cut_of(const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
