@@ -20,6 +20,32 @@
 #define COOP_FLOATS     VK_COMPONENT_TYPE_FLOAT32_NV
 #endif
 
+const struct coop_tile coop_large_tile = {2, 2, 2, 2, 2}, coop_small_tile = {1, 2, 2, 2, 2};
+
+uint32_t vulkan_coop_threads(const struct vulkan_physical *device, const struct coop_tile *tile)
+{
+    const uint32_t team = device->features.coop_emulated ? 32 : device->subgroup_size;
+    return team * tile->beside * tile->below;
+}
+
+/* Shared memory of a workgroup, as matmul_coop.comp has it: inputs, or sums of one piece of each team. */
+static uint32_t pool_bytes(const struct vulkan_physical *device, const struct coop_tile *tile)
+{
+    const uint32_t rows = 16 * tile->rows * tile->below, tokens = 16 * tile->tokens * tile->beside;
+    const uint32_t inputs = (rows + tokens) * (4 * tile->step + 1),
+                   sums = tile->beside * device->coop_tokens * (rows / 4 + 1);
+    return 16 * (inputs > sums ? inputs : sums);
+}
+
+bool vulkan_coop_fits(const struct vulkan_physical *device, const struct coop_tile *tile)
+{
+    const VkPhysicalDeviceLimits *limits = &device->limits;
+    const uint32_t threads = vulkan_coop_threads(device, tile);
+    return threads <= limits->maxComputeWorkGroupInvocations &&
+           threads <= limits->maxComputeWorkGroupSize[0] &&
+           pool_bytes(device, tile) <= limits->maxComputeSharedMemorySize;
+}
+
 void vulkan_coop_chain(struct vulkan_coop_features *features, void *next)
 {
     *features = (struct vulkan_coop_features){

@@ -2,22 +2,12 @@
  * Matmuls of a batch. Matrices that lie together are one dispatch: its workgroups find theirs in a table. A
  * gate is applied where both its matrices can be bound together.
  */
+#include "backend/vulkan/vulkan_coop.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 32 };
-
-/* Tiles of cooperative matrices: what a team, a subgroup, has in sixteens, how many teams are beside and
- * below each other, and how many blocks of 32 inputs there are at a time. */
-struct coop_tile {
-    uint32_t tokens, rows;
-    uint32_t beside, below;
-    uint32_t step;
-};
 
 static const struct program_buffer *weight_of(const struct executor *executor, const struct op *op)
 {
@@ -88,72 +78,44 @@ static uint32_t parts(uint32_t whole, uint32_t part)
 }
 
 static struct cut cut_by(
-    const struct vulkan_physical *physical, const struct bundle *bundle, struct coop_tile tile)
+    const struct vulkan_physical *physical, const struct bundle *bundle, const struct coop_tile *tile)
 {
-    const uint32_t team = physical->features.coop_emulated ? 32 : physical->subgroup_size,
-                   has_glu = bundle->glu != NULL;
+    const uint32_t has_glu = bundle->glu != NULL;
     return (struct cut){
         .shader = SHADER_MATMUL_COOP,
-        .constants = {.threads = team * tile.beside * tile.below,
+        .constants = {.threads = vulkan_coop_threads(physical, tile),
             .types = bundle->types,
-            .extra = tile.tokens | has_glu << 4 | tile.rows << 8 | tile.beside << 12 | tile.below << 16 |
-                     tile.step << 20,
+            .extra = tile->tokens | has_glu << 4 | tile->rows << 8 | tile->beside << 12 | tile->below << 16 |
+                     tile->step << 20,
             .columns = physical->coop_tokens,
             .state_types = physical->coop_rows,
             .head_dim = physical->coop_depth},
-        .rows = 16 * tile.rows * tile.below / (has_glu ? 2 : 1),
-        .tokens = 16 * tile.tokens * tile.beside,
+        .rows = 16 * tile->rows * tile->below / (has_glu ? 2 : 1),
+        .tokens = 16 * tile->tokens * tile->beside,
     };
 }
 
-/* Shared memory of a workgroup, as matmul_coop.comp has it: inputs, or sums of one piece of each team. */
-static uint32_t pool_bytes(const struct vulkan_physical *physical, struct coop_tile tile)
-{
-    const uint32_t rows = 16 * tile.rows * tile.below, tokens = 16 * tile.tokens * tile.beside;
-    const uint32_t inputs = (rows + tokens) * (4 * tile.step + 1),
-                   sums = tile.beside * physical->coop_tokens * (rows / 4 + 1);
-    return 16 * (inputs > sums ? inputs : sums);
-}
-
-/* For measurements: SALVO_VULKAN_COOP_TILES=tokens,rows,beside,below,step:... and
- * SALVO_VULKAN_COOP_ENOUGH=workgroups. */
-static uint32_t tiles_asked_for(struct coop_tile *tiles, uint32_t most)
-{
-    const char *text = getenv("SALVO_VULKAN_COOP_TILES");
-    uint32_t count = 0;
-    int used = 0;
-    while (text && *text && count < most &&
-           sscanf(text, "%u,%u,%u,%u,%u%n", &tiles[count].tokens, &tiles[count].rows, &tiles[count].beside,
-               &tiles[count].below, &tiles[count].step, &used) == 5) {
-        text += used + (text[used] == ':');
-        count++;
-    }
-    return count;
-}
-
-/* The largest tile of which there are enough to keep a device busy. */
+/* Large tiles prepare half as many weights, small ones wait less for each other. Which wins was measured: the
+ * large where they keep a device busy for long, by how many there are and by the blocks each walks through.
+ */
 static struct cut cut_for_coop(
     const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
 {
-    struct coop_tile tiles[8] = {{2, 2, 2, 2, 2}, {1, 2, 2, 2, 2}};
-    const uint32_t asked = tiles_asked_for(tiles, 8), COUNT = asked ? asked : 2;
-    const char *enough = getenv("SALVO_VULKAN_COOP_ENOUGH");
-    const uint32_t ENOUGH = enough ? (uint32_t)atoi(enough) : 128;
+    enum { ENOUGH_TILES = 128, ENOUGH_BLOCKS = 1 << 14 };
     const struct vulkan_physical *physical = compiling->executor->device.physical;
     const struct vulkan_plan *plan = compiling->plan;
-    struct cut cut = cut_by(physical, bundle, tiles[COUNT - 1]);
+    const struct cut large = cut_by(physical, bundle, &coop_large_tile),
+                     small = cut_by(physical, bundle, &coop_small_tile);
+    const uint32_t blocks = parts(plan->matrices[bundle->first_matrix].columns, 32);
     uint32_t rows = 0;
     for (uint32_t i = bundle->first_matrix; i < plan->matrix_count; i++)
         rows += plan->matrices[i].rows;
-    for (uint32_t i = COUNT; i-- > 0;) {
-        const struct cut larger = cut_by(physical, bundle, tiles[i]);
-        const uint32_t groups =
-            parts(rows / (bundle->glu ? 2 : 1), larger.rows) * parts(tokens, larger.tokens);
-        if (groups >= ENOUGH && larger.constants.threads <= physical->limits.maxComputeWorkGroupInvocations &&
-            pool_bytes(physical, tiles[i]) <= physical->limits.maxComputeSharedMemorySize)
-            cut = larger;
-    }
-    return cut;
+    const uint64_t tiles =
+        (uint64_t)parts(rows / (bundle->glu ? 2 : 1), large.rows) * parts(tokens, large.tokens);
+    return tokens > small.tokens && tiles >= ENOUGH_TILES && tiles * blocks >= ENOUGH_BLOCKS &&
+                   vulkan_coop_fits(physical, &coop_large_tile)
+               ? large
+               : small;
 }
 
 static struct cut cut_of(const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)

@@ -4,6 +4,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "states.glsl"
+#ifdef STORAGE16
+#extension GL_EXT_shader_16bit_storage : require
+/* The same memory, two bytes at a time: neighbours have one element each, which need not be cut out of a word. As
+ * integers, since not every device that has them can convert halves. */
+layout(std430, binding = BIND_VALUES) readonly buffer HalfValues { uint16_t half_values[]; };
+#endif
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(push_constant) uniform Push { attend_arguments arguments; attend_token token; };
@@ -36,13 +42,22 @@ float key_product(uint at)
     return sum;
 }
 
+float half_in_values(uint at, uint index)
+{
+#ifdef STORAGE16
+    return half_value(uint(half_values[2 * at + index]));
+#else
+    return half_of(values[at + index / 2], index);
+#endif
+}
+
 float value_at(uint at, uint d)
 {
     if (IS_F32)
         return uintBitsToFloat(values[at + d]);
     if (!IS_Q8)
-        return half_of(values[at + d / 2], d & 1u);
-    float scale = half_of(values[at + HEAD_DIM / 4 + d / 64], d / 32 & 1u);
+        return half_in_values(at, d);
+    float scale = half_in_values(at + HEAD_DIM / 4, d / 32);
     return float(bitfieldExtract(int(values[at + d / 4]), int(8 * (d & 3u)), 8)) * scale;
 }
 
