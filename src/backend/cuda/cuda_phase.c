@@ -219,9 +219,7 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
 /* Of one token, in shared memory: matvec_input.cuh. */
 static uint32_t part_size(enum rounding rounding)
 {
-    return rounding == ROUNDING_Q8    ? CUDA_PART_BYTES
-           : rounding == ROUNDING_F16 ? CUDA_PART_HALF_BYTES
-                                      : CUDA_PART_FLOAT_BYTES;
+    return rounding == ROUNDING_Q8 ? CUDA_PART_BYTES : CUDA_PART_FLOAT_BYTES;
 }
 
 static uint32_t panel_size(uint32_t columns, enum rounding rounding)

@@ -49,9 +49,7 @@ enum {
     CUDA_PART_SECOND_DIGITS = CUDA_ITEM_COLUMNS + 16 + 32, /* a part of the input as bytes: after these,
                                                               scales and sums come second digits */
     CUDA_PART_BYTES = CUDA_PART_SECOND_DIGITS + CUDA_ITEM_COLUMNS,
-    CUDA_PART_HALF_BYTES = 4 * 40 * 2,  /* as halves */
     CUDA_PART_FLOAT_BYTES = 4 * 36 * 4, /* and as floats */
-    CUDA_NORMED_GROUPS = 4,             /* part groups of a matmul of floats whose input passes an rms norm */
     CUDA_MIXED_GROUPS = 8,              /* part groups of a matmul whose input is mixed with another */
     CUDA_SHARED_HEAD = 2304,            /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,

@@ -91,14 +91,8 @@ bool cuda_inputs_are_simple(const struct cuda_inputs *inputs)
     for (uint32_t i = 0; i < inputs->matmul_count; i++) {
         struct cuda_vector vector;
         const struct cuda_matmul *matmul = &inputs->matmuls[i];
-        if (!describe_vector(inputs, &inputs->rounds[matmul->round], &vector))
-            return false;
-        /* Those are in registers until the norm is known. */
-        const uint32_t most = vector.norm == CUDA_NORM_LAYER ? CUDA_MIXED_GROUPS
-                              : vector.norm == CUDA_NORM_RMS && vector.rounding != ROUNDING_Q8
-                                  ? CUDA_NORMED_GROUPS
-                                  : UINT32_MAX;
-        if (matmul->matrix.part_groups > most)
+        if (describe_vector(inputs, &inputs->rounds[matmul->round], &vector) &&
+            vector.norm == CUDA_NORM_LAYER && matmul->matrix.part_groups > CUDA_MIXED_GROUPS)
             return false;
     }
     for (uint32_t i = 0; i < inputs->round_count; i++) {

@@ -35,7 +35,7 @@ template <int DIGITS> struct lane_input<TYPE_BF16, DIGITS> {
 };
 
 /* Block `block` of 32 columns of a part. */
-template <int TYPE, int DIGITS>
+template <int DIGITS>
 KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_bytes<DIGITS> &out)
 {
 #pragma unroll
@@ -51,22 +51,8 @@ KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_bytes<DI
     out.sums[0] = sums.x, out.sums[1] = sums.y;
 }
 
-template <int TYPE> KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_floats &out)
+KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_floats &out)
 {
-    if constexpr (TYPE == TYPE_F16) { /* meets halves */
-        const uint4 *from = (const uint4 *)(part + block * 80);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint4 eight = from[i];
-            const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float2 two = __half22float2(*(const __half2 *)&words[j]);
-                out.values[8 * i + 2 * j] = two.x, out.values[8 * i + 2 * j + 1] = two.y;
-            }
-        }
-        return;
-    }
     const float4 *from = (const float4 *)((const float *)part + block * 36);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -190,7 +176,7 @@ KERNEL_INLINE void multiply(
     for (uint32_t group = 0; group < groups; group++) {
         typename lane_input<TYPE, DIGITS>::type x = {};
         if (group * each + own.number < share.parts && own.works)
-            load_input<TYPE>(shared + input.first + group * input.step, lane % 4, x);
+            load_input(shared + input.first + group * input.step, lane % 4, x);
         for (uint32_t first = 0; first < all_tiles; first += chunk_tiles) {
             const uint32_t tiles = min(chunk_tiles, all_tiles - first);
             const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;

@@ -125,13 +125,15 @@ template <int DIGITS> KERNEL_INLINE rounded_four<DIGITS> round_four(float4 x, bo
 }
 
 /* Panels: the input in parts of CUDA_ITEM_COLUMNS. A part is bytes, scales of 32 and sums of 16 of them, and
- * second digits if there are; or four times 32 halves or floats, apart so that lanes read them without
- * conflicts. */
+ * second digits if there are; or four times 32 floats, apart so that lanes read them without conflicts. */
 KERNEL_INLINE uint32_t part_bytes(uint32_t rounding)
 {
-    return rounding == ROUNDING_Q8    ? (uint32_t)CUDA_PART_BYTES
-           : rounding == ROUNDING_F16 ? (uint32_t)CUDA_PART_HALF_BYTES
-                                      : (uint32_t)CUDA_PART_FLOAT_BYTES;
+    return rounding == ROUNDING_Q8 ? (uint32_t)CUDA_PART_BYTES : (uint32_t)CUDA_PART_FLOAT_BYTES;
+}
+
+KERNEL_INLINE float *float_place(uint8_t *part, uint32_t at)
+{
+    return (float *)part + at / 32 * 36 + at % 32;
 }
 
 /* Four columns from `at` on of a part. */
@@ -154,21 +156,17 @@ template <int DIGITS> KERNEL_INLINE void put_bytes(uint8_t *part, uint32_t at, f
     put_rounded_four(part, at, round_four<DIGITS>(four));
 }
 
-/* Finite values beyond a half's range to its largest. */
-KERNEL_INLINE uint32_t two_finite_halves(float x, float y)
+KERNEL_INLINE float to_half_and_back(float value)
 {
-    const __half2 both = __floats2half2_rn(
-        fminf(fmaxf(x, -65504), 65504) + (x != x ? x : 0), fminf(fmaxf(y, -65504), 65504) + (y != y ? y : 0));
-    return *(const uint32_t *)&both;
+    return __half2float(__float2half_rn(fminf(fmaxf(value, -65504), 65504) + (value != value ? value : 0)));
 }
 
 KERNEL_INLINE void put_floats(uint8_t *part, uint32_t rounding, uint32_t at, float4 four)
 {
     if (rounding == ROUNDING_F16)
-        *(uint2 *)(part + at / 32 * 80 + at % 32 * 2) =
-            make_uint2(two_finite_halves(four.x, four.y), two_finite_halves(four.z, four.w));
-    else
-        *(float4 *)((float *)part + at / 32 * 36 + at % 32) = four;
+        four = make_float4(to_half_and_back(four.x), to_half_and_back(four.y), to_half_and_back(four.z),
+            to_half_and_back(four.w));
+    *(float4 *)float_place(part, at) = four;
 }
 
 template <int DIGITS>
@@ -251,24 +249,14 @@ KERNEL_INLINE float norm_factor(const float *sums, float per_column, float epsil
     return rsqrtf(fmaf((sum.x + sum.y) + (sum.z + sum.w), per_column, epsilon));
 }
 
-/* Four columns times their weights, whose squares, unweighted, are added up. */
-KERNEL_INLINE void weigh_four(float4 &x, float4 weight, float &squares)
-{
-    squares = fmaf(x.x, x.x, fmaf(x.y, x.y, squares));
-    squares = fmaf(x.z, x.z, fmaf(x.w, x.w, squares));
-    x.x *= weight.x, x.y *= weight.y, x.z *= weight.z, x.w *= weight.w;
-}
-
 /*
  * The common case: a vector as it is, or through an rms norm. Bytes are made of what is not yet multiplied by
- * the norm's factor, so that nobody waits for it: finish_row has it from `sums`, [CUDA_WARPS]. Other
- * roundings need the factor first.
+ * the norm's factor, so that nobody waits for it: finish_row has it from `sums`, [CUDA_WARPS].
  */
 template <int PIECES, int DIGITS>
 KERNEL_INLINE void round_parts(
     shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *sums)
 {
-    static_assert(PIECES == 1 || PIECES == CUDA_NORMED_GROUPS, "groups with a norm are in registers");
     const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
     const warp_share own = share_of_warp(share, warp);
     const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
@@ -279,9 +267,8 @@ KERNEL_INLINE void round_parts(
     uint32_t at = own.number * CUDA_ITEM_COLUMNS + lane * 4;
     uint8_t *part = own_panel;
     float squares = 0;
-    float4 values[PIECES];
     for (uint32_t group = 0; group < groups; group += PIECES) {
-        float4 weights[PIECES];
+        float4 values[PIECES], weights[PIECES];
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
             weights[i] = weight && at + i * step < columns ? __ldg((const float4 *)(weight + at + i * step))
@@ -289,14 +276,18 @@ KERNEL_INLINE void round_parts(
         take_fours<PIECES>(head, from, at, step, columns, values);
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
-            if (weight)
-                weigh_four(values[i], weights[i], squares);
+            float4 &x = values[i];
+            if (weight) {
+                squares = fmaf(x.x, x.x, fmaf(x.y, x.y, squares));
+                squares = fmaf(x.z, x.z, fmaf(x.w, x.w, squares));
+                x.x *= weights[i].x, x.y *= weights[i].y, x.z *= weights[i].z, x.w *= weights[i].w;
+            }
             if (group + i >= groups)
                 break; /* whole warps */
             if (to_bytes)
-                put_bytes<DIGITS>(part, lane * 4, values[i]);
-            else if (!weight)
-                put_floats(part, vector.rounding, lane * 4, values[i]);
+                put_bytes<DIGITS>(part, lane * 4, x);
+            else
+                put_floats(part, weight ? (uint32_t)ROUNDING_F32 : vector.rounding, lane * 4, x);
             part += each;
         }
         at += PIECES * step;
@@ -305,15 +296,14 @@ KERNEL_INLINE void round_parts(
         squares = warp_sum(squares);
         if (lane == 0)
             sums[warp] = own.works && own.first_tile == 0 ? squares : 0; /* each part once */
-        if (!to_bytes) {
+        if (!to_bytes) { /* other roundings need the factor first */
             sync_threads<CUDA_WORKERS>();
             const float factor = norm_factor(sums, __fdividef(1.0f, (float)columns), vector.epsilon);
-#pragma unroll
-            for (int i = 0; i < PIECES; i++) {
-                float4 &x = values[i];
+            for (uint32_t group = 0; group < groups; group++) {
+                part = own_panel + group * each;
+                float4 x = *(float4 *)float_place(part, lane * 4);
                 x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor;
-                if (i < groups)
-                    put_floats(own_panel + i * each, vector.rounding, lane * 4, x);
+                put_floats(part, vector.rounding, lane * 4, x);
             }
         }
     }

@@ -131,7 +131,7 @@ KERNEL_INLINE ring_walk run_short(
         squares_of_turn(head, turn)[warp] = own.first_tile == 0 ? square : 0; /* each part once */
     __syncwarp();
     lane_bytes<DIGITS> bytes;
-    load_input<TYPE>(part, lane % 4, bytes);
+    load_input(part, lane % 4, bytes);
     multiply_tiles<TYPE>(chunk, share, own, bytes, codes, partials);
     if (has_glu) {
         const cuda_share &up = record.shares[1];
