@@ -32,10 +32,6 @@ SPIRV(matvec_dot)
 #include "matvec_dot.inc"
 }
 ;
-SPIRV(matvec_storage8)
-#include "matvec_storage8.inc"
-}
-;
 SPIRV(matmul)
 #include "matmul.inc"
 }
@@ -44,25 +40,13 @@ SPIRV(matmul_dot)
 #include "matmul_dot.inc"
 }
 ;
-SPIRV(matmul_storage8)
-#include "matmul_storage8.inc"
-}
-;
 SPIRV(matmul_emulated)
 #include "matmul_emulated.inc"
-}
-;
-SPIRV(matmul_emulated_storage8)
-#include "matmul_emulated_storage8.inc"
 }
 ;
 #if defined(SALVO_COOP_KHR) || defined(SALVO_COOP_NV)
 SPIRV(matmul_coop)
 #include "matmul_coop.inc"
-}
-;
-SPIRV(matmul_coop_storage8)
-#include "matmul_coop_storage8.inc"
 }
 ;
 #endif
@@ -100,10 +84,6 @@ SPIRV(project_attend_subgroup)
 ;
 SPIRV(project_attend_dot)
 #include "project_attend_dot.inc"
-}
-;
-SPIRV(project_attend_storage8)
-#include "project_attend_storage8.inc"
 }
 ;
 SPIRV(merge)
@@ -149,22 +129,19 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
     case SHADER_ROWS:
         return CODE(rows);
     case SHADER_MATVEC:
-        return !features->subgroup   ? CODE(matvec)
-               : !features->int_dot  ? CODE(matvec_subgroup)
-               : !features->storage8 ? CODE(matvec_dot)
-                                     : CODE(matvec_storage8);
+        return !features->subgroup ? CODE(matvec)
+               : features->int_dot ? CODE(matvec_dot)
+                                   : CODE(matvec_subgroup);
     case SHADER_MATMUL:
-        return !features->int_dot    ? CODE(matmul)
-               : !features->storage8 ? CODE(matmul_dot)
-                                     : CODE(matmul_storage8);
+        return features->int_dot ? CODE(matmul_dot) : CODE(matmul);
     case SHADER_MATMUL_DIRECT:
         return CODE(matmul_direct);
     case SHADER_MATMUL_COOP:
 #if defined(SALVO_COOP_KHR) || defined(SALVO_COOP_NV)
         if (!features->coop_emulated)
-            return features->storage8 ? CODE(matmul_coop_storage8) : CODE(matmul_coop);
+            return CODE(matmul_coop);
 #endif
-        return features->storage8 ? CODE(matmul_emulated_storage8) : CODE(matmul_emulated);
+        return CODE(matmul_emulated);
     case SHADER_ATTEND:
         return !features->subgroup   ? CODE(attend)
                : features->storage16 ? CODE(attend_storage16)
@@ -172,10 +149,9 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
     case SHADER_ATTEND_ONE:
         return features->subgroup ? CODE(attend_one_subgroup) : CODE(attend_one);
     case SHADER_PROJECT_ATTEND:
-        return !features->subgroup   ? CODE(project_attend)
-               : !features->int_dot  ? CODE(project_attend_subgroup)
-               : !features->storage8 ? CODE(project_attend_dot)
-                                     : CODE(project_attend_storage8);
+        return !features->subgroup ? CODE(project_attend)
+               : features->int_dot ? CODE(project_attend_dot)
+                                   : CODE(project_attend_subgroup);
     case SHADER_MERGE:
         return CODE(merge);
     case SHADER_WKV7:

@@ -9,12 +9,6 @@ layout(std430, binding = BIND_WEIGHTS) readonly buffer Weights { uint weights[];
 layout(std430, binding = BIND_WEIGHTS) readonly buffer WideWeights { uvec4 wide_weights[]; };
 #endif
 
-#ifdef STORAGE8
-#extension GL_EXT_shader_8bit_storage : require
-/* The same memory, a byte at a time. */
-layout(std430, binding = BIND_WEIGHTS) readonly buffer ByteWeights { uint8_t byte_weights[]; };
-#endif
-
 /* Formats that a pipeline can meet, a bit for each number of a type; the code of the others goes away. */
 layout(constant_id = 1) const uint TYPES_LOW = 0xffffffffu;
 layout(constant_id = 2) const uint TYPES_HIGH = 0xffffffffu;
@@ -86,38 +80,17 @@ bool has_minimums(uint type)
     return IS(TYPE_Q4_1) || IS(TYPE_Q5_1) || IS(TYPE_Q4_K) || IS(TYPE_Q5_K) || IS(TYPE_Q2_K);
 }
 
-/* Byte `index` behind word `at`: alone where a device reads bytes, else with the word that holds it. */
-uint load_byte(uint at, uint index)
-{
-#ifdef STORAGE8
-    return uint(byte_weights[4 * at + index]);
-#else
-    return weights[at + (index >> 2)];
-#endif
-}
-
-/* Where such a byte is in what was loaded. */
-uint place_of_byte(uint index)
-{
-#ifdef STORAGE8
-    return 0;
-#else
-    return index & 3u;
-#endif
-}
-
-/* The words, or bytes, that hold the scales of a block. */
+/* The words that hold the scales of a block. */
 uvec3 load_scale_words(uint type, uint row_at, uint block)
 {
     if (has_levels(type)) {
         uint at = row_at + (block >> 3) * (IS(TYPE_IQ4_XS) ? 3 : 5), g = block & 7u;
         if (IS(TYPE_Q4_K) || IS(TYPE_Q5_K))
-            return uvec3(weights[at], load_byte(at + 1, g), load_byte(at + 3, g));
-        return uvec3(weights[at], IS(TYPE_IQ4_XS) ? load_byte(at + 1, g) : weights[at + 1 + (g >> 1)], 0);
+            return uvec3(weights[at], weights[at + 1 + (g >> 2)], weights[at + 3 + (g >> 2)]);
+        return uvec3(weights[at], weights[at + 1 + (IS(TYPE_IQ4_XS) ? g >> 2 : g >> 1)], 0);
     }
-    if (IS(TYPE_MXFP4))
-        return uvec3(load_byte(row_at, block), 0, 0);
-    return uvec3(weights[row_at + (block >> (IS(TYPE_Q4_1) || IS(TYPE_Q5_1) ? 0 : 1))], 0, 0);
+    uint shift = IS(TYPE_Q4_1) || IS(TYPE_Q5_1) ? 0 : IS(TYPE_MXFP4) ? 2 : 1;
+    return uvec3(weights[row_at + (block >> shift)], 0, 0);
 }
 
 block_scales scales_of(uint type, uvec3 of_block, uint block)
@@ -129,10 +102,10 @@ block_scales scales_of(uint type, uvec3 of_block, uint block)
         uint g = block & 7u;
         vec2 outer = two_halves(of_block.x);
         if (IS(TYPE_Q4_K) || IS(TYPE_Q5_K)) {
-            result.scale = vec2(outer.x * float(byte_of(of_block.y, place_of_byte(g))));
-            result.minimum = vec2(-(outer.y * float(byte_of(of_block.z, place_of_byte(g)))));
+            result.scale = vec2(outer.x * float(byte_of(of_block.y, g & 3u)));
+            result.minimum = vec2(-(outer.y * float(byte_of(of_block.z, g & 3u))));
         } else if (IS(TYPE_IQ4_XS)) {
-            result.scale = vec2(outer.x * float(signed_byte_of(of_block.y, place_of_byte(g))));
+            result.scale = vec2(outer.x * float(signed_byte_of(of_block.y, g & 3u)));
         } else {
             uint pair = of_block.y >> (16 * (g & 1u));
             if (IS(TYPE_Q2_K)) {
@@ -147,7 +120,7 @@ block_scales scales_of(uint type, uvec3 of_block, uint block)
         result.scale = both.xx;
         result.minimum = both.yy;
     } else if (IS(TYPE_MXFP4)) {
-        uint exponent = byte_of(of_block.x, place_of_byte(block));
+        uint exponent = byte_of(of_block.x, block & 3u);
         result.scale = vec2(uintBitsToFloat(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23));
     } else {
         result.scale = vec2(half_of(of_block.x, block));
