@@ -120,6 +120,7 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     bool asks_size = is_13 || has_extension(extensions, count, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     bool asks_dot =
         is_13 || has_extension(extensions, count, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    bool asks_storage8 = is_12 || has_extension(extensions, count, VK_KHR_8BIT_STORAGE_EXTENSION_NAME);
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
     VkPhysicalDeviceSubgroupSizeControlFeatures size = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
@@ -131,8 +132,11 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     chain_if(asks_dot, &features.pNext, &dot, &dot.pNext);
     VkPhysicalDevice16BitStorageFeatures storage16 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES};
+    VkPhysicalDevice8BitStorageFeatures storage8 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES};
     chain_if(asks_timeline, &features.pNext, &timeline, &timeline.pNext);
     chain_if(true, &features.pNext, &storage16, &storage16.pNext);
+    chain_if(asks_storage8, &features.pNext, &storage8, &storage8.pNext);
     call->GetPhysicalDeviceFeatures2(device->handle, &features);
 
     VkPhysicalDeviceMemoryProperties memory;
@@ -156,15 +160,16 @@ static void find_features(const struct instance_functions *call, struct vulkan_p
     offers->host_local = has_host_local_memory(&memory) && !is_disabled("host-local");
     offers->timeline = timeline.timelineSemaphore && !is_disabled("timeline");
     offers->storage16 = storage16.storageBuffer16BitAccess && !is_disabled("storage16");
+    offers->storage8 = storage8.storageBuffer8BitAccess && !is_disabled("storage8");
     offers->host_import = imports && !is_disabled("host-import") &&
                           device->type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
                           device->import_alignment > 0 && device->import_alignment <= page_bytes();
     find_coop(device, has_extension(extensions, count, COOP_EXTENSION));
-    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s%s%s",
+    snprintf(device->feature_names, sizeof device->feature_names, "subgroups-of-%u%s%s%s%s%s%s%s%s%s",
         device->subgroup_size, offers->subgroup ? " subgroup" : "", offers->int_dot ? " int-dot" : "",
         offers->host_local ? " host-local" : "", offers->host_import ? " host-import" : "",
         offers->timeline ? " timeline" : "", offers->memory_budget ? " memory-budget" : "",
-        offers->storage16 ? " storage16" : "",
+        offers->storage16 ? " storage16" : "", offers->storage8 ? " storage8" : "",
         offers->coop_emulated ? " coop-matrix-emulated"
         : offers->coop_matrix ? " coop-matrix"
                               : "");
@@ -267,6 +272,10 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
     VkPhysicalDevice16BitStorageFeatures storage16 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES,
         .storageBuffer16BitAccess = VK_TRUE};
+    VkPhysicalDevice8BitStorageFeatures storage8 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES, .storageBuffer8BitAccess = VK_TRUE};
+    if (offers->storage8 && physical->api_version < VK_API_VERSION_1_2)
+        extensions[extension_count++] = VK_KHR_8BIT_STORAGE_EXTENSION_NAME;
     struct vulkan_coop_features coop;
     if (uses_coop)
         extensions[extension_count++] = COOP_EXTENSION;
@@ -279,6 +288,7 @@ enum salvo_status vulkan_device_open(uint32_t number, struct vulkan_device *out)
     chain_if(offers->int_dot, &chain, &dot, &dot.pNext);
     chain_if(offers->timeline, &chain, &timeline, &timeline.pNext);
     chain_if(offers->storage16, &chain, &storage16, &storage16.pNext);
+    chain_if(offers->storage8, &chain, &storage8, &storage8.pNext);
     const float priority = 1;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
         .queueFamilyIndex = physical->queue_family,

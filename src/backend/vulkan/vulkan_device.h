@@ -18,6 +18,7 @@ struct vulkan_features {
     bool timeline;      /* semaphores that count: one for all steps, which nobody has to reset */
     bool host_import;   /* memory of the host that the device can use, where both have the same */
     bool storage16;     /* memory that is read two bytes at a time */
+    bool storage8;      /* a byte at a time */
     bool coop_matrix;   /* subgroups that multiply matrices of halves */
     bool coop_emulated; /* the same by hand, for tests */
 };

@@ -66,6 +66,10 @@ SPIRV(attend_storage16)
 #include "attend_storage16.inc"
 }
 ;
+SPIRV(attend_storage8)
+#include "attend_storage8.inc"
+}
+;
 SPIRV(attend_one)
 #include "attend_one.inc"
 }
@@ -143,9 +147,10 @@ static struct code code_of(enum vulkan_shader shader, const struct vulkan_featur
 #endif
         return CODE(matmul_emulated);
     case SHADER_ATTEND:
-        return !features->subgroup   ? CODE(attend)
-               : features->storage16 ? CODE(attend_storage16)
-                                     : CODE(attend_subgroup);
+        return !features->subgroup    ? CODE(attend)
+               : !features->storage16 ? CODE(attend_subgroup)
+               : !features->storage8  ? CODE(attend_storage16)
+                                      : CODE(attend_storage8);
     case SHADER_ATTEND_ONE:
         return features->subgroup ? CODE(attend_one_subgroup) : CODE(attend_one);
     case SHADER_PROJECT_ATTEND:

@@ -6,9 +6,13 @@
 #include "states.glsl"
 #ifdef STORAGE16
 #extension GL_EXT_shader_16bit_storage : require
-/* The same memory, two bytes at a time: neighbours have one element each, which need not be cut out of a word. As
+/* The same memory, two bytes or one at a time: neighbours have one element each, which need not be cut out of a word. As
  * integers, since not every device that has them can convert halves. */
 layout(std430, binding = BIND_VALUES) readonly buffer HalfValues { uint16_t half_values[]; };
+#endif
+#ifdef STORAGE8
+#extension GL_EXT_shader_8bit_storage : require
+layout(std430, binding = BIND_VALUES) readonly buffer ByteValues { int8_t byte_values[]; };
 #endif
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
@@ -51,14 +55,22 @@ float half_in_values(uint at, uint index)
 #endif
 }
 
+float byte_in_values(uint at, uint index)
+{
+#ifdef STORAGE8
+    return float(int(byte_values[4 * at + index]));
+#else
+    return float(bitfieldExtract(int(values[at + index / 4]), int(8 * (index & 3u)), 8));
+#endif
+}
+
 float value_at(uint at, uint d)
 {
     if (IS_F32)
         return uintBitsToFloat(values[at + d]);
     if (!IS_Q8)
         return half_in_values(at, d);
-    float scale = half_in_values(at + HEAD_DIM / 4, d / 32);
-    return float(bitfieldExtract(int(values[at + d / 4]), int(8 * (d & 3u)), 8)) * scale;
+    return byte_in_values(at, d) * half_in_values(at + HEAD_DIM / 4, d / 32);
 }
 
 float capped(float score)
