@@ -156,8 +156,9 @@ static void check_ahead(const struct side *side, const int32_t *ids, const char 
     int32_t plain[COUNT];
     struct salvo_generate_result result;
     free(feed(side, ids, 20, 20));
-    /* Whoever goes back computes the last token by itself, which a prompt may do with finer inputs: all three
-     * do. */
+    /* Whoever goes back computes the last token again, alone, which a prompt may do with finer inputs. So
+     * this goes back, too. */
+    must(salvo_session_next(side->session, &plain[0]), "next");
     must(salvo_session_rollback(side->session, 20), "rollback");
     for (int i = 0; i < COUNT; i++)
         must(salvo_session_next(side->session, &plain[i]), "next");
