@@ -388,7 +388,7 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         record->attend = *attend;
         record->index = shape_of_tasks(list->tables, attend);
         const struct cuda_attend *next = next_attend(list->tables, list->phase);
-        if (shape_of_tasks(list->tables, next) == record->index) {
+        if (shape_of_tasks(list->tables, next) == record->index && next->head_dim == attend->head_dim) {
             record->attend.next_keys = next->keys;
             record->attend.next_values = next->values;
         }

@@ -76,15 +76,16 @@ static void chain_if(bool wanted, void **first, void *item, void **next)
 }
 
 /* Cooperative matrices need what Vulkan has had since 1.2, subgroups that are full, and room for a tile: rows
- * are rounded for them before it is known which matrix meets them, so that all use them or none. */
+ * are rounded for them before it is known which matrix meets them, so that all use them or none. Processors
+ * are faster without tiles. */
 static void find_coop(struct vulkan_physical *device, bool has_extension)
 {
     struct vulkan_features *offers = &device->features;
     offers->coop_emulated = is_named("SALVO_VULKAN_EMULATE", "coop-matrix");
     offers->coop_matrix =
-        offers->coop_emulated ||
-        (has_extension && device->api_version >= VK_API_VERSION_1_2 && offers->subgroup &&
-            !is_disabled("coop-matrix") && !is_disabled("float16") && vulkan_coop_find(device));
+        offers->coop_emulated || (has_extension && device->api_version >= VK_API_VERSION_1_2 &&
+                                     offers->subgroup && !offers->processor && !is_disabled("coop-matrix") &&
+                                     !is_disabled("float16") && vulkan_coop_find(device));
     if (offers->coop_emulated)
         device->coop_tokens = device->coop_rows = device->coop_depth = 16;
     offers->coop_matrix = offers->coop_matrix && vulkan_coop_fits(device, &coop_small_tile);

@@ -221,9 +221,10 @@ cleanup:
 enum salvo_status vulkan_flush(struct vulkan_transfer *transfer)
 {
     enum salvo_status status = SALVO_OK;
-    if (transfer->staged)
+    const bool has_any = transfer->staged > 0;
+    transfer->staged = 0; /* also where it fails: what comes next begins anew */
+    if (has_any)
         TRY(end(transfer));
-    transfer->staged = 0;
 cleanup:
     return status;
 }

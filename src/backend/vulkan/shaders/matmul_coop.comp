@@ -126,7 +126,8 @@ void keep_halves(uint first_block)
                 if (token < tokens && column + 2 * i + j < m.columns)
                     pair[j] = arena[m.x + token * m.columns + column + 2 * i + j];
             }
-            eight[i] = pair_of_halves(clamp(pair, vec2(-65504.0), vec2(65504.0)));
+            vec2 finite = clamp(pair, vec2(-65504.0), vec2(65504.0));
+            eight[i] = pair_of_halves(mix(finite, pair, isnan(pair))); /* NaN stays */
         }
         pool[X_AT + t * STRIDE + unit % (4 * STEP)] = eight;
     }
