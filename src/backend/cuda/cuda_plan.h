@@ -206,8 +206,9 @@ struct cuda_matmul {
 /*
  * Attention of one token. A task is (kv head, some of its heads, split of the positions); how many
  * splits have work depends on the position alone. Where more than one has, each leaves {maximum, sum,
- * output[head_dim]} for every head at partials, [heads][splits][head_dim + 2] words whatever machine.tagged
- * is, and one split's block merges them, in order.
+ * output[head_dim]} of a head at partials, [heads][splits][head_dim + 2] words whatever machine.tagged is,
+ * but of the heads that its own block merges: head h of a task is merged by split h % splits, by lanes as a
+ * tree.
  */
 struct cuda_attend {
     uint64_t q, k, v; /* [T][...] */

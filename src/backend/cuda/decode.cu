@@ -406,7 +406,8 @@ KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
 
 /*
  * At the beginning of a token: where its row stands, and whether the host wants no more. To ask the host
- * takes a while, which the first block, with the token's first work, has not.
+ * takes a while, which neither the first block, which tells it of the token before, nor the middle one, with
+ * the token's first work, has.
  */
 KERNEL_INLINE void begin_token(shared_head &head)
 {

@@ -26,7 +26,7 @@ SHARED_ENUM(BIND_ARENA, 2)   /* scratch of the step */
 SHARED_ENUM(BIND_WEIGHTS, 3) /* packed matrices */
 SHARED_ENUM(BIND_VECTORS, 4) /* norms and biases */
 SHARED_ENUM(BIND_TABLE, 5)   /* row ops or matrices of a group */
-SHARED_ENUM(BIND_ROUNDED, 6) /* activations as bytes; of a single token, the row that comes in */
+SHARED_ENUM(BIND_ROUNDED, 6) /* activations as bytes or halves; of a single token, the row that comes in */
 SHARED_ENUM(BIND_KEYS, 7)
 SHARED_ENUM(BIND_VALUES, 8)
 SHARED_ENUM(BIND_FOLDED, 9)

@@ -2,8 +2,8 @@
 /*
  * Matrices times many rows by cooperative matrices. Teams, subgroups side by side, share a tile of outputs and tokens, of
  * which each has a part. Weights become halves on their way to shared memory; rows come as halves (rows.comp) or,
- * where the weights are such, become them here. Both are brought into the range of halves by powers of two, of a matrix
- * and of a row, which sums are freed of in the end. Sums are floats. Of gate and `up` a tile has as many outputs each.
+ * where the weights are such, become them here, clamped to their range. Otherwise both are brought into it by powers of
+ * two, of a matrix and of a row, which sums are freed of in the end. Sums are floats. Of gate and `up` a tile has as many outputs each.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
