@@ -17,28 +17,45 @@ inline unsigned emulated_chance(unsigned count)
     return (state >> 8) % count;
 }
 
+/* What a thread has begun and not yet waited for, in groups; belongs to the block that used it last. */
+template <class Item> struct emulated_queue {
+    unsigned block_x = ~0u, block_y = ~0u;
+    std::vector<Item> open;
+    std::deque<std::vector<Item>> groups;
+
+    static emulated_queue &own()
+    {
+        static std::vector<emulated_queue> all(1024);
+        emulated_queue &own = all[threadIdx.x];
+        if (own.block_x != blockIdx.x || own.block_y != blockIdx.y)
+            own = {blockIdx.x, blockIdx.y, {}, {}};
+        return own;
+    }
+
+    static void commit()
+    {
+        emulated_queue &queue = own();
+        queue.groups.push_back(std::move(queue.open));
+        queue.open.clear();
+    }
+
+    /* Until all groups but the last `left` are done. */
+    static void wait(size_t left, void (*work)(const Item &))
+    {
+        emulated_queue &queue = own();
+        for (; queue.groups.size() > left; queue.groups.pop_front()) {
+            for (const Item &item : queue.groups.front())
+                work(item);
+        }
+    }
+};
+
 /* ---- Copies ---- */
 
 struct emulated_copy {
     void *to;
     const void *from; /* nullptr: zeros */
 };
-
-/* Of one thread; belongs to the block that used it last. */
-struct emulated_copies {
-    unsigned block_x = ~0u, block_y = ~0u;
-    std::vector<emulated_copy> open;
-    std::deque<std::vector<emulated_copy>> groups;
-};
-
-inline emulated_copies &own_copies()
-{
-    static std::vector<emulated_copies> all(1024);
-    emulated_copies &own = all[threadIdx.x];
-    if (own.block_x != blockIdx.x || own.block_y != blockIdx.y)
-        own = {blockIdx.x, blockIdx.y, {}, {}};
-    return own;
-}
 
 inline void do_copy(const emulated_copy &copy)
 {
@@ -54,24 +71,17 @@ inline void copy_async(void *to, const void *from, bool on = true)
     if (emulated_chance(2))
         do_copy(copy);
     else
-        own_copies().open.push_back(copy);
+        emulated_queue<emulated_copy>::own().open.push_back(copy);
 }
 
 inline void copy_commit()
 {
-    emulated_copies &own = own_copies();
-    own.groups.push_back(std::move(own.open));
-    own.open.clear();
+    emulated_queue<emulated_copy>::commit();
 }
 
 template <int LEFT> inline void copy_wait()
 {
-    emulated_copies &own = own_copies();
-    while (own.groups.size() > LEFT) {
-        for (const emulated_copy &copy : own.groups.front())
-            do_copy(copy);
-        own.groups.pop_front();
-    }
+    emulated_queue<emulated_copy>::wait(LEFT, do_copy);
     for (unsigned i = emulated_chance(256) ? 0 : 64; i > 0; i--)
         __nanosleep(0);
 }

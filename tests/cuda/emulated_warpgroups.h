@@ -14,30 +14,12 @@ struct emulated_product {
     float (*sums)[4];
 };
 
-/* Of one thread; belongs to the block that used it last. */
-struct emulated_products {
-    unsigned block_x = ~0u, block_y = ~0u;
-    std::vector<emulated_product> open;
-    std::deque<std::vector<emulated_product>> groups;
-};
-
-inline emulated_products &own_products()
-{
-    static std::vector<emulated_products> all(1024);
-    emulated_products &own = all[threadIdx.x];
-    if (own.block_x != blockIdx.x || own.block_y != blockIdx.y)
-        own = {blockIdx.x, blockIdx.y, {}, {}};
-    return own;
-}
-
 inline void publish_inputs() {}
 inline void products_begin() {}
 
 inline void products_commit()
 {
-    emulated_products &own = own_products();
-    own.groups.push_back(std::move(own.open));
-    own.open.clear();
+    emulated_queue<emulated_product>::commit();
 }
 
 inline void do_product(const emulated_product &product)
@@ -60,12 +42,7 @@ inline void do_product(const emulated_product &product)
 
 template <int LEFT> inline void products_wait()
 {
-    emulated_products &own = own_products();
-    while (own.groups.size() > LEFT) {
-        for (const emulated_product &product : own.groups.front())
-            do_product(product);
-        own.groups.pop_front();
-    }
+    emulated_queue<emulated_product>::wait(LEFT, do_product);
 }
 
 template <int COUNT> inline void hold_sums(float (&)[COUNT][4]) {}
@@ -74,7 +51,7 @@ template <int EIGHTS>
 inline void multiply_wide(const uint32_t (&a)[4], const uint8_t *chunk, bool adds, float (&sums)[EIGHTS][4])
 {
     const emulated_words low = gather_words(a[0], a[1]), high = gather_words(a[2], a[3]);
-    own_products().open.push_back(
+    emulated_queue<emulated_product>::own().open.push_back(
         {{low, high}, chunk, wide_inputs<EIGHTS * 8>::chunk_bytes, EIGHTS, adds, sums});
 }
 
