@@ -15,13 +15,13 @@ struct attend_result {
 
 /* What one split has left of a head: {maximum, sum} and four elements. */
 struct split_words {
-    two_words ends, low, high;
+    two_long_words ends, low, high;
 
     KERNEL_INLINE void look(const uint64_t *split, uint32_t element)
     {
-        ends = look_at_words(split);
-        low = look_at_words(split + 2 + element);
-        high = look_at_words(split + 4 + element);
+        ends = look_at_long_words(split);
+        low = look_at_long_words(split + 2 + element);
+        high = look_at_long_words(split + 4 + element);
     }
 
     KERNEL_INLINE void set(float maximum, float sum, float4 four, uint64_t nothing)
@@ -33,8 +33,9 @@ struct split_words {
 
     KERNEL_INLINE bool has_come(uint32_t tag) const
     {
-        return has_tag(ends.first, tag) & has_tag(ends.second, tag) & has_tag(low.first, tag) &
-               has_tag(low.second, tag) & has_tag(high.first, tag) & has_tag(high.second, tag);
+        return has_whole_tag(ends.first, tag) & has_whole_tag(ends.second, tag) &
+               has_whole_tag(low.first, tag) & has_whole_tag(low.second, tag) &
+               has_whole_tag(high.first, tag) & has_whole_tag(high.second, tag);
     }
 };
 
@@ -90,16 +91,16 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
     float4 four = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        maximum = fmaxf(maximum, value_in(words[i].ends.first));
+        maximum = fmaxf(maximum, value_in_long(words[i].ends.first));
     maximum = warp_max(maximum);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const float weight = power_of_two(value_in(words[i].ends.first) - maximum);
-        sum = fmaf(weight, value_in(words[i].ends.second), sum);
-        four.x = fmaf(weight, value_in(words[i].low.first), four.x);
-        four.y = fmaf(weight, value_in(words[i].low.second), four.y);
-        four.z = fmaf(weight, value_in(words[i].high.first), four.z);
-        four.w = fmaf(weight, value_in(words[i].high.second), four.w);
+        const float weight = power_of_two(value_in_long(words[i].ends.first) - maximum);
+        sum = fmaf(weight, value_in_long(words[i].ends.second), sum);
+        four.x = fmaf(weight, value_in_long(words[i].low.first), four.x);
+        four.y = fmaf(weight, value_in_long(words[i].low.second), four.y);
+        four.z = fmaf(weight, value_in_long(words[i].high.first), four.z);
+        four.w = fmaf(weight, value_in_long(words[i].high.second), four.w);
     }
 #pragma unroll
     for (int distance = 16; distance; distance /= 2) {
@@ -192,10 +193,10 @@ KERNEL_INLINE void finish_parts(shared_head &head, const cuda_attend &attend, co
     } else {
         uint64_t *to = (uint64_t *)attend.partials + ((uint64_t)index * attend.splits + task.split) * stride;
         if (element < head_dim)
-            put_word(to + 2 + element, result[0].output, head.tag);
+            put_long_word(to + 2 + element, __float_as_uint(result[0].output), head.tag);
         if (element == 0) {
-            put_word(to, result[0].maximum, head.tag);
-            put_word(to + 1, result[0].sum, head.tag);
+            put_long_word(to, __float_as_uint(result[0].maximum), head.tag);
+            put_long_word(to + 1, __float_as_uint(result[0].sum), head.tag);
         }
     }
 }

@@ -50,7 +50,7 @@ KERNEL_INLINE attend_room room_of(
 struct awaited_element {
     uint64_t from;
     uint32_t at, partner, element;
-    uint64_t seen, other; /* words */
+    uint32_t seen, other; /* words */
     float cosine, sine;   /* with the sign that `other` has */
     bool on, is_query, is_key;
 };
@@ -87,13 +87,13 @@ KERNEL_INLINE awaited_element look_at_element(
         own.sine = head.row.sines[rope * head.machine.rope_pairs + pair];
         own.sine = is_left ? -own.sine : own.sine;
     }
-    own.seen = own.other = (uint64_t)head.tag << 32;
+    own.seen = own.other = head.tag & TAG_MASK;
     if (own.on && head.machine.tagged) {
-        own.seen = look_at_word((const uint64_t *)own.from + own.at);
-        own.other = look_at_word((const uint64_t *)own.from + own.partner);
+        own.seen = look_at_word((const uint32_t *)own.from + own.at);
+        own.other = look_at_word((const uint32_t *)own.from + own.partner);
     } else if (own.on) {
-        own.seen |= __float_as_uint(__ldcg((const float *)own.from + own.at));
-        own.other |= __float_as_uint(__ldcg((const float *)own.from + own.partner));
+        own.seen = word_of(__ldcg((const float *)own.from + own.at), head.tag);
+        own.other = word_of(__ldcg((const float *)own.from + own.partner), head.tag);
     }
     return own;
 }
@@ -108,8 +108,8 @@ KERNEL_INLINE float take_element(shared_head &head, awaited_element &own)
         if (__all_sync(~0u, come) || !look_again(head, patience))
             break;
         if (!come) {
-            own.seen = look_at_word((const uint64_t *)own.from + own.at);
-            own.other = look_at_word((const uint64_t *)own.from + own.partner);
+            own.seen = look_at_word((const uint32_t *)own.from + own.at);
+            own.other = look_at_word((const uint32_t *)own.from + own.partner);
         }
     }
     if (own.partner == own.at)

@@ -41,16 +41,16 @@ KERNEL_INLINE sample_pair take_largest(shared_head &head, uint32_t block)
     const uint32_t tag = head.tag;
     const uint64_t nothing = (uint64_t)tag << 32, *words = sampled_row(head).largest[tag % 2][block];
     const bool on = block < gridDim.x;
-    two_words seen = {nothing, nothing};
+    two_long_words seen = {nothing, nothing};
     patience patience(head.machine);
     if (on)
-        seen = look_at_words(words);
+        seen = look_at_long_words(words);
     for (;;) {
-        const bool come = has_tag(seen.first, tag) & has_tag(seen.second, tag);
+        const bool come = has_whole_tag(seen.first, tag) & has_whole_tag(seen.second, tag);
         if (__all_sync(~0u, come) || !look_again(head, patience))
             break;
         if (!come)
-            seen = look_at_words(words);
+            seen = look_at_long_words(words);
     }
     return largest_of_warp((uint64_t)(uint32_t)seen.first << 32 | (uint32_t)seen.second);
 }
@@ -67,8 +67,8 @@ static __device__ __noinline__ void choose_largest()
         uint64_t *words = sampled_row(head).largest[tag % 2][blockIdx.x];
         if (lane == 0) {
             __threadfence(); /* states that the next token reads are not words */
-            put_word(words, __uint_as_float((uint32_t)(own >> 32)), tag);
-            put_word(words + 1, __uint_as_float((uint32_t)own), tag);
+            put_long_word(words, (uint32_t)(own >> 32), tag);
+            put_long_word(words + 1, (uint32_t)own, tag);
         }
     }
     sync_threads<CUDA_WORKERS>(); /* head.largest is free again */

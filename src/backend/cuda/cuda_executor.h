@@ -266,6 +266,8 @@ enum salvo_status cuda_load_weights(struct executor *executor);
 
 /* cuda_launch.c */
 enum salvo_status cuda_graphs_open(struct executor *executor);
+enum salvo_status cuda_words_forget(
+    struct executor *executor); /* after tokens that were not computed whole */
 enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index);

@@ -25,6 +25,15 @@ enum salvo_status cuda_launch_phases(
     return CUDA_CALL(&executor->context, launch, (&config, executor->decode, arguments, NULL));
 }
 
+/* A word has but the last bits of its token's number: one that was left out for some tokens would seem to be
+ * of a new one. */
+enum salvo_status cuda_words_forget(struct executor *executor)
+{
+    const struct cuda_plan *single = &executor->single;
+    return CUDA_CALL(
+        &executor->context, fill, (single->scratch.words, 0, single->tables.words, executor->queue));
+}
+
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
 {
     const struct cuda_node *node = &plan->tables.nodes[index];

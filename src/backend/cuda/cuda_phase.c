@@ -44,10 +44,10 @@ cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer
                                     : scratch->arena + scratch->offsets[buffer];
 }
 
-cuda_address phase_words(struct phase_builder *builder, uint64_t count)
+cuda_address phase_words(struct phase_builder *builder, uint64_t bytes)
 {
     const cuda_address words = builder->plan->scratch.words + builder->words_taken;
-    builder->words_taken += (count * sizeof(uint64_t) + 127) / 128 * 128;
+    builder->words_taken += (bytes + 127) / 128 * 128;
     return words;
 }
 
@@ -59,7 +59,8 @@ cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer)
         builder->overflows = true;
         return 0;
     }
-    const cuda_address words = phase_words(builder, builder->program->buffers[buffer].columns);
+    const cuda_address words =
+        phase_words(builder, builder->program->buffers[buffer].columns * sizeof(uint32_t));
     builder->written[builder->written_count].buffer = buffer;
     builder->written[builder->written_count++].words = words;
     return words;

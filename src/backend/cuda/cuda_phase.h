@@ -88,7 +88,7 @@ struct cuda_after {
 bool cuda_describe_wkv7(const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7,
     const struct cuda_after *after, struct cuda_wkv7_record *out);
 /* Of the first head to that of another; `size` is that of an element between phases. */
-void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads, size_t size);
+void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads);
 
 /* Whether all that was taken fits tables and shared memory. */
 bool phase_fits(const struct phase_builder *builder);
@@ -100,8 +100,8 @@ enum salvo_status phase_end(struct phase_builder *builder);
  * another place for a single token. */
 cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
 cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
-/* So many words that nobody else has, for what blocks leave each other within a phase. */
-cuda_address phase_words(struct phase_builder *builder, uint64_t count);
+/* So many bytes that nobody else has, for what blocks leave each other. */
+cuda_address phase_words(struct phase_builder *builder, uint64_t bytes);
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
 
 /* Row ops first .. end - 1 as phases of their own, as few as possible. */

@@ -14,13 +14,15 @@
  * rounds them (rounds), and does its share of the tasks. In a plan for many tokens loads, row ops, stores and
  * rounds are done by one block for each row.
  *
- * WORDS. What one phase of a token leaves for another is an array of words of 8 bytes: a float, and the
- * number of the token above it. Every phase has places of its own for what it writes, so that a word is
- * written once in a token, and whoever needs it looks at it until it has the token's number: no barrier, and
- * no second trip to memory after one. Blocks that have nothing to do in a phase go on to the next. The next
- * token begins to overwrite words when all blocks have come to the end of this one: they meet once the logits
- * are there and after each stage of sampling, or, for the largest logit, wait for a word from each. Where
- * machine.tagged is 0 (the debug path, which launches phases one by one) the arrays are plain floats.
+ * WORDS. What one phase of a token leaves for another is an array of words: floats of 21 bits, whose last
+ * three are those of the token's number instead. Every phase has places of its own for what it writes, so
+ * that a word is written once in every token, and whoever needs it looks at it until it has the token's
+ * number: no barrier, and no second trip to memory after one. What is not written in every token, or needs
+ * all of its bits, has the whole number above it, in long words of 8 bytes. Blocks that have nothing to do in
+ * a phase go on to the next. The next token begins to overwrite words when all blocks have come to the end of
+ * this one: they meet once the logits are there and after each stage of sampling, or, for the largest logit,
+ * wait for a word from each. Where machine.tagged is 0 (the debug path, which launches phases one by one) the
+ * arrays are plain floats.
  */
 #ifndef CUDA_PLAN_H
 #define CUDA_PLAN_H
@@ -206,9 +208,9 @@ struct cuda_matmul {
 /*
  * Attention of one token. A task is (kv head, some of its heads, split of the positions); how many
  * splits have work depends on the position alone. Where more than one has, each leaves {maximum, sum,
- * output[head_dim]} of a head at partials, [heads][splits][head_dim + 2] words whatever machine.tagged is,
- * but of the heads that its own block merges: head h of a task is merged by split h % splits, by lanes as a
- * tree.
+ * output[head_dim]} of a head at partials, [heads][splits][head_dim + 2] long words whatever machine.tagged
+ * is, but of the heads that its own block merges: head h of a task is merged by split h % splits, by lanes as
+ * a tree.
  */
 struct cuda_attend {
     uint64_t q, k, v; /* [T][...] */

@@ -80,6 +80,7 @@ static enum salvo_status time_trial(struct executor *executor, const cuda_event 
     enum salvo_status status = SALVO_OK;
     struct cuda_context *context = &executor->context;
     *out = 0;
+    TRY(cuda_words_forget(executor)); /* those of phases that the trials before left out */
     for (uint32_t i = 0; i < repetitions; i++) {
         float elapsed;
         TRY(CUDA_CALL(context, event_record, (events[0], executor->queue)));
@@ -181,6 +182,7 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
             before = until > before ? until : before;
         }
     }
+    TRY(cuda_words_forget(executor));
 cleanup:
     for (int i = 0; i < 2; i++) {
         if (events[i])

@@ -171,7 +171,7 @@ static enum salvo_status add_heads(struct record_list *list, const struct cuda_p
         record->index = i;
         if (cuda_describe_wkv7(&inputs, wkv7, &after, &record->wkv7)) {
             record->kind = CUDA_RECORD_WKV7_HEAD;
-            cuda_advance_wkv7(&record->wkv7, i, tagged ? sizeof(uint64_t) : sizeof(float));
+            cuda_advance_wkv7(&record->wkv7, i);
         }
     }
 cleanup:
@@ -197,9 +197,9 @@ static uint32_t partial_bytes(const struct cuda_share *share)
     return share->tiles * share->parts_per_round * CUDA_ITEM_ROWS * (uint32_t)sizeof(float);
 }
 
-static cuda_address row_address(cuda_address base, uint64_t row, size_t size)
+static cuda_address row_address(cuda_address base, uint64_t row)
 {
-    return base ? base + row * size : 0;
+    return base ? base + row * sizeof(float) : 0;
 }
 
 static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_matmul *matmul,
@@ -239,7 +239,6 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     const struct cuda_inputs inputs = inputs_of(phase);
     const uint32_t owner = (list->block + list->blocks - matmul->first_block) % list->blocks;
     const uint32_t each = matrix->tiles_per_block * CUDA_ITEM_ROWS, first = owner * each;
-    const size_t size = tagged ? sizeof(uint64_t) : sizeof(float);
     struct cuda_record *record;
     if (owner >= matrix->owners)
         return SALVO_OK;
@@ -257,10 +256,10 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
         out->up_rounding = inputs.rounds[up->round].rounding;
     }
     out->is_wide = partial_bytes(&out->shares[0]) + partial_bytes(&out->shares[1]) > list->partial_half;
-    out->out = row_address(matmul->out, first, matmul->is_plain ? sizeof(float) : size);
-    out->before = row_address(matmul->before, first, size);
-    out->bias = row_address(matmul->bias, first, sizeof(float));
-    out->up_bias = up ? row_address(up->bias, first, sizeof(float)) : 0;
+    out->out = row_address(matmul->out, first);
+    out->before = row_address(matmul->before, first);
+    out->bias = row_address(matmul->bias, first);
+    out->up_bias = up ? row_address(up->bias, first) : 0;
     out->rows = first >= matrix->rows ? 0 : matrix->rows - first < each ? matrix->rows - first : each;
     out->activation = matmul->activation;
     out->glu = phase->glu;

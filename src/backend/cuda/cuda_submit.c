@@ -205,6 +205,7 @@ static enum salvo_status recover(struct executor *executor)
     TRY(CUDA_CALL(&executor->context, fill,
         (executor->machine.barrier, 0, CUDA_BARRIER_WORDS * sizeof(uint32_t), executor->queue)));
     TRY(cuda_copy_in(executor, executor->machine.sequence, &sequence, sizeof sequence));
+    TRY(cuda_words_forget(executor));
     TRY(cuda_queue_wait(executor));
 cleanup:
     return status;

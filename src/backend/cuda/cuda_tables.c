@@ -299,8 +299,8 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
     phase_begin(builder, CUDA_PHASE_ATTEND, group->rows);
     builder->attend = cuda_attend_of(builder, attend);
-    builder->attend.partials = phase_words(
-        builder, (uint64_t)attend->attend.heads * builder->attend.splits * (attend->attend.head_dim + 2));
+    builder->attend.partials = phase_words(builder, (uint64_t)attend->attend.heads * builder->attend.splits *
+                                                        (attend->attend.head_dim + 2) * sizeof(uint64_t));
     if (inside) {
         const struct rope *rope = &builder->program->ropes[ops[0].rope.rope];
         builder->attend.rope_q = ops[0].rope.rope;

@@ -97,16 +97,16 @@ static void advance(uint64_t *address, uint64_t bytes)
     *address += *address ? bytes : 0;
 }
 
-void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads, size_t size)
+void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads)
 {
-    const uint64_t columns = (uint64_t)heads * CUDA_WKV7_COLUMNS;
+    const uint64_t columns = (uint64_t)heads * CUDA_WKV7_COLUMNS, bytes = columns * sizeof(float);
     for (int i = 0; i < CUDA_WKV7_INPUTS; i++)
-        advance(&record->in[i], columns * size);
-    advance(&record->out, columns * size);
-    advance(&record->direction, columns * sizeof(float));
-    advance(&record->key, columns * sizeof(float));
-    advance(&record->bonus, columns * sizeof(float));
-    advance(&record->norm, columns * sizeof(float));
-    advance(&record->norm_bias, columns * sizeof(float));
+        advance(&record->in[i], bytes);
+    advance(&record->out, bytes);
+    advance(&record->direction, bytes);
+    advance(&record->key, bytes);
+    advance(&record->bonus, bytes);
+    advance(&record->norm, bytes);
+    advance(&record->norm_bias, bytes);
     record->state += columns * CUDA_WKV7_COLUMNS;
 }

@@ -83,7 +83,7 @@ template <int TYPE> KERNEL_INLINE void embed_row(const shared_head &head, const 
 #pragma unroll
         for (uint32_t j = 0; j < 8; j++) {
             if (i * 8 + j < table.columns)
-                put_word((uint64_t *)record.out + i * 8 + j, values[j] * record.scale, head.tag);
+                put_word((uint32_t *)record.out + i * 8 + j, values[j] * record.scale, head.tag);
         }
     }
 }
@@ -397,7 +397,7 @@ KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
     const int32_t *ids = (const int32_t *)machine.tokens + (uint64_t)tokens.slot * (machine.context + 1);
     if (flags & DECODE_FINISHES)
         tokens.begun = tokens.index + 1;
-    head.tag = ((tokens.epoch + tokens.index) & 0x7fffffff) + 1; /* what was never written has 0 */
+    head.tag = tag_of_token(tokens.epoch + tokens.index);
     head.row.position = head.row.run_first = position;
     head.early = position < EARLY_POSITIONS;
     head.row.id = tokens.index ? sampled_id(head) : __ldcg(ids + position);
@@ -416,7 +416,7 @@ KERNEL_INLINE void begin_token(shared_head &head)
         ((cuda_row *)(machine.step + machine.rows_at))->position = head.row.position;
     if (blockIdx.x == gridDim.x - 1 && threadIdx.x == CUDA_WORKERS - 1) {
         const bool cancelled = load_relaxed_system((const uint32_t *)machine.cancel) != 0;
-        put_word(&sampled_row(head).cancelled[head.tag % 2], cancelled, head.tag);
+        put_long_word(&sampled_row(head).cancelled[head.tag % 2], cancelled, head.tag);
     }
     if (threadIdx.x <= CUDA_WARPS)
         head.largest[threadIdx.x] = 0;
@@ -430,7 +430,7 @@ KERNEL_INLINE void finish_this_token(shared_head &head, uint32_t flags)
     if (head.failed || !(flags & DECODE_FINISHES))
         return;
     uint64_t *cancelled = &sampled_row(head).cancelled[head.tag % 2];
-    tokens.count.cancelled = wait_for_word(head, cancelled, look_at_word(cancelled)) != 0;
+    tokens.count.cancelled = wait_for_long_word(head, cancelled) != 0;
     const int32_t id = sampled_id(head);
     tokens.goes_on = finish_token(
         head.machine, tokens.rules, head.row.position, tokens.index, tokens.repeat, id, tokens.count);

@@ -67,7 +67,7 @@ KERNEL_INLINE void finish_common(
     if (FLAGS & MATMUL_ADDS)
         sum += before;
     if (row < end.rows)
-        put_word((uint64_t *)end.out + row, sum, end.tag);
+        put_word((uint32_t *)end.out + row, sum, end.tag);
 }
 
 template <uint32_t PARTS>

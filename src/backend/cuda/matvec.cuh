@@ -256,10 +256,10 @@ KERNEL_INLINE matmul_end describe_end(const shared_head &head, const cuda_matmul
 }
 
 /* What a row is added to, on its way; a word without a tag where there is none. */
-KERNEL_INLINE uint64_t look_before(const matmul_end &end, uint32_t row)
+KERNEL_INLINE uint32_t look_before(const matmul_end &end, uint32_t row)
 {
     return end.flags & MATMUL_ADDS && end.flags & MATMUL_TAGGED && row < end.rows
-               ? look_at_word((const uint64_t *)end.before + row)
+               ? look_at_word((const uint32_t *)end.before + row)
                : 0;
 }
 
@@ -305,16 +305,16 @@ static __device__ __noinline__ float finish_specially(
 KERNEL_INLINE void put_row(const matmul_end &end, uint32_t row, float value)
 {
     if ((end.flags & (MATMUL_PLAIN | MATMUL_TAGGED)) == MATMUL_TAGGED)
-        put_word((uint64_t *)end.out + row, value, end.tag);
+        put_word((uint32_t *)end.out + row, value, end.tag);
     else
         __stcg((float *)end.out + row, value);
 }
 
 /* What row `row` is added to. */
-KERNEL_INLINE float take_before(shared_head &head, const matmul_end &end, uint32_t row, uint64_t seen)
+KERNEL_INLINE float take_before(shared_head &head, const matmul_end &end, uint32_t row, uint32_t seen)
 {
     return !(end.flags & MATMUL_ADDS)  ? 0
-           : end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint64_t *)end.before + row, seen)
+           : end.flags & MATMUL_TAGGED ? wait_for_word(head, (const uint32_t *)end.before + row, seen)
                                        : __ldcg((const float *)end.before + row);
 }
 

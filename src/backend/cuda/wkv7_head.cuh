@@ -54,14 +54,13 @@ KERNEL_INLINE float mixed_value(float v, float first, float share)
 }
 
 /* What the thread's word is, as far as it has come; where there is no such input, what does nothing. */
-KERNEL_INLINE uint64_t look_at_input(const shared_head &head, uint64_t from, uint32_t index)
+KERNEL_INLINE uint32_t look_at_input(const shared_head &head, uint64_t from, uint32_t index)
 {
-    const uint64_t tag = (uint64_t)head.tag << 32;
     if (!from)
-        return tag | __float_as_uint(index < CUDA_WKV7_GATE * CUDA_WKV7_COLUMNS ? 0.0f : 1.0f);
+        return word_of(index < CUDA_WKV7_GATE * CUDA_WKV7_COLUMNS ? 0 : 1, head.tag);
     if (!head.machine.tagged)
-        return tag | __float_as_uint(__ldcg((const float *)from + index % CUDA_WKV7_COLUMNS));
-    return look_at_word((const uint64_t *)from + index % CUDA_WKV7_COLUMNS);
+        return word_of(__ldcg((const float *)from + index % CUDA_WKV7_COLUMNS), head.tag);
+    return look_at_word((const uint32_t *)from + index % CUDA_WKV7_COLUMNS);
 }
 
 /* The head's results, by one warp: the norm, the bonus, the gate. `norm` and `bias` are its weights. */
@@ -106,7 +105,7 @@ __device__ __noinline__ void run_wkv7_head()
     wkv7_room &room = *(wkv7_room *)(shared + head.machine.partials_at);
     const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
     const uint64_t from = record.in[thread / CUDA_WKV7_COLUMNS];
-    uint64_t seen = look_at_input(head, from, thread);
+    uint32_t seen = look_at_input(head, from, thread);
 
     /* What does not depend on the token's values comes while they do. */
     const uint64_t elements = head.machine.folded_elements;
@@ -132,7 +131,7 @@ __device__ __noinline__ void run_wkv7_head()
     const uint64_t out = record.out;
 
     sync_threads<CUDA_WORKERS>(); /* nobody is at the partial sums of the record before */
-    room.in[0][thread] = wait_for_word(head, (const uint64_t *)from + thread % CUDA_WKV7_COLUMNS, seen);
+    room.in[0][thread] = wait_for_word(head, (const uint32_t *)from + thread % CUDA_WKV7_COLUMNS, seen);
     sync_threads<CUDA_WORKERS>();
     const float2 r = *((const float2 *)room.in[CUDA_WKV7_R] + lane),
                  w = *((const float2 *)room.in[CUDA_WKV7_W] + lane),

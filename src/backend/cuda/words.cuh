@@ -7,17 +7,84 @@
 
 #include "backend/cuda/stream.cuh"
 
-struct two_words {
+/* ---- Words: a float whose last bits are those of the token's number ---- */
+
+enum : uint32_t { TAG_BITS = 3, TAG_MASK = (1u << TAG_BITS) - 1 };
+
+/* The tag of token number `token`, whose last bits are never those of a word that was not written. Tags are
+ * even and odd by turns. */
+KERNEL_INLINE uint32_t tag_of_token(uint32_t token)
+{
+    constexpr uint32_t DIFFERENT = TAG_MASK - 1;
+    token &= 0x7fffffff;
+    return (token / DIFFERENT << TAG_BITS) + token % DIFFERENT + 1;
+}
+
+/* Rounded to the nearest, so that the tag fits; NaN is one afterwards. */
+KERNEL_INLINE uint32_t word_of(float value, uint32_t tag)
+{
+    const uint32_t nearest = __float_as_uint(value) + (TAG_MASK + 1) / 2;
+    return ((value != value ? 0x7fc00000u : nearest) & ~TAG_MASK) | (tag & TAG_MASK);
+}
+
+KERNEL_INLINE bool has_tag(uint32_t word, uint32_t tag)
+{
+    return ((word ^ tag) & TAG_MASK) == 0;
+}
+
+KERNEL_INLINE float value_in(uint32_t word)
+{
+    return __uint_as_float(word & ~TAG_MASK);
+}
+
+/* Past the caches of the multiprocessor. */
+KERNEL_INLINE uint32_t look_at_word(const uint32_t *word)
+{
+#ifdef CUDA_EMULATOR
+    return *word;
+#else
+    uint32_t out;
+    asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(out) : "l"(word) : "memory");
+    return out;
+#endif
+}
+
+KERNEL_INLINE uint4 look_at_four_words(const uint32_t *words)
+{
+#ifdef CUDA_EMULATOR
+    return *(const uint4 *)words;
+#else
+    uint4 out;
+    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+                 : "l"(words)
+                 : "memory");
+    return out;
+#endif
+}
+
+KERNEL_INLINE void put_word(uint32_t *word, float value, uint32_t tag)
+{
+#ifdef CUDA_EMULATOR
+    *word = word_of(value, tag);
+#else
+    asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(word), "r"(word_of(value, tag)) : "memory");
+#endif
+}
+
+/* ---- Long words: 32 bits of whatever kind, and the whole number of the token above them ---- */
+
+struct two_long_words {
     uint64_t first, second;
 };
 
-/* Past the caches of the multiprocessor. A word of 8 bytes comes as it was written, number and tag. */
-KERNEL_INLINE two_words look_at_words(const uint64_t *words)
+/* Each comes as it was written, number and tag. */
+KERNEL_INLINE two_long_words look_at_long_words(const uint64_t *words)
 {
 #ifdef CUDA_EMULATOR
     return {words[0], words[1]};
 #else
-    two_words out;
+    two_long_words out;
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
                  : "=l"(out.first), "=l"(out.second)
                  : "l"(words)
@@ -26,7 +93,7 @@ KERNEL_INLINE two_words look_at_words(const uint64_t *words)
 #endif
 }
 
-KERNEL_INLINE uint64_t look_at_word(const uint64_t *word)
+KERNEL_INLINE uint64_t look_at_long_word(const uint64_t *word)
 {
 #ifdef CUDA_EMULATOR
     return *word;
@@ -37,9 +104,9 @@ KERNEL_INLINE uint64_t look_at_word(const uint64_t *word)
 #endif
 }
 
-KERNEL_INLINE void put_word(uint64_t *word, float value, uint32_t tag)
+KERNEL_INLINE void put_long_word(uint64_t *word, uint32_t bits, uint32_t tag)
 {
-    const uint64_t both = (uint64_t)tag << 32 | __float_as_uint(value);
+    const uint64_t both = (uint64_t)tag << 32 | bits;
 #ifdef CUDA_EMULATOR
     *word = both;
 #else
@@ -47,15 +114,17 @@ KERNEL_INLINE void put_word(uint64_t *word, float value, uint32_t tag)
 #endif
 }
 
-KERNEL_INLINE bool has_tag(uint64_t word, uint32_t tag)
+KERNEL_INLINE bool has_whole_tag(uint64_t word, uint32_t tag)
 {
     return (uint32_t)(word >> 32) == tag;
 }
 
-KERNEL_INLINE float value_in(uint64_t word)
+KERNEL_INLINE float value_in_long(uint64_t word)
 {
     return __uint_as_float((uint32_t)word);
 }
+
+/* ---- Waiting ---- */
 
 /* Between two looks; false when there is no use in another. */
 KERNEL_INLINE bool look_again(shared_head &head, patience &patience)
@@ -70,7 +139,7 @@ KERNEL_INLINE bool look_again(shared_head &head, patience &patience)
 }
 
 /* The word at an address that was looked at before. */
-KERNEL_INLINE float wait_for_word(shared_head &head, const uint64_t *at, uint64_t seen)
+KERNEL_INLINE float wait_for_word(shared_head &head, const uint32_t *at, uint32_t seen)
 {
     patience patience(head.machine);
     while (!has_tag(seen, head.tag) && look_again(head, patience))
@@ -78,12 +147,21 @@ KERNEL_INLINE float wait_for_word(shared_head &head, const uint64_t *at, uint64_
     return value_in(seen);
 }
 
+KERNEL_INLINE uint32_t wait_for_long_word(shared_head &head, const uint64_t *at)
+{
+    uint64_t seen = look_at_long_word(at);
+    patience patience(head.machine);
+    while (!has_whole_tag(seen, head.tag) && look_again(head, patience))
+        seen = look_at_long_word(at);
+    return (uint32_t)seen;
+}
+
 /* ---- Elements of a vector between phases: words, or floats where nothing is tagged ---- */
 
 KERNEL_INLINE void put_value(const shared_head &head, uint64_t to, uint32_t index, float value)
 {
     if (head.machine.tagged)
-        put_word((uint64_t *)to + index, value, head.tag);
+        put_word((uint32_t *)to + index, value, head.tag);
     else
         __stcg((float *)to + index, value);
 }
@@ -92,31 +170,29 @@ KERNEL_INLINE float take_value(shared_head &head, uint64_t from, uint32_t index)
 {
     if (!head.machine.tagged)
         return __ldcg((const float *)from + index);
-    const uint64_t *word = (const uint64_t *)from + index;
+    const uint32_t *word = (const uint32_t *)from + index;
     return wait_for_word(head, word, look_at_word(word));
 }
 
 /* Four neighbours, from a multiple of four on, on their way. */
 struct awaited_four {
-    const uint64_t *words;
-    two_words low, high;
+    const uint32_t *words;
+    uint4 seen;
 };
 
 KERNEL_INLINE awaited_four look_at_four(uint64_t from, uint32_t at, bool on, uint32_t tag)
 {
-    const uint64_t nothing = (uint64_t)tag << 32;
-    awaited_four four = {(const uint64_t *)from + at, {nothing, nothing}, {nothing, nothing}};
-    if (on) {
-        four.low = look_at_words(four.words);
-        four.high = look_at_words(four.words + 2);
-    }
+    const uint32_t nothing = tag & TAG_MASK;
+    awaited_four four = {(const uint32_t *)from + at, make_uint4(nothing, nothing, nothing, nothing)};
+    if (on)
+        four.seen = look_at_four_words(four.words);
     return four;
 }
 
 KERNEL_INLINE bool has_come(const awaited_four &four, uint32_t tag)
 {
-    return has_tag(four.low.first, tag) & has_tag(four.low.second, tag) & has_tag(four.high.first, tag) &
-           has_tag(four.high.second, tag);
+    return (((four.seen.x ^ tag) | (four.seen.y ^ tag) | (four.seen.z ^ tag) | (four.seen.w ^ tag)) &
+               TAG_MASK) == 0;
 }
 
 /* By a whole warp, or each lane for itself: those then come back one after the other. */
@@ -128,13 +204,11 @@ KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32
         const bool come = has_come(four, tag);
         if ((TOGETHER ? __all_sync(~0u, come) : come) || !look_again(head, patience))
             break;
-        if (!come) {
-            four.low = look_at_words(four.words);
-            four.high = look_at_words(four.words + 2);
-        }
+        if (!come)
+            four.seen = look_at_four_words(four.words);
     }
-    return make_float4(value_in(four.low.first), value_in(four.low.second), value_in(four.high.first),
-        value_in(four.high.second));
+    return make_float4(
+        value_in(four.seen.x), value_in(four.seen.y), value_in(four.seen.z), value_in(four.seen.w));
 }
 
 /* COUNT times four, `step` columns apart, by a whole warp: all are on their way before the first is waited
