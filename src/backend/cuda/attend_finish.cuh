@@ -140,25 +140,18 @@ KERNEL_INLINE void merge_parts(const attend_room &room, uint32_t heads, uint32_t
         for (int part = 0; part < PARTS; part++)
             outputs[i][part] = place[part * heads * head_dim];
     }
-    float all = maxima[0];
-#pragma unroll
-    for (int i = 1; i < PARTS; i++)
-        all = fmaxf(all, maxima[i]);
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        results[i].output = 0;
+    const float all = largest_of_halves(maxima);
 #pragma unroll
     for (int part = 0; part < PARTS; part++) {
         const float weight = power_of_two(maxima[part] - all);
-        sum = fmaf(weight, sums[part], sum);
+        sums[part] *= weight;
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            results[i].output = fmaf(outputs[i][part], weight, results[i].output);
+            outputs[i][part] *= weight;
     }
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        results[i].maximum = all, results[i].sum = sum;
+        results[i] = {all, add_halves(sums), add_halves(outputs[i])};
 }
 
 KERNEL_INLINE void put_result(const shared_head &head, const cuda_attend &attend, uint32_t index,
@@ -223,16 +216,24 @@ KERNEL_INLINE bool is_finished_apart(const cuda_machine &machine, const attend_t
     return machine.attends_apart && task.heads == 1 && task.active == 1 && !task.more;
 }
 
-template <int PARTS>
-KERNEL_INLINE void finish_head(
-    const shared_head &head, const cuda_attend &attend, const attend_task &task, const attend_room &room)
+/* DIM as in look_at_element. What there is to read is read before it is known whether it is needed. */
+template <int PARTS, uint32_t DIM>
+KERNEL_INLINE void finish_head(const shared_head &head, const cuda_attend &attend, const attend_room &room)
 {
-    for (uint32_t first = this_thread() % 32; first / 32 * 32 < attend.head_dim; first += 64) {
-        const uint32_t elements[2] = {first, first + 32};
-        attend_result results[2];
-        merge_parts<PARTS, 2>(room, 1, attend.head_dim, 0, elements, results);
-        put_result(head, attend, task.first_head, elements[0], results[0]);
-        put_result(head, attend, task.first_head, elements[1], results[1]);
+    constexpr int EACH = DIM ? DIM / 32 : 2;
+    for (uint32_t first = this_thread() % 32; first / 32 * 32 < (DIM ? DIM : attend.head_dim);
+         first += EACH * 32) {
+        uint32_t elements[EACH];
+        attend_result results[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            elements[i] = first + i * 32;
+        merge_parts<PARTS, EACH>(room, 1, DIM ? DIM : attend.head_dim, 0, elements, results);
+        if (!is_finished_apart(head.machine, head.task))
+            return;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            put_result(head, attend, head.task.first_head, elements[i], results[i]);
     }
 }
 

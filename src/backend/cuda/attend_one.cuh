@@ -25,16 +25,30 @@ KERNEL_INLINE attend_split split_positions(uint32_t positions, uint32_t splits)
     return {(positions + length - 1) / length, length};
 }
 
-KERNEL_INLINE void finish_attend(uint8_t *shared, const cuda_attend &attend)
+template <int PARTS, uint32_t DIM>
+KERNEL_INLINE bool finish_attend_of(
+    shared_head &head, const cuda_attend &attend, attend_room room, uint32_t turn)
 {
-    const shared_head &head = *(const shared_head *)shared;
-    const attend_task &task = head.task;
-    if (!is_finished_apart(head.machine, task))
-        return;
-    if (attend.tiled)
-        finish_head<TILE_PARTS>(head, attend, task, room_of_tiles(shared, 1, attend.head_dim));
-    else
-        finish_head<CUDA_WARPS>(head, attend, task, room_of_lanes(shared, 1, attend.head_dim));
+    room.maxima = worked_out(room.maxima);
+    room.sums = worked_out(room.sums);
+    room.outputs = worked_out(room.outputs);
+    if (!wait_for_workers(head, turn))
+        return false;
+    finish_head<PARTS, DIM>(head, attend, room);
+    return true;
+}
+
+/* A record's end, by the finishing warp; false when its computing gave up. */
+KERNEL_INLINE bool finish_attend(uint8_t *shared, const cuda_attend &attend, uint32_t turn)
+{
+    shared_head &head = *(shared_head *)shared;
+    if (!head.machine.attends_apart)
+        return wait_for_workers(head, turn);
+    if (!attend.tiled)
+        return finish_attend_of<CUDA_WARPS, 0>(head, attend, room_of_lanes(shared, 1, attend.head_dim), turn);
+    if (attend.head_dim == 64)
+        return finish_attend_of<TILE_PARTS, 64>(head, attend, room_of_tiles(shared, 1, 64), turn);
+    return finish_attend_of<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), turn);
 }
 
 /* Which of them a task is done by. */

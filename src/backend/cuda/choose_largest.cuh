@@ -55,7 +55,25 @@ KERNEL_INLINE sample_pair take_largest(shared_head &head, uint32_t block)
     return largest_of_warp((uint64_t)(uint32_t)seen.first << 32 | (uint32_t)seen.second);
 }
 
-/* By all workers, at the end of a token. */
+/* Angles of a position, by all workers, of which the last begin: the first have more to do. A function of its
+ * own, for two callers. */
+static __device__ __noinline__ void prepare_angles(uint32_t position)
+{
+    DYNAMIC_SHARED(shared);
+    const cuda_machine &machine = ((const shared_head *)shared)->machine;
+    float *angles = (float *)(shared + machine.angles_at);
+    prepare_ropes(machine, position, angles, angles + machine.rope_count * machine.rope_pairs,
+        CUDA_WORKERS - 1 - this_thread(), CUDA_WORKERS);
+}
+
+/* Whether the host wants no more: the word of the block that has asked it. */
+KERNEL_INLINE bool is_cancelled(shared_head &head)
+{
+    return wait_for_long_word(head, &sampled_row(head).cancelled[head.tag % 2]);
+}
+
+/* By all workers, at the end of a token. While words are on their way there is time for what the end of this
+ * token and the beginning of the next need. */
 static __device__ __noinline__ void choose_largest()
 {
     DYNAMIC_SHARED(shared);
@@ -72,6 +90,9 @@ static __device__ __noinline__ void choose_largest()
         }
     }
     sync_threads<CUDA_WORKERS>(); /* head.largest is free again */
+    prepare_angles(head.row.position + 1);
+    if (thread == CUDA_WORKERS / 2)
+        head.tokens.count.cancelled = is_cancelled(head);
     if (warp < warps) {
         const sample_pair largest = take_largest(head, thread);
         __threadfence();

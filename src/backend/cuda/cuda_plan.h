@@ -48,8 +48,8 @@ enum {
     CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
     CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
     CUDA_RECORD_PLACES = 4,       /* in shared memory */
-    CUDA_PART_SECOND_DIGITS = CUDA_ITEM_COLUMNS + 16 + 32, /* a part of the input as bytes: after these,
-                                                              scales and sums come second digits */
+    CUDA_PART_SECOND_DIGITS = CUDA_ITEM_COLUMNS + 16, /* a part of the input as bytes: after these and
+                                                         their scales come second digits */
     CUDA_PART_BYTES = CUDA_PART_SECOND_DIGITS + CUDA_ITEM_COLUMNS,
     CUDA_PART_FLOAT_BYTES = 4 * 36 * 4, /* and as floats */
     CUDA_MIXED_GROUPS = 8,              /* part groups of a matmul whose input is mixed with another */

@@ -429,8 +429,8 @@ KERNEL_INLINE void finish_this_token(shared_head &head, uint32_t flags)
     tokens.goes_on = 0;
     if (head.failed || !(flags & DECODE_FINISHES))
         return;
-    uint64_t *cancelled = &sampled_row(head).cancelled[head.tag % 2];
-    tokens.count.cancelled = wait_for_long_word(head, cancelled) != 0;
+    if (!head.greedy)
+        tokens.count.cancelled = is_cancelled(head);
     const int32_t id = sampled_id(head);
     tokens.goes_on = finish_token(
         head.machine, tokens.rules, head.row.position, tokens.index, tokens.repeat, id, tokens.count);
@@ -529,9 +529,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             tell_what_follows(head, head.tokens.index + 1, true);
         }
         sync_threads<CUDA_WORKERS>();
-        float *angles = (float *)(shared + machine.angles_at);
-        prepare_ropes<CUDA_WORKERS>(
-            machine, head.row.position, angles, angles + machine.rope_count * machine.rope_pairs);
+        if (!head.greedy || head.tokens.index == 0)
+            prepare_angles(head.row.position);
         if (flags & DECODE_FINISHES)
             begin_token(head);
         sync_threads<CUDA_WORKERS>();

@@ -74,6 +74,33 @@ KERNEL_INLINE float warp_sum(float value)
     return value;
 }
 
+/* Half of them to the other half, and so on: no loop, which would have them in local memory. */
+template <uint32_t COUNT> KERNEL_INLINE float add_halves(const float (&parts)[COUNT])
+{
+    if constexpr (COUNT == 2) {
+        return parts[0] + parts[1];
+    } else {
+        float sums[COUNT / 2];
+#pragma unroll
+        for (uint32_t i = 0; i < COUNT / 2; i++)
+            sums[i] = parts[i] + parts[i + COUNT / 2];
+        return add_halves(sums);
+    }
+}
+
+template <uint32_t COUNT> KERNEL_INLINE float largest_of_halves(const float (&parts)[COUNT])
+{
+    if constexpr (COUNT == 2) {
+        return fmaxf(parts[0], parts[1]);
+    } else {
+        float larger[COUNT / 2];
+#pragma unroll
+        for (uint32_t i = 0; i < COUNT / 2; i++)
+            larger[i] = fmaxf(parts[i], parts[i + COUNT / 2]);
+        return largest_of_halves(larger);
+    }
+}
+
 KERNEL_INLINE float warp_max(float value)
 {
 #pragma unroll

@@ -44,34 +44,42 @@ KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
 }
 
 /*
- * The rows of the most common matmuls, one a lane. All is loaded before the first is added, and nothing
- * branches: what counts is how many instructions wait for each other.
+ * The rows of the most common matmuls, one a lane. Whatever can be is worked out before the wait, all is
+ * loaded before the first is added, and nothing branches: what counts is how many instructions wait for each
+ * other once the warps have computed.
  */
 template <uint32_t FLAGS, uint32_t PARTS>
-KERNEL_INLINE void finish_common(
+KERNEL_INLINE bool finish_common(
     uint8_t *shared, const cuda_matmul_record &record, const matmul_end &end, uint32_t turn, float before)
 {
-    constexpr bool HAS_GLU = FLAGS & MATMUL_GLU;
+    constexpr bool HAS_GLU = FLAGS & MATMUL_GLU, DEFERS = FLAGS & MATMUL_DEFERS;
     shared_head &head = *(shared_head *)shared;
-    const uint32_t row = this_thread() % 32, read = row < end.rows ? row : 0;
-    const float *partials = partials_of_turn(shared, turn);
+    const uint32_t row = this_thread() % 32, glu = record.glu;
+    const float *place = worked_out(
+                    place_of_row(partials_of_turn(shared, turn), end.each, row < end.rows ? row : 0)),
+                *up_place = HAS_GLU ? worked_out(place + end.up_partials) : place,
+                *squares = DEFERS ? worked_out(squares_of_turn(head, turn)) : place;
+    uint32_t *out = (uint32_t *)end.out + row;
+    if (!wait_for_workers(head, turn))
+        return false;
     float sum, other = 0, factor = 1;
-    sum = sum_of_row<PARTS>(end.each, partials, read);
+    sum = sum_of_row<PARTS>(end.each, place);
     if (HAS_GLU)
-        other = sum_of_row<PARTS>(end.each, partials + end.up_partials, read);
-    if (FLAGS & MATMUL_DEFERS)
-        factor = norm_factor(squares_of_turn(head, turn), end.per_column, end.epsilon);
+        other = sum_of_row<PARTS>(end.each, up_place);
+    if (DEFERS)
+        factor = norm_factor(squares, end.per_column, end.epsilon);
     sum *= factor;
     if (HAS_GLU)
-        sum = gated(record.glu, sum) * (other * factor);
+        sum = gated(glu, sum) * (other * factor);
     if (FLAGS & MATMUL_ADDS)
         sum += before;
     if (row < end.rows)
-        put_word((uint32_t *)end.out + row, sum, end.tag);
+        put_word(out, sum, end.tag);
+    return true;
 }
 
 template <uint32_t PARTS>
-KERNEL_INLINE void finish_rows(
+KERNEL_INLINE bool finish_rows(
     uint8_t *shared, const cuda_matmul_record &record, const matmul_end &end, uint32_t turn, float before)
 {
     shared_head &head = *(shared_head *)shared;
@@ -88,6 +96,8 @@ KERNEL_INLINE void finish_rows(
     default:
         break;
     }
+    if (!wait_for_workers(head, turn))
+        return false;
     sample_pair largest = 0;
     if (row < end.rows) {
         const float value = finish_row(
@@ -96,6 +106,7 @@ KERNEL_INLINE void finish_rows(
     }
     if (end.flags & MATMUL_PLAIN)
         note_largest(head, largest);
+    return true;
 }
 static_assert(CUDA_FINISHED_ROWS == 32, "a row a lane");
 
@@ -104,28 +115,16 @@ KERNEL_INLINE bool finish_record(uint8_t *shared, uint32_t turn)
 {
     shared_head &head = *(shared_head *)shared;
     const cuda_record &record = *place_of_record(shared, turn);
-    const uint32_t lane = this_thread() % 32, parity = turn / 2 % 2;
-    uint64_t *computed = &head.computed[turn % 2];
-    patience patience(head.machine);
-    const bool apart = record.kind <= CUDA_RECORD_MATMUL && record.matmul.flags & MATMUL_APART;
-    matmul_end end = {};
-    float before = 0;
-    if (apart) {
-        end = describe_end(head, record.matmul);
-        before = lane < end.rows ? take_before(head, end, lane, look_before(end, lane)) : 0;
-        __syncwarp();
-    }
-    while (!chunk_barrier_test(computed, parity)) {
-        if (!patience.lasts())
-            return false;
-    }
-    if (apart && end.each <= CUDA_WARPS / 2)
-        finish_rows<CUDA_WARPS / 2>(shared, record.matmul, end, turn, before);
-    else if (apart)
-        finish_rows<CUDA_WARPS>(shared, record.matmul, end, turn, before);
-    else if (record.kind == CUDA_RECORD_ATTEND)
-        finish_attend(shared, record.attend);
-    return true;
+    if (record.kind == CUDA_RECORD_ATTEND)
+        return finish_attend(shared, record.attend, turn);
+    if (record.kind > CUDA_RECORD_MATMUL || !(record.matmul.flags & MATMUL_APART))
+        return wait_for_workers(head, turn);
+    const matmul_end end = describe_end(head, record.matmul);
+    const uint32_t lane = this_thread() % 32;
+    const float before = lane < end.rows ? take_before(head, end, lane, look_before(end, lane)) : 0;
+    __syncwarp();
+    return end.each <= CUDA_WARPS / 2 ? finish_rows<CUDA_WARPS / 2>(shared, record.matmul, end, turn, before)
+                                      : finish_rows<CUDA_WARPS>(shared, record.matmul, end, turn, before);
 }
 
 /* All records of a token. */

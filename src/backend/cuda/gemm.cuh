@@ -217,7 +217,7 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
             load_before(i + blockDim.x);
             if (values) { /* all lanes round */
                 const bool fine = rounded.fine || (on && early >> token & 1);
-                const rounded_four<2> four = round_four<2>(sum, fine);
+                const rounded_columns four = round_columns_of_row(sum, fine);
                 const uint64_t at = (uint64_t)(first_token + token) * rounded.columns + row;
                 if (on)
                     store_rounded(rounded, at, four, fine);

@@ -14,7 +14,7 @@
 template <int DIGITS> struct lane_bytes {
     uint32_t words[DIGITS][8];
     float scale;
-    int sums[2];
+    int sums[2]; /* of sixteen, counted in last digits */
 };
 
 struct lane_floats {
@@ -46,9 +46,18 @@ KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_bytes<DI
         out.words[i][4] = b.x, out.words[i][5] = b.y, out.words[i][6] = b.z, out.words[i][7] = b.w;
     }
     const float *scales = (const float *)(part + CUDA_ITEM_COLUMNS);
-    const int2 sums = *((const int2 *)(scales + CUDA_ITEM_COLUMNS / 32) + block);
     out.scale = scales[block];
-    out.sums[0] = sums.x, out.sums[1] = sums.y;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        out.sums[half] = 0;
+#pragma unroll
+        for (int i = 0; i < DIGITS; i++) {
+            out.sums[half] *= SECOND_DIGITS;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                out.sums[half] = dot_bytes(out.words[i][half * 4 + j], 0x01010101, out.sums[half]);
+        }
+    }
 }
 
 KERNEL_INLINE void load_input(const uint8_t *part, uint32_t block, lane_floats &out)
@@ -263,29 +272,22 @@ KERNEL_INLINE uint32_t look_before(const matmul_end &end, uint32_t row)
                : 0;
 }
 
-/* Half of them to the other half, and so on: no loop, which would have them in local memory. */
-template <uint32_t COUNT> KERNEL_INLINE float add_halves(const float (&parts)[COUNT])
+/* Where the first of a row's partial sums is. */
+KERNEL_INLINE const float *place_of_row(const float *partials, uint32_t each, uint32_t row)
 {
-    if constexpr (COUNT == 2) {
-        return parts[0] + parts[1];
-    } else {
-        float sums[COUNT / 2];
-#pragma unroll
-        for (uint32_t i = 0; i < COUNT / 2; i++)
-            sums[i] = parts[i] + parts[i + COUNT / 2];
-        return add_halves(sums);
-    }
+    return partials + row / CUDA_ITEM_ROWS * each * CUDA_ITEM_ROWS + row % CUDA_ITEM_ROWS;
 }
 
-/* The sum of row `row` of a block's rows, over its parts, PARTS at most. All are on their way before the
- * first is added. */
-template <uint32_t PARTS> KERNEL_INLINE float sum_of_row(uint32_t each, const float *partials, uint32_t row)
+/* The sum of a row over its parts, PARTS at most. All are on their way before the first is added. */
+template <uint32_t PARTS> KERNEL_INLINE float sum_of_row(uint32_t each, const float *place)
 {
-    const float *place = partials + row / CUDA_ITEM_ROWS * each * CUDA_ITEM_ROWS + row % CUDA_ITEM_ROWS;
     float parts[PARTS];
 #pragma unroll
     for (uint32_t i = 0; i < PARTS; i++)
-        parts[i] = i < each ? place[i * CUDA_ITEM_ROWS] : 0;
+        parts[i] = place[min(i, each - 1) * CUDA_ITEM_ROWS]; /* whether it counts can wait */
+#pragma unroll
+    for (uint32_t i = 0; i < PARTS; i++)
+        parts[i] = i < each ? parts[i] : 0;
     return add_halves(parts);
 }
 
@@ -322,12 +324,13 @@ KERNEL_INLINE float finish_row(shared_head &head, const cuda_matmul_record &reco
     const float *partials, const float *sums, uint32_t row, float before)
 {
     const float factor = end.flags & MATMUL_DEFERS ? norm_factor(sums, end.per_column, end.epsilon) : 1;
-    float sum = sum_of_row<CUDA_WARPS>(end.each, partials, row) * factor;
+    float sum = sum_of_row<CUDA_WARPS>(end.each, place_of_row(partials, end.each, row)) * factor;
     if (end.flags & MATMUL_SPECIAL)
         sum = finish_specially(&record, sum, row);
     if (end.flags & MATMUL_GLU) {
         const uint32_t each = record.shares[1].parts_per_round;
-        float other = sum_of_row<CUDA_WARPS>(each, partials + end.up_partials, row) * factor;
+        float other =
+            sum_of_row<CUDA_WARPS>(each, place_of_row(partials + end.up_partials, each, row)) * factor;
         if (record.up_bias)
             other += ((const float *)record.up_bias)[row];
         sum = gated(record.glu, sum) * other;

@@ -16,7 +16,6 @@ enum { SECOND_DIGITS = 128 }; /* that count as much as one first digit */
 template <int DIGITS> struct rounded_four {
     uint32_t digits[DIGITS]; /* the first ones, the second ones */
     float scale;             /* of the last digit */
-    int sum;                 /* of the 16 columns of four threads, counted in last digits */
 };
 
 /* Quotients to the last bit, as the CPU has them: halves would be rounded the other way otherwise. */
@@ -76,8 +75,8 @@ KERNEL_INLINE uint32_t second_digit(uint32_t integer)
     return integer - first_digit(integer) * SECOND_DIGITS;
 }
 
-/* To DIGITS, or one of them where it is not `fine`. Also adds up `sum` over the warp: shuffles that do not
- * wait for each other take turns. */
+/* To DIGITS, or one of them where it is not `fine`. Also adds up `sum` over the eight threads: shuffles that
+ * do not wait for each other take turns. */
 template <int DIGITS>
 KERNEL_INLINE rounded_four<DIGITS> round_four_and_add(float4 x, float &sum, bool fine = DIGITS == 2)
 {
@@ -92,29 +91,20 @@ KERNEL_INLINE rounded_four<DIGITS> round_four_and_add(float4 x, float &sum, bool
         largest = max(largest, other);
         sum += more;
     }
-    const float more = __shfl_xor_sync(~0u, sum, 8);
     rounded_four<DIGITS> out;
     const rounding_scale scale = scale_of(largest);
     const float inverse = fine ? scale.inverse * SECOND_DIGITS : scale.inverse;
     out.scale = fine ? scale.scale * (1.0f / SECOND_DIGITS) : scale.scale;
-    sum += more;
-    const float last = __shfl_xor_sync(~0u, sum, 16);
     const uint32_t a = nearest(x.x * inverse), b = nearest(x.y * inverse), c = nearest(x.z * inverse),
                    d = nearest(x.w * inverse);
     if (fine) {
         out.digits[0] = lowest_bytes(first_digit(a), first_digit(b), first_digit(c), first_digit(d));
         out.digits[DIGITS - 1] =
             lowest_bytes(second_digit(a), second_digit(b), second_digit(c), second_digit(d));
-        out.sum = dot_bytes(out.digits[0], 0x01010101, 0) * SECOND_DIGITS;
-        out.sum = dot_bytes(out.digits[DIGITS - 1], 0x01010101, out.sum);
     } else {
         out.digits[DIGITS - 1] = 0;
         out.digits[0] = lowest_bytes(a, b, c, d);
-        out.sum = dot_bytes(out.digits[0], 0x01010101, 0);
     }
-    out.sum += __shfl_xor_sync(~0u, out.sum, 1);
-    out.sum += __shfl_xor_sync(~0u, out.sum, 2);
-    sum += last;
     return out;
 }
 
@@ -124,8 +114,8 @@ template <int DIGITS> KERNEL_INLINE rounded_four<DIGITS> round_four(float4 x, bo
     return round_four_and_add<DIGITS>(x, nothing, fine);
 }
 
-/* Panels: the input in parts of CUDA_ITEM_COLUMNS. A part is bytes, scales of 32 and sums of 16 of them, and
- * second digits if there are; or four times 32 floats, apart so that lanes read them without conflicts. */
+/* Panels: the input in parts of CUDA_ITEM_COLUMNS. A part is bytes, scales of 32 of them, and second digits
+ * if there are; or four times 32 floats, apart so that lanes read them without conflicts. */
 KERNEL_INLINE uint32_t part_bytes(uint32_t rounding)
 {
     return rounding == ROUNDING_Q8 ? (uint32_t)CUDA_PART_BYTES : (uint32_t)CUDA_PART_FLOAT_BYTES;
@@ -141,14 +131,11 @@ template <int DIGITS>
 KERNEL_INLINE void put_rounded_four(uint8_t *part, uint32_t at, const rounded_four<DIGITS> &rounded)
 {
     float *scales = (float *)(part + CUDA_ITEM_COLUMNS);
-    int *halves = (int *)(scales + CUDA_ITEM_COLUMNS / 32);
     *(uint32_t *)(part + at) = rounded.digits[0];
     if (DIGITS == 2)
         *(uint32_t *)(part + CUDA_PART_SECOND_DIGITS + at) = rounded.digits[DIGITS - 1];
     if (at % 32 == 0)
         scales[at / 32] = rounded.scale;
-    if (at % 16 == 0)
-        halves[at / 16] = rounded.sum;
 }
 
 template <int DIGITS> KERNEL_INLINE void put_bytes(uint8_t *part, uint32_t at, float4 four)

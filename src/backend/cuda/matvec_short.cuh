@@ -41,29 +41,36 @@ KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, cons
     return mixed_four(mix, x, norm, kept);
 }
 
-/* One share's tiles; the codes of the first are there. */
+/* A warp's tiles of a share: where the first one's item and partial sums are, and how far apart they are. All
+ * of it is in registers before the input comes. */
+struct tile_walk {
+    const uint8_t *item;
+    float *place;
+    uint32_t item_step, place_step, tiles, step;
+};
+
+/* From tile `tile` on, of which the codes are there. */
 template <int TYPE, int DIGITS>
-KERNEL_INLINE void multiply_tiles(const short_chunk &chunk, const cuda_share &share, const warp_share &own,
-    const lane_bytes<DIGITS> &x, lane_codes<TYPE> codes, float *partials)
+KERNEL_INLINE void multiply_tiles(
+    tile_walk walk, uint32_t tile, const lane_bytes<DIGITS> &x, lane_codes<TYPE> codes, uint64_t *empty)
 {
-    const uint32_t lane = this_thread() % 32, each = share.parts_per_round, step = share.tiles_per_round,
-                   tile_bytes = each * item_format<TYPE>::bytes;
-    const uint8_t *item = chunk.begin + own.number * item_format<TYPE>::bytes + own.first_tile * tile_bytes;
-    float *place = partials + (own.first_tile * each + own.number) * CUDA_ITEM_ROWS + lane / 4;
-    for (uint32_t tile = own.first_tile; tile < share.tiles; tile += step) {
-        item += step * tile_bytes;
+    const uint32_t lane = this_thread() % 32;
+    for (bool goes_on = true; goes_on;) {
         lane_codes<TYPE> next = codes;
-        if (tile + step < share.tiles)
-            next = load_codes<TYPE>(item, (int)lane);
+        tile += walk.step;
+        walk.item += walk.item_step;
+        goes_on = tile < walk.tiles;
+        if (goes_on)
+            next = load_codes<TYPE>(walk.item, (int)lane);
         const float sum = sum_lanes<1>({multiply_codes<TYPE>(codes, x)}, lane);
         if (lane % 4 == 0)
-            *place = sum;
-        place += step * each * CUDA_ITEM_ROWS;
+            *walk.place = sum;
+        walk.place += walk.place_step;
         codes = next;
     }
     __syncwarp();
     if (lane == 0)
-        chunk_barrier_arrive(chunk.empty);
+        chunk_barrier_arrive(empty);
 }
 
 /* A warp that has no part has little to do: nothing comes of it, and it takes no chunk. */
@@ -108,13 +115,23 @@ KERNEL_INLINE ring_walk run_short(
     const float4 weight = !MIXES && on && has_norm
                               ? __ldg((const float4 *)((const float *)vector.weight + at))
                               : make_float4(1, 1, 1, 1);
-    const uint32_t tile_bytes = share.parts_per_round * format::bytes;
-    const short_chunk chunk = take_chunk(head, share.tiles * tile_bytes, walk);
-    lane_codes<TYPE> codes =
-        load_codes<TYPE>(chunk.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
-    uint8_t *part = shared + head.machine.panels_at + warp * head.machine.own_panel_bytes;
-    float *partials = partials_of_turn(shared, turn);
+    const uint32_t each = share.parts_per_round, tile_bytes = each * format::bytes,
+                   chunk_bytes = share.tiles * tile_bytes,
+                   first_item = own.first_tile * tile_bytes + own.number * format::bytes;
+    const short_chunk chunk = take_chunk(head, chunk_bytes, walk);
+    tile_walk tiles;
+    tiles.tiles = share.tiles;
+    tiles.step = share.tiles_per_round;
+    tiles.item_step = tiles.step * tile_bytes;
+    tiles.place_step = tiles.step * each * CUDA_ITEM_ROWS;
+    tiles.item = worked_out(chunk.begin + first_item);
+    tiles.place = worked_out(
+        partials_of_turn(shared, turn) + (own.first_tile * each + own.number) * CUDA_ITEM_ROWS + lane / 4);
+    const lane_codes<TYPE> codes = load_codes<TYPE>(tiles.item, (int)lane);
+    uint8_t *part = worked_out(shared + head.machine.panels_at + warp * head.machine.own_panel_bytes);
+    float *squares = worked_out(squares_of_turn(head, turn) + warp);
     const bool has_glu = record.flags & MATMUL_GLU;
+    const uint32_t up_partials = record.up_partials;
 
     float4 x;
     float square = 0;
@@ -127,18 +144,20 @@ KERNEL_INLINE ring_walk run_short(
     }
     const rounded_four<DIGITS> rounded = round_four_and_add<DIGITS>(x, square);
     put_rounded_four(part, lane * 4, rounded);
-    if (lane == 0)
-        squares_of_turn(head, turn)[warp] = own.first_tile == 0 ? square : 0; /* each part once */
     __syncwarp();
     lane_bytes<DIGITS> bytes;
     load_input(part, lane % 4, bytes);
-    multiply_tiles<TYPE>(chunk, share, own, bytes, codes, partials);
+    square += __shfl_xor_sync(~0u, square, 8);
+    square += __shfl_xor_sync(~0u, square, 16);
+    if (lane == 0)
+        *squares = own.first_tile == 0 ? square : 0; /* each part once */
+    multiply_tiles<TYPE>(tiles, own.first_tile, bytes, codes, chunk.empty);
     if (has_glu) {
-        const cuda_share &up = record.shares[1];
-        const short_chunk second = take_chunk(head, up.tiles * tile_bytes, walk);
-        codes = load_codes<TYPE>(
-            second.begin + own.first_tile * tile_bytes + own.number * format::bytes, (int)lane);
-        multiply_tiles<TYPE>(second, up, own, bytes, codes, partials + record.up_partials);
+        const short_chunk second = take_chunk(head, chunk_bytes, walk);
+        tiles.item = second.begin + first_item;
+        tiles.place += up_partials;
+        multiply_tiles<TYPE>(
+            tiles, own.first_tile, bytes, load_codes<TYPE>(tiles.item, (int)lane), second.empty);
     }
     tell_finisher(head, turn);
     return walk;

@@ -17,7 +17,7 @@ KERNEL_INLINE float4 load_four(const float *row, uint32_t column, uint32_t colum
 KERNEL_INLINE void round_to_panel(const cuda_panel &panel, uint64_t at, float4 x, bool fine)
 {
     if (panel.rounding == ROUNDING_Q8) {
-        store_rounded(panel, at, round_four<2>(x, fine), fine);
+        store_rounded(panel, at, round_columns_of_row(x, fine), fine);
     } else if (panel.rounding == ROUNDING_F16) {
         store_halves(panel, at, x);
     } else {

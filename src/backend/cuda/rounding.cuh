@@ -17,17 +17,33 @@ KERNEL_INLINE float first_scale(float scale, bool fine)
     return fine ? scale * SECOND_DIGITS : scale;
 }
 
+/* Four columns of a row, with what is written of them once for sixteen. */
+struct rounded_columns {
+    rounded_four<2> four;
+    int sum; /* of the 16 columns of four threads, counted in last digits */
+};
+
+KERNEL_INLINE rounded_columns round_columns_of_row(float4 x, bool fine)
+{
+    rounded_columns out = {round_four<2>(x, fine)};
+    out.sum = dot_bytes(out.four.digits[0], 0x01010101, 0) * (fine ? SECOND_DIGITS : 1);
+    out.sum = dot_bytes(out.four.digits[1], 0x01010101, out.sum);
+    out.sum += __shfl_xor_sync(~0u, out.sum, 1);
+    out.sum += __shfl_xor_sync(~0u, out.sum, 2);
+    return out;
+}
+
 /* Four columns of a row to a panel of bytes; `at` counts from the panel's first value. */
 KERNEL_INLINE void store_rounded(
-    const cuda_panel &panel, uint64_t at, const rounded_four<2> &rounded, bool fine)
+    const cuda_panel &panel, uint64_t at, const rounded_columns &rounded, bool fine)
 {
-    __stcg((uint32_t *)((int8_t *)panel.values + at), rounded.digits[0]);
+    __stcg((uint32_t *)((int8_t *)panel.values + at), rounded.four.digits[0]);
     if (fine)
-        __stcg((uint32_t *)((int8_t *)panel.seconds + at), rounded.digits[1]);
+        __stcg((uint32_t *)((int8_t *)panel.seconds + at), rounded.four.digits[1]);
     if (at % 32 == 0)
-        __stcg((float *)panel.scales + at / 32, first_scale(rounded.scale, fine));
+        __stcg((float *)panel.scales + at / 32, first_scale(rounded.four.scale, fine));
     if (at % 16 == 0)
-        __stcg((float *)panel.sums + at / 16, rounded.scale * (float)rounded.sum);
+        __stcg((float *)panel.sums + at / 16, rounded.four.scale * (float)rounded.sum);
 }
 
 KERNEL_INLINE float within_half_range(float x)

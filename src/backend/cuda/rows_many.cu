@@ -49,8 +49,8 @@ extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const 
     const cuda_row *rows = (const cuda_row *)(machine->step + machine->rows_at);
     const uint64_t at = (uint64_t)blockIdx.x * machine->rope_count * machine->rope_pairs;
     if (blockIdx.x < __ldcg(&((const cuda_step *)machine->step)->token_count))
-        prepare_ropes<ANGLES_THREADS>(*machine, __ldcg(&rows[blockIdx.x].position),
-            (float *)machine->cosines + at, (float *)machine->sines + at);
+        prepare_ropes(*machine, __ldcg(&rows[blockIdx.x].position), (float *)machine->cosines + at,
+            (float *)machine->sines + at, threadIdx.x, ANGLES_THREADS);
 }
 
 /* ---- Rows ---- */
@@ -112,7 +112,7 @@ KERNEL_INLINE void round_row(
         } else if (round.rounding == ROUNDING_F16) {
             store_halves(panel, first + i, four);
         } else {
-            store_rounded(panel, first + i, round_four<2>(four, fine), fine);
+            store_rounded(panel, first + i, round_columns_of_row(four, fine), fine);
         }
     }
 }

@@ -29,11 +29,11 @@ KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32
 }
 
 /* Angles of a position, [ropes][rope_pairs], in double: a position times a frequency loses digits. */
-template <int THREADS>
-KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position, float *cosines, float *sines)
+KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position, float *cosines, float *sines,
+    uint32_t thread, uint32_t threads)
 {
     const cuda_rope *ropes = (const cuda_rope *)machine.ropes;
-    for (uint32_t i = threadIdx.x; i < machine.rope_count * machine.rope_pairs; i += THREADS) {
+    for (uint32_t i = thread; i < machine.rope_count * machine.rope_pairs; i += threads) {
         const cuda_rope &rope = ropes[i / machine.rope_pairs];
         const uint32_t pair = i % machine.rope_pairs;
         if (pair >= rope.dimensions / 2)

@@ -139,6 +139,17 @@ KERNEL_INLINE bool wait_for_finisher(shared_head &head, uint32_t turn, uint32_t 
     return turn < ago || chunk_barrier_wait(head.machine, &head.finished[(turn - ago) % 2], parity);
 }
 
+/* By the finishing warp: until a record was computed; false when that gave up. */
+KERNEL_INLINE bool wait_for_workers(shared_head &head, uint32_t turn)
+{
+    patience patience(head.machine);
+    while (!chunk_barrier_test(&head.computed[turn % 2], turn / 2 % 2)) {
+        if (!patience.lasts())
+            return false;
+    }
+    return true;
+}
+
 /* By every thread that computes, once it needs nothing of the record any more. Each for itself: that takes no
  * longer than to wait for its warp, and tools that look for races know what it means. */
 KERNEL_INLINE void tell_finisher(shared_head &head, uint32_t turn)

@@ -125,6 +125,18 @@ KERNEL_INLINE uint32_t shared_address(const void *pointer)
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
+/* An address in shared memory that is worked out here, before a wait, and not after it. */
+template <class T> KERNEL_INLINE T *worked_out(T *pointer)
+{
+#ifdef CUDA_EMULATOR
+    return pointer;
+#else
+    uint32_t address = shared_address(pointer);
+    asm volatile("" : "+r"(address));
+    return (T *)__cvta_shared_to_generic(address);
+#endif
+}
+
 #ifdef CUDA_EMULATOR
 
 /* Arrivals that are missing, arrivals in all, and how often all have come. */

@@ -195,6 +195,12 @@ KERNEL_INLINE bool has_come(const awaited_four &four, uint32_t tag)
                TAG_MASK) == 0;
 }
 
+KERNEL_INLINE float4 values_of(const awaited_four &four)
+{
+    return make_float4(
+        value_in(four.seen.x), value_in(four.seen.y), value_in(four.seen.z), value_in(four.seen.w));
+}
+
 /* By a whole warp, or each lane for itself: those then come back one after the other. */
 template <bool TOGETHER>
 KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32_t tag)
@@ -207,8 +213,31 @@ KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32
         if (!come)
             four.seen = look_at_four_words(four.words);
     }
-    return make_float4(
-        value_in(four.seen.x), value_in(four.seen.y), value_in(four.seen.z), value_in(four.seen.w));
+    return values_of(four);
+}
+
+/* All but the first. */
+template <int COUNT>
+KERNEL_INLINE void wait_for_others(
+    shared_head &head, awaited_four (&fours)[COUNT], uint32_t tag, float4 (&out)[COUNT])
+{
+    patience patience(head.machine);
+    for (;;) {
+        bool come = true;
+#pragma unroll
+        for (int i = 1; i < COUNT; i++)
+            come &= has_come(fours[i], tag);
+        if (__all_sync(~0u, come) || !look_again(head, patience))
+            break;
+#pragma unroll
+        for (int i = 1; i < COUNT; i++) {
+            if (!has_come(fours[i], tag))
+                fours[i].seen = look_at_four_words(fours[i].words);
+        }
+    }
+#pragma unroll
+    for (int i = 1; i < COUNT; i++)
+        out[i] = values_of(fours[i]);
 }
 
 /* COUNT times four, `step` columns apart, by a whole warp: all are on their way before the first is waited
@@ -230,9 +259,9 @@ KERNEL_INLINE void take_fours(
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         fours[i] = look_at_four(from, first + i * step, first + i * step < columns, tag);
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        out[i] = wait_for_four<true>(head, fours[i], tag);
+    out[0] = wait_for_four<true>(head, fours[0], tag);
+    if constexpr (COUNT > 1) /* by then most have come: the others are looked at again at once */
+        wait_for_others(head, fours, tag, out);
 }
 
 KERNEL_INLINE float4 take_four_alone(shared_head &head, uint64_t from, uint32_t first)
