@@ -154,11 +154,11 @@ KERNEL_INLINE void merge_parts(const attend_room &room, uint32_t heads, uint32_t
         results[i] = {all, add_halves(sums), add_halves(outputs[i])};
 }
 
-KERNEL_INLINE void put_result(const shared_head &head, const cuda_attend &attend, uint32_t index,
-    uint32_t element, const attend_result &result)
+KERNEL_INLINE void put_result(const shared_head &head, uint64_t out, uint32_t index, uint32_t element,
+    uint32_t head_dim, const attend_result &result)
 {
-    if (element < attend.head_dim)
-        put_value(head, attend.out, index * attend.head_dim + element, __fdividef(result.output, result.sum));
+    if (element < head_dim)
+        put_value(head, out, index * head_dim + element, __fdividef(result.output, result.sum));
 }
 
 /* Parts come together, by a warp for up to 32 elements of a head. DIM as in look_at_element. */
@@ -177,7 +177,7 @@ KERNEL_INLINE void finish_parts(shared_head &head, const cuda_attend &attend, co
     attend_result result[1];
     merge_parts<PARTS, 1>(room, task.heads, head_dim, h, elements, result);
     if (task.active == 1) {
-        put_result(head, attend, index, element, result[0]);
+        put_result(head, attend.out, index, element, head_dim, result[0]);
     } else if (h % task.active == task.split) {
         if (element < head_dim)
             own.outputs[h * head_dim + element] = result[0].output;
@@ -213,28 +213,37 @@ KERNEL_INLINE void finish_split(
 /* A block's last task, of all positions: the finishing warp's. */
 KERNEL_INLINE bool is_finished_apart(const cuda_machine &machine, const attend_task &task)
 {
-    return machine.attends_apart && task.heads == 1 && task.active == 1 && !task.more;
+    return (machine.attends_apart != 0) & (task.heads == 1) & (task.active == 1) & (task.more == 0);
 }
 
-/* DIM as in look_at_element. What there is to read is read before it is known whether it is needed. */
+/* That warp's part. DIM as in look_at_element. Whatever can be is worked out before the wait, and all is read
+ * before it is known whether it is needed. False when the computing gave up. */
 template <int PARTS, uint32_t DIM>
-KERNEL_INLINE void finish_head(const shared_head &head, const cuda_attend &attend, const attend_room &room)
+KERNEL_INLINE bool finish_head(shared_head &head, const cuda_attend &attend, attend_room room, uint32_t turn)
 {
     constexpr int EACH = DIM ? DIM / 32 : 2;
-    for (uint32_t first = this_thread() % 32; first / 32 * 32 < (DIM ? DIM : attend.head_dim);
-         first += EACH * 32) {
+    const uint32_t lane = this_thread() % 32, head_dim = DIM ? DIM : attend.head_dim;
+    const uint64_t out = attend.out;
+    room.maxima = worked_out(room.maxima);
+    room.sums = worked_out(room.sums);
+    room.outputs = worked_out(room.outputs);
+    if (!wait_for_workers(head, turn))
+        return false;
+    const attend_task task = head.task;
+    for (uint32_t first = lane; first / 32 * 32 < head_dim; first += EACH * 32) {
         uint32_t elements[EACH];
         attend_result results[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             elements[i] = first + i * 32;
-        merge_parts<PARTS, EACH>(room, 1, DIM ? DIM : attend.head_dim, 0, elements, results);
-        if (!is_finished_apart(head.machine, head.task))
-            return;
+        merge_parts<PARTS, EACH>(room, 1, head_dim, 0, elements, results);
+        if (!is_finished_apart(head.machine, task))
+            break;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            put_result(head, attend, head.task.first_head, elements[i], results[i]);
+            put_result(head, out, task.first_head, elements[i], head_dim, results[i]);
     }
+    return true;
 }
 
 #endif

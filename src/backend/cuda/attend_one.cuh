@@ -25,19 +25,6 @@ KERNEL_INLINE attend_split split_positions(uint32_t positions, uint32_t splits)
     return {(positions + length - 1) / length, length};
 }
 
-template <int PARTS, uint32_t DIM>
-KERNEL_INLINE bool finish_attend_of(
-    shared_head &head, const cuda_attend &attend, attend_room room, uint32_t turn)
-{
-    room.maxima = worked_out(room.maxima);
-    room.sums = worked_out(room.sums);
-    room.outputs = worked_out(room.outputs);
-    if (!wait_for_workers(head, turn))
-        return false;
-    finish_head<PARTS, DIM>(head, attend, room);
-    return true;
-}
-
 /* A record's end, by the finishing warp; false when its computing gave up. */
 KERNEL_INLINE bool finish_attend(uint8_t *shared, const cuda_attend &attend, uint32_t turn)
 {
@@ -45,10 +32,10 @@ KERNEL_INLINE bool finish_attend(uint8_t *shared, const cuda_attend &attend, uin
     if (!head.machine.attends_apart)
         return wait_for_workers(head, turn);
     if (!attend.tiled)
-        return finish_attend_of<CUDA_WARPS, 0>(head, attend, room_of_lanes(shared, 1, attend.head_dim), turn);
+        return finish_head<CUDA_WARPS, 0>(head, attend, room_of_lanes(shared, 1, attend.head_dim), turn);
     if (attend.head_dim == 64)
-        return finish_attend_of<TILE_PARTS, 64>(head, attend, room_of_tiles(shared, 1, 64), turn);
-    return finish_attend_of<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), turn);
+        return finish_head<TILE_PARTS, 64>(head, attend, room_of_tiles(shared, 1, 64), turn);
+    return finish_head<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), turn);
 }
 
 /* Which of them a task is done by. */
@@ -115,7 +102,8 @@ KERNEL_INLINE void take_task(uint8_t *shared, bool is_first)
         return;
     sync_threads<CUDA_WORKERS>(); /* nobody needs the task before */
     if (this_thread() == 0) {
-        head.task_number = is_first ? blockIdx.x : head.task_number + gridDim.x;
+        /* The last blocks have fewest rows of small matrices, and are there when the queries come. */
+        head.task_number = is_first ? gridDim.x - 1 - blockIdx.x : head.task_number + gridDim.x;
         head.task = find_task(record->attend, head.row.position, head.task_number, gridDim.x);
         head.task_shape = is_first ? record->index : 0;
         head.task_tag = head.tag;
