@@ -13,6 +13,7 @@
 #include "cuda/check_gemm.h"
 #include "cuda/check_recurrence.h"
 #include "cuda/check_rows.h"
+#include "cuda/check_words.h"
 
 int main(int count, char **arguments)
 {
@@ -25,6 +26,7 @@ int main(int count, char **arguments)
         time_rows();
         return 0;
     }
+    check_words(results);
     check_steps(results);
     check_recurrences(results);
     check_attends(results);

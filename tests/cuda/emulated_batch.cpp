@@ -33,10 +33,12 @@ inline size_t __cvta_generic_to_shared(const void *pointer)
 #include "cuda/check_gemm.h"
 #include "cuda/check_recurrence.h"
 #include "cuda/check_rows.h"
+#include "cuda/check_words.h"
 
 int main()
 {
     checks results;
+    check_words(results);
     check_steps(results);
     check_gemms(results);
     check_attends(results);

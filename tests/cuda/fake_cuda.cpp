@@ -53,7 +53,7 @@ size_t number_from(const char *name, size_t usual)
     return text ? strtoul(text, nullptr, 10) : usual;
 }
 
-fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0, 0};
+fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0, 0, 0};
 
 /* What a call has to return, unless all is well. */
 int next_call()
@@ -519,6 +519,14 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
 {
     CALL();
     const auto *called = static_cast<const function *>(given);
+    /* There is no clock here, so that a wait in vain would be one for ever. What is left of it is the phases
+     * before, a token that counts, and a word for the host. */
+    uint32_t end = control.given_up_at, flags = DECODE_TAKES | DECODE_COUNTS;
+    void *until_then[] = {values[0], values[1], &end, &flags};
+    if (called->together && end) {
+        *(uint32_t *)argument<const cuda_machine *>(values, 0)->error = CUDA_ERROR_TIME;
+        values = until_then;
+    }
     const prepared launch = {*config, called->together, called->wide, called->bind(values)};
     if (captured)
         captured->launches.push_back(launch);

@@ -13,6 +13,7 @@ struct fake_cuda {
     size_t memory;         /* of the device, bytes */
     size_t taken;          /* of it, and of pinned memory */
     unsigned long wide;    /* launches of kernels for warpgroups so far */
+    unsigned given_up_at;  /* the phase at which every launch of the decode kernel is given up; 0: none */
 };
 
 /* Found by name in the library: "fake_cuda_control". */

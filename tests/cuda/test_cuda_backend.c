@@ -5,11 +5,29 @@
 #include "cmocka_test.h"
 #include "cuda/fake_cuda.h"
 #include "engine_fixture.h"
+#include "gguf/gguf.h"
 
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static struct fake_cuda *fake;
+
+static int find_fake(void **state)
+{
+    (void)state;
+    const char *path = getenv("SALVO_CUDA_LIBRARY");
+    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
+    void *symbol = library ? dlsym(library, "fake_cuda_control") : NULL;
+    fake_cuda_function control;
+    if (!symbol)
+        return -1;
+    memcpy(&control, &symbol, sizeof control);
+    fake = control();
+    return 0;
+}
 
 static void show(void *user, const struct salvo_verify_output *output)
 {
@@ -63,13 +81,16 @@ static bool keep_early(void *user, uint32_t position, const float *logits)
     return true;
 }
 
-/* `part` ids at a time. */
-static struct early_logits *early_logits(const char *path, const char *backend, uint32_t part)
+/* `part` ids at a time. Without ids, of some that look random. */
+static struct early_logits *early_logits(
+    const char *path, const char *backend, const int32_t given[EARLY], uint32_t part)
 {
     struct fixture fixture = fixture_open(
         path, (struct salvo_engine_options){.backend = backend, .context = 32, .batch = 32, .threads = 1});
     struct early_logits *kept = test_calloc(1, sizeof *kept);
     int32_t *ids = some_ids(EARLY, fixture.vocabulary, 3);
+    if (given)
+        memcpy(ids, given, EARLY * sizeof *ids);
     kept->vocabulary = fixture.vocabulary;
     assert_true(kept->vocabulary <= MOST_VOCABULARY);
     for (uint32_t i = 0; i < EARLY; i += part)
@@ -81,7 +102,8 @@ static struct early_logits *early_logits(const char *path, const char *backend, 
 
 static void compare_early(const char *path, uint32_t part)
 {
-    struct early_logits *ours = early_logits(path, "cuda", part), *theirs = early_logits(path, "cpu", EARLY);
+    struct early_logits *ours = early_logits(path, "cuda", NULL, part),
+                        *theirs = early_logits(path, "cpu", NULL, EARLY);
     double distance = 0, size = 0;
     for (uint32_t i = 0; i < EARLY; i++) {
         for (uint32_t j = 0; j < ours->vocabulary; j++) {
@@ -274,21 +296,6 @@ static void move_state(const char *shape, enum salvo_kv_type kv_type, bool to_cu
     fixture_close(&second);
 }
 
-/* A prompt that is long enough for warpgroups, in one step: logits with kernels for them, without, and of the
- * CPU. */
-static unsigned long wide_launches(void)
-{
-    void *library = dlopen(getenv("SALVO_CUDA_LIBRARY"), RTLD_NOW);
-    assert_non_null(library);
-    void *symbol = dlsym(library, "fake_cuda_control");
-    assert_non_null(symbol);
-    fake_cuda_function control;
-    memcpy(&control, &symbol, sizeof control);
-    const unsigned long launches = control()->wide;
-    dlclose(library);
-    return launches;
-}
-
 /* Logits after 290 ids, the last `alone` of them one by one. */
 static float *logits_of(const char *path, const char *backend, const char *warpgroups, uint32_t alone)
 {
@@ -311,17 +318,19 @@ static float *logits_of(const char *path, const char *backend, const char *warpg
     return logits;
 }
 
+/* A prompt that is long enough for warpgroups, in one step: logits with kernels for them, without, and of the
+ * CPU. */
 static void long_prompts(void **state)
 {
     (void)state;
     static const char *const shapes[] = {"llama-odd", "llama-256"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model(shapes[i], "F16");
-        const unsigned long before = wide_launches();
+        const unsigned long before = fake->wide;
         float *plain = logits_of(path, "cuda", "0", 0), *cpu = logits_of(path, "cpu", "0", 0);
-        assert_int_equal(before, wide_launches());
+        assert_int_equal(before, fake->wide);
         float *wide = logits_of(path, "cuda", "1", 0);
-        assert_true(wide_launches() > before);
+        assert_true(fake->wide > before);
         assert_true(largest_difference(wide, cpu, MOST_VOCABULARY) < 0.01f);
         assert_true(largest_difference(plain, cpu, MOST_VOCABULARY) < 0.01f);
         test_free(wide);
@@ -355,6 +364,163 @@ static void states(void **state)
     }
 }
 
+/* ---- Tokens that were not computed whole: what they leave behind is for nobody ---- */
+
+enum {
+    TAGS = 6,    /* that words can have: then they come round */
+    TOKENS = 26, /* and calls of a profile, more than its first launches of one phase */
+};
+
+/* Something that leaves a session as it is, before it takes token number `index`. */
+typedef void (*disturbance)(struct salvo_session *session, uint32_t index, const int32_t *id);
+
+static float *disturbed_logits(const struct fixture *fixture, const int32_t *ids, disturbance disturb)
+{
+    float *rows = test_calloc(TOKENS, fixture->vocabulary * sizeof *rows);
+    ASSERT_OK(salvo_session_rollback(fixture->session, 0));
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        disturb(fixture->session, i, ids + i);
+        ASSERT_OK(salvo_session_feed(fixture->session, ids + i, 1));
+        memcpy(rows + (size_t)i * fixture->vocabulary, salvo_session_logits(fixture->session),
+            fixture->vocabulary * sizeof *rows);
+    }
+    return rows;
+}
+
+/* The same bits as without. */
+static void compare_disturbed(const char *shape, disturbance disturb)
+{
+    struct fixture fixture = fixture_open(made_model(shape, "Q8_0"), on_cuda);
+    int32_t *ids = some_ids(TOKENS, fixture.vocabulary, 9), expected[TAGS], next[TAGS];
+    set_greedy(fixture.session);
+    float *plain = logits_by_chunks(&fixture, ids, TOKENS, 1);
+    take_one_by_one(fixture.session, TAGS, expected);
+    float *disturbed = disturbed_logits(&fixture, ids, disturb);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        const size_t first = (size_t)i * fixture.vocabulary;
+        if (memcmp(plain + first, disturbed + first, fixture.vocabulary * sizeof *plain) != 0)
+            fail_msg("%s: token %u has other logits", shape, i);
+    }
+    take_one_by_one(fixture.session, TAGS, next);
+    assert_memory_equal(expected, next, sizeof next);
+    test_free(disturbed);
+    free(plain);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+static void count_phase(void *user, const struct salvo_profile_phase *phase)
+{
+    (void)phase;
+    ++*(uint32_t *)user;
+}
+
+static void profile_once(struct salvo_session *session, uint32_t index, const int32_t *id)
+{
+    uint32_t phases = 0;
+    if (index != 3)
+        return;
+    ASSERT_OK(salvo_session_profile(session, id, 1, 1, count_phase, &phases));
+    assert_true(phases > 10);
+}
+
+/* Takes a while: of one shape alone. */
+static void after_a_profile(void **state)
+{
+    (void)state;
+    compare_disturbed("llama-tiny", profile_once);
+}
+
+/* With another of its calls each time, so that with some the tag of the last whole token comes round: the
+ * words of phases that were not launched are still of that one. */
+static void profile_that_fails(struct salvo_session *session, uint32_t index, const int32_t *id)
+{
+    uint32_t phases = 0;
+    fake->code = 2;
+    fake->fail_at = fake->calls + 1 + index;
+    assert_int_equal(SALVO_ERROR_MEMORY, salvo_session_profile(session, id, 1, 1, count_phase, &phases));
+    fake->fail_at = 0;
+    assert_true(phases < 3);
+}
+
+static void after_profiles_that_failed(void **state)
+{
+    (void)state;
+    compare_disturbed("llama-tiny", profile_that_fails);
+    compare_disturbed("rwkv7-tiny", profile_that_fails);
+}
+
+/* At another phase each time, and in every other token as often as it takes for the tag of the last whole one
+ * to come round. */
+static void step_that_is_given_up(struct salvo_session *session, uint32_t index, const int32_t *id)
+{
+    for (uint32_t i = 0; i < (index % 2 ? 1 : TAGS - 1); i++) {
+        fake->given_up_at = 1 + index % 8;
+        assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, id, 1));
+        fake->given_up_at = 0;
+        assert_non_null(strstr(salvo_error(), "a wait on the device took too long"));
+        assert_int_equal(index, salvo_session_position(session));
+    }
+}
+
+static void after_steps_that_were_given_up(void **state)
+{
+    (void)state;
+    compare_disturbed("llama-tiny", step_that_is_given_up);
+    compare_disturbed("rwkv7-tiny", step_that_is_given_up);
+}
+
+/* ---- What is no number ---- */
+
+/* Changes the file of a model in F32: the row that is looked up for `id` has `bits` in it. */
+static void put_into_row(const char *path, int32_t id, uint32_t bits)
+{
+    struct gguf *gguf;
+    ASSERT_OK(gguf_open(path, &gguf));
+    const struct gguf_tensor *table = gguf_find_tensor(gguf, "token_embd.weight");
+    assert_non_null(table);
+    const uint64_t at = table->offset + ((uint64_t)id * table->shape[0] + 3) * sizeof bits;
+    gguf_close(gguf);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(0, fseek(file, (long)at, SEEK_SET));
+    assert_int_equal(1, fwrite(&bits, sizeof bits, 1, file));
+    assert_int_equal(0, fclose(file));
+}
+
+/* From the token on that has them in its row no logit is a number, as on the CPU. */
+static void compare_with_bits(const char *path, uint32_t bits)
+{
+    enum { ID = 9 };
+    static const int32_t ids[EARLY] = {5, 4, ID, 7};
+    put_into_row(path, ID, bits);
+    struct early_logits *ours = early_logits(path, "cuda", ids, 1),
+                        *theirs = early_logits(path, "cpu", ids, 1);
+    for (uint32_t i = 0; i < EARLY; i++) {
+        for (uint32_t j = 0; j < ours->vocabulary; j++) {
+            const float a = ours->logits[i][j], b = theirs->logits[i][j];
+            /* Where the table is the output matrix, too, ID's own logit has them in any case. */
+            const bool is_number = i < 2 && (j != ID || isfinite(b));
+            if (isfinite(a) != is_number || isfinite(b) != is_number)
+                fail_msg(
+                    "%08x, position %u: logit %u is %g, on the CPU %g", bits, i, j, (double)a, (double)b);
+        }
+    }
+    test_free(ours);
+    test_free(theirs);
+}
+
+/* NaNs that rounding alone would make zeros and infinity, then infinities. No other test has these models. */
+static void not_numbers(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {0x7fffffff, 0xffffffff, 0x7f800001, 0x7f800000, 0xff800000};
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+        compare_with_bits(made_model("llama-128", "F32"), bits[i]);
+        compare_with_bits(made_model("rwkv7-256", "F32"), bits[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +532,10 @@ int main(void)
         cmocka_unit_test(states),
         cmocka_unit_test(long_prompts),
         cmocka_unit_test(long_contexts),
+        cmocka_unit_test(after_a_profile),
+        cmocka_unit_test(after_profiles_that_failed),
+        cmocka_unit_test(after_steps_that_were_given_up),
+        cmocka_unit_test(not_numbers),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, find_fake, NULL);
 }
