@@ -74,12 +74,12 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
             words[i].look(splits + split * stride, element);
     }
     patience patience(head.machine);
-    for (;;) {
+    for (bool over = false;;) {
         bool come = true;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             come &= words[i].has_come(tag);
-        if (__all_sync(~0u, come) || !look_again(head, patience))
+        if (!look_again_together(head, patience, come, over))
             break;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {

@@ -103,9 +103,9 @@ KERNEL_INLINE float take_element(shared_head &head, awaited_element &own)
 {
     patience patience(head.machine);
     const uint32_t tag = head.tag;
-    for (;;) {
+    for (bool over = false;;) {
         const bool come = has_tag(own.seen, tag) & has_tag(own.other, tag);
-        if (__all_sync(~0u, come) || !look_again(head, patience))
+        if (!look_again_together(head, patience, come, over))
             break;
         if (!come) {
             own.seen = look_at_word((const uint32_t *)own.from + own.at);

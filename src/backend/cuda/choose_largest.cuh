@@ -45,9 +45,9 @@ KERNEL_INLINE sample_pair take_largest(shared_head &head, uint32_t block)
     patience patience(head.machine);
     if (on)
         seen = look_at_long_words(words);
-    for (;;) {
+    for (bool over = false;;) {
         const bool come = has_whole_tag(seen.first, tag) & has_whole_tag(seen.second, tag);
-        if (__all_sync(~0u, come) || !look_again(head, patience))
+        if (!look_again_together(head, patience, come, over))
             break;
         if (!come)
             seen = look_at_long_words(words);

@@ -69,7 +69,8 @@ cleanup:
     return status;
 }
 
-/* Phases one by one: a launch of its own for each needs no barrier. */
+/* Phases one by one: a launch of its own for each needs no barrier. Each counts as a token, of which there
+ * are no words. */
 static enum salvo_status run_phases(struct executor *executor, uint32_t first, uint32_t end)
 {
     enum salvo_status status = SALVO_OK;
@@ -77,6 +78,7 @@ static enum salvo_status run_phases(struct executor *executor, uint32_t first, u
     for (uint32_t i = first; i < end; i++)
         TRY(cuda_launch_phases(executor, &executor->debug, i, i + 1,
             CUDA_COUNT_TOKEN | (i == 0 ? CUDA_TAKE_STEP : 0) | (i + 1 == count ? CUDA_FINISH_TOKEN : 0)));
+    TRY(cuda_words_forget(executor));
 cleanup:
     return status;
 }

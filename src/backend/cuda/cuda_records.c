@@ -166,7 +166,7 @@ static enum salvo_status add_heads(struct record_list *list, const struct cuda_p
         .store_count = phase->store_count,
     };
     struct cuda_record *record;
-    for (uint32_t i = list->block; i < wkv7->heads; i += list->blocks) {
+    for (uint32_t i = list->blocks - 1 - list->block; i < wkv7->heads; i += list->blocks) {
         TRY(add(list, CUDA_RECORD_WKV7, &record));
         record->index = i;
         if (cuda_describe_wkv7(&inputs, wkv7, &after, &record->wkv7)) {

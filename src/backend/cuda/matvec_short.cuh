@@ -31,7 +31,7 @@ KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, cons
 {
     const mix_four mix = load_mix(head, vector, at, on);
     const float count = (float)columns_of_part(vector.columns, own.number);
-    const float4 x = wait_for_four<true>(head, input, tag);
+    const float4 x = wait_for_four(head, input, tag);
     const float sum = warp_sum((x.x + x.y) + (x.z + x.w)), mean = __fdividef(sum, count);
     const float squares = warp_sum(on ? squares_from(x, mean) : 0);
     put_moments(moments, own, sum, squares, count);
@@ -138,7 +138,7 @@ KERNEL_INLINE ring_walk run_short(
     if (MIXES) {
         x = mix_part(head, vector, own, at, on, input, tag, head.moments[turn % 2]);
     } else {
-        x = wait_for_four<true>(head, input, tag);
+        x = wait_for_four(head, input, tag);
         square = fmaf(x.x, x.x, x.y * x.y) + fmaf(x.z, x.z, x.w * x.w);
         x.x *= weight.x, x.y *= weight.y, x.z *= weight.z, x.w *= weight.w;
     }

@@ -138,6 +138,16 @@ KERNEL_INLINE bool look_again(shared_head &head, patience &patience)
     return false;
 }
 
+/* The same for a whole warp: whether it looks again, for not all of its lanes have what they wait for. Those
+ * that gave up are `over` it, and stay until all are. */
+KERNEL_INLINE bool look_again_together(shared_head &head, patience &patience, bool come, bool &over)
+{
+    if (__all_sync(~0u, come | over))
+        return false;
+    over |= !look_again(head, patience);
+    return true;
+}
+
 /* The word at an address that was looked at before. */
 KERNEL_INLINE float wait_for_word(shared_head &head, const uint32_t *at, uint32_t seen)
 {
@@ -201,16 +211,12 @@ KERNEL_INLINE float4 values_of(const awaited_four &four)
         value_in(four.seen.x), value_in(four.seen.y), value_in(four.seen.z), value_in(four.seen.w));
 }
 
-/* By a whole warp, or each lane for itself: those then come back one after the other. */
-template <bool TOGETHER>
+/* By a whole warp. */
 KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32_t tag)
 {
     patience patience(head.machine);
-    for (;;) {
-        const bool come = has_come(four, tag);
-        if ((TOGETHER ? __all_sync(~0u, come) : come) || !look_again(head, patience))
-            break;
-        if (!come)
+    for (bool over = false; look_again_together(head, patience, has_come(four, tag), over);) {
+        if (!has_come(four, tag))
             four.seen = look_at_four_words(four.words);
     }
     return values_of(four);
@@ -222,12 +228,12 @@ KERNEL_INLINE void wait_for_others(
     shared_head &head, awaited_four (&fours)[COUNT], uint32_t tag, float4 (&out)[COUNT])
 {
     patience patience(head.machine);
-    for (;;) {
+    for (bool over = false;;) {
         bool come = true;
 #pragma unroll
         for (int i = 1; i < COUNT; i++)
             come &= has_come(fours[i], tag);
-        if (__all_sync(~0u, come) || !look_again(head, patience))
+        if (!look_again_together(head, patience, come, over))
             break;
 #pragma unroll
         for (int i = 1; i < COUNT; i++) {
@@ -259,7 +265,7 @@ KERNEL_INLINE void take_fours(
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         fours[i] = look_at_four(from, first + i * step, first + i * step < columns, tag);
-    out[0] = wait_for_four<true>(head, fours[0], tag);
+    out[0] = wait_for_four(head, fours[0], tag);
     if constexpr (COUNT > 1) /* by then most have come: the others are looked at again at once */
         wait_for_others(head, fours, tag, out);
 }
@@ -269,7 +275,10 @@ KERNEL_INLINE float4 take_four_alone(shared_head &head, uint64_t from, uint32_t 
     if (!head.machine.tagged)
         return __ldcg((const float4 *)((const float *)from + first));
     awaited_four four = look_at_four(from, first, true, head.tag);
-    return wait_for_four<false>(head, four, head.tag);
+    patience patience(head.machine);
+    while (!has_come(four, head.tag) && look_again(head, patience))
+        four.seen = look_at_four_words(four.words);
+    return values_of(four);
 }
 
 /* ---- Whole vectors, to and from shared memory ---- */
