@@ -154,7 +154,7 @@ static enum salvo_status add_panel(struct phase_builder *builder, const struct g
     const uint64_t place = tables->panel_count % 2 ? tables->panel_memory / 2 : 0;
     tables->panels[tables->panel_count] =
         cuda_panel_at(group->rounding, columns, rows, builder->plan->scratch.panels + place);
-    tables->panels[tables->panel_count++].fine = group->fine;
+    tables->panels[tables->panel_count++].fine = group->fine || phase_is_finer(builder, group->first_op);
 cleanup:
     return status;
 }
@@ -167,7 +167,8 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
         phase_add_op(builder, &builder->program->ops[i], false);
     if (first < end)
         phase_store_outputs(builder, first, end);
-    uint32_t round = phase_round(builder, group->rounded, group->rounding, group->fine);
+    uint32_t round = phase_round(
+        builder, group->rounded, group->rounding, group->fine || phase_is_finer(builder, group->first_op));
     builder->rounds[round].panel = builder->plan->tables.panel_count - 1;
     builder->panel_bytes = 0;
 }

@@ -44,6 +44,23 @@ cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer
                                     : scratch->arena + scratch->offsets[buffer];
 }
 
+static bool has_attention(const struct phase_builder *builder, uint32_t first_op, uint32_t end)
+{
+    while (first_op < end && builder->program->ops[first_op].kind != OP_ATTEND)
+        first_op++;
+    return first_op < end;
+}
+
+bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op)
+{
+    const uint32_t end = builder->program->op_count;
+    if (builder->plan == &builder->executor->debug) /* which is compared with what the program says */
+        return false;
+    return builder->plan == &builder->executor->single
+               ? has_attention(builder, 0, end)
+               : has_attention(builder, 0, first_op) && !has_attention(builder, first_op, end);
+}
+
 cuda_address phase_words(struct phase_builder *builder, uint64_t bytes)
 {
     const cuda_address words = builder->plan->scratch.words + builder->words_taken;

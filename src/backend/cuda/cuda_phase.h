@@ -100,6 +100,13 @@ enum salvo_status phase_end(struct phase_builder *builder);
  * another place for a single token. */
 cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
 cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
+/*
+ * Whether inputs of matmuls from op `first_op` on are rounded to two digits even where the program asks for
+ * one. Of a single token, in programs with attention: instructions are not what such a token waits for. Of
+ * many, what follows the last attention, which loses most by rounding.
+ */
+bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
+
 /* So many bytes that nobody else has, for what blocks leave each other. */
 cuda_address phase_words(struct phase_builder *builder, uint64_t bytes);
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */

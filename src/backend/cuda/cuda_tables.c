@@ -133,30 +133,6 @@ static uint64_t cost_of_block(
     return limit;
 }
 
-static bool has_attention(const struct op *op, const struct op *end)
-{
-    while (op < end && op->kind != OP_ATTEND)
-        op++;
-    return op < end;
-}
-
-/*
- * Whether the input of a matmul has two digits where the program asks for one: of a single token, what
- * attention is made from and what follows the last attention. These pass on most of what rounding costs a
- * Llama in fidelity, and take next to no time.
- */
-static bool is_finer(const struct phase_builder *builder, const struct op *matmul)
-{
-    const struct op *ops = builder->program->ops, *end = ops + builder->program->op_count, *next = matmul + 1;
-    if (builder->plan != &builder->executor->single || matmul->matmul.rounding != ROUNDING_Q8)
-        return false;
-    while (next < end && next->kind != OP_ATTEND && next->kind != OP_GLU &&
-           !(next->kind == OP_MATMUL && next->matmul.accumulate))
-        next++;
-    const bool makes_attention = next < end && next->kind == OP_ATTEND;
-    return makes_attention || (has_attention(ops, matmul) && !has_attention(matmul, end));
-}
-
 /* Adds matmuls first .. end - 1 of the group, which share the blocks. */
 static void add_matmuls(
     struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
@@ -177,8 +153,8 @@ static void add_matmuls(
         *matmul = (struct cuda_matmul){
             .matrix = matrix,
             .bias = phase_vector(builder, op->inputs[2]),
-            .round = phase_round(
-                builder, op->inputs[1], op->matmul.rounding, op->matmul.fine || is_finer(builder, op)),
+            .round = phase_round(builder, op->inputs[1], op->matmul.rounding,
+                op->matmul.fine || phase_is_finer(builder, group->first_op)),
             .activation = op->matmul.activation,
             .first_block = next_block % blocks,
             .cap = softcap ? softcap->softcap.cap : 0,
