@@ -78,7 +78,7 @@ struct backend {
 
     struct backend_info (*info)(const struct executor *executor);
 
-    /* Whether activations are rounded as ACTIVATIONS_AS_USUAL; if not, as ACTIVATIONS_PLAIN. */
+    /* Whether activations are rounded as ACTIVATIONS_AS_USUAL, or finer; if not, as ACTIVATIONS_PLAIN. */
     bool rounds_finely;
 
     /* How activations are rounded from now on, for comparing with another backend. NULL where that cannot be

@@ -73,14 +73,14 @@ cleanup:
  * are no words. */
 static enum salvo_status run_phases(struct executor *executor, uint32_t first, uint32_t end)
 {
-    enum salvo_status status = SALVO_OK;
+    enum salvo_status status = SALVO_OK, forgotten;
     const uint32_t count = executor->debug.tables.phase_count;
     for (uint32_t i = first; i < end; i++)
         TRY(cuda_launch_phases(executor, &executor->debug, i, i + 1,
             CUDA_COUNT_TOKEN | (i == 0 ? CUDA_TAKE_STEP : 0) | (i + 1 == count ? CUDA_FINISH_TOKEN : 0)));
-    TRY(cuda_words_forget(executor));
 cleanup:
-    return status;
+    forgotten = cuda_words_forget(executor);
+    return status == SALVO_OK ? forgotten : status;
 }
 
 static enum salvo_status run_nodes(struct executor *executor, uint32_t first, uint32_t end)

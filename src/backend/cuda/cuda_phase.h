@@ -87,7 +87,7 @@ struct cuda_after {
  * taken from the tables of the phase. */
 bool cuda_describe_wkv7(const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7,
     const struct cuda_after *after, struct cuda_wkv7_record *out);
-/* Of the first head to that of another; `size` is that of an element between phases. */
+/* Of the first head to that of another. */
 void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads);
 
 /* Whether all that was taken fits tables and shared memory. */

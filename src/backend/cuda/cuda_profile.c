@@ -149,7 +149,7 @@ cleanup:
 static enum salvo_status profile(struct executor *executor, const struct step *step, uint32_t repetitions,
     backend_profile_function function, void *user)
 {
-    enum salvo_status status = SALVO_OK;
+    enum salvo_status status = SALVO_OK, forgotten;
     static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
     const struct cuda_plan *cuda_plan = cuda_plan_for(executor, step->token_count);
     const struct cuda_tables *tables = &cuda_plan->tables;
@@ -182,8 +182,9 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
             before = until > before ? until : before;
         }
     }
-    TRY(cuda_words_forget(executor));
 cleanup:
+    forgotten = cuda_words_forget(executor);
+    status = status == SALVO_OK ? forgotten : status;
     for (int i = 0; i < 2; i++) {
         if (events[i])
             (void)context->driver->event_free(events[i]);

@@ -154,7 +154,7 @@ cleanup:
     return status;
 }
 
-static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase *phase)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
@@ -394,7 +394,7 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         break;
     }
     case CUDA_PHASE_WKV7:
-        TRY(add_heads(list, phase, tagged));
+        TRY(add_heads(list, phase));
         break;
     case CUDA_PHASE_SAMPLE:
         TRY(add(list, CUDA_RECORD_SAMPLE, &record));

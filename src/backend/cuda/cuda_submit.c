@@ -4,6 +4,7 @@
  */
 #include "backend/backend_checks.h"
 #include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/sample_plan.h"
 #include "base/clock.h"
 #include "base/wait_word.h"
 
@@ -206,6 +207,10 @@ static enum salvo_status recover(struct executor *executor)
         (executor->machine.barrier, 0, CUDA_BARRIER_WORDS * sizeof(uint32_t), executor->queue)));
     TRY(cuda_copy_in(executor, executor->machine.sequence, &sequence, sizeof sequence));
     TRY(cuda_words_forget(executor));
+    TRY(CUDA_CALL(&executor->context, fill,
+        (executor->machine.sampling, 0,
+            executor->options.outputs * cuda_sample_row_bytes(executor->program->vocabulary),
+            executor->queue)));
     TRY(cuda_queue_wait(executor));
 cleanup:
     return status;
