@@ -25,8 +25,8 @@ enum salvo_status cuda_launch_phases(
     return CUDA_CALL(&executor->context, launch, (&config, executor->decode, arguments, NULL));
 }
 
-/* A word has but the last bits of its token's number: one that was left out for some tokens would seem to be
- * of a new one. */
+/* A word has but the last bits of its token's tag, which come round: one that was left out for some tokens
+ * would seem to be of a new one. */
 enum salvo_status cuda_words_forget(struct executor *executor)
 {
     const struct cuda_plan *single = &executor->single;

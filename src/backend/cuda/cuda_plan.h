@@ -14,11 +14,12 @@
  * rounds them (rounds), and does its share of the tasks. In a plan for many tokens loads, row ops, stores and
  * rounds are done by one block for each row.
  *
- * WORDS. What one phase of a token leaves for another is an array of words: floats of 21 bits, whose last
- * three are those of the token's number instead. Every phase has places of its own for what it writes, so
- * that a word is written once in every token, and whoever needs it looks at it until it has the token's
- * number: no barrier, and no second trip to memory after one. What is not written in every token, or needs
- * all of its bits, has the whole number above it, in long words of 8 bytes. Blocks that have nothing to do in
+ * WORDS. What one phase of a token leaves for another is an array of words: floats rounded to 21 bits, and in
+ * the place of the last three those of the token's tag. Six tags take turns, and none is that of memory that
+ * was never written. Every phase has places of its own for what it writes, so that a word is written once in
+ * every token, and whoever needs it looks at it until it has the token's tag: no barrier, and no second trip
+ * to memory after one. What is not written in every token, or needs all of its bits, has a whole tag above
+ * it, in long words of 8 bytes. Blocks that have nothing to do in
  * a phase go on to the next. The next token begins to overwrite words when all blocks have come to the end of
  * this one: they meet once the logits are there and after each stage of sampling, or, for the largest logit,
  * wait for a word from each. Where machine.tagged is 0 (the debug path, which launches phases one by one) the

@@ -25,7 +25,8 @@ enum {
 /*
  * Of each output row, at machine.sampling + row * cuda_sample_row_bytes(vocabulary). `id` is the result; all
  * else is between the stages. Behind it lie, [vocabulary] each, how often ids came lately (uint32) and logits
- * with bias and penalties (float). The host zeroes all of it once, when it is reserved.
+ * with bias and penalties (float). The host zeroes all of it when it is reserved, and
+ * after tokens that were given up.
  */
 struct cuda_sample_row {
     int32_t id;         /* sampled, or one of the two words above */
@@ -39,8 +40,8 @@ struct cuda_sample_row {
     uint64_t list[CUDA_SAMPLE_CANDIDATES]; /* pairs, in any order */
     uint64_t steps[CUDA_SAMPLE_STEPS];     /* sums of weights */
     uint64_t part_sums[CUDA_SAMPLE_PARTS];
-    /* Of one token, with the number of the token in each word (cuda_plan.h), in one of two places by turns:
-     * whether the host wants no more, and the largest pair of each block, order and rest. */
+    /* Of one token, in long words (cuda_plan.h), in one of two places by turns: whether the host wants no
+     * more, and the largest pair of each block, order and rest. */
     uint64_t cancelled[2];
     uint64_t largest[2][CUDA_SAMPLE_PARTS][2];
 };

@@ -7,12 +7,12 @@
 
 #include "backend/cuda/stream.cuh"
 
-/* ---- Words: a float whose last bits are those of the token's number ---- */
+/* ---- Words: a float in whose last bits are those of the token's tag ---- */
 
 enum : uint32_t { TAG_BITS = 3, TAG_MASK = (1u << TAG_BITS) - 1 };
 
-/* The tag of token number `token`, whose last bits are never those of a word that was not written. Tags are
- * even and odd by turns. */
+/* The tag of token number `token`: whole, it is of no other; its last bits are those of every sixth, and
+ * never those of a word that was not written. Tags are even and odd by turns. */
 KERNEL_INLINE uint32_t tag_of_token(uint32_t token)
 {
     constexpr uint32_t DIFFERENT = TAG_MASK - 1;
@@ -72,7 +72,7 @@ KERNEL_INLINE void put_word(uint32_t *word, float value, uint32_t tag)
 #endif
 }
 
-/* ---- Long words: 32 bits of whatever kind, and the whole number of the token above them ---- */
+/* ---- Long words: 32 bits of whatever kind, and the token's whole tag above them ---- */
 
 struct two_long_words {
     uint64_t first, second;
