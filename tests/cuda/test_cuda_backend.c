@@ -3,11 +3,10 @@
  * graphs, loading, steps, states. The CPU is the reference.
  */
 #include "cmocka_test.h"
-#include "cuda/fake_cuda.h"
+#include "cuda/find_fake_cuda.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,15 +17,8 @@ static struct fake_cuda *fake;
 static int find_fake(void **state)
 {
     (void)state;
-    const char *path = getenv("SALVO_CUDA_LIBRARY");
-    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
-    void *symbol = library ? dlsym(library, "fake_cuda_control") : NULL;
-    fake_cuda_function control;
-    if (!symbol)
-        return -1;
-    memcpy(&control, &symbol, sizeof control);
-    fake = control();
-    return 0;
+    fake = find_fake_cuda();
+    return fake ? 0 : -1;
 }
 
 static void show(void *user, const struct salvo_verify_output *output)

@@ -5,10 +5,9 @@
  */
 #include "base/memory.h"
 #include "cmocka_test.h"
-#include "cuda/fake_cuda.h"
+#include "cuda/find_fake_cuda.h"
 #include "engine_fixture.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,14 +18,9 @@ static const struct salvo_engine_options options = {
 static int open_fake(void **state)
 {
     (void)state;
-    const char *path = getenv("SALVO_CUDA_LIBRARY");
-    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
-    void *symbol = library ? dlsym(library, "fake_cuda_control") : NULL;
-    fake_cuda_function control;
-    if (!symbol)
+    fake = find_fake_cuda();
+    if (!fake)
         return -1;
-    memcpy(&control, &symbol, sizeof control);
-    fake = control();
     fake->idle = true;
     /* Devices are found once per process: before anything goes wrong. */
     return strcmp(salvo_device_at(0).backend, "cuda") == 0 ? 0 : -1;
