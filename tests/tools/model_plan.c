@@ -31,6 +31,7 @@ const struct model_shape model_shapes[] = {
     {"llama-odd",   LLAMA_SHAPE( 2,      200,  5,    5,  328,   97,     true,  512,    10000,   8)},
     {"llama-256",   LLAMA_SHAPE( 2,      256,  4,    2,  512,   512,    true,  512,    10000,   0)},
     {"llama-128",   LLAMA_SHAPE( 1,      640,  5,    1,  256,   331,    true,  512,    10000,   0)}, /* a head */
+    {"llama-64to1", LLAMA_SHAPE( 1,      512,  64,   1,  96,    97,     true,  512,    10000,   0)}, /* queries to KV heads */
     /*                           layers  width vocab   decay iclr value gate */
     {"rwkv7-0.1b",  RWKV7_SHAPE( 12,     768,  65536,  64,   64,  32,   128)},
     {"rwkv7-0.4b",  RWKV7_SHAPE( 24,     1024, 65536,  64,   64,  32,   128)},
