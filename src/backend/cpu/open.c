@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "base/memory_gaps.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,8 +51,11 @@ struct divider {
 
 static void *divide(struct divider *divider, size_t count, size_t size)
 {
-    void *piece = divider->memory ? divider->memory + divider->used : NULL;
-    divider->used += (count * size + 63) / 64 * 64;
+    const size_t bytes = count * size, all = (bytes + 63) / 64 * 64 + MEMORY_GAP;
+    uint8_t *piece = divider->memory ? divider->memory + divider->used : NULL;
+    if (piece)
+        memory_forbid(piece + bytes, all - bytes);
+    divider->used += all;
     return piece;
 }
 
