@@ -95,7 +95,7 @@ static void count_refusal(struct report *report, const char *message)
     if (i == MOST_REASONS)
         i--;
     if (i == report->reason_count)
-        strcpy(report->reasons[report->reason_count++].text, text);
+        memcpy(report->reasons[report->reason_count++].text, text, sizeof text);
     report->reasons[i].count++;
 }
 
