@@ -130,12 +130,15 @@ static void choose_rwkv7(uint64_t *state, struct model_shape *shape)
 
 /* ---- */
 
-/* Makes the rows shorter where the matrices of a Llama would have too many elements. */
+/* Fewer and shorter rows where matrices would have too many elements. */
 static void limit_size(uint64_t *state, struct model_shape *shape)
 {
     const uint32_t most = one_in(state, 10) ? MOST_OF_LARGE : MOST_ELEMENTS;
     while (shape->architecture == LLAMA && shape->width * shape->heads * shape->head_size > most)
         shape->width = (shape->width + 1) / 2;
+    while (
+        shape->architecture != LLAMA && shape->width > shape->head_size && shape->width * shape->width > most)
+        shape->width -= shape->head_size;
     while (shape->width * shape->feed_forward > most)
         shape->feed_forward = (shape->feed_forward + 1) / 2;
     while (shape->width * shape->vocabulary > most)
