@@ -429,7 +429,7 @@ enum salvo_status salvo_session_profile(struct salvo_session *session, const int
     uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
- * since the last `next`. */
+ * since the last `next`, or since a state was restored: logits are no part of it. */
 const float *salvo_session_logits(const struct salvo_session *session);
 
 /* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
