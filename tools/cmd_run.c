@@ -172,7 +172,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
         .stop_strings = prompt->stops.all,
         .stop_count = prompt->stops.count,
         .stop_ids = prompt->template_stops.ids,
-        .stop_id_count = prompt->template_stops.id_count,
+        .stop_id_count = options.ignore_eos ? 0 : prompt->template_stops.id_count,
         .ignore_end = options.ignore_eos,
         .special = options.special,
         .text = text_output_write,

@@ -429,7 +429,8 @@ enum salvo_status salvo_session_profile(struct salvo_session *session, const int
     uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
- * since the last `next`, or since a state was restored: logits are no part of it. */
+ * since the last `next` or since a state was restored (logits are no part of it), or when the device failed
+ * to hand them over. */
 const float *salvo_session_logits(const struct salvo_session *session);
 
 /* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
@@ -460,7 +461,7 @@ struct salvo_generate_options {
     size_t stop_count;
     const int32_t *stop_ids; /* end the text like end tokens */
     size_t stop_id_count;
-    bool ignore_end; /* go on after end tokens */
+    bool ignore_end; /* go on after end tokens; stop_ids still end the text */
     bool special;    /* write control tokens by their names */
     uint32_t ahead;  /* tokens of one submission; 0: what suits the device. It changes speed, nothing else */
     salvo_text_function text;

@@ -4,13 +4,13 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "engine/model.h"
 #include "gguf/gguf_writer.h"
 #include "quant/mix.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static void convert_piece(struct piece *piece, uint32_t threads)
     uint32_t started = 1;
     for (; started < threads && started < piece->rows; started++) {
         workers[started] = (struct worker){piece, started};
-        if (pthread_create(&handles[started], NULL, convert_rows, &workers[started]) != 0)
+        if (!thread_start(&handles[started], convert_rows, &workers[started]))
             break;
     }
     workers[0] = (struct worker){piece, 0};

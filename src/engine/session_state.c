@@ -211,6 +211,9 @@ enum salvo_status salvo_session_state_restore(struct salvo_session *session, con
     session->computed = header.computed;
     session->pending = header.pending;
     session->logits_step = 0;
+    snapshots_keep(session, header.computed,
+        rest + tokens_size + engine->backend->state_size(engine->executor, header.computed) -
+            engine->backend->state_size(engine->executor, 0));
 cleanup:
     return status;
 }

@@ -2,10 +2,9 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "base/wait_word.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -111,21 +110,8 @@ static void leave_gate(struct team *team)
         wake_sleepers(team, &team->gate);
 }
 
-/* Signals belong to the program's own threads, which may be waiting for them. Faults stay where they happen.
- */
-static void take_no_signals(void)
-{
-    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
-    sigset_t all;
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&all, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &all, NULL);
-}
-
 static void *worker(void *argument)
 {
-    take_no_signals();
     struct member *member = argument;
     struct team *team = member->team;
     unsigned seen = 0;
@@ -205,7 +191,7 @@ enum salvo_status team_open(uint32_t threads, bool pin, uint32_t most_phases, st
     for (uint32_t i = 1; i < threads; i++) {
         struct member *member = &team->members[i - 1];
         *member = (struct member){.team = team, .index = i};
-        if (pthread_create(&member->thread, NULL, worker, member) != 0)
+        if (!thread_start(&member->thread, worker, member))
             TRY(fail(SALVO_ERROR_MEMORY, "thread %u of %u could not be started", i + 1, threads));
         team->started++;
         if (pin)
