@@ -72,22 +72,23 @@ CASES = {
 class Model:
     """The keys and tensors of a file, made from random numbers."""
 
-    def __init__(self, name):
-        self.architecture, self.options = CASES[name]
+    def __init__(self, architecture, options):
+        self.architecture, self.options = architecture, options
         self.random = np.random.default_rng(7)
         self.tensors = {}
-        self.layers, self.width = self.options.get("layers", 2), self.options.get("width", WIDTH)
-        self.keys = {"vocab_size": VOCABULARY, "context_length": 512, "embedding_length": self.width,
+        self.layers, self.width = options.get("layers", 2), options.get("width", WIDTH)
+        self.vocabulary = options.get("vocabulary", VOCABULARY)
+        self.keys = {"vocab_size": self.vocabulary, "context_length": 512, "embedding_length": self.width,
                      "block_count": self.layers, "feed_forward_length": FEED_FORWARD}
-        self.matrix("token_embd", VOCABULARY, self.width, 1.5)
+        self.matrix("token_embd", self.vocabulary, self.width, 1.5)
         if self.architecture.endswith("rwkv7"):
             self.make_rwkv()
         else:
             self.make_llama()
-        self.keys |= self.options.get("keys", {})
-        for key in self.options.get("omitted", []):
+        self.keys |= options.get("keys", {})
+        for key in options.get("omitted", []):
             del self.keys[key]
-        self.ids = self.random.integers(0, VOCABULARY, self.options.get("tokens", TOKENS)).tolist()
+        self.ids = self.random.integers(0, self.vocabulary, options.get("tokens", TOKENS)).tolist()
         self.context = max(CONTEXT, -len(self.ids) // 256 * -256)  # llama.cpp rounds up to a multiple of 256
 
     def add(self, name, values):
@@ -114,9 +115,9 @@ class Model:
                       "rope.freq_base": options.get("base", 1e4)}
         self.norm("output_norm", width)
         if options.get("own_output"):
-            self.matrix("output", VOCABULARY, width)
+            self.matrix("output", self.vocabulary, width)
         if options.get("output_bias"):
-            self.vector("output.bias", VOCABULARY)
+            self.vector("output.bias", self.vocabulary)
         for name, (low, high) in options.get("factors", {}).items():
             self.add(name + ".weight", np.sort(self.random.uniform(low, high, rotated // 2)))
         queries, kv = heads * head_size, kv_heads * head_size
@@ -150,7 +151,7 @@ class Model:
                       "attention.layer_norm_epsilon" if is_plain else "attention.layer_norm_rms_epsilon": 0.02}
         if not is_plain:
             self.keys |= {"token_shift_count": 1}
-        self.matrix("output", VOCABULARY, width)
+        self.matrix("output", self.vocabulary, width)
 
         def norm(name):
             self.norm(name, width)
@@ -201,9 +202,9 @@ class Model:
             self.tensors[f"blk.{i}.ffn_gate.weight"] *= 1000
             self.tensors[f"blk.{i}.ffn_down.weight"] /= 1000
 
-    def write(self, path):
+    def write(self, path, add_tokenizer=lambda writer: writer.add_tokenizer_model("no_vocab")):
         writer = gguf.GGUFWriter(path, self.architecture)
-        writer.add_tokenizer_model("no_vocab")
+        add_tokenizer(writer)
         add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
         for key, value in self.keys.items():
             add[type(value)](f"{self.architecture}.{key}", value)

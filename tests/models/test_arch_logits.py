@@ -36,7 +36,7 @@ def run_salvo(program, path, model, batch):
     out = path + ".f32"
     subprocess.run([program, "eval", "-q", "-m", path, "-t", "1", "--backend", "cpu", "-c", str(model.context), "-b", str(batch),
                     "--kv-type", "f32", "--all", "--logits", out, "--tokens", ",".join(map(str, model.ids))], check=True)
-    return np.fromfile(out, np.float32).reshape(len(model.ids), arch_cases.VOCABULARY)
+    return np.fromfile(out, np.float32).reshape(len(model.ids), model.vocabulary)
 
 
 def difference(logits, expected):
@@ -62,7 +62,7 @@ def difference_there(name, model, path, expected):
 
 
 def check(program, name, folder):
-    model = arch_cases.Model(name)
+    model = arch_cases.Model(*arch_cases.CASES[name])
     path = os.path.join(folder, name + ".gguf")
     model.write(path)
     expected = arch_reference.logits(model.architecture, model.keys, model.tensors, model.ids, model.context)
