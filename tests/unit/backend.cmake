@@ -1,1 +1,2 @@
 salvo_test(test_team SOURCES test_team.c LABELS quick)
+salvo_test(test_lowering SOURCES test_lowering.c lowering_case.c gguf_model.c gguf_sample.c LABELS quick)
