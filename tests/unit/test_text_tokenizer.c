@@ -140,6 +140,48 @@ static void a_merge_to_no_token_becomes_bytes(void **state)
     sample_close(&sample);
 }
 
+/* Of a merge that is there twice the first counts: with the second "ab" would come before "bc". */
+static void of_equal_merges_the_first_counts(void **state)
+{
+    (void)state;
+    struct text_sample sample = {0};
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", "b", "c", "ab", "bc"));
+    sample_texts(&sample, "tokenizer.ggml.merges", ITEMS("b c", "a b", "b c"));
+    open_sample(&sample);
+    expect_ids(&sample, "abc", 0, IDS(0, 4));
+    sample_close(&sample);
+
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", "b", "c", "ab", "bc"));
+    sample_texts(&sample, "tokenizer.ggml.merges", ITEMS("a b", "b c", "a b"));
+    open_sample(&sample);
+    expect_ids(&sample, "abc", 0, IDS(3, 2));
+    sample_close(&sample);
+}
+
+/* Of tokens with the same text the lowest id is written; each is read. */
+static void of_equal_tokens_the_first_counts(void **state)
+{
+    (void)state;
+    static const int32_t types[] = {1, 1, 1, 1, 3, 4, 3, 4, 3};
+    static const char *const tokens[] = {"a", "b", "a", "b", "<x>", "<y>", "<x>", "<y>", "a"};
+    struct text_sample sample = {0};
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", tokens, 9);
+    sample_integers(&sample, "tokenizer.ggml.token_type", types, 9);
+    sample_texts(&sample, "tokenizer.ggml.merges", NULL, 0);
+    open_sample(&sample);
+    expect_ids(&sample, "ab", 0, IDS(0, 1));
+    expect_ids(&sample, "<x><y>", TOKENIZE_SPECIAL, IDS(4, 5));
+    expect_ids(&sample, "a", TOKENIZE_SPECIAL, IDS(8)); /* a control token, when these are asked for */
+    expect_text(&sample, IDS(2, 3, 6, 7, 8), true, "ab<x><y>a");
+    sample_close(&sample);
+}
+
 /* ---- Special tokens ---------------------------------------------------------------------------------- */
 
 static void special_tokens_are_parsed_only_when_asked(void **state)
@@ -388,6 +430,8 @@ int main(void)
         cmocka_unit_test(bpe_merges_by_rank),
         cmocka_unit_test(merges_can_be_ignored),
         cmocka_unit_test(a_merge_to_no_token_becomes_bytes),
+        cmocka_unit_test(of_equal_merges_the_first_counts),
+        cmocka_unit_test(of_equal_tokens_the_first_counts),
         cmocka_unit_test(special_tokens_are_parsed_only_when_asked),
         cmocka_unit_test(the_longest_special_token_wins_wherever_it_begins),
         cmocka_unit_test(special_tokens_may_take_blanks_along),
