@@ -92,19 +92,19 @@ static void the_same_bytes_with_any_number_of_threads(void **state)
     unlink(output_path());
 }
 
-/* A tensor of four dimensions, none of them 1: every row is converted. */
+/* A tensor of four dimensions, none of them 1, with more rows than are converted at once: each of them is. */
 static void four_dimensions_are_converted(void **state)
 {
     (void)state;
-    enum { COLUMNS = 32, ROWS = 3 * 5 * 2 };
+    enum { COLUMNS = 64, ROWS = 3 * 5 * 4500 };
     static const char name[] = "blk.0.ffn_down.weight";
-    static const uint64_t shape[] = {COLUMNS, 3, 5, 2};
+    static const uint64_t shape[] = {COLUMNS, 3, 5, 4500};
     static float values[ROWS * COLUMNS], got[ROWS * COLUMNS];
     struct gguf_writer *writer;
     struct gguf *gguf;
     char source[80];
     for (int i = 0; i < ROWS * COLUMNS; i++)
-        values[i] = (float)(i % 127 - 63) / 16 + (float)(i / COLUMNS);
+        values[i] = (float)(i % 127 - 63) / 16 + (float)(i / COLUMNS % 30);
     snprintf(source, sizeof source, "%s.deep", output_path());
     ASSERT_OK(gguf_writer_open(source, &writer));
     ASSERT_OK(gguf_writer_set_text(writer, "general.architecture", "llama"));
