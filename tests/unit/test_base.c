@@ -51,6 +51,16 @@ static void arena_memory_is_zeroed_and_aligned(void **state)
             assert_int_equal(bytes[i], 0);
         memset(bytes, 0xff, size);
     }
+    /* Many small pieces, of which the last of a block does not reach beyond it. */
+    static unsigned char *pieces[300];
+    for (size_t i = 0; i < 300; i++) {
+        assert_int_equal(ARENA_NEW(&arena, &pieces[i], 1000), SALVO_OK);
+        for (size_t j = 0; j < i; j++)
+            assert_true(pieces[i] + 1000 <= pieces[j] || pieces[j] + 1000 <= pieces[i]);
+        memset(pieces[i], (int)i, 1000);
+    }
+    for (size_t i = 0; i < 300; i++)
+        assert_int_equal(pieces[i][999], i & 0xff);
     double *numbers;
     assert_int_equal(ARENA_NEW(&arena, &numbers, SIZE_MAX / 4), SALVO_ERROR_MEMORY);
     assert_null(numbers);

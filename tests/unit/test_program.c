@@ -172,6 +172,7 @@ MISTAKE(rope_head_zero, build_rope(b, p->x, 0, p->rope))
 MISTAKE(rope_head_odd, build_rope(b, p->x, 12, p->rope))
 MISTAKE(rope_head_no_divisor, build_rope(b, p->x, 24, p->rope))
 MISTAKE(rope_absent, build_rope(b, p->x, 8, 5))
+MISTAKE(rope_next, build_rope(b, p->x, 8, 1))
 MISTAKE(rope_too_wide, build_rope(b, p->x, 8, builder_rope(b, 16, true, 1, frequencies)))
 MISTAKE(append_width, build_kv_append(b, p->keys, builder_positional(b, TYPE_F16, 16, "v"), p->x, p->x, 8))
 MISTAKE(append_rows, build_kv_append(b, p->keys, p->values, p->o, p->o, 8))
@@ -287,6 +288,7 @@ static const struct mistake mistakes[] = {
     {rope_head_odd, "rope: head_dim is 12, it must be a multiple of 8"},
     {rope_head_no_divisor, "rope: 'x' has 32 columns, which is no multiple of the head_dim 24"},
     {rope_absent, "rope: rope 5 is not there, there are 1"},
+    {rope_next, "rope: rope 1 is not there, there are 1"},
     {rope_too_wide, "rope: rope 1 rotates 16 columns of each head, heads of 'x' have 8"},
     {append_width, "kv_append: 'x' has 32 columns and 'v' has 16 columns"},
     {append_rows, "kv_append: 'o' has rows of outputs"},
@@ -511,6 +513,10 @@ static void reads_and_writes_are_listed(void **state)
             break;
         }
     }
+    /* Logits are read by whoever asks for them, when all is done. */
+    assert_true(value_is_read(program, program->logits, program->op_count));
+    assert_false(value_is_read(program, program->ops[0].out, program->op_count));
+    assert_true(value_is_read(program, program->ops[0].out, 1));
     /* A new kind belongs into make_program, or into the one of test_program_rwkv.c. */
     const uint32_t recurrent = 1u << OP_LAYER_NORM | 1u << OP_L2_NORM | 1u << OP_MUL | 1u << OP_LERP |
                                1u << OP_TOKEN_SHIFT | 1u << OP_RWKV_KEY | 1u << OP_WKV7 | 1u << OP_RWKV_BONUS;
