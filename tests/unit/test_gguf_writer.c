@@ -178,6 +178,8 @@ static void what_cannot_be_read_is_not_written(void **state)
     assert_int_equal(gguf_writer_write(writer, data, 127), SALVO_OK);
     assert_int_equal(gguf_writer_commit(writer), SALVO_ERROR_ARGUMENT);
     assert_non_null(strstr(salvo_error(), "tensor 't': 127 of its 128"));
+    assert_int_equal(gguf_writer_write(writer, data, 2), SALVO_ERROR_ARGUMENT);
+    assert_non_null(strstr(salvo_error(), "2 bytes, but only 1 more"));
     assert_int_equal(gguf_writer_write(writer, data, 1), SALVO_OK);
     assert_int_equal(gguf_writer_write(writer, data, 1), SALVO_ERROR_ARGUMENT);
     unlink(path);
