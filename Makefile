@@ -16,6 +16,7 @@ all: ## build the optimised program, build/salvo
 	@scripts/setup build
 	@[ -e build/build.ninja ] || cmake --preset release
 	@cmake --build build --target salvo
+	@cat build/backends.txt
 
 run: all ## fetch the default model and ask it a question
 	@$(if $(SALVO_MODEL),,scripts/setup model)

@@ -277,6 +277,17 @@ struct salvo_device {
 size_t salvo_device_count(void);
 struct salvo_device salvo_device_at(size_t index);
 
+/* Every backend that salvo has, whether or not it is in this build. */
+struct salvo_backend {
+    const char *name; /* "cuda" */
+    bool built;       /* it is in this build */
+    uint32_t devices; /* number of devices that it can use */
+    const char *why;  /* why it has no device; NULL where it has one */
+};
+
+size_t salvo_backend_count(void);
+struct salvo_backend salvo_backend_at(size_t index);
+
 /* ---- Engine: a model on a device ---- */
 
 struct salvo_engine;
@@ -418,7 +429,7 @@ enum salvo_status salvo_session_profile(struct salvo_session *session, const int
     uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
- * since the last `next`. */
+ * since the last `next`, or since a state was restored: logits are no part of it. */
 const float *salvo_session_logits(const struct salvo_session *session);
 
 /* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
