@@ -8,6 +8,7 @@
 #include "json.h"
 #include "measure.h"
 #include "models.h"
+#include "output_file.h"
 #include "sampler_flags.h"
 #include "terminal.h"
 #include "text_output.h"
@@ -21,7 +22,7 @@
 
 static struct {
     const char *text, *file, *state_load, *state_save;
-    bool chat, special, ignore_eos;
+    bool chat, special, ignore_eos, force;
 } options;
 
 static const struct option option_table[] = {
@@ -37,6 +38,7 @@ static const struct option option_table[] = {
         "go on from where --state-save left off; the prompt may be empty"},
     {0, "state-save", "FILE", OPTION_FILE, &options.state_save,
         "afterwards, write all that was read and generated as the model keeps it"},
+    FORCE_OPTION(&options.force),
     {0},
 };
 
@@ -90,9 +92,11 @@ static int read_prompt(struct salvo_model *model, struct prompt *out)
         return result;
     if (options.text && !generate_flags.no_escape)
         input.size = unescape(input.data, input.size);
-    if (input.size == 0 && !options.state_load)
+    if (options.text)
+        result = input_prepend_standard_input(&input);
+    if (result == EXIT_DONE && input.size == 0 && !options.state_load)
         result = usage_error("run: the prompt is empty");
-    else
+    if (result == EXIT_DONE)
         result = options.chat ? apply_template(model, &input, out) : tokenize(model, &input, out);
     input_free(&input);
     return result;
@@ -200,6 +204,22 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
     return output->error ? failure("the text cannot be written: %s", strerror(output->error)) : EXIT_DONE;
 }
 
+static int save_state(struct loaded *loaded)
+{
+    bool replace;
+    struct salvo_file *file = NULL;
+    int result = output_file_check(options.state_save, loaded->model, options.force, "--force", &replace);
+    if (result != EXIT_DONE)
+        return result;
+    interrupt_catch(NULL); /* a second one waits: no half of a file is left behind */
+    if (salvo_file_open(options.state_save, replace, &file) != SALVO_OK ||
+        salvo_session_state_write(loaded->session, file) != SALVO_OK || salvo_file_commit(file) != SALVO_OK)
+        result = library_failure();
+    salvo_file_close(file);
+    interrupt_release();
+    return result;
+}
+
 static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct statistics *statistics)
 {
     struct text_output output = {
@@ -220,28 +240,36 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     interrupt_catch(loaded->session);
     result = generate(loaded, prompt, &output, &generated, statistics);
     interrupt_release();
-    if (result == EXIT_DONE && generated.finish == SALVO_FINISH_CONTEXT && generated.tokens == 0 &&
-        !output_flags.quiet)
-        fprintf(stderr, "salvo: warning: the context of %" PRIu32 " is full; -c sets it\n", context);
     if (result == EXIT_DONE && output_flags.json)
         write_json(loaded, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
         putchar('\n'); /* the shell's next prompt gets a line of its own */
     else if (generate_flags.stats)
         fputc('\n', stderr); /* and so do the statistics in a log that has both */
+    if (result == EXIT_DONE && generated.finish == SALVO_FINISH_CONTEXT && !output_flags.quiet)
+        fprintf(stderr,
+            "salvo: warning: the context of %" PRIu32 " is full: the text ends here; -c sets it\n", context);
     errno = 0;
     if (fflush(stdout) != 0 && result == EXIT_DONE)
         result = failure("the text cannot be written: %s", strerror(errno ? errno : EIO));
-    if (result == EXIT_DONE && options.state_save) {
-        interrupt_catch(NULL); /* a second one waits: no half of a file is left behind */
-        if (salvo_session_state_save_file(loaded->session, options.state_save) != SALVO_OK)
-            result = library_failure();
-        interrupt_release();
-    }
+    if (result == EXIT_DONE && options.state_save)
+        result = save_state(loaded);
     if (result == EXIT_DONE && generate_flags.stats)
         print_statistics(prompt, &generated, statistics);
     free(output.text);
     return result == EXIT_DONE ? interrupt_status() : result;
+}
+
+/* Whether there is a place for the state, before any work is done for it. */
+static int check_state_file(const struct salvo_model *model)
+{
+    bool replace;
+    if (options.state_load)
+        output_file_own(options.state_load);
+    int result = output_file_check(options.state_save, model, options.force, "--force", &replace);
+    if (result == EXIT_DONE && salvo_file_check_writable(options.state_save) != SALVO_OK)
+        result = library_failure();
+    return result;
 }
 
 /* Options that make no sense together. */
@@ -266,13 +294,14 @@ static int run(int count, char **arguments)
     int result = check_options();
     if (result == EXIT_DONE)
         result = engine_options_from_flags(&engine_options);
-    if (result == EXIT_DONE && options.state_save &&
-        salvo_file_check_writable(options.state_save) != SALVO_OK)
-        result = library_failure();
     if (result == EXIT_DONE) {
         loaded.model = open_model(engine_flags.model);
-        result = loaded.model ? read_prompt(loaded.model, &prompt) : EXIT_FAILED;
+        result = loaded.model ? EXIT_DONE : EXIT_FAILED;
     }
+    if (result == EXIT_DONE && options.state_save)
+        result = check_state_file(loaded.model);
+    if (result == EXIT_DONE)
+        result = read_prompt(loaded.model, &prompt);
     if (result == EXIT_DONE && options.chat)
         prompt.template_stops = salvo_template_stops(prompt.conversation.template);
     if (result == EXIT_DONE)
@@ -293,9 +322,12 @@ const struct command run_command = {
     .name = "run",
     .summary = "continue a prompt, or with --chat answer a message",
     .details =
-        "Without -p and -f the prompt is read from standard input. Standard output gets the generated "
-        "text and\n"
-        "nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
+        "Without -p and -f the prompt is read from standard input. With -p, standard input is read to its "
+        "end "
+        "as\n"
+        "well and stands before it, unless it is a terminal or /dev/null. Standard output gets the generated "
+        "text\n"
+        "and nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
         "How tokens are chosen by default depends on the model: `salvo info` shows it. `salvo chat` holds "
         "a\nconversation.",
     .options = option_table,

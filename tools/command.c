@@ -11,10 +11,15 @@ static const struct option help_option = {'h', "help", NULL, OPTION_FLAG, NULL, 
 
 static int complain(int exit_status, const char *format, va_list arguments)
 {
+    /* Names of files and options may hold anything; a message stays one line that drives no terminal. */
+    char line[4096];
+    vsnprintf(line, sizeof line, format, arguments);
+    for (char *at = line; *at; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+    }
     fflush(stdout);
-    fputs("salvo: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, "salvo: %s\n", line);
     return exit_status;
 }
 

@@ -56,7 +56,7 @@ def chat(lines, *arguments, model=MODEL, status=0):
 def prompt_tokens(message, *arguments, model=MODEL):
     """How many tokens a conversation of one message is, by the other command that knows."""
     command = [SALVO, "run", "-m", model, "--chat", "-p", message, "-n", "1", "--json", *arguments]
-    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["prompt_tokens"]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL).stdout)["prompt_tokens"]
 
 
 class Pipe(unittest.TestCase):
@@ -68,10 +68,10 @@ class Pipe(unittest.TestCase):
 
     def test_run_answers_one_message(self):
         command = [SALVO, "run", "-m", MODEL, "--chat", "-p", "hello", "-n", "4", *FORCED]
-        self.assertEqual(subprocess.run(command, capture_output=True, check=True).stdout, b"xxxx")
+        self.assertEqual(subprocess.run(command, capture_output=True, check=True, input=b"").stdout, b"xxxx")
         self.assertGreater(prompt_tokens("hello", "--system", "Be kind."), prompt_tokens("hello"))
         for more, words in ((["--system", "x"], b"--chat"), (["--chat", "--state-load", "x"], b"exclude")):
-            done = subprocess.run([SALVO, "run", "-m", MODEL, "-p", "x", *more], capture_output=True)
+            done = subprocess.run([SALVO, "run", "-m", MODEL, "-p", "x", *more], capture_output=True, input=b"")
             self.assertEqual(done.returncode, 2)
             self.assertIn(words, done.stderr)
 
@@ -193,7 +193,7 @@ class Computed(unittest.TestCase):
         by_option = chat(["hello"], "-n", 2, *FORCED, "--system", "Be kind.")[2][0][0]
         self.assertEqual(by_option, prompt_tokens("hello", "--system", "Be kind."))
         self.assertGreater(by_option, alone)
-        changed = chat(["/system Be kind.", "hello", "/clear", "hello", "/system", "/clear", "hello"], "-n", 2, *FORCED)[2]
+        changed = chat(["/system Be kind.", "hello", "/clear", "hello", '/system ""', "/clear", "hello"], "-n", 2, *FORCED)[2]
         self.assertEqual([sum(count[:2]) for count in changed], [by_option, by_option, alone])
 
 
@@ -229,23 +229,23 @@ class Files(unittest.TestCase):
         for model in (MODEL, RECURRENT):
             greedy = ("--temp", 0, "-n", 8, "--presence-penalty", 0, "--frequency-penalty", 0)
             whole, _, expected = chat(["hello", "more", "and more"], *greedy, model=model)
-            first = chat(["hello", "more", "/save " + path("chat")], *greedy, model=model)[0]
+            first = chat(["hello", "more", "/save! " + path("chat")], *greedy, model=model)[0]
             rest, error, counts = chat(["/load " + path("chat"), "and more"], *greedy, model=model)
             self.assertIn("4 messages", error)
             self.assertEqual(first + rest, whole)
             self.assertEqual(counts, expected[2:])
 
             state = ["-m", model, "--temp", "0", "-n", "4", "--state-load", path("chat")]
-            subprocess.run([SALVO, "run", *state, "-p", "x"], check=True, capture_output=True)
+            subprocess.run([SALVO, "run", *state, "-p", "x"], check=True, capture_output=True, input=b"")
             other = RECURRENT if model == MODEL else MODEL
             self.assertIn("another model", chat(["/load " + path("chat")], model=other, status=1)[1])
 
     def test_files_that_are_refused_change_nothing(self):
-        chat(["hello", "/save " + path("chat")], "-n", 8, *FORCED)
+        chat(["hello", "/save! " + path("chat")], "-n", 8, *FORCED)
         with open(path("chat"), "rb") as file:
             data = file.read()
         subprocess.run([SALVO, "run", "-m", MODEL, "-p", "hello", "-n", "2", "--state-save", path("plain")], check=True,
-                       capture_output=True)
+                       capture_output=True, stdin=subprocess.DEVNULL)
         damaged = {"cut": data[:-1], "half": data[:len(data) // 2], "long": data + b"x",
                    "bit": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
                    "state": data[:200] + bytes([data[200] ^ 1]) + data[201:], "empty": b""}
