@@ -80,12 +80,20 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
     case SALVO_FINISH_LENGTH:
         chat_notice(chat, "-n %" PRIu32 " ends the answer here", chat->settings.max_tokens);
         break;
+    case SALVO_FINISH_CALLBACK:
+        if (answer->loop)
+            chat_notice(chat,
+                "the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
+                "; --allow-loops goes on",
+                answer->loop);
+        break;
     default:
         break;
     }
     if (generate_flags.stats) {
         char how[32];
-        snprintf(how, sizeof how, ", ended by: %s", salvo_finish_name(answer->finish));
+        snprintf(
+            how, sizeof how, ", ended by: %s", answer->loop ? "loop" : salvo_finish_name(answer->finish));
         print_counts(chat, &answer->counts, 1, how);
     }
     if (chat->interactive)

@@ -5,6 +5,7 @@
 #include "output_file.h"
 #include "sampler_flags.h"
 #include "terminal.h"
+#include "word_wrap.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -175,20 +176,30 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static int show_help(struct chat *chat, const char *argument)
 {
+    enum { NAMES = 20, NARROW = 60 }; /* columns of the names; below this width they get lines of their own */
+    static const char *const notes[] = {
+        "A line that ends with \\ goes on; \"\"\" stands before and after a message of several lines, and "
+        "Alt-Enter begins a new line.",
+        "A message that begins with a slash is written with two.",
+        "Ctrl-C stops an answer or clears the line.",
+    };
+    const unsigned width = terminal_width(), indent = width && width < NARROW ? 4 : NAMES;
     (void)chat;
     (void)argument;
     for (size_t i = 0; i < COMMANDS; i++) {
         char left[32];
         snprintf(left, sizeof left, "/%s%s%s", commands[i].name, commands[i].argument ? " " : "",
             commands[i].argument ? commands[i].argument : "");
-        fprintf(stderr, "  %s%-16s%s  %s\n", colour(stderr, COLOUR_BOLD), left, colour(stderr, COLOUR_OFF),
-            commands[i].help);
+        fprintf(stderr, "  %s%-*s%s", colour(stderr, COLOUR_BOLD), indent == NAMES ? NAMES - 2 : 0, left,
+            colour(stderr, COLOUR_OFF));
+        if (indent != NAMES)
+            fprintf(stderr, "\n%*s", (int)indent, "");
+        print_wrapped(width, indent, indent, commands[i].help, stderr);
     }
-    fputs(
-        "  A line that ends with \\ goes on; \"\"\" stands before and after a message of several lines, and\n"
-        "  Alt-Enter begins a new line. A message that begins with a slash is written with two.\n"
-        "  Ctrl-C stops an answer or clears the line.\n",
-        stderr);
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        fputs("  ", stderr);
+        print_wrapped(width, 2, 2, notes[i], stderr);
+    }
     return EXIT_DONE;
 }
 

@@ -100,6 +100,8 @@ static int run_option(const char *name, int count, char **arguments)
 {
     static const char *const names[] = {"--version", "--help"};
     bool is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0;
+    if (foreign_flag(name, strlen(name)))
+        return usage_error("there is no %s here: %s", name, foreign_flag(name, strlen(name)));
     if (!is_version && strcmp(name, "--help") != 0 && strcmp(name, "-h") != 0) {
         const char *nearest = nearest_name(name, names, sizeof names / sizeof *names);
         if (nearest)

@@ -195,7 +195,9 @@ class Computed(unittest.TestCase):
         self.assertGreater(by_option, alone)
         changed = chat(["/system Be kind.", "hello", "/clear", "hello", '/system ""', "/clear", "hello"], "-n", 2, *FORCED)[2]
         self.assertEqual([sum(count[:2]) for count in changed], [by_option, by_option, alone])
-
+        shown = chat(["/system", "/system Be kind.", "/system", "hello", '/system ""', "/system"], "-n", 2, *FORCED)[1]
+        self.assertEqual(shown.count("there is no system message)"), 2)
+        self.assertEqual(shown.count("  Be kind.\n"), 1)
 
     def test_the_default_model(self):
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -314,13 +316,13 @@ class Full(unittest.TestCase):
 class Terminal:
     """`salvo chat` on a terminal of its own."""
 
-    def __init__(self, *arguments, model=MODEL, **environment):
+    def __init__(self, *arguments, model=MODEL, columns=80, **environment):
         self.process, self.master = None, None
         child, self.master = pty.fork()
         if child == 0:
             os.execve(SALVO, [SALVO, "chat", "-m", model, *map(str, arguments)], {**ENVIRONMENT, **environment})
         self.child = child
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.seen = b""
 
     def wait_for(self, words, seconds=30):
@@ -376,6 +378,20 @@ class OnATerminal(unittest.TestCase):
         terminal.type("\x04")
         self.assertEqual(terminal.end()[1], 0)
 
+    def test_help_does_not_break_words(self):
+        words = set(re.findall(r"[^\s()]+", chat(["/help"])[1]))
+        for columns in (40, 59, 61, 80):
+            terminal = Terminal("-q", columns=columns, NO_COLOR="1")
+            terminal.wait_for(PROMPT)
+            terminal.type("/help\r")
+            terminal.wait_for(b"/help\r\n")
+            shown = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", terminal.wait_for(PROMPT).decode())
+            lines = shown.splitlines()[:-1]
+            self.assertLessEqual(max(map(len, lines)), columns)
+            self.assertEqual({word for line in lines for word in line.split()} - words, set())
+            terminal.type("\x04")
+            terminal.end()
+
     def test_colours(self):
         terminal = Terminal()
         self.assertRegex(terminal.wait_for(PROMPT).decode(), r"\x1b\[[0-9;]*m")
@@ -387,7 +403,7 @@ class OnATerminal(unittest.TestCase):
         self.assertEqual(terminal.end()[1], 0)
 
     def test_stopping_an_answer(self):
-        terminal = Terminal("-c", 400000, "-q", *FORCED, NO_COLOR="1")
+        terminal = Terminal("-c", 400000, "-q", "--allow-loops", *FORCED, NO_COLOR="1")
         terminal.wait_for(PROMPT)
         terminal.type("hello\r")
         terminal.wait_for(b"xxxx")
@@ -464,7 +480,7 @@ class OnATerminal(unittest.TestCase):
     def test_typing_while_an_answer_comes(self):
         if not self.has_editing():
             self.skipTest("built without libedit")
-        terminal = Terminal("-c", 400000, "-q", *FORCED, NO_COLOR="1")
+        terminal = Terminal("-c", 400000, "-q", "--allow-loops", *FORCED, NO_COLOR="1")
         terminal.wait_for(PROMPT)
         terminal.type("hello\r")
         terminal.wait_for(b"xxxx")

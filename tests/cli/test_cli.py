@@ -142,7 +142,7 @@ class Run(unittest.TestCase):
         self.assertEqual(salvo("run", "-p", "x", "-c", 1, "-q")[1], "")
 
     def test_a_failed_request_gives_one_line(self):
-        error = salvo("run", "-p", "x", "-c", 2000000, "-t", 1000, status=1)[1]
+        error = salvo("run", "-p", "x", "-c", 2000000, "-t", 1000, status=2)[1]
         self.assertEqual(error.count("\n"), 1, error)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
@@ -189,17 +189,17 @@ class Run(unittest.TestCase):
             (["-p", "x", "--repeat-penalty", "0"], 2, ["repeat penalty"]),
             (["-p", "x", "-t", "0"], 2, ["-t"]),
             (["-p", "x", "-t", "-2"], 2, ["-t", "-2"]),
-            (["-p", "x", "-t", "1000"], 1, ["1000"]),
+            (["-p", "x", "-t", "1000"], 2, ["1000"]),
             (["-p", "x", "-b", "-1"], 2, ["-b"]),
             (["-p", "x", "-c", "-1"], 2, ["-c"]),
-            (["-p", "x", "-s", "-1"], 2, ["-s"]),
+            (["-p", "x", "-s", "-2"], 2, ["-s"]),
             (["-p", "x", "--logit-bias", "5"], 2, ["--logit-bias", "ID=X"]),
             (["-p", "x", "--logit-bias", "99999=1"], 2, ["99999"]),
             (["-p", "x", "--stop", ""], 2, ["--stop"]),
             (["-p", "x", "--kv-type", "q3"], 2, ["--kv-type", "q3"]),
             (["-p", "x", "--backend", "cuda"], 1, ["backend 'cuda' "]),
-            (["-p", "x", "--backend", "abacus"], 1, ["abacus"]),
-            (["-p", "x", "--device", "9"], 1, ["no device 9"]),
+            (["-p", "x", "--backend", "abacus"], 2, ["abacus"]),
+            (["-p", "x", "--device", "9"], 2, ["no device 9"]),
             (["-p", "x", "--cpu-isa", "mmx"], 1, ["mmx"]),
             (["-p", "x", "-f", "y"], 2, ["-p and -f"]),
             (["-f", path("absent")], 1, ["absent", "No such file"]),
