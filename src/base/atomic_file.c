@@ -94,6 +94,14 @@ static int create_neighbour(char *path, size_t target_length, mode_t replaced_mo
     return descriptor;
 }
 
+/* How much of the target's path a neighbour's has: as much as leaves room for the suffix in its name. */
+static size_t shared_length(const char *target)
+{
+    const char *slash = strrchr(target, '/');
+    const size_t folder = slash ? (size_t)(slash + 1 - target) : 0, name = strlen(target + folder);
+    return folder + (name > NAME_MAX - SUFFIX ? NAME_MAX - SUFFIX : name);
+}
+
 static enum salvo_status open_file(const char *path, bool is_new, struct atomic_file *out)
 {
     enum salvo_status status = SALVO_OK;
@@ -103,7 +111,7 @@ static enum salvo_status open_file(const char *path, bool is_new, struct atomic_
     *out = (struct atomic_file){.is_new = is_new};
 
     TRY(find_target(path, is_new, target, &mode));
-    size_t length = strlen(target);
+    const size_t length = shared_length(target);
     TRY(memory_copy_string(path, &out->path));
     TRY(memory_copy_string(target, &out->target));
     TRY(NEW(&out->temporary_path, length + SUFFIX + 1));

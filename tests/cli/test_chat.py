@@ -120,7 +120,7 @@ class Pipe(unittest.TestCase):
                 self.assertIn(words or "temp 0", error)
 
     def test_settings(self):
-        _, error, _ = chat(["/set", "/set temp 0.5", "/set --top-k=7", "/set seed 12", "/set"], "--temp", "0")
+        _, error, _ = chat(["/set", "/set temperature 0.5", "/set --top-k=7", "/set seed 12", "/set"], "--temp", "0")
         first, last = error.split("temp 0.5, ")
         self.assertNotIn("top-k 7", first)
         self.assertIn("top-k 7", last)

@@ -280,6 +280,21 @@ static void a_new_atomic_file_replaces_nothing(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static void an_atomic_file_may_have_the_longest_name(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[512];
+    assert_non_null(mkdtemp(folder));
+    int used = snprintf(path, sizeof path, "%s/", folder);
+    memset(path + used, 'n', 255);
+    path[used + 255] = 0;
+    write_file(path, true, SALVO_OK);
+    write_file(path, false, SALVO_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_mapped_file_is_known_by_any_name(void **state)
 {
     (void)state;
@@ -334,6 +349,7 @@ int main(void)
         cmocka_unit_test(an_atomic_file_replaces_regular_files_only),
         cmocka_unit_test(an_atomic_file_has_the_mode_of_the_one_before),
         cmocka_unit_test(a_new_atomic_file_replaces_nothing),
+        cmocka_unit_test(an_atomic_file_may_have_the_longest_name),
         cmocka_unit_test(a_mapped_file_is_known_by_any_name),
         cmocka_unit_test(a_buffer_grows),
     };
