@@ -81,11 +81,12 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
         chat_notice(chat, "-n %" PRIu32 " ends the answer here", chat->settings.max_tokens);
         break;
     case SALVO_FINISH_CALLBACK:
-        if (answer->loop)
+        if (answer->loop) {
             chat_notice(chat,
                 "the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
                 "; --allow-loops goes on",
                 answer->loop);
+        }
         break;
     default:
         break;

@@ -222,11 +222,12 @@ static void tell_about_end(const struct salvo_generate_result *result, uint32_t 
     if (result->finish == SALVO_FINISH_CONTEXT)
         fprintf(stderr,
             "salvo: warning: the context of %" PRIu32 " is full: the text ends here; -c sets it\n", context);
-    if (loop)
+    if (loop) {
         fprintf(stderr,
             "salvo: warning: the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
             "; --allow-loops goes on\n",
             loop);
+    }
 }
 
 static int save_state(struct loaded *loaded)

@@ -125,10 +125,11 @@ static int check_gpu_layers(const struct salvo_model *model)
 {
     uint64_t layers;
     int result = parse_gpu_layers(&layers);
-    if (result == EXIT_DONE && layers > 0 && layers < salvo_model_info(model)->layers)
+    if (result == EXIT_DONE && layers > 0 && layers < salvo_model_info(model)->layers) {
         return usage_error("--gpu-layers %" PRIu64 " of %" PRIu32
                            " cannot be: a device takes all layers, as in 99, or none, 0",
             layers, salvo_model_info(model)->layers);
+    }
     return result;
 }
 

@@ -260,11 +260,12 @@ enum salvo_status salvo_quantize(
     TRY(options->keep_file ? gguf_writer_open_new(path, &quantizer.writer)
                            : gguf_writer_open(path, &quantizer.writer));
     TRY(write_header(&quantizer));
-    if (quantizer.quantized_again)
+    if (quantizer.quantized_again) {
         log_line(SALVO_LOG_WARNING,
             "%s: %zu of %zu tensors are quantised already; quantised again they lose more than from F32, F16 "
             "or BF16",
             info->path, quantizer.quantized_again, gguf_tensor_count(quantizer.gguf));
+    }
     for (size_t i = 0; i < gguf_tensor_count(quantizer.gguf); i++) {
         const struct gguf_tensor *tensor = gguf_tensor_at(quantizer.gguf, i);
         char name[MAX_NAME];

@@ -63,10 +63,11 @@ static enum salvo_status take_entry(struct cursor *cursor, struct gguf_entry *ou
     if (out->key.size == 0)
         TRY(fail(SALVO_ERROR_FORMAT, "the key is empty"));
     TRY(gguf_check_text(out->key, "the key"));
-    if (!take_u32(cursor, &type))
+    if (!take_u32(cursor, &type)) {
         TRY(fail(SALVO_ERROR_FORMAT,
             "key '%.*s': its type takes 4 bytes, but the file ends after %zu" GGUF_CUT, SHOWN(out->key),
             cursor_left(cursor)));
+    }
     status = gguf_take_value(cursor, type, &out->value);
     if (status != SALVO_OK)
         TRY(fail_within(status, "key '%.*s': ", SHOWN(out->key)));

@@ -48,10 +48,11 @@ enum salvo_status gguf_take_text(struct cursor *cursor, const char *what, struct
 {
     uint64_t size;
     const uint8_t *bytes;
-    if (!take_u64(cursor, &size))
+    if (!take_u64(cursor, &size)) {
         return fail(SALVO_ERROR_FORMAT,
             "the length of %s takes 8 bytes, but the file ends after %zu" GGUF_CUT, what,
             cursor_left(cursor));
+    }
     if (!take_bytes(cursor, size, &bytes))
         return fail(SALVO_ERROR_FORMAT, "%s claims %llu bytes, but the file ends after %zu" GGUF_CUT, what,
             (unsigned long long)size, cursor_left(cursor));
@@ -148,10 +149,11 @@ static enum salvo_status take_item(
         TRY(gguf_take_text(cursor, "the text", &out->text));
         TRY(check_utf8(out->text, "the text"));
     } else {
-        if (!take_bytes(cursor, types[type].size, &bytes))
+        if (!take_bytes(cursor, types[type].size, &bytes)) {
             TRY(fail(SALVO_ERROR_FORMAT,
                 "a value of type %s takes %u bytes, but the file ends after %zu" GGUF_CUT, types[type].name,
                 types[type].size, cursor_left(cursor)));
+        }
         if (type == SALVO_BOOL && bytes[0] > 1)
             TRY(fail(SALVO_ERROR_FORMAT, "a BOOL is 0 or 1, but this one is %u", bytes[0]));
         decode_number(bytes, type, out);

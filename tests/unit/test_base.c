@@ -206,10 +206,10 @@ mode_t umask(mode_t mask)
     return mask;
 }
 
-int fsync(int descriptor)
+int fsync(int fd)
 {
     struct stat information;
-    folders_flushed += fstat(descriptor, &information) == 0 && S_ISDIR(information.st_mode);
+    folders_flushed += fstat(fd, &information) == 0 && S_ISDIR(information.st_mode);
     return 0;
 }
 
