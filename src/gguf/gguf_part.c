@@ -23,7 +23,7 @@ static enum salvo_status take_header(struct cursor *cursor, struct header *out)
 {
     static const uint8_t magic[4] = {'G', 'G', 'U', 'F'};
     if (cursor_left(cursor) == 0)
-        return fail(SALVO_ERROR_FORMAT, "the file is empty" GGUF_CUT);
+        return fail(SALVO_ERROR_FORMAT, "not a GGUF file: it is empty" GGUF_CUT);
     if (cursor_left(cursor) < sizeof magic || memcmp(cursor->at, magic, sizeof magic) != 0)
         return fail(SALVO_ERROR_FORMAT, "not a GGUF file");
     if (cursor_left(cursor) < HEADER_SIZE)
