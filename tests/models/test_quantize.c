@@ -1,6 +1,8 @@
 /* Models written again in other types. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
+#include "gguf/gguf_writer.h"
+#include "quant/quant.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -79,14 +81,57 @@ static void the_same_bytes_with_any_number_of_threads(void **state)
     char *again = read_all(output_path(), &size_again);
     assert_int_equal(size, size_again);
     assert_memory_equal(bytes, again, size);
-    quantize_to(
-        output_path(), "Q4_K_M", false, 2); /* to the types that it has: nothing changes, over itself */
+    char source[80];
+    snprintf(source, sizeof source, "%s.source", output_path());
+    assert_int_equal(0, rename(output_path(), source));
+    quantize_to(source, "Q4_K_M", false, 2); /* to the types that it has: nothing changes */
+    unlink(source);
     char *third = read_all(output_path(), &size_again);
     assert_int_equal(size, size_again);
     assert_memory_equal(bytes, third, size);
     free(bytes);
     free(again);
     free(third);
+    unlink(output_path());
+}
+
+/* A tensor of four dimensions, none of them 1, with more rows than are converted at once: each of them is. */
+static void four_dimensions_are_converted(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 64, ROWS = 3 * 5 * 4500 };
+    static const char name[] = "blk.0.ffn_down.weight";
+    static const uint64_t shape[] = {COLUMNS, 3, 5, 4500};
+    static float values[ROWS * COLUMNS], got[ROWS * COLUMNS];
+    struct gguf_writer *writer;
+    struct gguf *gguf;
+    char source[80];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        values[i] = (float)(i % 127 - 63) / 16 + (float)(i / COLUMNS % 30);
+    snprintf(source, sizeof source, "%s.deep", output_path());
+    ASSERT_OK(gguf_writer_open(source, &writer));
+    ASSERT_OK(gguf_writer_set_text(writer, "general.architecture", "llama"));
+    ASSERT_OK(gguf_writer_add_tensor(writer, (struct salvo_text){name, strlen(name)}, TYPE_F32, 4, shape));
+    ASSERT_OK(gguf_writer_write(writer, values, sizeof values));
+    ASSERT_OK(gguf_writer_commit(writer));
+    gguf_writer_close(writer);
+
+    for (int pure = 0; pure < 2; pure++) {
+        quantize_to(source, "Q8_0", pure, 2);
+        ASSERT_OK(gguf_open(output_path(), &gguf));
+        const struct gguf_tensor *tensor = gguf_tensor_at(gguf, 0);
+        assert_int_equal(TYPE_Q8_0, tensor->type);
+        assert_int_equal(4, tensor->dimensions);
+        assert_memory_equal(shape, tensor->shape, sizeof shape);
+        assert_int_equal(ROWS * COLUMNS / 32 * 34, tensor->size);
+        dequantize(TYPE_Q8_0, tensor->data, ROWS * COLUMNS, got);
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            if (!(fabsf(got[i] - values[i]) <= 0.15f)) /* half a step of the largest, 34 / 127 */
+                fail_msg("element %d: %g, not %g", i, (double)got[i], (double)values[i]);
+        }
+        gguf_close(gguf);
+    }
+    unlink(source);
     unlink(output_path());
 }
 
@@ -108,6 +153,10 @@ static void what_fails_leaves_no_file(void **state)
     assert_int_equal(SALVO_ERROR_CANCELLED,
         salvo_quantize(model, output_path(),
             &(struct salvo_quantize_options){.type = "Q8_0", .progress = stop_at_once}));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, /* over itself */
+        salvo_quantize(
+            model, salvo_model_info(model)->path, &(struct salvo_quantize_options){.type = "Q8_0"}));
+    assert_non_null(strstr(salvo_error(), "the model is read from this file"));
     assert_int_equal(SALVO_ERROR_IO,
         salvo_quantize(model, "/nowhere/at/all.gguf", &(struct salvo_quantize_options){.type = "Q8_0"}));
     salvo_model_close(model);
@@ -180,6 +229,7 @@ int main(void)
         cmocka_unit_test(every_type_can_be_written_and_run),
         cmocka_unit_test(the_same_bytes_with_any_number_of_threads),
         cmocka_unit_test(what_fails_leaves_no_file),
+        cmocka_unit_test(four_dimensions_are_converted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/string_map.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,16 @@ static void arena_memory_is_zeroed_and_aligned(void **state)
             assert_int_equal(bytes[i], 0);
         memset(bytes, 0xff, size);
     }
+    /* Many small pieces, of which the last of a block does not reach beyond it. */
+    static unsigned char *pieces[300];
+    for (size_t i = 0; i < 300; i++) {
+        assert_int_equal(ARENA_NEW(&arena, &pieces[i], 1000), SALVO_OK);
+        for (size_t j = 0; j < i; j++)
+            assert_true(pieces[i] + 1000 <= pieces[j] || pieces[j] + 1000 <= pieces[i]);
+        memset(pieces[i], (int)i, 1000);
+    }
+    for (size_t i = 0; i < 300; i++)
+        assert_int_equal(pieces[i][999], i & 0xff);
     double *numbers;
     assert_int_equal(ARENA_NEW(&arena, &numbers, SIZE_MAX / 4), SALVO_ERROR_MEMORY);
     assert_null(numbers);
@@ -78,6 +89,53 @@ static void string_map_finds_what_was_added(void **state)
     assert_int_equal(string_map_find(&map, "key-", 4), UINT32_MAX);
     assert_int_equal(string_map_find(&map, "", 0), UINT32_MAX);
     string_map_close(&map);
+}
+
+/* A table stays half empty, so that a search ends: what does not fit is refused. */
+static void a_full_string_map_refuses_more(void **state)
+{
+    (void)state;
+    static char keys[100][8];
+    struct string_map map;
+    uint32_t value, added = 0;
+    assert_int_equal(string_map_open(&map, 10), SALVO_OK);
+    for (uint32_t i = 0; i < 100; i++) {
+        snprintf(keys[i], sizeof keys[i], "%u", i);
+        if (string_map_add(&map, keys[i], strlen(keys[i]), i, &value) == SALVO_OK)
+            added++;
+        else
+            assert_non_null(strstr(salvo_error(), "could not be told apart"));
+    }
+    assert_in_range(added, 10, map.mask / 2 + 1);
+    for (uint32_t i = 0; i < added; i++) /* what is there is still found, and may be added again */
+        assert_int_equal(string_map_add(&map, keys[i], strlen(keys[i]), i, &value), SALVO_OK);
+    assert_int_equal(string_map_find(&map, keys[99], 2), UINT32_MAX);
+    string_map_close(&map);
+}
+
+/* Each open file has a place in a table that a signal handler reads; closing gives it back. */
+static void so_many_files_can_be_open_at_once(void **state)
+{
+    (void)state;
+    enum { MOST = 256 };
+    static struct mapped_file files[MOST];
+    struct mapped_file more;
+    char path[] = "/tmp/salvo-many-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    assert_int_equal(write(descriptor, "0123456789", 10), 10);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MOST; i++)
+            assert_int_equal(mapped_file_open(path, &files[i]), SALVO_OK);
+        assert_int_equal(mapped_file_open(path, &more), SALVO_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(salvo_error(), "256 files"));
+        for (int i = 0; i < MOST; i++) {
+            assert_int_equal(mapped_file_check(&files[i]), SALVO_OK);
+            mapped_file_close(&files[i]);
+        }
+    }
+    close(descriptor);
+    unlink(path);
 }
 
 static void a_cut_file_reads_as_zeros_and_is_reported(void **state)
@@ -196,6 +254,133 @@ static void an_atomic_file_replaces_regular_files_only(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* The library's calls come here instead of the system's. */
+static unsigned umask_calls, folders_flushed;
+
+mode_t umask(mode_t mask)
+{
+    umask_calls++;
+    return mask;
+}
+
+int fsync(int fd)
+{
+    struct stat information;
+    folders_flushed += fstat(fd, &information) == 0 && S_ISDIR(information.st_mode);
+    return 0;
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat information;
+    assert_int_equal(stat(path, &information), 0);
+    return information.st_mode & 07777;
+}
+
+static void write_file(const char *path, bool is_new, enum salvo_status expected)
+{
+    struct atomic_file file;
+    assert_int_equal(is_new ? atomic_file_open_new(path, &file) : atomic_file_open(path, &file), expected);
+    if (expected != SALVO_OK) {
+        assert_non_null(strstr(salvo_error(), path));
+        return;
+    }
+    assert_int_equal(fcntl(fileno(file.stream), F_GETFD), FD_CLOEXEC);
+    assert_int_equal(atomic_file_commit(&file), SALVO_OK);
+}
+
+static void an_atomic_file_has_the_mode_of_the_one_before(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[64], plain[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/out", folder);
+    snprintf(plain, sizeof plain, "%s/plain", folder);
+    umask_calls = folders_flushed = 0;
+    write_file(path, false, SALVO_OK);
+    assert_int_equal(umask_calls, 0);
+    assert_int_equal(folders_flushed, 1);
+    FILE *other = fopen(plain, "wb"); /* any new file */
+    assert_non_null(other);
+    fclose(other);
+    assert_int_equal(mode_of(path), mode_of(plain));
+    assert_int_equal(chmod(path, 0602), 0); /* more than the umask leaves */
+    write_file(path, false, SALVO_OK);
+    assert_int_equal(mode_of(path), 0602);
+    assert_int_equal(chmod(path, 0444), 0);
+    write_file(path, false, SALVO_ERROR_IO);
+    write_file(path, true, SALVO_ERROR_IO);
+    unlink(path);
+    unlink(plain);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void a_new_atomic_file_replaces_nothing(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[64];
+    struct atomic_file first, second;
+    struct stat information;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/out", folder);
+    assert_int_equal(atomic_file_open_new(path, &first), SALVO_OK);
+    assert_int_equal(atomic_file_open_new(path, &second), SALVO_OK);
+    assert_int_equal(atomic_file_write(&first, "first", 5), SALVO_OK);
+    assert_int_equal(atomic_file_commit(&first), SALVO_OK);
+    assert_int_equal(atomic_file_commit(&second), SALVO_ERROR_IO); /* it came in the meantime */
+    assert_non_null(strstr(salvo_error(), "already"));
+    assert_int_equal(stat(path, &information), 0);
+    assert_int_equal(information.st_size, 5);
+    assert_int_equal(information.st_nlink, 1);
+    write_file(path, true, SALVO_ERROR_IO);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void an_atomic_file_may_have_the_longest_name(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[512];
+    assert_non_null(mkdtemp(folder));
+    int used = snprintf(path, sizeof path, "%s/", folder);
+    memset(path + used, 'n', 255);
+    path[used + 255] = 0;
+    write_file(path, true, SALVO_OK);
+    write_file(path, false, SALVO_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void a_mapped_file_is_known_by_any_name(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-mapped-XXXXXX", path[64], name[64];
+    struct mapped_file file;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(name, sizeof name, "%s/link", folder);
+    write_file(path, true, SALVO_OK);
+    assert_int_equal(mapped_file_open(path, &file), SALVO_OK);
+    assert_int_equal(link(path, name), 0);
+    assert_true(mapped_file_is_at(&file, path));
+    assert_true(mapped_file_is_at(&file, name));
+    unlink(name);
+    assert_int_equal(symlink("file", name), 0);
+    assert_true(mapped_file_is_at(&file, name));
+    write_file(path, false, SALVO_OK); /* another file has the name now */
+    assert_false(mapped_file_is_at(&file, path));
+    assert_false(mapped_file_is_at(&file, folder));
+    mapped_file_close(&file);
+    unlink(name);
+    assert_int_equal(mkfifo(name, 0600), 0);
+    assert_int_equal(mapped_file_open(name, &file), SALVO_ERROR_IO); /* at once, though nobody writes to it */
+    assert_non_null(strstr(salvo_error(), "not a regular file"));
+    unlink(name);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_buffer_grows(void **state)
 {
     (void)state;
@@ -206,6 +391,9 @@ static void a_buffer_grows(void **state)
     assert_memory_equal(buffer.data + 9990, "0123456789", 10);
     assert_int_equal(buffer_reserve(&buffer, SIZE_MAX), SALVO_ERROR_MEMORY);
     buffer_free(&buffer);
+    assert_int_equal(buffer_reserve(&buffer, 1000), SALVO_OK); /* more than twice what is there */
+    assert_in_range(buffer.capacity, 1000, SIZE_MAX);
+    buffer_free(&buffer);
 }
 
 int main(void)
@@ -215,10 +403,16 @@ int main(void)
         cmocka_unit_test(allocation_failures_can_be_injected),
         cmocka_unit_test(arena_memory_is_zeroed_and_aligned),
         cmocka_unit_test(string_map_finds_what_was_added),
+        cmocka_unit_test(a_full_string_map_refuses_more),
         cmocka_unit_test(a_cut_file_reads_as_zeros_and_is_reported),
         cmocka_unit_test(a_file_cut_within_its_last_page_is_reported),
+        cmocka_unit_test(so_many_files_can_be_open_at_once),
         cmocka_unit_test(an_atomic_file_appears_only_when_committed),
         cmocka_unit_test(an_atomic_file_replaces_regular_files_only),
+        cmocka_unit_test(an_atomic_file_has_the_mode_of_the_one_before),
+        cmocka_unit_test(a_new_atomic_file_replaces_nothing),
+        cmocka_unit_test(an_atomic_file_may_have_the_longest_name),
+        cmocka_unit_test(a_mapped_file_is_known_by_any_name),
         cmocka_unit_test(a_buffer_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
