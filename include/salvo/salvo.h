@@ -224,8 +224,8 @@ struct salvo_conversation {
     bool no_generation_prompt; /* end after the last message, do not begin the answer */
 };
 
-/* A part of the text. What comes from the conversation is content: it never becomes a control token, even if
- * it is written like one. */
+/* A part of the text. What comes from the conversation is content: it never becomes a control token, nor a
+ * user-defined one that the template writes itself, even if it is written like one. */
 struct salvo_piece {
     const char *text;
     size_t size;
