@@ -134,7 +134,7 @@ struct salvo_model_info {
 
 const struct salvo_model_info *salvo_model_info(const struct salvo_model *model);
 
-/* Metadata in the order of the file. */
+/* Metadata in the order of the file. Beyond its end there are zeros, as for tensors below. */
 size_t salvo_model_metadata_count(const struct salvo_model *model);
 struct salvo_value salvo_model_metadata(
     const struct salvo_model *model, size_t index, struct salvo_text *out_key);
@@ -207,7 +207,7 @@ enum salvo_status salvo_template_open(
 void salvo_template_close(struct salvo_template *chat);
 
 struct salvo_message {
-    const char *role; /* "system", "user", "assistant", "tool" */
+    const char *role; /* "system", "user", "assistant", "tool"; NULL counts as "" */
     struct salvo_text content;
     const char *json; /* NULL, or an object with more members of the message: {"tool_calls": [...]} */
 };
@@ -443,6 +443,7 @@ const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... *
  * while bytes that begin no character come as they are. Returns false to stop. */
 typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 
+/* All zeros are the defaults; NULL instead of options means the same. */
 struct salvo_generate_options {
     uint32_t max_tokens;             /* 0: until the end or the context */
     const char *const *stop_strings; /* held back, never handed over */
@@ -536,6 +537,7 @@ enum salvo_status salvo_quantize(
 
 /* ---- Verifying a backend ---- */
 
+/* All zeros are the defaults; NULL instead of options means the same. */
 struct salvo_verify_options {
     const char *backend; /* "cpu", or with an instruction set "cpu:neon-i8mm"; NULL: the best there is */
     const char *against; /* NULL: "cpu:scalar", the reference */
