@@ -10,12 +10,13 @@ OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 
 .DEFAULT_GOAL = all
 .NOTPARALLEL:
-.PHONY: all run test test-all test-cuda test-vulkan lint bench fuzz install clean help
+.PHONY: all run test test-all test-cuda test-vulkan mutate lint bench fuzz install clean help
 
 all: ## build the optimised program, build/salvo
 	@scripts/setup build
 	@[ -e build/build.ninja ] || cmake --preset release
 	@cmake --build build --target salvo
+	@cat build/backends.txt
 
 run: all ## fetch the default model and ask it a question
 	@$(if $(SALVO_MODEL),,scripts/setup model)
@@ -61,6 +62,10 @@ test-vulkan: ## the Vulkan backend: on lavapipe with validation layers, and on a
 	$(CTEST) --test-dir build -L vulkan
 	@tests/vulkan/on_vulkan_device build $(JOBS) || [ $$? = 77 ]
 
+mutate: ## put mistakes into a copy of the tree one by one and report which of them the tests notice (hours)
+	@scripts/setup test
+	@tests/mutate -j $(JOBS)
+
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, and the rules of the house
 	@scripts/setup lint
 	@scripts/lint $(JOBS)
@@ -81,7 +86,7 @@ install: all ## install program, header and library under PREFIX (/usr/local); D
 	cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove what was built
-	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -gcc -clang -lint -fuzz -coverage -x86_64 -aarch64 -macos)
+	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -gcc -clang -lint -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \

@@ -39,6 +39,24 @@ static void write_json(void)
         json_end(&json, '}');
     }
     json_end(&json, ']');
+    json_key(&json, "backends");
+    json_begin(&json, '[');
+    for (size_t i = 0; i < salvo_backend_count(); i++) {
+        const struct salvo_backend backend = salvo_backend_at(i);
+        json_begin(&json, '{');
+        json_key(&json, "name");
+        json_string(&json, backend.name);
+        json_key(&json, "built");
+        json_bool(&json, backend.built);
+        json_key(&json, "devices");
+        json_unsigned(&json, backend.devices);
+        if (backend.why) {
+            json_key(&json, "why");
+            json_string(&json, backend.why);
+        }
+        json_end(&json, '}');
+    }
+    json_end(&json, ']');
     json_end(&json, '}');
     putchar('\n');
 }
@@ -59,6 +77,11 @@ static int run(int count, char **arguments)
         printf("%-7s %" PRIu32 "  %s%s, %s%s%s%s\n", device.backend, device.number, device.name, cores,
             format_bytes(device.memory, memory), *device.features ? ", " : "", device.features,
             device.software ? ", software" : "");
+    }
+    for (size_t i = 0; i < salvo_backend_count(); i++) {
+        const struct salvo_backend backend = salvo_backend_at(i);
+        if (backend.why)
+            printf("no %s %s: %s\n", backend.name, backend.built ? "device" : "in this build", backend.why);
     }
     return EXIT_DONE;
 }

@@ -17,6 +17,7 @@ enum option_kind {
     OPTION_FILE,     /* const char *, completed as a file name */
     OPTION_TEXTS,    /* struct text_list: may be given several times */
     OPTION_NUMBER,   /* uint32_t */
+    OPTION_MAYBE,    /* struct optional_number */
     OPTION_COUNT,    /* uint32_t, at least 1 */
     OPTION_COUNTS,   /* struct count_list: "64,512" */
     OPTION_SEED,     /* struct optional_seed */
@@ -33,6 +34,11 @@ struct text_list {
 struct count_list {
     uint32_t items[32];
     size_t count;
+};
+
+struct optional_number {
+    bool given;
+    uint32_t value;
 };
 
 struct optional_seed {

@@ -44,6 +44,13 @@ static int store_number(struct place place, const char *text, uint32_t lowest, u
     return EXIT_DONE;
 }
 
+static int store_optional(struct place place, const char *text, struct optional_number *number)
+{
+    const int result = store_number(place, text, 0, &number->value);
+    number->given |= result == EXIT_DONE;
+    return result;
+}
+
 static int store_counts(struct place place, const char *text, struct count_list *list)
 {
     list->count = 0;
@@ -110,6 +117,8 @@ int option_store(const char *command, const struct option *option, const char *s
         return store_text(place, text, option->target);
     case OPTION_NUMBER:
         return store_number(place, text, 0, option->target);
+    case OPTION_MAYBE:
+        return store_optional(place, text, option->target);
     case OPTION_COUNT:
         return store_number(place, text, 1, option->target);
     case OPTION_COUNTS:

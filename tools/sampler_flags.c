@@ -10,15 +10,15 @@
 
 static struct sampler_flags {
     float temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    uint32_t top_k, repeat_last_n;
+    struct optional_number top_k, repeat_last_n;
     struct text_list biases;
     struct optional_seed seed;
-} flags = {NAN, NAN, NAN, NAN, NAN, NAN, UINT32_MAX, UINT32_MAX, {{0}, 0}, {0}};
+} flags = {NAN, NAN, NAN, NAN, NAN, NAN, {0}, {0}, {{0}, 0}, {0}};
 
 const struct option sampler_flag_table[] = {
     {0, "temp", "T", OPTION_POSITIVE, &flags.temperature,
         "temperature; 0: always the most likely token (default: the model's, mostly 0.8)"},
-    {0, "top-k", "K", OPTION_NUMBER, &flags.top_k,
+    {0, "top-k", "K", OPTION_MAYBE, &flags.top_k,
         "only the K most likely; 0: off (default: the model's, mostly 40)"},
     {0, "top-p", "P", OPTION_SHARE, &flags.top_p,
         "only the most likely that reach P together; 1: off (default: the model's, mostly 0.95)"},
@@ -26,7 +26,7 @@ const struct option sampler_flag_table[] = {
         "only those with P of the most likely's share; 0: off (default: the model's, mostly 0.05)"},
     {0, "repeat-penalty", "X", OPTION_POSITIVE, &flags.repeat_penalty,
         "penalty for tokens that came; 1: off (default: 1)"},
-    {0, "repeat-last-n", "N", OPTION_NUMBER, &flags.repeat_last_n,
+    {0, "repeat-last-n", "N", OPTION_MAYBE, &flags.repeat_last_n,
         "how many of the last tokens count (default: 64)"},
     {0, "presence-penalty", "X", OPTION_FLOAT, &flags.presence_penalty,
         "taken off tokens that came (default: the model's, mostly 0)"},
@@ -85,10 +85,10 @@ int sampler_from_flags(
     override(flags.repeat_penalty, &sampler.repeat_penalty);
     override(flags.presence_penalty, &sampler.presence_penalty);
     override(flags.frequency_penalty, &sampler.frequency_penalty);
-    if (flags.top_k != UINT32_MAX)
-        sampler.top_k = flags.top_k;
-    if (flags.repeat_last_n != UINT32_MAX)
-        sampler.repeat_last_n = flags.repeat_last_n;
+    if (flags.top_k.given)
+        sampler.top_k = flags.top_k.value;
+    if (flags.repeat_last_n.given)
+        sampler.repeat_last_n = flags.repeat_last_n.value;
     if (!flags.seed.given)
         flags.seed = (struct optional_seed){true, random_seed()}; /* it stays the same from now on */
     sampler.seed = flags.seed.value;

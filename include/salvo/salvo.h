@@ -277,6 +277,17 @@ struct salvo_device {
 size_t salvo_device_count(void);
 struct salvo_device salvo_device_at(size_t index);
 
+/* Every backend that salvo has, whether or not it is in this build. */
+struct salvo_backend {
+    const char *name; /* "cuda" */
+    bool built;       /* it is in this build */
+    uint32_t devices; /* number of devices that it can use */
+    const char *why;  /* why it has no device; NULL where it has one */
+};
+
+size_t salvo_backend_count(void);
+struct salvo_backend salvo_backend_at(size_t index);
+
 /* ---- Engine: a model on a device ---- */
 
 struct salvo_engine;
@@ -418,7 +429,8 @@ enum salvo_status salvo_session_profile(struct salvo_session *session, const int
     uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
- * since the last `next`, or when the device failed to hand them over. */
+ * since the last `next` or since a state was restored (logits are no part of it), or when the device failed
+ * to hand them over. */
 const float *salvo_session_logits(const struct salvo_session *session);
 
 /* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
@@ -446,7 +458,7 @@ typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 /* All zeros are the defaults; NULL instead of options means the same. */
 struct salvo_generate_options {
     uint32_t max_tokens;             /* 0: until the end or the context */
-    const char *const *stop_strings; /* held back, never handed over */
+    const char *const *stop_strings; /* held back, never handed over; the first to be complete ends the text */
     size_t stop_count;
     const int32_t *stop_ids; /* end the text like end tokens */
     size_t stop_id_count;

@@ -116,14 +116,17 @@ struct backend {
     /* The ids of a slot, [context + 1]; read-only. Those that `wait` or `progress` told of are there. */
     const int32_t *(*tokens)(struct executor *executor, uint32_t slot);
 
-    /* The first `positions` positions of a slot's state in the program's logical layout: buffer after buffer,
-     * position after position; then all folded states, buffer after buffer, as they are after the last step.
+    /*
+     * The first `positions` positions of a slot's state in the program's logical layout: keys and values,
+     * buffer after buffer, position after position; then all folded states, buffer after buffer, as they are
+     * after the last step. The ids of those positions are no part of it: the engine keeps and checks them,
+     * and `restore` gets them, [positions], as `ids`.
      */
     size_t (*state_size)(const struct executor *executor, uint32_t positions);
     enum salvo_status (*state_save)(
         struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
     enum salvo_status (*state_restore)(struct executor *executor, uint32_t slot, const uint32_t *pages,
-        uint32_t positions, const uint8_t *data);
+        uint32_t positions, const int32_t *ids, const uint8_t *data);
 
     struct backend_counters (*counters)(const struct executor *executor);
 

@@ -120,8 +120,18 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     group->op_count = end - group->first_op;
 }
 
+/* Whether an op reads what the ops from `first` to `last` - 1 write. */
+static bool reads_results(const struct program *program, uint32_t op, uint32_t first, uint32_t last)
+{
+    for (uint32_t i = first; i < last; i++) {
+        if (op_reads_buffer(program, op, program->ops[i].out))
+            return true;
+    }
+    return false;
+}
+
 /* The first op of the chain first .. matmul-1 from which on all results are used up by the matmuls that end
- * at `last`. */
+ * at `last`. Each thread computes them when it begins, while others may be writing results already. */
 static uint32_t start_of_private_ops(
     const struct lowering *lowering, uint32_t first, uint32_t matmul, uint32_t last)
 {
@@ -130,7 +140,7 @@ static uint32_t start_of_private_ops(
     while (start > first) {
         const buffer_id out = program->ops[start - 1].out;
         if (out == NO_BUFFER || lowering->shared[out] || op_reads_buffer(program, start - 1, out) ||
-            value_is_read(program, out, last))
+            value_is_read(program, out, last) || reads_results(program, start - 1, matmul, last))
             break;
         start--;
     }

@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include "base/checked.h"
+#include "base/memory_gaps.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -98,6 +99,8 @@ enum salvo_status memory_map(size_t size, enum page_size pages, void *out_pointe
 
 void memory_unmap(void *pointer, size_t size)
 {
-    if (pointer)
-        munmap(pointer, size);
+    if (!pointer)
+        return;
+    memory_allow(pointer, size);
+    munmap(pointer, size);
 }

@@ -16,14 +16,50 @@ const struct backend *const all_backends[] = {
     NULL,
 };
 
-static bool is_known(const char *name)
+/* Every backend, in the order of all_backends; `missing` says why the build left it out. */
+static const struct {
+    const char *name, *missing;
+} known[] = {
+#ifdef SALVO_CUDA
+    {"cuda", NULL},
+#else
+    {"cuda", SALVO_CUDA_MISSING},
+#endif
+#ifdef SALVO_VULKAN
+    {"vulkan", NULL},
+#else
+    {"vulkan", SALVO_VULKAN_MISSING},
+#endif
+    {"cpu", NULL},
+};
+
+static const struct backend *built_in(const char *name)
 {
-    static const char *const names[] = {"cpu", "cuda", "vulkan"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(name, names[i]) == 0)
-            return true;
+    for (size_t i = 0; all_backends[i]; i++) {
+        if (strcmp(all_backends[i]->name, name) == 0)
+            return all_backends[i];
     }
-    return false;
+    return NULL;
+}
+
+size_t salvo_backend_count(void)
+{
+    return sizeof known / sizeof *known;
+}
+
+struct salvo_backend salvo_backend_at(size_t index)
+{
+    if (index >= salvo_backend_count())
+        return (struct salvo_backend){.name = "", .why = "there is no such backend"};
+    const struct backend *backend = built_in(known[index].name);
+    struct salvo_backend out = {
+        .name = known[index].name, .built = backend != NULL, .why = known[index].missing};
+    if (backend) {
+        out.devices = backend->device_count();
+        if (out.devices == 0)
+            out.why = backend->why_none ? backend->why_none() : "it found none";
+    }
+    return out;
 }
 
 static const char *built_in_names(char *text, size_t size)
@@ -49,20 +85,22 @@ static bool is_auto(const char *name)
 enum salvo_status backend_find(const char *name, const struct backend **out)
 {
     const bool any = is_auto(name);
-    for (size_t i = 0; all_backends[i]; i++) {
-        if (any ? is_taken_by_auto(all_backends[i]) : strcmp(all_backends[i]->name, name) == 0) {
+    *out = any ? NULL : built_in(name);
+    for (size_t i = 0; any && !*out && all_backends[i]; i++) {
+        if (is_taken_by_auto(all_backends[i]))
             *out = all_backends[i];
-            return SALVO_OK;
-        }
     }
-    *out = NULL;
+    if (*out)
+        return SALVO_OK;
     char names[64];
     if (any)
         return fail(
             SALVO_ERROR_UNSUPPORTED, "no backend (%s) has a device", built_in_names(names, sizeof names));
-    if (is_known(name))
-        return fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' is not built in; this build has: %s", name,
-            built_in_names(names, sizeof names));
+    for (size_t i = 0; i < salvo_backend_count(); i++) {
+        if (strcmp(known[i].name, name) == 0)
+            return fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' is not in this build: %s; it has: %s", name,
+                known[i].missing, built_in_names(names, sizeof names));
+    }
     return fail(SALVO_ERROR_ARGUMENT, "backend '%s' is not known; this build has: %s", name,
         built_in_names(names, sizeof names));
 }

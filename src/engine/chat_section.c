@@ -20,11 +20,13 @@ struct section_header {
     uint64_t checksum; /* of everything and the state's, with this field 0 */
 };
 
-static uint64_t checksum_of(
-    struct section_header header, const uint8_t *rest, size_t rest_size, uint64_t state_checksum)
+uint64_t chat_section_checksum(const uint8_t *section, size_t size, uint64_t state_checksum)
 {
+    struct section_header header;
+    memcpy(&header, section, sizeof header);
     header.checksum = 0;
-    uint64_t parts[] = {hash_bytes(&header, sizeof header), hash_bytes(rest, rest_size), state_checksum};
+    uint64_t parts[] = {hash_bytes(&header, sizeof header),
+        hash_bytes(section + sizeof header, size - sizeof header), state_checksum};
     return hash_bytes(parts, sizeof parts);
 }
 
@@ -77,8 +79,8 @@ enum salvo_status chat_section_write(const struct salvo_message *messages, size_
     put_messages(&writer, messages, count);
     struct section_header header = {.version = SECTION_VERSION, .size = writer.size, .count = count};
     memcpy(header.magic, section_magic, sizeof header.magic);
-    header.checksum =
-        checksum_of(header, data + sizeof header, (size_t)header.size - sizeof header, state_checksum);
+    memcpy(data, &header, sizeof header);
+    header.checksum = chat_section_checksum(data, writer.size, state_checksum);
     memcpy(data, &header, sizeof header);
     *out = data;
     *out_size = writer.size;
@@ -127,7 +129,7 @@ static bool take_message(struct section_reader *reader, struct salvo_message *ou
 }
 
 static enum salvo_status check_header(
-    const struct section_header *header, const uint8_t *rest, size_t size, uint64_t state_checksum)
+    const struct section_header *header, const uint8_t *data, size_t size, uint64_t state_checksum)
 {
     if (header->version != SECTION_VERSION) {
         return fail(SALVO_ERROR_UNSUPPORTED, "the conversation has version %" PRIu32 "; this is version %d",
@@ -137,7 +139,7 @@ static enum salvo_status check_header(
         return fail(
             SALVO_ERROR_FORMAT, "the conversation was cut: %zu bytes of %" PRIu64, size, header->size);
     if (size > header->size || header->size < sizeof *header ||
-        checksum_of(*header, rest, size - sizeof *header, state_checksum) != header->checksum)
+        chat_section_checksum(data, size, state_checksum) != header->checksum)
         return fail(SALVO_ERROR_FORMAT, "the conversation is damaged: its checksum is wrong");
     return SALVO_OK;
 }
@@ -153,7 +155,7 @@ enum salvo_status chat_section_read(
     if (size < sizeof header)
         TRY(fail(SALVO_ERROR_FORMAT, "the conversation was cut: %zu bytes of %zu", size, sizeof header));
     memcpy(&header, data, sizeof header);
-    TRY(check_header(&header, data + sizeof header, size, state_checksum));
+    TRY(check_header(&header, data, size, state_checksum));
     /* Each message has two sizes at least, so that the count cannot ask for more than the file is worth. */
     if (header.count > size / (2 * sizeof(uint64_t)) ||
         !checked_mul((size_t)header.count, sizeof(struct salvo_message), &items_size) ||

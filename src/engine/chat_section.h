@@ -19,4 +19,7 @@ bool chat_section_begins(const uint8_t *data, size_t size);
 enum salvo_status chat_section_read(
     const uint8_t *data, size_t size, uint64_t state_checksum, struct salvo_messages **out);
 
+/* The checksum that belongs into a section of `size` bytes, at least a header. */
+uint64_t chat_section_checksum(const uint8_t *section, size_t size, uint64_t state_checksum);
+
 #endif

@@ -81,6 +81,9 @@ struct state_extent {
 
 struct state_extent session_state_extent(const void *data, size_t size);
 
+/* The checksum that belongs into a state of `size` bytes, at least a header. */
+uint64_t session_state_checksum(const void *data, size_t size);
+
 /* A run of the session's next tokens to be computed. */
 struct run session_run(
     const struct salvo_session *session, uint32_t count, uint32_t first_row, enum run_logits logits);

@@ -436,7 +436,8 @@ cleanup:
 const float *salvo_session_logits(const struct salvo_session *session)
 {
     const struct salvo_engine *engine = session->engine;
-    if (session->pending < 0 || session->logits_step != engine->steps || engine->ahead.session)
+    if (session->pending < 0 || session->logits_step == 0 || session->logits_step != engine->steps ||
+        engine->ahead.session)
         return NULL;
     return engine->backend->logits(engine->executor, session->logits_row);
 }

@@ -1,7 +1,8 @@
 /*
  * A session's state: rolled back, written as bytes, read again, copied. The bytes are a header, the tokens,
  * and the backend's state in the program's logical layout. The header refuses what belongs to another model,
- * was cut or changed.
+ * was cut or changed. The checksum finds accidents only: anyone can compute it, so every number that is used
+ * as an index or a size is checked as well.
  */
 #include "base/memory.h"
 #include "base/string_map.h"
@@ -10,7 +11,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { STATE_VERSION = 2 };
+/* Version 2 repeats the ids of the computed positions between the tokens and the state; they are skipped. */
+enum { OLDEST_VERSION = 2, STATE_VERSION = 3 };
 static const char state_magic[8] = {'s', 'a', 'l', 'v', 'o', '-', 's', 't'};
 
 struct state_header {
@@ -40,22 +42,32 @@ enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t
     return snapshots_go_back(session, position);
 }
 
-static size_t total_size(const struct salvo_engine *engine, uint32_t position, uint32_t computed)
+/* Bytes of all ids: those that are read, and those that version 2 repeats. */
+static size_t ids_size(uint32_t version, uint32_t position, uint32_t computed)
 {
-    return sizeof(struct state_header) + position * sizeof(int32_t) +
+    return ((size_t)position + (version == OLDEST_VERSION ? computed : 0)) * sizeof(int32_t);
+}
+
+static size_t total_size(
+    const struct salvo_engine *engine, uint32_t version, uint32_t position, uint32_t computed)
+{
+    return sizeof(struct state_header) + ids_size(version, position, computed) +
            engine->backend->state_size(engine->executor, computed);
 }
 
 size_t salvo_session_state_size(const struct salvo_session *session)
 {
     (void)ahead_settle(session->engine);
-    return total_size(session->engine, session->position, session->computed);
+    return total_size(session->engine, STATE_VERSION, session->position, session->computed);
 }
 
-static uint64_t checksum_of(struct state_header header, const uint8_t *rest, size_t rest_size)
+uint64_t session_state_checksum(const void *data, size_t size)
 {
+    struct state_header header;
+    memcpy(&header, data, sizeof header);
     header.checksum = 0;
-    uint64_t parts[] = {hash_bytes(&header, sizeof header), hash_bytes(rest, rest_size)};
+    uint64_t parts[] = {hash_bytes(&header, sizeof header),
+        hash_bytes((const uint8_t *)data + sizeof header, size - sizeof header)};
     return hash_bytes(parts, sizeof parts);
 }
 
@@ -99,7 +111,8 @@ enum salvo_status salvo_session_state_save(struct salvo_session *session, void *
     };
     memcpy(header.magic, state_magic, sizeof header.magic);
     write_model_name(engine->model, header.model);
-    header.checksum = checksum_of(header, rest, needed - sizeof header);
+    memcpy(out, &header, sizeof header);
+    header.checksum = session_state_checksum(out, needed);
     memcpy(out, &header, sizeof header);
 cleanup:
     return status;
@@ -117,20 +130,24 @@ struct state_extent session_state_extent(const void *data, size_t size)
 }
 
 /* Whether these are the bytes that were saved. */
-static enum salvo_status check_integrity(struct state_header header, const uint8_t *rest, size_t size)
+static enum salvo_status check_integrity(const void *data, size_t size)
 {
+    struct state_header header;
+    if (size < sizeof header)
+        return fail(SALVO_ERROR_FORMAT, "%zu bytes are too few for a saved state", size);
+    memcpy(&header, data, sizeof header);
     if (memcmp(header.magic, state_magic, sizeof state_magic) != 0)
         return fail(SALVO_ERROR_FORMAT, "this is not a saved state");
-    if (header.version != STATE_VERSION)
-        return fail(SALVO_ERROR_UNSUPPORTED, "the state has version %" PRIu32 "; this is version %d",
-            header.version, STATE_VERSION);
+    if (header.version < OLDEST_VERSION || header.version > STATE_VERSION)
+        return fail(SALVO_ERROR_UNSUPPORTED, "the state has version %" PRIu32 "; versions %d to %d are read",
+            header.version, OLDEST_VERSION, STATE_VERSION);
     if (size < header.size)
         return fail(SALVO_ERROR_FORMAT, "the state was cut: %zu bytes of %" PRIu64, size, header.size);
     if (size > header.size)
         return fail(SALVO_ERROR_FORMAT, "%zu bytes follow the state's %" PRIu64, size - (size_t)header.size,
             header.size);
     if (header.size < sizeof header || header.model[sizeof header.model - 1] ||
-        checksum_of(header, rest, header.size - sizeof header) != header.checksum)
+        session_state_checksum(data, size) != header.checksum)
         return fail(SALVO_ERROR_FORMAT, "the state is damaged: its checksum is wrong");
     return SALVO_OK;
 }
@@ -154,7 +171,7 @@ static enum salvo_status check_fit(const struct salvo_engine *engine, const stru
             header->position, engine->options.context);
     if (header->computed > header->position || header->pending < -1 ||
         header->pending >= (int32_t)engine->program->vocabulary ||
-        header->size != total_size(engine, header->position, header->computed))
+        header->size != total_size(engine, header->version, header->position, header->computed))
         return fail(SALVO_ERROR_FORMAT, "the state contradicts itself");
     return SALVO_OK;
 }
@@ -175,13 +192,10 @@ enum salvo_status salvo_session_state_restore(struct salvo_session *session, con
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     struct state_header header;
-    if (size < sizeof header)
-        TRY(fail(SALVO_ERROR_FORMAT, "%zu bytes are too few for a saved state", size));
+    TRY(ahead_settle(engine));
+    TRY(check_integrity(state, size));
     memcpy(&header, state, sizeof header);
     const uint8_t *rest = (const uint8_t *)state + sizeof header;
-    size_t tokens_size = header.position * sizeof(int32_t);
-    TRY(ahead_settle(engine));
-    TRY(check_integrity(header, rest, size));
     TRY(identify_model(engine));
     TRY(check_fit(engine, &header));
     if (!ids_are_valid(engine, rest, header.position))
@@ -190,15 +204,16 @@ enum salvo_status salvo_session_state_restore(struct salvo_session *session, con
     snapshots_forget(session);
     session->position = session->computed = 0; /* should restoring fail half way */
     session->pending = -1;
+    memcpy(session->tokens, rest, header.position * sizeof *session->tokens);
+    const uint8_t *states = rest + ids_size(header.version, header.position, header.computed);
     TRY(engine->backend->state_restore(
-        engine->executor, session->slot, session->pages, header.computed, rest + tokens_size));
-    memcpy(session->tokens, rest, tokens_size);
+        engine->executor, session->slot, session->pages, header.computed, session->tokens, states));
     session->position = header.position;
     session->computed = header.computed;
     session->pending = header.pending;
     session->logits_step = 0;
     snapshots_keep(session, header.computed,
-        rest + tokens_size + engine->backend->state_size(engine->executor, header.computed) -
+        states + engine->backend->state_size(engine->executor, header.computed) -
             engine->backend->state_size(engine->executor, 0));
 cleanup:
     return status;

@@ -141,7 +141,7 @@ enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t posi
     if (snapshots->count) {
         const struct snapshot *nearest = &snapshots->items[snapshots->count - 1];
         status = engine->backend->state_restore(
-            engine->executor, session->slot, session->pages, 0, nearest->state);
+            engine->executor, session->slot, session->pages, 0, NULL, nearest->state);
         if (status == SALVO_OK)
             session->computed = nearest->position;
     }

@@ -18,7 +18,7 @@ static size_t begun_at_end(const char *text, size_t size, const char *stop)
 bool text_filter_look(const struct text_filter *filter, size_t *out_ready)
 {
     const char *text = filter->held.data;
-    size_t size = filter->held.size, first = size, kept = 0;
+    size_t size = filter->held.size, begin = size, end = size + 1, kept = 0;
     *out_ready = 0;
     if (size == 0)
         return false;
@@ -26,15 +26,20 @@ bool text_filter_look(const struct text_filter *filter, size_t *out_ready)
         const char *stop = filter->stop_strings[i];
         if (!*stop)
             continue;
-        const char *found = memmem(text, size, stop, strlen(stop));
-        if (found && (size_t)(found - text) < first)
-            first = (size_t)(found - text);
+        const size_t length = strlen(stop);
+        const char *found = memmem(text, size, stop, length);
+        const size_t at = found ? (size_t)(found - text) : size;
+        /* The first to be complete, and of those the longest: whichever pieces the text came in. */
+        if (found && (at + length < end || (at + length == end && at < begin))) {
+            begin = at;
+            end = at + length;
+        }
         size_t begun = begun_at_end(text, size, stop);
         kept = begun > kept ? begun : kept;
     }
-    *out_ready = first < size ? first : size - kept;
+    *out_ready = begin < size ? begin : size - kept;
     *out_ready -= *out_ready ? utf8_incomplete_tail(text, *out_ready) : 0;
-    return first < size;
+    return begin < size;
 }
 
 size_t text_filter_end(const struct text_filter *filter)

@@ -6,13 +6,12 @@
 
 #include <string.h>
 
-/* Where a positional buffer's bytes begin in a state of `positions`: after the tokens, in the order of the
- * program. */
+/* Where a positional buffer's bytes begin in a state of `positions`: in the order of the program. */
 static size_t offset_in_state(
     const struct salvo_engine *engine, buffer_id id, uint32_t positions, size_t element)
 {
     const struct program *program = engine->program;
-    size_t offset = positions * sizeof(int32_t);
+    size_t offset = 0;
     for (buffer_id i = 0; i < id; i++) {
         if (program->buffers[i].kind == BUFFER_POSITIONAL && i != program->tokens)
             offset += positions * program->buffers[i].columns * element;

@@ -301,6 +301,14 @@ class Eval(unittest.TestCase):
         self.assertAlmostEqual(top[0]["probability"], math.exp(logits[order[0]]) / total, places=5)
         self.assertEqual(len(salvo("eval", "--tokens", tokens)[0].splitlines()), 11)
 
+    def test_of_equal_logits_the_lowest_ids_come_first(self):
+        whole = read("plain.gguf")
+        with open(path("zeros.gguf"), "wb") as file:  # the last norm is among what is 0
+            file.write(whole[:len(whole) // 20] + b"\0" * (len(whole) - len(whole) // 20))
+        top = json.loads(salvo("eval", "--tokens", "1,2", "--json", model=path("zeros.gguf"))[0])["rows"][0]["top"]
+        self.assertEqual([(entry["id"], entry["logit"]) for entry in top], [(i, 0) for i in range(10)])
+        self.assertAlmostEqual(top[9]["probability"], 1 / 331, places=6)
+
     def test_nan_names_its_position(self):
         output, error = salvo("eval", "--tokens", "1,2,3", model=NAN, status=1)
         self.assertIn(b"after position 2", output)

@@ -235,10 +235,10 @@ static enum salvo_status state_save(
     return cpu_backend.state_save(idle_cpu(device), slot, pages, positions, out);
 }
 
-static enum salvo_status state_restore(
-    struct executor *device, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data)
+static enum salvo_status state_restore(struct executor *device, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data)
 {
-    return cpu_backend.state_restore(idle_cpu(device), slot, pages, positions, data);
+    return cpu_backend.state_restore(idle_cpu(device), slot, pages, positions, ids, data);
 }
 
 static struct backend_counters counters(const struct executor *device)

@@ -64,6 +64,63 @@ static void stop_strings_are_held_back(void **state)
         STOPS("\n\n"), PASSAGES({"one\n", "one"}, {"two\n", "one\ntwo"}, {"\n", "one\ntwo"}), true);
 }
 
+/* The stop string that is complete first ends the text, the longest of those that end together. */
+static size_t end_by_definition(const char *text, const char *const *stops, size_t stop_count, bool *stopped)
+{
+    const size_t size = strlen(text);
+    *stopped = true;
+    for (size_t end = 1; end <= size; end++) {
+        size_t longest = 0;
+        for (size_t i = 0; i < stop_count; i++) {
+            const size_t length = strlen(stops[i]);
+            if (length <= end && length > longest && memcmp(text + end - length, stops[i], length) == 0)
+                longest = length;
+        }
+        if (longest)
+            return end - longest;
+    }
+    *stopped = false;
+    return size;
+}
+
+/* However the text is cut into pieces. Bit i of a cut: a piece ends after byte i. */
+static void the_first_complete_stop_string_ends_the_text(void **state)
+{
+    (void)state;
+    static const char *const stops[][3] = {{"abcd", "c"}, {"c", "abcd"}, {"bc", "abc"}, {"abc", "bc"},
+        {"abab", "ba"}, {"bb", "b", "abb"}, {"dcb", "cab"}, {"aa", "aaa"}};
+    static const char *const texts[] = {
+        "xabcdx", "abababcd", "aabbccdd", "cababcab", "dcdcabaa", "xyz", "aabaac"};
+    for (size_t s = 0; s < sizeof stops / sizeof *stops; s++) {
+        const size_t stop_count = stops[s][2] ? 3 : 2;
+        for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+            const size_t size = strlen(texts[t]);
+            bool stopped;
+            const size_t expected = end_by_definition(texts[t], stops[s], stop_count, &stopped);
+            for (unsigned cut = 0; cut < 1u << (size - 1); cut++) {
+                struct text_filter filter = {.stop_strings = stops[s], .stop_count = stop_count};
+                size_t handed_over = 0, ready;
+                bool came = false;
+                for (size_t from = 0, to = 1; to <= size && !came; to++) {
+                    if (to < size && !(cut >> (to - 1) & 1))
+                        continue;
+                    ASSERT_OK(buffer_append(&filter.held, texts[t] + from, to - from));
+                    came = text_filter_look(&filter, &ready);
+                    assert_memory_equal(texts[t] + handed_over, filter.held.data, ready);
+                    text_filter_drop(&filter, ready);
+                    handed_over += ready;
+                    from = to;
+                }
+                handed_over += came ? 0 : text_filter_end(&filter);
+                buffer_free(&filter.held);
+                if (came != stopped || handed_over != expected)
+                    fail_msg("'%s' with stop strings %zu, cut %x: %zu bytes, not %zu", texts[t], s, cut,
+                        handed_over, expected);
+            }
+        }
+    }
+}
+
 static void characters_are_whole(void **state)
 {
     (void)state;
@@ -328,6 +385,7 @@ int main(void)
         /* First: cmocka takes the signal from all that come later. */
         cmocka_unit_test(a_file_that_is_cut_gives_no_text),
         cmocka_unit_test(stop_strings_are_held_back),
+        cmocka_unit_test(the_first_complete_stop_string_ends_the_text),
         cmocka_unit_test(characters_are_whole),
         cmocka_unit_test(ends_for_every_reason),
         cmocka_unit_test(end_tokens_end_and_are_not_counted),

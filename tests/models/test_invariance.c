@@ -11,7 +11,7 @@ enum { COUNT = 300 }; /* beyond one page of keys */
 static const struct {
     const char *shape, *mix;
 } models[] = {{"llama-tiny", "F32"}, {"llama-tiny", "Q4_0"}, {"llama-odd", "F16"}, {"llama-256", "Q4_K_M"},
-    {"rwkv7-tiny", "F32"}, {"rwkv7-256", "Q4_K_M"}, {"rwkv7-tiny", "Q4_0"}};
+    {"llama-64to1", "F16"}, {"rwkv7-tiny", "F32"}, {"rwkv7-256", "Q4_K_M"}, {"rwkv7-tiny", "Q4_0"}};
 enum { MODELS = sizeof models / sizeof *models };
 
 static void assert_same_row(

@@ -1,6 +1,8 @@
 /* Models written again in other types. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
+#include "gguf/gguf_writer.h"
+#include "quant/quant.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -87,6 +89,46 @@ static void the_same_bytes_with_any_number_of_threads(void **state)
     free(bytes);
     free(again);
     free(third);
+    unlink(output_path());
+}
+
+/* A tensor of four dimensions, none of them 1, with more rows than are converted at once: each of them is. */
+static void four_dimensions_are_converted(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 64, ROWS = 3 * 5 * 4500 };
+    static const char name[] = "blk.0.ffn_down.weight";
+    static const uint64_t shape[] = {COLUMNS, 3, 5, 4500};
+    static float values[ROWS * COLUMNS], got[ROWS * COLUMNS];
+    struct gguf_writer *writer;
+    struct gguf *gguf;
+    char source[80];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        values[i] = (float)(i % 127 - 63) / 16 + (float)(i / COLUMNS % 30);
+    snprintf(source, sizeof source, "%s.deep", output_path());
+    ASSERT_OK(gguf_writer_open(source, &writer));
+    ASSERT_OK(gguf_writer_set_text(writer, "general.architecture", "llama"));
+    ASSERT_OK(gguf_writer_add_tensor(writer, (struct salvo_text){name, strlen(name)}, TYPE_F32, 4, shape));
+    ASSERT_OK(gguf_writer_write(writer, values, sizeof values));
+    ASSERT_OK(gguf_writer_commit(writer));
+    gguf_writer_close(writer);
+
+    for (int pure = 0; pure < 2; pure++) {
+        quantize_to(source, "Q8_0", pure, 2);
+        ASSERT_OK(gguf_open(output_path(), &gguf));
+        const struct gguf_tensor *tensor = gguf_tensor_at(gguf, 0);
+        assert_int_equal(TYPE_Q8_0, tensor->type);
+        assert_int_equal(4, tensor->dimensions);
+        assert_memory_equal(shape, tensor->shape, sizeof shape);
+        assert_int_equal(ROWS * COLUMNS / 32 * 34, tensor->size);
+        dequantize(TYPE_Q8_0, tensor->data, ROWS * COLUMNS, got);
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            if (!(fabsf(got[i] - values[i]) <= 0.15f)) /* half a step of the largest, 34 / 127 */
+                fail_msg("element %d: %g, not %g", i, (double)got[i], (double)values[i]);
+        }
+        gguf_close(gguf);
+    }
+    unlink(source);
     unlink(output_path());
 }
 
@@ -180,6 +222,7 @@ int main(void)
         cmocka_unit_test(every_type_can_be_written_and_run),
         cmocka_unit_test(the_same_bytes_with_any_number_of_threads),
         cmocka_unit_test(what_fails_leaves_no_file),
+        cmocka_unit_test(four_dimensions_are_converted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 
+#include "engine/engine.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,6 +178,99 @@ static void what_does_not_fit_is_refused(void **state)
     unlink(path);
 }
 
+/* ---- Files that were made to fit ---- */
+
+enum { VERSION_AT = 8, SIZE_AT = 16, CHECKSUM_AT = 24, IDS_AT = 128 }; /* in a saved state */
+
+static void put_checksum(uint8_t *bytes, size_t size)
+{
+    const uint64_t checksum = session_state_checksum(bytes, size);
+    memcpy(bytes + CHECKSUM_AT, &checksum, sizeof checksum);
+}
+
+static void ids_outside_the_vocabulary_are_refused(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    int32_t *ids = some_ids(20, fixture.vocabulary, 1);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
+    const size_t size = salvo_session_state_size(fixture.session);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < 20; i++) {
+        static const int32_t wrong[] = {-1, INT32_MIN, INT32_MAX, 331};
+        ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
+        memcpy(bytes + IDS_AT + i * sizeof *wrong, &wrong[i % 4], sizeof *wrong);
+        put_checksum(bytes, size);
+        write_bytes((const char *)bytes, size);
+        assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "outside the vocabulary");
+    }
+    free(bytes);
+    free(ids);
+    fixture_close(&fixture);
+    unlink(path);
+}
+
+/* Such files have the ids of the computed positions twice; only the first copy may be believed. */
+static void files_of_version_2_are_read(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture fixture =
+            fixture_open(made_model(shapes[i], "Q8_0"), (struct salvo_engine_options){0});
+        struct salvo_sampler sampler = {.top_p = 1, .repeat_penalty = 1.5f, .repeat_last_n = 64};
+        int32_t *ids = some_ids(20, fixture.vocabulary, 1), want, got;
+        ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
+        const size_t size = salvo_session_state_size(fixture.session), head = IDS_AT + 20 * sizeof *ids;
+        uint8_t *bytes = malloc(size + 20 * sizeof *ids);
+        assert_non_null(bytes);
+        ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
+        memmove(bytes + head + 20 * sizeof *ids, bytes + head, size - head);
+        memset(bytes + head, 0x7f, 20 * sizeof *ids); /* ids far outside the vocabulary */
+        const uint32_t version = 2;
+        const uint64_t all = size + 20 * sizeof *ids;
+        memcpy(bytes + VERSION_AT, &version, sizeof version);
+        memcpy(bytes + SIZE_AT, &all, sizeof all);
+        put_checksum(bytes, all);
+
+        struct fixture other = fixture_open(made_model(shapes[i], "Q8_0"), (struct salvo_engine_options){0});
+        ASSERT_OK(salvo_session_set_sampler(other.session, &sampler));
+        ASSERT_OK(salvo_session_state_restore(other.session, bytes, all));
+        for (int j = 0; j < 10; j++) {
+            ASSERT_OK(salvo_session_next(fixture.session, &want));
+            ASSERT_OK(salvo_session_next(other.session, &got));
+            assert_int_equal(want, got);
+        }
+        free(bytes);
+        free(ids);
+        fixture_close(&other);
+        fixture_close(&fixture);
+    }
+}
+
+static void a_restored_session_has_no_logits(void **state)
+{
+    (void)state;
+    const char *model = made_model("llama-tiny", "Q8_0");
+    struct fixture first = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture fresh = fixture_open(model, (struct salvo_engine_options){0});
+    int32_t *ids = some_ids(20, first.vocabulary, 1), id;
+    ASSERT_OK(salvo_session_feed(first.session, ids, 20));
+    ASSERT_OK(salvo_session_state_save_file(first.session, path));
+    ASSERT_OK(salvo_session_state_load_file(fresh.session, path));
+    assert_null(salvo_session_logits(fresh.session));
+    ASSERT_OK(salvo_session_next(fresh.session, &id)); /* the id that was chosen already */
+    assert_null(salvo_session_logits(fresh.session));
+    ASSERT_OK(salvo_session_feed(fresh.session, ids, 1));
+    assert_non_null(salvo_session_logits(fresh.session));
+    free(ids);
+    fixture_close(&fresh);
+    fixture_close(&first);
+    unlink(path);
+}
+
 int main(void)
 {
     snprintf(path, sizeof path, "/tmp/salvo-test-state-%ld", (long)getpid());
@@ -185,6 +280,9 @@ int main(void)
         cmocka_unit_test(a_loaded_session_can_be_rolled_back),
         cmocka_unit_test(a_loaded_session_goes_back_to_its_end),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
+        cmocka_unit_test(files_of_version_2_are_read),
+        cmocka_unit_test(a_restored_session_has_no_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

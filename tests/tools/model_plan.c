@@ -31,6 +31,7 @@ const struct model_shape model_shapes[] = {
     {"llama-odd",   LLAMA_SHAPE( 2,      200,  5,    5,  328,   97,     true,  512,    10000,   8)},
     {"llama-256",   LLAMA_SHAPE( 2,      256,  4,    2,  512,   512,    true,  512,    10000,   0)},
     {"llama-128",   LLAMA_SHAPE( 1,      640,  5,    1,  256,   331,    true,  512,    10000,   0)}, /* a head */
+    {"llama-64to1", LLAMA_SHAPE( 1,      512,  64,   1,  96,    97,     true,  512,    10000,   0)}, /* queries to KV heads */
     /*                           layers  width vocab   decay iclr value gate */
     {"rwkv7-0.1b",  RWKV7_SHAPE( 12,     768,  65536,  64,   64,  32,   128)},
     {"rwkv7-0.4b",  RWKV7_SHAPE( 24,     1024, 65536,  64,   64,  32,   128)},
@@ -105,29 +106,65 @@ static enum salvo_status add_layer_norm(struct model_plan *plan, int layer, cons
 
 /* ---- Llama ---- */
 
-static enum salvo_status add_feed_forward(struct model_plan *plan, const struct model_shape *shape, int layer)
+uint32_t model_head_size(const struct model_shape *shape)
+{
+    return shape->head_size ? shape->head_size : shape->width / shape->heads;
+}
+
+/* A matrix "NAME.weight", and "NAME.bias" with it. */
+static enum salvo_status add_projection(struct model_plan *plan, int layer, const char *name,
+    enum tensor_role role, uint64_t columns, uint64_t rows, bool bias)
 {
     enum salvo_status status = SALVO_OK;
-    uint32_t width = shape->width;
-    TRY(add_vector(plan, layer, "ffn_norm.weight", width, 1, 0.1f));
-    TRY(add_matrix(plan, layer, "ffn_gate.weight", ROLE_MATRIX, width, shape->feed_forward));
-    TRY(add_matrix(plan, layer, "ffn_up.weight", ROLE_MATRIX, width, shape->feed_forward));
-    TRY(add_matrix(plan, layer, "ffn_down.weight", ROLE_FEED_FORWARD_DOWN, shape->feed_forward, width));
+    char full[48];
+    snprintf(full, sizeof full, "%s.weight", name);
+    TRY(add_matrix(plan, layer, full, role, columns, rows));
+    snprintf(full, sizeof full, "%s.bias", name);
+    if (bias)
+        TRY(add_vector(plan, layer, full, rows, 0, 0.2f));
 
 cleanup:
     return status;
 }
 
-static enum salvo_status add_llama_layer(struct model_plan *plan, const struct model_shape *shape, int layer)
+static enum salvo_status add_feed_forward(struct model_plan *plan, const struct model_shape *shape, int layer)
 {
     enum salvo_status status = SALVO_OK;
-    uint32_t width = shape->width, kv_width = width / shape->heads * shape->kv_heads;
+    const uint32_t width = shape->width, inner = shape->feed_forward;
+    const bool fused = shape->fused_gate_up, bias = shape->biases;
+    TRY(add_vector(plan, layer, "ffn_norm.weight", width, 1, 0.1f));
+    if (!fused)
+        TRY(add_projection(plan, layer, "ffn_gate", ROLE_MATRIX, width, inner, bias));
+    TRY(add_projection(plan, layer, "ffn_up", ROLE_MATRIX, width, fused ? 2 * inner : inner, bias && !fused));
+    TRY(add_projection(plan, layer, "ffn_down", ROLE_FEED_FORWARD_DOWN, inner, width, bias));
+    if (shape->post_norms)
+        TRY(add_vector(plan, layer, "post_ffw_norm.weight", width, 1, 0.1f));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status add_attention(struct model_plan *plan, const struct model_shape *shape, int layer)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t width = shape->width, head_size = model_head_size(shape);
+    const uint32_t q_width = head_size * shape->heads, kv_width = head_size * shape->kv_heads;
+    const bool bias = shape->qkv_bias;
     TRY(add_vector(plan, layer, "attn_norm.weight", width, 1, 0.1f));
-    TRY(add_matrix(plan, layer, "attn_q.weight", ROLE_MATRIX, width, width));
-    TRY(add_matrix(plan, layer, "attn_k.weight", ROLE_MATRIX, width, kv_width));
-    TRY(add_matrix(plan, layer, "attn_v.weight", ROLE_ATTENTION_VALUE, width, kv_width));
-    TRY(add_matrix(plan, layer, "attn_output.weight", ROLE_ATTENTION_OUTPUT, width, width));
-    TRY(add_feed_forward(plan, shape, layer));
+    if (shape->fused_qkv) {
+        TRY(add_matrix(plan, layer, "attn_qkv.weight", ROLE_MATRIX, width, q_width + 2 * kv_width));
+    } else {
+        TRY(add_projection(plan, layer, "attn_q", ROLE_MATRIX, width, q_width, bias));
+        TRY(add_projection(plan, layer, "attn_k", ROLE_MATRIX, width, kv_width, bias));
+        TRY(add_projection(plan, layer, "attn_v", ROLE_ATTENTION_VALUE, width, kv_width, bias));
+    }
+    if (shape->qk_norm) {
+        TRY(add_vector(plan, layer, "attn_q_norm.weight", head_size, 1, 0.1f));
+        TRY(add_vector(plan, layer, "attn_k_norm.weight", head_size, 1, 0.1f));
+    }
+    TRY(add_projection(plan, layer, "attn_output", ROLE_ATTENTION_OUTPUT, q_width, width, shape->biases));
+    if (shape->post_norms)
+        TRY(add_vector(plan, layer, "post_attention_norm.weight", width, 1, 0.1f));
 
 cleanup:
     return status;
@@ -140,13 +177,18 @@ static enum salvo_status plan_llama(struct model_plan *plan, const struct model_
         shape->vocabulary));
     if (!shape->tied)
         TRY(add_matrix(plan, -1, "output.weight", ROLE_OUTPUT, shape->width, shape->vocabulary));
+    if (shape->biases)
+        TRY(add_vector(plan, -1, "output.bias", shape->vocabulary, 0, 0.2f));
     TRY(add_vector(plan, -1, "output_norm.weight", shape->width, 1, 0.1f));
     if (shape->rope_factor > 0) {
-        TRY(add_vector(plan, -1, "rope_freqs.weight", shape->width / shape->heads / 2, 0, 0));
+        const uint32_t rotated = shape->rope_dimensions ? shape->rope_dimensions : model_head_size(shape);
+        TRY(add_vector(plan, -1, "rope_freqs.weight", rotated / 2, 0, 0));
         plan->tensors[plan->count - 1].rope_factors = true;
     }
-    for (uint32_t i = 0; i < shape->layers; i++)
-        TRY(add_llama_layer(plan, shape, (int)i));
+    for (uint32_t i = 0; i < shape->layers; i++) {
+        TRY(add_attention(plan, shape, (int)i));
+        TRY(add_feed_forward(plan, shape, (int)i));
+    }
 
 cleanup:
     return status;

@@ -11,14 +11,21 @@ struct model_shape {
     enum architecture architecture;
     uint32_t layers, width, feed_forward, vocabulary, context;
 
+    uint32_t head_size; /* 0 for Llama: width / heads */
+
     /* Llama */
+    const char *family; /* its architecture's name in files; NULL: "llama" */
     uint32_t heads, kv_heads;
     bool tied; /* the embedding is the output matrix too */
     float rope_base;
-    float rope_factor; /* how far Llama 3 stretches its context; 0: not */
+    float rope_factor;        /* how far Llama 3 stretches its context; 0: not */
+    uint32_t rope_dimensions; /* of a head that are rotated; 0: all */
+    bool qkv_bias, qk_norm, post_norms, fused_qkv, fused_gate_up;
+    bool biases;     /* of every matrix that may have one, beside q, k and v */
+    uint32_t window; /* 0: the metadata does not say */
+    float attention_cap, output_cap;
 
     /* RWKV-7, and ARWKV-7, which has the layers' other half from Llama */
-    uint32_t head_size;
     uint32_t decay_rank, iclr_rank, value_rank;
     uint32_t gate_rank; /* 0: there is no gate */
 };
@@ -48,6 +55,9 @@ struct model_plan {
     struct plan_tensor *tensors; /* [count] */
     size_t count;
 };
+
+/* Columns of a head. */
+uint32_t model_head_size(const struct model_shape *shape);
 
 /* All shapes, ended by one without a name. */
 extern const struct model_shape model_shapes[];

@@ -12,22 +12,54 @@
 
 /* ---- Metadata ---- */
 
+/* A number that the metadata says: none of a float's is 0. */
+struct number {
+    const char *key;
+    uint32_t u32;
+    float f32;
+};
+
+static enum salvo_status set_numbers(
+    struct gguf_writer *writer, const char *prefix, const struct number *numbers, size_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    for (size_t i = 0; i < count; i++) {
+        char key[96];
+        snprintf(key, sizeof key, "%s.%s", prefix, numbers[i].key);
+        TRY(numbers[i].f32 == 0 ? gguf_writer_set_u32(writer, key, numbers[i].u32)
+                                : gguf_writer_set_f32(writer, key, numbers[i].f32));
+    }
+
+cleanup:
+    return status;
+}
+
+static const char *family_of(const struct model_shape *shape)
+{
+    return shape->family ? shape->family : "llama";
+}
+
 static enum salvo_status set_llama(struct gguf_writer *writer, const struct model_shape *shape)
 {
     enum salvo_status status = SALVO_OK;
-    uint32_t head_size = shape->width / shape->heads;
-    TRY(gguf_writer_set_u32(writer, "llama.block_count", shape->layers));
-    TRY(gguf_writer_set_u32(writer, "llama.context_length", shape->context));
-    TRY(gguf_writer_set_u32(writer, "llama.embedding_length", shape->width));
-    TRY(gguf_writer_set_u32(writer, "llama.feed_forward_length", shape->feed_forward));
-    TRY(gguf_writer_set_u32(writer, "llama.attention.head_count", shape->heads));
-    TRY(gguf_writer_set_u32(writer, "llama.attention.head_count_kv", shape->kv_heads));
-    TRY(gguf_writer_set_u32(writer, "llama.attention.key_length", head_size));
-    TRY(gguf_writer_set_u32(writer, "llama.attention.value_length", head_size));
-    TRY(gguf_writer_set_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f));
-    TRY(gguf_writer_set_u32(writer, "llama.rope.dimension_count", head_size));
-    TRY(gguf_writer_set_f32(writer, "llama.rope.freq_base", shape->rope_base));
-    TRY(gguf_writer_set_u32(writer, "llama.vocab_size", shape->vocabulary));
+    const uint32_t head_size = model_head_size(shape);
+    const struct number numbers[] = {{"block_count", shape->layers, 0}, {"context_length", shape->context, 0},
+        {"embedding_length", shape->width, 0}, {"feed_forward_length", shape->feed_forward, 0},
+        {"attention.head_count", shape->heads, 0}, {"attention.head_count_kv", shape->kv_heads, 0},
+        {"attention.key_length", head_size, 0}, {"attention.value_length", head_size, 0},
+        {"attention.layer_norm_rms_epsilon", 0, 1e-5f},
+        {"rope.dimension_count", shape->rope_dimensions ? shape->rope_dimensions : head_size, 0},
+        {"rope.freq_base", 0, shape->rope_base}, {"vocab_size", shape->vocabulary, 0}};
+    TRY(set_numbers(writer, family_of(shape), numbers, sizeof numbers / sizeof *numbers));
+    if (shape->window)
+        TRY(set_numbers(
+            writer, family_of(shape), &(struct number){"attention.sliding_window", shape->window, 0}, 1));
+    if (shape->attention_cap > 0)
+        TRY(set_numbers(writer, family_of(shape),
+            &(struct number){"attn_logit_softcapping", 0, shape->attention_cap}, 1));
+    if (shape->output_cap > 0)
+        TRY(set_numbers(
+            writer, family_of(shape), &(struct number){"final_logit_softcapping", 0, shape->output_cap}, 1));
 
 cleanup:
     return status;
@@ -35,29 +67,17 @@ cleanup:
 
 static enum salvo_status set_rwkv7(struct gguf_writer *writer, const struct model_shape *shape)
 {
-    enum salvo_status status = SALVO_OK;
     const bool is_rwkv7 = shape->architecture == RWKV7;
-    const struct {
-        const char *key;
-        uint32_t value;
-    } numbers[] = {{"block_count", shape->layers}, {"context_length", shape->context},
-        {"embedding_length", shape->width}, {"feed_forward_length", shape->feed_forward},
-        {"attention.head_count", 0}, /* it has none in the usual sense */
-        {"wkv.head_size", shape->head_size}, {"attention.decay_lora_rank", shape->decay_rank},
-        {"attention.iclr_lora_rank", shape->iclr_rank},
-        {"attention.value_residual_mix_lora_rank", shape->value_rank},
-        {"attention.gate_lora_rank", shape->gate_rank}, {"token_shift_count", is_rwkv7 ? 2 : 1},
-        {"vocab_size", shape->vocabulary}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "%s.%s", is_rwkv7 ? "rwkv7" : "arwkv7", numbers[i].key);
-        TRY(gguf_writer_set_u32(writer, key, numbers[i].value));
-    }
-    TRY(gguf_writer_set_f32(writer,
-        is_rwkv7 ? "rwkv7.attention.layer_norm_epsilon" : "arwkv7.attention.layer_norm_rms_epsilon", 1e-5f));
-
-cleanup:
-    return status;
+    const struct number numbers[] = {{"block_count", shape->layers, 0}, {"context_length", shape->context, 0},
+        {"embedding_length", shape->width, 0}, {"feed_forward_length", shape->feed_forward, 0},
+        {"attention.head_count", 0, 0}, /* it has none in the usual sense */
+        {"wkv.head_size", shape->head_size, 0}, {"attention.decay_lora_rank", shape->decay_rank, 0},
+        {"attention.iclr_lora_rank", shape->iclr_rank, 0},
+        {"attention.value_residual_mix_lora_rank", shape->value_rank, 0},
+        {"attention.gate_lora_rank", shape->gate_rank, 0}, {"token_shift_count", is_rwkv7 ? 2 : 1, 0},
+        {"vocab_size", shape->vocabulary, 0},
+        {is_rwkv7 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 0, 1e-5f}};
+    return set_numbers(writer, is_rwkv7 ? "rwkv7" : "arwkv7", numbers, sizeof numbers / sizeof *numbers);
 }
 
 static enum salvo_status set_metadata(
@@ -66,7 +86,7 @@ static enum salvo_status set_metadata(
     enum salvo_status status = SALVO_OK;
     char name[64];
     snprintf(name, sizeof name, "%s %s, random", shape->name, mix->name);
-    static const char *const architectures[] = {[LLAMA] = "llama", [RWKV7] = "rwkv7", [ARWKV7] = "arwkv7"};
+    const char *const architectures[] = {[LLAMA] = family_of(shape), [RWKV7] = "rwkv7", [ARWKV7] = "arwkv7"};
     TRY(gguf_writer_set_text(writer, "general.architecture", architectures[shape->architecture]));
     TRY(gguf_writer_set_text(writer, "general.name", name));
     TRY(gguf_writer_set_u32(writer, "general.file_type", mix->file_type));

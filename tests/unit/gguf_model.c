@@ -152,7 +152,9 @@ static void put_entry(struct buffer *file, const struct model_entry *entry)
 static uint64_t size_of(const struct model_tensor *tensor)
 {
     const struct tensor_type_info *info = tensor_type_info(tensor->type);
-    uint64_t elements = tensor->shape[0] * (tensor->dimensions == 2 ? tensor->shape[1] : 1);
+    uint64_t elements = 1;
+    for (uint32_t i = 0; i < tensor->dimensions; i++)
+        elements *= tensor->shape[i];
     return info ? elements / info->block_elements * info->block_bytes : 32;
 }
 

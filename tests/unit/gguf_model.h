@@ -22,7 +22,7 @@ struct model_entry {
 struct model_tensor {
     char name[64];
     uint32_t type, dimensions;
-    uint64_t shape[2];
+    uint64_t shape[GGUF_MAX_DIMENSIONS];
     float fill; /* of every element, F32 only; the bytes of other types are 0 */
 };
 

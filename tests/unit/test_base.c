@@ -51,6 +51,16 @@ static void arena_memory_is_zeroed_and_aligned(void **state)
             assert_int_equal(bytes[i], 0);
         memset(bytes, 0xff, size);
     }
+    /* Many small pieces, of which the last of a block does not reach beyond it. */
+    static unsigned char *pieces[300];
+    for (size_t i = 0; i < 300; i++) {
+        assert_int_equal(ARENA_NEW(&arena, &pieces[i], 1000), SALVO_OK);
+        for (size_t j = 0; j < i; j++)
+            assert_true(pieces[i] + 1000 <= pieces[j] || pieces[j] + 1000 <= pieces[i]);
+        memset(pieces[i], (int)i, 1000);
+    }
+    for (size_t i = 0; i < 300; i++)
+        assert_int_equal(pieces[i][999], i & 0xff);
     double *numbers;
     assert_int_equal(ARENA_NEW(&arena, &numbers, SIZE_MAX / 4), SALVO_ERROR_MEMORY);
     assert_null(numbers);
@@ -78,6 +88,53 @@ static void string_map_finds_what_was_added(void **state)
     assert_int_equal(string_map_find(&map, "key-", 4), UINT32_MAX);
     assert_int_equal(string_map_find(&map, "", 0), UINT32_MAX);
     string_map_close(&map);
+}
+
+/* A table stays half empty, so that a search ends: what does not fit is refused. */
+static void a_full_string_map_refuses_more(void **state)
+{
+    (void)state;
+    static char keys[100][8];
+    struct string_map map;
+    uint32_t value, added = 0;
+    assert_int_equal(string_map_open(&map, 10), SALVO_OK);
+    for (uint32_t i = 0; i < 100; i++) {
+        snprintf(keys[i], sizeof keys[i], "%u", i);
+        if (string_map_add(&map, keys[i], strlen(keys[i]), i, &value) == SALVO_OK)
+            added++;
+        else
+            assert_non_null(strstr(salvo_error(), "could not be told apart"));
+    }
+    assert_in_range(added, 10, map.mask / 2 + 1);
+    for (uint32_t i = 0; i < added; i++) /* what is there is still found, and may be added again */
+        assert_int_equal(string_map_add(&map, keys[i], strlen(keys[i]), i, &value), SALVO_OK);
+    assert_int_equal(string_map_find(&map, keys[99], 2), UINT32_MAX);
+    string_map_close(&map);
+}
+
+/* Each open file has a place in a table that a signal handler reads; closing gives it back. */
+static void so_many_files_can_be_open_at_once(void **state)
+{
+    (void)state;
+    enum { MOST = 256 };
+    static struct mapped_file files[MOST];
+    struct mapped_file more;
+    char path[] = "/tmp/salvo-many-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    assert_int_equal(write(descriptor, "0123456789", 10), 10);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MOST; i++)
+            assert_int_equal(mapped_file_open(path, &files[i]), SALVO_OK);
+        assert_int_equal(mapped_file_open(path, &more), SALVO_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(salvo_error(), "256 files"));
+        for (int i = 0; i < MOST; i++) {
+            assert_int_equal(mapped_file_check(&files[i]), SALVO_OK);
+            mapped_file_close(&files[i]);
+        }
+    }
+    close(descriptor);
+    unlink(path);
 }
 
 static void a_cut_file_reads_as_zeros_and_is_reported(void **state)
@@ -206,6 +263,9 @@ static void a_buffer_grows(void **state)
     assert_memory_equal(buffer.data + 9990, "0123456789", 10);
     assert_int_equal(buffer_reserve(&buffer, SIZE_MAX), SALVO_ERROR_MEMORY);
     buffer_free(&buffer);
+    assert_int_equal(buffer_reserve(&buffer, 1000), SALVO_OK); /* more than twice what is there */
+    assert_in_range(buffer.capacity, 1000, SIZE_MAX);
+    buffer_free(&buffer);
 }
 
 int main(void)
@@ -215,8 +275,10 @@ int main(void)
         cmocka_unit_test(allocation_failures_can_be_injected),
         cmocka_unit_test(arena_memory_is_zeroed_and_aligned),
         cmocka_unit_test(string_map_finds_what_was_added),
+        cmocka_unit_test(a_full_string_map_refuses_more),
         cmocka_unit_test(a_cut_file_reads_as_zeros_and_is_reported),
         cmocka_unit_test(a_file_cut_within_its_last_page_is_reported),
+        cmocka_unit_test(so_many_files_can_be_open_at_once),
         cmocka_unit_test(an_atomic_file_appears_only_when_committed),
         cmocka_unit_test(an_atomic_file_replaces_regular_files_only),
         cmocka_unit_test(a_buffer_grows),

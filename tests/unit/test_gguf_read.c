@@ -83,6 +83,35 @@ static void arrays_are_walked_item_by_item(void **state)
     assert_false(salvo_array_next(&rest, &item));
 }
 
+/* The fourth dimension counts as the others do. */
+static void four_dimensions_are_read(void **state)
+{
+    (void)state;
+    struct buffer file = {0};
+    struct gguf *opened;
+    put_header(&file, 3, 2, 0);
+    put_tensor(&file, "deep", 4, (uint64_t[]){32, 3, 5, 7}, TYPE_Q4_0, 0); /* 105 blocks of 18 bytes */
+    put_tensor(&file, "next", 1, (uint64_t[]){2}, TYPE_F32, 1920);
+    put_data(&file, 32, 1928);
+    assert_int_equal(gguf_open_memory(file.data, file.size, "deep", &opened), SALVO_OK);
+    const struct gguf_tensor *deep = gguf_tensor_at(opened, 0);
+    assert_int_equal(deep->dimensions, 4);
+    assert_int_equal(deep->shape[2], 5);
+    assert_int_equal(deep->shape[3], 7);
+    assert_int_equal(deep->elements, 32 * 3 * 5 * 7);
+    assert_int_equal(deep->size, 105 * 18);
+    gguf_close(opened);
+
+    /* A multiple of the alignment further on the next would lie upon its end. */
+    file.size = 0;
+    put_header(&file, 3, 2, 0);
+    put_tensor(&file, "deep", 4, (uint64_t[]){32, 3, 5, 7}, TYPE_Q4_0, 0);
+    put_tensor(&file, "next", 1, (uint64_t[]){2}, TYPE_F32, 1888);
+    put_data(&file, 32, 1928);
+    assert_int_equal(gguf_open_memory(file.data, file.size, "deep", &opened), SALVO_ERROR_FORMAT);
+    buffer_free(&file);
+}
+
 static void tensors_have_their_shape_and_data(void **state)
 {
     (void)state;
@@ -246,6 +275,7 @@ int main(void)
         cmocka_unit_test(every_type_of_metadata_is_read),
         cmocka_unit_test(arrays_are_walked_item_by_item),
         cmocka_unit_test(tensors_have_their_shape_and_data),
+        cmocka_unit_test(four_dimensions_are_read),
         cmocka_unit_test(an_unknown_tensor_type_is_kept_without_data),
         cmocka_unit_test(look_ups_convert_or_name_the_key),
         cmocka_unit_test(version_2_is_read_too),

@@ -178,6 +178,8 @@ static void what_cannot_be_read_is_not_written(void **state)
     assert_int_equal(gguf_writer_write(writer, data, 127), SALVO_OK);
     assert_int_equal(gguf_writer_commit(writer), SALVO_ERROR_ARGUMENT);
     assert_non_null(strstr(salvo_error(), "tensor 't': 127 of its 128"));
+    assert_int_equal(gguf_writer_write(writer, data, 2), SALVO_ERROR_ARGUMENT);
+    assert_non_null(strstr(salvo_error(), "2 bytes, but only 1 more"));
     assert_int_equal(gguf_writer_write(writer, data, 1), SALVO_OK);
     assert_int_equal(gguf_writer_write(writer, data, 1), SALVO_ERROR_ARGUMENT);
     unlink(path);
@@ -187,6 +189,51 @@ static void what_cannot_be_read_is_not_written(void **state)
     assert_null(writer);
 }
 
+/* The data of each tensor begins at a multiple of the alignment, and zeros fill the gaps, also such as are
+ * longer than any piece that is written at once. */
+static void tensors_are_aligned(void **state)
+{
+    (void)state;
+    static const uint32_t alignments[] = {8, 32, 256, 1024, 4096, 1 << 21};
+    static const uint64_t small[] = {3}, deep[] = {5, 2, 3, 7};
+    float values[210];
+    for (int i = 0; i < 210; i++)
+        values[i] = (float)(i + 1);
+    for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++) {
+        struct gguf_writer *writer;
+        struct gguf *gguf;
+        assert_int_equal(gguf_writer_open(path, &writer), SALVO_OK);
+        assert_int_equal(gguf_writer_add_tensor(writer, text("small"), TYPE_F32, 1, small), SALVO_OK);
+        assert_int_equal(gguf_writer_set_u32(writer, "general.alignment", alignments[i]), SALVO_OK);
+        assert_int_equal(gguf_writer_add_tensor(writer, text("deep"), TYPE_F32, 4, deep), SALVO_OK);
+        assert_int_equal(gguf_writer_write(writer, values, 12), SALVO_OK);
+        assert_int_equal(gguf_writer_write(writer, values, sizeof values), SALVO_OK);
+        assert_int_equal(gguf_writer_commit(writer), SALVO_OK);
+        gguf_writer_close(writer);
+
+        assert_int_equal(gguf_open(path, &gguf), SALVO_OK);
+        const struct gguf_tensor *first = gguf_tensor_at(gguf, 0), *second = gguf_tensor_at(gguf, 1);
+        assert_int_equal(first->offset % alignments[i], 0);
+        assert_int_equal(
+            second->offset, first->offset + (12 + alignments[i] - 1) / alignments[i] * alignments[i]);
+        assert_int_equal(second->size, sizeof values);
+        assert_int_equal(second->elements, 210);
+        assert_int_equal(second->dimensions, 4);
+        assert_memory_equal(second->shape, deep, sizeof deep);
+        assert_memory_equal(first->data, values, 12);
+        assert_memory_equal(second->data, values, sizeof values);
+        for (const uint8_t *byte = first->data + 12; byte < second->data; byte++)
+            assert_int_equal(*byte, 0);
+        gguf_close(gguf);
+    }
+    struct gguf_writer *writer;
+    assert_int_equal(gguf_writer_open(path, &writer), SALVO_OK);
+    assert_int_equal(gguf_writer_set_u32(writer, "general.alignment", 4), SALVO_ERROR_FORMAT);
+    assert_int_equal(gguf_writer_set_u32(writer, "general.alignment", 1 << 22), SALVO_ERROR_FORMAT);
+    assert_int_equal(gguf_writer_set_u32(writer, "general.alignment", 1000), SALVO_ERROR_FORMAT);
+    gguf_writer_close(writer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +241,7 @@ int main(void)
         cmocka_unit_test(values_can_be_set_and_replaced),
         cmocka_unit_test(arrays_are_built_item_by_item),
         cmocka_unit_test(what_cannot_be_read_is_not_written),
+        cmocka_unit_test(tensors_are_aligned),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -34,6 +34,13 @@ static void make_file(struct gguf_model *model)
     model_tensor(model, TYPE_Q4_0, WIDTH, 96, "fused");
     model_tensor(model, TYPE_I32, WIDTH, 0, "integers");
     model_tensor(model, 77, WIDTH, 0, "mystery");
+    /* 2 x 3 matrices of two rows, and the same rows as a stack of vectors. */
+    static const uint64_t shapes[2][4] = {{WIDTH, 2, 1, 3}, {WIDTH, 1, 2, 3}};
+    for (int i = 0; i < 2; i++) {
+        struct model_tensor *deep = model_tensor(model, TYPE_F32, WIDTH, 2, i ? "stack" : "deep");
+        deep->dimensions = 4;
+        memcpy(deep->shape, shapes[i], sizeof deep->shape);
+    }
 }
 
 static void make_parts(struct parts *parts, const struct gguf *gguf)
@@ -98,6 +105,9 @@ MISTAKE(wrong_columns, builder_weight(b, WIDTH, 64, "square"))
 MISTAKE(wrong_rows, builder_weight(b, 33, WIDTH, "square"))
 MISTAKE(matrix_as_vector, builder_weight(b, 1, WIDTH, "square"))
 MISTAKE(optional_of_wrong_shape, builder_optional_weight(b, 2, WIDTH, "bias"))
+MISTAKE(deep_as_matrix, builder_weight(b, 2, WIDTH, "deep"))
+MISTAKE(deep_as_long_matrix, builder_weight(b, 6, WIDTH, "deep"))
+MISTAKE(half_of_a_stack, builder_weight(b, 2, WIDTH, "stack"))
 MISTAKE(integer_weight, builder_weight(b, 1, WIDTH, "integers"))
 MISTAKE(unknown_weight, builder_weight(b, 1, WIDTH, "mystery"))
 MISTAKE(no_rows, builder_weight(b, 0, WIDTH, "square"))
@@ -162,6 +172,7 @@ MISTAKE(rope_head_zero, build_rope(b, p->x, 0, p->rope))
 MISTAKE(rope_head_odd, build_rope(b, p->x, 12, p->rope))
 MISTAKE(rope_head_no_divisor, build_rope(b, p->x, 24, p->rope))
 MISTAKE(rope_absent, build_rope(b, p->x, 8, 5))
+MISTAKE(rope_next, build_rope(b, p->x, 8, 1))
 MISTAKE(rope_too_wide, build_rope(b, p->x, 8, builder_rope(b, 16, true, 1, frequencies)))
 MISTAKE(append_width, build_kv_append(b, p->keys, builder_positional(b, TYPE_F16, 16, "v"), p->x, p->x, 8))
 MISTAKE(append_rows, build_kv_append(b, p->keys, p->values, p->o, p->o, 8))
@@ -219,6 +230,9 @@ static const struct mistake mistakes[] = {
     {wrong_rows, "tensor 'square' has the shape 32 x 32, it must be 32 x 33"},
     {matrix_as_vector, "tensor 'square' has the shape 32 x 32, it must be 32"},
     {optional_of_wrong_shape, "tensor 'bias' has the shape 32, it must be 32 x 2"},
+    {deep_as_matrix, "tensor 'deep' has the shape 32 x 2 x 1 x 3, it must be 32 x 2"},
+    {deep_as_long_matrix, "tensor 'deep' has the shape 32 x 2 x 1 x 3, it must be 32 x 6"},
+    {half_of_a_stack, "tensor 'stack' has the shape 32 x 1 x 2 x 3, it must be 32 x 2"},
     {integer_weight, "tensor 'integers': tensor type I32"},
     {unknown_weight, "tensor 'mystery': tensor type 77"},
     {no_rows, "'square' has 0 rows, it must have 1 to"},
@@ -274,6 +288,7 @@ static const struct mistake mistakes[] = {
     {rope_head_odd, "rope: head_dim is 12, it must be a multiple of 8"},
     {rope_head_no_divisor, "rope: 'x' has 32 columns, which is no multiple of the head_dim 24"},
     {rope_absent, "rope: rope 5 is not there, there are 1"},
+    {rope_next, "rope: rope 1 is not there, there are 1"},
     {rope_too_wide, "rope: rope 1 rotates 16 columns of each head, heads of 'x' have 8"},
     {append_width, "kv_append: 'x' has 32 columns and 'v' has 16 columns"},
     {append_rows, "kv_append: 'o' has rows of outputs"},
@@ -438,6 +453,7 @@ static void weights_are_shared_and_cut_without_a_copy(void **state)
     struct builder *b = &p.builder;
     assert_int_equal(builder_weight(b, WIDTH, WIDTH, "square"), p.square);
     assert_int_equal(builder_optional_weight(b, 1, 1, "absent"), NO_BUFFER);
+    assert_true(builder_weight(b, 6, WIDTH, "stack") != NO_BUFFER);
     buffer_id part = builder_weight_part(b, p.fused, 32, 40), inner = builder_weight_part(b, part, 8, 8);
     assert_int_equal(builder_weight_part(b, p.fused, 32, 40), part);
     assert_int_equal(builder_weight_part(b, p.fused, 0, 96), p.fused);
@@ -497,6 +513,10 @@ static void reads_and_writes_are_listed(void **state)
             break;
         }
     }
+    /* Logits are read by whoever asks for them, when all is done. */
+    assert_true(value_is_read(program, program->logits, program->op_count));
+    assert_false(value_is_read(program, program->ops[0].out, program->op_count));
+    assert_true(value_is_read(program, program->ops[0].out, 1));
     /* A new kind belongs into make_program, or into the one of test_program_rwkv.c. */
     const uint32_t recurrent = 1u << OP_LAYER_NORM | 1u << OP_L2_NORM | 1u << OP_MUL | 1u << OP_LERP |
                                1u << OP_TOKEN_SHIFT | 1u << OP_RWKV_KEY | 1u << OP_WKV7 | 1u << OP_RWKV_BONUS;

@@ -234,6 +234,30 @@ static void every_stage_agrees_with_a_plain_implementation(void **state)
     }
 }
 
+/* Seeds whose random numbers lie at the borders between ids: an id has its share from the first number on,
+ * and one without weight has none. The seeds come from turning sampling.h's definition around. */
+static void borders_belong_to_the_id_above(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t seed, random;
+        int32_t of_two, of_the_heavier; /* logits 0, 0; logits -100, 0 */
+    } cases[] = {
+        {UINT64_C(0xe7114fab484158d7), 0, 0, 1},
+        {UINT64_C(0xa5998d04524e521b), (UINT64_C(1) << 63) - 1, 0, 1},
+        {UINT64_C(0x8ac6b3344996468f), UINT64_C(1) << 63, 1, 1},
+        {UINT64_C(0xa069956c7f466d4c), UINT64_MAX, 1, 1},
+    };
+    const int32_t token = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct sampler_settings settings = {
+            .temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = cases[i].seed};
+        assert_true(sampling_random(cases[i].seed, 1) == cases[i].random);
+        assert_int_equal(choose(&settings, (float[]){0, 0}, 2, &token, 1), cases[i].of_two);
+        assert_int_equal(choose(&settings, (float[]){-100, 0}, 2, &token, 1), cases[i].of_the_heavier);
+    }
+}
+
 static void large_vocabularies_agree_too(void **state)
 {
     (void)state;
@@ -434,6 +458,7 @@ int main(void)
         cmocka_unit_test(weights_are_exponentials),
         cmocka_unit_test(random_numbers_are_those_of_the_definition),
         cmocka_unit_test(every_stage_agrees_with_a_plain_implementation),
+        cmocka_unit_test(borders_belong_to_the_id_above),
         cmocka_unit_test(large_vocabularies_agree_too),
         cmocka_unit_test(among_equal_logits_top_k_keeps_the_lower_ids),
         cmocka_unit_test(ids_come_as_often_as_their_probability_says),

@@ -5,6 +5,7 @@
 
 #include "text/unicode.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +141,48 @@ static void a_merge_to_no_token_becomes_bytes(void **state)
     sample_close(&sample);
 }
 
+/* Of a merge that is there twice the first counts: with the second "ab" would come before "bc". */
+static void of_equal_merges_the_first_counts(void **state)
+{
+    (void)state;
+    struct text_sample sample = {0};
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", "b", "c", "ab", "bc"));
+    sample_texts(&sample, "tokenizer.ggml.merges", ITEMS("b c", "a b", "b c"));
+    open_sample(&sample);
+    expect_ids(&sample, "abc", 0, IDS(0, 4));
+    sample_close(&sample);
+
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", "b", "c", "ab", "bc"));
+    sample_texts(&sample, "tokenizer.ggml.merges", ITEMS("a b", "b c", "a b"));
+    open_sample(&sample);
+    expect_ids(&sample, "abc", 0, IDS(3, 2));
+    sample_close(&sample);
+}
+
+/* Of tokens with the same text the lowest id is written; each is read. */
+static void of_equal_tokens_the_first_counts(void **state)
+{
+    (void)state;
+    static const int32_t types[] = {1, 1, 1, 1, 3, 4, 3, 4, 3};
+    static const char *const tokens[] = {"a", "b", "a", "b", "<x>", "<y>", "<x>", "<y>", "a"};
+    struct text_sample sample = {0};
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", tokens, 9);
+    sample_integers(&sample, "tokenizer.ggml.token_type", types, 9);
+    sample_texts(&sample, "tokenizer.ggml.merges", NULL, 0);
+    open_sample(&sample);
+    expect_ids(&sample, "ab", 0, IDS(0, 1));
+    expect_ids(&sample, "<x><y>", TOKENIZE_SPECIAL, IDS(4, 5));
+    expect_ids(&sample, "a", TOKENIZE_SPECIAL, IDS(8)); /* a control token, when these are asked for */
+    expect_text(&sample, IDS(2, 3, 6, 7, 8), true, "ab<x><y>a");
+    sample_close(&sample);
+}
+
 /* ---- Special tokens ---------------------------------------------------------------------------------- */
 
 static void special_tokens_are_parsed_only_when_asked(void **state)
@@ -186,6 +229,15 @@ static void the_longest_special_token_wins_wherever_it_begins(void **state)
     expect_ids(&sample, "aaaaa", 0, IDS(7, 6)); /* what is left is looked at again */
     expect_ids(&sample, "aaaab", TOKENIZE_SPECIAL, IDS(7, 4));
     sample_close(&sample);
+
+    /* Of equally long ones that overlap, the first. */
+    sample_text(&sample, "tokenizer.ggml.model", "rwkv");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("x", "y", "xyx", "yxy"));
+    sample_integers(&sample, "tokenizer.ggml.token_type", (const int32_t[]){1, 1, 3, 3}, 4);
+    open_sample(&sample);
+    expect_ids(&sample, "xyxy", TOKENIZE_SPECIAL, IDS(2, 1));
+    expect_ids(&sample, "yxyx", TOKENIZE_SPECIAL, IDS(3, 0));
+    sample_close(&sample);
 }
 
 static void special_tokens_may_take_blanks_along(void **state)
@@ -220,6 +272,24 @@ static void spm_merges_by_score(void **state)
     expect_text(&sample, IDS(SPM_BOS, SPM_BLANK_HELLO), false, "hello");
     assert_true(tokenizer_adds_bos(sample.tokenizer));
     assert_true(tokenizer_is_end(sample.tokenizer, SPM_EOS));
+    sample_close(&sample);
+}
+
+/* Whatever bits a score has, its token can be reached; the worst of all is still better than none. */
+static void spm_takes_any_score(void **state)
+{
+    (void)state;
+    const uint32_t all_ones = UINT32_MAX; /* a NaN */
+    float scores[] = {0, 0, 0, -1, 0, INFINITY, -INFINITY};
+    struct text_sample sample = {0};
+    memcpy(&scores[4], &all_ones, sizeof all_ones);
+    sample_text(&sample, "tokenizer.ggml.model", "llama");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("<unk>", "<s>", "</s>", "a", "aa", "b", "bb"));
+    sample_integers(&sample, "tokenizer.ggml.token_type", (const int32_t[]){2, 3, 3, 1, 1, 1, 1}, 7);
+    sample_floats(&sample, "tokenizer.ggml.scores", scores, 7);
+    sample_bool(&sample, "tokenizer.ggml.add_space_prefix", false);
+    open_sample(&sample);
+    expect_ids(&sample, "aabb", 0, IDS(4, 6));
     sample_close(&sample);
 }
 
@@ -388,10 +458,13 @@ int main(void)
         cmocka_unit_test(bpe_merges_by_rank),
         cmocka_unit_test(merges_can_be_ignored),
         cmocka_unit_test(a_merge_to_no_token_becomes_bytes),
+        cmocka_unit_test(of_equal_merges_the_first_counts),
+        cmocka_unit_test(of_equal_tokens_the_first_counts),
         cmocka_unit_test(special_tokens_are_parsed_only_when_asked),
         cmocka_unit_test(the_longest_special_token_wins_wherever_it_begins),
         cmocka_unit_test(special_tokens_may_take_blanks_along),
         cmocka_unit_test(spm_merges_by_score),
+        cmocka_unit_test(spm_takes_any_score),
         cmocka_unit_test(spm_follows_the_rules_about_blanks),
         cmocka_unit_test(rwkv_takes_the_longest),
         cmocka_unit_test(any_bytes_come_back),

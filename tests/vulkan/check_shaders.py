@@ -2,8 +2,10 @@
 invocations a workgroup has is a matter of the host: test_vulkan looks at every pipeline."""
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 MOST_BUFFERS = 31
@@ -50,15 +52,28 @@ def main(modules):
     if not shutil.which("spirv-val") or not shutil.which("spirv-cross"):
         print("spirv-val or spirv-cross is not installed")
         return 77
+    with tempfile.TemporaryDirectory() as folder:
+        return check([binary_of(module, folder) for module in modules])
+
+
+def binary_of(numbers, folder):
+    """The module whose words the build wrote as a list of numbers, as a file."""
+    words = [int(word, 0) for word in Path(numbers).read_text().split(",") if word.strip()]
+    module = Path(folder, Path(numbers).stem + ".spv")
+    module.write_bytes(struct.pack(f"<{len(words)}I", *words))
+    return module
+
+
+def check(modules):
     failures, baseline = [], set()
-    for module in map(Path, modules):
+    for module in modules:
         valid = run("spirv-val", "--target-env", "vulkan1.1", str(module))
         if valid.returncode:
             failures.append(f"{module.name}: {valid.stderr.strip()}")
         stem, _, variant = module.stem.rpartition("_")
         if variant in VARIANTS:
             print(f"{module.stem}: exempt, for devices with {VARIANTS[variant]}; baseline: {stem}")
-            if stem not in {Path(other).stem for other in modules}:
+            if stem not in {other.stem for other in modules}:
                 failures.append(f"{module.name} has no baseline")
             continue
         baseline.add(module.stem)

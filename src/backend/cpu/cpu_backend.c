@@ -45,8 +45,7 @@ static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
 
 static size_t state_size(const struct executor *executor, uint32_t positions)
 {
-    return positions * (sizeof(int32_t) + kv_pool_position_bytes(executor)) +
-           folded_pool_state_bytes(executor);
+    return positions * kv_pool_position_bytes(executor) + folded_pool_state_bytes(executor);
 }
 
 static enum salvo_status check_positions(const struct executor *executor, uint32_t slot, uint32_t positions)
@@ -62,22 +61,20 @@ static enum salvo_status state_save(
 {
     enum salvo_status status = check_positions(executor, slot, positions);
     if (status == SALVO_OK) {
-        memcpy(out, tokens_of(executor, slot), positions * sizeof(int32_t));
-        out += positions * sizeof(int32_t);
         kv_pool_copy_out(executor, pages, positions, out);
         folded_pool_copy_out(executor, slot, out + positions * kv_pool_position_bytes(executor));
     }
     return status;
 }
 
-static enum salvo_status state_restore(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data)
+static enum salvo_status state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data)
 {
     enum salvo_status status = check_positions(executor, slot, positions);
     if (status == SALVO_OK) {
-        memcpy(executor->tokens + (size_t)slot * (executor->options.context + 1), data,
-            positions * sizeof(int32_t));
-        data += positions * sizeof(int32_t);
+        if (positions)
+            memcpy(executor->tokens + (size_t)slot * (executor->options.context + 1), ids,
+                positions * sizeof *ids);
         kv_pool_copy_in(executor, pages, positions, data);
         folded_pool_copy_in(executor, slot, data + positions * kv_pool_position_bytes(executor));
     }

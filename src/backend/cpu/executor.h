@@ -47,9 +47,10 @@ struct scratch {
     struct q8_panel x[MAX_PANELS]; /* one row each */
     struct weight_panel tiles[2];  /* unpacked; two for a glu */
     float *float_tiles[2];
-    float *sums[2]; /* [tokens][8 rows] */
-    float *queries, *outputs, *scores;
-    struct attend_query *attend;
+    float *sums[2];                    /* [tokens][8 rows] */
+    float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][KV_TILE] */
+    struct attend_query *attend;       /* [queries] */
+    struct attend_result *results;     /* [queries]: merged so far */
     struct sampling_candidate *candidates;
     float *logits;
 };
@@ -189,7 +190,8 @@ void wkv7_work(struct executor *executor, const struct group *group, uint32_t ta
 /* Elements of K that are unpacked at a time, so that a tile stays in the first-level cache. */
 enum { K_PART = 2048 };
 
-/* Most queries that attention works on at once. */
+/* Queries that attention of many tokens works on at once: as many whole tokens as fit, or one token whose KV
+ * head has more queries. Scratch has room for either (open.c). */
 enum { ATTEND_QUERIES = 48 };
 uint32_t attend_tasks(struct executor *executor, const struct group *group);
 void attend_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);

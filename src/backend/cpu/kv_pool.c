@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "base/memory_gaps.h"
 
 #include <string.h>
 
@@ -57,7 +58,8 @@ enum salvo_status kv_pool_open(struct executor *executor)
             scales_offset(executor, state) + scales_of(executor, state) * KV_TILE * sizeof(uint16_t);
         state->page_bytes = state->head_bytes * state->heads;
         size_t bytes;
-        if (!checked_mul(state->page_bytes, pages, &bytes) || !checked_add(total, bytes, &total))
+        if (!checked_mul(state->page_bytes, pages, &bytes) || !checked_add(bytes, MEMORY_GAP, &bytes) ||
+            !checked_add(total, bytes, &total))
             TRY(fail(SALVO_ERROR_MEMORY, "a context of %u tokens for %u sessions is too large",
                 options->context, options->slots));
     }
@@ -67,8 +69,12 @@ enum salvo_status kv_pool_open(struct executor *executor)
             options->context, options->slots, total));
     executor->state_bytes = total;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
+        if (!executor->states[i].heads)
+            continue;
         executor->states[i].memory = executor->state_memory + place;
         place += executor->states[i].page_bytes * pages;
+        memory_forbid(executor->state_memory + place, MEMORY_GAP);
+        place += MEMORY_GAP;
     }
 cleanup:
     return status;

@@ -8,6 +8,7 @@
 #include "backend/cpu/packing.h"
 #include "base/checked.h"
 #include "base/memory.h"
+#include "base/memory_gaps.h"
 #include "quant/quant.h"
 
 #include <string.h>
@@ -110,9 +111,8 @@ enum salvo_status load_weights(struct executor *executor)
         executor->weights[i].tile_bytes = packing_tile_bytes(buffer->type, buffer->columns);
         size_t bytes;
         if (!checked_mul(executor->weights[i].tile_bytes, tile_count(buffer), &bytes) ||
-            !checked_add(total, bytes + 63, &total))
+            !checked_add(total, (bytes + 63) / 64 * 64 + MEMORY_GAP, &total))
             TRY(fail(SALVO_ERROR_MEMORY, "tensor '%s' is too large", buffer->name));
-        total &= ~(size_t)63;
     }
     TRY(memory_map(total, PAGES_HUGE, &executor->weight_memory));
     executor->weight_bytes = total;
@@ -122,8 +122,11 @@ enum salvo_status load_weights(struct executor *executor)
         if (uses[i] & USE_VECTOR)
             TRY(load_vector(executor, (buffer_id)i));
         if (uses[i] & USE_MULTIPLIED) {
+            const size_t bytes = executor->weights[i].tile_bytes * tile_count(buffer),
+                         all = (bytes + 63) / 64 * 64 + MEMORY_GAP;
+            memory_forbid(executor->weight_memory + place + bytes, all - bytes);
             pack_matrix(executor, (buffer_id)i, executor->weight_memory + place);
-            place += (executor->weights[i].tile_bytes * tile_count(buffer) + 63) & ~(size_t)63;
+            place += all;
             if (options->progress)
                 options->progress(options->progress_user, place, total);
         } else if (uses[i] & USE_LOOKED_UP) {

@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "base/memory_gaps.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 /* Sizes that the buffers of the work memory depend on. */
 struct needs {
     size_t columns, q8_columns,
-        float_columns;                  /* widest matmul input: any, of quantised weights, of float weights */
-    size_t queries, partials, kv_heads; /* of attention, in elements */
+        float_columns; /* widest matmul input: any, of quantised weights, of float weights */
+    size_t queries;    /* that attention works on at once */
+    size_t query_elements, partials, kv_heads; /* of attention */
 };
 
 static void add_up_needs(const struct executor *executor, struct needs *needs)
@@ -31,9 +33,10 @@ static void add_up_needs(const struct executor *executor, struct needs *needs)
         if (op->kind == OP_ATTEND) {
             size_t each = op->attend.heads / op->attend.kv_heads;
             size_t at_once = each > ATTEND_QUERIES ? each : ATTEND_QUERIES;
-            size_t queries = at_once * op->attend.head_dim;
+            size_t elements = at_once * op->attend.head_dim;
             size_t partials = op->attend.heads * pages * (op->attend.head_dim + 2);
-            needs->queries = queries > needs->queries ? queries : needs->queries;
+            needs->queries = at_once > needs->queries ? at_once : needs->queries;
+            needs->query_elements = elements > needs->query_elements ? elements : needs->query_elements;
             needs->partials = partials > needs->partials ? partials : needs->partials;
             needs->kv_heads = op->attend.kv_heads > needs->kv_heads ? op->attend.kv_heads : needs->kv_heads;
         }
@@ -48,8 +51,11 @@ struct divider {
 
 static void *divide(struct divider *divider, size_t count, size_t size)
 {
-    void *piece = divider->memory ? divider->memory + divider->used : NULL;
-    divider->used += (count * size + 63) / 64 * 64;
+    const size_t bytes = count * size, all = (bytes + 63) / 64 * 64 + MEMORY_GAP;
+    uint8_t *piece = divider->memory ? divider->memory + divider->used : NULL;
+    if (piece)
+        memory_forbid(piece + bytes, all - bytes);
+    divider->used += all;
     return piece;
 }
 
@@ -77,11 +83,11 @@ static void divide_scratch(const struct executor *executor, const struct needs *
             divide(divider, needs->float_columns ? TILE_ROWS * K_PART : 0, sizeof(float));
         scratch->sums[i] = divide(divider, rows * TILE_ROWS, sizeof(float));
     }
-    scratch->queries = divide(divider, needs->queries, sizeof(float));
-    scratch->outputs = divide(divider, needs->queries, sizeof(float));
-    scratch->scores =
-        divide(divider, needs->queries * KV_TILE / 8, sizeof(float)); /* head_dim is at least 8 */
-    scratch->attend = divide(divider, needs->queries / 8, sizeof *scratch->attend);
+    scratch->queries = divide(divider, needs->query_elements, sizeof(float));
+    scratch->outputs = divide(divider, needs->query_elements, sizeof(float));
+    scratch->scores = divide(divider, needs->queries * KV_TILE, sizeof(float));
+    scratch->attend = divide(divider, needs->queries, sizeof *scratch->attend);
+    scratch->results = divide(divider, needs->queries, sizeof *scratch->results);
     scratch->candidates = divide(divider, vocabulary, sizeof *scratch->candidates);
     scratch->logits = divide(divider, vocabulary, sizeof(float));
 }

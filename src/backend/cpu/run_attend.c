@@ -198,7 +198,7 @@ static void attend_block(struct executor *executor, const struct group *group, u
     const struct block block = find_block(executor, op, task);
     struct scratch *scratch = &executor->scratch[thread];
     const uint32_t each = heads_per_kv_head(op), head_dim = op->attend.head_dim, count = block.count * each;
-    struct attend_result running[ATTEND_QUERIES];
+    struct attend_result *running = scratch->results;
     const uint32_t first_position = block.run->first + block.first;
 
     for (uint32_t i = 0; i < count; i++) {

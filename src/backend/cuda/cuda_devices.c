@@ -1,5 +1,6 @@
 /* The devices of the CUDA driver that can be used, found once. */
 #include "backend/cuda/cuda_driver.h"
+#include "backend/cuda/cuda_targets.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -58,8 +59,10 @@ static bool examine(
         snprintf(found.why, sizeof found.why, "%s cannot map host memory or launch cooperatively", out->name);
         return false;
     }
-    snprintf(out->features, sizeof out->features, "compute %d.%d, driver for CUDA %s", out->major, out->minor,
-        version);
+    char kernels[100];
+    cuda_targets_describe(cuda_targets, out->major, out->minor, kernels, sizeof kernels);
+    snprintf(out->features, sizeof out->features, "compute %d.%d, driver for CUDA %s%s%s", out->major,
+        out->minor, version, *kernels ? ", " : "", kernels);
     out->device = (struct salvo_device){
         .backend = "cuda",
         .name = out->name,

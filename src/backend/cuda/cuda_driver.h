@@ -157,7 +157,7 @@ struct cuda_context {
 struct cuda_device {
     struct salvo_device device;
     int ordinal; /* the driver's */
-    char name[80], features[80];
+    char name[80], features[160];
     int major, minor, multiprocessors, shared_bytes;
     double bytes_per_second; /* of its memory, by its clock and width; 0: not known */
 };

@@ -289,8 +289,8 @@ enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry)
 size_t cuda_state_size(const struct executor *executor, uint32_t positions);
 enum salvo_status cuda_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
-enum salvo_status cuda_state_restore(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data);
 
 /* cuda_profile.c */
 enum salvo_status cuda_profile(struct executor *executor, const struct step *step, uint32_t repetitions,

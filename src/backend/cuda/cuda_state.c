@@ -1,7 +1,7 @@
 /*
- * A slot's state, saved and restored in the program's logical layout: the ids; then, buffer after buffer, the
- * keys and values of each position, head after head with its scales; then the folded states. Pages go through
- * pinned memory one by one.
+ * A slot's state, saved and restored in the program's logical layout: buffer after buffer, the keys and
+ * values of each position, head after head with its scales; then the folded states. Pages go through pinned
+ * memory one by one.
  */
 #include "backend/cuda/cuda_executor.h"
 
@@ -25,7 +25,7 @@ static size_t row_bytes(const struct executor *executor, const struct cuda_kv_st
 
 size_t cuda_state_size(const struct executor *executor, uint32_t positions)
 {
-    size_t size = positions * sizeof(int32_t);
+    size_t size = 0;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         if (executor->kv_states[i].heads)
             size += positions * row_bytes(executor, &executor->kv_states[i]);
@@ -157,9 +157,6 @@ static enum salvo_status save(
     enum salvo_status status = SALVO_OK;
     struct cuda_slot state;
     TRY(cuda_entries_finish(executor, executor->entries));
-    memcpy(out, executor->host_tokens + (size_t)slot * (executor->options.context + 1),
-        positions * sizeof(int32_t));
-    out += positions * sizeof(int32_t);
     TRY(copy_pages(executor, pages, positions, &out, true));
     if (executor->folded_elements) {
         TRY(cuda_copy_out(
@@ -182,17 +179,18 @@ cleanup:
     return status;
 }
 
-static enum salvo_status restore(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *data)
+static enum salvo_status restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, uint8_t *data)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_slot state = {.next = positions};
-    const size_t ids = (size_t)slot * (executor->options.context + 1);
+    const size_t first = (size_t)slot * (executor->options.context + 1);
     TRY(cuda_entries_finish(executor, executor->entries));
-    memcpy(executor->host_tokens + ids, data, positions * sizeof(int32_t));
-    TRY(cuda_copy_in(executor, executor->machine.tokens + ids * sizeof(int32_t), executor->host_tokens + ids,
-        positions * sizeof(int32_t)));
-    data += positions * sizeof(int32_t);
+    if (positions) {
+        memcpy(executor->host_tokens + first, ids, positions * sizeof *ids);
+        TRY(cuda_copy_in(executor, executor->machine.tokens + first * sizeof *ids,
+            executor->host_tokens + first, positions * sizeof *ids));
+    }
     TRY(copy_pages(executor, pages, positions, &data, false));
     TRY(cuda_copy_in(executor, executor->machine.slot_states + slot * sizeof state, &state, sizeof state));
     TRY(copy_folded(executor, &state, slot, data, false));
@@ -200,8 +198,8 @@ cleanup:
     return status;
 }
 
-enum salvo_status cuda_state_restore(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data)
+enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data)
 {
     enum salvo_status status = SALVO_OK;
     union {
@@ -210,7 +208,7 @@ enum salvo_status cuda_state_restore(
     } pointer = {data}; /* read only: copies go in */
     TRY(check_positions(executor, slot, positions));
     TRY(cuda_context_enter(&executor->context));
-    status = restore(executor, slot, pages, positions, pointer.to);
+    status = restore(executor, slot, pages, positions, ids, pointer.to);
     cuda_context_leave(&executor->context);
 cleanup:
     return status;

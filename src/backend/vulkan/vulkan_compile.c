@@ -182,6 +182,23 @@ cleanup:
 
 /* ---- Plans ---- */
 
+/* Devices need not take more than 65535 workgroups in a row: heads and batches can be more. */
+static enum salvo_status check_dispatches(const struct compiling *compiling)
+{
+    const struct vulkan_physical *physical = compiling->executor->device.physical;
+    for (uint32_t i = 0; i < compiling->plan->dispatch_count; i++) {
+        const struct dispatch *dispatch = &compiling->plan->dispatches[i];
+        for (int j = 0; j < 3; j++) {
+            if (dispatch->groups[j] > physical->limits.maxComputeWorkGroupCount[j])
+                return fail(SALVO_ERROR_UNSUPPORTED,
+                    "group %u of the program for %u tokens needs %u workgroups in a row; %s takes %u",
+                    dispatch->group, compiling->plan->lowered.capacity[ROWS_TOKENS], dispatch->groups[j],
+                    physical->name, physical->limits.maxComputeWorkGroupCount[j]);
+        }
+    }
+    return SALVO_OK;
+}
+
 enum salvo_status vulkan_plan_compile(struct compiling *compiling)
 {
     enum salvo_status status = SALVO_OK;
@@ -209,6 +226,7 @@ enum salvo_status vulkan_plan_compile(struct compiling *compiling)
             break;
         }
     }
+    TRY(check_dispatches(compiling));
     TRY(vulkan_plan_prepare(compiling->executor, compiling->plan));
 cleanup:
     return status;

@@ -269,8 +269,8 @@ enum salvo_status vulkan_states_open(struct executor *executor);
 size_t vulkan_state_size(const struct executor *executor, uint32_t positions);
 enum salvo_status vulkan_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
-enum salvo_status vulkan_state_restore(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data);
 
 /* vulkan_parts.c: SALVO_VULKAN_LOWERING hands a token over op by op or layer by layer, for measurements. */
 enum salvo_status vulkan_parts_open(struct executor *executor, struct vulkan_plan *plan);

@@ -98,7 +98,7 @@ cleanup:
 
 size_t vulkan_state_size(const struct executor *executor, uint32_t positions)
 {
-    size_t bytes = sizeof(int32_t);
+    size_t bytes = 0;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++)
         bytes += executor->states[i].heads * saved_head_bytes(executor, &executor->states[i]);
     return positions * bytes + executor->folded_elements * sizeof(float);
@@ -169,8 +169,6 @@ enum salvo_status vulkan_state_save(
     enum salvo_status status = SALVO_OK;
     TRY(check_positions(executor, slot, positions));
     TRY(vulkan_wait_for_all(executor));
-    memcpy(out, vulkan_tokens(executor, slot), positions * sizeof(int32_t));
-    out += positions * sizeof(int32_t);
     TRY(copy_states(executor, pages, positions, &out, true));
     if (executor->folded_elements)
         TRY(vulkan_read(&executor->transfer, &executor->folded, folded_offset(executor, slot), out,
@@ -179,8 +177,8 @@ cleanup:
     return status;
 }
 
-enum salvo_status vulkan_state_restore(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, const uint8_t *data)
+enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data)
 {
     enum salvo_status status = SALVO_OK;
     const uint64_t tokens_at = (uint64_t)slot * (executor->options.context + 1) * sizeof(int32_t);
@@ -190,9 +188,10 @@ enum salvo_status vulkan_state_restore(
     } pointer = {data}; /* only read */
     TRY(check_positions(executor, slot, positions));
     TRY(vulkan_wait_for_all(executor));
-    memcpy((uint8_t *)executor->mirror.mapped + tokens_at, data, positions * sizeof(int32_t));
-    TRY(vulkan_write(&executor->transfer, &executor->tokens, tokens_at, data, positions * sizeof(int32_t)));
-    pointer.from += positions * sizeof(int32_t);
+    if (positions) {
+        memcpy((uint8_t *)executor->mirror.mapped + tokens_at, ids, positions * sizeof *ids);
+        TRY(vulkan_write(&executor->transfer, &executor->tokens, tokens_at, ids, positions * sizeof *ids));
+    }
     TRY(copy_states(executor, pages, positions, &pointer.to, false));
     if (executor->folded_elements)
         TRY(vulkan_write(&executor->transfer, &executor->folded, folded_offset(executor, slot), pointer.from,
