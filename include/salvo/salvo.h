@@ -457,8 +457,9 @@ typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 
 /* All zeros are the defaults; NULL instead of options means the same. */
 struct salvo_generate_options {
-    uint32_t max_tokens;             /* 0: until the end or the context */
-    const char *const *stop_strings; /* held back, never handed over; the first to be complete ends the text */
+    uint32_t max_tokens; /* 0: until the end or the context */
+    const char *const
+        *stop_strings; /* held back, never handed over; the first to be complete ends the text */
     size_t stop_count;
     const int32_t *stop_ids; /* end the text like end tokens */
     size_t stop_id_count;
