@@ -79,6 +79,19 @@ class Numbers(unittest.TestCase):
             ids = json.loads(run(*once, "--repeat-last-n", last)[0])["ids"]
             self.assertEqual(len(set(ids)) < len(ids), repeats, last)
 
+    def test_every_sampler_option_counts(self):
+        def ids(*more):
+            return json.loads(run("-n", 40, "-s", 3, "--ignore-eos", "--json", *more)[0])["ids"]
+
+        wide = {"--temp": 50, "--top-k": 0, "--top-p": 1, "--min-p": 0}
+        greedy = ids("--temp", 0)
+        self.assertNotEqual(ids(*sum(wide.items(), ())), greedy)
+        for option, value in (("--temp", 0), ("--top-k", 1), ("--top-p", 1e-9), ("--min-p", 1)):
+            self.assertEqual(ids(*sum({**wide, option: value}.items(), ())), greedy, option)
+        self.assertLess(len(set(greedy)), 40)
+        for option in ("--repeat-penalty", "--presence-penalty", "--frequency-penalty"):
+            self.assertEqual(len(set(ids("--temp", 0, option, 1000000))), 40, option)
+
     def test_seeds(self):
         for value in (*NO_NUMBERS, str(MOST_64 + 1), "9" * 40):
             self.refused("--seed", value, str(MOST_64), arguments=("-m", "/absent", "-p", "a"))
