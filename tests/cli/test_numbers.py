@@ -2,10 +2,13 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from model_entries import with_entries
 
 SALVO, MAKE_WORDS = sys.argv[1:3]
 folder = tempfile.TemporaryDirectory()
@@ -91,6 +94,25 @@ class Numbers(unittest.TestCase):
         self.assertLess(len(set(greedy)), 40)
         for option in ("--repeat-penalty", "--presence-penalty", "--frequency-penalty"):
             self.assertEqual(len(set(ids("--temp", 0, option, 1000000))), 40, option)
+
+    def test_defaults(self):
+        recurrent = os.path.join(folder.name, "recurrent.gguf")
+        subprocess.run([MAKE_WORDS, "rwkv7-tiny", recurrent], check=True)
+        keys = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
+                "repeat_last_n")
+        for model, values in ((MODEL, (0.8, 40, 0.95, 0.05, 1, 0, 0, 64)), (recurrent, (1, 0, 0.3, 0, 1, 0.5, 0.5, 64))):
+            self.assertEqual(json.loads(salvo("info", "-m", model, "--json")[0])["sampling"], dict(zip(keys, values)))
+
+    def test_numbers_of_a_file(self):
+        """64 bits of which the upper ones count: 2^32 experts are not 0."""
+        with open(MODEL, "rb") as file:
+            whole = file.read()
+        for kind, value in ((10, struct.pack("<Q", 2**32)), (11, struct.pack("<q", 2**32)), (5, struct.pack("<i", -1))):
+            model = os.path.join(folder.name, "experts.gguf")
+            with open(model, "wb") as file:
+                file.write(with_entries(whole, [(b"llama.expert_count", kind, value)]))
+            error = salvo("run", "-m", model, "-p", "a", "-n", 1, status=1)[1]
+            self.assertIn("llama.expert_count", error)
 
     def test_seeds(self):
         for value in (*NO_NUMBERS, str(MOST_64 + 1), "9" * 40):
