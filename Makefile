@@ -20,7 +20,7 @@ all: ## build the optimised program, build/salvo
 
 run: all ## fetch the default model and ask it a question
 	@$(if $(SALVO_MODEL),,scripts/setup model)
-	build/salvo run --chat --stats --temp 0 -n 200 -p 'What is the capital of France, and what is it known for?'
+	build/salvo run --chat --stats --temp 0 -n 200 -p 'What is the capital of France, and what is it known for?' < /dev/null
 	@echo 'Talk to it: build/salvo chat'
 
 test: ## all tests but the slow ones, and the quick ones again under AddressSanitizer and UBSan

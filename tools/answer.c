@@ -131,6 +131,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
         .user = &work->output,
     };
     struct salvo_generate_result result;
+    work->output.answer_begins = salvo_session_position(work->loaded->session) - (uint32_t)counts->generated;
     const uint64_t before = salvo_engine_counters(work->loaded->engine).tokens;
     const double start = seconds_now();
     enum salvo_status status = salvo_session_generate(work->loaded->session, &options, &result);
@@ -138,6 +139,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
     counts->decoded += salvo_engine_counters(work->loaded->engine).tokens - before;
     counts->generated += result.tokens;
     work->answer->finish = result.finish;
+    work->answer->loop = work->output.loop;
     *out_count = result.tokens;
     return status;
 }
@@ -212,7 +214,11 @@ int answer_question(const struct loaded *loaded, struct conversation *conversati
         .conversation = conversation,
         .settings = settings,
         .answer = out,
-        .output = {.show = true, .keep = true, .skip_blanks = true, .wrap = true},
+        .output = {.show = true,
+            .keep = true,
+            .skip_blanks = true,
+            .wrap = true,
+            .watched = generate_flags.allow_loops ? NULL : loaded->session},
         .start = seconds_now(),
     };
     *out = (struct answer){0};

@@ -28,6 +28,7 @@ struct answer_counts {
 struct answer {
     struct answer_counts counts;
     enum salvo_finish finish;
+    uint32_t loop;    /* tokens of the cycle that ended it; 0: it was not that */
     uint32_t dropped; /* turns that did not fit any longer */
     bool is_kept;     /* there is an answer, perhaps a part of one, and the conversation has it */
 };

@@ -2,8 +2,10 @@
 
 #include "command.h"
 #include "measure.h"
+#include "output_file.h"
 #include "sampler_flags.h"
 #include "terminal.h"
+#include "token_overlap.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -78,12 +80,21 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
     case SALVO_FINISH_LENGTH:
         chat_notice(chat, "-n %" PRIu32 " ends the answer here", chat->settings.max_tokens);
         break;
+    case SALVO_FINISH_CALLBACK:
+        if (answer->loop) {
+            chat_notice(chat,
+                "the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
+                "; --allow-loops goes on",
+                answer->loop);
+        }
+        break;
     default:
         break;
     }
     if (generate_flags.stats) {
         char how[32];
-        snprintf(how, sizeof how, ", ended by: %s", salvo_finish_name(answer->finish));
+        snprintf(
+            how, sizeof how, ", ended by: %s", answer->loop ? "loop" : salvo_finish_name(answer->finish));
         print_counts(chat, &answer->counts, 1, how);
     }
     if (chat->interactive)
@@ -95,6 +106,7 @@ static int answer_last(struct chat *chat, bool *out_kept)
 {
     struct answer answer = {0};
     *out_kept = false;
+    chat->has_leftovers = true; /* until there is an answer */
     int result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
     if (result != EXIT_DONE)
         return result;
@@ -103,6 +115,7 @@ static int answer_last(struct chat *chat, bool *out_kept)
     if (result != EXIT_DONE)
         return result;
     chat->answers += answer.is_kept;
+    chat->has_leftovers = !answer.is_kept;
     add_counts(&chat->totals, &answer.counts);
     tell_about(chat, &answer);
     return EXIT_DONE;
@@ -159,5 +172,51 @@ int chat_undo(struct chat *chat)
     print_safely(stderr, text.data, text.size > 60 ? 60 - salvo_utf8_incomplete(text.data, 60) : text.size);
     fprintf(stderr, "%s)%s\n", text.size > 60 ? "..." : "", colour(stderr, COLOUR_OFF));
     conversation_cut(conversation, question);
+    chat->has_leftovers = true;
     return EXIT_DONE;
+}
+
+/*
+ * Takes out of the session what the conversation has no longer, so that a file does not tell it. The next
+ * answer would do so as well; until then the tokens stay, in case the same is said again.
+ */
+static enum salvo_status drop_leftovers(struct chat *chat)
+{
+    const struct conversation *conversation = &chat->conversation;
+    const struct salvo_conversation said = {
+        .messages = conversation->messages,
+        .message_count = conversation->count,
+        .no_generation_prompt = true,
+    };
+    int32_t *ids = NULL;
+    size_t count = 0;
+    uint32_t kept = 0;
+    if (!chat->has_leftovers)
+        return SALVO_OK;
+    /* Templates may refuse what has no question: nothing is kept then. */
+    if (conversation->count && salvo_template_tokens(conversation->template, &said, &ids, &count) == SALVO_OK)
+        kept = find_token_overlap(chat->loaded.model, chat->loaded.session, ids, count).kept;
+    salvo_free(ids);
+    enum salvo_status status = salvo_session_rollback(chat->loaded.session, kept);
+    chat->has_leftovers = status != SALVO_OK;
+    return status;
+}
+
+int chat_save(struct chat *chat, const char *path, bool force)
+{
+    const struct conversation *conversation = &chat->conversation;
+    struct salvo_file *file = NULL;
+    bool replace;
+    int result = output_file_check(path, chat->loaded.model, force, "/save!", &replace);
+    if (result != EXIT_DONE)
+        return result;
+    if (drop_leftovers(chat) != SALVO_OK || salvo_file_open(path, replace, &file) != SALVO_OK ||
+        salvo_session_chat_write(chat->loaded.session, conversation->messages, conversation->count, file) !=
+            SALVO_OK ||
+        salvo_file_commit(file) != SALVO_OK)
+        result = library_failure();
+    salvo_file_close(file);
+    if (result == EXIT_DONE)
+        output_file_own(path);
+    return result;
 }

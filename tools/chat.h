@@ -15,7 +15,8 @@ struct chat {
     struct salvo_sampler sampler;
     struct answer_counts totals;
     uint32_t answers;
-    bool interactive; /* a person sits before it */
+    bool has_leftovers; /* the session may hold tokens that the conversation has no longer */
+    bool interactive;   /* a person sits before it */
     bool leaving;
 };
 
@@ -29,6 +30,9 @@ int chat_answer_again(struct chat *chat);
 
 /* Takes the last message and its answer back. */
 int chat_undo(struct chat *chat);
+
+/* Writes the conversation and its state to a file. */
+int chat_save(struct chat *chat, const char *path, bool force);
 
 /* What begins with a slash: "/help". */
 int chat_obey(struct chat *chat, const char *text);

@@ -2,8 +2,10 @@
 #include "chat.h"
 
 #include "command.h"
+#include "output_file.h"
 #include "sampler_flags.h"
 #include "terminal.h"
+#include "word_wrap.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -24,17 +26,33 @@ static int forget(struct chat *chat, const char *argument)
 {
     (void)argument;
     conversation_cut(&chat->conversation, conversation_has_system(&chat->conversation));
+    chat->has_leftovers = true;
     chat_notice(chat, "a new conversation");
     return EXIT_DONE;
 }
 
 static int set_system(struct chat *chat, const char *argument)
 {
-    int result = conversation_set_system(&chat->conversation, argument);
-    if (result == EXIT_DONE)
-        chat_notice(chat, *argument ? "the system message holds from the next answer on"
-                                    : "there is no system message any longer");
-    return result;
+    const struct conversation *conversation = &chat->conversation;
+    if (!*argument) {
+        if (conversation_has_system(conversation)) {
+            const struct salvo_text text = conversation->messages[0].content;
+            fputs("  ", stderr);
+            print_safely(stderr, text.data, text.size);
+            fputc('\n', stderr);
+        } else {
+            chat_notice(chat, "there is no system message");
+        }
+        return EXIT_DONE;
+    }
+    const char *text = strcmp(argument, "\"\"") == 0 ? "" : argument;
+    int result = conversation_set_system(&chat->conversation, text);
+    if (result != EXIT_DONE)
+        return result;
+    chat->has_leftovers = true;
+    chat_notice(chat,
+        *text ? "the system message holds from the next answer on" : "there is no system message any longer");
+    return EXIT_DONE;
 }
 
 /* No shell stands between: ~/ is resolved here. EXIT_DONE, or an exit status after saying why. */
@@ -46,17 +64,25 @@ static int resolve(const char *name, char path[PATH_MAX])
     return length < PATH_MAX ? EXIT_DONE : usage_error("the name of the file is too long");
 }
 
-static int save(struct chat *chat, const char *name)
+static int save_to(struct chat *chat, const char *name, bool force)
 {
-    const struct conversation *conversation = &chat->conversation;
     char path[PATH_MAX];
     if (resolve(name, path) != EXIT_DONE)
         return EXIT_USAGE;
-    if (salvo_session_chat_save_file(
-            chat->loaded.session, conversation->messages, conversation->count, path) != SALVO_OK)
-        return library_failure();
-    chat_notice(chat, "%zu messages in %s", conversation->count, path);
-    return EXIT_DONE;
+    int result = chat_save(chat, path, force);
+    if (result == EXIT_DONE)
+        chat_notice(chat, "%zu messages in %s", chat->conversation.count, path);
+    return result;
+}
+
+static int save(struct chat *chat, const char *name)
+{
+    return save_to(chat, name, false);
+}
+
+static int save_anyway(struct chat *chat, const char *name)
+{
+    return save_to(chat, name, true);
 }
 
 static int load_conversation(struct chat *chat, const char *name)
@@ -69,6 +95,9 @@ static int load_conversation(struct chat *chat, const char *name)
         return library_failure();
     int result = conversation_replace(&chat->conversation, messages);
     salvo_free(messages);
+    chat->has_leftovers = result != EXIT_DONE;
+    if (result == EXIT_DONE)
+        output_file_own(path);
     if (result == EXIT_DONE)
         chat_notice(chat, "%zu messages, %" PRIu32 " tokens that need not be computed again",
             chat->conversation.count, salvo_session_position(chat->loaded.session));
@@ -133,8 +162,9 @@ static int leave(struct chat *chat, const char *argument)
 static const struct chat_command commands[] = {
     {"help", NULL, "this list", show_help},
     {"clear", NULL, "begin a new conversation; the system message stays", forget},
-    {"system", "TEXT", "tell the model how to be; without TEXT nothing is told", set_system},
+    {"system", "TEXT", "tell the model how to be; alone: show it; \"\": tell nothing", set_system},
     {"save", "FILE", "write the conversation and its state to a file", save, true},
+    {"save!", "FILE", "the same, replacing a file that is there", save_anyway, true},
     {"load", "FILE", "go on with a conversation from a file", load_conversation, true},
     {"regen", NULL, "answer the last message again", answer_again},
     {"undo", NULL, "take the last message and its answer back", undo},
@@ -146,20 +176,30 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static int show_help(struct chat *chat, const char *argument)
 {
+    enum { NAMES = 20, NARROW = 60 }; /* columns of the names; below this width they get lines of their own */
+    static const char *const notes[] = {
+        "A line that ends with \\ goes on; \"\"\" stands before and after a message of several lines, and "
+        "Alt-Enter begins a new line.",
+        "A message that begins with a slash is written with two.",
+        "Ctrl-C stops an answer or clears the line.",
+    };
+    const unsigned width = terminal_width(), indent = width && width < NARROW ? 4 : NAMES;
     (void)chat;
     (void)argument;
     for (size_t i = 0; i < COMMANDS; i++) {
         char left[32];
         snprintf(left, sizeof left, "/%s%s%s", commands[i].name, commands[i].argument ? " " : "",
             commands[i].argument ? commands[i].argument : "");
-        fprintf(stderr, "  %s%-16s%s  %s\n", colour(stderr, COLOUR_BOLD), left, colour(stderr, COLOUR_OFF),
-            commands[i].help);
+        fprintf(stderr, "  %s%-*s%s", colour(stderr, COLOUR_BOLD), indent == NAMES ? NAMES - 2 : 0, left,
+            colour(stderr, COLOUR_OFF));
+        if (indent != NAMES)
+            fprintf(stderr, "\n%*s", (int)indent, "");
+        print_wrapped(width, indent, indent, commands[i].help, stderr);
     }
-    fputs(
-        "  A line that ends with \\ goes on; \"\"\" stands before and after a message of several lines, and\n"
-        "  Alt-Enter begins a new line. A message that begins with a slash is written with two.\n"
-        "  Ctrl-C stops an answer or clears the line.\n",
-        stderr);
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        fputs("  ", stderr);
+        print_wrapped(width, 2, 2, notes[i], stderr);
+    }
     return EXIT_DONE;
 }
 

@@ -391,6 +391,7 @@ static int run(int count, char **arguments)
 
 const struct command bench_command = {
     .name = "bench",
+    .model = &engine_flags.model,
     .summary = "measure how fast a model runs",
     .details = "pp512 computes a prompt of 512 tokens, tg128 generates 128, tg128@d4096 with 4096 in the "
                "context before.\n"

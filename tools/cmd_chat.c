@@ -19,7 +19,7 @@ static const char *on_full = "stop";
 
 static const struct option option_table[] = {
     {0, "on-full", "stop|slide", OPTION_TEXT, &on_full,
-        "a full context ends the answer, or drops the oldest turns (default: stop)"},
+        "a full context ends the answer, or drops the oldest turns (default: stop)", .choices = "stop slide"},
     {0},
 };
 
@@ -155,6 +155,7 @@ static int run(int count, char **arguments)
 
 const struct command chat_command = {
     .name = "chat",
+    .model = &engine_flags.model,
     .summary = "talk to a model",
     .details =
         "Without a terminal each line of standard input is a message, standard output gets the answers, and "

@@ -24,7 +24,16 @@ static void print_bash(void)
             printf(" --%s", option->name);
         printf("' ;;\n");
     }
-    printf("    esac\n    case $before in\n    -m|--model)\n"
+    printf("    esac\n    case ${COMP_WORDS[1]}:$before in\n");
+    for (size_t i = 0; all_commands[i]; i++) {
+        const struct option *option;
+        for (size_t j = 0; (option = command_option(all_commands[i], j)); j++) {
+            if (option->choices)
+                printf("    %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$word\")) ;;\n", all_commands[i]->name,
+                    option->name, option->choices);
+        }
+    }
+    printf("    *:-m|*:--model)\n"
            "        COMPREPLY=($(compgen -W \"$(salvo list 2>/dev/null | cut -d' ' -f1)\" -- \"$word\") "
            "$(compgen -f -- \"$word\")) ;;\n"
            "    *) case $word in\n       -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
@@ -58,10 +67,11 @@ static void print_zsh(void)
         for (size_t j = 0; (option = command_option(all_commands[i], j)); j++) {
             printf(" '--%s[", option->name);
             print_zsh_text(option->help);
-            printf("]%s%s%s'", option->value ? ":" : "", option->value ? option->value : "",
-                option->kind == OPTION_FILE ? ":_files"
-                : option->value             ? ":"
-                                            : "");
+            printf("]%s%s", option->value ? ":" : "", option->value ? option->value : "");
+            if (option->value && option->choices)
+                printf(":(%s)'", option->choices);
+            else
+                printf("%s'", option->kind == OPTION_FILE ? ":_files" : option->value ? ":" : "");
         }
         printf(" '*:file:_files' ;;\n");
     }
@@ -91,7 +101,10 @@ static void print_fish(void)
                 "complete -c salvo -n '__fish_seen_subcommand_from %s' -l %s", command->name, option->name);
             if (option->letter)
                 printf(" -s %c", option->letter);
-            printf("%s -d '", option->value ? " -r" : "");
+            if (option->value && option->choices)
+                printf(" -x -a '%s' -d '", option->choices);
+            else
+                printf("%s -d '", option->value ? " -r" : "");
             print_fish_text(option->help);
             printf("'\n");
         }

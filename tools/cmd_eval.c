@@ -1,7 +1,9 @@
 #include "commands.h"
 #include "engine_flags.h"
 #include "id_list.h"
+#include "interrupt.h"
 #include "json.h"
+#include "output_file.h"
 #include "terminal.h"
 
 #include <errno.h>
@@ -9,12 +11,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { TOP = 10 };
 
 static struct {
     const char *tokens, *logits;
-    bool all;
+    bool all, force;
 } options;
 
 static const struct option option_table[] = {
@@ -23,16 +26,20 @@ static const struct option option_table[] = {
     {0, "logits", "FILE", OPTION_FILE, &options.logits,
         "write logits as float32, row after row; -: to standard output"},
     {0, "all", NULL, OPTION_FLAG, &options.all, "of all positions, not just the last"},
+    FORCE_OPTION(&options.force),
     {0},
 };
 
 struct evaluation {
     struct salvo_model *model;
     uint32_t vocabulary, last;
-    FILE *file;       /* logits go here; NULL: the top ten are shown */
+    /* Logits go to one of these; without any, the top ten are shown. */
+    struct salvo_file *file;
+    FILE *stream;     /* standard output, a device or a FIFO */
     struct json json; /* with --json */
     uint32_t written; /* rows in the file */
-    int error;        /* of writing; 0: none */
+    int error;        /* of writing to `stream`; 0: none */
+    bool failed;      /* writing to `file` */
     bool has_nan_row;
     uint32_t nan_row; /* the first position with nothing but NaN */
 };
@@ -125,14 +132,21 @@ static bool take_row(void *user, uint32_t position, const float *logits)
     struct evaluation *evaluation = user;
     if (!options.all && position != evaluation->last)
         return true;
-    if (!evaluation->file)
+    if (!options.logits) {
         show_top(evaluation, position, logits);
-    else if (fwrite(logits, sizeof *logits, evaluation->vocabulary, evaluation->file) ==
-             evaluation->vocabulary)
-        evaluation->written++;
-    else
+        return true;
+    }
+    bool written =
+        evaluation->file
+            ? salvo_file_write(evaluation->file, logits, evaluation->vocabulary * sizeof *logits) == SALVO_OK
+            : fwrite(logits, sizeof *logits, evaluation->vocabulary, evaluation->stream) ==
+                  evaluation->vocabulary;
+    evaluation->written += written;
+    if (!written && evaluation->file)
+        evaluation->failed = true; /* salvo_error() says why */
+    else if (!written)
         evaluation->error = errno ? errno : EIO;
-    return evaluation->error == 0;
+    return written;
 }
 
 /* Only the last row: a prompt whose other rows need no logits is faster. No token is chosen anywhere. */
@@ -168,14 +182,47 @@ static void report_file(const struct evaluation *evaluation)
     putchar('\n');
 }
 
-static int close_file(struct evaluation *evaluation, int result)
+/* Standard output, a device and a FIFO are written as rows come; a file appears when it is complete. */
+static int open_output(struct evaluation *evaluation)
 {
-    bool is_standard_output = evaluation->file == stdout;
-    if ((is_standard_output ? fflush(stdout) : fclose(evaluation->file)) != 0 && !evaluation->error)
+    struct stat information;
+    bool replace;
+    if (strcmp(options.logits, "-") == 0) {
+        evaluation->stream = stdout;
+    } else if (stat(options.logits, &information) == 0 &&
+               (S_ISCHR(information.st_mode) || S_ISFIFO(information.st_mode))) {
+        evaluation->stream = fopen(options.logits, "wb");
+        if (!evaluation->stream)
+            return failure("%s: %s", options.logits, strerror(errno));
+    } else {
+        int result = output_file_check(options.logits, evaluation->model, options.force, "--force", &replace);
+        if (result != EXIT_DONE)
+            return result;
+        if (salvo_file_open(options.logits, replace, &evaluation->file) != SALVO_OK)
+            return library_failure();
+    }
+    return EXIT_DONE;
+}
+
+static int close_stream(struct evaluation *evaluation, int result)
+{
+    bool is_standard_output = evaluation->stream == stdout;
+    if ((is_standard_output ? fflush(stdout) : fclose(evaluation->stream)) != 0 && !evaluation->error)
         evaluation->error = errno ? errno : EIO;
     if (evaluation->error && result == EXIT_DONE)
         result = failure("%s cannot be written: %s", is_standard_output ? "standard output" : options.logits,
             strerror(evaluation->error));
+    return result;
+}
+
+static int close_output(struct evaluation *evaluation, int result)
+{
+    if (evaluation->stream)
+        result = close_stream(evaluation, result);
+    if (evaluation->file && result == EXIT_DONE &&
+        (evaluation->failed || salvo_file_commit(evaluation->file) != SALVO_OK))
+        result = library_failure();
+    salvo_file_close(evaluation->file);
     if (result == EXIT_DONE && output_flags.json)
         report_file(evaluation);
     return result;
@@ -198,18 +245,22 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
             return failure(
                 "token id %" PRId32 " is outside the vocabulary of %" PRIu32, list->ids[i], info.vocabulary);
     }
+    interrupt_catch(loaded->session); /* so that no half of a file is left behind */
     if (options.logits) {
-        evaluation.file = strcmp(options.logits, "-") == 0 ? stdout : fopen(options.logits, "wb");
-        if (!evaluation.file)
-            return failure("%s: %s", options.logits, strerror(errno));
+        int opened = open_output(&evaluation);
+        if (opened != EXIT_DONE)
+            return opened;
     } else if (output_flags.json) {
         json_begin(&evaluation.json, '{');
         json_key(&evaluation.json, "rows");
         json_begin(&evaluation.json, '[');
     }
     int result = evaluate(loaded->session, list, &evaluation) == SALVO_OK ? EXIT_DONE : library_failure();
-    if (evaluation.file)
-        return close_file(&evaluation, result);
+    interrupt_release();
+    if (interrupt_status())
+        result = interrupt_status();
+    if (options.logits)
+        return close_output(&evaluation, result);
     if (output_flags.json) {
         json_end(&evaluation.json, ']');
         json_end(&evaluation.json, '}');

@@ -374,6 +374,7 @@ static int run(int count, char **arguments)
 
 const struct command info_command = {
     .name = "info",
+    .model = &engine_flags.model,
     .summary = "show what is in a model file",
     .details = "The options about devices, threads and context count only with --program.",
     .options = option_table,

@@ -3,7 +3,6 @@
 #include "models.h"
 #include "terminal.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +15,6 @@ static const struct option option_table[] = {
     {0, "json", NULL, OPTION_FLAG, &options.json, "one JSON object"},
     {0},
 };
-
-/* One line per model: the first file of a split one stands for all. */
-static int is_model(const struct dirent *entry)
-{
-    size_t length = strlen(entry->d_name);
-    const char *part = strstr(entry->d_name, "-of-");
-    bool later_part =
-        part && part - entry->d_name >= 6 && part[-6] == '-' && memcmp(part - 5, "00001", 5) != 0;
-    return length > 5 && strcmp(entry->d_name + length - 5, ".gguf") == 0 && !later_part;
-}
 
 static void show(struct json *json, const char *folder, const char *name)
 {
@@ -75,7 +64,7 @@ static int run(int count, char **arguments)
     if (!models_folder(folder, sizeof folder))
         return failure("neither XDG_CACHE_HOME nor HOME is set: there is no models folder");
     struct dirent **entries = NULL;
-    int models = scandir(folder, &entries, is_model, alphasort);
+    int models = models_scan(folder, &entries);
     struct json json = {.stream = stdout};
     if (options.json) {
         json_begin(&json, '{');

@@ -180,8 +180,9 @@ static int run(int count, char **arguments)
     struct salvo_engine_options engine_options;
     uint32_t window = engine_flags.context ? engine_flags.context : DEFAULT_WINDOW;
     int result = engine_options_from_flags(&engine_options);
-    if (result == EXIT_DONE && window < 2)
-        result = usage_error("perplexity: -c cannot be %" PRIu32 ": a window needs two tokens", window);
+    if (result == EXIT_DONE && window < (options.second_half ? 3 : 2))
+        result = usage_error("perplexity: -c cannot be %" PRIu32 ": a window needs %s tokens", window,
+            options.second_half ? "three" : "two");
     if (result == EXIT_DONE) {
         engine_options.context = window;
         loaded.model = open_model(engine_flags.model);

@@ -4,6 +4,7 @@
 #include "json.h"
 #include "measure.h"
 #include "models.h"
+#include "output_file.h"
 #include "progress.h"
 #include "terminal.h"
 
@@ -11,12 +12,13 @@
 
 static struct {
     uint32_t threads;
-    bool pure;
+    bool pure, force;
 } options;
 
 static const struct option option_table[] = {
     {'t', "threads", "N", OPTION_COUNT, &options.threads, "threads (default: physical cores)"},
     {0, "pure", NULL, OPTION_FLAG, &options.pure, "one type for every matrix, no mix"},
+    FORCE_OPTION(&options.force),
     {0},
 };
 
@@ -62,11 +64,16 @@ static int run(int count, char **arguments)
             "quantize: IN, OUT and TYPE are needed, as in: quantize model-f16.gguf model.gguf Q4_K_M");
     const char *in = arguments[0], *out = arguments[1], *type = arguments[2];
     struct salvo_model *model = open_model(in);
-    if (!model)
-        return EXIT_FAILED;
+    bool replace = false;
+    int result = model ? output_file_check(out, model, options.force, "--force", &replace) : EXIT_FAILED;
+    if (result != EXIT_DONE) {
+        salvo_model_close(model);
+        return result;
+    }
     const struct salvo_quantize_options quantize_options = {
         .type = type,
         .pure = options.pure,
+        .keep_file = !replace,
         .threads = options.threads,
         .progress = show_progress,
     };
@@ -75,7 +82,6 @@ static int run(int count, char **arguments)
     enum salvo_status status = salvo_quantize(model, out, &quantize_options);
     interrupt_release();
     progress_clear();
-    int result = EXIT_DONE;
     if (status == SALVO_ERROR_CANCELLED) {
         failure("%s: not written, because of an interrupt", out);
         result = interrupt_status();
@@ -97,7 +103,9 @@ const struct command quantize_command = {
     .details =
         "TYPE is one type (Q8_0, F16, ...) or a mix (Q4_K_M, Q3_K_S, ...) that chooses for each tensor as\n"
         "llama.cpp does; Q3_K, Q4_K and Q5_K mean their _M mixes, or with --pure just that type.\n"
-        "OUT appears only when it is complete.",
+        "OUT appears only when it is complete. A file of that name is kept unless --force is given; the "
+        "model "
+        "that\nis read is never written over.",
     .options = option_table,
     .shared = {output_flag_table},
     .run = run,

@@ -8,6 +8,7 @@
 #include "json.h"
 #include "measure.h"
 #include "models.h"
+#include "output_file.h"
 #include "sampler_flags.h"
 #include "terminal.h"
 #include "text_output.h"
@@ -21,7 +22,7 @@
 
 static struct {
     const char *text, *file, *state_load, *state_save;
-    bool chat, special, ignore_eos;
+    bool chat, no_conversation, special, ignore_eos, force;
 } options;
 
 static const struct option option_table[] = {
@@ -29,7 +30,10 @@ static const struct option option_table[] = {
         "the prompt; \\n, \\t, \\\", \\\\ and \\xHH are understood"},
     {'f', "file", "FILE", OPTION_FILE, &options.file, "a file with the prompt, as it is"},
     {0, "chat", NULL, OPTION_FLAG, &options.chat,
-        "the prompt is a message: it goes through the model's chat template, and the answer is written"},
+        "the prompt is a message: it goes through the model's chat template, and the answer is written",
+        .also = "-st --single-turn"},
+    {0, "no-conversation", NULL, OPTION_FLAG, &options.no_conversation,
+        "the prompt is continued, as it is by default", .also = "-no-cnv"},
     {0, "special", NULL, OPTION_FLAG, &options.special,
         "control tokens written in the prompt become those tokens; generated ones are shown"},
     {0, "ignore-eos", NULL, OPTION_FLAG, &options.ignore_eos, "go on after the model has ended its text"},
@@ -37,6 +41,7 @@ static const struct option option_table[] = {
         "go on from where --state-save left off; the prompt may be empty"},
     {0, "state-save", "FILE", OPTION_FILE, &options.state_save,
         "afterwards, write all that was read and generated as the model keeps it"},
+    FORCE_OPTION(&options.force),
     {0},
 };
 
@@ -90,16 +95,23 @@ static int read_prompt(struct salvo_model *model, struct prompt *out)
         return result;
     if (options.text && !generate_flags.no_escape)
         input.size = unescape(input.data, input.size);
-    if (input.size == 0 && !options.state_load)
+    if (options.text)
+        result = input_prepend_standard_input(&input);
+    if (result == EXIT_DONE && input.size == 0 && !options.state_load)
         result = usage_error("run: the prompt is empty");
-    else
+    if (result == EXIT_DONE)
         result = options.chat ? apply_template(model, &input, out) : tokenize(model, &input, out);
     input_free(&input);
     return result;
 }
 
+static const char *finish_name(const struct salvo_generate_result *result, uint32_t loop)
+{
+    return loop ? "loop" : salvo_finish_name(result->finish);
+}
+
 static void print_statistics(const struct prompt *prompt, const struct salvo_generate_result *result,
-    const struct statistics *statistics)
+    uint32_t loop, const struct statistics *statistics)
 {
     char memory[32], first_token[32] = "none", whole[32] = "";
     if (statistics->prompt < prompt->count)
@@ -114,7 +126,7 @@ static void print_statistics(const struct prompt *prompt, const struct salvo_gen
         "seed         %" PRIu64 "\n",
         statistics->prompt, whole, rate(statistics->prompt, statistics->prefill), first_token,
         statistics->load * 1e3, result->tokens, rate((double)statistics->decoded, statistics->decode),
-        rate((double)statistics->submissions, (double)statistics->decoded), salvo_finish_name(result->finish),
+        rate((double)statistics->submissions, (double)statistics->decoded), finish_name(result, loop),
         format_bytes(peak_memory(), memory), statistics->sampler.seed);
 }
 
@@ -133,7 +145,7 @@ static void write_json(const struct loaded *loaded, const struct text_output *ou
         json_signed(&json, ids[i]);
     json_end(&json, ']');
     json_key(&json, "finish_reason");
-    json_string(&json, salvo_finish_name(result->finish));
+    json_string(&json, finish_name(result, output->loop));
     json_key(&json, "prompt_tokens");
     json_unsigned(&json, statistics->prompt);
     json_key(&json, "tokens");
@@ -172,13 +184,15 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
         .stop_strings = prompt->stops.all,
         .stop_count = prompt->stops.count,
         .stop_ids = prompt->template_stops.ids,
-        .stop_id_count = prompt->template_stops.id_count,
+        .stop_id_count = options.ignore_eos ? 0 : prompt->template_stops.id_count,
         .ignore_end = options.ignore_eos,
         .special = options.special,
         .text = text_output_write,
         .user = output,
     };
     const uint32_t position = salvo_session_position(session);
+    output->watched = options.chat && !generate_flags.allow_loops ? session : NULL;
+    output->answer_begins = position + (uint32_t)prompt->count;
     const double start = seconds_now();
     enum salvo_status status = salvo_session_feed(session, prompt->ids, prompt->count);
     statistics->prefill = seconds_now() - start;
@@ -198,6 +212,38 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
     statistics->decoded = after.tokens - before.tokens;
     statistics->submissions = after.submissions - before.submissions;
     return output->error ? failure("the text cannot be written: %s", strerror(output->error)) : EXIT_DONE;
+}
+
+/* An end that neither the model nor the options asked for. */
+static void tell_about_end(const struct salvo_generate_result *result, uint32_t loop, uint32_t context)
+{
+    if (output_flags.quiet)
+        return;
+    if (result->finish == SALVO_FINISH_CONTEXT)
+        fprintf(stderr,
+            "salvo: warning: the context of %" PRIu32 " is full: the text ends here; -c sets it\n", context);
+    if (loop) {
+        fprintf(stderr,
+            "salvo: warning: the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
+            "; --allow-loops goes on\n",
+            loop);
+    }
+}
+
+static int save_state(struct loaded *loaded)
+{
+    bool replace;
+    struct salvo_file *file = NULL;
+    int result = output_file_check(options.state_save, loaded->model, options.force, "--force", &replace);
+    if (result != EXIT_DONE)
+        return result;
+    interrupt_catch(NULL); /* a second one waits: no half of a file is left behind */
+    if (salvo_file_open(options.state_save, replace, &file) != SALVO_OK ||
+        salvo_session_state_write(loaded->session, file) != SALVO_OK || salvo_file_commit(file) != SALVO_OK)
+        result = library_failure();
+    salvo_file_close(file);
+    interrupt_release();
+    return result;
 }
 
 static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct statistics *statistics)
@@ -220,33 +266,42 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     interrupt_catch(loaded->session);
     result = generate(loaded, prompt, &output, &generated, statistics);
     interrupt_release();
-    if (result == EXIT_DONE && generated.finish == SALVO_FINISH_CONTEXT && generated.tokens == 0 &&
-        !output_flags.quiet)
-        fprintf(stderr, "salvo: warning: the context of %" PRIu32 " is full; -c sets it\n", context);
     if (result == EXIT_DONE && output_flags.json)
         write_json(loaded, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
         putchar('\n'); /* the shell's next prompt gets a line of its own */
     else if (generate_flags.stats)
         fputc('\n', stderr); /* and so do the statistics in a log that has both */
+    if (result == EXIT_DONE)
+        tell_about_end(&generated, output.loop, context);
     errno = 0;
     if (fflush(stdout) != 0 && result == EXIT_DONE)
         result = failure("the text cannot be written: %s", strerror(errno ? errno : EIO));
-    if (result == EXIT_DONE && options.state_save) {
-        interrupt_catch(NULL); /* a second one waits: no half of a file is left behind */
-        if (salvo_session_state_save_file(loaded->session, options.state_save) != SALVO_OK)
-            result = library_failure();
-        interrupt_release();
-    }
+    if (result == EXIT_DONE && options.state_save)
+        result = save_state(loaded);
     if (result == EXIT_DONE && generate_flags.stats)
-        print_statistics(prompt, &generated, statistics);
+        print_statistics(prompt, &generated, output.loop, statistics);
     free(output.text);
     return result == EXIT_DONE ? interrupt_status() : result;
+}
+
+/* Whether there is a place for the state, before any work is done for it. */
+static int check_state_file(const struct salvo_model *model)
+{
+    bool replace;
+    if (options.state_load)
+        output_file_own(options.state_load);
+    int result = output_file_check(options.state_save, model, options.force, "--force", &replace);
+    if (result == EXIT_DONE && salvo_file_check_writable(options.state_save) != SALVO_OK)
+        result = library_failure();
+    return result;
 }
 
 /* Options that make no sense together. */
 static int check_options(void)
 {
+    if (options.chat && options.no_conversation)
+        return usage_error("run: --chat and --no-conversation exclude each other");
     if (generate_flags.system && !options.chat)
         return usage_error("run: --system needs --chat: without it there is no conversation");
     if (options.chat && options.state_load)
@@ -254,25 +309,37 @@ static int check_options(void)
     return EXIT_DONE;
 }
 
+/* A text that stands behind the model is the same as -p. */
+static int take_text(int count, char **arguments)
+{
+    if (count > 1 || (count == 1 && options.text))
+        return usage_error("run: what is '%s'? One text is the prompt; blanks in it need quotes",
+            arguments[options.text ? 0 : 1]);
+    if (count == 1)
+        options.text = arguments[0];
+    return EXIT_DONE;
+}
+
 static int run(int count, char **arguments)
 {
-    (void)count;
-    (void)arguments;
     struct loaded loaded = {0};
     struct salvo_engine_options engine_options;
     struct prompt prompt = {0};
     struct statistics statistics = {0};
     double start = seconds_now();
-    int result = check_options();
+    int result = take_text(count, arguments);
+    if (result == EXIT_DONE)
+        result = check_options();
     if (result == EXIT_DONE)
         result = engine_options_from_flags(&engine_options);
-    if (result == EXIT_DONE && options.state_save &&
-        salvo_file_check_writable(options.state_save) != SALVO_OK)
-        result = library_failure();
     if (result == EXIT_DONE) {
         loaded.model = open_model(engine_flags.model);
-        result = loaded.model ? read_prompt(loaded.model, &prompt) : EXIT_FAILED;
+        result = loaded.model ? EXIT_DONE : EXIT_FAILED;
     }
+    if (result == EXIT_DONE && options.state_save)
+        result = check_state_file(loaded.model);
+    if (result == EXIT_DONE)
+        result = read_prompt(loaded.model, &prompt);
     if (result == EXIT_DONE && options.chat)
         prompt.template_stops = salvo_template_stops(prompt.conversation.template);
     if (result == EXIT_DONE)
@@ -291,11 +358,16 @@ static int run(int count, char **arguments)
 
 const struct command run_command = {
     .name = "run",
+    .model = &engine_flags.model,
+    .arguments = "[TEXT]",
     .summary = "continue a prompt, or with --chat answer a message",
     .details =
-        "Without -p and -f the prompt is read from standard input. Standard output gets the generated "
-        "text and\n"
-        "nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
+        "Without -p and -f the prompt is read from standard input. With -p, standard input is read to its "
+        "end "
+        "as\n"
+        "well and stands before it, unless it is a terminal or /dev/null. Standard output gets the generated "
+        "text\n"
+        "and nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
         "How tokens are chosen by default depends on the model: `salvo info` shows it. `salvo chat` holds "
         "a\nconversation.",
     .options = option_table,

@@ -144,7 +144,7 @@ static int verify(const struct id_list *list)
         return usage_error("verify: --cpu-isa and --backend %s exclude each other", engine_flags.backend);
     snprintf(backend, sizeof backend, "cpu:%s", engine_flags.isa ? engine_flags.isa : "");
     const struct salvo_verify_options verify_options = {
-        .backend = engine_flags.isa ? backend : engine_flags.backend,
+        .backend = engine_flags.isa ? backend : engine_options.backend,
         .against = options.against,
         .ids = list->ids,
         .count = list->count,
@@ -162,8 +162,9 @@ static int verify(const struct id_list *list)
         json_key(&report.json, "outputs");
         json_begin(&report.json, '[');
     }
-    if (salvo_verify(model, &verify_options, take_output, &report, &verified) != SALVO_OK) {
-        result = library_failure();
+    enum salvo_status status = salvo_verify(model, &verify_options, take_output, &report, &verified);
+    if (status != SALVO_OK) {
+        result = library_failure_by(status);
     } else {
         finish_report(&report, &verified);
         result = verified.passed ? EXIT_DONE : EXIT_FAILED;
@@ -188,6 +189,7 @@ static int run(int count, char **arguments)
 
 const struct command verify_command = {
     .name = "verify",
+    .model = &engine_flags.model,
     .summary = "compare two backends or instruction sets, group by group",
     .details = "Each group of operations gets the inputs of the other side; its outputs are compared, those "
                "with elements\n"

@@ -5,7 +5,9 @@
 #include "progress.h"
 #include "terminal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct engine_flags engine_flags;
@@ -16,13 +18,26 @@ const struct option engine_flag_table[] = {
     {'t', "threads", "N", OPTION_COUNT, &engine_flags.threads,
         "threads of the CPU (default: its physical cores)"},
     {'c', "context", "N", OPTION_NUMBER, &engine_flags.context,
-        "positions of context (default: the model's, at most 8192 unless it is recurrent)"},
+        "positions of context (default: the model's, at most 8192 unless it is recurrent)",
+        .also = "--ctx-size"},
     {'b', "batch", "N", OPTION_COUNT, &engine_flags.batch,
-        "tokens of a prompt computed at once (default: 512)"},
-    {0, "backend", "NAME", OPTION_TEXT, &engine_flags.backend, "auto, cpu, cuda or vulkan (default: auto)"},
-    {0, "device", "N", OPTION_NUMBER, &engine_flags.device, "which device of the backend (default: 0)"},
+        "tokens of a prompt computed at once (default: 512)", .also = "--batch-size"},
+    {0, "backend", "NAME", OPTION_TEXT, &engine_flags.backend, "auto, cpu, cuda or vulkan (default: auto)",
+        .choices = "auto cpu cuda vulkan"},
+    {0, "device", "N", OPTION_NUMBER, &engine_flags.device, "which device of the backend (default: 0)",
+        .also = "-mg --main-gpu"},
+    {0, "gpu-layers", "N", OPTION_TEXT, &engine_flags.gpu_layers,
+        "all layers on a device, as in 99, or 0: none, as --backend cpu", .also = "-ngl --n-gpu-layers"},
+    {0, "split-mode", "none", OPTION_ALWAYS, NULL, "always none: a model runs on one device", .also = "-sm",
+        .choices = "none"},
+    {0, "flash-attn", NULL, OPTION_ALWAYS, NULL, "always on", .also = "-fa", .choices = "on auto 1"},
     {0, "kv-type", "TYPE", OPTION_TEXT, &engine_flags.kv_type,
-        "keys and values as f16, f32 or q8_0 (default: f16, or f32 for an F32 model)"},
+        "keys and values as f16, f32 or q8_0 (default: f16, or f32 for an F32 model)",
+        .choices = "auto f16 f32 q8_0"},
+    {0, "cache-type-k", "TYPE", OPTION_TEXT, &engine_flags.cache_type_k, "as --kv-type", .also = "-ctk",
+        .choices = "auto f16 f32 q8_0"},
+    {0, "cache-type-v", "TYPE", OPTION_TEXT, &engine_flags.cache_type_v, "as --kv-type", .also = "-ctv",
+        .choices = "auto f16 f32 q8_0"},
     {0, "pin", NULL, OPTION_FLAG, &engine_flags.pin, "keep each thread on its core"},
     {0, "cpu-isa", "NAME", OPTION_TEXT, &engine_flags.isa,
         "instruction set of the CPU; `scalar` is the reference"},
@@ -36,7 +51,7 @@ const struct option output_flag_table[] = {
     {0},
 };
 
-static int parse_kv_type(const char *name, enum salvo_kv_type *out)
+static int parse_kv_type(const char *flag, const char *name, enum salvo_kv_type *out)
 {
     static const char *const names[] = {
         [SALVO_KV_AUTO] = "auto", [SALVO_KV_F16] = "f16", [SALVO_KV_F32] = "f32", [SALVO_KV_Q8_0] = "q8_0"};
@@ -47,14 +62,80 @@ static int parse_kv_type(const char *name, enum salvo_kv_type *out)
             return EXIT_DONE;
         }
     }
-    return name ? usage_error("--kv-type cannot be '%s': auto, f16, f32 or q8_0 is expected", name)
+    return name ? usage_error("%s cannot be '%s': auto, f16, f32 or q8_0 is expected", flag, name)
                 : EXIT_DONE;
+}
+
+/* Keys and values have one type, whichever of its names gives it. */
+static int choose_kv_type(enum salvo_kv_type *out)
+{
+    const struct {
+        const char *flag, *value;
+    } given[] = {{"--kv-type", engine_flags.kv_type}, {"--cache-type-k", engine_flags.cache_type_k},
+        {"--cache-type-v", engine_flags.cache_type_v}};
+    enum { COUNT = sizeof given / sizeof *given };
+    size_t chosen = COUNT;
+    *out = SALVO_KV_AUTO;
+    for (size_t i = 0; i < COUNT; i++) {
+        enum salvo_kv_type type;
+        int result = parse_kv_type(given[i].flag, given[i].value, &type);
+        if (result != EXIT_DONE)
+            return result;
+        if (!given[i].value)
+            continue;
+        if (chosen < COUNT && type != *out)
+            return usage_error("%s %s and %s %s differ: keys and values have one type", given[chosen].flag,
+                given[chosen].value, given[i].flag, given[i].value);
+        chosen = i;
+        *out = type;
+    }
+    return EXIT_DONE;
+}
+
+/* How many layers were asked for on the device: UINT64_MAX is all of them. */
+static int parse_gpu_layers(uint64_t *out)
+{
+    const char *text = engine_flags.gpu_layers;
+    char *end;
+    *out = UINT64_MAX;
+    if (!text || strcmp(text, "-1") == 0 || strcmp(text, "all") == 0 || strcmp(text, "auto") == 0)
+        return EXIT_DONE;
+    *out = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end)
+        return usage_error("--gpu-layers cannot be '%s': 99, all or 0 is expected", text);
+    return EXIT_DONE;
+}
+
+/* --gpu-layers 0 is the CPU. */
+static int choose_backend(const char **out)
+{
+    uint64_t layers;
+    int result = parse_gpu_layers(&layers);
+    *out = engine_flags.backend;
+    if (result != EXIT_DONE || layers > 0)
+        return result;
+    if (*out && strcmp(*out, "auto") != 0 && strncmp(*out, "cpu", 3) != 0)
+        return usage_error("--gpu-layers 0 and --backend %s exclude each other", *out);
+    *out = *out && strncmp(*out, "cpu", 3) == 0 ? *out : "cpu";
+    return EXIT_DONE;
+}
+
+/* A device takes the whole model: some of its layers cannot be meant. */
+static int check_gpu_layers(const struct salvo_model *model)
+{
+    uint64_t layers;
+    int result = parse_gpu_layers(&layers);
+    if (result == EXIT_DONE && layers > 0 && layers < salvo_model_info(model)->layers) {
+        return usage_error("--gpu-layers %" PRIu64 " of %" PRIu32
+                           " cannot be: a device takes all layers, as in 99, or none, 0",
+            layers, salvo_model_info(model)->layers);
+    }
+    return result;
 }
 
 int engine_options_from_flags(struct salvo_engine_options *out)
 {
     *out = (struct salvo_engine_options){
-        .backend = engine_flags.backend,
         .device = engine_flags.device,
         .context = engine_flags.context,
         .batch = engine_flags.batch,
@@ -62,7 +143,8 @@ int engine_options_from_flags(struct salvo_engine_options *out)
         .pin = engine_flags.pin,
         .isa = engine_flags.isa,
     };
-    return parse_kv_type(engine_flags.kv_type, &out->kv_type);
+    int result = choose_backend(&out->backend);
+    return result == EXIT_DONE ? choose_kv_type(&out->kv_type) : result;
 }
 
 static void describe(const struct salvo_engine *engine)
@@ -94,10 +176,15 @@ int load_engine(struct loaded *loaded, const struct salvo_engine_options *option
     struct salvo_engine_options shown = *options;
     shown.progress = show_loading;
     shown.user = &start;
-    bool opened = salvo_engine_open(loaded->model, &shown, &loaded->engine) == SALVO_OK;
+    int result = check_gpu_layers(loaded->model);
+    if (result != EXIT_DONE)
+        return result;
+    enum salvo_status status = salvo_engine_open(loaded->model, &shown, &loaded->engine);
     progress_clear();
-    if (!opened || salvo_session_open(loaded->engine, &loaded->session) != SALVO_OK)
-        return library_failure();
+    if (status == SALVO_OK)
+        status = salvo_session_open(loaded->engine, &loaded->session);
+    if (status != SALVO_OK)
+        return library_failure_by(status);
     if (output_flags.verbose)
         describe(loaded->engine);
     return EXIT_DONE;

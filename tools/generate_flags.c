@@ -7,16 +7,23 @@
 
 struct generate_flags generate_flags;
 
+static const uint32_t no_limit = 0;
+
 const struct option generate_flag_table[] = {
     {0, "system", "TEXT", OPTION_TEXT, &generate_flags.system,
-        "in a conversation: what the model is told before it begins"},
+        "in a conversation: what the model is told before it begins", .also = "-sys --system-prompt"},
     {'n', "tokens", "N", OPTION_COUNT, &generate_flags.tokens,
-        "tokens to generate at most (default: until the end or the context)"},
+        "tokens to generate at most; -1: until the end or the context (default)",
+        .also = "--n-predict --predict", .minus_one = &no_limit},
     {0, "ahead", "N", OPTION_COUNT, &generate_flags.ahead,
         "tokens handed to the device at once; the text is the same (default: what suits the device)"},
-    {0, "stop", "TEXT", OPTION_TEXTS, &generate_flags.stops, "end before this text; repeatable"},
+    {0, "stop", "TEXT", OPTION_TEXTS, &generate_flags.stops, "end before this text; repeatable",
+        .also = "-r --reverse-prompt"},
+    {0, "escape", NULL, OPTION_ALWAYS, NULL, "always, unless --no-escape is given", .also = "-e"},
     {0, "no-escape", NULL, OPTION_FLAG, &generate_flags.no_escape,
         "take backslashes in the options' texts as they are"},
+    {0, "allow-loops", NULL, OPTION_FLAG, &generate_flags.allow_loops,
+        "do not end an answer whose last 256 tokens are one cycle of at most 64"},
     {0, "stats", NULL, OPTION_FLAG, &generate_flags.stats, "speed, memory and tokens on standard error"},
     {0},
 };

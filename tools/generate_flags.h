@@ -10,7 +10,7 @@ extern struct generate_flags {
     const char *system;
     uint32_t tokens, ahead;
     struct text_list stops;
-    bool no_escape, stats;
+    bool no_escape, allow_loops, stats;
 } generate_flags;
 
 extern const struct option generate_flag_table[];

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int read_stream(FILE *stream, const char *name, struct input *out)
@@ -53,6 +54,45 @@ int input_read(const char *text, const char *file, struct input *out)
     int result = read_stream(stream, file, out);
     fclose(stream);
     return result;
+}
+
+/* A terminal would wait for somebody who has given the text already. */
+static bool has_standard_input(void)
+{
+    struct stat input, nothing;
+    if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &input) != 0)
+        return false;
+    bool is_null = S_ISCHR(input.st_mode) && stat("/dev/null", &nothing) == 0 && S_ISCHR(nothing.st_mode) &&
+                   input.st_rdev == nothing.st_rdev;
+    return !is_null;
+}
+
+int input_prepend_standard_input(struct input *input)
+{
+    static const char blanks[] = " \t\r\n";
+    struct input piped = {0};
+    if (!has_standard_input())
+        return EXIT_DONE;
+    int result = read_stream(stdin, "standard input", &piped);
+    if (result != EXIT_DONE || piped.size == 0) {
+        input_free(&piped);
+        return result;
+    }
+    const bool apart = input->size == 0 || memchr(blanks, piped.data[piped.size - 1], sizeof blanks - 1) ||
+                       memchr(blanks, input->data[0], sizeof blanks - 1);
+    char *both = realloc(piped.data, piped.size + 1 + input->size);
+    if (!both) {
+        input_free(&piped);
+        return failure("out of memory");
+    }
+    if (!apart)
+        both[piped.size++] = ' ';
+    memcpy(both + piped.size, input->data, input->size);
+    piped.size += input->size;
+    piped.data = both;
+    input_free(input);
+    *input = piped;
+    return EXIT_DONE;
 }
 
 void input_free(struct input *input)

@@ -12,6 +12,10 @@ struct input {
 
 /* `text` and `file` are what -p and -f gave, or NULL. EXIT_DONE, or an exit status after saying why. */
 int input_read(const char *text, const char *file, struct input *out);
+
+/* Puts standard input before the text, to its end, with a blank in between where neither has one. Nothing is
+ * added by a terminal, by /dev/null and by an input that is empty. */
+int input_prepend_standard_input(struct input *input);
 void input_free(struct input *input);
 
 #endif

@@ -6,8 +6,10 @@
 #include <salvo/salvo.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct command *const all_commands[] = {
     &chat_command,
@@ -98,6 +100,8 @@ static int run_option(const char *name, int count, char **arguments)
 {
     static const char *const names[] = {"--version", "--help"};
     bool is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0;
+    if (foreign_flag(name, strlen(name)))
+        return usage_error("there is no %s here: %s", name, foreign_flag(name, strlen(name)));
     if (!is_version && strcmp(name, "--help") != 0 && strcmp(name, "-h") != 0) {
         const char *nearest = nearest_name(name, names, sizeof names / sizeof *names);
         if (nearest)
@@ -139,8 +143,22 @@ static int dispatch(int count, char **arguments)
     return command->run(count, arguments);
 }
 
+/* A closed descriptor would be given to the first file that is opened: a model would be read as the prompt,
+ * or written over. Nothing comes from a closed input; to a closed output nothing can be written, as before.
+ */
+static bool hold_standard_streams(void)
+{
+    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
+        if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != descriptor)
+            return false;
+    }
+    return true;
+}
+
 int main(int count, char **arguments)
 {
+    if (!hold_standard_streams())
+        return EXIT_FAILED;
     salvo_log_set(print_warning, NULL);
     int result = dispatch(count, arguments);
     /* A full disk shows up only when the last bytes leave. */

@@ -4,13 +4,19 @@
 
 #include <salvo/salvo.h>
 
+#include <dirent.h>
+
 extern const char default_model_name[];
 
 /* ${XDG_CACHE_HOME:-~/.cache}/salvo/models; false when there is no home. */
 bool models_folder(char *path, size_t size);
 
+/* The models of a folder in alphabetical order, a split one by its first file; as scandir gives them. */
+int models_scan(const char *folder, struct dirent ***out);
+
 /*
- * Opens the model that -m names: a path, or a name in the models folder; without -m $SALVO_MODEL or the
+ * Opens the model that -m names: a path, or a name in the models folder, which may be written in any case and
+ * be cut short as long as one model begins with it; without -m $SALVO_MODEL or the
  * default model. Says why and returns NULL when that fails.
  */
 struct salvo_model *open_model(const char *given);

@@ -32,9 +32,14 @@ static bool parse_unsigned(const char *text, size_t length, uint64_t limit, uint
     return length > 0;
 }
 
-static int store_number(struct place place, const char *text, uint32_t lowest, uint32_t *target)
+static int store_number(
+    struct place place, const struct option *option, const char *text, uint32_t lowest, uint32_t *target)
 {
     uint64_t value;
+    if (option->minus_one && strcmp(text, "-1") == 0) {
+        *target = *option->minus_one;
+        return EXIT_DONE;
+    }
     if (!parse_unsigned(text, strlen(text), UINT32_MAX, &value) || value < lowest) {
         return wrong(place, text,
             lowest ? "a number from 1 to 4294967295 is expected"
@@ -44,9 +49,10 @@ static int store_number(struct place place, const char *text, uint32_t lowest, u
     return EXIT_DONE;
 }
 
-static int store_optional(struct place place, const char *text, struct optional_number *number)
+static int store_optional(struct place place, const struct option *option, const char *text)
 {
-    const int result = store_number(place, text, 0, &number->value);
+    struct optional_number *number = option->target;
+    const int result = store_number(place, option, text, 0, &number->value);
     number->given |= result == EXIT_DONE;
     return result;
 }
@@ -70,6 +76,10 @@ static int store_counts(struct place place, const char *text, struct count_list 
 
 static int store_seed(struct place place, const char *text, struct optional_seed *seed)
 {
+    if (strcmp(text, "-1") == 0) { /* as in llama.cpp: a random one */
+        *seed = (struct optional_seed){0};
+        return EXIT_DONE;
+    }
     if (!parse_unsigned(text, strlen(text), UINT64_MAX, &seed->value))
         return wrong(place, text, "a number from 0 to 18446744073709551615 is expected");
     seed->given = true;
@@ -104,7 +114,13 @@ int option_store(const char *command, const struct option *option, const char *s
     const struct place place = {command, shown};
     switch (option->kind) {
     case OPTION_FLAG:
-        break; /* has no value */
+        *(bool *)option->target = true;
+        break;
+    case OPTION_ALWAYS:
+        if (text && !is_listed(option->choices, text, strlen(text)))
+            return usage_error("%s: %s cannot be '%s': here it is always %.*s", command, shown, text,
+                (int)strcspn(option->choices, " "), option->choices);
+        break;
     case OPTION_FILE:
         if (!*text)
             return usage_error("%s: the name of the file for %s is empty", command, shown);
@@ -116,11 +132,11 @@ int option_store(const char *command, const struct option *option, const char *s
     case OPTION_TEXTS:
         return store_text(place, text, option->target);
     case OPTION_NUMBER:
-        return store_number(place, text, 0, option->target);
+        return store_number(place, option, text, 0, option->target);
     case OPTION_MAYBE:
-        return store_optional(place, text, option->target);
+        return store_optional(place, option, text);
     case OPTION_COUNT:
-        return store_number(place, text, 1, option->target);
+        return store_number(place, option, text, 1, option->target);
     case OPTION_COUNTS:
         return store_counts(place, text, option->target);
     case OPTION_SEED:

@@ -15,11 +15,14 @@ static struct sampler_flags {
     struct optional_seed seed;
 } flags = {NAN, NAN, NAN, NAN, NAN, NAN, {0}, {0}, {{0}, 0}, {0}};
 
+static const uint32_t no_top_k = 0, all_tokens = UINT32_MAX;
+
 const struct option sampler_flag_table[] = {
     {0, "temp", "T", OPTION_POSITIVE, &flags.temperature,
-        "temperature; 0: always the most likely token (default: the model's, mostly 0.8)"},
+        "temperature; 0: always the most likely token (default: the model's, mostly 0.8)",
+        .also = "--temperature"},
     {0, "top-k", "K", OPTION_MAYBE, &flags.top_k,
-        "only the K most likely; 0: off (default: the model's, mostly 40)"},
+        "only the K most likely; 0 or -1: off (default: the model's, mostly 40)", .minus_one = &no_top_k},
     {0, "top-p", "P", OPTION_SHARE, &flags.top_p,
         "only the most likely that reach P together; 1: off (default: the model's, mostly 0.95)"},
     {0, "min-p", "P", OPTION_SHARE, &flags.min_p,
@@ -27,14 +30,14 @@ const struct option sampler_flag_table[] = {
     {0, "repeat-penalty", "X", OPTION_POSITIVE, &flags.repeat_penalty,
         "penalty for tokens that came; 1: off (default: 1)"},
     {0, "repeat-last-n", "N", OPTION_MAYBE, &flags.repeat_last_n,
-        "how many of the last tokens count (default: 64)"},
+        "how many of the last tokens count; -1: all (default: 64)", .minus_one = &all_tokens},
     {0, "presence-penalty", "X", OPTION_FLOAT, &flags.presence_penalty,
         "taken off tokens that came (default: the model's, mostly 0)"},
     {0, "frequency-penalty", "X", OPTION_FLOAT, &flags.frequency_penalty,
         "taken off for each time a token came (default: the model's, mostly 0)"},
     {0, "logit-bias", "ID=X", OPTION_TEXTS, &flags.biases,
         "added to a token's logit; X may be -inf; repeatable"},
-    {'s', "seed", "N", OPTION_SEED, &flags.seed, "the same seed gives the same text (default: random)"},
+    {'s', "seed", "N", OPTION_SEED, &flags.seed, "the same seed gives the same text; -1: random (default)"},
     {0},
 };
 
@@ -107,9 +110,11 @@ static const struct option *find_flag(const char *name)
 {
     enum { COUNT = sizeof sampler_flag_table / sizeof *sampler_flag_table - 1 };
     const char *names[COUNT];
+    char flag[64];
+    const int length = snprintf(flag, sizeof flag, "--%s", name);
     for (size_t i = 0; i < COUNT; i++) {
         names[i] = sampler_flag_table[i].name;
-        if (strcmp(names[i], name) == 0)
+        if (option_is_called(&sampler_flag_table[i], flag, (size_t)length))
             return &sampler_flag_table[i];
     }
     const char *nearest = nearest_name(name, names, COUNT);

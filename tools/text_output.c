@@ -1,5 +1,6 @@
 #include "text_output.h"
 
+#include "loop_watch.h"
 #include "measure.h"
 
 #include <errno.h>
@@ -61,5 +62,8 @@ bool text_output_write(void *user, const char *text, size_t size)
         keep(output, text, size);
     if (output->show && !output->error)
         show(output, text, size);
-    return output->error == 0;
+    if (output->watched)
+        output->loop = find_loop(salvo_session_tokens(output->watched) + output->answer_begins,
+            salvo_session_position(output->watched) - output->answer_begins);
+    return output->error == 0 && !output->loop;
 }

@@ -5,6 +5,8 @@
 #include "safe_text.h"
 #include "word_wrap.h"
 
+#include <salvo/salvo.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -19,6 +21,10 @@ struct text_output {
     struct safe_text safe;
     bool wrap; /* on a terminal, between words */
     struct word_wrap words;
+
+    const struct salvo_session *watched; /* ends an answer that repeats itself; NULL: nothing does */
+    uint32_t answer_begins;              /* at this position of it */
+    uint32_t loop;                       /* tokens of the cycle that ended it; 0: it was not that */
 };
 
 /* A salvo_text_function; `user` is a struct text_output. On a terminal nothing passes that would drive it. */

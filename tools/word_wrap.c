@@ -72,6 +72,24 @@ static void write_letter(
     fwrite(bytes, 1, size, out);
 }
 
+void print_wrapped(unsigned width, unsigned indent, unsigned column, const char *text, FILE *out)
+{
+    for (bool is_first = true; *text; is_first = false) {
+        const unsigned length = (unsigned)strcspn(text, " ");
+        if (!is_first && width && column + 1 + length > width) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (!is_first) {
+            fputc(' ', out);
+            column++;
+        }
+        fwrite(text, 1, length, out);
+        column += length;
+        text += length + (text[length] == ' ');
+    }
+    fputc('\n', out);
+}
+
 void word_wrap_write(struct word_wrap *wrap, unsigned width, const char *text, size_t size, FILE *out)
 {
     for (size_t i = 0; i < size; i++) {

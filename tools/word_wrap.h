@@ -25,6 +25,10 @@ struct word_wrap {
 /* `width`: columns of the terminal; 0: not known, nothing is broken. */
 void word_wrap_write(struct word_wrap *wrap, unsigned width, const char *text, size_t size, FILE *out);
 
+/* ASCII text whose lines begin with `indent` blanks and break between words, the first at `column`; 0 as the
+ * width: no breaks. A line break ends it. */
+void print_wrapped(unsigned width, unsigned indent, unsigned column, const char *text, FILE *out);
+
 /* Of the terminal that standard output is; 0 when that cannot be told. */
 unsigned terminal_width(void);
 

@@ -134,6 +134,10 @@ struct salvo_model_info {
 
 const struct salvo_model_info *salvo_model_info(const struct salvo_model *model);
 
+/* Whether `path` leads to one of the model's files, by its name or by a link: writing there would destroy it.
+ */
+bool salvo_model_is_at(const struct salvo_model *model, const char *path);
+
 /* Metadata in the order of the file. */
 size_t salvo_model_metadata_count(const struct salvo_model *model);
 struct salvo_value salvo_model_metadata(
@@ -429,7 +433,8 @@ enum salvo_status salvo_session_profile(struct salvo_session *session, const int
     uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
- * since the last `next`, or since a state was restored: logits are no part of it. */
+ * since the last `next` or since a state was restored (logits are no part of it), or when the device failed
+ * to hand them over. */
 const float *salvo_session_logits(const struct salvo_session *session);
 
 /* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
@@ -460,7 +465,7 @@ struct salvo_generate_options {
     size_t stop_count;
     const int32_t *stop_ids; /* end the text like end tokens */
     size_t stop_id_count;
-    bool ignore_end; /* go on after end tokens */
+    bool ignore_end; /* go on after end tokens; stop_ids still end the text */
     bool special;    /* write control tokens by their names */
     uint32_t ahead;  /* tokens of one submission; 0: what suits the device. It changes speed, nothing else */
     salvo_text_function text;
@@ -526,11 +531,33 @@ enum salvo_status salvo_session_chat_load_file(
  * folder is not there or cannot be written, or when something has the name that is not a regular file. */
 enum salvo_status salvo_file_check_writable(const char *path);
 
+/* ---- Files ---- */
+
+/*
+ * A file that is written piece by piece and appears under its name only when it is committed; closed before
+ * that, it leaves nothing behind. A file that has the name is replaced, and its mode kept, or with `replace`
+ * false refused: also one that came between opening and committing. A file that is write-protected, or not a
+ * regular one, is never replaced.
+ */
+struct salvo_file;
+
+enum salvo_status salvo_file_open(const char *path, bool replace, struct salvo_file **out);
+enum salvo_status salvo_file_write(struct salvo_file *file, const void *data, size_t size);
+enum salvo_status salvo_file_commit(struct salvo_file *file); /* nothing can be written afterwards */
+void salvo_file_close(struct salvo_file *file);
+
+/* What salvo_session_state_save_file and salvo_session_chat_save_file write, which replace what has the name.
+ */
+enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file);
+enum salvo_status salvo_session_chat_write(struct salvo_session *session,
+    const struct salvo_message *messages, size_t count, struct salvo_file *file);
+
 /* ---- Quantising ---- */
 
 struct salvo_quantize_options {
     const char *type; /* "Q4_0", "Q4_K_M", ...: which tensor gets which type is as in llama.cpp */
     bool pure;        /* every matrix gets the one type that the name begins with */
+    bool keep_file;   /* a file that has the name is refused, not replaced */
     uint32_t threads; /* 0: one per physical core */
 
     /* Called with the bytes done and to do, of the file that is read. Returns false to stop. */
@@ -540,7 +567,8 @@ struct salvo_quantize_options {
 
 /*
  * Writes the model with other types to `path`, which appears only when it is complete. Any type can be the
- * source. Weights that are not finite are an error that names their tensor.
+ * source, with a warning where a quantised one is quantised again. Weights that are not finite are an error
+ * that names their tensor; so is a path that leads to one of the model's own files.
  */
 enum salvo_status salvo_quantize(
     const struct salvo_model *model, const char *path, const struct salvo_quantize_options *options);

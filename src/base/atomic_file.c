@@ -3,65 +3,129 @@
 #include "base/memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char suffix[] = ".XXXXXX";
+enum { SUFFIX = 9 }; /* a dot and eight letters */
 
-/* The file to replace or to make. Renaming over a link, a device or a pipe would destroy it. */
-static enum salvo_status find_target(const char *path, char out[PATH_MAX])
+static enum salvo_status cannot_write(const char *path, int error)
+{
+    return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(error));
+}
+
+static enum salvo_status exists(const char *path)
+{
+    return fail(SALVO_ERROR_IO, "%s: there is a file of that name already", path);
+}
+
+/* Root may write any file: the bits count, since somebody has taken them away. */
+static bool is_protected(const char *path, mode_t mode)
+{
+    return !(mode & (S_IWUSR | S_IWGRP | S_IWOTH)) || faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0;
+}
+
+/* The file to replace or to make, and its mode. Renaming over a link, a device or a pipe would destroy it. */
+static enum salvo_status find_target(const char *path, bool is_new, char out[PATH_MAX], mode_t *out_mode)
 {
     struct stat information;
+    *out_mode = 0;
     if (!*path)
         return fail(SALVO_ERROR_IO, "the name of the file to write is empty");
     if (strlen(path) >= PATH_MAX)
-        return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(ENAMETOOLONG));
+        return cannot_write(path, ENAMETOOLONG);
     if (stat(path, &information) == 0) {
         if (!S_ISREG(information.st_mode))
             return fail(SALVO_ERROR_IO, "%s: cannot be written: it is there and is not a regular file", path);
+        if (is_new)
+            return exists(path);
+        if (is_protected(path, information.st_mode))
+            return fail(SALVO_ERROR_IO, "%s: cannot be written: the file is write-protected", path);
         if (!realpath(path, out))
-            return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+            return cannot_write(path, errno);
+        *out_mode = information.st_mode & 0777;
         return SALVO_OK;
     }
     if (errno != ENOENT)
-        return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        return cannot_write(path, errno);
     if (lstat(path, &information) == 0)
         return fail(SALVO_ERROR_IO, "%s: cannot be written: it is a link to what is not there", path);
     memcpy(out, path, strlen(path) + 1);
     return SALVO_OK;
 }
 
-enum salvo_status atomic_file_open(const char *path, struct atomic_file *out)
+static bool choose_suffix(char suffix[SUFFIX + 1])
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuv";
+    unsigned char random[SUFFIX - 1];
+    if (getentropy(random, sizeof random) != 0)
+        return false;
+    suffix[0] = '.';
+    for (size_t i = 0; i < sizeof random; i++)
+        suffix[i + 1] = letters[random[i] % (sizeof letters - 1)];
+    suffix[SUFFIX] = 0;
+    return true;
+}
+
+/*
+ * A neighbour of the target under a name that nothing has. The kernel applies the umask to a new file; the
+ * replacement of a private file must not be readable by others, not even while it is empty.
+ */
+static int create_neighbour(char *path, size_t target_length, mode_t replaced_mode)
+{
+    int descriptor;
+    do {
+        if (!choose_suffix(path + target_length))
+            return -1;
+        descriptor =
+            open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaced_mode ? replaced_mode : 0666);
+    } while (descriptor < 0 && errno == EEXIST);
+    if (descriptor >= 0 && replaced_mode && fchmod(descriptor, replaced_mode) != 0) {
+        int error = errno;
+        close(descriptor);
+        unlink(path);
+        errno = error;
+        return -1;
+    }
+    return descriptor;
+}
+
+/* How much of the target's path a neighbour's has: as much as leaves room for the suffix in its name. */
+static size_t shared_length(const char *target)
+{
+    const char *slash = strrchr(target, '/');
+    const size_t folder = slash ? (size_t)(slash + 1 - target) : 0, name = strlen(target + folder);
+    return folder + (name > NAME_MAX - SUFFIX ? NAME_MAX - SUFFIX : name);
+}
+
+static enum salvo_status open_file(const char *path, bool is_new, struct atomic_file *out)
 {
     enum salvo_status status = SALVO_OK;
     int descriptor = -1;
+    mode_t mode;
     char target[PATH_MAX];
-    *out = (struct atomic_file){0};
+    *out = (struct atomic_file){.is_new = is_new};
 
-    TRY(find_target(path, target));
-    size_t length = strlen(target);
+    TRY(find_target(path, is_new, target, &mode));
+    const size_t length = shared_length(target);
     TRY(memory_copy_string(path, &out->path));
     TRY(memory_copy_string(target, &out->target));
-    TRY(NEW(&out->temporary_path, length + sizeof suffix));
+    TRY(NEW(&out->temporary_path, length + SUFFIX + 1));
     memcpy(out->temporary_path, target, length);
-    memcpy(out->temporary_path + length, suffix, sizeof suffix);
-    descriptor = mkstemp(out->temporary_path);
+    descriptor = create_neighbour(out->temporary_path, length, mode);
     if (descriptor < 0) {
-        status = fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        status = cannot_write(path, errno);
         memory_free(out->temporary_path);
         out->temporary_path = NULL;
         goto cleanup;
     }
-    /* mkstemp makes private files; a result file gets the rights any new file would get. */
-    mode_t mask = umask(0);
-    umask(mask);
-    fchmod(descriptor, 0666 & ~mask);
     out->stream = fdopen(descriptor, "wb");
     if (!out->stream)
-        TRY(fail(SALVO_ERROR_IO, "%s: %s", path, strerror(errno)));
+        TRY(cannot_write(path, errno));
     descriptor = -1;
 
 cleanup:
@@ -72,11 +136,59 @@ cleanup:
     return status;
 }
 
+enum salvo_status atomic_file_open(const char *path, struct atomic_file *out)
+{
+    return open_file(path, false, out);
+}
+
+enum salvo_status atomic_file_open_new(const char *path, struct atomic_file *out)
+{
+    return open_file(path, true, out);
+}
+
 enum salvo_status atomic_file_write(struct atomic_file *file, const void *data, size_t size)
 {
     if (size && fwrite(data, 1, size, file->stream) != size)
         return fail(SALVO_ERROR_IO, "%s: writing %zu bytes failed: %s", file->path, size, strerror(errno));
     return SALVO_OK;
+}
+
+/* Gives the file a name that nothing has. A second link fails where the name is taken, which a rename does
+ * not; file systems without links get the rename. */
+static bool take_new_name(const struct atomic_file *file)
+{
+    struct stat information;
+    if (link(file->temporary_path, file->target) == 0) {
+        unlink(file->temporary_path);
+        return true;
+    }
+    if (errno == EEXIST)
+        return false;
+    if (lstat(file->target, &information) == 0) {
+        errno = EEXIST;
+        return false;
+    }
+    return rename(file->temporary_path, file->target) == 0;
+}
+
+static bool take_name(const struct atomic_file *file)
+{
+    return file->is_new ? take_new_name(file) : rename(file->temporary_path, file->target) == 0;
+}
+
+/* The name survives a power failure only once its folder is on the disk. Not every file system can flush
+ * one, and not every folder that can be written can be read. */
+static bool flush_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path] = 0;
+    int folder = open(slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return true;
+    bool flushed = fsync(folder) == 0 || errno != EIO;
+    close(folder);
+    return flushed;
 }
 
 enum salvo_status atomic_file_commit(struct atomic_file *file)
@@ -89,15 +201,17 @@ enum salvo_status atomic_file_commit(struct atomic_file *file)
         error = errno;
     }
     file->stream = NULL;
-    if (written && rename(file->temporary_path, file->target) != 0) {
+    if (written && !take_name(file)) {
         written = false;
         error = errno;
     }
     if (written) {
         memory_free(file->temporary_path);
         file->temporary_path = NULL;
+        if (!flush_folder(file->target))
+            status = cannot_write(file->path, EIO);
     } else {
-        status = fail(SALVO_ERROR_IO, "%s: cannot be written: %s", file->path, strerror(error));
+        status = file->is_new && error == EEXIST ? exists(file->path) : cannot_write(file->path, error);
     }
     atomic_file_abandon(file);
     return status;

@@ -110,12 +110,15 @@ enum salvo_status mapped_file_open(const char *path, struct mapped_file *out)
 
     if (!*path)
         TRY(fail(SALVO_ERROR_IO, "the name of the file to read is empty"));
-    descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    descriptor =
+        open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO would wait for a writer */
     if (descriptor < 0 || fstat(descriptor, &information) != 0)
         TRY(fail(SALVO_ERROR_IO, "%s: %s", path, strerror(errno)));
     if (!S_ISREG(information.st_mode))
         TRY(fail(SALVO_ERROR_IO, "%s: not a regular file", path));
     TRY(memory_copy_string(path, &out->path));
+    out->device = information.st_dev;
+    out->inode = information.st_ino;
     if (information.st_size > 0) {
         size_t size = (size_t)information.st_size;
         void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
@@ -151,6 +154,13 @@ enum salvo_status mapped_file_check(const struct mapped_file *file)
         return fail(SALVO_ERROR_IO, "%s: the file was cut while it was in use: it had %zu bytes", file->path,
             file->size);
     return SALVO_OK;
+}
+
+bool mapped_file_is_at(const struct mapped_file *file, const char *path)
+{
+    struct stat information;
+    return file->path && stat(path, &information) == 0 && information.st_dev == file->device &&
+           information.st_ino == file->inode;
 }
 
 void mapped_file_close(struct mapped_file *file)

@@ -43,7 +43,7 @@ static bool ends_text(const struct generation *generation, int32_t id)
         if (options->stop_ids[i] == id)
             return true;
     }
-    return tokenizer_is_end(generation->tokenizer, id);
+    return !options->ignore_end && tokenizer_is_end(generation->tokenizer, id);
 }
 
 static void find_end_ids(struct salvo_engine *engine, const struct tokenizer *tokenizer)
@@ -59,12 +59,12 @@ static void list_stop_ids(struct generation *generation)
 {
     struct salvo_engine *engine = generation->session->engine;
     const struct salvo_generate_options *options = generation->options;
+    for (size_t i = 0; i < options->stop_id_count && generation->stop_count < MAX_STOP_IDS; i++)
+        generation->stop_ids[generation->stop_count++] = options->stop_ids[i];
     if (options->ignore_end)
         return;
     if (!engine->knows_end_ids)
         find_end_ids(engine, generation->tokenizer);
-    for (size_t i = 0; i < options->stop_id_count && generation->stop_count < MAX_STOP_IDS; i++)
-        generation->stop_ids[generation->stop_count++] = options->stop_ids[i];
     for (uint32_t i = 0; i < engine->end_id_count && generation->stop_count < MAX_STOP_IDS; i++)
         generation->stop_ids[generation->stop_count++] = engine->end_ids[i];
 }
@@ -103,8 +103,7 @@ static enum salvo_status prepare_token(struct generation *generation, bool *out_
         return SALVO_OK;
     }
     result->finish = SALVO_FINISH_END;
-    *out_finished = status == SALVO_OK && !generation->options->ignore_end &&
-                    ends_text(generation, generation->session->pending);
+    *out_finished = status == SALVO_OK && ends_text(generation, generation->session->pending);
     return status;
 }
 

@@ -176,6 +176,11 @@ const struct salvo_model_info *salvo_model_info(const struct salvo_model *model)
     return &model->info;
 }
 
+bool salvo_model_is_at(const struct salvo_model *model, const char *path)
+{
+    return gguf_is_at(model->gguf, path);
+}
+
 size_t salvo_model_metadata_count(const struct salvo_model *model)
 {
     return gguf_entry_count(model->gguf);

@@ -3,14 +3,15 @@
 #include "quant/quant.h"
 
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "engine/model.h"
 #include "gguf/gguf_writer.h"
 #include "quant/mix.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +81,7 @@ static void convert_piece(struct piece *piece, uint32_t threads)
     uint32_t started = 1;
     for (; started < threads && started < piece->rows; started++) {
         workers[started] = (struct worker){piece, started};
-        if (pthread_create(&handles[started], NULL, convert_rows, &workers[started]) != 0)
+        if (!thread_start(&handles[started], convert_rows, &workers[started]))
             break;
     }
     workers[0] = (struct worker){piece, 0};
@@ -96,7 +97,8 @@ struct quantizer {
     struct mix_model model;
     struct gguf_writer *writer;
     uint32_t threads;
-    uint64_t done, total; /* bytes of the source */
+    uint64_t done, total;   /* bytes of the source */
+    size_t quantized_again; /* tensors */
 };
 
 static const char *name_of(const struct gguf_tensor *tensor, char name[MAX_NAME])
@@ -117,6 +119,12 @@ static uint32_t choose_type(const struct quantizer *quantizer, const struct gguf
     };
     return quantizer->options->pure ? mix_choose_pure(quantizer->mix, &asked)
                                     : mix_choose(quantizer->mix, &quantizer->model, &asked);
+}
+
+static bool is_quantized(uint32_t type)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    return info && info->block_elements > 1;
 }
 
 /* Integers and types that cannot be converted are taken over as they are, if nothing else is asked. */
@@ -219,6 +227,8 @@ static enum salvo_status write_header(struct quantizer *quantizer)
             TRY(fail_within(status, "tensor '%s': ", name_of(tensor, name)));
         TRY(gguf_writer_add_tensor(quantizer->writer, tensor->name, type, tensor->dimensions, tensor->shape));
         quantizer->total += tensor->size;
+        quantizer->quantized_again +=
+            type != tensor->type && is_quantized(tensor->type) && is_quantized(type);
     }
 cleanup:
     return status;
@@ -245,8 +255,17 @@ enum salvo_status salvo_quantize(
         TRY(fail(SALVO_ERROR_ARGUMENT, "%" PRIu32 " threads were asked for; at most %d are possible",
             quantizer.threads, MAX_THREADS));
     TRY(mix_find(options->type, &quantizer.mix));
-    TRY(gguf_writer_open(path, &quantizer.writer));
+    if (gguf_is_at(quantizer.gguf, path))
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));
+    TRY(options->keep_file ? gguf_writer_open_new(path, &quantizer.writer)
+                           : gguf_writer_open(path, &quantizer.writer));
     TRY(write_header(&quantizer));
+    if (quantizer.quantized_again) {
+        log_line(SALVO_LOG_WARNING,
+            "%s: %zu of %zu tensors are quantised already; quantised again they lose more than from F32, F16 "
+            "or BF16",
+            info->path, quantizer.quantized_again, gguf_tensor_count(quantizer.gguf));
+    }
     for (size_t i = 0; i < gguf_tensor_count(quantizer.gguf); i++) {
         const struct gguf_tensor *tensor = gguf_tensor_at(quantizer.gguf, i);
         char name[MAX_NAME];

@@ -159,6 +159,11 @@ enum salvo_status session_cancelled(struct salvo_session *session)
     return fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
 }
 
+static enum salvo_status check_cancel(struct salvo_session *session)
+{
+    return __atomic_load_n(&session->cancelled, __ATOMIC_RELAXED) ? session_cancelled(session) : SALVO_OK;
+}
+
 enum salvo_status session_no_id(uint32_t position)
 {
     return fail(SALVO_ERROR_NUMERIC,
@@ -215,9 +220,9 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
         .ids = session->tokens + session->computed,
         .cancel = &session->stop,
     };
-    if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
-        return session_cancelled(session);
-    enum salvo_status status = snapshots_take_if_due(session);
+    enum salvo_status status = check_cancel(session);
+    if (status == SALVO_OK)
+        status = snapshots_take_if_due(session);
     if (status == SALVO_OK)
         status = engine_run(engine, &step);
     if (status == SALVO_ERROR_CANCELLED)
@@ -253,6 +258,7 @@ enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_
 {
     enum salvo_status status = SALVO_OK;
     TRY(ahead_settle(session->engine));
+    TRY(check_cancel(session));
     TRY(stage(session, ids, count));
     uint32_t end = session->position + (uint32_t)count;
     while (count && session->computed < end) {
@@ -269,6 +275,7 @@ enum salvo_status salvo_session_eval(
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     TRY(ahead_settle(engine));
+    TRY(check_cancel(session));
     TRY(stage(session, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
     while (count && session->computed < end) {
@@ -325,6 +332,7 @@ static enum salvo_status sample(struct salvo_session *session)
     enum salvo_status status = SALVO_OK;
     bool needs_step;
     TRY(ahead_settle(session->engine));
+    TRY(check_cancel(session));
     TRY(session_check_next(session, &needs_step));
     if (needs_step) {
         TRY(session_prepare_last(session));
@@ -354,9 +362,8 @@ static enum salvo_status prepare_for_step(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
     bool needs_step;
+    TRY(check_cancel(session));
     TRY(session_check_next(session, &needs_step));
-    if (__atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
-        TRY(session_cancelled(session));
     if (needs_step) {
         TRY(session_prepare_last(session));
         TRY(snapshots_take_if_due(session));

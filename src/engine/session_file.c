@@ -1,6 +1,5 @@
 /* A session's state in a file: the bytes that salvo_session_state_save gives, and behind them the messages of
  * the conversation, if it is one. */
-#include "base/atomic_file.h"
 #include "base/mapped_file.h"
 #include "base/memory.h"
 #include "engine/chat_section.h"
@@ -8,28 +7,48 @@
 
 #include <string.h>
 
-static enum salvo_status save_file(struct salvo_session *session, const struct salvo_message *messages,
-    size_t count, bool is_chat, const char *path)
+static enum salvo_status write_state(struct salvo_session *session, const struct salvo_message *messages,
+    size_t count, bool is_chat, struct salvo_file *file)
 {
     enum salvo_status status = SALVO_OK;
     const size_t size = salvo_session_state_size(session);
     size_t section_size = 0;
-    struct atomic_file file = {0};
     uint8_t *state = NULL, *section = NULL;
     TRY(NEW(&state, size));
     TRY(salvo_session_state_save(session, state, size));
     if (is_chat)
         TRY(chat_section_write(
             messages, count, session_state_extent(state, size).checksum, &section, &section_size));
-    TRY(atomic_file_open(path, &file));
-    TRY(atomic_file_write(&file, state, size));
+    TRY(salvo_file_write(file, state, size));
     if (section)
-        TRY(atomic_file_write(&file, section, section_size));
-    TRY(atomic_file_commit(&file));
+        TRY(salvo_file_write(file, section, section_size));
 cleanup:
-    atomic_file_abandon(&file);
     memory_free(section);
     memory_free(state);
+    return status;
+}
+
+enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file)
+{
+    return write_state(session, NULL, 0, false, file);
+}
+
+enum salvo_status salvo_session_chat_write(struct salvo_session *session,
+    const struct salvo_message *messages, size_t count, struct salvo_file *file)
+{
+    return write_state(session, messages, count, true, file);
+}
+
+static enum salvo_status save_file(struct salvo_session *session, const struct salvo_message *messages,
+    size_t count, bool is_chat, const char *path)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_file *file = NULL;
+    TRY(salvo_file_open(path, true, &file));
+    TRY(write_state(session, messages, count, is_chat, file));
+    TRY(salvo_file_commit(file));
+cleanup:
+    salvo_file_close(file);
     return status;
 }
 
@@ -42,14 +61,6 @@ enum salvo_status salvo_session_chat_save_file(
     struct salvo_session *session, const struct salvo_message *messages, size_t count, const char *path)
 {
     return save_file(session, messages, count, true, path);
-}
-
-enum salvo_status salvo_file_check_writable(const char *path)
-{
-    struct atomic_file file;
-    enum salvo_status status = atomic_file_open(path, &file);
-    atomic_file_abandon(&file);
-    return status;
 }
 
 /* The messages behind the state, if there are some: *in_out_size then becomes that of the state alone. */

@@ -205,12 +205,16 @@ enum salvo_status salvo_session_state_restore(struct salvo_session *session, con
     session->position = session->computed = 0; /* should restoring fail half way */
     session->pending = -1;
     memcpy(session->tokens, rest, header.position * sizeof *session->tokens);
-    TRY(engine->backend->state_restore(engine->executor, session->slot, session->pages, header.computed,
-        session->tokens, rest + ids_size(header.version, header.position, header.computed)));
+    const uint8_t *states = rest + ids_size(header.version, header.position, header.computed);
+    TRY(engine->backend->state_restore(
+        engine->executor, session->slot, session->pages, header.computed, session->tokens, states));
     session->position = header.position;
     session->computed = header.computed;
     session->pending = header.pending;
     session->logits_step = 0;
+    snapshots_keep(session, header.computed,
+        states + engine->backend->state_size(engine->executor, header.computed) -
+            engine->backend->state_size(engine->executor, 0));
 cleanup:
     return status;
 }

@@ -79,6 +79,14 @@ bool snapshots_are_due(const struct salvo_session *session, uint32_t position)
     return is_older(session, position, SPACING);
 }
 
+/* Room for a snapshot of `position` tokens behind the others. */
+static struct snapshot *make_room(struct snapshots *snapshots, uint32_t position)
+{
+    if (snapshots->count == MOST_SNAPSHOTS)
+        drop(snapshots, least_useful(snapshots, position));
+    return &snapshots->items[snapshots->count];
+}
+
 /* Takes a snapshot, unless there is one less than `spacing` tokens back. */
 static enum salvo_status take(struct salvo_session *session, uint32_t spacing)
 {
@@ -86,9 +94,7 @@ static enum salvo_status take(struct salvo_session *session, uint32_t spacing)
     struct snapshots *snapshots = &session->snapshots;
     if (!is_older(session, session->computed, spacing))
         return SALVO_OK;
-    if (snapshots->count == MOST_SNAPSHOTS)
-        drop(snapshots, least_useful(snapshots, session->computed));
-    struct snapshot *taken = &snapshots->items[snapshots->count];
+    struct snapshot *taken = make_room(snapshots, session->computed);
     enum salvo_status status =
         engine->backend->state_save(engine->executor, session->slot, session->pages, 0, taken->state);
     if (status == SALVO_OK) {
@@ -101,6 +107,16 @@ static enum salvo_status take(struct salvo_session *session, uint32_t spacing)
 enum salvo_status snapshots_take_if_due(struct salvo_session *session)
 {
     return take(session, SPACING);
+}
+
+void snapshots_keep(struct salvo_session *session, uint32_t position, const uint8_t *state)
+{
+    if (!is_older(session, position, 1))
+        return;
+    struct snapshot *kept = make_room(&session->snapshots, position);
+    memcpy(kept->state, state, snapshot_size(session->engine));
+    kept->position = position;
+    session->snapshots.count++;
 }
 
 enum salvo_status salvo_session_mark(struct salvo_session *session)

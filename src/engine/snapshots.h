@@ -33,6 +33,9 @@ bool snapshots_are_due(const struct salvo_session *session, uint32_t position);
 /* Before a session computes more: takes a snapshot if the newest one has become old. */
 enum salvo_status snapshots_take_if_due(struct salvo_session *session);
 
+/* Keeps a state of `position` tokens that has been saved, unless there is one at least as new. */
+void snapshots_keep(struct salvo_session *session, uint32_t position, const uint8_t *state);
+
 /* Goes back to a state of at most `position` tokens: session->computed says of how many. */
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position);
 

@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The end of a message about bytes that are not there. */
+#define GGUF_CUT "; incomplete download?"
+
 struct cursor {
     const uint8_t *at, *end;
 };

@@ -124,6 +124,14 @@ enum salvo_status gguf_check(const struct gguf *gguf)
     return status;
 }
 
+bool gguf_is_at(const struct gguf *gguf, const char *path)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < gguf->part_count && !found; i++)
+        found = mapped_file_is_at(&gguf->parts[i].file, path);
+    return found;
+}
+
 enum salvo_status gguf_check_after(const struct gguf *gguf, enum salvo_status status)
 {
     enum salvo_status cut = gguf_check(gguf);

@@ -43,6 +43,9 @@ uint64_t gguf_file_size(const struct gguf *gguf); /* of all parts */
 /* An error once any of its files was cut while mapped. */
 enum salvo_status gguf_check(const struct gguf *gguf);
 
+/* Whether `path` leads to one of its files. */
+bool gguf_is_at(const struct gguf *gguf, const char *path);
+
 /* What became of work on the files: `status`, or that error, which explains whatever else went wrong. */
 enum salvo_status gguf_check_after(const struct gguf *gguf, enum salvo_status status);
 

@@ -22,11 +22,13 @@ struct header {
 static enum salvo_status take_header(struct cursor *cursor, struct header *out)
 {
     static const uint8_t magic[4] = {'G', 'G', 'U', 'F'};
+    if (cursor_left(cursor) == 0)
+        return fail(SALVO_ERROR_FORMAT, "not a GGUF file: it is empty" GGUF_CUT);
     if (cursor_left(cursor) < sizeof magic || memcmp(cursor->at, magic, sizeof magic) != 0)
         return fail(SALVO_ERROR_FORMAT, "not a GGUF file");
     if (cursor_left(cursor) < HEADER_SIZE)
-        return fail(SALVO_ERROR_FORMAT, "the header takes %d bytes, but the file has %zu", HEADER_SIZE,
-            cursor_left(cursor));
+        return fail(SALVO_ERROR_FORMAT, "the header takes %d bytes, but the file has %zu" GGUF_CUT,
+            HEADER_SIZE, cursor_left(cursor));
     cursor->at += sizeof magic;
     (void)take_u32(cursor, &out->version);
     (void)take_u64(cursor, &out->tensor_count);
@@ -47,7 +49,7 @@ static enum salvo_status check_count(
 {
     if (count > cursor_left(cursor) / min_size || count >= UINT32_MAX) {
         return fail(SALVO_ERROR_FORMAT,
-            "the header claims %llu %s of at least %zu bytes, but %zu bytes are left",
+            "the header claims %llu %s of at least %zu bytes, but %zu bytes are left" GGUF_CUT,
             (unsigned long long)count, what, min_size, cursor_left(cursor));
     }
     return SALVO_OK;
@@ -61,9 +63,11 @@ static enum salvo_status take_entry(struct cursor *cursor, struct gguf_entry *ou
     if (out->key.size == 0)
         TRY(fail(SALVO_ERROR_FORMAT, "the key is empty"));
     TRY(gguf_check_text(out->key, "the key"));
-    if (!take_u32(cursor, &type))
-        TRY(fail(SALVO_ERROR_FORMAT, "key '%.*s': its type takes 4 bytes, but the file ends after %zu",
-            SHOWN(out->key), cursor_left(cursor)));
+    if (!take_u32(cursor, &type)) {
+        TRY(fail(SALVO_ERROR_FORMAT,
+            "key '%.*s': its type takes 4 bytes, but the file ends after %zu" GGUF_CUT, SHOWN(out->key),
+            cursor_left(cursor)));
+    }
     status = gguf_take_value(cursor, type, &out->value);
     if (status != SALVO_OK)
         TRY(fail_within(status, "key '%.*s': ", SHOWN(out->key)));

@@ -69,7 +69,7 @@ static enum salvo_status place_tensor(
             (unsigned long long)offset, area->alignment);
     if (offset > room || least_size(tensor) > room - offset) {
         return fail(SALVO_ERROR_FORMAT,
-            "%llu bytes at offset %llu were promised, but the file's data has %zu bytes",
+            "%llu bytes at offset %llu were promised, but the file's data has %zu bytes" GGUF_CUT,
             (unsigned long long)least_size(tensor), (unsigned long long)offset, room);
     }
     tensor->offset = area->start + offset;
@@ -98,7 +98,7 @@ static enum salvo_status take_tensor(
         complete = take_u32(cursor, &type) && take_u64(cursor, &offset);
     if (!complete) {
         status = fail(SALVO_ERROR_FORMAT,
-            "its dimensions, type and offset are cut: the file ends after %zu more bytes",
+            "its dimensions, type and offset are cut: the file ends after %zu more bytes" GGUF_CUT,
             cursor_left(cursor));
     } else {
         status = gguf_shape_tensor(type, dimensions, shape, out);

@@ -48,11 +48,13 @@ enum salvo_status gguf_take_text(struct cursor *cursor, const char *what, struct
 {
     uint64_t size;
     const uint8_t *bytes;
-    if (!take_u64(cursor, &size))
-        return fail(SALVO_ERROR_FORMAT, "the length of %s takes 8 bytes, but the file ends after %zu", what,
+    if (!take_u64(cursor, &size)) {
+        return fail(SALVO_ERROR_FORMAT,
+            "the length of %s takes 8 bytes, but the file ends after %zu" GGUF_CUT, what,
             cursor_left(cursor));
+    }
     if (!take_bytes(cursor, size, &bytes))
-        return fail(SALVO_ERROR_FORMAT, "%s claims %llu bytes, but the file ends after %zu", what,
+        return fail(SALVO_ERROR_FORMAT, "%s claims %llu bytes, but the file ends after %zu" GGUF_CUT, what,
             (unsigned long long)size, cursor_left(cursor));
     *out = (struct salvo_text){(const char *)bytes, (size_t)size};
     return SALVO_OK;
@@ -147,9 +149,11 @@ static enum salvo_status take_item(
         TRY(gguf_take_text(cursor, "the text", &out->text));
         TRY(check_utf8(out->text, "the text"));
     } else {
-        if (!take_bytes(cursor, types[type].size, &bytes))
-            TRY(fail(SALVO_ERROR_FORMAT, "a value of type %s takes %u bytes, but the file ends after %zu",
-                types[type].name, types[type].size, cursor_left(cursor)));
+        if (!take_bytes(cursor, types[type].size, &bytes)) {
+            TRY(fail(SALVO_ERROR_FORMAT,
+                "a value of type %s takes %u bytes, but the file ends after %zu" GGUF_CUT, types[type].name,
+                types[type].size, cursor_left(cursor)));
+        }
         if (type == SALVO_BOOL && bytes[0] > 1)
             TRY(fail(SALVO_ERROR_FORMAT, "a BOOL is 0 or 1, but this one is %u", bytes[0]));
         decode_number(bytes, type, out);
@@ -168,13 +172,14 @@ static enum salvo_status take_array(struct cursor *cursor, int depth, struct sal
         TRY(fail(
             SALVO_ERROR_FORMAT, "arrays are nested %d deep, at most %d are allowed", depth, GGUF_MAX_DEPTH));
     if (!take_u32(cursor, &type) || !take_u64(cursor, &count))
-        TRY(fail(SALVO_ERROR_FORMAT, "an array begins with %u bytes, but the file ends after %zu",
+        TRY(fail(SALVO_ERROR_FORMAT, "an array begins with %u bytes, but the file ends after %zu" GGUF_CUT,
             types[SALVO_ARRAY].size, cursor_left(cursor)));
     if (type >= type_count)
         TRY(fail(SALVO_ERROR_FORMAT, "the array has items of type %u, the last known type is %u", type,
             type_count - 1));
     if (count > cursor_left(cursor) / types[type].size) {
-        TRY(fail(SALVO_ERROR_FORMAT, "the array claims %llu items of %s%u bytes, but the file ends after %zu",
+        TRY(fail(SALVO_ERROR_FORMAT,
+            "the array claims %llu items of %s%u bytes, but the file ends after %zu" GGUF_CUT,
             (unsigned long long)count, types[type].fixed ? "" : "at least ", types[type].size,
             cursor_left(cursor)));
     }

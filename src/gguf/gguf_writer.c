@@ -29,13 +29,13 @@ struct gguf_writer {
     uint64_t complete; /* bytes of it that are there */
 };
 
-enum salvo_status gguf_writer_open(const char *path, struct gguf_writer **out)
+static enum salvo_status open_writer(const char *path, bool is_new, struct gguf_writer **out)
 {
     enum salvo_status status = SALVO_OK;
     struct gguf_writer *writer = NULL;
     *out = NULL;
     TRY(NEW(&writer, 1));
-    TRY(atomic_file_open(path, &writer->file));
+    TRY(is_new ? atomic_file_open_new(path, &writer->file) : atomic_file_open(path, &writer->file));
     writer->alignment = GGUF_DEFAULT_ALIGNMENT;
     *out = writer;
     writer = NULL;
@@ -43,6 +43,16 @@ enum salvo_status gguf_writer_open(const char *path, struct gguf_writer **out)
 cleanup:
     gguf_writer_close(writer);
     return status;
+}
+
+enum salvo_status gguf_writer_open(const char *path, struct gguf_writer **out)
+{
+    return open_writer(path, false, out);
+}
+
+enum salvo_status gguf_writer_open_new(const char *path, struct gguf_writer **out)
+{
+    return open_writer(path, true, out);
 }
 
 void gguf_writer_close(struct gguf_writer *writer)

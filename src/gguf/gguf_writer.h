@@ -11,6 +11,7 @@
 struct gguf_writer;
 
 enum salvo_status gguf_writer_open(const char *path, struct gguf_writer **out);
+enum salvo_status gguf_writer_open_new(const char *path, struct gguf_writer **out); /* replaces no file */
 
 /* Without a commit before, nothing is left of the file. Accepts NULL. */
 void gguf_writer_close(struct gguf_writer *writer);

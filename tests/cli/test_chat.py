@@ -56,7 +56,7 @@ def chat(lines, *arguments, model=MODEL, status=0):
 def prompt_tokens(message, *arguments, model=MODEL):
     """How many tokens a conversation of one message is, by the other command that knows."""
     command = [SALVO, "run", "-m", model, "--chat", "-p", message, "-n", "1", "--json", *arguments]
-    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["prompt_tokens"]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL).stdout)["prompt_tokens"]
 
 
 class Pipe(unittest.TestCase):
@@ -68,10 +68,10 @@ class Pipe(unittest.TestCase):
 
     def test_run_answers_one_message(self):
         command = [SALVO, "run", "-m", MODEL, "--chat", "-p", "hello", "-n", "4", *FORCED]
-        self.assertEqual(subprocess.run(command, capture_output=True, check=True).stdout, b"xxxx")
+        self.assertEqual(subprocess.run(command, capture_output=True, check=True, input=b"").stdout, b"xxxx")
         self.assertGreater(prompt_tokens("hello", "--system", "Be kind."), prompt_tokens("hello"))
         for more, words in ((["--system", "x"], b"--chat"), (["--chat", "--state-load", "x"], b"exclude")):
-            done = subprocess.run([SALVO, "run", "-m", MODEL, "-p", "x", *more], capture_output=True)
+            done = subprocess.run([SALVO, "run", "-m", MODEL, "-p", "x", *more], capture_output=True, input=b"")
             self.assertEqual(done.returncode, 2)
             self.assertIn(words, done.stderr)
 
@@ -120,7 +120,7 @@ class Pipe(unittest.TestCase):
                 self.assertIn(words or "temp 0", error)
 
     def test_settings(self):
-        _, error, _ = chat(["/set", "/set temp 0.5", "/set --top-k=7", "/set seed 12", "/set"], "--temp", "0")
+        _, error, _ = chat(["/set", "/set temperature 0.5", "/set --top-k=7", "/set seed 12", "/set"], "--temp", "0")
         first, last = error.split("temp 0.5, ")
         self.assertNotIn("top-k 7", first)
         self.assertIn("top-k 7", last)
@@ -193,9 +193,11 @@ class Computed(unittest.TestCase):
         by_option = chat(["hello"], "-n", 2, *FORCED, "--system", "Be kind.")[2][0][0]
         self.assertEqual(by_option, prompt_tokens("hello", "--system", "Be kind."))
         self.assertGreater(by_option, alone)
-        changed = chat(["/system Be kind.", "hello", "/clear", "hello", "/system", "/clear", "hello"], "-n", 2, *FORCED)[2]
+        changed = chat(["/system Be kind.", "hello", "/clear", "hello", '/system ""', "/clear", "hello"], "-n", 2, *FORCED)[2]
         self.assertEqual([sum(count[:2]) for count in changed], [by_option, by_option, alone])
-
+        shown = chat(["/system", "/system Be kind.", "/system", "hello", '/system ""', "/system"], "-n", 2, *FORCED)[1]
+        self.assertEqual(shown.count("there is no system message)"), 2)
+        self.assertEqual(shown.count("  Be kind.\n"), 1)
 
     def test_the_default_model(self):
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -229,23 +231,23 @@ class Files(unittest.TestCase):
         for model in (MODEL, RECURRENT):
             greedy = ("--temp", 0, "-n", 8, "--presence-penalty", 0, "--frequency-penalty", 0)
             whole, _, expected = chat(["hello", "more", "and more"], *greedy, model=model)
-            first = chat(["hello", "more", "/save " + path("chat")], *greedy, model=model)[0]
+            first = chat(["hello", "more", "/save! " + path("chat")], *greedy, model=model)[0]
             rest, error, counts = chat(["/load " + path("chat"), "and more"], *greedy, model=model)
             self.assertIn("4 messages", error)
             self.assertEqual(first + rest, whole)
             self.assertEqual(counts, expected[2:])
 
             state = ["-m", model, "--temp", "0", "-n", "4", "--state-load", path("chat")]
-            subprocess.run([SALVO, "run", *state, "-p", "x"], check=True, capture_output=True)
+            subprocess.run([SALVO, "run", *state, "-p", "x"], check=True, capture_output=True, input=b"")
             other = RECURRENT if model == MODEL else MODEL
             self.assertIn("another model", chat(["/load " + path("chat")], model=other, status=1)[1])
 
     def test_files_that_are_refused_change_nothing(self):
-        chat(["hello", "/save " + path("chat")], "-n", 8, *FORCED)
+        chat(["hello", "/save! " + path("chat")], "-n", 8, *FORCED)
         with open(path("chat"), "rb") as file:
             data = file.read()
         subprocess.run([SALVO, "run", "-m", MODEL, "-p", "hello", "-n", "2", "--state-save", path("plain")], check=True,
-                       capture_output=True)
+                       capture_output=True, stdin=subprocess.DEVNULL)
         damaged = {"cut": data[:-1], "half": data[:len(data) // 2], "long": data + b"x",
                    "bit": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
                    "state": data[:200] + bytes([data[200] ^ 1]) + data[201:], "empty": b""}
@@ -314,13 +316,13 @@ class Full(unittest.TestCase):
 class Terminal:
     """`salvo chat` on a terminal of its own."""
 
-    def __init__(self, *arguments, model=MODEL, **environment):
+    def __init__(self, *arguments, model=MODEL, columns=80, **environment):
         self.process, self.master = None, None
         child, self.master = pty.fork()
         if child == 0:
             os.execve(SALVO, [SALVO, "chat", "-m", model, *map(str, arguments)], {**ENVIRONMENT, **environment})
         self.child = child
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.seen = b""
 
     def wait_for(self, words, seconds=30):
@@ -376,6 +378,20 @@ class OnATerminal(unittest.TestCase):
         terminal.type("\x04")
         self.assertEqual(terminal.end()[1], 0)
 
+    def test_help_does_not_break_words(self):
+        words = set(re.findall(r"[^\s()]+", chat(["/help"])[1]))
+        for columns in (40, 59, 61, 80):
+            terminal = Terminal("-q", columns=columns, NO_COLOR="1")
+            terminal.wait_for(PROMPT)
+            terminal.type("/help\r")
+            terminal.wait_for(b"/help\r\n")
+            shown = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", terminal.wait_for(PROMPT).decode())
+            lines = shown.splitlines()[:-1]
+            self.assertLessEqual(max(map(len, lines)), columns)
+            self.assertEqual({word for line in lines for word in line.split()} - words, set())
+            terminal.type("\x04")
+            terminal.end()
+
     def test_colours(self):
         terminal = Terminal()
         self.assertRegex(terminal.wait_for(PROMPT).decode(), r"\x1b\[[0-9;]*m")
@@ -387,7 +403,7 @@ class OnATerminal(unittest.TestCase):
         self.assertEqual(terminal.end()[1], 0)
 
     def test_stopping_an_answer(self):
-        terminal = Terminal("-c", 400000, "-q", *FORCED, NO_COLOR="1")
+        terminal = Terminal("-c", 400000, "-q", "--allow-loops", *FORCED, NO_COLOR="1")
         terminal.wait_for(PROMPT)
         terminal.type("hello\r")
         terminal.wait_for(b"xxxx")
@@ -464,7 +480,7 @@ class OnATerminal(unittest.TestCase):
     def test_typing_while_an_answer_comes(self):
         if not self.has_editing():
             self.skipTest("built without libedit")
-        terminal = Terminal("-c", 400000, "-q", *FORCED, NO_COLOR="1")
+        terminal = Terminal("-c", 400000, "-q", "--allow-loops", *FORCED, NO_COLOR="1")
         terminal.wait_for(PROMPT)
         terminal.type("hello\r")
         terminal.wait_for(b"xxxx")

@@ -1,5 +1,6 @@
 /* Parts of `salvo chat` that are tested better alone: what may be shown on a terminal, and which tokens stay.
  */
+#include "../../tools/loop_watch.h"
 #include "../../tools/safe_text.h"
 #include "../../tools/token_overlap.h"
 #include "../../tools/word_wrap.h"
@@ -133,6 +134,56 @@ static void lines_break_between_words(void **state)
     assert_wrapped("no width, no breaks", 0, "no width, no breaks");
 }
 
+static void assert_paragraph(const char *expected, unsigned width, unsigned indent, const char *text)
+{
+    char *written = NULL;
+    size_t size;
+    FILE *out = open_memstream(&written, &size);
+    assert_non_null(out);
+    print_wrapped(width, indent, indent, text, out);
+    fclose(out);
+    assert_string_equal(expected, written);
+    free(written);
+}
+
+static void paragraphs_break_between_words(void **state)
+{
+    (void)state;
+    assert_paragraph("one two\n  three\n", 9, 2, "one two three");
+    assert_paragraph("one two three\n", 15, 2, "one two three");
+    assert_paragraph("one two\n  three\n", 14, 2, "one two three");
+    assert_paragraph("one two three\n", 0, 2, "one two three");
+    assert_paragraph("longer\n  than\n", 4, 2, "longer than");
+    assert_paragraph("\n", 9, 2, "");
+}
+
+/* The last tokens of `count` repeat with the period `length`; those before are all different. */
+static void fill_cycle(int32_t *tokens, size_t count, size_t cycled, size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        tokens[i] = i < count - cycled ? 1000 + (int32_t)i : (int32_t)((i - (count - cycled)) % length);
+}
+
+static void loops_are_found_exactly(void **state)
+{
+    (void)state;
+    enum { COUNT = 300 };
+    int32_t tokens[COUNT];
+    for (size_t length = 1; length <= 70; length++) {
+        fill_cycle(tokens, COUNT, 256, length);
+        assert_int_equal(length <= 64 ? length : 0, find_loop(tokens, COUNT));
+        assert_int_equal(0, find_loop(tokens, COUNT - 1)); /* 255 of them */
+        tokens[COUNT - 100] = 5000;
+        assert_int_equal(0, find_loop(tokens, COUNT));
+        fill_cycle(tokens, COUNT, 255, length);
+        assert_int_equal(0, find_loop(tokens, COUNT));
+        fill_cycle(tokens, 256, 256, length);
+        assert_int_equal(length <= 64 ? length : 0, find_loop(tokens, 256));
+        assert_int_equal(0, find_loop(tokens + 1, 255));
+    }
+    assert_int_equal(0, find_loop(tokens, 0));
+}
+
 struct tokens {
     int32_t *ids;
     size_t count;
@@ -198,6 +249,8 @@ int main(void)
         cmocka_unit_test(control_characters_are_left_out),
         cmocka_unit_test(characters_stay_whole),
         cmocka_unit_test(lines_break_between_words),
+        cmocka_unit_test(paragraphs_break_between_words),
+        cmocka_unit_test(loops_are_found_exactly),
         cmocka_unit_test(what_was_spelled_differently_stays),
         cmocka_unit_test(control_tokens_are_no_text),
     };

@@ -231,7 +231,7 @@ struct rows_check {
         norm.rows = ROWS_TOKENS;
         norm.columns = columns;
         norm.epsilon = 1e-5f;
-        launch_kernel(cuda_norm_launch(capacity), salvo_norm, device, norm);
+        launch_kernel(cuda_norm_launch(capacity, columns), salvo_norm, device, norm);
         device_wait();
         const std::vector<float> out = out_array.get();
         const std::vector<uint8_t> panel = panel_array.get();
@@ -283,6 +283,7 @@ struct rows_check {
         }
         check_phase(device, ROWS_TOKENS, ROUNDING_F32, 301, 6);
         for (uint32_t rounding : {ROUNDING_Q8, ROUNDING_F16, ROUNDING_F32}) {
+            check_norm(device, rounding, NORM_COLUMNS + 228, false, false); /* a row has two blocks */
             check_norm(device, rounding, 292, true, true);
             check_norm(device, rounding, 1028, true, true);
             check_norm(device, rounding, 96, false, false);

@@ -43,7 +43,7 @@ inline long long clock64()
 namespace
 {
 
-enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
+enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, TOO_MANY_TOGETHER = 720 };
 
 /* ---- Calls that fail ---- */
 
@@ -53,7 +53,7 @@ size_t number_from(const char *name, size_t usual)
     return text ? strtoul(text, nullptr, 10) : usual;
 }
 
-fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0, 0, 0};
+fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0, 0, 0, 1, 0};
 
 /* What a call has to return, unless all is well. */
 int next_call()
@@ -153,6 +153,7 @@ std::map<std::string, function> functions = {
     {"salvo_gemm_wide_128_glu", {kernel_of(salvo_gemm_wide_128_glu), false, true}},
     KERNEL(salvo_flash_f16_64),
     KERNEL(salvo_flash_f16_128),
+    KERNEL(salvo_flash_f16_128_few),
     KERNEL(salvo_flash_any),
     KERNEL(salvo_wkv7_prepare),
     KERNEL(salvo_wkv7_chunks),
@@ -160,6 +161,20 @@ std::map<std::string, function> functions = {
     KERNEL(salvo_wkv7_128),
     KERNEL(salvo_wkv7_256),
 };
+
+enum { COOPERATIVE = 2 }; /* the launch attribute */
+
+/* Records of all blocks in a range of phases. */
+unsigned long count_pieces(const cuda_machine &machine, uint32_t first, uint32_t end, uint32_t blocks)
+{
+    unsigned long count = 0;
+    for (uint32_t block = 0; block < blocks; block++) {
+        const uint32_t *starts = (const uint32_t *)machine.record_starts + block * (machine.phase_count + 1);
+        for (uint32_t i = starts[first]; i < starts[end]; i++)
+            count += ((const cuda_record *)machine.records)[i].kind == CUDA_RECORD_PIECES;
+    }
+    return count;
+}
 
 struct prepared {
     launch_config config;
@@ -377,7 +392,7 @@ EXPORT cuFuncGetAttribute(int *out, int, void *)
 EXPORT cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, void *, int, size_t)
 {
     CALL();
-    *out = 1;
+    *out = control.occupancy;
     return OK;
 }
 
@@ -527,7 +542,15 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
         *(uint32_t *)argument<const cuda_machine *>(values, 0)->error = CUDA_ERROR_TIME;
         values = until_then;
     }
-    const prepared launch = {*config, called->together, called->wide, called->bind(values)};
+    const bool cooperative =
+        config->attribute_count && *static_cast<const int *>(config->attributes) == COOPERATIVE;
+    if (cooperative && control.occupancy == 0)
+        return TOO_MANY_TOGETHER;
+    const prepared launch = {
+        *config, called->together && control.occupancy > 0, called->wide, called->bind(values)};
+    if (called->together)
+        control.pieces += count_pieces(*argument<const cuda_machine *>(values, 0),
+            argument<uint32_t>(values, 1), argument<uint32_t>(values, 2), config->grid[0]);
     if (captured)
         captured->launches.push_back(launch);
     else

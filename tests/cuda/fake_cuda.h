@@ -14,6 +14,9 @@ struct fake_cuda {
     size_t taken;          /* of it, and of pinned memory */
     unsigned long wide;    /* launches of kernels for warpgroups so far */
     unsigned given_up_at;  /* the phase at which every launch of the decode kernel is given up; 0: none */
+    int occupancy; /* blocks of a kernel on a multiprocessor; 0: blocks run one after the other, and cannot be
+                      launched together */
+    unsigned long pieces; /* matmuls that take their input in pieces, of all launches so far */
 };
 
 /* Found by name in the library: "fake_cuda_control". */

@@ -3,6 +3,7 @@
  * graphs, loading, steps, states. The CPU is the reference.
  */
 #include "cmocka_test.h"
+#include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
@@ -180,12 +181,13 @@ static void lowerings(void **state)
 }
 
 /* Ids of the largest logits: without barriers (grid), and by the stages of sampling (op). */
-static void choose_greedily(const char *shape, const char *lowering, const char *blocks, int32_t out[6])
+static void choose_greedily(
+    const char *shape, const char *lowering, int blocks, int shared_bytes, int32_t out[6])
 {
     struct salvo_generate_result result;
     struct salvo_sampler sampler;
     setenv("SALVO_CUDA_LOWERING", lowering, 1);
-    setenv("SALVO_FAKE_BLOCKS", blocks, 1);
+    set_fake_device(shared_bytes, blocks);
     struct fixture fixture = fixture_open(made_model_with_vocabulary(shape, "Q8_0"), on_cuda);
     int32_t *ids = some_ids(5, fixture.vocabulary, 8);
     sampler = salvo_sampler_default(fixture.model);
@@ -199,7 +201,7 @@ static void choose_greedily(const char *shape, const char *lowering, const char 
     free(ids);
     fixture_close(&fixture);
     unsetenv("SALVO_CUDA_LOWERING");
-    unsetenv("SALVO_FAKE_BLOCKS");
+    set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
 
 /* With many blocks some have next to nothing to do. */
@@ -209,14 +211,12 @@ static void greedy(void **state)
     static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         int32_t expected[6], ids[6];
-        choose_greedily(shapes[i], "op", "3", expected);
-        choose_greedily(shapes[i], "grid", "3", ids);
+        choose_greedily(shapes[i], "op", 3, FAKE_SHARED, expected);
+        choose_greedily(shapes[i], "grid", 3, FAKE_SHARED, ids);
         assert_memory_equal(expected, ids, sizeof ids);
-        choose_greedily(shapes[i], "grid", "30", ids);
+        choose_greedily(shapes[i], "grid", 30, FAKE_SHARED, ids);
         assert_memory_equal(expected, ids, sizeof ids);
-        setenv("SALVO_FAKE_SHARED", "101376", 1); /* as many GPUs have: attention has no room of its own */
-        choose_greedily(shapes[i], "grid", "3", ids);
-        unsetenv("SALVO_FAKE_SHARED");
+        choose_greedily(shapes[i], "grid", 3, LITTLE_SHARED, ids); /* attention has no room of its own */
         assert_memory_equal(expected, ids, sizeof ids);
     }
 }

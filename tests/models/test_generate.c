@@ -239,6 +239,37 @@ static void end_tokens_end_and_are_not_counted(void **state)
     fixture_close(&fixture);
 }
 
+/* The caller's own stop ids end the text even where end tokens do not, however many tokens are decoded ahead.
+ */
+static void stop_ids_hold_where_end_tokens_are_ignored(void **state)
+{
+    (void)state;
+    struct salvo_generate_result result;
+    struct fixture fixture = open_forced('x', 60);
+    const int32_t stop_ids[] = {'y', 'x'};
+    for (uint32_t ahead = 1; ahead < 10; ahead += 4) {
+        generate(fixture.session,
+            (struct salvo_generate_options){.ignore_end = true,
+                .stop_ids = stop_ids,
+                .stop_id_count = 2,
+                .ahead = ahead,
+                .max_tokens = 5},
+            100, &result);
+        assert_int_equal(SALVO_FINISH_END, result.finish);
+        assert_int_equal(0, result.tokens);
+        generate(fixture.session,
+            (struct salvo_generate_options){.ignore_end = true,
+                .stop_ids = stop_ids,
+                .stop_id_count = 1,
+                .ahead = ahead,
+                .max_tokens = 5},
+            100, &result);
+        assert_int_equal(SALVO_FINISH_LENGTH, result.finish);
+        assert_int_equal(5, result.tokens);
+    }
+    fixture_close(&fixture);
+}
+
 /* What never becomes whole is handed over at the very end. */
 static void what_was_held_back_is_not_lost(void **state)
 {
@@ -327,6 +358,7 @@ int main(void)
         cmocka_unit_test(characters_are_whole),
         cmocka_unit_test(ends_for_every_reason),
         cmocka_unit_test(end_tokens_end_and_are_not_counted),
+        cmocka_unit_test(stop_ids_hold_where_end_tokens_are_ignored),
         cmocka_unit_test(what_was_held_back_is_not_lost),
         cmocka_unit_test(models_without_vocabulary_say_so),
     };

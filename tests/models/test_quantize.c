@@ -81,8 +81,11 @@ static void the_same_bytes_with_any_number_of_threads(void **state)
     char *again = read_all(output_path(), &size_again);
     assert_int_equal(size, size_again);
     assert_memory_equal(bytes, again, size);
-    quantize_to(
-        output_path(), "Q4_K_M", false, 2); /* to the types that it has: nothing changes, over itself */
+    char source[80];
+    snprintf(source, sizeof source, "%s.source", output_path());
+    assert_int_equal(0, rename(output_path(), source));
+    quantize_to(source, "Q4_K_M", false, 2); /* to the types that it has: nothing changes */
+    unlink(source);
     char *third = read_all(output_path(), &size_again);
     assert_int_equal(size, size_again);
     assert_memory_equal(bytes, third, size);
@@ -150,6 +153,10 @@ static void what_fails_leaves_no_file(void **state)
     assert_int_equal(SALVO_ERROR_CANCELLED,
         salvo_quantize(model, output_path(),
             &(struct salvo_quantize_options){.type = "Q8_0", .progress = stop_at_once}));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, /* over itself */
+        salvo_quantize(
+            model, salvo_model_info(model)->path, &(struct salvo_quantize_options){.type = "Q8_0"}));
+    assert_non_null(strstr(salvo_error(), "the model is read from this file"));
     assert_int_equal(SALVO_ERROR_IO,
         salvo_quantize(model, "/nowhere/at/all.gguf", &(struct salvo_quantize_options){.type = "Q8_0"}));
     salvo_model_close(model);

@@ -362,6 +362,35 @@ static void cancelling_keeps_what_was_finished(void **state)
     fixture_close(&fixture);
 }
 
+/* Calls that would compute nothing notice a cancel as well, and use it up. */
+static void a_cancel_stops_the_next_call(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_tiny((struct salvo_engine_options){.context = 30});
+    struct salvo_session *session = fixture.session;
+    int32_t *ids = some_ids(30, fixture.vocabulary, 9), id, expected;
+    set_greedy(session);
+    ASSERT_OK(salvo_session_feed(session, ids, 20));
+    ASSERT_OK(salvo_session_next(session, &expected));
+    ASSERT_OK(salvo_session_rollback(session, 0));
+    ASSERT_OK(salvo_session_feed(session, ids, 20));
+    salvo_session_cancel(session);
+    assert_fails(SALVO_ERROR_CANCELLED, salvo_session_next(session, &id), "cancelled after 20 tokens");
+    assert_int_equal(-1, id);
+    salvo_session_cancel(session);
+    assert_fails(SALVO_ERROR_CANCELLED, salvo_session_feed(session, NULL, 0), "cancelled");
+    salvo_session_cancel(session);
+    assert_fails(SALVO_ERROR_CANCELLED, salvo_session_eval(session, NULL, 0, NULL, NULL), "cancelled");
+    ASSERT_OK(salvo_session_feed(session, NULL, 0));
+    ASSERT_NEXT(expected, session);
+    ASSERT_OK(salvo_session_feed(session, ids, 9)); /* it is full: nor does the next call say that instead */
+    salvo_session_cancel(session);
+    assert_fails(SALVO_ERROR_CANCELLED, salvo_session_next(session, &id), "cancelled");
+    assert_fails(SALVO_ERROR_CONTEXT, salvo_session_next(session, &id), "full");
+    free(ids);
+    fixture_close(&fixture);
+}
+
 static bool stop_at_five(void *user, uint32_t position, const float *logits)
 {
     (void)logits;
@@ -429,6 +458,7 @@ int main(void)
         cmocka_unit_test(bias_decides),
         cmocka_unit_test(sessions_that_cannot_go_on_do_not_stop_others),
         cmocka_unit_test(cancelling_keeps_what_was_finished),
+        cmocka_unit_test(a_cancel_stops_the_next_call),
         cmocka_unit_test(evaluation_can_be_stopped_and_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,6 +91,41 @@ static void a_loaded_session_can_be_rolled_back(void **state)
     unlink(path);
 }
 
+/* A short one, too, for which nobody has taken a snapshot yet: going back by a token or two begins at the end
+ * of the state that was loaded. */
+static void a_loaded_session_goes_back_to_its_end(void **state)
+{
+    (void)state;
+    enum { COUNT = 200 };
+    const char *model = made_model("rwkv7-tiny", "Q8_0");
+    struct fixture first = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture second = fixture_open(model, (struct salvo_engine_options){0});
+    int32_t *ids = some_ids(COUNT, first.vocabulary, 1), expected[5], got;
+    ASSERT_OK(salvo_session_feed(first.session, ids, COUNT));
+    ASSERT_OK(salvo_session_state_save_file(first.session, path));
+    for (int i = 0; i < 5; i++)
+        ASSERT_OK(salvo_session_next(first.session, &expected[i]));
+    ASSERT_OK(salvo_session_state_load_file(second.session, path));
+    for (uint32_t back = 1; back <= 2; back++) {
+        for (uint32_t i = salvo_session_position(second.session) - COUNT; i < 3; i++) {
+            ASSERT_OK(salvo_session_next(second.session, &got));
+            assert_int_equal(expected[i], got);
+        }
+        ASSERT_OK(salvo_session_rollback(second.session, COUNT + 3 - back));
+        const uint64_t before = salvo_engine_counters(second.engine).tokens;
+        for (uint32_t i = 3 - back; i < 5; i++) {
+            ASSERT_OK(salvo_session_next(second.session, &got));
+            assert_int_equal(expected[i], got);
+        }
+        assert_in_range(salvo_engine_counters(second.engine).tokens - before, 1, 5);
+        ASSERT_OK(salvo_session_rollback(second.session, COUNT + 1));
+    }
+    free(ids);
+    fixture_close(&second);
+    fixture_close(&first);
+    unlink(path);
+}
+
 static void write_bytes(const char *bytes, size_t size)
 {
     FILE *file = fopen(path, "wb");
@@ -243,6 +278,7 @@ int main(void)
         cmocka_unit_test(a_thousand_turns_of_llama),
         cmocka_unit_test(a_thousand_turns_of_rwkv),
         cmocka_unit_test(a_loaded_session_can_be_rolled_back),
+        cmocka_unit_test(a_loaded_session_goes_back_to_its_end),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(files_of_version_2_are_read),

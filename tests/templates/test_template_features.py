@@ -55,6 +55,7 @@ csv.startswith('a')|csv.startswith('b')|csv.startswith(('x','a'))|csv.endswith('
 """
 
 FILTERS = """
+messages[3].content|from_json;(messages[3].content|from_json).ok;'[1, 2.5, "é\\\\u00e9\\\\n", null, true, -3, 1e3]'|from_json;' {"b": {"a": []}, "b": 2} '|from_json;'1'|from_json + 1;'"x"'|from_json;''|from_json;'{'|from_json;'[1,]'|from_json;'01'|from_json;none|from_json;dict|from_json;missing|from_json;dict|tojson|from_json == dict;'[1] 2'|from_json;'{"a": 1}'|from_json|tojson;["1", "[2]"]|map('from_json')|list;'1'|from_json(2)
 text|upper;text|lower;text|title;'foo-bar (baz) [q] <r> {s}'|title;"it's o'neil"|title;text|capitalize;text|trim;'xax'|trim('x');text|length;numbers|length;dict|length;n|length;none|length;''|length;s|length;'🚀'|length;text|count;text|wordcount;'a_b c-d é'|wordcount
 text|replace('o','0');text|replace('o','0',1);n|replace(3,4);none|replace('None','x');text|replace(old='one',new='1');words|join;words|join(', ');numbers|join('-');[1,none,true,2.5,'x']|join(' ');people|join(',',attribute='name');'abc'|join('.');dict|join(',');n|join
 numbers|first;''|first;[]|first;text|first;dict|first;numbers|last;[]|last;text|last;dict|last;n|first;none|first;[]|first is defined;numbers|min;numbers|max;[]|min;words|min;words|max;words|min(case_sensitive=true);people|max(attribute='age');people|min(attribute='name');['a',1]|min;text|min
@@ -102,6 +103,40 @@ TEMPLATES = [
     "{{ true + true }}", "{{ true * 3 }}", "{{ -true }}", "{{ true < 2 }}", "{{ none < 1 }}", "{{ 'a' < 1 }}", "{{ [] < {} }}", "{{ missing < 1 }}", "{{ 1 < missing }}", "{{ none == false }}", "{{ 0 == false }}", "{{ '' == false }}", "{{ [] == () }}", "{{ 1 == '1' }}", "{{ 2 ** 62 }}", "{{ 2 ** 0 }}", "{{ 0 ** 0 }}", "{{ 0 ** -1 }}", "{{ 1.5 ** 2 }}", "{{ 1e308 * 10 }}", "{{ -1e308 * 10 }}", "{{ (1e308 * 10) - (1e308 * 10) }}", "{{ 7 // 2.0 }}", "{{ 7.0 % 3 }}", "{{ -7 // 2.0 }}", "{{ 1e20 }}", "{{ 123456.789 }}", "{{ 1e20|int }}"[:0], "{{ 1e10|int }}", "{{ 3.0|int }}", "{{ 3.0 == 3 }}", "{{ 10 / 4 }}", "{{ 10 / 5 }}", "{{ 10 // 4 }}",
 ]
 
+UNKNOWN = ["{{ 1|nope }}", "{{ 1 is nope }}", "{{ 1|a.b }}", "{{ 1 is a.b }}", "{{ 1|nope(2, *[3], b=4) }}", "{{ 1|nope|upper }}",
+           "{{ 1|upper.nope }}", "{{ 1 is not nope }}", "{{ [1]|map('nope')|list }}", "{% set y = 1|nope %}", "{% print 1|nope %}"]
+
+# A filter or test that does not exist, in places that are reached and in others that are not.
+PLACES = ["%s", "{%% if no %%}%s{%% endif %%}", "{%% if yes %%}%s{%% endif %%}", "{%% if yes %%}y{%% elif n %%}%s{%% endif %%}",
+          "{%% if yes %%}y{%% else %%}%s{%% endif %%}", "{%% if no %%}y{%% else %%}%s{%% endif %%}",
+          "{%% if no %%}{%% if no %%}%s{%% endif %%}%s{%% endif %%}", "{%% if no %%}{%% for x in [1] %%}%s{%% endfor %%}{%% endif %%}",
+          "{%% if no %%}{%% for x in [1] %%}{%% if no %%}%s{%% endif %%}{%% endfor %%}{%% endif %%}",
+          "{%% for x in [] %%}%s{%% endfor %%}", "{%% for x in [1] %%}a{%% else %%}%s{%% endfor %%}",
+          "{%% for x in [] %%}{%% if x %%}%s{%% endif %%}{%% endfor %%}", "{%% macro m() %%}%s{%% endmacro %%}",
+          "{%% macro m() %%}{%% if no %%}%s{%% endif %%}{%% endmacro %%}{{ m() }}", "{%% if no %%}{%% macro m() %%}%s{%% endmacro %%}{%% endif %%}",
+          "{%% macro m() %%}{{ caller() }}{%% endmacro %%}{%% if no %%}{%% call m() %%}%s{%% endcall %%}{%% endif %%}",
+          "{%% if no %%}{%% filter upper %%}%s{%% endfilter %%}{%% endif %%}", "{%% if no %%}{%% set y %%}%s{%% endset %%}{%% endif %%}",
+          "{%% if no %%}{%% with a = 1 %%}%s{%% endwith %%}{%% endif %%}", "{%% if no %%}{%% block b %%}%s{%% endblock %%}{%% endif %%}",
+          "{%% if no %%}{%% generation %%}%s{%% endgeneration %%}{%% endif %%}", "{%% if no %%}x{%% endif %%}%s",
+          "{%% if 1|nope %%}y{%% endif %%}%s", "{%% if no %%}{%% autoescape false %%}%s{%% endautoescape %%}{%% endif %%}"]
+
+UNKNOWN_INSIDE = """
+{{ 1|nope if no else 2 }};{{ 1 if yes else 2|nope }};{{ 1|nope if yes else 2 }};{{ 1 if n is nope else 2 }};{{ (1|nope) if no }};{{ [1|nope if no else 3, 4] }}
+{{ (1 if no)|nope }};{{ [1|nope, 3 if no else 4] }};{{ (1|nope ~ 'a') if no else 'b' }};{{ f(1|nope) if no else 'b' }};{{ 1 if yes else (2 if no else 3|nope) }};{{ no and 1|nope }}
+{% if n is nope %}y{% endif %};{% if no and n is nope %}y{% endif %};{% if yes or n|nope %}y{% endif %};{% if no %}y{% elif n is nope %}z{% endif %};{% if yes %}y{% elif n is nope %}z{% endif %}
+{% for x in [1] if x is nope %}a{% endfor %};{% if no %}{% for x in [1] if x is nope %}a{% endfor %}{% endif %};{% if no %}{% for x in n|nope %}a{% endfor %}{% endif %};{% for x in n|nope %}a{% endfor %};{% for x in (n|nope if no else [1]) %}a{% endfor %};{% for x in [1] if (x|nope if no else 1) %}a{% endfor %}
+{% if no %}{% set y = n|nope %}{% endif %}a;{% if no %}{% set y|nope %}b{% endset %}{% endif %}a;{% if no %}{% filter nope %}b{% endfilter %}{% endif %}a;{% filter upper|replace('A', 'b'|nope if no else 'c') %}a{% endfilter %};{% set y|nope %}b{% endset %}
+{% macro m(a=1|nope) %}{% endmacro %};{% if no %}{% macro m(a=1|nope) %}{% endmacro %}{% endif %};{% macro m(a=(1|nope if no else 2)) %}{{ a }}{% endmacro %}{{ m() }};{% if no %}{% with a = n|nope %}{% endwith %}{% endif %}b;{% with a = n|nope %}{% endwith %}b;{% macro m() %}{% endmacro %}{% if no %}{% call m(n|nope) %}{% endcall %}{% endif %}b;{% macro m() %}{% endmacro %}{% if no %}{% call(a=n|nope) m() %}{% endcall %}{% endif %}b
+"""
+
+
+def unknown_names():
+    for place in PLACES:
+        for text in UNKNOWN:
+            yield place.replace("%s", text).replace("%%", "%")
+    for line in UNKNOWN_INSIDE.strip().splitlines():
+        yield from line.split(";")
+
 
 def cases():
     texts = []
@@ -114,7 +149,7 @@ def cases():
     for text in texts:
         yield "{{ " + text.replace("\\\\", "\\") + " }}", REQUEST
         yield "{% if " + text.replace("\\\\", "\\") + " %}y{% else %}n{% endif %}", REQUEST
-    for template in TEMPLATES:
+    for template in [*TEMPLATES, *unknown_names()]:
         yield template, REQUEST
 
 

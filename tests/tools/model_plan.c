@@ -32,6 +32,9 @@ const struct model_shape model_shapes[] = {
     {"llama-256",   LLAMA_SHAPE( 2,      256,  4,    2,  512,   512,    true,  512,    10000,   0)},
     {"llama-128",   LLAMA_SHAPE( 1,      640,  5,    1,  256,   331,    true,  512,    10000,   0)}, /* a head */
     {"llama-64to1", LLAMA_SHAPE( 1,      512,  64,   1,  96,    97,     true,  512,    10000,   0)}, /* queries to KV heads */
+    /* Rows of a matrix that small shared memory does not hold, after no norm and after one. */
+    {"llama-wide",  LLAMA_SHAPE( 1,      192,  3,    1,  24576, 331,    true,  512,    10000,   0)},
+    {"llama-tall",  LLAMA_SHAPE( 1,      1536, 12,   2,  256,   6400,   true,  512,    10000,   0)},
     /*                           layers  width vocab   decay iclr value gate */
     {"rwkv7-0.1b",  RWKV7_SHAPE( 12,     768,  65536,  64,   64,  32,   128)},
     {"rwkv7-0.4b",  RWKV7_SHAPE( 24,     1024, 65536,  64,   64,  32,   128)},
@@ -39,6 +42,7 @@ const struct model_shape model_shapes[] = {
     {"rwkv7-2.9b",  RWKV7_SHAPE( 32,     2560, 65536,  96,   96,  64,   320)},
     {"rwkv7-tiny",  RWKV7_SHAPE( 3,      192,  331,    32,   24,  16,   40)},
     {"rwkv7-256",   RWKV7_SHAPE( 2,      256,  512,    32,   32,  32,   32)},
+    {"rwkv7-wide",  RWKV7_SHAPE( 1,      1536, 331,    32,   32,  32,   32)}, /* as llama-wide, after a layer norm */
     /*                           layers  width vocab   ranks; neither a gate nor a norm over heads */
     {"arwkv7-tiny", ARWKV7_SHAPE(3,      192,  331,    32)},
     {0},

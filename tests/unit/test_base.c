@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/string_map.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,6 +254,133 @@ static void an_atomic_file_replaces_regular_files_only(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* The library's calls come here instead of the system's. */
+static unsigned umask_calls, folders_flushed;
+
+mode_t umask(mode_t mask)
+{
+    umask_calls++;
+    return mask;
+}
+
+int fsync(int fd)
+{
+    struct stat information;
+    folders_flushed += fstat(fd, &information) == 0 && S_ISDIR(information.st_mode);
+    return 0;
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat information;
+    assert_int_equal(stat(path, &information), 0);
+    return information.st_mode & 07777;
+}
+
+static void write_file(const char *path, bool is_new, enum salvo_status expected)
+{
+    struct atomic_file file;
+    assert_int_equal(is_new ? atomic_file_open_new(path, &file) : atomic_file_open(path, &file), expected);
+    if (expected != SALVO_OK) {
+        assert_non_null(strstr(salvo_error(), path));
+        return;
+    }
+    assert_int_equal(fcntl(fileno(file.stream), F_GETFD), FD_CLOEXEC);
+    assert_int_equal(atomic_file_commit(&file), SALVO_OK);
+}
+
+static void an_atomic_file_has_the_mode_of_the_one_before(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[64], plain[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/out", folder);
+    snprintf(plain, sizeof plain, "%s/plain", folder);
+    umask_calls = folders_flushed = 0;
+    write_file(path, false, SALVO_OK);
+    assert_int_equal(umask_calls, 0);
+    assert_int_equal(folders_flushed, 1);
+    FILE *other = fopen(plain, "wb"); /* any new file */
+    assert_non_null(other);
+    fclose(other);
+    assert_int_equal(mode_of(path), mode_of(plain));
+    assert_int_equal(chmod(path, 0602), 0); /* more than the umask leaves */
+    write_file(path, false, SALVO_OK);
+    assert_int_equal(mode_of(path), 0602);
+    assert_int_equal(chmod(path, 0444), 0);
+    write_file(path, false, SALVO_ERROR_IO);
+    write_file(path, true, SALVO_ERROR_IO);
+    unlink(path);
+    unlink(plain);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void a_new_atomic_file_replaces_nothing(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[64];
+    struct atomic_file first, second;
+    struct stat information;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/out", folder);
+    assert_int_equal(atomic_file_open_new(path, &first), SALVO_OK);
+    assert_int_equal(atomic_file_open_new(path, &second), SALVO_OK);
+    assert_int_equal(atomic_file_write(&first, "first", 5), SALVO_OK);
+    assert_int_equal(atomic_file_commit(&first), SALVO_OK);
+    assert_int_equal(atomic_file_commit(&second), SALVO_ERROR_IO); /* it came in the meantime */
+    assert_non_null(strstr(salvo_error(), "already"));
+    assert_int_equal(stat(path, &information), 0);
+    assert_int_equal(information.st_size, 5);
+    assert_int_equal(information.st_nlink, 1);
+    write_file(path, true, SALVO_ERROR_IO);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void an_atomic_file_may_have_the_longest_name(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-atomic-XXXXXX", path[512];
+    assert_non_null(mkdtemp(folder));
+    int used = snprintf(path, sizeof path, "%s/", folder);
+    memset(path + used, 'n', 255);
+    path[used + 255] = 0;
+    write_file(path, true, SALVO_OK);
+    write_file(path, false, SALVO_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void a_mapped_file_is_known_by_any_name(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/salvo-mapped-XXXXXX", path[64], name[64];
+    struct mapped_file file;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(name, sizeof name, "%s/link", folder);
+    write_file(path, true, SALVO_OK);
+    assert_int_equal(mapped_file_open(path, &file), SALVO_OK);
+    assert_int_equal(link(path, name), 0);
+    assert_true(mapped_file_is_at(&file, path));
+    assert_true(mapped_file_is_at(&file, name));
+    unlink(name);
+    assert_int_equal(symlink("file", name), 0);
+    assert_true(mapped_file_is_at(&file, name));
+    write_file(path, false, SALVO_OK); /* another file has the name now */
+    assert_false(mapped_file_is_at(&file, path));
+    assert_false(mapped_file_is_at(&file, folder));
+    mapped_file_close(&file);
+    unlink(name);
+    assert_int_equal(mkfifo(name, 0600), 0);
+    assert_int_equal(mapped_file_open(name, &file), SALVO_ERROR_IO); /* at once, though nobody writes to it */
+    assert_non_null(strstr(salvo_error(), "not a regular file"));
+    unlink(name);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_buffer_grows(void **state)
 {
     (void)state;
@@ -281,6 +409,10 @@ int main(void)
         cmocka_unit_test(so_many_files_can_be_open_at_once),
         cmocka_unit_test(an_atomic_file_appears_only_when_committed),
         cmocka_unit_test(an_atomic_file_replaces_regular_files_only),
+        cmocka_unit_test(an_atomic_file_has_the_mode_of_the_one_before),
+        cmocka_unit_test(a_new_atomic_file_replaces_nothing),
+        cmocka_unit_test(an_atomic_file_may_have_the_longest_name),
+        cmocka_unit_test(a_mapped_file_is_known_by_any_name),
         cmocka_unit_test(a_buffer_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

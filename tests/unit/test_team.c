@@ -3,6 +3,7 @@
 
 #include "backend/cpu/team.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -76,6 +77,42 @@ static void every_task_runs_once_and_phases_keep_their_order(void **state)
     check_team(2, true);
 }
 
+#if defined(__linux__)
+static cpu_set_t cores_of_caller(void)
+{
+    cpu_set_t cores;
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    return cores;
+}
+
+static void note_cores(void *context, uint32_t phase, uint32_t task, uint32_t thread)
+{
+    (void)phase;
+    (void)task;
+    if (thread == 0)
+        *(cpu_set_t *)context = cores_of_caller();
+}
+
+/* A team of one has the caller's thread only: it stays on one core while it works, and nowhere else. */
+static void the_thread_of_the_caller_is_not_left_pinned(void **state)
+{
+    (void)state;
+    const cpu_set_t before = cores_of_caller();
+    const uint32_t tasks[] = {1};
+    cpu_set_t during = before, after;
+    struct team *team;
+    assert_int_equal(team_open(1, true, 1, &team), SALVO_OK);
+    after = cores_of_caller();
+    assert_true(CPU_EQUAL(&before, &after));
+    team_run(
+        team, &(struct team_job){.context = &during, .tasks = tasks, .phase_count = 1, .work = note_cores});
+    assert_int_equal(CPU_COUNT(&during), 1);
+    after = cores_of_caller();
+    assert_true(CPU_EQUAL(&before, &after));
+    team_close(team);
+}
+#endif
+
 static void numbers_of_threads_that_cannot_be_are_refused(void **state)
 {
     (void)state;
@@ -90,6 +127,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_task_runs_once_and_phases_keep_their_order),
+#if defined(__linux__)
+        cmocka_unit_test(the_thread_of_the_caller_is_not_left_pinned),
+#endif
         cmocka_unit_test(numbers_of_threads_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

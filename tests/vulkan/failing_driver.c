@@ -5,7 +5,8 @@
  *   FAILING_DRIVER_LOST=vkName  vkQueueSubmit, or the wait after it, fails as long as this is set
  *   FAILING_DRIVER_RANGE=BYTES  is all that can be bound of a buffer
  *   FAILING_DRIVER_FREE=BYTES   is what is left of the memory, by VK_EXT_memory_budget
- *   FAILING_DRIVER_GPU=1        it is no processor
+ *   FAILING_DRIVER_GPU=TYPE     it is no processor but a VkPhysicalDeviceType; memory of 2, a discrete GPU,
+ * is not mapped
  */
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan.h>
@@ -72,7 +73,7 @@ static VKAPI_ATTR void VKAPI_CALL properties(VkPhysicalDevice device, VkPhysical
     if (number("FAILING_DRIVER_RANGE"))
         out->limits.maxStorageBufferRange = (uint32_t)number("FAILING_DRIVER_RANGE");
     if (number("FAILING_DRIVER_GPU"))
-        out->deviceType = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+        out->deviceType = (VkPhysicalDeviceType)number("FAILING_DRIVER_GPU");
 }
 
 static VKAPI_ATTR void VKAPI_CALL memory(VkPhysicalDevice device, VkPhysicalDeviceMemoryProperties2 *out)

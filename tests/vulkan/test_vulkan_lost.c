@@ -49,11 +49,32 @@ static void a_wait_that_fails(void **state)
     check_loss(vulkan_device_at(0)->features.timeline ? "vkWaitSemaphores" : "vkWaitForFences");
 }
 
+/* Logits that could not be read back are none: neither those of an earlier step nor zeros. */
+static void logits_that_cannot_be_read_back(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(
+        made_model("llama-tiny", "F32"), (struct salvo_engine_options){.backend = "vulkan", .context = 64});
+    int32_t *ids = some_ids(6, fixture.vocabulary, 4);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+    assert_non_null(salvo_session_logits(fixture.session));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids + 5, 1));
+    setenv("FAILING_DRIVER_LOST", "vkQueueSubmit", 1);
+    assert_null(salvo_session_logits(fixture.session));
+    assert_non_null(strstr(salvo_error(), "vkQueueSubmit"));
+    unsetenv("FAILING_DRIVER_LOST");
+    assert_null(salvo_session_logits(fixture.session));
+    assert_non_null(strstr(salvo_error(), "opened again"));
+    free(ids);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_submission_that_fails),
         cmocka_unit_test(a_wait_that_fails),
+        cmocka_unit_test(logits_that_cannot_be_read_back),
     };
     return RUN_VULKAN_TESTS(tests);
 }

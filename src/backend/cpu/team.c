@@ -2,10 +2,9 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "base/wait_word.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -33,6 +32,7 @@ struct team {
     struct phase *phases;
     struct member *members; /* [threads - 1] */
     uint32_t threads, started, spins, most_phases;
+    bool pins;
     struct team_job job;
     alignas(64) atomic_uint gate;
     alignas(64) atomic_uint generation; /* changes with every job; workers wait for it */
@@ -111,21 +111,8 @@ static void leave_gate(struct team *team)
         wake_sleepers(team, &team->gate);
 }
 
-/* Signals belong to the program's own threads, which may be waiting for them. Faults stay where they happen.
- */
-static void take_no_signals(void)
-{
-    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
-    sigset_t all;
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&all, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &all, NULL);
-}
-
 static void *worker(void *argument)
 {
-    take_no_signals();
     struct member *member = argument;
     struct team *team = member->team;
     unsigned seen = 0;
@@ -146,6 +133,59 @@ static void *worker(void *argument)
     return NULL;
 }
 
+/* The caller's thread is its own again after a job: it is pinned only while it works for the team. */
+#if defined(__linux__)
+typedef cpu_set_t core_set;
+
+static void pin_to_core(pthread_t thread, uint32_t index)
+{
+    core_set allowed, one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    index %= (uint32_t)CPU_COUNT(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed) || index-- > 0)
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        pthread_setaffinity_np(thread, sizeof one, &one);
+        return;
+    }
+}
+
+static bool pin_caller(core_set *out_before)
+{
+    if (sched_getaffinity(0, sizeof *out_before, out_before) != 0)
+        return false;
+    pin_to_core(pthread_self(), 0);
+    return true;
+}
+
+static void unpin_caller(const core_set *before)
+{
+    sched_setaffinity(0, sizeof *before, before);
+}
+#else
+typedef char core_set;
+
+static void pin_to_core(pthread_t thread, uint32_t index)
+{
+    (void)thread;
+    (void)index;
+}
+
+static bool pin_caller(core_set *out_before)
+{
+    (void)out_before;
+    return false;
+}
+
+static void unpin_caller(const core_set *before)
+{
+    (void)before;
+}
+#endif
+
 void team_run(struct team *team, const struct team_job *job)
 {
     /* Workers that have not left the last job yet still read it. */
@@ -162,29 +202,12 @@ void team_run(struct team *team, const struct team_job *job)
     atomic_store(&team->gate, 1);
     atomic_fetch_add(&team->generation, 1);
     wake_sleepers(team, &team->generation);
+    core_set before;
+    const bool pinned = team->pins && pin_caller(&before);
     walk(team, 0);
+    if (pinned)
+        unpin_caller(&before);
     atomic_fetch_and(&team->gate, ~1U);
-}
-
-static void pin_to_core(pthread_t thread, uint32_t index)
-{
-#if defined(__linux__)
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return;
-    index %= (uint32_t)CPU_COUNT(&allowed);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || index-- > 0)
-            continue;
-        CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
-        pthread_setaffinity_np(thread, sizeof one, &one);
-        return;
-    }
-#else
-    (void)thread;
-    (void)index;
-#endif
 }
 
 enum salvo_status team_open(uint32_t threads, bool pin, uint32_t most_phases, struct team **out)
@@ -200,19 +223,18 @@ enum salvo_status team_open(uint32_t threads, bool pin, uint32_t most_phases, st
     team->most_phases = most_phases;
     TRY(NEW(&team->members, threads));
     team->threads = threads;
+    team->pins = pin;
     /* Spinning pays while everybody has a core; otherwise it keeps the one we wait for from running. */
     team->spins = threads <= cpu_physical_cores() ? 4000 : 50;
     for (uint32_t i = 1; i < threads; i++) {
         struct member *member = &team->members[i - 1];
         *member = (struct member){.team = team, .index = i};
-        if (pthread_create(&member->thread, NULL, worker, member) != 0)
+        if (!thread_start(&member->thread, worker, member))
             TRY(fail(SALVO_ERROR_MEMORY, "thread %u of %u could not be started", i + 1, threads));
         team->started++;
         if (pin)
             pin_to_core(member->thread, i);
     }
-    if (pin)
-        pin_to_core(pthread_self(), 0);
     *out = team;
 cleanup:
     if (status != SALVO_OK)

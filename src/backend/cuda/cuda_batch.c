@@ -74,9 +74,9 @@ struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint
         (uint32_t)(round_up(phase_size, 16) + round_up(places * sizeof(float), 16))};
 }
 
-struct cuda_launch cuda_norm_launch(uint32_t capacity)
+struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns)
 {
-    return (struct cuda_launch){"salvo_norm", capacity, 1, NORM_THREADS, 0};
+    return (struct cuda_launch){"salvo_norm", capacity, divide_up(columns, NORM_COLUMNS), NORM_THREADS, 0};
 }
 
 struct cuda_launch cuda_rotate_launch(uint32_t capacity)
@@ -220,7 +220,8 @@ struct cuda_launch cuda_gemm_launch(
     };
 }
 
-struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots)
+struct cuda_launch cuda_flash_launch(
+    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, uint32_t shared_bytes)
 {
     const uint32_t each = attend->heads / attend->kv_heads;
     const bool halves = attend->kv_type == TYPE_F16 && attend->head_dim <= 128;
@@ -231,8 +232,14 @@ struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t 
         .threads = FLASH_WARPS * 32,
     };
     if (halves) {
-        launch.kernel = padded == 64 ? "salvo_flash_f16_64" : "salvo_flash_f16_128";
-        launch.shared_bytes = FLASH_WARPS * FLASH_KEYS * padded * 2 * 2 * 2;
+        const uint32_t warp_bytes = FLASH_KEYS * padded * 2 * 2 * 2;
+        const bool few = padded == 128 && FLASH_WARPS * warp_bytes > shared_bytes;
+        const uint32_t warps = few ? FLASH_FEW_WARPS : FLASH_WARPS;
+        launch.kernel = padded == 64 ? "salvo_flash_f16_64"
+                        : few        ? "salvo_flash_f16_128_few"
+                                     : "salvo_flash_f16_128";
+        launch.threads = warps * 32;
+        launch.shared_bytes = warps * warp_bytes;
     } else {
         launch.kernel = "salvo_flash_any";
         launch.shared_bytes = (uint32_t)sizeof(float) * (2 * FLASH_QUERIES * attend->head_dim +

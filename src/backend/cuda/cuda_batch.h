@@ -72,11 +72,13 @@ enum {
     ROWS_THREADS = 256,
     ROTATE_THREADS = 256,
     NORM_THREADS = 256,
-    NORM_COLUMNS = 4 * NORM_THREADS * 4, /* at most: a thread has up to four times four in registers */
+    NORM_COLUMNS = 4 * NORM_THREADS * 4, /* of a block: a thread has up to four times four in registers. What
+                                            is rounded without a norm may have several blocks a row */
     END_THREADS = 128,
-    FLASH_QUERIES = 16, /* pairs of token and head that a block works on */
-    FLASH_WARPS = 4,    /* among which it divides the keys */
-    FLASH_KEYS = 32,    /* that a warp takes at once */
+    FLASH_QUERIES = 16,  /* pairs of token and head that a block works on */
+    FLASH_WARPS = 4,     /* among which it divides the keys */
+    FLASH_FEW_WARPS = 3, /* where shared memory has no room for those of four */
+    FLASH_KEYS = 32,     /* that a warp takes at once */
     FLASH_ANY_KEYS = 32,
     WKV7_WARPS = 2,        /* each has four values of a head */
     WKV7_TOKENS = 16,      /* brought to shared memory at once; of a chunk */
@@ -185,11 +187,12 @@ struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t ca
 struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
-struct cuda_launch cuda_norm_launch(uint32_t capacity);
+struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
 struct cuda_launch cuda_gemm_launch(
     const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
-struct cuda_launch cuda_flash_launch(const struct cuda_attend *attend, uint32_t capacity, uint32_t slots);
+struct cuda_launch cuda_flash_launch(
+    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, uint32_t shared_bytes);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 /* In chunks: two launches, one after the other, and the bytes that lie between them; 0: it cannot be done so,
  * or is not worth it. */

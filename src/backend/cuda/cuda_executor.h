@@ -17,6 +17,14 @@ enum cuda_lowering {
     CUDA_LOWERING_OP,    /* for measurements: a launch per phase, and a wait after each */
 };
 
+/*
+ * How plans for one token are fitted into shared memory; the next one is tried where one does not fit.
+ * Tight: inputs of matmuls are taken in pieces, rows of matrices are cut into slices, and attention and
+ * sampling have their room where panels and partial sums are. Tightest: chunks of weights are half as large,
+ * too.
+ */
+enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };
+
 /* Flags of salvo_decode. */
 enum {
     CUDA_TAKE_STEP = 1,
@@ -153,6 +161,8 @@ struct executor {
     bool programmatic; /* launches may begin before the one before them has ended */
     bool warpgroups;   /* there are kernels for them */
     uint32_t blocks;   /* of the decode kernel's grid */
+    bool resident;     /* all of them at once; if not, none waits for another */
+    enum cuda_fit fit;
     enum cuda_lowering lowering;
     uint32_t flags; /* that every launch of the decode kernel gets */
 
@@ -224,6 +234,10 @@ enum salvo_status cuda_function_exists(struct executor *executor, const char *na
 enum salvo_status cuda_executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out);
 void cuda_executor_close(struct executor *executor);
+/* Compiles the plans and checks that they fit the device, and stops before memory is allocated or a weight is
+ * read. Tests plan large models with it. */
+enum salvo_status cuda_executor_plan(
+    const struct program *program, const struct backend_options *options, struct executor **out);
 
 /* cuda_layout.c: what lies where; a region without an address only counts. */
 enum salvo_status cuda_check_weights(struct executor *executor); /* finds out how they are used, too */
@@ -244,10 +258,12 @@ enum salvo_status cuda_layout_shared(
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
 void cuda_tables_free(struct cuda_tables *tables);
 enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan);
-/* Bytes of shared memory for vectors, panels and partial sums of a phase; what partial sums take at least. */
+/* Bytes of shared memory for vectors, panels and partial sums of a phase; what partial sums take at least,
+ * and what all of them do. */
 uint32_t cuda_shared_limit(const struct executor *executor);
 uint32_t cuda_decode_shared(const struct executor *executor); /* of the decode kernel, all in all */
 uint32_t cuda_partial_floor(const struct executor *executor);
+uint32_t cuda_overlay_floor(const struct executor *executor);
 /* Their room in all, of which matmuls use one and the other half in turn where that is enough. */
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables);
 

@@ -47,16 +47,17 @@ bool cuda_items_supported(enum tensor_type type, uint64_t k)
 /* How the parts of a row are shared among warps: as few rounds as possible and groups of parts, whose input
  * each warp prepares, then as little padding; where partial sums have to be few, with as few parts as that
  * takes. */
-static void choose_rounds(struct cuda_matrix *matrix, uint32_t partial_bytes)
+static void choose_rounds(struct cuda_matrix *matrix, struct cuda_limits limits)
 {
     enum { GROUP_COST = 8 }; /* rounds */
-    const uint32_t wide = CUDA_ROUND_BYTES / matrix->item_bytes,
-                   warps = wide < CUDA_WARPS ? wide : CUDA_WARPS;
+    const uint32_t wide = limits.round_bytes / matrix->item_bytes, warps = wide < 1            ? 1
+                                                                           : wide < CUDA_WARPS ? wide
+                                                                                               : CUDA_WARPS;
     uint64_t best = UINT64_MAX;
     matrix->parts_per_round = 1;
     for (uint32_t each = 1; each <= warps; each++) {
         if (each > 1 &&
-            (uint64_t)matrix->tiles_per_block * each * CUDA_ITEM_ROWS * sizeof(float) > partial_bytes)
+            (uint64_t)matrix->tiles_per_block * each * CUDA_ITEM_ROWS * sizeof(float) > limits.partial_bytes)
             break;
         uint64_t groups = (matrix->parts + each - 1) / each, tiles_at_once = warps / each;
         uint64_t rounds = groups * ((matrix->tiles_per_block + tiles_at_once - 1) / tiles_at_once);
@@ -75,11 +76,12 @@ static void choose_rounds(struct cuda_matrix *matrix, uint32_t partial_bytes)
 struct cuda_matrix cuda_matrix_shape(
     enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tiles_per_block)
 {
-    return cuda_matrix_shape_within(type, rows, columns, tiles_per_block, UINT32_MAX, CUDA_CHUNK_BYTES);
+    return cuda_matrix_shape_within(type, rows, columns, tiles_per_block,
+        (struct cuda_limits){UINT32_MAX, CUDA_ROUND_BYTES, CUDA_CHUNK_BYTES});
 }
 
 struct cuda_matrix cuda_matrix_shape_within(enum tensor_type type, uint32_t rows, uint32_t columns,
-    uint32_t tiles_per_block, uint32_t partial_bytes, uint32_t chunk_bytes)
+    uint32_t tiles_per_block, struct cuda_limits limits)
 {
     struct cuda_matrix matrix = {
         .type = type,
@@ -91,9 +93,9 @@ struct cuda_matrix cuda_matrix_shape_within(enum tensor_type type, uint32_t rows
         .tiles_per_block = tiles_per_block,
     };
     matrix.owners = (matrix.tiles + tiles_per_block - 1) / tiles_per_block;
-    choose_rounds(&matrix, partial_bytes);
+    choose_rounds(&matrix, limits);
     uint32_t round_bytes = matrix.tiles_per_round * matrix.parts_per_round * matrix.item_bytes;
-    uint32_t rounds = round_bytes && round_bytes < chunk_bytes ? chunk_bytes / round_bytes : 1;
+    uint32_t rounds = round_bytes && round_bytes < limits.chunk_bytes ? limits.chunk_bytes / round_bytes : 1;
     uint32_t chunk = rounds * matrix.tiles_per_round;
     matrix.tiles_per_chunk = chunk < tiles_per_block ? chunk : tiles_per_block;
     return matrix;

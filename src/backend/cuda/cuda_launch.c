@@ -2,8 +2,8 @@
  * is opened. */
 #include "backend/cuda/cuda_executor.h"
 
-enum salvo_status cuda_launch_phases(
-    struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
+static enum salvo_status launch_decode(struct executor *executor, const struct cuda_plan *plan,
+    uint32_t first, uint32_t end, uint32_t flags, uint32_t blocks)
 {
     cuda_address machine = plan->tables.machine;
     flags |= executor->flags;
@@ -15,14 +15,38 @@ enum salvo_status cuda_launch_phases(
             ? (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1}
             : (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_COOPERATIVE, .value.on = 1};
     struct cuda_launch_config config = {
-        .grid = {executor->blocks, 1, 1},
+        .grid = {blocks, 1, 1},
         .block = {CUDA_THREADS, 1, 1},
         .shared_bytes = plan->tables.shared_bytes,
         .queue = executor->queue,
         .attributes = &attribute,
-        .attribute_count = 1,
+        .attribute_count = flags & CUDA_PROGRAMMATIC ? executor->programmatic : executor->resident,
     };
     return CUDA_CALL(&executor->context, launch, (&config, executor->decode, arguments, NULL));
+}
+
+/* Without waits between blocks: a launch for each phase, and one of a single block for whatever blocks would
+ * otherwise meet for, at the beginning of a step and at the end of a token. */
+static enum salvo_status launch_apart(
+    struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t count = plan->tables.phase_count;
+    if (flags & CUDA_TAKE_STEP)
+        TRY(launch_decode(executor, plan, 0, 0, CUDA_TAKE_STEP, 1));
+    for (uint32_t i = first; i < end; i++)
+        TRY(launch_decode(executor, plan, i, i + 1, CUDA_PROGRAMMATIC, executor->blocks));
+    if (flags & CUDA_FINISH_TOKEN)
+        TRY(launch_decode(executor, plan, count, count, CUDA_FINISH_TOKEN, 1));
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_launch_phases(
+    struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
+{
+    return executor->resident ? launch_decode(executor, plan, first, end, flags, executor->blocks)
+                              : launch_apart(executor, plan, first, end, flags);
 }
 
 /* A word has but the last bits of its token's tag, which come round: one that was left out for some tokens

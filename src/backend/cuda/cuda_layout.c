@@ -259,7 +259,7 @@ static uint32_t attend_bytes(const struct program *program)
 /* Where there is little shared memory, attention has its room where matmuls have their partial sums. */
 bool cuda_attends_apart(const struct executor *executor)
 {
-    return cuda_decode_shared(executor) >= CUDA_MUCH_SHARED;
+    return executor->fit == CUDA_FIT_ROOMY && cuda_decode_shared(executor) >= CUDA_MUCH_SHARED;
 }
 
 static uint32_t page_table_bytes(const struct executor *executor)
@@ -273,11 +273,18 @@ uint32_t cuda_attention_bytes(const struct executor *executor)
     return cuda_attends_apart(executor) ? attend_bytes(executor->program) + page_table_bytes(executor) : 0;
 }
 
+/* Attention and sampling use their room when no matmul is under way: they need no more than panels and
+ * partial sums have together. */
+uint32_t cuda_overlay_floor(const struct executor *executor)
+{
+    const uint32_t attend = cuda_attends_apart(executor) ? 0 : attend_bytes(executor->program);
+    return attend > CUDA_SAMPLE_SHARED ? attend : (uint32_t)CUDA_SAMPLE_SHARED;
+}
+
 uint32_t cuda_partial_floor(const struct executor *executor)
 {
-    const uint32_t wkv7 = 2 * CUDA_WORKERS * sizeof(float),
-                   attend = cuda_attends_apart(executor) ? 0 : attend_bytes(executor->program);
-    uint32_t bytes = attend > CUDA_SAMPLE_SHARED ? attend : (uint32_t)CUDA_SAMPLE_SHARED;
+    const uint32_t wkv7 = 2 * CUDA_WORKERS * sizeof(float);
+    uint32_t bytes = executor->fit == CUDA_FIT_ROOMY ? cuda_overlay_floor(executor) : 0;
     for (uint32_t i = 0; i < executor->program->op_count; i++) {
         if (executor->program->ops[i].kind == OP_WKV7 && wkv7 > bytes)
             bytes = wkv7;
@@ -285,11 +292,19 @@ uint32_t cuda_partial_floor(const struct executor *executor)
     return bytes;
 }
 
+static uint32_t vector_bytes(const struct cuda_tables *tables)
+{
+    return (tables->most_vector_bytes + 127) / 128 * 128;
+}
+
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables)
 {
-    const uint32_t least = cuda_partial_floor(executor),
+    const uint32_t vectors = vector_bytes(tables), all = cuda_overlay_floor(executor),
                    most = tables->most_partials * (uint32_t)sizeof(float);
-    return ((most > least ? most : least) + 255) / 256 * 256;
+    uint32_t bytes = cuda_partial_floor(executor);
+    bytes = most > bytes ? most : bytes;
+    bytes = vectors + bytes < all ? all - vectors : bytes;
+    return (bytes + 255) / 256 * 256;
 }
 
 enum salvo_status cuda_layout_shared(
@@ -303,19 +318,24 @@ enum salvo_status cuda_layout_shared(
                          tables->phase_bytes;
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->panels_at = machine->vectors_at; /* each phase's behind its own vectors */
-    machine->partials_at = machine->vectors_at + (tables->most_vector_bytes + 127) / 128 * 128;
+    machine->partials_at = machine->vectors_at + vector_bytes(tables);
     machine->own_panel_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
     machine->half_of_partials = partials / 2;
     machine->attends_apart = cuda_attends_apart(executor);
-    machine->attend_at = machine->partials_at + (machine->attends_apart ? partials : 0);
+    machine->attend_at = machine->attends_apart            ? machine->partials_at + partials
+                         : executor->fit == CUDA_FIT_ROOMY ? machine->partials_at
+                                                           : machine->vectors_at;
     if (page_table_bytes(executor))
         machine->page_table_at = machine->attend_at + attend_bytes(executor->program);
     machine->ring_at = machine->partials_at + partials + cuda_attention_bytes(executor);
     machine->shared_bytes = cuda_decode_shared(executor);
-    if (machine->ring_at + tables->most_chunk_bytes > machine->shared_bytes) {
+    /* One chunk is copied while another is multiplied; with smaller ones that is possible in less memory. */
+    const uint32_t chunks = executor->fit == CUDA_FIT_TIGHT ? 2 : 1,
+                   needed = machine->ring_at + chunks * tables->most_chunk_bytes;
+    if (needed > machine->shared_bytes) {
         return fail(SALVO_ERROR_UNSUPPORTED,
             "the shared memory of %s, %d bytes a block, is too small: %u are needed", executor->context.name,
-            (int)machine->shared_bytes, machine->ring_at + tables->most_chunk_bytes);
+            executor->device->shared_bytes, needed);
     }
     machine->ring_bytes = machine->shared_bytes - machine->ring_at;
     return SALVO_OK;

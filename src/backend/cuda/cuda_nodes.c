@@ -181,8 +181,9 @@ static bool find_norm(const struct phase_builder *builder, struct cuda_norm_rows
     const struct cuda_row_op *op = &builder->ops[0];
     const struct cuda_round *round = &builder->rounds[0];
     if (phase->load_count != 1 || load->kind != CUDA_LOAD_ROW || load->columns % 4 != 0 ||
-        load->columns > NORM_COLUMNS || phase->op_count > 1 || phase->store_count > 1 ||
-        phase->round_count != 1)
+        phase->op_count > 1 || phase->store_count > 1 || phase->round_count != 1)
+        return false;
+    if (load->columns > NORM_COLUMNS && (phase->op_count || builder->executor->fit == CUDA_FIT_ROOMY))
         return false;
     if (phase->op_count == 1 && (op->kind != OP_RMS_NORM || op->group != op->columns ||
                                     op->columns != load->columns || op->in[0] != load->place))
@@ -224,7 +225,8 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
     add_rounding_phase(builder, group, first);
     struct cuda_node node = {.kind = CUDA_NODE_NORM};
     if (find_norm(builder, &node.norm))
-        return add_node(builder, &node, cuda_norm_launch(capacity_of(builder, group->rows)));
+        return add_node(
+            builder, &node, cuda_norm_launch(capacity_of(builder, group->rows), node.norm.columns));
     if (!phase_fits(builder) && first < end) {
         TRY(lower_plain_rows(builder, first, end));
         add_rounding_phase(builder, group, end);
@@ -348,8 +350,8 @@ static enum salvo_status lower_flash(
         node.flash.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
     }
     TRY(add_node(builder, &node,
-        cuda_flash_launch(
-            &node.flash.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS))));
+        cuda_flash_launch(&node.flash.attend, capacity_of(builder, group->rows),
+            capacity_of(builder, ROWS_RUNS), (uint32_t)builder->executor->device->shared_bytes)));
 cleanup:
     return status;
 }

@@ -60,6 +60,28 @@ static enum cuda_lowering choose_lowering(void)
     return CUDA_LOWERING_GRID;
 }
 
+/* A token in one launch needs all blocks of the decode kernel resident at once, since they wait for each
+ * other. */
+static enum salvo_status find_residency(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_context *context = &executor->context;
+    const uint32_t shared_bytes = cuda_decode_shared(executor);
+    int each = 0;
+    TRY(CUDA_CALL(&executor->context, occupancy, (&each, executor->decode, CUDA_THREADS, shared_bytes)));
+    const uint32_t blocks = (uint32_t)(each * executor->device->multiprocessors);
+    executor->resident = blocks >= executor->blocks;
+    if (!executor->resident) {
+        log_line(SALVO_LOG_INFO,
+            "cuda device %u (%s): %u of %u blocks of %u bytes would be resident; a token is a graph of "
+            "launches instead of one",
+            context->number, context->name, blocks, executor->blocks, shared_bytes);
+        executor->lowering = CUDA_LOWERING_GRAPH;
+    }
+cleanup:
+    return status;
+}
+
 static enum salvo_status open_device(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -78,6 +100,7 @@ static enum salvo_status open_device(struct executor *executor)
     executor->blocks = (uint32_t)executor->device->multiprocessors;
     executor->lowering = choose_lowering();
     executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */
+    TRY(find_residency(executor));
 cleanup:
     return status;
 }
@@ -116,12 +139,29 @@ cleanup:
     return status;
 }
 
+/* An address that stands for memory until it is allocated: what is decided by whether there is an address is
+ * decided as it will be then. */
+enum { STAND_IN = 1 << 20 };
+
+static void stand_in_addresses(struct executor *executor)
+{
+    struct cuda_scratch *scratch = &executor->single.scratch;
+    scratch->arena = scratch->spilled = scratch->words = STAND_IN;
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        struct cuda_weight *weight = &executor->weights[i];
+        weight->matrix = (struct cuda_matrix){0}; /* of the attempt before this one */
+        weight->vector = weight->uses & CUDA_USE_VECTOR ? STAND_IN : 0;
+    }
+}
+
 /* All sizes, found by going through everything without addresses. */
 static enum salvo_status count_memory(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_region region = {0};
     executor->single.scratch.offsets = executor->single.plan.offsets;
+    if (executor->fit != CUDA_FIT_ROOMY)
+        stand_in_addresses(executor);
     TRY(cuda_tables_build(executor, &executor->single));
     for (uint32_t i = 0; i < executor->many_count; i++) {
         executor->many[i].scratch.offsets = executor->many[i].plan.offsets;
@@ -189,22 +229,6 @@ cleanup:
     return status;
 }
 
-/* All blocks of the decode kernel have to be there at once. */
-static enum salvo_status check_occupancy(struct executor *executor)
-{
-    enum salvo_status status = SALVO_OK;
-    int blocks = 0;
-    TRY(CUDA_CALL(&executor->context, occupancy,
-        (&blocks, executor->decode, CUDA_THREADS, executor->single.tables.shared_bytes)));
-    if (blocks < 1) {
-        TRY(fail(SALVO_ERROR_UNSUPPORTED,
-            "cuda device %u (%s): a multiprocessor has no room for a block of %u bytes",
-            executor->context.number, executor->context.name, executor->single.tables.shared_bytes));
-    }
-cleanup:
-    return status;
-}
-
 static enum salvo_status open_plans(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -214,13 +238,30 @@ static enum salvo_status open_plans(struct executor *executor)
         TRY(cuda_tables_build(executor, &executor->many[i]));
         TRY(cuda_tables_upload(executor, &executor->many[i]));
     }
-    TRY(check_occupancy(executor));
     TRY(cuda_graphs_open(executor));
 cleanup:
     return status;
 }
 
-static enum salvo_status open_executor(struct executor *executor)
+/* Plans, and whether they fit the device. */
+static enum salvo_status try_plans(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_region scratch = {.base = STAND_IN};
+    struct cuda_machine machine = {0};
+    TRY(count_memory(executor));
+    cuda_layout_weights(executor, &(struct cuda_region){.base = STAND_IN});
+    cuda_layout_state(executor, &(struct cuda_region){.base = STAND_IN});
+    cuda_layout_scratch(executor, &(struct cuda_region){.base = STAND_IN});
+    TRY(cuda_tables_build(executor, &executor->single));
+    TRY(cuda_layout_shared(executor, &executor->single.tables, &machine));
+    cuda_layout_scratch(executor, &scratch); /* the phases may be others than those that were counted */
+    executor->scratch_bytes = scratch.used;
+cleanup:
+    return status;
+}
+
+static enum salvo_status plan_executor(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     TRY(open_device(executor));
@@ -228,8 +269,20 @@ static enum salvo_status open_executor(struct executor *executor)
     TRY(cuda_check_weights(executor));
     TRY(cuda_find_states(executor));
     cuda_layout_step(executor);
-    TRY(count_memory(executor));
+    status = try_plans(executor);
+    while (status == SALVO_ERROR_UNSUPPORTED && executor->fit < CUDA_FIT_TIGHTEST) {
+        executor->fit++;
+        status = try_plans(executor);
+    }
+    TRY(status);
     TRY(check_memory(executor));
+cleanup:
+    return status;
+}
+
+static enum salvo_status load_executor(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
     TRY(take_memory(executor));
     TRY(open_plans(executor));
     TRY(cuda_load_weights(executor));
@@ -277,8 +330,8 @@ void cuda_executor_close(struct executor *executor)
     memory_free(executor);
 }
 
-enum salvo_status cuda_executor_open(
-    const struct program *program, const struct backend_options *options, struct executor **out)
+static enum salvo_status open_executor(
+    const struct program *program, const struct backend_options *options, bool loads, struct executor **out)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = NULL;
@@ -289,7 +342,9 @@ enum salvo_status cuda_executor_open(
     TRY(backend_complete_options(&executor->options));
     TRY(cuda_context_open(&executor->context, options->device));
     TRY(cuda_context_enter(&executor->context));
-    status = open_executor(executor);
+    status = plan_executor(executor);
+    if (status == SALVO_OK && loads)
+        status = load_executor(executor);
     cuda_context_leave(&executor->context);
     if (status == SALVO_OK)
         *out = executor;
@@ -297,4 +352,16 @@ cleanup:
     if (status != SALVO_OK)
         cuda_executor_close(executor);
     return status;
+}
+
+enum salvo_status cuda_executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out)
+{
+    return open_executor(program, options, true, out);
+}
+
+enum salvo_status cuda_executor_plan(
+    const struct program *program, const struct backend_options *options, struct executor **out)
+{
+    return open_executor(program, options, false, out);
 }

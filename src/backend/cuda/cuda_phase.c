@@ -23,7 +23,7 @@ void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum 
     builder->panel_bytes = builder->partials = builder->head_dim = builder->places = 0;
     builder->written_count = 0;
     builder->words_taken = builder->plan->tables.words;
-    builder->overflows = false;
+    builder->overflows = builder->overwrites = false;
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
         builder->place_of[i] = CUDA_NONE;
 }
@@ -186,6 +186,13 @@ static void describe_op(const struct phase_builder *builder, const struct op *op
     }
 }
 
+/* Ops that read a column of their inputs before they write it, and never again. */
+static bool can_overwrite(enum op_kind kind)
+{
+    return kind == OP_RMS_NORM || kind == OP_LAYER_NORM || kind == OP_L2_NORM || kind == OP_GLU ||
+           kind == OP_MUL || kind == OP_LERP || kind == OP_RWKV_KEY || kind == OP_SOFTCAP;
+}
+
 void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer)
 {
     uint32_t *count = outer ? &builder->phase.outer_count : &builder->phase.op_count;
@@ -206,6 +213,8 @@ void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer
     }
     if (op->kind == OP_ADD)
         (void)phase_input(builder, op->out);
+    if (builder->overwrites && can_overwrite(op->kind) && builder->place_of[op->out] == CUDA_NONE)
+        builder->place_of[op->out] = row_op.in[0];
     if (op->out != NO_BUFFER)
         row_op.out = phase_output(builder, op->out);
     describe_op(builder, op, &row_op);
@@ -301,7 +310,7 @@ static bool is_simple(const struct phase_builder *builder)
     const struct cuda_phase *phase = &builder->phase;
     const struct cuda_inputs inputs = {builder->loads, builder->ops, builder->rounds, builder->matmuls,
         phase->load_count, phase->op_count, phase->round_count, phase->matmul_count,
-        phase->glu != ACTIVATION_NONE};
+        phase->glu != ACTIVATION_NONE, phase->groups_at_once != 0};
     return builder->plan->plan.capacity[ROWS_TOKENS] == 1 && builder->phase.kind == CUDA_PHASE_MATMUL &&
            cuda_inputs_are_simple(&inputs);
 }
@@ -319,7 +328,8 @@ static uint32_t panel_bytes(const struct phase_builder *builder)
         return builder->panel_bytes;
     for (uint32_t i = 0; i < builder->phase.matmul_count; i++) {
         const struct cuda_matmul *matmul = &builder->matmuls[i];
-        const uint32_t size = CUDA_WARPS * matmul->matrix.part_groups *
+        const uint32_t all = matmul->matrix.part_groups, at_once = builder->phase.groups_at_once;
+        const uint32_t size = CUDA_WARPS * (at_once && at_once < all ? at_once : all) *
                               part_size((enum rounding)builder->rounds[matmul->round].rounding);
         most = size > most ? size : most;
     }
@@ -329,12 +339,18 @@ static uint32_t panel_bytes(const struct phase_builder *builder)
 bool phase_fits(const struct phase_builder *builder)
 {
     struct cuda_phase phase = builder->phase;
+    const struct executor *executor = builder->executor;
     const uint32_t partials = builder->partials * (uint32_t)sizeof(float),
-                   least = cuda_partial_floor(builder->executor);
-    const uint64_t shared =
+                   least = cuda_partial_floor(executor), all = cuda_overlay_floor(executor);
+    uint64_t shared =
         (uint64_t)place_bytes(builder) + panel_bytes(builder) + (partials > least ? partials : least);
-    return !builder->overflows && lay_out(&phase) <= CUDA_PHASE_LIMIT &&
-           shared <= cuda_shared_limit(builder->executor);
+    if (builder->overflows || lay_out(&phase) > CUDA_PHASE_LIMIT)
+        return false;
+    /* Rows of many tokens have a block's shared memory for themselves. */
+    if (executor->fit != CUDA_FIT_ROOMY && builder->plan->plan.capacity[ROWS_TOKENS] > 1)
+        return place_bytes(builder) + CUDA_PHASE_LIMIT <= (uint32_t)executor->device->shared_bytes;
+    shared = shared < all ? all : shared;
+    return shared <= cuda_shared_limit(executor);
 }
 
 enum salvo_status phase_end(struct phase_builder *builder)
@@ -378,6 +394,7 @@ cleanup:
 static void add_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
 {
     phase_begin(builder, CUDA_PHASE_ROWS, builder->program->ops[first].rows);
+    builder->overwrites = builder->executor->fit != CUDA_FIT_ROOMY && end - first == 1;
     for (uint32_t i = first; i < end; i++)
         phase_add_op(builder, &builder->program->ops[i], false);
     phase_store_outputs(builder, first, end);
@@ -394,8 +411,9 @@ enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first
         if (!phase_fits(builder)) {
             char text[160];
             program_describe_op(builder->program, first, text, sizeof text);
-            TRY(fail(SALVO_ERROR_UNSUPPORTED, "the shared memory of %s is too small for: %s",
-                builder->executor->context.name, text));
+            TRY(fail(SALVO_ERROR_UNSUPPORTED,
+                "the shared memory of %s, %d bytes a block, is too small for: %s",
+                builder->executor->context.name, builder->executor->device->shared_bytes, text));
         }
         TRY(phase_end(builder));
         first = part;

@@ -10,6 +10,12 @@
 enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_ROUNDS = 16, MOST_MATMULS = 24 };
 enum { MOST_WRITTEN = 24 };
 
+/* The weight of a matmul, which may have but a slice of it. */
+struct cuda_multiplied {
+    buffer_id buffer;
+    struct cuda_matrix matrix;
+};
+
 struct phase_builder {
     struct executor *executor;
     struct cuda_plan *plan;
@@ -22,6 +28,7 @@ struct phase_builder {
     struct cuda_store stores[MOST_STORES];
     struct cuda_round rounds[MOST_ROUNDS];
     struct cuda_matmul matmuls[MOST_MATMULS];
+    struct cuda_multiplied multiplied[MOST_MATMULS];
     struct cuda_attend attend;
     struct cuda_wkv7 wkv7;
     uint32_t places;      /* floats taken */
@@ -29,6 +36,7 @@ struct phase_builder {
     uint32_t partials;    /* floats taken */
     uint32_t head_dim;    /* places hold a head alone; 0: whole rows */
     bool overflows;       /* a table is full: the phase has to be divided */
+    bool overwrites;      /* the phase's only op writes where its first input is, if it can */
 
     /* Words (cuda_plan.h): where each buffer was last written, and what this phase writes. */
     cuda_address *words_of; /* [buffers] */
@@ -69,6 +77,7 @@ struct cuda_inputs {
     const struct cuda_matmul *matmuls;
     uint32_t load_count, op_count, round_count, matmul_count;
     bool has_glu;
+    bool in_pieces; /* matmuls take their inputs in pieces */
 };
 bool cuda_inputs_are_simple(const struct cuda_inputs *inputs);
 
@@ -113,6 +122,12 @@ cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight)
 
 /* Row ops first .. end - 1 as phases of their own, as few as possible. */
 enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
+
+/* Where row `row` of a vector of floats or words is, if there is a vector. */
+static inline cuda_address cuda_row_address(cuda_address base, uint64_t row)
+{
+    return base ? base + row * sizeof(float) : 0;
+}
 
 /* An attention that does nothing else. */
 struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op *op);

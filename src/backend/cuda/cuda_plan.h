@@ -267,6 +267,7 @@ struct cuda_phase {
     uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
     uint32_t stream_first, stream_count; /* its matmuls among the streams */
     uint32_t meets;                      /* all blocks meet after it */
+    uint32_t groups_at_once; /* part groups of an input that panels have room for; 0: whole inputs */
 };
 
 /* ---- What each block does ---- */
@@ -281,6 +282,7 @@ struct cuda_phase {
 enum cuda_record_kind {
     CUDA_RECORD_SHORT, /* a matmul of which each warp has one part, and the block one chunk of each matrix */
     CUDA_RECORD_SHORT_MIXED, /* its input passes a layer norm */
+    CUDA_RECORD_PIECES,      /* a matmul whose input does not fit shared memory as a whole */
     CUDA_RECORD_MATMUL,
     CUDA_RECORD_ATTEND,
     CUDA_RECORD_PREPARE, /* loads, row ops and rounds of a matmul phase */
@@ -333,8 +335,9 @@ struct cuda_matmul_record {
     uint32_t is_wide;               /* its partial sums take more than half of their room */
     uint32_t up_partials;           /* where those of the second share begin, in floats */
     float cap, per_column;          /* per_column: 1 / columns of the input */
-    uint32_t up_panel, up_rounding; /* of the second share, where the panels are there already */
-    uint32_t padding[2];
+    uint32_t up_panel, up_rounding; /* of the second share; up_panel: where the panels are there already */
+    uint32_t groups_at_once;        /* in pieces: part groups whose input fits a warp's panel */
+    uint32_t padding;
 };
 
 /*
@@ -437,9 +440,10 @@ struct cuda_machine {
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
     uint32_t vectors_at, panels_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
     uint32_t own_panel_bytes; /* of each warp, from panels_at on, where it takes its own input */
-    uint32_t attend_at;       /* attend_one.cuh */
-    uint32_t attends_apart;   /* not where partial sums are */
-    uint32_t page_table_at;   /* the slot's pages; 0: they are too many, and read where the step has them */
+    uint32_t attend_at; /* attend_one.cuh; sampling has its scratch there, too, where attention has no room of
+                           its own */
+    uint32_t attends_apart; /* not where panels and partial sums are */
+    uint32_t page_table_at; /* the slot's pages; 0: they are too many, and read where the step has them */
 };
 
 enum cuda_error {

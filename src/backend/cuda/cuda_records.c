@@ -85,14 +85,16 @@ static bool share_input(const struct cuda_matmul *gate, const struct cuda_matmul
 bool cuda_inputs_are_simple(const struct cuda_inputs *inputs)
 {
     uint32_t shifts = 0, mixed = 0;
-    if (inputs->has_glu && inputs->matmul_count == 2 &&
-        !share_input(&inputs->matmuls[0], &inputs->matmuls[1]))
-        return false;
+    for (uint32_t i = 1; inputs->has_glu && !inputs->in_pieces && i < inputs->matmul_count; i += 2) {
+        if (!share_input(&inputs->matmuls[i - 1], &inputs->matmuls[i]))
+            return false;
+    }
     for (uint32_t i = 0; i < inputs->matmul_count; i++) {
         struct cuda_vector vector;
         const struct cuda_matmul *matmul = &inputs->matmuls[i];
         if (describe_vector(inputs, &inputs->rounds[matmul->round], &vector) &&
-            vector.norm == CUDA_NORM_LAYER && matmul->matrix.part_groups > CUDA_MIXED_GROUPS)
+            vector.norm == CUDA_NORM_LAYER && matmul->matrix.part_groups > CUDA_MIXED_GROUPS &&
+            !inputs->in_pieces)
             return false;
     }
     for (uint32_t i = 0; i < inputs->round_count; i++) {
@@ -118,6 +120,7 @@ static struct cuda_inputs inputs_of(const struct cuda_phase *phase)
         .round_count = phase->round_count,
         .matmul_count = phase->matmul_count,
         .has_glu = phase->glu != ACTIVATION_NONE,
+        .in_pieces = phase->groups_at_once != 0,
     };
 }
 
@@ -197,17 +200,12 @@ static uint32_t partial_bytes(const struct cuda_share *share)
     return share->tiles * share->parts_per_round * CUDA_ITEM_ROWS * (uint32_t)sizeof(float);
 }
 
-static cuda_address row_address(cuda_address base, uint64_t row)
-{
-    return base ? base + row * sizeof(float) : 0;
-}
-
 static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_matmul *matmul,
     bool has_glu, bool takes_input, bool tagged)
 {
     const bool apart = record->rows <= CUDA_FINISHED_ROWS && !record->is_wide;
-    bool defers =
-        takes_input && record->vector.norm == CUDA_NORM_RMS && record->vector.rounding == ROUNDING_Q8;
+    bool defers = takes_input && !record->groups_at_once && record->vector.norm == CUDA_NORM_RMS &&
+                  record->vector.rounding == ROUNDING_Q8;
     return (tagged ? MATMUL_TAGGED : 0) | (matmul->is_plain ? MATMUL_PLAIN : 0) |
            (matmul->before ? MATMUL_ADDS : 0) | (has_glu ? MATMUL_GLU : 0) | (defers ? MATMUL_DEFERS : 0) |
            (matmul->bias || record->up_bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0
@@ -256,20 +254,23 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
         out->up_rounding = inputs.rounds[up->round].rounding;
     }
     out->is_wide = partial_bytes(&out->shares[0]) + partial_bytes(&out->shares[1]) > list->partial_half;
-    out->out = row_address(matmul->out, first);
-    out->before = row_address(matmul->before, first);
-    out->bias = row_address(matmul->bias, first);
-    out->up_bias = up ? row_address(up->bias, first) : 0;
+    out->out = cuda_row_address(matmul->out, first);
+    out->before = cuda_row_address(matmul->before, first);
+    out->bias = cuda_row_address(matmul->bias, first);
+    out->up_bias = up ? cuda_row_address(up->bias, first) : 0;
     out->rows = first >= matrix->rows ? 0 : matrix->rows - first < each ? matrix->rows - first : each;
     out->activation = matmul->activation;
     out->glu = phase->glu;
     out->cap = matmul->cap;
     out->per_column = 1.0f / (float)out->vector.columns;
     out->up_partials = out->shares[0].tiles * out->shares[0].parts_per_round * CUDA_ITEM_ROWS;
+    out->groups_at_once = phase->groups_at_once;
     out->flags = flags_of(out, matmul, up != NULL, !prepared, tagged);
     record->ago = out->is_wide ? 1 : 2;
     record->index = inputs.rounds[matmul->round].fine;
-    if (is_short(out))
+    if (out->groups_at_once)
+        record->kind = CUDA_RECORD_PIECES;
+    else if (is_short(out))
         record->kind = out->vector.norm == CUDA_NORM_LAYER ? CUDA_RECORD_SHORT_MIXED : CUDA_RECORD_SHORT;
 cleanup:
     return status;
@@ -294,10 +295,9 @@ static enum salvo_status add_matmuls(struct record_list *list, const struct cuda
     struct cuda_record *record;
     if (prepared && (joins(list, phase) || list->block == 0)) /* block 0 keeps states */
         TRY(add(list, CUDA_RECORD_PREPARE, &record));
-    if (phase->glu != ACTIVATION_NONE)
-        return add_matmul(list, phase, &matmuls[0], &matmuls[1], prepared, tagged);
-    for (uint32_t i = 0; i < phase->matmul_count; i++)
-        TRY(add_matmul(list, phase, &matmuls[i], NULL, prepared, tagged));
+    const uint32_t each = phase->glu != ACTIVATION_NONE ? 2 : 1;
+    for (uint32_t i = 0; i < phase->matmul_count; i += each)
+        TRY(add_matmul(list, phase, &matmuls[i], each == 2 ? &matmuls[i + 1] : NULL, prepared, tagged));
 cleanup:
     return status;
 }

@@ -21,12 +21,20 @@ uint32_t cuda_decode_shared(const struct executor *executor)
 
 static uint32_t chunk_bytes(const struct executor *executor)
 {
-    return cuda_decode_shared(executor) / 5;
+    return cuda_decode_shared(executor) / (executor->fit == CUDA_FIT_TIGHTEST ? 10 : 5);
 }
 
 static uint32_t partial_limit(const struct executor *executor)
 {
     return cuda_decode_shared(executor) / 8;
+}
+
+/* Rounds no larger than a chunk leave room for two of them. */
+static struct cuda_limits limits_of(const struct executor *executor)
+{
+    const uint32_t chunk = chunk_bytes(executor);
+    const bool tight = executor->fit != CUDA_FIT_ROOMY && chunk < CUDA_ROUND_BYTES;
+    return (struct cuda_limits){partial_limit(executor), tight ? chunk : (uint32_t)CUDA_ROUND_BYTES, chunk};
 }
 
 uint32_t cuda_shared_limit(const struct executor *executor)
@@ -85,10 +93,9 @@ static struct cuda_matrix shape_matrix(
 {
     const struct program_buffer *weight = &builder->program->buffers[buffer];
     const struct cuda_matrix *known = &builder->executor->weights[buffer].matrix;
-    return known->tiles
-               ? *known
-               : cuda_matrix_shape_within(weight->type, (uint32_t)weight->rows, (uint32_t)weight->columns,
-                     tiles_per_block, partial_limit(builder->executor), chunk_bytes(builder->executor));
+    return known->tiles ? *known
+                        : cuda_matrix_shape_within(weight->type, (uint32_t)weight->rows,
+                              (uint32_t)weight->columns, tiles_per_block, limits_of(builder->executor));
 }
 
 /* What a tile costs: its bytes, and something for every item. */
@@ -133,6 +140,71 @@ static uint64_t cost_of_block(
     return limit;
 }
 
+/* Tiles of a matrix that a block multiplies at once, of `tiles` in all: as many as there is room for partial
+ * sums. A block that has more takes them in slices. */
+static uint32_t tiles_of_slice(const struct phase_builder *builder, uint32_t tiles)
+{
+    const uint32_t most = partial_limit(builder->executor) / (CUDA_ITEM_ROWS * (uint32_t)sizeof(float)),
+                   slices = (tiles + most - 1) / most;
+    return builder->executor->fit == CUDA_FIT_ROOMY ? tiles : (tiles + slices - 1) / slices;
+}
+
+/* A matmul of the owners from `first_owner` on, `count` at most. */
+static struct cuda_matmul slice_of(const struct cuda_matmul *whole, uint32_t first_owner, uint32_t count)
+{
+    struct cuda_matmul slice = *whole;
+    const uint32_t owners = whole->matrix.owners - first_owner,
+                   first_row = first_owner * whole->matrix.tiles_per_block * CUDA_ITEM_ROWS;
+    slice.matrix.base += first_owner * cuda_owner_bytes(&whole->matrix);
+    slice.matrix.rows -= first_row;
+    slice.matrix.tiles -= first_row / CUDA_ITEM_ROWS;
+    slice.matrix.owners = owners < count ? owners : count;
+    slice.bias = cuda_row_address(whole->bias, first_row);
+    slice.out = cuda_row_address(whole->out, first_row);
+    slice.before = cuda_row_address(whole->before, first_row);
+    return slice;
+}
+
+/* Adds a matmul of the weight `buffer` whose slices have `width` owners each. */
+static void add_slices(
+    struct phase_builder *builder, buffer_id buffer, const struct cuda_matmul *whole, uint32_t width)
+{
+    for (uint32_t first = 0; first < whole->matrix.owners; first += width) {
+        if (builder->phase.matmul_count == MOST_MATMULS) {
+            builder->overflows = true;
+            return;
+        }
+        builder->multiplied[builder->phase.matmul_count].buffer = buffer;
+        builder->multiplied[builder->phase.matmul_count].matrix = whole->matrix;
+        builder->matmuls[builder->phase.matmul_count++] =
+            first == 0 && width >= whole->matrix.owners ? *whole : slice_of(whole, first, width);
+    }
+}
+
+/* Each slice of a gate is multiplied with the slice beside it. */
+static void pair_slices(struct phase_builder *builder)
+{
+    const uint32_t slices = builder->phase.matmul_count / 2;
+    struct cuda_matmul matmuls[MOST_MATMULS];
+    struct cuda_multiplied multiplied[MOST_MATMULS];
+    memcpy(matmuls, builder->matmuls, sizeof matmuls);
+    memcpy(multiplied, builder->multiplied, sizeof multiplied);
+    for (uint32_t i = 0; i < 2 * slices; i++) {
+        builder->matmuls[i] = matmuls[i / 2 + i % 2 * slices];
+        builder->multiplied[i] = multiplied[i / 2 + i % 2 * slices];
+    }
+}
+
+/* Partial sums of a phase: a glu's two matmuls have theirs at once; of others each block has one at a time.
+ */
+static void add_partials(struct phase_builder *builder, const struct group *group, uint32_t floats)
+{
+    if (builder->executor->fit == CUDA_FIT_ROOMY || group->glu)
+        builder->partials += floats;
+    else if (floats > builder->partials)
+        builder->partials = floats;
+}
+
 /* Adds matmuls first .. end - 1 of the group, which share the blocks. */
 static void add_matmuls(
     struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
@@ -143,14 +215,11 @@ static void add_matmuls(
     const uint64_t limit = cost_of_block(builder, group, first, group->glu ? first + 1 : end);
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = matmul_of(builder, group, i);
-        const struct cuda_matrix matrix = shape_matrix(builder, op->inputs[0],
-            tiles_within(builder, matmul_of(builder, group, group->glu ? first : i), limit));
-        if (builder->phase.matmul_count == MOST_MATMULS) {
-            builder->overflows = true;
-            return;
-        }
-        struct cuda_matmul *matmul = &builder->matmuls[builder->phase.matmul_count++];
-        *matmul = (struct cuda_matmul){
+        const uint32_t tiles =
+            tiles_within(builder, matmul_of(builder, group, group->glu ? first : i), limit);
+        const struct cuda_matrix matrix =
+            shape_matrix(builder, op->inputs[0], tiles_of_slice(builder, tiles));
+        struct cuda_matmul matmul = {
             .matrix = matrix,
             .bias = phase_vector(builder, op->inputs[2]),
             .round = phase_round(builder, op->inputs[1], op->matmul.rounding,
@@ -161,20 +230,25 @@ static void add_matmuls(
         };
         const buffer_id out = group->glu ? matmul_of(builder, group, 2)->out : op->out;
         if (!group->glu || i == first) {
-            matmul->before = op->matmul.accumulate ? phase_address(builder, out) : 0;
-            matmul->out = phase_writes(builder, out);
-            matmul->is_plain = out == builder->program->logits;
+            matmul.before = op->matmul.accumulate ? phase_address(builder, out) : 0;
+            matmul.out = phase_writes(builder, out);
+            matmul.is_plain = out == builder->program->logits;
         }
+        const bool sliced = builder->executor->fit != CUDA_FIT_ROOMY && tiles > matrix.tiles_per_block;
+        const uint32_t width = sliced ? (tiles_of(builder, op) + tiles - 1) / tiles : matrix.owners;
+        add_slices(builder, op->inputs[0], &matmul, width);
         if (!group->glu)
-            next_block += matrix.owners;
-        builder->partials += matrix.tiles_per_block * matrix.parts_per_round * CUDA_ITEM_ROWS;
+            next_block += width;
+        add_partials(builder, group, matrix.tiles_per_block * matrix.parts_per_round * CUDA_ITEM_ROWS);
     }
-    if (group->glu)
+    if (group->glu) {
         builder->phase.glu = matmul_of(builder, group, 2)->glu.activation;
+        pair_slices(builder);
+    }
 }
 
 /* For a phase that stays: its matrices keep their shapes. */
-static enum salvo_status add_streams(struct phase_builder *builder, const struct op *matmuls)
+static enum salvo_status add_streams(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
@@ -188,7 +262,7 @@ static enum salvo_status add_streams(struct phase_builder *builder, const struct
     builder->phase.stream_count = count;
     for (uint32_t i = 0; i < count; i++) {
         struct cuda_stream *stream = &tables->streams[tables->stream_count++];
-        builder->executor->weights[matmuls[i].inputs[0]].matrix = builder->matmuls[i].matrix;
+        builder->executor->weights[builder->multiplied[i].buffer].matrix = builder->multiplied[i].matrix;
         *stream = cuda_matrix_stream(&builder->matmuls[i].matrix, builder->matmuls[i].first_block);
         if (stream->chunk_bytes > tables->most_chunk_bytes)
             tables->most_chunk_bytes = stream->chunk_bytes;
@@ -197,13 +271,22 @@ cleanup:
     return status;
 }
 
-static void try_matmuls(
+/* Whether matmuls first .. end - 1 fit one phase, with the whole of their inputs or in pieces. */
+static bool try_matmuls(
     struct phase_builder *builder, const struct group *group, bool inside, uint32_t first, uint32_t end)
 {
-    phase_begin(builder, CUDA_PHASE_MATMUL, group->rows);
-    for (uint32_t i = 0; inside && i < group->inner; i++)
-        phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
-    add_matmuls(builder, group, first, end);
+    static const uint32_t pieces[] = {0, 4, 2, 1}; /* part groups at once; 0: all */
+    const size_t count = builder->executor->fit == CUDA_FIT_ROOMY ? 1 : sizeof pieces / sizeof *pieces;
+    for (size_t piece = 0; piece < count; piece++) {
+        phase_begin(builder, CUDA_PHASE_MATMUL, group->rows);
+        builder->phase.groups_at_once = pieces[piece];
+        for (uint32_t i = 0; inside && i < group->inner; i++)
+            phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
+        add_matmuls(builder, group, first, end);
+        if (phase_fits(builder))
+            return true;
+    }
+    return false;
 }
 
 /* All matmuls with the row ops before them in one phase, if they fit; else the row ops get one of their own,
@@ -213,17 +296,16 @@ static enum salvo_status lower_matmuls(struct phase_builder *builder, const stru
     enum salvo_status status = SALVO_OK;
     uint32_t first = 0;
     bool inside = true;
-    try_matmuls(builder, group, true, 0, group->matmuls);
-    if (!phase_fits(builder) && group->inner) {
+    if (!try_matmuls(builder, group, true, 0, group->matmuls) && group->inner) {
         inside = false;
         TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
     }
     while (first < group->matmuls) {
         uint32_t end = group->matmuls;
-        try_matmuls(builder, group, inside, first, end);
-        while (!phase_fits(builder) && end > first + 1 && !group->glu)
-            try_matmuls(builder, group, inside, first, --end);
-        if (!phase_fits(builder)) {
+        bool fits = try_matmuls(builder, group, inside, first, end);
+        while (!fits && end > first + 1 && !group->glu)
+            fits = try_matmuls(builder, group, inside, first, --end);
+        if (!fits) {
             TRY(fail(SALVO_ERROR_UNSUPPORTED,
                 "the shared memory of %s, %d bytes a block, is too small for '%s' with rows of %llu elements",
                 builder->executor->context.name, builder->executor->device->shared_bytes,
@@ -231,7 +313,7 @@ static enum salvo_status lower_matmuls(struct phase_builder *builder, const stru
                 (unsigned long long)builder->program->buffers[matmul_of(builder, group, first)->inputs[0]]
                     .columns));
         }
-        TRY(add_streams(builder, matmul_of(builder, group, first)));
+        TRY(add_streams(builder));
         TRY(phase_end(builder));
         first = end;
     }
@@ -252,7 +334,7 @@ static uint32_t splits_for(const struct executor *executor, const struct op *op)
     const uint32_t heads = is_tiled(executor, op) ? CUDA_TILE_HEADS : CUDA_LANES_HEADS;
     const uint32_t tasks = op->attend.kv_heads * ((each + heads - 1) / heads);
     uint32_t splits = executor->blocks / tasks;
-    splits = splits < 1 ? 1 : splits;
+    splits = splits < 1 || !executor->resident ? 1 : splits; /* splits wait for each other */
     return splits > CUDA_MOST_SPLITS ? CUDA_MOST_SPLITS : splits;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "backend/cuda/attend_one.cuh"
 #include "backend/cuda/finisher.cuh"
+#include "backend/cuda/matvec_pieces.cuh"
 #include "backend/cuda/matvec_short.cuh"
 #include "backend/cuda/sample.cuh"
 #include "backend/cuda/step_take.cuh"
@@ -178,7 +179,7 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
             head.skips = skips;
         if (!skips)
             sample_stage(head.machine, record->index, blockIdx.x, gridDim.x, this_thread(), CUDA_WORKERS,
-                shared + head.machine.partials_at);
+                shared + (head.machine.attends_apart ? head.machine.partials_at : head.machine.attend_at));
         break;
     }
     default:
@@ -222,8 +223,10 @@ template <int DIGITS> KERNEL_INLINE void run_any_matmul(uint32_t kind)
         run_any_short<false, DIGITS>();
     else if (kind == CUDA_RECORD_SHORT_MIXED)
         run_any_short<true, DIGITS>();
-    else
+    else if (kind == CUDA_RECORD_MATMUL)
         run_matmul<DIGITS>();
+    else
+        run_pieces<DIGITS>();
 }
 
 /* The records of one token. Matmuls and attention go on where something gave up, so that all warps leave at
@@ -315,6 +318,8 @@ KERNEL_INLINE uint32_t tokens_to_compute(shared_head &head)
 KERNEL_INLINE void copy_weights(
     stream_writer &writer, const cuda_machine &machine, uint32_t first_phase, uint32_t end_phase)
 {
+    if (first_phase == end_phase)
+        return;
     const cuda_stream *streams = (const cuda_stream *)machine.streams;
     const cuda_phase *first =
                          (const cuda_phase *)(machine.phases + (uint64_t)first_phase * machine.phase_bytes),

@@ -3,6 +3,8 @@
  *
  *   salvo_flash_f16_64(machine, flash)    head_dim up to 64
  *   salvo_flash_f16_128(machine, flash)   head_dim up to 128
+ *   salvo_flash_f16_128_few(machine, flash)   the same with fewer warps, for devices with little shared
+ * memory
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
  * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
@@ -302,21 +304,21 @@ template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DI
     }
 }
 
-template <int DIM>
+template <int DIM, int WARPS>
 KERNEL_INLINE void merge(
     const cuda_flash &flash, const flash_block &block, const uint8_t *shared, uint32_t stride)
 {
     const cuda_attend &attend = flash.attend;
     const bool rounds = flash.rounded.values != 0;
     const float infinity = __int_as_float(0x7f800000);
-    for (uint32_t query = threadIdx.x / 32; query < block.count; query += FLASH_WARPS) {
-        float factors[FLASH_WARPS], maximum = -infinity, sum = 0;
+    for (uint32_t query = threadIdx.x / 32; query < block.count; query += WARPS) {
+        float factors[WARPS], maximum = -infinity, sum = 0;
 #pragma unroll
-        for (int w = 0; w < FLASH_WARPS; w++)
+        for (int w = 0; w < WARPS; w++)
             maximum = fmaxf(maximum, ((const flash_left<DIM> *)(shared + w * stride))->maximum[query]);
         maximum = maximum == -infinity ? 0 : maximum;
 #pragma unroll
-        for (int w = 0; w < FLASH_WARPS; w++) {
+        for (int w = 0; w < WARPS; w++) {
             const flash_left<DIM> &left = *(const flash_left<DIM> *)(shared + w * stride);
             factors[w] = exp2f((left.maximum[query] - maximum) * LOG2_E);
             sum = fmaf(left.sum[query], factors[w], sum);
@@ -328,7 +330,7 @@ KERNEL_INLINE void merge(
         for (uint32_t d = threadIdx.x % 32; d < attend.head_dim; d += 32) {
             float value = 0;
 #pragma unroll
-            for (int w = 0; w < FLASH_WARPS; w++)
+            for (int w = 0; w < WARPS; w++)
                 value = fmaf(
                     ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
             __stcg(out + d, value * inverse);
@@ -340,7 +342,8 @@ KERNEL_INLINE void merge(
     }
 }
 
-template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flash)
+template <int DIM, int WARPS>
+KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flash)
 {
     DYNAMIC_SHARED(shared);
     const cuda_attend &attend = flash.attend;
@@ -367,7 +370,7 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
     uint32_t slot = 0;
     /* Keys come one step ahead; queries after the first are on their way. */
 #pragma unroll 1
-    for (uint32_t ahead = first_step;; ahead += FLASH_WARPS, slot ^= 1) {
+    for (uint32_t ahead = first_step;; ahead += WARPS, slot ^= 1) {
         uint8_t *next = tiles + slot * 2 * tile_bytes;
         if (ahead < end_step)
             fetch_keys<DIM>(attend, block, ahead, next, next + tile_bytes);
@@ -376,12 +379,12 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
             load_queries(attend, queries, q);
             continue;
         }
-        if (ahead - FLASH_WARPS >= end_step)
+        if (ahead - WARPS >= end_step)
             break;
         uint8_t *keys = tiles + (slot ^ 1) * 2 * tile_bytes, *values = keys + tile_bytes;
         copy_wait<1>();
         __syncwarp();
-        const uint32_t first = (ahead - FLASH_WARPS) * FLASH_KEYS;
+        const uint32_t first = (ahead - WARPS) * FLASH_KEYS;
         const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
         const uint32_t bad = seen_by_all ? 0 : clear_bad_values<DIM>(values);
         __syncwarp();
@@ -395,17 +398,23 @@ template <int DIM> KERNEL_INLINE void flash_f16(const cuda_machine *machine, con
     __syncwarp();
     leave(sums, *(flash_left<DIM> *)tiles);
     __syncthreads();
-    merge<DIM>(flash, block, shared, warp_bytes);
+    merge<DIM, WARPS>(flash, block, shared, warp_bytes);
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 3)
     salvo_flash_f16_64(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
-    flash_f16<64>(machine, flash);
+    flash_f16<64, FLASH_WARPS>(machine, flash);
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 1)
     salvo_flash_f16_128(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
-    flash_f16<128>(machine, flash);
+    flash_f16<128, FLASH_WARPS>(machine, flash);
+}
+
+extern "C" __global__ void __launch_bounds__(FLASH_FEW_WARPS * 32, 1)
+    salvo_flash_f16_128_few(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
+{
+    flash_f16<128, FLASH_FEW_WARPS>(machine, flash);
 }

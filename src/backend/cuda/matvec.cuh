@@ -168,10 +168,20 @@ KERNEL_INLINE void multiply_items(const uint8_t *item, uint32_t item_step, uint3
         *own = adds ? *own + sum : sum;
 }
 
+/* Which part groups of a matrix. */
+struct group_range {
+    uint32_t first, end;
+};
+
+KERNEL_INLINE group_range all_groups(const cuda_share &share)
+{
+    return {0, share.part_groups};
+}
+
 /* One warp's part in a block's share: sums of its parts, [tiles][parts_per_round][8]. */
 template <int TYPE, int DIGITS>
-KERNEL_INLINE void multiply(
-    shared_head &head, const cuda_share &share, part_walk input, float *partials, ring_walk &walk)
+KERNEL_INLINE void multiply(shared_head &head, const cuda_share &share, group_range groups, part_walk input,
+    float *partials, ring_walk &walk)
 {
     DYNAMIC_SHARED(shared);
     constexpr int MOST = item_format<TYPE>::group ? 4 : 1; /* floats keep enough busy */
@@ -181,11 +191,10 @@ KERNEL_INLINE void multiply(
     const warp_share own = share_of_warp(share, thread / 32);
     const uint32_t tile_bytes = each * item_format<TYPE>::bytes, place_step = step * each * CUDA_ITEM_ROWS;
     const uint32_t all_tiles = share.tiles, chunk_tiles = share.tiles_per_chunk;
-    const uint32_t groups = share.part_groups;
-    for (uint32_t group = 0; group < groups; group++) {
+    for (uint32_t group = groups.first; group < groups.end; group++) {
         typename lane_input<TYPE, DIGITS>::type x = {};
         if (group * each + own.number < share.parts && own.works)
-            load_input(shared + input.first + group * input.step, lane % 4, x);
+            load_input(shared + input.first + (group - groups.first) * input.step, lane % 4, x);
         for (uint32_t first = 0; first < all_tiles; first += chunk_tiles) {
             const uint32_t tiles = min(chunk_tiles, all_tiles - first);
             const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
@@ -225,13 +234,13 @@ KERNEL_INLINE void multiply(
 }
 
 template <int DIGITS>
-KERNEL_INLINE void multiply_any(
-    shared_head &head, const cuda_share &share, part_walk input, float *partials, ring_walk &walk)
+KERNEL_INLINE void multiply_any(shared_head &head, const cuda_share &share, group_range groups,
+    part_walk input, float *partials, ring_walk &walk)
 {
     switch (share.type) {
-#define MULTIPLY(type, ...)                                                \
-    case TYPE_##type:                                                      \
-        multiply<TYPE_##type, DIGITS>(head, share, input, partials, walk); \
+#define MULTIPLY(type, ...)                                                        \
+    case TYPE_##type:                                                              \
+        multiply<TYPE_##type, DIGITS>(head, share, groups, input, partials, walk); \
         break;
         CUDA_ITEM_FORMATS(MULTIPLY)
 #undef MULTIPLY
@@ -396,6 +405,22 @@ static __device__ __noinline__ void finish_all_rows(uint32_t turn)
         note_largest(head, largest);
 }
 
+/* The end of a record by the warps that compute. */
+KERNEL_INLINE void leave_matmul(shared_head &head, const cuda_matmul_record &record, const block_walk &walk,
+    const ring_walk &ring, bool takes_input)
+{
+    bool goes_on = true;
+    if (!(record.flags & MATMUL_APART)) {
+        goes_on = !sync_any<CUDA_WORKERS>(head.failed);
+        if (goes_on)
+            finish_all_rows(walk.turn);
+    }
+    if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
+        sync_threads<CUDA_WORKERS>();
+    tell_finisher(head, walk.turn);
+    walk_on(head, walk, ring, goes_on);
+}
+
 /*
  * All of a block's share in a matmul. Warps are up to a record apart from
  * each other: what they share takes turns. A function of its own, as those in matvec_short.cuh: what one
@@ -420,23 +445,15 @@ template <int DIGITS> static __device__ __noinline__ void run_matmul()
     } else {
         input = walk_panel(head.machine.panels_at + record.vector.panel, record.shares[0], each);
     }
-    multiply_any<DIGITS>(head, record.shares[0], input, partials, ring);
+    multiply_any<DIGITS>(head, record.shares[0], all_groups(record.shares[0]), input, partials, ring);
     if (record.glu != ACTIVATION_NONE) {
         if (!takes_input)
             input = walk_panel(
                 head.machine.panels_at + record.up_panel, record.shares[1], part_bytes(record.up_rounding));
-        multiply_any<DIGITS>(head, record.shares[1], input, partials + record.up_partials, ring);
+        multiply_any<DIGITS>(
+            head, record.shares[1], all_groups(record.shares[1]), input, partials + record.up_partials, ring);
     }
-    bool goes_on = true;
-    if (!(record.flags & MATMUL_APART)) {
-        goes_on = !sync_any<CUDA_WORKERS>(head.failed);
-        if (goes_on)
-            finish_all_rows(turn);
-    }
-    if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
-        sync_threads<CUDA_WORKERS>();
-    tell_finisher(head, turn);
-    walk_on(head, walk, ring, goes_on);
+    leave_matmul(head, record, walk, ring, takes_input);
 }
 
 #endif

@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 {
     __shared__ __align__(16) float scratch[2 * NORM_THREADS / 32];
     constexpr uint32_t pieces = NORM_COLUMNS / NORM_THREADS / 4, piece_columns = NORM_THREADS * 4;
-    const uint32_t columns = norm.columns, first = threadIdx.x * 4;
+    const uint32_t columns = norm.columns, first = blockIdx.y * NORM_COLUMNS + threadIdx.x * 4;
     const float *x = (const float *)norm.x + (uint64_t)blockIdx.x * columns;
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     float4 values[pieces], weights[pieces];

@@ -14,6 +14,7 @@ static struct salvo_device device(uint32_t number)
         .name = physical->name,
         .features = physical->feature_names,
         .memory = physical->memory,
+        .software = physical->type == VK_PHYSICAL_DEVICE_TYPE_CPU,
     };
 }
 

@@ -2,6 +2,7 @@
 
 #include "backend/vulkan/vulkan_shared.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <assert.h>
 #include <unistd.h>
@@ -357,7 +358,7 @@ void vulkan_pipelines_begin(struct vulkan_pipelines *pipelines)
     pipelines->result = VK_SUCCESS;
     while (pipelines->helper_count < MOST_HELPERS && pipelines->helper_count + 1 < left &&
            (long)pipelines->helper_count + 1 < processors &&
-           pthread_create(&pipelines->helpers[pipelines->helper_count], NULL, make_some, pipelines) == 0)
+           thread_start(&pipelines->helpers[pipelines->helper_count], make_some, pipelines))
         pipelines->helper_count++;
 }
 

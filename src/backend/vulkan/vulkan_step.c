@@ -396,15 +396,21 @@ static void write_run(
     out->source = run->source;
 }
 
+static enum salvo_status check_not_lost(const struct executor *executor)
+{
+    if (executor->is_lost)
+        return fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
+            executor->device.physical->name);
+    return SALVO_OK;
+}
+
 enum salvo_status vulkan_step_begin(
     struct executor *executor, const struct step *step, struct pending_step **out)
 {
     enum salvo_status status = SALVO_OK;
     uint32_t bias_rows[64];
     *out = NULL;
-    if (executor->is_lost)
-        TRY(fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
-            executor->device.physical->name));
+    TRY(check_not_lost(executor));
     TRY(backend_check_step(&executor->options, executor->pages, executor->program->vocabulary, step));
     if (executor->submitted - executor->completed >= STEPS_IN_FLIGHT)
         TRY(complete(executor, executor->submitted - STEPS_IN_FLIGHT + 1));
@@ -549,12 +555,15 @@ const float *vulkan_logits(struct executor *executor, uint32_t row)
 {
     const size_t vocabulary = executor->program->vocabulary;
     const struct vulkan_plan *plan = executor->last_plan;
-    if (!executor->logits_are_read && plan) {
-        const size_t count = executor->last_outputs * vocabulary;
+    if (!executor->logits_are_read) {
+        const size_t size = executor->last_outputs * vocabulary * sizeof(float);
+        if (!plan || check_not_lost(executor) != SALVO_OK)
+            return NULL;
         if (vulkan_read(&executor->transfer, &executor->arena,
-                plan->lowered.offsets[executor->program->logits], executor->logits,
-                count * sizeof(float)) != SALVO_OK)
+                plan->lowered.offsets[executor->program->logits], executor->logits, size) != SALVO_OK) {
             executor->is_lost = true;
+            return NULL;
+        }
         executor->logits_are_read = true;
     }
     return executor->logits + row * vocabulary;

@@ -18,9 +18,10 @@ enum node_kind {
     NODE_SLICE,     /* left[items], three of them; NODE_NOTHING where none is written */
     NODE_NOTHING,   /* */
     NODE_CALL,      /* left(items) */
-    NODE_FILTER,    /* left | builtin(items); left is NULL for that of a block */
-    NODE_TEST,      /* left is builtin(items) */
-    NODE_NOT,       /* not left */
+    NODE_FILTER, /* left | builtin(items); left is NULL for that of a block; builtin NULL: there is no `name`
+                  */
+    NODE_TEST,   /* left is builtin(items); the same */
+    NODE_NOT,    /* not left */
     NODE_NEGATIVE,  /* -left */
     NODE_POSITIVE,  /* +left */
     NODE_BINARY,    /* left sign right: + - * / // % ** */
@@ -58,12 +59,17 @@ enum node_kind {
 #define SIGN_IN     OPERATOR2('i', 'n')
 #define SIGN_NOT_IN OPERATOR2('n', 'i')
 
+/* What the body of a macro mentions, and is therefore given: varargs, kwargs, caller. */
+struct extras {
+    bool values, named, caller;
+};
+
 struct node {
     enum node_kind kind;
     uint32_t line, column, sign;
     bool recursive;
-    bool takes_values, takes_named, takes_caller; /* macro: its body mentions varargs, kwargs, caller */
-    struct node *next;                            /* in the list that it is part of */
+    struct extras extras;
+    struct node *next; /* in the list that it is part of */
     struct node *left, *right, *condition;
     struct node *items, *body, *otherwise; /* the first of a list */
     struct string name;

@@ -41,6 +41,9 @@ extern const struct builtin sequence_filters[], choice_filters[], order_filters[
 
 const struct builtin *builtin_find(const struct builtin *const *tables, struct string name);
 
+/* The error for a filter or a test that does not exist. */
+enum salvo_status fail_unknown(const struct node *node);
+
 /* Sorts the arguments by the parameters and calls. */
 enum salvo_status builtin_call(struct interpreter *in, const struct builtin *builtin, struct value self,
     const struct arguments *arguments, struct value *out);

@@ -112,6 +112,13 @@ const struct builtin *builtin_find(const struct builtin *const *tables, struct s
     return NULL;
 }
 
+enum salvo_status fail_unknown(const struct node *node)
+{
+    char shown[80];
+    return fail(SALVO_ERROR_FORMAT, "there is no %s '%s'", node->kind == NODE_FILTER ? "filter" : "test",
+        string_show(node->name, shown, sizeof shown));
+}
+
 /* The position of a name among the parameters; SIZE_MAX when it is none of them. */
 static size_t parameter_index(const char *parameters, struct string name)
 {
@@ -238,7 +245,7 @@ static enum salvo_status set_extras(
     char shown[64];
     for (const struct node *item = node->items; item; item = item->next)
         parameters++;
-    if (arguments->count > parameters && !node->takes_values)
+    if (arguments->count > parameters && !node->extras.values)
         TRY(fail(SALVO_ERROR_FORMAT, "macro '%s' takes at most %zu arguments, not %zu",
             string_show(node->name, shown, sizeof shown), parameters, arguments->count));
     TRY(list_new(&in->heap, LIST_TUPLE, arguments->count, &values));
@@ -249,17 +256,17 @@ static enum salvo_status set_extras(
         const struct named_value *argument = &arguments->named[i];
         if (is_parameter(node, argument->name))
             continue;
-        if (string_is(argument->name, "caller") && node->takes_caller)
+        if (string_is(argument->name, "caller") && node->extras.caller)
             TRY(set_name(in, "caller", argument->value));
-        else if (node->takes_named)
+        else if (node->extras.named)
             TRY(dict_set(in, named.dict, value_string(argument->name), argument->value));
         else
             TRY(fail(SALVO_ERROR_FORMAT, "a macro has no parameter '%s'",
                 string_show(argument->name, shown, sizeof shown)));
     }
-    if (node->takes_values)
+    if (node->extras.values)
         TRY(set_name(in, "varargs", values));
-    if (node->takes_named)
+    if (node->extras.named)
         TRY(set_name(in, "kwargs", named));
 
 cleanup:
@@ -273,7 +280,7 @@ enum salvo_status call_macro(
     struct scope *outer = in->scope;
     struct string string;
     TRY(scope_open(in, macro->scope, &in->scope));
-    if (macro->node->takes_caller)
+    if (macro->node->extras.caller)
         TRY(set_name(in, "caller", value_undefined(UNDEFINED_PARAMETER, (struct string){0})));
     TRY(set_parameters(in, macro->node, arguments));
     TRY(set_extras(in, macro->node, arguments));

@@ -209,6 +209,8 @@ static enum salvo_status evaluate_builtin(struct interpreter *in, const struct n
     struct arguments arguments;
     TRY(evaluate(in, node->left, &self));
     TRY(gather_arguments(in, node->items, &arguments));
+    if (!node->builtin)
+        TRY(fail_unknown(node));
     TRY(builtin_call(in, node->builtin, self, &arguments, out));
 
 cleanup:

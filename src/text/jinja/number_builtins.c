@@ -1,4 +1,4 @@
-/* Filters of numbers, and tojson. */
+/* Filters of numbers and of JSON. */
 #include "text/jinja/builtins.h"
 #include "text/jinja/json.h"
 #include "text/jinja/literals.h"
@@ -167,11 +167,30 @@ cleanup:
     return status;
 }
 
+/* As Python's json.loads: arguments of tool calls come as JSON in a string. */
+static enum salvo_status from_json(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct string string;
+    char *bytes;
+    size_t size = 0;
+    TRY(want_string(&call->self, "from_json", &string));
+    TRY(spend(in, string.size));
+    TRY(HEAP_NEW(&in->heap, &bytes, 4 * string.size + 1));
+    for (size_t i = 0; i < string.size; i++)
+        size += char_encode(string.chars[i], bytes + size);
+    TRY(json_read(in, bytes, size, out));
+
+cleanup:
+    return status;
+}
+
 const struct builtin number_filters[] = {
     {"int", int_filter, "default base", 0},
     {"float", float_filter, "default", 0},
     {"abs", abs_filter, "", 0},
     {"round", round_filter, "precision method", 0},
+    {"from_json", from_json, "", 0},
     {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
     {0},
 };

@@ -179,6 +179,9 @@ static enum salvo_status parse_name(struct parser *parser, bool members, struct 
     struct lexeme *place = parser->at;
     struct string name = parser->at++->string;
     bool is_true = string_is(name, "true") || string_is(name, "True");
+    parser->mentioned.values |= string_is(name, "varargs");
+    parser->mentioned.named |= string_is(name, "kwargs");
+    parser->mentioned.caller |= string_is(name, "caller");
     node->kind = NODE_CONSTANT;
     if (is_true || string_is(name, "false") || string_is(name, "False")) {
         node->constant = value_bool(is_true);
@@ -388,19 +391,42 @@ cleanup:
     return status;
 }
 
-/* A name, which may have dots. */
+const struct node *frame_begin(struct parser *parser)
+{
+    const struct node *outer = parser->unknown;
+    parser->unknown = NULL;
+    return outer;
+}
+
+enum salvo_status frame_end(struct parser *parser, const struct node *outer)
+{
+    const struct node *unknown = parser->unknown;
+    parser->unknown = outer;
+    return unknown ? fail_within(fail_unknown(unknown), "chat template: line %u, column %u: ", unknown->line,
+                         unknown->column)
+                   : SALVO_OK;
+}
+
+/* A name, which may have dots: then it is none of ours. */
 static enum salvo_status parse_builtin_name(
-    struct parser *parser, const struct builtin *const *tables, const char *what, const struct builtin **out)
+    struct parser *parser, const struct builtin *const *tables, struct node *node)
 {
     enum salvo_status status = SALVO_OK;
-    struct lexeme *place = parser->at;
-    struct string name = {0};
-    char shown[80];
-    TRY(expect_name(parser, &name));
-    *out = next_is_sign(parser, '.') ? NULL : builtin_find(tables, name);
-    if (!*out)
-        TRY(fail_at(
-            place->line, place->column, "there is no %s '%s'", what, string_show(name, shown, sizeof shown)));
+    struct text name = {.heap = parser->heap};
+    struct string part;
+    node->line = parser->at->line;
+    node->column = parser->at->column;
+    TRY(expect_name(parser, &part));
+    TRY(text_string(&name, part));
+    while (skip_sign(parser, '.')) {
+        TRY(expect_name(parser, &part));
+        TRY(text_char(&name, '.'));
+        TRY(text_string(&name, part));
+    }
+    node->name = text_take(&name);
+    node->builtin = builtin_find(tables, node->name);
+    if (!node->builtin && !parser->unknown)
+        parser->unknown = node;
 
 cleanup:
     return status;
@@ -414,7 +440,7 @@ enum salvo_status parse_filters(
     while (inline_first || skip_sign(parser, '|')) {
         inline_first = false;
         TRY(node_new(parser, NODE_FILTER, parser->at, &node));
-        TRY(parse_builtin_name(parser, builtin_filters, "filter", &node->builtin));
+        TRY(parse_builtin_name(parser, builtin_filters, node));
         if (next_is_sign(parser, '('))
             TRY(parse_arguments(parser, &node->items));
         node->left = left;
@@ -448,7 +474,7 @@ static enum salvo_status parse_test(struct parser *parser, struct node *left, st
     TRY(node_new(parser, NODE_TEST, parser->at++, &node));
     if (next_is_word(parser, "not"))
         TRY(node_new(parser, NODE_NOT, parser->at++, &negation));
-    TRY(parse_builtin_name(parser, builtin_tests, "test", &node->builtin));
+    TRY(parse_builtin_name(parser, builtin_tests, node));
     node->left = left;
     if (next_is_sign(parser, '(')) {
         TRY(parse_arguments(parser, &node->items));
@@ -657,6 +683,7 @@ enum salvo_status parse_expression(struct parser *parser, bool conditions, struc
 {
     enum salvo_status status = SALVO_OK;
     struct node *left, *node;
+    const struct node *unknown = parser->unknown;
     TRY(parser_enter(parser));
     TRY(parse_level(parser, LEVEL_OR, &left));
     while (conditions && next_is_word(parser, "if")) {
@@ -666,6 +693,7 @@ enum salvo_status parse_expression(struct parser *parser, bool conditions, struc
         if (skip_word(parser, "else"))
             TRY(parse_expression(parser, true, &node->right));
         left = node;
+        parser->unknown = unknown;
     }
     *out = left;
 

@@ -9,6 +9,8 @@ struct parser {
     struct heap *heap;
     struct lexeme *at; /* the next one */
     unsigned depth, loops;
+    struct extras mentioned;    /* in the macro that is being parsed */
+    const struct node *unknown; /* the first filter or test of the current frame that does not exist */
 };
 
 enum salvo_status parser_enter(struct parser *parser);
@@ -25,6 +27,14 @@ bool skip_sign(struct parser *parser, uint32_t sign);
 bool skip_word(struct parser *parser, const char *word);
 enum salvo_status expect_sign(struct parser *parser, uint32_t sign);
 enum salvo_status expect_name(struct parser *parser, struct string *out);
+
+/*
+ * Filters and tests that do not exist. jinja2 refuses the template, unless they stand in {% if %} or in "a if
+ * b else c": templates ask for what only newer versions have. There it is an error to reach one. A frame is
+ * what such a condition does not look into: the body of a loop, a macro or the like.
+ */
+const struct node *frame_begin(struct parser *parser);
+enum salvo_status frame_end(struct parser *parser, const struct node *outer);
 
 /* Expressions; `conditions`: "a if b else c" may come. */
 enum salvo_status parse_expression(struct parser *parser, bool conditions, struct node **out);

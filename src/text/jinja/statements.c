@@ -30,10 +30,22 @@ cleanup:
     return status;
 }
 
+/* The same in a frame of its own. */
+static enum salvo_status parse_frame(struct parser *parser, const char *const *ends, struct node **out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct node *outer = frame_begin(parser);
+    TRY(parse_block(parser, ends, out));
+    TRY(frame_end(parser, outer));
+
+cleanup:
+    return status;
+}
+
 /* The same when only one word can end it; that is taken. */
 static enum salvo_status parse_block_to(struct parser *parser, const char *end, struct node **out)
 {
-    enum salvo_status status = parse_block(parser, (end_words){end}, out);
+    enum salvo_status status = parse_frame(parser, (end_words){end}, out);
     if (status == SALVO_OK)
         parser->at++;
     return status;
@@ -95,6 +107,7 @@ static enum salvo_status parse_if(struct parser *parser, struct node *node)
 {
     static end_words ends = {"elif", "else", "endif"};
     enum salvo_status status = SALVO_OK;
+    const struct node *unknown = parser->unknown;
     for (;;) {
         TRY(parse_row(parser, false, NULL, &node->condition));
         TRY(parse_block(parser, ends, &node->body));
@@ -106,6 +119,7 @@ static enum salvo_status parse_if(struct parser *parser, struct node *node)
     if (skip_word(parser, "else"))
         TRY(parse_block(parser, (end_words){"endif"}, &node->otherwise));
     parser->at++;
+    parser->unknown = unknown;
 
 cleanup:
     return status;
@@ -119,16 +133,30 @@ static enum salvo_status parse_for(struct parser *parser, struct node *node)
     if (!skip_word(parser, "in"))
         TRY(unexpected(parser, "'in'"));
     TRY(parse_row(parser, false, "recursive", &node->right));
+    const struct node *outer = frame_begin(parser);
     if (skip_word(parser, "if"))
         TRY(parse_expression(parser, true, &node->condition));
+    TRY(frame_end(parser, outer));
     node->recursive = skip_word(parser, "recursive");
     parser->loops++;
-    status = parse_block(parser, ends, &node->body);
+    status = parse_frame(parser, ends, &node->body);
     parser->loops--;
     TRY(status);
     if (skip_word(parser, "else"))
-        TRY(parse_block(parser, (end_words){"endfor"}, &node->otherwise));
+        TRY(parse_frame(parser, (end_words){"endfor"}, &node->otherwise));
     parser->at++;
+
+cleanup:
+    return status;
+}
+
+/* The filters of a block belong to its frame. */
+static enum salvo_status parse_frame_filters(struct parser *parser, bool inline_first, struct node **out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct node *outer = frame_begin(parser);
+    TRY(parse_filters(parser, NULL, inline_first, out));
+    TRY(frame_end(parser, outer));
 
 cleanup:
     return status;
@@ -142,7 +170,7 @@ static enum salvo_status parse_set(struct parser *parser, struct node *node)
         node->kind = NODE_SET;
         TRY(parse_row(parser, true, NULL, &node->right));
     } else {
-        TRY(parse_filters(parser, NULL, false, &node->right));
+        TRY(parse_frame_filters(parser, false, &node->right));
         TRY(parse_block_to(parser, "endset", &node->body));
     }
 
@@ -155,6 +183,7 @@ static enum salvo_status parse_parameters(struct parser *parser, struct node *no
     enum salvo_status status = SALVO_OK;
     struct node **last = &node->items, *parameter;
     bool optional = false;
+    const struct node *outer = frame_begin(parser);
     TRY(expect_sign(parser, '('));
     while (!next_is_sign(parser, ')')) {
         TRY(node_new(parser, NODE_PARAMETER, parser->at, &parameter));
@@ -171,29 +200,23 @@ static enum salvo_status parse_parameters(struct parser *parser, struct node *no
             TRY(unexpected(parser, "',' or ')'"));
     }
     parser->at++;
+    TRY(frame_end(parser, outer));
 
 cleanup:
     return status;
 }
 
-/* Whether the body mentions a name, which then has a special meaning in it. */
-static bool mentions(const struct node *node, const char *name)
+/* The body of a macro. Nested ones count as part of it. */
+static enum salvo_status parse_macro_body(struct parser *parser, const char *end, struct node *macro)
 {
-    for (; node; node = node->next) {
-        bool here = node->kind == NODE_NAME && string_is(node->name, name);
-        if (here || mentions(node->left, name) || mentions(node->right, name) ||
-            mentions(node->condition, name) || mentions(node->items, name) || mentions(node->body, name) ||
-            mentions(node->otherwise, name))
-            return true;
-    }
-    return false;
-}
-
-static void note_extras(struct node *macro)
-{
-    macro->takes_values = mentions(macro->body, "varargs");
-    macro->takes_named = mentions(macro->body, "kwargs");
-    macro->takes_caller = mentions(macro->body, "caller");
+    const struct extras outer = parser->mentioned;
+    parser->mentioned = (struct extras){0};
+    enum salvo_status status = parse_callable_block(parser, end, &macro->body);
+    macro->extras = parser->mentioned;
+    parser->mentioned.values |= outer.values;
+    parser->mentioned.named |= outer.named;
+    parser->mentioned.caller |= outer.caller;
+    return status;
 }
 
 static enum salvo_status parse_macro(struct parser *parser, struct node *node)
@@ -201,8 +224,7 @@ static enum salvo_status parse_macro(struct parser *parser, struct node *node)
     enum salvo_status status = SALVO_OK;
     TRY(expect_name(parser, &node->name));
     TRY(parse_parameters(parser, node));
-    TRY(parse_callable_block(parser, "endmacro", &node->body));
-    note_extras(node);
+    TRY(parse_macro_body(parser, "endmacro", node));
 
 cleanup:
     return status;
@@ -219,8 +241,7 @@ static enum salvo_status parse_call(struct parser *parser, struct node *node)
     TRY(parse_expression(parser, true, &node->left));
     if (node->left->kind != NODE_CALL)
         TRY(fail_at(node->line, node->column, "a call was expected behind 'call'"));
-    TRY(parse_callable_block(parser, "endcall", &node->right->body));
-    note_extras(node->right);
+    TRY(parse_macro_body(parser, "endcall", node->right));
 
 cleanup:
     return status;
@@ -229,7 +250,7 @@ cleanup:
 static enum salvo_status parse_filter(struct parser *parser, struct node *node)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(parse_filters(parser, NULL, true, &node->right));
+    TRY(parse_frame_filters(parser, true, &node->right));
     TRY(parse_block_to(parser, "endfilter", &node->body));
 
 cleanup:
@@ -416,6 +437,7 @@ enum salvo_status parse(struct heap *heap, const char *source, size_t size, stru
     TRY(lex(heap, source, size, &lexemes));
     parser.at = lexemes.items;
     TRY(parse_body(&parser, (end_words){NULL}, out_body));
+    TRY(frame_end(&parser, NULL));
 
 cleanup:
     return status;

@@ -1,0 +1,109 @@
+"""llama.cpp's C interface, as far as tests need it, in the library that the package xllamacpp carries.
+
+The layout of its structs is that of the version in tests/requirements.txt; defaults in the wrong places are an error.
+"""
+import ctypes
+import glob
+import os
+
+import numpy as np
+import xllamacpp
+
+TYPE_F32, TYPE_F16 = 0, 1
+
+
+class ModelParams(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 256)]
+
+
+class ContextParams(ctypes.Structure):
+    _fields_ = [("n_ctx", ctypes.c_uint32), ("n_batch", ctypes.c_uint32), ("n_ubatch", ctypes.c_uint32),
+                ("n_seq_max", ctypes.c_uint32), ("recurrent", ctypes.c_uint32 * 3), ("n_threads", ctypes.c_int32),
+                ("n_threads_batch", ctypes.c_int32), ("kinds", ctypes.c_int32 * 4), ("flash_attention", ctypes.c_int32),
+                ("rope", ctypes.c_float * 8), ("callback", ctypes.c_void_p * 2), ("type_k", ctypes.c_int32),
+                ("type_v", ctypes.c_int32), ("rest", ctypes.c_ubyte * 144)]
+
+
+class Batch(ctypes.Structure):
+    _fields_ = [("n_tokens", ctypes.c_int32), ("token", ctypes.POINTER(ctypes.c_int32)), ("embd", ctypes.c_void_p),
+                ("pos", ctypes.POINTER(ctypes.c_int32)), ("n_seq_id", ctypes.POINTER(ctypes.c_int32)),
+                ("seq_id", ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))), ("logits", ctypes.POINTER(ctypes.c_int8))]
+
+
+def load_library():
+    library = ctypes.CDLL(glob.glob(os.path.join(os.path.dirname(xllamacpp.__file__), "*.so"))[0])
+    pointer, integer, boolean = ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool
+    for name, result, arguments in [
+            ("llama_log_set", None, [pointer, pointer]),
+            ("llama_model_default_params", ModelParams, []),
+            ("llama_context_default_params", ContextParams, []),
+            ("llama_model_load_from_file", pointer, [ctypes.c_char_p, ModelParams]),
+            ("llama_model_free", None, [pointer]),
+            ("llama_model_get_vocab", pointer, [pointer]),
+            ("llama_vocab_n_tokens", integer, [pointer]),
+            ("llama_vocab_get_add_bos", boolean, [pointer]),
+            ("llama_vocab_bos", integer, [pointer]),
+            ("llama_tokenize", integer, [pointer, ctypes.c_char_p, integer, pointer, integer, boolean, boolean]),
+            ("llama_init_from_model", pointer, [pointer, ContextParams]),
+            ("llama_free", None, [pointer]),
+            ("llama_batch_init", Batch, [integer, integer, integer]),
+            ("llama_batch_free", None, [Batch]),
+            ("llama_decode", integer, [pointer, Batch]),
+            ("llama_get_logits", ctypes.POINTER(ctypes.c_float), [pointer])]:
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    defaults = library.llama_context_default_params()
+    found = (defaults.n_ctx, defaults.n_ubatch, defaults.flash_attention, defaults.type_k, defaults.type_v)
+    assert found == (512, 512, -1, TYPE_F16, TYPE_F16), f"another layout of llama_context_params: {found}"
+    return library
+
+
+LIBRARY = load_library()
+QUIET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
+LIBRARY.llama_log_set(QUIET, None)
+
+
+class Model:
+    def __init__(self, path):
+        self.model = LIBRARY.llama_model_load_from_file(path.encode(), LIBRARY.llama_model_default_params())
+        assert self.model, f"llama.cpp does not open {path}"
+        self.vocab = LIBRARY.llama_model_get_vocab(self.model)
+        self.vocabulary = LIBRARY.llama_vocab_n_tokens(self.vocab)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        LIBRARY.llama_model_free(self.model)
+
+    def tokenize(self, text):
+        """Ids of a text, after the token that begins texts where the model wants one; control tokens are text."""
+        room = (ctypes.c_int32 * (len(text) + 8))()
+        count = LIBRARY.llama_tokenize(self.vocab, text, len(text), room, len(room), True, False)
+        assert count >= 0
+        return list(room[:count])
+
+    def beginning(self):
+        """The token that begins texts; None where the model wants none."""
+        return LIBRARY.llama_vocab_bos(self.vocab) if LIBRARY.llama_vocab_get_add_bos(self.vocab) else None
+
+    def logits(self, ids, context):
+        """Logits [ids][vocabulary], computed at once. Keys and values are float32."""
+        params = LIBRARY.llama_context_default_params()
+        params.n_ctx = params.n_batch = params.n_ubatch = context
+        params.n_threads = params.n_threads_batch = 1
+        params.flash_attention = 0
+        params.type_k = params.type_v = TYPE_F32
+        session = LIBRARY.llama_init_from_model(self.model, params)
+        assert session, "llama.cpp gives no context"
+        batch = LIBRARY.llama_batch_init(len(ids), 0, 1)
+        batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
+        status = LIBRARY.llama_decode(session, batch)
+        assert status == 0, f"llama_decode gives {status}"
+        values = LIBRARY.llama_get_logits(session)
+        rows = np.ctypeslib.as_array(values, (len(ids), self.vocabulary)).astype(np.float64)
+        LIBRARY.llama_batch_free(batch)
+        LIBRARY.llama_free(session)
+        return rows

@@ -1,0 +1,200 @@
+/* The options of a command, taken out of its arguments. */
+#include "command.h"
+
+#include <salvo/salvo.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* Options of llama.cpp for what salvo does in another way or not at all. A command that has an option of the
+ * same name never comes here. */
+static const struct {
+    const char *flags, *here;
+} foreign_flags[] = {
+    {"-i --interactive -cnv --conversation", "`salvo chat` holds a conversation"},
+    {"-no-cnv --no-conversation", "`salvo run` continues a text"},
+    {"-st --single-turn", "`salvo run --chat` answers one message"},
+    {"-hf -hfr --hf-repo -mu --model-url", "models are not downloaded; fetch the file and name it with -m"},
+    {"-md --model-draft", "no second model drafts tokens"},
+    {"-ts --tensor-split", "a model runs on one device, which --device chooses"},
+    {"-tb --threads-batch", "-t sets the threads for prompts, too"},
+    {"-nkvo --no-kv-offload", "the KV cache is where the model is; --backend cpu keeps both in main memory"},
+    {"-pg", "`salvo bench` measures prompts by -p and answers by -n, deeper in the context by -d"},
+    {"--prompt-cache", "`salvo run` has --state-save FILE and --state-load FILE"},
+    {"--keep", "a full context ends the text; `salvo chat --on-full slide` drops the oldest turns"},
+    {"--list-devices", "`salvo devices` lists them"},
+};
+
+const char *foreign_flag(const char *flag, size_t length)
+{
+    for (size_t i = 0; i < sizeof foreign_flags / sizeof *foreign_flags; i++) {
+        if (is_listed(foreign_flags[i].flags, flag, length))
+            return foreign_flags[i].here;
+    }
+    return NULL;
+}
+
+/* Whether another command knows the flag by more than a letter: then it is not a letter with a value here. */
+static bool is_known_elsewhere(const char *flag, size_t length)
+{
+    for (size_t i = 0; all_commands[i]; i++) {
+        const struct option *option;
+        for (size_t j = 0; (option = command_option(all_commands[i], j)); j++) {
+            if (is_listed(option->also, flag, length))
+                return true;
+        }
+    }
+    return false;
+}
+
+static int unknown_option(const struct command *command, const char *given, size_t length)
+{
+    enum { MOST = 64 };
+    const char *names[MOST], *here = foreign_flag(given, length);
+    if (here)
+        return usage_error("%s: there is no %.*s here: %s", command->name, (int)length, given, here);
+    size_t count = 0;
+    const struct option *listed;
+    while (count < MOST && (listed = command_option(command, count)))
+        names[count++] = listed->name;
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)length, given);
+    const char *nearest = nearest_name(word + strspn(word, "-"), names, count);
+    if (nearest)
+        return usage_error("%s: unknown option '%s'; did you mean --%s?", command->name, word, nearest);
+    return usage_error(
+        "%s: unknown option '%s'; `salvo help %s` lists them", command->name, word, command->name);
+}
+
+bool option_is_called(const struct option *option, const char *given, size_t length)
+{
+    const bool is_long = length > 2 && given[0] == '-' && given[1] == '-';
+    if (is_long && strlen(option->name) == length - 2 && memcmp(option->name, given + 2, length - 2) == 0)
+        return true;
+    if (length == 2 && given[0] == '-' && option->letter && option->letter == given[1])
+        return true;
+    return is_listed(option->also, given, length);
+}
+
+/* By all of its name, with its dashes. */
+static const struct option *find_option(const struct command *command, const char *given, size_t length)
+{
+    const struct option *option;
+    for (size_t i = 0; (option = command_option(command, i)); i++) {
+        if (option_is_called(option, given, length))
+            return option;
+    }
+    return option_is_called(&help_option, given, length) ? &help_option : NULL;
+}
+
+struct parser {
+    const struct command *command;
+    char **arguments;
+    int count, next;
+    bool help;
+};
+
+/* A value that may be left out is taken when it looks like one. */
+static const char *take_optional_value(struct parser *parser)
+{
+    const char *next = parser->next < parser->count ? parser->arguments[parser->next] : "";
+    if (!is_listed("on off auto 0 1", next, strlen(next)))
+        return NULL;
+    parser->next++;
+    return next;
+}
+
+static int take_option(
+    struct parser *parser, const struct option *option, const char *shown, const char *value)
+{
+    if (option == &help_option) {
+        parser->help = true;
+        return EXIT_DONE;
+    }
+    const bool may_have_value = option->value || (option->kind == OPTION_ALWAYS && option->choices);
+    if (may_have_value && !option->value && !value)
+        value = take_optional_value(parser);
+    if (value && !may_have_value)
+        return usage_error("%s: %s takes no value", parser->command->name, shown);
+    if (option->value && !value) {
+        if (parser->next == parser->count)
+            return usage_error("%s: %s needs a value: %s", parser->command->name, shown, option->value);
+        value = parser->arguments[parser->next++];
+    }
+    return option_store(parser->command->name, option, shown, value);
+}
+
+/* -mFILE, and flags written together: -qv. */
+static int parse_letters(struct parser *parser, const char *argument)
+{
+    for (const char *letter = argument + 1; *letter; letter++) {
+        const char shown[] = {'-', *letter, 0};
+        const struct option *option = find_option(parser->command, shown, 2);
+        if (!option)
+            return unknown_option(parser->command, argument, strlen(argument));
+        bool takes_value = option->value != NULL;
+        int result = take_option(parser, option, shown, takes_value && letter[1] ? letter + 1 : NULL);
+        if (result != EXIT_DONE || takes_value)
+            return result;
+    }
+    return EXIT_DONE;
+}
+
+static int parse_option(struct parser *parser, const char *argument)
+{
+    const char *equals = strchr(argument, '=');
+    const size_t length = equals ? (size_t)(equals - argument) : strlen(argument);
+    const struct option *option = find_option(parser->command, argument, length);
+    if (option && !(equals && length == 2)) { /* -p=x is the letter with the value "=x" */
+        char shown[64];
+        snprintf(shown, sizeof shown, "%.*s", (int)length, argument);
+        return take_option(parser, option, shown, equals ? equals + 1 : NULL);
+    }
+    if (argument[1] == '-' || foreign_flag(argument, length) || is_known_elsewhere(argument, length))
+        return unknown_option(parser->command, argument, length);
+    return parse_letters(parser, argument);
+}
+
+/* The model may stand alone, before what else a command takes. */
+static int take_model(const struct command *command, int *count, char **arguments)
+{
+    if (*count == 0 || !command->model || *command->model)
+        return EXIT_DONE;
+    if (!*arguments[0])
+        return usage_error("%s: the name of the model is empty", command->name);
+    *command->model = arguments[0];
+    memmove(arguments, arguments + 1, (size_t)-- * count * sizeof *arguments);
+    return EXIT_DONE;
+}
+
+int command_parse(const struct command *command, int *count, char **arguments, bool *help)
+{
+    struct parser parser = {.command = command, .arguments = arguments, .count = *count};
+    int kept = 0;
+    bool options_end = false;
+    while (parser.next < parser.count) {
+        char *argument = arguments[parser.next++];
+        int result = EXIT_DONE;
+        if (options_end || argument[0] != '-' || argument[1] == 0)
+            arguments[kept++] = argument;
+        else if (strcmp(argument, "--") == 0)
+            options_end = true;
+        else
+            result = parse_option(&parser, argument);
+        if (result != EXIT_DONE)
+            return result;
+    }
+    *count = kept;
+    *help = parser.help;
+    if (parser.help)
+        return EXIT_DONE;
+    int result = take_model(command, count, arguments);
+    if (result != EXIT_DONE || *count == 0 || command->arguments)
+        return result;
+    if (find_option(command, "-m", 2)) {
+        return usage_error("%s: what is '%s'? A model is named by -m, and `salvo help %s` lists all options",
+            command->name, arguments[0], command->name);
+    }
+    return usage_error("%s: what is '%s'? It takes options only; `salvo help %s` lists them", command->name,
+        arguments[0], command->name);
+}
