@@ -111,7 +111,9 @@ class Numbers(unittest.TestCase):
         """64 bits of which the upper ones count: 2^32 experts are not 0."""
         with open(MODEL, "rb") as file:
             whole = file.read()
-        for kind, value in ((10, struct.pack("<Q", 2**32)), (11, struct.pack("<q", 2**32)), (5, struct.pack("<i", -1))):
+        for kind, value in ((10, struct.pack("<Q", 2**32)), (11, struct.pack("<q", 2**32)), (5, struct.pack("<i", -1)),
+                            (9, struct.pack("<IQQ", 10, 1, 2**32)), (9, struct.pack("<IQq", 11, 1, 2**32)),
+                            (9, struct.pack("<IQi", 5, 1, -1))):  # the last three for each layer
             model = os.path.join(folder.name, "experts.gguf")
             with open(model, "wb") as file:
                 file.write(with_entries(whole, [(b"llama.expert_count", kind, value)]))
