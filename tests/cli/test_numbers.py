@@ -2,16 +2,20 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from model_entries import with_entries
 
 SALVO, MAKE_WORDS = sys.argv[1:3]
 folder = tempfile.TemporaryDirectory()
 MODEL = os.path.join(folder.name, "words.gguf")
 NO_NUMBERS = ("", " ", "-", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x10", "1,2", "one", "\u0661")
 NO_FLOATS = ("", "-", "nan", "-nan", "inf", "-inf", "infinity", "1e39", "-1e39", "1.5x", "1,5", "1 ", "1 2", "one", "--")
+MINUS_ONE = ("--tokens", "--top-k", "--repeat-last-n")  # all there are
 MOST_32, MOST_64 = 2**32 - 1, 2**64 - 1
 
 
@@ -39,7 +43,9 @@ class Numbers(unittest.TestCase):
         """What is none is refused before anything is loaded: the model does not exist."""
         for option, least in (("--tokens", 1), ("--ahead", 1), ("--threads", 1), ("--batch", 1), ("--context", 0),
                               ("--device", 0), ("--top-k", 0), ("--repeat-last-n", 0)):
-            for value in (*NO_NUMBERS, "4294967296", "42949672950", "18446744073709551616", "9" * 40):
+            for value in (*NO_NUMBERS, "-2", "4294967296", "42949672950", "18446744073709551616", "9" * 40):
+                if value == "-1" and option in MINUS_ONE:
+                    continue
                 self.refused(option, value, option, f"from {least} to {MOST_32}", arguments=("-m", "/absent", "-p", "a"))
             if least:
                 self.refused(option, "0", option, "from 1", arguments=("-m", "/absent", "-p", "a"))
@@ -53,10 +59,10 @@ class Numbers(unittest.TestCase):
     def test_limits_of_the_engine(self):
         for option, beyond, most in (("-c", 67108865, 67108864), ("-b", 65537, 65536), ("-t", 257, 256)):
             for value in (beyond, MOST_32):
-                error = run("-n", 1, option, value, status=1)[1]
+                error = run("-n", 1, option, value, status=2)[1]
                 self.assertIn(str(value), error)
                 self.assertIn(str(most), error)
-        self.assertIn(f"no device {MOST_32}", run("--device", MOST_32, status=1)[1])
+        self.assertIn(f"no device {MOST_32}", run("--device", MOST_32, status=2)[1])
         self.assertEqual(run("-n", 3, "-b", 65536, "--temp", 0)[0], run("-n", 3, "-b", 1, "--temp", 0)[0])
         self.assertIn("257", salvo("quantize", MODEL, os.path.join(folder.name, "out"), "F16", "-t", 257, status=2)[1])
         self.assertIn(f"{MOST_32 + 3}", salvo("bench", "-m", MODEL, "-p", 1, "-n", 1, "-d", MOST_32, status=2)[1])
@@ -64,23 +70,60 @@ class Numbers(unittest.TestCase):
     def test_the_most_tokens(self):
         """An endless text ends with the context, whatever is asked for."""
         forced = ("--logit-bias", "120=1000", "--temp", 0, "-c", 30)
-        for option in ("-n", "--ahead"):
-            self.assertEqual(run(*forced, option, MOST_32)[0], b"x" * 29)
+        for option, value in (("-n", MOST_32), ("-n", -1), ("--ahead", MOST_32)):
+            self.assertEqual(run(*forced, option, value)[0], b"x" * 29)
         self.assertEqual(run(*forced, "-n", 1)[0], b"x")
 
     def test_the_largest_number_is_not_the_default(self):
         wide = ("-n", 40, "--temp", 50, "--top-p", 1, "--min-p", 0, "-s", 3)
         self.assertEqual(run(*wide, "--top-k", MOST_32)[0], run(*wide, "--top-k", 0)[0])
-        self.assertEqual(run(*wide, "--top-k", 266)[0], run(*wide, "--top-k", 0)[0])
+        for value in (266, -1):
+            self.assertEqual(run(*wide, "--top-k", value)[0], run(*wide, "--top-k", 0)[0])
         self.assertNotEqual(run(*wide)[0], run(*wide, "--top-k", 0)[0])
         # A greedy text whose tokens are forbidden once they came uses every token before one comes again.
         once = ("-n", 150, "--temp", 0, "--presence-penalty", 1000000, "--ignore-eos", "--json")
-        for last, repeats in ((MOST_32, False), (150, False), (64, True), (0, True)):
+        for last, repeats in ((MOST_32, False), (-1, False), (150, False), (64, True), (0, True)):
             ids = json.loads(run(*once, "--repeat-last-n", last)[0])["ids"]
             self.assertEqual(len(set(ids)) < len(ids), repeats, last)
 
+    def test_every_sampler_option_counts(self):
+        def ids(*more):
+            return json.loads(run("-n", 40, "-s", 3, "--ignore-eos", "--json", *more)[0])["ids"]
+
+        wide = {"--temp": 50, "--top-k": 0, "--top-p": 1, "--min-p": 0}
+        greedy = ids("--temp", 0)
+        self.assertNotEqual(ids(*sum(wide.items(), ())), greedy)
+        for option, value in (("--temp", 0), ("--top-k", 1), ("--top-p", 1e-9), ("--min-p", 1)):
+            self.assertEqual(ids(*sum({**wide, option: value}.items(), ())), greedy, option)
+        self.assertLess(len(set(greedy)), 40)
+        for option in ("--repeat-penalty", "--presence-penalty", "--frequency-penalty"):
+            self.assertEqual(len(set(ids("--temp", 0, option, 1000000))), 40, option)
+
+    def test_defaults(self):
+        recurrent = os.path.join(folder.name, "recurrent.gguf")
+        subprocess.run([MAKE_WORDS, "rwkv7-tiny", recurrent], check=True)
+        keys = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
+                "repeat_last_n")
+        for model, values in ((MODEL, (0.8, 40, 0.95, 0.05, 1, 0, 0, 64)), (recurrent, (1, 0, 0.3, 0, 1, 0.5, 0.5, 64))):
+            self.assertEqual(json.loads(salvo("info", "-m", model, "--json")[0])["sampling"], dict(zip(keys, values)))
+
+    def test_numbers_of_a_file(self):
+        """64 bits of which the upper ones count: 2^32 experts are not 0."""
+        with open(MODEL, "rb") as file:
+            whole = file.read()
+        for kind, value in ((10, struct.pack("<Q", 2**32)), (11, struct.pack("<q", 2**32)), (5, struct.pack("<i", -1)),
+                            (9, struct.pack("<IQQ", 10, 1, 2**32)), (9, struct.pack("<IQq", 11, 1, 2**32)),
+                            (9, struct.pack("<IQi", 5, 1, -1))):  # the last three for each layer
+            model = os.path.join(folder.name, "experts.gguf")
+            with open(model, "wb") as file:
+                file.write(with_entries(whole, [(b"llama.expert_count", kind, value)]))
+            error = salvo("run", "-m", model, "-p", "a", "-n", 1, status=1)[1]
+            self.assertIn("llama.expert_count", error)
+
     def test_seeds(self):
-        for value in (*NO_NUMBERS, str(MOST_64 + 1), "9" * 40):
+        for value in (*NO_NUMBERS, "-2", str(MOST_64 + 1), "9" * 40):
+            if value == "-1":
+                continue  # a random one
             self.refused("--seed", value, str(MOST_64), arguments=("-m", "/absent", "-p", "a"))
         texts = set()
         for seed in (0, MOST_32, 2**32, MOST_64):
@@ -88,6 +131,8 @@ class Numbers(unittest.TestCase):
             self.assertEqual(result["seed"], seed)
             texts.add(tuple(result["ids"]))
         self.assertEqual(len(texts), 4)
+        first, second = (json.loads(run("-n", 1, "-s", -1, "--json")[0])["seed"] for _ in range(2))
+        self.assertNotEqual(first, second)
 
     def test_floats(self):
         absent = ("-m", "/absent", "-p", "a")
@@ -137,7 +182,7 @@ class Numbers(unittest.TestCase):
     def test_sizes_of_files(self):
         out = os.path.join(folder.name, "out.gguf")
         for kind in ("Q4_0", "F32"):
-            result = json.loads(salvo("quantize", MODEL, out, kind, "--json")[0])
+            result = json.loads(salvo("quantize", MODEL, out, kind, "--force", "--json")[0])
             self.assertEqual(result["path"], out)
             self.assertEqual(result["type"], kind)
             self.assertEqual(result["size_before"], os.path.getsize(MODEL))

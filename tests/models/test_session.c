@@ -205,6 +205,8 @@ static void a_full_context_is_said(void **state)
     assert_fails(SALVO_ERROR_CONTEXT, salvo_session_feed(fixture.session, ids, 41), "41 tokens do not fit");
     assert_int_equal(0, salvo_session_position(fixture.session));
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 38));
+    assert_fails(SALVO_ERROR_CONTEXT, salvo_session_feed(fixture.session, ids, 3), "3 tokens do not fit");
+    assert_int_equal(38, salvo_session_position(fixture.session));
     ASSERT_OK(salvo_session_next(fixture.session, &id));
     ASSERT_OK(salvo_session_next(fixture.session, &id));
     assert_fails(SALVO_ERROR_CONTEXT, salvo_session_next(fixture.session, &id), "40 tokens is full");
@@ -238,6 +240,8 @@ static void nonsense_is_refused_by_name(void **state)
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_sampler(session, &sampler), "top-p");
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_bias(session, 331, 1), "331");
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_bias(session, 1, NAN), "bias");
+    assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_bias(session, 1, INFINITY), "bias");
+    ASSERT_OK(salvo_session_set_bias(session, 1, -INFINITY));
 
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_feed(session, NULL, 2), "list of 2 tokens");
     assert_fails(SALVO_ERROR_CONTEXT, salvo_session_feed(session, NULL, SIZE_MAX), "do not fit");

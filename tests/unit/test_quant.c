@@ -211,6 +211,24 @@ static void anything_becomes_finite(void **state)
     }
 }
 
+/* Codes of -128 would overflow the products of integer kernels, also where the scale cannot grow any further.
+ */
+static void bytes_go_from_minus_127(void **state)
+{
+    (void)state;
+    const float extremes[] = {-1, -65504, -1e7f, -1e9f, -FLT_MAX};
+    for (size_t i = 0; i < sizeof extremes / sizeof *extremes; i++) {
+        struct block_q8_0 block;
+        float row[32];
+        for (int j = 0; j < 32; j++)
+            row[j] = j % 3 ? extremes[i] : extremes[i] / 2;
+        quantize(TYPE_Q8_0, row, 32, &block);
+        for (int j = 0; j < 32; j++)
+            assert_in_range(block.codes[j] + 127, 0, 127);
+        assert_int_equal(block.codes[1], -127);
+    }
+}
+
 static void one_nan_does_not_harm_its_neighbours(void **state)
 {
     (void)state;
@@ -290,6 +308,7 @@ int main(void)
         cmocka_unit_test(error_is_what_the_bits_allow),
         cmocka_unit_test(a_small_spread_around_a_large_mean_survives),
         cmocka_unit_test(anything_becomes_finite),
+        cmocka_unit_test(bytes_go_from_minus_127),
         cmocka_unit_test(one_nan_does_not_harm_its_neighbours),
         cmocka_unit_test(tiny_values_vanish_or_are_kept_but_never_grow),
         cmocka_unit_test(blocks_do_not_depend_on_each_other),

@@ -103,6 +103,8 @@ static void bpe_merges_by_rank(void **state)
     expect_ids(&sample, "hello hello", 0, IDS(SAMPLE_HELLO, SAMPLE_BLANK_HELLO));
     expect_ids(&sample, "llo lo", 0, IDS(257, 'o', ' ', 259)); /* ll before lo */
     expect_ids(&sample, "lll", 0, IDS(257, 'l'));              /* the leftmost */
+    assert_false(tokenizer_adds_bos(sample.tokenizer));
+    assert_false(tokenizer_adds_eos(sample.tokenizer));
     expect_text(&sample, IDS(SAMPLE_HELLO, SAMPLE_BLANK_HELLO, '\n'), false, "hello hello\n");
     assert_string_equal(tokenizer_model(sample.tokenizer), "gpt2");
     assert_string_equal(tokenizer_pre(sample.tokenizer), "gpt-2");
@@ -138,6 +140,24 @@ static void a_merge_to_no_token_becomes_bytes(void **state)
     sample_texts(&sample, "tokenizer.ggml.merges", ITEMS("a b", "\xc4\xa0 ab"));
     open_sample(&sample);
     expect_ids(&sample, " abc", 0, IDS(2, 0, 1)); /* there is nothing for c */
+    sample_close(&sample);
+}
+
+/* b is gone into "ab" before its turn with c comes, so that c is free for d. */
+static void what_was_merged_merges_no_more(void **state)
+{
+    (void)state;
+    struct text_sample sample = {0};
+    sample_text(&sample, "tokenizer.ggml.model", "gpt2");
+    sample_text(&sample, "tokenizer.ggml.pre", "gpt-2");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", "b", "c", "d", "ab", "bc", "cd"));
+    sample_texts(&sample, "tokenizer.ggml.merges", ITEMS("a b", "b c", "c d"));
+    sample_bool(&sample, "tokenizer.ggml.add_eos_token", true);
+    sample_u32(&sample, "tokenizer.ggml.eos_token_id", 3);
+    open_sample(&sample);
+    expect_ids(&sample, "abcd", 0, IDS(4, 6));
+    expect_ids(&sample, "abcdabcd", 0, IDS(4, 6, 4, 6));
+    assert_true(tokenizer_adds_eos(sample.tokenizer));
     sample_close(&sample);
 }
 
@@ -250,6 +270,17 @@ static void special_tokens_may_take_blanks_along(void **state)
     expect_ids(&sample, "<|im_end|> \n hello", TOKENIZE_SPECIAL, IDS(SAMPLE_END, SAMPLE_HELLO));
     expect_ids(&sample, " <|im_end|> \n<|im_end|>", TOKENIZE_SPECIAL, IDS(' ', SAMPLE_END, SAMPLE_END));
     sample_close(&sample);
+
+    /* Those before it, but not the blank that another token ends with. */
+    sample_text(&sample, "tokenizer.ggml.model", "rwkv");
+    sample_text(&sample, "general.name", "modern-bert");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", " ", "[MASK]", "[ENDS SO] "));
+    sample_integers(&sample, "tokenizer.ggml.token_type", (const int32_t[]){1, 1, 3, 3}, 4);
+    open_sample(&sample);
+    expect_ids(&sample, "a  [MASK] a", TOKENIZE_SPECIAL, IDS(0, 2, 1, 0));
+    expect_ids(&sample, "[ENDS SO] [MASK]", TOKENIZE_SPECIAL, IDS(3, 2));
+    expect_ids(&sample, "[ENDS SO]   [MASK]", TOKENIZE_SPECIAL, IDS(3, 2));
+    sample_close(&sample);
 }
 
 /* ---- SentencePiece ----------------------------------------------------------------------------------- */
@@ -322,6 +353,13 @@ static void rwkv_takes_the_longest(void **state)
     expect_ids(&sample, "hellhello hello", 0, IDS(258, SAMPLE_HELLO, SAMPLE_BLANK_HELLO));
     expect_ids(&sample, "\n\t'\\\n\t", 0, IDS(259, '\n', '\t'));
     expect_text(&sample, IDS(259, 0xff - 0x80), false, "\n\t'\\\x7f");
+    sample_close(&sample);
+
+    /* A byte without a token is lost, and nothing else. */
+    sample_text(&sample, "tokenizer.ggml.model", "rwkv");
+    sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", "b", "ab"));
+    open_sample(&sample);
+    expect_ids(&sample, "axab", 0, IDS(0, 2));
     sample_close(&sample);
 }
 
@@ -458,6 +496,7 @@ int main(void)
         cmocka_unit_test(bpe_merges_by_rank),
         cmocka_unit_test(merges_can_be_ignored),
         cmocka_unit_test(a_merge_to_no_token_becomes_bytes),
+        cmocka_unit_test(what_was_merged_merges_no_more),
         cmocka_unit_test(of_equal_merges_the_first_counts),
         cmocka_unit_test(of_equal_tokens_the_first_counts),
         cmocka_unit_test(special_tokens_are_parsed_only_when_asked),
