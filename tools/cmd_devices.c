@@ -39,6 +39,18 @@ static void write_json(void)
         json_end(&json, '}');
     }
     json_end(&json, ']');
+    json_key(&json, "unusable");
+    json_begin(&json, '[');
+    const char *backend, *why;
+    for (size_t i = 0; (why = salvo_device_unusable(i, &backend)); i++) {
+        json_begin(&json, '{');
+        json_key(&json, "backend");
+        json_string(&json, backend);
+        json_key(&json, "why");
+        json_string(&json, why);
+        json_end(&json, '}');
+    }
+    json_end(&json, ']');
     json_end(&json, '}');
     putchar('\n');
 }
@@ -60,6 +72,9 @@ static int run(int count, char **arguments)
             format_bytes(device.memory, memory), *device.features ? ", " : "", device.features,
             device.software ? ", software" : "");
     }
+    const char *backend, *why;
+    for (size_t i = 0; (why = salvo_device_unusable(i, &backend)); i++)
+        printf("%-7s -  not used: %s\n", backend, why);
     return EXIT_DONE;
 }
 

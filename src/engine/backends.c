@@ -1,6 +1,6 @@
 #include "engine/backends.h"
 
-#include "base/status.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,12 +46,25 @@ static bool is_auto(const char *name)
     return !name || strcmp(name, "auto") == 0;
 }
 
+/* Says why `auto` passes over a backend whose devices are all of a kind that cannot be used. */
+static void tell_passed_over(const struct backend *taken)
+{
+    for (size_t i = 0; all_backends[i] != taken; i++) {
+        const struct backend *backend = all_backends[i];
+        if (backend->device_count() == 0 && backend->unusable && backend->unusable(0))
+            log_line(SALVO_LOG_WARNING, "%s: %s; going on with %s", backend->name, backend->unusable(0),
+                taken->name);
+    }
+}
+
 enum salvo_status backend_find(const char *name, const struct backend **out)
 {
     const bool any = is_auto(name);
     for (size_t i = 0; all_backends[i]; i++) {
         if (any ? is_taken_by_auto(all_backends[i]) : strcmp(all_backends[i]->name, name) == 0) {
             *out = all_backends[i];
+            if (any)
+                tell_passed_over(*out);
             return SALVO_OK;
         }
     }
