@@ -26,8 +26,19 @@ static const struct option option_table[] = {
 
 struct report {
     struct json json;
+    bool begun; /* a comparison that fails before its first result writes no JSON */
     unsigned shown;
 };
+
+static void begin_report(struct report *report)
+{
+    if (report->begun)
+        return;
+    report->begun = true;
+    json_begin(&report->json, '{');
+    json_key(&report->json, "outputs");
+    json_begin(&report->json, '[');
+}
 
 static bool failed(const struct salvo_verify_output *output)
 {
@@ -72,6 +83,7 @@ static void take_output(void *user, const struct salvo_verify_output *output)
 {
     struct report *report = user;
     if (output_flags.json) {
+        begin_report(report);
         write_output(&report->json, output);
         return;
     }
@@ -107,6 +119,7 @@ static void finish_report(struct report *report, const struct salvo_verify_resul
         return;
     }
     struct json *json = &report->json;
+    begin_report(report);
     json_end(json, ']');
     json_key(json, "outputs_compared");
     json_unsigned(json, result->outputs);
@@ -157,11 +170,6 @@ static int verify(const struct id_list *list)
         return EXIT_FAILED;
     struct report report = {.json = {.stream = stdout}};
     struct salvo_verify_result verified;
-    if (output_flags.json) {
-        json_begin(&report.json, '{');
-        json_key(&report.json, "outputs");
-        json_begin(&report.json, '[');
-    }
     enum salvo_status status = salvo_verify(model, &verify_options, take_output, &report, &verified);
     if (status != SALVO_OK) {
         result = library_failure_by(status);

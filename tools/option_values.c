@@ -2,7 +2,9 @@
 #include "command.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,9 +43,10 @@ static int store_number(
         return EXIT_DONE;
     }
     if (!parse_unsigned(text, strlen(text), UINT32_MAX, &value) || value < lowest) {
-        return wrong(place, text,
-            lowest ? "a number from 1 to 4294967295 is expected"
-                   : "a number from 0 to 4294967295 is expected");
+        char expected[64];
+        snprintf(expected, sizeof expected, "a number from %" PRIu32 " to %" PRIu32 "%s is expected", lowest,
+            UINT32_MAX, option->minus_one ? " or -1" : "");
+        return wrong(place, text, expected);
     }
     *target = (uint32_t)value;
     return EXIT_DONE;

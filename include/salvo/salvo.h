@@ -138,7 +138,7 @@ const struct salvo_model_info *salvo_model_info(const struct salvo_model *model)
  */
 bool salvo_model_is_at(const struct salvo_model *model, const char *path);
 
-/* Metadata in the order of the file. */
+/* Metadata in the order of the file. Beyond its end there are zeros, as for tensors below. */
 size_t salvo_model_metadata_count(const struct salvo_model *model);
 struct salvo_value salvo_model_metadata(
     const struct salvo_model *model, size_t index, struct salvo_text *out_key);
@@ -211,7 +211,7 @@ enum salvo_status salvo_template_open(
 void salvo_template_close(struct salvo_template *chat);
 
 struct salvo_message {
-    const char *role; /* "system", "user", "assistant", "tool" */
+    const char *role; /* "system", "user", "assistant", "tool"; NULL counts as "" */
     struct salvo_text content;
     const char *json; /* NULL, or an object with more members of the message: {"tool_calls": [...]} */
 };
@@ -228,8 +228,8 @@ struct salvo_conversation {
     bool no_generation_prompt; /* end after the last message, do not begin the answer */
 };
 
-/* A part of the text. What comes from the conversation is content: it never becomes a control token, even if
- * it is written like one. */
+/* A part of the text. What comes from the conversation is content: it never becomes a control token, nor a
+ * user-defined one that the template writes itself, even if it is written like one. */
 struct salvo_piece {
     const char *text;
     size_t size;
@@ -459,9 +459,11 @@ const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... *
  * while bytes that begin no character come as they are. Returns false to stop. */
 typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 
+/* All zeros are the defaults; NULL instead of options means the same. */
 struct salvo_generate_options {
-    uint32_t max_tokens;             /* 0: until the end or the context */
-    const char *const *stop_strings; /* held back, never handed over; the first to be complete ends the text */
+    uint32_t max_tokens; /* 0: until the end or the context */
+    const char *const
+        *stop_strings; /* held back, never handed over; the first to be complete ends the text */
     size_t stop_count;
     const int32_t *stop_ids; /* end the text like end tokens */
     size_t stop_id_count;
@@ -575,6 +577,7 @@ enum salvo_status salvo_quantize(
 
 /* ---- Verifying a backend ---- */
 
+/* All zeros are the defaults; NULL instead of options means the same. */
 struct salvo_verify_options {
     const char *backend; /* "cpu", or with an instruction set "cpu:neon-i8mm"; NULL: the best there is */
     const char *against; /* NULL: "cpu:scalar", the reference */

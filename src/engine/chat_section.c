@@ -57,7 +57,8 @@ static void put_messages(struct section_writer *writer, const struct salvo_messa
 {
     for (size_t i = 0; i < count; i++) {
         const struct salvo_message *message = &messages[i];
-        put_text(writer, message->role, strlen(message->role));
+        const char *role = message->role ? message->role : "";
+        put_text(writer, role, strlen(role));
         put_text(writer, message->content.data, message->content.size);
         put_text(writer, message->json, message->json ? strlen(message->json) : no_text);
     }

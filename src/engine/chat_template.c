@@ -16,6 +16,7 @@ struct salvo_template {
     struct template_word words[MOST_WORDS];
     struct buffer word_texts[MOST_WORDS];
     size_t word_count;
+    bool *guarded;     /* for each token of the vocabulary whether it is kept from what people wrote */
     char *stop_string; /* NULL: none */
     int32_t stop_id;   /* -1: none */
     const char *stop_strings[1];
@@ -56,6 +57,64 @@ static enum salvo_status read_words(struct salvo_template *chat)
     }
 
 cleanup:
+    return status;
+}
+
+/* ---- Tokens that messages must not become ------------------------------------------------------------ */
+
+/* Whether one of the literals, which end with NULs, ends or begins with a part of a token. */
+static bool is_at_edge(const struct buffer *literals, const char *part, size_t size, bool ends)
+{
+    const char *at = literals->data, *end = literals->data + literals->size;
+    while (size && at && at < end && (at = memmem(at, (size_t)(end - at), part, size)) != NULL) {
+        if (ends ? at + size < end && at[size] == 0 : at == literals->data || at[-1] == 0)
+            return true;
+        at++;
+    }
+    return false;
+}
+
+/* Whether the template may write a token with a role in it. */
+static bool holds_role(const struct buffer *token, const struct buffer *literals)
+{
+    for (size_t i = 0; template_roles[i]; i++) {
+        const size_t size = strlen(template_roles[i]);
+        const char *role = token->size ? memmem(token->data, token->size, template_roles[i], size) : NULL;
+        const size_t before = role ? (size_t)(role - token->data) : 0;
+        if (role && is_at_edge(literals, token->data, before, true) &&
+            is_at_edge(literals, role + size, token->size - before - size, false))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Vocabularies find user-defined tokens in any text, and some files have "<|im_start|>" and the like among
+ * them. Those that the template writes itself are what it structures conversations with; a message that could
+ * write them as well could pretend to be several.
+ */
+static enum salvo_status guard_tokens(struct salvo_template *chat)
+{
+    enum salvo_status status = SALVO_OK;
+    struct buffer literals = {0}, token = {0};
+    TRY(NEW(&chat->guarded, tokenizer_vocabulary(chat->tokenizer)));
+    TRY(template_literals(chat->template, &literals));
+    for (size_t i = 0; i < chat->word_count; i++) {
+        TRY(buffer_append(&literals, chat->word_texts[i].data, chat->word_texts[i].size));
+        TRY(buffer_append(&literals, "", 1));
+    }
+    TRY(tokenizer_guard(chat->tokenizer, literals.data, literals.size, chat->guarded));
+    for (size_t id = 0; id < tokenizer_vocabulary(chat->tokenizer); id++) {
+        if (!tokenizer_is_user_defined(chat->tokenizer, (int32_t)id))
+            continue;
+        token.size = 0;
+        TRY(tokenizer_piece(chat->tokenizer, (int32_t)id, true, &token));
+        chat->guarded[id] |= holds_role(&token, &literals);
+    }
+
+cleanup:
+    buffer_free(&literals);
+    buffer_free(&token);
     return status;
 }
 
@@ -127,7 +186,9 @@ static enum salvo_status tokenize(
 {
     enum salvo_status status = SALVO_OK;
     int32_t bos = tokenizer_bos(chat->tokenizer);
-    TRY(tokenizer_encode_marked(chat->tokenizer, marked->text.data, marked->marks.data, marked->text.size,
+    const struct guarded_text text = {
+        marked->text.data, marked->marks.data, marked->text.size, chat->guarded};
+    TRY(tokenizer_encode_guarded(chat->tokenizer, &text,
         TOKENIZE_SPECIAL | (tokenizer_adds_bos(chat->tokenizer) ? TOKENIZE_BOS : 0), list));
     bool twice = tokenizer_adds_bos(chat->tokenizer) && list->count > 1 && list->ids[1] == bos;
     if (twice)
@@ -191,8 +252,9 @@ static enum salvo_status find_stops(struct salvo_template *chat)
     if (!next)
         goto cleanup;
     begin += sizeof answer - 1;
-    TRY(tokenizer_encode_marked(chat->tokenizer, begin, marked.marks.data + (begin - marked.text.data),
-        (size_t)(next - begin), TOKENIZE_SPECIAL, &list));
+    const struct guarded_text between = {
+        begin, marked.marks.data + (begin - marked.text.data), (size_t)(next - begin), chat->guarded};
+    TRY(tokenizer_encode_guarded(chat->tokenizer, &between, TOKENIZE_SPECIAL, &list));
     for (size_t i = 0; i < list.count && chat->stop_id < 0; i++) {
         if (tokenizer_is_control(chat->tokenizer, list.ids[i]))
             chat->stop_id = list.ids[i];
@@ -251,6 +313,7 @@ enum salvo_status salvo_template_open(
     if (model) {
         TRY(model_tokenizer(model, &chat->tokenizer));
         TRY(read_words(chat));
+        TRY(guard_tokens(chat));
         TRY(find_stops(chat));
         TRY(gguf_check(model_gguf(model)));
     }
@@ -269,6 +332,7 @@ void salvo_template_close(struct salvo_template *chat)
     for (size_t i = 0; i < MOST_WORDS; i++)
         buffer_free(&chat->word_texts[i]);
     template_close(chat->template);
+    memory_free(chat->guarded);
     memory_free(chat->stop_string);
     memory_free(chat);
 }

@@ -130,10 +130,26 @@ cleanup:
     return status;
 }
 
+static enum salvo_status check_options(const struct salvo_generate_options *options)
+{
+    if (options->stop_id_count && !options->stop_ids)
+        return fail(SALVO_ERROR_ARGUMENT, "the list of %zu stop ids is NULL", options->stop_id_count);
+    if (options->stop_count && !options->stop_strings)
+        return fail(SALVO_ERROR_ARGUMENT, "the list of %zu stop strings is NULL", options->stop_count);
+    for (size_t i = 0; i < options->stop_count; i++) {
+        if (!options->stop_strings[i])
+            return fail(SALVO_ERROR_ARGUMENT, "stop string %zu of %zu is NULL", i + 1, options->stop_count);
+    }
+    return SALVO_OK;
+}
+
 enum salvo_status salvo_session_generate(struct salvo_session *session,
     const struct salvo_generate_options *options, struct salvo_generate_result *out)
 {
     enum salvo_status status = SALVO_OK;
+    const struct salvo_generate_options defaults = {0};
+    if (!options)
+        options = &defaults;
     struct generation generation = {
         .session = session,
         .options = options,
@@ -143,6 +159,7 @@ enum salvo_status salvo_session_generate(struct salvo_session *session,
     const uint32_t usual = engine->backend->info(engine->executor).ahead;
     bool finished = false, had_next = false;
     generation.ahead = options->ahead ? options->ahead : usual ? usual : 1;
+    TRY(check_options(options));
     if (options->text || options->stop_count || !options->ignore_end)
         TRY(model_tokenizer(engine->model, &generation.tokenizer));
     TRY(ahead_settle(session->engine));

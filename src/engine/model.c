@@ -189,6 +189,9 @@ size_t salvo_model_metadata_count(const struct salvo_model *model)
 struct salvo_value salvo_model_metadata(
     const struct salvo_model *model, size_t index, struct salvo_text *out_key)
 {
+    *out_key = (struct salvo_text){0};
+    if (index >= gguf_entry_count(model->gguf))
+        return (struct salvo_value){0};
     const struct gguf_entry *entry = gguf_entry_at(model->gguf, index);
     *out_key = entry->key;
     return entry->value;
@@ -209,6 +212,8 @@ size_t salvo_model_tensor_count(const struct salvo_model *model)
 
 struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index)
 {
+    if (index >= gguf_tensor_count(model->gguf))
+        return (struct salvo_tensor){0};
     const struct gguf_tensor *tensor = gguf_tensor_at(model->gguf, index);
     const struct tensor_type_info *type = tensor_type_info(tensor->type);
     struct salvo_tensor result = {

@@ -242,14 +242,14 @@ enum salvo_status salvo_quantize(
     struct quantizer quantizer = {
         .gguf = model_gguf(model),
         .options = options,
-        .threads = options->threads ? options->threads : cpu_physical_cores(),
+        .threads = options && options->threads ? options->threads : cpu_physical_cores(),
         .model = {.architecture = info->architecture,
             .layers = info->layers,
             .heads = info->heads,
             .kv_heads = info->kv_heads,
             .tied = gguf_find_tensor(model_gguf(model), "output.weight") == NULL},
     };
-    if (!options->type || !path)
+    if (!options || !options->type || !path)
         TRY(fail(SALVO_ERROR_ARGUMENT, "a type and a path are needed"));
     if (quantizer.threads > MAX_THREADS)
         TRY(fail(SALVO_ERROR_ARGUMENT, "%" PRIu32 " threads were asked for; at most %d are possible",

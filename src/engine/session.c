@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include <assert.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -65,7 +66,7 @@ enum salvo_status salvo_session_set_sampler(
         const char *name;
         float value, lowest, highest;
     } ranges[] = {
-        {"temperature", sampler->temperature, 0, INFINITY},
+        {"temperature", sampler->temperature, 0, FLT_MAX},
         {"top-p", sampler->top_p, 0, 1},
         {"min-p", sampler->min_p, 0, 1},
         {"repeat penalty", sampler->repeat_penalty, 1e-6f, 1e6f},
@@ -74,7 +75,7 @@ enum salvo_status salvo_session_set_sampler(
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         float value = ranges[i].value;
-        if (!(value >= ranges[i].lowest && value <= ranges[i].highest) || isinf(value))
+        if (!(value >= ranges[i].lowest && value <= ranges[i].highest))
             return fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
                 (double)value, (double)ranges[i].lowest, (double)ranges[i].highest);
     }
@@ -234,15 +235,17 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
 static enum salvo_status stage(struct salvo_session *session, const int32_t *ids, size_t count)
 {
     uint32_t context = session->engine->options.context;
-    for (size_t i = 0; i < count; i++) {
-        enum salvo_status status = check_id(session, ids[i]);
-        if (status != SALVO_OK)
-            return status;
-    }
     if (count > context - session->position) {
         return fail(SALVO_ERROR_CONTEXT,
             "%zu tokens do not fit: the context of %" PRIu32 " holds %" PRIu32 " already", count, context,
             session->position);
+    }
+    if (count && !ids)
+        return fail(SALVO_ERROR_ARGUMENT, "the list of %zu tokens is NULL", count);
+    for (size_t i = 0; i < count; i++) {
+        enum salvo_status status = check_id(session, ids[i]);
+        if (status != SALVO_OK)
+            return status;
     }
     if (count)
         memmove(session->tokens + session->position, ids, count * sizeof *ids);

@@ -78,12 +78,13 @@ static enum salvo_status identify_model(struct salvo_engine *engine)
     return gguf_check(model_gguf(engine->model));
 }
 
-/* At most so much of the model's name as fits, and nothing that a terminal might take for a command. */
-static void write_model_name(const struct salvo_model *model, char out[68])
+/* At most so much of a model's name as fits, and nothing that a terminal might take for a command. */
+static void copy_model_name(const char *name, char out[68])
 {
-    const char *name = salvo_model_info(model)->name;
-    for (size_t i = 0; i < 67 && name[i]; i++)
+    size_t i = 0;
+    for (; i < 67 && name[i]; i++)
         out[i] = name[i] < ' ' || name[i] > '~' ? '?' : name[i];
+    out[i] = 0;
 }
 
 enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size)
@@ -110,7 +111,7 @@ enum salvo_status salvo_session_state_save(struct salvo_session *session, void *
         .pending = session->pending,
     };
     memcpy(header.magic, state_magic, sizeof header.magic);
-    write_model_name(engine->model, header.model);
+    copy_model_name(salvo_model_info(engine->model)->name, header.model);
     memcpy(out, &header, sizeof header);
     header.checksum = session_state_checksum(out, needed);
     memcpy(out, &header, sizeof header);
@@ -156,8 +157,11 @@ static enum salvo_status check_integrity(const void *data, size_t size)
 static enum salvo_status check_fit(const struct salvo_engine *engine, const struct state_header *header)
 {
     static const char *const types[] = {[TYPE_F32] = "f32", [TYPE_F16] = "f16", [TYPE_Q8_0] = "q8_0"};
-    if (header->model_hash != engine->model_hash)
-        return fail(SALVO_ERROR_ARGUMENT, "the state was saved from another model, '%s'", header->model);
+    if (header->model_hash != engine->model_hash) {
+        char name[sizeof header->model];
+        copy_model_name(header->model, name);
+        return fail(SALVO_ERROR_ARGUMENT, "the state was saved from another model, '%s'", name);
+    }
     if (header->kv_type != engine->options.kv_type) {
         return fail(SALVO_ERROR_ARGUMENT, "the state was saved with the KV type %s; here it is %s",
             header->kv_type < sizeof types / sizeof *types && types[header->kv_type] ? types[header->kv_type]

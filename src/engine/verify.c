@@ -291,6 +291,9 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     struct verify_pair pair = {0};
     struct verify_list list = {0};
     int32_t *own_ids = NULL;
+    const struct salvo_verify_options defaults = {0};
+    if (!options)
+        options = &defaults;
     const int32_t *ids = options->ids;
     *out = (struct salvo_verify_result){0};
     if (ids && (options->count == 0 || options->count > 1 << 20))

@@ -199,8 +199,7 @@ static struct merge_result merge_pair(
     return (struct merge_result){pair->rank, pair->joined};
 }
 
-/* A text that merges led to but that is no token: its bytes, as far as there are tokens for these. */
-static enum salvo_status add_bytes(const struct bpe *bpe, struct salvo_text text, struct token_list *list)
+enum salvo_status bpe_spell(const struct bpe *bpe, struct salvo_text text, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
     for (size_t i = 0; i < text.size; i++) {
@@ -231,7 +230,7 @@ static enum salvo_status encode_by_merging(
         if ((size_t)id < bpe->vocabulary->count)
             TRY(token_list_add(list, id));
         else
-            TRY(add_bytes(bpe, part, list));
+            TRY(bpe_spell(bpe, part, list));
     }
 
 cleanup:

@@ -26,6 +26,8 @@ enum salvo_status bpe_open(struct bpe *bpe, const struct gguf *gguf, struct voca
 void bpe_close(struct bpe *bpe);
 
 /* Appends the tokens of plain text. */
+/* Byte by byte, as far as there are tokens for these. */
+enum salvo_status bpe_spell(const struct bpe *bpe, struct salvo_text text, struct token_list *list);
 enum salvo_status bpe_encode(const struct bpe *bpe, struct salvo_text text, struct token_list *list);
 
 #endif

@@ -26,12 +26,15 @@ void rwkv_close(struct rwkv *rwkv)
     trie_close(&rwkv->trie);
 }
 
-enum salvo_status rwkv_encode(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list)
+/* By tokens of at most `longest` bytes. */
+static enum salvo_status encode_up_to(
+    const struct rwkv *rwkv, struct salvo_text text, size_t longest, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
     for (size_t at = 0; at < text.size;) {
         int32_t id = rwkv->vocabulary->unknown;
-        size_t size = trie_longest(&rwkv->trie, text.data + at, text.size - at, &id);
+        const size_t left = text.size - at;
+        size_t size = trie_longest(&rwkv->trie, text.data + at, left < longest ? left : longest, &id);
         if (id >= 0)
             TRY(token_list_add(list, id));
         else
@@ -41,4 +44,14 @@ enum salvo_status rwkv_encode(const struct rwkv *rwkv, struct salvo_text text, s
 
 cleanup:
     return status;
+}
+
+enum salvo_status rwkv_encode(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list)
+{
+    return encode_up_to(rwkv, text, text.size, list);
+}
+
+enum salvo_status rwkv_spell(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list)
+{
+    return encode_up_to(rwkv, text, 1, list);
 }

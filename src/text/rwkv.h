@@ -15,6 +15,8 @@ enum salvo_status rwkv_open(struct rwkv *rwkv, const struct vocabulary *vocabula
 void rwkv_close(struct rwkv *rwkv);
 
 /* Appends the tokens of plain text. */
+/* Byte by byte, as far as there are tokens for these. */
+enum salvo_status rwkv_spell(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list);
 enum salvo_status rwkv_encode(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list);
 
 #endif

@@ -113,6 +113,8 @@ static enum salvo_status propose(
     if (marked || !search->control) {
         int32_t id = 0;
         size_t size = trie_longest(&search->special->user_defined, at, limit, &id);
+        while (size && search->guarded && search->guarded[id] && marks && memchr(marks, 1, size))
+            size = trie_longest(&search->special->user_defined, at, size - 1, &id);
         if (size > candidate.size) {
             candidate.size = size;
             candidate.id = id;

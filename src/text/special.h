@@ -25,6 +25,8 @@ struct special_search {
     struct salvo_text text;
     bool control;      /* also control tokens, not only what is found in any text */
     const char *marks; /* NULL, or for each byte of the text 1 where no control token may be */
+    const bool
+        *guarded; /* NULL, or for each token whether it is kept from marked bytes like control tokens */
 };
 
 /*

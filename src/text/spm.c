@@ -99,7 +99,7 @@ static struct merge_result merge_pair(
     return (struct merge_result){rank_of_score(spm->vocabulary->tokens[token].score), (int32_t)token};
 }
 
-static enum salvo_status add_bytes(const struct spm *spm, struct salvo_text text, struct token_list *list)
+enum salvo_status spm_spell(const struct spm *spm, struct salvo_text text, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
     for (size_t i = 0; i < text.size; i++) {
@@ -139,7 +139,7 @@ static enum salvo_status encode_by_merging(
         if (id != MERGE_NONE)
             TRY(token_list_add(list, id));
         else
-            TRY(add_bytes(spm, part, list));
+            TRY(spm_spell(spm, part, list));
     }
 
 cleanup:

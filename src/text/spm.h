@@ -27,6 +27,8 @@ void spm_open(struct spm *spm, const struct vocabulary *vocabulary);
  * Appends the tokens of plain text. `at_start`: nothing or a special token comes before, so a blank is put
  * there.
  */
+/* Byte by byte, as far as there are tokens for these. */
+enum salvo_status spm_spell(const struct spm *spm, struct salvo_text text, struct token_list *list);
 enum salvo_status spm_encode(const struct spm *spm, struct salvo_text text, struct token_list *list);
 
 #endif

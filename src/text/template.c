@@ -23,6 +23,7 @@ struct template
 {
     struct heap heap;
     struct node *body;
+    struct string literals;
 };
 
 enum salvo_status template_open(const char *text, size_t size, struct template **out)
@@ -32,7 +33,7 @@ enum salvo_status template_open(const char *text, size_t size, struct template *
     *out = NULL;
     TRY(NEW(&template, 1));
     template->heap.left = template_limits.memory;
-    TRY(parse(&template->heap, text, size, &template->body));
+    TRY(parse(&template->heap, text, size, &template->body, &template->literals));
     *out = template;
 
 cleanup:
@@ -49,24 +50,33 @@ void template_close(struct template *template)
     memory_free(template);
 }
 
+enum salvo_status template_literals(const struct template *template, struct buffer *out)
+{
+    enum salvo_status status = SALVO_OK;
+    for (size_t i = 0; i < template->literals.size; i++) {
+        char bytes[4];
+        TRY(buffer_append(out, bytes, char_encode(template->literals.chars[i], bytes)));
+    }
+
+cleanup:
+    return status;
+}
+
 /* ---- Messages ---------------------------------------------------------------------------------------- */
 
-/*
- * Templates make control tokens out of roles, as in '<|' + message.role + '|>'. So a role that is one of
- * these counts as the template's own word; any other one is data.
- */
+const char *const template_roles[] = {"system", "developer", "user", "assistant", "tool", "function",
+    "ipython", "model", "observation", "environment", "context", "documents", "tools", "human",
+    "tool_response", NULL};
+
 static enum salvo_status trust_role(struct interpreter *in, struct value *message)
 {
-    static const char *const known[] = {"system", "developer", "user", "assistant", "tool", "function",
-        "ipython", "model", "observation", "environment", "context", "documents", "tools", "human",
-        "tool_response"};
     enum salvo_status status = SALVO_OK;
     struct value *role = message->kind == VALUE_DICT ? dict_find_name(message->dict, "role") : NULL;
-    for (size_t i = 0; role && role->kind == VALUE_STRING && i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; role && role->kind == VALUE_STRING && template_roles[i]; i++) {
         struct text text = {.heap = &in->heap};
-        if (!string_is(role->string, known[i]))
+        if (!string_is(role->string, template_roles[i]))
             continue;
-        TRY(text_ascii(&text, known[i], 0));
+        TRY(text_ascii(&text, template_roles[i], 0));
         *role = value_string(text_take(&text));
     }
 

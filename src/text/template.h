@@ -16,6 +16,15 @@ extern const char template_plain[];
 enum salvo_status template_open(const char *text, size_t size, struct template **out);
 void template_close(struct template *template);
 
+/* Appends all texts and strings of the template, each ended by a NUL. */
+enum salvo_status template_literals(const struct template *template, struct buffer *out);
+
+/*
+ * Templates make control tokens out of roles, as in '<|' + message.role + '|>'. So a role that is one of
+ * these counts as the template's own word; any other one is data. NULL after the last.
+ */
+extern const char *const template_roles[];
+
 /* A variable whose value is the template's own text, such as bos_token. */
 struct template_word {
     const char *name;

@@ -8,6 +8,8 @@
 #include "text/spm.h"
 #include "text/token_list.h"
 
+#include <string.h>
+
 struct tokenizer {
     struct vocabulary vocabulary;
     struct special_tokens special;
@@ -114,6 +116,11 @@ bool tokenizer_is_control(const struct tokenizer *tokenizer, int32_t id)
     return is_token(tokenizer, id) && token_is_control(&tokenizer->vocabulary.tokens[id]);
 }
 
+bool tokenizer_is_user_defined(const struct tokenizer *tokenizer, int32_t id)
+{
+    return is_token(tokenizer, id) && tokenizer->vocabulary.tokens[id].type == TOKEN_USER_DEFINED;
+}
+
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer)
 {
     return tokenizer->vocabulary.add_bos;
@@ -142,23 +149,68 @@ static enum salvo_status encode_plain(
     return SALVO_OK;
 }
 
+/* Without the merges, so that no token of several bytes comes of it. */
+static enum salvo_status spell(
+    const struct tokenizer *tokenizer, struct salvo_text text, struct token_list *list)
+{
+    switch (tokenizer->vocabulary.model) {
+    case VOCABULARY_BPE:
+        return bpe_spell(&tokenizer->bpe, text, list);
+    case VOCABULARY_SPM:
+        return spm_spell(&tokenizer->spm, text, list);
+    case VOCABULARY_RWKV:
+        return rwkv_spell(&tokenizer->rwkv, text, list);
+    }
+    return SALVO_OK;
+}
+
+/* Plain text may lead to a token that is defined by the user, too: by merges, or as a word. */
+static enum salvo_status encode_without(
+    const struct tokenizer *tokenizer, struct salvo_text text, const bool *guarded, struct token_list *list)
+{
+    enum salvo_status status = SALVO_OK;
+    struct token_list plain = {0};
+    TRY(encode_plain(tokenizer, text, &plain));
+    list->lost += plain.lost;
+    for (size_t i = 0; i < plain.count; i++) {
+        if (guarded[plain.ids[i]])
+            TRY(spell(tokenizer, tokenizer->vocabulary.tokens[plain.ids[i]].piece, list));
+        else
+            TRY(token_list_add(list, plain.ids[i]));
+    }
+
+cleanup:
+    token_list_free(&plain);
+    return status;
+}
+
+static enum salvo_status encode_between(
+    const struct tokenizer *tokenizer, struct salvo_text text, const bool *guarded, struct token_list *list)
+{
+    return guarded ? encode_without(tokenizer, text, guarded, list) : encode_plain(tokenizer, text, list);
+}
+
 enum salvo_status tokenizer_encode(
     const struct tokenizer *tokenizer, const char *text, size_t size, unsigned flags, struct token_list *list)
 {
-    return tokenizer_encode_marked(tokenizer, text, NULL, size, flags, list);
+    const struct guarded_text plain = {.text = text, .size = size};
+    return tokenizer_encode_guarded(tokenizer, &plain, flags, list);
 }
 
-enum salvo_status tokenizer_encode_marked(const struct tokenizer *tokenizer, const char *text,
-    const char *marks, size_t size, unsigned flags, struct token_list *list)
+enum salvo_status tokenizer_encode_guarded(const struct tokenizer *tokenizer,
+    const struct guarded_text *guarded, unsigned flags, struct token_list *list)
 {
     enum salvo_status status = SALVO_OK;
     const struct vocabulary *vocabulary = &tokenizer->vocabulary;
+    const char *text = guarded->text;
+    const size_t size = guarded->size;
     const struct special_search search = {
         .special = &tokenizer->special,
         .vocabulary = vocabulary,
         .text = {text, size},
         .control = (flags & TOKENIZE_SPECIAL) != 0,
-        .marks = marks,
+        .marks = guarded->marks,
+        .guarded = guarded->guarded,
     };
     struct special_match *matches = NULL;
     size_t match_count, at = 0, count_before = list->count, lost_before = list->lost;
@@ -167,12 +219,13 @@ enum salvo_status tokenizer_encode_marked(const struct tokenizer *tokenizer, con
         TRY(token_list_add(list, vocabulary->bos));
     TRY(special_tokens_find(&search, &matches, &match_count));
     for (size_t i = 0; i < match_count; i++) {
-        TRY(encode_plain(tokenizer, (struct salvo_text){text + at, matches[i].begin - at}, list));
+        TRY(encode_between(
+            tokenizer, (struct salvo_text){text + at, matches[i].begin - at}, search.guarded, list));
         TRY(token_list_add(list, matches[i].id));
         at = matches[i].end;
     }
     if (at < size)
-        TRY(encode_plain(tokenizer, (struct salvo_text){text + at, size - at}, list));
+        TRY(encode_between(tokenizer, (struct salvo_text){text + at, size - at}, search.guarded, list));
     if ((flags & TOKENIZE_EOS) && vocabulary->eos >= 0)
         TRY(token_list_add(list, vocabulary->eos));
     if (list->lost > lost_before) {
@@ -185,6 +238,37 @@ cleanup:
     memory_free(matches);
     if (status != SALVO_OK)
         list->count = count_before;
+    return status;
+}
+
+static bool is_blank_text(struct salvo_text text)
+{
+    for (size_t i = 0; i < text.size; i++) {
+        if (!memchr(" \t\n\v\f\r", text.data[i], 6))
+            return false;
+    }
+    return true;
+}
+
+enum salvo_status tokenizer_guard(
+    const struct tokenizer *tokenizer, const char *text, size_t size, bool *guarded)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct special_search search = {.special = &tokenizer->special,
+        .vocabulary = &tokenizer->vocabulary,
+        .text = {text, size},
+        .control = true};
+    struct special_match *matches = NULL;
+    size_t count;
+    TRY(special_tokens_find(&search, &matches, &count));
+    for (size_t i = 0; i < count; i++) {
+        const struct token *token = &tokenizer->vocabulary.tokens[matches[i].id];
+        if (token->type == TOKEN_USER_DEFINED && !is_blank_text(token->piece))
+            guarded[matches[i].id] = true;
+    }
+
+cleanup:
+    memory_free(matches);
     return status;
 }
 

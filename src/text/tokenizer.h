@@ -37,6 +37,9 @@ bool tokenizer_is_end(const struct tokenizer *tokenizer, int32_t id);
 /* Whether text becomes this token only where that is asked for. */
 bool tokenizer_is_control(const struct tokenizer *tokenizer, int32_t id);
 
+/* Whether any text that contains it becomes this token. */
+bool tokenizer_is_user_defined(const struct tokenizer *tokenizer, int32_t id);
+
 /* What the metadata says about adding them: the default of the commands that follow it. */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
@@ -52,9 +55,21 @@ enum tokenize_flags {
 enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
     unsigned flags, struct token_list *list);
 
-/* The same where `marks` has 1 for each byte that may not be part of a control token. */
-enum salvo_status tokenizer_encode_marked(const struct tokenizer *tokenizer, const char *text,
-    const char *marks, size_t size, unsigned flags, struct token_list *list);
+/* A text of which some bytes may not become part of a control token. */
+struct guarded_text {
+    const char *text;
+    const char *marks; /* [size] 1 for these bytes */
+    size_t size;
+    const bool *guarded; /* NULL, or for each token whether it counts as a control token here */
+};
+
+enum salvo_status tokenizer_encode_guarded(const struct tokenizer *tokenizer,
+    const struct guarded_text *guarded, unsigned flags, struct token_list *list);
+
+/* Sets guarded[id] for all user-defined tokens in `text`, except those of nothing but blanks: in a message,
+ * these mean no more than blanks do. */
+enum salvo_status tokenizer_guard(
+    const struct tokenizer *tokenizer, const char *text, size_t size, bool *guarded);
 
 /*
  * Bytes of one token; empty for control tokens unless `special`. A SentencePiece vocabulary puts a space

@@ -92,9 +92,9 @@ class Existing(unittest.TestCase):
 
     @unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
     def test_a_folder_that_cannot_be_written(self):
-        os.mkdir(path("closed"), 0o500)
+        os.mkdir(path("closed-folder"), 0o500)
         for arguments in WRITERS.values():
-            self.assertIn("Permission denied", salvo(*arguments(path("closed/x")), model=None, status=1)[1])
+            self.assertIn("Permission denied", salvo(*arguments(path("closed-folder/x")), model=None, status=1)[1])
 
     def test_devices_and_pipes(self):
         row = salvo("eval", "--tokens", "1,2", "--logits", "-", model=PLAIN)[0]

@@ -63,7 +63,7 @@ class LlamaCpp(unittest.TestCase):
             ("run", ["--list-devices"], "salvo devices"), ("chat", ["-st"], "salvo run --chat"), ("chat", ["-no-cnv"], "salvo run"),
             ("run", ["-cnv"], "salvo chat"), ("run", ["--chat", "-no-cnv"], "exclude"), ("tokenize", ["-fa"], "'-fa'"),
             ("tokenize", ["-ngl", 99], "'-ngl'"), ("info", ["-tb", 2], "no -tb here"), ("run", ["-n", -2], "'-2'"),
-            ("run", ["-e=1"], "-e"), ("eval", ["-r", "x"], "'-r'"),
+            ("verify", ["--backend", "abacus", "--json"], "abacus"), ("run", ["-e=1"], "-e"), ("eval", ["-r", "x"], "'-r'"),
         ):
             with self.subTest([command, *flags]):
                 output, error = salvo(command, *flags, *(["-p", "x"] if command == "run" else []), status=2)

@@ -77,6 +77,8 @@ static void take_ids(const char *path, const char *backend, float temperature, i
     fixture_close(&fixture);
 }
 
+/* The largest logit's id is the CPU's. Among ids of nearly equal logits others may be chosen: there the
+ * reference is a device with room for everything. */
 static void sampling(void **state)
 {
     (void)state;
@@ -84,14 +86,15 @@ static void sampling(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model_with_vocabulary(shapes[i], "Q8_0");
         for (int hot = 0; hot < 2; hot++) {
-            int32_t little[4], much[4];
+            int32_t little[4], expected[4];
             const float temperature = hot ? 0.8f : 0;
             const unsigned long before = fake->pieces;
             set_fake_device(LITTLE_SHARED, FAKE_MULTIPROCESSORS);
             take_ids(path, "cuda", temperature, little);
             assert_true(fake->pieces > before);
-            take_ids(path, "cpu", temperature, much);
-            assert_memory_equal(much, little, sizeof much);
+            set_fake_device(FAKE_SHARED, 12);
+            take_ids(path, hot ? "cuda" : "cpu", temperature, expected);
+            assert_memory_equal(expected, little, sizeof expected);
         }
     }
 }

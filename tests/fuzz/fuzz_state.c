@@ -100,7 +100,7 @@ static size_t make_file(uint8_t *data, size_t capacity, unsigned seed)
     return is_whole ? 1 + size : 0;
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
+int LLVMFuzzerInitialize(int *argc, char ***argv) // NOLINT(readability-non-const-parameter)
 {
     static const struct model_shape llama = {.name = "llama",
         .architecture = LLAMA,

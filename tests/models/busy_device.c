@@ -34,6 +34,8 @@ struct executor {
     uint64_t submitted, finished;
     uint32_t next[MOST_SLOTS]; /* position where a queued run has to begin; 0: ended */
     unsigned most_in_flight, random;
+    busy_hook hook;
+    void *hook_user;
     bool closing;
 };
 
@@ -56,7 +58,7 @@ static bool is_stop_id(const struct job *job, int32_t id)
 }
 
 /* One repetition; whether another may follow. */
-static bool do_token(struct executor *device, struct job *job)
+static bool do_token(struct executor *device, struct job *job, enum busy_fate fate)
 {
     struct run run = job->run;
     struct run_result result = {0};
@@ -66,9 +68,15 @@ static bool do_token(struct executor *device, struct job *job)
     if (run.source == SOURCE_LAST && device->next[run.slot] != run.first)
         return false;
     const struct step step = {.runs = &run, .run_count = 1, .token_count = job->token_count, .ids = job->ids};
-    enum salvo_status status = cpu_backend.submit(device->cpu, &step, &ticket);
-    if (status == SALVO_OK)
+    enum salvo_status status = SALVO_OK;
+    if (fate != BUSY_LOST_BEFORE)
+        status = cpu_backend.submit(device->cpu, &step, &ticket);
+    if (fate != BUSY_LOST_BEFORE && status == SALVO_OK)
         status = cpu_backend.wait(device->cpu, ticket, &result);
+    if (fate != BUSY_GOES_ON) {
+        status = SALVO_ERROR_DEVICE;
+        result = (struct run_result){0};
+    }
     pthread_mutex_lock(&device->mutex);
     job->status = status;
     job->result.sampled += result.sampled;
@@ -90,12 +98,15 @@ static void do_job(struct executor *device, struct job *job)
 {
     for (uint32_t i = 0; i < job->repeat; i++) {
         pause_a_while(device);
+        enum busy_fate fate = BUSY_GOES_ON;
+        if (device->hook)
+            fate = device->hook(device->hook_user, job->run.first + job->result.sampled);
         if (job->cancel && __atomic_load_n(job->cancel, __ATOMIC_RELAXED)) {
             device->next[job->run.slot] = 0;
             job->status = i ? SALVO_OK : fail(SALVO_ERROR_CANCELLED, "cancelled");
             return;
         }
-        if (!do_token(device, job))
+        if (!do_token(device, job, fate))
             return;
     }
 }
@@ -279,6 +290,16 @@ void busy_device_install(struct salvo_engine *engine)
     assert_int_equal(0, pthread_create(&device->thread, NULL, work, device));
     engine->backend = &busy_backend;
     engine->executor = device;
+}
+
+void busy_device_set_hook(struct salvo_engine *engine, busy_hook hook, void *user)
+{
+    struct executor *device = engine->executor;
+    pthread_mutex_lock(&device->mutex);
+    assert_true(device->finished == device->submitted);
+    device->hook = hook;
+    device->hook_user = user;
+    pthread_mutex_unlock(&device->mutex);
 }
 
 unsigned busy_device_most_in_flight(struct salvo_engine *engine)

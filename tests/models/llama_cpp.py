@@ -13,7 +13,7 @@ TYPE_F32, TYPE_F16 = 0, 1
 
 
 class ModelParams(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_ubyte * 256)]
+    _fields_ = [("before", ctypes.c_ubyte * 72), ("vocab_only", ctypes.c_bool), ("rest", ctypes.c_ubyte * 183)]
 
 
 class ContextParams(ctypes.Structure):
@@ -43,6 +43,7 @@ def load_library():
             ("llama_vocab_n_tokens", integer, [pointer]),
             ("llama_vocab_get_add_bos", boolean, [pointer]),
             ("llama_vocab_bos", integer, [pointer]),
+            ("llama_vocab_is_eog", boolean, [pointer, integer]),
             ("llama_tokenize", integer, [pointer, ctypes.c_char_p, integer, pointer, integer, boolean, boolean]),
             ("llama_init_from_model", pointer, [pointer, ContextParams]),
             ("llama_free", None, [pointer]),
@@ -64,8 +65,10 @@ LIBRARY.llama_log_set(QUIET, None)
 
 
 class Model:
-    def __init__(self, path):
-        self.model = LIBRARY.llama_model_load_from_file(path.encode(), LIBRARY.llama_model_default_params())
+    def __init__(self, path, vocab_only=False):
+        params = LIBRARY.llama_model_default_params()
+        params.vocab_only = vocab_only
+        self.model = LIBRARY.llama_model_load_from_file(path.encode(), params)
         assert self.model, f"llama.cpp does not open {path}"
         self.vocab = LIBRARY.llama_model_get_vocab(self.model)
         self.vocabulary = LIBRARY.llama_vocab_n_tokens(self.vocab)
@@ -76,16 +79,21 @@ class Model:
     def __exit__(self, *_):
         LIBRARY.llama_model_free(self.model)
 
-    def tokenize(self, text):
-        """Ids of a text, after the token that begins texts where the model wants one; control tokens are text."""
+    def tokenize(self, text, begins=True, special=False):
+        """Ids of a text; with `begins` after the token that begins texts where the model wants one, with `special`
+        control tokens are recognised in it."""
         room = (ctypes.c_int32 * (len(text) + 8))()
-        count = LIBRARY.llama_tokenize(self.vocab, text, len(text), room, len(room), True, False)
+        count = LIBRARY.llama_tokenize(self.vocab, text, len(text), room, len(room), begins, special)
         assert count >= 0
         return list(room[:count])
 
     def beginning(self):
         """The token that begins texts; None where the model wants none."""
         return LIBRARY.llama_vocab_bos(self.vocab) if LIBRARY.llama_vocab_get_add_bos(self.vocab) else None
+
+    def ends(self):
+        """The tokens that end generation."""
+        return [i for i in range(self.vocabulary) if LIBRARY.llama_vocab_is_eog(self.vocab, i)]
 
     def logits(self, ids, context):
         """Logits [ids][vocabulary], computed at once. Keys and values are float32."""

@@ -334,6 +334,37 @@ static void a_file_that_is_cut_gives_no_text(void **state)
     unlink(path);
 }
 
+/* Lists that are not there, lists of nothing, and no options at all. */
+static void odd_options(void **state)
+{
+    (void)state;
+    static const char *const nothing[] = {"x", NULL};
+    static const int32_t id = 'x';
+    const struct {
+        struct salvo_generate_options options;
+        const char *words;
+    } wrong[] = {
+        {{.stop_id_count = 3}, "list of 3 stop ids is NULL"},
+        {{.stop_count = 2}, "list of 2 stop strings is NULL"},
+        {{.stop_strings = nothing, .stop_count = 2}, "stop string 2 of 2 is NULL"},
+    };
+    struct fixture fixture = open_forced('x', 30);
+    struct salvo_generate_result result;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(
+            SALVO_ERROR_ARGUMENT, salvo_session_generate(fixture.session, &wrong[i].options, &result));
+        assert_non_null(strstr(salvo_error(), wrong[i].words));
+        assert_int_equal(3, salvo_session_position(fixture.session));
+    }
+    const struct salvo_generate_options empty = {.stop_ids = &id, .stop_strings = nothing, .max_tokens = 2};
+    ASSERT_OK(salvo_session_generate(fixture.session, &empty, &result));
+    assert_int_equal(2, result.tokens);
+    ASSERT_OK(salvo_session_generate(fixture.session, NULL, &result));
+    assert_int_equal(SALVO_FINISH_CONTEXT, result.finish);
+    assert_int_equal(30, salvo_session_position(fixture.session));
+    fixture_close(&fixture);
+}
+
 static void models_without_vocabulary_say_so(void **state)
 {
     (void)state;
@@ -360,6 +391,7 @@ int main(void)
         cmocka_unit_test(end_tokens_end_and_are_not_counted),
         cmocka_unit_test(stop_ids_hold_where_end_tokens_are_ignored),
         cmocka_unit_test(what_was_held_back_is_not_lost),
+        cmocka_unit_test(odd_options),
         cmocka_unit_test(models_without_vocabulary_say_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,6 +243,14 @@ static void nonsense_is_refused_by_name(void **state)
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_bias(session, 1, INFINITY), "bias");
     ASSERT_OK(salvo_session_set_bias(session, 1, -INFINITY));
 
+    assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_feed(session, NULL, 2), "list of 2 tokens");
+    assert_fails(SALVO_ERROR_CONTEXT, salvo_session_feed(session, NULL, SIZE_MAX), "do not fit");
+    struct salvo_text key;
+    assert_null(salvo_model_tensor(fixture.model, SIZE_MAX).name.data);
+    assert_int_equal(0, salvo_model_metadata(fixture.model, SIZE_MAX, &key).u);
+    assert_null(key.data);
+    assert_fails(SALVO_ERROR_ARGUMENT, salvo_quantize(fixture.model, "/tmp/x", NULL), "type");
+
     const struct {
         struct salvo_engine_options options;
         const char *words;
@@ -252,6 +260,11 @@ static void nonsense_is_refused_by_name(void **state)
         {{.device = 7}, "no device 7"},
         {{.isa = "mmx"}, "'mmx'"},
         {{.threads = 1000}, "1000"},
+        {{.threads = UINT32_MAX}, "4294967295"},
+        {{.context = UINT32_MAX}, "4294967295 positions"},
+        {{.batch = UINT32_MAX}, "4294967295 tokens"},
+        {{.sessions = UINT32_MAX}, "4294967295 sessions"},
+        {{.device = UINT32_MAX}, "4294967295"},
         {{.context = 60000000, .sessions = 1000}, "MB"},
         {{.sessions = 100000}, "100000 sessions"},
         {{.kv_type = (enum salvo_kv_type)9}, "KV type 9"},

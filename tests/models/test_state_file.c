@@ -180,7 +180,8 @@ static void what_does_not_fit_is_refused(void **state)
 
 /* ---- Files that were made to fit ---- */
 
-enum { VERSION_AT = 8, SIZE_AT = 16, CHECKSUM_AT = 24, IDS_AT = 128 }; /* in a saved state */
+/* In a saved state. */
+enum { VERSION_AT = 8, SIZE_AT = 16, CHECKSUM_AT = 24, MODEL_HASH_AT = 32, MODEL_NAME_AT = 60, IDS_AT = 128 };
 
 static void put_checksum(uint8_t *bytes, size_t size)
 {
@@ -207,6 +208,24 @@ static void ids_outside_the_vocabulary_are_refused(void **state)
     }
     free(bytes);
     free(ids);
+    fixture_close(&fixture);
+    unlink(path);
+}
+
+static void names_of_other_models_do_no_harm(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    const size_t size = salvo_session_state_size(fixture.session);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
+    bytes[MODEL_HASH_AT] ^= 1;
+    memcpy(bytes + MODEL_NAME_AT, "a\033[2J\n\200b", 9);
+    put_checksum(bytes, size);
+    write_bytes((const char *)bytes, size);
+    assert_refused(SALVO_ERROR_ARGUMENT, fixture.session, path, "another model, 'a?[2J??b'");
+    free(bytes);
     fixture_close(&fixture);
     unlink(path);
 }
@@ -281,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_loaded_session_goes_back_to_its_end),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
+        cmocka_unit_test(names_of_other_models_do_no_harm),
         cmocka_unit_test(files_of_version_2_are_read),
         cmocka_unit_test(a_restored_session_has_no_logits),
     };

@@ -14,7 +14,8 @@ enum {
 
 uint32_t random_below(uint64_t *state, uint32_t below)
 {
-    return (uint32_t)(random_next(state) % below);
+    const uint64_t number = random_next(state);
+    return below ? (uint32_t)(number % below) : 0;
 }
 
 /* from .. to */
@@ -129,12 +130,15 @@ static void choose_rwkv7(uint64_t *state, struct model_shape *shape)
 
 /* ---- */
 
-/* Makes the rows shorter where the matrices of a Llama would have too many elements. */
+/* Fewer and shorter rows where matrices would have too many elements. */
 static void limit_size(uint64_t *state, struct model_shape *shape)
 {
     const uint32_t most = one_in(state, 10) ? MOST_OF_LARGE : MOST_ELEMENTS;
     while (shape->architecture == LLAMA && shape->width * shape->heads * shape->head_size > most)
         shape->width = (shape->width + 1) / 2;
+    while (
+        shape->architecture != LLAMA && shape->width > shape->head_size && shape->width * shape->width > most)
+        shape->width -= shape->head_size;
     while (shape->width * shape->feed_forward > most)
         shape->feed_forward = (shape->feed_forward + 1) / 2;
     while (shape->width * shape->vocabulary > most)
@@ -190,15 +194,16 @@ void shape_case_describe(const struct shape_case *made, char *text, size_t size)
                                        : "arwkv7",
         made->mix->name, shape->layers, shape->width, shape->feed_forward, shape->head_size,
         shape->vocabulary);
-    if (shape->architecture == LLAMA)
+    if (shape->architecture == LLAMA) {
         used += snprintf(text + used, size - (size_t)used,
             ", %u:%u heads, rotated %u, window %u, caps %g %g%s%s%s%s", shape->heads, shape->kv_heads,
             shape->rope_dimensions, shape->window, (double)shape->attention_cap, (double)shape->output_cap,
             shape->tied ? ", tied" : "", shape->qkv_bias ? ", qkv bias" : "", shape->biases ? ", biases" : "",
             shape->fused_qkv ? ", fused qkv" : "");
-    else
+    } else {
         used += snprintf(text + used, size - (size_t)used, ", ranks %u %u %u %u", shape->decay_rank,
             shape->iclr_rank, shape->value_rank, shape->gate_rank);
+    }
     snprintf(text + used, size - (size_t)used, "; context %u, batch %u, %u sessions, %u threads, kv %s",
         made->options.context, made->options.batch, made->options.sessions, made->options.threads,
         kv_types[made->options.kv_type]);

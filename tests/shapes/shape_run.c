@@ -9,6 +9,7 @@
 #include "backend/cpu/kernels.h"
 #include "engine/engine.h"
 #include "model_write.h"
+#include "quant/half.h"
 #include "random_weights.h"
 
 #include <math.h>
@@ -89,12 +90,13 @@ static void compare_logits(struct shape_test *test, uint32_t number, const char 
     if (!got || !expected)
         fail_case(test, "event %u, %s: there are no logits", test->events, after);
     for (uint32_t i = 0; i < test->vocabulary; i++) {
-        const bool differs = test->is_exact ? memcmp(&got[i], &expected[i], sizeof *got) != 0
+        const bool differs = test->is_exact ? f32_bits(got[i]) != f32_bits(expected[i])
                                             : isfinite(got[i]) != isfinite(expected[i]);
-        if (differs)
+        if (differs) {
             fail_case(test, "event %u, %s: logit %u of session %u at position %u is %.9g, not %.9g",
                 test->events, after, i, number, salvo_session_position(test->ours.sessions[number]),
                 (double)got[i], (double)expected[i]);
+        }
     }
     if (!test->is_exact) {
         test->divergences += divergence(expected, got, test->vocabulary);
@@ -317,10 +319,11 @@ static void verify(struct shape_test *test)
         .kv_type = test->made->options.kv_type,
     };
     must(test, "verify", salvo_verify(test->model, &options, keep_worst, worst, &result));
-    if (!result.passed)
+    if (!result.passed) {
         fail_case(test, "verify: %u of %u outputs out of tolerance, mean divergence %g (%g, %g); worst %s",
             result.failed, result.outputs, result.mean_divergence, result.from_finest,
             result.against_from_finest, worst);
+    }
 }
 
 /* ---- Opening ---- */

@@ -3,8 +3,6 @@
 Every vocabulary of the shared test data and the default model, with and without special tokens, and the tokens that end
 generation; then the vocabulary of GPT-2 under the name of every pre-tokenizer.
 """
-import ctypes
-import glob
 import os
 import random
 import struct
@@ -12,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "..", "models"))
 try:
-    import xllamacpp
+    import llama_cpp
 except ImportError as missing:
     print("skipped:", missing)
     sys.exit(77)
@@ -25,46 +24,10 @@ CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 SPECIAL = 1  # TOKENIZE_SPECIAL
 
 
-class Llama:
-    """The little of llama.h that is needed."""
-
-    VOCAB_ONLY = 72  # where struct llama_model_params has this switch
-
-    class Params(ctypes.Structure):
-        _fields_ = [("bytes", ctypes.c_ubyte * 256)]
-
-    def __init__(self):
-        library = glob.glob(os.path.join(os.path.dirname(xllamacpp.__file__), "*.so"))[0]
-        self.lib = lib = ctypes.CDLL(library)
-        log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-        self.quiet = log(lambda *_: None)
-        lib.llama_log_set(self.quiet, None)
-        lib.llama_model_default_params.restype = self.Params
-        lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, self.Params]
-        lib.llama_model_load_from_file.restype = ctypes.c_void_p
-        lib.llama_model_get_vocab.argtypes = lib.llama_model_free.argtypes = [ctypes.c_void_p]
-        lib.llama_model_get_vocab.restype = ctypes.c_void_p
-        lib.llama_vocab_n_tokens.argtypes = [ctypes.c_void_p]
-        lib.llama_vocab_is_eog.argtypes = [ctypes.c_void_p, ctypes.c_int32]
-        lib.llama_vocab_is_eog.restype = ctypes.c_bool
-        lib.llama_tokenize.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32,
-                                       ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool, ctypes.c_bool]
-
-    def tokenize(self, path, flags, texts):
-        """A list of ids for each text, and the tokens that end generation."""
-        params = self.lib.llama_model_default_params()
-        params.bytes[self.VOCAB_ONLY] = 1
-        model = self.lib.llama_model_load_from_file(path.encode(), params)
-        assert model, f"llama.cpp does not open {path}"
-        vocab = self.lib.llama_model_get_vocab(model)
-        answers = []
-        for text in texts:
-            room = (ctypes.c_int32 * (len(text) + 8))()
-            count = self.lib.llama_tokenize(vocab, text, len(text), room, len(room), False, bool(flags & SPECIAL))
-            answers.append(list(room[:count]))
-        ends = [i for i in range(self.lib.llama_vocab_n_tokens(vocab)) if self.lib.llama_vocab_is_eog(vocab, i)]
-        self.lib.llama_model_free(model)
-        return answers, ends
+def tokenize_there(path, flags, texts):
+    """A list of ids for each text, and the tokens that end generation."""
+    with llama_cpp.Model(path, vocab_only=True) as model:
+        return [model.tokenize(text, begins=False, special=bool(flags & SPECIAL)) for text in texts], model.ends()
 
 
 def tokenize_here(path, flags, texts):
@@ -116,8 +79,8 @@ def random_texts(seed, extra=()):
     return texts
 
 
-def compare(llama, name, path, flags, texts, ends_too=True):
-    there, there_ends = llama.tokenize(path, flags, texts)
+def compare(name, path, flags, texts, ends_too=True):
+    there, there_ends = tokenize_there(path, flags, texts)
     here, here_ends = tokenize_here(path, flags, texts)
     different = [i for i in range(len(texts)) if here[i] != there[i]]
     if different:
@@ -148,7 +111,6 @@ def main():
     if not os.path.isdir(os.path.join(DATA, "tokenizers")):
         print("skipped: no test data at", DATA)
         sys.exit(77)
-    llama = Llama()
     good = True
     paths = {name: os.path.join(DATA, "tokenizers", name + ".gguf")
              for name in ("gpt-2", "starcoder", "llama-spm", "rwkv-world")}
@@ -157,14 +119,14 @@ def main():
         paths["default model"] = default_model
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<fim_prefix>", "<|im_end", "</s>", "<unk>"]
     for seed, (name, path) in enumerate(paths.items()):
-        good &= compare(llama, name, path, 0, random_texts(seed))
-        good &= compare(llama, name + ", special", path, SPECIAL, random_texts(seed + 100, specials))
+        good &= compare(name, path, 0, random_texts(seed))
+        good &= compare(name + ", special", path, SPECIAL, random_texts(seed + 100, specials))
 
     names = subprocess.run([TOOL], capture_output=True, check=True).stdout.decode().split()
     with tempfile.TemporaryDirectory() as folder:
         for seed, name in enumerate(names):
             variant = with_pre_tokenizer(paths["gpt-2"], name, folder)
-            good &= compare(llama, name, variant, 0, random_texts(seed + 1000))
+            good &= compare(name, variant, 0, random_texts(seed + 1000))
     print(f"{len(paths)} vocabularies and {len(names)} pre-tokenizers", "agree" if good else "do NOT all agree")
     sys.exit(0 if good else 1)
 

@@ -89,7 +89,7 @@ static void put_tokens(struct text_sample *sample, const char *const *words)
     int32_t types[SAMPLE_COUNT];
     for (size_t i = 0; i < SAMPLE_COUNT; i++) {
         tokens[i] = i < 256 ? byte_texts[i] : i < SAMPLE_START ? words[i - 256] : special[i - SAMPLE_START];
-        types[i] = i < SAMPLE_START ? 1 : i == SAMPLE_TOOL ? 4 : 3;
+        types[i] = i < SAMPLE_START ? 1 : i == SAMPLE_TOOL || sample->user_defined ? 4 : 3;
     }
     sample_texts(sample, "tokenizer.ggml.tokens", tokens, SAMPLE_COUNT);
     sample_integers(sample, "tokenizer.ggml.token_type", types, SAMPLE_COUNT);

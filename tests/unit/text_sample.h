@@ -10,6 +10,7 @@
 struct text_sample {
     struct buffer entries, file;
     uint64_t entry_count;
+    bool user_defined; /* what would be control tokens are defined by the user, as in some files */
     struct gguf *gguf;
     struct tokenizer *tokenizer;
 };

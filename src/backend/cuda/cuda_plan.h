@@ -56,8 +56,10 @@ enum {
     CUDA_MIXED_GROUPS = 8,              /* part groups of a matmul whose input is mixed with another */
     CUDA_SHARED_HEAD = 2304,            /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
-    CUDA_PHASE_LIMIT = 8192, /* bytes of a phase: one load of 16 bytes for each worker */
-    CUDA_NONE = 0x7fffffff,  /* no place, no rope, no table entry */
+    CUDA_MOST_HEAD_DIM = 256, /* of attention of one token: a warp's lanes have eight elements each */
+    CUDA_MOST_WKV7_KEYS = 64, /* of a head that one thread has, for one token (wkv7_one.cuh) */
+    CUDA_PHASE_LIMIT = 8192,  /* bytes of a phase: one load of 16 bytes for each worker */
+    CUDA_NONE = 0x7fffffff,   /* no place, no rope, no table entry */
 };
 
 /* ---- Matrices ---- */

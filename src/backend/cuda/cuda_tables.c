@@ -378,6 +378,9 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
     enum salvo_status status = SALVO_OK;
     const struct op *ops = &builder->program->ops[group->first_op], *attend = ops + group->inner;
     bool inside = group->inner == 3 && have_equal_angles(builder->program, &ops[0], &ops[1]);
+    if (attend->attend.head_dim > CUDA_MOST_HEAD_DIM)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the CUDA kernels take at most %d",
+            attend->attend.head_dim, CUDA_MOST_HEAD_DIM));
     if (group->inner && !inside)
         TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
     phase_begin(builder, CUDA_PHASE_ATTEND, group->rows);
@@ -401,9 +404,23 @@ cleanup:
     return status;
 }
 
+/* Keys of a head that each thread has: those whose values are divided among all threads. */
+static uint32_t keys_of_thread(uint32_t head_dim)
+{
+    const uint32_t parts = CUDA_WORKERS / head_dim;
+    return parts ? (head_dim + parts - 1) / parts : head_dim;
+}
+
 static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
 {
     const struct op *op = &builder->program->ops[group->first_op + group->inner];
+    if (keys_of_thread(op->wkv7.head_dim) > CUDA_MOST_WKV7_KEYS) {
+        uint32_t most = op->wkv7.head_dim;
+        while (keys_of_thread(most) > CUDA_MOST_WKV7_KEYS)
+            most--;
+        return fail(SALVO_ERROR_UNSUPPORTED,
+            "recurrent heads of %u elements: the CUDA kernels take at most %u", op->wkv7.head_dim, most);
+    }
     phase_begin(builder, CUDA_PHASE_WKV7, group->rows);
     builder->head_dim = op->wkv7.head_dim;
     for (uint32_t i = 0; i < group->inner; i++)

@@ -70,7 +70,7 @@ KERNEL_INLINE void wkv7_one_token(const cuda_machine &machine, const cuda_wkv7 &
     if (wkv7.head_dim <= 64)
         wkv7_head<8>(machine, wkv7, row, head, vectors, places);
     else
-        wkv7_head<64>(machine, wkv7, row, head, vectors, places); /* heads of up to 181 */
+        wkv7_head<CUDA_MOST_WKV7_KEYS>(machine, wkv7, row, head, vectors, places);
 }
 
 #endif

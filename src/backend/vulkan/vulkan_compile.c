@@ -189,11 +189,13 @@ static enum salvo_status check_dispatches(const struct compiling *compiling)
     for (uint32_t i = 0; i < compiling->plan->dispatch_count; i++) {
         const struct dispatch *dispatch = &compiling->plan->dispatches[i];
         for (int j = 0; j < 3; j++) {
-            if (dispatch->groups[j] > physical->limits.maxComputeWorkGroupCount[j])
+            const uint32_t most = physical->limits.maxComputeWorkGroupCount[j];
+            if (dispatch->groups[j] > most) {
                 return fail(SALVO_ERROR_UNSUPPORTED,
                     "group %u of the program for %u tokens needs %u workgroups in a row; %s takes %u",
                     dispatch->group, compiling->plan->lowered.capacity[ROWS_TOKENS], dispatch->groups[j],
-                    physical->name, physical->limits.maxComputeWorkGroupCount[j]);
+                    physical->name, most);
+            }
         }
     }
     return SALVO_OK;

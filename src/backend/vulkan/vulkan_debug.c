@@ -59,6 +59,7 @@ enum salvo_status vulkan_debug_begin(struct executor *executor, const struct ste
     struct compiling compiling = {
         executor, &executor->debug, &executor->debug_arena, executor->debug_offsets, bytes};
     TRY(vulkan_plan_compile(&compiling));
+    TRY(vulkan_pipelines_make(&executor->pipelines)); /* those that neither plan of the engine has */
     TRY(vulkan_step_begin(executor, step, &pending));
     TRY(run_dispatches(executor, 0, 1));       /* takes the step */
     executor->completed = executor->submitted; /* nobody is to wait for it */

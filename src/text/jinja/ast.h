@@ -80,6 +80,8 @@ struct node {
 /* Nesting that would take too much of the stack, here or when it is run, is an error. */
 enum { DEEPEST_NESTING = 200 };
 
-enum salvo_status parse(struct heap *heap, const char *source, size_t size, struct node **out_body);
+/* The literals are all texts and strings of the template, each ended by a NUL. */
+enum salvo_status parse(
+    struct heap *heap, const char *source, size_t size, struct node **out_body, struct string *out_literals);
 
 #endif

@@ -117,6 +117,16 @@ enum salvo_status expect_name(struct parser *parser, struct string *out)
 
 /* ---- Literals ---------------------------------------------------------------------------------------- */
 
+enum salvo_status note_literal(struct parser *parser, struct string string)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(text_string(parser->literals, string));
+    TRY(text_char(parser->literals, 0));
+
+cleanup:
+    return status;
+}
+
 static enum salvo_status parse_string(struct parser *parser, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
@@ -130,6 +140,7 @@ static enum salvo_status parse_string(struct parser *parser, struct value *out)
         string = text_take(&text);
     }
     *out = value_string(string);
+    TRY(note_literal(parser, string));
 
 cleanup:
     return status;

@@ -9,6 +9,7 @@ struct parser {
     struct heap *heap;
     struct lexeme *at; /* the next one */
     unsigned depth, loops;
+    struct text *literals;      /* texts and strings are collected here, each ended by a NUL */
     struct extras mentioned;    /* in the macro that is being parsed */
     const struct node *unknown; /* the first filter or test of the current frame that does not exist */
 };
@@ -18,6 +19,7 @@ void parser_leave(struct parser *parser);
 
 enum salvo_status node_new(
     const struct parser *parser, enum node_kind kind, const struct lexeme *place, struct node **out);
+enum salvo_status note_literal(struct parser *parser, struct string string);
 enum salvo_status unexpected(const struct parser *parser, const char *wanted);
 
 bool next_is(const struct parser *parser, enum lexeme_kind kind);

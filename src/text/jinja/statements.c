@@ -409,6 +409,7 @@ static enum salvo_status parse_body(struct parser *parser, const char *const *en
         if (next_is(parser, LEX_TEXT)) {
             TRY(node_new(parser, NODE_TEXT, parser->at, out));
             (*out)->name = parser->at++->string;
+            TRY(note_literal(parser, (*out)->name));
         } else if (next_is(parser, LEX_PRINT_BEGIN)) {
             TRY(node_new(parser, NODE_PRINT, parser->at++, out));
             TRY(parse_row(parser, true, NULL, &(*out)->left));
@@ -428,16 +429,19 @@ cleanup:
     return status;
 }
 
-enum salvo_status parse(struct heap *heap, const char *source, size_t size, struct node **out_body)
+enum salvo_status parse(
+    struct heap *heap, const char *source, size_t size, struct node **out_body, struct string *out_literals)
 {
     enum salvo_status status = SALVO_OK;
     struct lexemes lexemes;
-    struct parser parser = {.heap = heap};
+    struct text literals = {.heap = heap};
+    struct parser parser = {.heap = heap, .literals = &literals};
     *out_body = NULL;
     TRY(lex(heap, source, size, &lexemes));
     parser.at = lexemes.items;
     TRY(parse_body(&parser, (end_words){NULL}, out_body));
     TRY(frame_end(&parser, NULL));
+    *out_literals = text_take(&literals);
 
 cleanup:
     return status;
