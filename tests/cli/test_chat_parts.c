@@ -65,7 +65,8 @@ static void characters_stay_whole(void **state)
     SHOWN("\xef\xbf\xbd\xef\xbf\xbd", "\xc0\x9b"); /* ESC the long way */
     SHOWN("\xef\xbf\xbd", "\xe0\x80\x9b");         /* longer still */
     SHOWN("\xef\xbf\xbd", "\xed\xa0\x80");         /* half of a pair */
-    SHOWN("\xef\xbf\xbd", "\xf4\x90\x80\x80");     /* beyond the last */
+    SHOWN("\xef\xbf\xbd", "\xed\xbf\xbf");
+    SHOWN("\xef\xbf\xbd", "\xf4\x90\x80\x80"); /* beyond the last */
 }
 
 /* A terminal of `width` columns that knows what word_wrap_write uses; gives its lines. */

@@ -49,7 +49,7 @@ static char *make_text(size_t *out_size)
     assert_non_null(text);
     for (unsigned line = 0; size < SIZE; line++)
         size += (size_t)sprintf(
-            text + size, "%s hello hello %u\n", line % 40 ? (line % 3 ? " " : "\n\t") : "x", line);
+            text + size, "%s hello hello %u\n", line % 40 ? (line % 3 ? " " : "\n\t") : "hello", line);
     *out_size = SIZE;
     return text;
 }

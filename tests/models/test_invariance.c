@@ -70,19 +70,21 @@ static void the_batch_of_the_engine_does_not_matter(void **state)
     free(expected);
 }
 
+/* Of a prompt in chunks, and token by token. */
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const uint32_t threads[] = {1, 2, 3, 8};
-    for (unsigned m = 0; m < MODELS; m++) {
+    static const uint32_t threads[] = {1, 2, 3, 8}, chunks[] = {100, 1}, counts[] = {COUNT, 8};
+    for (unsigned m = 0; m < 2 * MODELS; m++) {
+        const uint32_t chunk = chunks[m % 2], count = counts[m % 2];
         float *expected = NULL;
         for (unsigned t = 0; t < 4; t++) {
-            struct fixture fixture = fixture_open(made_model(models[m].shape, models[m].mix),
+            struct fixture fixture = fixture_open(made_model(models[m / 2].shape, models[m / 2].mix),
                 (struct salvo_engine_options){.threads = threads[t]});
-            int32_t *ids = some_ids(COUNT, fixture.vocabulary, m);
-            float *got = logits_by_chunks(&fixture, ids, COUNT, 100);
+            int32_t *ids = some_ids(count, fixture.vocabulary, m / 2);
+            float *got = logits_by_chunks(&fixture, ids, count, chunk);
             if (expected) {
-                for (uint32_t row = 99; row < COUNT; row += 100)
+                for (uint32_t row = chunk - 1; row < count; row += chunk)
                     assert_same_row(&fixture, expected, got, row);
                 free(got);
             } else {

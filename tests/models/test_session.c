@@ -293,6 +293,14 @@ static void bias_decides(void **state)
     assert_fails(
         SALVO_ERROR_NUMERIC, salvo_session_next(fixture.session, &id), "no token can be chosen at position");
     assert_int_equal(6, salvo_session_position(fixture.session));
+
+    /* A session that is opened again has none of it. */
+    salvo_session_close(fixture.session);
+    ASSERT_OK(salvo_session_open(fixture.engine, &fixture.session));
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    assert_int_not_equal(123, id);
     free(ids);
     fixture_close(&fixture);
 }
