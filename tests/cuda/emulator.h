@@ -280,7 +280,7 @@ class emulator_machine
         for (bool stalled = false, any = true; any;) {
             turn++;
             const bool stalls = options.stall_turn && turn >= options.stall_turn && !stalled;
-            emulator_time += stalls ? STALLED_TURN_NS : emulator_turn_ns;
+            emulator_time += stalls ? uint64_t(STALLED_TURN_NS) : emulator_turn_ns;
             any = run_turn(stalls);
             if (stalls && !any)
                 stalled = any = true;

@@ -4,14 +4,15 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { MOST_DEVICES = 64, OLDEST_MAJOR = 8 };
+enum { MOST_DEVICES = 64, OLDEST_MAJOR = 8, WHY_SIZE = 200 };
 
 static struct {
     struct cuda_device devices[MOST_DEVICES];
     uint32_t count, unusable_count;
-    char unusable[MOST_DEVICES][200]; /* why */
-    char why[200];                    /* there is none */
+    char unusable[MOST_DEVICES][WHY_SIZE]; /* why */
+    char why[WHY_SIZE];                    /* there is none */
 } found;
 
 static pthread_once_t found_once = PTHREAD_ONCE_INIT;
@@ -22,16 +23,16 @@ static int attribute(const struct cuda_driver *driver, enum cuda_attribute which
     return driver->device_attribute(&value, (int)which, handle) == CUDA_OK ? value : 0;
 }
 
-static void say_why(char *why, size_t size, const char *text, int result)
+static void say_why(char why[WHY_SIZE], const char *text, int result)
 {
     const char *error = NULL;
     (void)cuda_driver_open(NULL)->error_text(result, &error);
-    snprintf(why, size, "%s: %s (%d)", text, error ? error : "unknown error", result);
+    snprintf(why, WHY_SIZE, "%s: %s (%d)", text, error ? error : "unknown error", result);
 }
 
-/* False when the device cannot be used, for a reason that is noted. */
+/* False when the device cannot be used, for a reason that is written to `why`. */
 static bool examine(const struct cuda_driver *driver, int ordinal, const char *version,
-    struct cuda_device *out, char *why, size_t why_size)
+    struct cuda_device *out, char why[WHY_SIZE])
 {
     int handle, result = driver->device_get(&handle, ordinal);
     size_t memory = 0;
@@ -41,7 +42,7 @@ static bool examine(const struct cuda_driver *driver, int ordinal, const char *v
     if (result == CUDA_OK)
         result = driver->device_memory(&memory, handle);
     if (result != CUDA_OK) {
-        say_why(why, why_size, "a CUDA device does not answer", result);
+        say_why(why, "a CUDA device does not answer", result);
         return false;
     }
     out->major = attribute(driver, CUDA_ATTRIBUTE_MAJOR, handle);
@@ -52,13 +53,13 @@ static bool examine(const struct cuda_driver *driver, int ordinal, const char *v
     out->bytes_per_second = 2e3 * attribute(driver, CUDA_ATTRIBUTE_MEMORY_CLOCK, handle) *
                             attribute(driver, CUDA_ATTRIBUTE_BUS_WIDTH, handle) / 8;
     if (out->major < OLDEST_MAJOR) {
-        snprintf(why, why_size, "%s has compute capability %d.%d; %d.0 is needed", out->name, out->major,
+        snprintf(why, WHY_SIZE, "%s has compute capability %d.%d; %d.0 is needed", out->name, out->major,
             out->minor, OLDEST_MAJOR);
         return false;
     }
     if (!attribute(driver, CUDA_ATTRIBUTE_CAN_MAP_HOST_MEMORY, handle) ||
         !attribute(driver, CUDA_ATTRIBUTE_COOPERATIVE_LAUNCH, handle)) {
-        snprintf(why, why_size, "%s cannot map host memory or launch cooperatively", out->name);
+        snprintf(why, WHY_SIZE, "%s cannot map host memory or launch cooperatively", out->name);
         return false;
     }
     char kernels[100];
@@ -87,18 +88,18 @@ static void find_devices(void)
     }
     int result = driver->device_count(&count);
     if (result != CUDA_OK)
-        say_why(found.why, sizeof found.why, "CUDA devices cannot be counted", result);
+        say_why(found.why, "CUDA devices cannot be counted", result);
     else
         snprintf(found.why, sizeof found.why, "the CUDA driver knows none");
     (void)driver->version(&version);
     cuda_driver_version_text(version, version_text, sizeof version_text);
     for (int i = 0; i < count && i < MOST_DEVICES; i++) {
         struct cuda_device *device = &found.devices[found.count];
-        char *why = found.unusable[found.unusable_count];
-        if (examine(driver, i, version_text, device, why, sizeof found.unusable[0]))
+        char reason[WHY_SIZE];
+        if (examine(driver, i, version_text, device, reason))
             device->device.number = found.count++;
         else
-            found.unusable_count++;
+            memcpy(found.unusable[found.unusable_count++], reason, sizeof reason);
     }
 }
 
