@@ -217,7 +217,7 @@ void run_launch(const prepared &launch)
             emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
                         launch.together, stalls ? control.stall_turn : 0, control.stalled_block},
                 launch.kernel);
-        control.turns = launch.together ? turns : control.turns;
+        control.turns = launch.together && !stalls ? turns : control.turns;
     }
     blockIdx.y = 0;
 }

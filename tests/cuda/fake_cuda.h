@@ -29,7 +29,7 @@ struct fake_cuda {
     unsigned long fails_at; /* the one of this number fails, once; 0: none */
     enum fake_failure failure;
     unsigned stall_turn, stalled_block;
-    unsigned turns;           /* of the scheduler, in the last launch of the decode kernel */
+    unsigned turns; /* of the scheduler, in the last launch of the decode kernel that did not stall */
     unsigned long longest_ns; /* of all launches that take a step, and those of the same graph */
     uint64_t turn_ns;         /* that a turn takes */
 
