@@ -3,6 +3,7 @@
 #include "terminal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static struct {
     bool json;
@@ -39,6 +40,18 @@ static void write_json(void)
         json_end(&json, '}');
     }
     json_end(&json, ']');
+    json_key(&json, "unusable");
+    json_begin(&json, '[');
+    const char *owner, *why;
+    for (size_t i = 0; (why = salvo_device_unusable(i, &owner)); i++) {
+        json_begin(&json, '{');
+        json_key(&json, "backend");
+        json_string(&json, owner);
+        json_key(&json, "why");
+        json_string(&json, why);
+        json_end(&json, '}');
+    }
+    json_end(&json, ']');
     json_key(&json, "backends");
     json_begin(&json, '[');
     for (size_t i = 0; i < salvo_backend_count(); i++) {
@@ -61,6 +74,16 @@ static void write_json(void)
     putchar('\n');
 }
 
+static bool has_unusable_device(const char *backend)
+{
+    const char *owner;
+    for (size_t i = 0; salvo_device_unusable(i, &owner); i++) {
+        if (strcmp(owner, backend) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int run(int count, char **arguments)
 {
     (void)count;
@@ -78,9 +101,12 @@ static int run(int count, char **arguments)
             format_bytes(device.memory, memory), *device.features ? ", " : "", device.features,
             device.software ? ", software" : "");
     }
+    const char *owner, *why;
+    for (size_t i = 0; (why = salvo_device_unusable(i, &owner)); i++)
+        printf("%-7s -  not used: %s\n", owner, why);
     for (size_t i = 0; i < salvo_backend_count(); i++) {
         const struct salvo_backend backend = salvo_backend_at(i);
-        if (backend.why)
+        if (backend.why && !has_unusable_device(backend.name))
             printf("no %s %s: %s\n", backend.name, backend.built ? "device" : "in this build", backend.why);
     }
     return EXIT_DONE;

@@ -256,11 +256,13 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
         json_begin(&evaluation.json, '[');
     }
     int result = evaluate(loaded->session, list, &evaluation) == SALVO_OK ? EXIT_DONE : library_failure();
-    interrupt_release();
     if (interrupt_status())
         result = interrupt_status();
     if (options.logits)
-        return close_output(&evaluation, result);
+        result = close_output(&evaluation, result);
+    interrupt_release();
+    if (options.logits)
+        return result;
     if (output_flags.json) {
         json_end(&evaluation.json, ']');
         json_end(&evaluation.json, '}');

@@ -4,11 +4,18 @@
 
 #include <sys/stat.h>
 
-/* By device and inode: a file that somebody else has put in its place is another one. */
+#if defined(__APPLE__)
+#define CHANGED(file) ((file)->st_ctimespec)
+#else
+#define CHANGED(file) ((file)->st_ctim)
+#endif
+
+/* A file that somebody else has changed or put in its place is another one; it may well get the inode. */
 enum { MOST = 64 };
-static struct {
+static struct owned_file {
     dev_t device;
     ino_t inode;
+    struct timespec changed;
 } owned[MOST];
 static size_t owned_count; /* ever: the newest overwrite the oldest */
 
@@ -17,14 +24,15 @@ void output_file_own(const char *path)
     struct stat file;
     if (stat(path, &file) != 0)
         return;
-    owned[owned_count % MOST].device = file.st_dev;
-    owned[owned_count++ % MOST].inode = file.st_ino;
+    owned[owned_count++ % MOST] = (struct owned_file){file.st_dev, file.st_ino, CHANGED(&file)};
 }
 
 static bool is_owned(const struct stat *file)
 {
     for (size_t i = 0; i < owned_count && i < MOST; i++) {
-        if (owned[i].device == file->st_dev && owned[i].inode == file->st_ino)
+        const struct owned_file *one = &owned[i];
+        if (one->device == file->st_dev && one->inode == file->st_ino &&
+            one->changed.tv_sec == CHANGED(file).tv_sec && one->changed.tv_nsec == CHANGED(file).tv_nsec)
             return true;
     }
     return false;

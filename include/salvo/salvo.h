@@ -292,6 +292,10 @@ struct salvo_backend {
 size_t salvo_backend_count(void);
 struct salvo_backend salvo_backend_at(size_t index);
 
+/* Why a device that is there cannot be used: "Tesla T4 has compute capability 7.5; 8.0 is needed". NULL
+ * beyond the last. */
+const char *salvo_device_unusable(size_t index, const char **out_backend);
+
 /* ---- Engine: a model on a device ---- */
 
 struct salvo_engine;
@@ -469,7 +473,8 @@ struct salvo_generate_options {
     size_t stop_id_count;
     bool ignore_end; /* go on after end tokens; stop_ids still end the text */
     bool special;    /* write control tokens by their names */
-    uint32_t ahead;  /* tokens of one submission; 0: what suits the device. It changes speed, nothing else */
+    uint32_t ahead;  /* tokens of one submission; 0: what suits the device; more than it can do at once: as
+                        many as it can. It changes speed, nothing else */
     salvo_text_function text;
     void *user;
 };

@@ -41,7 +41,8 @@ struct backend_info {
     /* Submissions that may be on their way at once. Up to 1: submit returns when the step is done, and there
      * is no `progress`. */
     uint32_t in_flight;
-    uint32_t ahead; /* tokens that a submission decodes unless told otherwise; 0 counts as 1 */
+    uint32_t ahead;      /* tokens that a submission decodes unless told otherwise; 0 counts as 1 */
+    uint32_t most_ahead; /* that it can decode now, however many are asked for; 0: any number */
 
     /* Activations of several tokens are not rounded to bytes but so finely that ACTIVATIONS_FINEST is what
      * they compare with, whatever a single token's are. */
@@ -69,7 +70,9 @@ struct backend {
     uint32_t (*device_count)(void);
     struct salvo_device (*device)(uint32_t number);
     const char *(*why_none)(void); /* why there is no device; NULL for backends that always have one */
-    bool (*is_only_asked)(void);   /* whether it is used by name only, not by `auto`; NULL: no */
+    const char *(*unusable)(
+        uint32_t index);         /* why a device that is there cannot be used; NULL beyond the last */
+    bool (*is_only_asked)(void); /* whether it is used by name only, not by `auto`; NULL: no */
 
     /* Compiles all plans, then loads the weights. The program outlives the executor. */
     enum salvo_status (*open)(

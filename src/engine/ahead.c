@@ -17,6 +17,13 @@ static uint32_t most_flights(const struct salvo_engine *engine)
     return most < 1 ? 1 : most < MOST_FLIGHTS ? most : MOST_FLIGHTS;
 }
 
+/* Tokens of the next submission: as many as were asked for, as far as the device can. */
+static uint32_t tokens_at_once(const struct salvo_engine *engine, const struct ahead_limits *limits)
+{
+    const uint32_t most = engine->backend->info(engine->executor).most_ahead;
+    return most && most < limits->tokens ? most : limits->tokens;
+}
+
 /* ---- What has come ---- */
 
 /* Takes over the ids that a flight has sampled so far. */
@@ -162,8 +169,9 @@ static enum salvo_status keep_busy(struct salvo_session *session, const struct a
             TRY(session_prepare_last(session));
         if (session->engine->ahead.flight_count == 0)
             TRY(snapshots_take_if_due(session));
-        const uint32_t first = next_first(session), left = limits->end - 1 - first;
-        TRY(submit(session, limits, first, left < limits->tokens ? left : limits->tokens));
+        const uint32_t first = next_first(session), left = limits->end - 1 - first,
+                       tokens = tokens_at_once(session->engine, limits);
+        TRY(submit(session, limits, first, left < tokens ? left : tokens));
         if (!works_by_itself(session->engine))
             break;
     }

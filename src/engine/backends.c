@@ -1,6 +1,6 @@
 #include "engine/backends.h"
 
-#include "base/status.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -82,6 +82,17 @@ static bool is_auto(const char *name)
     return !name || strcmp(name, "auto") == 0;
 }
 
+/* Says why `auto` passes over a backend whose devices are all of a kind that cannot be used. */
+static void tell_passed_over(const struct backend *taken)
+{
+    for (size_t i = 0; all_backends[i] != taken; i++) {
+        const struct backend *backend = all_backends[i];
+        if (backend->device_count() == 0 && backend->unusable && backend->unusable(0))
+            log_line(SALVO_LOG_WARNING, "%s: %s; going on with %s", backend->name, backend->unusable(0),
+                taken->name);
+    }
+}
+
 enum salvo_status backend_find(const char *name, const struct backend **out)
 {
     const bool any = is_auto(name);
@@ -90,6 +101,8 @@ enum salvo_status backend_find(const char *name, const struct backend **out)
         if (is_taken_by_auto(all_backends[i]))
             *out = all_backends[i];
     }
+    if (any && *out)
+        tell_passed_over(*out);
     if (*out)
         return SALVO_OK;
     char names[64];

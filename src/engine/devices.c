@@ -19,3 +19,17 @@ struct salvo_device salvo_device_at(size_t index)
     }
     return (struct salvo_device){.backend = "", .name = "", .features = ""};
 }
+
+const char *salvo_device_unusable(size_t index, const char **out_backend)
+{
+    for (size_t i = 0; all_backends[i]; i++) {
+        const struct backend *backend = all_backends[i];
+        *out_backend = backend->name;
+        for (uint32_t j = 0; backend->unusable && backend->unusable(j); j++) {
+            if (index-- == 0)
+                return backend->unusable(j);
+        }
+    }
+    *out_backend = "";
+    return NULL;
+}

@@ -128,6 +128,25 @@ class Existing(unittest.TestCase):
         chat(["/load " + file, "/undo", "/save " + file])
         self.assertLess(len(read("conversation")), long)
 
+    def test_a_file_that_somebody_else_put_in_its_place_is_kept(self):
+        file = path("shared-conversation")
+        process = subprocess.Popen([SALVO, "chat", "-m", MODEL, "-n", "2", *FORCED], stdin=subprocess.PIPE,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+        def say(line, answer):
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
+            self.assertIn(answer, process.stderr.readline())
+
+        say("/save " + file, b"0 messages in")
+        os.unlink(file)
+        write("shared-conversation")  # the inode may be the same
+        say("/save " + file, b"the file is there already")
+        self.assertEqual(read("shared-conversation"), b"precious")
+        say("/save! " + file, b"0 messages in")
+        say("/save " + file, b"0 messages in")
+        process.communicate()
+
     def test_one_of_two_that_write_the_same_new_file_is_refused(self):
         subprocess.run([MAKE_MODEL, "llama-256", "F16", path("source.gguf")], check=True)
         out = path("race.gguf")

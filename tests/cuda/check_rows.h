@@ -46,12 +46,21 @@ struct test_phase {
 };
 
 struct rows_check {
-    enum { SLOTS = 4, CONTEXT = 300, RING = 4, SEQUENCE = 5, VOCABULARY = 100, PAIRS = 8, STOP = 42 };
+    enum {
+        SLOTS = 4,
+        CONTEXT = 300,
+        RING = 4,
+        SEQUENCE = 5,
+        PLAN = 16,
+        VOCABULARY = 100,
+        PAIRS = 8,
+        STOP = 42
+    };
     checks &results;
     numbers random{77};
     test_machine machine;
     device_array<uint8_t> ring, sampling;
-    device_array<uint32_t> words; /* sequence, done[RING], cancel */
+    device_array<uint32_t> words, barrier; /* sequence, done[RING], cancel, error; BARRIER_... */
     device_array<cuda_result> told;
     device_array<float> cosines, sines;
     uint64_t ropes, frequencies;
@@ -59,8 +68,9 @@ struct rows_check {
     rows_check(checks &results_, const std::vector<test_run> &runs)
         : results(results_), machine(runs, SLOTS, CONTEXT, 2),
           ring((size_t)RING * machine.machine.step_bytes),
-          sampling((size_t)8 * cuda_sample_row_bytes(VOCABULARY)), words(RING + 2),
-          told((size_t)RING * SLOTS), cosines(16 * PAIRS), sines(16 * PAIRS)
+          sampling((size_t)8 * cuda_sample_row_bytes(VOCABULARY)), words(RING + 3),
+          barrier(std::vector<uint32_t>(64)), told((size_t)RING * SLOTS), cosines(16 * PAIRS),
+          sines(16 * PAIRS)
     {
         const double steps[PAIRS] = {1, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.0001};
         frequencies = device_new(sizeof steps);
@@ -75,11 +85,16 @@ struct rows_check {
         step->stop_count = 2;
         step->stop_ids[0] = 3;
         step->stop_ids[1] = STOP;
+        step->plan = PLAN;
+        step->sequence = SEQUENCE;
         cuda_machine &m = machine.machine;
         m.ring = ring.address;
         m.sequence = words.address;
         m.done = words.address + 4;
         m.cancel = words.address + 4 * (RING + 1);
+        m.error = words.address + 4 * (RING + 2);
+        m.barrier = barrier.address;
+        m.plan = PLAN;
         m.results = told.address;
         m.sampling = sampling.address;
         m.vocabulary = VOCABULARY;
@@ -90,6 +105,7 @@ struct rows_check {
         m.sines = sines.address;
         set_word(0, SEQUENCE);
         set_word(RING + 1, 0);
+        set_word(RING + 2, 0);
     }
 
     ~rows_check()
@@ -329,9 +345,8 @@ struct rows_check {
             expect("cancelled", step.token_count == 0 && of_step[0].failed == 2 && of_step[1].failed == 2 &&
                                     after[0].next == 7 && after[0].version == 0 && after[1].version == 1);
         else
-            expect("failed", of_step[0].failed == 1 && of_step[0].failed_position == 4 &&
-                                 of_step[0].sampled == 0 && after[2].version == 1 && after[0].version == 1 &&
-                                 of_step[1].sampled == 1);
+            expect("failed", of_step[0].failed == 1 && of_step[0].number == 4 && of_step[0].sampled == 0 &&
+                                 after[2].version == 1 && after[0].version == 1 && of_step[1].sampled == 1);
     }
 };
 

@@ -11,6 +11,10 @@
  * missing: results must not depend on it. Memory is that of one thread, so that fences do nothing and weak
  * orders are not found. Dynamic shared memory is emulator_shared(). A meeting that cannot happen ends the
  * program with a word.
+ *
+ * A clock goes on by emulator_turn_ns, 0 unless a test sets it, with each of the scheduler's turns. It runs
+ * while a block stalls: from turn `stall_turn` on block `stalled` is not run until no other block has
+ * anything left to do.
  */
 #ifndef TESTS_CUDA_EMULATOR_H
 #define TESTS_CUDA_EMULATOR_H
@@ -44,6 +48,7 @@ struct emulator_index {
 };
 
 inline emulator_index threadIdx, blockIdx, blockDim, gridDim;
+inline uint64_t emulator_time = 1, emulator_turn_ns;
 
 /* ---- Fibers ---- */
 
@@ -52,6 +57,7 @@ struct emulator_options {
     size_t shared_bytes;
     unsigned seed;
     bool together;
+    unsigned stall_turn = 0, stalled = 0; /* turns count from 1; 0: no block stalls */
 };
 
 /* Some threads that meet: those that come early wait until the generation changes. */
@@ -83,6 +89,8 @@ class emulator_machine
         : options(given_options), kernel(std::move(given_kernel)), random(options.seed * 2654435761u + 1)
     {
     }
+
+    unsigned turns() const { return turn; }
 
     void run()
     {
@@ -180,7 +188,7 @@ class emulator_machine
     uint8_t *shared() { return blocks[running->block].shared.data(); }
 
   private:
-    enum { STACK = 64 * 1024, MEETINGS = 8 };
+    enum { STACK = 64 * 1024, MEETINGS = 8, STALLED_TURN_NS = 2000000 };
 
     [[noreturn]] static void fail(const char *why)
     {
@@ -250,20 +258,32 @@ class emulator_machine
         return !fiber.ended && (!fiber.awaited || fiber.awaited->generation != fiber.awaited_generation);
     }
 
-    void run_fibers()
+    /* One turn of all fibers that can run, but those of a block that stalls; whether there was any. */
+    bool run_turn(bool stalls)
     {
         const size_t count = fibers.size();
-        for (bool any = true; any;) {
-            any = false;
-            bool backwards = next_random() % 2;
-            size_t first = next_random() % count;
-            for (size_t i = 0; i < count; i++) {
-                size_t at = (first + (backwards ? count - i : i)) % count;
-                if (can_run(fibers[at])) {
-                    resume(fibers[at]);
-                    any = true;
-                }
+        const bool backwards = next_random() % 2;
+        const size_t first = next_random() % count;
+        bool any = false;
+        for (size_t i = 0; i < count; i++) {
+            emulator_fiber &fiber = fibers[(first + (backwards ? count - i : i)) % count];
+            if (can_run(fiber) && !(stalls && fiber.block == options.stalled)) {
+                resume(fiber);
+                any = true;
             }
+        }
+        return any;
+    }
+
+    void run_fibers()
+    {
+        for (bool stalled = false, any = true; any;) {
+            turn++;
+            const bool stalls = options.stall_turn && turn >= options.stall_turn && !stalled;
+            emulator_time += stalls ? STALLED_TURN_NS : emulator_turn_ns;
+            any = run_turn(stalls);
+            if (stalls && !any)
+                stalled = any = true;
         }
         for (const emulator_fiber &fiber : fibers) {
             if (!fiber.ended) {
@@ -276,7 +296,7 @@ class emulator_machine
 
     emulator_options options;
     std::function<void()> kernel;
-    unsigned random;
+    unsigned random, turn = 0;
     std::vector<emulator_block> blocks;
     std::vector<emulator_fiber> fibers;
     emulator_fiber *running = nullptr;
@@ -284,9 +304,23 @@ class emulator_machine
     jmp_buf scheduler;
 };
 
-inline void emulate(const emulator_options &options, std::function<void()> kernel)
+/* How many turns the scheduler took. */
+inline unsigned emulate(const emulator_options &options, std::function<void()> kernel)
 {
-    emulator_machine(options, std::move(kernel)).run();
+    emulator_machine machine(options, std::move(kernel));
+    machine.run();
+    return machine.turns();
+}
+
+inline uint64_t emulator_time_ns()
+{
+    return emulator_time;
+}
+
+[[noreturn]] inline void __trap()
+{
+    fprintf(stderr, "emulator: a trap (block %u, thread %u)\n", blockIdx.x, threadIdx.x);
+    abort();
 }
 
 inline uint8_t *emulator_shared()

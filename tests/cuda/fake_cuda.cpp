@@ -2,8 +2,9 @@
  * A CUDA driver without a GPU: memory is the host's, kernels run on the emulator, one after the other, when
  * they are launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that
  * blocks have to share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. With
- * SALVO_FAKE_WARPGROUPS=0 it has no kernels for warpgroups, as in a build without them. What is to go wrong,
- * tests say through fake_cuda.h.
+ * SALVO_FAKE_WARPGROUPS=0 it has no kernels for warpgroups, as in a build without them;
+ * SALVO_FAKE_CAPABILITY=75 makes it an older device, SALVO_FAKE_WATCHDOG=1 one with a display. What is to go
+ * wrong, tests say through fake_cuda.h.
  */
 #include "cuda/emulator.h"
 
@@ -53,7 +54,16 @@ size_t number_from(const char *name, size_t usual)
     return text ? strtoul(text, nullptr, 10) : usual;
 }
 
-fake_cuda control = {0, 0, 999, false, number_from("SALVO_FAKE_MEMORY", 512) << 20, 0, 0, 0, 1, 0};
+fake_cuda new_control()
+{
+    fake_cuda fresh = {};
+    fresh.code = 999;
+    fresh.occupancy = 1;
+    fresh.memory = number_from("SALVO_FAKE_MEMORY", 512) << 20;
+    return fresh;
+}
+
+fake_cuda control = new_control();
 
 /* What a call has to return, unless all is well. */
 int next_call()
@@ -180,19 +190,45 @@ struct prepared {
     launch_config config;
     bool together, wide;
     std::function<void()> kernel;
+    const cuda_machine *takes; /* a step; nullptr: it does not */
 };
+
+/* Whether the launch stalls. */
+bool begin_step(const cuda_machine &machine)
+{
+    if (++control.steps != control.fails_at)
+        return false;
+    uint32_t &sequence = *(uint32_t *)machine.sequence;
+    cuda_step &entry = *(cuda_step *)(machine.ring + sequence % machine.ring_entries * machine.step_bytes);
+    sequence += control.failure == FAKE_WRONG_NUMBER;
+    entry.plan += control.failure == FAKE_WRONG_PLAN;
+    return control.failure == FAKE_STALL;
+}
 
 void run_launch(const prepared &launch)
 {
     static unsigned seed;
+    const bool stalls = launch.takes && begin_step(*launch.takes);
     control.wide += launch.wide;
+    emulator_turn_ns = control.turn_ns;
     for (unsigned y = 0; y < launch.config.grid[1] && !control.idle; y++) {
         blockIdx.y = y;
-        emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
-                    launch.together},
-            launch.kernel);
+        const unsigned turns =
+            emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
+                        launch.together, stalls ? control.stall_turn : 0, control.stalled_block},
+                launch.kernel);
+        control.turns = launch.together ? turns : control.turns;
     }
     blockIdx.y = 0;
+}
+
+/* What is handed over at once. */
+void run_launches(const std::vector<prepared> &launches)
+{
+    const uint64_t began = emulator_time;
+    for (const prepared &launch : launches)
+        run_launch(launch);
+    control.longest_ns = std::max<unsigned long>(control.longest_ns, emulator_time - began);
 }
 
 /* ---- Memory ---- */
@@ -303,12 +339,17 @@ EXPORT cuDeviceGetAttribute(int *out, int attribute, int)
     case 97:
         *out = (int)number_from("SALVO_FAKE_SHARED", 232448);
         break;
+    case 17:
+        *out = (int)number_from("SALVO_FAKE_WATCHDOG", 0);
+        break;
     case 75:
-        *out = 9;
+        *out = (int)number_from("SALVO_FAKE_CAPABILITY", 90) / 10;
+        break;
+    case 76:
+        *out = (int)number_from("SALVO_FAKE_CAPABILITY", 90) % 10;
         break;
     case 36:
     case 37:
-    case 76:
     case 120:
         *out = 0;
         break;
@@ -323,18 +364,34 @@ EXPORT cuDevicePrimaryCtxRetain(void **out, int)
     static int context;
     CALL();
     *out = &context;
+    control.contexts++;
     return OK;
 }
 
 EXPORT cuDevicePrimaryCtxRelease_v2(int)
 {
+    control.contexts--;
     CALL();
+    return OK;
+}
+
+EXPORT cuDevicePrimaryCtxGetState(int, unsigned *out_flags, int *out_active)
+{
+    CALL();
+    *out_flags = 0;
+    *out_active = control.contexts > 0;
     return OK;
 }
 
 EXPORT cuDevicePrimaryCtxReset_v2(int)
 {
-    CALL();
+    control.resets++;
+    return OK;
+}
+
+EXPORT cuCtxDestroy_v2(void *)
+{
+    control.resets++;
     return OK;
 }
 
@@ -534,27 +591,21 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
 {
     CALL();
     const auto *called = static_cast<const function *>(given);
-    /* There is no clock here, so that a wait in vain would be one for ever. What is left of it is the phases
-     * before, a token that counts, and a word for the host. */
-    uint32_t end = control.given_up_at, flags = DECODE_TAKES | DECODE_COUNTS;
-    void *until_then[] = {values[0], values[1], &end, &flags};
-    if (called->together && end) {
-        *(uint32_t *)argument<const cuda_machine *>(values, 0)->error = CUDA_ERROR_TIME;
-        values = until_then;
-    }
     const bool cooperative =
         config->attribute_count && *static_cast<const int *>(config->attributes) == COOPERATIVE;
     if (cooperative && control.occupancy == 0)
         return TOO_MANY_TOGETHER;
-    const prepared launch = {
-        *config, called->together && control.occupancy > 0, called->wide, called->bind(values)};
+    const bool takes =
+        called->together ? argument<uint32_t>(values, 3) & DECODE_TAKES : called == &functions["salvo_begin"];
+    const prepared launch = {*config, called->together && control.occupancy > 0, called->wide,
+        called->bind(values), takes ? argument<const cuda_machine *>(values, 0) : nullptr};
     if (called->together)
         control.pieces += count_pieces(*argument<const cuda_machine *>(values, 0),
             argument<uint32_t>(values, 1), argument<uint32_t>(values, 2), config->grid[0]);
     if (captured)
         captured->launches.push_back(launch);
     else
-        run_launch(launch);
+        run_launches({launch});
     return OK;
 }
 
@@ -603,7 +654,6 @@ EXPORT cuGraphUpload(void *, void *)
 EXPORT cuGraphLaunch(void *given, void *)
 {
     CALL();
-    for (const prepared &launch : static_cast<graph *>(given)->launches)
-        run_launch(launch);
+    run_launches(static_cast<graph *>(given)->launches);
     return OK;
 }

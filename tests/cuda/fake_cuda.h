@@ -1,9 +1,17 @@
-/* What tests tell the CUDA driver without a GPU (fake_cuda.cpp) to do wrong. */
+/* What tests tell the CUDA driver without a GPU (fake_cuda.cpp) to do wrong, and what it has counted. */
 #ifndef TESTS_CUDA_FAKE_CUDA_H
 #define TESTS_CUDA_FAKE_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* What befalls a launch that takes a step. */
+enum fake_failure {
+    FAKE_STALL,        /* one of its blocks is not run from some turn on, until the others have given up */
+    FAKE_WRONG_NUMBER, /* the device has lost count of the steps */
+    FAKE_WRONG_PLAN,   /* the step is for another plan */
+};
 
 struct fake_cuda {
     unsigned long calls;   /* so far */
@@ -13,10 +21,20 @@ struct fake_cuda {
     size_t memory;         /* of the device, bytes */
     size_t taken;          /* of it, and of pinned memory */
     unsigned long wide;    /* launches of kernels for warpgroups so far */
-    unsigned given_up_at;  /* the phase at which every launch of the decode kernel is given up; 0: none */
     int occupancy; /* blocks of a kernel on a multiprocessor; 0: blocks run one after the other, and cannot be
                       launched together */
     unsigned long pieces; /* matmuls that take their input in pieces, of all launches so far */
+
+    unsigned long steps;    /* launches so far that take a step */
+    unsigned long fails_at; /* the one of this number fails, once; 0: none */
+    enum fake_failure failure;
+    unsigned stall_turn, stalled_block;
+    unsigned turns;           /* of the scheduler, in the last launch of the decode kernel */
+    unsigned long longest_ns; /* of all launches that take a step, and those of the same graph */
+    uint64_t turn_ns;         /* that a turn takes */
+
+    int contexts; /* users of the primary context */
+    int resets;   /* of it, so far */
 };
 
 /* Found by name in the library: "fake_cuda_control". */

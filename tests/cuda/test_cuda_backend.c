@@ -444,14 +444,13 @@ static void after_profiles_that_failed(void **state)
     compare_disturbed("rwkv7-tiny", profile_that_fails);
 }
 
-/* At another phase each time, and in every other token as often as it takes for the tag of the last whole one
+/* At another place each time, and in every other token as often as it takes for the tag of the last whole one
  * to come round. */
 static void step_that_is_given_up(struct salvo_session *session, uint32_t index, const int32_t *id)
 {
     for (uint32_t i = 0; i < (index % 2 ? 1 : TAGS - 1); i++) {
-        fake->given_up_at = 1 + index % 8;
+        fake_stall(fake, 1, index % 3, 1 + fake->turns * (index % 8) / 12);
         assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, id, 1));
-        fake->given_up_at = 0;
         assert_non_null(strstr(salvo_error(), "a wait on the device took too long"));
         assert_int_equal(index, salvo_session_position(session));
     }

@@ -46,7 +46,7 @@ static uint64_t share_bytes(const struct cuda_share *share, uint32_t item_bytes)
     return (uint64_t)share->tiles * share->parts_per_round * share->part_groups * item_bytes;
 }
 
-/* What a block's records multiply is what is copied for them: bytes of all matmuls. */
+/* As many bytes are copied for a block as its records multiply. */
 static void check_streams(const struct executor *executor, uint32_t block)
 {
     const struct cuda_tables *tables = &executor->single.tables;
@@ -117,7 +117,7 @@ struct size {
     int shared_bytes, multiprocessors;
 };
 
-/* A plan for each size of device; whether each is as roomy as it can be. */
+/* A plan for each size of device, checked. */
 static void plan_all(
     const struct model_shape *shape, const struct model_mix *mix, const struct size *sizes, size_t count)
 {

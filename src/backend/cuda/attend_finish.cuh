@@ -217,9 +217,9 @@ KERNEL_INLINE bool is_finished_apart(const cuda_machine &machine, const attend_t
 }
 
 /* That warp's part. DIM as in look_at_element. Whatever can be is worked out before the wait, and all is read
- * before it is known whether it is needed. False when the computing gave up. */
+ * before it is known whether it is needed. */
 template <int PARTS, uint32_t DIM>
-KERNEL_INLINE bool finish_head(shared_head &head, const cuda_attend &attend, attend_room room, uint32_t turn)
+KERNEL_INLINE void finish_head(shared_head &head, const cuda_attend &attend, attend_room room, uint32_t turn)
 {
     constexpr int EACH = DIM ? DIM / 32 : 2;
     const uint32_t lane = this_thread() % 32, head_dim = DIM ? DIM : attend.head_dim;
@@ -227,8 +227,7 @@ KERNEL_INLINE bool finish_head(shared_head &head, const cuda_attend &attend, att
     room.maxima = worked_out(room.maxima);
     room.sums = worked_out(room.sums);
     room.outputs = worked_out(room.outputs);
-    if (!wait_for_workers(head, turn))
-        return false;
+    wait_for_workers(head, turn);
     const attend_task task = head.task;
     for (uint32_t first = lane; first / 32 * 32 < head_dim; first += EACH * 32) {
         uint32_t elements[EACH];
@@ -243,7 +242,6 @@ KERNEL_INLINE bool finish_head(shared_head &head, const cuda_attend &attend, att
         for (int i = 0; i < EACH; i++)
             put_result(head, out, task.first_head, elements[i], head_dim, results[i]);
     }
-    return true;
 }
 
 #endif

@@ -25,17 +25,18 @@ KERNEL_INLINE attend_split split_positions(uint32_t positions, uint32_t splits)
     return {(positions + length - 1) / length, length};
 }
 
-/* A record's end, by the finishing warp; false when its computing gave up. */
-KERNEL_INLINE bool finish_attend(uint8_t *shared, const cuda_attend &attend, uint32_t turn)
+/* A record's end, by the finishing warp. */
+KERNEL_INLINE void finish_attend(uint8_t *shared, const cuda_attend &attend, uint32_t turn)
 {
     shared_head &head = *(shared_head *)shared;
     if (!head.machine.attends_apart)
-        return wait_for_workers(head, turn);
-    if (!attend.tiled)
-        return finish_head<CUDA_WARPS, 0>(head, attend, room_of_lanes(shared, 1, attend.head_dim), turn);
-    if (attend.head_dim == 64)
-        return finish_head<TILE_PARTS, 64>(head, attend, room_of_tiles(shared, 1, 64), turn);
-    return finish_head<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), turn);
+        wait_for_workers(head, turn);
+    else if (!attend.tiled)
+        finish_head<CUDA_WARPS, 0>(head, attend, room_of_lanes(shared, 1, attend.head_dim), turn);
+    else if (attend.head_dim == 64)
+        finish_head<TILE_PARTS, 64>(head, attend, room_of_tiles(shared, 1, 64), turn);
+    else
+        finish_head<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), turn);
 }
 
 /* Which of them a task is done by. */

@@ -1,7 +1,8 @@
 /*
  * The id of the largest logit, where nothing else is asked for: each block has the largest of the rows that
  * it has computed, hands it to all others, and finds the largest of all for itself. Whoever knows it knows
- * that all blocks have come to the end of the token: no further barrier is needed before the next one.
+ * that all blocks have come to the end of the token: no further barrier is needed before the next one. A block
+ * in which something gave up hands nothing over, so that no block comes to the end of that token.
  */
 #ifndef CUDA_CHOOSE_LARGEST_CUH
 #define CUDA_CHOOSE_LARGEST_CUH
@@ -83,7 +84,7 @@ static __device__ __noinline__ void choose_largest()
     if (warp == 0) {
         const sample_pair own = largest_of_warp(lane <= CUDA_WARPS ? head.largest[lane] : 0);
         uint64_t *words = sampled_row(head).largest[tag % 2][blockIdx.x];
-        if (lane == 0) {
+        if (lane == 0 && !head.failed) {
             __threadfence(); /* states that the next token reads are not words */
             put_long_word(words, (uint32_t)(own >> 32), tag);
             put_long_word(words + 1, (uint32_t)own, tag);

@@ -30,12 +30,17 @@ static const char *lowering_name(const struct executor *executor)
 /* Where the device goes on by itself, a few tokens a launch hide what it costs to hand over the next. */
 static struct backend_info info(const struct executor *executor)
 {
-    bool repeats = executor->lowering == CUDA_LOWERING_GRID;
     return (struct backend_info){.isa = "",
         .in_flight = CUDA_RING_ENTRIES / 2,
-        .ahead = repeats ? 8 : 1,
+        .ahead = 8,
+        .most_ahead = cuda_most_ahead(executor),
         .memory_free = executor->free_before,
         .bytes_per_second = executor->device->bytes_per_second};
+}
+
+static uint32_t chunk(const struct executor *executor)
+{
+    return executor->pace.chunk;
 }
 
 static const float *logits(struct executor *executor, uint32_t row)
@@ -113,12 +118,14 @@ const struct backend cuda_backend = {
     .device_count = device_count,
     .device = device,
     .why_none = cuda_devices_why_none,
+    .unusable = cuda_devices_unusable,
     .rounds_finely = true,
     .open = cuda_executor_open,
     .close = cuda_executor_close,
     .info = info,
     .submit = cuda_step_submit,
     .wait = cuda_step_wait,
+    .chunk = chunk,
     .progress = cuda_step_progress,
     .logits = logits,
     .tokens = tokens,

@@ -72,8 +72,8 @@ enum {
     ROWS_THREADS = 256,
     ROTATE_THREADS = 256,
     NORM_THREADS = 256,
-    NORM_COLUMNS = 4 * NORM_THREADS * 4, /* of a block: a thread has up to four times four in registers. What
-                                            is rounded without a norm may have several blocks a row */
+    NORM_COLUMNS = 4 * NORM_THREADS * 4, /* of a block: a thread has up to four times four in registers.
+                                            Rows that no norm reads whole may have several blocks */
     END_THREADS = 128,
     FLASH_QUERIES = 16,  /* pairs of token and head that a block works on */
     FLASH_WARPS = 4,     /* among which it divides the keys */

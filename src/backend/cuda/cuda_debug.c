@@ -103,7 +103,7 @@ static enum salvo_status run(struct executor *executor, uint32_t group)
         TRY(run_nodes(executor, group ? tables->first_phase[group] : 0,
             is_last ? tables->node_count : tables->first_phase[group + 1]));
     }
-    TRY(cuda_queue_wait(executor));
+    TRY(cuda_queue_check(executor));
     if (is_last) /* the device has counted it */
         executor->finished_entries = ++executor->entries;
 cleanup:

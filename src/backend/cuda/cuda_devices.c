@@ -9,8 +9,9 @@ enum { MOST_DEVICES = 64, OLDEST_MAJOR = 8 };
 
 static struct {
     struct cuda_device devices[MOST_DEVICES];
-    uint32_t count;
-    char why[200];
+    uint32_t count, unusable_count;
+    char unusable[MOST_DEVICES][200]; /* why */
+    char why[200];                    /* there is none */
 } found;
 
 static pthread_once_t found_once = PTHREAD_ONCE_INIT;
@@ -21,16 +22,16 @@ static int attribute(const struct cuda_driver *driver, enum cuda_attribute which
     return driver->device_attribute(&value, (int)which, handle) == CUDA_OK ? value : 0;
 }
 
-static void say_why(const char *text, int result)
+static void say_why(char *why, size_t size, const char *text, int result)
 {
     const char *error = NULL;
     (void)cuda_driver_open(NULL)->error_text(result, &error);
-    snprintf(found.why, sizeof found.why, "%s: %s (%d)", text, error ? error : "unknown error", result);
+    snprintf(why, size, "%s: %s (%d)", text, error ? error : "unknown error", result);
 }
 
-/* False when the device cannot be used; why is noted, the last one counts. */
-static bool examine(
-    const struct cuda_driver *driver, int ordinal, const char *version, struct cuda_device *out)
+/* False when the device cannot be used, for a reason that is noted. */
+static bool examine(const struct cuda_driver *driver, int ordinal, const char *version,
+    struct cuda_device *out, char *why, size_t why_size)
 {
     int handle, result = driver->device_get(&handle, ordinal);
     size_t memory = 0;
@@ -40,23 +41,24 @@ static bool examine(
     if (result == CUDA_OK)
         result = driver->device_memory(&memory, handle);
     if (result != CUDA_OK) {
-        say_why("a CUDA device does not answer", result);
+        say_why(why, why_size, "a CUDA device does not answer", result);
         return false;
     }
     out->major = attribute(driver, CUDA_ATTRIBUTE_MAJOR, handle);
     out->minor = attribute(driver, CUDA_ATTRIBUTE_MINOR, handle);
     out->multiprocessors = attribute(driver, CUDA_ATTRIBUTE_MULTIPROCESSORS, handle);
     out->shared_bytes = attribute(driver, CUDA_ATTRIBUTE_SHARED_MEMORY, handle);
+    out->has_watchdog = attribute(driver, CUDA_ATTRIBUTE_WATCHDOG, handle) != 0;
     out->bytes_per_second = 2e3 * attribute(driver, CUDA_ATTRIBUTE_MEMORY_CLOCK, handle) *
                             attribute(driver, CUDA_ATTRIBUTE_BUS_WIDTH, handle) / 8;
     if (out->major < OLDEST_MAJOR) {
-        snprintf(found.why, sizeof found.why, "%s has compute capability %d.%d; %d.0 is needed", out->name,
-            out->major, out->minor, OLDEST_MAJOR);
+        snprintf(why, why_size, "%s has compute capability %d.%d; %d.0 is needed", out->name, out->major,
+            out->minor, OLDEST_MAJOR);
         return false;
     }
     if (!attribute(driver, CUDA_ATTRIBUTE_CAN_MAP_HOST_MEMORY, handle) ||
         !attribute(driver, CUDA_ATTRIBUTE_COOPERATIVE_LAUNCH, handle)) {
-        snprintf(found.why, sizeof found.why, "%s cannot map host memory or launch cooperatively", out->name);
+        snprintf(why, why_size, "%s cannot map host memory or launch cooperatively", out->name);
         return false;
     }
     char kernels[100];
@@ -85,16 +87,18 @@ static void find_devices(void)
     }
     int result = driver->device_count(&count);
     if (result != CUDA_OK)
-        say_why("CUDA devices cannot be counted", result);
+        say_why(found.why, sizeof found.why, "CUDA devices cannot be counted", result);
     else
         snprintf(found.why, sizeof found.why, "the CUDA driver knows none");
     (void)driver->version(&version);
     cuda_driver_version_text(version, version_text, sizeof version_text);
-    for (int i = 0; i < count && found.count < MOST_DEVICES; i++) {
+    for (int i = 0; i < count && i < MOST_DEVICES; i++) {
         struct cuda_device *device = &found.devices[found.count];
-        if (examine(driver, i, version_text, device)) {
+        char *why = found.unusable[found.unusable_count];
+        if (examine(driver, i, version_text, device, why, sizeof found.unusable[0]))
             device->device.number = found.count++;
-        }
+        else
+            found.unusable_count++;
     }
 }
 
@@ -107,5 +111,11 @@ const struct cuda_device *cuda_device_at(uint32_t number)
 const char *cuda_devices_why_none(void)
 {
     pthread_once(&found_once, find_devices);
-    return found.why;
+    return found.unusable_count ? found.unusable[0] : found.why;
+}
+
+const char *cuda_devices_unusable(uint32_t index)
+{
+    pthread_once(&found_once, find_devices);
+    return index < found.unusable_count ? found.unusable[index] : NULL;
 }

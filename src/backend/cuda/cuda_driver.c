@@ -1,4 +1,5 @@
 #include "backend/cuda/cuda_driver.h"
+#include "base/log.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -77,7 +78,7 @@ const struct cuda_driver *cuda_driver_open(const char **out_why)
 
 /* ---- A device in use ---- */
 
-/* After these nothing in the context works any more; they stay with it until it is reset. */
+/* After these nothing in the context works any more; they stay with it until the last user releases it. */
 static bool is_fatal(int result)
 {
     return result == 4 || result == 214 || result == 220 || result == 226 || result == 709 ||
@@ -130,12 +131,21 @@ cleanup:
     return status;
 }
 
+/* Whoever releases the context last destroys it, and with it an error that stays. It is never reset: that
+ * would destroy it under all others in the process that use it. */
 void cuda_context_close(struct cuda_context *context)
 {
+    unsigned flags;
+    int active = 0;
     if (!context->handle)
         return;
     (void)context->driver->context_release(context->device);
-    if (context->lost) /* so that it can be opened again */
-        (void)context->driver->context_reset(context->device);
+    if (context->lost && context->driver->context_state(context->device, &flags, &active) == CUDA_OK &&
+        active)
+        log_line(SALVO_LOG_WARNING,
+            "cuda device %u (%s) was lost (%s) while others in this process use it: it works again when all "
+            "of "
+            "them have closed it",
+            context->number, context->name, context->lost_text);
     context->handle = NULL;
 }

@@ -27,6 +27,8 @@ enum cuda_driver_result {
 
 enum cuda_attribute {
     CUDA_ATTRIBUTE_MULTIPROCESSORS = 16,
+    CUDA_ATTRIBUTE_WATCHDOG =
+        17, /* the system ends kernels that run for long, since the device has a display */
     CUDA_ATTRIBUTE_CAN_MAP_HOST_MEMORY = 19,
     CUDA_ATTRIBUTE_MEMORY_CLOCK = 36, /* kHz */
     CUDA_ATTRIBUTE_BUS_WIDTH = 37,    /* bits */
@@ -77,7 +79,7 @@ struct cuda_launch_config {
     X(device_attribute, cuDeviceGetAttribute, (int *out, int attribute, int device))                       \
     X(context_retain, cuDevicePrimaryCtxRetain, (cuda_context_handle * out, int device))                   \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                         \
-    X(context_reset, cuDevicePrimaryCtxReset_v2, (int device))                                             \
+    X(context_state, cuDevicePrimaryCtxGetState, (int device, unsigned *out_flags, int *out_active))       \
     X(context_push, cuCtxPushCurrent_v2, (cuda_context_handle context))                                    \
     X(context_pop, cuCtxPopCurrent_v2, (cuda_context_handle * out))                                        \
     X(module_load, cuModuleLoadData, (cuda_module_handle * out, const void *image))                        \
@@ -159,6 +161,7 @@ struct cuda_device {
     int ordinal; /* the driver's */
     char name[80], features[160];
     int major, minor, multiprocessors, shared_bytes;
+    bool has_watchdog;
     double bytes_per_second; /* of its memory, by its clock and width; 0: not known */
 };
 
@@ -167,6 +170,9 @@ const struct cuda_device *cuda_device_at(uint32_t number);
 
 /* For an error: why there is no device. */
 const char *cuda_devices_why_none(void);
+
+/* Why one that the driver has cannot be used; NULL beyond the last. */
+const char *cuda_devices_unusable(uint32_t index);
 
 enum salvo_status cuda_context_open(struct cuda_context *context, uint32_t number);
 void cuda_context_close(struct cuda_context *context); /* after everything in it was freed */

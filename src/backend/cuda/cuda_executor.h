@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
 #include "backend/lowering.h"
+#include "backend/pace.h"
 
 /* How one token is submitted. */
 enum cuda_lowering {
@@ -203,6 +204,8 @@ struct executor {
     uint64_t ticket_of_entry[CUDA_RING_ENTRIES];
     struct run_result *run_results; /* [ring entries][slots]: of tickets */
     const struct cuda_plan *last_plan;
+    uint32_t failure; /* enum cuda_error: why steps were given up last */
+    struct pace pace;
 
     /* Debug path. */
     struct cuda_plan debug;
@@ -293,6 +296,8 @@ enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_
 const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t tokens);
 
 /* cuda_submit.c */
+void cuda_pace_open(struct executor *executor);
+uint32_t cuda_most_ahead(const struct executor *executor); /* tokens of one launch */
 enum salvo_status cuda_step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status cuda_step_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
 enum salvo_status cuda_step_progress(
@@ -300,6 +305,8 @@ enum salvo_status cuda_step_progress(
 enum salvo_status cuda_step_check(const struct executor *executor, const struct step *step);
 enum salvo_status cuda_step_write(struct executor *executor, const struct step *step);
 enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry);
+/* Waits for launches that are no entry's, and fails if one of them gave up. */
+enum salvo_status cuda_queue_check(struct executor *executor);
 
 /* cuda_state.c */
 size_t cuda_state_size(const struct executor *executor, uint32_t positions);

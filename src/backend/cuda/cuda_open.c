@@ -265,6 +265,7 @@ static enum salvo_status plan_executor(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     TRY(open_device(executor));
+    cuda_pace_open(executor);
     TRY(lower_plans(executor));
     TRY(cuda_check_weights(executor));
     TRY(cuda_find_states(executor));

@@ -126,10 +126,14 @@ struct cuda_step {
     uint32_t repeat; /* tokens to decode, at least 1 */
     uint32_t stop_count;
     int32_t stop_ids[CUDA_MAX_STOPS];
-    uint32_t plan;      /* 0: one token; 1: many */
+    uint32_t plan;      /* cuda_machine.plan of the launch that takes it */
+    uint32_t sequence;  /* entries before it, modulo 2^32 */
     uint32_t cancelled; /* many tokens: set by the device where the host wants no more */
-    uint32_t padding[1];
+    uint32_t began;     /* set by the device: when it took the step, in CUDA_TICK_NS */
+    uint32_t padding[3];
 };
+
+enum { CUDA_TICK_NS = 1024 };
 
 /* What the device keeps of a slot. A run from SOURCE_LAST whose slot has ended, or stands elsewhere than
  * where the run begins, does nothing: the host had queued it before it could know. */
@@ -144,7 +148,7 @@ struct cuda_slot {
 struct cuda_result {
     uint16_t sampled;
     uint8_t ended, failed; /* failed: 1, or 2 when it was cancelled */
-    uint32_t failed_position;
+    uint32_t number;       /* of a run that failed, its position; else what the step took, in CUDA_TICK_NS */
 };
 
 /* ---- Row ops, on vectors in shared memory. Places count floats. ---- */
@@ -407,6 +411,7 @@ struct cuda_machine {
     uint32_t sample_phase; /* the first that samples */
     uint32_t slots;
     uint32_t tagged; /* values between phases are words, not floats */
+    uint32_t plan;   /* most tokens of a step: no two plans of an executor have the same */
     uint32_t context, vocabulary, pages_per_slot, ring_entries;
 
     /* Steps and what comes of them. */
@@ -452,6 +457,7 @@ enum cuda_error {
     CUDA_ERROR_OF_NOTHING,
     CUDA_ERROR_TIME, /* a wait took longer than time_limit_ms */
     CUDA_ERROR_ABORTED,
+    CUDA_ERROR_STEP, /* a launch found a step that is not its own */
 };
 
 #endif

@@ -182,6 +182,7 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
             before = until > before ? until : before;
         }
     }
+    TRY(cuda_queue_check(executor));
 cleanup:
     forgotten = cuda_words_forget(executor);
     status = status == SALVO_OK ? forgotten : status;

@@ -20,7 +20,9 @@ enum {
     QUERY_NS = 2000000,    /* how often the driver is asked whether all is well */
     ABORT_NS = 2000000000, /* after the abort word was set */
     MOST_REPEATS = 32768,  /* of an entry: as many ids as a result can count */
-    CANCELLED = 2,         /* in a result */
+    FIRST_CHUNK = 512,     /* of a prompt, as long as it is not known how fast the device is */
+    FIRST_CHUNK_OF_DISPLAY = 64,
+    CANCELLED = 2, /* in a result */
 };
 
 static const uint64_t patience_ns = UINT64_C(30000000000); /* without any sign of life */
@@ -111,7 +113,8 @@ static enum salvo_status write_entry(
         .token_count = step->token_count,
         .repeat = repeat,
         .stop_count = step->stop_count < CUDA_MAX_STOPS ? step->stop_count : CUDA_MAX_STOPS,
-        .plan = step->token_count > 1};
+        .plan = cuda_plan_for(executor, step->token_count)->plan.capacity[ROWS_TOKENS],
+        .sequence = (uint32_t)executor->entries};
     if (head->stop_count)
         memcpy(head->stop_ids, step->stop_ids, head->stop_count * sizeof *head->stop_ids);
     for (uint32_t i = 0; i < step->run_count; i++) {
@@ -165,6 +168,21 @@ static struct run_result *results_of(struct executor *executor, uint64_t ticket)
     return executor->run_results + ticket % CUDA_RING_ENTRIES * executor->options.slots;
 }
 
+static const uint64_t nanoseconds_per_tick = CUDA_TICK_NS;
+
+/* What a step took, as its first run has it from the device. */
+static void note_time(
+    struct executor *executor, const struct cuda_ticket *ticket, const struct cuda_result *left)
+{
+    const uint64_t spent = left->number * nanoseconds_per_tick;
+    if (left->failed)
+        return;
+    if (ticket->token_count == 1)
+        pace_note_tokens(&executor->pace, spent, left->sampled);
+    else
+        pace_note_chunk(&executor->pace, spent, ticket->token_count);
+}
+
 /* Takes over what entry number `entry` has left. */
 static void harvest(struct executor *executor, uint64_t entry)
 {
@@ -181,9 +199,10 @@ static void harvest(struct executor *executor, uint64_t entry)
             ticket->cancelled = true;
         } else if (left[i].failed) {
             results[i].failed = true;
-            results[i].failed_position = left[i].failed_position;
+            results[i].failed_position = left[i].number;
         }
     }
+    note_time(executor, ticket, left);
     executor->counters.tokens += ticket->repeats ? sampled : ticket->token_count;
     /* `done`, the results, the ids, and how many of them there are as they come. */
     executor->counters.bytes_read_back += sizeof(uint32_t) + ticket->run_count * sizeof *left +
@@ -216,18 +235,29 @@ cleanup:
     return status;
 }
 
+static const char *name_failure(uint32_t error)
+{
+    return error == CUDA_ERROR_TIME      ? "a wait on the device took too long, the step was given up"
+           : error == CUDA_ERROR_ABORTED ? "the step was stopped: it took too long"
+           : error == CUDA_ERROR_STEP    ? "a launch found a step that is not its own"
+                                         : "the step ended without a result";
+}
+
 /* The queue is empty and the entry is not done: the kernel has given up. */
 static enum salvo_status explain(struct executor *executor)
 {
-    const uint32_t error = *executor->error;
+    executor->failure = *executor->error;
     enum salvo_status status = recover(executor);
     if (status != SALVO_OK)
         return status;
     return fail(SALVO_ERROR_DEVICE, "cuda device %u (%s): %s", executor->context.number,
-        executor->context.name,
-        error == CUDA_ERROR_TIME      ? "a wait on the device took too long, the step was given up"
-        : error == CUDA_ERROR_ABORTED ? "the step was stopped: it took too long"
-                                      : "the step ended without a result");
+        executor->context.name, name_failure(executor->failure));
+}
+
+enum salvo_status cuda_queue_check(struct executor *executor)
+{
+    enum salvo_status status = cuda_queue_wait(executor);
+    return status == SALVO_OK && *executor->error ? explain(executor) : status;
 }
 
 struct vigil {
@@ -316,10 +346,23 @@ cleanup:
 
 /* ---- Submitting ---- */
 
-/* Whether the device itself goes on from token to token. */
-static bool repeats_by_itself(const struct executor *executor, const struct step *step)
+/* A launch takes less than a quarter of a second where the system watches over the device, for it also has a
+ * display, and less than a second elsewhere: a token at the end of a launch, or the next chunk, may well take
+ * twice as long as those before it. */
+void cuda_pace_open(struct executor *executor)
 {
-    return step->token_count == 1 && executor->lowering == CUDA_LOWERING_GRID;
+    const uint64_t of_display_ns = 100000000, usual_ns = 400000000;
+    if (executor->device->has_watchdog)
+        pace_open(&executor->pace, of_display_ns, executor->options.batch, FIRST_CHUNK_OF_DISPLAY);
+    else
+        pace_open(&executor->pace, usual_ns, executor->options.batch, FIRST_CHUNK);
+}
+
+/* The device itself goes on from token to token in a launch of the whole grid. */
+uint32_t cuda_most_ahead(const struct executor *executor)
+{
+    const uint32_t fitting = pace_together(&executor->pace);
+    return executor->lowering != CUDA_LOWERING_GRID ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
 }
 
 static enum salvo_status submit_entries(
@@ -328,7 +371,7 @@ static enum salvo_status submit_entries(
     enum salvo_status status = SALVO_OK;
     const struct cuda_plan *plan = cuda_plan_for(executor, step->token_count);
     const uint32_t repeat = step->repeat ? step->repeat : 1;
-    const uint32_t most = repeats_by_itself(executor, step) ? MOST_REPEATS : 1;
+    const uint32_t most = step->token_count == 1 ? cuda_most_ahead(executor) : 1;
     for (uint32_t done = 0, each; done < repeat; done += each) {
         each = repeat - done < most ? repeat - done : most;
         if (executor->entries - executor->finished_entries == CUDA_RING_ENTRIES)
@@ -388,8 +431,8 @@ static enum salvo_status find_ticket(struct executor *executor, uint64_t number,
 static enum salvo_status check_ticket(const struct executor *executor, const struct cuda_ticket *ticket)
 {
     if (ticket->failed)
-        return fail(SALVO_ERROR_DEVICE, "cuda device %u (%s): the step was given up with one before it",
-            executor->context.number, executor->context.name);
+        return fail(SALVO_ERROR_DEVICE, "cuda device %u (%s): the step was given up with one before it: %s",
+            executor->context.number, executor->context.name, name_failure(executor->failure));
     return SALVO_OK;
 }
 

@@ -581,6 +581,7 @@ static uint64_t write_tables(
     machine->sample_phase = tables->phase_count - CUDA_SAMPLE_STAGES; /* they are the last */
     machine->phase_bytes = tables->phase_bytes;
     machine->tagged = plan == &executor->single;
+    machine->plan = plan->plan.capacity[ROWS_TOKENS];
     machine->logits = plan->scratch.arena + plan->scratch.offsets[program->logits];
     if (!memory)
         return region.used;

@@ -144,7 +144,7 @@ __device__ __noinline__ bool meet()
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     sync_threads<CUDA_WORKERS>();
-    if (threadIdx.x == 0 && !meet_grid(head.machine, head.target, gridDim.x))
+    if (threadIdx.x == 0 && !head.failed && !meet_grid(head.machine, head.target, gridDim.x))
         head.failed = 1;
     sync_threads<CUDA_WORKERS>();
     return !head.failed;
@@ -199,7 +199,7 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 KERNEL_INLINE void leave_record(shared_head &head, bool goes_on)
 {
     const block_walk walk = load_walk(head);
-    tell_finisher(head, walk.turn);
+    tell_finisher(head, walk.turn, goes_on);
     walk_on(head, walk, walk.ring, goes_on);
 }
 
@@ -243,8 +243,7 @@ static __device__ __noinline__ void run_records()
         const cuda_record *record = place_of_record(shared, walk.turn);
         if (head.range.delays)
             pause(head.range.delays, record->phase);
-        if (!wait_for_finisher(head, walk.turn, record->ago))
-            head.failed = 1;
+        wait_for_finisher(head, walk.turn, record->ago);
         const bool is_fine = record->kind <= CUDA_RECORD_MATMUL && (record->index || head.early);
         const uint32_t kind = uniform(record->kind + (is_fine ? FINE : 0));
         if (kind <= CUDA_RECORD_MATMUL)
@@ -269,18 +268,15 @@ static __device__ __noinline__ void run_records()
  * follows; not before the last was heard. */
 KERNEL_INLINE void tell_what_follows(shared_head &head, uint32_t number, bool token_follows)
 {
-    if (number > 0 && !chunk_barrier_wait(head.machine, &head.heard, (number - 1) % 2))
-        head.failed = 1;
+    if (number > 0)
+        chunk_barrier_wait(head.machine, &head.heard, (number - 1) % 2);
     head.follows[number % 2] = token_follows;
     chunk_barrier_arrive(&head.told);
 }
 
 KERNEL_INLINE bool hear_what_follows(shared_head &head, uint32_t number)
 {
-    if (!chunk_barrier_wait(head.machine, &head.told, number % 2)) {
-        head.failed = 1;
-        return false;
-    }
+    chunk_barrier_wait(head.machine, &head.told, number % 2);
     const bool token_follows = head.follows[number % 2];
     if (number > 0)
         chunk_barrier_arrive(&head.heard);
@@ -370,6 +366,8 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     tokens.epoch = __ldcg((const uint32_t *)machine.epoch);
     /* A phase of a graph, and whoever ends a token, ask whether there is anything to do. */
     const bool live = !(flags & (DECODE_FINISHES | DECODE_DEPENDENT)) || run_is_live(machine, 0);
+    if (has_failed(machine))
+        head.failed = 1;
     tokens.goes_on = !head.failed && live;
     tokens.begun = flags & DECODE_COUNTS ? 1 : 0;
     const cuda_step *step = (const cuda_step *)machine.step;
@@ -469,7 +467,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         chunk_barrier_open(&head.heard, CUDA_FINISHERS);
         chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
-        head.failed = head.target = head.task_shape = 0;
+        head.failed = head.left_after = head.target = head.task_shape = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::
                          : "memory"); /* the barriers are there for copies, too */
@@ -489,7 +487,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         while (!chunk_barrier_test(&head.stop, 0))
             __nanosleep(100);
         if (threadIdx.x % 32 == 0)
-            writer.drain(head.last);
+            writer.drain(head.progress[0][PROGRESS_CHUNK]);
         return;
     }
 
@@ -511,8 +509,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
     if (flags & DECODE_TAKES) {
-        if (block == 0)
-            take_step<CUDA_WORKERS>(machine);
+        /* To take the step takes longer than to look at the failure word. */
+        if (block == 0 ? !take_step<CUDA_WORKERS>(machine) : threadIdx.x == 0 && has_failed(machine))
+            head.failed = 1;
         meet();
     }
     if (threadIdx.x == 0) {
@@ -525,8 +524,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             ((uint32_t *)(shared + machine.page_table_at))[i] =
                 __ldcg((const uint32_t *)(machine.step + machine.pages_at) + i);
     }
-    if (!chunk_barrier_wait(machine, &head.heard, 0)) /* the first records are there */
-        head.failed = 1;
+    chunk_barrier_wait(machine, &head.heard, 0); /* the first records are there */
     sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0) {
@@ -547,13 +545,13 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     }
     if (threadIdx.x == 0)
         tell_what_follows(head, head.tokens.index + 1, false);
-    if (flags & DECODE_FINISHES && blockIdx.x == 0 && threadIdx.x == 0 && !head.failed)
+    if (flags & DECODE_FINISHES && blockIdx.x == 0 && threadIdx.x == 0 && !head.failed &&
+        !has_failed(machine))
         finish_step_of_one(
             machine, head.tokens.slot, head.tokens.first, head.tokens.version, head.tokens.count);
 
     sync_threads<CUDA_WORKERS>();
     if (threadIdx.x == 0) {
-        head.last = head.progress[0][PROGRESS_CHUNK];
         chunk_barrier_arrive(&head.stop);
         /* Whoever leaves last puts the barrier back for the next launch, and counts tokens for it. */
         uint32_t *words = (uint32_t *)machine.barrier;

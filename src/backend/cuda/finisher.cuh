@@ -49,7 +49,7 @@ KERNEL_INLINE void pause(uint32_t delays, uint32_t phase)
  * other once the warps have computed.
  */
 template <uint32_t FLAGS, uint32_t PARTS>
-KERNEL_INLINE bool finish_common(
+KERNEL_INLINE void finish_common(
     uint8_t *shared, const cuda_matmul_record &record, const matmul_end &end, uint32_t turn, float before)
 {
     constexpr bool HAS_GLU = FLAGS & MATMUL_GLU, DEFERS = FLAGS & MATMUL_DEFERS;
@@ -60,8 +60,7 @@ KERNEL_INLINE bool finish_common(
                 *up_place = HAS_GLU ? worked_out(place + end.up_partials) : place,
                 *squares = DEFERS ? worked_out(squares_of_turn(head, turn)) : place;
     uint32_t *out = (uint32_t *)end.out + row;
-    if (!wait_for_workers(head, turn))
-        return false;
+    wait_for_workers(head, turn);
     float sum, other = 0, factor = 1;
     sum = sum_of_row<PARTS>(end.each, place);
     if (HAS_GLU)
@@ -75,29 +74,31 @@ KERNEL_INLINE bool finish_common(
         sum += before;
     if (row < end.rows)
         put_word(out, sum, end.tag);
-    return true;
 }
 
 template <uint32_t PARTS>
-KERNEL_INLINE bool finish_rows(
+KERNEL_INLINE void finish_rows(
     uint8_t *shared, const cuda_matmul_record &record, const matmul_end &end, uint32_t turn, float before)
 {
     shared_head &head = *(shared_head *)shared;
     const uint32_t row = this_thread() % 32;
     switch (end.flags & ~MATMUL_APART) {
     case MATMUL_TAGGED:
-        return finish_common<0, PARTS>(shared, record, end, turn, before);
+        finish_common<0, PARTS>(shared, record, end, turn, before);
+        return;
     case MATMUL_TAGGED | MATMUL_DEFERS:
-        return finish_common<MATMUL_DEFERS, PARTS>(shared, record, end, turn, before);
+        finish_common<MATMUL_DEFERS, PARTS>(shared, record, end, turn, before);
+        return;
     case MATMUL_TAGGED | MATMUL_ADDS:
-        return finish_common<MATMUL_ADDS, PARTS>(shared, record, end, turn, before);
+        finish_common<MATMUL_ADDS, PARTS>(shared, record, end, turn, before);
+        return;
     case MATMUL_TAGGED | MATMUL_DEFERS | MATMUL_GLU:
-        return finish_common<MATMUL_DEFERS | MATMUL_GLU, PARTS>(shared, record, end, turn, before);
+        finish_common<MATMUL_DEFERS | MATMUL_GLU, PARTS>(shared, record, end, turn, before);
+        return;
     default:
         break;
     }
-    if (!wait_for_workers(head, turn))
-        return false;
+    wait_for_workers(head, turn);
     sample_pair largest = 0;
     if (row < end.rows) {
         const float value = finish_row(
@@ -106,28 +107,32 @@ KERNEL_INLINE bool finish_rows(
     }
     if (end.flags & MATMUL_PLAIN)
         note_largest(head, largest);
-    return true;
 }
 static_assert(CUDA_FINISHED_ROWS == 32, "a row a lane");
 
-/* One record's end; false when its computing gave up. */
-KERNEL_INLINE bool finish_record(uint8_t *shared, uint32_t turn)
+KERNEL_INLINE void finish_record(uint8_t *shared, uint32_t turn)
 {
     shared_head &head = *(shared_head *)shared;
     const cuda_record &record = *place_of_record(shared, turn);
-    if (record.kind == CUDA_RECORD_ATTEND)
-        return finish_attend(shared, record.attend, turn);
-    if (record.kind > CUDA_RECORD_MATMUL || !(record.matmul.flags & MATMUL_APART))
-        return wait_for_workers(head, turn);
+    if (record.kind == CUDA_RECORD_ATTEND) {
+        finish_attend(shared, record.attend, turn);
+        return;
+    }
+    if (record.kind > CUDA_RECORD_MATMUL || !(record.matmul.flags & MATMUL_APART)) {
+        wait_for_workers(head, turn);
+        return;
+    }
     const matmul_end end = describe_end(head, record.matmul);
     const uint32_t lane = this_thread() % 32;
     const float before = lane < end.rows ? take_before(head, end, lane, look_before(end, lane)) : 0;
     __syncwarp();
-    return end.each <= CUDA_WARPS / 2 ? finish_rows<CUDA_WARPS / 2>(shared, record.matmul, end, turn, before)
-                                      : finish_rows<CUDA_WARPS>(shared, record.matmul, end, turn, before);
+    if (end.each <= CUDA_WARPS / 2)
+        finish_rows<CUDA_WARPS / 2>(shared, record.matmul, end, turn, before);
+    else
+        finish_rows<CUDA_WARPS>(shared, record.matmul, end, turn, before);
 }
 
-/* All records of a token. */
+/* All records of a token, or up to the one with which the computing warps left it. */
 KERNEL_INLINE void finish_records(uint8_t *shared, record_reader &reader)
 {
     shared_head &head = *(shared_head *)shared;
@@ -135,14 +140,14 @@ KERNEL_INLINE void finish_records(uint8_t *shared, record_reader &reader)
         const uint32_t turn = reader.finished++;
         if (head.range.delays)
             pause(head.range.delays, left);
-        if (__any_sync(~0u, !finish_record(shared, turn))) {
-            head.failed = 1;
-            return;
-        }
+        finish_record(shared, turn);
+        __syncwarp();
         if (turn > 0) /* who is told next may need it; it lies where the record before this one was */
             reader.put(shared);
         chunk_barrier_arrive(&head.finished[turn % 2]);
         reader.ask(shared);
+        if (head.left_after == turn + 1)
+            return;
     }
 }
 

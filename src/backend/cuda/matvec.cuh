@@ -201,10 +201,7 @@ KERNEL_INLINE void multiply(shared_head &head, const cuda_share &share, group_ra
             const uint8_t *item = ring + walk.place(tiles * tile_bytes, ring_bytes) +
                                   own.first_tile * tile_bytes + own.number * item_format<TYPE>::bytes;
             float *place = partials + ((first + own.first_tile) * each + own.number) * CUDA_ITEM_ROWS;
-            if (!chunk_barrier_wait(head.machine, &head.full[slot], parity)) {
-                head.failed = 1;
-                return;
-            }
+            chunk_barrier_wait(head.machine, &head.full[slot], parity);
             uint32_t tile = own.works ? own.first_tile : tiles;
             if constexpr (MOST == 4) {
                 for (; tile + 3 * step < tiles; tile += 4 * step) {
@@ -417,7 +414,7 @@ KERNEL_INLINE void leave_matmul(shared_head &head, const cuda_matmul_record &rec
     }
     if (record.is_wide || !takes_input) /* sums, or panels, that are everybody's */
         sync_threads<CUDA_WORKERS>();
-    tell_finisher(head, walk.turn);
+    tell_finisher(head, walk.turn, goes_on);
     walk_on(head, walk, ring, goes_on);
 }
 

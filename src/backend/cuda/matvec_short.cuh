@@ -20,8 +20,7 @@ KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, ring_wal
     DYNAMIC_SHARED(shared);
     const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
     const uint8_t *begin = shared + head.machine.ring_at + walk.place(bytes, head.machine.ring_bytes);
-    if (!chunk_barrier_wait(head.machine, &head.full[slot], parity))
-        head.failed = 1;
+    chunk_barrier_wait(head.machine, &head.full[slot], parity);
     return {begin, &head.empty[slot]};
 }
 

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cu
     const cuda_machine &machine = *given;
     invite_next_launch();
     wait_for_last_launch();
-    take_step<BEGIN_THREADS>(machine);
+    (void)take_step<BEGIN_THREADS>(machine); /* without rows the launches that follow do nothing */
     cuda_step *step = (cuda_step *)machine.step;
     if (threadIdx.x == 0)
         __stcg(&step->cancelled, load_relaxed_system((const uint32_t *)machine.cancel));
@@ -193,7 +193,7 @@ KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
     result->sampled = id >= 0;
     result->ended = ended;
     result->failed = failed ? 1 : __ldcg(&step->cancelled) ? 2 : 0;
-    result->failed_position = count ? first + count - 1 : first;
+    result->number = result_number(machine, failed, first + count - 1);
     if (count && !failed) {
         cuda_slot *slot = (cuda_slot *)machine.slot_states + __ldcg(&run->slot);
         slot->next = first + count;
@@ -212,6 +212,6 @@ extern "C" __global__ void __launch_bounds__(END_THREADS) salvo_end(const cuda_m
         finish_run(machine, i);
     __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0 && !has_failed(machine))
         tell_done(machine);
 }

@@ -28,6 +28,17 @@ KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32
         __stcg((uint4 *)(to + i), __ldcg((const uint4 *)(from + i)));
 }
 
+KERNEL_INLINE uint32_t now_in_ticks()
+{
+    return (uint32_t)(now_in_ns() / CUDA_TICK_NS);
+}
+
+/* What cuda_result.number says of a run. */
+KERNEL_INLINE uint32_t result_number(const cuda_machine &machine, bool failed, uint32_t position)
+{
+    return failed ? position : now_in_ticks() - __ldcg(&((const cuda_step *)machine.step)->began);
+}
+
 /* Angles of a position, [ropes][rope_pairs], in double: a position times a frequency loses digits. */
 KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position, float *cosines, float *sines,
     uint32_t thread, uint32_t threads)
@@ -45,14 +56,30 @@ KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position,
     }
 }
 
-/* One block takes the next entry: copies what is live, and puts the host's ids where `embed` reads them. */
-template <int THREADS> KERNEL_INLINE void take_step(const cuda_machine &machine)
+/* One block takes the next entry: copies what is live, and puts the host's ids where `embed` reads them.
+ * False when a launch before this one gave up, so that the entry is that launch's, or when the entry names
+ * another plan or another number; then the step has neither runs nor rows. */
+template <int THREADS> KERNEL_INLINE bool take_step(const cuda_machine &machine)
 {
+    const bool failed = has_failed(machine);
     const cuda_step *entry = step_in_ring(machine);
     const uint64_t from = (uint64_t)entry, to = machine.step;
-    const cuda_step *step = (const cuda_step *)to;
+    cuda_step *step = (cuda_step *)to;
     copy_words<THREADS>(from, to, 0, sizeof(cuda_step), 0);
-    sync_threads<THREADS>();
+    const bool leaves = sync_any<THREADS>(failed);
+    const bool fits = __ldcg(&step->plan) == machine.plan &&
+                      __ldcg(&step->sequence) == __ldcg((const uint32_t *)machine.sequence);
+    if (leaves || !fits) {
+        sync_threads<THREADS>();
+        if (threadIdx.x == 0) {
+            step->run_count = step->token_count = step->output_count = 0;
+            if (!leaves)
+                report_failure(&machine, CUDA_ERROR_STEP);
+        }
+        return false;
+    }
+    if (threadIdx.x == 0)
+        __stcg(&step->began, now_in_ticks());
     const uint32_t runs = __ldcg(&step->run_count), rows = __ldcg(&step->token_count),
                    outputs = __ldcg(&step->output_count);
     copy_words<THREADS>(from, to, machine.runs_at, runs * sizeof(cuda_run), 0);
@@ -76,6 +103,7 @@ template <int THREADS> KERNEL_INLINE void take_step(const cuda_machine &machine)
             state->ended = 0;
         }
     }
+    return true;
 }
 
 /* Whether a run was queued for where its slot stands. */
@@ -154,7 +182,7 @@ KERNEL_INLINE void finish_step_of_one(
     result->sampled = count.sampled;
     result->ended = count.ended;
     result->failed = count.failed ? 1 : count.cancelled ? 2 : 0;
-    result->failed_position = first + count.sampled;
+    result->number = result_number(machine, count.failed, first + count.sampled);
     if (computed) {
         state->next = first + computed;
         state->ended = count.ended;

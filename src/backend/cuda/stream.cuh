@@ -38,7 +38,7 @@ struct attend_task {
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop;                     /* no further chunk will be taken; `last` then says how many were */
+    uint64_t stop;                     /* no further chunk will be taken */
     uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
     uint64_t told, heard;         /* what follows: by the finishing warp, which then has the first records */
     uint32_t follows[2];          /* whether a token follows, by turns */
@@ -61,8 +61,8 @@ struct shared_head {
     uint32_t greedy;               /* the largest logit's id is all that is asked for (choose_largest.cuh) */
     int32_t chosen;                /* then: which it is */
     uint32_t failed;               /* something gave up: leave */
-    uint32_t last;
-    uint64_t known; /* how many tokens there are is in `tokens` */
+    uint32_t left_after; /* turns until all warps that compute left the token for that; 0: not yet */
+    uint64_t known;      /* how many tokens there are is in `tokens` */
     row_context
         row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
@@ -133,27 +133,30 @@ KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
  * Records are computed by many warps, each at its own pace, and finished by one (finisher.cuh), in order.
  * Whoever begins one knows that the one two turns ago was finished, and everything of it is free again.
  */
-KERNEL_INLINE bool wait_for_finisher(shared_head &head, uint32_t turn, uint32_t ago)
+KERNEL_INLINE void wait_for_finisher(shared_head &head, uint32_t turn, uint32_t ago)
 {
     const uint32_t parity = (turn - ago) / 2 % 2;
-    return turn < ago || chunk_barrier_wait(head.machine, &head.finished[(turn - ago) % 2], parity);
+    if (turn >= ago)
+        chunk_barrier_wait(head.machine, &head.finished[(turn - ago) % 2], parity);
 }
 
-/* By the finishing warp: until a record was computed; false when that gave up. */
-KERNEL_INLINE bool wait_for_workers(shared_head &head, uint32_t turn)
+/* By the finishing warp: until a record was computed. */
+KERNEL_INLINE void wait_for_workers(shared_head &head, uint32_t turn)
 {
-    patience patience(head.machine);
-    while (!chunk_barrier_test(&head.computed[turn % 2], turn / 2 % 2)) {
-        if (!patience.lasts())
-            return false;
-    }
-    return true;
+    uint64_t began = 0;
+    uint32_t tries = 0;
+    while (!chunk_barrier_test(&head.computed[turn % 2], turn / 2 % 2))
+        try_again(head.machine, began, tries);
 }
 
 /* By every thread that computes, once it needs nothing of the record any more. Each for itself: that takes no
- * longer than to wait for its warp, and tools that look for races know what it means. */
-KERNEL_INLINE void tell_finisher(shared_head &head, uint32_t turn)
+ * longer than to wait for its warp, and tools that look for races know what it means. When all have agreed
+ * that no further record of the token is computed (goes_on is false), the finishing warp leaves after this
+ * one. */
+KERNEL_INLINE void tell_finisher(shared_head &head, uint32_t turn, bool goes_on = true)
 {
+    if (!goes_on)
+        head.left_after = turn + 1;
     chunk_barrier_arrive(&head.computed[turn % 2]);
 }
 
@@ -176,10 +179,12 @@ struct stream_writer {
     KERNEL_INLINE bool wait_for_oldest()
     {
         const uint32_t slot = oldest % CUDA_CHUNKS, parity = oldest / CUDA_CHUNKS % 2;
-        patience patience(machine);
+        uint64_t began = 0;
+        uint32_t tries = 0;
         while (!chunk_barrier_test(&head.empty[slot], parity)) {
-            if (chunk_barrier_test(&head.stop, 0) || !patience.lasts())
+            if (chunk_barrier_test(&head.stop, 0))
                 return false;
+            try_again(machine, began, tries);
         }
         oldest++;
         oldest_begin = oldest < walk.index ? head.begins[oldest % CUDA_CHUNKS] : count;

@@ -1,6 +1,12 @@
 /*
- * Waiting. Every wait is bounded: by a clock, and by a word that whoever gives up sets for all the others. A
- * wait that gave up returns false, and the kernel leaves.
+ * Waiting. A wait for another block is bounded by a clock and by the failure word, which the first wait that
+ * gives up sets for all the others; it returns false, and the kernel leaves. Once the failure word is set no
+ * launch takes or commits a step until the host has cleared it.
+ *
+ * A wait inside a block never gives up: warps that disagree about that would wait for each other at the next
+ * barrier for ever. The threads that it waits for only wait for other blocks, and those waits end. When its
+ * time is over it sets the failure word, which ends them sooner; a block that is not done after as long again
+ * has a bug, and traps.
  */
 #ifndef CUDA_TEAM_CUH
 #define CUDA_TEAM_CUH
@@ -54,7 +60,7 @@ KERNEL_INLINE void add_release(uint32_t *word, uint32_t value)
 KERNEL_INLINE uint64_t now_in_ns()
 {
 #ifdef CUDA_EMULATOR
-    return 1; /* no wait is too long there */
+    return emulator_time_ns();
 #else
     uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
@@ -62,26 +68,50 @@ KERNEL_INLINE uint64_t now_in_ns()
 #endif
 }
 
-enum : uint64_t { NO_PATIENCE = ~0ull };
+/* The first reason stays. */
+static __device__ __noinline__ void report_failure(const cuda_machine *machine, uint32_t error)
+{
+    if (atomicCAS((uint32_t *)machine->barrier + BARRIER_FAILED, 0u, error) == 0)
+        *(volatile uint32_t *)machine->error = error;
+}
 
-/* Whether there is any use in waiting on, for a wait that was first looked at so at `began`, 0: not yet. When
- * it began, or NO_PATIENCE. A function of its own: it is called seldom, and code that runs once in a while
- * costs time to bring. */
+/* Whether a launch before this one, or a block of this one, has given up. */
+KERNEL_INLINE bool has_failed(const cuda_machine &machine)
+{
+    return load_acquire((const uint32_t *)machine.barrier + BARRIER_FAILED) != 0;
+}
+
+KERNEL_INLINE bool is_too_long(const cuda_machine &machine, uint64_t began, uint64_t now)
+{
+    return now - began > (uint64_t)machine.time_limit_ms * 1000000;
+}
+
+enum : uint64_t { NO_PATIENCE = ~0ull };
+enum {
+    LOOKS_PER_CLOCK = 64, /* loads, together some 40 us: most waits are over before the first reading */
+    CLOCKS_PER_WORD = 64, /* the host's memory is far, and every warp that waits would ask it */
+    TRIES_PER_CLOCK = 16, /* of a barrier in shared memory; a try may block for a while */
+};
+
+/* Whether there is any use in waiting on for another block: when the clock was first read (`began`, 0: not
+ * yet) and, in its last bits, how often since; or NO_PATIENCE. A function of its own: it is called seldom,
+ * and code that runs once in a while costs time to bring. */
 static __device__ __noinline__ uint64_t look_around(const cuda_machine *machine, uint64_t began)
 {
+    const uint64_t now = now_in_ns(), count = began % CLOCKS_PER_WORD + 1;
     uint32_t error = 0;
-    if (load_acquire((const uint32_t *)machine->barrier + BARRIER_FAILED))
-        return NO_PATIENCE;
-    const uint64_t now = now_in_ns();
-    began = began ? began : now;
-    if (load_relaxed_system((const uint32_t *)machine->abort))
-        error = CUDA_ERROR_ABORTED;
-    else if (now - began > (uint64_t)machine->time_limit_ms * 1000000)
+    began = (began ? began : now) / CLOCKS_PER_WORD * CLOCKS_PER_WORD;
+    if (is_too_long(*machine, began, now)) {
         error = CUDA_ERROR_TIME;
+    } else if (count == CLOCKS_PER_WORD) {
+        if (has_failed(*machine))
+            return NO_PATIENCE;
+        if (load_relaxed_system((const uint32_t *)machine->abort))
+            error = CUDA_ERROR_ABORTED;
+    }
     if (!error)
-        return began;
-    atomicMax((uint32_t *)machine->barrier + BARRIER_FAILED, error);
-    *(volatile uint32_t *)machine->error = error;
+        return began + count % CLOCKS_PER_WORD;
+    report_failure(machine, error);
     return NO_PATIENCE;
 }
 
@@ -96,7 +126,7 @@ struct patience {
     /* False when there is no use in waiting on. */
     KERNEL_INLINE bool lasts()
     {
-        if (++looks % 4096)
+        if (++looks % LOOKS_PER_CLOCK)
             return true;
         began = look_around(&machine, began);
         return began != NO_PATIENCE;
@@ -203,20 +233,41 @@ KERNEL_INLINE bool chunk_barrier_test(uint64_t *barrier, uint32_t parity)
 
 #endif
 
-static __device__ __noinline__ bool chunk_barrier_wait_long(
-    const cuda_machine *machine, uint64_t *barrier, uint32_t parity)
+/* While a thread waits for others of its block: when that began, 0: now. Odd: the failure word is set, and it
+ * began anew. */
+static __device__ __noinline__ uint64_t watch_block(const cuda_machine *machine, uint64_t began)
 {
-    patience patience(*machine);
-    while (!chunk_barrier_test(barrier, parity)) {
-        if (!patience.lasts())
-            return false;
-    }
-    return true;
+    const uint64_t now = now_in_ns() & ~1ull;
+    if (!began)
+        return now;
+    if (!is_too_long(*machine, began & ~1ull, now))
+        return began;
+    if (began % 2)
+        __trap();
+    report_failure(machine, CUDA_ERROR_TIME);
+    return now | 1;
 }
 
-KERNEL_INLINE bool chunk_barrier_wait(const cuda_machine &machine, uint64_t *barrier, uint32_t parity)
+/* Between two tries of a barrier; `tries` counts them. */
+KERNEL_INLINE void try_again(const cuda_machine &machine, uint64_t &began, uint32_t &tries)
 {
-    return chunk_barrier_test(barrier, parity) || chunk_barrier_wait_long(&machine, barrier, parity);
+    if (tries++ % TRIES_PER_CLOCK == 0)
+        began = watch_block(&machine, began);
+}
+
+static __device__ __noinline__ void chunk_barrier_wait_long(
+    const cuda_machine *machine, uint64_t *barrier, uint32_t parity)
+{
+    uint64_t began = 0;
+    uint32_t tries = 0;
+    while (!chunk_barrier_test(barrier, parity))
+        try_again(*machine, began, tries);
+}
+
+KERNEL_INLINE void chunk_barrier_wait(const cuda_machine &machine, uint64_t *barrier, uint32_t parity)
+{
+    if (!chunk_barrier_test(barrier, parity))
+        chunk_barrier_wait_long(&machine, barrier, parity);
 }
 
 #endif

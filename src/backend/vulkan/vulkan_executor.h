@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "backend/lowering.h"
+#include "backend/pace.h"
 #include "backend/vulkan/vulkan_memory.h"
 #include "backend/vulkan/vulkan_pipelines.h"
 #include "backend/vulkan/vulkan_shared.h"
@@ -141,8 +142,7 @@ struct executor {
     struct pending_step pending[RING_ENTRIES];
     VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
     uint64_t submitted, completed; /* tickets */
-    uint32_t chunk;                /* tokens of a prompt at once */
-    uint64_t token_ns;             /* how long a single token takes; 0: not known yet */
+    struct pace pace;
     uint32_t last_outputs;
     bool logits_are_read, is_lost;
     const struct vulkan_plan *last_plan;
