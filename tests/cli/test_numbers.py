@@ -40,7 +40,7 @@ class Numbers(unittest.TestCase):
                 self.assertIn(word, error)
 
     def test_whole_numbers(self):
-        """What is none is refused before anything is loaded: the model does not exist."""
+        """Words that are no numbers are refused before anything is loaded: the model does not exist."""
         for option, least in (("--tokens", 1), ("--ahead", 1), ("--threads", 1), ("--batch", 1), ("--context", 0),
                               ("--device", 0), ("--top-k", 0), ("--repeat-last-n", 0)):
             for value in (*NO_NUMBERS, "-2", "4294967296", "42949672950", "18446744073709551616", "9" * 40):

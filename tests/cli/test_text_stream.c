@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the commands say on standard error is a failure here. */
+/* Any error message is a failure here. */
 int failure(const char *format, ...)
 {
     fail_msg("%s", format);

@@ -278,6 +278,23 @@ static void nonsense_is_refused_by_name(void **state)
     fixture_close(&fixture);
 }
 
+/* Logits are those of the last step: another session's step takes their place. */
+static void logits_belong_to_the_last_step(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_tiny((struct salvo_engine_options){.sessions = 2});
+    struct salvo_session *second;
+    int32_t *ids = some_ids(5, fixture.vocabulary, 8);
+    ASSERT_OK(salvo_session_open(fixture.engine, &second));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+    assert_non_null(salvo_session_logits(fixture.session));
+    ASSERT_OK(salvo_session_feed(second, ids, 4));
+    assert_non_null(salvo_session_logits(second));
+    assert_null(salvo_session_logits(fixture.session));
+    free(ids);
+    fixture_close(&fixture);
+}
+
 static void bias_decides(void **state)
 {
     (void)state;
@@ -476,6 +493,7 @@ int main(void)
         cmocka_unit_test(states_that_do_not_fit_are_refused),
         cmocka_unit_test(a_full_context_is_said),
         cmocka_unit_test(nonsense_is_refused_by_name),
+        cmocka_unit_test(logits_belong_to_the_last_step),
         cmocka_unit_test(bias_decides),
         cmocka_unit_test(sessions_that_cannot_go_on_do_not_stop_others),
         cmocka_unit_test(cancelling_keeps_what_was_finished),

@@ -1,4 +1,4 @@
-/* What no backend may be given: steps beyond its slots, positions, rows, pages and vocabulary. */
+/* Steps that every backend refuses: beyond its slots, positions, rows, pages or vocabulary. */
 #include "cmocka_test.h"
 
 #include "backend/backend_checks.h"

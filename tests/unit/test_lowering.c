@@ -604,7 +604,7 @@ static void inputs_share_panels(void **state)
         "matmul[matmul;b] rows[add,add,add,add]" SINGLE_END);
 }
 
-/* What a plan says about itself in `info --program`. */
+/* The lines of `info --program`. */
 static void groups_are_described(void **state)
 {
     (void)state;

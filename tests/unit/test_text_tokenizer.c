@@ -271,7 +271,7 @@ static void special_tokens_may_take_blanks_along(void **state)
     expect_ids(&sample, " <|im_end|> \n<|im_end|>", TOKENIZE_SPECIAL, IDS(' ', SAMPLE_END, SAMPLE_END));
     sample_close(&sample);
 
-    /* Those before it, but not the blank that another token ends with. */
+    /* The blanks before it are taken, but not the one that another token ends with. */
     sample_text(&sample, "tokenizer.ggml.model", "rwkv");
     sample_text(&sample, "general.name", "modern-bert");
     sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("a", " ", "[MASK]", "[ENDS SO] "));
@@ -306,7 +306,7 @@ static void spm_merges_by_score(void **state)
     sample_close(&sample);
 }
 
-/* Whatever bits a score has, its token can be reached; the worst of all is still better than none. */
+/* A token can be reached with any score, also NaN; the worst of all is still better than none. */
 static void spm_takes_any_score(void **state)
 {
     (void)state;
