@@ -178,8 +178,8 @@ static int show_help(struct chat *chat, const char *argument)
 {
     enum { NAMES = 20, NARROW = 60 }; /* columns of the names; below this width they get lines of their own */
     static const char *const notes[] = {
-        "A line that ends with \\ goes on; \"\"\" stands before and after a message of several lines, and "
-        "Alt-Enter begins a new line.",
+        "A line that ends with \\ goes on, and Alt-Enter begins a new one.",
+        "\"\"\" stands before and after a message of several lines.",
         "A message that begins with a slash is written with two.",
         "Ctrl-C stops an answer or clears the line.",
     };

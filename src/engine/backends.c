@@ -85,7 +85,7 @@ static bool is_auto(const char *name)
 /* Says why `auto` passes over a backend whose devices are all of a kind that cannot be used. */
 static void tell_passed_over(const struct backend *taken)
 {
-    for (size_t i = 0; all_backends[i] != taken; i++) {
+    for (size_t i = 0; all_backends[i] && all_backends[i] != taken; i++) {
         const struct backend *backend = all_backends[i];
         if (backend->device_count() == 0 && backend->unusable && backend->unusable(0))
             log_line(SALVO_LOG_WARNING, "%s: %s; going on with %s", backend->name, backend->unusable(0),

@@ -244,7 +244,8 @@ cleanup:
 static bool is_blank_text(struct salvo_text text)
 {
     for (size_t i = 0; i < text.size; i++) {
-        if (!memchr(" \t\n\v\f\r", text.data[i], 6))
+        const char c = text.data[i];
+        if (c != ' ' && (c < '\t' || c > '\r'))
             return false;
     }
     return true;

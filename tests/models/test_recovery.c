@@ -15,6 +15,7 @@ enum { CONTEXT = 850, PROMPT = 300, COUNT = 800 }; /* of 256 positions, a contex
 
 static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration */
 #define FOR_EACH_SHAPE(shape) for (const char *const *shape = shapes; shape < shapes + 2; shape++)
 
 static struct fixture open_session(const char *shape, uint32_t context, bool busy)

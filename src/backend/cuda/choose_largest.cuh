@@ -1,8 +1,8 @@
 /*
  * The id of the largest logit, where nothing else is asked for: each block has the largest of the rows that
  * it has computed, hands it to all others, and finds the largest of all for itself. Whoever knows it knows
- * that all blocks have come to the end of the token: no further barrier is needed before the next one. A block
- * in which something gave up hands nothing over, so that no block comes to the end of that token.
+ * that all blocks have come to the end of the token: no further barrier is needed before the next one. A
+ * block in which something gave up hands nothing over, so that no block comes to the end of that token.
  */
 #ifndef CUDA_CHOOSE_LARGEST_CUH
 #define CUDA_CHOOSE_LARGEST_CUH

@@ -141,11 +141,11 @@ void cuda_context_close(struct cuda_context *context)
         return;
     (void)context->driver->context_release(context->device);
     if (context->lost && context->driver->context_state(context->device, &flags, &active) == CUDA_OK &&
-        active)
+        active) {
         log_line(SALVO_LOG_WARNING,
-            "cuda device %u (%s) was lost (%s) while others in this process use it: it works again when all "
-            "of "
-            "them have closed it",
+            "cuda device %u (%s) was lost (%s) while others in this process use it: it works again when "
+            "they have closed it",
             context->number, context->name, context->lost_text);
+    }
     context->handle = NULL;
 }

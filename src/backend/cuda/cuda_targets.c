@@ -32,16 +32,17 @@ const char *cuda_targets_describe(const char *targets, int major, int minor, cha
     }
     const char *suffix = capability == WGMMA_CAPABILITY ? "a" : "";
     is_exact |= nearest == capability && !*suffix;
-    if (is_exact)
+    if (is_exact) {
         snprintf(text, size, "%s", "");
-    else if (nearest)
+    } else if (nearest) {
         snprintf(text, size, "runs kernels for sm_%d: SALVO_CUDA_ARCHS=%d%s builds its own", nearest,
             capability, suffix);
-    else if (has_ptx)
+    } else if (has_ptx) {
         snprintf(text, size, "kernels are compiled at run time: SALVO_CUDA_ARCHS=%d%s builds them",
             capability, suffix);
-    else
+    } else {
         snprintf(text, size, "this build has no kernels for it: SALVO_CUDA_ARCHS=%d%s builds them",
             capability, suffix);
+    }
     return text;
 }
