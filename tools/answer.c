@@ -139,7 +139,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
     counts->decoded += salvo_engine_counters(work->loaded->engine).tokens - before;
     counts->generated += result.tokens;
     work->answer->finish = result.finish;
-    work->answer->loop = work->output.loop;
+    work->answer->loop = result.finish == SALVO_FINISH_CALLBACK ? work->output.loop : 0;
     *out_count = result.tokens;
     return status;
 }

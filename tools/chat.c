@@ -17,13 +17,14 @@ void chat_notice(const struct chat *chat, const char *format, ...)
 {
     if (output_flags.quiet && !chat->interactive)
         return;
+    char line[4096];
     va_list arguments;
     va_start(arguments, format);
-    fputs(colour(stderr, COLOUR_DIM), stderr);
-    fputc('(', stderr);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, ")%s\n", colour(stderr, COLOUR_OFF));
+    vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    fprintf(stderr, "%s(", colour(stderr, COLOUR_DIM));
+    print_safely(stderr, line, strlen(line));
+    fprintf(stderr, ")%s\n", colour(stderr, COLOUR_OFF));
 }
 
 static void add_counts(struct answer_counts *sum, const struct answer_counts *counts)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { TOP = 10 };
 
@@ -185,12 +186,16 @@ static void report_file(const struct evaluation *evaluation)
 /* Standard output, a device and a FIFO are written as rows come; a file appears when it is complete. */
 static int open_output(struct evaluation *evaluation)
 {
-    struct stat information;
+    struct stat information, standard_output;
     bool replace;
-    if (strcmp(options.logits, "-") == 0) {
+    const bool exists = stat(options.logits, &information) == 0;
+    const bool is_standard_output = exists && fstat(STDOUT_FILENO, &standard_output) == 0 &&
+                                    information.st_dev == standard_output.st_dev &&
+                                    information.st_ino == standard_output.st_ino;
+    if (strcmp(options.logits, "-") == 0 || is_standard_output) {
         evaluation->stream = stdout;
-    } else if (stat(options.logits, &information) == 0 &&
-               (S_ISCHR(information.st_mode) || S_ISFIFO(information.st_mode))) {
+    } else if (exists && (S_ISCHR(information.st_mode) || S_ISFIFO(information.st_mode))) {
+        interrupt_release(); /* a FIFO waits for its reader, and Ctrl-C ends that */
         evaluation->stream = fopen(options.logits, "wb");
         if (!evaluation->stream)
             return failure("%s: %s", options.logits, strerror(errno));
@@ -248,9 +253,13 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
     interrupt_catch(loaded->session); /* so that no half of a file is left behind */
     if (options.logits) {
         int opened = open_output(&evaluation);
-        if (opened != EXIT_DONE)
+        interrupt_catch(loaded->session);
+        if (opened != EXIT_DONE) {
+            interrupt_release();
             return opened;
-    } else if (output_flags.json) {
+        }
+    }
+    if (!options.logits && output_flags.json) {
         json_begin(&evaluation.json, '{');
         json_key(&evaluation.json, "rows");
         json_begin(&evaluation.json, '[');

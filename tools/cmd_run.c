@@ -266,6 +266,8 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     interrupt_catch(loaded->session);
     result = generate(loaded, prompt, &output, &generated, statistics);
     interrupt_release();
+    if (generated.finish != SALVO_FINISH_CALLBACK)
+        output.loop = 0; /* the text had ended before the loop was seen */
     if (result == EXIT_DONE && output_flags.json)
         write_json(loaded, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
@@ -362,12 +364,12 @@ const struct command run_command = {
     .arguments = "[TEXT]",
     .summary = "continue a prompt, or with --chat answer a message",
     .details =
-        "Without -p and -f the prompt is read from standard input. With -p, standard input is read to its "
-        "end "
-        "as\n"
-        "well and stands before it, unless it is a terminal or /dev/null. Standard output gets the generated "
-        "text\n"
-        "and nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit status 130.\n"
+        "Without TEXT, -p and -f the prompt is read from standard input. With TEXT or -p, standard input is "
+        "read to\n"
+        "its end as well and stands before it, unless it is a terminal or /dev/null. Standard output gets "
+        "the\n"
+        "generated text and nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit "
+        "status 130.\n"
         "How tokens are chosen by default depends on the model: `salvo info` shows it. `salvo chat` holds "
         "a\nconversation.",
     .options = option_table,

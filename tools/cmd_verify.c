@@ -168,6 +168,11 @@ static int verify(const struct id_list *list)
     struct salvo_model *model = open_model(engine_flags.model);
     if (!model)
         return EXIT_FAILED;
+    result = check_gpu_layers(model);
+    if (result != EXIT_DONE) {
+        salvo_model_close(model);
+        return result;
+    }
     struct report report = {.json = {.stream = stdout}};
     struct salvo_verify_result verified;
     enum salvo_status status = salvo_verify(model, &verify_options, take_output, &report, &verified);

@@ -1,4 +1,5 @@
 #include "command.h"
+#include "terminal.h"
 
 #include <salvo/salvo.h>
 
@@ -14,12 +15,10 @@ static int complain(int exit_status, const char *format, va_list arguments)
     /* Names of files and options may hold anything; a message stays one line that drives no terminal. */
     char line[4096];
     vsnprintf(line, sizeof line, format, arguments);
-    for (char *at = line; *at; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
-    }
     fflush(stdout);
-    fprintf(stderr, "salvo: %s\n", line);
+    fputs("salvo: ", stderr);
+    print_safely(stderr, line, strlen(line));
+    fputc('\n', stderr);
     return exit_status;
 }
 

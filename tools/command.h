@@ -81,7 +81,7 @@ extern const struct option help_option; /* that every command has */
 /* Whether `given`, with its dashes, is one of the option's names. */
 bool option_is_called(const struct option *option, const char *given, size_t length);
 
-/* What takes the place of a flag that llama.cpp has and no command here; NULL when there is no such flag. */
+/* Advice for a flag that llama.cpp has and no command here; NULL when there is no such flag. */
 const char *foreign_flag(const char *flag, size_t length);
 
 /* Its options one by one, its own and the shared ones; NULL after the last. */

@@ -191,6 +191,10 @@ int command_parse(const struct command *command, int *count, char **arguments, b
     int result = take_model(command, count, arguments);
     if (result != EXIT_DONE || *count == 0 || command->arguments)
         return result;
+    if (command->model) {
+        return usage_error("%s: what is '%s'? It takes one model, and `salvo help %s` lists all options",
+            command->name, arguments[0], command->name);
+    }
     if (find_option(command, "-m", 2)) {
         return usage_error("%s: what is '%s'? A model is named by -m, and `salvo help %s` lists all options",
             command->name, arguments[0], command->name);

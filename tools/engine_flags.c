@@ -120,8 +120,7 @@ static int choose_backend(const char **out)
     return EXIT_DONE;
 }
 
-/* A device takes the whole model: some of its layers cannot be meant. */
-static int check_gpu_layers(const struct salvo_model *model)
+int check_gpu_layers(const struct salvo_model *model)
 {
     uint64_t layers;
     int result = parse_gpu_layers(&layers);

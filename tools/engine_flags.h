@@ -31,6 +31,9 @@ struct loaded {
 /* The options as the library wants them; EXIT_USAGE after saying which is wrong. */
 int engine_options_from_flags(struct salvo_engine_options *out);
 
+/* EXIT_USAGE, after saying so, when --gpu-layers names some of the layers: a device takes all or none. */
+int check_gpu_layers(const struct salvo_model *model);
+
 /* Opens model, engine and one session by the options. EXIT_DONE, or an exit status after saying why. */
 int load(struct loaded *out);
 int load_engine(

@@ -3,11 +3,14 @@
 #include "command.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { PATIENCE_MS = 1000 }; /* before somebody is told that nothing comes */
 
 static int read_stream(FILE *stream, const char *name, struct input *out)
 {
@@ -73,6 +76,9 @@ int input_prepend_standard_input(struct input *input)
     struct input piped = {0};
     if (!has_standard_input())
         return EXIT_DONE;
+    struct pollfd silence = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (poll(&silence, 1, PATIENCE_MS) == 0)
+        fputs("(reading standard input, which stands before the text; < /dev/null leaves it out)\n", stderr);
     int result = read_stream(stdin, "standard input", &piped);
     if (result != EXIT_DONE || piped.size == 0) {
         input_free(&piped);

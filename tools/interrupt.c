@@ -18,6 +18,8 @@ void interrupt_catch(struct salvo_session *session)
     running = session;
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
+    if (signal(SIGHUP, on_interrupt) == SIG_IGN) /* nohup asked for it */
+        signal(SIGHUP, SIG_IGN);
 }
 
 static void note_interrupt(int signal_number)
@@ -52,6 +54,8 @@ void interrupt_release(void)
 {
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    if (signal(SIGHUP, SIG_DFL) == SIG_IGN)
+        signal(SIGHUP, SIG_IGN);
     running = NULL;
 }
 

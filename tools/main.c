@@ -90,9 +90,11 @@ const struct command help_command = {
 static void print_warning(void *user, enum salvo_log_level level, const char *line)
 {
     (void)user;
-    if (level == SALVO_LOG_WARNING && !output_flags.quiet)
-        fprintf(stderr, "%ssalvo: warning:%s %s\n", colour(stderr, COLOUR_YELLOW), colour(stderr, COLOUR_OFF),
-            line);
+    if (level != SALVO_LOG_WARNING || output_flags.quiet)
+        return;
+    fprintf(stderr, "%ssalvo: warning:%s ", colour(stderr, COLOUR_YELLOW), colour(stderr, COLOUR_OFF));
+    print_safely(stderr, line, strlen(line));
+    fputc('\n', stderr);
 }
 
 /* An option in place of a command. */

@@ -84,7 +84,7 @@ static int store_seed(struct place place, const char *text, struct optional_seed
         return EXIT_DONE;
     }
     if (!parse_unsigned(text, strlen(text), UINT64_MAX, &seed->value))
-        return wrong(place, text, "a number from 0 to 18446744073709551615 is expected");
+        return wrong(place, text, "a number from 0 to 18446744073709551615 or -1 is expected");
     seed->given = true;
     return EXIT_DONE;
 }

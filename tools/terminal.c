@@ -49,6 +49,12 @@ const char *format_count(uint64_t count, char *text)
     return format_scaled(count, units, text);
 }
 
+/* The second byte of U+0080 to U+009F, which terminals take for control characters, too. */
+static bool is_c1(char byte)
+{
+    return (unsigned char)byte >= 0x80 && (unsigned char)byte < 0xa0;
+}
+
 void print_safely(FILE *stream, const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
@@ -57,7 +63,7 @@ void print_safely(FILE *stream, const char *text, size_t size)
             fputs("\\n", stream);
         else if (byte == '\t')
             fputs("\\t", stream);
-        else if (byte < 0x20 || byte == 0x7f)
+        else if (byte < 0x20 || byte == 0x7f || (byte == 0xc2 && i + 1 < size && is_c1(text[i + 1])))
             fprintf(stream, "\\x%02x", byte);
         else
             fputc(byte, stream);

@@ -535,7 +535,8 @@ enum salvo_status salvo_session_chat_load_file(
     struct salvo_session *session, const char *path, struct salvo_messages **out);
 
 /* Whether such a file could be written there, before work is spent on what is to be in it: an error when the
- * folder is not there or cannot be written, or when something has the name that is not a regular file. */
+ * folder is not there or cannot be written, or when the name belongs to something that is not a regular file
+ * or is write-protected. A file that could be replaced is no error. */
 enum salvo_status salvo_file_check_writable(const char *path);
 
 /* ---- Files ---- */
@@ -550,11 +551,10 @@ struct salvo_file;
 
 enum salvo_status salvo_file_open(const char *path, bool replace, struct salvo_file **out);
 enum salvo_status salvo_file_write(struct salvo_file *file, const void *data, size_t size);
-enum salvo_status salvo_file_commit(struct salvo_file *file); /* nothing can be written afterwards */
+enum salvo_status salvo_file_commit(struct salvo_file *file); /* fails after a write that failed */
 void salvo_file_close(struct salvo_file *file);
 
-/* What salvo_session_state_save_file and salvo_session_chat_save_file write, which replace what has the name.
- */
+/* Write the same as salvo_session_state_save_file and salvo_session_chat_save_file, into an open file. */
 enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file);
 enum salvo_status salvo_session_chat_write(struct salvo_session *session,
     const struct salvo_message *messages, size_t count, struct salvo_file *file);

@@ -20,7 +20,7 @@ struct pace {
 /* `first_chunk`: as long as nothing is known. */
 void pace_open(struct pace *pace, uint64_t wanted_ns, uint32_t batch, uint32_t first_chunk);
 
-/* What a submission took, of tokens one after the other or of a chunk of a prompt. */
+/* Take the time of a submission: of tokens one after the other, or of a chunk of a prompt. */
 void pace_note_tokens(struct pace *pace, uint64_t spent_ns, uint32_t tokens);
 void pace_note_chunk(struct pace *pace, uint64_t spent_ns, uint32_t tokens);
 

@@ -29,11 +29,13 @@ static bool is_protected(const char *path, mode_t mode)
     return !(mode & (S_IWUSR | S_IWGRP | S_IWOTH)) || faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0;
 }
 
-/* The file to replace or to make, and its mode. Renaming over a link, a device or a pipe would destroy it. */
-static enum salvo_status find_target(const char *path, bool is_new, char out[PATH_MAX], mode_t *out_mode)
+/* The file to replace or to make; `out_replaced` describes the one that is there, or has mode 0. Renaming
+ * over a link, a device or a pipe would destroy it. */
+static enum salvo_status find_target(
+    const char *path, bool is_new, char out[PATH_MAX], struct stat *out_replaced)
 {
     struct stat information;
-    *out_mode = 0;
+    *out_replaced = (struct stat){0};
     if (!*path)
         return fail(SALVO_ERROR_IO, "the name of the file to write is empty");
     if (strlen(path) >= PATH_MAX)
@@ -47,7 +49,7 @@ static enum salvo_status find_target(const char *path, bool is_new, char out[PAT
             return fail(SALVO_ERROR_IO, "%s: cannot be written: the file is write-protected", path);
         if (!realpath(path, out))
             return cannot_write(path, errno);
-        *out_mode = information.st_mode & 0777;
+        *out_replaced = information;
         return SALVO_OK;
     }
     if (errno != ENOENT)
@@ -73,18 +75,24 @@ static bool choose_suffix(char suffix[SUFFIX + 1])
 
 /*
  * A neighbour of the target under a name that nothing has. The kernel applies the umask to a new file; the
- * replacement of a private file must not be readable by others, not even while it is empty.
+ * replacement of a private file must not be readable by others, not even while it is empty. Its owner and
+ * group stay where the process may set them; bits for a group that could not be kept are dropped.
  */
-static int create_neighbour(char *path, size_t target_length, mode_t replaced_mode)
+static int create_neighbour(char *path, size_t target_length, const struct stat *replaced)
 {
+    mode_t mode = replaced->st_mode & 0777;
     int descriptor;
     do {
         if (!choose_suffix(path + target_length))
             return -1;
-        descriptor =
-            open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaced_mode ? replaced_mode : 0666);
+        descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode ? mode & 0700 : 0666);
     } while (descriptor < 0 && errno == EEXIST);
-    if (descriptor >= 0 && replaced_mode && fchmod(descriptor, replaced_mode) != 0) {
+    if (descriptor < 0 || !mode)
+        return descriptor;
+    (void)!fchown(descriptor, replaced->st_uid, (gid_t)-1);
+    if (fchown(descriptor, (uid_t)-1, replaced->st_gid) != 0)
+        mode &= ~(mode_t)S_IRWXG;
+    if (fchmod(descriptor, mode) != 0) {
         int error = errno;
         close(descriptor);
         unlink(path);
@@ -106,17 +114,17 @@ static enum salvo_status open_file(const char *path, bool is_new, struct atomic_
 {
     enum salvo_status status = SALVO_OK;
     int descriptor = -1;
-    mode_t mode;
+    struct stat replaced;
     char target[PATH_MAX];
     *out = (struct atomic_file){.is_new = is_new};
 
-    TRY(find_target(path, is_new, target, &mode));
+    TRY(find_target(path, is_new, target, &replaced));
     const size_t length = shared_length(target);
     TRY(memory_copy_string(path, &out->path));
     TRY(memory_copy_string(target, &out->target));
     TRY(NEW(&out->temporary_path, length + SUFFIX + 1));
     memcpy(out->temporary_path, target, length);
-    descriptor = create_neighbour(out->temporary_path, length, mode);
+    descriptor = create_neighbour(out->temporary_path, length, &replaced);
     if (descriptor < 0) {
         status = cannot_write(path, errno);
         memory_free(out->temporary_path);
@@ -148,9 +156,10 @@ enum salvo_status atomic_file_open_new(const char *path, struct atomic_file *out
 
 enum salvo_status atomic_file_write(struct atomic_file *file, const void *data, size_t size)
 {
-    if (size && fwrite(data, 1, size, file->stream) != size)
-        return fail(SALVO_ERROR_IO, "%s: writing %zu bytes failed: %s", file->path, size, strerror(errno));
-    return SALVO_OK;
+    if (size == 0 || fwrite(data, 1, size, file->stream) == size)
+        return SALVO_OK;
+    file->error = errno ? errno : EIO;
+    return fail(SALVO_ERROR_IO, "%s: writing %zu bytes failed: %s", file->path, size, strerror(file->error));
 }
 
 /* Gives the file a name that nothing has. A second link fails where the name is taken, which a rename does
@@ -194,8 +203,8 @@ static bool flush_folder(char *path)
 enum salvo_status atomic_file_commit(struct atomic_file *file)
 {
     enum salvo_status status = SALVO_OK;
-    bool written = fflush(file->stream) == 0 && fsync(fileno(file->stream)) == 0;
-    int error = errno;
+    bool written = !file->error && fflush(file->stream) == 0 && fsync(fileno(file->stream)) == 0;
+    int error = file->error ? file->error : errno;
     if (fclose(file->stream) != 0 && written) {
         written = false;
         error = errno;

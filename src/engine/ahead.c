@@ -129,6 +129,10 @@ static enum salvo_status submit(
         ahead->session = session;
         ahead->flights[ahead->flight_count++] =
             (struct flight){.ticket = ticket, .first = first, .count = count};
+    } else if (status != SALVO_ERROR_CANCELLED && works_by_itself(engine)) {
+        ahead->session = session; /* the device may have begun with a part of it */
+        if (!ahead->lost)
+            ahead->lost = first + 1;
     }
     engine->allocations += memory_count() - allocations;
     return status == SALVO_ERROR_CANCELLED ? session_cancelled(session) : status;

@@ -23,14 +23,14 @@ cleanup:
 enum salvo_status salvo_file_write(struct salvo_file *file, const void *data, size_t size)
 {
     if (!file->file.stream)
-        return fail(SALVO_ERROR_ARGUMENT, "%zu bytes come after the file was committed", size);
+        return fail(SALVO_ERROR_ARGUMENT, "%zu bytes come after the file was closed", size);
     return atomic_file_write(&file->file, data, size);
 }
 
 enum salvo_status salvo_file_commit(struct salvo_file *file)
 {
     if (!file->file.stream)
-        return fail(SALVO_ERROR_ARGUMENT, "the file was committed before");
+        return fail(SALVO_ERROR_ARGUMENT, "the file is closed already");
     return atomic_file_commit(&file->file);
 }
 

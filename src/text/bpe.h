@@ -25,9 +25,10 @@ struct bpe {
 enum salvo_status bpe_open(struct bpe *bpe, const struct gguf *gguf, struct vocabulary *vocabulary);
 void bpe_close(struct bpe *bpe);
 
-/* Appends the tokens of plain text. */
-/* Byte by byte, as far as there are tokens for these. */
+/* Appends the tokens of single bytes, as far as there are any for these. */
 enum salvo_status bpe_spell(const struct bpe *bpe, struct salvo_text text, struct token_list *list);
+
+/* Appends the tokens of plain text. */
 enum salvo_status bpe_encode(const struct bpe *bpe, struct salvo_text text, struct token_list *list);
 
 #endif

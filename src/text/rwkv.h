@@ -14,9 +14,10 @@ struct rwkv {
 enum salvo_status rwkv_open(struct rwkv *rwkv, const struct vocabulary *vocabulary);
 void rwkv_close(struct rwkv *rwkv);
 
-/* Appends the tokens of plain text. */
-/* Byte by byte, as far as there are tokens for these. */
+/* Appends the tokens of single bytes, as far as there are any for these. */
 enum salvo_status rwkv_spell(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list);
+
+/* Appends the tokens of plain text. */
 enum salvo_status rwkv_encode(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list);
 
 #endif

@@ -23,12 +23,10 @@ struct spm {
 
 void spm_open(struct spm *spm, const struct vocabulary *vocabulary);
 
-/*
- * Appends the tokens of plain text. `at_start`: nothing or a special token comes before, so a blank is put
- * there.
- */
-/* Byte by byte, as far as there are tokens for these. */
+/* Appends the tokens of single bytes, as far as there are any for these. */
 enum salvo_status spm_spell(const struct spm *spm, struct salvo_text text, struct token_list *list);
+
+/* Appends the tokens of plain text. */
 enum salvo_status spm_encode(const struct spm *spm, struct salvo_text text, struct token_list *list);
 
 #endif

@@ -58,7 +58,7 @@ fake_cuda new_control()
 {
     fake_cuda fresh = {};
     fresh.code = 999;
-    fresh.occupancy = 1;
+    fresh.resident = true;
     fresh.memory = number_from("SALVO_FAKE_MEMORY", 512) << 20;
     return fresh;
 }
@@ -138,6 +138,7 @@ std::map<std::string, function> functions = {
     KERNEL(salvo_norm),
     KERNEL(salvo_rotate),
     KERNEL(salvo_end),
+    KERNEL(salvo_probe),
     KERNEL(salvo_sample),
     KERNEL(salvo_gemm_q8_few),
     KERNEL(salvo_gemm_q8_few_glu),
@@ -222,7 +223,7 @@ void run_launch(const prepared &launch)
     blockIdx.y = 0;
 }
 
-/* What is handed over at once. */
+/* Launches that are handed over at once. */
 void run_launches(const std::vector<prepared> &launches)
 {
     const uint64_t began = emulator_time;
@@ -446,13 +447,6 @@ EXPORT cuFuncGetAttribute(int *out, int, void *)
     return OK;
 }
 
-EXPORT cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, void *, int, size_t)
-{
-    CALL();
-    *out = control.occupancy;
-    return OK;
-}
-
 EXPORT cuOccupancyMaxActiveClusters(int *out, void *, const void *)
 {
     CALL();
@@ -593,11 +587,11 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
     const auto *called = static_cast<const function *>(given);
     const bool cooperative =
         config->attribute_count && *static_cast<const int *>(config->attributes) == COOPERATIVE;
-    if (cooperative && control.occupancy == 0)
+    if (cooperative && !control.resident)
         return TOO_MANY_TOGETHER;
     const bool takes =
         called->together ? argument<uint32_t>(values, 3) & DECODE_TAKES : called == &functions["salvo_begin"];
-    const prepared launch = {*config, called->together && control.occupancy > 0, called->wide,
+    const prepared launch = {*config, called->together && control.resident, called->wide,
         called->bind(values), takes ? argument<const cuda_machine *>(values, 0) : nullptr};
     if (called->together)
         control.pieces += count_pieces(*argument<const cuda_machine *>(values, 0),

@@ -1,4 +1,4 @@
-/* What tests tell the CUDA driver without a GPU (fake_cuda.cpp) to do wrong, and what it has counted. */
+/* Faults that tests ask of the CUDA driver without a GPU (fake_cuda.cpp), and its counters. */
 #ifndef TESTS_CUDA_FAKE_CUDA_H
 #define TESTS_CUDA_FAKE_CUDA_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What befalls a launch that takes a step. */
+/* Failures of a launch that takes a step. */
 enum fake_failure {
     FAKE_STALL,        /* one of its blocks is not run from some turn on, until the others have given up */
     FAKE_WRONG_NUMBER, /* the device has lost count of the steps */
@@ -21,8 +21,8 @@ struct fake_cuda {
     size_t memory;         /* of the device, bytes */
     size_t taken;          /* of it, and of pinned memory */
     unsigned long wide;    /* launches of kernels for warpgroups so far */
-    int occupancy; /* blocks of a kernel on a multiprocessor; 0: blocks run one after the other, and cannot be
-                      launched together */
+    bool resident; /* blocks of a grid run together; if not, one after the other, and cooperative launches
+                      fail */
     unsigned long pieces; /* matmuls that take their input in pieces, of all launches so far */
 
     unsigned long steps;    /* launches so far that take a step */

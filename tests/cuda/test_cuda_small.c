@@ -123,16 +123,16 @@ static void blocks_apart(void **state)
             take_ids(path, "cuda", temperature, together);
             *said = 0;
             salvo_log_set(keep_line, NULL);
-            fake->occupancy = 0;
+            fake->resident = false;
             take_ids(path, "cuda", temperature, apart);
-            fake->occupancy = 1;
+            fake->resident = true;
             salvo_log_set(NULL, NULL);
             assert_memory_equal(together, apart, sizeof apart);
-            assert_non_null(strstr(said, "0 of 3 blocks"));
+            assert_non_null(strstr(said, "3 blocks of"));
         }
-        fake->occupancy = 0;
+        fake->resident = false;
         verify(shapes[i], "Q4_0", false);
-        fake->occupancy = 1;
+        fake->resident = true;
     }
 }
 

@@ -136,7 +136,7 @@ static void expect_plain_tokenizing(void)
     salvo_free(ids);
 }
 
-/* Those of the template's literals are for the template alone, in all the ways that control tokens are. */
+/* User-defined tokens of the template's literals are for the template alone, as control tokens are. */
 static void content_never_becomes_user_defined_tokens_of_the_template(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ int __wrap_pthread_create(
     return __real_pthread_create(thread, attributes, function, argument);
 }
 
-/* Of the `expected` threads that were created since the last call. */
+/* Checks the `expected` threads that were created since the last call. */
 static void assert_no_signals(unsigned expected)
 {
     sigset_t mask;

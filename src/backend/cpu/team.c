@@ -133,7 +133,6 @@ static void *worker(void *argument)
     return NULL;
 }
 
-/* The caller's thread is its own again after a job: it is pinned only while it works for the team. */
 #if defined(__linux__)
 typedef cpu_set_t core_set;
 
@@ -153,6 +152,7 @@ static void pin_to_core(pthread_t thread, uint32_t index)
     }
 }
 
+/* The caller's thread is pinned only while it works for the team. */
 static bool pin_caller(core_set *out_before)
 {
     if (sched_getaffinity(0, sizeof *out_before, out_before) != 0)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_DEVICES = 64, OLDEST_MAJOR = 8, WHY_SIZE = 200 };
+enum { MOST_DEVICES = 64, OLDEST_MAJOR = 8, LEAST_SHARED = 48 << 10, WHY_SIZE = 200 };
 
 static struct {
     struct cuda_device devices[MOST_DEVICES];
@@ -60,6 +60,12 @@ static bool examine(const struct cuda_driver *driver, int ordinal, const char *v
     if (!attribute(driver, CUDA_ATTRIBUTE_CAN_MAP_HOST_MEMORY, handle) ||
         !attribute(driver, CUDA_ATTRIBUTE_COOPERATIVE_LAUNCH, handle)) {
         snprintf(why, WHY_SIZE, "%s cannot map host memory or launch cooperatively", out->name);
+        return false;
+    }
+    if (out->multiprocessors < 1 || out->shared_bytes < LEAST_SHARED) {
+        snprintf(why, WHY_SIZE,
+            "%s reports %d multiprocessors and %d bytes of shared memory; %d bytes are needed", out->name,
+            out->multiprocessors, out->shared_bytes, LEAST_SHARED);
         return false;
     }
     char kernels[100];

@@ -131,8 +131,8 @@ cleanup:
     return status;
 }
 
-/* Whoever releases the context last destroys it, and with it an error that stays. It is never reset: that
- * would destroy it under all others in the process that use it. */
+/* The last release destroys the context, and with it an error that stays. A reset would destroy it under all
+ * others in the process that use it. */
 void cuda_context_close(struct cuda_context *context)
 {
     unsigned flags;

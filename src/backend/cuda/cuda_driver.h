@@ -22,6 +22,7 @@ enum cuda_driver_result {
     CUDA_OUT_OF_MEMORY = 2,
     CUDA_NO_DEVICE = 100,
     CUDA_NO_BINARY = 209,
+    CUDA_TOO_LARGE_TOGETHER = 720, /* a cooperative launch whose blocks cannot all be resident */
     CUDA_NOT_READY = 600,
 };
 
@@ -88,8 +89,6 @@ struct cuda_launch_config {
         (cuda_function * out, cuda_module_handle module, const char *name))                                \
     X(function_set, cuFuncSetAttribute, (cuda_function function, int attribute, int value))                \
     X(function_get, cuFuncGetAttribute, (int *out, int attribute, cuda_function function))                 \
-    X(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor,                                              \
-        (int *out, cuda_function function, int threads, size_t shared_bytes))                              \
     X(memory_info, cuMemGetInfo_v2, (size_t * out_free, size_t * out_total))                               \
     X(memory_new, cuMemAlloc_v2, (cuda_address * out, size_t size))                                        \
     X(memory_free, cuMemFree_v2, (cuda_address address))                                                   \

@@ -60,22 +60,37 @@ static enum cuda_lowering choose_lowering(void)
     return CUDA_LOWERING_GRID;
 }
 
-/* A token in one launch needs all blocks of the decode kernel resident at once, since they wait for each
- * other. */
+/*
+ * A token in one launch needs all blocks of the decode kernel resident at once, since they wait for each
+ * other. Another process may hold multiprocessors back, which no query tells: an empty kernel of the same
+ * size is launched.
+ */
 static enum salvo_status find_residency(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_context *context = &executor->context;
-    const uint32_t shared_bytes = cuda_decode_shared(executor);
-    int each = 0;
-    TRY(CUDA_CALL(&executor->context, occupancy, (&each, executor->decode, CUDA_THREADS, shared_bytes)));
-    const uint32_t blocks = (uint32_t)(each * executor->device->multiprocessors);
-    executor->resident = blocks >= executor->blocks;
+    cuda_function probe;
+    TRY(cuda_function_find(executor, "salvo_probe", &probe));
+    const struct cuda_launch_attribute cooperative = {.kind = CUDA_LAUNCH_COOPERATIVE, .value.on = 1};
+    const struct cuda_launch_config config = {
+        .grid = {executor->blocks, 1, 1},
+        .block = {CUDA_THREADS, 1, 1},
+        .shared_bytes = cuda_decode_shared(executor),
+        .queue = executor->queue,
+        .attributes = &cooperative,
+        .attribute_count = 1,
+    };
+    cuda_address machine = 0;
+    void *arguments[] = {&machine};
+    const int result = context->driver->launch(&config, probe, arguments, NULL);
+    executor->resident = result != CUDA_TOO_LARGE_TOGETHER;
+    if (executor->resident)
+        TRY(cuda_context_result(&executor->context, cuda_driver_symbols.launch, result));
     if (!executor->resident) {
         log_line(SALVO_LOG_INFO,
-            "cuda device %u (%s): %u of %u blocks of %u bytes would be resident; a token is a graph of "
+            "cuda device %u (%s): %u blocks of %u bytes cannot be resident at once; a token is a graph of "
             "launches instead of one",
-            context->number, context->name, blocks, executor->blocks, shared_bytes);
+            context->number, context->name, executor->blocks, config.shared_bytes);
         executor->lowering = CUDA_LOWERING_GRAPH;
     }
 cleanup:

@@ -76,17 +76,20 @@ static bool describe_vector(
     return describe_norm(inputs, op->in[0], out) && out->norm == CUDA_NORM_LAYER;
 }
 
-/* The warps take what both matrices need of one vector. */
-static bool share_input(const struct cuda_matmul *gate, const struct cuda_matmul *up)
+/* The warps take what both matrices need of one vector. In pieces each matrix has its own rounding of it. */
+static bool share_input(
+    const struct cuda_inputs *inputs, const struct cuda_matmul *gate, const struct cuda_matmul *up)
 {
+    if (inputs->in_pieces)
+        return inputs->rounds[gate->round].place == inputs->rounds[up->round].place;
     return gate->round == up->round && gate->matrix.parts_per_round == up->matrix.parts_per_round;
 }
 
 bool cuda_inputs_are_simple(const struct cuda_inputs *inputs)
 {
     uint32_t shifts = 0, mixed = 0;
-    for (uint32_t i = 1; inputs->has_glu && !inputs->in_pieces && i < inputs->matmul_count; i += 2) {
-        if (!share_input(&inputs->matmuls[i - 1], &inputs->matmuls[i]))
+    for (uint32_t i = 1; inputs->has_glu && i < inputs->matmul_count; i += 2) {
+        if (!share_input(inputs, &inputs->matmuls[i - 1], &inputs->matmuls[i]))
             return false;
     }
     for (uint32_t i = 0; i < inputs->matmul_count; i++) {

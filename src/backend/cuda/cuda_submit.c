@@ -170,7 +170,7 @@ static struct run_result *results_of(struct executor *executor, uint64_t ticket)
 
 static const uint64_t nanoseconds_per_tick = CUDA_TICK_NS;
 
-/* What a step took, as its first run has it from the device. */
+/* The time that a step took, as the device measured it and wrote it into the result of the first run. */
 static void note_time(
     struct executor *executor, const struct cuda_ticket *ticket, const struct cuda_result *left)
 {

@@ -202,16 +202,20 @@ KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
     }
 }
 
+/* As large as the decode kernel, and empty: whether a cooperative launch of that size is possible. */
+extern "C" __global__ void salvo_probe(const cuda_machine *) {}
+
 extern "C" __global__ void __launch_bounds__(END_THREADS) salvo_end(const cuda_machine *given)
 {
     const cuda_machine &machine = *given;
     invite_next_launch();
     wait_for_last_launch();
-    const uint32_t runs = __ldcg(&((const cuda_step *)machine.step)->run_count);
+    const bool failed = has_failed(machine);
+    const uint32_t runs = failed ? 0 : __ldcg(&((const cuda_step *)machine.step)->run_count);
     for (uint32_t i = threadIdx.x; i < runs; i += END_THREADS)
         finish_run(machine, i);
     __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0 && !has_failed(machine))
+    if (threadIdx.x == 0 && !failed)
         tell_done(machine);
 }

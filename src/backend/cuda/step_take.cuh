@@ -33,7 +33,7 @@ KERNEL_INLINE uint32_t now_in_ticks()
     return (uint32_t)(now_in_ns() / CUDA_TICK_NS);
 }
 
-/* What cuda_result.number says of a run. */
+/* cuda_result.number: the position where a run failed, or the ticks that it took. */
 KERNEL_INLINE uint32_t result_number(const cuda_machine &machine, bool failed, uint32_t position)
 {
     return failed ? position : now_in_ticks() - __ldcg(&((const cuda_step *)machine.step)->began);

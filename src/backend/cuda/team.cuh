@@ -90,7 +90,13 @@ enum : uint64_t { NO_PATIENCE = ~0ull };
 enum {
     LOOKS_PER_CLOCK = 64, /* loads, together some 40 us: most waits are over before the first reading */
     CLOCKS_PER_WORD = 64, /* the host's memory is far, and every warp that waits would ask it */
-    TRIES_PER_CLOCK = 16, /* of a barrier in shared memory; a try may block for a while */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    TRIES_PER_CLOCK = 1024, /* of a barrier in shared memory, each over at once */
+    FIRST_TRY = TRIES_PER_CLOCK - 1,
+#else
+    TRIES_PER_CLOCK = 16, /* a try may block for a while */
+    FIRST_TRY = 0,
+#endif
 };
 
 /* Whether there is any use in waiting on for another block: when the clock was first read (`began`, 0: not
@@ -251,7 +257,7 @@ static __device__ __noinline__ uint64_t watch_block(const cuda_machine *machine,
 /* Between two tries of a barrier; `tries` counts them. */
 KERNEL_INLINE void try_again(const cuda_machine &machine, uint64_t &began, uint32_t &tries)
 {
-    if (tries++ % TRIES_PER_CLOCK == 0)
+    if (tries++ % TRIES_PER_CLOCK == FIRST_TRY)
         began = watch_block(&machine, began);
 }
 

@@ -59,7 +59,7 @@ enum node_kind {
 #define SIGN_IN     OPERATOR2('i', 'n')
 #define SIGN_NOT_IN OPERATOR2('n', 'i')
 
-/* What the body of a macro mentions, and is therefore given: varargs, kwargs, caller. */
+/* Names that the body of a macro mentions, and is therefore given: varargs, kwargs, caller. */
 struct extras {
     bool values, named, caller;
 };
