@@ -364,14 +364,11 @@ const struct command run_command = {
     .arguments = "[TEXT]",
     .summary = "continue a prompt, or with --chat answer a message",
     .details =
-        "Without TEXT, -p and -f the prompt is read from standard input. With TEXT or -p, standard input is "
-        "read to\n"
-        "its end as well and stands before it, unless it is a terminal or /dev/null. Standard output gets "
-        "the\n"
-        "generated text and nothing else. Ctrl-C ends the text, prints what --stats asks for and gives exit "
-        "status 130.\n"
-        "How tokens are chosen by default depends on the model: `salvo info` shows it. `salvo chat` holds "
-        "a\nconversation.",
+        "Without TEXT, -p and -f the prompt is read from standard input. With TEXT or -p, standard input is\n"
+        "read to its end as well and stands before it, unless it is a terminal or /dev/null. Standard\n"
+        "output gets the generated text and nothing else. Ctrl-C ends the text, prints what --stats asks\n"
+        "for and gives exit status 130. How tokens are chosen by default depends on the model: `salvo info`\n"
+        "shows it. `salvo chat` holds a conversation.",
     .options = option_table,
     .shared = {generate_flag_table, sampler_flag_table, engine_flag_table, output_flag_table},
     .run = run,

@@ -35,7 +35,7 @@ REFUSED_THERE = ["llama-partial"]
 def run_salvo(program, path, model, batch):
     out = path + ".f32"
     subprocess.run([program, "eval", "-q", "-m", path, "-t", "1", "--backend", "cpu", "-c", str(model.context), "-b", str(batch),
-                    "--kv-type", "f32", "--all", "--logits", out, "--tokens", ",".join(map(str, model.ids))], check=True)
+                    "--kv-type", "f32", "--all", "--force", "--logits", out, "--tokens", ",".join(map(str, model.ids))], check=True)
     return np.fromfile(out, np.float32).reshape(len(model.ids), model.vocabulary)
 
 
