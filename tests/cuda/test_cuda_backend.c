@@ -312,7 +312,7 @@ static float *logits_of(const char *path, const char *backend, const char *warpg
 
 /* A prompt that is long enough for warpgroups, in one step: logits with kernels for them, without, and of the
  * CPU. */
-static void long_prompts(void **state)
+static void prompts(void **state)
 {
     (void)state;
     static const char *const shapes[] = {"llama-odd", "llama-256"};
@@ -333,7 +333,7 @@ static void long_prompts(void **state)
 
 /* Tokens that look at so many positions that several blocks share a head: by lanes, and by tensor cores with
  * heads of both sizes. */
-static void long_contexts(void **state)
+static void contexts(void **state)
 {
     (void)state;
     static const char *const shapes[] = {"llama-odd", "llama-256", "llama-128"};
@@ -514,21 +514,32 @@ static void not_numbers(void **state)
     }
 }
 
+/* The emulator takes minutes for these: ctest runs them apart. */
+#define LONG_TEST(function)                           \
+    {                                                 \
+        "long_" #function, function, NULL, NULL, NULL \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_and_models),
         cmocka_unit_test(early_positions),
-        cmocka_unit_test(lowerings),
+        LONG_TEST(lowerings),
         cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),
-        cmocka_unit_test(states),
-        cmocka_unit_test(long_prompts),
-        cmocka_unit_test(long_contexts),
+        LONG_TEST(states),
+        LONG_TEST(prompts),
+        LONG_TEST(contexts),
         cmocka_unit_test(after_a_profile),
         cmocka_unit_test(after_profiles_that_failed),
-        cmocka_unit_test(after_steps_that_were_given_up),
+        LONG_TEST(after_steps_that_were_given_up),
         cmocka_unit_test(not_numbers),
     };
+    const char *only = getenv("SALVO_TEST_ONLY"), *skipped = getenv("SALVO_TEST_SKIP");
+    if (only)
+        cmocka_set_test_filter(only);
+    if (skipped)
+        cmocka_set_skip_filter(skipped);
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }
