@@ -63,8 +63,10 @@ void print_safely(FILE *stream, const char *text, size_t size)
             fputs("\\n", stream);
         else if (byte == '\t')
             fputs("\\t", stream);
-        else if (byte < 0x20 || byte == 0x7f || (byte == 0xc2 && i + 1 < size && is_c1(text[i + 1])))
+        else if (byte < 0x20 || byte == 0x7f)
             fprintf(stream, "\\x%02x", byte);
+        else if (byte == 0xc2 && i + 1 < size && is_c1(text[i + 1]))
+            fprintf(stream, "\\xc2\\x%02x", (unsigned char)text[++i]);
         else
             fputc(byte, stream);
     }

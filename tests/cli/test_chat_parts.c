@@ -2,6 +2,7 @@
  */
 #include "../../tools/loop_watch.h"
 #include "../../tools/safe_text.h"
+#include "../../tools/terminal.h"
 #include "../../tools/token_overlap.h"
 #include "../../tools/word_wrap.h"
 #include "cmocka_test.h"
@@ -35,6 +36,18 @@ static void assert_shown(const char *expected, const char *text, size_t size)
 }
 
 #define SHOWN(expected, text) assert_shown(expected, text, sizeof(text) - 1)
+
+static void messages_show_control_characters_as_escapes(void **state)
+{
+    (void)state;
+    static const char text[] = "a\x1b[31m\n\xc2\x9b\xc2\xa0\x7f\xc3\x9b\xc2";
+    char shown[128] = "";
+    FILE *stream = fmemopen(shown, sizeof shown, "w");
+    assert_non_null(stream);
+    print_safely(stream, text, sizeof text - 1);
+    assert_int_equal(0, fclose(stream));
+    assert_string_equal("a\\x1b[31m\\n\\xc2\\x9b\xc2\xa0\\x7f\xc3\x9b\xc2", shown);
+}
 
 static void control_characters_are_left_out(void **state)
 {
@@ -247,6 +260,7 @@ static void control_tokens_are_no_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_show_control_characters_as_escapes),
         cmocka_unit_test(control_characters_are_left_out),
         cmocka_unit_test(characters_stay_whole),
         cmocka_unit_test(lines_break_between_words),

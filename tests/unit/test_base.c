@@ -9,9 +9,11 @@
 #include "base/string_map.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -203,6 +205,55 @@ static void an_atomic_file_appears_only_when_committed(void **state)
     unlink(path);
     assert_int_equal(rmdir(folder), 0); /* no temporary file was left */
     assert_int_equal(atomic_file_open("/nonexistent/x", &file), SALVO_ERROR_IO);
+}
+
+/* The limit on the size of files makes a write fail, and is gone when the file is committed. */
+static void an_atomic_file_whose_write_failed_is_not_committed(void **state)
+{
+    (void)state;
+    static char bytes[1 << 16];
+    char path[] = "/tmp/salvo-short-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_int_equal(write(descriptor, "old", 3), 3);
+    close(descriptor);
+    struct atomic_file file;
+    struct rlimit before, small;
+    struct stat information;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){1 << 12, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(atomic_file_open(path, &file), SALVO_OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(atomic_file_write(&file, bytes, sizeof bytes), SALVO_ERROR_IO);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(atomic_file_commit(&file), SALVO_ERROR_IO);
+    assert_int_equal(stat(path, &information), 0);
+    assert_int_equal(information.st_size, 3);
+    unlink(path);
+}
+
+static void a_replaced_file_keeps_its_owner(void **state)
+{
+    (void)state;
+    enum { OWNER = 1234, GROUP = 4321 };
+    char path[] = "/tmp/salvo-owner-XXXXXX";
+    int descriptor = mkstemp(path);
+    close(descriptor);
+    if (chown(path, OWNER, GROUP) != 0) { /* that takes a privilege */
+        unlink(path);
+        skip();
+    }
+    assert_int_equal(chmod(path, 0660), 0);
+    struct atomic_file file;
+    struct stat information;
+    assert_int_equal(atomic_file_open(path, &file), SALVO_OK);
+    assert_int_equal(atomic_file_commit(&file), SALVO_OK);
+    assert_int_equal(stat(path, &information), 0);
+    assert_int_equal(information.st_uid, OWNER);
+    assert_int_equal(information.st_gid, GROUP);
+    assert_int_equal(information.st_mode & 0777, 0660);
+    unlink(path);
 }
 
 static void assert_not_replaced(const char *path, mode_t kind)
@@ -408,6 +459,8 @@ int main(void)
         cmocka_unit_test(a_file_cut_within_its_last_page_is_reported),
         cmocka_unit_test(so_many_files_can_be_open_at_once),
         cmocka_unit_test(an_atomic_file_appears_only_when_committed),
+        cmocka_unit_test(an_atomic_file_whose_write_failed_is_not_committed),
+        cmocka_unit_test(a_replaced_file_keeps_its_owner),
         cmocka_unit_test(an_atomic_file_replaces_regular_files_only),
         cmocka_unit_test(an_atomic_file_has_the_mode_of_the_one_before),
         cmocka_unit_test(a_new_atomic_file_replaces_nothing),
