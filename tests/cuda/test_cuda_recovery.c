@@ -1,8 +1,8 @@
 /*
- * What a device that gives up leaves behind, on a driver without a GPU whose kernels run on the emulator: a
- * block stalls somewhere in a launch, or a launch finds a step that is not its own, while others are queued
- * behind it. Nothing of it and of those behind it is committed or shown, and what follows is as if nothing
- * had happened.
+ * Recovery after a device gave up, on a driver without a GPU whose kernels run on the emulator. A block
+ * stalls somewhere in a launch, or a launch finds a step that is not its own, while others are queued behind
+ * it. No token of that step or of a later one is committed or shown, and the session then goes on with the
+ * tokens of an undisturbed one.
  */
 #include "backend/backend.h"
 #include "cmocka_test.h"
