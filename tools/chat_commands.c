@@ -237,7 +237,7 @@ int chat_obey(struct chat *chat, const char *text)
     if (!command)
         result = unknown_command(line);
     else if (*argument && !command->argument)
-        result = usage_error("/%s stands alone; what is '%s'?", line, argument);
+        result = usage_error("/%s takes no argument: '%s'", line, argument);
     else if (!*argument && command->needs_argument)
         result = usage_error("/%s needs a value: %s", line, command->argument);
     else

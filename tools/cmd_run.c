@@ -315,7 +315,8 @@ static int check_options(void)
 static int take_text(int count, char **arguments)
 {
     if (count > 1 || (count == 1 && options.text))
-        return usage_error("run: what is '%s'? One text is the prompt; blanks in it need quotes",
+        return usage_error(
+            "run: unexpected argument '%s': the prompt is one argument; quote a prompt that contains blanks",
             arguments[options.text ? 0 : 1]);
     if (count == 1)
         options.text = arguments[0];

@@ -191,14 +191,9 @@ int command_parse(const struct command *command, int *count, char **arguments, b
     int result = take_model(command, count, arguments);
     if (result != EXIT_DONE || *count == 0 || command->arguments)
         return result;
-    if (command->model) {
-        return usage_error("%s: what is '%s'? It takes one model, and `salvo help %s` lists all options",
-            command->name, arguments[0], command->name);
-    }
-    if (find_option(command, "-m", 2)) {
-        return usage_error("%s: what is '%s'? A model is named by -m, and `salvo help %s` lists all options",
-            command->name, arguments[0], command->name);
-    }
-    return usage_error("%s: what is '%s'? It takes options only; `salvo help %s` lists them", command->name,
-        arguments[0], command->name);
+    const char *hint = command->model ? "the model is given already, by -m or as the first argument"
+                       : find_option(command, "-m", 2) ? "-m names the model"
+                                                       : "this command takes options only";
+    return usage_error("%s: unexpected argument '%s': %s; `salvo help %s` lists all options", command->name,
+        arguments[0], hint, command->name);
 }

@@ -111,7 +111,7 @@ static int run_option(const char *name, int count, char **arguments)
         return usage_error("unknown option '%s'; a command comes first: `salvo help` lists them", name);
     }
     if (count)
-        return usage_error("%s stands alone; what is '%s'?", name, arguments[0]);
+        return usage_error("%s takes no argument: '%s'", name, arguments[0]);
     if (is_version)
         printf("salvo %s\n", salvo_version());
     else

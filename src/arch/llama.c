@@ -240,8 +240,8 @@ static void build_attention(struct builder *builder, const struct model *model, 
         build_rope(builder, model->q, head_dim, rope);
         build_rope(builder, model->k, head_dim, rope);
     }
-    buffer_id keys = builder_positional(builder, TYPE_F16, kv_width(model), "kv.%u.k", layer);
-    buffer_id values = builder_positional(builder, TYPE_F16, kv_width(model), "kv.%u.v", layer);
+    buffer_id keys = builder_cache(builder, TYPE_F16, kv_width(model), "kv.%u.k", layer);
+    buffer_id values = builder_cache(builder, TYPE_F16, kv_width(model), "kv.%u.v", layer);
     build_kv_append(builder, keys, values, model->k, model->v, head_dim);
     build_attend(builder, model->attended, model->q, keys, values,
         (struct attend_options){.head_dim = head_dim,

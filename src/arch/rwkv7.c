@@ -135,7 +135,7 @@ static void norm_layer(struct builder *builder, const struct model *model, uint3
 /* before = the row before each row of h. */
 static void shift(struct builder *builder, const struct model *model, uint32_t layer, const char *part)
 {
-    buffer_id state = builder_folded(builder, model->width, "shift.%u.%s", layer, part);
+    buffer_id state = builder_recurrent(builder, model->width, "shift.%u.%s", layer, part);
     build_token_shift(builder, model->before, model->h, state);
 }
 
@@ -199,7 +199,7 @@ static void build_projections(struct builder *builder, const struct model *model
 static void build_recurrence(struct builder *builder, const struct model *model, uint32_t layer)
 {
     buffer_id value = layer ? model->value : model->v_first;
-    buffer_id state = builder_folded(builder, (uint64_t)model->width * model->head_dim, "wkv.%u", layer);
+    buffer_id state = builder_recurrent(builder, (uint64_t)model->width * model->head_dim, "wkv.%u", layer);
     if (layer)
         build_lerp(builder, model->value, model->v, model->v_first, model->v_share);
     build_l2_norm(builder, model->kk, model->k, vector(builder, model, layer, "time_mix_k_k"),

@@ -121,9 +121,9 @@ struct backend {
 
     /*
      * The first `positions` positions of a slot's state in the program's logical layout: keys and values,
-     * buffer after buffer, position after position; then all folded states, buffer after buffer, as they are
-     * after the last step. The ids of those positions are no part of it: the engine keeps and checks them,
-     * and `restore` gets them, [positions], as `ids`.
+     * buffer after buffer, position after position; then all recurrent states, buffer after buffer, as they
+     * are after the last step. The ids of those positions are no part of it: the engine keeps and checks
+     * them, and `restore` gets them, [positions], as `ids`.
      */
     size_t (*state_size)(const struct executor *executor, uint32_t positions);
     enum salvo_status (*state_save)(

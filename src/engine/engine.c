@@ -92,14 +92,14 @@ static void warn_of_context(const struct salvo_engine *engine)
             trained);
 }
 
-/* Bytes of one position of all positional states. */
+/* Bytes of one position of all caches. */
 static uint64_t position_bytes(const struct program *program, enum tensor_type kv_type)
 {
     const struct tensor_type_info *kv = tensor_type_info(kv_type);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        if (buffer->kind != BUFFER_POSITIONAL)
+        if (buffer->kind != BUFFER_CACHE)
             continue;
         bool is_tokens = (buffer_id)i == program->tokens;
         uint64_t blocks = (buffer->columns + kv->block_elements - 1) / kv->block_elements;
@@ -108,12 +108,12 @@ static uint64_t position_bytes(const struct program *program, enum tensor_type k
     return bytes;
 }
 
-/* Bytes of a slot's folded state, of which a step reads one version and writes another. */
-static uint64_t folded_bytes(const struct program *program)
+/* Bytes of a slot's recurrent state, of which a step reads one version and writes another. */
+static uint64_t recurrent_bytes(const struct program *program)
 {
     uint64_t elements = 0;
     for (uint32_t i = 0; i < program->buffer_count; i++)
-        elements += program->buffers[i].kind == BUFFER_FOLDED ? program->buffers[i].columns : 0;
+        elements += program->buffers[i].kind == BUFFER_RECURRENT ? program->buffers[i].columns : 0;
     return 2 * elements * sizeof(float);
 }
 
@@ -127,7 +127,7 @@ static enum salvo_status check_memory(
              file = salvo_model_info(engine->model)->file_size;
     uint64_t positions = (uint64_t)options->slots * options->context;
     uint64_t state = positions * position_bytes(program, options->kv_type);
-    state += options->slots * folded_bytes(program);
+    state += options->slots * recurrent_bytes(program);
     if (memory == 0 || state + file <= memory)
         return SALVO_OK;
     return fail(SALVO_ERROR_MEMORY,
@@ -144,7 +144,7 @@ static uint64_t hash_layout(const struct program *program)
     uint64_t hash = 0;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        if (buffer->kind != BUFFER_POSITIONAL && buffer->kind != BUFFER_FOLDED)
+        if (buffer->kind != BUFFER_CACHE && buffer->kind != BUFFER_RECURRENT)
             continue;
         uint64_t parts[] = {
             hash, hash_bytes(buffer->name, strlen(buffer->name)), buffer->kind, buffer->columns};
@@ -198,7 +198,7 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     TRY(backend->open(engine->program, &engine->options, &engine->executor));
     TRY(gguf_check(model_gguf(model)));
     engine->layout_hash = hash_layout(engine->program);
-    engine->has_folded_state = folded_bytes(engine->program) > 0;
+    engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;
     TRY(snapshots_open(engine));
     warn_of_context(engine);
     *out = engine;

@@ -44,7 +44,7 @@ struct salvo_engine {
     struct backend_options options;
     uint64_t model_hash;  /* once a state was saved or restored; 0 before */
     uint64_t layout_hash; /* of the states that a session has: saved ones fit where it is equal */
-    bool has_folded_state;
+    bool has_recurrent_state;
 
     struct salvo_session *sessions; /* [slots] */
     uint32_t *pages;                /* [slots][pages of a slot] */

@@ -9,10 +9,10 @@
 /* Tokens between snapshots: computing as many again takes a fraction of a second. */
 enum { SPACING = 256 };
 
-/* Folded state alone: what is saved of no position at all. */
+/* Recurrent state alone: what is saved of no position at all. */
 static size_t snapshot_size(const struct salvo_engine *engine)
 {
-    return engine->has_folded_state ? engine->backend->state_size(engine->executor, 0) : 0;
+    return engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0;
 }
 
 enum salvo_status snapshots_open(struct salvo_engine *engine)
@@ -71,7 +71,7 @@ static bool is_older(const struct salvo_session *session, uint32_t position, uin
 {
     const struct snapshots *snapshots = &session->snapshots;
     const uint32_t newest = snapshots->count ? snapshots->items[snapshots->count - 1].position : 0;
-    return session->engine->has_folded_state && position >= newest + spacing;
+    return session->engine->has_recurrent_state && position >= newest + spacing;
 }
 
 bool snapshots_are_due(const struct salvo_session *session, uint32_t position)
@@ -133,7 +133,7 @@ enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t posi
     if (session->computed <= position)
         return SALVO_OK;
     session->computed = position;
-    if (!engine->has_folded_state)
+    if (!engine->has_recurrent_state)
         return SALVO_OK;
     while (snapshots->count && snapshots->items[snapshots->count - 1].position > position)
         drop(snapshots, snapshots->count - 1);

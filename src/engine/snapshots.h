@@ -1,5 +1,5 @@
 /*
- * Snapshots of folded state. What a model folds its tokens into cannot be rolled back by forgetting
+ * Snapshots of recurrent state. What a model folds its tokens into cannot be rolled back by forgetting
  * positions, so a session of such a model keeps a few earlier states and, when it goes back, computes again
  * from the nearest: the tokens are all there. Others keep none, and everything here does nothing for them.
  */
@@ -11,7 +11,7 @@
 enum { MOST_SNAPSHOTS = 4 };
 
 struct snapshot {
-    uint32_t position; /* tokens that are folded in */
+    uint32_t position; /* tokens that are recurrent in */
     uint8_t *state;
 };
 

@@ -21,7 +21,7 @@ struct verify_list {
 
 void verify_list_free(struct verify_list *list);
 
-/* The rows that a run appended to a positional buffer, [count][columns], to be freed. */
+/* The rows that a run appended to a cache, [count][columns], to be freed. */
 bool verify_state_is_readable(const struct salvo_engine *engine, buffer_id id);
 enum salvo_status verify_read_state(
     const struct salvo_engine *engine, const struct run *run, buffer_id id, float **out);

@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-/* Where a positional buffer's bytes begin in a state of `positions`: in the order of the program. */
+/* Where a cache's bytes begin in a state of `positions`: in the order of the program. */
 static size_t offset_in_state(
     const struct salvo_engine *engine, buffer_id id, uint32_t positions, size_t element)
 {
     const struct program *program = engine->program;
     size_t offset = 0;
     for (buffer_id i = 0; i < id; i++) {
-        if (program->buffers[i].kind == BUFFER_POSITIONAL && i != program->tokens)
+        if (program->buffers[i].kind == BUFFER_CACHE && i != program->tokens)
             offset += positions * program->buffers[i].columns * element;
     }
     return offset;
@@ -23,7 +23,7 @@ bool verify_state_is_readable(const struct salvo_engine *engine, buffer_id id)
 {
     const struct program *program = engine->program;
     enum tensor_type type = engine->options.kv_type;
-    return program->buffers[id].kind == BUFFER_POSITIONAL && id != program->tokens &&
+    return program->buffers[id].kind == BUFFER_CACHE && id != program->tokens &&
            (type == TYPE_F16 || type == TYPE_F32);
 }
 

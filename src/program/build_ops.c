@@ -112,8 +112,8 @@ void build_kv_append(struct builder *builder, buffer_id key_state, buffer_id val
 {
     struct check check = {builder, OP_KV_APPEND};
     const struct program_buffer *key = op_find_source(check, "k", k), *value = op_find_source(check, "v", v);
-    const struct program_buffer *keys = op_find(check, "key state", key_state, BUFFER_POSITIONAL);
-    const struct program_buffer *values = op_find(check, "value state", value_state, BUFFER_POSITIONAL);
+    const struct program_buffer *keys = op_find(check, "key state", key_state, BUFFER_CACHE);
+    const struct program_buffer *values = op_find(check, "value state", value_state, BUFFER_CACHE);
     op_require_rows(check, key, ROWS_TOKENS);
     op_require_same_shape(check, key, value);
     op_require_columns(check, key, keys);
@@ -137,7 +137,7 @@ void build_kv_append(struct builder *builder, buffer_id key_state, buffer_id val
 /* Keys or values that were appended in this step: a row attends to its own position too. */
 static const struct program_buffer *find_appended(struct check check, const char *role, buffer_id state)
 {
-    const struct program_buffer *buffer = op_find(check, role, state, BUFFER_POSITIONAL);
+    const struct program_buffer *buffer = op_find(check, role, state, BUFFER_CACHE);
     if (check.builder->status == SALVO_OK)
         op_require(check, builder_has_written(check.builder, state),
             "%s '%s' is read before kv_append writes it", role, buffer->name);

@@ -47,10 +47,10 @@ void build_l2_norm(
             .rows = source->row_kind, .out = out, .inputs = INPUTS(x, weight), .l2_norm = {group, epsilon}});
 }
 
-/* Folded state of this size that no op so far folds into. */
+/* Recurrent state of this size that no op so far folds into. */
 static void require_fresh_state(struct check check, buffer_id id, uint64_t columns)
 {
-    const struct program_buffer *state = op_find(check, "state", id, BUFFER_FOLDED);
+    const struct program_buffer *state = op_find(check, "state", id, BUFFER_RECURRENT);
     op_require(check, state->columns == columns, "state '%s' has %" PRIu64 " elements, it must have %" PRIu64,
         state->name, state->columns, columns);
     if (check.builder->status == SALVO_OK)

@@ -21,7 +21,7 @@ enum salvo_status builder_open(struct builder *builder, const struct gguf *gguf)
         return builder->status;
     builder->program->gguf = gguf;
     builder->program->logits = NO_BUFFER;
-    builder->program->tokens = builder_positional(builder, TYPE_I32, 1, "tokens");
+    builder->program->tokens = builder_cache(builder, TYPE_I32, 1, "tokens");
     if (builder->status != SALVO_OK) {
         program_close(builder->program);
         builder->program = NULL;
@@ -316,7 +316,7 @@ buffer_id builder_scratch(
             .kind = BUFFER_SCRATCH, .type = TYPE_F32, .row_kind = rows, .columns = columns});
 }
 
-buffer_id builder_positional(
+buffer_id builder_cache(
     struct builder *builder, enum tensor_type type, uint64_t columns, const char *format, ...)
 {
     va_list arguments;
@@ -324,17 +324,17 @@ buffer_id builder_positional(
     const char *name = format_name(builder, format, arguments);
     va_end(arguments);
     return add_named_buffer(
-        builder, name, (struct program_buffer){.kind = BUFFER_POSITIONAL, .type = type, .columns = columns});
+        builder, name, (struct program_buffer){.kind = BUFFER_CACHE, .type = type, .columns = columns});
 }
 
-buffer_id builder_folded(struct builder *builder, uint64_t columns, const char *format, ...)
+buffer_id builder_recurrent(struct builder *builder, uint64_t columns, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     const char *name = format_name(builder, format, arguments);
     va_end(arguments);
-    return add_named_buffer(
-        builder, name, (struct program_buffer){.kind = BUFFER_FOLDED, .type = TYPE_F32, .columns = columns});
+    return add_named_buffer(builder, name,
+        (struct program_buffer){.kind = BUFFER_RECURRENT, .type = TYPE_F32, .columns = columns});
 }
 
 static void check_rope(struct builder *builder, const struct rope *rope)

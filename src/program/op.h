@@ -97,8 +97,9 @@ enum op_kind {
     OP_LERP,
 
     /*
-     * out[t] = the row before x[t] in its run; before a run's first row stands what the slot's folded state
-     * holds, zeros when the run begins at position 0. The run's last row of x becomes the new state. Exact.
+     * out[t] = the row before x[t] in its run; before a run's first row stands what the slot's recurrent
+     * state holds, zeros when the run begins at position 0. The run's last row of x becomes the new state.
+     * Exact.
      */
     OP_TOKEN_SHIFT,
 
@@ -107,7 +108,7 @@ enum op_kind {
     OP_RWKV_KEY,
 
     /*
-     * One head after the other, run by run in token order. The folded state S is [heads][head_dim keys
+     * One head after the other, run by run in token order. The recurrent state S is [heads][head_dim keys
      * j][head_dim values i], so that values, which do not see each other, lie side by side. For each token:
      *   u[i]    = sum over j in order of S[j][i] * kk[j]
      *   S[j][i] = S[j][i] * w[j] - u[i] * (kk[j] * a[j]) + v[i] * k[j]

@@ -6,8 +6,8 @@
 
 static const char *const kind_names[] = {
     [BUFFER_WEIGHT] = "weight",
-    [BUFFER_POSITIONAL] = "positional state",
-    [BUFFER_FOLDED] = "folded state",
+    [BUFFER_CACHE] = "cache",
+    [BUFFER_RECURRENT] = "recurrent state",
     [BUFFER_SCRATCH] = "scratch",
 };
 

@@ -48,10 +48,10 @@ static void put_buffer(struct line *line, const struct program *program, buffer_
             put(line, "[%" PRIu64 "]", buffer->rows);
         put(line, "[%" PRIu64 "] %s", buffer->columns, type_name(buffer->type));
         break;
-    case BUFFER_POSITIONAL:
+    case BUFFER_CACHE:
         put(line, "[positions][%" PRIu64 "] %s", buffer->columns, type_name(buffer->type));
         break;
-    case BUFFER_FOLDED:
+    case BUFFER_RECURRENT:
         put(line, "[%" PRIu64 "] %s", buffer->columns, type_name(buffer->type));
         break;
     case BUFFER_SCRATCH:
@@ -190,8 +190,8 @@ static void put_rope(struct line *line, const struct program *program, uint32_t 
 void program_print(const struct program *program, void (*print)(void *user, const char *text), void *user)
 {
     static const char *const kinds[] = {[BUFFER_WEIGHT] = "weight",
-        [BUFFER_POSITIONAL] = "state",
-        [BUFFER_FOLDED] = "folded state",
+        [BUFFER_CACHE] = "state",
+        [BUFFER_RECURRENT] = "recurrent state",
         [BUFFER_SCRATCH] = "scratch"};
     char text[512];
 

@@ -43,7 +43,7 @@ float op_tolerance(const struct program *program, uint32_t index)
     return op_infos[op->kind].tolerance;
 }
 
-buffer_id op_folded_state(const struct op *op)
+buffer_id op_recurrent_state(const struct op *op)
 {
     return op->kind == OP_TOKEN_SHIFT ? op->token_shift.state
            : op->kind == OP_WKV7      ? op->wkv7.state
@@ -68,7 +68,7 @@ uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[O
     uint32_t count = 0;
     for (size_t i = 0; i < OP_MAX_INPUTS; i++)
         list(op->inputs[i], out, &count);
-    list(op_folded_state(op), out, &count);
+    list(op_recurrent_state(op), out, &count);
     if (op->kind == OP_ATTEND) {
         list(op->attend.key_state, out, &count);
         list(op->attend.value_state, out, &count);
@@ -83,7 +83,7 @@ uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[
     const struct op *op = &program->ops[index];
     uint32_t count = 0;
     list(op->out, out, &count);
-    list(op_folded_state(op), out, &count);
+    list(op_recurrent_state(op), out, &count);
     if (op->kind == OP_KV_APPEND) {
         list(op->kv_append.key_state, out, &count);
         list(op->kv_append.value_state, out, &count);

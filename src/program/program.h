@@ -10,10 +10,10 @@
 #include "program/op.h"
 
 enum buffer_kind {
-    BUFFER_WEIGHT,     /* [rows][columns] in the file */
-    BUFFER_POSITIONAL, /* per slot: `columns` elements for each position */
-    BUFFER_FOLDED,     /* per slot: `columns` elements that each step replaces */
-    BUFFER_SCRATCH,    /* [T, R or O rows][columns] within one step */
+    BUFFER_WEIGHT,    /* [rows][columns] in the file */
+    BUFFER_CACHE,     /* per slot: `columns` elements for each position */
+    BUFFER_RECURRENT, /* per slot: `columns` elements that each step replaces */
+    BUFFER_SCRATCH,   /* [T, R or O rows][columns] within one step */
 };
 
 struct program_buffer {
@@ -35,7 +35,7 @@ struct program {
     struct rope *ropes;
     uint32_t buffer_count, buffer_capacity, op_count, op_capacity, rope_count, rope_capacity;
 
-    buffer_id tokens; /* positional int32: the ids so far */
+    buffer_id tokens; /* cache of int32: the ids so far */
     buffer_id logits; /* scratch [O][vocabulary] */
     uint32_t vocabulary, layers;
     uint32_t trained_context; /* 0: not said */
@@ -62,8 +62,8 @@ bool value_is_read(const struct program *program, buffer_id buffer, uint32_t ind
 /* The op that writes a KV state: it knows how the state is divided into heads. NULL for other buffers. */
 const struct op *op_that_appends(const struct program *program, buffer_id state);
 
-/* The folded state that an op reads and replaces; NO_BUFFER for most. */
-buffer_id op_folded_state(const struct op *op);
+/* The recurrent state that an op reads and replaces; NO_BUFFER for most. */
+buffer_id op_recurrent_state(const struct op *op);
 
 /* What op.h allows for this op: for matmul it depends on the weight's type. */
 float op_tolerance(const struct program *program, uint32_t index);
@@ -114,11 +114,11 @@ buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t
 void builder_ignore_tensor(struct builder *builder, const char *format, ...) PRINTF_LIKE(2, 3);
 
 buffer_id builder_scratch(struct builder *builder, enum row_kind rows, uint64_t columns, const char *name);
-buffer_id builder_positional(struct builder *builder, enum tensor_type type, uint64_t columns,
-    const char *format, ...) PRINTF_LIKE(4, 5);
+buffer_id builder_cache(struct builder *builder, enum tensor_type type, uint64_t columns, const char *format,
+    ...) PRINTF_LIKE(4, 5);
 
 /* Float32, zeros before a slot's first position. */
-buffer_id builder_folded(struct builder *builder, uint64_t columns, const char *format, ...)
+buffer_id builder_recurrent(struct builder *builder, uint64_t columns, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
 /* Copies the frequencies. Returns the index that build_rope takes. */

@@ -111,7 +111,7 @@ class Pipe(unittest.TestCase):
             ("/load " + MODEL, "not a saved state"),
             ("/undo", "nothing was said"),
             ("/regen", "no answer yet"),
-            ("/clear all", "stands alone"),
+            ("/clear all", "takes no argument"),
         ]
         for line, words in cases:
             with self.subTest(line):

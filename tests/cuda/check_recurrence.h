@@ -104,8 +104,8 @@ inline void check_wkv7(checks &results, const std::vector<test_run> &runs, uint3
     wkv7.state = state_at;
     wkv7.heads = heads;
     wkv7.head_dim = head_dim;
-    machine.machine.folded = state_array.address;
-    machine.machine.folded_elements = elements;
+    machine.machine.recurrent = state_array.address;
+    machine.machine.recurrent_elements = elements;
     std::vector<cuda_slot> slot_states(slots);
     for (uint32_t i = 0; i < slots; i++)
         slot_states[i].version = i % 2;
@@ -197,8 +197,8 @@ inline void time_recurrences()
             wkv7.out = out.address;
             wkv7.heads = heads;
             wkv7.head_dim = head_dim;
-            machine.machine.folded = states.address;
-            machine.machine.folded_elements = elements;
+            machine.machine.recurrent = states.address;
+            machine.machine.recurrent_elements = elements;
             const device_array<uint8_t> chunks(cuda_wkv7_chunk_bytes(&wkv7, tokens, 1));
             wkv7.chunks = chunks.address;
             const cuda_machine *device = machine.upload();

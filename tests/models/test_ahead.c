@@ -164,7 +164,7 @@ static void forget(struct outcome *outcome)
 
 /* States are equal by their bits, except that a recurrent one that had to go back stands at an earlier
  * position until it is asked for more. */
-static void assert_same(const struct outcome *expected, const struct outcome *got, bool folded)
+static void assert_same(const struct outcome *expected, const struct outcome *got, bool recurrent)
 {
     assert_int_equal(expected->status, got->status);
     assert_int_equal(expected->status_of_more, got->status_of_more);
@@ -180,13 +180,13 @@ static void assert_same(const struct outcome *expected, const struct outcome *go
     assert_memory_equal(expected->more, got->more, sizeof expected->more);
     assert_int_equal(expected->more_size, got->more_size);
     assert_memory_equal(expected->more_state, got->more_state, expected->more_size);
-    const bool is_exact = !folded || expected->result.finish == SALVO_FINISH_LENGTH ||
+    const bool is_exact = !recurrent || expected->result.finish == SALVO_FINISH_LENGTH ||
                           expected->result.finish == SALVO_FINISH_CONTEXT;
     if (is_exact) {
         assert_int_equal(expected->state_size, got->state_size);
         assert_memory_equal(expected->state, got->state, expected->state_size);
     }
-    if (expected->saved && !folded) {
+    if (expected->saved && !recurrent) {
         assert_int_equal(expected->saved_size, got->saved_size);
         assert_memory_equal(expected->saved, got->saved, expected->saved_size);
     }
@@ -250,7 +250,7 @@ static struct stage stage_open(const char *shape, bool busy)
 
 static void random_generations(const char *shape, bool busy, unsigned cases)
 {
-    const bool folded = strncmp(shape, "rwkv", 4) == 0;
+    const bool recurrent = strncmp(shape, "rwkv", 4) == 0;
     struct stage one_by_one = stage_open(shape, false), tested = stage_open(shape, busy);
     static struct outcome expected, got;
     static struct script script;
@@ -260,7 +260,7 @@ static void random_generations(const char *shape, bool busy, unsigned cases)
         perform(&one_by_one.fixture, one_by_one.other, &script, 1, &expected);
         perform(&tested.fixture, tested.other, &script, aheads[next_random(sizeof aheads / sizeof *aheads)],
             &got);
-        assert_same(&expected, &got, folded);
+        assert_same(&expected, &got, recurrent);
         finishes[expected.result.finish]++;
         dry += expected.status == SALVO_ERROR_NUMERIC && expected.result.tokens > 3;
         forget(&expected);

@@ -1,5 +1,5 @@
 /*
- * RWKV-7: logits against references, and a state that is folded: going back, stopping, repeating and long
+ * RWKV-7: logits against references, and a state that is recurrent: going back, stopping, repeating and long
  * conversations leave exactly the state of the tokens that were kept. test_invariance.c has chunks, threads
  * and neighbours.
  */

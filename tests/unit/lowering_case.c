@@ -38,12 +38,12 @@ static void make_parts(struct parts *p, const struct gguf *gguf)
     p->r = builder_scratch(b, ROWS_OUTPUTS, WIDTH, "r");
     p->o = builder_scratch(b, ROWS_OUTPUTS, WIDTH, "o");
     p->logits = builder_scratch(b, ROWS_OUTPUTS, VOCABULARY, "logits");
-    p->keys = builder_positional(b, TYPE_F16, WIDTH, "keys");
-    p->values = builder_positional(b, TYPE_F16, WIDTH, "values");
-    p->other_keys = builder_positional(b, TYPE_F16, WIDTH, "other_keys");
-    p->other_values = builder_positional(b, TYPE_F16, WIDTH, "other_values");
-    p->shift = builder_folded(b, WIDTH, "shift");
-    p->wkv = builder_folded(b, WIDTH * HEAD, "wkv");
+    p->keys = builder_cache(b, TYPE_F16, WIDTH, "keys");
+    p->values = builder_cache(b, TYPE_F16, WIDTH, "values");
+    p->other_keys = builder_cache(b, TYPE_F16, WIDTH, "other_keys");
+    p->other_values = builder_cache(b, TYPE_F16, WIDTH, "other_values");
+    p->shift = builder_recurrent(b, WIDTH, "shift");
+    p->wkv = builder_recurrent(b, WIDTH * HEAD, "wkv");
     p->rope = builder_rope(b, HEAD, false, 1, frequencies);
     build_embed(b, p->x, p->table, 1);
 }

@@ -113,10 +113,10 @@ static void a_layer_is_this_list(void **state)
     assert_int_equal(SALVO_OK, arch_build(model_open(&file), &program));
     assert_ops(program, 0, first, FIRST);
     assert_ops(program, FIRST, second, sizeof second / sizeof *second);
-    uint64_t folded = 0;
+    uint64_t recurrent = 0;
     for (uint32_t i = 0; i < program->buffer_count; i++)
-        folded += program->buffers[i].kind == BUFFER_FOLDED ? program->buffers[i].columns : 0;
-    assert_int_equal(LAYERS * (2 * WIDTH + WIDTH * HEAD), folded);
+        recurrent += program->buffers[i].kind == BUFFER_RECURRENT ? program->buffers[i].columns : 0;
+    assert_int_equal(LAYERS * (2 * WIDTH + WIDTH * HEAD), recurrent);
     program_close(program);
     model_close(&file);
 }

@@ -18,7 +18,7 @@ static void every_half_has_its_value_and_returns(void **state)
     (void)state;
     for (uint32_t bits = 0; bits < 65536; bits++) {
         uint16_t half = (uint16_t)bits;
-        volatile float value = f16_to_f32(half); /* there and straight back again may be folded away */
+        volatile float value = f16_to_f32(half); /* there and straight back again may be recurrent away */
         assert_int_equal(f32_bits(value), f32_bits(f16_to_f32_portable(half)));
         if (isnan(value)) {
             assert_true(isnan(value_by_definition(half)));

@@ -59,8 +59,8 @@ static void make_parts(struct parts *parts, const struct gguf *gguf)
     parts->narrow = builder_scratch(builder, ROWS_TOKENS, 12, "narrow");
     parts->o = builder_scratch(builder, ROWS_OUTPUTS, WIDTH, "o");
     parts->logits = builder_scratch(builder, ROWS_OUTPUTS, VOCABULARY, "logits");
-    parts->keys = builder_positional(builder, TYPE_F16, WIDTH, "kv.%d.k", 0);
-    parts->values = builder_positional(builder, TYPE_F16, WIDTH, "kv.%d.v", 0);
+    parts->keys = builder_cache(builder, TYPE_F16, WIDTH, "kv.%d.k", 0);
+    parts->values = builder_cache(builder, TYPE_F16, WIDTH, "kv.%d.v", 0);
     parts->rope = builder_rope(builder, 8, false, 1, frequencies);
     build_embed(builder, parts->x, parts->table, 1);
     build_select_rows(builder, parts->o, parts->x);
@@ -174,7 +174,7 @@ MISTAKE(rope_head_no_divisor, build_rope(b, p->x, 24, p->rope))
 MISTAKE(rope_absent, build_rope(b, p->x, 8, 5))
 MISTAKE(rope_next, build_rope(b, p->x, 8, 1))
 MISTAKE(rope_too_wide, build_rope(b, p->x, 8, builder_rope(b, 16, true, 1, frequencies)))
-MISTAKE(append_width, build_kv_append(b, p->keys, builder_positional(b, TYPE_F16, 16, "v"), p->x, p->x, 8))
+MISTAKE(append_width, build_kv_append(b, p->keys, builder_cache(b, TYPE_F16, 16, "v"), p->x, p->x, 8))
 MISTAKE(append_rows, build_kv_append(b, p->keys, p->values, p->o, p->o, 8))
 MISTAKE(append_same, build_kv_append(b, p->keys, p->keys, p->x, p->x, 8))
 MISTAKE(append_scratch, build_kv_append(b, p->x, p->values, p->x, p->x, 8))
@@ -195,8 +195,8 @@ static void attend_groups(struct parts *p) /* 4 heads on 3 */
 {
     struct builder *b = &p->builder;
     buffer_id k = builder_scratch(b, ROWS_TOKENS, 24, "k");
-    buffer_id keys = builder_positional(b, TYPE_F16, 24, "keys"),
-              values = builder_positional(b, TYPE_F16, 24, "values");
+    buffer_id keys = builder_cache(b, TYPE_F16, 24, "keys"),
+              values = builder_cache(b, TYPE_F16, 24, "values");
     build_matmul(b, k, builder_weight_part(b, p->fused, 0, 24), p->x, NO_BUFFER, false);
     build_kv_append(b, keys, values, k, k, 8);
     build_attend(b, p->y, p->x, keys, values, (struct attend_options){8, 0, 1, 0});
@@ -276,7 +276,7 @@ static const struct mistake mistakes[] = {
     {matmul_rows, "matmul: 'x' has rows of tokens and 'o' has rows of outputs"},
     {matmul_in_place, "matmul: 'x' is both read and written"},
     {matmul_into_weight, "matmul: out 'wide' is weight"},
-    {matmul_into_state, "matmul: out 'kv.0.k' is positional state"},
+    {matmul_into_state, "matmul: out 'kv.0.k' is cache"},
     {matmul_accumulate, "matmul: out 'y' is read before any op writes it"},
     {matmul_bias, "matmul: 'head_norm' has 8 columns and 'y' has 32 columns"},
     {matmul_bias_matrix, "matmul: bias 'square' has 32 rows"},
@@ -293,7 +293,7 @@ static const struct mistake mistakes[] = {
     {append_width, "kv_append: 'x' has 32 columns and 'v' has 16 columns"},
     {append_rows, "kv_append: 'o' has rows of outputs"},
     {append_same, "kv_append: 'kv.0.k' cannot hold both keys and values"},
-    {append_scratch, "kv_append: key state 'x' is scratch, it must be positional state"},
+    {append_scratch, "kv_append: key state 'x' is scratch, it must be cache"},
     {append_unwritten, "kv_append: v 'y' is read before"},
     {append_head, "kv_append: 'x' has 32 columns, which is no multiple of the head_dim 64"},
     {append_twice, "kv_append: 'kv.0.k' is written twice"},

@@ -42,8 +42,8 @@ static void make_parts(struct parts *p, const struct gguf *gguf)
     p->empty = builder_scratch(b, ROWS_TOKENS, WIDTH, "empty");
     p->o = builder_scratch(b, ROWS_OUTPUTS, WIDTH, "o");
     p->logits = builder_scratch(b, ROWS_OUTPUTS, VOCABULARY, "logits");
-    p->shift = builder_folded(b, WIDTH, "shift.%d", 0);
-    p->wkv = builder_folded(b, WIDTH * HEAD, "wkv.%d", 0);
+    p->shift = builder_recurrent(b, WIDTH, "shift.%d", 0);
+    p->wkv = builder_recurrent(b, WIDTH * HEAD, "wkv.%d", 0);
     build_embed(b, p->x, p->table, 1);
     build_embed(b, p->y, p->table, 1);
     build_select_rows(b, p->o, p->x);
@@ -112,8 +112,8 @@ MISTAKE(bonus_weight, build_rwkv_bonus(b, p->z, p->x, p->x, p->x, p->y, p->narro
 MISTAKE(bonus_head, build_rwkv_bonus(b, p->z, p->x, p->x, p->x, p->y, p->vector, 24))
 MISTAKE(silu_matmul, build_activated_matmul(b, p->z, p->square, p->x, NO_BUFFER, ACTIVATION_SILU))
 MISTAKE(unknown_matmul, build_activated_matmul(b, p->z, p->square, p->x, NO_BUFFER, ACTIVATION_COUNT))
-MISTAKE(empty_state, builder_folded(b, 0, "nothing"))
-MISTAKE(two_states, builder_folded(b, 1, "shift.0"))
+MISTAKE(empty_state, builder_recurrent(b, 0, "nothing"))
+MISTAKE(two_states, builder_recurrent(b, 1, "shift.0"))
 
 static const struct mistake mistakes[] = {
     {norm_of_nothing, "op 3, layer_norm: x 'empty' is read before any op writes it"},
@@ -132,7 +132,7 @@ static const struct mistake mistakes[] = {
     {shift_of_outputs, "'o' has rows of outputs, it must have rows of tokens"},
     {shift_narrow, "'x' has 32 columns and 'narrow' has 8 columns, they must be equal"},
     {shift_large_state, "state 'wkv.0' has 256 elements, it must have 32"},
-    {shift_scratch_state, "state 'z' is scratch, it must be folded state"},
+    {shift_scratch_state, "state 'z' is scratch, it must be recurrent state"},
     {shift_no_state, "state is missing"},
     {shift_twice, "op 4, token_shift: 'shift.0' is written twice in a step"},
     {lerp_of_nothing, "op 3, lerp: y 'empty' is read before any op writes it"},
@@ -254,18 +254,18 @@ static void states_are_read_and_written(void **state)
     uint32_t folding = 0;
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
-        buffer_id buffers[OP_MAX_BUFFERS], folded = op_folded_state(op);
+        buffer_id buffers[OP_MAX_BUFFERS], recurrent = op_recurrent_state(op);
         uint32_t reads = op_reads(program, i, buffers);
         assert_true(reads <= OP_MAX_BUFFERS);
-        if (folded == NO_BUFFER) {
+        if (recurrent == NO_BUFFER) {
             assert_int_equal(op_writes(program, i, buffers), 1);
             continue;
         }
         folding++;
-        assert_int_equal(program->buffers[folded].kind, BUFFER_FOLDED);
-        assert_true(lists(buffers, reads, folded));
+        assert_int_equal(program->buffers[recurrent].kind, BUFFER_RECURRENT);
+        assert_true(lists(buffers, reads, recurrent));
         assert_int_equal(op_writes(program, i, buffers), 2);
-        assert_true(lists(buffers, 2, folded) && lists(buffers, 2, op->out));
+        assert_true(lists(buffers, 2, recurrent) && lists(buffers, 2, op->out));
     }
     assert_int_equal(folding, 2);
     program_close(program);

@@ -45,7 +45,7 @@ static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
 
 static size_t state_size(const struct executor *executor, uint32_t positions)
 {
-    return positions * kv_pool_position_bytes(executor) + folded_pool_state_bytes(executor);
+    return positions * kv_pool_position_bytes(executor) + recurrent_pool_state_bytes(executor);
 }
 
 static enum salvo_status check_positions(const struct executor *executor, uint32_t slot, uint32_t positions)
@@ -62,7 +62,7 @@ static enum salvo_status state_save(
     enum salvo_status status = check_positions(executor, slot, positions);
     if (status == SALVO_OK) {
         kv_pool_copy_out(executor, pages, positions, out);
-        folded_pool_copy_out(executor, slot, out + positions * kv_pool_position_bytes(executor));
+        recurrent_pool_copy_out(executor, slot, out + positions * kv_pool_position_bytes(executor));
     }
     return status;
 }
@@ -76,7 +76,7 @@ static enum salvo_status state_restore(struct executor *executor, uint32_t slot,
             memcpy(executor->tokens + (size_t)slot * (executor->options.context + 1), ids,
                 positions * sizeof *ids);
         kv_pool_copy_in(executor, pages, positions, data);
-        folded_pool_copy_in(executor, slot, data + positions * kv_pool_position_bytes(executor));
+        recurrent_pool_copy_in(executor, slot, data + positions * kv_pool_position_bytes(executor));
     }
     return status;
 }
@@ -85,7 +85,7 @@ static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
     result.weight_bytes = executor->weight_bytes;
-    result.state_bytes = executor->state_bytes + executor->folded.bytes;
+    result.state_bytes = executor->state_bytes + executor->recurrent.bytes;
     result.scratch_bytes = executor->work_bytes;
     return result;
 }
@@ -157,8 +157,8 @@ static enum salvo_status debug_run(struct executor *executor, uint32_t group)
 {
     step_run_groups(executor, group, 1);
     if (group + 1 == executor->plan->group_count) { /* the step is complete */
-        folded_pool_advance(executor);
-        folded_pool_commit(executor);
+        recurrent_pool_advance(executor);
+        recurrent_pool_commit(executor);
     }
     return gguf_check(executor->program->gguf);
 }

@@ -18,7 +18,7 @@ struct weight {
     size_t tile_bytes;
 };
 
-/* Where a positional state lives: pages of [heads][256 positions]. */
+/* Where a cache lives: pages of [heads][256 positions]. */
 struct kv_state {
     uint8_t *memory;
     size_t head_bytes, page_bytes; /* one head of one page; one page */
@@ -26,16 +26,16 @@ struct kv_state {
     bool is_key;
 };
 
-/* Folded states of all slots, in versions. */
-struct folded_versions {
+/* Recurrent states of all slots, in versions. */
+struct recurrent_versions {
     uint8_t committed, current; /* what the last step left; what the running step reads */
 };
 
-struct folded_pool {
+struct recurrent_pool {
     float *memory;   /* [slots][versions][elements] */
     size_t *offsets; /* [buffers]: in elements */
     size_t elements, bytes;
-    struct folded_versions *versions; /* [slots] */
+    struct recurrent_versions *versions; /* [slots] */
 };
 
 /* Rounded inputs of a single token that a thread keeps: more would not stay in its nearest cache. */
@@ -68,7 +68,7 @@ struct executor {
     struct plan single, batch; /* T = 1, and the largest T */
     struct weight *weights;    /* [buffers] */
     struct kv_state *states;   /* [buffers] */
-    struct folded_pool folded;
+    struct recurrent_pool recurrent;
     struct arena tables; /* weights, states, plans: small things that live as long as the executor */
 
     uint8_t *weight_memory, *state_memory, *work_memory;
@@ -135,19 +135,19 @@ void kv_pool_copy_in(
     const struct executor *executor, const uint32_t *pages, uint32_t positions, const uint8_t *data);
 
 /*
- * folded_pool.c. A step begins at what is committed; each token moves on from `before`, NULL at position 0
+ * recurrent_pool.c. A step begins at what is committed; each token moves on from `before`, NULL at position 0
  * where a state is all zeros, to `after`, unless its run has failed; committing keeps what the runs have come
  * to.
  */
-enum salvo_status folded_pool_open(struct executor *executor);
-void folded_pool_begin(struct executor *executor);
-const float *folded_pool_before(const struct executor *executor, buffer_id state, const struct run *run);
-float *folded_pool_after(const struct executor *executor, buffer_id state, const struct run *run);
-void folded_pool_advance(struct executor *executor);
-void folded_pool_commit(struct executor *executor);
-size_t folded_pool_state_bytes(const struct executor *executor); /* of one slot */
-void folded_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out);
-void folded_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
+enum salvo_status recurrent_pool_open(struct executor *executor);
+void recurrent_pool_begin(struct executor *executor);
+const float *recurrent_pool_before(const struct executor *executor, buffer_id state, const struct run *run);
+float *recurrent_pool_after(const struct executor *executor, buffer_id state, const struct run *run);
+void recurrent_pool_advance(struct executor *executor);
+void recurrent_pool_commit(struct executor *executor);
+size_t recurrent_pool_state_bytes(const struct executor *executor); /* of one slot */
+void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out);
+void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
 
 /*
  * run_rows.c: digits to which a row is rounded for matmuls that take bytes (struct q8_panel): two for fine

@@ -150,7 +150,7 @@ void executor_close(struct executor *executor)
     team_close(executor->team);
     memory_unmap(executor->weight_memory, executor->weight_bytes);
     memory_unmap(executor->state_memory, executor->state_bytes);
-    memory_unmap(executor->folded.memory, executor->folded.bytes);
+    memory_unmap(executor->recurrent.memory, executor->recurrent.bytes);
     memory_unmap(executor->work_memory, executor->work_bytes);
     memory_unmap(executor->debug_memory, executor->debug_bytes);
     memory_free(executor->debug_offsets);
@@ -195,7 +195,7 @@ enum salvo_status executor_open(
         MAX_PANELS, &executor->tables, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
     TRY(kv_pool_open(executor));
-    TRY(folded_pool_open(executor));
+    TRY(recurrent_pool_open(executor));
     TRY(open_work_memory(executor));
     TRY(load_weights(executor));
     *out = executor;

@@ -77,7 +77,7 @@ void recurrent_shift_row(struct executor *executor, const struct op *op, uint32_
     const struct run *run = &executor->runs[executor->rows[row].run];
     const size_t bytes = executor->program->buffers[op->out].columns * sizeof(float);
     const float *before = row > run->first_row ? row_of(executor, op->inputs[0], row - 1, thread)
-                                               : folded_pool_before(executor, op->token_shift.state, run);
+                                               : recurrent_pool_before(executor, op->token_shift.state, run);
     float *out = row_of(executor, op->out, row, thread);
     if (before)
         memcpy(out, before, bytes);
@@ -89,7 +89,7 @@ void recurrent_keep_row(struct executor *executor, const struct op *op, uint32_t
 {
     const struct run *run = &executor->runs[executor->rows[row].run];
     if (row + 1 == run->first_row + run->count) {
-        memcpy(folded_pool_after(executor, op->token_shift.state, run),
+        memcpy(recurrent_pool_after(executor, op->token_shift.state, run),
             row_of(executor, op->inputs[0], row, thread),
             executor->program->buffers[op->out].columns * sizeof(float));
     }
@@ -123,8 +123,8 @@ static void run_values(struct executor *executor, const struct op *op, const str
     const float *rows[OP_MAX_INPUTS];
     for (int i = 0; i < OP_MAX_INPUTS; i++)
         rows[i] = row_of(executor, op->inputs[i], run->first_row, 0) + column;
-    const float *before = folded_pool_before(executor, op->wkv7.state, run);
-    float *after = folded_pool_after(executor, op->wkv7.state, run) + place;
+    const float *before = recurrent_pool_before(executor, op->wkv7.state, run);
+    float *after = recurrent_pool_after(executor, op->wkv7.state, run) + place;
     for (size_t i = 0; !before && i < head_dim; i++)
         memset(after + i * head_dim, 0, count * sizeof *after);
     executor->kernels->wkv7(&(struct wkv7_head){

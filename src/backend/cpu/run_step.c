@@ -122,7 +122,7 @@ void step_take(struct executor *executor, const struct step *step)
             memcpy(executor->tokens + (size_t)run->slot * (executor->options.context + 1) + run->first,
                 step->ids + run->first_row, run->count * sizeof *step->ids);
     }
-    folded_pool_begin(executor);
+    recurrent_pool_begin(executor);
 }
 
 /* After a decode step: whether any run goes on; those that ended stay where they are. */
@@ -170,12 +170,12 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
             keep_repetitions(executor, i);
             break;
         }
-        folded_pool_advance(executor);
+        recurrent_pool_advance(executor);
         if (repeats == 1 || !advance(executor))
             break;
     }
     TRY(gguf_check(executor->program->gguf));
-    folded_pool_commit(executor);
+    recurrent_pool_commit(executor);
     *out_ticket = ++executor->tickets;
 cleanup:
     return status;

@@ -23,7 +23,7 @@
  *
  * salvo_wkv7_*(machine, struct cuda_wkv7_many): token by token; or _prepare and then _chunks
  *
- * salvo_end(machine): results, versions of folded states, done.
+ * salvo_end(machine): results, versions of recurrent states, done.
  *
  * All of them wait for the launch before them themselves (griddepcontrol), after fetching what does not
  * depend on it: launches may be connected by programmatic edges or by plain ones.

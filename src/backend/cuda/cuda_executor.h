@@ -51,7 +51,7 @@ struct cuda_weight {
     uint8_t uses; /* enum cuda_use */
 };
 
-/* Where a positional state lives: pages of [heads][256 positions][head_dim], scales behind each head. */
+/* Where a cache lives: pages of [heads][256 positions][head_dim], scales behind each head. */
 struct cuda_kv_state {
     cuda_address base;
     uint32_t heads, head_dim;
@@ -172,8 +172,8 @@ struct executor {
     uint32_t many_count;
     struct cuda_weight *weights;     /* [buffers] */
     struct cuda_kv_state *kv_states; /* [buffers] */
-    uint64_t *folded_offsets;        /* [buffers]: in elements */
-    uint64_t folded_elements;
+    uint64_t *recurrent_offsets;     /* [buffers]: in elements */
+    uint64_t recurrent_elements;
     uint32_t pages, pages_per_slot; /* of the pool; of a slot's table */
     uint32_t rope_pairs, matrix_count;
 

@@ -94,14 +94,14 @@ enum salvo_status cuda_find_states(struct executor *executor)
     const struct program *program = executor->program;
     const struct backend_options *options = &executor->options;
     TRY(ARENA_NEW(&executor->tables, &executor->kv_states, program->buffer_count));
-    TRY(ARENA_NEW(&executor->tables, &executor->folded_offsets, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->recurrent_offsets, program->buffer_count));
     find_kv_states(executor);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         if (executor->kv_states[i].heads)
             executor->pages_per_slot = (options->context + CUDA_PAGE - 1) / CUDA_PAGE;
-        if (program->buffers[i].kind == BUFFER_FOLDED) {
-            executor->folded_offsets[i] = executor->folded_elements;
-            executor->folded_elements +=
+        if (program->buffers[i].kind == BUFFER_RECURRENT) {
+            executor->recurrent_offsets[i] = executor->recurrent_elements;
+            executor->recurrent_elements +=
                 (program->buffers[i].columns + 3) / 4 * 4; /* states begin at 16 bytes */
         }
     }
@@ -122,9 +122,9 @@ void cuda_layout_state(struct executor *executor, struct cuda_region *region)
     machine->slot_states = cuda_region_take(region, options->slots * sizeof(struct cuda_slot));
     machine->tokens =
         cuda_region_take(region, (uint64_t)options->slots * (options->context + 1) * sizeof(int32_t));
-    machine->folded =
-        cuda_region_take(region, (uint64_t)options->slots * 2 * executor->folded_elements * sizeof(float));
-    machine->folded_elements = executor->folded_elements;
+    machine->recurrent =
+        cuda_region_take(region, (uint64_t)options->slots * 2 * executor->recurrent_elements * sizeof(float));
+    machine->recurrent_elements = executor->recurrent_elements;
     executor->bias =
         cuda_region_take(region, (uint64_t)options->slots * executor->program->vocabulary * sizeof(float));
 }

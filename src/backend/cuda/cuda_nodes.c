@@ -360,7 +360,7 @@ static struct cuda_wkv7_many wkv7_of(const struct phase_builder *builder, const 
 {
     struct cuda_wkv7_many wkv7 = {
         .out = phase_address(builder, op->out),
-        .state = builder->executor->folded_offsets[op->wkv7.state],
+        .state = builder->executor->recurrent_offsets[op->wkv7.state],
         .chunks = builder->plan->scratch.panels, /* between panels: nothing is rounded yet */
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,

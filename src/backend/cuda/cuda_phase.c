@@ -167,7 +167,7 @@ static void describe_op(const struct phase_builder *builder, const struct op *op
         break;
     case OP_TOKEN_SHIFT:
         out->rows = phase_address(builder, op->inputs[0]);
-        out->state = executor->folded_offsets[op->token_shift.state];
+        out->state = executor->recurrent_offsets[op->token_shift.state];
         out->keeps = 1;
         break;
     case OP_LERP:

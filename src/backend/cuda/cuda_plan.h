@@ -140,7 +140,7 @@ enum { CUDA_TICK_NS = 1024 };
 struct cuda_slot {
     uint32_t next;    /* position to compute next */
     uint32_t ended;   /* a stop id was sampled */
-    uint32_t version; /* of the folded states, 0 or 1: which one holds what the last step left */
+    uint32_t version; /* of the recurrent states, 0 or 1: which one holds what the last step left */
     uint32_t padding;
 };
 
@@ -310,7 +310,7 @@ struct cuda_vector {
     uint64_t from;         /* [columns]; 0: the panel is there already */
     uint64_t weight, bias; /* of the norm */
     uint64_t lerp;         /* [columns]: how much of the token before; 0: nothing is mixed in */
-    uint64_t state;        /* then: folded elements from the beginning of a version */
+    uint64_t state;        /* then: recurrent elements from the beginning of a version */
     uint32_t columns, rounding, panel, norm;
     float epsilon;
     uint32_t keeps; /* this block writes the new state */
@@ -432,8 +432,8 @@ struct cuda_machine {
     /* State. */
     uint64_t slot_states; /* [slots] struct cuda_slot */
     uint64_t tokens;      /* [slots][context + 1] int32 */
-    uint64_t folded;      /* [slots][2 versions][folded_elements] floats */
-    uint64_t folded_elements;
+    uint64_t recurrent;   /* [slots][2 versions][recurrent_elements] floats */
+    uint64_t recurrent_elements;
     uint64_t cosines, sines; /* [T][ropes][rope_pairs] floats */
 
     /* Scratch. */

@@ -1,7 +1,7 @@
 /*
  * A slot's state, saved and restored in the program's logical layout: buffer after buffer, the keys and
- * values of each position, head after head with its scales; then the folded states. Pages go through pinned
- * memory one by one.
+ * values of each position, head after head with its scales; then the recurrent states. Pages go through
+ * pinned memory one by one.
  */
 #include "backend/cuda/cuda_executor.h"
 
@@ -29,7 +29,7 @@ size_t cuda_state_size(const struct executor *executor, uint32_t positions)
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         if (executor->kv_states[i].heads)
             size += positions * row_bytes(executor, &executor->kv_states[i]);
-        if (executor->program->buffers[i].kind == BUFFER_FOLDED)
+        if (executor->program->buffers[i].kind == BUFFER_RECURRENT)
             size += (size_t)executor->program->buffers[i].columns * sizeof(float);
     }
     return size;
@@ -101,7 +101,7 @@ cleanup:
     return status;
 }
 
-/* ---- Folded states ---- */
+/* ---- Recurrent states ---- */
 
 /* Through pinned memory, which is several times faster than to and from any other. */
 static enum salvo_status copy_staged(
@@ -124,24 +124,24 @@ cleanup:
 }
 
 /* Buffers that lie side by side there and here are copied at once. */
-static enum salvo_status copy_folded(
+static enum salvo_status copy_recurrent(
     struct executor *executor, const struct cuda_slot *slot_state, uint32_t slot, uint8_t *data, bool out)
 {
     enum salvo_status status = SALVO_OK;
-    const cuda_address base = executor->machine.folded + ((uint64_t)slot * 2 + slot_state->version) *
-                                                             executor->folded_elements * sizeof(float);
+    const cuda_address base = executor->machine.recurrent + ((uint64_t)slot * 2 + slot_state->version) *
+                                                                executor->recurrent_elements * sizeof(float);
     uint64_t first = 0, end = 0; /* elements */
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct program_buffer *buffer = &executor->program->buffers[i];
-        if (buffer->kind != BUFFER_FOLDED)
+        if (buffer->kind != BUFFER_RECURRENT)
             continue;
-        if (executor->folded_offsets[i] != end) {
+        if (executor->recurrent_offsets[i] != end) {
             const size_t bytes = (size_t)(end - first) * sizeof(float);
             TRY(copy_staged(executor, base + first * sizeof(float), data, bytes, out));
             data += bytes;
-            first = executor->folded_offsets[i];
+            first = executor->recurrent_offsets[i];
         }
-        end = executor->folded_offsets[i] + buffer->columns;
+        end = executor->recurrent_offsets[i] + buffer->columns;
     }
     TRY(copy_staged(
         executor, base + first * sizeof(float), data, (size_t)(end - first) * sizeof(float), out));
@@ -158,10 +158,10 @@ static enum salvo_status save(
     struct cuda_slot state;
     TRY(cuda_entries_finish(executor, executor->entries));
     TRY(copy_pages(executor, pages, positions, &out, true));
-    if (executor->folded_elements) {
+    if (executor->recurrent_elements) {
         TRY(cuda_copy_out(
             executor, &state, executor->machine.slot_states + slot * sizeof state, sizeof state));
-        TRY(copy_folded(executor, &state, slot, out, true));
+        TRY(copy_recurrent(executor, &state, slot, out, true));
     }
 cleanup:
     return status;
@@ -193,7 +193,7 @@ static enum salvo_status restore(struct executor *executor, uint32_t slot, const
     }
     TRY(copy_pages(executor, pages, positions, &data, false));
     TRY(cuda_copy_in(executor, executor->machine.slot_states + slot * sizeof state, &state, sizeof state));
-    TRY(copy_folded(executor, &state, slot, data, false));
+    TRY(copy_recurrent(executor, &state, slot, data, false));
 cleanup:
     return status;
 }

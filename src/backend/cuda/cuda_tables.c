@@ -426,7 +426,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (uint32_t i = 0; i < group->inner; i++)
         phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
     builder->wkv7 = (struct cuda_wkv7){
-        .state = builder->executor->folded_offsets[op->wkv7.state],
+        .state = builder->executor->recurrent_offsets[op->wkv7.state],
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
     };

@@ -350,8 +350,8 @@ struct mix_four {
 
 KERNEL_INLINE float *state_of_version(const shared_head &head, const cuda_vector &vector, uint32_t version)
 {
-    return (float *)head.machine.folded +
-           ((uint64_t)head.row.slot * 2 + version) * head.machine.folded_elements + vector.state;
+    return (float *)head.machine.recurrent +
+           ((uint64_t)head.row.slot * 2 + version) * head.machine.recurrent_elements + vector.state;
 }
 
 KERNEL_INLINE float *kept_state(const shared_head &head, const cuda_vector &vector)

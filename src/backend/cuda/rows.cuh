@@ -13,7 +13,7 @@
 struct row_context {
     uint32_t row, slot, position;
     uint32_t run_first_row, run_count, run_first; /* of its run: first row, rows, first position */
-    uint32_t version;                             /* of the folded states that the step reads */
+    uint32_t version;                             /* of the recurrent states that the step reads */
     int32_t id;                                   /* its token */
     const uint32_t *pages;
     const float *cosines, *sines; /* of its position, [ropes][rope_pairs] */
@@ -65,9 +65,10 @@ template <int THREADS> struct row_worker {
         return address ? (const float *)address + row.first : nullptr;
     }
 
-    KERNEL_INLINE float *folded(uint32_t version, uint64_t state) const
+    KERNEL_INLINE float *recurrent(uint32_t version, uint64_t state) const
     {
-        return (float *)machine.folded + ((uint64_t)row.slot * 2 + version) * machine.folded_elements + state;
+        return (float *)machine.recurrent + ((uint64_t)row.slot * 2 + version) * machine.recurrent_elements +
+               state;
     }
 
     /* ---- embed ---- */
@@ -196,10 +197,10 @@ template <int THREADS> struct row_worker {
     {
         const bool has_row = row.row > row.run_first_row;
         const float *before = has_row ? (const float *)op.rows + (uint64_t)(row.row - 1) * op.columns
-                                      : folded(row.version, op.state);
+                                      : recurrent(row.version, op.state);
         const bool is_zero = !has_row && row.run_first == 0;
         const bool keeps = row.keeps && row.row + 1 == row.run_first_row + row.run_count;
-        float *after = folded(1 - row.version, op.state);
+        float *after = recurrent(1 - row.version, op.state);
         for (uint32_t i = threadIdx.x; i < op.columns; i += THREADS) {
             const float own = vectors[op.in[0] + i];
             vectors[op.out + i] = is_zero ? 0 : __ldcg(before + i);

@@ -168,7 +168,7 @@ KERNEL_INLINE void tell_done(const cuda_machine &machine)
     store_release_system(done, ticket);
 }
 
-/* Of a step with one run of one token, which began at `version` of the folded states. What failed or was
+/* Of a step with one run of one token, which began at `version` of the recurrent states. What failed or was
  * cancelled keeps what was before it. */
 KERNEL_INLINE void finish_step_of_one(
     const cuda_machine &machine, uint32_t slot, uint32_t first, uint32_t version, const token_count &count)

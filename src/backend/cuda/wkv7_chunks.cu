@@ -354,9 +354,9 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
     copy_commit();
 
     const uint32_t version = __ldcg(&((const cuda_slot *)machine->slot_states)[slot].version);
-    const uint64_t elements = machine->folded_elements,
+    const uint64_t elements = machine->recurrent_elements,
                    place = (uint64_t)head * DIM * DIM + (uint64_t)q * 4 * DIM + first_value + value;
-    float *states = (float *)machine->folded + (uint64_t)slot * 2 * elements + wkv7.state + place;
+    float *states = (float *)machine->recurrent + (uint64_t)slot * 2 * elements + wkv7.state + place;
     const float *before = states + version * elements;
     float *after = states + (1 - version) * elements;
     float4 state = make_float4(0, 0, 0, 0);

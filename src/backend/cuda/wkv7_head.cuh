@@ -108,8 +108,8 @@ __device__ __noinline__ void run_wkv7_head()
     uint32_t seen = look_at_input(head, from, thread);
 
     /* What does not depend on the token's values comes while they do. */
-    const uint64_t elements = head.machine.folded_elements;
-    float *base = (float *)head.machine.folded + (uint64_t)head.row.slot * 2 * elements + record.state +
+    const uint64_t elements = head.machine.recurrent_elements;
+    float *base = (float *)head.machine.recurrent + (uint64_t)head.row.slot * 2 * elements + record.state +
                   lane * (2 * CUDA_WKV7_COLUMNS) + warp * 4;
     const float *before = base + head.row.version * elements;
     float *after = base + (1 - head.row.version) * elements;

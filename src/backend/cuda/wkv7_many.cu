@@ -126,10 +126,11 @@ template <int DIM> KERNEL_INLINE void wkv7_many(const cuda_machine *machine, con
 
     const uint32_t slot = __ldcg(&run->slot), i = place.first_value + value;
     const uint32_t version = __ldcg(&((const cuda_slot *)machine->slot_states)[slot].version);
-    const uint64_t states = machine->folded + (uint64_t)slot * 2 * machine->folded_elements * sizeof(float);
+    const uint64_t states =
+        machine->recurrent + (uint64_t)slot * 2 * machine->recurrent_elements * sizeof(float);
     const uint64_t at = wkv7.state + (uint64_t)head * head_dim * head_dim + i;
-    const float *before = (const float *)states + version * machine->folded_elements + at;
-    float *after = (float *)states + (1 - version) * machine->folded_elements + at;
+    const float *before = (const float *)states + version * machine->recurrent_elements + at;
+    float *after = (float *)states + (1 - version) * machine->recurrent_elements + at;
     const bool is_new = __ldcg(&run->first) == 0;
     float state[keys];
 #pragma unroll

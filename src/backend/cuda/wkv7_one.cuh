@@ -30,10 +30,10 @@ KERNEL_INLINE void wkv7_head(const cuda_machine &machine, const cuda_wkv7 &wkv7,
     const uint32_t value = threadIdx.x % head_dim, part = threadIdx.x / head_dim;
     const uint32_t first = min(part * keys, head_dim),
                    end = part < parts ? min(first + keys, head_dim) : first;
-    const uint64_t base =
-        (uint64_t)row.slot * 2 * machine.folded_elements + wkv7.state + (uint64_t)head * head_dim * head_dim;
-    const float *before = (const float *)machine.folded + base + row.version * machine.folded_elements;
-    float *after = (float *)machine.folded + base + (1 - row.version) * machine.folded_elements;
+    const uint64_t base = (uint64_t)row.slot * 2 * machine.recurrent_elements + wkv7.state +
+                          (uint64_t)head * head_dim * head_dim;
+    const float *before = (const float *)machine.recurrent + base + row.version * machine.recurrent_elements;
+    float *after = (float *)machine.recurrent + base + (1 - row.version) * machine.recurrent_elements;
     const float *r = vectors + wkv7.places[0], *w = vectors + wkv7.places[1], *k = vectors + wkv7.places[2],
                 *v = vectors + wkv7.places[3], *kk = vectors + wkv7.places[4], *a = vectors + wkv7.places[5];
     float state[KEYS];

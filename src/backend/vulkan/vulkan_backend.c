@@ -31,13 +31,13 @@ static bool is_only_asked(void)
     return !best || best->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
 }
 
-/* Between two submissions a device is idle for a while. Where states are folded, the next one begins when it
- * is known how far the last one came, so that nothing is won. */
+/* Between two submissions a device is idle for a while. Where states are recurrent, the next one begins when
+ * it is known how far the last one came, so that nothing is won. */
 static struct backend_info info(const struct executor *executor)
 {
     return (struct backend_info){.isa = executor->device.physical->feature_names,
         .in_flight = STEPS_IN_FLIGHT,
-        .ahead = executor->folded_elements ? 1 : TOKENS_AHEAD,
+        .ahead = executor->recurrent_elements ? 1 : TOKENS_AHEAD,
         .fine_batches = executor->device.physical->features.coop_matrix,
         .memory_free = executor->free_before};
 }

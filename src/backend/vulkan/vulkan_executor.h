@@ -26,7 +26,7 @@ struct vulkan_weight {
     uint32_t vector;  /* in floats in the vectors; ROW_NOTHING: it is none */
 };
 
-/* A positional state: pages of [heads][256 positions][head_words]. */
+/* A cache: pages of [heads][256 positions][head_words]. */
 struct vulkan_state {
     struct vulkan_buffer buffer;
     uint32_t heads, head_dim, head_words;
@@ -68,8 +68,8 @@ struct vulkan_plan {
     uint32_t part_count;
 };
 
-/* A slot's versions of folded state: what is committed, and what the last step submitted will leave. */
-struct folded_slot {
+/* A slot's versions of recurrent state: what is committed, and what the last step submitted will leave. */
+struct recurrent_slot {
     uint8_t committed, current;
     uint64_t ignored; /* tickets up to this one do not commit: a step before them failed */
 };
@@ -123,11 +123,11 @@ struct executor {
     struct vulkan_buffer *weight_buffers;
     uint32_t weight_buffer_count, imported_buffers; /* the first of them are the file itself */
     uint64_t weight_bytes, state_bytes, scratch_bytes;
-    uint64_t free_before;                           /* of the device, in bytes */
-    size_t *folded_offsets;                         /* [buffers], in floats */
-    uint32_t folded_elements, pages, *rope_offsets; /* [ropes], in floats */
+    uint64_t free_before;                              /* of the device, in bytes */
+    size_t *recurrent_offsets;                         /* [buffers], in floats */
+    uint32_t recurrent_elements, pages, *rope_offsets; /* [ropes], in floats */
 
-    struct vulkan_buffer arena, vectors, rounded, folded, tokens, ropes, partials, control, work, bias;
+    struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, control, work, bias;
     struct vulkan_buffer step;     /* the one that runs */
     struct vulkan_buffer ring;     /* steps from the host */
     struct vulkan_buffer outcomes; /* results for the host */
@@ -138,7 +138,7 @@ struct executor {
     uint32_t step_words_at, step_entry_words; /* in words */
     uint32_t split_counts_at;                 /* in words in the partials */
 
-    struct folded_slot *folded_slots; /* [slots] */
+    struct recurrent_slot *recurrent_slots; /* [slots] */
     struct pending_step pending[RING_ENTRIES];
     VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
     uint64_t submitted, completed; /* tickets */

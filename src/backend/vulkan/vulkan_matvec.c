@@ -252,8 +252,8 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     };
     struct matvec_arguments arguments = {
         .flags = bundle->group->rows,
-        .shift = shift ? (uint32_t)executor->folded_offsets[shift->token_shift.state] : ROW_NOTHING,
-        .folded_elements = executor->folded_elements,
+        .shift = shift ? (uint32_t)executor->recurrent_offsets[shift->token_shift.state] : ROW_NOTHING,
+        .recurrent_elements = executor->recurrent_elements,
     };
     struct dispatch *dispatch;
     uint32_t pipeline;
@@ -267,9 +267,9 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
             vulkan_bind(dispatch, i, &executor->vectors, false);
     }
     bind_arena(compiling, bundle, dispatch);
-    dispatch->bound[BIND_FOLDED] = dispatch->bound[BIND_ARENA];
+    dispatch->bound[BIND_RECURRENT] = dispatch->bound[BIND_ARENA];
     if (shift)
-        vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
+        vulkan_bind(dispatch, BIND_RECURRENT, &executor->recurrent, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[bundle->buffer], false);
     arguments.flags |= (keeps ? MATVEC_KEEPS : 0) | bundle->matrices[0].rows_per_group << 8;

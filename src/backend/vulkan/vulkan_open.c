@@ -265,7 +265,7 @@ void vulkan_executor_close(struct executor *executor)
         return;
     const struct vulkan_device *device = &executor->device;
     struct vulkan_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->rounded,
-        &executor->folded, &executor->tokens, &executor->ropes, &executor->partials, &executor->control,
+        &executor->recurrent, &executor->tokens, &executor->ropes, &executor->partials, &executor->control,
         &executor->work, &executor->bias, &executor->step, &executor->ring, &executor->outcomes,
         &executor->mirror};
     if (device->handle && device->call.DeviceWaitIdle) {

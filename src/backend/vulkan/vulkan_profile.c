@@ -49,12 +49,12 @@ static enum salvo_status run_once(
     struct executor *executor, const struct step *step, const struct profiling *profiling)
 {
     enum salvo_status status = SALVO_OK;
-    const struct folded_slot before = executor->folded_slots[step->runs[0].slot];
+    const struct recurrent_slot before = executor->recurrent_slots[step->runs[0].slot];
     struct pending_step *pending;
     TRY(vulkan_step_begin(executor, step, &pending));
     TRY(vulkan_submit_and_wait(&executor->device, profiling->commands, pending->fence));
     executor->completed = executor->submitted;
-    executor->folded_slots[step->runs[0].slot] = before;
+    executor->recurrent_slots[step->runs[0].slot] = before;
 cleanup:
     return status;
 }

@@ -85,7 +85,7 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
         result.weight_is_scratch = program->buffers[op->inputs[2]].kind != BUFFER_WEIGHT;
         break;
     case OP_TOKEN_SHIFT:
-        result.state = (uint32_t)compiling->executor->folded_offsets[op->token_shift.state];
+        result.state = (uint32_t)compiling->executor->recurrent_offsets[op->token_shift.state];
         break;
     case OP_RWKV_BONUS:
         result.group = op->rwkv_bonus.head_dim;
@@ -125,7 +125,7 @@ static enum salvo_status add_rows(
         .first_op = first,
         .op_count = compiling->plan->row_op_count - first,
         .row_kind = rows,
-        .folded_elements = executor->folded_elements,
+        .recurrent_elements = executor->recurrent_elements,
     };
     const struct pipeline_constants constants = {
         .threads = executor->device.physical->features.processor ? PROCESSOR_THREADS : ROWS_THREADS,
@@ -137,7 +137,7 @@ static enum salvo_status add_rows(
     vulkan_bind(*out, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(*out, BIND_TABLE, &compiling->plan->row_table, false);
     vulkan_bind(*out, BIND_ROUNDED, &executor->rounded, true);
-    vulkan_bind(*out, BIND_FOLDED, &executor->folded, true);
+    vulkan_bind(*out, BIND_RECURRENT, &executor->recurrent, true);
     vulkan_bind(*out, BIND_TOKENS, &executor->tokens, false);
     vulkan_bind(*out, BIND_ROPES, &executor->ropes, false);
 cleanup:

@@ -29,7 +29,7 @@ SHARED_ENUM(BIND_TABLE, 5)   /* row ops or matrices of a group */
 SHARED_ENUM(BIND_ROUNDED, 6) /* activations as bytes or halves; of a single token, the row that comes in */
 SHARED_ENUM(BIND_KEYS, 7)
 SHARED_ENUM(BIND_VALUES, 8)
-SHARED_ENUM(BIND_FOLDED, 9)
+SHARED_ENUM(BIND_RECURRENT, 9)
 SHARED_ENUM(BIND_TOKENS, 10)   /* ids of all slots */
 SHARED_ENUM(BIND_ROPES, 11)    /* cosines and sines */
 SHARED_ENUM(BIND_PARTIALS, 12) /* attention: of splits; sampling: of blocks */
@@ -44,8 +44,8 @@ SHARED_ENUM(BIND_COUNT, 18)
 
 SHARED_ENUM(RING_ENTRIES, 4)
 SHARED_ENUM(STEP_STOP_IDS, 32)
-SHARED_ENUM(ROW_WORDS, 2)       /* of a row: its run, its position */
-SHARED_ENUM(FOLDED_VERSIONS, 4) /* committed, and one for each step that is on its way */
+SHARED_ENUM(ROW_WORDS, 2)          /* of a row: its run, its position */
+SHARED_ENUM(RECURRENT_VERSIONS, 4) /* committed, and one for each step that is on its way */
 
 struct step_header {
     UINT tokens, runs, outputs;              /* live rows */
@@ -63,7 +63,7 @@ struct step_run {
     UINT slot, first, count, first_row;
     UINT logits; /* enum run_logits */
     UINT limit;
-    UINT before, after, other; /* versions of folded state: read, written, and to go on with */
+    UINT before, after, other; /* versions of recurrent state: read, written, and to go on with */
     /* How an id is chosen. */
     UINT plain; /* the largest logit as it is */
     UINT has_bias;
@@ -158,8 +158,8 @@ struct embed_token {
 
 struct rows_arguments {
     UINT first_op, op_count;
-    UINT row_kind;        /* enum row_kind */
-    UINT folded_elements; /* of one version of a slot */
+    UINT row_kind;           /* enum row_kind */
+    UINT recurrent_elements; /* of one version of a slot */
 };
 
 /* ---- Matrices ---- */
@@ -226,7 +226,7 @@ struct matvec_arguments {
     UINT norm, norm_bias; /* vectors; ROW_NOTHING: no norm, and none but by size */
     FLOAT epsilon;
     UINT shift, lerp; /* state of the row before, in floats, or ROW_NOTHING; weight of the mixture */
-    UINT folded_elements;
+    UINT recurrent_elements;
     UINT first_matrix; /* in the table */
     /* The workgroups from which on matrices after the first are worked on; of three matrices two, and then
      * these.
@@ -272,7 +272,7 @@ struct project_token {
 
 struct wkv7_arguments {
     UINT r, w, k, v, kk, a, to;
-    UINT heads, head_dim, columns, state, folded_elements;
+    UINT heads, head_dim, columns, state, recurrent_elements;
 };
 
 /* Of a single token, with what stands around it; ROW_NOTHING where something does not. */
@@ -282,7 +282,7 @@ struct wkv7_one_arguments {
     UINT direction_weight, strength_weight;          /* vectors, as all weights */
     UINT norm_weight, norm_bias, bonus_weight, gate; /* gate: in floats */
     FLOAT direction_epsilon, norm_epsilon;
-    UINT state, folded_elements;
+    UINT state, recurrent_elements;
 };
 
 SHARED_ENUM(ARGMAX_BLOCKS, 64)

@@ -1,5 +1,5 @@
 /*
- * State: keys and values in pages of [heads][256 positions], each position's elements together, and folded
+ * State: keys and values in pages of [heads][256 positions], each position's elements together, and recurrent
  * state in versions. A saved state has the program's layout: position after position.
  */
 #include "backend/vulkan/vulkan_executor.h"
@@ -37,28 +37,29 @@ static void find_states(struct executor *executor)
     }
 }
 
-static enum salvo_status open_folded(struct executor *executor)
+static enum salvo_status open_recurrent(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
     uint64_t elements = 0;
-    TRY(ARENA_NEW(&executor->tables, &executor->folded_offsets, program->buffer_count));
-    TRY(ARENA_NEW(&executor->tables, &executor->folded_slots, executor->options.slots));
+    TRY(ARENA_NEW(&executor->tables, &executor->recurrent_offsets, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->recurrent_slots, executor->options.slots));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        if (program->buffers[i].kind == BUFFER_FOLDED) {
-            executor->folded_offsets[i] = elements;
+        if (program->buffers[i].kind == BUFFER_RECURRENT) {
+            executor->recurrent_offsets[i] = elements;
             elements += program->buffers[i].columns;
         }
     }
-    const uint64_t all = elements * executor->options.slots * FOLDED_VERSIONS;
+    const uint64_t all = elements * executor->options.slots * RECURRENT_VERSIONS;
     if (all * 4 > executor->device.physical->limits.maxStorageBufferRange) {
         TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions take %llu MB; %s can bind %u MB",
             executor->options.slots, (unsigned long long)(all * 4 / 1000000), executor->device.physical->name,
             executor->device.physical->limits.maxStorageBufferRange / 1000000));
     }
-    executor->folded_elements = (uint32_t)elements;
-    TRY(vulkan_buffer_open(&executor->device, all * 4, PLACE_DEVICE, "folded states", &executor->folded));
-    executor->state_bytes += executor->folded.size;
+    executor->recurrent_elements = (uint32_t)elements;
+    TRY(vulkan_buffer_open(
+        &executor->device, all * 4, PLACE_DEVICE, "recurrent states", &executor->recurrent));
+    executor->state_bytes += executor->recurrent.size;
 cleanup:
     return status;
 }
@@ -89,7 +90,7 @@ enum salvo_status vulkan_states_open(struct executor *executor)
             &executor->device, bytes, PLACE_DEVICE, program->buffers[i].name, &state->buffer));
         executor->state_bytes += state->buffer.size;
     }
-    TRY(open_folded(executor));
+    TRY(open_recurrent(executor));
 cleanup:
     return status;
 }
@@ -101,7 +102,7 @@ size_t vulkan_state_size(const struct executor *executor, uint32_t positions)
     size_t bytes = 0;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++)
         bytes += executor->states[i].heads * saved_head_bytes(executor, &executor->states[i]);
-    return positions * bytes + executor->folded_elements * sizeof(float);
+    return positions * bytes + executor->recurrent_elements * sizeof(float);
 }
 
 /* Copies `count` positions of one page between the device's layout in `page` and the saved rows. */
@@ -149,10 +150,10 @@ cleanup:
     return status;
 }
 
-static uint64_t folded_offset(const struct executor *executor, uint32_t slot)
+static uint64_t recurrent_offset(const struct executor *executor, uint32_t slot)
 {
-    return ((uint64_t)slot * FOLDED_VERSIONS + executor->folded_slots[slot].committed) *
-           executor->folded_elements * sizeof(float);
+    return ((uint64_t)slot * RECURRENT_VERSIONS + executor->recurrent_slots[slot].committed) *
+           executor->recurrent_elements * sizeof(float);
 }
 
 static enum salvo_status check_positions(const struct executor *executor, uint32_t slot, uint32_t positions)
@@ -170,9 +171,9 @@ enum salvo_status vulkan_state_save(
     TRY(check_positions(executor, slot, positions));
     TRY(vulkan_wait_for_all(executor));
     TRY(copy_states(executor, pages, positions, &out, true));
-    if (executor->folded_elements)
-        TRY(vulkan_read(&executor->transfer, &executor->folded, folded_offset(executor, slot), out,
-            executor->folded_elements * sizeof(float)));
+    if (executor->recurrent_elements)
+        TRY(vulkan_read(&executor->transfer, &executor->recurrent, recurrent_offset(executor, slot), out,
+            executor->recurrent_elements * sizeof(float)));
 cleanup:
     return status;
 }
@@ -193,9 +194,9 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
         TRY(vulkan_write(&executor->transfer, &executor->tokens, tokens_at, ids, positions * sizeof *ids));
     }
     TRY(copy_states(executor, pages, positions, &pointer.to, false));
-    if (executor->folded_elements)
-        TRY(vulkan_write(&executor->transfer, &executor->folded, folded_offset(executor, slot), pointer.from,
-            executor->folded_elements * sizeof(float)));
+    if (executor->recurrent_elements)
+        TRY(vulkan_write(&executor->transfer, &executor->recurrent, recurrent_offset(executor, slot),
+            pointer.from, executor->recurrent_elements * sizeof(float)));
 cleanup:
     return status;
 }

@@ -99,7 +99,7 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
         result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", device->physical->name);
 }
 
-/* The version of folded state that a run has come to: repetitions go to and fro between two. */
+/* The version of recurrent state that a run has come to: repetitions go to and fro between two. */
 static uint8_t version_after(
     const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
 {
@@ -108,8 +108,8 @@ static uint8_t version_after(
     return sampled == 0 ? run->before : sampled % 2 ? run->after : run->other;
 }
 
-/* Takes over what the device says about a step, and commits the folded states that it left. One that repeats
- * keeps the tokens that were complete. */
+/* Takes over what the device says about a step, and commits the recurrent states that it left. One that
+ * repeats keeps the tokens that were complete. */
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending)
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
@@ -119,7 +119,7 @@ enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_s
         cancelled = cancelled && (pending->repeat <= 1 || outcomes[i].sampled == 0);
     for (uint32_t i = 0; i < pending->run_count; i++) {
         const struct pending_run *run = &pending->runs[i];
-        struct folded_slot *slot = &executor->folded_slots[run->slot];
+        struct recurrent_slot *slot = &executor->recurrent_slots[run->slot];
         pending->results[i] = (struct run_result){
             .sampled = outcomes[i].sampled,
             .ended = outcomes[i].ended,
@@ -225,14 +225,14 @@ cleanup:
 
 /* ---- Beginning ---- */
 
-/* Two versions of a slot's folded state that nobody reads or may still commit. */
+/* Two versions of a slot's recurrent state that nobody reads or may still commit. */
 static bool find_versions(
     const struct executor *executor, uint32_t slot, uint8_t *out_after, uint8_t *out_other)
 {
-    bool used[FOLDED_VERSIONS] = {false};
+    bool used[RECURRENT_VERSIONS] = {false};
     uint8_t found[2] = {0, 0};
     int count = 0;
-    used[executor->folded_slots[slot].committed] = used[executor->folded_slots[slot].current] = true;
+    used[executor->recurrent_slots[slot].committed] = used[executor->recurrent_slots[slot].current] = true;
     for (uint64_t i = executor->completed + 1; i <= executor->submitted; i++) {
         const struct pending_step *pending = &executor->pending[i % RING_ENTRIES];
         for (uint32_t j = 0; j < pending->run_count; j++) {
@@ -241,7 +241,7 @@ static bool find_versions(
                 used[run->before] = used[run->after] = used[run->other] = true;
         }
     }
-    for (uint8_t i = 0; i < FOLDED_VERSIONS && count < 2; i++) {
+    for (uint8_t i = 0; i < RECURRENT_VERSIONS && count < 2; i++) {
         if (!used[i])
             found[count++] = i;
     }
@@ -253,7 +253,7 @@ static bool find_versions(
 /* Whether the slot's last step must be complete before another can be written. */
 static bool must_wait(const struct executor *executor, const struct step *step)
 {
-    if (!executor->folded_elements)
+    if (!executor->recurrent_elements)
         return false;
     for (uint32_t i = 0; i < step->run_count; i++) {
         uint8_t after, other;
@@ -380,7 +380,7 @@ static void write_words(
 static void write_run(
     const struct executor *executor, const struct run *run, struct pending_run *pending, struct step_run *out)
 {
-    struct folded_slot *slot = &executor->folded_slots[run->slot];
+    struct recurrent_slot *slot = &executor->recurrent_slots[run->slot];
     *pending = (struct pending_run){.slot = run->slot, .first = run->first, .before = slot->current};
     (void)find_versions(executor, run->slot, &pending->after, &pending->other);
     slot->current = pending->after;

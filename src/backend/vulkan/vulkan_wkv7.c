@@ -92,15 +92,15 @@ static enum salvo_status compile_single(
         .gate = around->gate ? vulkan_arena_at(compiling, around->gate->inputs[1]) : ROW_NOTHING,
         .direction_epsilon = around->direction->l2_norm.epsilon,
         .norm_epsilon = around->norm ? around->norm->layer_norm.epsilon : 0,
-        .state = (uint32_t)executor->folded_offsets[op->wkv7.state],
-        .folded_elements = executor->folded_elements,
+        .state = (uint32_t)executor->recurrent_offsets[op->wkv7.state],
+        .recurrent_elements = executor->recurrent_elements,
     };
     struct dispatch *dispatch;
     uint32_t pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_WKV7_ONE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
-    vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
+    vulkan_bind(dispatch, BIND_RECURRENT, &executor->recurrent, true);
     dispatch->groups[0] = op->wkv7.heads;
 cleanup:
     return status;
@@ -126,13 +126,13 @@ static enum salvo_status compile_batch(struct compiling *compiling, uint32_t ind
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
         .columns = (uint32_t)executor->program->buffers[op->out].columns,
-        .state = (uint32_t)executor->folded_offsets[op->wkv7.state],
-        .folded_elements = executor->folded_elements,
+        .state = (uint32_t)executor->recurrent_offsets[op->wkv7.state],
+        .recurrent_elements = executor->recurrent_elements,
     };
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_WKV7,
         (struct pipeline_constants){.threads = op->wkv7.head_dim, .extra = op->wkv7.head_dim}, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-    vulkan_bind(dispatch, BIND_FOLDED, &executor->folded, true);
+    vulkan_bind(dispatch, BIND_RECURRENT, &executor->recurrent, true);
     dispatch->groups[0] = op->wkv7.heads;
     dispatch->groups[1] = compiling->plan->lowered.capacity[ROWS_RUNS];
     if (group->outer)

@@ -27,7 +27,7 @@ const uint ACTIVATION = LANES_AND_MORE >> 16;                /* of all matrices,
 #include "input.glsl"
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
-layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
+layout(std430, binding = BIND_RECURRENT) buffer Recurrent { float recurrent[]; };
 layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; };
 layout(push_constant) uniform Push { matvec_arguments arguments; };
 
@@ -45,16 +45,16 @@ uint lanes, lerp_at;
 /* Mixed with the row before it, which the slot's state has; the first workgroup leaves this row there. */
 vec4 mixed(vec4 four, uint i)
 {
-    uint slot = runs[0].slot * FOLDED_VERSIONS;
-    uint before = (slot + runs[0].before) * arguments.folded_elements + arguments.shift + 4 * i;
-    uint after = (slot + runs[0].after) * arguments.folded_elements + arguments.shift + 4 * i;
+    uint slot = runs[0].slot * RECURRENT_VERSIONS;
+    uint before = (slot + runs[0].before) * arguments.recurrent_elements + arguments.shift + 4 * i;
+    uint after = (slot + runs[0].after) * arguments.recurrent_elements + arguments.shift + 4 * i;
     bool keeps = (arguments.flags & MATVEC_KEEPS) != 0 && gl_WorkGroupID.x == 0 && live_rows(ROWS_TOKENS) != 0;
     vec4 previous = vec4(0);
     [[unroll]] for (uint j = 0; j < 4; j++) {
         if (COLUMNS % 4 == 0 || 4 * i + j < COLUMNS) {
-            previous[j] = runs[0].first == 0 ? 0.0 : folded[before + j];
+            previous[j] = runs[0].first == 0 ? 0.0 : recurrent[before + j];
             if (keeps)
-                folded[after + j] = four[j];
+                recurrent[after + j] = four[j];
         }
     }
     return four + (previous - four) * four_of_vectors(lerp_at, i);

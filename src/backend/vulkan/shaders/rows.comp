@@ -10,7 +10,7 @@ layout(std430, binding = BIND_TABLE) readonly buffer Table { row_op ops[]; };
 layout(std430, binding = BIND_ROUNDED) buffer Rounded { uint rounded[]; };
 layout(std430, binding = BIND_KEYS) buffer Keys { uint keys[]; };
 layout(std430, binding = BIND_VALUES) buffer Values { uint values[]; };
-layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
+layout(std430, binding = BIND_RECURRENT) buffer Recurrent { float recurrent[]; };
 layout(std430, binding = BIND_TOKENS) readonly buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_ROPES) readonly buffer Ropes { float ropes[]; };
 layout(push_constant) uniform Push { rows_arguments arguments; };
@@ -197,16 +197,16 @@ void append(row_op op, uint row)
 void shift_row(row_op op, uint row)
 {
     uint run = row_run(row), slot = runs[run].slot;
-    uint before = (slot * FOLDED_VERSIONS + runs[run].before) * arguments.folded_elements + op.state;
-    uint after = (slot * FOLDED_VERSIONS + runs[run].after) * arguments.folded_elements + op.state;
+    uint before = (slot * RECURRENT_VERSIONS + runs[run].before) * arguments.recurrent_elements + op.state;
+    uint after = (slot * RECURRENT_VERSIONS + runs[run].after) * arguments.recurrent_elements + op.state;
     bool first = row == runs[run].first_row, last = row + 1 == runs[run].first_row + runs[run].count;
     bool from_zero = runs[run].first == 0;
     for (uint i = tid; i < op.columns; i += THREADS) {
         float x = arena[op.x + row * op.columns + i];
-        float previous = !first ? arena[op.x + (row - 1) * op.columns + i] : from_zero ? 0.0 : folded[before + i];
+        float previous = !first ? arena[op.x + (row - 1) * op.columns + i] : from_zero ? 0.0 : recurrent[before + i];
         arena[op.to + row * op.columns + i] = previous;
         if (last)
-            folded[after + i] = x;
+            recurrent[after + i] = x;
     }
 }
 

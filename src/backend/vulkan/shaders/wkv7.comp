@@ -7,7 +7,7 @@
 layout(constant_id = 3) const uint HEAD_DIM = 64;
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
-layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
+layout(std430, binding = BIND_RECURRENT) buffer Recurrent { float recurrent[]; };
 layout(push_constant) uniform Push { wkv7_arguments arguments; };
 
 shared vec4 by_key[HEAD_DIM]; /* r, w, k, direction times rate */
@@ -31,13 +31,13 @@ void main()
     if (run >= header.runs)
         return;
     uint slot = runs[run].slot, inside = arguments.state + head * HEAD_DIM * HEAD_DIM + value;
-    uint before = (slot * FOLDED_VERSIONS + runs[run].before) * arguments.folded_elements + inside;
-    uint after = (slot * FOLDED_VERSIONS + runs[run].after) * arguments.folded_elements + inside;
+    uint before = (slot * RECURRENT_VERSIONS + runs[run].before) * arguments.recurrent_elements + inside;
+    uint after = (slot * RECURRENT_VERSIONS + runs[run].after) * arguments.recurrent_elements + inside;
     uint at = runs[run].first_row * arguments.columns + head * HEAD_DIM + value, count = runs[run].count;
     float column[HEAD_DIM];
     ask_for(at);
     [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
-        column[j] = runs[run].first == 0 ? 0.0 : folded[before + j * HEAD_DIM];
+        column[j] = runs[run].first == 0 ? 0.0 : recurrent[before + j * HEAD_DIM];
     for (uint t = 0; t < count; t++, at += arguments.columns) {
         float v = ahead[5], removed = 0, sum = 0;
         barrier();
@@ -56,5 +56,5 @@ void main()
         arena[arguments.to + at] = sum;
     }
     [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
-        folded[after + j * HEAD_DIM] = column[j];
+        recurrent[after + j * HEAD_DIM] = column[j];
 }

@@ -14,7 +14,7 @@ const uint PARTS = HEAD_DIM / KEYS;
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
-layout(std430, binding = BIND_FOLDED) buffer Folded { float folded[]; };
+layout(std430, binding = BIND_RECURRENT) buffer Recurrent { float recurrent[]; };
 layout(push_constant) uniform Push { wkv7_one_arguments arguments; };
 
 shared vec4 by_key[256]; /* r, w, key, direction */
@@ -48,13 +48,13 @@ void main()
           bonus_weight = from_vectors(arguments.bonus_weight, column, 0.0),
           norm_weight = from_vectors(arguments.norm_weight, column, 1.0),
           norm_bias = from_vectors(arguments.norm_bias, column, 0.0);
-    uint slot = runs[0].slot * FOLDED_VERSIONS;
-    uint before = (slot + runs[0].before) * arguments.folded_elements + inside;
-    uint after = (slot + runs[0].after) * arguments.folded_elements + inside;
+    uint slot = runs[0].slot * RECURRENT_VERSIONS;
+    uint before = (slot + runs[0].before) * arguments.recurrent_elements + inside;
+    uint after = (slot + runs[0].after) * arguments.recurrent_elements + inside;
     bool from_zero = runs[0].first == 0;
     float state[KEYS];
     [[unroll]] for (uint j = 0; j < KEYS; j++)
-        state[j] = from_zero ? 0.0 : folded[before + j * HEAD_DIM];
+        state[j] = from_zero ? 0.0 : recurrent[before + j * HEAD_DIM];
 
     float key = k * ((a - 1.0) * strength_weight + 1.0), value = v + (other - v) * share, turned = k * direction_weight;
     vec4 sums = sum_between(vec4(turned * turned, r * key * bonus_weight, 0, 0), 1, HEAD_DIM);
@@ -88,5 +88,5 @@ void main()
     if (part == 0)
         arena[arguments.to + column] = y;
     [[unroll]] for (uint j = 0; j < KEYS; j++)
-        folded[after + j * HEAD_DIM] = state[j];
+        recurrent[after + j * HEAD_DIM] = state[j];
 }

@@ -1,5 +1,5 @@
 /*
- * Folded state: what each token replaces. A step reads one version and writes another, so that a step that
+ * Recurrent state: what each token replaces. A step reads one version and writes another, so that a step that
  * fails or is cancelled leaves nothing behind; a step that repeats goes back and forth between the two
  * versions that are not the committed one. The third is never touched otherwise, and so costs no memory.
  */
@@ -12,15 +12,15 @@
 
 enum { VERSIONS = 3 };
 
-enum salvo_status folded_pool_open(struct executor *executor)
+enum salvo_status recurrent_pool_open(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
-    struct folded_pool *pool = &executor->folded;
+    struct recurrent_pool *pool = &executor->recurrent;
     TRY(ARENA_NEW(&executor->tables, &pool->offsets, program->buffer_count));
     TRY(ARENA_NEW(&executor->tables, &pool->versions, executor->options.slots));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        if (program->buffers[i].kind != BUFFER_FOLDED)
+        if (program->buffers[i].kind != BUFFER_RECURRENT)
             continue;
         pool->offsets[i] = pool->elements;
         if (!checked_add(pool->elements, (size_t)program->buffers[i].columns, &pool->elements))
@@ -37,12 +37,12 @@ cleanup:
 
 static float *version_of(const struct executor *executor, uint32_t slot, unsigned version)
 {
-    const struct folded_pool *pool = &executor->folded;
+    const struct recurrent_pool *pool = &executor->recurrent;
     return pool->memory + ((size_t)slot * VERSIONS + version) * pool->elements;
 }
 
 /* The lowest version that is neither committed nor the one that is read. */
-static unsigned next_version(struct folded_versions versions)
+static unsigned next_version(struct recurrent_versions versions)
 {
     unsigned next = 0;
     while (next == versions.committed || next == versions.current)
@@ -50,60 +50,60 @@ static unsigned next_version(struct folded_versions versions)
     return next;
 }
 
-const float *folded_pool_before(const struct executor *executor, buffer_id state, const struct run *run)
+const float *recurrent_pool_before(const struct executor *executor, buffer_id state, const struct run *run)
 {
     if (run->first == 0)
         return NULL;
-    return version_of(executor, run->slot, executor->folded.versions[run->slot].current) +
-           executor->folded.offsets[state];
+    return version_of(executor, run->slot, executor->recurrent.versions[run->slot].current) +
+           executor->recurrent.offsets[state];
 }
 
-float *folded_pool_after(const struct executor *executor, buffer_id state, const struct run *run)
+float *recurrent_pool_after(const struct executor *executor, buffer_id state, const struct run *run)
 {
-    return version_of(executor, run->slot, next_version(executor->folded.versions[run->slot])) +
-           executor->folded.offsets[state];
+    return version_of(executor, run->slot, next_version(executor->recurrent.versions[run->slot])) +
+           executor->recurrent.offsets[state];
 }
 
-void folded_pool_begin(struct executor *executor)
+void recurrent_pool_begin(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
-        struct folded_versions *versions = &executor->folded.versions[executor->runs[i].slot];
+        struct recurrent_versions *versions = &executor->recurrent.versions[executor->runs[i].slot];
         versions->current = versions->committed;
     }
 }
 
-void folded_pool_advance(struct executor *executor)
+void recurrent_pool_advance(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
-        struct folded_versions *versions = &executor->folded.versions[executor->runs[i].slot];
+        struct recurrent_versions *versions = &executor->recurrent.versions[executor->runs[i].slot];
         if (!executor->results[i].failed)
             versions->current = next_version(*versions);
     }
 }
 
-void folded_pool_commit(struct executor *executor)
+void recurrent_pool_commit(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
-        struct folded_versions *versions = &executor->folded.versions[executor->runs[i].slot];
+        struct recurrent_versions *versions = &executor->recurrent.versions[executor->runs[i].slot];
         versions->committed = versions->current;
     }
 }
 
-size_t folded_pool_state_bytes(const struct executor *executor)
+size_t recurrent_pool_state_bytes(const struct executor *executor)
 {
-    return executor->folded.elements * sizeof(float);
+    return executor->recurrent.elements * sizeof(float);
 }
 
-void folded_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out)
+void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out)
 {
-    if (executor->folded.elements)
-        memcpy(out, version_of(executor, slot, executor->folded.versions[slot].committed),
-            folded_pool_state_bytes(executor));
+    if (executor->recurrent.elements)
+        memcpy(out, version_of(executor, slot, executor->recurrent.versions[slot].committed),
+            recurrent_pool_state_bytes(executor));
 }
 
-void folded_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data)
+void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data)
 {
-    if (executor->folded.elements)
-        memcpy(version_of(executor, slot, executor->folded.versions[slot].committed), data,
-            folded_pool_state_bytes(executor));
+    if (executor->recurrent.elements)
+        memcpy(version_of(executor, slot, executor->recurrent.versions[slot].committed), data,
+            recurrent_pool_state_bytes(executor));
 }
