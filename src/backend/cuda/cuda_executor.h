@@ -277,9 +277,6 @@ uint32_t cuda_attention_bytes(const struct executor *executor);
 /* cuda_records.c: from the phases of a single token to what each block does. */
 enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan);
 
-/* Gives softcaps of logits to their matmuls. */
-void cuda_merge_softcaps(const struct program *program, struct plan *plan);
-
 /* cuda_load.c */
 enum salvo_status cuda_load_weights(struct executor *executor);
 
