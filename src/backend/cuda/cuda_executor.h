@@ -26,15 +26,6 @@ enum cuda_lowering {
  */
 enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };
 
-/* Flags of salvo_decode. */
-enum {
-    CUDA_TAKE_STEP = 1,
-    CUDA_FINISH_TOKEN = 2,
-    CUDA_PROGRAMMATIC = 4,
-    CUDA_RANDOM_DELAYS = 8,
-    CUDA_COUNT_TOKEN = 16,
-};
-
 /* Memory of one kind, as it is divided; without an address it only counts. */
 struct cuda_region {
     cuda_address base;
