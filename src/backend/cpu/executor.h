@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/team.h"
 #include "backend/lowering.h"
+#include "base/team.h"
 #include "program/sampling.h"
 
 #include <stdatomic.h>
