@@ -15,7 +15,7 @@ OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 all: ## build the optimised program, build/salvo
 	@scripts/setup build
 	@[ -e build/build.ninja ] || cmake --preset release
-	@cmake --build build --target salvo
+	@cmake --build build --target salvo salvo-shared salvo-static
 	@cat build/backends.txt
 
 run: all ## fetch the default model and ask it a question
