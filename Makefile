@@ -43,7 +43,7 @@ test-all: ## what takes longer: slow tests, clang without warnings, TSan, the ot
 	cmake --build build-fuzz
 	$(CTEST) --test-dir build -L slow
 	$(CTEST) --test-dir build-clang -L quick
-	$(CTEST) --test-dir build-tsan -L quick
+	$(CTEST) --test-dir build-tsan -L quick -LE one_thread
 	$(CTEST) --test-dir build-$(OTHER) -L quick -LE long
 	$(CTEST) --test-dir build-fuzz -L fuzz
 
