@@ -15,7 +15,7 @@ OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 all: ## build the optimised program, build/salvo
 	@scripts/setup build
 	@[ -e build/build.ninja ] || cmake --preset release
-	@cmake --build build --target salvo
+	@cmake --build build --target salvo salvo-shared salvo-static
 	@cat build/backends.txt
 
 run: all ## fetch the default model and ask it a question
@@ -23,7 +23,7 @@ run: all ## fetch the default model and ask it a question
 	build/salvo run --chat --stats --temp 0 -n 200 -p 'What is the capital of France, and what is it known for?' < /dev/null
 	@echo 'Talk to it: build/salvo chat'
 
-test: ## all tests but the slow ones, and the quick ones again under AddressSanitizer and UBSan
+test: ## all tests but the slow ones, and the quick ones again under AddressSanitizer and UBSan (gcc without warnings)
 	@scripts/setup test
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
@@ -31,11 +31,10 @@ test: ## all tests but the slow ones, and the quick ones again under AddressSani
 	$(CTEST) --test-dir build -LE slow
 	$(CTEST) --test-dir build-asan -L quick
 
-test-all: ## what takes longer: slow tests, gcc and clang without warnings, TSan, the other CPU, macOS (link only), short fuzzing
+test-all: ## what takes longer: slow tests, clang without warnings, TSan, the other CPU, macOS (link only), short fuzzing
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
-	$(call build,gcc)
 	$(call build,macos,--target salvo)
 	$(call build,clang)
 	$(call build,tsan)
@@ -86,7 +85,7 @@ install: all ## install program, header and library under PREFIX (/usr/local); D
 	cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove what was built
-	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -gcc -clang -lint -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
+	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -clang -lint -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \

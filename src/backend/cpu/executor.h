@@ -3,9 +3,9 @@
 #define CPU_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/lowering.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/team.h"
-#include "backend/lowering.h"
+#include "base/team.h"
 #include "program/sampling.h"
 
 #include <stdatomic.h>

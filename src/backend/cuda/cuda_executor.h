@@ -4,11 +4,11 @@
 #define CUDA_CUDA_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/lowering.h"
+#include "backend/common/pace.h"
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
-#include "backend/lowering.h"
-#include "backend/pace.h"
 
 /* How one token is submitted. */
 enum cuda_lowering {

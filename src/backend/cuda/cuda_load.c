@@ -3,11 +3,10 @@
  * or one vector, and the pieces into loads that fit a staging buffer: all threads pack one load while the one
  * before is being copied. The mapped pages are given back as soon as they are packed.
  */
-#include "backend/cpu/team.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_items.h"
-#include "base/cpu.h"
 #include "base/memory.h"
+#include "base/team.h"
 #include "quant/quant.h"
 
 enum { BUFFERS = 2, PIECE_BYTES = 512 * 1024, BUFFER_BYTES = 32 << 20 };
@@ -138,11 +137,10 @@ static enum salvo_status open_loader(struct loader *loader)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = loader->executor;
-    const uint32_t cores = executor->options.threads ? executor->options.threads : cpu_physical_cores();
     uint64_t size = executor->weight_bytes < BUFFER_BYTES ? executor->weight_bytes : BUFFER_BYTES;
     TRY(cut_pieces(loader));
     loader->staging_bytes = (size_t)(loader->largest > size ? loader->largest : size);
-    TRY(team_open(cores < TEAM_MAX_THREADS ? cores : TEAM_MAX_THREADS, false, 1, &loader->team));
+    TRY(team_open(executor->options.threads, false, 1, &loader->team));
     for (int i = 0; i < BUFFERS; i++) {
         TRY(cuda_host_new(executor, "loading", loader->staging_bytes, &loader->staging[i]));
         TRY(CUDA_CALL(&executor->context, event_new, (&loader->copied[i], CUDA_EVENT_UNTIMED)));

@@ -1,6 +1,6 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched; nothing is made
  * after that. */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -244,7 +244,7 @@ enum salvo_status vulkan_executor_open(
     TRY(open_ropes(executor));
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
-    vulkan_pipelines_begin(&executor->pipelines);
+    TRY(vulkan_pipelines_begin(&executor->pipelines));
     TRY(vulkan_weights_load(executor));
     TRY(vulkan_pipelines_make(&executor->pipelines));
     TRY(record(executor, &executor->single));

@@ -1,4 +1,4 @@
-#include "backend/cpu/team.h"
+#include "base/team.h"
 
 #include "base/cpu.h"
 #include "base/memory.h"
@@ -13,7 +13,7 @@
 #endif
 
 struct phase {
-    alignas(64) atomic_uint next; /* the task to be taken next */
+    alignas(64) atomic_uint next; /* task */
     alignas(64) atomic_uint done;
     uint32_t tasks;
 };
@@ -25,8 +25,9 @@ struct member {
 };
 
 /*
- * `gate` lets workers into a job: bit 0 is set while the job is open, the bits above count who is inside. A
- * worker that sleeps through a job never enters it; the next job starts when the last one has left.
+ * `gate` admits workers to a job: bit 0 is set while the job is open, the bits above count the workers
+ * inside. A worker that sleeps through a job never enters it. The next job starts when the last worker has
+ * left.
  */
 struct team {
     struct phase *phases;
@@ -46,8 +47,8 @@ static void pause_or_sleep(struct team *team, atomic_uint *word, unsigned value,
         spin_pause();
         return;
     }
-    /* Whoever changes the word looks for sleepers afterwards: both orders are sequentially consistent, so one
-     * of us sees the other. */
+    /* The thread that changes the word reads `sleepers` afterwards. Both accesses are sequentially
+     * consistent: either it sees this sleeper, or this thread sees the new value. */
     atomic_fetch_add(&team->sleepers, 1);
     if (atomic_load(word) == value)
         wait_word_sleep(word, value);
@@ -186,9 +187,9 @@ static void unpin_caller(const core_set *before)
 }
 #endif
 
-void team_run(struct team *team, const struct team_job *job)
+void team_begin(struct team *team, const struct team_job *job)
 {
-    /* Workers that have not left the last job yet still read it. */
+    /* Workers still inside the last job read team->job and team->phases. */
     uint32_t spun = 0;
     for (unsigned gate; (gate = atomic_load(&team->gate)) != 0;)
         pause_or_sleep(team, &team->gate, gate, &spun);
@@ -202,6 +203,10 @@ void team_run(struct team *team, const struct team_job *job)
     atomic_store(&team->gate, 1);
     atomic_fetch_add(&team->generation, 1);
     wake_sleepers(team, &team->generation);
+}
+
+void team_finish(struct team *team)
+{
     core_set before;
     const bool pinned = team->pins && pin_caller(&before);
     walk(team, 0);
@@ -210,27 +215,39 @@ void team_run(struct team *team, const struct team_job *job)
     atomic_fetch_and(&team->gate, ~1U);
 }
 
+void team_run(struct team *team, const struct team_job *job)
+{
+    team_begin(team, job);
+    team_finish(team);
+}
+
+static uint32_t default_threads(void)
+{
+    const uint32_t cores = cpu_physical_cores();
+    return cores < TEAM_MAX_THREADS ? cores : TEAM_MAX_THREADS;
+}
+
 enum salvo_status team_open(uint32_t threads, bool pin, uint32_t most_phases, struct team **out)
 {
     enum salvo_status status = SALVO_OK;
     struct team *team = NULL;
     *out = NULL;
-    if (threads < 1 || threads > TEAM_MAX_THREADS)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%u threads were asked for: 1 to %d are possible", threads,
-            TEAM_MAX_THREADS));
-    TRY(memory_map(sizeof *team, PAGES_NORMAL, &team)); /* maps are aligned for the cache lines above */
+    threads = threads ? threads : default_threads();
+    if (threads > TEAM_MAX_THREADS)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%u threads requested; the maximum is %d", threads, TEAM_MAX_THREADS));
+    TRY(memory_map(sizeof *team, PAGES_NORMAL, &team)); /* a mapping satisfies the alignment of the members */
     TRY(memory_map(most_phases * sizeof *team->phases, PAGES_NORMAL, &team->phases));
     team->most_phases = most_phases;
     TRY(NEW(&team->members, threads));
     team->threads = threads;
     team->pins = pin;
-    /* Spinning pays while everybody has a core; otherwise it keeps the one we wait for from running. */
+    /* With more threads than cores, a spinning thread can take the core of the thread that it waits for. */
     team->spins = threads <= cpu_physical_cores() ? 4000 : 50;
     for (uint32_t i = 1; i < threads; i++) {
         struct member *member = &team->members[i - 1];
         *member = (struct member){.team = team, .index = i};
         if (!thread_start(&member->thread, worker, member))
-            TRY(fail(SALVO_ERROR_MEMORY, "thread %u of %u could not be started", i + 1, threads));
+            TRY(fail(SALVO_ERROR_MEMORY, "cannot start thread %u of %u", i + 1, threads));
         team->started++;
         if (pin)
             pin_to_core(member->thread, i);

@@ -7,7 +7,7 @@
  * results nobody else needs run inside the tasks of the phase that follows: every thread computes the norm
  * for itself, which is cheaper than meeting.
  */
-#include "backend/lowering.h"
+#include "backend/common/lowering.h"
 
 #include "program/placement.h"
 

@@ -1,4 +1,4 @@
-#include "backend/pace.h"
+#include "backend/common/pace.h"
 
 static uint32_t smaller(uint64_t a, uint32_t b)
 {

@@ -2,8 +2,8 @@
  * From ops to groups: which neighbouring ops a backend runs as one phase. Backends share this; how a group
  * runs is their own affair.
  */
-#ifndef BACKEND_LOWERING_H
-#define BACKEND_LOWERING_H
+#ifndef COMMON_LOWERING_H
+#define COMMON_LOWERING_H
 
 #include "program/program.h"
 

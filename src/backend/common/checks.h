@@ -1,7 +1,7 @@
 /* What every backend asks before it touches anything: whether options make sense, and whether a step can be
  * run. */
-#ifndef BACKEND_STEP_CHECK_H
-#define BACKEND_STEP_CHECK_H
+#ifndef COMMON_CHECKS_H
+#define COMMON_CHECKS_H
 
 #include "backend/backend.h"
 

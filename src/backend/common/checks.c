@@ -1,4 +1,4 @@
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 
 #include <inttypes.h>
 

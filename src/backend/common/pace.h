@@ -2,8 +2,8 @@
  * How many tokens go into one submission, by how long those before them took. Systems reset a GPU that works
  * on one for seconds, and a display that shares it stands still for so long.
  */
-#ifndef BACKEND_PACE_H
-#define BACKEND_PACE_H
+#ifndef COMMON_PACE_H
+#define COMMON_PACE_H
 
 #include <stdint.h>
 
