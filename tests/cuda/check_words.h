@@ -2,7 +2,7 @@
 #ifndef TESTS_CUDA_CHECK_WORDS_H
 #define TESTS_CUDA_CHECK_WORDS_H
 
-#include "backend/cuda/words.cuh"
+#include "backend/cuda/kernels/decode/words.cuh"
 #include "cuda/check_device.h"
 
 /* Each value through a word of each of `tokens` tokens, from `first` on: out is [tokens][count], words too.

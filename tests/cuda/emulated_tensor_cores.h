@@ -1,5 +1,5 @@
 /*
- * What backend/cuda/tensor_cores.cuh names the hardware for, on the emulator. Copies arrive at once, or as
+ * What backend/cuda/kernels/common/tensor_cores.cuh names the hardware for, on the emulator. Copies arrive at once, or as
  * late as they may: when a thread waits for them, so that reading without a wait finds what was there before,
  * and what others still read is written over. Threads that waited for copies sometimes dawdle, so that others
  * who do not wait for them get ahead.

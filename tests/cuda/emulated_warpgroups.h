@@ -1,5 +1,5 @@
 /*
- * What backend/cuda/warpgroups.cuh names the hardware for, on the emulator. Products are done as late as they
+ * What backend/cuda/kernels/prefill/warpgroups.cuh names the hardware for, on the emulator. Products are done as late as they
  * may: when a thread waits for them, so that inputs that were written over by then give other sums. The warps
  * of a warpgroup do not wait for each other here, as nothing says that they do.
  */

@@ -3,8 +3,8 @@
 #define CPU_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/lowering.h"
 #include "backend/cpu/kernels.h"
-#include "backend/lowering.h"
 #include "base/team.h"
 #include "program/sampling.h"
 

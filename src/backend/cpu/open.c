@@ -1,5 +1,5 @@
 /* Opening an executor: all plans are compiled and all memory is taken before a weight is touched. */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/cpu/executor.h"
 
 #include "base/memory.h"

@@ -1,7 +1,7 @@
 /* A step: checked, laid out in rows, and run by the team through the groups of its plan. */
 #include "backend/cpu/executor.h"
 
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 
 #include <inttypes.h>
 #include <string.h>

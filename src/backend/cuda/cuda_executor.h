@@ -4,11 +4,11 @@
 #define CUDA_CUDA_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/lowering.h"
+#include "backend/common/pace.h"
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
-#include "backend/lowering.h"
-#include "backend/pace.h"
 
 /* How one token is submitted. */
 enum cuda_lowering {
@@ -25,15 +25,6 @@ enum cuda_lowering {
  * too.
  */
 enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };
-
-/* Flags of salvo_decode. */
-enum {
-    CUDA_TAKE_STEP = 1,
-    CUDA_FINISH_TOKEN = 2,
-    CUDA_PROGRAMMATIC = 4,
-    CUDA_RANDOM_DELAYS = 8,
-    CUDA_COUNT_TOKEN = 16,
-};
 
 /* Memory of one kind, as it is divided; without an address it only counts. */
 struct cuda_region {

@@ -1,6 +1,6 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched, and what does
  * not fit is refused before that. */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_images.h"
 #include "base/log.h"

@@ -62,6 +62,15 @@ enum {
     CUDA_NONE = 0x7fffffff,   /* no place, no rope, no table entry */
 };
 
+/* Flags of salvo_decode. */
+enum {
+    CUDA_TAKE_STEP = 1,     /* take the next step out of the ring, at the beginning */
+    CUDA_FINISH_TOKEN = 2,  /* at the end */
+    CUDA_PROGRAMMATIC = 4,  /* one phase of a graph: the kernel before it ends with a grid dependency */
+    CUDA_RANDOM_DELAYS = 8, /* for tests */
+    CUDA_COUNT_TOKEN = 16,  /* add a token to the count that the next launch begins with */
+};
+
 /* ---- Matrices ---- */
 
 /*

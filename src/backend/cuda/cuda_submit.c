@@ -2,7 +2,7 @@
  * Steps on their way: written into a ring that the device reads, launched, and waited for by looking at a
  * word that the device writes last. Nothing here waits unless the ring is full or somebody wants results.
  */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/sample_plan.h"
 #include "base/clock.h"

@@ -4,8 +4,8 @@
 #define VULKAN_EXECUTOR_H
 
 #include "backend/backend.h"
-#include "backend/lowering.h"
-#include "backend/pace.h"
+#include "backend/common/lowering.h"
+#include "backend/common/pace.h"
 #include "backend/vulkan/vulkan_memory.h"
 #include "backend/vulkan/vulkan_pipelines.h"
 #include "backend/vulkan/vulkan_shared.h"

@@ -1,6 +1,6 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched; nothing is made
  * after that. */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"

@@ -4,7 +4,7 @@
  */
 #include "backend/vulkan/vulkan_executor.h"
 
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 
 #include <assert.h>
 #include <inttypes.h>
