@@ -60,10 +60,15 @@ static enum salvo_status fail_json(struct json_reader *reader, const char *forma
     return fail(SALVO_ERROR_ARGUMENT, "%s", reader->error);
 }
 
+static enum salvo_status fail_too_long(struct json_reader *reader)
+{
+    return fail_json(reader, "string is longer than %zu bytes", reader->longest);
+}
+
 static enum salvo_status keep(struct json_reader *reader, const char *bytes, size_t size)
 {
     if (size > reader->longest - reader->text.size)
-        return fail_json(reader, "string is longer than %zu bytes", reader->longest);
+        return fail_too_long(reader);
     return buffer_append(&reader->text, bytes, size);
 }
 
@@ -191,8 +196,11 @@ static enum salvo_status read_string(struct json_reader *reader, struct json_eve
     }
     if (byte < 0x20)
         return fail_json(reader, "control character 0x%02x in a string", byte);
-    while (reader->at < reader->end && is_plain(*reader->at))
+    const size_t room = reader->longest - reader->text.size;
+    while (reader->at < reader->end && is_plain(*reader->at) && (size_t)(reader->at - begin) < room)
         reader->at++;
+    if (reader->at == begin)
+        return fail_too_long(reader);
     return keep(reader, begin, (size_t)(reader->at - begin));
 }
 
