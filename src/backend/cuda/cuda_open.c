@@ -40,7 +40,7 @@ cleanup:
 
 /*
  * Which lowering: for measurements the environment says so. Otherwise the whole token is one launch on all
- * multiprocessors, which docs/measurements.md compares with the others.
+ * multiprocessors, which docs/performance.md compares with the others.
  */
 static enum cuda_lowering choose_lowering(void)
 {
