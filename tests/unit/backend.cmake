@@ -1,4 +1,3 @@
-salvo_test(test_team SOURCES test_team.c LABELS quick)
 salvo_test(test_pace SOURCES test_pace.c LABELS quick)
 salvo_test(test_lowering SOURCES test_lowering.c lowering_case.c gguf_model.c gguf_sample.c LABELS quick)
 salvo_test(test_fusion SOURCES test_fusion.c lowering_case.c gguf_model.c gguf_sample.c LABELS quick)

@@ -7,7 +7,7 @@
 #include "backend/common/state.h"
 #include "backend/common/steps.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/team.h"
+#include "base/team.h"
 #include "program/sampling.h"
 
 #include <stdatomic.h>

@@ -2,7 +2,6 @@
 #include "backend/common/checks.h"
 #include "backend/cpu/executor.h"
 
-#include "base/cpu.h"
 #include "base/memory.h"
 #include "base/memory_gaps.h"
 
@@ -185,8 +184,6 @@ enum salvo_status executor_open(
     executor->program = program;
     executor->options = *options;
     TRY(backend_complete_options(&executor->options));
-    if (executor->options.threads == 0)
-        executor->options.threads = cpu_physical_cores();
     options = &executor->options;
     TRY(choose_kernels(executor));
     const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_PANELS},
@@ -195,6 +192,7 @@ enum salvo_status executor_open(
     TRY(lower_program(program, &single, &executor->tables, &executor->single));
     TRY(lower_program(program, &batch, &executor->tables, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
+    executor->options.threads = team_threads(executor->team);
     TRY(kv_pool_open(executor));
     TRY(recurrent_pool_open(executor));
     TRY(open_work_memory(executor));

@@ -256,7 +256,7 @@ enum salvo_status vulkan_executor_open(
     TRY(open_ropes(executor));
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
-    vulkan_pipelines_begin(&executor->pipelines);
+    TRY(vulkan_pipelines_begin(&executor->pipelines));
     TRY(vulkan_weights_load(executor));
     TRY(vulkan_pipelines_make(&executor->pipelines));
     TRY(record(executor, &executor->single));
