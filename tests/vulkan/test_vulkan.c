@@ -188,8 +188,8 @@ static void a_token_is_one_submission(void **state)
     fixture_close(&fixture);
 }
 
-/* A token is one submission of several dispatches, with fewer barriers than dispatches. */
-static void a_token_is_one_submission(void **state)
+/* Only dispatches that depend on each other have a barrier between them. */
+static void barriers_are_fewer_than_dispatches(void **state)
 {
     (void)state;
     enum { COUNT = 6 };
@@ -325,7 +325,7 @@ int main(void)
         cmocka_unit_test(states_move_between_backends),
         cmocka_unit_test(sessions_share_a_step),
         cmocka_unit_test(a_token_is_one_submission),
-        cmocka_unit_test(a_token_is_one_submission),
+        cmocka_unit_test(barriers_are_fewer_than_dispatches),
         cmocka_unit_test(steps_are_on_their_way_together),
         cmocka_unit_test(every_allocation_of_opening_can_fail),
         cmocka_unit_test(workgroups_are_as_small_as_devices_may_ask_for),

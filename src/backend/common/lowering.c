@@ -338,11 +338,6 @@ cleanup:
     return status;
 }
 
-const struct op *group_op(const struct program *program, const struct group *group)
-{
-    return &program->ops[group->first_op + group->inner];
-}
-
 const char *group_kind_name(enum group_kind kind)
 {
     static const char *const names[] = {

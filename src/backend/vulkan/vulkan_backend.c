@@ -78,6 +78,12 @@ static void print_plans(
     }
 }
 
+static enum salvo_status measure_idle(struct executor *executor, bool on)
+{
+    enum salvo_status status = vulkan_wait_for_all(executor);
+    return status == SALVO_OK ? vulkan_idle_measure(executor, on) : status;
+}
+
 const struct backend vulkan_backend = {
     .name = "vulkan",
     .device_count = vulkan_device_count,
@@ -98,7 +104,7 @@ const struct backend vulkan_backend = {
     .state_restore = vulkan_state_restore,
     .counters = counters,
     .print = print_plans,
-    .measure_idle = vulkan_measure_idle,
+    .measure_idle = measure_idle,
     .profile = vulkan_profile,
     .group_count = vulkan_group_count,
     .debug_begin = vulkan_debug_begin,
