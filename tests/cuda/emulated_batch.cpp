@@ -27,12 +27,12 @@
 #include "cuda/check_gemm.h"
 #include "cuda/check_recurrence.h"
 #include "cuda/check_rows.h"
-#include "cuda/check_words.h"
+#include "cuda/check_tagged_words.h"
 
 int main()
 {
     checks results;
-    check_words(results);
+    check_tagged_words(results);
     check_steps(results);
     check_gemms(results);
     check_attends(results);

@@ -3,8 +3,8 @@
  * they are launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that
  * blocks have to share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. With
  * SALVO_FAKE_WARPGROUPS=0 it has no kernels for warpgroups, as in a build without them;
- * SALVO_FAKE_CAPABILITY=75 makes it an older device, SALVO_FAKE_WATCHDOG=1 one with a display. What is to go
- * wrong, tests say through fake_cuda.h.
+ * SALVO_FAKE_CAPABILITY=75 makes it an older device, SALVO_FAKE_WATCHDOG=1 one with a display. Tests choose
+ * failures through fake_cuda.h.
  */
 #include "cuda/fake_cuda.h"
 #include "backend/cuda/cuda_batch.h"
@@ -38,7 +38,7 @@ fake_cuda new_control()
 
 fake_cuda control = new_control();
 
-/* What a call has to return, unless all is well. */
+/* The result of the next call: the error that a test asked for, or OK. */
 int next_call()
 {
     return ++control.calls == control.fail_at ? control.code : OK;
@@ -110,14 +110,14 @@ void run_launch(const prepared &launch)
     static unsigned seed;
     const bool stalls = launch.takes && begin_step(*launch.takes);
     control.wide += launch.wide;
-    emulator_turn_ns = control.turn_ns;
+    emulator_round_ns = control.round_ns;
     for (unsigned y = 0; y < launch.config.grid[1] && !control.idle; y++) {
         blockIdx.y = y;
-        const unsigned turns =
+        const unsigned rounds =
             emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
-                        launch.together, stalls ? control.stall_turn : 0, control.stalled_block},
+                        launch.together, stalls ? control.stall_round : 0, control.stalled_block},
                 launch.kernel);
-        control.turns = launch.together && !stalls ? turns : control.turns;
+        control.rounds = launch.together && !stalls ? rounds : control.rounds;
     }
     blockIdx.y = 0;
 }

@@ -4,7 +4,7 @@
  * before is being copied. The mapped pages are given back as soon as they are packed.
  */
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 #include "base/memory.h"
 #include "base/team.h"
 #include "quant/quant.h"
@@ -65,7 +65,7 @@ static enum salvo_status cut_pieces(struct loader *loader)
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct cuda_weight *weight = &loader->executor->weights[i];
         const struct cuda_matrix *matrix = &weight->matrix;
-        const uint64_t owner_bytes = matrix->tiles ? cuda_owner_bytes(matrix) : 1;
+        const uint64_t owner_bytes = matrix->tile_rows ? cuda_owner_bytes(matrix) : 1;
         uint64_t each = PIECE_BYTES / owner_bytes;
         each = each ? each : 1;
         for (uint32_t owner = 0; owner < matrix->owners; owner += (uint32_t)each) {

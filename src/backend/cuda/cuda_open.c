@@ -40,7 +40,7 @@ cleanup:
 
 /*
  * Which lowering: for measurements the environment says so. Otherwise the whole token is one launch on all
- * multiprocessors, which docs/measurements.md compares with the others.
+ * multiprocessors, which docs/performance.md compares with the others.
  */
 static enum cuda_lowering choose_lowering(void)
 {
@@ -62,8 +62,8 @@ static enum cuda_lowering choose_lowering(void)
 
 /*
  * A token in one launch needs all blocks of the decode kernel resident at once, since they wait for each
- * other. Another process may hold multiprocessors back, which no query tells: an empty kernel of the same
- * size is launched.
+ * other. Another process may occupy multiprocessors, which no query reports: an empty kernel of the same size
+ * is launched.
  */
 static enum salvo_status find_residency(struct executor *executor)
 {

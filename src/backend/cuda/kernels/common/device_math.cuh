@@ -2,7 +2,7 @@
 #ifndef CUDA_DEVICE_MATH_CUH
 #define CUDA_DEVICE_MATH_CUH
 
-#include "backend/cuda/kernels/common/items.cuh"
+#include "backend/cuda/kernels/common/weight_tiles.cuh"
 #include "program/op.h"
 
 #define KERNEL_INLINE __device__ __forceinline__
@@ -109,15 +109,14 @@ KERNEL_INLINE float warp_max(float value)
     return value;
 }
 
-/* What is the same in all lanes of a warp, so that the compiler knows it, too: where it is not known, lanes
- * wait for each other after a branch, and who waits is written to local memory across calls. */
+/* Tells the compiler that a value is the same in all lanes of a warp: otherwise it has lanes wait for each
+ * other after a branch, and saves the set of waiting lanes to local memory across calls. */
 KERNEL_INLINE uint32_t uniform(uint32_t value)
 {
     return __reduce_max_sync(~0u, value);
 }
 
-/* Waits for the THREADS that work together in a block: the first ones, so that others may go their own way.
- */
+/* Barrier 1, of the first THREADS threads of a block; the other warps do not take part. */
 template <int THREADS> KERNEL_INLINE void sync_threads()
 {
 #ifdef CUDA_EMULATOR
@@ -143,12 +142,12 @@ template <int THREADS> KERNEL_INLINE bool sync_any(bool says)
 #endif
 }
 
-/* The sum over THREADS, for all of them. `scratch` has room for two times THREADS / 32 floats, of which calls
- * in turn use one or the other half: so one barrier is enough. */
-template <int THREADS> KERNEL_INLINE float block_sum(float value, float *scratch, uint32_t &turn)
+/* The sum over THREADS, for all of them. `scratch` has two times THREADS / 32 floats; calls alternate between
+ * the two halves, so that one barrier is enough. */
+template <int THREADS> KERNEL_INLINE float block_sum(float value, float *scratch, uint32_t &calls)
 {
     const int warps = THREADS / 32;
-    float *place = scratch + (turn++ & 1) * warps;
+    float *place = scratch + (calls++ & 1) * warps;
     value = warp_sum(value);
     if (this_thread() % 32 == 0)
         place[this_thread() / 32] = value;

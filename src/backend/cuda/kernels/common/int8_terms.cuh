@@ -6,13 +6,13 @@
 
 #include "backend/cuda/kernels/common/device_math.cuh"
 
-/* Four neighbouring columns to integers of one digit or two, of which each is a byte; the eight threads of a
- * group of 32 work together. */
-enum { SECOND_DIGITS = 128 }; /* that count as much as one first digit */
+/* Four neighbouring columns become integers of one int8 term or two: x = scale * (TERM_UNIT * first +
+ * second). The eight threads of a group of 32 columns share a scale. */
+enum { TERM_UNIT = 128 }; /* the weight of the first term */
 
-template <int DIGITS> struct rounded_four {
-    uint32_t digits[DIGITS]; /* the first ones, the second ones */
-    float scale;             /* of the last digit */
+template <int TERMS> struct rounded_four {
+    uint32_t terms[TERMS]; /* four bytes each: first terms, second terms */
+    float scale;           /* of the last term */
 };
 
 /* Quotients to the last bit, as the CPU has them: halves would be rounded the other way otherwise. */
@@ -61,21 +61,21 @@ KERNEL_INLINE uint32_t lowest_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t
     return permute_bytes(permute_bytes(a, b, 0x0040), permute_bytes(c, d, 0x0040), 0x5410);
 }
 
-/* The first of two digits, so that the second is at least -64 and less than 64. */
-KERNEL_INLINE uint32_t first_digit(uint32_t integer)
+/* The first of two terms, so that the second is at least -64 and less than 64. */
+KERNEL_INLINE uint32_t first_term(uint32_t integer)
 {
-    return (integer + SECOND_DIGITS / 2) / SECOND_DIGITS;
+    return (integer + TERM_UNIT / 2) / TERM_UNIT;
 }
 
-KERNEL_INLINE uint32_t second_digit(uint32_t integer)
+KERNEL_INLINE uint32_t second_term(uint32_t integer)
 {
-    return integer - first_digit(integer) * SECOND_DIGITS;
+    return integer - first_term(integer) * TERM_UNIT;
 }
 
-/* To DIGITS, or one of them where it is not `fine`. Also adds up `sum` over the eight threads: shuffles that
- * do not wait for each other take turns. */
-template <int DIGITS>
-KERNEL_INLINE rounded_four<DIGITS> round_four_and_add(float4 x, float &sum, bool fine = DIGITS == 2)
+/* Rounds to TERMS terms, or to one where `fine` is false. Also adds up `sum` over the eight threads: its
+ * shuffles are interleaved with those of the maximum, which are independent of them. */
+template <int TERMS>
+KERNEL_INLINE rounded_four<TERMS> round_four_and_add(float4 x, float &sum, bool fine = TERMS == 2)
 {
     uint32_t largest = __float_as_uint(x.x) & 0x7fffffff; /* as integers: NaN is larger than all */
     largest = max(largest, __float_as_uint(x.y) & 0x7fffffff);
@@ -88,27 +88,26 @@ KERNEL_INLINE rounded_four<DIGITS> round_four_and_add(float4 x, float &sum, bool
         largest = max(largest, other);
         sum += more;
     }
-    rounded_four<DIGITS> out;
+    rounded_four<TERMS> out;
     const rounding_scale scale = scale_of(largest);
-    const float inverse = fine ? scale.inverse * SECOND_DIGITS : scale.inverse;
-    out.scale = fine ? scale.scale * (1.0f / SECOND_DIGITS) : scale.scale;
+    const float inverse = fine ? scale.inverse * TERM_UNIT : scale.inverse;
+    out.scale = fine ? scale.scale * (1.0f / TERM_UNIT) : scale.scale;
     const uint32_t a = nearest(x.x * inverse), b = nearest(x.y * inverse), c = nearest(x.z * inverse),
                    d = nearest(x.w * inverse);
     if (fine) {
-        out.digits[0] = lowest_bytes(first_digit(a), first_digit(b), first_digit(c), first_digit(d));
-        out.digits[DIGITS - 1] =
-            lowest_bytes(second_digit(a), second_digit(b), second_digit(c), second_digit(d));
+        out.terms[0] = lowest_bytes(first_term(a), first_term(b), first_term(c), first_term(d));
+        out.terms[TERMS - 1] = lowest_bytes(second_term(a), second_term(b), second_term(c), second_term(d));
     } else {
-        out.digits[DIGITS - 1] = 0;
-        out.digits[0] = lowest_bytes(a, b, c, d);
+        out.terms[TERMS - 1] = 0;
+        out.terms[0] = lowest_bytes(a, b, c, d);
     }
     return out;
 }
 
-template <int DIGITS> KERNEL_INLINE rounded_four<DIGITS> round_four(float4 x, bool fine = DIGITS == 2)
+template <int TERMS> KERNEL_INLINE rounded_four<TERMS> round_four(float4 x, bool fine = TERMS == 2)
 {
     float nothing = 0;
-    return round_four_and_add<DIGITS>(x, nothing, fine);
+    return round_four_and_add<TERMS>(x, nothing, fine);
 }
 
 #endif

@@ -21,12 +21,12 @@ struct row_context {
     uint32_t first, count;        /* columns to work on; count 0: all of an op's */
 };
 
-/* A quarter of what a lane has of an item: elements 8 * piece .. of its 32. */
+/* A quarter of what a lane has of an weight tile: elements 8 * piece .. of its 32. */
 template <int TYPE>
-KERNEL_INLINE void look_up_eight(const uint8_t *item, uint32_t lane, uint32_t piece, float (&values)[8])
+KERNEL_INLINE void look_up_eight(const uint8_t *tile, uint32_t lane, uint32_t piece, float (&values)[8])
 {
-    const lane_codes<TYPE> codes = load_codes<TYPE>(item, (int)lane);
-    if constexpr (item_format<TYPE>::group == 0) {
+    const lane_codes<TYPE> codes = load_codes<TYPE>(tile, (int)lane);
+    if constexpr (tile_format<TYPE>::group == 0) {
         unpack_floats<TYPE>(codes, (int)piece, values);
     } else {
         uint32_t words[8];
@@ -41,7 +41,7 @@ KERNEL_INLINE void look_up_eight(const uint8_t *item, uint32_t lane, uint32_t pi
         for (int j = 0; j < 8; j++) {
             const float code = (float)(int8_t)((j < 4 ? low : high) >> (8 * (j % 4)));
             const float product = __fmul_rn(piece & 2 ? scales.scale[1] : scales.scale[0], code);
-            values[j] = item_format<TYPE>::offsets
+            values[j] = tile_format<TYPE>::offsets
                             ? __fadd_rn(product, piece & 2 ? scales.offset[1] : scales.offset[0])
                             : product;
         }
@@ -52,7 +52,7 @@ template <int THREADS> struct row_worker {
     const cuda_machine &machine;
     float *vectors; /* shared memory */
     float *scratch; /* shared memory: 2 * THREADS / 32 floats */
-    uint32_t turn;
+    uint32_t calls;
     const row_context &row;
 
     KERNEL_INLINE uint32_t columns_of(const cuda_row_op &op) const
@@ -75,11 +75,11 @@ template <int THREADS> struct row_worker {
 
     template <int TYPE> KERNEL_INLINE void embed(const cuda_matrix &matrix, float scale, float *out) const
     {
-        const uint32_t tile = (uint32_t)row.id / CUDA_ITEM_ROWS, lane_row = (uint32_t)row.id % CUDA_ITEM_ROWS;
+        const uint32_t tile = (uint32_t)row.id / CUDA_TILE_ROWS, lane_row = (uint32_t)row.id % CUDA_TILE_ROWS;
         for (uint32_t i = threadIdx.x; i < (matrix.columns + 7) / 8; i += THREADS) {
             const uint32_t block = i / 4;
             float values[8];
-            look_up_eight<TYPE>((const uint8_t *)item_address(matrix, tile, block / 4),
+            look_up_eight<TYPE>((const uint8_t *)tile_address(matrix, tile, block / 4),
                 lane_row * 4 + block % 4, i % 4, values);
             for (uint32_t j = 0; j < 8 && i * 8 + j < matrix.columns; j++)
                 out[i * 8 + j] = scale == 1 ? values[j] : values[j] * scale;
@@ -103,7 +103,7 @@ template <int THREADS> struct row_worker {
     /* One group by a warp, or all columns by the block. */
     template <bool WHOLE> KERNEL_INLINE float sum_of(float value)
     {
-        return WHOLE ? block_sum<THREADS>(value, scratch, turn) : warp_sum(value);
+        return WHOLE ? block_sum<THREADS>(value, scratch, calls) : warp_sum(value);
     }
 
     template <bool WHOLE>
@@ -272,7 +272,7 @@ template <int THREADS> struct row_worker {
     }
 
     /* Ops one after the other. Neighbouring lerps of the same two vectors are done together, so that their
-     * weights come at once. */
+     * weights are loaded at once. */
     KERNEL_INLINE void run_all(const cuda_row_op *ops, uint32_t count)
     {
         for (uint32_t i = 0; i < count;) {

@@ -23,7 +23,7 @@
 
 #include "backend/cuda/kernels/common/sample_parts.cuh"
 
-/* ---- What stays: at or above the cut, and with enough weight for min-p ---- */
+/* ---- Candidates that remain: at or above the cut, and with enough weight for min-p ---- */
 
 struct sample_rule {
     sample_pair cut;
@@ -480,14 +480,14 @@ static __device__ inline cuda_sample_row *sample_row_of(const cuda_machine &m, u
     return reinterpret_cast<cuda_sample_row *>(m.sampling + row * cuda_sample_row_bytes(m.vocabulary));
 }
 
-/* What the step sampled for output row `row`: an id or one of the words in sample_plan.h. */
+/* The sampled id of output row `row`, or one of the negative codes in sample_plan.h. */
 static __device__ inline int32_t sample_result(const cuda_machine &m, uint32_t row)
 {
     return __ldcg(&sample_row_of(m, row)->id);
 }
 
-/* Whether a row needs no further stage. The same for all blocks that ask before they begin a stage after the
- * first: only the part that comes last finishes a row, when all others have begun. */
+/* Whether a row needs no further stage. All blocks that ask before a stage after the first get the same
+ * answer: only the last part to arrive finishes a row, when all others have begun. */
 static __device__ inline bool sample_is_finished(const cuda_machine &m, uint32_t row)
 {
     return __ldcg(&sample_row_of(m, row)->finished) != 0;

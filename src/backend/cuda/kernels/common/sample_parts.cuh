@@ -1,6 +1,6 @@
 /*
- * What the stages of sampling are made of: a part of a row and its shared memory, sums and largest ones of a
- * block, and the numbers of src/program/sampling.h with each product and sum rounded once.
+ * Building blocks of the sampling stages: a part of a row and its shared memory, sums and maxima of a block,
+ * and the arithmetic of src/program/sampling.h with each product and sum rounded once.
  */
 #ifndef CUDA_SAMPLE_PARTS_CUH
 #define CUDA_SAMPLE_PARTS_CUH
@@ -24,7 +24,7 @@ enum {
 #define SAMPLE_WEIGHT_ONE (1ULL << 32)
 #define SAMPLE_NEVER      0xffffffffffffffffULL /* more than all weights together */
 
-/* What a thread knows of its part of a row. */
+/* A thread's view of its part of a row. */
 struct sample_part {
     const cuda_machine *machine;
     cuda_sample_row *row;
@@ -130,7 +130,7 @@ static __device__ inline unsigned long long sample_block_before(
     return before;
 }
 
-/* Whether all other parts of the row have come here before: what they wrote can then be read, past L1. */
+/* Whether all other parts of the row have arrived here before: their results can then be read, past L1. */
 static __device__ inline bool sample_comes_last(const sample_part &p)
 {
     sample_sync(p.threads);

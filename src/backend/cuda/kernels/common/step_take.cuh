@@ -1,8 +1,8 @@
-/* Steps on the device: taken out of the ring that the host fills, and what becomes of them told. */
+/* Steps on the device: taken out of the ring that the host fills, and their results published to the host. */
 #ifndef CUDA_STEP_TAKE_CUH
 #define CUDA_STEP_TAKE_CUH
 
-#include "backend/cuda/kernels/common/team.cuh"
+#include "backend/cuda/kernels/common/waiting.cuh"
 #include "backend/cuda/sample_plan.h"
 #include "program/step.h"
 
@@ -15,13 +15,12 @@ KERNEL_INLINE const cuda_step *step_in_ring(const cuda_machine &machine)
 }
 
 /*
- * Bytes first .. first + count - 1, of both multiples of 16, by the warps from number `warp` on: what
- * different warps begin with is on its way at once. The host wrote them before it launched the kernel, so
- * that ordinary loads are enough. Loads for the whole system would cross the bus one by one, each thread's on
- * its own.
+ * Copies bytes first .. first + count - 1, both multiples of 16. The first 16 bytes go to warp `warp`, so
+ * that several calls have their loads in flight at once. The host wrote the entry before it launched the
+ * kernel, so ordinary loads suffice; system-scope loads would cross the bus one thread at a time.
  */
 template <int THREADS>
-KERNEL_INLINE void copy_words(uint64_t from, uint64_t to, uint32_t first, uint32_t count, uint32_t warp)
+KERNEL_INLINE void copy_entry(uint64_t from, uint64_t to, uint32_t first, uint32_t count, uint32_t warp)
 {
     const uint32_t thread = (threadIdx.x + THREADS - warp * 32) % THREADS;
     for (uint32_t i = first + thread * 16; i < first + (count + 15) / 16 * 16; i += THREADS * 16)
@@ -39,7 +38,8 @@ KERNEL_INLINE uint32_t result_number(const cuda_machine &machine, bool failed, u
     return failed ? position : now_in_ticks() - __ldcg(&((const cuda_step *)machine.step)->began);
 }
 
-/* Angles of a position, [ropes][rope_pairs], in double: a position times a frequency loses digits. */
+/* Angles of a position, [ropes][rope_pairs], in double: a position times a frequency loses precision in
+ * float. */
 KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position, float *cosines, float *sines,
     uint32_t thread, uint32_t threads)
 {
@@ -56,16 +56,17 @@ KERNEL_INLINE void prepare_ropes(const cuda_machine &machine, uint32_t position,
     }
 }
 
-/* One block takes the next entry: copies what is live, and puts the host's ids where `embed` reads them.
- * False when a launch before this one gave up, so that the entry is that launch's, or when the entry names
- * another plan or another number; then the step has neither runs nor rows. */
+/* One block takes the next entry: copies the runs, rows, output rows, ids and page tables in use, and puts
+ * the host's ids where `embed` reads them. Returns false when an earlier launch failed (the entry was that
+ * launch's), or when the entry names another plan or sequence number; the step then has neither runs nor
+ * rows. */
 template <int THREADS> KERNEL_INLINE bool take_step(const cuda_machine &machine)
 {
     const bool failed = has_failed(machine);
     const cuda_step *entry = step_in_ring(machine);
     const uint64_t from = (uint64_t)entry, to = machine.step;
     cuda_step *step = (cuda_step *)to;
-    copy_words<THREADS>(from, to, 0, sizeof(cuda_step), 0);
+    copy_entry<THREADS>(from, to, 0, sizeof(cuda_step), 0);
     const bool leaves = sync_any<THREADS>(failed);
     const bool fits = __ldcg(&step->plan) == machine.plan &&
                       __ldcg(&step->sequence) == __ldcg((const uint32_t *)machine.sequence);
@@ -82,11 +83,11 @@ template <int THREADS> KERNEL_INLINE bool take_step(const cuda_machine &machine)
         __stcg(&step->began, now_in_ticks());
     const uint32_t runs = __ldcg(&step->run_count), rows = __ldcg(&step->token_count),
                    outputs = __ldcg(&step->output_count);
-    copy_words<THREADS>(from, to, machine.runs_at, runs * sizeof(cuda_run), 0);
-    copy_words<THREADS>(from, to, machine.rows_at, rows * sizeof(cuda_row), 1);
-    copy_words<THREADS>(from, to, machine.outputs_at, outputs * sizeof(uint32_t), 2);
-    copy_words<THREADS>(from, to, machine.ids_at, rows * sizeof(int32_t), 3);
-    copy_words<THREADS>(from, to, machine.pages_at, runs * machine.pages_per_slot * sizeof(uint32_t), 4);
+    copy_entry<THREADS>(from, to, machine.runs_at, runs * sizeof(cuda_run), 0);
+    copy_entry<THREADS>(from, to, machine.rows_at, rows * sizeof(cuda_row), 1);
+    copy_entry<THREADS>(from, to, machine.outputs_at, outputs * sizeof(uint32_t), 2);
+    copy_entry<THREADS>(from, to, machine.ids_at, rows * sizeof(int32_t), 3);
+    copy_entry<THREADS>(from, to, machine.pages_at, runs * machine.pages_per_slot * sizeof(uint32_t), 4);
     sync_threads<THREADS>();
     for (uint32_t i = 0; i < runs; i++) {
         const cuda_run *run = (const cuda_run *)(to + machine.runs_at) + i;
@@ -106,7 +107,7 @@ template <int THREADS> KERNEL_INLINE bool take_step(const cuda_machine &machine)
     return true;
 }
 
-/* Whether a run was queued for where its slot stands. */
+/* Whether a run starts at its slot's next position, and the slot has not ended. */
 KERNEL_INLINE bool run_is_live(const cuda_machine &machine, uint32_t index)
 {
     const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at) + index;
@@ -121,13 +122,13 @@ struct token_count {
     bool ended, failed, cancelled;
 };
 
-/* What of a step decides whether another token follows. */
+/* Limits of a step that decide whether another token follows. */
 struct token_rules {
     uint32_t limit, stop_count;
     bool samples;
 };
 
-/* Every block comes to the same end of a token; true when there is another. */
+/* The end of a token, computed by every block with the same result; true when another token follows. */
 KERNEL_INLINE bool finish_token(const cuda_machine &machine, const token_rules &rules, uint32_t position,
     uint32_t done, uint32_t repeat, int32_t id, token_count &count)
 {
@@ -149,16 +150,16 @@ KERNEL_INLINE uint32_t entry_of(const cuda_machine &machine)
     return __ldcg((const uint32_t *)machine.sequence) % machine.ring_entries;
 }
 
-/* The id is in the host's tokens already. Of a step with a single token it is enough to tell that it is done.
- */
-KERNEL_INLINE void tell_progress(const cuda_machine &machine, const token_count &count)
+/* Publishes the number of sampled ids; the ids are in the host's tokens already. A step with a single token
+ * needs only `done`. */
+KERNEL_INLINE void publish_progress(const cuda_machine &machine, const token_count &count)
 {
     if (__ldcg(&((const cuda_step *)machine.step)->repeat) > 1)
         store_release_system((uint32_t *)machine.progress + entry_of(machine), count.sampled);
 }
 
-/* The end of a submission: `done` last. */
-KERNEL_INLINE void tell_done(const cuda_machine &machine)
+/* The end of a submission: `done` is written last. */
+KERNEL_INLINE void publish_done(const cuda_machine &machine)
 {
     uint32_t *sequence = (uint32_t *)machine.sequence;
     const uint32_t ticket = __ldcg(sequence) + 1;
@@ -168,8 +169,8 @@ KERNEL_INLINE void tell_done(const cuda_machine &machine)
     store_release_system(done, ticket);
 }
 
-/* Of a step with one run of one token, which began at `version` of the recurrent states. What failed or was
- * cancelled keeps what was before it. */
+/* The result of a step with one run, which began at `version` of the recurrent states. A failed or cancelled
+ * step leaves the slot as it was before. */
 KERNEL_INLINE void finish_step_of_one(
     const cuda_machine &machine, uint32_t slot, uint32_t first, uint32_t version, const token_count &count)
 {
@@ -188,7 +189,7 @@ KERNEL_INLINE void finish_step_of_one(
         state->ended = count.ended;
         state->version = (version + computed) % 2;
     }
-    tell_done(machine);
+    publish_done(machine);
 }
 
 #endif

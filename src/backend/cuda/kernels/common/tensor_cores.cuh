@@ -8,7 +8,7 @@
 #ifndef CUDA_TENSOR_CORES_CUH
 #define CUDA_TENSOR_CORES_CUH
 
-#include "backend/cuda/kernels/common/team.cuh"
+#include "backend/cuda/kernels/common/waiting.cuh"
 
 /* Sums of bytes come as floats: an integer added to these bits is, as a float, that much above 12582912. */
 #define SUM_BITS  0x4B400000

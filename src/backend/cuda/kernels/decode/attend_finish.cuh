@@ -1,6 +1,5 @@
 /*
- * What attention of one token ends with: the parts of a task come together, then the splits of a head.
- * Whoever merges does it in a fixed order.
+ * The end of attention of one token: merges the parts of a task, then the splits of a head, in a fixed order.
  */
 #ifndef CUDA_ATTEND_FINISH_CUH
 #define CUDA_ATTEND_FINISH_CUH
@@ -13,15 +12,15 @@ struct attend_result {
 
 /* ---- Splits ---- */
 
-/* What one split has left of a head: {maximum, sum} and four elements. */
-struct split_words {
-    two_long_words ends, low, high;
+/* The partial result of one split for a head: {maximum, sum} and four elements. */
+struct split_partial {
+    two_words64 ends, low, high;
 
     KERNEL_INLINE void look(const uint64_t *split, uint32_t element)
     {
-        ends = look_at_long_words(split);
-        low = look_at_long_words(split + 2 + element);
-        high = look_at_long_words(split + 4 + element);
+        ends = load_two_words64(split);
+        low = load_two_words64(split + 2 + element);
+        high = load_two_words64(split + 4 + element);
     }
 
     KERNEL_INLINE void set(float maximum, float sum, float4 four, uint64_t nothing)
@@ -31,7 +30,7 @@ struct split_words {
         high = {nothing | __float_as_uint(four.z), nothing | __float_as_uint(four.w)};
     }
 
-    KERNEL_INLINE bool has_come(uint32_t tag) const
+    KERNEL_INLINE bool has_arrived(uint32_t tag) const
     {
         return has_whole_tag(ends.first, tag) & has_whole_tag(ends.second, tag) &
                has_whole_tag(low.first, tag) & has_whole_tag(low.second, tag) &
@@ -39,7 +38,7 @@ struct split_words {
     }
 };
 
-/* What the merging block's own split has, in shared memory where the queries were: outputs,
+/* The partial results of the merging block's own split, in shared memory in place of the queries: outputs,
  * [heads][head_dim], then {maximum, sum} of each head. */
 struct own_split {
     float *outputs, *ends;
@@ -50,9 +49,9 @@ struct own_split {
     }
 };
 
-/* Four elements of head `h` from what all splits have left, by a warp: a lane has a split, or two. All are on
- * their way before the first is waited for, and whatever has not come is looked at again at once: one after
- * the other would be a trip for each. */
+/* Merges four elements of head `h` over all splits, by a warp: a lane has one split, or two. All loads are in
+ * flight before the first wait, and those that have not arrived are repeated together: one wait after the
+ * other would be a round trip each. */
 KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, const attend_task &task,
     const own_split &own, uint32_t h, uint32_t element)
 {
@@ -62,7 +61,7 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
     const uint64_t nothing = (uint64_t)tag << 32;
     const uint64_t *splits =
         (const uint64_t *)attend.partials + (uint64_t)(task.first_head + h) * attend.splits * stride;
-    split_words words[EACH];
+    split_partial words[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const uint32_t split = lane + i * 32;
@@ -73,17 +72,17 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
         else if (split < task.active)
             words[i].look(splits + split * stride, element);
     }
-    patience patience(head.machine);
+    wait_timeout timeout(head.machine);
     for (bool over = false;;) {
-        bool come = true;
+        bool arrived = true;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            come &= words[i].has_come(tag);
-        if (!look_again_together(head, patience, come, over))
+            arrived &= words[i].has_arrived(tag);
+        if (!warp_keeps_waiting(head, timeout, arrived, over))
             break;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            if (!words[i].has_come(tag))
+            if (!words[i].has_arrived(tag))
                 words[i].look(splits + (lane + i * 32) * stride, element);
         }
     }
@@ -91,16 +90,16 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
     float4 four = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        maximum = fmaxf(maximum, value_in_long(words[i].ends.first));
+        maximum = fmaxf(maximum, value_in_word64(words[i].ends.first));
     maximum = warp_max(maximum);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const float weight = power_of_two(value_in_long(words[i].ends.first) - maximum);
-        sum = fmaf(weight, value_in_long(words[i].ends.second), sum);
-        four.x = fmaf(weight, value_in_long(words[i].low.first), four.x);
-        four.y = fmaf(weight, value_in_long(words[i].low.second), four.y);
-        four.z = fmaf(weight, value_in_long(words[i].high.first), four.z);
-        four.w = fmaf(weight, value_in_long(words[i].high.second), four.w);
+        const float weight = power_of_two(value_in_word64(words[i].ends.first) - maximum);
+        sum = fmaf(weight, value_in_word64(words[i].ends.second), sum);
+        four.x = fmaf(weight, value_in_word64(words[i].low.first), four.x);
+        four.y = fmaf(weight, value_in_word64(words[i].low.second), four.y);
+        four.z = fmaf(weight, value_in_word64(words[i].high.first), four.z);
+        four.w = fmaf(weight, value_in_word64(words[i].high.second), four.w);
     }
 #pragma unroll
     for (int distance = 16; distance; distance /= 2) {
@@ -118,8 +117,8 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
 
 /* ---- Parts ---- */
 
-/* What the PARTS of a task have come to comes together: COUNT elements of head `h`. Every lane does all of it
- * for itself, so that there is little to wait for. */
+/* Merges COUNT elements of head `h` over the PARTS of a task. Every lane does all of it redundantly: shorter
+ * than exchanging intermediate results. */
 template <int PARTS, int COUNT>
 KERNEL_INLINE void merge_parts(const attend_room &room, uint32_t heads, uint32_t head_dim, uint32_t h,
     const uint32_t (&elements)[COUNT], attend_result (&results)[COUNT])
@@ -161,7 +160,7 @@ KERNEL_INLINE void put_result(const shared_head &head, uint64_t out, uint32_t in
         put_value(head, out, index * head_dim + element, __fdividef(result.output, result.sum));
 }
 
-/* Parts come together, by a warp for up to 32 elements of a head. DIM as in look_at_element. */
+/* Merges the parts, a warp for up to 32 elements of a head. DIM as in load_pending_element. */
 template <int PARTS, uint32_t DIM>
 KERNEL_INLINE void finish_parts(shared_head &head, const cuda_attend &attend, const attend_task &task,
     const attend_room &room, const own_split &own)
@@ -186,10 +185,10 @@ KERNEL_INLINE void finish_parts(shared_head &head, const cuda_attend &attend, co
     } else {
         uint64_t *to = (uint64_t *)attend.partials + ((uint64_t)index * attend.splits + task.split) * stride;
         if (element < head_dim)
-            put_long_word(to + 2 + element, __float_as_uint(result[0].output), head.tag);
+            store_word64(to + 2 + element, __float_as_uint(result[0].output), head.tag);
         if (element == 0) {
-            put_long_word(to, __float_as_uint(result[0].maximum), head.tag);
-            put_long_word(to + 1, __float_as_uint(result[0].sum), head.tag);
+            store_word64(to, __float_as_uint(result[0].maximum), head.tag);
+            store_word64(to + 1, __float_as_uint(result[0].sum), head.tag);
         }
     }
 }
@@ -210,16 +209,17 @@ KERNEL_INLINE void finish_split(
     }
 }
 
-/* A block's last task, of all positions: the finishing warp's. */
-KERNEL_INLINE bool is_finished_apart(const cuda_machine &machine, const attend_task &task)
+/* Whether the finishing warp merges a task: a block's last task, with one head and all positions. */
+KERNEL_INLINE bool is_for_finisher(const cuda_machine &machine, const attend_task &task)
 {
-    return (machine.attends_apart != 0) & (task.heads == 1) & (task.active == 1) & (task.more == 0);
+    return (machine.attend_own_memory != 0) & (task.heads == 1) & (task.active == 1) & (task.more == 0);
 }
 
-/* That warp's part. DIM as in look_at_element. Whatever can be is worked out before the wait, and all is read
- * before it is known whether it is needed. */
+/* The finishing warp's merge. DIM as in load_pending_element. Addresses are computed before the wait, and all
+ * values are loaded before it is known whether they are needed. */
 template <int PARTS, uint32_t DIM>
-KERNEL_INLINE void finish_head(shared_head &head, const cuda_attend &attend, attend_room room, uint32_t turn)
+KERNEL_INLINE void finish_head(
+    shared_head &head, const cuda_attend &attend, attend_room room, uint32_t serial)
 {
     constexpr int EACH = DIM ? DIM / 32 : 2;
     const uint32_t lane = this_thread() % 32, head_dim = DIM ? DIM : attend.head_dim;
@@ -227,7 +227,7 @@ KERNEL_INLINE void finish_head(shared_head &head, const cuda_attend &attend, att
     room.maxima = worked_out(room.maxima);
     room.sums = worked_out(room.sums);
     room.outputs = worked_out(room.outputs);
-    wait_for_workers(head, turn);
+    wait_for_workers(head, serial);
     const attend_task task = head.task;
     for (uint32_t first = lane; first / 32 * 32 < head_dim; first += EACH * 32) {
         uint32_t elements[EACH];
@@ -236,7 +236,7 @@ KERNEL_INLINE void finish_head(shared_head &head, const cuda_attend &attend, att
         for (int i = 0; i < EACH; i++)
             elements[i] = first + i * 32;
         merge_parts<PARTS, EACH>(room, 1, head_dim, 0, elements, results);
-        if (!is_finished_apart(head.machine, task))
+        if (!is_for_finisher(head.machine, task))
             break;
 #pragma unroll
         for (int i = 0; i < EACH; i++)

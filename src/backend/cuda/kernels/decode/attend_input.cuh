@@ -1,11 +1,11 @@
 /*
- * What attention of one token begins with: the queries, and the token's own key and value, from the words of
- * the matmul before, rotated. They go to shared memory, key and value into the cache as well.
+ * The input of attention of one token: queries and the token's own key and value, from the tagged words of
+ * the matmul before, rotated. They go to shared memory; key and value go to the KV cache as well.
  */
 #ifndef CUDA_ATTEND_INPUT_CUH
 #define CUDA_ATTEND_INPUT_CUH
 
-#include "backend/cuda/kernels/decode/words.cuh"
+#include "backend/cuda/kernels/decode/tagged_words.cuh"
 
 #define LOG2_OF_E 1.44269504f
 
@@ -22,8 +22,8 @@ KERNEL_INLINE float power_of_two(float x)
 
 /* ---- Where a task has what ---- */
 
-/* What lies where in shared memory. Queries and the token's own key and value; of each of the `parts` that
- * the positions of a task were shared out in, maxima and sums, [heads][parts], and outputs,
+/* Shared memory of attention: queries and the token's own key and value; of each of the `parts` that the
+ * positions of a task are divided into, maxima and sums, [heads][parts], and outputs,
  * [parts][heads][head_dim]. */
 struct attend_room {
     float *maxima, *sums;
@@ -45,12 +45,12 @@ KERNEL_INLINE attend_room room_of(
 
 /* ---- Queries, and the token's own key and value ---- */
 
-/* An element of a query, or of the token's own key or value, that one thread brings, with the one it is
- * rotated with: both are on their way before either is waited for. */
-struct awaited_element {
+/* An element of a query, or of the token's own key or value, that one thread loads, with its rope partner:
+ * both loads are in flight before either is waited for. */
+struct pending_element {
     uint64_t from;
     uint32_t at, partner, element;
-    uint32_t seen, other; /* words */
+    uint32_t seen, other; /* tagged words */
     float cosine, sine;   /* with the sign that `other` has */
     bool on, is_query, is_key;
 };
@@ -58,11 +58,11 @@ struct awaited_element {
 /* Number `i`: `columns` elements of queries, then the key, then the value. DIM: elements of a head, a power
  * of two, or 0: attend.head_dim, and two heads at most. */
 template <uint32_t DIM>
-KERNEL_INLINE awaited_element look_at_element(
+KERNEL_INLINE pending_element load_pending_element(
     shared_head &head, const cuda_attend &attend, const attend_task &task, uint32_t columns, uint32_t i)
 {
     const uint32_t head_dim = DIM ? DIM : attend.head_dim;
-    awaited_element own;
+    pending_element own;
     own.on = i < columns + (task.has_own ? 2 * head_dim : 0);
     own.is_query = i < columns;
     own.is_key = !own.is_query && i < columns + head_dim;
@@ -89,36 +89,36 @@ KERNEL_INLINE awaited_element look_at_element(
     }
     own.seen = own.other = head.tag & TAG_MASK;
     if (own.on && head.machine.tagged) {
-        own.seen = look_at_word((const uint32_t *)own.from + own.at);
-        own.other = look_at_word((const uint32_t *)own.from + own.partner);
+        own.seen = load_word((const uint32_t *)own.from + own.at);
+        own.other = load_word((const uint32_t *)own.from + own.partner);
     } else if (own.on) {
-        own.seen = word_of(__ldcg((const float *)own.from + own.at), head.tag);
-        own.other = word_of(__ldcg((const float *)own.from + own.partner), head.tag);
+        own.seen = tagged_word(__ldcg((const float *)own.from + own.at), head.tag);
+        own.other = tagged_word(__ldcg((const float *)own.from + own.partner), head.tag);
     }
     return own;
 }
 
-/* Rotated, once it is there; by whole warps. */
-KERNEL_INLINE float take_element(shared_head &head, awaited_element &own)
+/* Waits for an element and rotates it; by whole warps. */
+KERNEL_INLINE float take_element(shared_head &head, pending_element &own)
 {
-    patience patience(head.machine);
+    wait_timeout timeout(head.machine);
     const uint32_t tag = head.tag;
     for (bool over = false;;) {
-        const bool come = has_tag(own.seen, tag) & has_tag(own.other, tag);
-        if (!look_again_together(head, patience, come, over))
+        const bool arrived = has_tag(own.seen, tag) & has_tag(own.other, tag);
+        if (!warp_keeps_waiting(head, timeout, arrived, over))
             break;
-        if (!come) {
-            own.seen = look_at_word((const uint32_t *)own.from + own.at);
-            own.other = look_at_word((const uint32_t *)own.from + own.partner);
+        if (!arrived) {
+            own.seen = load_word((const uint32_t *)own.from + own.at);
+            own.other = load_word((const uint32_t *)own.from + own.partner);
         }
     }
     if (own.partner == own.at)
-        return value_in(own.seen);
-    return fmaf(value_in(own.seen), own.cosine, value_in(own.other) * own.sine);
+        return value_in_word(own.seen);
+    return fmaf(value_in_word(own.seen), own.cosine, value_in_word(own.other) * own.sine);
 }
 
-/* One element of the token's own key or value: to the cache, and as the cache rounds it. Not for bytes, which
- * need their neighbours. */
+/* Stores one element of the token's own key or value in the cache, and returns it as the cache rounds it. Not
+ * for Q8_0, which needs the neighbouring elements. */
 KERNEL_INLINE float append_element(const shared_head &head, const cuda_attend &attend, uint64_t state,
     uint32_t kv_head_index, uint32_t i, float value)
 {
@@ -134,7 +134,7 @@ KERNEL_INLINE float append_element(const shared_head &head, const cuda_attend &a
     return half_to_float(half);
 }
 
-/* The same for bytes, of all elements, in place. `own` is [2][head_dim]. */
+/* The same for Q8_0: all elements, in place. `own` is [2][head_dim]. */
 KERNEL_INLINE void append_bytes(
     const cuda_attend &attend, const row_context &row, uint32_t kv_head_index, float *own)
 {
@@ -160,14 +160,14 @@ KERNEL_INLINE uint32_t first_element()
     return this_thread() ^ (CUDA_WORKERS - 32);
 }
 
-/* The way of elements to shared memory, `own` being the thread's first; keep(own, i, value) puts one there. A
+/* Brings all elements to shared memory; `own` is the thread's first one, keep(own, i, value) stores one. A
  * barrier has to follow. */
 template <uint32_t DIM, class Keep>
 KERNEL_INLINE void take_elements(shared_head &head, const cuda_attend &attend, const attend_task &task,
-    uint32_t columns, awaited_element own, Keep keep)
+    uint32_t columns, pending_element own, Keep keep)
 {
     const uint32_t all = columns + (task.has_own ? 2 * attend.head_dim : 0);
-    for (uint32_t i = first_element();; own = look_at_element<DIM>(head, attend, task, columns, i)) {
+    for (uint32_t i = first_element();; own = load_pending_element<DIM>(head, attend, task, columns, i)) {
         const float value = take_element(head, own);
         if (own.on)
             keep(own, i, value);

@@ -16,12 +16,12 @@ KERNEL_INLINE attend_room room_of_lanes(uint8_t *shared, uint32_t heads, uint32_
 }
 
 KERNEL_INLINE void prepare_lanes(shared_head &head, const cuda_attend &attend, const attend_task &task,
-    uint32_t columns, const attend_room &room, const awaited_element &own)
+    uint32_t columns, const attend_room &room, const pending_element &own)
 {
     const float scale = attend.cap > 0 ? attend.scale : attend.scale * LOG2_OF_E;
     const bool by_element = attend.kv_type != TYPE_Q8_0;
     take_elements<0>(
-        head, attend, task, columns, own, [&](const awaited_element &one, uint32_t i, float value) {
+        head, attend, task, columns, own, [&](const pending_element &one, uint32_t i, float value) {
             if (one.is_query)
                 ((float *)room.queries)[i] = scale * value;
             else
@@ -38,7 +38,7 @@ KERNEL_INLINE void prepare_lanes(shared_head &head, const cuda_attend &attend, c
 
 /* ---- A range of positions ---- */
 
-/* What a group of lanes has come to; the output is spread over its lanes. */
+/* The running softmax of a group of lanes; the output is spread over its lanes. */
 template <int HEADS> struct attend_sums {
     float maximum[HEADS], sum[HEADS], output[HEADS][8];
 };
@@ -70,7 +70,7 @@ KERNEL_INLINE void attend_to(const float (&query)[HEADS][8], const float (&key)[
     }
 }
 
-/* The groups of a warp come together; the same order in both halves: the lower one's part first. */
+/* Merges the groups of a warp in the same order in both halves: the lower half's part first. */
 template <int HEADS, int LANES> KERNEL_INLINE void merge_groups(attend_sums<HEADS> &sums)
 {
 #pragma unroll
@@ -130,7 +130,8 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_b
     const uint32_t head_dim = attend.head_dim, element = lane * 8, step = CUDA_WARPS * GROUPS;
     const bool on = element < head_dim;
     const attend_room room = room_of_lanes(shared, HEADS, head_dim);
-    const awaited_element own = look_at_element<0>(head, attend, task, HEADS * head_dim, first_element());
+    const pending_element own =
+        load_pending_element<0>(head, attend, task, HEADS * head_dim, first_element());
     raw_eight<WIDE> keys[AT_ONCE], values[AT_ONCE];
     auto fetch = [&](uint32_t base) {
 #pragma unroll
@@ -150,7 +151,7 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_b
             }
         }
     };
-    /* What the cache has comes before the query does. */
+    /* Loads of the cache are in flight before the wait for the query. */
     fetch(task.begin + warp * GROUPS);
     prepare_lanes(head, attend, task, HEADS * head_dim, room, own);
     sync_threads<CUDA_WORKERS>();
@@ -202,11 +203,11 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_b
             *(float4 *)(outputs + element + 4) = make_float4(output[4], output[5], output[6], output[7]);
         }
     }
-    if (is_finished_apart(head.machine, task))
+    if (is_for_finisher(head.machine, task))
         return;
     sync_threads<CUDA_WORKERS>();
     finish_lanes();
-    sync_threads<CUDA_WORKERS>(); /* the room is free for another task */
+    sync_threads<CUDA_WORKERS>(); /* shared memory is free for another task */
 }
 
 enum lanes_way { LANES_TWO = 1, LANES_WIDE = 2 };

@@ -26,17 +26,17 @@ KERNEL_INLINE attend_split split_positions(uint32_t positions, uint32_t splits)
 }
 
 /* A record's end, by the finishing warp. */
-KERNEL_INLINE void finish_attend(uint8_t *shared, const cuda_attend &attend, uint32_t turn)
+KERNEL_INLINE void finish_attend(uint8_t *shared, const cuda_attend &attend, uint32_t serial)
 {
     shared_head &head = *(shared_head *)shared;
-    if (!head.machine.attends_apart)
-        wait_for_workers(head, turn);
+    if (!head.machine.attend_own_memory)
+        wait_for_workers(head, serial);
     else if (!attend.tiled)
-        finish_head<CUDA_WARPS, 0>(head, attend, room_of_lanes(shared, 1, attend.head_dim), turn);
+        finish_head<CUDA_WARPS, 0>(head, attend, room_of_lanes(shared, 1, attend.head_dim), serial);
     else if (attend.head_dim == 64)
-        finish_head<TILE_PARTS, 64>(head, attend, room_of_tiles(shared, 1, 64), turn);
+        finish_head<TILE_PARTS, 64>(head, attend, room_of_tiles(shared, 1, 64), serial);
     else
-        finish_head<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), turn);
+        finish_head<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), serial);
 }
 
 /* Which of them a task is done by. */
@@ -103,7 +103,7 @@ KERNEL_INLINE void take_task(uint8_t *shared, bool is_first)
         return;
     sync_threads<CUDA_WORKERS>(); /* nobody needs the task before */
     if (this_thread() == 0) {
-        /* The last blocks have fewest rows of small matrices, and are there when the queries come. */
+        /* The last blocks have the fewest rows of small matrices, and are free when the queries arrive. */
         head.task_number = is_first ? gridDim.x - 1 - blockIdx.x : head.task_number + gridDim.x;
         head.task = find_task(record->attend, head.row.position, head.task_number, gridDim.x);
         head.task_shape = is_first ? record->index : 0;

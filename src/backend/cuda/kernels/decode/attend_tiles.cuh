@@ -46,11 +46,11 @@ KERNEL_INLINE void put_query(
 
 template <uint32_t DIM>
 KERNEL_INLINE void prepare_tiles(shared_head &head, const cuda_attend &attend, const attend_task &task,
-    const attend_room &room, const awaited_element &own)
+    const attend_room &room, const pending_element &own)
 {
     const float scale = QUERY_UNIT * (attend.cap > 0 ? attend.scale : attend.scale * LOG2_OF_E);
     take_elements<DIM>(
-        head, attend, task, task.heads * DIM, own, [&](const awaited_element &one, uint32_t i, float value) {
+        head, attend, task, task.heads * DIM, own, [&](const pending_element &one, uint32_t i, float value) {
             if (one.is_query)
                 put_query(room, query_stride(DIM), i / DIM, one.element, scale * value);
             else
@@ -131,7 +131,7 @@ KERNEL_INLINE void append_own(
 
 /* ---- A tile ---- */
 
-/* What a warp has come to. */
+/* The running softmax of a warp. */
 template <int CHUNKS> struct tile_sums {
     float maximum, sum;         /* of head c; the sum is that of this lane's positions */
     float output[CHUNKS][4][4]; /* of head g / 2, one of its halves */
@@ -294,13 +294,14 @@ template <uint32_t DIM> __device__ __noinline__ void attend_by_tiles()
     const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32, part = warp % TILE_PARTS;
     const uint32_t element = lane % 4 * 8, value_element = warp / TILE_PARTS * (DIM / 2) + element;
     const attend_room room = room_of_tiles(shared, task.heads, DIM);
-    const awaited_element own = look_at_element<DIM>(head, attend, task, task.heads * DIM, first_element());
+    const pending_element own =
+        load_pending_element<DIM>(head, attend, task, task.heads * DIM, first_element());
     const uint32_t end = task.cached_end + (task.has_own ? 1 : 0);
     uint32_t base = task.begin + part * TILE_POSITIONS, position = base + lane / 4;
     raw_tile<KEY_CHUNKS> keys;
     raw_tile<CHUNKS> values;
     tile_place place = find_tile<DIM>(head, attend, task, position);
-    /* What the cache has comes before the query does. */
+    /* Loads of the cache are in flight before the wait for the query. */
     fetch_tile(attend.keys + element * 2, place, keys);
     fetch_tile(attend.values + value_element * 2, place, values);
     prepare_tiles<DIM>(head, attend, task, room, own);
@@ -326,11 +327,11 @@ template <uint32_t DIM> __device__ __noinline__ void attend_by_tiles()
     }
     leave_tiles<DIM>(task, room, part, value_element, lane, sums);
     append_own<DIM>(head, attend, task, room);
-    if (is_finished_apart(head.machine, task))
+    if (is_for_finisher(head.machine, task))
         return;
     sync_threads<CUDA_WORKERS>();
     finish_tiles<DIM>();
-    sync_threads<CUDA_WORKERS>(); /* the room is free for another task */
+    sync_threads<CUDA_WORKERS>(); /* shared memory is free for another task */
 }
 
 #endif

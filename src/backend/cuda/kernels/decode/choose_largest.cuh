@@ -1,14 +1,14 @@
 /*
- * The id of the largest logit, where nothing else is asked for: each block has the largest of the rows that
- * it has computed, hands it to all others, and finds the largest of all for itself. Whoever knows it knows
- * that all blocks have come to the end of the token: no further barrier is needed before the next one. A
- * block in which something gave up hands nothing over, so that no block comes to the end of that token.
+ * Greedy sampling without a grid barrier: each block publishes the largest of the logits that it has
+ * computed, reads those of all other blocks, and finds the largest of all. A block that has read them knows
+ * that all blocks have reached the end of the token, so the next token needs no other barrier. A block that
+ * failed publishes nothing, so that no block reaches the end of that token.
  */
 #ifndef CUDA_CHOOSE_LARGEST_CUH
 #define CUDA_CHOOSE_LARGEST_CUH
 
 #include "backend/cuda/kernels/common/sample_parts.cuh"
-#include "backend/cuda/kernels/decode/words.cuh"
+#include "backend/cuda/kernels/decode/tagged_words.cuh"
 
 KERNEL_INLINE sample_pair largest_of_warp(sample_pair pair)
 {
@@ -17,7 +17,7 @@ KERNEL_INLINE sample_pair largest_of_warp(sample_pair pair)
     return (sample_pair)order << 32 | rest;
 }
 
-/* By whole warps: what they have found among the rows of the output matrix. */
+/* The largest logit of a warp's rows of the output matrix; by whole warps. */
 KERNEL_INLINE void note_largest(shared_head &head, sample_pair pair)
 {
     const sample_pair largest = largest_of_warp(pair);
@@ -42,16 +42,16 @@ KERNEL_INLINE sample_pair take_largest(shared_head &head, uint32_t block)
     const uint32_t tag = head.tag;
     const uint64_t nothing = (uint64_t)tag << 32, *words = sampled_row(head).largest[tag % 2][block];
     const bool on = block < gridDim.x;
-    two_long_words seen = {nothing, nothing};
-    patience patience(head.machine);
+    two_words64 seen = {nothing, nothing};
+    wait_timeout timeout(head.machine);
     if (on)
-        seen = look_at_long_words(words);
+        seen = load_two_words64(words);
     for (bool over = false;;) {
-        const bool come = has_whole_tag(seen.first, tag) & has_whole_tag(seen.second, tag);
-        if (!look_again_together(head, patience, come, over))
+        const bool arrived = has_whole_tag(seen.first, tag) & has_whole_tag(seen.second, tag);
+        if (!warp_keeps_waiting(head, timeout, arrived, over))
             break;
-        if (!come)
-            seen = look_at_long_words(words);
+        if (!arrived)
+            seen = load_two_words64(words);
     }
     return largest_of_warp((uint64_t)(uint32_t)seen.first << 32 | (uint32_t)seen.second);
 }
@@ -67,14 +67,14 @@ static __device__ __noinline__ void prepare_angles(uint32_t position)
         CUDA_WORKERS - 1 - this_thread(), CUDA_WORKERS);
 }
 
-/* Whether the host wants no more: the word of the block that has asked it. */
+/* Whether the host has cancelled: the tagged word of the block that read its cancel flag. */
 KERNEL_INLINE bool is_cancelled(shared_head &head)
 {
-    return wait_for_long_word(head, &sampled_row(head).cancelled[head.tag % 2]);
+    return wait_for_word64(head, &sampled_row(head).cancelled[head.tag % 2]);
 }
 
-/* By all workers, at the end of a token. While words are on their way there is time for what the end of this
- * token and the beginning of the next need. */
+/* By all compute warps, at the end of a token. The angles of the next token are computed while the words of
+ * other blocks arrive. */
 static __device__ __noinline__ void choose_largest()
 {
     DYNAMIC_SHARED(shared);
@@ -85,9 +85,9 @@ static __device__ __noinline__ void choose_largest()
         const sample_pair own = largest_of_warp(lane <= CUDA_WARPS ? head.largest[lane] : 0);
         uint64_t *words = sampled_row(head).largest[tag % 2][blockIdx.x];
         if (lane == 0 && !head.failed) {
-            __threadfence(); /* states that the next token reads are not words */
-            put_long_word(words, (uint32_t)(own >> 32), tag);
-            put_long_word(words + 1, (uint32_t)own, tag);
+            __threadfence(); /* recurrent states, which the next token reads, are not tagged */
+            store_word64(words, (uint32_t)(own >> 32), tag);
+            store_word64(words + 1, (uint32_t)own, tag);
         }
     }
     sync_threads<CUDA_WORKERS>(); /* head.largest is free again */

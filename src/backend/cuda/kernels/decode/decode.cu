@@ -1,10 +1,72 @@
 /*
- * The whole token in one launch: a kernel that stays on all multiprocessors and walks through the phases of a
- * plan as often as tokens were asked for. What phases leave for each other carries its own arrival
- * (words.cuh). Sixteen warps of a block compute, one hands on what they found (finisher.cuh), and one brings
- * the weights of the phases to come (stream.cuh).
+ * The single-token kernel: one launch computes one token after the other on all multiprocessors, as many as
+ * the step asks for. A block executes its list of records (cuda_plan.h), one for each phase in which it has
+ * work. Blocks exchange activations as tagged words (tagged_words.cuh), without a barrier between phases.
  *
- * The same kernel runs a range of phases, for the debug path and for a graph of one node a phase.
+ * The same kernel runs a range of phases, for the debug path and for a graph with a node for each phase.
+ *
+ * FILES. matvec.cuh, matvec_short.cuh, matvec_pieces.cuh (matmuls) on matvec_input.cuh (their input);
+ * attend_one.cuh (tasks of attention) on attend_lanes.cuh and attend_tiles.cuh (two algorithms),
+ * attend_input.cuh and attend_finish.cuh; wkv7_head.cuh and wkv7_one.cuh (RWKV-7); choose_largest.cuh (greedy
+ * sampling); finisher.cuh (the finishing warp); stream.cuh (the weight ring, and the head of shared memory);
+ * tagged_words.cuh. Headers in kernels/common serve the kernels of many tokens as well.
+ *
+ * WARPS of a block. 0 to 15 compute (CUDA_WORKERS threads). 16, the finishing warp, adds partial sums, stores
+ * the results and loads records. 17, the copying warp, copies weights into the ring.
+ *
+ * BARRIERS. All but the last four are mbarriers in struct shared_head; a wait tests the parity of the use.
+ * s is the serial number of a record of the block in this launch, c the number of a chunk of weights.
+ *
+ * barrier          arrivals                     who waits                  completes when
+ * full[c % 32]     9.0 and later: 1 (lane 0 of  warps 0-15, before they    chunk c is in shared memory
+ *                  warp 17) and the bytes;      read it; warp 17, before
+ *                  8.x: 32 (lanes of warp 17)   it exits
+ * empty[c % 32]    16: lane 0 of warps 0-15     lane 0 of warp 17, before  no warp reads chunk c any more
+ *                                               it reuses the place
+ * computed[s % 2]  512: threads of warps 0-15   warp 16, before it         the partial sums of record s
+ *                                               finishes record s          are in shared memory
+ * finished[s % 2]  32: lanes of warp 16         warps 0-15, before record  the results of record s are
+ *                                               s + wait_distance          stored, record s + 3 is loaded
+ * announced        1: thread 0                  warp 16                    the range of records is known;
+ *                                                                          then before each token, and
+ *                                                                          at the end
+ * acknowledged     32: lanes of warp 16         thread 0, before the next  warp 16 has read head.follows;
+ *                                               announcement; the first    the first time: four records
+ *                                               time all of warps 0-15     are in shared memory
+ * known            1: thread 0                  warp 17, before the        the step was taken: head.tokens
+ *                                               second token's weights     has the number of tokens
+ * stop             1: thread 0                  warp 17                    the launch is over
+ * bar.sync 0       576: all threads             all                        once, when the mbarriers exist
+ * bar.sync 1       512: threads of warps 0-15   the same threads           sync_threads and sync_any
+ * grid barrier     thread 0 of each block       the same threads           the step was taken; not greedy:
+ *                  (a count in device memory)                              after the logits and after each
+ *                                                                          stage of sampling
+ * blocks that      thread 0 of each block       none: the last block       all blocks are done
+ * left             (a count in device memory)   resets both counts
+ *
+ * TIMELINE of a block over one layer of a Llama model in which it has a record in each phase. "poll x" waits
+ * for the tagged words of x from all blocks that compute some of it; "finished(s)" is the barrier's use for
+ * record s. Matmuls have wait_distance 2: warps 0-15 may compute record s while warp 16 finishes s - 1.
+ *
+ * record          warps 0-15, each at its own pace       warp 16                          warp 17
+ * s   q, k or v   wait finished(s-2), full; weights to   (finishes s-1)                   copies the
+ *                 registers; poll x; norm, round to      wait computed(s); add partial    chunks of s+1,
+ *                 int8, multiply; arrive empty and       sums, norm factor; store q,      s+2, ... as far
+ *                 computed(s)                            k or v; record s+3 to its        ahead as the
+ *                                                        place; arrive finished(s);       ring has room
+ *                                                        begin to load record s+4         (empty)
+ * s+1 attend      wait finished(s-1); load cached keys   wait computed(s+1); one head
+ *                 and values; poll q, k, v; rotate,      and one split: merge the
+ *                 append to the cache; softmax; arrive   parts, store a
+ *                 computed(s+1)
+ * s+2 output      as s, with input a and no norm         poll x, the residual; wait
+ *                                                        computed(s+2); add; store x
+ * s+3 gate, up    as s, with two chunks                  wait computed(s+3); add both,
+ *                                                        norm factor, glu; store h
+ * s+4 down        as s, with input h and no norm         as s+2
+ *
+ * Warps 0-15 finish matmuls with more than CUDA_FINISHED_ROWS rows in a block, and attention with several
+ * heads or splits, themselves; warp 16 then only waits for computed(s).
  */
 #include "backend/cuda/kernels/common/sample.cuh"
 #include "backend/cuda/kernels/common/step_take.cuh"
@@ -15,8 +77,8 @@
 #include "backend/cuda/kernels/decode/wkv7_head.cuh"
 #include "backend/cuda/kernels/decode/wkv7_one.cuh"
 
-/* ---- What is not common. Each is a function of its own that finds everything through shared memory: what
- * were in registers across such a call would be written to local memory, for which there is little cache.
+/* ---- Rare kinds of records. Each is a noinline function that finds everything through shared memory:
+ * registers that live across such a call would be spilled to local memory, for which little cache is left.
  * ---- */
 
 template <class T> KERNEL_INLINE const T *table_of(const cuda_phase *phase, uint32_t at)
@@ -24,7 +86,7 @@ template <class T> KERNEL_INLINE const T *table_of(const cuda_phase *phase, uint
     return (const T *)((const uint8_t *)phase + at);
 }
 
-/* Brings a phase's tables into shared memory. */
+/* Copies a phase's tables into shared memory. */
 KERNEL_INLINE const cuda_phase *fetch_phase(uint8_t *shared, uint32_t index)
 {
     const shared_head &head = *(const shared_head *)shared;
@@ -38,7 +100,7 @@ KERNEL_INLINE const cuda_phase *fetch_phase(uint8_t *shared, uint32_t index)
     return (const cuda_phase *)place;
 }
 
-/* Loads a phase's vectors, and does the row ops before its heavy op. */
+/* Loads a phase's vectors, and runs the row ops before its heavy op. */
 KERNEL_INLINE void load_and_run_ops(shared_head &head, const cuda_phase *phase, float *vectors)
 {
     load_values<CUDA_WORKERS>(
@@ -63,20 +125,21 @@ __device__ __noinline__ void run_rows(uint32_t index)
 template <int TYPE> KERNEL_INLINE void embed_row(const shared_head &head, const cuda_embed_record &record)
 {
     const cuda_matrix &table = record.table;
-    const uint32_t id = (uint32_t)head.row.id, tile = id / CUDA_ITEM_ROWS,
-                   owner = __umulhi(tile, record.owner_reciprocal), each = table.parts_per_round;
-    const uint32_t first =
-        (owner * table.part_groups * table.tiles_per_block + (tile - owner * table.tiles_per_block)) * each;
+    const uint32_t id = (uint32_t)head.row.id, tile_row = id / CUDA_TILE_ROWS,
+                   owner = __umulhi(tile_row, record.owner_reciprocal), each = table.parts_per_round;
+    const uint32_t first = (owner * table.part_groups * table.tile_rows_per_block +
+                               (tile_row - owner * table.tile_rows_per_block)) *
+                           each;
     for (uint32_t i = this_thread(); i * 8 < table.columns; i += CUDA_WORKERS) {
         const uint32_t part = i / 16, group = part * table.parts_reciprocal >> 16,
-                       item = first + group * (table.tiles_per_block * each) + (part - group * each);
+                       tile = first + group * (table.tile_rows_per_block * each) + (part - group * each);
         float values[8];
-        look_up_eight<TYPE>((const uint8_t *)(table.base + (uint64_t)item * table.item_bytes),
-            id % CUDA_ITEM_ROWS * 4 + i / 4 % 4, i % 4, values);
+        look_up_eight<TYPE>((const uint8_t *)(table.base + (uint64_t)tile * table.tile_bytes),
+            id % CUDA_TILE_ROWS * 4 + i / 4 % 4, i % 4, values);
 #pragma unroll
         for (uint32_t j = 0; j < 8; j++) {
             if (i * 8 + j < table.columns)
-                put_word((uint32_t *)record.out + i * 8 + j, values[j] * record.scale, head.tag);
+                store_word((uint32_t *)record.out + i * 8 + j, values[j] * record.scale, head.tag);
         }
     }
 }
@@ -93,7 +156,7 @@ __device__ __noinline__ void run_embed()
 #undef EMBED
 }
 
-__device__ __noinline__ void prepare_panels(uint32_t index)
+__device__ __noinline__ void prepare_packed_inputs(uint32_t index)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
@@ -101,7 +164,7 @@ __device__ __noinline__ void prepare_panels(uint32_t index)
     float *vectors = (float *)(shared + head.machine.vectors_at);
     load_and_run_ops(head, phase, vectors);
     round_vectors<CUDA_WORKERS>(table_of<cuda_round>(phase, phase->rounds_at), phase->round_count, vectors,
-        shared + head.machine.panels_at, head.early);
+        shared + head.machine.packed_inputs_at, head.early);
 }
 
 /* One head: the ops before, the recurrence, the ops after. */
@@ -130,7 +193,7 @@ __device__ __noinline__ void run_wkv7(uint32_t index, uint32_t which)
         head.row.first = head.row.count = 0;
 }
 
-/* All blocks meet; false when something gave up. */
+/* The grid barrier; false when a block failed. */
 __device__ __noinline__ bool meet()
 {
     DYNAMIC_SHARED(shared);
@@ -144,13 +207,13 @@ __device__ __noinline__ bool meet()
 
 /* ---- One record after the other ---- */
 
-/* Whatever is neither a matmul nor attention; false when something gave up. */
+/* Any record but a matmul or attention; false when a block failed. */
 KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 {
     shared_head &head = *(shared_head *)shared;
     switch (record->kind) {
     case CUDA_RECORD_PREPARE:
-        prepare_panels(record->phase);
+        prepare_packed_inputs(record->phase);
         break;
     case CUDA_RECORD_ROWS:
         run_rows(record->phase);
@@ -164,14 +227,15 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
     case CUDA_RECORD_WKV7:
         run_wkv7(record->phase, record->index);
         break;
-    /* Stages of sampling that the settings do not need cost neither time nor a barrier. */
+    /* Stages of sampling that the settings do not need take neither time nor a barrier. */
     case CUDA_RECORD_SAMPLE: {
         const bool skips = record->index > 0 && sample_is_finished(head.machine, 0);
         if (this_thread() == 0)
             head.skips = skips;
         if (!skips)
             sample_stage(head.machine, record->index, blockIdx.x, gridDim.x, this_thread(), CUDA_WORKERS,
-                shared + (head.machine.attends_apart ? head.machine.partials_at : head.machine.attend_at));
+                shared +
+                    (head.machine.attend_own_memory ? head.machine.partials_at : head.machine.attend_at));
         break;
     }
     default:
@@ -191,7 +255,7 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 KERNEL_INLINE void leave_record(shared_head &head, bool goes_on)
 {
     const block_walk walk = load_walk(head);
-    tell_finisher(head, walk.turn, goes_on);
+    signal_finisher(head, walk.serial, goes_on);
     walk_on(head, walk, walk.ring, goes_on);
 }
 
@@ -209,20 +273,21 @@ static __device__ __noinline__ void run_another()
     leave_record(*(shared_head *)shared, goes_on);
 }
 
-template <int DIGITS> KERNEL_INLINE void run_any_matmul(uint32_t kind)
+template <int TERMS> KERNEL_INLINE void run_any_matmul(uint32_t kind)
 {
     if (kind == CUDA_RECORD_SHORT)
-        run_any_short<false, DIGITS>();
+        run_any_short<false, TERMS>();
     else if (kind == CUDA_RECORD_SHORT_MIXED)
-        run_any_short<true, DIGITS>();
+        run_any_short<true, TERMS>();
     else if (kind == CUDA_RECORD_MATMUL)
-        run_matmul<DIGITS>();
+        run_matmul<TERMS>();
     else
-        run_pieces<DIGITS>();
+        run_pieces<TERMS>();
 }
 
-/* The records of one token. Matmuls and attention go on where something gave up, so that all warps leave at
- * the same record. */
+/* The records of one token. A block that failed goes on through matmuls that the finishing warp finishes and
+ * through attention, with wrong values; it leaves at a record at whose end all compute warps synchronise
+ * (run_other, leave_matmul), so that all warps leave at the same one. */
 static __device__ __noinline__ void run_records()
 {
     enum { FINE = 16 };
@@ -232,10 +297,10 @@ static __device__ __noinline__ void run_records()
         const block_walk walk = load_walk(head);
         if (uniform(walk.record >= head.range.end))
             break;
-        const cuda_record *record = place_of_record(shared, walk.turn);
+        const cuda_record *record = place_of_record(shared, walk.serial);
         if (head.range.delays)
             pause(head.range.delays, record->phase);
-        wait_for_finisher(head, walk.turn, record->ago);
+        wait_for_finisher(head, walk.serial, record->wait_distance);
         const bool is_fine = record->kind <= CUDA_RECORD_MATMUL && (record->index || head.early);
         const uint32_t kind = uniform(record->kind + (is_fine ? FINE : 0));
         if (kind <= CUDA_RECORD_MATMUL)
@@ -254,47 +319,47 @@ static __device__ __noinline__ void run_records()
     save_walk(head, walk);
 }
 
-/* ---- The warp that finishes ---- */
+/* ---- The finishing warp ---- */
 
-/* One thread tells the finishing warp, first that the range of records is known, then whether a token
- * follows; not before the last was heard. */
-KERNEL_INLINE void tell_what_follows(shared_head &head, uint32_t number, bool token_follows)
+/* One thread announces to the finishing warp, first that the range of records is known, then whether a token
+ * follows; each announcement waits until the one before it is acknowledged. */
+KERNEL_INLINE void announce_token(shared_head &head, uint32_t number, bool token_follows)
 {
     if (number > 0)
-        chunk_barrier_wait(head.machine, &head.heard, (number - 1) % 2);
+        chunk_barrier_wait(head.machine, &head.acknowledged, (number - 1) % 2);
     head.follows[number % 2] = token_follows;
-    chunk_barrier_arrive(&head.told);
+    chunk_barrier_arrive(&head.announced);
 }
 
-KERNEL_INLINE bool hear_what_follows(shared_head &head, uint32_t number)
+KERNEL_INLINE bool receive_announcement(shared_head &head, uint32_t number)
 {
-    chunk_barrier_wait(head.machine, &head.told, number % 2);
+    chunk_barrier_wait(head.machine, &head.announced, number % 2);
     const bool token_follows = head.follows[number % 2];
     if (number > 0)
-        chunk_barrier_arrive(&head.heard);
+        chunk_barrier_arrive(&head.acknowledged);
     return token_follows;
 }
 
-/* A function of its own: its registers are not those of the warps that compute. */
+/* Not inlined: the compute warps' registers are not its own. */
 __device__ __noinline__ void finish_tokens()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     record_reader reader;
-    (void)hear_what_follows(head, 0);
+    (void)receive_announcement(head, 0);
     reader.next = head.range.first;
     for (int i = 0; i < CUDA_RECORD_PLACES && head.range.first < head.range.end; i++) {
         reader.ask(shared);
         reader.put(shared);
     }
-    chunk_barrier_arrive(&head.heard);
-    for (uint32_t number = 1; __all_sync(~0u, hear_what_follows(head, number)); number++)
+    chunk_barrier_arrive(&head.acknowledged);
+    for (uint32_t number = 1; __all_sync(~0u, receive_announcement(head, number)); number++)
         finish_records(shared, reader);
 }
 
-/* ---- The warp that copies weights ---- */
+/* ---- The copying warp ---- */
 
-/* How many tokens there are, once the step has been taken. */
+/* The number of tokens, once the step has been taken. */
 KERNEL_INLINE uint32_t tokens_to_compute(shared_head &head)
 {
     while (!chunk_barrier_test(&head.known, 0))
@@ -302,7 +367,7 @@ KERNEL_INLINE uint32_t tokens_to_compute(shared_head &head)
     return head.tokens.repeat;
 }
 
-/* The weights of the first token need not wait for the step. */
+/* Copies the weights of all tokens; those of the first need not wait for the step. */
 KERNEL_INLINE void copy_weights(
     stream_writer &writer, const cuda_machine &machine, uint32_t first_phase, uint32_t end_phase)
 {
@@ -338,7 +403,7 @@ KERNEL_INLINE void copy_weights(
 
 /* ---- Tokens: one thread of each block ---- */
 
-/* Whether the largest logit is all that counts. */
+/* Whether sampling is greedy, without bias or penalties, so that choose_largest can do it. */
 KERNEL_INLINE bool is_greedy(const cuda_machine &machine, const cuda_run *run)
 {
     const cuda_sampler settings = sample_load_settings(&run->sampler);
@@ -356,7 +421,7 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     tokens.first = __ldcg(&run->first);
     tokens.version = __ldcg(&((const cuda_slot *)machine.slot_states + tokens.slot)->version);
     tokens.epoch = __ldcg((const uint32_t *)machine.epoch);
-    /* A phase of a graph, and whoever ends a token, ask whether there is anything to do. */
+    /* A phase of a graph, and a launch that ends a token, do nothing when the run is not live. */
     const bool live = !(flags & (CUDA_FINISH_TOKEN | CUDA_PROGRAMMATIC)) || run_is_live(machine, 0);
     if (has_failed(machine))
         head.failed = 1;
@@ -400,9 +465,8 @@ KERNEL_INLINE void begin_next_token(shared_head &head, uint32_t flags)
 }
 
 /*
- * At the beginning of a token: where its row stands, and whether the host wants no more. To ask the host
- * takes a while, which neither the first block, which tells it of the token before, nor the middle one, with
- * the token's first work, has.
+ * The beginning of a token: its position, and the host's cancel flag. The flag is read across the bus by the
+ * last block; the first block publishes the token before, and the middle one embeds this token.
  */
 KERNEL_INLINE void begin_token(shared_head &head)
 {
@@ -411,7 +475,7 @@ KERNEL_INLINE void begin_token(shared_head &head)
         ((cuda_row *)(machine.step + machine.rows_at))->position = head.row.position;
     if (blockIdx.x == gridDim.x - 1 && threadIdx.x == CUDA_WORKERS - 1) {
         const bool cancelled = load_relaxed_system((const uint32_t *)machine.cancel) != 0;
-        put_long_word(&sampled_row(head).cancelled[head.tag % 2], cancelled, head.tag);
+        store_word64(&sampled_row(head).cancelled[head.tag % 2], cancelled, head.tag);
     }
     if (threadIdx.x <= CUDA_WARPS)
         head.largest[threadIdx.x] = 0;
@@ -433,7 +497,7 @@ KERNEL_INLINE void finish_this_token(shared_head &head, uint32_t flags)
         return;
     if (head.greedy)
         keep_sampled(head.machine, sampled_row(head), head.row.slot, head.row.position, id);
-    tell_progress(head.machine, tokens.count);
+    publish_progress(head.machine, tokens.count);
 }
 
 /* ---- The kernel ---- */
@@ -455,14 +519,14 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
             chunk_barrier_open(&head.computed[i], CUDA_WORKERS);
             chunk_barrier_open(&head.finished[i], CUDA_FINISHERS);
         }
-        chunk_barrier_open(&head.told, 1);
-        chunk_barrier_open(&head.heard, CUDA_FINISHERS);
+        chunk_barrier_open(&head.announced, 1);
+        chunk_barrier_open(&head.acknowledged, CUDA_FINISHERS);
         chunk_barrier_open(&head.known, 1);
         chunk_barrier_open(&head.stop, 1);
         head.failed = head.left_after = head.target = head.task_shape = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::
-                         : "memory"); /* the barriers are there for copies, too */
+                         : "memory"); /* make the barriers visible to bulk copies */
 #endif
     }
     __syncthreads();
@@ -501,7 +565,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
     if (flags & CUDA_TAKE_STEP) {
-        /* To take the step takes longer than to look at the failure word. */
+        /* Taking the step takes longer than reading the failure word. */
         if (block == 0 ? !take_step<CUDA_WORKERS>(machine) : threadIdx.x == 0 && has_failed(machine))
             head.failed = 1;
         meet();
@@ -509,19 +573,19 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     if (threadIdx.x == 0) {
         begin_tokens(head, shared, flags, starts);
         chunk_barrier_arrive(&head.known);
-        tell_what_follows(head, 0, false);
+        announce_token(head, 0, false);
     }
     if (machine.page_table_at) {
         for (uint32_t i = threadIdx.x; i < machine.pages_per_slot; i += CUDA_WORKERS)
             ((uint32_t *)(shared + machine.page_table_at))[i] =
                 __ldcg((const uint32_t *)(machine.step + machine.pages_at) + i);
     }
-    chunk_barrier_wait(machine, &head.heard, 0); /* the first records are there */
+    chunk_barrier_wait(machine, &head.acknowledged, 0); /* the first records are in shared memory */
     sync_threads<CUDA_WORKERS>();
     while (head.tokens.goes_on) {
         if (threadIdx.x == 0) {
             begin_next_token(head, flags);
-            tell_what_follows(head, head.tokens.index + 1, true);
+            announce_token(head, head.tokens.index + 1, true);
         }
         sync_threads<CUDA_WORKERS>();
         if (!head.greedy || head.tokens.index == 0)
@@ -536,7 +600,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         sync_threads<CUDA_WORKERS>();
     }
     if (threadIdx.x == 0)
-        tell_what_follows(head, head.tokens.index + 1, false);
+        announce_token(head, head.tokens.index + 1, false);
     if (flags & CUDA_FINISH_TOKEN && blockIdx.x == 0 && threadIdx.x == 0 && !head.failed &&
         !has_failed(machine))
         finish_step_of_one(
@@ -545,7 +609,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
     sync_threads<CUDA_WORKERS>();
     if (threadIdx.x == 0) {
         chunk_barrier_arrive(&head.stop);
-        /* Whoever leaves last puts the barrier back for the next launch, and counts tokens for it. */
+        /* The last block to leave resets the grid barrier and counts the tokens for the next launch. */
         uint32_t *words = (uint32_t *)machine.barrier;
         if (!(flags & CUDA_PROGRAMMATIC) && atomicAdd(words + BARRIER_LEFT, 1) + 1 == blocks) {
             words[BARRIER_ARRIVED] = words[BARRIER_LEFT] = 0;

@@ -1,17 +1,18 @@
 /*
- * The input of a matmul of one token. Latency is everything here, and most of it is that of instructions that
- * wait for each other. So a warp takes only those columns that it multiplies, and rounds them for itself.
+ * The input of a matmul of one token. The latency of dependent instructions dominates, so a warp loads and
+ * rounds only the columns that it multiplies.
  */
 #ifndef CUDA_MATVEC_INPUT_CUH
 #define CUDA_MATVEC_INPUT_CUH
 
 #include "backend/cuda/kernels/common/int8_terms.cuh"
-#include "backend/cuda/kernels/decode/words.cuh"
+#include "backend/cuda/kernels/decode/tagged_words.cuh"
 
 /* ---- Rounding the input ---- */
 
-/* Panels: the input in parts of CUDA_ITEM_COLUMNS. A part is bytes, scales of 32 of them, and second digits
- * if there are; or four times 32 floats, apart so that lanes read them without conflicts. */
+/* Packed inputs: the input in parts of CUDA_TILE_COLUMNS. A part is int8 terms, scales of 32 of them, and
+ * second terms if there are any; or four times 32 floats, padded so that lanes read them without bank
+ * conflicts. */
 KERNEL_INLINE uint32_t part_bytes(uint32_t rounding)
 {
     return rounding == ROUNDING_Q8 ? (uint32_t)CUDA_PART_BYTES : (uint32_t)CUDA_PART_FLOAT_BYTES;
@@ -23,20 +24,20 @@ KERNEL_INLINE float *float_place(uint8_t *part, uint32_t at)
 }
 
 /* Four columns from `at` on of a part. */
-template <int DIGITS>
-KERNEL_INLINE void put_rounded_four(uint8_t *part, uint32_t at, const rounded_four<DIGITS> &rounded)
+template <int TERMS>
+KERNEL_INLINE void put_rounded_four(uint8_t *part, uint32_t at, const rounded_four<TERMS> &rounded)
 {
-    float *scales = (float *)(part + CUDA_ITEM_COLUMNS);
-    *(uint32_t *)(part + at) = rounded.digits[0];
-    if (DIGITS == 2)
-        *(uint32_t *)(part + CUDA_PART_SECOND_DIGITS + at) = rounded.digits[DIGITS - 1];
+    float *scales = (float *)(part + CUDA_TILE_COLUMNS);
+    *(uint32_t *)(part + at) = rounded.terms[0];
+    if (TERMS == 2)
+        *(uint32_t *)(part + CUDA_PART_SECOND_TERMS + at) = rounded.terms[TERMS - 1];
     if (at % 32 == 0)
         scales[at / 32] = rounded.scale;
 }
 
-template <int DIGITS> KERNEL_INLINE void put_bytes(uint8_t *part, uint32_t at, float4 four)
+template <int TERMS> KERNEL_INLINE void put_bytes(uint8_t *part, uint32_t at, float4 four)
 {
-    put_rounded_four(part, at, round_four<DIGITS>(four));
+    put_rounded_four(part, at, round_four<TERMS>(four));
 }
 
 KERNEL_INLINE float to_half_and_back(float value)
@@ -52,71 +53,72 @@ KERNEL_INLINE void put_floats(uint8_t *part, uint32_t rounding, uint32_t at, flo
     *(float4 *)float_place(part, at) = four;
 }
 
-template <int DIGITS>
+template <int TERMS>
 KERNEL_INLINE void put_rounded(uint8_t *part, uint32_t rounding, uint32_t at, float4 four)
 {
     if (rounding == ROUNDING_Q8)
-        put_bytes<DIGITS>(part, at, four);
+        put_bytes<TERMS>(part, at, four);
     else
         put_floats(part, rounding, at, four);
 }
 
-KERNEL_INLINE uint32_t panel_columns(uint32_t columns)
+KERNEL_INLINE uint32_t packed_input_columns(uint32_t columns)
 {
-    return (columns + CUDA_ITEM_COLUMNS - 1) / CUDA_ITEM_COLUMNS * CUDA_ITEM_COLUMNS;
+    return (columns + CUDA_TILE_COLUMNS - 1) / CUDA_TILE_COLUMNS * CUDA_TILE_COLUMNS;
 }
 
-/* Four columns from `at` on of a vector in shared memory to its panel; columns beyond the last are zeros. */
+/* Four columns from `at` on of a vector in shared memory to its packed input; columns beyond the last are
+ * zeros. */
 KERNEL_INLINE void round_columns(
-    const cuda_round &round, uint32_t at, const float *vectors, uint8_t *panels, bool early)
+    const cuda_round &round, uint32_t at, const float *vectors, uint8_t *packed_inputs, bool early)
 {
     const float *x = vectors + round.place;
-    uint8_t *part = panels + round.panel + at / CUDA_ITEM_COLUMNS * part_bytes(round.rounding);
+    uint8_t *part = packed_inputs + round.packed_input + at / CUDA_TILE_COLUMNS * part_bytes(round.rounding);
     float4 four;
     four.x = at < round.columns ? x[at] : 0;
     four.y = at + 1 < round.columns ? x[at + 1] : 0;
     four.z = at + 2 < round.columns ? x[at + 2] : 0;
     four.w = at + 3 < round.columns ? x[at + 3] : 0;
     if (early || round.fine)
-        put_rounded<2>(part, round.rounding, at % CUDA_ITEM_COLUMNS, four);
+        put_rounded<2>(part, round.rounding, at % CUDA_TILE_COLUMNS, four);
     else
-        put_rounded<1>(part, round.rounding, at % CUDA_ITEM_COLUMNS, four);
+        put_rounded<1>(part, round.rounding, at % CUDA_TILE_COLUMNS, four);
 }
 
 /* All vectors of a phase, whose columns lie one after the other for this: a warp has 128 of one vector.
- * `early`: all to two digits. */
+ * `early`: all to two terms. */
 template <int THREADS>
 KERNEL_INLINE void round_vectors(
-    const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *panels, bool early)
+    const cuda_round *rounds, uint32_t count, const float *vectors, uint8_t *packed_inputs, bool early)
 {
-    uint32_t begin = 0, index = 0, end = count ? panel_columns(rounds[0].columns) : 0;
+    uint32_t begin = 0, index = 0, end = count ? packed_input_columns(rounds[0].columns) : 0;
     for (uint32_t at = this_thread() * 4;; at += THREADS * 4) {
         while (index < count && at >= end) {
             begin = end;
             if (++index < count)
-                end += panel_columns(rounds[index].columns);
+                end += packed_input_columns(rounds[index].columns);
         }
         if (index >= count)
             break;
-        round_columns(rounds[index], at - begin, vectors, panels, early);
+        round_columns(rounds[index], at - begin, vectors, packed_inputs, early);
     }
 }
 
-/* ---- What a warp takes of the input ---- */
+/* ---- The columns of a warp ---- */
 
-/* Parts `number`, `number` + each, ... of a matrix, and tiles `first_tile`, first_tile + tiles_per_round, ...
- * of them. */
+/* Parts `number`, `number` + each, ... of a matrix, and tile rows `first_tile_row`, first_tile_row +
+ * tile_rows_per_round, ... of them. */
 struct warp_share {
-    uint32_t number, first_tile;
+    uint32_t number, first_tile_row;
     bool works;
 };
 
 KERNEL_INLINE warp_share share_of_warp(const cuda_share &share, uint32_t warp)
 {
     warp_share own;
-    own.first_tile = warp * share.parts_reciprocal >> 16;
-    own.number = warp - own.first_tile * share.parts_per_round;
-    own.works = own.first_tile < min(share.tiles_per_round, share.tiles);
+    own.first_tile_row = warp * share.parts_reciprocal >> 16;
+    own.number = warp - own.first_tile_row * share.parts_per_round;
+    own.works = own.first_tile_row < min(share.tile_rows_per_round, share.tile_rows);
     return own;
 }
 
@@ -133,22 +135,22 @@ KERNEL_INLINE float norm_factor(const float *sums, float per_column, float epsil
 }
 
 /*
- * The common case: a vector as it is, or through an rms norm. Bytes are made of what is not yet multiplied by
- * the norm's factor, so that nobody waits for it: finish_row has it from `sums`, [CUDA_WARPS].
+ * The common case: a vector as it is, or through an rms norm. Bytes are made before the multiplication with
+ * the norm's factor, so that no warp waits for it: finish_row computes it from `sums`, [CUDA_WARPS].
  */
-template <int PIECES, int DIGITS>
-KERNEL_INLINE void round_parts(
-    shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *sums)
+template <int PIECES, int TERMS>
+KERNEL_INLINE void round_parts(shared_head &head, const cuda_vector &vector, const cuda_share &share,
+    uint8_t *own_packed_input, float *sums)
 {
     const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
     const warp_share own = share_of_warp(share, warp);
     const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
-    const uint32_t step = share.parts_per_round * CUDA_ITEM_COLUMNS, each = part_bytes(vector.rounding);
+    const uint32_t step = share.parts_per_round * CUDA_TILE_COLUMNS, each = part_bytes(vector.rounding);
     const float *weight = vector.norm ? (const float *)vector.weight : nullptr;
     const bool to_bytes = vector.rounding == ROUNDING_Q8;
     const uint64_t from = vector.from;
-    uint32_t at = own.number * CUDA_ITEM_COLUMNS + lane * 4;
-    uint8_t *part = own_panel;
+    uint32_t at = own.number * CUDA_TILE_COLUMNS + lane * 4;
+    uint8_t *part = own_packed_input;
     float squares = 0;
     for (uint32_t group = 0; group < groups; group += PIECES) {
         float4 values[PIECES], weights[PIECES];
@@ -168,7 +170,7 @@ KERNEL_INLINE void round_parts(
             if (group + i >= groups)
                 break; /* whole warps */
             if (to_bytes)
-                put_bytes<DIGITS>(part, lane * 4, x);
+                put_bytes<TERMS>(part, lane * 4, x);
             else
                 put_floats(part, weight ? (uint32_t)ROUNDING_F32 : vector.rounding, lane * 4, x);
             part += each;
@@ -178,12 +180,12 @@ KERNEL_INLINE void round_parts(
     if (weight) {
         squares = warp_sum(squares);
         if (lane == 0)
-            sums[warp] = own.works && own.first_tile == 0 ? squares : 0; /* each part once */
+            sums[warp] = own.works && own.first_tile_row == 0 ? squares : 0; /* each part once */
         if (!to_bytes) { /* other roundings need the factor first */
             sync_threads<CUDA_WORKERS>();
             const float factor = norm_factor(sums, __fdividef(1.0f, (float)columns), vector.epsilon);
             for (uint32_t group = 0; group < groups; group++) {
-                part = own_panel + group * each;
+                part = own_packed_input + group * each;
                 float4 x = *(float4 *)float_place(part, lane * 4);
                 x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor;
                 put_floats(part, vector.rounding, lane * 4, x);
@@ -214,7 +216,7 @@ KERNEL_INLINE float2 merge_moments(const float *moments, uint32_t columns, float
 KERNEL_INLINE void put_moments(float *moments, const warp_share &own, float sum, float squares, float count)
 {
     const uint32_t warp = this_thread() / 32;
-    const bool counts = own.first_tile == 0; /* each part once */
+    const bool counts = own.first_tile_row == 0; /* each part once */
     if (this_thread() % 32 == 0) {
         moments[warp] = counts ? sum : 0;
         moments[CUDA_WARPS + warp] = counts ? squares : 0;
@@ -230,8 +232,8 @@ KERNEL_INLINE float squares_from(float4 x, float mean)
 
 KERNEL_INLINE uint32_t columns_of_part(uint32_t columns, uint32_t part)
 {
-    const uint32_t first = part * CUDA_ITEM_COLUMNS;
-    return first < columns ? min(columns - first, (uint32_t)CUDA_ITEM_COLUMNS) : 0;
+    const uint32_t first = part * CUDA_TILE_COLUMNS;
+    return first < columns ? min(columns - first, (uint32_t)CUDA_TILE_COLUMNS) : 0;
 }
 
 KERNEL_INLINE float4 vector_four(uint64_t vector, uint32_t at, bool on)
@@ -239,7 +241,7 @@ KERNEL_INLINE float4 vector_four(uint64_t vector, uint32_t at, bool on)
     return on ? __ldg((const float4 *)((const float *)vector + at)) : make_float4(0, 0, 0, 0);
 }
 
-/* What four columns are multiplied with, added to and mixed with. */
+/* Norm weight and bias, mix factor and previous token of four columns. */
 struct mix_four {
     float4 weight, bias, lerp, other;
 };
@@ -285,24 +287,24 @@ KERNEL_INLINE float4 mixed_four(const mix_four &mix, float4 x, float2 norm, floa
 }
 
 /* The input of RWKV's matmuls: a layer norm, mixed with that of the token before. */
-template <int PIECES, int DIGITS>
-KERNEL_INLINE void mix_parts(
-    shared_head &head, const cuda_vector &vector, const cuda_share &share, uint8_t *own_panel, float *moments)
+template <int PIECES, int TERMS>
+KERNEL_INLINE void mix_parts(shared_head &head, const cuda_vector &vector, const cuda_share &share,
+    uint8_t *own_packed_input, float *moments)
 {
-    constexpr bool EARLY = PIECES <= 2; /* what does not depend on the input is there before it comes */
+    constexpr bool EARLY =
+        PIECES <= 2; /* loads that do not depend on the input come before the wait for it */
     const uint32_t thread = this_thread(), lane = thread % 32;
     const warp_share own = share_of_warp(share, thread / 32);
     const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
-    const uint32_t step = share.parts_per_round * CUDA_ITEM_COLUMNS;
-    const uint32_t first = own.works ? own.number * CUDA_ITEM_COLUMNS + lane * 4 : columns;
+    const uint32_t step = share.parts_per_round * CUDA_TILE_COLUMNS;
+    const uint32_t first = own.works ? own.number * CUDA_TILE_COLUMNS + lane * 4 : columns;
     mix_four mixes[EARLY ? PIECES : 1];
     if (EARLY) {
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
             mixes[EARLY ? i : 0] = load_mix(head, vector, first + i * step, first + i * step < columns);
     }
-    constexpr int AT_ONCE =
-        PIECES < 4 ? PIECES : 4; /* more words on their way would not fit into registers */
+    constexpr int AT_ONCE = PIECES < 4 ? PIECES : 4; /* more loads in flight would not fit into registers */
     float4 values[PIECES];
 #pragma unroll
     for (int i = 0; i < PIECES; i += AT_ONCE)
@@ -323,7 +325,7 @@ KERNEL_INLINE void mix_parts(
     put_moments(moments, own, sum, warp_sum(squares), count);
     sync_threads<CUDA_WORKERS>();
     const float2 norm = merge_moments(moments, columns, vector.epsilon);
-    const bool keeps = vector.keeps && own.first_tile == 0;
+    const bool keeps = vector.keeps && own.first_tile_row == 0;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         const uint32_t at = first + i * step;
@@ -332,7 +334,7 @@ KERNEL_INLINE void mix_parts(
         if (!EARLY)
             mixes[0] = load_mix(head, vector, at, at < columns);
         float *kept = keeps && at < columns ? kept_state(head, vector) + at : nullptr;
-        put_rounded<DIGITS>(own_panel + i * part_bytes(vector.rounding), vector.rounding, lane * 4,
+        put_rounded<TERMS>(own_packed_input + i * part_bytes(vector.rounding), vector.rounding, lane * 4,
             mixed_four(mixes[EARLY ? i : 0], values[i], norm, kept));
     }
     __syncwarp();

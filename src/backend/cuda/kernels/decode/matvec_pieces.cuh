@@ -61,46 +61,47 @@ KERNEL_INLINE float4 normed_four(
     return x;
 }
 
-/* A warp's columns of some part groups, rounded, into its panel. */
-template <int DIGITS>
+/* A warp's columns of some part groups, rounded, into its packed input. */
+template <int TERMS>
 KERNEL_INLINE void take_piece(shared_head &head, const cuda_vector &vector, uint32_t rounding,
-    const cuda_share &share, group_range groups, float2 norm, bool keeps, uint8_t *own_panel)
+    const cuda_share &share, group_range groups, float2 norm, bool keeps, uint8_t *own_packed_input)
 {
     enum { AT_ONCE = 4 };
     const uint32_t thread = this_thread(), lane = thread % 32;
     const warp_share own = share_of_warp(share, thread / 32);
-    const uint32_t step = share.parts_per_round * CUDA_ITEM_COLUMNS;
+    const uint32_t step = share.parts_per_round * CUDA_TILE_COLUMNS;
     if (!own.works)
         return;
     for (uint32_t group = groups.first; group < groups.end; group += AT_ONCE) {
-        const uint32_t at = group * step + own.number * CUDA_ITEM_COLUMNS + lane * 4;
+        const uint32_t at = group * step + own.number * CUDA_TILE_COLUMNS + lane * 4;
         float4 values[AT_ONCE];
         take_fours<AT_ONCE>(head, vector.from, at, step, vector.columns, values);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (group + i >= groups.end)
                 break; /* whole warps */
-            put_rounded<DIGITS>(own_panel + (group - groups.first + i) * part_bytes(rounding), rounding,
+            put_rounded<TERMS>(own_packed_input + (group - groups.first + i) * part_bytes(rounding), rounding,
                 lane * 4,
-                normed_four(head, vector, at + i * step, values[i], norm, keeps && own.first_tile == 0));
+                normed_four(head, vector, at + i * step, values[i], norm, keeps && own.first_tile_row == 0));
         }
     }
     __syncwarp();
 }
 
 /* As run_matmul. */
-template <int DIGITS> static __device__ __noinline__ void run_pieces()
+template <int TERMS> static __device__ __noinline__ void run_pieces()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     const block_walk walk = load_walk(head);
     ring_walk ring = walk.ring;
-    const cuda_matmul_record &record = place_of_record(shared, walk.turn)->matmul;
-    float *partials = partials_of_turn(shared, record.is_wide ? 0 : walk.turn);
-    const uint32_t panel = head.machine.panels_at + this_thread() / 32 * head.machine.own_panel_bytes,
+    const cuda_matmul_record &record = place_of_record(shared, walk.serial)->matmul;
+    float *partials = partials_of_record(shared, record.is_wide ? 0 : walk.serial);
+    const uint32_t packed_input = head.machine.packed_inputs_at +
+                                  this_thread() / 32 * head.machine.own_packed_input_bytes,
                    shares = record.flags & MATMUL_GLU ? 2 : 1, each = record.groups_at_once;
     const float2 norm =
-        find_norm(head, record.vector, squares_of_turn(head, walk.turn), head.moments[walk.turn % 2]);
+        find_norm(head, record.vector, squares_of_record(head, walk.serial), head.moments[walk.serial % 2]);
 #pragma unroll 1
     for (uint32_t i = 0; i < shares; i++) {
         const cuda_share &share = record.shares[i];
@@ -108,9 +109,9 @@ template <int DIGITS> static __device__ __noinline__ void run_pieces()
 #pragma unroll 1
         for (uint32_t first = 0; first < share.part_groups; first += each) {
             const group_range groups = {first, min(first + each, share.part_groups)};
-            take_piece<DIGITS>(head, record.vector, rounding, share, groups, norm,
-                record.vector.keeps && i == 0, shared + panel);
-            multiply_any<DIGITS>(head, share, groups, {panel, part_bytes(rounding)},
+            take_piece<TERMS>(head, record.vector, rounding, share, groups, norm,
+                record.vector.keeps && i == 0, shared + packed_input);
+            multiply_any<TERMS>(head, share, groups, {packed_input, part_bytes(rounding)},
                 partials + (i ? record.up_partials : 0), ring);
         }
     }

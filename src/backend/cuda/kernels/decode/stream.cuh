@@ -1,16 +1,17 @@
 /*
- * Weights on their way into shared memory. One warp of a block copies what the block will multiply, chunk
- * after chunk in the order of the phases, into a ring, as far ahead as there is room; it never waits for an
- * activation. Both sides walk the same sequence of chunks and so know where each lies.
+ * Weights on their way into shared memory. One warp of a block copies the weights of its records, chunk after
+ * chunk in the order of the phases, into a ring, as far ahead as the ring has room; it never waits for an
+ * activation. The copying warp and the compute warps walk the same sequence of chunks, and so agree where
+ * each lies.
  */
 #ifndef CUDA_STREAM_CUH
 #define CUDA_STREAM_CUH
 
 #include "backend/cuda/kernels/common/rows.cuh"
 #include "backend/cuda/kernels/common/step_take.cuh"
-#include "backend/cuda/kernels/common/team.cuh"
+#include "backend/cuda/kernels/common/waiting.cuh"
 
-/* What a block has to do in a range of phases. */
+/* The records of a block in a range of phases. */
 struct record_range {
     uint32_t first, end; /* records */
     uint32_t end_phase;
@@ -18,10 +19,10 @@ struct record_range {
     uint32_t delays;  /* not 0: random pauses */
 };
 
-/* The tokens of a launch. */
+/* The tokens of a launch. `slot`, `first`, `version` and `epoch` are those at its beginning. */
 struct token_walk {
-    uint32_t slot, first, version, epoch; /* at its beginning */
-    uint32_t repeat;                      /* how many at most; 0: not known yet */
+    uint32_t slot, first, version, epoch;
+    uint32_t repeat; /* how many at most; 0: not known yet */
     uint32_t index, begun, goes_on;
     token_rules rules;
     token_count count;
@@ -40,12 +41,14 @@ struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
     uint64_t stop;                     /* no further chunk will be taken */
     uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
-    uint64_t told, heard;         /* what follows: by the finishing warp, which then has the first records */
-    uint32_t follows[2];          /* whether a token follows, by turns */
+    uint64_t announced,
+        acknowledged;             /* what follows: by the finishing warp, which then has the first records */
+    uint32_t follows[2];          /* whether a token follows, of announcements with even and odd numbers */
     uint32_t begins[CUDA_CHUNKS]; /* of the chunks on their way: bytes before them; the copying thread's */
     alignas(16) float sums[2 * CUDA_WARPS], mixed_sums[2 * CUDA_WARPS], moments[2][3 * CUDA_WARPS];
-    /* How far each warp has come: its record, records so far, and where it is in the ring. Registers that are
-     * kept across a record would be written to local memory, for which there is next to no cache. */
+    /* Position of each compute warp: its record, the record's serial number in this launch, and its place in
+     * the weight ring. Kept in shared memory: registers that live across a record would be spilled to local
+     * memory, for which little cache is left. */
     alignas(16) uint32_t progress[CUDA_WARPS][4];
     uint64_t
         largest[CUDA_WARPS + 1]; /* logits of this token, as pairs, each warp's; the finishing one's last */
@@ -55,14 +58,15 @@ struct shared_head {
     uint32_t task_number;          /* of `task` among all */
     uint32_t task_shape, task_tag; /* what `task` is the first of: record.index, and the token */
     uint32_t target;               /* arrivals at the grid's barrier so far */
-    uint32_t tag;                  /* of the token's words */
-    uint32_t early;                /* all inputs of its matmuls have two digits */
+    uint32_t tag;                  /* of the token's tagged words */
+    uint32_t early;                /* all inputs of its matmuls have two terms */
     uint32_t skips;                /* the last stage of sampling had nothing to do */
     uint32_t greedy;               /* the largest logit's id is all that is asked for (choose_largest.cuh) */
     int32_t chosen;                /* then: which it is */
     uint32_t failed;               /* something gave up: leave */
-    uint32_t left_after; /* turns until all warps that compute left the token for that; 0: not yet */
-    uint64_t known;      /* how many tokens there are is in `tokens` */
+    uint32_t left_after; /* serial number + 1 of the record after which the compute warps left the token; 0:
+                            they have not */
+    uint64_t known;      /* head.tokens is valid */
     row_context
         row; /* the token's: the same for all threads, so that it need not be in the registers of each */
     cuda_machine machine;
@@ -84,19 +88,19 @@ struct ring_walk {
     }
 };
 
-/* How far a warp has come. */
+/* Position of a warp. */
 struct block_walk {
-    uint32_t record, turn;
+    uint32_t record, serial;
     ring_walk ring;
 };
 
-enum { PROGRESS_RECORD, PROGRESS_TURN, PROGRESS_CHUNK, PROGRESS_PLACE };
+enum { PROGRESS_RECORD, PROGRESS_SERIAL, PROGRESS_CHUNK, PROGRESS_PLACE };
 
 KERNEL_INLINE block_walk load_walk(const shared_head &head)
 {
     const uint4 four = *(const uint4 *)head.progress[this_thread() / 32];
     block_walk walk;
-    walk.record = four.x, walk.turn = four.y, walk.ring.index = four.z, walk.ring.position = four.w;
+    walk.record = four.x, walk.serial = four.y, walk.ring.index = four.z, walk.ring.position = four.w;
     return walk;
 }
 
@@ -105,7 +109,7 @@ KERNEL_INLINE void save_walk(shared_head &head, const block_walk &walk)
     __syncwarp();
     if (this_thread() % 32 == 0)
         *(uint4 *)head.progress[this_thread() / 32] =
-            make_uint4(walk.record, walk.turn, walk.ring.index, walk.ring.position);
+            make_uint4(walk.record, walk.serial, walk.ring.index, walk.ring.position);
     __syncwarp();
 }
 
@@ -113,51 +117,51 @@ KERNEL_INLINE void save_walk(shared_head &head, const block_walk &walk)
 KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &ring, bool goes_on)
 {
     walk.record = goes_on ? walk.record + 1 : head.range.end;
-    walk.turn++;
+    walk.serial++;
     walk.ring = ring;
     save_walk(head, walk);
 }
 
-KERNEL_INLINE cuda_record *place_of_record(uint8_t *shared, uint32_t turn)
+KERNEL_INLINE cuda_record *place_of_record(uint8_t *shared, uint32_t serial)
 {
-    return (cuda_record *)(shared + CUDA_SHARED_HEAD) + turn % CUDA_RECORD_PLACES;
+    return (cuda_record *)(shared + CUDA_SHARED_HEAD) + serial % CUDA_RECORD_PLACES;
 }
 
 KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
 {
     return place_of_record(
-        shared, ((const shared_head *)shared)->progress[this_thread() / 32][PROGRESS_TURN]);
+        shared, ((const shared_head *)shared)->progress[this_thread() / 32][PROGRESS_SERIAL]);
 }
 
 /*
- * Records are computed by many warps, each at its own pace, and finished by one (finisher.cuh), in order.
- * Whoever begins one knows that the one two turns ago was finished, and everything of it is free again.
+ * Many warps compute a record, each at its own pace; one finishes it (finisher.cuh), in order. A warp begins
+ * record number `serial` when record serial - distance is finished and its shared memory is free: 2 where the
+ * record alternates between two halves, 1 where it needs memory of the record before.
  */
-KERNEL_INLINE void wait_for_finisher(shared_head &head, uint32_t turn, uint32_t ago)
+KERNEL_INLINE void wait_for_finisher(shared_head &head, uint32_t serial, uint32_t wait_distance)
 {
-    const uint32_t parity = (turn - ago) / 2 % 2;
-    if (turn >= ago)
-        chunk_barrier_wait(head.machine, &head.finished[(turn - ago) % 2], parity);
+    const uint32_t parity = (serial - wait_distance) / 2 % 2;
+    if (serial >= wait_distance)
+        chunk_barrier_wait(head.machine, &head.finished[(serial - wait_distance) % 2], parity);
 }
 
-/* By the finishing warp: until a record was computed. */
-KERNEL_INLINE void wait_for_workers(shared_head &head, uint32_t turn)
+/* By the finishing warp: waits until the compute warps are done with a record. */
+KERNEL_INLINE void wait_for_workers(shared_head &head, uint32_t serial)
 {
     uint64_t began = 0;
     uint32_t tries = 0;
-    while (!chunk_barrier_test(&head.computed[turn % 2], turn / 2 % 2))
+    while (!chunk_barrier_test(&head.computed[serial % 2], serial / 2 % 2))
         try_again(head.machine, began, tries);
 }
 
-/* By every thread that computes, once it needs nothing of the record any more. Each for itself: that takes no
- * longer than to wait for its warp, and tools that look for races know what it means. When all have agreed
- * that no further record of the token is computed (goes_on is false), the finishing warp leaves after this
- * one. */
-KERNEL_INLINE void tell_finisher(shared_head &head, uint32_t turn, bool goes_on = true)
+/* By every thread of the compute warps, once it needs nothing of the record any more. Every thread arrives,
+ * which costs no more than one arrival after a __syncwarp, and race checkers understand it. goes_on is false
+ * when all have agreed to leave the token: the finishing warp leaves after this record. */
+KERNEL_INLINE void signal_finisher(shared_head &head, uint32_t serial, bool goes_on = true)
 {
     if (!goes_on)
-        head.left_after = turn + 1;
-    chunk_barrier_arrive(&head.computed[turn % 2]);
+        head.left_after = serial + 1;
+    chunk_barrier_arrive(&head.computed[serial % 2]);
 }
 
 /* Which owner of a matrix this block is; at least `owners` when it is none. */
@@ -166,8 +170,8 @@ KERNEL_INLINE uint32_t owner_of(uint32_t block, uint32_t first_block, uint32_t b
     return block >= first_block ? block - first_block : block + blocks - first_block;
 }
 
-/* The warp that copies. Bytes of the ring are counted without end: a chunk fits once those from the oldest
- * one in use on are no more than the ring has. */
+/* The copying warp. Bytes of the ring are counted without wrapping: a chunk fits when the bytes from the
+ * oldest chunk in use on are no more than the ring has. */
 struct stream_writer {
     const cuda_machine &machine;
     shared_head &head;
@@ -226,7 +230,7 @@ struct stream_writer {
                     shared_address(full)),
                 "r"(bytes)
                 : "memory");
-            /* Weights are read once in a token: they are the first to make room, or everything else would. */
+            /* Weights are read once per token: evict_first lets them make room before activations. */
             uint64_t policy;
             asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
             asm volatile(
@@ -249,7 +253,7 @@ struct stream_writer {
 #endif
     }
 
-    /* What is still being copied must not arrive after the block has left. */
+    /* Copies in flight must land before the block exits. */
     KERNEL_INLINE void drain(uint32_t taken)
     {
         for (uint32_t i = taken; i < walk.index; i++) {

@@ -11,7 +11,7 @@
 #ifndef CUDA_WKV7_HEAD_CUH
 #define CUDA_WKV7_HEAD_CUH
 
-#include "backend/cuda/kernels/decode/words.cuh"
+#include "backend/cuda/kernels/decode/tagged_words.cuh"
 
 /* At the beginning of the partial sums. */
 struct wkv7_room {
@@ -53,14 +53,14 @@ KERNEL_INLINE float mixed_value(float v, float first, float share)
     return share == 0 ? v : fmaf(first - v, share, v);
 }
 
-/* What the thread's word is, as far as it has come; where there is no such input, what does nothing. */
-KERNEL_INLINE uint32_t look_at_input(const shared_head &head, uint64_t from, uint32_t index)
+/* The thread's word as loaded so far; a neutral value where there is no such input. */
+KERNEL_INLINE uint32_t load_pending_input(const shared_head &head, uint64_t from, uint32_t index)
 {
     if (!from)
-        return word_of(index < CUDA_WKV7_GATE * CUDA_WKV7_COLUMNS ? 0 : 1, head.tag);
+        return tagged_word(index < CUDA_WKV7_GATE * CUDA_WKV7_COLUMNS ? 0 : 1, head.tag);
     if (!head.machine.tagged)
-        return word_of(__ldcg((const float *)from + index % CUDA_WKV7_COLUMNS), head.tag);
-    return look_at_word((const uint32_t *)from + index % CUDA_WKV7_COLUMNS);
+        return tagged_word(__ldcg((const float *)from + index % CUDA_WKV7_COLUMNS), head.tag);
+    return load_word((const uint32_t *)from + index % CUDA_WKV7_COLUMNS);
 }
 
 /* The head's results, by one warp: the norm, the bonus, the gate. `norm` and `bias` are its weights. */
@@ -105,9 +105,9 @@ __device__ __noinline__ void run_wkv7_head()
     wkv7_room &room = *(wkv7_room *)(shared + head.machine.partials_at);
     const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
     const uint64_t from = record.in[thread / CUDA_WKV7_COLUMNS];
-    uint32_t seen = look_at_input(head, from, thread);
+    uint32_t seen = load_pending_input(head, from, thread);
 
-    /* What does not depend on the token's values comes while they do. */
+    /* Loads that do not depend on the token's values are in flight during the wait for them. */
     const uint64_t elements = head.machine.recurrent_elements;
     float *base = (float *)head.machine.recurrent + (uint64_t)head.row.slot * 2 * elements + record.state +
                   lane * (2 * CUDA_WKV7_COLUMNS) + warp * 4;

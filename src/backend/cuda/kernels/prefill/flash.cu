@@ -122,8 +122,9 @@ KERNEL_INLINE void fetch_keys(
     }
 }
 
-/* A value that is no number must not reach queries that do not see it, and zero times it would. Keys with
- * such values, one for each bit of the result, get zeros instead; weigh() tells those who do see them. */
+/* NaN or infinity in a value must not reach queries that do not see its key, and 0 * NaN would. Keys with
+ * such values, a bit each in the result, get zeros instead; weigh() gives NaN to the queries that see them.
+ */
 template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
 {
     const uint32_t lane = threadIdx.x % 32;
@@ -145,7 +146,7 @@ template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
 
 /* ---- A step ---- */
 
-/* What a warp has come to: rows g and g + 8. */
+/* The running softmax of a warp: rows g and g + 8. */
 template <int DIM> struct flash_sums {
     float output[DIM / 8][4], maximum[2], sum[2]; /* sum: of this lane's keys */
 };
@@ -368,7 +369,7 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     flash_sums<DIM> sums = {};
     sums.maximum[0] = sums.maximum[1] = -__int_as_float(0x7f800000);
     uint32_t slot = 0;
-    /* Keys come one step ahead; queries after the first are on their way. */
+    /* Keys are loaded one step ahead; queries after the first are being loaded. */
 #pragma unroll 1
     for (uint32_t ahead = first_step;; ahead += WARPS, slot ^= 1) {
         uint8_t *next = tiles + slot * 2 * tile_bytes;

@@ -106,18 +106,18 @@ KERNEL_INLINE float capped(float cap, float score)
     return cap == 0 ? score : cap * tanhf(score / cap);
 }
 
-/* 32 columns of a query's result by a warp, a lane each, `at` from the beginning of the panel. */
-KERNEL_INLINE void round_result(const cuda_panel &panel, uint64_t at, float value, bool fine)
+/* 32 columns of a query's result by a warp, a lane each, `at` from the beginning of the packed input. */
+KERNEL_INLINE void round_result(const cuda_packed_input &packed_input, uint64_t at, float value, bool fine)
 {
     const uint32_t lane = threadIdx.x % 32;
     const rounded_one rounded = round_one(value, fine);
-    __stcg((int8_t *)panel.values + at + lane, (int8_t)rounded.digits[0]);
+    __stcg((int8_t *)packed_input.values + at + lane, (int8_t)rounded.terms[0]);
     if (fine)
-        __stcg((int8_t *)panel.seconds + at + lane, (int8_t)rounded.digits[1]);
+        __stcg((int8_t *)packed_input.seconds + at + lane, (int8_t)rounded.terms[1]);
     if (lane == 0)
-        __stcg((float *)panel.scales + at / 32, first_scale(rounded.scale, fine));
+        __stcg((float *)packed_input.scales + at / 32, first_scale(rounded.scale, fine));
     if (lane % 16 == 0)
-        __stcg((float *)panel.sums + at / 16 + lane / 16, rounded.scale * (float)rounded.sum);
+        __stcg((float *)packed_input.sums + at / 16 + lane / 16, rounded.scale * (float)rounded.sum);
 }
 
 /* Where the rounded results of a query begin, and behind them zeros, as many as the last head has to leave.

@@ -28,7 +28,7 @@ KERNEL_INLINE void fetch_any(
         const uint32_t piece = i % pieces, key = i / pieces % FLASH_ANY_KEYS, position = first + key;
         const bool is_value = i / pieces >= FLASH_ANY_KEYS;
         if (position < block.begin || position >= block.end)
-            continue; /* nobody looks there */
+            continue; /* never read */
         const kv_head head = find_kv_head(is_value ? attend.values : attend.keys, page, attend.kv_heads,
             block.kv_head, attend.head_dim, attend.kv_type);
         float eight[8];

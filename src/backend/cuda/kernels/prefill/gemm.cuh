@@ -1,7 +1,7 @@
 /*
- * What the kernels of matmuls for many tokens have in common. A block computes GEMM_ROWS rows (or
- * more: gemm_wide.cu) of a matrix for TOKENS tokens; its warps, or pairs of them, take the parts (128
- * columns) in turn. In the end the sums of all meet in shared memory and are added in order.
+ * Common code of the matmul kernels of many tokens. A block computes GEMM_ROWS rows (or more: gemm_wide.cu)
+ * of a matrix for TOKENS tokens; its warps, or pairs of them, take every nth part (128 columns). In the end
+ * the sums of all are added in order in shared memory.
  */
 #ifndef CUDA_GEMM_CUH
 #define CUDA_GEMM_CUH
@@ -56,16 +56,17 @@ KERNEL_INLINE uint64_t early_tokens(const cuda_gemm &gemm, uint32_t first, uint3
     return early;
 }
 
-/* The item of a tile and a part; tiles beyond the last read the last, and nobody uses what comes of it. */
-KERNEL_INLINE const uint8_t *gemm_item(const cuda_matrix &matrix, uint32_t tile, uint32_t part)
+/* The weight tile of a tile row and a part; tile rows beyond the last read the last one, and their results
+ * are not used. */
+KERNEL_INLINE const uint8_t *gemm_tile(const cuda_matrix &matrix, uint32_t tile_row, uint32_t part)
 {
-    return (const uint8_t *)item_address(matrix, min(tile, matrix.tiles - 1), part);
+    return (const uint8_t *)tile_address(matrix, min(tile_row, matrix.tile_rows - 1), part);
 }
 
 /* Sums in shared memory: [splits][MATRICES][TOKENS][sum_stride], rows side by side. */
 template <int ROWS> constexpr int sum_stride = ROWS + 4;
 
-/* What a warp has of the 16 rows from `row` on, one of ROWS. */
+/* A warp's sums of the 16 rows from `row` on, one of ROWS. */
 template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS>
 KERNEL_INLINE void leave_sums(const float (&sums)[TOKENS / 8][4], uint32_t split, uint32_t matrix,
     uint32_t row, uint32_t lane, float *place)
@@ -81,9 +82,9 @@ KERNEL_INLINE void leave_sums(const float (&sums)[TOKENS / 8][4], uint32_t split
     }
 }
 
-/* By all threads, once the sums are there: adds up what `splits` warps or pairs have left, and does what is
- * left to do with it, four rows at a time. What is the same for all is in registers: parameters are far away,
- * and instructions, too: each is used once or twice, so that fetching them counts. */
+/* By all threads, once the sums are in shared memory: adds those of `splits` warps or pairs, applies bias,
+ * activation, glu and cap, and stores, four rows at a time. Common values are in registers: parameter loads
+ * are slow, and instruction fetches count because each instruction runs once or twice. */
 template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     static constexpr uint32_t quads = ROWS / 4, stride = sum_stride<ROWS>;
     const cuda_gemm &gemm;
@@ -178,11 +179,11 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
         }
     }
 
-    /* `early`: of which tokens the rounded results have two digits. */
+    /* `early`: of which tokens the rounded results have two terms. */
     KERNEL_INLINE void run(uint32_t first_token, uint32_t splits, const float *place, uint64_t early)
     {
         const float cap = matmul.cap;
-        const cuda_panel &rounded = gemm.rounded;
+        const cuda_packed_input &rounded = gemm.rounded;
         const uint64_t values = rounded.values;
 #pragma unroll 1
         for (uint32_t base = 0; base < end; base += blockDim.x) {

@@ -7,13 +7,13 @@
  *   salvo_gemm_f32_few, _few_glu, ...                the same for BF16 and F32, with inputs in F32
  *
  * Grid, threads and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which
- * order it sees K, as long as weights and inputs agree: a lane brings its 32 elements of an item to shared
- * memory and uses them where they are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4 = c
- * bring; panels of halves have them in the order of the products. Pairs of warps, 16 rows each, take parts in
- * turn and share their inputs. Weights depend on nobody: those of the first part are on their way before the
- * launch before has ended.
+ * order it sees K, as long as weights and inputs agree: a lane brings its 32 elements of a weight tile to
+ * shared memory and uses them where they are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4
+ * = c bring; packed inputs of halves have them in the order of the products. Pairs of warps, 16 rows each,
+ * alternate between parts and share their inputs. Weights depend on no other kernel: those of the first part
+ * are being loaded before the previous launch has ended.
  *
- * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept apart and then
+ * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept separate and then
  * added as floats. F32 weights and inputs are cut into two pieces of 11 bits or more, of whose products the
  * smallest is left out; BF16 weights are exact, and their inputs three pieces of 8 bits.
  */
@@ -21,12 +21,12 @@
 
 template <int TYPE> struct float_layout {
     static constexpr bool halves = TYPE == TYPE_F16;        /* the inputs */
-    static constexpr int planes = TYPE == TYPE_F32 ? 8 : 4; /* of 16 bytes a lane, of an item */
+    static constexpr int planes = TYPE == TYPE_F32 ? 8 : 4; /* of 16 bytes a lane, of a weight tile */
     static constexpr int chunks = halves ? 16 : 32;         /* of 16 bytes, of a token's part */
     static constexpr int group_bytes = 144;                 /* of 32 floats in shared memory */
     static constexpr int token_bytes = halves ? 256 + 16 : 4 * group_bytes;
     static constexpr int plane_input = halves ? 64 : TYPE == TYPE_BF16 ? 32 : 16; /* from one to the next */
-    static constexpr int item_bytes = planes * 512;
+    static constexpr int tile_bytes = planes * 512;
     static_assert(
         token_bytes == (halves ? GEMM_F16_TOKEN_BYTES : GEMM_F32_TOKEN_BYTES), "as the host counts");
 };
@@ -103,17 +103,18 @@ KERNEL_INLINE void multiply_bf16_plane(const uint4 &low, const uint4 &high, cons
 
 /* ---- Weights and inputs in shared memory ---- */
 
-/* The items of a warp's two tiles, or of each of a glu's two matrices; a lane reads what it has brought. */
-template <int TYPE, int MATRICES> struct float_items {
-    uint8_t bytes[MATRICES * 2][float_layout<TYPE>::item_bytes];
+/* The weight tiles of a warp's two tile rows, or of each of a glu's two matrices; a lane reads what it
+ * has brought. */
+template <int TYPE, int MATRICES> struct float_tiles {
+    uint8_t bytes[MATRICES * 2][float_layout<TYPE>::tile_bytes];
 
     KERNEL_INLINE void fetch(
-        const cuda_gemm &gemm, uint32_t matmul, uint32_t tile, uint32_t part, uint32_t lane)
+        const cuda_gemm &gemm, uint32_t matmul, uint32_t tile_row, uint32_t part, uint32_t lane)
     {
 #pragma unroll 1
         for (uint32_t i = 0; i < MATRICES * 2; i++) {
             const uint8_t *from =
-                gemm_item(gemm.matmuls[matmul + i / 2].matrix, tile + i % 2, part) + lane * 16;
+                gemm_tile(gemm.matmuls[matmul + i / 2].matrix, tile_row + i % 2, part) + lane * 16;
 #pragma unroll
             for (int plane = 0; plane < float_layout<TYPE>::planes; plane++)
                 copy_async(bytes[i] + plane * 512 + lane * 16, from + plane * 512);
@@ -126,9 +127,10 @@ struct float_rows {
     uint64_t values, row_bytes;
     uint32_t live;
 
-    KERNEL_INLINE float_rows(const cuda_panel &panel, uint32_t element, uint32_t first_token, uint32_t live_)
-        : values(panel.values + (uint64_t)first_token * panel.stride * element),
-          row_bytes((uint64_t)panel.stride * element), live(live_)
+    KERNEL_INLINE float_rows(
+        const cuda_packed_input &packed_input, uint32_t element, uint32_t first_token, uint32_t live_)
+        : values(packed_input.values + (uint64_t)first_token * packed_input.stride * element),
+          row_bytes((uint64_t)packed_input.stride * element), live(live_)
     {
     }
 
@@ -156,16 +158,16 @@ struct float_rows {
 
 /* ---- A part ---- */
 
-/* Items of two tiles in shared memory; where those of the part after it are, or NULL. A plane of theirs is
- * on its way as soon as its place was read. */
-struct tile_pair {
+/* Weight tiles of two tile rows in shared memory; where those of the part after it are, or NULL. A plane
+ * of theirs is on its way as soon as its place was read. */
+struct tile_row_pair {
     uint8_t *low, *high;
     const uint8_t *next_low, *next_high;
 };
 
 template <int TYPE, int TOKENS>
 KERNEL_INLINE void multiply_part(
-    tile_pair tiles, const uint8_t *inputs, uint32_t lane, float (&sums)[TOKENS / 8][4])
+    tile_row_pair tile_rows, const uint8_t *inputs, uint32_t lane, float (&sums)[TOKENS / 8][4])
 {
     using layout = float_layout<TYPE>;
     /* Of halves, what this lane names for the warp. */
@@ -175,7 +177,7 @@ KERNEL_INLINE void multiply_part(
     float part[TOKENS / 8][4] = {};
 #pragma unroll 1
     for (uint32_t i = 0, at = lane * 16; i < layout::planes; i++, at += 512, x += layout::plane_input) {
-        const uint4 a = *(const uint4 *)(tiles.low + at), b = *(const uint4 *)(tiles.high + at);
+        const uint4 a = *(const uint4 *)(tile_rows.low + at), b = *(const uint4 *)(tile_rows.high + at);
 #pragma unroll
         for (int j = 0; j < TOKENS / 8; j++) {
             if constexpr (TYPE == TYPE_F32)
@@ -185,9 +187,9 @@ KERNEL_INLINE void multiply_part(
             else
                 multiply_bf16_plane(a, b, x + j * 8 * layout::token_bytes, part[j]);
         }
-        if (tiles.next_low) {
-            copy_async(tiles.low + at, tiles.next_low + at);
-            copy_async(tiles.high + at, tiles.next_high + at);
+        if (tile_rows.next_low) {
+            copy_async(tile_rows.low + at, tile_rows.next_low + at);
+            copy_async(tile_rows.high + at, tile_rows.next_high + at);
         }
     }
 #pragma unroll
@@ -203,19 +205,19 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
 {
     DYNAMIC_SHARED(shared);
     using layout = float_layout<TYPE>;
-    using items_of_part = float_items<TYPE, MATRICES>;
-    static_assert(sizeof(items_of_part) <= MATRICES * GEMM_FLOAT_ITEM_BYTES, "as the host counts it");
+    using tiles_of_part = float_tiles<TYPE, MATRICES>;
+    static_assert(sizeof(tiles_of_part) <= MATRICES * GEMM_FLOAT_TILE_BYTES, "as the host counts it");
     const uint32_t thread = threadIdx.x % 64, pair = threadIdx.x / 64, pairs = blockDim.x / 64,
                    half = thread / 32, lane = thread % 32;
     const uint32_t parts = gemm.matmuls[block.matmul].matrix.parts,
-                   tile = block.first_row / CUDA_ITEM_ROWS + half * 2;
+                   tile_row = block.first_row / CUDA_TILE_ROWS + half * 2;
     uint8_t *inputs = shared + pair * TOKENS * layout::token_bytes;
-    items_of_part &items = *(items_of_part *)(shared + pairs * TOKENS * layout::token_bytes +
-                                              threadIdx.x / 32 * sizeof(items_of_part));
+    tiles_of_part &tiles = *(tiles_of_part *)(shared + pairs * TOKENS * layout::token_bytes +
+                                              threadIdx.x / 32 * sizeof(tiles_of_part));
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     invite_next_launch();
     if (pair < parts)
-        items.fetch(gemm, block.matmul, tile, pair, lane);
+        tiles.fetch(gemm, block.matmul, tile_row, pair, lane);
     wait_for_last_launch();
     const uint32_t first_token = blockIdx.y * TOKENS, live = live_rows(step, gemm.rows, first_token, TOKENS);
     if (live == 0) {
@@ -224,7 +226,7 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
         return;
     }
     const uint64_t early = early_tokens<TOKENS>(gemm, first_token, live, lane);
-    const float_rows rows(gemm.panel, layout::halves ? 2 : 4, first_token, live);
+    const float_rows rows(gemm.packed_input, layout::halves ? 2 : 4, first_token, live);
     float sums[MATRICES][TOKENS / 8][4] = {};
 #pragma unroll 1
     for (uint32_t part = pair; part - pair < parts; part += pairs) {
@@ -236,13 +238,13 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
         if (part < parts) {
 #pragma unroll
             for (int m = 0; m < MATRICES; m++) {
-                tile_pair tiles = {items.bytes[m * 2], items.bytes[m * 2 + 1], nullptr, nullptr};
+                tile_row_pair tile_rows = {tiles.bytes[m * 2], tiles.bytes[m * 2 + 1], nullptr, nullptr};
                 if (part + pairs < parts) {
                     const cuda_matrix &matrix = gemm.matmuls[block.matmul + m].matrix;
-                    tiles.next_low = gemm_item(matrix, tile, part + pairs);
-                    tiles.next_high = gemm_item(matrix, tile + 1, part + pairs);
+                    tile_rows.next_low = gemm_tile(matrix, tile_row, part + pairs);
+                    tile_rows.next_high = gemm_tile(matrix, tile_row + 1, part + pairs);
                 }
-                multiply_part<TYPE, TOKENS>(tiles, inputs, lane, sums[m]);
+                multiply_part<TYPE, TOKENS>(tile_rows, inputs, lane, sums[m]);
             }
         }
         __syncthreads();

@@ -13,11 +13,11 @@
  * times as long as the product itself. Larger instructions (wgmma) would not help: they add to their result
  * in place, so that starting each group anew costs a fourth.
  *
- * Warps take parts of 128 columns in turn and meet only in the end: each brings its items and its inputs to
- * shared memory of its own, and takes the items apart into slabs of 16 rows of 128 bytes, from which tensor
- * cores get their fragments. Weights depend on nobody: those of the first part are taken apart before the
- * launch before has ended. Rows of slabs and inputs are 8 chunks of 16 bytes; chunk i of row r lies at
- * i ^ (r % 8), so that neither writing nor reading meets conflicts.
+ * Each warp takes every nth part of 128 columns, and the warps synchronise only in the end: each copies its
+ * weight tiles and its inputs to shared memory of its own, and unpacks the weight tiles into blocks of 16
+ * rows of 128 bytes, from which tensor cores load their fragments. Weights depend on no other kernel: those
+ * of the first part are unpacked before the previous launch has ended. Rows of unpacked blocks and inputs are
+ * 8 chunks of 16 bytes; chunk i of row r lies at i ^ (r % 8), which avoids bank conflicts.
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
 
@@ -28,25 +28,25 @@ KERNEL_INLINE uint8_t *chunk_of(uint8_t *rows, uint32_t row, uint32_t chunk)
 
 /* ---- Weights ---- */
 
-enum { WARP_TILES = 4, WARP_SLABS = 2 };
+enum { WARP_TILE_ROWS = 4, WARP_UNPACKED = 2 };
 
 /*
- * The items of a warp's tiles, and how far it has come with them. Lane i knows where tile i begins: rows of
- * one matrix, or two tiles of each of a glu's two.
+ * The weight tiles of a warp's tile rows, and its position in them. Lane i has the address of tile row i:
+ * rows of one matrix, or two tile rows of each of a glu's two.
  */
-struct item_path {
-    uint64_t tile;
-    uint32_t item_bytes, per_round, round_bytes;
+struct tile_path {
+    uint64_t tile_row;
+    uint32_t tile_bytes, per_round, round_bytes;
     uint32_t number, lane; /* number: of the part in its round */
     uint64_t offset;       /* of the round */
 
     template <int MATRICES>
-    static KERNEL_INLINE uint64_t find_tile(
+    static KERNEL_INLINE uint64_t find_tile_row(
         const cuda_gemm &gemm, gemm_block block, uint32_t half, uint32_t lane)
     {
-        const uint32_t i = lane % WARP_TILES, first = block.first_row / CUDA_ITEM_ROWS;
+        const uint32_t i = lane % WARP_TILE_ROWS, first = block.first_row / CUDA_TILE_ROWS;
         const cuda_matrix &matrix = gemm.matmuls[block.matmul + (MATRICES == 2 ? i / 2 : 0)].matrix;
-        return (uint64_t)gemm_item(matrix, first + (MATRICES == 2 ? half * 2 + i % 2 : i), 0);
+        return (uint64_t)gemm_tile(matrix, first + (MATRICES == 2 ? half * 2 + i % 2 : i), 0);
     }
 
     /* Goes on by so many parts. */
@@ -56,70 +56,72 @@ struct item_path {
             offset += round_bytes;
     }
 
-    /* Begins to bring the items of a part, [WARP_TILES]. */
+    /* Begins to bring the weight tiles of a part, [WARP_TILE_ROWS]. */
     KERNEL_INLINE void fetch(uint8_t *to) const
     {
-        const uint64_t from = offset + number * item_bytes;
+        const uint64_t from = offset + number * tile_bytes;
 #pragma unroll 1
-        for (uint32_t at = lane * 16, first = 0; first < WARP_TILES * item_bytes; first += 512, at += 512) {
-            const uint32_t item = (at >= item_bytes) + (at >= 2 * item_bytes) + (at >= 3 * item_bytes);
-            const uint64_t begin = __shfl_sync(~0u, tile, (int)item);
-            if (at < WARP_TILES * item_bytes)
-                copy_async(to + at, (const uint8_t *)(begin + from + (at - item * item_bytes)));
+        for (uint32_t at = lane * 16, first = 0; first < WARP_TILE_ROWS * tile_bytes;
+             first += 512, at += 512) {
+            const uint32_t tile = (at >= tile_bytes) + (at >= 2 * tile_bytes) + (at >= 3 * tile_bytes);
+            const uint64_t begin = __shfl_sync(~0u, tile_row, (int)tile);
+            if (at < WARP_TILE_ROWS * tile_bytes)
+                copy_async(to + at, (const uint8_t *)(begin + from + (at - tile * tile_bytes)));
         }
     }
 };
 
-/* Two tiles taken apart. Scales are [group of 32][half of it][row]. */
-template <int GROUP, bool OFFSETS> struct weight_slab {
-    uint8_t codes[GEMM_SLAB_BYTES];
+/* Two weight tiles unpacked. Scales are [group of 32][half of it][row]. */
+template <int GROUP, bool OFFSETS> struct unpacked_weights {
+    uint8_t codes[GEMM_UNPACKED_BYTES];
     float scale[4][32 / GROUP][16];
 };
 
-template <int GROUP> struct weight_slab<GROUP, true> : weight_slab<GROUP, false> {
+template <int GROUP> struct unpacked_weights<GROUP, true> : unpacked_weights<GROUP, false> {
     float offset[4][32 / GROUP][16];
 };
 
-/* Tile `tile` of the warp's. */
+/* Tile row `tile row` of the warp's. */
 template <int TYPE, int GROUP, bool OFFSETS>
 KERNEL_INLINE void unpack_tile(
-    const uint8_t *item, uint32_t tile, uint32_t lane, weight_slab<GROUP, OFFSETS> &slab)
+    const uint8_t *tile, uint32_t tile_row, uint32_t lane, unpacked_weights<GROUP, OFFSETS> &unpacked)
 {
-    const lane_codes<TYPE> codes = load_codes<TYPE>(item, (int)lane);
+    const lane_codes<TYPE> codes = load_codes<TYPE>(tile, (int)lane);
     uint32_t words[8];
     unpack_codes<TYPE>(codes, words);
-    const uint32_t row = tile % 2 * 8 + lane / 4, group = lane % 4;
-    *(uint4 *)chunk_of(slab.codes, row, group * 2) = make_uint4(words[0], words[1], words[2], words[3]);
-    *(uint4 *)chunk_of(slab.codes, row, group * 2 + 1) = make_uint4(words[4], words[5], words[6], words[7]);
+    const uint32_t row = tile_row % 2 * 8 + lane / 4, group = lane % 4;
+    *(uint4 *)chunk_of(unpacked.codes, row, group * 2) = make_uint4(words[0], words[1], words[2], words[3]);
+    *(uint4 *)chunk_of(unpacked.codes, row, group * 2 + 1) =
+        make_uint4(words[4], words[5], words[6], words[7]);
     const lane_scales scales = unpack_scales<TYPE>(codes);
 #pragma unroll
     for (int half = 0; half < 32 / GROUP; half++) {
-        slab.scale[group][half][row] = scales.scale[half];
+        unpacked.scale[group][half][row] = scales.scale[half];
         if constexpr (OFFSETS)
-            slab.offset[group][half][row] = scales.offset[half];
+            unpacked.offset[group][half][row] = scales.offset[half];
     }
 }
 
 template <int TYPE, int GROUP, bool OFFSETS>
 KERNEL_INLINE void unpack_tiles(
-    const uint8_t *items, uint32_t item_bytes, uint32_t lane, weight_slab<GROUP, OFFSETS> *slabs)
+    const uint8_t *tiles, uint32_t tile_bytes, uint32_t lane, unpacked_weights<GROUP, OFFSETS> *unpacked)
 {
 #pragma unroll 1
-    for (uint32_t i = 0; i < WARP_TILES; i++, items += item_bytes)
-        unpack_tile<TYPE>(items, i, lane, slabs[i / 2]);
+    for (uint32_t i = 0; i < WARP_TILE_ROWS; i++, tiles += tile_bytes)
+        unpack_tile<TYPE>(tiles, i, lane, unpacked[i / 2]);
 }
 
 template <int GROUP, bool OFFSETS>
-KERNEL_INLINE void unpack_any(uint32_t type, const uint8_t *items, uint32_t item_bytes, uint32_t lane,
-    weight_slab<GROUP, OFFSETS> *slabs)
+KERNEL_INLINE void unpack_any(uint32_t type, const uint8_t *tiles, uint32_t tile_bytes, uint32_t lane,
+    unpacked_weights<GROUP, OFFSETS> *unpacked)
 {
     switch (type) {
 #define UNPACK(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit) \
     case TYPE_##name:                                                               \
         if constexpr (group == GROUP && (bool)offsets == OFFSETS)                   \
-            unpack_tiles<TYPE_##name>(items, item_bytes, lane, slabs);              \
+            unpack_tiles<TYPE_##name>(tiles, tile_bytes, lane, unpacked);           \
         break;
-        CUDA_ITEM_FORMATS(UNPACK)
+        CUDA_TILE_FORMATS(UNPACK)
 #undef UNPACK
     default:
         break;
@@ -144,11 +146,12 @@ template <int TOKENS, bool OFFSETS> struct input_paths {
     const float *scales, *sums;
     uint32_t columns, live, lane;
 
-    KERNEL_INLINE input_paths(const cuda_panel &panel, uint32_t first_token, uint32_t live_, uint32_t lane_)
-        : values((const uint8_t *)panel.values + (uint64_t)first_token * panel.columns),
-          scales((const float *)panel.scales + (uint64_t)first_token * panel.columns / 32),
-          sums((const float *)panel.sums + (uint64_t)first_token * panel.columns / 16),
-          columns(panel.columns), live(live_), lane(lane_)
+    KERNEL_INLINE input_paths(
+        const cuda_packed_input &packed_input, uint32_t first_token, uint32_t live_, uint32_t lane_)
+        : values((const uint8_t *)packed_input.values + (uint64_t)first_token * packed_input.columns),
+          scales((const float *)packed_input.scales + (uint64_t)first_token * packed_input.columns / 32),
+          sums((const float *)packed_input.sums + (uint64_t)first_token * packed_input.columns / 16),
+          columns(packed_input.columns), live(live_), lane(lane_)
     {
     }
 
@@ -174,33 +177,34 @@ template <int TOKENS, bool OFFSETS> struct input_paths {
     }
 };
 
-/* Second digits of eight tokens, for those that have them, on their way through a lane's registers. They have
- * no sums of their own. */
-struct second_digits {
+/* Second terms of eight tokens, for those that have them, on the way through a lane's registers. They have no
+ * sums of their own. */
+struct second_terms {
     uint4 values[2];
     float4 scales;
 
-    KERNEL_INLINE void load(
-        const cuda_panel &panel, uint32_t first_token, uint32_t fine, uint32_t part, uint32_t lane)
+    KERNEL_INLINE void load(const cuda_packed_input &packed_input, uint32_t first_token, uint32_t fine,
+        uint32_t part, uint32_t lane)
     {
-        const uint64_t columns = panel.columns;
+        const uint64_t columns = packed_input.columns;
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
             const uint32_t token = i * 4 + lane / 8;
             values[i] = fine >> token & 1
-                            ? __ldcg((const uint4 *)((const uint8_t *)panel.seconds +
+                            ? __ldcg((const uint4 *)((const uint8_t *)packed_input.seconds +
                                                      (first_token + token) * columns + part * 128) +
                                      lane % 8)
                             : uint4{};
         }
-        scales = lane < 8 && fine >> lane & 1
-                     ? __ldcg((const float4 *)panel.scales + (first_token + lane) * (columns / 128) + part)
-                     : float4{};
+        scales =
+            lane < 8 && fine >> lane & 1
+                ? __ldcg((const float4 *)packed_input.scales + (first_token + lane) * (columns / 128) + part)
+                : float4{};
     }
 
     template <bool OFFSETS> KERNEL_INLINE void put(uint32_t lane, part_inputs<8, OFFSETS> &to) const
     {
-        constexpr float unit = 1.0f / SECOND_DIGITS;
+        constexpr float unit = 1.0f / TERM_UNIT;
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++)
             *(uint4 *)chunk_of(to.values, i * 4 + lane / 8, lane % 8) = values[i];
@@ -223,25 +227,26 @@ template <int TOKENS> KERNEL_INLINE uint32_t next_eight(uint64_t fine, uint32_t 
 
 /* ---- Products ---- */
 
-/* Adds those of both slabs with a part of the inputs. Tokens come by 16, of which eight may be missing. */
+/* Adds the products of both unpacked blocks with a part of the inputs. Tokens come by 16, of which eight may
+ * be missing. */
 template <int TOKENS, int GROUP, bool OFFSETS>
-KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs<TOKENS, OFFSETS> &x,
-    uint32_t lane, float (&sums)[WARP_SLABS][TOKENS / 8][4])
+KERNEL_INLINE void multiply_part(unpacked_weights<GROUP, OFFSETS> *unpacked, part_inputs<TOKENS, OFFSETS> &x,
+    uint32_t lane, float (&sums)[WARP_UNPACKED][TOKENS / 8][4])
 {
     constexpr int halves = 32 / GROUP;
     const uint32_t row = lane / 4;
 #pragma unroll 1
     for (uint32_t group = 0; group < 4; group++) {
-        uint32_t a[WARP_SLABS][4];
-        float scale[WARP_SLABS][halves][2], offset[WARP_SLABS][halves][2];
+        uint32_t a[WARP_UNPACKED][4];
+        float scale[WARP_UNPACKED][halves][2], offset[WARP_UNPACKED][halves][2];
 #pragma unroll
-        for (int s = 0; s < WARP_SLABS; s++) {
-            load_matrices(chunk_of(slabs[s].codes, lane % 16, group * 2 + lane / 16), a[s]);
+        for (int s = 0; s < WARP_UNPACKED; s++) {
+            load_matrices(chunk_of(unpacked[s].codes, lane % 16, group * 2 + lane / 16), a[s]);
 #pragma unroll
             for (int i = 0; i < halves * 2; i++) {
-                scale[s][i / 2][i % 2] = slabs[s].scale[group][i / 2][row + i % 2 * 8];
+                scale[s][i / 2][i % 2] = unpacked[s].scale[group][i / 2][row + i % 2 * 8];
                 if constexpr (OFFSETS)
-                    offset[s][i / 2][i % 2] = slabs[s].offset[group][i / 2][row + i % 2 * 8];
+                    offset[s][i / 2][i % 2] = unpacked[s].offset[group][i / 2][row + i % 2 * 8];
             }
         }
 #pragma unroll
@@ -263,7 +268,7 @@ KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs
                     }
                 }
 #pragma unroll
-                for (int s = 0; s < WARP_SLABS; s++) {
+                for (int s = 0; s < WARP_UNPACKED; s++) {
 #pragma unroll
                     for (int half = 0; half < halves; half++) {
                         float products[4], (&sum)[4] = sums[s][jj * 2 + j];
@@ -284,26 +289,27 @@ KERNEL_INLINE void multiply_part(weight_slab<GROUP, OFFSETS> *slabs, part_inputs
     }
 }
 
-/* Adds what second digits give, of eight tokens at a time where there are any: few tokens have them, or few
- * matmuls. They are put where the first digits were; those of tokens `first` on are in `seconds`. */
+/* Adds the products of second terms, eight tokens at a time: few tokens, or few matmuls, have them. They take
+ * the place of the first terms; those of tokens `first` on are in `seconds`. */
 template <int TOKENS, int GROUP, bool OFFSETS>
-KERNEL_INLINE void multiply_seconds(weight_slab<GROUP, OFFSETS> *slabs, const cuda_panel &panel,
-    uint32_t first_token, uint64_t fine, uint32_t first, uint32_t part, uint32_t lane, second_digits &seconds,
-    part_inputs<8, OFFSETS> &room, float (&sums)[WARP_SLABS][TOKENS / 8][4])
+KERNEL_INLINE void multiply_seconds(unpacked_weights<GROUP, OFFSETS> *unpacked,
+    const cuda_packed_input &packed_input, uint32_t first_token, uint64_t fine, uint32_t first, uint32_t part,
+    uint32_t lane, second_terms &seconds, part_inputs<8, OFFSETS> &room,
+    float (&sums)[WARP_UNPACKED][TOKENS / 8][4])
 {
 #pragma unroll 1
     while (first < TOKENS) {
         const uint32_t eight = first / 8;
-        float products[WARP_SLABS][1][4] = {};
+        float products[WARP_UNPACKED][1][4] = {};
         __syncwarp();
         seconds.put(lane, room);
         first = next_eight<TOKENS>(fine, first + 8);
         if (first < TOKENS)
-            seconds.load(panel, first_token + first, (uint32_t)(fine >> first), part, lane);
+            seconds.load(packed_input, first_token + first, (uint32_t)(fine >> first), part, lane);
         __syncwarp();
-        multiply_part<8>(slabs, room, lane, products);
+        multiply_part<8>(unpacked, room, lane, products);
 #pragma unroll
-        for (int s = 0; s < WARP_SLABS; s++) {
+        for (int s = 0; s < WARP_UNPACKED; s++) {
 #pragma unroll
             for (int i = 0; i < TOKENS / 8; i++) {
 #pragma unroll
@@ -320,37 +326,37 @@ template <int TOKENS, int MATRICES, int GROUP, bool OFFSETS>
 __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gemm &gemm, gemm_block block)
 {
     DYNAMIC_SHARED(shared);
-    using slab = weight_slab<GROUP, OFFSETS>;
+    using unpacked = unpacked_weights<GROUP, OFFSETS>;
     using inputs_of_part = part_inputs<TOKENS, OFFSETS>;
-    static_assert(sizeof(slab) == GEMM_SLAB_BYTES + (OFFSETS ? 2 : 1) * 32 / GROUP * 256 &&
+    static_assert(sizeof(unpacked) == GEMM_UNPACKED_BYTES + (OFFSETS ? 2 : 1) * 32 / GROUP * 256 &&
                       sizeof(inputs_of_part) == TOKENS * (GEMM_Q8_TOKEN_BYTES + (OFFSETS ? 32 : 0)),
         "as the host counts it");
     /* With a glu, each half of the warps has 16 of the rows, of both matrices. */
     const uint32_t lane = threadIdx.x % 32, half = MATRICES == 2 ? threadIdx.x / 32 % 2 : 0,
                    warp = threadIdx.x / 32 / MATRICES, warps = blockDim.x / 32 / MATRICES;
     const cuda_matrix &matrix = gemm.matmuls[block.matmul].matrix;
-    const uint32_t parts = matrix.parts, type = matrix.type, item_bytes = matrix.item_bytes;
-    uint8_t *own =
-        shared +
-        threadIdx.x / 32 * (sizeof(inputs_of_part) + WARP_SLABS * sizeof(slab) + WARP_TILES * item_bytes);
+    const uint32_t parts = matrix.parts, type = matrix.type, tile_bytes = matrix.tile_bytes;
+    uint8_t *own = shared + threadIdx.x / 32 *
+                                (sizeof(inputs_of_part) + WARP_UNPACKED * sizeof(unpacked) +
+                                    WARP_TILE_ROWS * tile_bytes);
     inputs_of_part &inputs = *(inputs_of_part *)own;
-    slab *weights = (slab *)(&inputs + 1);
-    uint8_t *items = (uint8_t *)(weights + WARP_SLABS);
+    unpacked *weights = (unpacked *)(&inputs + 1);
+    uint8_t *tiles = (uint8_t *)(weights + WARP_UNPACKED);
 
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     invite_next_launch();
-    item_path path = {item_path::find_tile<MATRICES>(gemm, block, half, lane), item_bytes,
-        matrix.parts_per_round, matrix.tiles_per_block * matrix.parts_per_round * item_bytes, 0, lane, 0};
+    tile_path path = {tile_path::find_tile_row<MATRICES>(gemm, block, half, lane), tile_bytes,
+        matrix.parts_per_round, matrix.tile_rows_per_block * matrix.parts_per_round * tile_bytes, 0, lane, 0};
     path.skip(warp);
-    path.fetch(items);
+    path.fetch(tiles);
     copy_commit();
     copy_wait<0>();
     __syncwarp();
-    unpack_any(type, items, item_bytes, lane, weights);
+    unpack_any(type, tiles, tile_bytes, lane, weights);
     __syncwarp();
     path.skip(warps);
     if (warp + warps < parts)
-        path.fetch(items);
+        path.fetch(tiles);
     wait_for_last_launch();
     const uint32_t first_token = blockIdx.y * TOKENS, live = live_rows(step, gemm.rows, first_token, TOKENS);
     if (live == 0) {
@@ -360,38 +366,39 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
     }
 
     const uint64_t early = early_tokens<TOKENS>(gemm, first_token, live, lane);
-    const uint64_t fine = gemm.panel.fine ? ~0ull >> (64 - live) : early;
+    const uint64_t fine = gemm.packed_input.fine ? ~0ull >> (64 - live) : early;
     const uint32_t first_fine = next_eight<TOKENS>(fine, 0);
-    const input_paths<TOKENS, OFFSETS> x(gemm.panel, first_token, live, lane);
-    float sums[WARP_SLABS][TOKENS / 8][4] = {};
+    const input_paths<TOKENS, OFFSETS> x(gemm.packed_input, first_token, live, lane);
+    float sums[WARP_UNPACKED][TOKENS / 8][4] = {};
     for (uint32_t part = warp;;) {
         x.fetch(part, inputs);
         copy_commit();
         if (part != warp && part + warps < parts)
-            path.fetch(items);
+            path.fetch(tiles);
         copy_commit();
-        second_digits seconds;
+        second_terms seconds;
         if (first_fine < TOKENS)
-            seconds.load(gemm.panel, first_token + first_fine, (uint32_t)(fine >> first_fine), part, lane);
+            seconds.load(
+                gemm.packed_input, first_token + first_fine, (uint32_t)(fine >> first_fine), part, lane);
         copy_wait<1>();
         __syncwarp();
         multiply_part(weights, inputs, lane, sums);
         if (first_fine < TOKENS)
-            multiply_seconds<TOKENS>(weights, gemm.panel, first_token, fine, first_fine, part, lane, seconds,
-                *(part_inputs<8, OFFSETS> *)own, sums);
+            multiply_seconds<TOKENS>(weights, gemm.packed_input, first_token, fine, first_fine, part, lane,
+                seconds, *(part_inputs<8, OFFSETS> *)own, sums);
         part += warps;
         if (part >= parts)
             break;
         copy_wait<0>();
         __syncwarp();
-        unpack_any(type, items, item_bytes, lane, weights);
+        unpack_any(type, tiles, tile_bytes, lane, weights);
         __syncwarp();
         path.skip(warps);
     }
     gemm_finish<MATRICES, TOKENS> finish(gemm, block, first_token, live);
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < WARP_SLABS; i++)
+    for (int i = 0; i < WARP_UNPACKED; i++)
         leave_sums<MATRICES, TOKENS>(
             sums[i], warp, MATRICES == 2 ? i : 0, (MATRICES == 2 ? half : i) * 16, lane, (float *)shared);
     __syncthreads();

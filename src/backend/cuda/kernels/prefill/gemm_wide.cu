@@ -9,11 +9,11 @@
  * inputs come to shared memory in a ring of stages, half a part (64 columns) each. A lane's weights are those
  * that it has brought itself, in registers; the inputs are read by the products.
  *
- * One meeting of all threads for each stage: whoever comes has begun the products of this stage, and has
- * waited for those of the stage before and for its own copies of the next. After it the next stage may be
- * read, and the place of the one before is free. So products go on while threads meet.
+ * One barrier of all threads for each stage: a thread that arrives has issued the products of this stage, and
+ * has waited for those of the stage before and for its own copies of the next. After it the next stage may be
+ * read, and the place of the one before is free. So products run during the barrier.
  *
- * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept apart and then
+ * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept separate and then
  * added as floats.
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
@@ -23,10 +23,10 @@
 
 template <int TOKENS, int MATRICES> struct wide_layout {
     static constexpr uint32_t stages = TOKENS == 128 ? GEMM_WIDE_STAGES_128 : GEMM_WIDE_STAGES_64;
-    static constexpr uint32_t planes = GEMM_WIDE_COLUMNS / 32; /* of an item: 8 columns of each lane */
-    static constexpr uint32_t stages_per_part = CUDA_ITEM_COLUMNS / GEMM_WIDE_COLUMNS;
+    static constexpr uint32_t planes = GEMM_WIDE_COLUMNS / 32; /* of an weight tile: 8 columns of each lane */
+    static constexpr uint32_t stages_per_part = CUDA_TILE_COLUMNS / GEMM_WIDE_COLUMNS;
     static constexpr uint32_t chunks = GEMM_WIDE_COLUMNS * 2 / 16; /* of 16 bytes of a token */
-    static constexpr uint32_t warp_bytes = 2 * planes * 512;       /* weights: two tiles */
+    static constexpr uint32_t warp_bytes = 2 * planes * 512;       /* weights: two tile rows */
     static constexpr uint32_t weight_bytes = GEMM_WIDE_THREADS / 32 * warp_bytes;
     static constexpr uint32_t stage_bytes = weight_bytes + chunks * wide_inputs<TOKENS>::chunk_bytes;
     static constexpr int rows = GEMM_WIDE_ROWS / MATRICES;                      /* of a matrix */
@@ -35,18 +35,18 @@ template <int TOKENS, int MATRICES> struct wide_layout {
     static_assert(stages >= 3, "one that is read, one that arrives, one that is free");
 };
 
-/* ---- What comes to shared memory ---- */
+/* ---- Loads to shared memory ---- */
 
-/* The weights of a warp, half an item after the other. */
+/* The weights of a warp, half an weight tile after the other. */
 template <class LAYOUT> struct wide_weights {
-    const uint8_t *low, *high; /* a lane's place in the items of two tiles */
+    const uint8_t *low, *high; /* a lane's place in the weight tiles of two tile rows */
     uint32_t half, part, parts_per_round, left, jump;
 
-    KERNEL_INLINE wide_weights(const cuda_matrix &matrix, uint32_t tile, uint32_t lane)
-        : low(gemm_item(matrix, tile, 0) + lane * 16), high(gemm_item(matrix, tile + 1, 0) + lane * 16),
-          half(0), part(0), parts_per_round(matrix.parts_per_round),
-          left(matrix.parts * LAYOUT::stages_per_part),
-          jump((matrix.tiles_per_block - 1) * matrix.parts_per_round * matrix.item_bytes)
+    KERNEL_INLINE wide_weights(const cuda_matrix &matrix, uint32_t tile_row, uint32_t lane)
+        : low(gemm_tile(matrix, tile_row, 0) + lane * 16),
+          high(gemm_tile(matrix, tile_row + 1, 0) + lane * 16), half(0), part(0),
+          parts_per_round(matrix.parts_per_round), left(matrix.parts * LAYOUT::stages_per_part),
+          jump((matrix.tile_rows_per_block - 1) * matrix.parts_per_round * matrix.tile_bytes)
     {
     }
 
@@ -63,7 +63,8 @@ template <class LAYOUT> struct wide_weights {
         uint32_t step = LAYOUT::planes * 512;
         if (++half == LAYOUT::stages_per_part) {
             half = 0;
-            if (++part == parts_per_round) { /* items of the next round lie behind those of other tiles */
+            if (++part == parts_per_round) { /* weight tiles of the next round lie behind those of other tile
+                                                row rows */
                 part = 0;
                 step += jump;
             }
@@ -79,12 +80,14 @@ template <class LAYOUT, int TOKENS> struct wide_rows {
     uint64_t row_bytes;
     uint32_t place, first, live, left;
 
-    KERNEL_INLINE wide_rows(const cuda_panel &panel, uint32_t first_token, uint32_t live_, uint32_t stages)
-        : row_bytes((uint64_t)panel.stride * 2), first(threadIdx.x / LAYOUT::chunks), live(live_),
+    KERNEL_INLINE wide_rows(
+        const cuda_packed_input &packed_input, uint32_t first_token, uint32_t live_, uint32_t stages)
+        : row_bytes((uint64_t)packed_input.stride * 2), first(threadIdx.x / LAYOUT::chunks), live(live_),
           left(stages)
     {
         const uint32_t chunk = threadIdx.x % LAYOUT::chunks;
-        from = (const uint8_t *)panel.values + (first_token + min(first, live - 1)) * row_bytes + chunk * 16;
+        from = (const uint8_t *)packed_input.values + (first_token + min(first, live - 1)) * row_bytes +
+               chunk * 16;
         place = chunk * wide_inputs<TOKENS>::chunk_bytes + first * 16;
     }
 
@@ -137,7 +140,7 @@ KERNEL_INLINE void multiply_stage(
     products_commit();
 }
 
-/* What is done with the sums, GEMM_MANY_TOKENS at a time. */
+/* Stores the sums, GEMM_MANY_TOKENS at a time. */
 template <class LAYOUT, int TOKENS, int MATRICES>
 KERNEL_INLINE void finish_wide(
     const cuda_gemm &gemm, const gemm_block &block, uint32_t first_token, uint32_t live, const float *place)
@@ -164,7 +167,7 @@ KERNEL_INLINE void gemm_wide(const cuda_machine *machine, const cuda_gemm &gemm)
     const cuda_matrix &matrix = gemm.matmuls[block.matmul + matrix_number].matrix;
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     uint8_t *own_weights = shared + warp * layout::warp_bytes + lane * 16;
-    wide_weights<layout> weights(matrix, (block.first_row + row) / CUDA_ITEM_ROWS, lane);
+    wide_weights<layout> weights(matrix, (block.first_row + row) / CUDA_TILE_ROWS, lane);
     invite_next_launch();
 #pragma unroll 1
     for (uint32_t i = 0; i < layout::stages - 1; i++)
@@ -176,7 +179,8 @@ KERNEL_INLINE void gemm_wide(const cuda_machine *machine, const cuda_gemm &gemm)
         copy_wait<0>();
         return;
     }
-    wide_rows<layout, TOKENS> rows(gemm.panel, first_token, live, matrix.parts * layout::stages_per_part);
+    wide_rows<layout, TOKENS> rows(
+        gemm.packed_input, first_token, live, matrix.parts * layout::stages_per_part);
 #pragma unroll 1
     for (uint32_t i = 0; i < layout::stages - 1; i++) {
         rows.fetch(shared + i * layout::stage_bytes + layout::weight_bytes);

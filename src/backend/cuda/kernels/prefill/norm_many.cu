@@ -1,5 +1,5 @@
 /*
- * Rows of many tokens to panels, through an rms norm or as they are.
+ * Rows of many tokens to packed inputs, through an rms norm or as they are.
  *
  *   salvo_norm(machine, norm)   a block of NORM_THREADS for each row
  *
@@ -14,14 +14,15 @@ KERNEL_INLINE float4 load_four(const float *row, uint32_t column, uint32_t colum
     return column < columns ? __ldcg((const float4 *)(row + column)) : make_float4(0, 0, 0, 0);
 }
 
-KERNEL_INLINE void round_to_panel(const cuda_panel &panel, uint64_t at, float4 x, bool fine)
+KERNEL_INLINE void round_to_packed_input(
+    const cuda_packed_input &packed_input, uint64_t at, float4 x, bool fine)
 {
-    if (panel.rounding == ROUNDING_Q8) {
-        store_rounded(panel, at, round_columns_of_row(x, fine), fine);
-    } else if (panel.rounding == ROUNDING_F16) {
-        store_halves(panel, at, x);
+    if (packed_input.rounding == ROUNDING_Q8) {
+        store_rounded(packed_input, at, round_columns_of_row(x, fine), fine);
+    } else if (packed_input.rounding == ROUNDING_F16) {
+        store_halves(packed_input, at, x);
     } else {
-        __stcg((float4 *)((float *)panel.values + at), x);
+        __stcg((float4 *)((float *)packed_input.values + at), x);
     }
 }
 
@@ -42,9 +43,10 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     }
     wait_for_last_launch();
     const uint32_t live = live_rows(step, norm.rows, blockIdx.x, 1);
-    const bool fine = norm.panel.fine || (norm.rows == ROWS_TOKENS && is_early_row(norm.places, blockIdx.x));
+    const bool fine =
+        norm.packed_input.fine || (norm.rows == ROWS_TOKENS && is_early_row(norm.places, blockIdx.x));
     float squares = 0;
-    /* There is room for all rows, live or not: they need not wait for the word that they do. */
+    /* All rows have memory, live or not: this need not wait for the check that they live. */
 #pragma unroll
     for (uint32_t i = 0; i < pieces && i * piece_columns < columns; i++) {
         values[i] = load_four(x, first + i * piece_columns, columns);
@@ -56,8 +58,8 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     if (live == 0)
         return;
     if (norm.weight) {
-        uint32_t turn = 0;
-        squares = block_sum<NORM_THREADS>(squares, scratch, turn);
+        uint32_t serial = 0;
+        squares = block_sum<NORM_THREADS>(squares, scratch, serial);
         const float scale = 1 / sqrtf(squares / (float)columns + norm.epsilon);
 #pragma unroll
         for (uint32_t i = 0; i < pieces && i * piece_columns < columns; i++) {
@@ -72,12 +74,13 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
         }
     }
 #pragma unroll
-    for (uint32_t i = 0; i < pieces && i * piece_columns < norm.panel.columns; i++) {
+    for (uint32_t i = 0; i < pieces && i * piece_columns < norm.packed_input.columns; i++) {
         const uint32_t column = first + i * piece_columns;
         if (norm.out && column < columns)
             __stcg((float4 *)((float *)norm.out + (uint64_t)blockIdx.x * columns + column), values[i]);
-        /* Whole warps: a panel has a multiple of 128 columns. */
-        if (column < norm.panel.columns)
-            round_to_panel(norm.panel, (uint64_t)blockIdx.x * norm.panel.columns + column, values[i], fine);
+        /* Whole warps: a packed input has a multiple of 128 columns. */
+        if (column < norm.packed_input.columns)
+            round_to_packed_input(norm.packed_input,
+                (uint64_t)blockIdx.x * norm.packed_input.columns + column, values[i], fine);
     }
 }

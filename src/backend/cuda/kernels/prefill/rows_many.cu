@@ -3,13 +3,13 @@
  *
  *   salvo_begin(machine)                 1 block of BEGIN_THREADS
  *   salvo_angles(machine)                a block of ANGLES_THREADS for each row
- *   salvo_rows(machine, phase, panels)   a block of ROWS_THREADS for each row
+ *   salvo_rows(machine, phase, inputs)   a block of ROWS_THREADS for each row
  *   salvo_end(machine)                   1 block of END_THREADS
  *
  * Shared memory of salvo_rows is the phase with its tables, then the places of a row's vectors.
  *
- * A run that was queued for where its slot does not stand has no rows: its count becomes 0 in the device's
- * copy of the step. After a word from the host that it wants no more, no run has any.
+ * A run that does not begin at its slot's next position has no rows: its count becomes 0 in the device's copy
+ * of the step. When the host has cancelled, no run has any.
  */
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/kernels/common/rows.cuh"
@@ -95,12 +95,12 @@ KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t
     return out.run_count != 0;
 }
 
-/* A vector in shared memory to its row of a panel; columns beyond the last are zeros. */
-KERNEL_INLINE void round_row(
-    const cuda_round &round, const cuda_panel &panel, const float *vectors, uint32_t row, bool fine)
+/* A vector in shared memory to its row of a packed input; columns beyond the last are zeros. */
+KERNEL_INLINE void round_row(const cuda_round &round, const cuda_packed_input &packed_input,
+    const float *vectors, uint32_t row, bool fine)
 {
     const float *x = vectors + round.place;
-    const uint64_t columns = panel.columns, first = row * columns;
+    const uint64_t columns = packed_input.columns, first = row * columns;
     for (uint32_t i = threadIdx.x * 4; i < columns; i += ROWS_THREADS * 4) {
         float4 four;
         four.x = i < round.columns ? x[i] : 0;
@@ -108,17 +108,17 @@ KERNEL_INLINE void round_row(
         four.z = i + 2 < round.columns ? x[i + 2] : 0;
         four.w = i + 3 < round.columns ? x[i + 3] : 0;
         if (round.rounding == ROUNDING_F32) {
-            __stcg((float4 *)((float *)panel.values + first + i), four);
+            __stcg((float4 *)((float *)packed_input.values + first + i), four);
         } else if (round.rounding == ROUNDING_F16) {
-            store_halves(panel, first + i, four);
+            store_halves(packed_input, first + i, four);
         } else {
-            store_rounded(panel, first + i, round_columns_of_row(four, fine), fine);
+            store_rounded(packed_input, first + i, round_columns_of_row(four, fine), fine);
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
-    salvo_rows(const cuda_machine *given, const cuda_phase *given_phase, const cuda_panel *panels)
+extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
+    const cuda_machine *given, const cuda_phase *given_phase, const cuda_packed_input *packed_inputs)
 {
     DYNAMIC_SHARED(shared);
     __shared__ cuda_machine machine;
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
     wait_for_last_launch();
     row_context row = {};
     row.row = blockIdx.x;
-    /* Rows of tokens are there whether they live or not: they need not wait for the word that they do. */
+    /* All rows of tokens have memory, live or not: this need not wait for the check that they live. */
     const bool is_token = phase->rows == ROWS_TOKENS;
     const cuda_load *loads = (const cuda_load *)(shared + phase->loads_at);
     if (is_token)
@@ -155,13 +155,13 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
     store_vectors<ROWS_THREADS>(
         (const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
     for (uint32_t i = 0; i < phase->round_count; i++)
-        round_row(rounds[i], panels[rounds[i].panel], vectors, row.row,
+        round_row(rounds[i], packed_inputs[rounds[i].packed_input], vectors, row.row,
             rounds[i].fine || (is_token && row.position < EARLY_POSITIONS));
 }
 
 /* ---- The end ---- */
 
-/* What was sampled for a run: an id, or one of the words of sample_plan.h. */
+/* The sampled id of a run, or one of the negative codes in sample_plan.h. */
 KERNEL_INLINE int32_t sampled_id(const cuda_machine &machine, const cuda_run *run)
 {
     const uint32_t *outputs = (const uint32_t *)(machine.step + machine.outputs_at);
@@ -217,5 +217,5 @@ extern "C" __global__ void __launch_bounds__(END_THREADS) salvo_end(const cuda_m
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0 && !failed)
-        tell_done(machine);
+        publish_done(machine);
 }

@@ -27,8 +27,8 @@ template <int TOKENS> struct wide_inputs {
 #include "cuda/emulated_warpgroups.h"
 #elif HAS_WARPGROUPS
 
-/* What this thread's copies and stores have put into shared memory is there for products of others, too, once
- * they have met. */
+/* Makes this thread's copies and stores to shared memory visible to the products of other threads after the
+ * next barrier. */
 KERNEL_INLINE void publish_inputs()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -30,7 +30,7 @@ enum {
     PREPARE_COLUMNS = DIM + TOKENS,
 };
 
-/* What is known of a head's chunk before its state is. */
+/* The part of a head's chunk that does not depend on its state. */
 struct wkv7_chunk {
     float w[TOKENS][DIM], r[TOKENS][DIM]; /* W, R */
     float b[TOKENS][DIM], k[TOKENS][DIM]; /* what u and v add to the state after the chunk */
@@ -130,7 +130,7 @@ KERNEL_INLINE void multiply_rows(prepare_memory &memory)
             }
         }
     }
-    /* What a token removes depends on those before it, its result on itself, too. */
+    /* The vector that a token removes depends on those before it; its result depends on itself, too. */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
 #pragma unroll

@@ -1,25 +1,24 @@
 /*
- * Waiting. A wait for another block is bounded by a clock and by the failure word, which the first wait that
- * gives up sets for all the others; it returns false, and the kernel leaves. Once the failure word is set no
- * launch takes or commits a step until the host has cleared it.
+ * Waiting. A wait for another block has a timeout, and also ends when the failure word is set. The first wait
+ * that times out sets the failure word for all others; it returns false, and the kernel exits. While the
+ * failure word is set no launch takes or commits a step, until the host clears it.
  *
- * A wait inside a block never gives up: warps that disagree about that would wait for each other at the next
- * barrier for ever. The threads that it waits for only wait for other blocks, and those waits end. When its
- * time is over it sets the failure word, which ends them sooner; a block that is not done after as long again
- * has a bug, and traps.
+ * A wait inside a block never gives up: warps that disagree about it would deadlock at the next barrier. The
+ * threads it waits for wait only for other blocks, and those waits end. After the timeout it sets the failure
+ * word, which ends them sooner; a block that is still waiting after a second timeout has a bug, and traps.
  */
-#ifndef CUDA_TEAM_CUH
-#define CUDA_TEAM_CUH
+#ifndef CUDA_WAITING_CUH
+#define CUDA_WAITING_CUH
 
 #include "backend/cuda/kernels/common/device_math.cuh"
 
-/* Words of cuda_machine.barrier, apart from each other so that they do not share a line. */
+/* Indices of the words of cuda_machine.barrier, each in a cache line of its own. */
 enum { BARRIER_ARRIVED = 0, BARRIER_FAILED = 16, BARRIER_LEFT = 48 };
 
 KERNEL_INLINE uint32_t load_acquire(const uint32_t *word)
 {
 #ifdef CUDA_EMULATOR
-    __nanosleep(0); /* whoever looks at it waits for somebody */
+    __nanosleep(0); /* the caller polls: let other threads run */
     return *word;
 #else
     uint32_t value;
@@ -68,14 +67,14 @@ KERNEL_INLINE uint64_t now_in_ns()
 #endif
 }
 
-/* The first reason stays. */
+/* Only the first error is kept. */
 static __device__ __noinline__ void report_failure(const cuda_machine *machine, uint32_t error)
 {
     if (atomicCAS((uint32_t *)machine->barrier + BARRIER_FAILED, 0u, error) == 0)
         *(volatile uint32_t *)machine->error = error;
 }
 
-/* Whether a launch before this one, or a block of this one, has given up. */
+/* Whether an earlier launch, or a block of this one, has failed. */
 KERNEL_INLINE bool has_failed(const cuda_machine &machine)
 {
     return load_acquire((const uint32_t *)machine.barrier + BARRIER_FAILED) != 0;
@@ -86,23 +85,25 @@ KERNEL_INLINE bool is_too_long(const cuda_machine &machine, uint64_t began, uint
     return now - began > (uint64_t)machine.time_limit_ms * 1000000;
 }
 
-enum : uint64_t { NO_PATIENCE = ~0ull };
+enum : uint64_t { TIMED_OUT = ~0ull };
 enum {
-    LOOKS_PER_CLOCK = 64, /* loads, together some 40 us: most waits are over before the first reading */
-    CLOCKS_PER_WORD = 64, /* the host's memory is far, and every warp that waits would ask it */
+    POLLS_PER_CLOCK = 64, /* polls between two readings of the clock, some 40 us: most waits are over before
+                             the first reading */
+    CLOCKS_PER_WORD =
+        64, /* clock readings between two polls of the host's abort word, which crosses the bus */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-    TRIES_PER_CLOCK = 1024, /* of a barrier in shared memory, each over at once */
+    TRIES_PER_CLOCK = 1024, /* test_wait returns at once */
     FIRST_TRY = TRIES_PER_CLOCK - 1,
 #else
-    TRIES_PER_CLOCK = 16, /* a try may block for a while */
+    TRIES_PER_CLOCK = 16, /* try_wait may block for a while */
     FIRST_TRY = 0,
 #endif
 };
 
-/* Whether there is any use in waiting on for another block: when the clock was first read (`began`, 0: not
- * yet) and, in its last bits, how often since; or NO_PATIENCE. A function of its own: it is called seldom,
- * and code that runs once in a while costs time to bring. */
-static __device__ __noinline__ uint64_t look_around(const cuda_machine *machine, uint64_t began)
+/* Reads the clock during a wait for another block. `began`: the first reading (0: none yet) with the number
+ * of readings since then in its lowest bits. Returns the new value, or TIMED_OUT. Not inlined: it runs
+ * rarely, and inlined code would cost instruction cache. */
+static __device__ __noinline__ uint64_t check_timeout(const cuda_machine *machine, uint64_t began)
 {
     const uint64_t now = now_in_ns(), count = began % CLOCKS_PER_WORD + 1;
     uint32_t error = 0;
@@ -111,44 +112,46 @@ static __device__ __noinline__ uint64_t look_around(const cuda_machine *machine,
         error = CUDA_ERROR_TIME;
     } else if (count == CLOCKS_PER_WORD) {
         if (has_failed(*machine))
-            return NO_PATIENCE;
+            return TIMED_OUT;
         if (load_relaxed_system((const uint32_t *)machine->abort))
             error = CUDA_ERROR_ABORTED;
     }
     if (!error)
         return began + count % CLOCKS_PER_WORD;
     report_failure(machine, error);
-    return NO_PATIENCE;
+    return TIMED_OUT;
 }
 
-/* Looked at now and then while waiting. */
-struct patience {
+/* The timeout of one wait for another block. */
+struct wait_timeout {
     const cuda_machine &machine;
     uint64_t began;
-    uint32_t looks;
+    uint32_t polls;
 
-    KERNEL_INLINE explicit patience(const cuda_machine &machine_) : machine(machine_), began(0), looks(0) {}
-
-    /* False when there is no use in waiting on. */
-    KERNEL_INLINE bool lasts()
+    KERNEL_INLINE explicit wait_timeout(const cuda_machine &machine_) : machine(machine_), began(0), polls(0)
     {
-        if (++looks % LOOKS_PER_CLOCK)
+    }
+
+    /* False when the wait must end. */
+    KERNEL_INLINE bool continues()
+    {
+        if (++polls % POLLS_PER_CLOCK)
             return true;
-        began = look_around(&machine, began);
-        return began != NO_PATIENCE;
+        began = check_timeout(&machine, began);
+        return began != TIMED_OUT;
     }
 };
 
-/* One thread's part in a barrier of all blocks; the threads of its block wait for each other before and
- * after. */
+/* The grid barrier, by one thread of each block; the threads of its block synchronise before and after.
+ * False: failed or timed out. */
 KERNEL_INLINE bool meet_grid(const cuda_machine &machine, uint32_t &target, uint32_t blocks)
 {
     uint32_t *arrived = (uint32_t *)machine.barrier + BARRIER_ARRIVED;
-    patience patience(machine);
+    wait_timeout timeout(machine);
     target += blocks;
     add_release(arrived, 1);
     while ((int32_t)(load_acquire(arrived) - target) < 0) {
-        if (!patience.lasts())
+        if (!timeout.continues())
             return false;
     }
     return true;
@@ -161,7 +164,7 @@ KERNEL_INLINE uint32_t shared_address(const void *pointer)
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
-/* An address in shared memory that is worked out here, before a wait, and not after it. */
+/* Makes the compiler compute an address in shared memory here, before a wait, instead of after it. */
 template <class T> KERNEL_INLINE T *worked_out(T *pointer)
 {
 #ifdef CUDA_EMULATOR
@@ -175,7 +178,7 @@ template <class T> KERNEL_INLINE T *worked_out(T *pointer)
 
 #ifdef CUDA_EMULATOR
 
-/* Arrivals that are missing, arrivals in all, and how often all have come. */
+/* Arrivals still missing, arrivals per phase, and completed phases. */
 struct emulated_barrier {
     uint16_t missing, arrivals;
     uint32_t phase;
@@ -239,8 +242,8 @@ KERNEL_INLINE bool chunk_barrier_test(uint64_t *barrier, uint32_t parity)
 
 #endif
 
-/* While a thread waits for others of its block: when that began, 0: now. Odd: the failure word is set, and it
- * began anew. */
+/* The clock of a wait inside a block: the first reading, 0: none yet. Odd: the timeout has passed once, the
+ * failure word is set, and the second timeout runs. */
 static __device__ __noinline__ uint64_t watch_block(const cuda_machine *machine, uint64_t began)
 {
     const uint64_t now = now_in_ns() & ~1ull;
@@ -254,7 +257,7 @@ static __device__ __noinline__ uint64_t watch_block(const cuda_machine *machine,
     return now | 1;
 }
 
-/* Between two tries of a barrier; `tries` counts them. */
+/* Between two tests of a barrier; `tries` counts them. */
 KERNEL_INLINE void try_again(const cuda_machine &machine, uint64_t &began, uint32_t &tries)
 {
     if (tries++ % TRIES_PER_CLOCK == FIRST_TRY)

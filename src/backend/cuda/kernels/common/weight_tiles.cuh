@@ -1,12 +1,12 @@
 /*
- * Items on the device: a lane's 32 codes and scales, read and taken apart. Everything also compiles for the
- * host, where tests compare it with quant/.
+ * Weight tiles on the device: loads and unpacks a lane's 32 codes and scales. Everything also compiles for
+ * the host, where tests compare it with quant/.
  */
-#ifndef CUDA_ITEMS_CUH
-#define CUDA_ITEMS_CUH
+#ifndef CUDA_WEIGHT_TILES_CUH
+#define CUDA_WEIGHT_TILES_CUH
 
 #include "backend/cuda/cuda_plan.h"
-#include "backend/cuda/items.h"
+#include "backend/cuda/weight_tiles.h"
 #include "base/tensor_type.h"
 
 #include <cuda_fp16.h>
@@ -60,10 +60,10 @@ DEVICE float bits_to_float(uint32_t bits)
 
 /* ---- Formats ---- */
 
-template <int TYPE> struct item_format;
+template <int TYPE> struct tile_format;
 
-#define ITEM_FORMAT(type, p16, p8, p4, row_bytes, lane_bytes, group_, offsets_, top_, unit_) \
-    template <> struct item_format<TYPE_##type> {                                            \
+#define TILE_FORMAT(type, p16, p8, p4, row_bytes, lane_bytes, group_, offsets_, top_, unit_) \
+    template <> struct tile_format<TYPE_##type> {                                            \
         static constexpr int planes_16 = p16, planes_8 = p8, planes_4 = p4;                  \
         static constexpr int row_scale = row_bytes, lane_scale = lane_bytes;                 \
         static constexpr int group = group_; /* elements that share a scale; 0: floats */    \
@@ -75,46 +75,47 @@ template <int TYPE> struct item_format;
         static constexpr int lane_scales = row_scales + row_bytes * 8;                       \
         static constexpr int bytes = lane_scales + lane_bytes * 32;                          \
     };
-CUDA_ITEM_FORMATS(ITEM_FORMAT)
-#undef ITEM_FORMAT
+CUDA_TILE_FORMATS(TILE_FORMAT)
+#undef TILE_FORMAT
 
 /* Calls use.template operator()<TYPE>() for a type that is known only at run time. */
 #define CUDA_WITH_TYPE(type, CALL) \
     switch (type) {                \
-        CUDA_ITEM_FORMATS(CALL)    \
+        CUDA_TILE_FORMATS(CALL)    \
     default:                       \
         break;                     \
     }
 
-/* A lane's codes as they lie in the item. */
+/* A lane's codes as they lie in the weight tile. */
 template <int TYPE> struct lane_codes {
-    uint4 wide[item_format<TYPE>::planes_16 ? item_format<TYPE>::planes_16 : 1];
+    uint4 wide[tile_format<TYPE>::planes_16 ? tile_format<TYPE>::planes_16 : 1];
     uint2 eight;
     uint32_t four;
     uint32_t row_scale, lane_scale;
 };
 
-template <int TYPE> DEVICE lane_codes<TYPE> load_codes(const uint8_t *item, int lane)
+template <int TYPE> DEVICE lane_codes<TYPE> load_codes(const uint8_t *tile, int lane)
 {
-    using format = item_format<TYPE>;
+    using format = tile_format<TYPE>;
     lane_codes<TYPE> codes;
     for (int i = 0; i < format::planes_16; i++)
-        codes.wide[i] = *(const uint4 *)(item + i * 512 + lane * 16);
+        codes.wide[i] = *(const uint4 *)(tile + i * 512 + lane * 16);
     if (format::planes_8)
-        codes.eight = *(const uint2 *)(item + format::plane_8 + lane * 8);
+        codes.eight = *(const uint2 *)(tile + format::plane_8 + lane * 8);
     if (format::planes_4)
-        codes.four = *(const uint32_t *)(item + format::plane_4 + lane * 4);
-    codes.row_scale = format::row_scale == 4   ? *(const uint32_t *)(item + format::row_scales + lane / 4 * 4)
-                      : format::row_scale == 2 ? *(const uint16_t *)(item + format::row_scales + lane / 4 * 2)
+        codes.four = *(const uint32_t *)(tile + format::plane_4 + lane * 4);
+    codes.row_scale = format::row_scale == 4   ? *(const uint32_t *)(tile + format::row_scales + lane / 4 * 4)
+                      : format::row_scale == 2 ? *(const uint16_t *)(tile + format::row_scales + lane / 4 * 2)
                                                : 0;
-    codes.lane_scale = format::lane_scale == 4   ? *(const uint32_t *)(item + format::lane_scales + lane * 4)
-                       : format::lane_scale == 2 ? *(const uint16_t *)(item + format::lane_scales + lane * 2)
-                       : format::lane_scale == 1 ? *(const uint8_t *)(item + format::lane_scales + lane)
+    codes.lane_scale = format::lane_scale == 4   ? *(const uint32_t *)(tile + format::lane_scales + lane * 4)
+                       : format::lane_scale == 2 ? *(const uint16_t *)(tile + format::lane_scales + lane * 2)
+                       : format::lane_scale == 1 ? *(const uint8_t *)(tile + format::lane_scales + lane)
                                                  : 0;
     return codes;
 }
 
-/* Eight nibbles of a word to bytes through a table of 16: those of the lower halves and of the upper. */
+/* Maps the eight nibbles of a word to bytes through a table of 16: the lower nibbles to `lower`, the upper
+ * ones to `upper`. */
 DEVICE void look_up_nibbles(uint32_t word, const uint32_t (&table)[4], uint32_t &lower, uint32_t &upper)
 {
     uint32_t mixed[2];
@@ -132,7 +133,7 @@ DEVICE void look_up_nibbles(uint32_t word, const uint32_t (&table)[4], uint32_t 
 /* Word i holds the codes of elements 4i .. 4i+3 as signed bytes, times 1 / unit. Not for floats. */
 template <int TYPE> DEVICE void unpack_codes(const lane_codes<TYPE> &codes, uint32_t (&out)[8])
 {
-    using format = item_format<TYPE>;
+    using format = tile_format<TYPE>;
     const uint32_t words[4] = {codes.wide[0].x, codes.wide[0].y, codes.wide[0].z, codes.wide[0].w};
     if (TYPE == TYPE_Q8_0) {
         const uint4 &second = codes.wide[format::planes_16 - 1];
@@ -188,7 +189,7 @@ struct lane_scales {
 
 template <int TYPE> DEVICE lane_scales unpack_scales(const lane_codes<TYPE> &codes)
 {
-    using format = item_format<TYPE>;
+    using format = tile_format<TYPE>;
     lane_scales out = {};
     const uint32_t halves = format::row_scale ? codes.row_scale : codes.lane_scale;
     const float first = TYPE == TYPE_MXFP4
@@ -218,14 +219,14 @@ template <int TYPE> DEVICE lane_scales unpack_scales(const lane_codes<TYPE> &cod
 template <int TYPE> DEVICE void unpack_floats(const lane_codes<TYPE> &codes, int piece, float (&out)[8])
 {
     if (TYPE == TYPE_F32) {
-        const uint4 &a = codes.wide[piece * 2 % item_format<TYPE>::planes_16],
-                    &b = codes.wide[(piece * 2 + 1) % item_format<TYPE>::planes_16];
+        const uint4 &a = codes.wide[piece * 2 % tile_format<TYPE>::planes_16],
+                    &b = codes.wide[(piece * 2 + 1) % tile_format<TYPE>::planes_16];
         const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
         for (int i = 0; i < 8; i++)
             out[i] = bits_to_float(words[i]);
     } else {
-        const uint4 &a = codes.wide[piece % item_format<TYPE>::planes_16];
+        const uint4 &a = codes.wide[piece % tile_format<TYPE>::planes_16];
         const uint32_t words[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -236,14 +237,15 @@ template <int TYPE> DEVICE void unpack_floats(const lane_codes<TYPE> &codes, int
     }
 }
 
-/* Where an item lies. */
-DEVICE uint64_t item_address(const cuda_matrix &matrix, uint32_t tile, uint32_t part)
+/* Where an weight tile lies. */
+DEVICE uint64_t tile_address(const cuda_matrix &matrix, uint32_t tile_row, uint32_t part)
 {
-    uint32_t owner = tile / matrix.tiles_per_block, local = tile % matrix.tiles_per_block;
+    uint32_t owner = tile_row / matrix.tile_rows_per_block, local = tile_row % matrix.tile_rows_per_block;
     uint32_t group = part / matrix.parts_per_round, number = part % matrix.parts_per_round;
-    uint64_t index = (uint64_t)owner * matrix.tiles_per_block * matrix.part_groups * matrix.parts_per_round +
-                     (uint64_t)(group * matrix.tiles_per_block + local) * matrix.parts_per_round + number;
-    return matrix.base + index * matrix.item_bytes;
+    uint64_t index =
+        (uint64_t)owner * matrix.tile_rows_per_block * matrix.part_groups * matrix.parts_per_round +
+        (uint64_t)(group * matrix.tile_rows_per_block + local) * matrix.parts_per_round + number;
+    return matrix.base + index * matrix.tile_bytes;
 }
 
 #endif

@@ -1,18 +1,18 @@
 /*
- * Values on their way between blocks: words that carry the number of their token (cuda_plan.h). Every wait is
- * bounded (team.cuh); one that gave up leaves head.failed behind and a number that nobody will use.
+ * Values that blocks exchange: words that carry the tag of their token (cuda_plan.h). Every wait has a
+ * timeout (waiting.cuh); a wait that gave up sets head.failed and returns a value that is not used.
  */
-#ifndef CUDA_WORDS_CUH
-#define CUDA_WORDS_CUH
+#ifndef CUDA_TAGGED_WORDS_CUH
+#define CUDA_TAGGED_WORDS_CUH
 
 #include "backend/cuda/kernels/decode/stream.cuh"
 
-/* ---- Words: a float in whose last bits are those of the token's tag ---- */
+/* ---- Tagged words: a float whose last bits are those of the token's tag ---- */
 
 enum : uint32_t { TAG_BITS = 3, TAG_MASK = (1u << TAG_BITS) - 1 };
 
-/* The tag of token number `token`: whole, it is of no other; its last bits are those of every sixth, and
- * never those of a word that was not written. Tags are even and odd by turns. */
+/* The tag of token number `token`. All 32 bits identify the token; the last three repeat every six tokens,
+ * and are never 0, as in memory that was not written. Even and odd tags alternate. */
 KERNEL_INLINE uint32_t tag_of_token(uint32_t token)
 {
     constexpr uint32_t DIFFERENT = TAG_MASK - 1;
@@ -20,8 +20,8 @@ KERNEL_INLINE uint32_t tag_of_token(uint32_t token)
     return (token / DIFFERENT << TAG_BITS) + token % DIFFERENT + 1;
 }
 
-/* Rounded to the nearest, so that the tag fits; NaN is one afterwards. */
-KERNEL_INLINE uint32_t word_of(float value, uint32_t tag)
+/* Rounds to nearest, so that the tag fits; NaN stays NaN. */
+KERNEL_INLINE uint32_t tagged_word(float value, uint32_t tag)
 {
     const uint32_t nearest = __float_as_uint(value) + (TAG_MASK + 1) / 2;
     return ((value != value ? 0x7fc00000u : nearest) & ~TAG_MASK) | (tag & TAG_MASK);
@@ -32,13 +32,13 @@ KERNEL_INLINE bool has_tag(uint32_t word, uint32_t tag)
     return ((word ^ tag) & TAG_MASK) == 0;
 }
 
-KERNEL_INLINE float value_in(uint32_t word)
+KERNEL_INLINE float value_in_word(uint32_t word)
 {
     return __uint_as_float(word & ~TAG_MASK);
 }
 
 /* Past the caches of the multiprocessor. */
-KERNEL_INLINE uint32_t look_at_word(const uint32_t *word)
+KERNEL_INLINE uint32_t load_word(const uint32_t *word)
 {
 #ifdef CUDA_EMULATOR
     return *word;
@@ -49,7 +49,7 @@ KERNEL_INLINE uint32_t look_at_word(const uint32_t *word)
 #endif
 }
 
-KERNEL_INLINE uint4 look_at_four_words(const uint32_t *words)
+KERNEL_INLINE uint4 load_four_words(const uint32_t *words)
 {
 #ifdef CUDA_EMULATOR
     return *(const uint4 *)words;
@@ -63,28 +63,28 @@ KERNEL_INLINE uint4 look_at_four_words(const uint32_t *words)
 #endif
 }
 
-KERNEL_INLINE void put_word(uint32_t *word, float value, uint32_t tag)
+KERNEL_INLINE void store_word(uint32_t *word, float value, uint32_t tag)
 {
 #ifdef CUDA_EMULATOR
-    *word = word_of(value, tag);
+    *word = tagged_word(value, tag);
 #else
-    asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(word), "r"(word_of(value, tag)) : "memory");
+    asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(word), "r"(tagged_word(value, tag)) : "memory");
 #endif
 }
 
-/* ---- Long words: 32 bits of whatever kind, and the token's whole tag above them ---- */
+/* ---- 64-bit tagged words: 32 bits of any kind, and the whole tag above them ---- */
 
-struct two_long_words {
+struct two_words64 {
     uint64_t first, second;
 };
 
-/* Each comes as it was written, number and tag. */
-KERNEL_INLINE two_long_words look_at_long_words(const uint64_t *words)
+/* Each word is loaded whole: value and tag belong together. */
+KERNEL_INLINE two_words64 load_two_words64(const uint64_t *words)
 {
 #ifdef CUDA_EMULATOR
     return {words[0], words[1]};
 #else
-    two_long_words out;
+    two_words64 out;
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
                  : "=l"(out.first), "=l"(out.second)
                  : "l"(words)
@@ -93,7 +93,7 @@ KERNEL_INLINE two_long_words look_at_long_words(const uint64_t *words)
 #endif
 }
 
-KERNEL_INLINE uint64_t look_at_long_word(const uint64_t *word)
+KERNEL_INLINE uint64_t load_word64(const uint64_t *word)
 {
 #ifdef CUDA_EMULATOR
     return *word;
@@ -104,7 +104,7 @@ KERNEL_INLINE uint64_t look_at_long_word(const uint64_t *word)
 #endif
 }
 
-KERNEL_INLINE void put_long_word(uint64_t *word, uint32_t bits, uint32_t tag)
+KERNEL_INLINE void store_word64(uint64_t *word, uint32_t bits, uint32_t tag)
 {
     const uint64_t both = (uint64_t)tag << 32 | bits;
 #ifdef CUDA_EMULATOR
@@ -119,59 +119,59 @@ KERNEL_INLINE bool has_whole_tag(uint64_t word, uint32_t tag)
     return (uint32_t)(word >> 32) == tag;
 }
 
-KERNEL_INLINE float value_in_long(uint64_t word)
+KERNEL_INLINE float value_in_word64(uint64_t word)
 {
     return __uint_as_float((uint32_t)word);
 }
 
 /* ---- Waiting ---- */
 
-/* Between two looks; false when there is no use in another. */
-KERNEL_INLINE bool look_again(shared_head &head, patience &patience)
+/* Between two polls; false when the wait must end. */
+KERNEL_INLINE bool keep_waiting(shared_head &head, wait_timeout &timeout)
 {
 #ifdef CUDA_EMULATOR
     __nanosleep(0);
 #endif
-    if (patience.lasts() && (patience.looks % 64 || !head.failed))
+    if (timeout.continues() && (timeout.polls % 64 || !head.failed))
         return true;
     head.failed = 1;
     return false;
 }
 
-/* The same for a whole warp: whether it looks again, for not all of its lanes have what they wait for. Those
- * that gave up are `over` it, and stay until all are. */
-KERNEL_INLINE bool look_again_together(shared_head &head, patience &patience, bool come, bool &over)
+/* The same for a whole warp: true while a lane has neither arrived nor given up. Lanes that gave up (`over`)
+ * stay in the loop until all are done. */
+KERNEL_INLINE bool warp_keeps_waiting(shared_head &head, wait_timeout &timeout, bool arrived, bool &over)
 {
-    if (__all_sync(~0u, come | over))
+    if (__all_sync(~0u, arrived | over))
         return false;
-    over |= !look_again(head, patience);
+    over |= !keep_waiting(head, timeout);
     return true;
 }
 
-/* The word at an address that was looked at before. */
+/* Waits for the word at `at`, which has been loaded once as `seen`. */
 KERNEL_INLINE float wait_for_word(shared_head &head, const uint32_t *at, uint32_t seen)
 {
-    patience patience(head.machine);
-    while (!has_tag(seen, head.tag) && look_again(head, patience))
-        seen = look_at_word(at);
-    return value_in(seen);
+    wait_timeout timeout(head.machine);
+    while (!has_tag(seen, head.tag) && keep_waiting(head, timeout))
+        seen = load_word(at);
+    return value_in_word(seen);
 }
 
-KERNEL_INLINE uint32_t wait_for_long_word(shared_head &head, const uint64_t *at)
+KERNEL_INLINE uint32_t wait_for_word64(shared_head &head, const uint64_t *at)
 {
-    uint64_t seen = look_at_long_word(at);
-    patience patience(head.machine);
-    while (!has_whole_tag(seen, head.tag) && look_again(head, patience))
-        seen = look_at_long_word(at);
+    uint64_t seen = load_word64(at);
+    wait_timeout timeout(head.machine);
+    while (!has_whole_tag(seen, head.tag) && keep_waiting(head, timeout))
+        seen = load_word64(at);
     return (uint32_t)seen;
 }
 
-/* ---- Elements of a vector between phases: words, or floats where nothing is tagged ---- */
+/* ---- Elements of a vector between phases: tagged words, or floats where nothing is tagged ---- */
 
 KERNEL_INLINE void put_value(const shared_head &head, uint64_t to, uint32_t index, float value)
 {
     if (head.machine.tagged)
-        put_word((uint32_t *)to + index, value, head.tag);
+        store_word((uint32_t *)to + index, value, head.tag);
     else
         __stcg((float *)to + index, value);
 }
@@ -181,43 +181,43 @@ KERNEL_INLINE float take_value(shared_head &head, uint64_t from, uint32_t index)
     if (!head.machine.tagged)
         return __ldcg((const float *)from + index);
     const uint32_t *word = (const uint32_t *)from + index;
-    return wait_for_word(head, word, look_at_word(word));
+    return wait_for_word(head, word, load_word(word));
 }
 
-/* Four neighbours, from a multiple of four on, on their way. */
-struct awaited_four {
+/* Four neighbouring elements, from a multiple of four on, being loaded. */
+struct pending_four {
     const uint32_t *words;
     uint4 seen;
 };
 
-KERNEL_INLINE awaited_four look_at_four(uint64_t from, uint32_t at, bool on, uint32_t tag)
+KERNEL_INLINE pending_four load_pending_four(uint64_t from, uint32_t at, bool on, uint32_t tag)
 {
     const uint32_t nothing = tag & TAG_MASK;
-    awaited_four four = {(const uint32_t *)from + at, make_uint4(nothing, nothing, nothing, nothing)};
+    pending_four four = {(const uint32_t *)from + at, make_uint4(nothing, nothing, nothing, nothing)};
     if (on)
-        four.seen = look_at_four_words(four.words);
+        four.seen = load_four_words(four.words);
     return four;
 }
 
-KERNEL_INLINE bool has_come(const awaited_four &four, uint32_t tag)
+KERNEL_INLINE bool has_arrived(const pending_four &four, uint32_t tag)
 {
     return (((four.seen.x ^ tag) | (four.seen.y ^ tag) | (four.seen.z ^ tag) | (four.seen.w ^ tag)) &
                TAG_MASK) == 0;
 }
 
-KERNEL_INLINE float4 values_of(const awaited_four &four)
+KERNEL_INLINE float4 values_of(const pending_four &four)
 {
-    return make_float4(
-        value_in(four.seen.x), value_in(four.seen.y), value_in(four.seen.z), value_in(four.seen.w));
+    return make_float4(value_in_word(four.seen.x), value_in_word(four.seen.y), value_in_word(four.seen.z),
+        value_in_word(four.seen.w));
 }
 
 /* By a whole warp. */
-KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32_t tag)
+KERNEL_INLINE float4 wait_for_four(shared_head &head, pending_four &four, uint32_t tag)
 {
-    patience patience(head.machine);
-    for (bool over = false; look_again_together(head, patience, has_come(four, tag), over);) {
-        if (!has_come(four, tag))
-            four.seen = look_at_four_words(four.words);
+    wait_timeout timeout(head.machine);
+    for (bool over = false; warp_keeps_waiting(head, timeout, has_arrived(four, tag), over);) {
+        if (!has_arrived(four, tag))
+            four.seen = load_four_words(four.words);
     }
     return values_of(four);
 }
@@ -225,20 +225,20 @@ KERNEL_INLINE float4 wait_for_four(shared_head &head, awaited_four &four, uint32
 /* All but the first. */
 template <int COUNT>
 KERNEL_INLINE void wait_for_others(
-    shared_head &head, awaited_four (&fours)[COUNT], uint32_t tag, float4 (&out)[COUNT])
+    shared_head &head, pending_four (&fours)[COUNT], uint32_t tag, float4 (&out)[COUNT])
 {
-    patience patience(head.machine);
+    wait_timeout timeout(head.machine);
     for (bool over = false;;) {
-        bool come = true;
+        bool arrived = true;
 #pragma unroll
         for (int i = 1; i < COUNT; i++)
-            come &= has_come(fours[i], tag);
-        if (!look_again_together(head, patience, come, over))
+            arrived &= has_arrived(fours[i], tag);
+        if (!warp_keeps_waiting(head, timeout, arrived, over))
             break;
 #pragma unroll
         for (int i = 1; i < COUNT; i++) {
-            if (!has_come(fours[i], tag))
-                fours[i].seen = look_at_four_words(fours[i].words);
+            if (!has_arrived(fours[i], tag))
+                fours[i].seen = load_four_words(fours[i].words);
         }
     }
 #pragma unroll
@@ -246,8 +246,8 @@ KERNEL_INLINE void wait_for_others(
         out[i] = values_of(fours[i]);
 }
 
-/* COUNT times four, `step` columns apart, by a whole warp: all are on their way before the first is waited
- * for. Columns beyond the last are zeros; there are a multiple of four. */
+/* COUNT times four elements, `step` columns apart, by a whole warp: all loads are in flight before the first
+ * wait. Columns beyond the last are zeros; there are a multiple of four. */
 template <int COUNT>
 KERNEL_INLINE void take_fours(
     shared_head &head, uint64_t from, uint32_t first, uint32_t step, uint32_t columns, float4 (&out)[COUNT])
@@ -261,12 +261,12 @@ KERNEL_INLINE void take_fours(
         return;
     }
     const uint32_t tag = head.tag;
-    awaited_four fours[COUNT];
+    pending_four fours[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        fours[i] = look_at_four(from, first + i * step, first + i * step < columns, tag);
+        fours[i] = load_pending_four(from, first + i * step, first + i * step < columns, tag);
     out[0] = wait_for_four(head, fours[0], tag);
-    if constexpr (COUNT > 1) /* by then most have come: the others are looked at again at once */
+    if constexpr (COUNT > 1) /* by then most have arrived: the others are loaded again together */
         wait_for_others(head, fours, tag, out);
 }
 
@@ -274,10 +274,10 @@ KERNEL_INLINE float4 take_four_alone(shared_head &head, uint64_t from, uint32_t 
 {
     if (!head.machine.tagged)
         return __ldcg((const float4 *)((const float *)from + first));
-    awaited_four four = look_at_four(from, first, true, head.tag);
-    patience patience(head.machine);
-    while (!has_come(four, head.tag) && look_again(head, patience))
-        four.seen = look_at_four_words(four.words);
+    pending_four four = load_pending_four(from, first, true, head.tag);
+    wait_timeout timeout(head.machine);
+    while (!has_arrived(four, head.tag) && keep_waiting(head, timeout))
+        four.seen = load_four_words(four.words);
     return values_of(four);
 }
 

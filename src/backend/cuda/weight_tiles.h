@@ -1,5 +1,5 @@
 /*
- * How an item lies in memory, for each type: C packs it, CUDA reads it. An item is 8 rows by 128 columns, a
+ * Memory layout of a weight tile for each type: C packs it, CUDA reads it. A tile is 8 rows by 128 columns; a
  * lane's share is 32 neighbouring elements of one row. Codes come first, in planes: [lane][16 bytes] as often
  * as needed, then [lane][8], then [lane][4]; then the scales that a row's four lanes share, [row], and each
  * lane's own, [lane].
@@ -9,17 +9,17 @@
  *   bits (4 bytes):     bit 8 * (e % 4) + e / 4 belongs to element e
  *   bytes, halves, floats: in order
  *
- * Signed codes are two's complement. Those of four and six bits (a nibble over a pair) are used from the top
- * of a byte, as 16 or 4 times their worth, and the scale is multiplied by `unit`; a top bit that stands apart
- * and is set gives the bits `top` to the byte. K quants have f16 scales (and minimums) a row, and a byte or
- * two a lane: groups of 16 one for each half, groups of 32 with offsets a scale and a minimum.
+ * Signed codes are two's complement. Codes of four and six bits (a nibble above a pair) are used from the top
+ * of a byte, as 16 or 4 times their value, and the scale is multiplied by `unit`; a separate top bit that is
+ * set sets the bits `top` of the byte. K quants have f16 scales (and minimums) a row, and a byte or two a
+ * lane: groups of 16 one for each half, groups of 32 with offsets a scale and a minimum.
  */
-#ifndef CUDA_ITEMS_H
-#define CUDA_ITEMS_H
+#ifndef CUDA_WEIGHT_TILES_H
+#define CUDA_WEIGHT_TILES_H
 
 /* X(type, 16-byte planes, 8-byte planes, 4-byte planes, row scale bytes, lane scale bytes, group, offsets,
  * top, unit) */
-#define CUDA_ITEM_FORMATS(X)                  \
+#define CUDA_TILE_FORMATS(X)                  \
     X(F32, 8, 0, 0, 0, 0, 0, 0, 0, 1.0f)      \
     X(F16, 4, 0, 0, 0, 0, 0, 0, 0, 1.0f)      \
     X(BF16, 4, 0, 0, 0, 0, 0, 0, 0, 1.0f)     \
