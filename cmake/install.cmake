@@ -1,9 +1,27 @@
-# Program, library, header, what pkg-config asks for, and the shell completions, which the program itself writes.
+# Program, libraries, header, descriptions for pkg-config and CMake, and the shell completions, which the program itself writes.
 install(TARGETS salvo RUNTIME DESTINATION bin)
-install(TARGETS salvo-lib ARCHIVE DESTINATION lib)
+install(TARGETS salvo-shared LIBRARY DESTINATION lib)
+install(FILES ${SALVO_STATIC_LIBRARY} DESTINATION lib)
 install(FILES include/salvo/salvo.h DESTINATION include/salvo)
+
+# Libraries that a program links with the static library.
+set(SALVO_PRIVATE_FLAGS_LIST ${SALVO_PRIVATE_LIBRARIES} -lm)
+foreach(library ${CMAKE_DL_LIBS})
+  list(APPEND SALVO_PRIVATE_FLAGS_LIST -l${library})
+endforeach()
+string(JOIN " " SALVO_PRIVATE_FLAGS ${SALVO_PRIVATE_FLAGS_LIST} -pthread)
+set(SALVO_SHARED_NAME ${CMAKE_SHARED_LIBRARY_PREFIX}salvo${CMAKE_SHARED_LIBRARY_SUFFIX})
+set(SALVO_SONAME ${SALVO_SHARED_NAME}.0)
+if(APPLE)
+  set(SALVO_SONAME @rpath/libsalvo.0.dylib)
+endif()
 configure_file(cmake/salvo.pc.in salvo.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/salvo.pc DESTINATION lib/pkgconfig)
+configure_file(cmake/salvo-config.cmake.in salvo-config.cmake @ONLY)
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file(salvo-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/salvo-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/salvo-config-version.cmake
+  DESTINATION lib/cmake/salvo)
 
 if(NOT CMAKE_CROSSCOMPILING)
   foreach(completion bash:bash-completion/completions/salvo zsh:zsh/site-functions/_salvo

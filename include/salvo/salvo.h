@@ -25,12 +25,19 @@
 extern "C" {
 #endif
 
+/* Functions of the shared library; everything else in it is hidden. */
+#if defined(__GNUC__)
+#define SALVO_API __attribute__((visibility("default")))
+#else
+#define SALVO_API
+#endif
+
 #define SALVO_VERSION_MAJOR 0
-#define SALVO_VERSION_MINOR 1
+#define SALVO_VERSION_MINOR 9
 #define SALVO_VERSION_PATCH 0
 
-/* "0.1.0" */
-const char *salvo_version(void);
+/* "0.9.0" */
+SALVO_API const char *salvo_version(void);
 
 /* ---- Status ---- */
 
@@ -48,14 +55,14 @@ enum salvo_status {
 };
 
 /* The last error of the calling thread: one line, no newline, names the file, key or tensor. Never NULL. */
-const char *salvo_error(void);
+SALVO_API const char *salvo_error(void);
 
 enum salvo_log_level { SALVO_LOG_WARNING, SALVO_LOG_INFO, SALVO_LOG_DEBUG };
 
 /* Where warnings go. `line` has no newline. Set once, before other calls; NULL restores silence, the default.
  */
 typedef void (*salvo_log_function)(void *user, enum salvo_log_level level, const char *line);
-void salvo_log_set(salvo_log_function function, void *user);
+SALVO_API void salvo_log_set(salvo_log_function function, void *user);
 
 /* ---- Values ---- */
 
@@ -104,7 +111,7 @@ struct salvo_value {
  *     struct salvo_value rest = value, item;
  *     while (salvo_array_next(&rest, &item)) ...
  */
-bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item);
+SALVO_API bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item);
 
 /* ---- Model: a GGUF file ---- */
 
@@ -114,8 +121,8 @@ struct salvo_model;
  * Maps and checks a file; nothing is copied. `path` may be the first file of a split model. The file may be
  * of any architecture: what cannot be run can still be looked at.
  */
-enum salvo_status salvo_model_open(const char *path, struct salvo_model **out);
-void salvo_model_close(struct salvo_model *model);
+SALVO_API enum salvo_status salvo_model_open(const char *path, struct salvo_model **out);
+SALVO_API void salvo_model_close(struct salvo_model *model);
 
 /* What the metadata says in the words common to all architectures. Numbers are 0 and texts "" where it says
  * nothing. */
@@ -132,19 +139,19 @@ struct salvo_model_info {
     uint32_t layers, width, heads, kv_heads, head_size, feed_forward, vocabulary, context;
 };
 
-const struct salvo_model_info *salvo_model_info(const struct salvo_model *model);
+SALVO_API const struct salvo_model_info *salvo_model_info(const struct salvo_model *model);
 
 /* Whether `path` leads to one of the model's files, by its name or by a link: writing there would destroy it.
  */
-bool salvo_model_is_at(const struct salvo_model *model, const char *path);
+SALVO_API bool salvo_model_is_at(const struct salvo_model *model, const char *path);
 
 /* Metadata in the order of the file. Beyond its end there are zeros, as for tensors below. */
-size_t salvo_model_metadata_count(const struct salvo_model *model);
-struct salvo_value salvo_model_metadata(
+SALVO_API size_t salvo_model_metadata_count(const struct salvo_model *model);
+SALVO_API struct salvo_value salvo_model_metadata(
     const struct salvo_model *model, size_t index, struct salvo_text *out_key);
 
 /* False when the model has no such key. */
-bool salvo_model_find(const struct salvo_model *model, const char *key, struct salvo_value *out);
+SALVO_API bool salvo_model_find(const struct salvo_model *model, const char *key, struct salvo_value *out);
 
 struct salvo_tensor {
     struct salvo_text name;
@@ -156,8 +163,8 @@ struct salvo_tensor {
     uint64_t size; /* bytes; 0 when the type is not known */
 };
 
-size_t salvo_model_tensor_count(const struct salvo_model *model);
-struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index);
+SALVO_API size_t salvo_model_tensor_count(const struct salvo_model *model);
+SALVO_API struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index);
 
 /* ---- Text ---- */
 
@@ -169,27 +176,28 @@ enum salvo_tokenize_flags {
 };
 
 /* What the model's metadata asks for: SALVO_TOKENIZE_BOS and SALVO_TOKENIZE_EOS, or neither. */
-enum salvo_status salvo_tokenize_default_flags(struct salvo_model *model, unsigned *out_flags);
+SALVO_API enum salvo_status salvo_tokenize_default_flags(struct salvo_model *model, unsigned *out_flags);
 
 /* Any bytes are accepted. *out_ids is freed by salvo_free. */
-enum salvo_status salvo_tokenize(struct salvo_model *model, const char *text, size_t size, unsigned flags,
-    int32_t **out_ids, size_t *out_count);
+SALVO_API enum salvo_status salvo_tokenize(struct salvo_model *model, const char *text, size_t size,
+    unsigned flags, int32_t **out_ids, size_t *out_count);
 
 /* The bytes that the ids stand for; control tokens are written only with `special`. *out_text is freed by
  * salvo_free. */
-enum salvo_status salvo_detokenize(struct salvo_model *model, const int32_t *ids, size_t count, bool special,
-    char **out_text, size_t *out_size);
+SALVO_API enum salvo_status salvo_detokenize(struct salvo_model *model, const int32_t *ids, size_t count,
+    bool special, char **out_text, size_t *out_size);
 
 /* The bytes of one token; control tokens give their names. *out_text is freed by salvo_free. */
-enum salvo_status salvo_token_text(struct salvo_model *model, int32_t id, char **out_text, size_t *out_size);
+SALVO_API enum salvo_status salvo_token_text(
+    struct salvo_model *model, int32_t id, char **out_text, size_t *out_size);
 
 /*
  * How many bytes at the end of `text` begin a UTF-8 character that is not complete, 0 to 3: hold them back
  * when writing text as it comes.
  */
-size_t salvo_utf8_incomplete(const char *text, size_t size);
+SALVO_API size_t salvo_utf8_incomplete(const char *text, size_t size);
 
-void salvo_free(void *memory);
+SALVO_API void salvo_free(void *memory);
 
 /* ---- Chat templates ---- */
 
@@ -206,9 +214,9 @@ struct salvo_template;
  * on and others understand. `model` may be NULL when there is a text: then bos_token and the like are not
  * defined and there are no tokens; otherwise it must stay open as long as the template.
  */
-enum salvo_status salvo_template_open(
+SALVO_API enum salvo_status salvo_template_open(
     struct salvo_model *model, const char *text, size_t size, struct salvo_template **out);
-void salvo_template_close(struct salvo_template *chat);
+SALVO_API void salvo_template_close(struct salvo_template *chat);
 
 struct salvo_message {
     const char *role; /* "system", "user", "assistant", "tool"; NULL counts as "" */
@@ -244,7 +252,7 @@ struct salvo_prompt {
 };
 
 /* *out is freed by salvo_free, at once with all that it points to. */
-enum salvo_status salvo_template_render(const struct salvo_template *chat,
+SALVO_API enum salvo_status salvo_template_render(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, struct salvo_prompt **out);
 
 /*
@@ -252,7 +260,7 @@ enum salvo_status salvo_template_render(const struct salvo_template *chat,
  * They begin with the beginning-of-text token where the model's metadata asks for it or the template writes
  * it, never with two. *out_ids is freed by salvo_free.
  */
-enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
+SALVO_API enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, int32_t **out_ids, size_t *out_count);
 
 /* What ends an answer beside the end tokens that generation knows, as found in what the template writes
@@ -264,7 +272,7 @@ struct salvo_stops {
     size_t id_count;
 };
 
-struct salvo_stops salvo_template_stops(const struct salvo_template *chat);
+SALVO_API struct salvo_stops salvo_template_stops(const struct salvo_template *chat);
 
 /* ---- Devices ---- */
 
@@ -278,8 +286,8 @@ struct salvo_device {
     bool software;        /* a device that only pretends to be one: it runs on the CPU */
 };
 
-size_t salvo_device_count(void);
-struct salvo_device salvo_device_at(size_t index);
+SALVO_API size_t salvo_device_count(void);
+SALVO_API struct salvo_device salvo_device_at(size_t index);
 
 /* Every backend that salvo has, whether or not it is in this build. */
 struct salvo_backend {
@@ -289,12 +297,12 @@ struct salvo_backend {
     const char *why;  /* why it has no device; NULL where it has one */
 };
 
-size_t salvo_backend_count(void);
-struct salvo_backend salvo_backend_at(size_t index);
+SALVO_API size_t salvo_backend_count(void);
+SALVO_API struct salvo_backend salvo_backend_at(size_t index);
 
 /* Why a device that is there cannot be used: "Tesla T4 has compute capability 7.5; 8.0 is needed". NULL
  * beyond the last. */
-const char *salvo_device_unusable(size_t index, const char **out_backend);
+SALVO_API const char *salvo_device_unusable(size_t index, const char **out_backend);
 
 /* ---- Engine: a model on a device ---- */
 
@@ -325,9 +333,9 @@ struct salvo_engine_options {
  * engine; `options` may be NULL. A context that does not fit the machine's memory is refused, and so is a
  * backend that is not there: nothing falls back silently. Nothing is allocated afterwards.
  */
-enum salvo_status salvo_engine_open(
+SALVO_API enum salvo_status salvo_engine_open(
     struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out);
-void salvo_engine_close(struct salvo_engine *engine);
+SALVO_API void salvo_engine_close(struct salvo_engine *engine);
 
 struct salvo_engine_info {
     const char *backend, *device, *isa;
@@ -337,7 +345,7 @@ struct salvo_engine_info {
     double bytes_per_second; /* that the device's memory can be read with; 0: not known */
 };
 
-struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine);
+SALVO_API struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine);
 
 /* What the engine did so far. */
 struct salvo_counters {
@@ -350,11 +358,11 @@ struct salvo_counters {
     uint64_t waits;                  /* submissions before which all others had to be done */
 };
 
-struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
+SALVO_API struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
 
 /* From now on, or no longer, `idle_seconds` counts, which costs a little time itself. SALVO_ERROR_UNSUPPORTED
  * where the device cannot tell. */
-enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on);
+SALVO_API enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on);
 
 /* One phase of the work on a token, or on some at once. */
 struct salvo_profile_phase {
@@ -365,15 +373,15 @@ struct salvo_profile_phase {
 };
 
 /* The program and the plans it was lowered to, line by line. */
-void salvo_engine_print(
+SALVO_API void salvo_engine_print(
     const struct salvo_engine *engine, void (*line)(void *user, const char *text), void *user);
 
 /* ---- Session: one sequence of tokens ---- */
 
 struct salvo_session;
 
-enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out);
-void salvo_session_close(struct salvo_session *session);
+SALVO_API enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out);
+SALVO_API void salvo_session_close(struct salvo_session *session);
 
 /* Names, order and defaults as in llama.cpp: bias, penalties, top-k, top-p, min-p, temperature. */
 struct salvo_sampler {
@@ -389,43 +397,44 @@ struct salvo_sampler {
 /* What the model's family wants. Llama: temp 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties. RWKV-7:
  * temp 1, top-p 0.3, presence and frequency penalties of 0.5, no top-k and min-p. Penalties look at the last
  * 64; seed 0. */
-struct salvo_sampler salvo_sampler_default(const struct salvo_model *model);
+SALVO_API struct salvo_sampler salvo_sampler_default(const struct salvo_model *model);
 
 /*
  * Holds from the next computed token on: set it before feeding a prompt, whose last token already chooses the
  * next one. Values that cannot be meant (a negative temperature) are refused by name.
  */
-enum salvo_status salvo_session_set_sampler(
+SALVO_API enum salvo_status salvo_session_set_sampler(
     struct salvo_session *session, const struct salvo_sampler *sampler);
 
 /* Adds `bias` to the logit of `id` from the next computed token on; -INFINITY forbids it, 0 takes it back. */
-enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias);
+SALVO_API enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias);
 
 /* Tokens in the session, fed and taken ones, at most as many as the engine's context. The pointer stays the
  * same as long as the session is open. */
-uint32_t salvo_session_position(const struct salvo_session *session);
-const int32_t *salvo_session_tokens(const struct salvo_session *session);
+SALVO_API uint32_t salvo_session_position(const struct salvo_session *session);
+SALVO_API const int32_t *salvo_session_tokens(const struct salvo_session *session);
 
 /*
  * Computes more tokens, in chunks of the engine's batch, one submission each. Fails without effect when they
  * do not fit the context. A step that fails or is cancelled has no effect; the chunks before it stay, as
  * salvo_session_position tells, and feeding the rest goes on with the same bits.
  */
-enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count);
+SALVO_API enum salvo_status salvo_session_feed(
+    struct salvo_session *session, const int32_t *ids, size_t count);
 
 /*
  * The next token: takes the one that was chosen after the last token and appends it to the session. It is
  * chosen when the token before it is computed: the first comes with the prompt, each further one takes one
  * submission. SALVO_ERROR_CONTEXT when the context is full.
  */
-enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id);
+SALVO_API enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id);
 
 /*
  * The same for several sessions of one engine in one submission; statuses[i] and ids[i] are those of
  * sessions[i], and one that cannot go on does not stop the others. What a session chooses does not depend on
  * its neighbours.
  */
-enum salvo_status salvo_engine_next(
+SALVO_API enum salvo_status salvo_engine_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);
 
 /*
@@ -433,19 +442,19 @@ enum salvo_status salvo_engine_next(
  * order; the session stays as it is. SALVO_ERROR_UNSUPPORTED where the backend cannot.
  */
 typedef void (*salvo_profile_function)(void *user, const struct salvo_profile_phase *phase);
-enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
-    uint32_t repetitions, salvo_profile_function function, void *user);
+SALVO_API enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids,
+    uint32_t count, uint32_t repetitions, salvo_profile_function function, void *user);
 
 /* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
  * since the last `next` or since a state was restored (logits are no part of it), or when the device failed
  * to hand them over. */
-const float *salvo_session_logits(const struct salvo_session *session);
+SALVO_API const float *salvo_session_logits(const struct salvo_session *session);
 
 /* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
  * holds the tokens up to the end of the chunk that was computed. NULL: no logits are wanted. Nothing is
  * chosen, so that logits that are all NaN are no error here. */
 typedef bool (*salvo_logits_function)(void *user, uint32_t position, const float *logits);
-enum salvo_status salvo_session_eval(
+SALVO_API enum salvo_status salvo_session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
 
 enum salvo_finish {
@@ -457,7 +466,7 @@ enum salvo_finish {
     SALVO_FINISH_CANCELLED, /* salvo_session_cancel */
 };
 
-const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... */
+SALVO_API const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... */
 
 /* Text as it comes, in whole UTF-8 characters; one that is not complete when the generation ends is left out,
  * while bytes that begin no character come as they are. Returns false to stop. */
@@ -485,39 +494,40 @@ struct salvo_generate_result {
 };
 
 /* Generates from what was fed so far. The session can be fed or generate again afterwards. */
-enum salvo_status salvo_session_generate(struct salvo_session *session,
+SALVO_API enum salvo_status salvo_session_generate(struct salvo_session *session,
     const struct salvo_generate_options *options, struct salvo_generate_result *out);
 
 /*
  * Stops feed, eval, next and generate within one token or one prefill chunk; when none of them runs, the next
  * one stops at once. From any thread, or a signal handler.
  */
-void salvo_session_cancel(struct salvo_session *session);
+SALVO_API void salvo_session_cancel(struct salvo_session *session);
 
 /*
  * Forgets all tokens from `position` on, without computing anything. A recurrent model goes back to the
  * nearest of a few states that it has kept; the tokens since then are computed again with the next step.
  */
-enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
+SALVO_API enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
 
 /* Makes it cheap to go back to where the session stands: a recurrent model keeps its state here, beside a few
  * older ones. For others there is nothing to do. */
-enum salvo_status salvo_session_mark(struct salvo_session *session);
+SALVO_API enum salvo_status salvo_session_mark(struct salvo_session *session);
 
 /*
  * State: everything a session needs to go on, with the same bits; sampler and bias are settings and not part
  * of it. `restore` replaces what the session holds; it refuses, without effect, a state of another model or
  * KV type, one that does not fit the context, and one that was damaged.
  */
-size_t salvo_session_state_size(const struct salvo_session *session);
-enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size);
-enum salvo_status salvo_session_state_restore(struct salvo_session *session, const void *state, size_t size);
-enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from);
+SALVO_API size_t salvo_session_state_size(const struct salvo_session *session);
+SALVO_API enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size);
+SALVO_API enum salvo_status salvo_session_state_restore(
+    struct salvo_session *session, const void *state, size_t size);
+SALVO_API enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from);
 
 /* The same in a file, which appears under its name only when it is complete. It can be loaded by any engine
  * of the model with the same KV type, on any device. */
-enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path);
-enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path);
+SALVO_API enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path);
+SALVO_API enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path);
 
 /*
  * A conversation and its state in one file. Loading it gives the messages back, freed at once by salvo_free,
@@ -529,15 +539,15 @@ struct salvo_messages {
     size_t count;
 };
 
-enum salvo_status salvo_session_chat_save_file(
+SALVO_API enum salvo_status salvo_session_chat_save_file(
     struct salvo_session *session, const struct salvo_message *messages, size_t count, const char *path);
-enum salvo_status salvo_session_chat_load_file(
+SALVO_API enum salvo_status salvo_session_chat_load_file(
     struct salvo_session *session, const char *path, struct salvo_messages **out);
 
 /* Whether such a file could be written there, before work is spent on what is to be in it: an error when the
  * folder is not there or cannot be written, or when the name belongs to something that is not a regular file
  * or is write-protected. A file that could be replaced is no error. */
-enum salvo_status salvo_file_check_writable(const char *path);
+SALVO_API enum salvo_status salvo_file_check_writable(const char *path);
 
 /* ---- Files ---- */
 
@@ -549,14 +559,14 @@ enum salvo_status salvo_file_check_writable(const char *path);
  */
 struct salvo_file;
 
-enum salvo_status salvo_file_open(const char *path, bool replace, struct salvo_file **out);
-enum salvo_status salvo_file_write(struct salvo_file *file, const void *data, size_t size);
-enum salvo_status salvo_file_commit(struct salvo_file *file); /* fails after a write that failed */
-void salvo_file_close(struct salvo_file *file);
+SALVO_API enum salvo_status salvo_file_open(const char *path, bool replace, struct salvo_file **out);
+SALVO_API enum salvo_status salvo_file_write(struct salvo_file *file, const void *data, size_t size);
+SALVO_API enum salvo_status salvo_file_commit(struct salvo_file *file); /* fails after a write that failed */
+SALVO_API void salvo_file_close(struct salvo_file *file);
 
 /* Write the same as salvo_session_state_save_file and salvo_session_chat_save_file, into an open file. */
-enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file);
-enum salvo_status salvo_session_chat_write(struct salvo_session *session,
+SALVO_API enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file);
+SALVO_API enum salvo_status salvo_session_chat_write(struct salvo_session *session,
     const struct salvo_message *messages, size_t count, struct salvo_file *file);
 
 /* ---- Quantising ---- */
@@ -577,7 +587,7 @@ struct salvo_quantize_options {
  * source, with a warning where a quantised one is quantised again. Weights that are not finite are an error
  * that names their tensor; so is a path that leads to one of the model's own files.
  */
-enum salvo_status salvo_quantize(
+SALVO_API enum salvo_status salvo_quantize(
     const struct salvo_model *model, const char *path, const struct salvo_quantize_options *options);
 
 /* ---- Verifying a backend ---- */
@@ -620,8 +630,9 @@ struct salvo_verify_result {
 
 /* Hands over all outputs, those with elements that are not finite first, then the worst. */
 typedef void (*salvo_verify_function)(void *user, const struct salvo_verify_output *output);
-enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *options,
-    salvo_verify_function output, void *user, struct salvo_verify_result *out);
+SALVO_API enum salvo_status salvo_verify(struct salvo_model *model,
+    const struct salvo_verify_options *options, salvo_verify_function output, void *user,
+    struct salvo_verify_result *out);
 
 #ifdef __cplusplus
 }
