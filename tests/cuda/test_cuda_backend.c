@@ -449,7 +449,7 @@ static void after_profiles_that_failed(void **state)
 static void step_that_is_given_up(struct salvo_session *session, uint32_t index, const int32_t *id)
 {
     for (uint32_t i = 0; i < (index % 12 == 0 ? TAGS - 1 : index % 4 == 1); i++) {
-        fake_stall(fake, 1, index % 3, 1 + fake->turns * (index % 8) / 12);
+        fake_stall(fake, 1, index % 3, 1 + fake->rounds * (index % 8) / 12);
         assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, id, 1));
         assert_non_null(strstr(salvo_error(), "a wait on the device took too long"));
         assert_int_equal(index, salvo_session_position(session));
