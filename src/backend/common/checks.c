@@ -58,6 +58,22 @@ cleanup:
     return status;
 }
 
+enum salvo_status backend_check_slot(const struct backend_options *options, uint32_t slot, uint32_t positions)
+{
+    if (slot >= options->slots || positions > options->context)
+        return fail(SALVO_ERROR_ARGUMENT, "slot %u of %u, %u positions of %u", slot, options->slots,
+            positions, options->context);
+    return SALVO_OK;
+}
+
+enum salvo_status backend_check_ticket(uint64_t ticket, uint64_t last, uint32_t kept)
+{
+    if (ticket == 0 || ticket > last || last - ticket >= kept)
+        return fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not one of the last %u, up to %" PRIu64,
+            ticket, kept, last);
+    return SALVO_OK;
+}
+
 enum salvo_status backend_complete_options(struct backend_options *options)
 {
     if (!options->slots || !options->context || !options->batch)

@@ -16,7 +16,7 @@
 
 static bool is_row_op(const struct op *op)
 {
-    return op->kind != OP_MATMUL && op->kind != OP_ATTEND && op->kind != OP_WKV7 && op->kind != OP_SAMPLE;
+    return !op_infos[op->kind].has_own_phase;
 }
 
 struct lowering {
@@ -36,14 +36,14 @@ static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
     return false;
 }
 
-/* A shift reads the row before: among many rows it needs all of them finished, and nobody may change them
- * while the shift runs. */
+/* An op that reads the previous row needs all rows of its input finished, and no other op may change them
+ * while it runs. */
 static bool must_wait_for_rows(const struct program *program, uint32_t first, uint32_t op)
 {
-    if (program->ops[op].kind == OP_TOKEN_SHIFT)
+    if (op_infos[program->ops[op].kind].reads_previous_row)
         return true;
     for (uint32_t i = first; i < op; i++) {
-        if (program->ops[i].kind == OP_TOKEN_SHIFT &&
+        if (op_infos[program->ops[i].kind].reads_previous_row &&
             op_writes_buffer(program, op, program->ops[i].inputs[0]))
             return true;
     }
@@ -166,19 +166,17 @@ static bool stays_within_heads(const struct program *program, const struct op *o
     if (op->rows != wkv7->rows || op->out == NO_BUFFER ||
         program->buffers[op->out].columns != program->buffers[wkv7->out].columns)
         return false;
-    switch (op->kind) {
-    case OP_MUL:
-    case OP_LERP:
-    case OP_RWKV_KEY:
+    switch (op_infos[op->kind].head_scope) {
+    case HEAD_SCOPE_COLUMN:
         return true;
-    case OP_LAYER_NORM:
-    case OP_L2_NORM:
+    case HEAD_SCOPE_GROUP:
         return head_dim % op->layer_norm.group == 0;
-    case OP_RWKV_BONUS:
+    case HEAD_SCOPE_HEAD:
         return op->rwkv_bonus.head_dim == head_dim;
-    default:
-        return false;
+    case HEAD_SCOPE_NONE:
+        break;
     }
+    return false;
 }
 
 /* Takes the ops around a single token's wkv7 into its group; returns the first of them. */
@@ -345,7 +343,7 @@ void lower_describe(
     int used = snprintf(text, size, "%4u %-6s", index, kinds[group->kind]);
     for (uint32_t i = 0; i < group->op_count && used > 0 && (size_t)used < size; i++) {
         const struct op *op = &program->ops[group->first_op + i];
-        buffer_id named = op->kind == OP_MATMUL || op->kind == OP_EMBED ? op->inputs[0] : op->out;
+        buffer_id named = op_infos[op->kind].inputs[0].kind == OPERAND_MATRIX ? op->inputs[0] : op->out;
         used +=
             snprintf(text + used, size - (size_t)used, "%s%s%s%s", i ? ", " : " ", op_infos[op->kind].name,
                 named == NO_BUFFER ? "" : " ", named == NO_BUFFER ? "" : program->buffers[named].name);
