@@ -153,14 +153,15 @@ cleanup:
     return status;
 }
 
-/* An address that stands for memory until it is allocated: what is decided by whether there is an address is
- * decided as it will be then. */
+/* Stands for the address of memory that is not allocated yet: code that tests whether there is an address
+ * then decides as it will with the real one. Only plans for little shared memory (not CUDA_FIT_ROOMY) need
+ * it. */
 enum { STAND_IN = 1 << 20 };
 
 static void stand_in_addresses(struct executor *executor)
 {
     struct cuda_scratch *scratch = &executor->single.scratch;
-    scratch->arena = scratch->spilled = scratch->words = STAND_IN;
+    scratch->arena = scratch->spilled = scratch->tagged_words = STAND_IN;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         struct cuda_weight *weight = &executor->weights[i];
         weight->matrix = (struct cuda_matrix){0}; /* of the attempt before this one */
