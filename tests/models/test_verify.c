@@ -31,10 +31,12 @@ static void instruction_sets_agree(void **state)
     static const char *const mixes[] = {"F32", "Q4_0", "Q4_K_M"};
     for (int i = 0; i < 3; i++) {
         struct salvo_model *model;
-        struct salvo_verify_result result;
+        struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
         struct seen seen = {.in_order = true};
         ASSERT_OK(salvo_model_open(made_model("llama-256", mixes[i]), &model));
-        ASSERT_OK(salvo_verify(model, &(struct salvo_verify_options){.threads = 2}, look, &seen, &result));
+        ASSERT_OK(salvo_verify(model,
+            &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options), .threads = 2}, look,
+            &seen, &result));
         assert_true(result.passed);
         assert_true(seen.in_order);
         assert_int_equal(0, seen.failed);
@@ -51,10 +53,10 @@ static void instruction_sets_agree(void **state)
 static void other_weights_are_seen(void **state)
 {
     (void)state;
-    struct fixture ours =
-        fixture_open(made_model("llama-256", "Q4_0"), (struct salvo_engine_options){.context = 64});
-    struct fixture theirs =
-        fixture_open(made_model("llama-256", "Q8_0"), (struct salvo_engine_options){.context = 64});
+    struct fixture ours = fixture_open(made_model("llama-256", "Q4_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 64});
+    struct fixture theirs = fixture_open(made_model("llama-256", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 64});
     const struct verify_pair pair = {ours.engine, theirs.engine};
     struct verify_list list = {0};
     int32_t ids[4] = {1, 2, 3, 4};
@@ -77,7 +79,7 @@ static void wrong_names_are_refused(void **state)
 {
     (void)state;
     struct salvo_model *model;
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     ASSERT_OK(salvo_model_open(made_model("llama-tiny", "F32"), &model));
     const struct salvo_verify_options wrong[] = {
         {.backend = "cuda"},
@@ -88,8 +90,11 @@ static void wrong_names_are_refused(void **state)
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_not_equal(SALVO_OK, salvo_verify(model, &wrong[i], NULL, NULL, &result));
     ASSERT_OK(salvo_verify(model,
-        &(struct salvo_verify_options){.ids = (const int32_t[]){1}, .count = 1, .threads = 1}, NULL, NULL,
-        &result));
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .ids = (const int32_t[]){1},
+            .count = 1,
+            .threads = 1},
+        NULL, NULL, &result));
     assert_true(result.passed);
     salvo_model_close(model);
 }
