@@ -3,9 +3,10 @@
 
 The peer is PyPI's llama-cpp-python compiled from source for this CPU:
     python3 -m venv VENV && VENV/bin/pip install --no-binary llama-cpp-python llama-cpp-python
-    VENV/bin/python bench/against-llama.cpp [-t THREADS] [-r ROUNDS] [--depth N] MODEL.gguf...
+    VENV/bin/python bench/against-llama.cpp [-t THREADS] [-r ROUNDS] [--depth N] [--json FILE] MODEL.gguf...
 
-Each round runs the peer and then salvo, each in its own process with one load; the table has the best of the rounds of each.
+Each round runs llama.cpp and then salvo, each in its own process with one load. The table shows the best round of each.
+bench/chart draws the lines that --json appends to FILE.
 """
 import argparse
 import ctypes
@@ -70,7 +71,16 @@ def salvo(program, path, threads, prompts, generate, depths):
     command = [program, "bench", "-m", path, "-t", str(threads), "-r", "2", "--json", "-n", str(generate),
                "-p", ",".join(map(str, prompts)), "-d", ",".join(map(str, depths))]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return {test["test"]: test["avg_ts"] for test in json.loads(output)["tests"]}
+    return json.loads(output)
+
+
+def write_runs(path, run, best):
+    """Appends one line for each program, in the shape of `salvo bench --json`."""
+    with open(path, "a", encoding="utf-8") as file:
+        for program, figures in best.items():
+            line = {"program": program, **{key: run[key] for key in ("name", "file_type", "backend", "device", "threads")},
+                    "tests": [{"test": test, "avg_ts": figure} for test, figure in figures.items()]}
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
 def main():
@@ -81,6 +91,7 @@ def main():
     parser.add_argument("-p", "--prompts", default="64,512")
     parser.add_argument("-n", "--generate", type=int, default=128)
     parser.add_argument("--depth", type=int, default=0, help="measure generation at this context length too")
+    parser.add_argument("--json", metavar="FILE", help="append the results to FILE as lines of JSON, for bench/chart")
     parser.add_argument("--salvo", default=os.path.join(os.path.dirname(__file__), "..", "build", "salvo"))
     parser.add_argument("--peer-only", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -95,7 +106,8 @@ def main():
             command = [sys.executable, __file__, "--peer-only", *sys.argv[1:]]
             command = [word for word in command if word not in arguments.models] + [path]
             theirs = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-            ours = salvo(arguments.salvo, path, arguments.threads, prompts, arguments.generate, depths)
+            run = salvo(arguments.salvo, path, arguments.threads, prompts, arguments.generate, depths)
+            ours = {test["test"]: test["avg_ts"] for test in run["tests"]}
             for name, figures in (("llama.cpp", theirs), ("salvo", ours)):
                 for test, figure in figures.items():
                     best[name][test] = max(best[name].get(test, 0), figure)
@@ -104,6 +116,8 @@ def main():
         for test, theirs in best["llama.cpp"].items():
             ours = best["salvo"].get(test, 0)
             print(f"  {test:<14}{theirs:>12.1f}{ours:>12.1f}{ours / theirs:>8.2f}")
+        if arguments.json:
+            write_runs(arguments.json, run, best)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /*
- * How fast a vocabulary tokenizes. Usage: bench_tokenizer MODEL [TEXT-FILE]; without a file, one repeated
- * letter.
+ * Measures the speed of a tokenizer. Usage: bench_tokenizer MODEL [TEXT-FILE]; without a file the text is one
+ * repeated letter.
  */
 #include "gguf/gguf.h"
 #include "text/tokenizer.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Of this process, so that neighbours do not count. */
+/* CPU time of this process: other processes do not count. */
 static double seconds(void)
 {
     struct timespec now;

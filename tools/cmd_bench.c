@@ -1,6 +1,6 @@
 #include "commands.h"
 #include "engine_flags.h"
-#include "json.h"
+#include "json_output.h"
 #include "measure.h"
 #include "models.h"
 #include "profile_table.h"
@@ -216,7 +216,7 @@ static void print_test(const struct test *test)
     fflush(stdout);
 }
 
-static void write_test(struct json *json, const struct test *test)
+static void write_test(struct json_writer *json, const struct test *test)
 {
     json_begin(json, '{');
     json_key(json, "test");
@@ -243,7 +243,7 @@ static void write_test(struct json *json, const struct test *test)
     json_end(json, '}');
 }
 
-static void begin_json(struct json *json, const struct loaded *loaded)
+static void begin_json(struct json_writer *json, const struct loaded *loaded)
 {
     const struct salvo_model_info *model = salvo_model_info(loaded->model);
     struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
@@ -269,7 +269,7 @@ static void begin_json(struct json *json, const struct loaded *loaded)
     json_begin(json, '[');
 }
 
-static void end_report(struct json *json)
+static void end_report(struct json_writer *json)
 {
     char memory[32];
     if (!output_flags.json) {
@@ -298,7 +298,7 @@ static int run_tests(struct loaded *loaded, struct test *tests, size_t count, co
         if (!output_flags.json)
             print_test(&tests[i]);
     }
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     if (output_flags.json) {
         begin_json(&json, loaded);
         for (size_t i = 0; i < count; i++)

@@ -1,5 +1,5 @@
 #include "commands.h"
-#include "json.h"
+#include "json_output.h"
 #include "terminal.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ static const struct option option_table[] = {
 
 static void write_json(void)
 {
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     json_begin(&json, '{');
     json_key(&json, "devices");
     json_begin(&json, '[');

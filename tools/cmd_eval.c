@@ -2,7 +2,7 @@
 #include "engine_flags.h"
 #include "id_list.h"
 #include "interrupt.h"
-#include "json.h"
+#include "json_output.h"
 #include "output_file.h"
 #include "terminal.h"
 
@@ -36,11 +36,11 @@ struct evaluation {
     uint32_t vocabulary, last;
     /* Logits go to one of these; without any, the top ten are shown. */
     struct salvo_file *file;
-    FILE *stream;     /* standard output, a device or a FIFO */
-    struct json json; /* with --json */
-    uint32_t written; /* rows in the file */
-    int error;        /* of writing to `stream`; 0: none */
-    bool failed;      /* writing to `file` */
+    FILE *stream;            /* standard output, a device or a FIFO */
+    struct json_writer json; /* with --json */
+    uint32_t written;        /* rows in the file */
+    int error;               /* of writing to `stream`; 0: none */
+    bool failed;             /* writing to `file` */
     bool has_nan_row;
     uint32_t nan_row; /* the first position with nothing but NaN */
 };
@@ -78,7 +78,7 @@ static void show_top(struct evaluation *evaluation, uint32_t position, const flo
     struct ranked top[TOP];
     size_t count = rank(logits, evaluation->vocabulary, top);
     double total = count ? log_sum(logits, evaluation->vocabulary, top[0].logit) : 0;
-    struct json *json = &evaluation->json;
+    struct json_writer *json = &evaluation->json;
     if (count == 0 && !evaluation->has_nan_row) {
         evaluation->has_nan_row = true;
         evaluation->nan_row = position;
@@ -166,7 +166,7 @@ static enum salvo_status evaluate(
 /* What went into the file. */
 static void report_file(const struct evaluation *evaluation)
 {
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     json_begin(&json, '{');
     json_key(&json, "path");
     json_string(&json, options.logits);
@@ -240,7 +240,7 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
         .model = loaded->model,
         .vocabulary = info.vocabulary,
         .last = (uint32_t)list->count - 1,
-        .json = {.stream = stdout},
+        .json = json_output(),
     };
     if (list->count > info.context)
         return failure(

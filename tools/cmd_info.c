@@ -1,6 +1,7 @@
+#include "base/decimal.h"
 #include "commands.h"
 #include "engine_flags.h"
-#include "json.h"
+#include "json_output.h"
 #include "models.h"
 #include "terminal.h"
 
@@ -59,14 +60,14 @@ static const char *type_name(const char *name, uint32_t number, char *text, size
     return text;
 }
 
-static void write_type(struct json *json, const char *name, uint32_t number)
+static void write_type(struct json_writer *json, const char *name, uint32_t number)
 {
     char text[32];
     json_key(json, "type");
     json_string(json, type_name(name, number, text, sizeof text));
 }
 
-static void write_sampling(struct json *json, struct salvo_sampler sampler)
+static void write_sampling(struct json_writer *json, struct salvo_sampler sampler)
 {
     const struct {
         const char *key;
@@ -85,7 +86,7 @@ static void write_sampling(struct json *json, struct salvo_sampler sampler)
 
 /* Lines of the program, then those of the plans that the backend made of it. */
 struct program_lines {
-    struct json *json;
+    struct json_writer *json;
     const char *backend; /* its lines begin with its name */
     bool in_plan;
 };
@@ -102,7 +103,7 @@ static void write_line(void *user, const char *text)
     json_string(lines->json, text);
 }
 
-static void write_program(struct json *json, const struct salvo_engine *engine)
+static void write_program(struct json_writer *json, const struct salvo_engine *engine)
 {
     struct program_lines lines = {.json = json, .backend = salvo_engine_info(engine)->backend};
     json_key(json, "program");
@@ -115,7 +116,7 @@ static void write_program(struct json *json, const struct salvo_engine *engine)
 static void write_json(const struct salvo_model *model, const struct salvo_engine *engine)
 {
     const struct salvo_model_info *info = salvo_model_info(model);
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     struct type_total totals[MAX_TYPES];
     size_t types = add_up_types(model, totals);
 
@@ -238,10 +239,10 @@ static void print_value(struct salvo_value value) // the depth was bounded when 
     }
     case SALVO_F32:
     case SALVO_F64:
-        fputs(format_float(value.f, value.type == SALVO_F32, text), stdout);
+        fputs(decimal_format(value.f, value.type == SALVO_F32, text), stdout);
         break;
     default: {
-        struct json json = {.stream = stdout};
+        struct json_writer json = json_output();
         json_value(&json, value);
     }
     }

@@ -1,5 +1,5 @@
 #include "commands.h"
-#include "json.h"
+#include "json_output.h"
 #include "models.h"
 #include "terminal.h"
 
@@ -16,7 +16,7 @@ static const struct option option_table[] = {
     {0},
 };
 
-static void show(struct json *json, const char *folder, const char *name)
+static void show(struct json_writer *json, const char *folder, const char *name)
 {
     char path[PATH_MAX + 260], size[32], parameters[32];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -65,7 +65,7 @@ static int run(int count, char **arguments)
         return failure("neither XDG_CACHE_HOME nor HOME is set: there is no models folder");
     struct dirent **entries = NULL;
     int models = models_scan(folder, &entries);
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     if (options.json) {
         json_begin(&json, '{');
         json_key(&json, "folder");

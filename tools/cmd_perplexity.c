@@ -1,6 +1,6 @@
 #include "commands.h"
 #include "engine_flags.h"
-#include "json.h"
+#include "json_output.h"
 #include "measure.h"
 #include "models.h"
 #include "progress.h"
@@ -98,7 +98,7 @@ static void report(const struct result *result)
             perplexity, perplexity * result->error, speed);
         return;
     }
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     json_begin(&json, '{');
     const struct {
         const char *key;

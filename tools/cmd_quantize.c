@@ -1,7 +1,7 @@
 #include "commands.h"
 #include "engine_flags.h"
 #include "interrupt.h"
-#include "json.h"
+#include "json_output.h"
 #include "measure.h"
 #include "models.h"
 #include "output_file.h"
@@ -36,7 +36,7 @@ static void report(const struct salvo_model *model, const char *path, const char
     uint64_t before = salvo_model_info(model)->file_size,
              after = stat(path, &file) == 0 ? (uint64_t)file.st_size : 0;
     if (output_flags.json) {
-        struct json json = {.stream = stdout};
+        struct json_writer json = json_output();
         json_begin(&json, '{');
         json_key(&json, "path");
         json_string(&json, path);

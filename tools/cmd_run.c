@@ -5,7 +5,7 @@
 #include "generate_flags.h"
 #include "input.h"
 #include "interrupt.h"
-#include "json.h"
+#include "json_output.h"
 #include "measure.h"
 #include "models.h"
 #include "output_file.h"
@@ -133,7 +133,7 @@ static void print_statistics(const struct prompt *prompt, const struct salvo_gen
 static void write_json(const struct loaded *loaded, const struct text_output *output,
     const struct salvo_generate_result *result, const struct statistics *statistics)
 {
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     const int32_t *ids =
         salvo_session_tokens(loaded->session) + salvo_session_position(loaded->session) - result->tokens;
     json_begin(&json, '{');

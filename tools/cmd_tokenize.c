@@ -1,6 +1,6 @@
 #include "commands.h"
 #include "input.h"
-#include "json.h"
+#include "json_output.h"
 #include "models.h"
 #include "terminal.h"
 
@@ -25,7 +25,7 @@ static const struct option option_table[] = {
 
 static int write_pieces(struct salvo_model *model, const int32_t *ids, size_t count)
 {
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     if (options.json) {
         json_begin(&json, '{');
         json_key(&json, "count");

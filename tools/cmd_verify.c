@@ -1,7 +1,7 @@
 #include "commands.h"
 #include "engine_flags.h"
 #include "id_list.h"
-#include "json.h"
+#include "json_output.h"
 #include "models.h"
 #include "terminal.h"
 
@@ -26,7 +26,7 @@ static const struct option option_table[] = {
 };
 
 struct report {
-    struct json json;
+    struct json_writer json;
     bool begun; /* a comparison that fails before its first result writes no JSON */
     unsigned shown;
 };
@@ -46,7 +46,7 @@ static bool failed(const struct salvo_verify_output *output)
     return output->not_finite > 0 || !(output->error <= output->tolerance);
 }
 
-static void write_output(struct json *json, const struct salvo_verify_output *output)
+static void write_output(struct json_writer *json, const struct salvo_verify_output *output)
 {
     json_begin(json, '{');
     json_key(json, "buffer");
@@ -119,7 +119,7 @@ static void finish_report(struct report *report, const struct salvo_verify_resul
         puts(result->passed ? "passed" : "FAILED");
         return;
     }
-    struct json *json = &report->json;
+    struct json_writer *json = &report->json;
     begin_report(report);
     json_end(json, ']');
     json_key(json, "outputs_compared");
@@ -175,7 +175,7 @@ static int verify(const struct id_list *list)
         salvo_model_close(model);
         return result;
     }
-    struct report report = {.json = {.stream = stdout}};
+    struct report report = {.json = json_output()};
     struct salvo_verify_result verified = SALVO_VERIFY_RESULT_INIT;
     enum salvo_status status = salvo_verify(model, &verify_options, take_output, &report, &verified);
     if (status != SALVO_OK) {

@@ -2,7 +2,7 @@
 
 #include "command.h"
 #include "engine_flags.h"
-#include "json.h"
+#include "json_output.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -93,7 +93,7 @@ static void write_line(const struct profile_line *line, double total, double byt
 static void write_json(
     const struct profile_table *table, uint32_t depth, uint32_t tokens, double bytes_per_second)
 {
-    struct json json = {.stream = stdout};
+    struct json_writer json = json_output();
     json_begin(&json, '{');
     json_key(&json, "depth");
     json_unsigned(&json, depth);

@@ -1,8 +1,7 @@
 /*
- * Byte strings to 32-bit values, open addressing, built once and then read. Keys are not copied: they
- * live where the caller keeps them, usually in the mapped file. Hashing is seeded by nothing secret, so a
- * hostile file can choose colliding keys; probing is therefore bounded and string_map_add says when it gives
- * up.
+ * A map from byte strings to 32-bit values: open addressing, built once and then read. Keys are not copied;
+ * they stay in the caller's memory, usually the mapped file. The hash has no secret seed, so a hostile file
+ * can choose colliding keys: probing is bounded, and string_map_add fails when it reaches the bound.
  */
 #ifndef BASE_STRING_MAP_H
 #define BASE_STRING_MAP_H
@@ -29,7 +28,5 @@ enum salvo_status string_map_add(
 
 /* UINT32_MAX when absent. */
 uint32_t string_map_find(const struct string_map *map, const char *key, size_t size);
-
-uint64_t hash_bytes(const void *data, size_t size);
 
 #endif

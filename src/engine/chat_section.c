@@ -1,8 +1,8 @@
 #include "engine/chat_section.h"
 
 #include "base/checked.h"
+#include "base/checksum.h"
 #include "base/memory.h"
-#include "base/string_map.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,9 +25,9 @@ uint64_t chat_section_checksum(const uint8_t *section, size_t size, uint64_t sta
     struct section_header header;
     memcpy(&header, section, sizeof header);
     header.checksum = 0;
-    uint64_t parts[] = {hash_bytes(&header, sizeof header),
-        hash_bytes(section + sizeof header, size - sizeof header), state_checksum};
-    return hash_bytes(parts, sizeof parts);
+    uint64_t parts[] = {checksum64(&header, sizeof header),
+        checksum64(section + sizeof header, size - sizeof header), state_checksum};
+    return checksum64(parts, sizeof parts);
 }
 
 /* ---- Writing ---- */

@@ -1,9 +1,9 @@
 #include "engine/engine.h"
 
 #include "arch/arch.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/string_map.h"
 #include "engine/arguments.h"
 #include "engine/backends.h"
 
@@ -148,8 +148,8 @@ static uint64_t hash_layout(const struct program *program)
         if (buffer->kind != BUFFER_CACHE && buffer->kind != BUFFER_RECURRENT)
             continue;
         uint64_t parts[] = {
-            hash, hash_bytes(buffer->name, strlen(buffer->name)), buffer->kind, buffer->columns};
-        hash = hash_bytes(parts, sizeof parts);
+            hash, checksum64(buffer->name, strlen(buffer->name)), buffer->kind, buffer->columns};
+        hash = checksum64(parts, sizeof parts);
     }
     return hash;
 }

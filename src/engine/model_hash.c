@@ -1,12 +1,12 @@
-#include "base/string_map.h"
+#include "base/checksum.h"
 #include "engine/model.h"
 
 #include <string.h>
 
 static uint64_t mix(uint64_t hash, const void *data, size_t size)
 {
-    uint64_t parts[] = {hash, hash_bytes(data, size)};
-    return hash_bytes(parts, sizeof parts);
+    uint64_t parts[] = {hash, checksum64(data, size)};
+    return checksum64(parts, sizeof parts);
 }
 
 static uint64_t mix_entry(uint64_t hash, const struct gguf_entry *entry)

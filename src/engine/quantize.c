@@ -2,41 +2,32 @@
  * them. */
 #include "quant/quant.h"
 
-#include "base/cpu.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/team.h"
 #include "engine/arguments.h"
 #include "engine/model.h"
 #include "gguf/gguf_writer.h"
 #include "quant/mix.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    MAX_THREADS = 256,
     MAX_NAME = 256,
     PIECE_ELEMENTS = 1 << 22, /* 16 MB as floats: enough work for many threads */
 };
 
-/* Rows of one tensor on their way from one type to another. Threads take them one by one. */
+/* Rows of one tensor, converted by the team: each row is a task. */
 struct piece {
     enum tensor_type from, to;
     const uint8_t *source;
     uint8_t *target;
-    uint64_t rows, columns;
+    uint64_t columns;
     float *values; /* [threads][columns] */
-    atomic_uint_fast64_t next_row;
     atomic_bool not_finite;
-};
-
-struct worker {
-    struct piece *piece;
-    uint32_t thread;
 };
 
 static uint64_t row_bytes(uint32_t type, uint64_t columns)
@@ -53,42 +44,22 @@ static bool all_finite(const float *values, uint64_t count)
     return finite;
 }
 
-static void *convert_rows(void *argument)
+static void convert_row(void *context, uint32_t phase, uint32_t row, uint32_t thread)
 {
-    const struct worker *worker = argument;
-    struct piece *piece = worker->piece;
-    float *values = piece->values + worker->thread * piece->columns;
-    uint64_t from_bytes = row_bytes(piece->from, piece->columns),
-             to_bytes = row_bytes(piece->to, piece->columns);
-    for (;;) {
-        uint64_t row = atomic_fetch_add(&piece->next_row, 1);
-        if (row >= piece->rows)
-            return NULL;
-        dequantize(piece->from, piece->source + row * from_bytes, piece->columns, values);
-        if (!all_finite(values, piece->columns))
-            atomic_store(&piece->not_finite, true);
-        if (piece->from == piece->to) /* bit for bit: quantising again might round differently */
-            memcpy(piece->target + row * to_bytes, piece->source + row * from_bytes, to_bytes);
-        else
-            quantize(piece->to, values, piece->columns, piece->target + row * to_bytes);
-    }
-}
-
-/* A thread that cannot be started leaves its rows to the others; the caller is one of them. */
-static void convert_piece(struct piece *piece, uint32_t threads)
-{
-    pthread_t handles[MAX_THREADS];
-    struct worker workers[MAX_THREADS];
-    uint32_t started = 1;
-    for (; started < threads && started < piece->rows; started++) {
-        workers[started] = (struct worker){piece, started};
-        if (!thread_start(&handles[started], convert_rows, &workers[started]))
-            break;
-    }
-    workers[0] = (struct worker){piece, 0};
-    convert_rows(&workers[0]);
-    for (uint32_t i = 1; i < started; i++)
-        pthread_join(handles[i], NULL);
+    (void)phase;
+    struct piece *piece = context;
+    const uint64_t from_bytes = row_bytes(piece->from, piece->columns),
+                   to_bytes = row_bytes(piece->to, piece->columns);
+    const uint8_t *source = piece->source + row * from_bytes;
+    uint8_t *target = piece->target + row * to_bytes;
+    float *values = piece->values + thread * piece->columns;
+    dequantize(piece->from, source, piece->columns, values);
+    if (!all_finite(values, piece->columns))
+        atomic_store(&piece->not_finite, true);
+    if (piece->from == piece->to) /* bit for bit: quantising again might round differently */
+        memcpy(target, source, to_bytes);
+    else
+        quantize(piece->to, values, piece->columns, target);
 }
 
 struct quantizer {
@@ -97,7 +68,7 @@ struct quantizer {
     const struct mix *mix;
     struct mix_model model;
     struct gguf_writer *writer;
-    uint32_t threads;
+    struct team *team;
     uint64_t done, total;   /* bytes of the source */
     size_t quantized_again; /* tensors */
 };
@@ -161,17 +132,17 @@ static enum salvo_status convert_tensor(
     uint8_t *target = NULL;
     struct piece piece = {.from = tensor->type, .to = type, .columns = columns};
     TRY(NEW(&target, at_once * row_bytes(type, columns)));
-    TRY(NEW(&piece.values, quantizer->threads * columns));
+    TRY(NEW(&piece.values, team_threads(quantizer->team) * columns));
     for (uint64_t first = 0; first < rows; first += at_once) {
         TRY(report_progress(quantizer, tensor, first * row_bytes(tensor->type, columns)));
-        piece.rows = rows - first < at_once ? rows - first : at_once;
+        const uint32_t count = (uint32_t)(rows - first < at_once ? rows - first : at_once);
         piece.source = tensor->data + first * row_bytes(tensor->type, columns);
         piece.target = target;
-        atomic_store(&piece.next_row, 0);
-        convert_piece(&piece, quantizer->threads);
+        team_run(quantizer->team,
+            &(struct team_job){.context = &piece, .tasks = &count, .phase_count = 1, .work = convert_row});
         if (atomic_load(&piece.not_finite))
             TRY(fail(SALVO_ERROR_NUMERIC, "it holds values that are not finite"));
-        TRY(gguf_writer_write(quantizer->writer, target, piece.rows * row_bytes(type, columns)));
+        TRY(gguf_writer_write(quantizer->writer, target, count * row_bytes(type, columns)));
     }
 cleanup:
     memory_free(target);
@@ -251,19 +222,16 @@ enum salvo_status salvo_quantize(
     struct quantizer quantizer = {
         .gguf = model_gguf(model),
         .options = &options,
-        .threads = options.threads ? options.threads : cpu_physical_cores(),
         .model = {.architecture = info->architecture,
             .layers = info->layers,
             .heads = info->heads,
             .kv_heads = info->kv_heads,
             .tied = gguf_find_tensor(model_gguf(model), "output.weight") == NULL},
     };
-    if (quantizer.threads > MAX_THREADS)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%" PRIu32 " threads were asked for; at most %d are possible",
-            quantizer.threads, MAX_THREADS));
     TRY(mix_find(options.type, &quantizer.mix));
     if (gguf_is_at(quantizer.gguf, path))
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));
+    TRY(team_open(options.threads, false, 1, &quantizer.team));
     TRY(options.keep_file ? gguf_writer_open_new(path, &quantizer.writer)
                           : gguf_writer_open(path, &quantizer.writer));
     TRY(write_header(&quantizer));
@@ -286,5 +254,6 @@ cleanup:
     if (status != SALVO_OK)
         status = gguf_check_after(quantizer.gguf, status);
     gguf_writer_close(quantizer.writer);
+    team_close(quantizer.team);
     return status;
 }

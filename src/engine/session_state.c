@@ -4,8 +4,8 @@
  * was cut or changed. The checksum finds accidents only: anyone can compute it, so every number that is used
  * as an index or a size is checked as well.
  */
+#include "base/checksum.h"
 #include "base/memory.h"
-#include "base/string_map.h"
 #include "engine/session.h"
 
 #include <inttypes.h>
@@ -64,9 +64,9 @@ uint64_t session_state_checksum(const void *data, size_t size)
     struct state_header header;
     memcpy(&header, data, sizeof header);
     header.checksum = 0;
-    uint64_t parts[] = {hash_bytes(&header, sizeof header),
-        hash_bytes((const uint8_t *)data + sizeof header, size - sizeof header)};
-    return hash_bytes(parts, sizeof parts);
+    uint64_t parts[] = {checksum64(&header, sizeof header),
+        checksum64((const uint8_t *)data + sizeof header, size - sizeof header)};
+    return checksum64(parts, sizeof parts);
 }
 
 static enum salvo_status identify_model(struct salvo_engine *engine)

@@ -198,7 +198,7 @@ static enum salvo_status compare_outputs(struct segment *segment, struct verify_
     buffer_id writes[OP_MAX_BUFFERS], done[64];
     uint32_t done_count = 0;
     for (uint32_t op = segment->first; op < segment->end; op++)
-        segment->tolerance += (double)op_tolerance(program, op);
+        segment->tolerance += (double)op_tolerance(&program->ops[op]);
     for (uint32_t op = segment->end; op-- > segment->first;) {
         uint32_t count = op_writes(program, op, writes);
         for (uint32_t i = 0; i < count; i++) {

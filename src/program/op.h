@@ -1,16 +1,18 @@
 /*
- * The operations a program is made of, each defined here once. Backends may fuse them, reorder memory and
- * choose kernels; what comes out is what this file says, within the tolerance that it names.
+ * The operations of a program: what each computes. op_table.c lists operands, rows, in-place rules and
+ * tolerances. Backends may fuse ops, reorder memory and choose kernels; results agree with this file within
+ * the tolerance.
  *
  * ROWS. An op runs over the T tokens, the R runs or the O output rows of a step (enum row_kind). Rows beyond
- * the live count of a step read and write nothing, so that an op over zero rows does nothing. Rows do not see
- * each other, except through state in `attend` and in recurrent ops, which work run by run in token order.
+ * the live count of a step are neither read nor written, so an op over zero rows does nothing. Rows are
+ * independent of each other, except through state in `attend` and in recurrent ops, which process each run in
+ * token order.
  *
  * NaN. A NaN in an input row makes the outputs that depend on it NaN; it never makes another row NaN and
- * never stops a step. `sample` says what it makes of it.
+ * never stops a step. `sample` defines what it does with NaN.
  *
  * TOLERANCE. For each output row, largest |a - b| against tolerance * (largest |reference| in the row), where
- * both sides got the same inputs and the same rounding of activations.
+ * both sides got the same inputs and the same rounding of activations. Tolerance 0 is exact.
  */
 #ifndef PROGRAM_OP_H
 #define PROGRAM_OP_H
@@ -26,13 +28,12 @@ typedef int32_t buffer_id;
 enum { NO_BUFFER = -1 };
 
 enum op_kind {
-    /* out[t] = scale * row tokens[t] of the table, dequantised. Exact, tolerance 0. */
+    /* out[t] = scale * row tokens[t] of the table, dequantised. */
     OP_EMBED,
 
     /*
      * For each group of `group` columns (all columns, or one head):
-     *   out = x * (1 / sqrt(sum(x * x) / group + epsilon)) * weight.   weight: [group] float32. May work in
-     * place. Tolerance 1e-5.
+     *   out = x * (1 / sqrt(sum(x * x) / group + epsilon)) * weight.   weight: [group] float32.
      */
     OP_RMS_NORM,
 
@@ -40,37 +41,35 @@ enum op_kind {
      * For each group of `group` columns (all columns: a layer norm; one head: a group norm), with mean and
      * variance over the group:
      *   out = (x - mean) * (1 / sqrt(variance + epsilon)) * weight + bias.   weight, bias: one element for
-     * each column of the row. May work in place. Tolerance 1e-5.
+     * each column of the row.
      */
     OP_LAYER_NORM,
 
     /*
-     * For each group of columns, out = y / max(sqrt(sum(y * y)), epsilon), y = x * weight (x alone when there
-     * is no weight, which has one element for each column of the row). May work in place. Tolerance 1e-5.
+     * For each group of columns, out = y / max(sqrt(sum(y * y)), epsilon), y = x * weight (y = x without a
+     * weight). weight: one element for each column of the row.
      */
     OP_L2_NORM,
 
     /*
-     * out[r][n] = sum over k of weight[n][k] * x[r][k], + bias[n] if there is one, through the activation;
-     * with `accumulate` that is added to what out[r][n] holds. `rounding` says how x is rounded first; with
-     * `fine`, and at the first positions of a sequence, backends that can round finer than Q8 do so (struct
-     * backend). On the CPU the sum is one chain over k (float formats) or over groups of 16 or 32
-     * (quantised ones), written in backend/cpu/kernels.h; threads split n and r, never k. Other backends may
-     * split k. Tolerance 2e-3 where x is rounded to bytes and 5e-4 where to halves (it may fall the other
-     * way), 1e-4 for other weights.
+     * out[r][n] = activation(sum over k of weight[n][k] * x[r][k] + bias[n]); `accumulate` adds the result to
+     * out[r][n]. x is rounded first, by `rounding`; with `fine`, and at the first positions of a sequence,
+     * backends that can round finer than Q8 do so (struct backend). On the CPU the sum is one chain over k
+     * (float formats) or over groups of 16 or 32 (quantised formats), defined in backend/cpu/kernels.h;
+     * threads split n and r, never k. Other backends may split k.
      */
     OP_MATMUL,
 
     /*
      * Rotates the first `rope.dimensions` columns of every head of x, in place, by the angles position *
      * frequency[i]: pairs (i, i + dimensions/2) when `halves`, else (2i, 2i+1). The frequencies belong to the
-     * program (struct rope). Tolerance 1e-5.
+     * program (struct rope).
      */
     OP_ROPE,
 
     /*
-     * Writes row t of k and v to position p of its slot, rounded to the type of the state. Every other
-     * position and slot stays untouched. Tolerance: one rounding step.
+     * Writes row t of k and v to position p of its slot, rounded to the type of the cache. Other positions
+     * and slots stay unchanged.
      */
     OP_KV_APPEND,
 
@@ -78,62 +77,56 @@ enum op_kind {
      * out[t][head] = sum over positions j of softmax(score)[j] * v[j][kv head], score[j] = scale * q . k[j],
      * optionally capped: cap * tanh(score / cap), over p - window < j <= p (window 0: all j <= p), where p is
      * the row's position. Head h reads KV head h / (heads / kv_heads). Keys and values are read from the
-     * state only, after rounding. Pages of 256 absolute positions are summed one by one and merged left to
-     * right, so that a row's bits do not depend on what runs beside it. Tolerance 1e-4.
+     * cache only, after rounding. Pages of 256 absolute positions are summed one by one and merged left to
+     * right, so that a row's bits do not depend on the other rows of the step.
      */
     OP_ATTEND,
 
-    /* out = activation(gate) * up. Tolerance 1e-5. */
+    /* out = activation(gate) * up. */
     OP_GLU,
 
-    /* out = out + x. Tolerance 1e-6. */
+    /* out = out + x. */
     OP_ADD,
 
-    /* out = x * y. May work in place. Tolerance 1e-6. */
+    /* out = x * y. */
     OP_MUL,
 
-    /* out = x + (y - x) * weight, where weight is a vector of the file for all rows or scratch with a row for
-     * each. May work in place. Tolerance 1e-6. */
+    /* out = x + (y - x) * weight. weight: a vector of the file for all rows, or scratch of the shape of x. */
     OP_LERP,
 
     /*
-     * out[t] = the row before x[t] in its run; before a run's first row stands what the slot's recurrent
-     * state holds, zeros when the run begins at position 0. The run's last row of x becomes the new state.
-     * Exact.
+     * out[t] = the row before x[t] in its run. The recurrent state of the slot is the row before a run's
+     * first row (zeros when the run begins at position 0); the run's last row of x becomes the new state.
      */
     OP_TOKEN_SHIFT,
 
-    /* out = k * (1 + (a - 1) * weight): how strongly RWKV-7 writes, by its rate a of learning. May work in
-     * place. Tolerance 1e-6. */
+    /* out = k * (1 + (a - 1) * weight): RWKV-7's key, scaled by its in-context learning rate a. */
     OP_RWKV_KEY,
 
     /*
-     * One head after the other, run by run in token order. The recurrent state S is [heads][head_dim keys
-     * j][head_dim values i], so that values, which do not see each other, lie side by side. For each token:
-     *   u[i]    = sum over j in order of S[j][i] * kk[j]
-     *   S[j][i] = S[j][i] * w[j] - u[i] * (kk[j] * a[j]) + v[i] * k[j]
-     *   y[i]    = sum over j in order of S[j][i] * r[j]
-     * which is S diag(w) - (S kk)(kk a)^T + v k^T and S r. A run that begins at position 0 starts from zeros.
-     * On the CPU sums are one chain of fma over j, and time is never blocked, so that a row's bits do not
-     * depend on how many tokens run together. Tolerance 1e-4.
+     * For each head and run, in token order. The recurrent state S is [heads][head_dim keys j][head_dim
+     * values i]: values, which are independent of each other, are contiguous. For each token: u[i]    = sum
+     * over j in order of S[j][i] * kk[j] S[j][i] = S[j][i] * w[j] - u[i] * (kk[j] * a[j]) + v[i] * k[j] y[i]
+     * = sum over j in order of S[j][i] * r[j] which is S diag(w) - (S kk)(kk a)^T + v k^T and S r. A run that
+     * begins at position 0 starts from zeros. On the CPU sums are one chain of fma over j, and time is never
+     * blocked, so that a row's bits do not depend on the number of tokens of the step.
      */
     OP_WKV7,
 
-    /* For each head: out = x + sum over the head of (r * k * weight) * v. May work in place. Tolerance 1e-5.
-     */
+    /* For each head: out = x + sum over the head of (r * k * weight) * v. */
     OP_RWKV_BONUS,
 
-    /* out[o] = x[row of output o]: only rows that get logits go on. Exact. */
+    /* out[o] = x[row of output o]: keeps the rows that get logits. */
     OP_SELECT_ROWS,
 
-    /* x = cap * tanh(x / cap), in place. Tolerance 1e-5. */
+    /* x = cap * tanh(x / cap), in place. */
     OP_SOFTCAP,
 
     /*
      * Chooses the next id from each output row's logits by the settings of its run, as sampling.h defines it
      * (temperature 0: the largest logit), and writes it to position p + 1 of the slot's tokens and to the
-     * results. Exact: from the same logits, settings and seed every backend picks the same id. A row of
-     * nothing but NaN gives no id, which is an error of the run.
+     * results. From the same logits, settings and seed every backend picks the same id. A row of NaN alone
+     * gives no id, and its run fails.
      */
     OP_SAMPLE,
 
@@ -154,16 +147,16 @@ enum activation {
     ACTIVATION_COUNT
 };
 
-/* How matmul rounds its activations; set by the plan from the weight's type, printed, implemented by the
- * reference too. */
+/* How matmul rounds its activations: the builder chooses it by the weight's type, every backend applies it.
+ */
 enum rounding {
-    ROUNDING_F32, /* not at all */
-    ROUNDING_F16, /* to half precision, as F16 weights are; finite values beyond its range to its largest */
-    ROUNDING_Q8,  /* to bytes with a float32 scale per 32 */
+    ROUNDING_F32, /* no rounding */
+    ROUNDING_F16, /* to half precision; finite values beyond its range to its largest */
+    ROUNDING_Q8,  /* to int8 with a float32 scale per 32 */
 };
 
-/* The angles of a rotary embedding: frequency[i] radians a position for pair i; cos and sin are multiplied by
- * `magnitude` (YaRN). */
+/* The angles of a rotary embedding: frequency[i] radians per position for pair i; cos and sin are multiplied
+ * by `magnitude` (YaRN). */
 struct rope {
     uint32_t dimensions; /* rotated columns of a head, even */
     bool halves;         /* pairs are (i, i + dimensions/2) rather than (2i, 2i+1) */
@@ -171,7 +164,7 @@ struct rope {
     double *frequencies; /* [dimensions / 2] */
 };
 
-enum { OP_MAX_INPUTS = 6 };
+enum { OP_MAX_INPUTS = 6, OP_MAX_STATES = 2 };
 
 /* Positions at which a backend may round all activations as finely as those of `fine` matmuls. */
 enum { EARLY_POSITIONS = 4 };
@@ -180,14 +173,9 @@ struct op {
     enum op_kind kind;
     enum row_kind rows;
     buffer_id out; /* NO_BUFFER for kv_append, which writes its states; `sample` writes the tokens */
-
-    /* In the order that the builder's function takes them, states apart; NO_BUFFER where absent. embed:
-     * table, tokens; rms_norm, l2_norm: x, weight; layer_norm: x, weight, bias; matmul: weight, x, bias;
-     * rope, softcap: x, which is also `out`; kv_append: k, v; attend: q; glu: gate, up; add, select_rows,
-     * token_shift: x; mul: x, y; lerp: x, y, weight; rwkv_key: k, a, weight; wkv7: r, w, k, v, kk, a;
-     * rwkv_bonus: x, r, k, v, weight; sample: logits. */
-    buffer_id inputs[OP_MAX_INPUTS];
+    buffer_id inputs[OP_MAX_INPUTS]; /* as op_table.c names them; NO_BUFFER where absent */
     union {
+        buffer_id states[OP_MAX_STATES]; /* the first members of each op that has states */
         struct {
             float scale;
         } embed;
@@ -198,7 +186,7 @@ struct op {
         struct {
             bool accumulate;
             enum rounding rounding;
-            bool fine; /* ROUNDING_Q8: a backend may round to integers 128 times as fine */
+            bool fine; /* ROUNDING_Q8: a backend may use integers with a 128 times smaller step */
             enum activation activation;
         } matmul;
         struct {
@@ -231,12 +219,5 @@ struct op {
         } rwkv_bonus;
     };
 };
-
-struct op_info {
-    const char *name;
-    float tolerance; /* matmul: that of quantised weights; op_tolerance knows the difference */
-};
-
-extern const struct op_info op_infos[OP_KIND_COUNT];
 
 #endif

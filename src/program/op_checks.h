@@ -1,8 +1,4 @@
-/*
- * What an op's arguments must satisfy, for the files that build ops. Every check refuses at most once and
- * leaves the builder stopped, so that those functions read as lists of what must hold; a buffer that could
- * not be found is stood in for by an empty one.
- */
+/* Checks of an op's arguments, for the build_ functions. The first failed check stops the builder. */
 #ifndef PROGRAM_OP_CHECKS_H
 #define PROGRAM_OP_CHECKS_H
 
@@ -10,50 +6,32 @@
 
 #include <inttypes.h>
 
-/* The op that is being built. */
-struct check {
-    struct builder *builder;
-    enum op_kind kind;
-};
-
-/* Of an op that is being built: those that there are, NO_BUFFER in the places that are left. */
+/* The inputs of an op that is being built; the rest is NO_BUFFER. */
 #define INPUTS(...) PAD_INPUTS(__VA_ARGS__, NO_BUFFER, NO_BUFFER, NO_BUFFER, NO_BUFFER, NO_BUFFER, NO_BUFFER)
 #define PAD_INPUTS(a, b, c, d, e, f, ...) \
     {                                     \
         a, b, c, d, e, f                  \
     }
 
-void op_require(struct check check, bool condition, const char *format, ...) PRINTF_LIKE(3, 4);
+/* Checks inputs, out and states against op_table.c, and sets op.rows. False after a mistake: only after true
+ * do the buffers exist. */
+bool op_check(struct builder *builder, struct op *op);
 
-/* A buffer of a certain kind; `role` says what it is to the op. */
-const struct program_buffer *op_find(
-    struct check check, const char *role, buffer_id id, enum buffer_kind kind);
+/* Checks the parameters and adds the op. `sample` ends a program. */
+void op_append(struct builder *builder, const struct op *op);
 
-/* Scratch that the op reads, so something must be in it. */
-const struct program_buffer *op_find_source(struct check check, const char *role, buffer_id id);
+/* Both. */
+void op_add(struct builder *builder, struct op op);
 
-/* Scratch that the op writes. */
-const struct program_buffer *op_find_target(struct check check, buffer_id id);
+/* Checks of the build_ functions, between op_check and op_append. */
+void op_require(struct builder *builder, const struct op *op, bool condition, const char *format, ...)
+    PRINTF_LIKE(4, 5);
+void op_require_equal(struct builder *builder, const struct op *op, const char *a_what, buffer_id a,
+    uint64_t a_number, const char *b_what, buffer_id b, uint64_t b_number);
+void op_require_columns(struct builder *builder, const struct op *op, buffer_id a, buffer_id b);
+void op_require_state(struct builder *builder, const struct op *op, int state, uint64_t columns);
 
-/* A weight of one row. */
-const struct program_buffer *op_find_vector(struct check check, const char *role, buffer_id id);
-
-void op_require_equal(struct check check, const char *a_what, const struct program_buffer *a,
-    uint64_t a_number, const char *b_what, const struct program_buffer *b, uint64_t b_number);
-void op_require_columns(struct check check, const struct program_buffer *a, const struct program_buffer *b);
-void op_require_rows(struct check check, const struct program_buffer *buffer, enum row_kind rows);
-void op_require_same_rows(struct check check, const struct program_buffer *a, const struct program_buffer *b);
-void op_require_same_shape(
-    struct check check, const struct program_buffer *a, const struct program_buffer *b);
-void op_require_apart(
-    struct check check, const struct program_buffer *buffer, buffer_id out, buffer_id input);
-void op_require_positive(struct check check, const char *what, float value);
-void op_require_not_negative(struct check check, const char *what, float value);
-
-/* How many heads a row has. */
-uint32_t op_count_heads(struct check check, const struct program_buffer *buffer, uint32_t head_dim);
-
-/* Adds the op. The last check: `sample` ends a program. */
-void op_add(struct check check, struct op op);
+/* The number of heads in a row of the buffer; 1 after a mistake. */
+uint32_t op_count_heads(struct builder *builder, const struct op *op, buffer_id id, uint32_t head_dim);
 
 #endif

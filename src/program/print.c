@@ -1,11 +1,11 @@
-/* A program as text, to be read beside the lowered plans. */
+/* A program as text. */
 #include "program/program.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-/* A line in the making; what does not fit is cut. */
+/* A line that is being written; text beyond `size` is cut. */
 struct line {
     char *text;
     size_t size, used;
@@ -60,7 +60,7 @@ static void put_buffer(struct line *line, const struct program *program, buffer_
     }
 }
 
-/* Of weights, which are met once, also the shape; of the others the name. */
+/* A weight is printed with its shape, since most are used once; other buffers by name alone. */
 static void put_input(struct line *line, const struct program *program, const char *separator, buffer_id id)
 {
     if (id == NO_BUFFER)
@@ -74,20 +74,20 @@ static void put_input(struct line *line, const struct program *program, const ch
 
 static void put_target(struct line *line, const struct program *program, const struct op *op)
 {
-    if (op->kind == OP_KV_APPEND) {
-        put(line, "%s, %s", program->buffers[op->kv_append.key_state].name,
-            program->buffers[op->kv_append.value_state].name);
-    } else if (op->kind == OP_SAMPLE) {
+    const struct op_info *info = &op_infos[op->kind];
+    if (info->out == OUT_NONE) {
+        for (size_t i = 0; i < OP_MAX_STATES && info->states[i].name; i++)
+            put_input(line, program, i ? ", " : "", op->states[i]);
+    } else if (info->out == OUT_TOKENS) {
         put(line, "%s", program->buffers[op->out].name);
     } else {
         put_buffer(line, program, op->out);
     }
-    bool adds = op->kind == OP_ADD || (op->kind == OP_MATMUL && op->matmul.accumulate);
-    put(line, adds ? " += " : " = ");
+    put(line, op_adds(op) ? " += " : " = ");
 }
 
-/* What is not a buffer: ", heads 9 of 64, scale 0.125". */
-static void put_options(struct line *line, const struct program *program, const struct op *op)
+static void put_parameter(
+    struct line *line, const struct program *program, const struct op *op, const struct parameter *parameter)
 {
     static const char *const activations[ACTIVATION_COUNT] = {[ACTIVATION_NONE] = "none",
         [ACTIVATION_SILU] = "silu",
@@ -96,69 +96,52 @@ static void put_options(struct line *line, const struct program *program, const 
         [ACTIVATION_SIGMOID] = "sigmoid",
         [ACTIVATION_RELU_SQUARED] = "relu squared",
         [ACTIVATION_DECAY] = "decay"};
-    switch (op->kind) {
-    case OP_EMBED:
-        if (op->embed.scale != 1)
-            put(line, ", scale %g", (double)op->embed.scale);
+    static const char *const roundings[] = {
+        [ROUNDING_F32] = "f32", [ROUNDING_F16] = "f16", [ROUNDING_Q8] = "q8"};
+    const void *member = (const char *)op + parameter->offset;
+    const char *name = "";
+    double value = 0;
+    switch (parameter->kind) {
+    case PARAMETER_POSITIVE:
+    case PARAMETER_NOT_NEGATIVE:
+        value = (double)*(const float *)member;
         break;
-    case OP_RMS_NORM:
-    case OP_LAYER_NORM:
-    case OP_L2_NORM:
-        if (op->rms_norm.group != program->buffers[op->out].columns)
-            put(line, ", per %" PRIu32, op->rms_norm.group);
-        put(line, ", epsilon %g", (double)op->rms_norm.epsilon);
+    case PARAMETER_GROUP:
+    case PARAMETER_NUMBER:
+        value = *(const uint32_t *)member;
         break;
-    case OP_MATMUL:
-        put(line, ", rounding %s%s",
-            op->matmul.rounding == ROUNDING_Q8    ? "q8"
-            : op->matmul.rounding == ROUNDING_F16 ? "f16"
-                                                  : "f32",
-            op->matmul.fine ? ", fine" : "");
-        if (op->matmul.activation != ACTIVATION_NONE)
-            put(line, ", activation %s", activations[op->matmul.activation]);
+    case PARAMETER_ROUNDING:
+        name = roundings[*(const enum rounding *)member];
         break;
-    case OP_ROPE:
-        put(line, ", heads %" PRIu32 " of %" PRIu32 ", rope %" PRIu32, op->rope.heads, op->rope.head_dim,
-            op->rope.rope);
+    case PARAMETER_ACTIVATION:
+        value = *(const enum activation *)member;
+        name = activations[*(const enum activation *)member];
         break;
-    case OP_KV_APPEND:
-        put(line, ", heads %" PRIu32 " of %" PRIu32, op->kv_append.kv_heads, op->kv_append.head_dim);
-        break;
-    case OP_ATTEND:
-        put_input(line, program, ", ", op->attend.key_state);
-        put_input(line, program, ", ", op->attend.value_state);
-        put(line, ", heads %" PRIu32 " of %" PRIu32 " on %" PRIu32 ", scale %g", op->attend.heads,
-            op->attend.head_dim, op->attend.kv_heads, (double)op->attend.scale);
-        if (op->attend.cap > 0)
-            put(line, ", cap %g", (double)op->attend.cap);
-        if (op->attend.window)
-            put(line, ", window %" PRIu32, op->attend.window);
-        break;
-    case OP_GLU:
-        put(line, ", activation %s", activations[op->glu.activation]);
-        break;
-    case OP_SOFTCAP:
-        put(line, ", cap %g", (double)op->softcap.cap);
-        break;
-    case OP_TOKEN_SHIFT:
-        put_input(line, program, ", ", op->token_shift.state);
-        break;
-    case OP_WKV7:
-        put_input(line, program, ", ", op->wkv7.state);
-        put(line, ", heads %" PRIu32 " of %" PRIu32, op->wkv7.heads, op->wkv7.head_dim);
-        break;
-    case OP_RWKV_BONUS:
-        put(line, ", per %" PRIu32, op->rwkv_bonus.head_dim);
-        break;
-    case OP_ADD:
-    case OP_MUL:
-    case OP_LERP:
-    case OP_RWKV_KEY:
-    case OP_SELECT_ROWS:
-    case OP_SAMPLE:
-    case OP_KIND_COUNT:
+    case PARAMETER_FLAG:
+        value = *(const bool *)member;
         break;
     }
+    if ((parameter->hidden == HIDDEN_AT_ZERO && value == 0) ||
+        (parameter->hidden == HIDDEN_AT_ONE && value == 1) ||
+        (parameter->kind == PARAMETER_GROUP && value == (double)program->buffers[op->out].columns))
+        return;
+    put(line, "%s%s", parameter->is_joined ? " " : ", ", parameter->name);
+    if (*name)
+        put(line, " %s", name);
+    else if (parameter->kind == PARAMETER_GROUP || parameter->kind == PARAMETER_NUMBER)
+        put(line, " %.0f", value);
+    else if (parameter->kind != PARAMETER_FLAG)
+        put(line, " %g", value);
+}
+
+/* Parameters and the states that the op reads: ", heads 9 of 64, scale 0.125". */
+static void put_parameters(struct line *line, const struct program *program, const struct op *op)
+{
+    const struct op_info *info = &op_infos[op->kind];
+    for (size_t i = 0; i < OP_MAX_STATES && info->out != OUT_NONE && info->states[i].name; i++)
+        put_input(line, program, ", ", op->states[i]);
+    for (size_t i = 0; i < OP_MAX_PARAMETERS && info->parameters[i].name; i++)
+        put_parameter(line, program, op, &info->parameters[i]);
 }
 
 void program_describe_op(const struct program *program, uint32_t index, char *text, size_t size)
@@ -174,7 +157,7 @@ void program_describe_op(const struct program *program, uint32_t index, char *te
         put_input(&line, program, separator, op->inputs[i]);
         separator = ", ";
     }
-    put_options(&line, program, op);
+    put_parameters(&line, program, op);
 }
 
 static void put_rope(struct line *line, const struct program *program, uint32_t index)

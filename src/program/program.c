@@ -1,29 +1,7 @@
-/* What a finished program answers about itself. */
+/* Queries about a finished program. */
 #include "program/program.h"
 
 #include "base/memory.h"
-
-const struct op_info op_infos[OP_KIND_COUNT] = {
-    [OP_EMBED] = {"embed", 0},
-    [OP_RMS_NORM] = {"rms_norm", 1e-5f},
-    [OP_LAYER_NORM] = {"layer_norm", 1e-5f},
-    [OP_L2_NORM] = {"l2_norm", 1e-5f},
-    [OP_MATMUL] = {"matmul", 2e-3f},
-    [OP_ROPE] = {"rope", 1e-5f},
-    [OP_KV_APPEND] = {"kv_append", 1.0f / 127},
-    [OP_ATTEND] = {"attend", 1e-4f},
-    [OP_GLU] = {"glu", 1e-5f},
-    [OP_ADD] = {"add", 1e-6f},
-    [OP_MUL] = {"mul", 1e-6f},
-    [OP_LERP] = {"lerp", 1e-6f},
-    [OP_TOKEN_SHIFT] = {"token_shift", 0},
-    [OP_RWKV_KEY] = {"rwkv_key", 1e-6f},
-    [OP_WKV7] = {"wkv7", 1e-4f},
-    [OP_RWKV_BONUS] = {"rwkv_bonus", 1e-5f},
-    [OP_SELECT_ROWS] = {"select_rows", 0},
-    [OP_SOFTCAP] = {"softcap", 1e-5f},
-    [OP_SAMPLE] = {"sample", 0},
-};
 
 void program_close(struct program *program)
 {
@@ -33,24 +11,12 @@ void program_close(struct program *program)
     memory_free(program);
 }
 
-float op_tolerance(const struct program *program, uint32_t index)
-{
-    const struct op *op = &program->ops[index];
-    if (op->kind == OP_MATMUL && op->matmul.rounding == ROUNDING_F16)
-        return 5e-4f; /* the step of a half is 1e-3 of it: a number may be rounded the other way */
-    if (op->kind == OP_MATMUL && op->matmul.rounding != ROUNDING_Q8)
-        return 1e-4f;
-    return op_infos[op->kind].tolerance;
-}
-
 buffer_id op_recurrent_state(const struct op *op)
 {
-    return op->kind == OP_TOKEN_SHIFT ? op->token_shift.state
-           : op->kind == OP_WKV7      ? op->wkv7.state
-                                      : NO_BUFFER;
+    return op_infos[op->kind].states[0].kind == STATE_REPLACED ? op->states[0] : NO_BUFFER;
 }
 
-/* Adds to a list of buffers unless it is there. */
+/* Adds a buffer to a list unless the list has it. */
 static void list(buffer_id buffer, buffer_id buffers[OP_MAX_BUFFERS], uint32_t *count)
 {
     if (buffer == NO_BUFFER)
@@ -68,12 +34,12 @@ uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[O
     uint32_t count = 0;
     for (size_t i = 0; i < OP_MAX_INPUTS; i++)
         list(op->inputs[i], out, &count);
-    list(op_recurrent_state(op), out, &count);
-    if (op->kind == OP_ATTEND) {
-        list(op->attend.key_state, out, &count);
-        list(op->attend.value_state, out, &count);
+    for (size_t i = 0; i < OP_MAX_STATES; i++) {
+        const enum state_kind kind = op_infos[op->kind].states[i].kind;
+        if (kind == STATE_READ || kind == STATE_REPLACED)
+            list(op->states[i], out, &count);
     }
-    if (op->kind == OP_ADD || (op->kind == OP_MATMUL && op->matmul.accumulate))
+    if (op_adds(op))
         list(op->out, out, &count);
     return count;
 }
@@ -83,10 +49,10 @@ uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[
     const struct op *op = &program->ops[index];
     uint32_t count = 0;
     list(op->out, out, &count);
-    list(op_recurrent_state(op), out, &count);
-    if (op->kind == OP_KV_APPEND) {
-        list(op->kv_append.key_state, out, &count);
-        list(op->kv_append.value_state, out, &count);
+    for (size_t i = 0; i < OP_MAX_STATES; i++) {
+        const enum state_kind kind = op_infos[op->kind].states[i].kind;
+        if (kind == STATE_APPENDED || kind == STATE_REPLACED)
+            list(op->states[i], out, &count);
     }
     return count;
 }

@@ -1,13 +1,13 @@
 /*
- * A program: what a model computes in one step, as data. An architecture writes it once through the builder,
- * which checks every buffer and shape; backends compile it; nobody below arch/ knows which model it is.
+ * A program: the computation of one step of a model, as data. An architecture writes it once through the
+ * builder, which checks every buffer and shape; backends compile it without knowing the architecture.
  */
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
 
 #include "base/arena.h"
 #include "gguf/gguf.h"
-#include "program/op.h"
+#include "program/op_table.h"
 
 enum buffer_kind {
     BUFFER_WEIGHT,    /* [rows][columns] in the file */
@@ -28,7 +28,7 @@ struct program_buffer {
 };
 
 struct program {
-    struct arena arena; /* all that follows */
+    struct arena arena; /* owns all arrays below */
     const struct gguf *gguf;
     struct program_buffer *buffers;
     struct op *ops;
@@ -38,15 +38,15 @@ struct program {
     buffer_id tokens; /* cache of int32: the ids so far */
     buffer_id logits; /* scratch [O][vocabulary] */
     uint32_t vocabulary, layers;
-    uint32_t trained_context; /* 0: not said */
-    uint32_t ignored_tensors; /* of the file, which the architecture knows and does not use */
+    uint32_t trained_context; /* 0: unknown */
+    uint32_t ignored_tensors; /* tensors of the file that the architecture knows and does not use */
 };
 
 void program_close(struct program *program); /* accepts NULL */
 
-/* The buffers of any kind that op number `index` reads or writes, each once; how many there are. An op that
- * works in place or accumulates reads what it writes. Whatever an op writes without reading it gets new
- * values in every live row. */
+/* Lists the buffers of any kind that op number `index` reads or writes, each once, and returns their number.
+ * An op that works in place or accumulates reads the buffer that it writes. An op that writes a buffer
+ * without reading it writes every live row. */
 enum { OP_MAX_BUFFERS = 8 };
 uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
 uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
@@ -55,18 +55,15 @@ uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[
 bool op_reads_buffer(const struct program *program, uint32_t index, buffer_id buffer);
 bool op_writes_buffer(const struct program *program, uint32_t index, buffer_id buffer);
 
-/* Whether anybody from op `index` on reads what the buffer holds before it; logits are read after the last
- * one. */
+/* Whether op `index` or a later one reads the value that the buffer has before op `index`. The logits are
+ * read after the last op. */
 bool value_is_read(const struct program *program, buffer_id buffer, uint32_t index);
 
-/* The op that writes a KV state: it knows how the state is divided into heads. NULL for other buffers. */
+/* The op that writes a KV cache, which has its number of heads. NULL for other buffers. */
 const struct op *op_that_appends(const struct program *program, buffer_id state);
 
 /* The recurrent state that an op reads and replaces; NO_BUFFER for most. */
 buffer_id op_recurrent_state(const struct op *op);
-
-/* What op.h allows for this op: for matmul it depends on the weight's type. */
-float op_tolerance(const struct program *program, uint32_t index);
 
 /* One line per buffer and op. */
 void program_print(const struct program *program, void (*print)(void *user, const char *text), void *user);
@@ -75,29 +72,29 @@ void program_print(const struct program *program, void (*print)(void *user, cons
 void program_describe_op(const struct program *program, uint32_t index, char *text, size_t size);
 
 /*
- * BUILDING. Every function checks its arguments against the buffers they name. The first mistake is kept,
- * with a message that names the buffer and the numbers, and everything after it does nothing, so that an
- * architecture reads as a straight list; builder_finish reports it.
+ * BUILDING. Every function checks its arguments against the buffers they name. The builder keeps the first
+ * mistake, with a message that names the buffer and the numbers; after it every function does nothing, so
+ * that an architecture is a plain list of calls. builder_finish reports the mistake.
  */
 struct builder {
     struct program *program;
     enum salvo_status status;
-    bool round_finely; /* set by an architecture around matmuls that pass errors on: they are `fine` */
+    bool round_finely; /* set by an architecture around matmuls that amplify errors: they become `fine` */
 };
 
 enum salvo_status builder_open(struct builder *builder, const struct gguf *gguf);
 
-/* Hands the program over, or the first mistake. */
+/* Returns the program, or the first mistake. */
 enum salvo_status builder_finish(struct builder *builder, struct program **out);
 
-/* Records a mistake of the architecture's own, such as metadata that cannot be. */
+/* Records a mistake that the architecture found itself, such as invalid metadata. */
 void builder_refuse(struct builder *builder, enum salvo_status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
 /*
  * A weight of exactly this shape; `rows` 1 and any number of `columns` is a vector. The name is formatted; a
- * weight asked for twice is one buffer. Any type that quant/ converts will do. Vectors (weights of norms,
- * biases) are float32 to every op: a backend converts those of other types when it loads them.
+ * weight requested twice is one buffer. Any type that quant/ converts is accepted. Vectors (weights of norms,
+ * biases) are float32 to every op: a backend converts other types when it loads them.
  */
 buffer_id builder_weight(struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...)
     PRINTF_LIKE(4, 5);
@@ -107,10 +104,10 @@ buffer_id builder_optional_weight(
     struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...) PRINTF_LIKE(4, 5);
 
 /* Rows first .. first+rows-1 of a larger weight: fused matrices of the file are used without a copy. Backends
- * load what ops use, so that a whole of which only parts are used is not loaded as well. */
+ * load only weights that ops use: a weight of which only parts are used is not loaded a second time. */
 buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t first, uint64_t rows);
 
-/* A tensor that files of the architecture may have and that means nothing. */
+/* A tensor that files of the architecture may have and that the program does not need. */
 void builder_ignore_tensor(struct builder *builder, const char *format, ...) PRINTF_LIKE(2, 3);
 
 buffer_id builder_scratch(struct builder *builder, enum row_kind rows, uint64_t columns, const char *name);
@@ -131,7 +128,7 @@ void build_rms_norm(struct builder *builder, buffer_id out, buffer_id x, buffer_
 void build_matmul(
     struct builder *builder, buffer_id out, buffer_id weight, buffer_id x, buffer_id bias, bool accumulate);
 
-/* The same without `accumulate`, through an activation. */
+/* The same without `accumulate`, with an activation. */
 void build_activated_matmul(struct builder *builder, buffer_id out, buffer_id weight, buffer_id x,
     buffer_id bias, enum activation activation);
 void build_rope(struct builder *builder, buffer_id x, uint32_t head_dim, uint32_t rope);
@@ -150,7 +147,7 @@ void build_add(struct builder *builder, buffer_id out, buffer_id x);
 void build_select_rows(struct builder *builder, buffer_id out, buffer_id x);
 void build_softcap(struct builder *builder, buffer_id x, float cap);
 
-/* Recurrent models. `weight` and `bias` of norms are as wide as x; l2_norm can do without a weight. */
+/* Recurrent models. `weight` and `bias` of norms have the columns of x; the weight of l2_norm is optional. */
 void build_layer_norm(struct builder *builder, buffer_id out, buffer_id x, buffer_id weight, buffer_id bias,
     uint32_t group, float epsilon);
 void build_l2_norm(

@@ -121,7 +121,7 @@ static enum salvo_status add_message(
     TRY(dict_set_name(in, out->dict, "content", value_string(text_take(&content))));
     if (!message->json)
         goto cleanup;
-    TRY(json_read(in, message->json, strlen(message->json), &more));
+    TRY(value_from_json(in, message->json, strlen(message->json), &more));
     if (more.kind != VALUE_DICT)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the JSON of a message is not an object"));
     for (size_t i = 0; i < more.dict->count; i++)
@@ -166,7 +166,7 @@ static enum salvo_status make_variables(
     TRY(dict_set_name(
         in, variables, "add_generation_prompt", value_bool(!conversation->no_generation_prompt)));
     if (conversation->json.size)
-        TRY(json_read(in, conversation->json.data, conversation->json.size, &request));
+        TRY(value_from_json(in, conversation->json.data, conversation->json.size, &request));
     if (request.kind == VALUE_LIST) {
         TRY(dict_set_name(in, variables, "messages", request));
     } else if (request.kind == VALUE_DICT) {

@@ -123,7 +123,7 @@ struct attend_setup {
         }
         keys = new test_cache(random, c.type, pages, c.kv_heads, c.head_dim, 1);
         values = new test_cache(random, c.type, pages, c.kv_heads, c.head_dim, 1);
-        /* What lies beyond a run's last position is nobody's. */
+        /* Memory beyond a run's last position is not written. */
         for (size_t i = 0; i < c.runs.size(); i++) {
             const uint32_t end = c.runs[i].first + c.runs[i].count;
             for (uint32_t p = end; c.type != TYPE_Q8_0 && p < pages_per_slot * CUDA_PAGE; p++)
@@ -215,9 +215,9 @@ inline void check_attend(
         make_attend(c, q_array.address, out_array.address, keys.address, values.address);
     cuda_flash flash = {attend, {}};
     const bool rounds = c.head_dim % 32 == 0 && !c.with_nan;
-    const device_array<uint8_t> panel(cuda_panel_bytes(ROUNDING_Q8, row, capacity));
+    const device_array<uint8_t> packed_input(cuda_packed_input_bytes(ROUNDING_Q8, row, capacity));
     if (rounds)
-        flash.rounded = cuda_panel_at(ROUNDING_Q8, row, capacity, panel.address);
+        flash.rounded = cuda_packed_input_at(ROUNDING_Q8, row, capacity, packed_input.address);
     const cuda_launch launch =
         cuda_flash_launch(&attend, capacity, (uint32_t)c.runs.size() + 2, shared_bytes);
     const cuda_machine *device = setup.machine->upload();
@@ -229,11 +229,11 @@ inline void check_attend(
     const std::vector<float> again = out_array.get();
 
     double worst = 0;
-    bool whole = out_array.guard_is_whole() && panel.guard_is_whole();
-    const std::vector<uint8_t> bytes = panel.get();
+    bool whole = out_array.guard_is_whole() && packed_input.guard_is_whole();
+    const std::vector<uint8_t> bytes = packed_input.get();
     for (uint32_t t = 0; rounds && t < tokens; t++)
-        whole &= panel_is_right(
-            flash.rounded, bytes, panel.address, t, row, &out[(size_t)t * row], setup.machine->is_early(t));
+        whole &= packed_input_is_right(flash.rounded, bytes, packed_input.address, t, row,
+            &out[(size_t)t * row], setup.machine->is_early(t));
     std::vector<double> reference(c.head_dim);
     for (size_t run = 0, first = 0; run < c.runs.size(); first += c.runs[run++].count) {
         for (uint32_t t = 0; t < c.runs[run].count; t++) {

@@ -5,7 +5,7 @@
  *   nvcc -O3 -std=c++17 -arch=sm_90a -Isrc -Iinclude -Itests -o check_cuda tests/cuda/check_cuda.cu \
  *       src/backend/cuda/{gemm_q8,gemm_float,gemm_wide,flash,flash_any,wkv7_many,wkv7_chunks}.cu \
  *       src/backend/cuda/{norm_many,rotate_many,rows_many}.cu \
- *       src/backend/cuda/{cuda_batch,cuda_items}.c src/quant/quant*.c src/base/{status,tensor_type}.c
+ *       src/backend/cuda/{cuda_batch,cuda_tiles}.c src/quant/quant*.c src/base/{status,tensor_type}.c
  *
  * Exits with 1 when a check failed.
  */
@@ -13,7 +13,7 @@
 #include "cuda/check_gemm.h"
 #include "cuda/check_recurrence.h"
 #include "cuda/check_rows.h"
-#include "cuda/check_words.h"
+#include "cuda/check_tagged_words.h"
 
 int main(int count, char **arguments)
 {
@@ -26,7 +26,7 @@ int main(int count, char **arguments)
         time_rows();
         return 0;
     }
-    check_words(results);
+    check_tagged_words(results);
     check_steps(results);
     check_recurrences(results);
     check_attends(results);

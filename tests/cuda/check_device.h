@@ -12,7 +12,7 @@
 extern "C" {
 #include "base/tensor_type.h"
 
-#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 #include "quant/quant.h"
 }
 
@@ -74,8 +74,7 @@ inline cudaStream_t launch_stream()
     return stream;
 }
 
-/* As a plan's graph does it: a kernel may come before the one before it has ended, and waits for it itself.
- */
+/* As in a plan's graph: a kernel may start before the previous one has ended, and waits for it itself. */
 template <class... Parameters>
 void launch_kernel(const cuda_launch &launch, void (*kernel)(Parameters...), Parameters... parameters)
 {
@@ -251,16 +250,16 @@ inline double row_error(const float *values, const double *reference, size_t cou
     return difference == 0 ? 0 : difference / largest;
 }
 
-/* ---- Panels ---- */
+/* ---- Packed inputs ---- */
 
-/* Where a panel of halves has a column: of every 128, pair j of the c-th 32 is pair 4j + c. */
+/* Where a packed input of halves has a column: of every 128, pair j of the c-th 32 is pair 4j + c. */
 inline uint64_t half_place(uint64_t column)
 {
     const uint64_t part = column / 128 * 128, group = column % 128 / 32, pair = column % 32 / 2;
     return part + (4 * pair + group) * 2 + column % 2;
 }
 
-template <class T> T read_panel(const std::vector<uint8_t> &bytes, uint64_t at)
+template <class T> T read_packed_input(const std::vector<uint8_t> &bytes, uint64_t at)
 {
     T value;
     memcpy(&value, bytes.data() + at, sizeof value);
@@ -268,45 +267,48 @@ template <class T> T read_panel(const std::vector<uint8_t> &bytes, uint64_t at)
 }
 
 /* Quotients of the device may be off by their last bits: an integer is right when it is as near as any, and
- * sums are those of the integers that are there. `fine`: they have a second digit. */
-inline bool bytes_are_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
-    uint64_t begin, const float values[32], bool fine)
+ * sums are those of the stored integers. `fine`: they have a second term. */
+inline bool bytes_are_right(const cuda_packed_input &packed_input, const std::vector<uint8_t> &bytes,
+    uint64_t base, uint64_t begin, const float values[32], bool fine)
 {
     float largest = 0;
     int sums[2] = {0, 0};
     for (int i = 0; i < 32; i++)
         largest = std::fmax(largest, std::fabs(values[i]));
-    const float scale = read_panel<float>(bytes, panel.scales - base + begin / 32 * 4);
+    const float scale = read_packed_input<float>(bytes, packed_input.scales - base + begin / 32 * 4);
     const float unit = fine ? scale / 128 : scale;
     bool good = std::fabs(scale - largest / 127) <= 3e-7f * scale;
     for (int i = 0; i < 32; i++) {
-        int integer = read_panel<int8_t>(bytes, panel.values - base + begin + i);
+        int integer = read_packed_input<int8_t>(bytes, packed_input.values - base + begin + i);
         if (fine)
-            integer = integer * 128 + read_panel<int8_t>(bytes, panel.seconds - base + begin + i);
+            integer =
+                integer * 128 + read_packed_input<int8_t>(bytes, packed_input.seconds - base + begin + i);
         good &= std::fabs(values[i] - (float)integer * unit) <= (fine ? 0.502f : 0.50001f) * unit;
         sums[i / 16] += integer;
     }
     for (int i = 0; i < 2; i++)
-        good &= read_panel<float>(bytes, panel.sums - base + (begin / 16 + i) * 4) == unit * (float)sums[i];
+        good &= read_packed_input<float>(bytes, packed_input.sums - base + (begin / 16 + i) * 4) ==
+                unit * (float)sums[i];
     return good;
 }
 
-inline bool panel_is_right(const cuda_panel &panel, const std::vector<uint8_t> &bytes, uint64_t base,
-    uint32_t row, uint32_t columns, const float *values, bool fine)
+inline bool packed_input_is_right(const cuda_packed_input &packed_input, const std::vector<uint8_t> &bytes,
+    uint64_t base, uint32_t row, uint32_t columns, const float *values, bool fine)
 {
     bool good = true;
-    for (uint32_t first = 0; first < panel.columns; first += 32) {
-        const uint64_t begin = (uint64_t)row * panel.columns + first;
+    for (uint32_t first = 0; first < packed_input.columns; first += 32) {
+        const uint64_t begin = (uint64_t)row * packed_input.columns + first;
         float padded[32];
         for (uint32_t i = 0; i < 32; i++)
             padded[i] = first + i < columns ? values[first + i] : 0;
-        for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F32; i++)
-            good &= read_panel<float>(bytes, panel.values - base + (begin + i) * 4) == padded[i];
-        for (uint32_t i = 0; i < 32 && panel.rounding == ROUNDING_F16; i++)
-            good &= read_panel<uint16_t>(bytes, panel.values - base + half_place(begin + i) * 2) ==
-                    f16_from_f32(padded[i]);
-        if (panel.rounding == ROUNDING_Q8)
-            good &= bytes_are_right(panel, bytes, base, begin, padded, fine);
+        for (uint32_t i = 0; i < 32 && packed_input.rounding == ROUNDING_F32; i++)
+            good &=
+                read_packed_input<float>(bytes, packed_input.values - base + (begin + i) * 4) == padded[i];
+        for (uint32_t i = 0; i < 32 && packed_input.rounding == ROUNDING_F16; i++)
+            good &= read_packed_input<uint16_t>(bytes,
+                        packed_input.values - base + half_place(begin + i) * 2) == f16_from_f32(padded[i]);
+        if (packed_input.rounding == ROUNDING_Q8)
+            good &= bytes_are_right(packed_input, bytes, base, begin, padded, fine);
     }
     return good;
 }

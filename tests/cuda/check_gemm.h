@@ -86,27 +86,28 @@ inline uint32_t rounding_of(enum tensor_type type)
                                                    : ROUNDING_Q8;
 }
 
-/* Rows as a panel has them, on the device, and what they are worth. The first `fine` have two digits. */
-struct test_panel {
-    cuda_panel panel;
+/* Rows as a packed input has them, on the device, and what they are worth. The first `fine` have two terms.
+ */
+struct test_packed_input {
+    cuda_packed_input packed_input;
     uint32_t fine;
     std::vector<uint8_t> bytes;
     std::vector<float> rounded; /* [tokens][columns] */
 
-    test_panel(uint32_t rounding, const std::vector<float> &x, uint32_t tokens, uint32_t capacity,
+    test_packed_input(uint32_t rounding, const std::vector<float> &x, uint32_t tokens, uint32_t capacity,
         uint32_t columns, uint32_t fine_)
-        : fine(fine_), bytes(cuda_panel_bytes(rounding, columns, capacity), 0xff), rounded(x)
+        : fine(fine_), bytes(cuda_packed_input_bytes(rounding, columns, capacity), 0xff), rounded(x)
     {
         const uint64_t base = device_new(bytes.size());
-        panel = cuda_panel_at(rounding, columns, capacity, base);
+        packed_input = cuda_packed_input_at(rounding, columns, capacity, base);
         for (uint32_t t = 0; t < tokens; t++) {
-            for (uint32_t i = 0; i < panel.columns; i += 32)
+            for (uint32_t i = 0; i < packed_input.columns; i += 32)
                 round_group(t, i, columns, base);
         }
         device_put(base, bytes.data(), bytes.size());
     }
 
-    ~test_panel() { device_free(panel.values); }
+    ~test_packed_input() { device_free(packed_input.values); }
 
     template <class T> void set(uint64_t base, uint64_t array, size_t index, T value)
     {
@@ -116,7 +117,7 @@ struct test_panel {
     void round_group(uint32_t t, uint32_t first, uint32_t columns, uint64_t base)
     {
         float *x = rounded.data() + (size_t)t * columns;
-        const size_t row = (size_t)t * panel.columns;
+        const size_t row = (size_t)t * packed_input.columns;
         float largest = 0;
         for (uint32_t i = first; i < first + 32 && i < columns; i++)
             largest = std::fmax(largest, std::fabs(x[i]));
@@ -125,49 +126,49 @@ struct test_panel {
         int sums[2] = {0, 0};
         for (uint32_t i = first; i < first + 32; i++) {
             float value = i < columns ? x[i] : 0;
-            if (panel.rounding == ROUNDING_F32) {
-                set(base, panel.values, row + i, value);
-            } else if (panel.rounding == ROUNDING_F16) {
-                set(base, panel.values, half_place(row + i), f16_from_f32(value));
+            if (packed_input.rounding == ROUNDING_F32) {
+                set(base, packed_input.values, row + i, value);
+            } else if (packed_input.rounding == ROUNDING_F16) {
+                set(base, packed_input.values, half_place(row + i), f16_from_f32(value));
                 value = f16_to_f32(f16_from_f32(value));
             } else {
                 const int integer = (int)std::nearbyint(value * inverse),
-                          first_digit = (int)std::floor((float)integer / (float)unit + 0.5f);
-                set(base, panel.values, row + i, (int8_t)first_digit);
+                          first_term = (int)std::floor((float)integer / (float)unit + 0.5f);
+                set(base, packed_input.values, row + i, (int8_t)first_term);
                 if (t < fine)
-                    set(base, panel.seconds, row + i, (int8_t)(integer - first_digit * unit));
+                    set(base, packed_input.seconds, row + i, (int8_t)(integer - first_term * unit));
                 sums[i % 32 / 16] += integer;
                 value = scale * (float)integer;
             }
             if (i < columns)
                 x[i] = value;
         }
-        if (panel.rounding == ROUNDING_Q8) {
-            set(base, panel.scales, (row + first) / 32, scale * (float)unit);
-            set(base, panel.sums, (row + first) / 16, scale * (float)sums[0]);
-            set(base, panel.sums, (row + first) / 16 + 1, scale * (float)sums[1]);
+        if (packed_input.rounding == ROUNDING_Q8) {
+            set(base, packed_input.scales, (row + first) / 32, scale * (float)unit);
+            set(base, packed_input.sums, (row + first) / 16, scale * (float)sums[0]);
+            set(base, packed_input.sums, (row + first) / 16 + 1, scale * (float)sums[1]);
         }
     }
 };
 
-/* A matrix in items on the device, and what it is worth. */
+/* A matrix in weight tiles on the device, and what it is worth. */
 struct test_matrix {
     cuda_matrix matrix;
     std::vector<float> values; /* [rows][columns] */
 
     test_matrix(
-        numbers &random, enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tiles_per_block)
+        numbers &random, enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tile_rows_per_block)
         : values(random.vector((size_t)rows * columns, 1 / std::sqrt((float)columns)))
     {
         const struct tensor_type_info *info = tensor_type_info(type);
         std::vector<uint8_t> blocks(values.size() / info->block_elements * info->block_bytes);
         quantize(type, values.data(), values.size(), blocks.data());
         dequantize(type, blocks.data(), values.size(), values.data());
-        matrix = cuda_matrix_shape(type, rows, columns, tiles_per_block);
-        std::vector<uint8_t> items(cuda_matrix_bytes(&matrix));
-        cuda_pack_owners(&matrix, blocks.data(), 0, matrix.owners, items.data());
-        matrix.base = device_new(items.size());
-        device_put(matrix.base, items.data(), items.size());
+        matrix = cuda_matrix_shape(type, rows, columns, tile_rows_per_block);
+        std::vector<uint8_t> tiles(cuda_matrix_bytes(&matrix));
+        cuda_pack_owners(&matrix, blocks.data(), 0, matrix.owners, tiles.data());
+        matrix.base = device_new(tiles.size());
+        device_put(matrix.base, tiles.data(), tiles.size());
     }
 
     test_matrix(const test_matrix &) = delete;
@@ -245,23 +246,23 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     if (c.of_outputs)
         runs.push_back({1, 0, 1, LOGITS_NONE});
     test_machine machine(runs, 2, 1024, 1);
-    test_panel x(rounding, random.vector((size_t)c.tokens * c.columns), c.tokens, c.capacity, c.columns,
-        c.of_outputs ? c.tokens : (uint32_t)EARLY_POSITIONS);
-    x.panel.fine = c.of_outputs;
+    test_packed_input x(rounding, random.vector((size_t)c.tokens * c.columns), c.tokens, c.capacity,
+        c.columns, c.of_outputs ? c.tokens : (uint32_t)EARLY_POSITIONS);
+    x.packed_input.fine = c.of_outputs;
 
     std::vector<test_matrix *> matrices;
     std::vector<std::vector<float>> biases, before;
     std::vector<device_array<float> *> bias_arrays, outs;
     cuda_gemm gemm = {};
     gemm.places = machine.places();
-    gemm.panel = x.panel;
+    gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)c.types.size();
     gemm.glu = c.glu;
     gemm.rows = c.of_outputs ? ROWS_OUTPUTS : ROWS_TOKENS;
-    const uint32_t tiles_per_block = 1 + random.below(5);
+    const uint32_t tile_rows_per_block = 1 + random.below(5);
     for (size_t i = 0; i < c.types.size(); i++) {
         matrices.push_back(new test_matrix(
-            random, c.types[i], c.rows[i], c.columns, c.glu ? tiles_per_block : 1 + random.below(5)));
+            random, c.types[i], c.rows[i], c.columns, c.glu ? tile_rows_per_block : 1 + random.below(5)));
         biases.push_back(random.vector(c.rows[i]));
         before.push_back(random.vector((size_t)c.capacity * c.rows[i]));
         bias_arrays.push_back(new device_array<float>(biases[i]));
@@ -271,9 +272,9 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
             c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
     }
-    const device_array<uint8_t> rounded(cuda_panel_bytes(ROUNDING_Q8, c.rows[0], c.capacity));
+    const device_array<uint8_t> rounded(cuda_packed_input_bytes(ROUNDING_Q8, c.rows[0], c.capacity));
     if (c.rounds)
-        gemm.rounded = cuda_panel_at(ROUNDING_Q8, c.rows[0], c.capacity, rounded.address);
+        gemm.rounded = cuda_packed_input_at(ROUNDING_Q8, c.rows[0], c.capacity, rounded.address);
     const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, &c.room);
     const cuda_machine *device = machine.upload();
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
@@ -282,7 +283,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     double worst = 0;
     bool whole = rounded.guard_is_whole();
     for (uint32_t t = 0; c.rounds && t < c.tokens; t++)
-        whole &= panel_is_right(gemm.rounded, rounded.get(), rounded.address, t, c.rows[0],
+        whole &= packed_input_is_right(gemm.rounded, rounded.get(), rounded.address, t, c.rows[0],
             outs[0]->get().data() + (size_t)t * c.rows[0], t < EARLY_POSITIONS);
     std::vector<std::vector<float>> first;
     for (size_t i = 0; i < (c.glu ? 1 : c.types.size()); i++) {
@@ -449,20 +450,20 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
     numbers random(7);
     test_machine machine({{0, 0, tokens}}, 1, capacity, 1);
     const uint32_t rounding = rounding_of(types[0]);
-    const test_panel x(rounding, random.vector((size_t)tokens * columns), tokens, capacity, columns,
+    const test_packed_input x(rounding, random.vector((size_t)tokens * columns), tokens, capacity, columns,
         (uint32_t)EARLY_POSITIONS);
     std::vector<test_matrix *> matrices;
     cuda_gemm gemm = {};
     gemm.places = machine.places();
-    gemm.panel = x.panel;
+    gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)types.size();
     gemm.glu = glu ? ACTIVATION_SILU : ACTIVATION_NONE;
     gemm.rows = ROWS_TOKENS;
     double bytes = 0, products = 0;
     std::vector<device_array<float> *> outs;
     for (size_t i = 0; i < types.size(); i++) {
-        const uint32_t tiles = (rows[i] + 7) / 8;
-        matrices.push_back(new test_matrix(random, types[i], rows[i], columns, (tiles + 131) / 132));
+        const uint32_t tile_rows = (rows[i] + 7) / 8;
+        matrices.push_back(new test_matrix(random, types[i], rows[i], columns, (tile_rows + 131) / 132));
         outs.push_back(new device_array<float>((size_t)capacity * rows[i]));
         gemm.matmuls[i] = {matrices[i]->matrix, 0, outs[i]->address, ACTIVATION_NONE, 0, 0};
         bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);

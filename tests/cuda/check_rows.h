@@ -8,7 +8,7 @@
 extern "C" __global__ void salvo_begin(const cuda_machine *machine);
 extern "C" __global__ void salvo_angles(const cuda_machine *machine);
 extern "C" __global__ void salvo_rows(
-    const cuda_machine *machine, const cuda_phase *phase, const cuda_panel *panels);
+    const cuda_machine *machine, const cuda_phase *phase, const cuda_packed_input *packed_inputs);
 extern "C" __global__ void salvo_norm(
     const cuda_machine *machine, const __grid_constant__ cuda_norm_rows norm);
 extern "C" __global__ void salvo_end(const cuda_machine *machine);
@@ -61,7 +61,7 @@ struct rows_check {
     test_machine machine;
     device_array<uint8_t> ring, sampling;
     device_array<uint32_t> words, barrier; /* sequence, done[RING], cancel, error; BARRIER_... */
-    device_array<cuda_result> told;
+    device_array<cuda_result> announced;
     device_array<float> cosines, sines;
     uint64_t ropes, frequencies;
 
@@ -69,7 +69,7 @@ struct rows_check {
         : results(results_), machine(runs, SLOTS, CONTEXT, 2),
           ring((size_t)RING * machine.machine.step_bytes),
           sampling((size_t)8 * cuda_sample_row_bytes(VOCABULARY)), words(RING + 3),
-          barrier(std::vector<uint32_t>(64)), told((size_t)RING * SLOTS), cosines(16 * PAIRS),
+          barrier(std::vector<uint32_t>(64)), announced((size_t)RING * SLOTS), cosines(16 * PAIRS),
           sines(16 * PAIRS)
     {
         const double steps[PAIRS] = {1, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.0001};
@@ -95,7 +95,7 @@ struct rows_check {
         m.error = words.address + 4 * (RING + 2);
         m.barrier = barrier.address;
         m.plan = PLAN;
-        m.results = told.address;
+        m.results = announced.address;
         m.sampling = sampling.address;
         m.vocabulary = VOCABULARY;
         m.ropes = ropes;
@@ -179,10 +179,10 @@ struct rows_check {
         const std::vector<float> x = random.vector((size_t)machine.tokens * columns),
                                  weight = random.vector(columns);
         const device_array<float> x_array(x), weight_array(weight), out_array((size_t)capacity * columns);
-        const device_array<uint8_t> panel_array(cuda_panel_bytes(rounding, columns, capacity));
-        const std::vector<cuda_panel> panels = {
-            {}, cuda_panel_at(rounding, columns, capacity, panel_array.address)};
-        const device_array<cuda_panel> panels_array(panels);
+        const device_array<uint8_t> packed_input_array(cuda_packed_input_bytes(rounding, columns, capacity));
+        const std::vector<cuda_packed_input> packed_inputs = {
+            {}, cuda_packed_input_at(rounding, columns, capacity, packed_input_array.address)};
+        const device_array<cuda_packed_input> packed_inputs_array(packed_inputs);
         cuda_load load = {};
         load.from = x_array.address;
         load.kind = kind == ROWS_OUTPUTS ? CUDA_LOAD_SELECTED : CUDA_LOAD_ROW;
@@ -200,12 +200,12 @@ struct rows_check {
         const device_array<uint8_t> phase_array(phase.bytes);
         const cuda_launch launch = cuda_rows_launch(capacity, (uint32_t)phase.bytes.size(), phase.places);
         launch_kernel(launch, salvo_rows, device, (const cuda_phase *)phase_array.address,
-            (const cuda_panel *)panels_array.address);
+            (const cuda_packed_input *)packed_inputs_array.address);
         device_wait();
         const std::vector<float> out = out_array.get();
-        const std::vector<uint8_t> panel = panel_array.get();
+        const std::vector<uint8_t> packed_input = packed_input_array.get();
         double worst = 0;
-        bool good = out_array.guard_is_whole() && panel_array.guard_is_whole();
+        bool good = out_array.guard_is_whole() && packed_input_array.guard_is_whole();
         for (uint32_t row = 0; row < capacity; row++) {
             const float *values = &out[(size_t)row * columns];
             if (row >= rows || row == dead) {
@@ -221,8 +221,8 @@ struct rows_check {
             for (uint32_t i = 0; i < columns; i++)
                 reference[i] = from[i] / std::sqrt(squares / columns + 1e-5) * weight[i];
             worst = std::fmax(worst, row_error(values, reference.data(), columns));
-            good &= panel_is_right(panels[1], panel, panel_array.address, row, columns, values,
-                kind == ROWS_TOKENS && machine.is_early(row));
+            good &= packed_input_is_right(packed_inputs[1], packed_input, packed_input_array.address, row,
+                columns, values, kind == ROWS_TOKENS && machine.is_early(row));
         }
         results.report("rows: " + std::string(kind == ROWS_OUTPUTS ? "outputs" : "tokens") + ", rounding " +
                            std::to_string(rounding) + ", " + std::to_string(columns) + " columns",
@@ -237,22 +237,22 @@ struct rows_check {
         const std::vector<float> x = random.vector((size_t)capacity * columns),
                                  weight = random.vector(columns);
         const device_array<float> x_array(x), weight_array(weight), out_array((size_t)capacity * columns);
-        const device_array<uint8_t> panel_array(cuda_panel_bytes(rounding, columns, capacity));
+        const device_array<uint8_t> packed_input_array(cuda_packed_input_bytes(rounding, columns, capacity));
         cuda_norm_rows norm = {};
         norm.places = machine.places();
         norm.x = x_array.address;
         norm.weight = normalises ? weight_array.address : 0;
         norm.out = stores ? out_array.address : 0;
-        norm.panel = cuda_panel_at(rounding, columns, capacity, panel_array.address);
+        norm.packed_input = cuda_packed_input_at(rounding, columns, capacity, packed_input_array.address);
         norm.rows = ROWS_TOKENS;
         norm.columns = columns;
         norm.epsilon = 1e-5f;
         launch_kernel(cuda_norm_launch(capacity, columns), salvo_norm, device, norm);
         device_wait();
         const std::vector<float> out = out_array.get();
-        const std::vector<uint8_t> panel = panel_array.get();
+        const std::vector<uint8_t> packed_input = packed_input_array.get();
         double worst = 0;
-        bool good = out_array.guard_is_whole() && panel_array.guard_is_whole();
+        bool good = out_array.guard_is_whole() && packed_input_array.guard_is_whole();
         for (uint32_t row = 0; row < capacity; row++) {
             const float *values = &out[(size_t)row * columns], *from = &x[(size_t)row * columns];
             if (row >= machine.tokens || !stores) {
@@ -270,8 +270,8 @@ struct rows_check {
             if (stores)
                 worst = std::fmax(worst, row_error(values, reference.data(), columns));
             if (stores || !normalises)
-                good &= panel_is_right(norm.panel, panel, panel_array.address, row, columns,
-                    stores ? values : from, machine.is_early(row));
+                good &= packed_input_is_right(norm.packed_input, packed_input, packed_input_array.address,
+                    row, columns, stores ? values : from, machine.is_early(row));
         }
         results.report("norm: rounding " + std::to_string(rounding) + ", " + std::to_string(columns) +
                            " columns" + (normalises ? "" : " as they are") + (stores ? "" : ", not stored"),
@@ -310,7 +310,7 @@ struct rows_check {
         set_sampled(2, CUDA_SAMPLE_NOT_ASKED);
         launch_kernel(cuda_end_launch(), salvo_end, device);
         device_wait();
-        const std::vector<cuda_result> result = told.get();
+        const std::vector<cuda_result> result = announced.get();
         const cuda_result *of_step = &result[(SEQUENCE % RING) * SLOTS];
         expect("results", of_step[0].sampled == 1 && of_step[0].ended == 1 && !of_step[0].failed &&
                               of_step[1].sampled == 1 && !of_step[1].ended && !of_step[1].failed &&
@@ -336,7 +336,7 @@ struct rows_check {
         set_sampled(1, 5);
         launch_kernel(cuda_end_launch(), salvo_end, device);
         device_wait();
-        const std::vector<cuda_result> result = told.get();
+        const std::vector<cuda_result> result = announced.get();
         const cuda_result *of_step = &result[(SEQUENCE % RING) * SLOTS];
         const std::vector<cuda_slot> after = slots();
         cuda_step step;
@@ -370,9 +370,9 @@ inline void time_rows()
             machine.machine.rope_count = 0;
             const device_array<float> x(random.vector((size_t)tokens * columns)),
                 weight(random.vector(columns)), out((size_t)tokens * columns);
-            const device_array<uint8_t> memory(cuda_panel_bytes(ROUNDING_Q8, columns, tokens));
-            const device_array<cuda_panel> panels(
-                std::vector<cuda_panel>{cuda_panel_at(ROUNDING_Q8, columns, tokens, memory.address)});
+            const device_array<uint8_t> memory(cuda_packed_input_bytes(ROUNDING_Q8, columns, tokens));
+            const device_array<cuda_packed_input> packed_inputs(std::vector<cuda_packed_input>{
+                cuda_packed_input_at(ROUNDING_Q8, columns, tokens, memory.address)});
             cuda_load load = {};
             load.from = x.address;
             load.kind = CUDA_LOAD_ROW;
@@ -390,7 +390,7 @@ inline void time_rows()
             const cuda_machine *device = machine.upload();
             const double time = time_of([&] {
                 launch_kernel(launch, salvo_rows, device, (const cuda_phase *)phase_array.address,
-                    (const cuda_panel *)panels.address);
+                    (const cuda_packed_input *)packed_inputs.address);
             });
             printf("%-44s T %4u  %8.2f us\n",
                 ("norm and rounding, " + std::to_string(columns) + " columns").c_str(), tokens, time);

@@ -1,7 +1,7 @@
 /* The stages of sampling as device code, run on the host. */
 #include "cuda/emulator.h"
 
-#include "backend/cuda/sample.cuh"
+#include "backend/cuda/kernels/common/sample.cuh"
 #include "cuda/emulated_sample.h"
 
 void emulated_sample(const struct cuda_machine *machine, unsigned blocks, unsigned threads, unsigned seed)

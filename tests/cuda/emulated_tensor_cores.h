@@ -1,8 +1,8 @@
 /*
- * What backend/cuda/tensor_cores.cuh names the hardware for, on the emulator. Copies arrive at once, or as
- * late as they may: when a thread waits for them, so that reading without a wait finds what was there before,
- * and what others still read is written over. Threads that waited for copies sometimes dawdle, so that others
- * who do not wait for them get ahead.
+ * Hardware operations of backend/cuda/kernels/common/tensor_cores.cuh on the emulator. Copies arrive at once,
+ * or as late as allowed: when a thread waits for them, so that a read without a wait finds the old contents,
+ * and data that others still read is overwritten. Threads that waited for copies sometimes pause, so that
+ * others that do not wait for them get ahead.
  */
 #ifndef TESTS_CUDA_EMULATED_TENSOR_CORES_H
 #define TESTS_CUDA_EMULATED_TENSOR_CORES_H
@@ -17,7 +17,8 @@ inline unsigned emulated_chance(unsigned count)
     return (state >> 8) % count;
 }
 
-/* What a thread has begun and not yet waited for, in groups; belongs to the block that used it last. */
+/* Copies that a thread has begun and not yet waited for, in groups; they belong to the block that used them
+ * last. */
 template <class Item> struct emulated_queue {
     unsigned block_x = ~0u, block_y = ~0u;
     std::vector<Item> open;
@@ -44,8 +45,8 @@ template <class Item> struct emulated_queue {
     {
         emulated_queue &queue = own();
         for (; queue.groups.size() > left; queue.groups.pop_front()) {
-            for (const Item &item : queue.groups.front())
-                work(item);
+            for (const Item &tile : queue.groups.front())
+                work(tile);
         }
     }
 };
@@ -98,7 +99,7 @@ inline void wait_for_last_launch() {}
 
 /* ---- Fragments ---- */
 
-/* What every lane has, [lane]. */
+/* The registers of all lanes, [lane]. */
 struct emulated_words {
     uint32_t words[32][2];
 };

@@ -1,7 +1,7 @@
 /*
- * What backend/cuda/warpgroups.cuh names the hardware for, on the emulator. Products are done as late as they
- * may: when a thread waits for them, so that inputs that were written over by then give other sums. The warps
- * of a warpgroup do not wait for each other here, as nothing says that they do.
+ * Hardware operations of backend/cuda/kernels/prefill/warpgroups.cuh on the emulator. Products run as late as
+ * allowed: when a thread waits for them, so that inputs overwritten by then give other sums. The warps of a
+ * warpgroup do not wait for each other here, since nothing guarantees that they do.
  */
 #ifndef TESTS_CUDA_EMULATED_WARPGROUPS_H
 #define TESTS_CUDA_EMULATED_WARPGROUPS_H

@@ -9,11 +9,11 @@
  * Blocks run one after the other, or all at once (`together`) where they wait for each other: loops that wait
  * must call __nanosleep. `seed` varies the order of threads and blocks, which finds barriers that are
  * missing: results must not depend on it. Memory is that of one thread, so that fences do nothing and weak
- * orders are not found. Dynamic shared memory is emulator_shared(). A meeting that cannot happen ends the
- * program with a word.
+ * orders are not found. Dynamic shared memory is emulator_shared(). A barrier that cannot complete ends the
+ * program with a message.
  *
- * A clock goes on by emulator_turn_ns, 0 unless a test sets it, with each of the scheduler's turns. It runs
- * while a block stalls: from turn `stall_turn` on block `stalled` is not run until no other block has
+ * A clock goes on by emulator_round_ns, 0 unless a test sets it, with each round of the scheduler. It runs
+ * while a block stalls: from round `stall_round` on block `stalled` is not run until no other block has
  * anything left to do.
  */
 #ifndef TESTS_CUDA_EMULATOR_H
@@ -42,13 +42,14 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
+#define __shared__ static /* blocks run one after the other */
 
 struct emulator_index {
     unsigned x = 0, y = 0, z = 0;
 };
 
 inline emulator_index threadIdx, blockIdx, blockDim, gridDim;
-inline uint64_t emulator_time = 1, emulator_turn_ns;
+inline uint64_t emulator_time = 1, emulator_round_ns;
 
 /* ---- Fibers ---- */
 
@@ -57,10 +58,10 @@ struct emulator_options {
     size_t shared_bytes;
     unsigned seed;
     bool together;
-    unsigned stall_turn = 0, stalled = 0; /* turns count from 1; 0: no block stalls */
+    unsigned stall_round = 0, stalled = 0; /* rounds count from 1; 0: no block stalls */
 };
 
-/* Some threads that meet: those that come early wait until the generation changes. */
+/* A barrier of some threads: those that arrive early wait until the generation changes. */
 struct emulator_meeting {
     uint32_t mask = 0; /* of lanes */
     unsigned arrived = 0, generation = 0;
@@ -90,7 +91,7 @@ class emulator_machine
     {
     }
 
-    unsigned turns() const { return turn; }
+    unsigned rounds() const { return round; }
 
     void run()
     {
@@ -166,7 +167,7 @@ class emulator_machine
         return warp.back();
     }
 
-    /* What lanes of `mask` hand each other: the values, valid until the next but one exchange. */
+    /* Exchanges values between the lanes of `mask`, valid until the next but one exchange. */
     const uint64_t *exchange(uint32_t mask, uint64_t value)
     {
         unsigned lane = running->thread % 32;
@@ -188,7 +189,7 @@ class emulator_machine
     uint8_t *shared() { return blocks[running->block].shared.data(); }
 
   private:
-    enum { STACK = 64 * 1024, MEETINGS = 8, STALLED_TURN_NS = 2000000 };
+    enum { STACK = 64 * 1024, MEETINGS = 8, STALLED_ROUND_NS = 2000000 };
 
     [[noreturn]] static void fail(const char *why)
     {
@@ -258,8 +259,8 @@ class emulator_machine
         return !fiber.ended && (!fiber.awaited || fiber.awaited->generation != fiber.awaited_generation);
     }
 
-    /* One turn of all fibers that can run, but those of a block that stalls; whether there was any. */
-    bool run_turn(bool stalls)
+    /* One round of all fibers that can run, except those of a block that stalls; whether there was any. */
+    bool run_round(bool stalls)
     {
         const size_t count = fibers.size();
         const bool backwards = next_random() % 2;
@@ -278,10 +279,10 @@ class emulator_machine
     void run_fibers()
     {
         for (bool stalled = false, any = true; any;) {
-            turn++;
-            const bool stalls = options.stall_turn && turn >= options.stall_turn && !stalled;
-            emulator_time += stalls ? uint64_t(STALLED_TURN_NS) : emulator_turn_ns;
-            any = run_turn(stalls);
+            round++;
+            const bool stalls = options.stall_round && round >= options.stall_round && !stalled;
+            emulator_time += stalls ? uint64_t(STALLED_ROUND_NS) : emulator_round_ns;
+            any = run_round(stalls);
             if (stalls && !any)
                 stalled = any = true;
         }
@@ -296,7 +297,7 @@ class emulator_machine
 
     emulator_options options;
     std::function<void()> kernel;
-    unsigned random, turn = 0;
+    unsigned random, round = 0;
     std::vector<emulator_block> blocks;
     std::vector<emulator_fiber> fibers;
     emulator_fiber *running = nullptr;
@@ -304,12 +305,12 @@ class emulator_machine
     jmp_buf scheduler;
 };
 
-/* How many turns the scheduler took. */
+/* The number of rounds of the scheduler. */
 inline unsigned emulate(const emulator_options &options, std::function<void()> kernel)
 {
     emulator_machine machine(options, std::move(kernel));
     machine.run();
-    return machine.turns();
+    return machine.rounds();
 }
 
 inline uint64_t emulator_time_ns()
@@ -321,6 +322,16 @@ inline uint64_t emulator_time_ns()
 {
     fprintf(stderr, "emulator: a trap (block %u, thread %u)\n", blockIdx.x, threadIdx.x);
     abort();
+}
+
+inline size_t __cvta_generic_to_shared(const void *pointer)
+{
+    return (size_t)pointer;
+}
+
+inline long long clock64()
+{
+    return 1;
 }
 
 inline uint8_t *emulator_shared()

@@ -163,8 +163,8 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector)
     unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
     unsigned result = 0;
     for (unsigned i = 0; i < 4; i++) {
-        unsigned digit = selector >> 4 * i & 15, byte = static_cast<unsigned>(both >> 8 * (digit & 7)) & 255;
-        result |= (digit & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * i;
+        unsigned term = selector >> 4 * i & 15, byte = static_cast<unsigned>(both >> 8 * (term & 7)) & 255;
+        result |= (term & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * i;
     }
     return result;
 }

@@ -3,42 +3,15 @@
  * they are launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that
  * blocks have to share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. With
  * SALVO_FAKE_WARPGROUPS=0 it has no kernels for warpgroups, as in a build without them;
- * SALVO_FAKE_CAPABILITY=75 makes it an older device, SALVO_FAKE_WATCHDOG=1 one with a display. What is to go
- * wrong, tests say through fake_cuda.h.
+ * SALVO_FAKE_CAPABILITY=75 makes it an older device, SALVO_FAKE_WATCHDOG=1 one with a display. Tests choose
+ * failures through fake_cuda.h.
  */
-#include "cuda/emulator.h"
-
-inline size_t __cvta_generic_to_shared(const void *pointer)
-{
-    return (size_t)pointer;
-}
-
-inline long long clock64()
-{
-    return 1;
-}
-#define __shared__ static
-
-#include "backend/cuda/cuda_batch.h"
-
-#include "backend/cuda/decode.cu"
-#include "backend/cuda/flash.cu"
-#include "backend/cuda/flash_any.cu"
-#include "backend/cuda/gemm_float.cu"
-#include "backend/cuda/gemm_q8.cu"
-#include "backend/cuda/gemm_wide.cu"
-#include "backend/cuda/norm_many.cu"
-#include "backend/cuda/rotate_many.cu"
-#include "backend/cuda/rows_many.cu"
-#include "backend/cuda/sample.cu"
-#include "backend/cuda/wkv7_chunks.cu"
-#include "backend/cuda/wkv7_many.cu"
 #include "cuda/fake_cuda.h"
+#include "backend/cuda/cuda_batch.h"
+#include "cuda/fake_kernels.h"
 
 #include <chrono>
-#include <functional>
 #include <map>
-#include <string>
 #include <vector>
 
 namespace
@@ -65,7 +38,7 @@ fake_cuda new_control()
 
 fake_cuda control = new_control();
 
-/* What a call has to return, unless all is well. */
+/* The result of the next call: the error that a test asked for, or OK. */
 int next_call()
 {
     return ++control.calls == control.fail_at ? control.code : OK;
@@ -87,91 +60,17 @@ struct launch_config {
     unsigned attribute_count;
 };
 
-using arguments = void **;
-
-template <class T> T argument(arguments given, int index)
+kernel_table all_kernels()
 {
-    T value;
-    memcpy(&value, given[index], sizeof value);
-    return value;
+    kernel_table table;
+    add_decode_kernels(table);
+    add_flash_kernels(table);
+    add_gemm_kernels(table);
+    add_row_kernels(table);
+    return table;
 }
 
-template <class... Parameters, size_t... Index>
-std::function<void()> bind_arguments(
-    void (*kernel)(Parameters...), arguments given, std::index_sequence<Index...>)
-{
-    auto values = std::make_tuple(argument<std::decay_t<Parameters>>(given, (int)Index)...);
-    return [=] { std::apply(kernel, values); };
-}
-
-template <class... Parameters> struct binder {
-    void (*kernel)(Parameters...);
-    std::function<void()> operator()(arguments given) const
-    {
-        return bind_arguments(kernel, given, std::index_sequence_for<Parameters...>());
-    }
-};
-
-template <class... Parameters> binder<Parameters...> kernel_of(void (*kernel)(Parameters...))
-{
-    return {kernel};
-}
-
-struct function {
-    std::function<std::function<void()>(arguments)> bind;
-    bool together; /* its blocks wait for each other */
-    bool wide = false;
-};
-
-#define KERNEL(name)               \
-    {                              \
-#name,                     \
-        {                          \
-            kernel_of(name), false \
-        }                          \
-    }
-std::map<std::string, function> functions = {
-    {"salvo_decode", {kernel_of(salvo_decode), true}},
-    KERNEL(salvo_begin),
-    KERNEL(salvo_angles),
-    KERNEL(salvo_rows),
-    KERNEL(salvo_norm),
-    KERNEL(salvo_rotate),
-    KERNEL(salvo_end),
-    KERNEL(salvo_probe),
-    KERNEL(salvo_sample),
-    KERNEL(salvo_gemm_q8_few),
-    KERNEL(salvo_gemm_q8_few_glu),
-    KERNEL(salvo_gemm_q8_some),
-    KERNEL(salvo_gemm_q8_some_glu),
-    KERNEL(salvo_gemm_q8_many),
-    KERNEL(salvo_gemm_q8_many_glu),
-    KERNEL(salvo_gemm_f16_few),
-    KERNEL(salvo_gemm_f16_few_glu),
-    KERNEL(salvo_gemm_f16_some),
-    KERNEL(salvo_gemm_f16_some_glu),
-    KERNEL(salvo_gemm_f16_many),
-    KERNEL(salvo_gemm_f16_many_glu),
-    KERNEL(salvo_gemm_f32_few),
-    KERNEL(salvo_gemm_f32_few_glu),
-    KERNEL(salvo_gemm_f32_some),
-    KERNEL(salvo_gemm_f32_some_glu),
-    KERNEL(salvo_gemm_f32_many),
-    KERNEL(salvo_gemm_f32_many_glu),
-    {"salvo_gemm_wide_64", {kernel_of(salvo_gemm_wide_64), false, true}},
-    {"salvo_gemm_wide_64_glu", {kernel_of(salvo_gemm_wide_64_glu), false, true}},
-    {"salvo_gemm_wide_128", {kernel_of(salvo_gemm_wide_128), false, true}},
-    {"salvo_gemm_wide_128_glu", {kernel_of(salvo_gemm_wide_128_glu), false, true}},
-    KERNEL(salvo_flash_f16_64),
-    KERNEL(salvo_flash_f16_128),
-    KERNEL(salvo_flash_f16_128_few),
-    KERNEL(salvo_flash_any),
-    KERNEL(salvo_wkv7_prepare),
-    KERNEL(salvo_wkv7_chunks),
-    KERNEL(salvo_wkv7_64),
-    KERNEL(salvo_wkv7_128),
-    KERNEL(salvo_wkv7_256),
-};
+kernel_table kernels = all_kernels();
 
 enum { COOPERATIVE = 2 }; /* the launch attribute */
 
@@ -211,14 +110,14 @@ void run_launch(const prepared &launch)
     static unsigned seed;
     const bool stalls = launch.takes && begin_step(*launch.takes);
     control.wide += launch.wide;
-    emulator_turn_ns = control.turn_ns;
+    emulator_round_ns = control.round_ns;
     for (unsigned y = 0; y < launch.config.grid[1] && !control.idle; y++) {
         blockIdx.y = y;
-        const unsigned turns =
+        const unsigned rounds =
             emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
-                        launch.together, stalls ? control.stall_turn : 0, control.stalled_block},
+                        launch.together, stalls ? control.stall_round : 0, control.stalled_block},
                 launch.kernel);
-        control.turns = launch.together && !stalls ? turns : control.turns;
+        control.rounds = launch.together && !stalls ? rounds : control.rounds;
     }
     blockIdx.y = 0;
 }
@@ -427,8 +326,8 @@ EXPORT cuModuleUnload(void *)
 EXPORT cuModuleGetFunction(void **out, void *, const char *name)
 {
     CALL();
-    auto found = functions.find(name);
-    if (found == functions.end() || (found->second.wide && !number_from("SALVO_FAKE_WARPGROUPS", 1)))
+    auto found = kernels.find(name);
+    if (found == kernels.end() || (found->second.wide && !number_from("SALVO_FAKE_WARPGROUPS", 1)))
         return NOT_FOUND;
     *out = &found->second;
     return OK;
@@ -584,18 +483,18 @@ EXPORT cuEventElapsedTime(float *out, void *start, void *end)
 EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values, void **)
 {
     CALL();
-    const auto *called = static_cast<const function *>(given);
+    const auto *called = static_cast<const fake_kernel *>(given);
     const bool cooperative =
         config->attribute_count && *static_cast<const int *>(config->attributes) == COOPERATIVE;
     if (cooperative && !control.resident)
         return TOO_MANY_TOGETHER;
-    const bool takes =
-        called->together ? argument<uint32_t>(values, 3) & DECODE_TAKES : called == &functions["salvo_begin"];
+    const bool takes = called->together ? kernel_argument<uint32_t>(values, 3) & CUDA_TAKE_STEP
+                                        : called == &kernels["salvo_begin"];
     const prepared launch = {*config, called->together && control.resident, called->wide,
-        called->bind(values), takes ? argument<const cuda_machine *>(values, 0) : nullptr};
+        called->bind(values), takes ? kernel_argument<const cuda_machine *>(values, 0) : nullptr};
     if (called->together)
-        control.pieces += count_pieces(*argument<const cuda_machine *>(values, 0),
-            argument<uint32_t>(values, 1), argument<uint32_t>(values, 2), config->grid[0]);
+        control.pieces += count_pieces(*kernel_argument<const cuda_machine *>(values, 0),
+            kernel_argument<uint32_t>(values, 1), kernel_argument<uint32_t>(values, 2), config->grid[0]);
     if (captured)
         captured->launches.push_back(launch);
     else

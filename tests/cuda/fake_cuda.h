@@ -8,7 +8,8 @@
 
 /* Failures of a launch that takes a step. */
 enum fake_failure {
-    FAKE_STALL,        /* one of its blocks is not run from some turn on, until the others have given up */
+    FAKE_STALL, /* one of its blocks is not run from some round of the emulator on, until the others have
+                   given up */
     FAKE_WRONG_NUMBER, /* the device has lost count of the steps */
     FAKE_WRONG_PLAN,   /* the step is for another plan */
 };
@@ -28,10 +29,10 @@ struct fake_cuda {
     unsigned long steps;    /* launches so far that take a step */
     unsigned long fails_at; /* the one of this number fails, once; 0: none */
     enum fake_failure failure;
-    unsigned stall_turn, stalled_block;
-    unsigned turns; /* of the scheduler, in the last launch of the decode kernel that did not stall */
+    unsigned stall_round, stalled_block;
+    unsigned rounds; /* of the scheduler, in the last launch of the decode kernel that did not stall */
     unsigned long longest_ns; /* of all launches that take a step, and those of the same graph */
-    uint64_t turn_ns;         /* that a turn takes */
+    uint64_t round_ns;        /* duration of a round */
 
     int contexts; /* users of the primary context */
     int resets;   /* of it, so far */

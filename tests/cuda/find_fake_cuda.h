@@ -20,18 +20,18 @@ static inline struct fake_cuda *find_fake_cuda(void)
     return control();
 }
 
-/* The nth launch from now on that takes a step fails; a block stalls from some turn on. */
+/* The nth launch from now on that takes a step fails; a block stalls from some round of the emulator on. */
 static inline void fake_fail(struct fake_cuda *fake, unsigned long nth, enum fake_failure failure)
 {
     fake->fails_at = fake->steps + nth;
     fake->failure = failure;
 }
 
-static inline void fake_stall(struct fake_cuda *fake, unsigned long nth, unsigned block, unsigned turn)
+static inline void fake_stall(struct fake_cuda *fake, unsigned long nth, unsigned block, unsigned round)
 {
     fake_fail(fake, nth, FAKE_STALL);
     fake->stalled_block = block;
-    fake->stall_turn = turn;
+    fake->stall_round = round;
 }
 
 #endif

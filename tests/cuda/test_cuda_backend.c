@@ -60,7 +60,7 @@ static void groups_and_models(void **state)
     verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO);
 }
 
-/* ---- The first positions, where activations have two digits: both backends are next to exact ---- */
+/* ---- The first positions, where activations have two terms: both backends are next to exact ---- */
 
 enum { EARLY = 4, MOST_VOCABULARY = 4096 };
 struct early_logits {
@@ -110,7 +110,7 @@ static void compare_early(const char *path, uint32_t part)
             size += b * b;
         }
     }
-    /* One digit is 4e-3 of the largest activation of 32. */
+    /* One term resolves 4e-3 of the largest activation of 32. */
     assert_true(size > 0 && sqrt(distance / size) < 3e-4);
     test_free(ours);
     test_free(theirs);
@@ -372,7 +372,7 @@ static void states(void **state)
 /* ---- Tokens that were not computed whole: what they leave behind is for nobody ---- */
 
 enum {
-    TAGS = 6,    /* that words can have: then they come round */
+    TAGS = 6,    /* of tagged words, before they repeat */
     TOKENS = 26, /* and calls of a profile, more than its first launches of one phase */
 };
 
@@ -462,7 +462,7 @@ static void after_profiles_that_failed(void **state)
 static void step_that_is_given_up(struct salvo_session *session, uint32_t index, const int32_t *id)
 {
     for (uint32_t i = 0; i < (index % 12 == 0 ? TAGS - 1 : index % 4 == 1); i++) {
-        fake_stall(fake, 1, index % 3, 1 + fake->turns * (index % 8) / 12);
+        fake_stall(fake, 1, index % 3, 1 + fake->rounds * (index % 8) / 12);
         assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, id, 1));
         assert_non_null(strstr(salvo_error(), "a wait on the device took too long"));
         assert_int_equal(index, salvo_session_position(session));
@@ -527,7 +527,7 @@ static void not_numbers(void **state)
     }
 }
 
-/* The emulator takes minutes for these: ctest runs them apart. */
+/* The emulator takes minutes for these: ctest runs them as a test of their own. */
 #define LONG_TEST(function)                           \
     {                                                 \
         "long_" #function, function, NULL, NULL, NULL \

@@ -10,7 +10,7 @@
 
 #include "arch/arch.h"
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 #include "backend/cuda/sample_plan.h"
 
 #include <stdlib.h>
@@ -41,9 +41,9 @@ static void say(const struct model_shape *shape, const char *mix, const char *wh
         device->multiprocessors, what);
 }
 
-static uint64_t share_bytes(const struct cuda_share *share, uint32_t item_bytes)
+static uint64_t share_bytes(const struct cuda_share *share, uint32_t tile_bytes)
 {
-    return (uint64_t)share->tiles * share->parts_per_round * share->part_groups * item_bytes;
+    return (uint64_t)share->tile_rows * share->parts_per_round * share->part_groups * tile_bytes;
 }
 
 /* As many bytes are copied for a block as its records multiply. */
@@ -63,7 +63,7 @@ static void check_streams(const struct executor *executor, uint32_t block)
             continue;
         for (int j = 0; j < (record->flags & MATMUL_GLU ? 2 : 1); j++)
             multiplied += share_bytes(&record->shares[j],
-                cuda_matrix_shape((enum tensor_type)record->shares[j].type, 8, 128, 1).item_bytes);
+                cuda_matrix_shape((enum tensor_type)record->shares[j].type, 8, 128, 1).tile_bytes);
     }
     assert_int_equal(copied, multiplied);
 }

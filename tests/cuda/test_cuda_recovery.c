@@ -79,7 +79,7 @@ static enum salvo_status generate(struct salvo_session *session, struct text *te
 struct expected {
     struct text text;
     int32_t tokens[PROMPT + TOKENS];
-    unsigned turns; /* of a launch */
+    unsigned rounds; /* of a launch */
 };
 
 static struct expected undisturbed(const char *shape, bool greedy)
@@ -88,7 +88,7 @@ static struct expected undisturbed(const char *shape, bool greedy)
     struct fixture fixture = open_session(shape, greedy);
     ASSERT_OK(generate(fixture.session, &expected.text));
     memcpy(expected.tokens, salvo_session_tokens(fixture.session), sizeof expected.tokens);
-    expected.turns = fake->turns;
+    expected.rounds = fake->rounds;
     fixture_close(&fixture);
     return expected;
 }
@@ -96,11 +96,11 @@ static struct expected undisturbed(const char *shape, bool greedy)
 /* Launch number `nth` from the end of the prompt on fails: the error, what was shown until then, and what
  * follows. */
 static void give_up(const char *shape, bool greedy, const struct expected *expected, unsigned long nth,
-    unsigned block, unsigned turn)
+    unsigned block, unsigned round)
 {
     struct fixture fixture = open_session(shape, greedy);
     struct text shown = {.size = 0}, again = {.size = 0};
-    fake_stall(fake, nth, block, turn);
+    fake_stall(fake, nth, block, round);
     assert_int_equal(SALVO_ERROR_DEVICE, generate(fixture.session, &shown));
     if (!strstr(salvo_error(), "a wait on the device took too long"))
         fail_msg("%s", salvo_error());
@@ -117,7 +117,7 @@ static void give_up(const char *shape, bool greedy, const struct expected *expec
     fixture_close(&fixture);
 }
 
-/* Each block in turn, at another place of the launch each time. */
+/* Each block once, at another place of the launch each time. */
 static void queued_launches(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void queued_launches(void **state)
         for (int greedy = 0; greedy < 2; greedy++) {
             const struct expected expected = undisturbed(shapes[i], greedy);
             for (unsigned j = 0; j < 3; j++)
-                give_up(shapes[i], greedy, &expected, 1 + j, (j + 1) % 3, 1 + expected.turns * j / 4);
+                give_up(shapes[i], greedy, &expected, 1 + j, (j + 1) % 3, 1 + expected.rounds * j / 4);
         }
     }
 }
@@ -158,7 +158,7 @@ static void three_steps(
     set_greedy(fixture.session);
     fake_fail(fake, 2, failure);
     fake->stalled_block = 1;
-    fake->stall_turn = 20;
+    fake->stall_round = 20;
     for (int i = 0; i < 3; i++) {
         const struct run run = run_of(i == 0 ? other : fixture.session, i == 2 ? counts[1] : 0, counts[i]);
         const struct step step = {.runs = &run, .run_count = 1, .token_count = counts[i], .ids = ids};
@@ -298,7 +298,7 @@ static void launches_by_time(void **state)
 
     /* A token takes a sixth of what a launch may. */
     choose_ahead(&fixture, 1, timed);
-    fake->turn_ns = most_ns / 6 / fake->turns;
+    fake->round_ns = most_ns / 6 / fake->rounds;
     choose_ahead(&fixture, 1, timed);
     const uint64_t before = counters_of(fixture.engine).submissions;
     choose_ahead(&fixture, 64, timed);
@@ -308,18 +308,18 @@ static void launches_by_time(void **state)
     assert_memory_equal(free_running, timed, sizeof timed);
 
     /* A prompt of 64 tokens takes all of it. */
-    fake->turn_ns = 1000;
+    fake->round_ns = 1000;
     fake->longest_ns = 0;
     ASSERT_OK(salvo_session_rollback(fixture.session, 0));
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 64));
-    fake->turn_ns = most_ns * 1000 / fake->longest_ns;
+    fake->round_ns = most_ns * 1000 / fake->longest_ns;
     ASSERT_OK(salvo_session_rollback(fixture.session, 0));
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 64)); /* it learns that */
     fake->longest_ns = 0;
     ASSERT_OK(salvo_session_rollback(fixture.session, 0));
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 256));
     assert_true(fake->longest_ns > most_ns / 8 && fake->longest_ns < most_ns);
-    fake->turn_ns = 0;
+    fake->round_ns = 0;
     free(ids);
     fixture_close(&fixture);
 }

@@ -120,7 +120,7 @@ static void keep_line(void *user, enum salvo_log_level level, const char *text)
         snprintf(said, sizeof said, "%s", text);
 }
 
-static void blocks_apart(void **state)
+static void blocks_not_resident(void **state)
 {
     (void)state;
     static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
@@ -149,7 +149,7 @@ static void blocks_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_apart),
+        cmocka_unit_test(blocks_not_resident),
         cmocka_unit_test(inputs_in_pieces),
         cmocka_unit_test(sampling),
     };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXT = 850, PROMPT = 300, COUNT = 800 }; /* of 256 positions, a context has four pages */
+enum { CONTEXT = 560, PROMPT = 250, COUNT = 530 }; /* pages have 256 positions: three of them */
 
 static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
 
@@ -44,35 +44,69 @@ static enum salvo_status generate(
     return salvo_session_generate(session, &options, result);
 }
 
-/* The prompt and what follows it, [COUNT]. */
-static int32_t *undisturbed(const char *shape)
+/* An undisturbed session: prompt and generated tokens, [COUNT]; and the logits of the first token fed once
+ * more to a session that was fed those tokens. They are computed once for each shape. */
+struct expected {
+    int32_t *ids;
+    float *logits;
+};
+
+static struct expected all_expected[2];
+
+static const struct expected *undisturbed(const char *const *shape)
 {
-    struct fixture fixture = open_session(shape, CONTEXT, false);
+    struct expected *expected = &all_expected[shape - shapes];
+    if (expected->ids)
+        return expected;
+    struct fixture fixture = open_session(*shape, CONTEXT, false);
+    const size_t bytes = fixture.vocabulary * sizeof(float);
     int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1);
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     ASSERT_OK(salvo_session_feed(fixture.session, ids, PROMPT));
     ASSERT_OK(generate(fixture.session, COUNT, 1, &result));
     memcpy(ids, salvo_session_tokens(fixture.session), COUNT * sizeof *ids);
     fixture_close(&fixture);
-    return ids;
+    fixture = open_session(*shape, CONTEXT, false);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, COUNT));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 1));
+    expected->logits = malloc(bytes);
+    assert_non_null(expected->logits);
+    memcpy(expected->logits, salvo_session_logits(fixture.session), bytes);
+    fixture_close(&fixture);
+    expected->ids = ids;
+    return expected;
 }
 
-/* Goes on to the end; then the tokens are those expected, and the state that of a session that was fed them.
- */
-static void assert_goes_on(const char *shape, struct fixture *fixture, const int32_t *expected)
+static int free_expected(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof all_expected / sizeof *all_expected; i++) {
+        free(all_expected[i].ids);
+        free(all_expected[i].logits);
+    }
+    return 0;
+}
+
+/* Generates up to COUNT; then the tokens are those expected, and the state gives the expected logits. */
+static void assert_goes_on(struct fixture *fixture, const struct expected *expected)
 {
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     ASSERT_OK(generate(fixture->session, COUNT, 0, &result));
     assert_int_equal(COUNT, salvo_session_position(fixture->session));
-    assert_memory_equal(expected, salvo_session_tokens(fixture->session), COUNT * sizeof *expected);
-    struct fixture fed = open_session(shape, CONTEXT, false);
-    ASSERT_OK(salvo_session_feed(fed.session, expected, COUNT));
-    ASSERT_OK(salvo_session_feed(fed.session, expected, 1));
-    ASSERT_OK(salvo_session_feed(fixture->session, expected, 1));
-    const float *logits = salvo_session_logits(fixture->session), *want = salvo_session_logits(fed.session);
+    assert_memory_equal(expected->ids, salvo_session_tokens(fixture->session), COUNT * sizeof *expected->ids);
+    ASSERT_OK(salvo_session_feed(fixture->session, expected->ids, 1));
+    const float *logits = salvo_session_logits(fixture->session);
     assert_non_null(logits);
-    assert_memory_equal(want, logits, fed.vocabulary * sizeof *logits);
-    fixture_close(&fed);
+    assert_memory_equal(expected->logits, logits, fixture->vocabulary * sizeof *logits);
+}
+
+/* Goes back to the prompt; its last token is computed again. */
+static void start_again(struct salvo_session *session, const struct expected *expected)
+{
+    const uint32_t position = salvo_session_position(session);
+    const uint32_t kept = position < PROMPT ? position : PROMPT - 1;
+    ASSERT_OK(salvo_session_rollback(session, kept));
+    ASSERT_OK(salvo_session_feed(session, expected->ids + kept, PROMPT - kept));
 }
 
 /* ---- No token to choose ---- */
@@ -88,31 +122,31 @@ static void runs_that_find_no_token(void **state)
     (void)state;
     FOR_EACH_SHAPE(shape)
     {
-        int32_t *expected = undisturbed(*shape), id;
+        const struct expected *expected = undisturbed(shape);
+        int32_t id;
         for (int busy = 0; busy < 2; busy++) {
             struct fixture fixture = open_session(*shape, CONTEXT, busy);
             struct salvo_session *session = fixture.session;
             struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
             forbid(&fixture, -INFINITY); /* already while the prompt is fed: its last chunk fails */
-            assert_int_equal(SALVO_ERROR_NUMERIC, salvo_session_feed(session, expected, PROMPT));
+            assert_int_equal(SALVO_ERROR_NUMERIC, salvo_session_feed(session, expected->ids, PROMPT));
             const uint32_t chunks = PROMPT / 64 * 64;
             assert_int_equal(chunks, salvo_session_position(session));
             forbid(&fixture, 0);
-            ASSERT_OK(salvo_session_feed(session, expected + chunks, PROMPT - chunks));
-            for (uint32_t end = PROMPT + 1; end < COUNT; end += 311) { /* and at any time later */
+            ASSERT_OK(salvo_session_feed(session, expected->ids + chunks, PROMPT - chunks));
+            for (uint32_t end = PROMPT + 1; end < COUNT; end += 200) { /* and at any time later */
                 ASSERT_OK(generate(session, end, 0, &result));
                 forbid(&fixture, -INFINITY);
                 assert_int_equal(SALVO_ERROR_NUMERIC, salvo_session_next(session, &id));
                 assert_int_equal(SALVO_ERROR_NUMERIC, generate(session, COUNT, 7, &result));
                 assert_int_equal(0, result.tokens);
-                assert_int_equal(SALVO_ERROR_NUMERIC, salvo_session_feed(session, expected, 3));
+                assert_int_equal(SALVO_ERROR_NUMERIC, salvo_session_feed(session, expected->ids, 3));
                 assert_int_equal(end, salvo_session_position(session));
                 forbid(&fixture, 0);
             }
-            assert_goes_on(*shape, &fixture, expected);
+            assert_goes_on(&fixture, expected);
             fixture_close(&fixture);
         }
-        free(expected);
     }
 }
 
@@ -137,31 +171,30 @@ static enum busy_fate disturb(void *user, uint32_t position)
     return disturbance->fate;
 }
 
-static const uint32_t places[] = {PROMPT, 512, 767};
+/* Right after the prompt, at the first and at the last position of a page. */
+static const uint32_t places[] = {PROMPT, 256, 511};
 
 static void cancels_in_a_context_of_several_pages(void **state)
 {
     (void)state;
     FOR_EACH_SHAPE(shape)
     {
-        int32_t *expected = undisturbed(*shape);
+        const struct expected *expected = undisturbed(shape);
         struct fixture fixture = open_session(*shape, CONTEXT, true);
         struct salvo_session *session = fixture.session;
         for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
             struct disturbance disturbance = {.cancels = session, .position = places[i]};
             struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
-            ASSERT_OK(salvo_session_rollback(session, 0));
-            ASSERT_OK(salvo_session_feed(session, expected, PROMPT));
+            start_again(session, expected);
             busy_device_set_hook(fixture.engine, disturb, &disturbance);
             ASSERT_OK(generate(session, COUNT, 0, &result));
             busy_device_set_hook(fixture.engine, NULL, NULL);
             assert_int_equal(1, disturbance.hits);
             assert_int_equal(SALVO_FINISH_CANCELLED, result.finish);
             assert_in_range(salvo_session_position(session), PROMPT, places[i] + 1);
-            assert_goes_on(*shape, &fixture, expected);
+            assert_goes_on(&fixture, expected);
         }
         fixture_close(&fixture);
-        free(expected);
     }
 }
 
@@ -170,18 +203,17 @@ static void cancels_while_a_prompt_is_fed(void **state)
     (void)state;
     FOR_EACH_SHAPE(shape)
     {
-        int32_t *expected = undisturbed(*shape);
+        const struct expected *expected = undisturbed(shape);
         struct fixture fixture = open_session(*shape, CONTEXT, true);
-        struct disturbance disturbance = {.cancels = fixture.session, .position = 600};
+        struct disturbance disturbance = {.cancels = fixture.session, .position = 400};
         busy_device_set_hook(fixture.engine, disturb, &disturbance);
-        assert_int_equal(SALVO_ERROR_CANCELLED, salvo_session_feed(fixture.session, expected, 750));
+        assert_int_equal(SALVO_ERROR_CANCELLED, salvo_session_feed(fixture.session, expected->ids, 500));
         busy_device_set_hook(fixture.engine, NULL, NULL);
         assert_int_equal(1, disturbance.hits);
-        assert_int_equal(640, salvo_session_position(fixture.session)); /* the first chunk beyond 600 */
-        ASSERT_OK(salvo_session_feed(fixture.session, expected + 640, 750 - 640));
-        assert_goes_on(*shape, &fixture, expected);
+        assert_int_equal(448, salvo_session_position(fixture.session)); /* the first chunk beyond 400 */
+        ASSERT_OK(salvo_session_feed(fixture.session, expected->ids + 448, 500 - 448));
+        assert_goes_on(&fixture, expected);
         fixture_close(&fixture);
-        free(expected);
     }
 }
 
@@ -190,34 +222,32 @@ static void lost_submissions(void **state)
     (void)state;
     FOR_EACH_SHAPE(shape)
     {
-        int32_t *expected = undisturbed(*shape);
+        const struct expected *expected = undisturbed(shape);
         struct fixture fixture = open_session(*shape, CONTEXT, true);
         struct salvo_session *session = fixture.session;
         for (size_t i = 0; i < 2 * sizeof places / sizeof *places; i++) {
             struct disturbance disturbance = {
                 .fate = i % 2 ? BUSY_LOST_AFTER : BUSY_LOST_BEFORE, .position = places[i / 2]};
             struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
-            ASSERT_OK(salvo_session_rollback(session, 0));
-            ASSERT_OK(salvo_session_feed(session, expected, PROMPT));
+            start_again(session, expected);
             busy_device_set_hook(fixture.engine, disturb, &disturbance);
             assert_int_equal(SALVO_ERROR_DEVICE, generate(session, COUNT, 0, &result));
             busy_device_set_hook(fixture.engine, NULL, NULL);
             assert_int_equal(1, disturbance.hits);
             assert_in_range(salvo_session_position(session), PROMPT, places[i / 2] + 1);
-            assert_memory_equal(
-                expected, salvo_session_tokens(session), salvo_session_position(session) * sizeof *expected);
-            assert_goes_on(*shape, &fixture, expected);
+            assert_memory_equal(expected->ids, salvo_session_tokens(session),
+                salvo_session_position(session) * sizeof *expected->ids);
+            assert_goes_on(&fixture, expected);
         }
-        struct disturbance disturbance = {.fate = BUSY_LOST_BEFORE, .position = 600};
+        struct disturbance disturbance = {.fate = BUSY_LOST_BEFORE, .position = 400};
         ASSERT_OK(salvo_session_rollback(session, 0));
         busy_device_set_hook(fixture.engine, disturb, &disturbance);
-        assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, expected, 750));
+        assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, expected->ids, 500));
         busy_device_set_hook(fixture.engine, NULL, NULL);
-        assert_int_equal(640, salvo_session_position(session));
-        ASSERT_OK(salvo_session_feed(session, expected + 640, 750 - 640));
-        assert_goes_on(*shape, &fixture, expected);
+        assert_int_equal(448, salvo_session_position(session));
+        ASSERT_OK(salvo_session_feed(session, expected->ids + 448, 500 - 448));
+        assert_goes_on(&fixture, expected);
         fixture_close(&fixture);
-        free(expected);
     }
 }
 
@@ -318,5 +348,5 @@ int main(void)
         cmocka_unit_test(states_as_long_as_the_context),
         cmocka_unit_test(quantised_caches_of_larger_heads),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, free_expected);
 }

@@ -1,6 +1,7 @@
 /* What sessions hold: positions, rollback, saved states, cancelling, full contexts, and what is refused. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
+#include "unit/text_sample.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -340,6 +341,55 @@ static void bias_decides(void **state)
     fixture_close(&fixture);
 }
 
+/* Of an array with a number for each layer, the largest is shown. */
+static void numbers_of_layers_are_shown_by_the_largest(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/salvo-layers-XXXXXX";
+    struct text_sample sample = {0};
+    struct salvo_model *model;
+    sample_text(&sample, "general.architecture", "llama");
+    sample_integers(&sample, "llama.attention.head_count_kv", (const int32_t[]){2, 8, -1, 4}, 4);
+    sample_bpe(&sample, "gpt-2");
+    ASSERT_OK(sample_open(&sample));
+    const int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    assert_int_equal(sample.file.size, write(descriptor, sample.file.data, sample.file.size));
+    assert_int_equal(0, close(descriptor));
+    ASSERT_OK(salvo_model_open(path, &model));
+    assert_int_equal(8, salvo_model_info(model)->kv_heads);
+    salvo_model_close(model);
+    sample_close(&sample);
+    unlink(path);
+}
+
+/* The batch is at least as large as the number of sessions. */
+static void sessions_beyond_the_batch_decode_in_one_step(void **state)
+{
+    (void)state;
+    enum { SESSIONS = 3 };
+    struct fixture fixture = open_tiny((struct salvo_engine_options){
+        .size = sizeof(struct salvo_engine_options), .sessions = SESSIONS, .batch = 2});
+    struct salvo_session *sessions[SESSIONS] = {fixture.session};
+    int32_t *ids = some_ids(10, fixture.vocabulary, 8), taken[SESSIONS];
+    enum salvo_status statuses[SESSIONS];
+    for (int i = 0; i < SESSIONS; i++) {
+        if (i)
+            ASSERT_OK(salvo_session_open(fixture.engine, &sessions[i]));
+        ASSERT_OK(salvo_session_feed(sessions[i], ids, 10));
+    }
+    ASSERT_OK(salvo_engine_next(sessions, SESSIONS, taken, statuses)); /* chosen with the prompts */
+    const uint64_t before = counters_of(fixture.engine).submissions;
+    ASSERT_OK(salvo_engine_next(sessions, SESSIONS, taken, statuses));
+    assert_int_equal(1, counters_of(fixture.engine).submissions - before);
+    for (int i = 0; i < SESSIONS; i++)
+        assert_int_equal(SALVO_OK, statuses[i]);
+    for (int i = 1; i < SESSIONS; i++)
+        salvo_session_close(sessions[i]);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 static void sessions_that_cannot_go_on_do_not_stop_others(void **state)
 {
     (void)state;
@@ -517,6 +567,8 @@ int main(void)
         cmocka_unit_test(nonsense_is_refused_by_name),
         cmocka_unit_test(logits_belong_to_the_last_step),
         cmocka_unit_test(bias_decides),
+        cmocka_unit_test(numbers_of_layers_are_shown_by_the_largest),
+        cmocka_unit_test(sessions_beyond_the_batch_decode_in_one_step),
         cmocka_unit_test(sessions_that_cannot_go_on_do_not_stop_others),
         cmocka_unit_test(cancelling_keeps_what_was_finished),
         cmocka_unit_test(a_cancel_stops_the_next_call),

@@ -189,7 +189,16 @@ static void what_does_not_fit_is_refused(void **state)
 /* ---- Files that were made to fit ---- */
 
 /* In a saved state. */
-enum { VERSION_AT = 8, SIZE_AT = 16, CHECKSUM_AT = 24, MODEL_HASH_AT = 32, MODEL_NAME_AT = 60, IDS_AT = 128 };
+enum {
+    VERSION_AT = 8,
+    SIZE_AT = 16,
+    CHECKSUM_AT = 24,
+    MODEL_HASH_AT = 32,
+    COMPUTED_AT = 52,
+    PENDING_AT = 56,
+    MODEL_NAME_AT = 60,
+    IDS_AT = 128
+};
 
 static void put_checksum(uint8_t *bytes, size_t size)
 {
@@ -215,6 +224,42 @@ static void ids_outside_the_vocabulary_are_refused(void **state)
         write_bytes((const char *)bytes, size);
         assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "outside the vocabulary");
     }
+    free(bytes);
+    free(ids);
+    fixture_close(&fixture);
+    unlink(path);
+}
+
+static void numbers_of_the_header_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at;
+        int32_t number;
+    } wrong[] = {{PENDING_AT, 331}, {PENDING_AT, INT32_MAX}, {PENDING_AT, -2}, {PENDING_AT, INT32_MIN},
+        {COMPUTED_AT, 21}, {COMPUTED_AT, 19}, {COMPUTED_AT, -1}};
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    int32_t *ids = some_ids(20, fixture.vocabulary, 1);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
+    const size_t size = salvo_session_state_size(fixture.session);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
+        memcpy(bytes + wrong[i].at, &wrong[i].number, sizeof wrong[i].number);
+        put_checksum(bytes, size);
+        write_bytes((const char *)bytes, size);
+        assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "contradicts itself");
+    }
+    const int32_t last = 330; /* the largest id may be chosen */
+    memcpy(bytes + COMPUTED_AT, &(int32_t){20}, sizeof last);
+    memcpy(bytes + PENDING_AT, &last, sizeof last);
+    put_checksum(bytes, size);
+    int32_t id;
+    ASSERT_OK(salvo_session_state_restore(fixture.session, bytes, size));
+    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    assert_int_equal(last, id);
     free(bytes);
     free(ids);
     fixture_close(&fixture);
@@ -314,6 +359,7 @@ int main(void)
         cmocka_unit_test(a_loaded_session_goes_back_to_its_end),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
+        cmocka_unit_test(numbers_of_the_header_are_checked),
         cmocka_unit_test(names_of_other_models_do_no_harm),
         cmocka_unit_test(files_of_version_2_are_read),
         cmocka_unit_test(a_restored_session_has_no_logits),

@@ -2,8 +2,10 @@
 #include "cmocka_test.h"
 #include "engine/verify.h"
 #include "engine_fixture.h"
+#include "gguf/gguf.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 struct seen {
@@ -75,6 +77,40 @@ static void other_weights_are_seen(void **state)
     fixture_close(&theirs);
 }
 
+/* A NaN on both sides fails: there is no error that a tolerance could be compared with. */
+static void elements_that_are_not_finite_are_seen(void **state)
+{
+    (void)state;
+    const char *path = made_model("llama-odd", "F32"); /* of this test alone */
+    struct gguf *gguf;
+    ASSERT_OK(gguf_open(path, &gguf));
+    const struct gguf_tensor *table = gguf_find_tensor(gguf, "token_embd.weight");
+    assert_non_null(table);
+    const uint64_t at = table->offset + 5 * table->shape[0] * sizeof(float); /* the row of id 5 */
+    gguf_close(gguf);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(0, fseek(file, (long)at, SEEK_SET));
+    assert_int_equal(1, fwrite(&(float){NAN}, sizeof(float), 1, file));
+    assert_int_equal(0, fclose(file));
+
+    struct salvo_model *model;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
+    struct seen seen = {.in_order = true};
+    ASSERT_OK(salvo_model_open(path, &model));
+    ASSERT_OK(salvo_verify(model,
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .ids = (const int32_t[]){1, 5, 2},
+            .count = 3,
+            .threads = 1},
+        look, &seen, &result));
+    assert_false(result.passed);
+    assert_true(seen.in_order);
+    assert_true(seen.failed > 10);
+    assert_int_equal(seen.failed, result.failed);
+    salvo_model_close(model);
+}
+
 static void wrong_names_are_refused(void **state)
 {
     (void)state;
@@ -104,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instruction_sets_agree),
         cmocka_unit_test(other_weights_are_seen),
+        cmocka_unit_test(elements_that_are_not_finite_are_seen),
         cmocka_unit_test(wrong_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,8 @@
 
 #include "random_weights.h"
 
+#include "base/checksum.h"
 #include "base/memory.h"
-#include "base/string_map.h"
 #include "gguf/gguf_writer.h"
 
 #include <math.h>
@@ -178,7 +178,7 @@ enum salvo_status model_write(
     for (size_t i = 0; i < plan.count; i++) {
         const struct plan_tensor *tensor = &plan.tensors[i];
         /* Each tensor has a sequence of its own: its bytes do not depend on the others. */
-        uint64_t state = seed ^ hash_bytes(tensor->name, strlen(tensor->name));
+        uint64_t state = seed ^ checksum64(tensor->name, strlen(tensor->name));
         TRY(tensor->dimensions == 2
                 ? write_matrix(writer, tensor, model_mix_type(mix, shape, tensor), &pools, &state)
                 : write_vector(writer, shape, tensor, &state));

@@ -1,1 +1,7 @@
 salvo_test(test_base SOURCES test_base.c LABELS quick)
+salvo_test(test_team SOURCES test_team.c LABELS quick)
+salvo_test(test_json SOURCES test_json.c json_echo.c LABELS quick)
+add_executable(json_tool json_tool.c json_echo.c)
+target_include_directories(json_tool PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(json_tool PRIVATE salvo-lib)
+salvo_python_test(test_json_python test_json_python.py $<TARGET_FILE:json_tool> 3000)

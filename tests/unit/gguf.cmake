@@ -1,12 +1,12 @@
 set(gguf_sample gguf_sample.c)
 
-salvo_test(test_gguf_read SOURCES test_gguf_read.c ${gguf_sample} LABELS quick)
-salvo_test(test_gguf_hostile SOURCES test_gguf_hostile.c ${gguf_sample} LABELS quick)
-salvo_test(test_gguf_damage SOURCES test_gguf_damage.c ${gguf_sample} LABELS quick)
+salvo_test(test_gguf_read SOURCES test_gguf_read.c ${gguf_sample} LABELS quick one_thread)
+salvo_test(test_gguf_hostile SOURCES test_gguf_hostile.c ${gguf_sample} LABELS quick one_thread)
+salvo_test(test_gguf_damage SOURCES test_gguf_damage.c ${gguf_sample} LABELS quick one_thread)
 target_link_options(test_gguf_damage PRIVATE -Wl,--wrap=calloc)
-salvo_test(test_gguf_writer SOURCES test_gguf_writer.c ${gguf_sample} LABELS quick)
-salvo_test(test_gguf_split SOURCES test_gguf_split.c ${gguf_sample} LABELS quick)
-salvo_test(test_gguf_faults SOURCES ../faults/test_gguf_faults.c ${gguf_sample} LABELS quick)
+salvo_test(test_gguf_writer SOURCES test_gguf_writer.c ${gguf_sample} LABELS quick one_thread)
+salvo_test(test_gguf_split SOURCES test_gguf_split.c ${gguf_sample} LABELS quick one_thread)
+salvo_test(test_gguf_faults SOURCES ../faults/test_gguf_faults.c ${gguf_sample} LABELS quick one_thread)
 
 # What we write, the Python package gguf reads, and the other way round.
 add_executable(gguf_interop gguf_interop.c)
@@ -14,4 +14,4 @@ target_include_directories(gguf_interop PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(gguf_interop PRIVATE salvo-lib)
 salvo_python_test(test_gguf_interop test_gguf_interop.py $<TARGET_FILE:gguf_interop>)
 
-salvo_test(test_make_model SOURCES test_make_model.c LIBRARIES model-maker LABELS quick)
+salvo_test(test_make_model SOURCES test_make_model.c LIBRARIES model-maker LABELS quick one_thread)

@@ -2,7 +2,7 @@
 #ifndef TESTS_LOWERING_CASE_H
 #define TESTS_LOWERING_CASE_H
 
-#include "backend/lowering.h"
+#include "backend/common/lowering.h"
 #include "gguf_model.h"
 
 enum { WIDTH = 32, HEAD = 8, VOCABULARY = 40, BUFFERS = 6 };

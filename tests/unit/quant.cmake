@@ -1,6 +1,6 @@
-salvo_test(test_half SOURCES test_half.c LABELS quick)
-salvo_test(test_quant SOURCES test_quant.c LABELS quick)
-salvo_test(test_mix SOURCES test_mix.c LABELS quick)
+salvo_test(test_half SOURCES test_half.c LABELS quick one_thread)
+salvo_test(test_quant SOURCES test_quant.c LABELS quick one_thread)
+salvo_test(test_mix SOURCES test_mix.c LABELS quick one_thread)
 
 # Against the Python package gguf and llama.cpp's quantiser, through a program that turns blocks to floats and back.
 add_executable(quant_tool quant_tool.c)

@@ -1,7 +1,7 @@
 /* Steps that every backend refuses: beyond its slots, positions, rows, pages or vocabulary. */
 #include "cmocka_test.h"
 
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 
 #include <stdio.h>
 #include <string.h>

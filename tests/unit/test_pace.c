@@ -1,5 +1,5 @@
 /* How many tokens go into one submission, from what submissions before took. */
-#include "backend/pace.h"
+#include "backend/common/pace.h"
 #include "cmocka_test.h"
 
 enum { MS = 1000000 };

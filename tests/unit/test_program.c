@@ -252,14 +252,14 @@ static const struct mistake mistakes[] = {
     {rope_of_nan, "frequency nan for pair 1 of 2"},
     {rope_magnitude, "magnitude 0"},
 
-    {embed_of_scratch, "op 2, embed: table 'x' is scratch, it must be weight"},
-    {embed_into_weight, "op 2, embed: out 'square' is weight, it must be scratch"},
+    {embed_of_scratch, "op 2, embed: table 'x' is scratch, it must be a weight"},
+    {embed_into_weight, "op 2, embed: out 'square' is a weight, it must be scratch"},
     {embed_width, "embed: 'table' has 32 columns and 'narrow' has 12 columns"},
     {embed_rows, "embed: 'o' has rows of outputs, it must have rows of tokens"},
     {embed_nan, "embed: scale is nan"},
     {embed_other_vocabulary, "embed: table 'wide' has 64 rows, the vocabulary has 48"},
     {embed_nothing, "embed: out is missing"},
-    {embed_beyond, "embed: out is buffer 1000, there are 15 buffers"},
+    {embed_beyond, "embed: out is buffer 1000, the program has 15 buffers"},
     {embed_negative, "embed: out is buffer -7"},
 
     {norm_unwritten, "rms_norm: x 'y' is read before any op writes it"},
@@ -275,8 +275,8 @@ static const struct mistake mistakes[] = {
     {matmul_outputs, "matmul: 'square' has 32 rows and 'narrow' has 12 columns"},
     {matmul_rows, "matmul: 'x' has rows of tokens and 'o' has rows of outputs"},
     {matmul_in_place, "matmul: 'x' is both read and written"},
-    {matmul_into_weight, "matmul: out 'wide' is weight"},
-    {matmul_into_state, "matmul: out 'kv.0.k' is cache"},
+    {matmul_into_weight, "matmul: out 'wide' is a weight"},
+    {matmul_into_state, "matmul: out 'kv.0.k' is a cache"},
     {matmul_accumulate, "matmul: out 'y' is read before any op writes it"},
     {matmul_bias, "matmul: 'head_norm' has 8 columns and 'y' has 32 columns"},
     {matmul_bias_matrix, "matmul: bias 'square' has 32 rows"},
@@ -286,31 +286,31 @@ static const struct mistake mistakes[] = {
     {rope_rows, "rope: 'o' has rows of outputs, it must have rows of tokens"},
     {rope_head_zero, "rope: head_dim is 0"},
     {rope_head_odd, "rope: head_dim is 12, it must be a multiple of 8"},
-    {rope_head_no_divisor, "rope: 'x' has 32 columns, which is no multiple of the head_dim 24"},
-    {rope_absent, "rope: rope 5 is not there, there are 1"},
-    {rope_next, "rope: rope 1 is not there, there are 1"},
+    {rope_head_no_divisor, "rope: 'x' has 32 columns, which is not a multiple of head_dim 24"},
+    {rope_absent, "rope: rope 5 does not exist, the program has 1"},
+    {rope_next, "rope: rope 1 does not exist, the program has 1"},
     {rope_too_wide, "rope: rope 1 rotates 16 columns of each head, heads of 'x' have 8"},
-    {append_width, "kv_append: 'x' has 32 columns and 'v' has 16 columns"},
+    {append_width, "kv_append: value state 'v' has 16 columns, it must have 32"},
     {append_rows, "kv_append: 'o' has rows of outputs"},
-    {append_same, "kv_append: 'kv.0.k' cannot hold both keys and values"},
-    {append_scratch, "kv_append: key state 'x' is scratch, it must be cache"},
+    {append_same, "kv_append: 'kv.0.k' cannot be both key state and value state"},
+    {append_scratch, "kv_append: key state 'x' is scratch, it must be a cache"},
     {append_unwritten, "kv_append: v 'y' is read before"},
-    {append_head, "kv_append: 'x' has 32 columns, which is no multiple of the head_dim 64"},
+    {append_head, "kv_append: 'x' has 32 columns, which is not a multiple of head_dim 64"},
     {append_twice, "kv_append: 'kv.0.k' is written twice"},
     {attend_unwritten, "attend: key state 'kv.0.k' is read before kv_append writes it"},
     {attend_in_place, "attend: 'x' is both read and written"},
-    {attend_same, "attend: 'kv.0.k' cannot hold both"},
+    {attend_same, "attend: 'kv.0.k' cannot be both"},
     {attend_head, "attend: head_dim is 20"},
     {attend_scale, "attend: scale is 0, it must be positive"},
     {attend_nan, "attend: scale is nan"},
     {attend_cap, "attend: cap is -1"},
-    {attend_groups, "attend: 'x' has 4 heads, which is no multiple of the 3 of 'keys'"},
+    {attend_groups, "attend: 'x' has 4 heads, which is not a multiple of the 3 heads of 'keys'"},
 
     {glu_unwritten, "glu: up 'y' is read before"},
     {glu_in_place, "glu: 'x' is both read and written"},
     {glu_shapes, "glu: 'x' has 32 columns and 'narrow' has 12 columns"},
-    {glu_activation, "glu: activation 12 is not known"},
-    {add_itself, "add: 'x' is added to itself"},
+    {glu_activation, "glu: activation 12 is not valid for glu"},
+    {add_itself, "add: 'x' is both read and written, add cannot work in place"},
     {add_unwritten, "add: out 'y' is read before"},
     {add_rows, "add: 'x' has rows of tokens and 'o' has rows of outputs"},
     {select_rows, "select_rows: 'y' has rows of tokens, it must have rows of outputs"},
@@ -322,8 +322,8 @@ static const struct mistake mistakes[] = {
     {sample_nothing, "sample: logits is missing"},
     {sample_tokens, "sample: 'x' has rows of tokens, it must have rows of outputs"},
     {sample_other_vocabulary, "sample: logits 'o' has 32 columns, the vocabulary has 48"},
-    {sample_twice, "sample: there is a sample op already"},
-    {op_after_sample, "softcap: sample was the last op"},
+    {sample_twice, "sample: the program has a sample op already"},
+    {op_after_sample, "softcap: sample must be the last op"},
     {nothing_to_sample, "the program has no sample op"},
     {own_words, "key 'layers' is -1"},
 };
@@ -501,7 +501,7 @@ static void reads_and_writes_are_listed(void **state)
         case OP_MATMUL:
             assert_int_equal(
                 op_reads(program, i, buffers), 2 + op->matmul.accumulate + (op->inputs[2] != NO_BUFFER));
-            assert_true(op_tolerance(program, i) == 2e-3f);
+            assert_true(op_tolerance(&program->ops[i]) == 2e-3f);
             break;
         case OP_SAMPLE:
             assert_int_equal(op_writes(program, i, buffers), 1);
@@ -538,7 +538,7 @@ static void half_weights_meet_halves(void **state)
     finish(&p);
     assert_int_equal(builder_finish(&p.builder, &program), SALVO_OK);
     assert_int_equal(program->ops[2].matmul.rounding, ROUNDING_F16);
-    assert_true(op_tolerance(program, 2) == 5e-4f);
+    assert_true(op_tolerance(&program->ops[2]) == 5e-4f);
     assert_int_equal(program->ops[3].matmul.rounding, ROUNDING_Q8);
     assert_false(program->ops[2].matmul.fine);
     assert_true(program->ops[3].matmul.fine); /* logits */

@@ -1,7 +1,8 @@
 /* The team of threads: every task once, phases in order, with fewer and with more threads than cores. */
 #include "cmocka_test.h"
 
-#include "backend/cpu/team.h"
+#include "base/cpu.h"
+#include "base/team.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -53,11 +54,14 @@ static void check_team(uint32_t threads, bool pin)
         memset(&record, 0, sizeof record);
         for (uint32_t i = 0; i < PHASES; i++)
             record.tasks[i] = (job * 7 + i * 13) % MOST_TASKS; /* some have none */
-        team_run(team, &(struct team_job){.context = &record,
-                           .tasks = record.tasks,
-                           .phase_count = PHASES,
-                           .enter = enter,
-                           .work = work});
+        const struct team_job all = {
+            .context = &record, .tasks = record.tasks, .phase_count = PHASES, .enter = enter, .work = work};
+        if (job % 2 == 0) {
+            team_run(team, &all);
+        } else {
+            team_begin(team, &all);
+            team_finish(team);
+        }
         assert_false(atomic_load(&record.out_of_order));
         assert_false(atomic_load(&record.worked_without_entering));
         for (uint32_t i = 0; i < PHASES; i++) {
@@ -113,14 +117,66 @@ static void the_thread_of_the_caller_is_not_left_pinned(void **state)
 }
 #endif
 
-static void numbers_of_threads_that_cannot_be_are_refused(void **state)
+static void wait_for_caller(void *context, uint32_t phase, uint32_t task, uint32_t thread)
+{
+    (void)phase;
+    (void)task;
+    atomic_uint *began = context;
+    if (thread == 0)
+        return;
+    atomic_fetch_add(began, 1);
+    while (atomic_load(began) == 1)
+        sched_yield();
+}
+
+/* A worker is inside the job before the caller joins. */
+static void workers_begin_without_the_caller(void **state)
 {
     (void)state;
+    const uint32_t tasks[] = {2};
+    atomic_uint began = 0;
     struct team *team;
-    assert_int_equal(team_open(0, false, 1, &team), SALVO_ERROR_ARGUMENT);
-    assert_null(team);
+    assert_int_equal(team_open(2, false, 1, &team), SALVO_OK);
+    team_begin(team,
+        &(struct team_job){.context = &began, .tasks = tasks, .phase_count = 1, .work = wait_for_caller});
+    while (atomic_load(&began) == 0)
+        sched_yield();
+    atomic_fetch_add(&began, 1);
+    team_finish(team);
+    assert_true(atomic_load(&began) >= 2);
+    team_close(team);
+}
+
+/* A job that the caller never joins ends with the team; its tasks run once or not at all. */
+static void a_team_can_be_closed_inside_a_job(void **state)
+{
+    (void)state;
+    static struct record record;
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        struct team *team;
+        memset(&record, 0, sizeof record);
+        record.tasks[0] = MOST_TASKS;
+        assert_int_equal(team_open(threads, false, 1, &team), SALVO_OK);
+        team_begin(team,
+            &(struct team_job){
+                .context = &record, .tasks = record.tasks, .phase_count = 1, .enter = enter, .work = work});
+        team_close(team);
+        for (uint32_t i = 0; i < MOST_TASKS; i++)
+            assert_true(atomic_load(&record.runs[0][i]) <= (threads > 1));
+    }
+}
+
+static void numbers_of_threads_are_checked(void **state)
+{
+    (void)state;
+    const uint32_t cores = cpu_physical_cores();
+    struct team *team;
+    assert_int_equal(team_open(0, false, 1, &team), SALVO_OK);
+    assert_int_equal(team_threads(team), cores < TEAM_MAX_THREADS ? cores : TEAM_MAX_THREADS);
+    team_close(team);
     assert_int_equal(team_open(257, false, 1, &team), SALVO_ERROR_ARGUMENT);
-    assert_non_null(strstr(salvo_error(), "257"));
+    assert_null(team);
+    assert_string_equal(salvo_error(), "257 threads requested; the maximum is 256");
 }
 
 int main(void)
@@ -130,7 +186,9 @@ int main(void)
 #if defined(__linux__)
         cmocka_unit_test(the_thread_of_the_caller_is_not_left_pinned),
 #endif
-        cmocka_unit_test(numbers_of_threads_that_cannot_be_are_refused),
+        cmocka_unit_test(workers_begin_without_the_caller),
+        cmocka_unit_test(a_team_can_be_closed_inside_a_job),
+        cmocka_unit_test(numbers_of_threads_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

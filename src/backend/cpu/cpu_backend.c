@@ -1,4 +1,6 @@
 /* The CPU backend as the engine sees it: devices, state, counters, printing, and the debug path. */
+#include "backend/common/checks.h"
+#include "backend/common/print.h"
 #include "backend/cpu/executor.h"
 
 #include "base/cpu.h"
@@ -38,46 +40,39 @@ static const float *logits(struct executor *executor, uint32_t row)
 
 static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
 {
-    return executor->tokens + (size_t)slot * (executor->options.context + 1);
+    return executor->tokens + slot_tokens_at(&executor->options, slot);
 }
 
 /* ---- State ---- */
 
 static size_t state_size(const struct executor *executor, uint32_t positions)
 {
-    return positions * kv_pool_position_bytes(executor) + recurrent_pool_state_bytes(executor);
-}
-
-static enum salvo_status check_positions(const struct executor *executor, uint32_t slot, uint32_t positions)
-{
-    if (slot >= executor->options.slots || positions > executor->options.context)
-        return fail(SALVO_ERROR_ARGUMENT, "slot %u of %u, %u positions of %u", slot, executor->options.slots,
-            positions, executor->options.context);
-    return SALVO_OK;
+    return state_saved_bytes(executor->program, &executor->state, positions);
 }
 
 static enum salvo_status state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
 {
-    enum salvo_status status = check_positions(executor, slot, positions);
-    if (status == SALVO_OK) {
-        kv_pool_copy_out(executor, pages, positions, out);
-        recurrent_pool_copy_out(executor, slot, out + positions * kv_pool_position_bytes(executor));
-    }
+    enum salvo_status status = SALVO_OK;
+    const struct state_layout *layout = &executor->state;
+    TRY(backend_check_slot(&executor->options, slot, positions));
+    TRY(kv_pages_save(executor->program, layout, pages, positions, out, executor, kv_pool_move_page));
+    recurrent_pool_copy_out(executor, slot, out + state_saved_kv_bytes(executor->program, layout, positions));
+cleanup:
     return status;
 }
 
 static enum salvo_status state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data)
 {
-    enum salvo_status status = check_positions(executor, slot, positions);
-    if (status == SALVO_OK) {
-        if (positions)
-            memcpy(executor->tokens + (size_t)slot * (executor->options.context + 1), ids,
-                positions * sizeof *ids);
-        kv_pool_copy_in(executor, pages, positions, data);
-        recurrent_pool_copy_in(executor, slot, data + positions * kv_pool_position_bytes(executor));
-    }
+    enum salvo_status status = SALVO_OK;
+    const struct state_layout *layout = &executor->state;
+    TRY(backend_check_slot(&executor->options, slot, positions));
+    if (positions)
+        memcpy(executor->tokens + slot_tokens_at(&executor->options, slot), ids, positions * sizeof *ids);
+    TRY(kv_pages_restore(executor->program, layout, pages, positions, data, executor, kv_pool_move_page));
+    recurrent_pool_copy_in(executor, slot, data + state_saved_kv_bytes(executor->program, layout, positions));
+cleanup:
     return status;
 }
 
@@ -94,19 +89,12 @@ static void print_plans(
     const struct executor *executor, void (*line)(void *user, const char *text), void *user)
 {
     char text[512];
-    const struct plan *const plans[] = {&executor->single, &executor->batch};
+    const struct printer printer = {line, user};
     snprintf(text, sizeof text, "cpu %s, %u threads, weights packed in tiles of 8 rows: %zu bytes",
         executor->kernels->name, executor->options.threads, executor->weight_bytes);
     line(user, text);
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(text, sizeof text, "plan for %u tokens: %u groups, scratch %zu bytes",
-            plans[i]->capacity[ROWS_TOKENS], plans[i]->group_count, plans[i]->arena_bytes);
-        line(user, text);
-        for (uint32_t j = 0; j < plans[i]->group_count; j++) {
-            lower_describe(executor->program, plans[i], j, text, sizeof text);
-            line(user, text);
-        }
-    }
+    print_plan(printer, executor->program, &executor->single, "");
+    print_plan(printer, executor->program, &executor->batch, "");
 }
 
 /* ---- The debug path ---- */

@@ -3,9 +3,11 @@
 #define CPU_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/lowering.h"
+#include "backend/common/state.h"
+#include "backend/common/steps.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/team.h"
-#include "backend/lowering.h"
+#include "base/team.h"
 #include "program/sampling.h"
 
 #include <stdatomic.h>
@@ -18,23 +20,14 @@ struct weight {
     size_t tile_bytes;
 };
 
-/* Where a cache lives: pages of [heads][256 positions]. */
-struct kv_state {
-    uint8_t *memory;
-    size_t head_bytes, page_bytes; /* one head of one page; one page */
-    uint32_t heads, head_dim;
-    bool is_key;
-};
-
 /* Recurrent states of all slots, in versions. */
 struct recurrent_versions {
     uint8_t committed, current; /* what the last step left; what the running step reads */
 };
 
 struct recurrent_pool {
-    float *memory;   /* [slots][versions][elements] */
-    size_t *offsets; /* [buffers]: in elements */
-    size_t elements, bytes;
+    float *memory; /* [slots][versions][elements] */
+    size_t bytes;
     struct recurrent_versions *versions; /* [slots] */
 };
 
@@ -55,10 +48,6 @@ struct scratch {
     float *logits;
 };
 
-struct row_info {
-    uint32_t run, position;
-};
-
 struct executor {
     const struct program *program;
     const struct cpu_kernels *kernels;
@@ -67,14 +56,14 @@ struct executor {
     struct team *team;
     struct plan single, batch; /* T = 1, and the largest T */
     struct weight *weights;    /* [buffers] */
-    struct kv_state *states;   /* [buffers] */
+    struct state_layout state;
+    uint8_t **kv_pages; /* [buffers]: the pages of a KV cache */
     struct recurrent_pool recurrent;
     struct arena tables; /* weights, states, plans: small things that live as long as the executor */
 
     uint8_t *weight_memory, *state_memory, *work_memory;
     size_t weight_bytes, state_bytes, work_bytes;
     struct scratch *scratch; /* [threads] */
-    uint32_t pages;          /* of the KV pool */
 
     int32_t *tokens; /* [slots][context + 1] */
     float *cosines;  /* [T][ropes][largest dimensions / 2] */
@@ -89,10 +78,10 @@ struct executor {
     /* The step that runs. */
     const struct plan *plan;
     const struct step *step;
-    struct run *runs;      /* [slots]: a copy, so that repetition can move them on */
-    struct row_info *rows; /* [T] */
-    uint32_t early_end;    /* rows from here on are beyond EARLY_POSITIONS */
-    uint32_t *output_rows; /* [O]: row of each output */
+    struct run *runs;       /* [slots]: a copy, so that repetition can move them on */
+    struct row_place *rows; /* [T] */
+    uint32_t early_end;     /* rows from here on are beyond EARLY_POSITIONS */
+    uint32_t *output_rows;  /* [O]: row of each output */
     uint32_t live[ROW_KIND_COUNT];
     uint32_t *tasks;            /* [groups] */
     uint32_t first_group;       /* of those that the team runs now */
@@ -127,12 +116,8 @@ enum salvo_status load_weights(struct executor *executor);
 enum salvo_status kv_pool_open(struct executor *executor);
 struct kv_room kv_pool_room(
     const struct executor *executor, buffer_id keys, buffer_id values, uint32_t page, uint32_t head);
-size_t kv_pool_position_bytes(
-    const struct executor *executor); /* of one position of all states, in the logical layout */
-void kv_pool_copy_out(
-    const struct executor *executor, const uint32_t *pages, uint32_t positions, uint8_t *out);
-void kv_pool_copy_in(
-    const struct executor *executor, const uint32_t *pages, uint32_t positions, const uint8_t *data);
+enum salvo_status kv_pool_move_page(struct executor *executor, buffer_id buffer, uint32_t page,
+    uint32_t count, uint8_t *saved, bool restores);
 
 /*
  * recurrent_pool.c. A step begins at what is committed; each token moves on from `before`, NULL at position 0
@@ -145,7 +130,6 @@ const float *recurrent_pool_before(const struct executor *executor, buffer_id st
 float *recurrent_pool_after(const struct executor *executor, buffer_id state, const struct run *run);
 void recurrent_pool_advance(struct executor *executor);
 void recurrent_pool_commit(struct executor *executor);
-size_t recurrent_pool_state_bytes(const struct executor *executor); /* of one slot */
 void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out);
 void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
 

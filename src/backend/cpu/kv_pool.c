@@ -1,7 +1,6 @@
 /*
- * The pool of KV pages. Inside a page each head has its keys with positions innermost and its values position
- * by position (kernels.h says why); a saved state has neither: position after position, as the program sees
- * it.
+ * The pool of KV pages: [heads][256 positions]. Within a head, keys have their positions innermost and values
+ * their elements (kernels.h says why); the scales of q8_0 follow the elements.
  */
 #include "backend/cpu/executor.h"
 
@@ -9,35 +8,18 @@
 #include "base/memory.h"
 #include "base/memory_gaps.h"
 
-#include <string.h>
-
-static size_t element_bytes(enum tensor_type type)
+static struct kv_page_layout page_layout(const struct kv_cache *cache)
 {
-    return type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
-}
-
-static size_t scales_of(const struct executor *executor, const struct kv_state *state)
-{
-    return executor->options.kv_type == TYPE_Q8_0 ? (state->head_dim + GROUP - 1) / GROUP : 0;
-}
-
-/* Where a head's scales begin, after its elements. */
-static size_t scales_offset(const struct executor *executor, const struct kv_state *state)
-{
-    return (size_t)state->head_dim * KV_TILE * element_bytes(executor->options.kv_type);
-}
-
-/* Finds which buffers are KV states, and how they are divided into heads. */
-static void find_states(struct executor *executor)
-{
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct op *op = op_that_appends(executor->program, (buffer_id)i);
-        if (op) {
-            executor->states[i] = (struct kv_state){.heads = op->kv_append.kv_heads,
-                .head_dim = op->kv_append.head_dim,
-                .is_key = op->kv_append.key_state == (buffer_id)i};
-        }
-    }
+    const size_t element = cache->element_bytes, scale = sizeof(uint16_t),
+                 scales_at = (size_t)cache->head_dim * KV_TILE * element;
+    return (struct kv_page_layout){
+        .head_bytes = scales_at + cache->scales * KV_TILE * scale,
+        .position_step = cache->is_key ? element : cache->head_dim * element,
+        .element_step = cache->is_key ? KV_TILE * element : element,
+        .scales_at = scales_at,
+        .scale_position_step = cache->is_key ? scale : cache->scales * scale,
+        .scale_step = cache->is_key ? KV_TILE * scale : scale,
+    };
 }
 
 enum salvo_status kv_pool_open(struct executor *executor)
@@ -45,21 +27,18 @@ enum salvo_status kv_pool_open(struct executor *executor)
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
     const struct backend_options *options = &executor->options;
+    struct state_layout *state = &executor->state;
     size_t total = 0, place = 0;
-    TRY(ARENA_NEW(&executor->tables, &executor->states, program->buffer_count));
-    find_states(executor);
-    uint64_t pages = (uint64_t)options->slots * ((options->context + KV_TILE - 1) / KV_TILE);
-    executor->pages = (uint32_t)pages;
+    TRY(state_layout_open(program, options, 1, &executor->tables, state));
+    TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, program->buffer_count));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        struct kv_state *state = &executor->states[i];
-        if (!state->heads)
-            continue;
-        state->head_bytes =
-            scales_offset(executor, state) + scales_of(executor, state) * KV_TILE * sizeof(uint16_t);
-        state->page_bytes = state->head_bytes * state->heads;
+        struct kv_cache *cache = &state->caches[i];
         size_t bytes;
-        if (!checked_mul(state->page_bytes, pages, &bytes) || !checked_add(bytes, MEMORY_GAP, &bytes) ||
-            !checked_add(total, bytes, &total))
+        if (!cache->heads)
+            continue;
+        cache->page = page_layout(cache);
+        if (!checked_mul(kv_page_bytes(cache), (size_t)state->pages, &bytes) ||
+            !checked_add(bytes, MEMORY_GAP, &bytes) || !checked_add(total, bytes, &total))
             TRY(fail(SALVO_ERROR_MEMORY, "a context of %u tokens for %u sessions is too large",
                 options->context, options->slots));
     }
@@ -69,10 +48,10 @@ enum salvo_status kv_pool_open(struct executor *executor)
             options->context, options->slots, total));
     executor->state_bytes = total;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        if (!executor->states[i].heads)
+        if (!state->caches[i].heads)
             continue;
-        executor->states[i].memory = executor->state_memory + place;
-        place += executor->states[i].page_bytes * pages;
+        executor->kv_pages[i] = executor->state_memory + place;
+        place += kv_page_bytes(&state->caches[i]) * state->pages;
         memory_forbid(executor->state_memory + place, MEMORY_GAP);
         place += MEMORY_GAP;
     }
@@ -80,87 +59,30 @@ cleanup:
     return status;
 }
 
-static uint8_t *head_of(const struct kv_state *state, uint32_t page, uint32_t head)
+static uint8_t *page_of(const struct executor *executor, buffer_id buffer, uint32_t page)
 {
-    return state->memory + page * state->page_bytes + head * state->head_bytes;
+    return executor->kv_pages[buffer] + page * kv_page_bytes(&executor->state.caches[buffer]);
 }
 
 struct kv_room kv_pool_room(
     const struct executor *executor, buffer_id keys, buffer_id values, uint32_t page, uint32_t head)
 {
-    const struct kv_state *key_state = &executor->states[keys], *value_state = &executor->states[values];
-    uint8_t *key_memory = head_of(key_state, page, head), *value_memory = head_of(value_state, page, head);
+    const struct kv_cache *caches = executor->state.caches;
+    uint8_t *key_memory = page_of(executor, keys, page) + head * caches[keys].page.head_bytes,
+            *value_memory = page_of(executor, values, page) + head * caches[values].page.head_bytes;
     return (struct kv_room){
         .keys = key_memory,
         .values = value_memory,
-        .key_scales = (uint16_t *)(void *)(key_memory + scales_offset(executor, key_state)),
-        .value_scales = (uint16_t *)(void *)(value_memory + scales_offset(executor, value_state)),
+        .key_scales = (uint16_t *)(void *)(key_memory + caches[keys].page.scales_at),
+        .value_scales = (uint16_t *)(void *)(value_memory + caches[values].page.scales_at),
         .type = executor->options.kv_type,
-        .head_dim = key_state->head_dim,
+        .head_dim = caches[keys].head_dim,
     };
 }
 
-size_t kv_pool_position_bytes(const struct executor *executor)
+enum salvo_status kv_pool_move_page(
+    struct executor *executor, buffer_id buffer, uint32_t page, uint32_t count, uint8_t *saved, bool restores)
 {
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct kv_state *state = &executor->states[i];
-        bytes += state->heads * (state->head_dim * element_bytes(executor->options.kv_type) +
-                                    scales_of(executor, state) * sizeof(uint16_t));
-    }
-    return bytes;
-}
-
-/* Copies `count` elements between a head's memory, `stride` elements apart, and the packed row; which way,
- * `out` says. */
-static void copy_elements(uint8_t *memory, size_t stride, size_t count, size_t size, uint8_t *row, bool out)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint8_t *element = memory + i * stride * size, *packed = row + i * size;
-        memcpy(out ? packed : element, out ? element : packed, size);
-    }
-}
-
-static uint8_t *copy_head(const struct executor *executor, const struct kv_state *state, uint32_t page,
-    uint32_t head, uint32_t position, uint8_t *row, bool out)
-{
-    uint8_t *memory = head_of(state, page, head);
-    size_t size = element_bytes(executor->options.kv_type), scales = scales_of(executor, state);
-    size_t stride = state->is_key ? KV_TILE : 1;
-    size_t first = state->is_key ? position : (size_t)position * state->head_dim;
-    copy_elements(memory + first * size, stride, state->head_dim, size, row, out);
-    row += state->head_dim * size;
-    first = state->is_key ? position : position * scales;
-    copy_elements(memory + scales_offset(executor, state) + first * sizeof(uint16_t), stride, scales,
-        sizeof(uint16_t), row, out);
-    return row + scales * sizeof(uint16_t);
-}
-
-static void copy_states(
-    const struct executor *executor, const uint32_t *pages, uint32_t positions, uint8_t *data, bool out)
-{
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct kv_state *state = &executor->states[i];
-        for (uint32_t position = 0; state->heads && position < positions; position++) {
-            for (uint32_t head = 0; head < state->heads; head++)
-                data = copy_head(
-                    executor, state, pages[position / KV_TILE], head, position % KV_TILE, data, out);
-        }
-    }
-}
-
-void kv_pool_copy_out(
-    const struct executor *executor, const uint32_t *pages, uint32_t positions, uint8_t *out)
-{
-    copy_states(executor, pages, positions, out, true);
-}
-
-void kv_pool_copy_in(
-    const struct executor *executor, const uint32_t *pages, uint32_t positions, const uint8_t *data)
-{
-    union {
-        const uint8_t *from;
-        uint8_t *to;
-    } pointer = {data}; /* read only: `out` is false */
-    copy_states(executor, pages, positions, pointer.to, false);
+    kv_page_copy(&executor->state.caches[buffer], page_of(executor, buffer, page), count, saved, restores);
+    return SALVO_OK;
 }

@@ -3,6 +3,7 @@
  * that is only looked up stays in the file. The mapped pages are given back as soon as they are packed, so
  * that nothing is held twice.
  */
+#include "backend/common/weights.h"
 #include "backend/cpu/executor.h"
 
 #include "backend/cpu/packing.h"
@@ -22,13 +23,6 @@ struct packing_job {
 
 enum { TILES_PER_TASK = 64 };
 
-static const uint8_t *first_row(const struct program_buffer *buffer)
-{
-    const struct tensor_type_info *type = tensor_type_info(buffer->type);
-    return buffer->tensor->data +
-           buffer->first_row * (buffer->columns / type->block_elements) * type->block_bytes;
-}
-
 static uint64_t tile_count(const struct program_buffer *buffer)
 {
     return (buffer->rows + TILE_ROWS - 1) / TILE_ROWS;
@@ -41,8 +35,8 @@ static void pack_some(void *context, uint32_t phase, uint32_t task, uint32_t thr
     const struct packing_job *job = context;
     uint64_t end = (uint64_t)(task + 1) * TILES_PER_TASK, tiles = tile_count(job->buffer);
     for (uint64_t i = (uint64_t)task * TILES_PER_TASK; i < end && i < tiles; i++)
-        packing_pack_tile(job->buffer->type, first_row(job->buffer), job->buffer->rows, job->buffer->columns,
-            i * TILE_ROWS, job->tiles + i * job->tile_bytes);
+        packing_pack_tile(job->buffer->type, weight_rows(job->buffer), job->buffer->rows,
+            job->buffer->columns, i * TILE_ROWS, job->tiles + i * job->tile_bytes);
 }
 
 /* `tiles` is written by the team. */
@@ -65,27 +59,10 @@ static enum salvo_status load_vector(struct executor *executor, buffer_id id)
     float *values;
     enum salvo_status status = ARENA_NEW(&executor->tables, &values, buffer->rows * buffer->columns);
     if (status == SALVO_OK) {
-        dequantize(buffer->type, first_row(buffer), buffer->rows * buffer->columns, values);
+        dequantize(buffer->type, weight_rows(buffer), buffer->rows * buffer->columns, values);
         executor->weights[id].vector = values;
     }
     return status;
-}
-
-/* How a weight is used decides what becomes of it. */
-enum use { USE_MULTIPLIED = 1, USE_VECTOR = 2, USE_LOOKED_UP = 4 };
-
-static void note_uses(const struct program *program, uint8_t *uses)
-{
-    for (uint32_t i = 0; i < program->op_count; i++) {
-        const struct op *op = &program->ops[i];
-        for (int j = 0; j < OP_MAX_INPUTS; j++) {
-            const buffer_id input = op->inputs[j];
-            if (input == NO_BUFFER || program->buffers[input].kind != BUFFER_WEIGHT)
-                continue;
-            bool is_table = j == 0 && op->kind == OP_EMBED, is_matrix = j == 0 && op->kind == OP_MATMUL;
-            uses[input] |= is_table ? USE_LOOKED_UP : is_matrix ? USE_MULTIPLIED : USE_VECTOR;
-        }
-    }
 }
 
 enum salvo_status load_weights(struct executor *executor)
@@ -97,11 +74,11 @@ enum salvo_status load_weights(struct executor *executor)
     size_t total = 0, place = 0;
     TRY(NEW(&uses, program->buffer_count));
     TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
-    note_uses(program, uses);
+    weight_uses(program, uses);
 
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        if (!(uses[i] & USE_MULTIPLIED))
+        if (!(uses[i] & WEIGHT_MULTIPLIED))
             continue;
         if (!packing_supported(buffer->type, buffer->columns)) {
             TRY(fail(SALVO_ERROR_UNSUPPORTED,
@@ -119,9 +96,9 @@ enum salvo_status load_weights(struct executor *executor)
 
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        if (uses[i] & USE_VECTOR)
+        if (uses[i] & WEIGHT_VECTOR)
             TRY(load_vector(executor, (buffer_id)i));
-        if (uses[i] & USE_MULTIPLIED) {
+        if (uses[i] & WEIGHT_MULTIPLIED) {
             const size_t bytes = executor->weights[i].tile_bytes * tile_count(buffer),
                          all = (bytes + 63) / 64 * 64 + MEMORY_GAP;
             memory_forbid(executor->weight_memory + place + bytes, all - bytes);
@@ -129,8 +106,8 @@ enum salvo_status load_weights(struct executor *executor)
             place += all;
             if (options->progress)
                 options->progress(options->progress_user, place, total);
-        } else if (uses[i] & USE_LOOKED_UP) {
-            executor->weights[i].rows = first_row(buffer);
+        } else if (uses[i] & WEIGHT_LOOKED_UP) {
+            executor->weights[i].rows = weight_rows(buffer);
         }
     }
     TRY(gguf_check(program->gguf));

@@ -1,8 +1,7 @@
 /* Opening an executor: all plans are compiled and all memory is taken before a weight is touched. */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/cpu/executor.h"
 
-#include "base/cpu.h"
 #include "base/memory.h"
 #include "base/memory_gaps.h"
 
@@ -185,8 +184,6 @@ enum salvo_status executor_open(
     executor->program = program;
     executor->options = *options;
     TRY(backend_complete_options(&executor->options));
-    if (executor->options.threads == 0)
-        executor->options.threads = cpu_physical_cores();
     options = &executor->options;
     TRY(choose_kernels(executor));
     TRY(lower_program(
@@ -194,6 +191,7 @@ enum salvo_status executor_open(
     TRY(lower_program(program, (const uint32_t[]){options->batch, options->slots, options->outputs},
         MAX_PANELS, &executor->tables, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
+    executor->options.threads = team_threads(executor->team);
     TRY(kv_pool_open(executor));
     TRY(recurrent_pool_open(executor));
     TRY(open_work_memory(executor));

@@ -1,7 +1,7 @@
 /*
- * Recurrent state: what each token replaces. A step reads one version and writes another, so that a step that
- * fails or is cancelled leaves nothing behind; a step that repeats goes back and forth between the two
- * versions that are not the committed one. The third is never touched otherwise, and so costs no memory.
+ * Recurrent state, which each token replaces. A step reads one version and writes another, so that a step
+ * that fails or is cancelled changes nothing. A step that repeats alternates between the two versions that
+ * are not committed; without such steps the third version is never touched and costs no memory.
  */
 #include "backend/cpu/executor.h"
 
@@ -15,19 +15,11 @@ enum { VERSIONS = 3 };
 enum salvo_status recurrent_pool_open(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
-    const struct program *program = executor->program;
     struct recurrent_pool *pool = &executor->recurrent;
-    TRY(ARENA_NEW(&executor->tables, &pool->offsets, program->buffer_count));
     TRY(ARENA_NEW(&executor->tables, &pool->versions, executor->options.slots));
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        if (program->buffers[i].kind != BUFFER_RECURRENT)
-            continue;
-        pool->offsets[i] = pool->elements;
-        if (!checked_add(pool->elements, (size_t)program->buffers[i].columns, &pool->elements))
-            TRY(fail(SALVO_ERROR_MEMORY, "state '%s' is too large", program->buffers[i].name));
-    }
     size_t all = (size_t)executor->options.slots * VERSIONS;
-    if (!checked_mul(all, sizeof(float), &all) || !checked_mul(all, pool->elements, &pool->bytes))
+    if (!checked_mul(all, sizeof(float), &all) ||
+        !checked_mul(all, (size_t)executor->state.recurrent_elements, &pool->bytes))
         TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions are too large", executor->options.slots));
     if (pool->bytes)
         TRY(memory_map(pool->bytes, PAGES_NORMAL, &pool->memory));
@@ -37,8 +29,8 @@ cleanup:
 
 static float *version_of(const struct executor *executor, uint32_t slot, unsigned version)
 {
-    const struct recurrent_pool *pool = &executor->recurrent;
-    return pool->memory + ((size_t)slot * VERSIONS + version) * pool->elements;
+    return executor->recurrent.memory +
+           ((size_t)slot * VERSIONS + version) * executor->state.recurrent_elements;
 }
 
 /* The lowest version that is neither committed nor the one that is read. */
@@ -55,13 +47,13 @@ const float *recurrent_pool_before(const struct executor *executor, buffer_id st
     if (run->first == 0)
         return NULL;
     return version_of(executor, run->slot, executor->recurrent.versions[run->slot].current) +
-           executor->recurrent.offsets[state];
+           executor->state.recurrent_offsets[state];
 }
 
 float *recurrent_pool_after(const struct executor *executor, buffer_id state, const struct run *run)
 {
     return version_of(executor, run->slot, next_version(executor->recurrent.versions[run->slot])) +
-           executor->recurrent.offsets[state];
+           executor->state.recurrent_offsets[state];
 }
 
 void recurrent_pool_begin(struct executor *executor)
@@ -89,21 +81,21 @@ void recurrent_pool_commit(struct executor *executor)
     }
 }
 
-size_t recurrent_pool_state_bytes(const struct executor *executor)
+static size_t version_bytes(const struct executor *executor)
 {
-    return executor->recurrent.elements * sizeof(float);
+    return executor->state.recurrent_elements * sizeof(float);
 }
 
 void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out)
 {
-    if (executor->recurrent.elements)
+    if (executor->state.recurrent_elements)
         memcpy(out, version_of(executor, slot, executor->recurrent.versions[slot].committed),
-            recurrent_pool_state_bytes(executor));
+            version_bytes(executor));
 }
 
 void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data)
 {
-    if (executor->recurrent.elements)
+    if (executor->state.recurrent_elements)
         memcpy(version_of(executor, slot, executor->recurrent.versions[slot].committed), data,
-            recurrent_pool_state_bytes(executor));
+            version_bytes(executor));
 }

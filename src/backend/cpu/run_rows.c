@@ -2,6 +2,7 @@
  * the matmuls. */
 #include "backend/cpu/executor.h"
 
+#include "backend/common/weights.h"
 #include "backend/cpu/packing.h"
 #include "quant/half.h"
 #include "quant/quant.h"
@@ -46,14 +47,12 @@ static void embed(struct executor *executor, const struct op *op, uint32_t row, 
     const struct weight *weight = &executor->weights[op->inputs[0]];
     const struct run *run = &executor->runs[executor->rows[row].run];
     const int32_t id =
-        executor->tokens[(size_t)run->slot * (executor->options.context + 1) + executor->rows[row].position];
+        executor->tokens[slot_tokens_at(&executor->options, run->slot) + executor->rows[row].position];
     float *out = row_of(executor, op->out, row, thread);
     if (weight->tiles) {
         packing_read_row(table->type, weight->tiles, table->columns, (uint64_t)id, out);
     } else {
-        const struct tensor_type_info *type = tensor_type_info(table->type);
-        size_t row_bytes = table->columns / type->block_elements * type->block_bytes;
-        dequantize(table->type, weight->rows + (size_t)id * row_bytes, table->columns, out);
+        dequantize(table->type, weight->rows + (size_t)id * weight_row_bytes(table), table->columns, out);
     }
     if (op->embed.scale != 1.0F) {
         for (uint64_t i = 0; i < table->columns; i++)
@@ -77,7 +76,7 @@ static void rotate(struct executor *executor, const struct op *op, uint32_t row,
 
 static void append(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
 {
-    const struct row_info info = executor->rows[row];
+    const struct row_place info = executor->rows[row];
     const uint32_t page = executor->runs[info.run].pages[info.position / KV_TILE];
     const float *k = row_of(executor, op->inputs[0], row, thread),
                 *v = row_of(executor, op->inputs[1], row, thread);

@@ -3,28 +3,20 @@
 
 #include <string.h>
 
-/* Without bias and penalties the largest logit can be found where the logits are. */
-static bool is_plain_argmax(const struct sampler_settings *settings)
-{
-    bool penalised = settings->repeat_penalty != 1.0F || settings->presence_penalty != 0.0F ||
-                     settings->frequency_penalty != 0.0F;
-    return settings->temperature == 0.0F && !settings->bias && !(penalised && settings->repeat_last_n);
-}
-
 void sample_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     const struct op *op = &executor->program->ops[group->first_op];
-    const struct row_info row = executor->rows[executor->output_rows[task]];
+    const struct row_place row = executor->rows[executor->output_rows[task]];
     const struct run *run = &executor->runs[row.run];
     if (run->logits != LOGITS_LAST)
         return;
 
     const uint32_t vocabulary = executor->program->vocabulary, count = row.position + 1;
     const float *logits = row_of(executor, op->inputs[0], task, thread);
-    int32_t *tokens = executor->tokens + (size_t)run->slot * (executor->options.context + 1);
+    int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
     struct run_result *result = &executor->results[row.run];
     int32_t id;
-    if (is_plain_argmax(&run->sampler)) {
+    if (sampler_is_argmax(&run->sampler)) {
         float largest;
         size_t index = executor->kernels->argmax(logits, vocabulary, &largest);
         id = index < vocabulary ? (int32_t)index : -1;

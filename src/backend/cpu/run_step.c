@@ -1,36 +1,28 @@
 /* A step: checked, laid out in rows, and run by the team through the groups of its plan. */
 #include "backend/cpu/executor.h"
 
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 enum salvo_status step_check(const struct executor *executor, const struct step *step)
 {
-    return backend_check_step(&executor->options, executor->pages, executor->program->vocabulary, step);
+    return backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step);
 }
 
 /* Live rows, and where each of them is. */
 void step_lay_out_rows(struct executor *executor)
 {
-    uint32_t outputs = 0;
-    executor->live[ROWS_TOKENS] = executor->early_end = 0;
-    executor->live[ROWS_RUNS] = executor->step->run_count;
-    for (uint32_t i = 0; i < executor->step->run_count; i++) {
-        const struct run *run = &executor->runs[i];
-        for (uint32_t j = 0; j < run->count; j++) {
-            const uint32_t row = run->first_row + j;
-            executor->rows[row] = (struct row_info){.run = i, .position = run->first + j};
-            const bool fine = executor->rounding == ACTIVATIONS_FINEST || run->first + j < EARLY_POSITIONS;
-            if (fine && row >= executor->early_end)
-                executor->early_end = row + 1;
-            if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
-                executor->output_rows[outputs++] = row;
-        }
-        executor->live[ROWS_TOKENS] += run->count;
+    const uint32_t runs = executor->step->run_count, tokens = executor->step->token_count;
+    step_place_rows(executor->runs, runs, executor->rows);
+    executor->live[ROWS_TOKENS] = tokens;
+    executor->live[ROWS_RUNS] = runs;
+    executor->live[ROWS_OUTPUTS] = step_output_rows(executor->runs, runs, executor->output_rows);
+    executor->early_end = 0;
+    for (uint32_t row = 0; row < tokens; row++) {
+        if (executor->rounding == ACTIVATIONS_FINEST || executor->rows[row].position < EARLY_POSITIONS)
+            executor->early_end = row + 1;
     }
-    executor->live[ROWS_OUTPUTS] = outputs;
 }
 
 static uint32_t tasks_of(struct executor *executor, const struct group *group)
@@ -56,15 +48,10 @@ static void enter_group(struct executor *executor, const struct group *group, ui
         matmul_enter(executor, group, thread);
 }
 
-static bool is_cancelled(const struct step *step)
-{
-    return step->cancel && __atomic_load_n(step->cancel, __ATOMIC_RELAXED);
-}
-
 static void work_on_group(
     struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
-    if (is_cancelled(executor->step))
+    if (step_is_cancelled(executor->step->cancel))
         return; /* the step fails as a whole */
     switch (group->kind) {
     case GROUP_ROWS:
@@ -119,7 +106,7 @@ void step_take(struct executor *executor, const struct step *step)
         executor->runs[i] = *run;
         executor->results[i] = (struct run_result){0};
         if (run->source == SOURCE_IDS)
-            memcpy(executor->tokens + (size_t)run->slot * (executor->options.context + 1) + run->first,
+            memcpy(executor->tokens + slot_tokens_at(&executor->options, run->slot) + run->first,
                 step->ids + run->first_row, run->count * sizeof *step->ids);
     }
     recurrent_pool_begin(executor);
@@ -132,7 +119,7 @@ static bool advance(struct executor *executor)
     for (uint32_t i = 0; i < step->run_count; i++) {
         struct run *run = &executor->runs[i];
         struct run_result *result = &executor->results[i];
-        const int32_t *tokens = executor->tokens + (size_t)run->slot * (executor->options.context + 1);
+        const int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
         for (uint32_t j = 0; j < step->stop_count; j++)
             result->ended |= !result->failed && tokens[run->first + 1] == step->stop_ids[j];
         if (result->ended || result->failed || run->first + 1 >= executor->options.context ||
@@ -158,12 +145,12 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
     TRY(step_check(executor, step));
     step_take(executor, step);
     executor->counters.submissions++;
-    const uint32_t repeats = step->repeat ? step->repeat : 1;
+    const uint32_t repeats = step_repeats(step);
     for (uint32_t i = 0; i < repeats; i++) {
         step_lay_out_rows(executor);
         step_run_groups(executor, 0, executor->plan->group_count);
         executor->counters.tokens += executor->live[ROWS_TOKENS];
-        if (is_cancelled(step)) {
+        if (step_is_cancelled(step->cancel)) {
             attend_forget_pages(executor);
             if (i == 0)
                 TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
@@ -184,9 +171,8 @@ cleanup:
 /* A step is done when submit returns: the caller's thread is one of the team. */
 enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
 {
-    if (ticket == 0 || ticket != executor->tickets)
-        return fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not that of the last step, %" PRIu64, ticket,
-            executor->tickets);
-    memcpy(results, executor->results, executor->live[ROWS_RUNS] * sizeof *results);
-    return SALVO_OK;
+    enum salvo_status status = backend_check_ticket(ticket, executor->tickets, 1);
+    if (status == SALVO_OK)
+        memcpy(results, executor->results, executor->live[ROWS_RUNS] * sizeof *results);
+    return status;
 }

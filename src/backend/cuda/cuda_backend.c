@@ -99,8 +99,8 @@ static void print_plans(
     const struct backend_counters counted = counters(executor);
     const uint64_t used = counted.weight_bytes + counted.state_bytes + counted.scratch_bytes;
     snprintf(text, sizeof text,
-        "cuda %s, %u blocks; one token: %s; weights packed in items of %d rows by %d columns",
-        executor->context.name, executor->blocks, lowering_name(executor), CUDA_ITEM_ROWS, CUDA_ITEM_COLUMNS);
+        "cuda %s, %u blocks; one token: %s; weights packed in tiles of %d rows by %d columns",
+        executor->context.name, executor->blocks, lowering_name(executor), CUDA_TILE_ROWS, CUDA_TILE_COLUMNS);
     line(user, text);
     snprintf(text, sizeof text,
         "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",

@@ -1,25 +1,25 @@
 #include "backend/cuda/cuda_batch.h"
 
-#include "backend/cuda/items.h"
+#include "backend/cuda/weight_tiles.h"
 #include "base/tensor_type.h"
 #include "program/op.h"
 
-/* ---- Panels ---- */
+/* ---- Packed inputs ---- */
 
 static size_t round_up(size_t value, size_t step)
 {
     return (value + step - 1) / step * step;
 }
 
-struct panel_layout {
+struct packed_input_layout {
     size_t scales, sums, seconds, bytes;
 };
 
-static struct panel_layout layout_of(uint32_t rounding, size_t columns, size_t capacity)
+static struct packed_input_layout layout_of(uint32_t rounding, size_t columns, size_t capacity)
 {
     const size_t element = rounding == ROUNDING_F32 ? 4 : rounding == ROUNDING_F16 ? 2 : 1;
     const size_t values = round_up(capacity * columns * element, 256);
-    struct panel_layout layout = {values, values, values, values};
+    struct packed_input_layout layout = {values, values, values, values};
     if (rounding == ROUNDING_Q8) {
         layout.sums = layout.scales + round_up(capacity * columns / 32 * sizeof(float), 256);
         layout.seconds = layout.sums + round_up(capacity * columns / 16 * sizeof(float), 256);
@@ -28,16 +28,17 @@ static struct panel_layout layout_of(uint32_t rounding, size_t columns, size_t c
     return layout;
 }
 
-size_t cuda_panel_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity)
+size_t cuda_packed_input_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity)
 {
-    return layout_of(rounding, round_up(columns, CUDA_ITEM_COLUMNS), capacity).bytes;
+    return layout_of(rounding, round_up(columns, CUDA_TILE_COLUMNS), capacity).bytes;
 }
 
-struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base)
+struct cuda_packed_input cuda_packed_input_at(
+    uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base)
 {
-    const size_t padded = round_up(columns, CUDA_ITEM_COLUMNS);
-    const struct panel_layout layout = layout_of(rounding, padded, capacity);
-    return (struct cuda_panel){.values = base,
+    const size_t padded = round_up(columns, CUDA_TILE_COLUMNS);
+    const struct packed_input_layout layout = layout_of(rounding, padded, capacity);
+    return (struct cuda_packed_input){.values = base,
         .scales = base + layout.scales,
         .sums = base + layout.sums,
         .seconds = base + layout.seconds,
@@ -89,8 +90,8 @@ static uint32_t largest(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Bytes of the scales of a slab, and of the inputs of a token: weights may have scales for groups of 16 or 32
- * columns, and offsets. */
+/* Bytes of the scales of a unpacked block, and of the inputs of a token: weights may have scales for groups
+ * of 16 or 32 columns, and offsets. */
 struct weight_format {
     uint32_t scale_bytes, token_bytes;
 };
@@ -100,12 +101,12 @@ static struct weight_format format_of(uint32_t type)
 #define FORMAT(name, p16, p8, p4, row_scale, lane_scale, group, offsets, top, unit)      \
     [TYPE_##name] = {(1 + (offsets)) * ((group) == 16 ? 2 : 1) * 4 * 16 * sizeof(float), \
         GEMM_Q8_TOKEN_BYTES + (offsets)*8 * sizeof(float)},
-    static const struct weight_format formats[] = {CUDA_ITEM_FORMATS(FORMAT)};
+    static const struct weight_format formats[] = {CUDA_TILE_FORMATS(FORMAT)};
 #undef FORMAT
     return formats[type];
 }
 
-/* As gemm_q8.cu divides it: each warp has inputs and items of a part, and what items were taken apart to; in
+/* As gemm_q8.cu divides it: each warp has the inputs and weight tiles of a part, and the unpacked weights; in
  * the end the sums of all warps lie there. */
 static uint32_t gemm_q8_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
 {
@@ -114,30 +115,30 @@ static uint32_t gemm_q8_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uin
         const struct cuda_matrix *matrix = &gemm->matmuls[i].matrix;
         const struct weight_format format = format_of(matrix->type);
         const uint32_t inputs = tokens * format.token_bytes,
-                       items = GEMM_ROWS / CUDA_ITEM_ROWS * matrix->item_bytes,
-                       slabs = GEMM_ROWS / 16 * (GEMM_SLAB_BYTES + format.scale_bytes);
-        bytes = largest(bytes, warps * (inputs + items + slabs));
+                       tiles = GEMM_ROWS / CUDA_TILE_ROWS * matrix->tile_bytes,
+                       unpacked = GEMM_ROWS / 16 * (GEMM_UNPACKED_BYTES + format.scale_bytes);
+        bytes = largest(bytes, warps * (inputs + tiles + unpacked));
     }
     return bytes;
 }
 
-/* As gemm_float.cu divides it: each pair has inputs of a part, each of its warps items. */
+/* As gemm_float.cu divides it: each pair has inputs of a part, each of its warps weight tiles. */
 static uint32_t gemm_float_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
 {
     const uint32_t matrices = gemm->glu != ACTIVATION_NONE ? 2 : 1;
     const uint32_t inputs =
-        tokens * (gemm->panel.rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES);
-    uint32_t items = 0;
+        tokens * (gemm->packed_input.rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES);
+    uint32_t tiles = 0;
     for (uint32_t i = 0; i < gemm->count; i++)
-        items = largest(items, matrices * 2 * gemm->matmuls[i].matrix.item_bytes);
+        tiles = largest(tiles, matrices * 2 * gemm->matmuls[i].matrix.tile_bytes);
     const uint32_t sums = matrices * tokens * (GEMM_ROWS + 4) * (uint32_t)sizeof(float);
-    return warps / 2 * largest(inputs + 2 * items, sums);
+    return warps / 2 * largest(inputs + 2 * tiles, sums);
 }
 
 static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
 {
-    return gemm->panel.rounding == ROUNDING_Q8 ? gemm_q8_bytes(gemm, tokens, warps)
-                                               : gemm_float_bytes(gemm, tokens, warps);
+    return gemm->packed_input.rounding == ROUNDING_Q8 ? gemm_q8_bytes(gemm, tokens, warps)
+                                                      : gemm_float_bytes(gemm, tokens, warps);
 }
 
 /* As gemm_wide.cu divides it: weights and inputs of some stages; in the end sums are there, and take less. */
@@ -162,7 +163,7 @@ static struct cuda_launch gemm_wide_launch(
     struct cuda_launch launch = {0};
     const bool glu = gemm->glu != ACTIVATION_NONE;
     uint32_t blocks = 0, least = UINT32_MAX;
-    if (!room->warpgroups || gemm->panel.rounding != ROUNDING_F16 || capacity < GEMM_WIDE_CAPACITY)
+    if (!room->warpgroups || gemm->packed_input.rounding != ROUNDING_F16 || capacity < GEMM_WIDE_CAPACITY)
         return launch;
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_WIDE_ROWS / 2 : GEMM_WIDE_ROWS);
@@ -196,7 +197,7 @@ struct cuda_launch cuda_gemm_launch(
         [ROUNDING_F32] = SIZES("f32"), [ROUNDING_F16] = SIZES("f16"), [ROUNDING_Q8] = SIZES("q8")};
 #undef SIZES
     static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
-    const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->panel.rounding == ROUNDING_Q8;
+    const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->packed_input.rounding == ROUNDING_Q8;
     /* As many tokens to a block as leave none of the multiprocessors idle. */
     uint32_t blocks = 0, size = capacity < GEMM_MANY_CAPACITY ? 1 : 2;
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
@@ -212,7 +213,7 @@ struct cuda_launch cuda_gemm_launch(
     while (warps > each && gemm_bytes(gemm, tokens[size], warps) > room->shared_bytes)
         warps -= each;
     return (struct cuda_launch){
-        .kernel = names[gemm->panel.rounding][size][glu],
+        .kernel = names[gemm->packed_input.rounding][size][glu],
         .grid_x = blocks,
         .grid_y = divide_up(capacity, tokens[size]),
         .threads = warps * 32,

@@ -3,14 +3,15 @@
  *
  * A plan is a chain of launches, all with grids sized by capacity; how many rows live is read from the
  * device's copy of the step. Structs are passed by value, so that a kernel need not wait for memory to know
- * its work; `machine`, `phase` and `panels` are addresses of the device.
+ * its work; `machine`, `phase` and `packed inputs` are addresses of the device.
  *
  * salvo_begin(machine): takes the next step from the ring, puts the host's ids where embed reads them.
  *
  * salvo_angles(machine): cosines and sines of every row.
  *
- * salvo_rows(machine, phase, panels): loads, row ops, stores and rounds of a struct cuda_phase, one block a
- * row. `panel` of a struct cuda_round is an index into panels, an array of struct cuda_panel.
+ * salvo_rows(machine, phase, packed inputs): loads, row ops, stores and rounds of a struct cuda_phase, one
+ * block a row. `packed input` of a struct cuda_round is an index into packed inputs, an array of struct
+ * cuda_packed_input.
  *
  * salvo_norm(machine, struct cuda_norm_rows): what most of those phases are, without looking anything up.
  *
@@ -51,15 +52,15 @@ enum {
      * GEMM_MANY_TOKENS, and two blocks share a multiprocessor. Of floats and with a glu they work in pairs,
      * each with half of the rows. */
     GEMM_WARPS = 12,
-    GEMM_FLOAT_ITEM_BYTES = 2 * 128 * CUDA_ITEM_ROWS * 4, /* of a warp's rows of a matrix, at most */
-    GEMM_SLAB_BYTES = 16 * CUDA_ITEM_COLUMNS,
+    GEMM_FLOAT_TILE_BYTES = 2 * 128 * CUDA_TILE_ROWS * 4, /* of a warp's rows of a matrix, at most */
+    GEMM_UNPACKED_BYTES = 16 * CUDA_TILE_COLUMNS,
     /* Of one token and 128 columns, in shared memory: values and scales, 32 more for weights with offsets;
      * 16 bytes more; 36 floats for every 32. */
     GEMM_Q8_TOKEN_BYTES = 128 + 16,
     GEMM_F16_TOKEN_BYTES = 256 + 16,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
-    /* Of kernels for warpgroups: what a block has of a matrix, or with a glu of both together. Columns come
-     * to shared memory in stages. */
+    /* Kernels for warpgroups: a block's rows of a matrix, or with a glu of both together. Columns come to
+       shared memory in stages. */
     GEMM_WIDE_ROWS = 128,
     GEMM_WIDE_THREADS = 256,
     GEMM_WIDE_COLUMNS = 64,
@@ -90,37 +91,37 @@ enum {
 };
 
 /*
- * Rounded rows, inputs of matmuls. Columns are the matrix's, rounded up to CUDA_ITEM_COLUMNS, with zeros
+ * Rounded rows, inputs of matmuls. Columns are the matrix's, rounded up to CUDA_TILE_COLUMNS, with zeros
  * behind the last. ROUNDING_Q8:  values int8, scales float [T][columns / 32], sums float [T][columns / 16]:
  * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
  *
  * Halves lie in pairs, in the order in which products of 16 columns see those of the weights, whose lanes
  * bring 32 neighbours each: pair j of group 32c .. 32c + 31 is, of every 128, pair 4j + c.
  *
- * Rows of two digits are values + seconds / 128; those of one have left nothing in seconds.
+ * Rows of two terms are values + seconds / 128; those of one have left nothing in seconds.
  */
-struct cuda_panel {
+struct cuda_packed_input {
     uint64_t values, scales, sums; /* values: [T][stride] */
     uint64_t seconds;              /* ROUNDING_Q8: int8, [T][columns] */
     uint32_t rounding, columns;
     uint32_t stride; /* as columns; ROUNDING_F32: or fewer, and all beyond count as zeros */
-    uint32_t fine;   /* all rows have two digits; otherwise those of the first positions */
+    uint32_t fine;   /* all rows have two terms; otherwise those of the first positions */
 };
 
-/* Rows to a panel, through an rms norm if there is a weight. */
+/* Rows to a packed input, through an rms norm if there is a weight. */
 struct cuda_norm_rows {
     uint64_t places;    /* of the step's tokens: struct cuda_row [T] */
     uint64_t x, weight; /* x: [T][columns] */
     uint64_t out;       /* what was rounded, [T][columns], or 0 */
-    struct cuda_panel panel;
+    struct cuda_packed_input packed_input;
     uint32_t rows;    /* enum row_kind: tokens or outputs */
     uint32_t columns; /* a multiple of 4 */
     float epsilon;
     uint32_t padding;
 };
 
-/* Queries are rotated where they are; keys, rotated, and values go to a cache of halves. Ropes turn whole
- * heads. */
+/* Queries are rotated in place; keys, rotated, and values go to a cache of halves. Ropes rotate whole heads.
+ */
 struct cuda_rotate {
     uint64_t q, k, v;      /* [T][heads or kv_heads][head_dim] */
     uint64_t keys, values; /* of the cache */
@@ -132,7 +133,7 @@ struct cuda_rotate {
 /* Attention, whose result may be rounded to bytes at once, if head_dim is a multiple of 32. */
 struct cuda_flash {
     struct cuda_attend attend;
-    struct cuda_panel rounded; /* values 0: it is not */
+    struct cuda_packed_input rounded; /* values 0: it is not */
 };
 
 struct cuda_gemm_matmul {
@@ -143,13 +144,13 @@ struct cuda_gemm_matmul {
     uint32_t padding;
 };
 
-/* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and
- * out = glu(first) * second goes to the out of the first. What one of them computes may be rounded at once,
- * to bytes, if it has a multiple of CUDA_ITEM_COLUMNS rows. */
+/* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and out =
+ * glu(first) * second goes to the out of the first. A matmul with a multiple of CUDA_TILE_COLUMNS rows may
+ * round its result to bytes at once. */
 struct cuda_gemm {
     uint64_t places; /* of the step's tokens: struct cuda_row [T] */
-    struct cuda_panel panel;
-    struct cuda_panel rounded; /* of the first one's out; values 0: not rounded */
+    struct cuda_packed_input packed_input;
+    struct cuda_packed_input rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_gemm_matmul matmuls[GEMM_MATMULS];
     uint32_t count;
     uint32_t glu;  /* ACTIVATION_NONE: no glu */
@@ -165,7 +166,7 @@ struct cuda_wkv7_many {
     uint32_t heads, head_dim;
 };
 
-/* What a device has. */
+/* Properties of a device. */
 struct cuda_room {
     uint32_t shared_bytes; /* that a block can have */
     uint32_t multiprocessors;
@@ -177,10 +178,11 @@ struct cuda_launch {
     uint32_t grid_x, grid_y, threads, shared_bytes;
 };
 
-/* Bytes of a panel, and the panel that begins at `base`, a multiple of 256. Panels of one plan may share
- * memory as long as no two live at once. */
-size_t cuda_panel_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity);
-struct cuda_panel cuda_panel_at(uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base);
+/* Bytes of a packed input, and the packed input that begins at `base`, a multiple of 256. Packed inputs of
+ * one plan may share memory as long as no two live at once. */
+size_t cuda_packed_input_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity);
+struct cuda_packed_input cuda_packed_input_at(
+    uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base);
 
 /* `capacity` is that of the kind of rows, `slots` the most runs of a step; `places` floats of shared memory
  * for the vectors of a row. */

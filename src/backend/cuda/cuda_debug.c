@@ -1,7 +1,6 @@
 /*
  * The debug path: a step whose groups are launched one by one. Scratch lies in mapped memory, where no two
- * buffers share a place, so that the host can look at it and change it; the tables are made again with those
- * addresses.
+ * buffers overlap, so that the host can read and change it; the tables are built again with those addresses.
  */
 #include "backend/cuda/cuda_executor.h"
 #include "base/memory.h"
@@ -69,8 +68,8 @@ cleanup:
     return status;
 }
 
-/* Phases one by one: a launch of its own for each needs no barrier. Each counts as a token, of which there
- * are no words. */
+/* Phases one by one: a launch for each needs no barrier. Each launch counts as a token; there are no tagged
+ * words. */
 static enum salvo_status run_phases(struct executor *executor, uint32_t first, uint32_t end)
 {
     enum salvo_status status = SALVO_OK, forgotten;
@@ -79,7 +78,7 @@ static enum salvo_status run_phases(struct executor *executor, uint32_t first, u
         TRY(cuda_launch_phases(executor, &executor->debug, i, i + 1,
             CUDA_COUNT_TOKEN | (i == 0 ? CUDA_TAKE_STEP : 0) | (i + 1 == count ? CUDA_FINISH_TOKEN : 0)));
 cleanup:
-    forgotten = cuda_words_forget(executor);
+    forgotten = cuda_tagged_words_clear(executor);
     return status == SALVO_OK ? forgotten : status;
 }
 

@@ -1,6 +1,6 @@
 /*
- * The CUDA driver, opened at run time: no CUDA is needed to build or to start. What is declared here is the
- * little that is used of it, under the names that the driver's library exports.
+ * The CUDA driver, opened at run time: CUDA is needed neither to build nor to start. Only the functions in
+ * use are declared here, under the names that the driver's library exports.
  */
 #ifndef CUDA_CUDA_DRIVER_H
 #define CUDA_CUDA_DRIVER_H
@@ -125,7 +125,7 @@ struct cuda_driver {
 #undef CUDA_DRIVER_FIELD
 };
 
-/* What the library calls them, for messages. */
+/* The driver's names, for messages. */
 struct cuda_driver_symbols {
 #define CUDA_DRIVER_SYMBOL(name, symbol, parameters) const char *name;
     CUDA_DRIVER_CALLS(CUDA_DRIVER_SYMBOL)
@@ -180,7 +180,7 @@ void cuda_context_close(struct cuda_context *context); /* after everything in it
 enum salvo_status cuda_context_enter(struct cuda_context *context);
 void cuda_context_leave(struct cuda_context *context);
 
-/* What a call returned, as a status: the error names the call, the device and the driver's text. */
+/* The result of a call as a status: the error names the call, the device and the driver's text. */
 enum salvo_status cuda_context_result(struct cuda_context *context, const char *call, int result);
 
 /* CUDA_CALL(context, copy_in, (to, from, size, queue)) */

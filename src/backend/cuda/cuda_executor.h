@@ -4,11 +4,11 @@
 #define CUDA_CUDA_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/lowering.h"
+#include "backend/common/pace.h"
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
-#include "backend/lowering.h"
-#include "backend/pace.h"
 
 /* How one token is submitted. */
 enum cuda_lowering {
@@ -21,19 +21,10 @@ enum cuda_lowering {
 /*
  * How plans for one token are fitted into shared memory; the next one is tried where one does not fit.
  * Tight: inputs of matmuls are taken in pieces, rows of matrices are cut into slices, and attention and
- * sampling have their room where panels and partial sums are. Tightest: chunks of weights are half as large,
- * too.
+ * sampling have their room where packed inputs and partial sums are. Tightest: chunks of weights are half as
+ * large, too.
  */
 enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };
-
-/* Flags of salvo_decode. */
-enum {
-    CUDA_TAKE_STEP = 1,
-    CUDA_FINISH_TOKEN = 2,
-    CUDA_PROGRAMMATIC = 4,
-    CUDA_RANDOM_DELAYS = 8,
-    CUDA_COUNT_TOKEN = 16,
-};
 
 /* Memory of one kind, as it is divided; without an address it only counts. */
 struct cuda_region {
@@ -42,11 +33,11 @@ struct cuda_region {
 };
 
 /* How a weight is used decides what becomes of it. */
-enum cuda_use { CUDA_USE_MULTIPLIED = 1, CUDA_USE_VECTOR = 2, CUDA_USE_LOOKED_UP = 4 };
+enum cuda_use { CUDA_USE_MULTIPLIED = 1, CUDA_USE_VECTOR = 2, CUDA_USE_LOOKUP = 4 };
 
 struct cuda_weight {
-    struct cuda_matrix matrix; /* tiles 0: it is none */
-    uint32_t matrix_index;     /* among the machine's matrices: those that are looked up */
+    struct cuda_matrix matrix; /* tile rows 0: it is none */
+    uint32_t matrix_index;     /* index among the machine's matrices, for embedding lookups */
     cuda_address vector;
     uint8_t uses; /* enum cuda_use */
 };
@@ -62,9 +53,9 @@ struct cuda_kv_state {
 struct cuda_scratch {
     cuda_address arena;
     const size_t *offsets;
-    cuda_address spilled; /* buffers that the plan has private, where they do not fit shared memory */
-    cuda_address panels;  /* rounded rows of many tokens */
-    cuda_address words;   /* single token: what phases leave for each other */
+    cuda_address spilled;       /* buffers that the plan has private, where they do not fit shared memory */
+    cuda_address packed_inputs; /* rounded rows of many tokens */
+    cuda_address words;         /* single token: what phases leave for each other */
 };
 
 /* One launch of a plan of many tokens. */
@@ -103,21 +94,21 @@ struct cuda_tables {
     uint32_t *phase_places; /* [phase_count]: floats of shared memory */
     struct cuda_stream *streams;
     uint32_t stream_count, stream_capacity;
-    struct cuda_panel *panels; /* many tokens */
-    uint32_t panel_count, panel_capacity;
-    uint64_t panel_memory;   /* bytes: two places, each as large as the largest */
-    struct cuda_node *nodes; /* many tokens */
+    struct cuda_packed_input *packed_inputs; /* many tokens */
+    uint32_t packed_input_count, packed_input_capacity;
+    uint64_t packed_input_memory; /* bytes: two places, each as large as the largest */
+    struct cuda_node *nodes;      /* many tokens */
     uint32_t node_count, node_capacity;
     uint32_t *first_phase;                     /* [groups + 1]; many tokens: first node */
-    uint32_t most_vector_bytes, most_partials; /* of a phase: vectors and panels; floats */
+    uint32_t most_vector_bytes, most_partials; /* of a phase: vectors and packed inputs; floats */
     uint32_t most_chunk_bytes;
     struct cuda_record *records; /* single token: block after block */
     uint32_t *record_starts;     /* [blocks][phase_count + 1] */
     uint32_t record_count, record_capacity;
-    uint64_t words;                             /* bytes */
-    uint32_t shared_bytes;                      /* of the decode kernel */
-    cuda_address machine, phases_at, panels_at; /* once they are on the device */
-    cuda_address memory;                        /* all of it */
+    uint64_t words;                                    /* bytes */
+    uint32_t shared_bytes;                             /* of the decode kernel */
+    cuda_address machine, phases_at, packed_inputs_at; /* once they are on the device */
+    cuda_address memory;                               /* all of it */
     uint64_t bytes;
 };
 
@@ -261,17 +252,17 @@ enum salvo_status cuda_layout_shared(
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
 void cuda_tables_free(struct cuda_tables *tables);
 enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan);
-/* Bytes of shared memory for vectors, panels and partial sums of a phase; what partial sums take at least,
- * and what all of them do. */
+/* Bytes of shared memory for vectors, packed inputs and partial sums of a phase; what partial sums take at
+ * least, and what all of them do. */
 uint32_t cuda_shared_limit(const struct executor *executor);
 uint32_t cuda_decode_shared(const struct executor *executor); /* of the decode kernel, all in all */
 uint32_t cuda_partial_floor(const struct executor *executor);
 uint32_t cuda_overlay_floor(const struct executor *executor);
-/* Their room in all, of which matmuls use one and the other half in turn where that is enough. */
+/* Bytes of the partial sums in all; matmuls alternate between the two halves where one half is enough. */
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables);
 
 /* Whether attention keeps some of its shared memory for itself, and how many bytes. */
-bool cuda_attends_apart(const struct executor *executor);
+bool cuda_attend_has_own_memory(const struct executor *executor);
 uint32_t cuda_attention_bytes(const struct executor *executor);
 
 /* cuda_records.c: from the phases of a single token to what each block does. */
@@ -285,7 +276,7 @@ enum salvo_status cuda_load_weights(struct executor *executor);
 
 /* cuda_launch.c */
 enum salvo_status cuda_graphs_open(struct executor *executor);
-enum salvo_status cuda_words_forget(
+enum salvo_status cuda_tagged_words_clear(
     struct executor *executor); /* after tokens that were not computed whole */
 enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);

@@ -27,7 +27,7 @@ static enum salvo_status launch_decode(struct executor *executor, const struct c
 
 /* Without waits between blocks: a launch for each phase, and one of a single block for whatever blocks would
  * otherwise meet for, at the beginning of a step and at the end of a token. */
-static enum salvo_status launch_apart(
+static enum salvo_status launch_phases_alone(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
 {
     enum salvo_status status = SALVO_OK;
@@ -46,12 +46,12 @@ enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
 {
     return executor->resident ? launch_decode(executor, plan, first, end, flags, executor->blocks)
-                              : launch_apart(executor, plan, first, end, flags);
+                              : launch_phases_alone(executor, plan, first, end, flags);
 }
 
-/* A word has but the last bits of its token's tag, which come round: one that was left out for some tokens
- * would seem to be of a new one. */
-enum salvo_status cuda_words_forget(struct executor *executor)
+/* A tagged word has only the last bits of its token's tag, which repeat: a word that was not written for some
+ * tokens would seem to be of the new one. */
+enum salvo_status cuda_tagged_words_clear(struct executor *executor)
 {
     const struct cuda_plan *single = &executor->single;
     return CUDA_CALL(
@@ -61,7 +61,7 @@ enum salvo_status cuda_words_forget(struct executor *executor)
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
 {
     const struct cuda_node *node = &plan->tables.nodes[index];
-    cuda_address machine = plan->tables.machine, panels = plan->tables.panels_at;
+    cuda_address machine = plan->tables.machine, packed_inputs = plan->tables.packed_inputs_at;
     cuda_address phase = plan->tables.phases_at + (uint64_t)node->phase * plan->tables.phase_bytes;
     uint32_t stage = node->stage;
     struct cuda_node copy = *node; /* the driver takes arguments that it could change */
@@ -71,7 +71,7 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
         break;
     case CUDA_NODE_ROWS:
         arguments[1] = &phase;
-        arguments[2] = &panels;
+        arguments[2] = &packed_inputs;
         break;
     case CUDA_NODE_NORM:
         arguments[1] = &copy.norm;
@@ -106,7 +106,7 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
 
 /* ---- Graphs ---- */
 
-/* What is launched in between becomes a graph. */
+/* Launches between these calls become a graph. */
 static enum salvo_status end_capture(
     struct executor *executor, enum salvo_status launched, cuda_graph_exec *out)
 {

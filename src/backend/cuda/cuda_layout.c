@@ -1,7 +1,6 @@
-/* What lies where in the memory of the device. Each function is called twice: to count, and with addresses.
- */
+/* Layout of the device's memory. Each function is called twice: to count, and with addresses. */
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 #include "backend/cuda/sample_plan.h"
 #include "base/checked.h"
 
@@ -19,7 +18,7 @@ static void note_uses(const struct executor *executor)
             if (input == NO_BUFFER || program->buffers[input].kind != BUFFER_WEIGHT)
                 continue;
             bool is_table = j == 0 && op->kind == OP_EMBED, is_matrix = j == 0 && op->kind == OP_MATMUL;
-            executor->weights[input].uses |= is_table    ? CUDA_USE_LOOKED_UP
+            executor->weights[input].uses |= is_table    ? CUDA_USE_LOOKUP
                                              : is_matrix ? CUDA_USE_MULTIPLIED
                                                          : CUDA_USE_VECTOR;
         }
@@ -35,15 +34,15 @@ enum salvo_status cuda_check_weights(struct executor *executor)
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
         struct cuda_weight *weight = &executor->weights[i];
-        if (!(weight->uses & (CUDA_USE_MULTIPLIED | CUDA_USE_LOOKED_UP)))
+        if (!(weight->uses & (CUDA_USE_MULTIPLIED | CUDA_USE_LOOKUP)))
             continue;
-        if (!cuda_items_supported(buffer->type, buffer->columns) || buffer->rows > UINT32_MAX / 2) {
+        if (!cuda_weight_tiles_supported(buffer->type, buffer->columns) || buffer->rows > UINT32_MAX / 2) {
             TRY(fail(SALVO_ERROR_UNSUPPORTED,
                 "tensor '%s': type %s with %llu rows of %llu elements cannot be multiplied", buffer->name,
                 tensor_type_info(buffer->type)->name, (unsigned long long)buffer->rows,
                 (unsigned long long)buffer->columns));
         }
-        if (weight->uses & CUDA_USE_LOOKED_UP)
+        if (weight->uses & CUDA_USE_LOOKUP)
             weight->matrix_index = executor->matrix_count++;
     }
 cleanup:
@@ -56,13 +55,13 @@ void cuda_layout_weights(struct executor *executor, struct cuda_region *region)
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
         struct cuda_weight *weight = &executor->weights[i];
-        if (weight->uses & CUDA_USE_LOOKED_UP &&
-            weight->matrix.tiles == 0) { /* never multiplied: any shape will do */
-            const uint32_t tiles = (uint32_t)((buffer->rows + CUDA_ITEM_ROWS - 1) / CUDA_ITEM_ROWS);
+        if (weight->uses & CUDA_USE_LOOKUP &&
+            weight->matrix.tile_rows == 0) { /* never multiplied: any shape will do */
+            const uint32_t tile_rows = (uint32_t)((buffer->rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS);
             weight->matrix = cuda_matrix_shape(buffer->type, (uint32_t)buffer->rows,
-                (uint32_t)buffer->columns, (tiles + executor->blocks - 1) / executor->blocks);
+                (uint32_t)buffer->columns, (tile_rows + executor->blocks - 1) / executor->blocks);
         }
-        if (weight->matrix.tiles)
+        if (weight->matrix.tile_rows)
             weight->matrix.base = cuda_region_take(region, cuda_matrix_bytes(&weight->matrix));
         if (weight->uses & CUDA_USE_VECTOR)
             weight->vector = cuda_region_take(region, buffer->rows * buffer->columns * sizeof(float));
@@ -141,18 +140,18 @@ void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
 {
     struct cuda_machine *machine = &executor->machine;
     const struct backend_options *options = &executor->options;
-    uint64_t arena_bytes = executor->single.plan.arena_bytes, panel_bytes = 0;
+    uint64_t arena_bytes = executor->single.plan.arena_bytes, packed_input_bytes = 0;
     const uint64_t angles =
         (uint64_t)options->batch * executor->program->rope_count * executor->rope_pairs * sizeof(float);
     for (uint32_t i = 0; i < executor->many_count; i++) {
         arena_bytes = most(arena_bytes, executor->many[i].plan.arena_bytes);
-        panel_bytes = most(panel_bytes, executor->many[i].tables.panel_memory);
+        packed_input_bytes = most(packed_input_bytes, executor->many[i].tables.packed_input_memory);
     }
     struct cuda_scratch scratch = {
         .arena = cuda_region_take(region, arena_bytes),
         .offsets = executor->single.plan.offsets,
         .spilled = cuda_region_take(region, executor->single.plan.private_bytes),
-        .panels = cuda_region_take(region, panel_bytes),
+        .packed_inputs = cuda_region_take(region, packed_input_bytes),
         .words = cuda_region_take(region, executor->single.tables.words),
     };
     executor->single.scratch = scratch;
@@ -257,7 +256,7 @@ static uint32_t attend_bytes(const struct program *program)
 }
 
 /* Where there is little shared memory, attention has its room where matmuls have their partial sums. */
-bool cuda_attends_apart(const struct executor *executor)
+bool cuda_attend_has_own_memory(const struct executor *executor)
 {
     return executor->fit == CUDA_FIT_ROOMY && cuda_decode_shared(executor) >= CUDA_MUCH_SHARED;
 }
@@ -265,19 +264,20 @@ bool cuda_attends_apart(const struct executor *executor)
 static uint32_t page_table_bytes(const struct executor *executor)
 {
     const uint64_t bytes = (executor->pages_per_slot * (uint64_t)sizeof(uint32_t) + 127) / 128 * 128;
-    return cuda_attends_apart(executor) && bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
+    return cuda_attend_has_own_memory(executor) && bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
 }
 
 uint32_t cuda_attention_bytes(const struct executor *executor)
 {
-    return cuda_attends_apart(executor) ? attend_bytes(executor->program) + page_table_bytes(executor) : 0;
+    return cuda_attend_has_own_memory(executor) ? attend_bytes(executor->program) + page_table_bytes(executor)
+                                                : 0;
 }
 
-/* Attention and sampling use their room when no matmul is under way: they need no more than panels and
+/* Attention and sampling use their room when no matmul is under way: they need no more than packed inputs and
  * partial sums have together. */
 uint32_t cuda_overlay_floor(const struct executor *executor)
 {
-    const uint32_t attend = cuda_attends_apart(executor) ? 0 : attend_bytes(executor->program);
+    const uint32_t attend = cuda_attend_has_own_memory(executor) ? 0 : attend_bytes(executor->program);
     return attend > CUDA_SAMPLE_SHARED ? attend : (uint32_t)CUDA_SAMPLE_SHARED;
 }
 
@@ -317,12 +317,12 @@ enum salvo_status cuda_layout_shared(
                          (CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) + 127) / 128 * 128 +
                          tables->phase_bytes;
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
-    machine->panels_at = machine->vectors_at; /* each phase's behind its own vectors */
+    machine->packed_inputs_at = machine->vectors_at; /* each phase's behind its own vectors */
     machine->partials_at = machine->vectors_at + vector_bytes(tables);
-    machine->own_panel_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
+    machine->own_packed_input_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
     machine->half_of_partials = partials / 2;
-    machine->attends_apart = cuda_attends_apart(executor);
-    machine->attend_at = machine->attends_apart            ? machine->partials_at + partials
+    machine->attend_own_memory = cuda_attend_has_own_memory(executor);
+    machine->attend_at = machine->attend_own_memory        ? machine->partials_at + partials
                          : executor->fit == CUDA_FIT_ROOMY ? machine->partials_at
                                                            : machine->vectors_at;
     if (page_table_bytes(executor))

@@ -3,11 +3,10 @@
  * or one vector, and the pieces into loads that fit a staging buffer: all threads pack one load while the one
  * before is being copied. The mapped pages are given back as soon as they are packed.
  */
-#include "backend/cpu/team.h"
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/cuda_items.h"
-#include "base/cpu.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 #include "base/memory.h"
+#include "base/team.h"
 #include "quant/quant.h"
 
 enum { BUFFERS = 2, PIECE_BYTES = 512 * 1024, BUFFER_BYTES = 32 << 20 };
@@ -66,7 +65,7 @@ static enum salvo_status cut_pieces(struct loader *loader)
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct cuda_weight *weight = &loader->executor->weights[i];
         const struct cuda_matrix *matrix = &weight->matrix;
-        const uint64_t owner_bytes = matrix->tiles ? cuda_owner_bytes(matrix) : 1;
+        const uint64_t owner_bytes = matrix->tile_rows ? cuda_owner_bytes(matrix) : 1;
         uint64_t each = PIECE_BYTES / owner_bytes;
         each = each ? each : 1;
         for (uint32_t owner = 0; owner < matrix->owners; owner += (uint32_t)each) {
@@ -138,11 +137,10 @@ static enum salvo_status open_loader(struct loader *loader)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = loader->executor;
-    const uint32_t cores = executor->options.threads ? executor->options.threads : cpu_physical_cores();
     uint64_t size = executor->weight_bytes < BUFFER_BYTES ? executor->weight_bytes : BUFFER_BYTES;
     TRY(cut_pieces(loader));
     loader->staging_bytes = (size_t)(loader->largest > size ? loader->largest : size);
-    TRY(team_open(cores < TEAM_MAX_THREADS ? cores : TEAM_MAX_THREADS, false, 1, &loader->team));
+    TRY(team_open(executor->options.threads, false, 1, &loader->team));
     for (int i = 0; i < BUFFERS; i++) {
         TRY(cuda_host_new(executor, "loading", loader->staging_bytes, &loader->staging[i]));
         TRY(CUDA_CALL(&executor->context, event_new, (&loader->copied[i], CUDA_EVENT_UNTIMED)));

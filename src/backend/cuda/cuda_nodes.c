@@ -1,6 +1,6 @@
 /* The groups of a plan for many tokens become launches, one after the other. */
-#include "backend/cuda/cuda_items.h"
 #include "backend/cuda/cuda_phase.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 #include "backend/cuda/sample_plan.h"
 #include "base/memory.h"
 
@@ -105,8 +105,8 @@ cleanup:
     return status;
 }
 
-/* Bytes of the largest panel. */
-static uint64_t largest_panel(const struct phase_builder *builder)
+/* Bytes of the largest packed input. */
+static uint64_t largest_packed_input(const struct phase_builder *builder)
 {
     const struct plan *plan = &builder->plan->plan;
     uint64_t bytes = 0;
@@ -114,18 +114,18 @@ static uint64_t largest_panel(const struct phase_builder *builder)
         if (plan->groups[i].kind != GROUP_ROWS || plan->groups[i].rounded == NO_BUFFER)
             continue;
         const struct program_buffer *rounded = &builder->program->buffers[plan->groups[i].rounded];
-        const uint64_t panel = cuda_panel_bytes(
+        const uint64_t packed_input = cuda_packed_input_bytes(
             plan->groups[i].rounding, (uint32_t)rounded->columns, capacity_of(builder, rounded->row_kind));
-        bytes = panel > bytes ? panel : bytes;
+        bytes = packed_input > bytes ? packed_input : bytes;
     }
     return bytes;
 }
 
-/* Two places for panels, which chunks of a wkv7 use, too. */
-static uint64_t panel_memory(const struct phase_builder *builder)
+/* Two places for packed inputs, which chunks of a wkv7 use, too. */
+static uint64_t packed_input_memory(const struct phase_builder *builder)
 {
     const struct plan *plan = &builder->plan->plan;
-    uint64_t bytes = 2 * largest_panel(builder);
+    uint64_t bytes = 2 * largest_packed_input(builder);
     for (uint32_t i = 0; i < plan->group_count; i++) {
         const struct op *op = &builder->program->ops[plan->groups[i].first_op];
         if (plan->groups[i].kind != GROUP_WKV7)
@@ -138,23 +138,24 @@ static uint64_t panel_memory(const struct phase_builder *builder)
     return (bytes + 511) / 512 * 512;
 }
 
-/* The rounded rows that the matmuls after a group of rows read: two places for all, in turn, since one may be
- * made while the one before it is read. */
-static enum salvo_status add_panel(struct phase_builder *builder, const struct group *group)
+/* The rounded rows that the matmuls after a group of rows read: two places that alternate, since one may be
+ * written while the one before it is read. */
+static enum salvo_status add_packed_input(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
     const struct program_buffer *rounded = &builder->program->buffers[group->rounded];
-    if (tables->panel_count == tables->panel_capacity) {
-        uint32_t capacity = tables->panel_capacity ? tables->panel_capacity * 2 : 128;
-        TRY(RESIZE(&tables->panels, capacity));
-        tables->panel_capacity = capacity;
+    if (tables->packed_input_count == tables->packed_input_capacity) {
+        uint32_t capacity = tables->packed_input_capacity ? tables->packed_input_capacity * 2 : 128;
+        TRY(RESIZE(&tables->packed_inputs, capacity));
+        tables->packed_input_capacity = capacity;
     }
     const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
-    const uint64_t place = tables->panel_count % 2 ? tables->panel_memory / 2 : 0;
-    tables->panels[tables->panel_count] =
-        cuda_panel_at(group->rounding, columns, rows, builder->plan->scratch.panels + place);
-    tables->panels[tables->panel_count++].fine = group->fine || phase_is_finer(builder, group->first_op);
+    const uint64_t place = tables->packed_input_count % 2 ? tables->packed_input_memory / 2 : 0;
+    tables->packed_inputs[tables->packed_input_count] =
+        cuda_packed_input_at(group->rounding, columns, rows, builder->plan->scratch.packed_inputs + place);
+    tables->packed_inputs[tables->packed_input_count++].fine =
+        group->fine || phase_is_finer(builder, group->first_op);
 cleanup:
     return status;
 }
@@ -169,8 +170,8 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
         phase_store_outputs(builder, first, end);
     uint32_t round = phase_round(
         builder, group->rounded, group->rounding, group->fine || phase_is_finer(builder, group->first_op));
-    builder->rounds[round].panel = builder->plan->tables.panel_count - 1;
-    builder->panel_bytes = 0;
+    builder->rounds[round].packed_input = builder->plan->tables.packed_input_count - 1;
+    builder->packed_input_bytes = 0;
 }
 
 /* The phase that is being built, if it does no more than a struct cuda_norm_rows says. */
@@ -196,7 +197,7 @@ static bool find_norm(const struct phase_builder *builder, struct cuda_norm_rows
         .x = load->from,
         .weight = phase->op_count ? op->weight : 0,
         .out = phase->store_count ? builder->stores[0].to : 0,
-        .panel = builder->plan->tables.panels[builder->plan->tables.panel_count - 1],
+        .packed_input = builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1],
         .rows = phase->rows,
         .columns = load->columns,
         .epsilon = op->value,
@@ -215,11 +216,12 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
 {
     enum salvo_status status = SALVO_OK;
     const uint32_t first = group->first_op, end = first + group->op_count;
-    TRY(add_panel(builder, group));
+    TRY(add_packed_input(builder, group));
     if (is_read_in_place(builder, group)) {
-        struct cuda_panel *panel = &builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
-        panel->values = phase_address(builder, group->rounded);
-        panel->stride = (uint32_t)builder->program->buffers[group->rounded].columns;
+        struct cuda_packed_input *packed_input =
+            &builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
+        packed_input->values = phase_address(builder, group->rounded);
+        packed_input->stride = (uint32_t)builder->program->buffers[group->rounded].columns;
         return SALVO_OK;
     }
     add_rounding_phase(builder, group, first);
@@ -264,7 +266,8 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     struct cuda_node node = {.kind = CUDA_NODE_GEMM};
     const struct op *last = &builder->program->ops[group->first_op + group->op_count - 1];
     node.gemm.places = token_places(builder);
-    node.gemm.panel = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+    node.gemm.packed_input =
+        builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
     node.gemm.count = count;
     node.gemm.glu = glu ? ops[2].glu.activation : ACTIVATION_NONE;
     node.gemm.rows = group->rows;
@@ -310,7 +313,7 @@ static bool gemm_rounds_next(const struct phase_builder *builder, const struct g
 {
     const struct op *op = &builder->program->ops[group->first_op + (glu ? 2 : 0)];
     return (glu || (group->matmuls == 1 && !group->glu)) && rounds_next(builder, group, op->out) &&
-           builder->program->buffers[op->out].columns % CUDA_ITEM_COLUMNS == 0;
+           builder->program->buffers[op->out].columns % CUDA_TILE_COLUMNS == 0;
 }
 
 static enum salvo_status lower_gemms(
@@ -324,8 +327,9 @@ static enum salvo_status lower_gemms(
         uint32_t count = group->matmuls - i < GEMM_MATMULS ? group->matmuls - i : GEMM_MATMULS;
         struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
         if (*out_rounded) {
-            TRY(add_panel(builder, &group[1]));
-            node.gemm.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+            TRY(add_packed_input(builder, &group[1]));
+            node.gemm.rounded =
+                builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
         }
         TRY(add_node(builder, &node, node.launch));
     }
@@ -346,8 +350,9 @@ static enum salvo_status lower_flash(
     node.flash.attend = cuda_attend_of(builder, op);
     *out_rounded = rounds_next(builder, group, op->out) && op->attend.head_dim % 32 == 0;
     if (*out_rounded) {
-        TRY(add_panel(builder, &group[1]));
-        node.flash.rounded = builder->plan->tables.panels[builder->plan->tables.panel_count - 1];
+        TRY(add_packed_input(builder, &group[1]));
+        node.flash.rounded =
+            builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
     }
     TRY(add_node(builder, &node,
         cuda_flash_launch(&node.flash.attend, capacity_of(builder, group->rows),
@@ -361,7 +366,7 @@ static struct cuda_wkv7_many wkv7_of(const struct phase_builder *builder, const 
     struct cuda_wkv7_many wkv7 = {
         .out = phase_address(builder, op->out),
         .state = builder->executor->recurrent_offsets[op->wkv7.state],
-        .chunks = builder->plan->scratch.panels, /* between panels: nothing is rounded yet */
+        .chunks = builder->plan->scratch.packed_inputs, /* between packed inputs: nothing is rounded yet */
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
     };
@@ -426,7 +431,7 @@ enum salvo_status cuda_nodes_build(struct phase_builder *builder)
     if (builder->program->rope_count)
         TRY(add_node(builder, &plain, cuda_angles_launch(capacity_of(builder, ROWS_TOKENS))));
     bool rounded = false; /* by the group before */
-    tables->panel_memory = panel_memory(builder);
+    tables->packed_input_memory = packed_input_memory(builder);
     for (uint32_t i = 0; i < plan->group_count; i++) {
         tables->first_phase[i] = tables->node_count;
         if (rounded)

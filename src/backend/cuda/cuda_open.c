@@ -1,6 +1,6 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched, and what does
  * not fit is refused before that. */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_images.h"
 #include "base/log.h"
@@ -62,8 +62,8 @@ static enum cuda_lowering choose_lowering(void)
 
 /*
  * A token in one launch needs all blocks of the decode kernel resident at once, since they wait for each
- * other. Another process may hold multiprocessors back, which no query tells: an empty kernel of the same
- * size is launched.
+ * other. Another process may occupy multiprocessors, which no query reports: an empty kernel of the same size
+ * is launched.
  */
 static enum salvo_status find_residency(struct executor *executor)
 {

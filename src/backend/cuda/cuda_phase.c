@@ -20,16 +20,16 @@ void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum 
         .glu = ACTIVATION_NONE,
         .stream_first = builder->plan->tables.stream_count, /* where its weights would begin */
     };
-    builder->panel_bytes = builder->partials = builder->head_dim = builder->places = 0;
+    builder->packed_input_bytes = builder->partials = builder->head_dim = builder->places = 0;
     builder->written_count = 0;
-    builder->words_taken = builder->plan->tables.words;
+    builder->tagged_bytes = builder->plan->tables.words;
     builder->overflows = builder->overwrites = false;
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
         builder->place_of[i] = CUDA_NONE;
 }
 
-/* Only values between the phases of a single token are words; the logits are for others, too. */
-static bool is_words(const struct phase_builder *builder, buffer_id buffer)
+/* Only values between the phases of a single token are tagged words; the logits have other readers. */
+static bool is_tagged(const struct phase_builder *builder, buffer_id buffer)
 {
     return builder->plan == &builder->executor->single && buffer != builder->program->logits;
 }
@@ -38,8 +38,8 @@ cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer
 {
     const struct cuda_scratch *scratch = &builder->plan->scratch;
     const struct plan *plan = &builder->plan->plan;
-    if (is_words(builder, buffer))
-        return builder->words_of[buffer];
+    if (is_tagged(builder, buffer))
+        return builder->tagged_address[buffer];
     return plan->is_private[buffer] ? scratch->spilled + plan->offsets[buffer]
                                     : scratch->arena + scratch->offsets[buffer];
 }
@@ -61,23 +61,23 @@ bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op)
                : has_attention(builder, 0, first_op) && !has_attention(builder, first_op, end);
 }
 
-cuda_address phase_words(struct phase_builder *builder, uint64_t bytes)
+cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes)
 {
-    const cuda_address words = builder->plan->scratch.words + builder->words_taken;
-    builder->words_taken += (bytes + 127) / 128 * 128;
+    const cuda_address words = builder->plan->scratch.words + builder->tagged_bytes;
+    builder->tagged_bytes += (bytes + 127) / 128 * 128;
     return words;
 }
 
 cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer)
 {
-    if (!is_words(builder, buffer))
+    if (!is_tagged(builder, buffer))
         return phase_address(builder, buffer);
     if (builder->written_count == MOST_WRITTEN) {
         builder->overflows = true;
         return 0;
     }
     const cuda_address words =
-        phase_words(builder, builder->program->buffers[buffer].columns * sizeof(uint32_t));
+        phase_tagged_words(builder, builder->program->buffers[buffer].columns * sizeof(uint32_t));
     builder->written[builder->written_count].buffer = buffer;
     builder->written[builder->written_count++].words = words;
     return words;
@@ -126,7 +126,7 @@ uint32_t phase_input(struct phase_builder *builder, buffer_id buffer)
     return load(builder, buffer, phase_output(builder, buffer), CUDA_LOAD_ROW);
 }
 
-/* What only some kinds of ops have. */
+/* Parameters that only some kinds of ops have. */
 static void describe_op(const struct phase_builder *builder, const struct op *op, struct cuda_row_op *out)
 {
     const struct executor *executor = builder->executor;
@@ -249,9 +249,9 @@ static uint32_t part_size(enum rounding rounding)
     return rounding == ROUNDING_Q8 ? CUDA_PART_BYTES : CUDA_PART_FLOAT_BYTES;
 }
 
-static uint32_t panel_size(uint32_t columns, enum rounding rounding)
+static uint32_t packed_input_size(uint32_t columns, enum rounding rounding)
 {
-    return round_up(columns, CUDA_ITEM_COLUMNS) / CUDA_ITEM_COLUMNS * part_size(rounding);
+    return round_up(columns, CUDA_TILE_COLUMNS) / CUDA_TILE_COLUMNS * part_size(rounding);
 }
 
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine)
@@ -270,8 +270,8 @@ uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum round
         .columns = columns,
         .rounding = (uint16_t)rounding,
         .fine = fine,
-        .panel = builder->panel_bytes};
-    builder->panel_bytes += round_up(panel_size(columns, rounding), 128);
+        .packed_input = builder->packed_input_bytes};
+    builder->packed_input_bytes += round_up(packed_input_size(columns, rounding), 128);
     return builder->phase.round_count++;
 }
 
@@ -321,11 +321,11 @@ static uint32_t place_bytes(const struct phase_builder *builder)
     return is_simple(builder) ? 0 : round_up(builder->places * (uint32_t)sizeof(float), 128);
 }
 
-static uint32_t panel_bytes(const struct phase_builder *builder)
+static uint32_t packed_input_bytes(const struct phase_builder *builder)
 {
     uint32_t most = 0;
     if (!is_simple(builder))
-        return builder->panel_bytes;
+        return builder->packed_input_bytes;
     for (uint32_t i = 0; i < builder->phase.matmul_count; i++) {
         const struct cuda_matmul *matmul = &builder->matmuls[i];
         const uint32_t all = matmul->matrix.part_groups, at_once = builder->phase.groups_at_once;
@@ -343,7 +343,7 @@ bool phase_fits(const struct phase_builder *builder)
     const uint32_t partials = builder->partials * (uint32_t)sizeof(float),
                    least = cuda_partial_floor(executor), all = cuda_overlay_floor(executor);
     uint64_t shared =
-        (uint64_t)place_bytes(builder) + panel_bytes(builder) + (partials > least ? partials : least);
+        (uint64_t)place_bytes(builder) + packed_input_bytes(builder) + (partials > least ? partials : least);
     if (builder->overflows || lay_out(&phase) > CUDA_PHASE_LIMIT)
         return false;
     /* Rows of many tokens have a block's shared memory for themselves. */
@@ -365,12 +365,14 @@ enum salvo_status phase_end(struct phase_builder *builder)
         tables->phase_capacity = capacity;
     }
     tables->phase_places[tables->phase_count] = builder->places;
-    /* Panels lie behind the vectors of their own phase: what one has much of, another may have little of. */
+    /* Packed inputs lie behind the vectors of their own phase: what one has much of, another may have little
+     * of. */
     for (uint32_t i = 0; builder->plan->plan.capacity[ROWS_TOKENS] == 1 && i < phase->round_count; i++)
-        builder->rounds[i].panel = is_simple(builder) ? 0 : builder->rounds[i].panel + place_bytes(builder);
+        builder->rounds[i].packed_input =
+            is_simple(builder) ? 0 : builder->rounds[i].packed_input + place_bytes(builder);
     for (uint32_t i = 0; i < builder->written_count; i++)
-        builder->words_of[builder->written[i].buffer] = builder->written[i].words;
-    tables->words = builder->words_taken;
+        builder->tagged_address[builder->written[i].buffer] = builder->written[i].words;
+    tables->words = builder->tagged_bytes;
     uint8_t *to = tables->phases + (size_t)tables->phase_count++ * CUDA_PHASE_LIMIT;
     memset(to, 0, CUDA_PHASE_LIMIT);
     raise_to(&tables->phase_bytes, lay_out(phase));
@@ -385,7 +387,7 @@ enum salvo_status phase_end(struct phase_builder *builder)
         memcpy(to + phase->heavy_at, &builder->attend, sizeof builder->attend);
     else if (phase->kind == CUDA_PHASE_WKV7)
         memcpy(to + phase->heavy_at, &builder->wkv7, sizeof builder->wkv7);
-    raise_to(&tables->most_vector_bytes, place_bytes(builder) + panel_bytes(builder));
+    raise_to(&tables->most_vector_bytes, place_bytes(builder) + packed_input_bytes(builder));
     raise_to(&tables->most_partials, builder->partials);
 cleanup:
     return status;

@@ -31,21 +31,21 @@ struct phase_builder {
     struct cuda_multiplied multiplied[MOST_MATMULS];
     struct cuda_attend attend;
     struct cuda_wkv7 wkv7;
-    uint32_t places;      /* floats taken */
-    uint32_t panel_bytes; /* taken */
-    uint32_t partials;    /* floats taken */
-    uint32_t head_dim;    /* places hold a head alone; 0: whole rows */
-    bool overflows;       /* a table is full: the phase has to be divided */
-    bool overwrites;      /* the phase's only op writes where its first input is, if it can */
+    uint32_t places;             /* floats taken */
+    uint32_t packed_input_bytes; /* taken */
+    uint32_t partials;           /* floats taken */
+    uint32_t head_dim;           /* places hold a head alone; 0: whole rows */
+    bool overflows;              /* a table is full: the phase has to be divided */
+    bool overwrites;             /* the phase's only op writes where its first input is, if it can */
 
-    /* Words (cuda_plan.h): where each buffer was last written, and what this phase writes. */
-    cuda_address *words_of; /* [buffers] */
+    /* Tagged words (cuda_plan.h): where each buffer was last written, and the writes of this phase. */
+    cuda_address *tagged_address; /* [buffers] */
     struct {
         buffer_id buffer;
         cuda_address words;
     } written[MOST_WRITTEN];
     uint32_t written_count;
-    uint64_t words_taken; /* bytes, by this phase and those before it */
+    uint64_t tagged_bytes; /* bytes, by this phase and those before it */
 };
 
 /* Begins a phase of its own; nothing of the last one is left. */
@@ -67,8 +67,9 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine);
 
 /*
- * What a matmul phase does before it multiplies. Where records can say it all, each block computes its own
- * input, in registers; otherwise vectors and panels of all inputs are in shared memory at once.
+ * Everything that a matmul phase does before it multiplies. Where a record can describe it, each warp
+ * computes its own input, in registers; otherwise the vectors and packed inputs of all inputs are in shared
+ * memory at once.
  */
 struct cuda_inputs {
     const struct cuda_load *loads;
@@ -85,7 +86,7 @@ bool cuda_inputs_are_simple(const struct cuda_inputs *inputs);
 const struct cuda_row_op *cuda_op_at(const struct cuda_inputs *inputs, uint32_t place);
 uint64_t cuda_load_at(const struct cuda_inputs *inputs, uint32_t place);
 
-/* What a wkv7 phase does after its heavy op. */
+/* Everything that a wkv7 phase does after its heavy op. */
 struct cuda_after {
     const struct cuda_row_op *ops;
     const struct cuda_store *stores;
@@ -105,25 +106,25 @@ bool phase_fits(const struct phase_builder *builder);
 /* Appends the phase to the plan's tables. */
 enum salvo_status phase_end(struct phase_builder *builder);
 
-/* Where a buffer lies in memory, for whoever reads it in this phase; and where this phase writes it, which is
- * another place for a single token. */
+/* Address of a buffer for readers of this phase; and where this phase writes it, which is another place for a
+ * single token. */
 cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
 cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
 /*
- * Whether inputs of matmuls from op `first_op` on are rounded to two digits even where the program asks for
+ * Whether inputs of matmuls from op `first_op` on are rounded to two terms even where the program asks for
  * one. Of a single token, in programs with attention: instructions are not what such a token waits for. Of
  * many, what follows the last attention, which loses most by rounding.
  */
 bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
 
 /* So many bytes that nobody else has, for what blocks leave each other. */
-cuda_address phase_words(struct phase_builder *builder, uint64_t bytes);
+cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
 
 /* Row ops first .. end - 1 as phases of their own, as few as possible. */
 enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
 
-/* Where row `row` of a vector of floats or words is, if there is a vector. */
+/* Address of row `row` of a vector of floats or tagged words, or 0 without a vector. */
 static inline cuda_address cuda_row_address(cuda_address base, uint64_t row)
 {
     return base ? base + row * sizeof(float) : 0;

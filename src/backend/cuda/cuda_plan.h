@@ -1,29 +1,29 @@
 /*
- * What the host tells the device: plain tables, in one header that C and CUDA both include. Addresses are
- * those of the device. The host writes them when a model is opened and never again; what changes from
- * submission to submission is in struct cuda_step.
+ * Tables that the host writes and the device reads, in one header for C and CUDA. Addresses are those of the
+ * device. The host writes them when an engine is opened and never again; struct cuda_step has the data that
+ * changes with each submission.
  *
- * MATRICES are cut into *items* of 8 rows by 128 columns: each lane of a warp has 32 neighbouring elements of
- * one row, lane = row * 4 + column / 32. An item holds the codes of its lanes in planes of 16, 8 or 4 bytes a
- * lane and then their scales (items.h), so that a warp reads it without conflicts, from memory or from shared
- * memory. Items that one block multiplies lie together, in the order in which its warps take them; prefill
- * and lookups find the same items by their index. Rows and columns beyond the last are zeros.
+ * WEIGHT TILES. Matrices are cut into tiles of 8 rows by 128 columns: each lane of a warp has 32 neighbouring
+ * elements of one row, lane = row * 4 + column / 32. A weight tile holds the codes of its lanes in planes of
+ * 16, 8 or 4 bytes a lane and then their scales (weight_tiles.h), so that a warp reads it without bank
+ * conflicts. A tile row is all tiles of 8 rows. Tiles that one block multiplies lie together, in the order in
+ * which its warps take them; prefill and embedding lookups find the same tiles by their index. Rows and
+ * columns beyond the last are zeros.
  *
- * PHASES of a plan for one token run on all blocks. A block brings the vectors that it needs into its shared
- * memory (loads), computes on them what stands before the heavy op (row ops, redundantly in every block),
- * rounds them (rounds), and does its share of the tasks. In a plan for many tokens loads, row ops, stores and
- * rounds are done by one block for each row.
+ * PHASES of a plan for one token run on all blocks. A block copies the vectors that it needs into its shared
+ * memory (loads), runs the row ops before the heavy op on them (redundantly in every block), rounds them
+ * (rounds), and computes its share of the heavy op. In a plan for many tokens one block for each row does
+ * loads, row ops, stores and rounds.
  *
- * WORDS. What one phase of a token leaves for another is an array of words: floats rounded to 21 bits, and in
- * the place of the last three those of the token's tag. Six tags take turns, and none is that of memory that
- * was never written. Every phase has places of its own for what it writes, so that a word is written once in
- * every token, and whoever needs it looks at it until it has the token's tag: no barrier, and no second trip
- * to memory after one. What is not written in every token, or needs all of its bits, has a whole tag above
- * it, in long words of 8 bytes. Blocks that have nothing to do in
- * a phase go on to the next. The next token begins to overwrite words when all blocks have come to the end of
- * this one: they meet once the logits are there and after each stage of sampling, or, for the largest logit,
- * wait for a word from each. Where machine.tagged is 0 (the debug path, which launches phases one by one) the
- * arrays are plain floats.
+ * TAGGED WORDS. The phases of a token exchange 32-bit words: a float rounded to 29 bits and the last 3 bits
+ * of the token's tag. The 3 bits repeat every six tokens and are never 0, as in memory that was not written.
+ * Every phase has memory of its own for its results, so that a word is written once in every token, and a
+ * reader polls it until it has the token's tag: no barrier, and no second trip to memory after one. Values
+ * that are not written in every token, or need all of their bits, are 64-bit words with the whole tag above
+ * the value. Blocks without work in a phase go on to the next. The next token may overwrite words when all
+ * blocks have reached the end of this one: a grid barrier follows the logits and each stage of sampling; with
+ * greedy sampling each block waits for a word of every other. Where machine.tagged is 0 (the debug path,
+ * which launches phases one by one) the arrays are plain floats.
  */
 #ifndef CUDA_PLAN_H
 #define CUDA_PLAN_H
@@ -35,24 +35,25 @@
 #endif
 
 enum {
-    CUDA_WARPS = 16, /* that compute, in a block of the decode kernel */
+    CUDA_WARPS = 16, /* compute warps of a block of the decode kernel */
     CUDA_WORKERS = CUDA_WARPS * 32,
-    CUDA_FINISHERS = 32, /* threads of the warp after them, which adds up and hands on (finisher.cuh) */
-    CUDA_THREADS = CUDA_WORKERS + CUDA_FINISHERS + 32, /* and the one that copies weights */
-    CUDA_FINISHED_ROWS = 32, /* that the finishing warp takes; of more, all warps have some */
-    CUDA_ITEM_ROWS = 8,
-    CUDA_ITEM_COLUMNS = 128,
+    CUDA_FINISHERS = 32,                               /* threads of the finishing warp (finisher.cuh) */
+    CUDA_THREADS = CUDA_WORKERS + CUDA_FINISHERS + 32, /* and the copying warp */
+    CUDA_FINISHED_ROWS =
+        32, /* most rows of a matmul that the finishing warp finishes; of more, the compute warps do */
+    CUDA_TILE_ROWS = 8,
+    CUDA_TILE_COLUMNS = 128,
     CUDA_PAGE = 256,              /* positions of a KV page */
     CUDA_PAGE_TABLE_LIMIT = 4096, /* bytes of a page table in shared memory */
-    CUDA_MUCH_SHARED = 160000,    /* bytes of shared memory with which attention has a room of its own */
-    CUDA_CHUNKS = 32,             /* weight chunks that can be on their way to a block at once */
+    CUDA_MUCH_SHARED = 160000,    /* bytes of shared memory from which on attention has memory of its own */
+    CUDA_CHUNKS = 32,             /* weight chunks of a block that can be in flight at once */
     CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
     CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
     CUDA_RECORD_PLACES = 4,       /* in shared memory */
-    CUDA_PART_SECOND_DIGITS = CUDA_ITEM_COLUMNS + 16, /* a part of the input as bytes: after these and
-                                                         their scales come second digits */
-    CUDA_PART_BYTES = CUDA_PART_SECOND_DIGITS + CUDA_ITEM_COLUMNS,
-    CUDA_PART_FLOAT_BYTES = 4 * 36 * 4, /* and as floats */
+    CUDA_PART_SECOND_TERMS =
+        CUDA_TILE_COLUMNS + 16, /* a part of the input as int8: first terms, scales, second terms */
+    CUDA_PART_BYTES = CUDA_PART_SECOND_TERMS + CUDA_TILE_COLUMNS,
+    CUDA_PART_FLOAT_BYTES = 4 * 36 * 4, /* a part of the input as floats */
     CUDA_MIXED_GROUPS = 8,              /* part groups of a matmul whose input is mixed with another */
     CUDA_SHARED_HEAD = 2304,            /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
@@ -62,30 +63,39 @@ enum {
     CUDA_NONE = 0x7fffffff,   /* no place, no rope, no table entry */
 };
 
+/* Flags of salvo_decode. */
+enum {
+    CUDA_TAKE_STEP = 1,     /* take the next step out of the ring, at the beginning */
+    CUDA_FINISH_TOKEN = 2,  /* at the end */
+    CUDA_PROGRAMMATIC = 4,  /* one phase of a graph: the kernel before it ends with a grid dependency */
+    CUDA_RANDOM_DELAYS = 8, /* for tests */
+    CUDA_COUNT_TOKEN = 16,  /* add a token to the count that the next launch begins with */
+};
+
 /* ---- Matrices ---- */
 
 /*
- * Tile t (rows 8t .. 8t+7) belongs to owner t / tiles_per_block, as its tile `local` = t % tiles_per_block.
- * Part p (columns 128p ..) is number p % parts_per_round of part group p / parts_per_round. Its item has the
- * index  owner * tiles_per_block * part_groups * parts_per_round
- *        + (group * tiles_per_block + local) * parts_per_round + number.
- * All owners have room for tiles_per_block tiles and part_groups * parts_per_round parts.
+ * Tile row t (rows 8t .. 8t+7) belongs to owner t / tile_rows_per_block, as its tile row `local` = t %
+ * tile_rows_per_block. Part p (columns 128p ..) is number p % parts_per_round of part group p /
+ * parts_per_round. Its weight tile has the index  owner * tile_rows_per_block * part_groups * parts_per_round
+ *        + (group * tile_rows_per_block + local) * parts_per_round + number.
+ * All owners have room for tile_rows_per_block tile rows and part_groups * parts_per_round parts.
  */
 struct cuda_matrix {
     uint64_t base;
     uint32_t type; /* enum tensor_type */
     uint32_t rows, columns;
-    uint32_t tiles, parts; /* that hold anything */
-    uint32_t item_bytes;   /* a multiple of 16 */
-    uint32_t tiles_per_block, parts_per_round, part_groups, owners;
-    uint32_t tiles_per_round;  /* that the warps of a block work on at once */
-    uint32_t parts_reciprocal; /* 65536 / parts_per_round, rounded up: warps divide by it */
-    uint32_t tiles_per_chunk;  /* of a part group: what is copied to shared memory at once */
+    uint32_t tile_rows, parts; /* that hold anything */
+    uint32_t tile_bytes;       /* a multiple of 16 */
+    uint32_t tile_rows_per_block, parts_per_round, part_groups, owners;
+    uint32_t tile_rows_per_round; /* that the warps of a block work on at once */
+    uint32_t parts_reciprocal;    /* 65536 / parts_per_round, rounded up: warps divide by it */
+    uint32_t tile_rows_per_chunk; /* of a part group: what is copied to shared memory at once */
 };
 
 /*
- * The weights of one matmul of a phase, for whoever copies them to shared memory ahead of time: part group
- * after part group in chunks. Entries of all phases lie one after the other.
+ * The weights of one matmul of a phase, for the copying warp: part group after part group in chunks. Entries
+ * of all phases lie one after the other.
  */
 struct cuda_stream {
     uint64_t base, owner_bytes;
@@ -135,8 +145,8 @@ struct cuda_step {
 
 enum { CUDA_TICK_NS = 1024 };
 
-/* What the device keeps of a slot. A run from SOURCE_LAST whose slot has ended, or stands elsewhere than
- * where the run begins, does nothing: the host had queued it before it could know. */
+/* The device's state of a slot. A run from SOURCE_LAST whose slot has ended, or whose first position is not
+ * the slot's next one, does nothing: the host queued it before it knew. */
 struct cuda_slot {
     uint32_t next;    /* position to compute next */
     uint32_t ended;   /* a stop id was sampled */
@@ -144,7 +154,7 @@ struct cuda_slot {
     uint32_t padding;
 };
 
-/* Mapped memory: what the host reads. `done` is written last, with the ticket. */
+/* Mapped memory that the host reads. `done` is written last, with the ticket. */
 struct cuda_result {
     uint16_t sampled;
     uint8_t ended, failed; /* failed: 1, or 2 when it was cancelled */
@@ -188,13 +198,13 @@ struct cuda_row_op {
     uint64_t values;       /* kv_append */
 };
 
-/* Rounds a vector for matmuls. Rows of many tokens go to memory: cuda_panel. */
+/* Rounds a vector for matmuls. Rows of many tokens go to memory: cuda_packed_input. */
 struct cuda_round {
     uint32_t place, columns;
-    uint16_t rounding; /* enum rounding */
-    uint16_t fine;     /* to two digits; others are, too, at the first positions */
-    uint32_t
-        panel; /* one token: bytes from the beginning of the panels in shared memory (matvec_input.cuh) */
+    uint16_t rounding;     /* enum rounding */
+    uint16_t fine;         /* two terms; all inputs have two at the first positions */
+    uint32_t packed_input; /* one token: bytes from the beginning of the packed inputs in shared memory
+                              (matvec_input.cuh) */
 };
 
 /* ---- Heavy ops ---- */
@@ -213,11 +223,11 @@ struct cuda_matmul {
 };
 
 /*
- * Attention of one token. A task is (kv head, some of its heads, split of the positions); how many
- * splits have work depends on the position alone. Where more than one has, each leaves {maximum, sum,
- * output[head_dim]} of a head at partials, [heads][splits][head_dim + 2] long words whatever machine.tagged
- * is, but of the heads that its own block merges: head h of a task is merged by split h % splits, by lanes as
- * a tree.
+ * Attention of one token. A task is (kv head, some of its heads, split of the positions); the number of
+ * splits with work depends on the position alone. With more than one, each stores {maximum, sum,
+ * output[head_dim]} of a head at partials, [heads][splits][head_dim + 2] 64-bit tagged words (also where
+ * machine.tagged is 0), except for the heads that its own block merges: head h of a task is merged by split h
+ * % splits, by lanes as a tree.
  */
 struct cuda_attend {
     uint64_t q, k, v; /* [T][...] */
@@ -273,16 +283,16 @@ struct cuda_phase {
     uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
     uint32_t stream_first, stream_count; /* its matmuls among the streams */
     uint32_t meets;                      /* all blocks meet after it */
-    uint32_t groups_at_once; /* part groups of an input that panels have room for; 0: whole inputs */
+    uint32_t groups_at_once; /* part groups of an input that packed inputs have room for; 0: whole inputs */
 };
 
-/* ---- What each block does ---- */
+/* ---- Records: the work of each block ---- */
 
 /*
- * RECORDS. The phases of a plan for one token are cut up for its blocks: each has a list of records, one for
- * every share that it has in a phase, with all that it needs for it, so that no block works out what it has
- * to do. Where the input of a matmul is a vector that only passes a norm, perhaps mixed with that of the
- * token before, its record says so; all else is a record of its own that prepares panels in shared memory,
+ * RECORDS. The phases of a plan for one token are cut up for its blocks: each block has a list of records,
+ * one for every share that it has in a phase, with all parameters, so that no block computes its share at run
+ * time. A matmul's record describes its input where that is a vector that only passes a norm, perhaps mixed
+ * with that of the token before; all other inputs are packed by a record of their own (CUDA_RECORD_PREPARE),
  * from the tables of the phase.
  */
 enum cuda_record_kind {
@@ -307,29 +317,29 @@ enum cuda_norm { CUDA_NORM_NONE, CUDA_NORM_RMS, CUDA_NORM_LAYER };
  * factor; the results are.
  */
 struct cuda_vector {
-    uint64_t from;         /* [columns]; 0: the panel is there already */
+    uint64_t from;         /* [columns]; 0: the packed input is there already */
     uint64_t weight, bias; /* of the norm */
     uint64_t lerp;         /* [columns]: how much of the token before; 0: nothing is mixed in */
     uint64_t state;        /* then: recurrent elements from the beginning of a version */
-    uint32_t columns, rounding, panel, norm;
+    uint32_t columns, rounding, packed_input, norm;
     float epsilon;
     uint32_t keeps; /* this block writes the new state */
 };
 
 /* A block's share of a matrix: as in struct cuda_matrix. */
 struct cuda_share {
-    uint32_t type, parts, tiles, parts_per_round, part_groups, tiles_per_round, parts_reciprocal;
-    uint32_t tiles_per_chunk;
+    uint32_t type, parts, tile_rows, parts_per_round, part_groups, tile_rows_per_round, parts_reciprocal;
+    uint32_t tile_rows_per_chunk;
 };
 
 enum matmul_flags {
-    MATMUL_TAGGED = 1,   /* results, and what they are added to, are words */
-    MATMUL_PLAIN = 2,    /* but these are floats: logits */
-    MATMUL_ADDS = 4,     /* to what was there before */
-    MATMUL_GLU = 8,      /* the second share is beside the gate */
-    MATMUL_DEFERS = 16,  /* results are multiplied by the factor of the input's norm */
-    MATMUL_SPECIAL = 32, /* a bias, an activation or a cap */
-    MATMUL_APART = 64,   /* the finishing warp has its end */
+    MATMUL_TAGGED = 1,    /* results, and the values they are added to, are tagged words */
+    MATMUL_PLAIN = 2,     /* results are floats: logits */
+    MATMUL_ADDS = 4,      /* to what was there before */
+    MATMUL_GLU = 8,       /* the second share is the up matrix beside the gate */
+    MATMUL_DEFERS = 16,   /* results are multiplied by the factor of the input's norm */
+    MATMUL_SPECIAL = 32,  /* a bias, an activation or a cap */
+    MATMUL_FINISHER = 64, /* the finishing warp finishes it */
 };
 
 struct cuda_matmul_record {
@@ -337,12 +347,13 @@ struct cuda_matmul_record {
     struct cuda_share shares[2];         /* the second: of the matrix beside a gate */
     uint64_t out, before, bias, up_bias; /* of the block's first row; before: what is added to */
     uint32_t rows, flags;
-    uint32_t activation, glu;       /* glu: as in struct cuda_phase */
-    uint32_t is_wide;               /* its partial sums take more than half of their room */
-    uint32_t up_partials;           /* where those of the second share begin, in floats */
-    float cap, per_column;          /* per_column: 1 / columns of the input */
-    uint32_t up_panel, up_rounding; /* of the second share; up_panel: where the panels are there already */
-    uint32_t groups_at_once;        /* in pieces: part groups whose input fits a warp's panel */
+    uint32_t activation, glu; /* glu: as in struct cuda_phase */
+    uint32_t is_wide;         /* its partial sums take more than half of their room */
+    uint32_t up_partials;     /* where those of the second share begin, in floats */
+    float cap, per_column;    /* per_column: 1 / columns of the input */
+    uint32_t up_packed_input,
+        up_rounding; /* of the second share; up_packed_input: where the packed inputs are there already */
+    uint32_t groups_at_once; /* in pieces: part groups whose input fits a warp's packed input */
     uint32_t padding;
 };
 
@@ -376,7 +387,7 @@ struct cuda_wkv7_record {
 struct cuda_embed_record {
     struct cuda_matrix table;
     uint64_t out;
-    uint32_t owner_reciprocal; /* 2^32 / table.tiles_per_block, rounded up */
+    uint32_t owner_reciprocal; /* 2^32 / table.tile_rows_per_block, rounded up */
     float scale;
 };
 
@@ -384,7 +395,7 @@ struct cuda_record {
     uint32_t kind, phase;
     uint32_t index; /* matmul: whether its input is fine; wkv7: head; sample: stage; attend: which of the
                        shapes that tasks depend on, from 1 */
-    uint32_t ago;   /* that many records before this one must have been finished: 1, or 2 */
+    uint32_t wait_distance; /* a record begins when the record this many before it is finished: 1 or 2 */
     union {
         struct cuda_matmul_record matmul;
         struct cuda_attend attend;
@@ -401,7 +412,7 @@ struct cuda_rope {
     float magnitude;
 };
 
-/* What every kernel gets: by address, in device memory. */
+/* The argument of every kernel: by address, in device memory. */
 struct cuda_machine {
     /* Tables of the plan. */
     uint64_t phases, streams, matrices, ropes;
@@ -410,11 +421,11 @@ struct cuda_machine {
     uint32_t phase_count, phase_bytes, rope_count, rope_pairs;
     uint32_t sample_phase; /* the first that samples */
     uint32_t slots;
-    uint32_t tagged; /* values between phases are words, not floats */
+    uint32_t tagged; /* values between phases are tagged words, not floats */
     uint32_t plan;   /* most tokens of a step: no two plans of an executor have the same */
     uint32_t context, vocabulary, pages_per_slot, ring_entries;
 
-    /* Steps and what comes of them. */
+    /* Steps and their results. */
     uint64_t ring;        /* mapped: ring_entries * step_bytes */
     uint64_t step;        /* the copy in device memory */
     uint64_t sequence;    /* uint32: how many entries were taken */
@@ -424,7 +435,7 @@ struct cuda_machine {
     uint64_t cancel;      /* mapped: uint32, not 0: stop between tokens */
     uint64_t abort;       /* mapped: uint32, not 0: leave every wait at once */
     uint64_t error;       /* mapped: uint32 enum cuda_error */
-    uint64_t host_tokens; /* mapped: [slots][context + 1] int32: sampled ids as they come */
+    uint64_t host_tokens; /* mapped: [slots][context + 1] int32: sampled ids */
     uint32_t step_bytes, runs_at, rows_at, outputs_at, ids_at, pages_at;
     uint32_t outputs;       /* capacity */
     uint32_t time_limit_ms; /* of any one wait */
@@ -445,12 +456,13 @@ struct cuda_machine {
     /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, records, room for a phase, then these.
      */
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
-    uint32_t vectors_at, panels_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
-    uint32_t own_panel_bytes; /* of each warp, from panels_at on, where it takes its own input */
+    uint32_t vectors_at, packed_inputs_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
+    uint32_t
+        own_packed_input_bytes; /* of each warp, from packed_inputs_at on, where it takes its own input */
     uint32_t attend_at; /* attend_one.cuh; sampling has its scratch there, too, where attention has no room of
                            its own */
-    uint32_t attends_apart; /* not where panels and partial sums are */
-    uint32_t page_table_at; /* the slot's pages; 0: they are too many, and read where the step has them */
+    uint32_t attend_own_memory; /* 0: attention uses the memory of packed inputs and partial sums */
+    uint32_t page_table_at;     /* the slot's pages; 0: they are too many, and read where the step has them */
 };
 
 enum cuda_error {

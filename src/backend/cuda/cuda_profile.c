@@ -5,7 +5,7 @@
  * those that take the step and end it.
  */
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/cuda_items.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static enum salvo_status time_trial(struct executor *executor, const cuda_event 
     enum salvo_status status = SALVO_OK;
     struct cuda_context *context = &executor->context;
     *out = 0;
-    TRY(cuda_words_forget(executor)); /* those of phases that the trials before left out */
+    TRY(cuda_tagged_words_clear(executor)); /* those of phases that the trials before left out */
     for (uint32_t i = 0; i < repetitions; i++) {
         float elapsed;
         TRY(CUDA_CALL(context, event_record, (events[0], executor->queue)));
@@ -123,7 +123,7 @@ cleanup:
     return status;
 }
 
-/* What lower_describe says, without the number and the kind before it. */
+/* The text of lower_describe, without the number and the kind before it. */
 static const char *operations(const char *text, const char *kind)
 {
     text += strspn(text, " 0123456789");
@@ -184,7 +184,7 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
     }
     TRY(cuda_queue_check(executor));
 cleanup:
-    forgotten = cuda_words_forget(executor);
+    forgotten = cuda_tagged_words_clear(executor);
     status = status == SALVO_OK ? forgotten : status;
     for (int i = 0; i < 2; i++) {
         if (events[i])

@@ -57,12 +57,12 @@ static bool describe_norm(const struct cuda_inputs *inputs, uint32_t place, stru
     return out->from != 0;
 }
 
-/* False: it is another kind of input, for which panels have to be prepared. */
+/* False: it is another kind of input, for which packed inputs have to be prepared. */
 static bool describe_vector(
     const struct cuda_inputs *inputs, const struct cuda_round *round, struct cuda_vector *out)
 {
-    *out =
-        (struct cuda_vector){.columns = round->columns, .rounding = round->rounding, .panel = round->panel};
+    *out = (struct cuda_vector){
+        .columns = round->columns, .rounding = round->rounding, .packed_input = round->packed_input};
     const struct cuda_row_op *op = cuda_op_at(inputs, round->place);
     if (round->columns % 4)
         return false;
@@ -132,8 +132,8 @@ static struct cuda_inputs inputs_of(const struct cuda_phase *phase)
 struct record_list {
     struct cuda_tables *tables;
     uint32_t blocks, block, phase;
-    uint32_t partial_half; /* bytes */
-    bool attends_apart;    /* attention has a room of its own */
+    uint32_t partial_half;  /* bytes */
+    bool attend_own_memory; /* attention has shared memory of its own */
     const struct executor *executor;
     bool keeps; /* the next that mixes keeps the state of this phase */
 };
@@ -152,10 +152,11 @@ static enum salvo_status add(struct record_list *list, enum cuda_record_kind kin
     memset(*out, 0, sizeof **out);
     (*out)->kind = kind;
     (*out)->phase = list->phase;
-    /* Attention may have a room of its own, and matmuls take turns; others use what a matmul may still need.
-     */
+    /* Matmuls, and attention with memory of its own, use other memory than the record before; the other kinds
+     * use memory that a matmul may still need. */
     const bool follows_attention = tables->record_count > 1 && (*out)[-1].kind == CUDA_RECORD_ATTEND;
-    (*out)->ago = kind == CUDA_RECORD_ATTEND && list->attends_apart && !follows_attention ? 2 : 1;
+    (*out)->wait_distance =
+        kind == CUDA_RECORD_ATTEND && list->attend_own_memory && !follows_attention ? 2 : 1;
 cleanup:
     return status;
 }
@@ -189,24 +190,24 @@ static struct cuda_share share_of(const struct cuda_matrix *matrix)
     return (struct cuda_share){
         .type = matrix->type,
         .parts = matrix->parts,
-        .tiles = matrix->tiles_per_block,
+        .tile_rows = matrix->tile_rows_per_block,
         .parts_per_round = matrix->parts_per_round,
         .part_groups = matrix->part_groups,
-        .tiles_per_round = matrix->tiles_per_round,
+        .tile_rows_per_round = matrix->tile_rows_per_round,
         .parts_reciprocal = matrix->parts_reciprocal,
-        .tiles_per_chunk = matrix->tiles_per_chunk,
+        .tile_rows_per_chunk = matrix->tile_rows_per_chunk,
     };
 }
 
 static uint32_t partial_bytes(const struct cuda_share *share)
 {
-    return share->tiles * share->parts_per_round * CUDA_ITEM_ROWS * (uint32_t)sizeof(float);
+    return share->tile_rows * share->parts_per_round * CUDA_TILE_ROWS * (uint32_t)sizeof(float);
 }
 
 static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_matmul *matmul,
     bool has_glu, bool takes_input, bool tagged)
 {
-    const bool apart = record->rows <= CUDA_FINISHED_ROWS && !record->is_wide;
+    const bool by_finisher = record->rows <= CUDA_FINISHED_ROWS && !record->is_wide;
     bool defers = takes_input && !record->groups_at_once && record->vector.norm == CUDA_NORM_RMS &&
                   record->vector.rounding == ROUNDING_Q8;
     return (tagged ? MATMUL_TAGGED : 0) | (matmul->is_plain ? MATMUL_PLAIN : 0) |
@@ -214,22 +215,22 @@ static uint32_t flags_of(const struct cuda_matmul_record *record, const struct c
            (matmul->bias || record->up_bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0
                    ? MATMUL_SPECIAL
                    : 0) |
-           (apart ? MATMUL_APART : 0);
+           (by_finisher ? MATMUL_FINISHER : 0);
 }
 
 static bool is_one_round(const struct cuda_share *share)
 {
-    return share->part_groups == 1 && share->tiles_per_chunk >= share->tiles;
+    return share->part_groups == 1 && share->tile_rows_per_chunk >= share->tile_rows;
 }
 
 static bool is_short(const struct cuda_matmul_record *record)
 {
     const struct cuda_share *share = &record->shares[0], *up = &record->shares[1];
-    if (!(record->flags & MATMUL_TAGGED) || !(record->flags & MATMUL_APART) || !record->vector.from ||
+    if (!(record->flags & MATMUL_TAGGED) || !(record->flags & MATMUL_FINISHER) || !record->vector.from ||
         record->vector.rounding != ROUNDING_Q8 || !is_one_round(share))
         return false;
     return !(record->flags & MATMUL_GLU) ||
-           (up->type == share->type && up->tiles == share->tiles && is_one_round(up));
+           (up->type == share->type && up->tile_rows == share->tile_rows && is_one_round(up));
 }
 
 static enum salvo_status add_matmul(struct record_list *list, const struct cuda_phase *phase,
@@ -239,7 +240,7 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     const struct cuda_matrix *matrix = &matmul->matrix;
     const struct cuda_inputs inputs = inputs_of(phase);
     const uint32_t owner = (list->block + list->blocks - matmul->first_block) % list->blocks;
-    const uint32_t each = matrix->tiles_per_block * CUDA_ITEM_ROWS, first = owner * each;
+    const uint32_t each = matrix->tile_rows_per_block * CUDA_TILE_ROWS, first = owner * each;
     struct cuda_record *record;
     if (owner >= matrix->owners)
         return SALVO_OK;
@@ -253,7 +254,7 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->shares[0] = share_of(matrix);
     if (up) {
         out->shares[1] = share_of(&up->matrix);
-        out->up_panel = inputs.rounds[up->round].panel;
+        out->up_packed_input = inputs.rounds[up->round].packed_input;
         out->up_rounding = inputs.rounds[up->round].rounding;
     }
     out->is_wide = partial_bytes(&out->shares[0]) + partial_bytes(&out->shares[1]) > list->partial_half;
@@ -266,10 +267,10 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->glu = phase->glu;
     out->cap = matmul->cap;
     out->per_column = 1.0f / (float)out->vector.columns;
-    out->up_partials = out->shares[0].tiles * out->shares[0].parts_per_round * CUDA_ITEM_ROWS;
+    out->up_partials = out->shares[0].tile_rows * out->shares[0].parts_per_round * CUDA_TILE_ROWS;
     out->groups_at_once = phase->groups_at_once;
     out->flags = flags_of(out, matmul, up != NULL, !prepared, tagged);
-    record->ago = out->is_wide ? 1 : 2;
+    record->wait_distance = out->is_wide ? 1 : 2;
     record->index = inputs.rounds[matmul->round].fine;
     if (out->groups_at_once)
         record->kind = CUDA_RECORD_PIECES;
@@ -319,7 +320,7 @@ static uint32_t shape_of_tasks(const struct cuda_tables *tables, const struct cu
     }
 }
 
-/* The attention after that of phase `index`; after the last comes the next token's first. */
+/* The attention after that of phase `index`; the last one is followed by the first, of the next token. */
 static const struct cuda_attend *next_attend(const struct cuda_tables *tables, uint32_t index)
 {
     const struct cuda_phase *phase;
@@ -333,26 +334,26 @@ static const struct cuda_attend *next_attend(const struct cuda_tables *tables, u
 static const struct cuda_matrix *find_table(const struct executor *executor, uint32_t index)
 {
     const struct cuda_weight *weight = executor->weights;
-    while (!(weight->uses & CUDA_USE_LOOKED_UP) || weight->matrix_index != index)
+    while (!(weight->uses & CUDA_USE_LOOKUP) || weight->matrix_index != index)
         weight++;
     return &weight->matrix;
 }
 
-/* The table of a phase that looks up a row of it, and does nothing else; NULL: it is not such a phase. */
+/* The table of a phase that only looks up a row of it; NULL for other phases. */
 static const struct cuda_matrix *table_of_phase(
     const struct record_list *list, const struct cuda_phase *phase)
 {
-    enum { MOST_TILES = 1 << 16 }; /* that a reciprocal divides exactly */
+    enum { MOST_TILE_ROWS = 1 << 16 }; /* that a reciprocal divides exactly */
     const struct cuda_row_op *op = table_at(phase, phase->ops_at);
     if (phase->op_count != 1 || op->kind != OP_EMBED || phase->store_count != 1)
         return NULL;
     const struct cuda_matrix *table = find_table(list->executor, op->matrix);
-    return table->tiles <= MOST_TILES && table->tiles_per_block > 1 ? table : NULL;
+    return table->tile_rows <= MOST_TILE_ROWS && table->tile_rows_per_block > 1 ? table : NULL;
 }
 
-/* Row ops are the first block's. The token's embedding alone, with which every token begins, is a record
- * of its own: nothing of it is looked for in tables. It is the middle block's, for the first is the last
- * to be done with the token before. */
+/* Row ops run on the first block. An embedding alone, with which every token begins, is a record of its own,
+ * without phase tables. It runs on the middle block, because the first is the last to be done with the token
+ * before. */
 static enum salvo_status add_rows(struct record_list *list, const struct cuda_phase *phase, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
@@ -367,7 +368,7 @@ static enum salvo_status add_rows(struct record_list *list, const struct cuda_ph
         record->embed = (struct cuda_embed_record){
             .table = *table,
             .out = store->to,
-            .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tiles_per_block) + 1,
+            .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tile_rows_per_block) + 1,
             .scale = op->value,
         };
     }
@@ -421,7 +422,7 @@ enum salvo_status cuda_records_build(const struct executor *executor, struct cud
     struct record_list list = {.tables = tables, .blocks = executor->blocks, .executor = executor};
     const uint32_t phases = tables->phase_count;
     list.partial_half = cuda_partial_bytes(executor, tables) / 2;
-    list.attends_apart = cuda_attends_apart(executor);
+    list.attend_own_memory = cuda_attend_has_own_memory(executor);
     bool *kept = NULL;
     tables->record_count = 0;
     TRY(NEW(&kept, phases));

@@ -68,7 +68,7 @@ static void rearrange_page(const struct executor *executor, const struct cuda_kv
     }
 }
 
-/* What is beyond the last position of a page stays as it is: nobody reads it before it is written. */
+/* Elements beyond the last position of a page stay as they are: they are written before they are read. */
 static enum salvo_status copy_page(struct executor *executor, const struct cuda_kv_state *state,
     uint32_t page, uint32_t count, uint8_t *packed, bool out)
 {

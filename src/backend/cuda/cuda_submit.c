@@ -1,8 +1,8 @@
 /*
- * Steps on their way: written into a ring that the device reads, launched, and waited for by looking at a
- * word that the device writes last. Nothing here waits unless the ring is full or somebody wants results.
+ * Steps in flight: written into a ring that the device reads, launched, and waited for by polling a word that
+ * the device writes last. Nothing here waits unless the ring is full or results are asked for.
  */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/sample_plan.h"
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 #include <time.h>
 
 enum {
-    SPIN_NS = 4000000,     /* looked for without a pause: longer than a token or a short prompt takes */
+    SPIN_NS = 4000000,     /* polled without a pause: longer than a token or a short prompt takes */
     SLEEP_NS = 50000,      /* then with pauses of this */
     QUERY_NS = 2000000,    /* how often the driver is asked whether all is well */
     ABORT_NS = 2000000000, /* after the abort word was set */
@@ -25,7 +25,7 @@ enum {
     CANCELLED = 2, /* in a result */
 };
 
-static const uint64_t patience_ns = UINT64_C(30000000000); /* without any sign of life */
+static const uint64_t timeout_ns = UINT64_C(30000000000); /* without any sign of life */
 
 static uint32_t load_acquire(const volatile uint32_t *word)
 {
@@ -204,7 +204,7 @@ static void harvest(struct executor *executor, uint64_t entry)
     }
     note_time(executor, ticket, left);
     executor->counters.tokens += ticket->repeats ? sampled : ticket->token_count;
-    /* `done`, the results, the ids, and how many of them there are as they come. */
+    /* Mapped memory of `done`, results, ids, and the number of ids so far. */
     executor->counters.bytes_read_back += sizeof(uint32_t) + ticket->run_count * sizeof *left +
                                           sampled * (sizeof(int32_t) + (sampled > 1 ? sizeof(uint32_t) : 0));
     executor->finished_entries = entry;
@@ -225,7 +225,7 @@ static enum salvo_status recover(struct executor *executor)
     TRY(CUDA_CALL(&executor->context, fill,
         (executor->machine.barrier, 0, CUDA_BARRIER_WORDS * sizeof(uint32_t), executor->queue)));
     TRY(cuda_copy_in(executor, executor->machine.sequence, &sequence, sizeof sequence));
-    TRY(cuda_words_forget(executor));
+    TRY(cuda_tagged_words_clear(executor));
     TRY(CUDA_CALL(&executor->context, fill,
         (executor->machine.sampling, 0,
             executor->options.outputs * cuda_sample_row_bytes(executor->program->vocabulary),
@@ -260,33 +260,33 @@ enum salvo_status cuda_queue_check(struct executor *executor)
     return status == SALVO_OK && *executor->error ? explain(executor) : status;
 }
 
-struct vigil {
+struct watchdog {
     uint64_t began, asked, sign_of_life, aborted;
     uint32_t progress;
 };
 
-/* What is to be done when a while has passed without the entry being done. */
-static enum salvo_status look_after(
-    struct executor *executor, struct vigil *vigil, uint64_t now, size_t index)
+/* Called when a while has passed and the entry is not done. */
+static enum salvo_status check_watchdog(
+    struct executor *executor, struct watchdog *watchdog, uint64_t now, size_t index)
 {
     struct cuda_context *context = &executor->context;
-    vigil->asked = now;
-    if (executor->progress[index] != vigil->progress) {
-        vigil->progress = executor->progress[index];
-        vigil->sign_of_life = now;
+    watchdog->asked = now;
+    if (executor->progress[index] != watchdog->progress) {
+        watchdog->progress = executor->progress[index];
+        watchdog->sign_of_life = now;
     }
     int result = context->driver->stream_query(executor->queue);
     if (result == CUDA_OK) {
-        vigil->sign_of_life = 0; /* nothing runs: it is done, or never will be */
+        watchdog->sign_of_life = 0; /* nothing runs: it is done, or never will be */
         return SALVO_OK;
     }
     if (result != CUDA_NOT_READY)
         return cuda_context_result(context, cuda_driver_symbols.stream_query, result);
-    if (!vigil->aborted && now - vigil->sign_of_life > patience_ns) {
+    if (!watchdog->aborted && now - watchdog->sign_of_life > timeout_ns) {
         *executor->abort = 1;
-        vigil->aborted = now;
+        watchdog->aborted = now;
     }
-    if (vigil->aborted && now - vigil->aborted > ABORT_NS) {
+    if (watchdog->aborted && now - watchdog->aborted > ABORT_NS) {
         context->lost = true;
         snprintf(context->lost_text, sizeof context->lost_text, "it does not answer");
         return fail(
@@ -310,19 +310,19 @@ static enum salvo_status wait_for_entry(struct executor *executor, uint64_t entr
 {
     enum salvo_status status = SALVO_OK;
     const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
-    struct vigil vigil = {0};
+    struct watchdog watchdog = {0};
     while (load_acquire(&executor->done[index]) != (uint32_t)entry &&
            load_acquire(&executor->progress[index]) <= seen) {
         const uint64_t now = clock_ns();
-        if (!vigil.began)
-            vigil = (struct vigil){.began = now, .asked = now, .sign_of_life = now};
+        if (!watchdog.began)
+            watchdog = (struct watchdog){.began = now, .asked = now, .sign_of_life = now};
         watch_cancel(executor);
-        if (now - vigil.asked > QUERY_NS) {
-            TRY(look_after(executor, &vigil, now, index));
-            if (!vigil.sign_of_life && load_acquire(&executor->done[index]) != (uint32_t)entry)
+        if (now - watchdog.asked > QUERY_NS) {
+            TRY(check_watchdog(executor, &watchdog, now, index));
+            if (!watchdog.sign_of_life && load_acquire(&executor->done[index]) != (uint32_t)entry)
                 TRY(explain(executor));
         }
-        if (now - vigil.began < SPIN_NS) {
+        if (now - watchdog.began < SPIN_NS) {
             for (int i = 0; i < 16; i++)
                 spin_pause();
         } else {

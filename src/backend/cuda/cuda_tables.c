@@ -1,16 +1,16 @@
 /*
- * The groups of a plan for one token become phases. Built twice: first to learn which shapes matrices have
- * and how much memory is needed, then with the addresses that came of it.
+ * Lowers the groups of a plan for one token to phases. cuda_tables_build is called several times: without
+ * addresses, for the shapes of matrices and the sizes of memory, and then with the addresses.
  */
-#include "backend/cuda/cuda_items.h"
 #include "backend/cuda/cuda_phase.h"
+#include "backend/cuda/cuda_weight_tiles.h"
 #include "backend/cuda/sample_plan.h"
 #include "base/memory.h"
 
 #include <string.h>
 
-/* What shared memory leaves of a multiprocessor's memory is its first-level cache, which polls, norms and
- * attention want some of. */
+/* The part of a multiprocessor's memory that is not shared memory is its L1 cache, which polls, norms and
+ * attention need. */
 enum { MOST_SHARED_BYTES = 195 * 1024 };
 
 uint32_t cuda_decode_shared(const struct executor *executor)
@@ -81,40 +81,41 @@ static const struct op *softcap_of(const struct phase_builder *builder, const st
     return op->kind == OP_SOFTCAP ? op : NULL;
 }
 
-static uint32_t tiles_of(const struct phase_builder *builder, const struct op *matmul)
+static uint32_t tile_rows_of(const struct phase_builder *builder, const struct op *matmul)
 {
     const uint64_t rows = builder->program->buffers[matmul->inputs[0]].rows;
-    return (uint32_t)((rows + CUDA_ITEM_ROWS - 1) / CUDA_ITEM_ROWS);
+    return (uint32_t)((rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS);
 }
 
 /* The matrix of a matmul: the shape that it got where it was first used, or a new one. */
 static struct cuda_matrix shape_matrix(
-    const struct phase_builder *builder, buffer_id buffer, uint32_t tiles_per_block)
+    const struct phase_builder *builder, buffer_id buffer, uint32_t tile_rows_per_block)
 {
     const struct program_buffer *weight = &builder->program->buffers[buffer];
     const struct cuda_matrix *known = &builder->executor->weights[buffer].matrix;
-    return known->tiles ? *known
-                        : cuda_matrix_shape_within(weight->type, (uint32_t)weight->rows,
-                              (uint32_t)weight->columns, tiles_per_block, limits_of(builder->executor));
+    return known->tile_rows
+               ? *known
+               : cuda_matrix_shape_within(weight->type, (uint32_t)weight->rows, (uint32_t)weight->columns,
+                     tile_rows_per_block, limits_of(builder->executor));
 }
 
-/* What a tile costs: its bytes, and something for every item. */
-static uint64_t tile_cost(const struct phase_builder *builder, const struct op *matmul)
+/* The cost of a tile row: its bytes, and an amount for every weight tile. */
+static uint64_t tile_row_cost(const struct phase_builder *builder, const struct op *matmul)
 {
-    enum { ITEM_COST = 512 };
+    enum { TILE_COST = 512 };
     const struct cuda_matrix matrix = shape_matrix(builder, matmul->inputs[0], 1);
-    return (uint64_t)matrix.parts * (matrix.item_bytes + ITEM_COST);
+    return (uint64_t)matrix.parts * (matrix.tile_bytes + TILE_COST);
 }
 
-static uint32_t tiles_within(const struct phase_builder *builder, const struct op *matmul, uint64_t limit)
+static uint32_t tile_rows_within(const struct phase_builder *builder, const struct op *matmul, uint64_t limit)
 {
-    const uint64_t tiles = limit / tile_cost(builder, matmul);
-    const uint32_t all = tiles_of(builder, matmul);
-    return tiles < 1 ? 1 : tiles > all ? all : (uint32_t)tiles;
+    const uint64_t tile_rows = limit / tile_row_cost(builder, matmul);
+    const uint32_t all = tile_rows_of(builder, matmul);
+    return tile_rows < 1 ? 1 : tile_rows > all ? all : (uint32_t)tile_rows;
 }
 
-/* The least cost of a block within which all tiles of matmuls first .. end - 1 are shared out, each block
- * with tiles of one matrix: some may be of wide types, and fewer of theirs do. */
+/* The least cost of a block within which all tile rows of matmuls first .. end - 1 are shared out, each
+ * block with tile rows of one matrix: some may be of wide types, and fewer of theirs do. */
 static uint64_t cost_of_block(
     const struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
 {
@@ -122,7 +123,7 @@ static uint64_t cost_of_block(
     uint64_t all = 0, most = 1;
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = matmul_of(builder, group, i);
-        const uint64_t cost = tile_cost(builder, op) * tiles_of(builder, op);
+        const uint64_t cost = tile_row_cost(builder, op) * tile_rows_of(builder, op);
         all += cost;
         most = cost > most ? cost : most;
     }
@@ -131,8 +132,8 @@ static uint64_t cost_of_block(
         uint64_t owners = 0;
         for (uint32_t i = first; i < end; i++) {
             const struct op *op = matmul_of(builder, group, i);
-            const uint32_t each = tiles_within(builder, op, limit);
-            owners += (tiles_of(builder, op) + each - 1) / each;
+            const uint32_t each = tile_rows_within(builder, op, limit);
+            owners += (tile_rows_of(builder, op) + each - 1) / each;
         }
         if (owners <= blocks)
             break;
@@ -140,13 +141,13 @@ static uint64_t cost_of_block(
     return limit;
 }
 
-/* Tiles of a matrix that a block multiplies at once, of `tiles` in all: as many as there is room for partial
- * sums. A block that has more takes them in slices. */
-static uint32_t tiles_of_slice(const struct phase_builder *builder, uint32_t tiles)
+/* Tile rows of a matrix that a block multiplies at once, of `tile_rows` in all: as many as the memory of
+ * partial sums holds. A block with more multiplies them in slices. */
+static uint32_t tile_rows_of_slice(const struct phase_builder *builder, uint32_t tile_rows)
 {
-    const uint32_t most = partial_limit(builder->executor) / (CUDA_ITEM_ROWS * (uint32_t)sizeof(float)),
-                   slices = (tiles + most - 1) / most;
-    return builder->executor->fit == CUDA_FIT_ROOMY ? tiles : (tiles + slices - 1) / slices;
+    const uint32_t most = partial_limit(builder->executor) / (CUDA_TILE_ROWS * (uint32_t)sizeof(float)),
+                   slices = (tile_rows + most - 1) / most;
+    return builder->executor->fit == CUDA_FIT_ROOMY ? tile_rows : (tile_rows + slices - 1) / slices;
 }
 
 /* A matmul of the owners from `first_owner` on, `count` at most. */
@@ -154,10 +155,10 @@ static struct cuda_matmul slice_of(const struct cuda_matmul *whole, uint32_t fir
 {
     struct cuda_matmul slice = *whole;
     const uint32_t owners = whole->matrix.owners - first_owner,
-                   first_row = first_owner * whole->matrix.tiles_per_block * CUDA_ITEM_ROWS;
+                   first_row = first_owner * whole->matrix.tile_rows_per_block * CUDA_TILE_ROWS;
     slice.matrix.base += first_owner * cuda_owner_bytes(&whole->matrix);
     slice.matrix.rows -= first_row;
-    slice.matrix.tiles -= first_row / CUDA_ITEM_ROWS;
+    slice.matrix.tile_rows -= first_row / CUDA_TILE_ROWS;
     slice.matrix.owners = owners < count ? owners : count;
     slice.bias = cuda_row_address(whole->bias, first_row);
     slice.out = cuda_row_address(whole->out, first_row);
@@ -211,14 +212,14 @@ static void add_matmuls(
 {
     const struct op *softcap = softcap_of(builder, group);
     uint32_t blocks = builder->executor->blocks, next_block = 0;
-    /* What belongs to a glu is multiplied by the same blocks. */
+    /* Both matmuls of a glu are multiplied by the same blocks. */
     const uint64_t limit = cost_of_block(builder, group, first, group->glu ? first + 1 : end);
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = matmul_of(builder, group, i);
-        const uint32_t tiles =
-            tiles_within(builder, matmul_of(builder, group, group->glu ? first : i), limit);
+        const uint32_t tile_rows =
+            tile_rows_within(builder, matmul_of(builder, group, group->glu ? first : i), limit);
         const struct cuda_matrix matrix =
-            shape_matrix(builder, op->inputs[0], tiles_of_slice(builder, tiles));
+            shape_matrix(builder, op->inputs[0], tile_rows_of_slice(builder, tile_rows));
         struct cuda_matmul matmul = {
             .matrix = matrix,
             .bias = phase_vector(builder, op->inputs[2]),
@@ -234,12 +235,14 @@ static void add_matmuls(
             matmul.out = phase_writes(builder, out);
             matmul.is_plain = out == builder->program->logits;
         }
-        const bool sliced = builder->executor->fit != CUDA_FIT_ROOMY && tiles > matrix.tiles_per_block;
-        const uint32_t width = sliced ? (tiles_of(builder, op) + tiles - 1) / tiles : matrix.owners;
+        const bool sliced =
+            builder->executor->fit != CUDA_FIT_ROOMY && tile_rows > matrix.tile_rows_per_block;
+        const uint32_t width =
+            sliced ? (tile_rows_of(builder, op) + tile_rows - 1) / tile_rows : matrix.owners;
         add_slices(builder, op->inputs[0], &matmul, width);
         if (!group->glu)
             next_block += width;
-        add_partials(builder, group, matrix.tiles_per_block * matrix.parts_per_round * CUDA_ITEM_ROWS);
+        add_partials(builder, group, matrix.tile_rows_per_block * matrix.parts_per_round * CUDA_TILE_ROWS);
     }
     if (group->glu) {
         builder->phase.glu = matmul_of(builder, group, 2)->glu.activation;
@@ -385,8 +388,9 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
     phase_begin(builder, CUDA_PHASE_ATTEND, group->rows);
     builder->attend = cuda_attend_of(builder, attend);
-    builder->attend.partials = phase_words(builder, (uint64_t)attend->attend.heads * builder->attend.splits *
-                                                        (attend->attend.head_dim + 2) * sizeof(uint64_t));
+    builder->attend.partials =
+        phase_tagged_words(builder, (uint64_t)attend->attend.heads * builder->attend.splits *
+                                        (attend->attend.head_dim + 2) * sizeof(uint64_t));
     if (inside) {
         const struct rope *rope = &builder->program->ropes[ops[0].rope.rope];
         builder->attend.rope_q = ops[0].rope.rope;
@@ -397,7 +401,7 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         builder->attend.v = phase_address(builder, ops[2].inputs[1]);
         builder->attend.appends = 1;
     } else {
-        meet_after_last_phase(builder); /* keys and values in the cache are not words */
+        meet_after_last_phase(builder); /* keys and values in the cache are not tagged words */
     }
     TRY(phase_end(builder));
 cleanup:
@@ -445,7 +449,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
 static enum salvo_status lower_sample(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
-    meet_after_last_phase(builder); /* the logits are not words; nor is what a stage leaves */
+    meet_after_last_phase(builder); /* logits and results of sampling stages are not tagged words */
     for (uint32_t stage = 0; stage < CUDA_SAMPLE_STAGES; stage++) {
         phase_begin(builder, CUDA_PHASE_SAMPLE, ROWS_OUTPUTS);
         builder->phase.stage = stage;
@@ -482,7 +486,7 @@ void cuda_tables_free(struct cuda_tables *tables)
     memory_free(tables->streams);
     memory_free(tables->records);
     memory_free(tables->record_starts);
-    memory_free(tables->panels);
+    memory_free(tables->packed_inputs);
     memory_free(tables->nodes);
     memory_free(tables->first_phase);
     *tables = (struct cuda_tables){0};
@@ -505,7 +509,7 @@ enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan 
     TRY(NEW(&builder, 1));
     *builder = (struct phase_builder){.executor = executor, .plan = plan, .program = executor->program};
     TRY(NEW(&builder->place_of, executor->program->buffer_count));
-    TRY(NEW(&builder->words_of, executor->program->buffer_count));
+    TRY(NEW(&builder->tagged_address, executor->program->buffer_count));
     TRY(NEW(&plan->tables.first_phase, (size_t)plan->plan.group_count + 1));
     if (plan->plan.capacity[ROWS_TOKENS] == 1) {
         for (uint32_t i = 0; i < plan->plan.group_count; i++) {
@@ -522,7 +526,7 @@ enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan 
 cleanup:
     if (builder) {
         memory_free(builder->place_of);
-        memory_free(builder->words_of);
+        memory_free(builder->tagged_address);
     }
     memory_free(builder);
     return status;
@@ -551,7 +555,7 @@ static void write_matrices(const struct executor *executor, uint8_t *memory)
 {
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct cuda_weight *weight = &executor->weights[i];
-        if (weight->uses & CUDA_USE_LOOKED_UP)
+        if (weight->uses & CUDA_USE_LOOKUP)
             memcpy(memory + weight->matrix_index * sizeof weight->matrix, &weight->matrix,
                 sizeof weight->matrix);
     }
@@ -566,7 +570,7 @@ static uint64_t write_tables(
     struct cuda_region region = {.base = tables->memory};
     const size_t phases = (size_t)tables->phase_count * tables->phase_bytes,
                  streams = tables->stream_count * sizeof *tables->streams,
-                 panels = tables->panel_count * sizeof *tables->panels,
+                 packed_inputs = tables->packed_input_count * sizeof *tables->packed_inputs,
                  records = tables->record_count * sizeof *tables->records,
                  starts = records ? executor->blocks * (tables->phase_count + 1) * sizeof(uint32_t) : 0;
     tables->machine = cuda_region_take(&region, sizeof *machine);
@@ -574,7 +578,7 @@ static uint64_t write_tables(
     machine->streams = cuda_region_take(&region, streams);
     machine->records = cuda_region_take(&region, records);
     machine->record_starts = cuda_region_take(&region, starts);
-    tables->panels_at = cuda_region_take(&region, panels);
+    tables->packed_inputs_at = cuda_region_take(&region, packed_inputs);
     machine->matrices = cuda_region_take(&region, executor->matrix_count * sizeof(struct cuda_matrix));
     machine->ropes = cuda_region_take(&region, write_ropes(program, 0, NULL));
     machine->phase_count = tables->phase_count;
@@ -593,8 +597,8 @@ static uint64_t write_tables(
         memcpy(memory + (machine->records - region.base), tables->records, records);
         memcpy(memory + (machine->record_starts - region.base), tables->record_starts, starts);
     }
-    if (panels)
-        memcpy(memory + (tables->panels_at - region.base), tables->panels, panels);
+    if (packed_inputs)
+        memcpy(memory + (tables->packed_inputs_at - region.base), tables->packed_inputs, packed_inputs);
     write_matrices(executor, memory + (machine->matrices - region.base));
     write_ropes(program, machine->ropes, memory + (machine->ropes - region.base));
     return region.used;

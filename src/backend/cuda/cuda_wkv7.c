@@ -1,6 +1,6 @@
 /*
- * What RWKV-7's programs do around a wkv7, told from the tables of its phase: one record then says it all,
- * and the device has nothing to interpret.
+ * Recognises RWKV-7's ops around a wkv7 in the tables of its phase: one record then has all parameters, and
+ * the device interprets nothing.
  */
 #include "backend/cuda/cuda_phase.h"
 

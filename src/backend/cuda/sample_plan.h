@@ -40,8 +40,8 @@ struct cuda_sample_row {
     uint64_t list[CUDA_SAMPLE_CANDIDATES]; /* pairs, in any order */
     uint64_t steps[CUDA_SAMPLE_STEPS];     /* sums of weights */
     uint64_t part_sums[CUDA_SAMPLE_PARTS];
-    /* Of one token, in long words (cuda_plan.h), in one of two places by turns: whether the host wants no
-     * more, and the largest pair of each block, order and rest. */
+    /* Of one token, in 64-bit tagged words (cuda_plan.h), in two places that tokens alternate between: the
+     * cancel flag, and the largest pair of each block, order and rest. */
     uint64_t cancelled[2];
     uint64_t largest[2][CUDA_SAMPLE_PARTS][2];
 };

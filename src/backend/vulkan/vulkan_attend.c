@@ -100,8 +100,8 @@ static void bind_state(
     struct compiling *compiling, const struct op *op, bool writes, struct dispatch *dispatch)
 {
     struct executor *executor = compiling->executor;
-    vulkan_bind(dispatch, BIND_KEYS, &executor->states[op->attend.key_state].buffer, writes);
-    vulkan_bind(dispatch, BIND_VALUES, &executor->states[op->attend.value_state].buffer, writes);
+    vulkan_bind(dispatch, BIND_KEYS, &executor->kv_pages[op->attend.key_state], writes);
+    vulkan_bind(dispatch, BIND_VALUES, &executor->kv_pages[op->attend.value_state], writes);
     vulkan_bind(dispatch, BIND_ROPES, &executor->ropes, false);
     vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
 }
@@ -203,7 +203,7 @@ static enum salvo_status compile_single(
     arguments.splits_shift = splits_shift_for(executor, op->attend.heads / crew.heads, group->matmuls > 0);
     arguments.least = crew.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
-    arguments.pages = (executor->options.context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    arguments.pages = executor->state.pages_per_slot;
     arguments.counts_at = executor->split_counts_at;
     TRY(add_single(compiling, index, crew, op, arguments));
     if (executor->device.physical->features.subgroup)
@@ -261,7 +261,7 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
         .window = op->attend.window,
         .scale = op->attend.scale,
         .cap = op->attend.cap,
-        .head_words = executor->states[op->attend.key_state].head_words,
+        .head_words = vulkan_head_words(executor, op->attend.key_state),
     };
     TRY(compiling->plan->lowered.capacity[ROWS_TOKENS] == 1 ? compile_single(compiling, index, op, arguments)
                                                             : compile_batch(compiling, index, op, arguments));

@@ -1,4 +1,5 @@
 /* The Vulkan backend as the engine sees it: devices, counters and printing; the rest is in its own files. */
+#include "backend/common/print.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include <stdio.h>
@@ -67,24 +68,13 @@ static void print_plans(
         (unsigned long long)(executor->weight_bytes - imported), (unsigned long long)imported,
         executor->pipelines.count);
     line(user, text);
-    const uint64_t all_bytes = executor->weight_bytes + executor->state_bytes + executor->scratch_bytes;
-    snprintf(text, sizeof text,
-        "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",
-        (unsigned long long)executor->weight_bytes, (unsigned long long)executor->state_bytes,
-        (unsigned long long)executor->scratch_bytes, (unsigned long long)all_bytes,
-        (unsigned long long)executor->free_before);
-    line(user, text);
+    const struct printer printer = {line, user};
+    const struct backend_counters counted = counters(executor);
+    print_memory(printer, &counted, executor->free_before);
     for (size_t i = 0; i < 2; i++) {
-        const struct plan *plan = &plans[i]->lowered;
-        snprintf(text, sizeof text,
-            "plan for %u tokens: %u groups, %u dispatches, %u barriers, scratch %zu bytes",
-            plan->capacity[ROWS_TOKENS], plan->group_count, plans[i]->dispatch_count, plans[i]->barriers,
-            plan->arena_bytes);
-        line(user, text);
-        for (uint32_t j = 0; j < plan->group_count; j++) {
-            lower_describe(executor->program, plan, j, text, sizeof text);
-            line(user, text);
-        }
+        snprintf(
+            text, sizeof text, ", %u dispatches, %u barriers", plans[i]->dispatch_count, plans[i]->barriers);
+        print_plan(printer, executor->program, &plans[i]->lowered, text);
     }
 }
 

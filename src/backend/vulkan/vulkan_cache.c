@@ -1,7 +1,7 @@
 #include "backend/vulkan/vulkan_pipelines.h"
 #include "base/atomic_file.h"
+#include "base/checksum.h"
 #include "base/memory.h"
-#include "base/string_map.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ void vulkan_cache_load(const struct vulkan_physical *physical, uint8_t **out_dat
         return;
     if (fread(&header, sizeof header, 1, file) == 1 && header.magic == CACHE_MAGIC && header.size > 0 &&
         header.size <= MAX_CACHE_BYTES && NEW(&data, header.size) == SALVO_OK &&
-        fread(data, header.size, 1, file) == 1 && hash_bytes(data, header.size) == header.hash) {
+        fread(data, header.size, 1, file) == 1 && checksum64(data, header.size) == header.hash) {
         *out_data = data;
         *out_size = header.size;
         data = NULL;
@@ -61,9 +61,9 @@ void vulkan_cache_store(const struct vulkan_physical *physical, const uint8_t *d
     uint8_t *old = NULL;
     size_t old_size = 0;
     struct atomic_file file;
-    const struct cache_header header = {CACHE_MAGIC, size, hash_bytes(data, size)};
+    const struct cache_header header = {CACHE_MAGIC, size, checksum64(data, size)};
     vulkan_cache_load(physical, &old, &old_size);
-    const bool is_new = !old || old_size != size || hash_bytes(old, old_size) != header.hash;
+    const bool is_new = !old || old_size != size || checksum64(old, old_size) != header.hash;
     memory_free(old);
     if (!is_new || size > MAX_CACHE_BYTES || !cache_path(physical, path, sizeof path) ||
         atomic_file_open(path, &file) != SALVO_OK)

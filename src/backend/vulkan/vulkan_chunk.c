@@ -1,4 +1,4 @@
-/* How many tokens are one submission, of a prompt or one after the other (backend/pace.h). */
+/* How many tokens are one submission, of a prompt or one after the other (backend/common/pace.h). */
 #include "backend/vulkan/vulkan_executor.h"
 #include "base/clock.h"
 

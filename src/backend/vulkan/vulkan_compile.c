@@ -118,7 +118,7 @@ static enum salvo_status compile_take(struct compiling *compiling)
                        .words_at = executor->step_words_at,
                        .outputs_at = executor->step_words_at + options->batch * ROW_WORDS,
                        .pages_at = executor->step_words_at + options->batch * ROW_WORDS + options->outputs,
-                       .pages_stride = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS,
+                       .pages_stride = executor->state.pages_per_slot,
                        .context = options->context,
                        .slots = options->slots,
                    }};

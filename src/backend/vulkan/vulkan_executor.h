@@ -4,8 +4,11 @@
 #define VULKAN_EXECUTOR_H
 
 #include "backend/backend.h"
-#include "backend/lowering.h"
-#include "backend/pace.h"
+#include "backend/common/lowering.h"
+#include "backend/common/pace.h"
+#include "backend/common/state.h"
+#include "backend/common/steps.h"
+#include "backend/common/weights.h"
 #include "backend/vulkan/vulkan_memory.h"
 #include "backend/vulkan/vulkan_pipelines.h"
 #include "backend/vulkan/vulkan_shared.h"
@@ -24,12 +27,6 @@ struct vulkan_weight {
     uint32_t slice_count;
     bool is_imported; /* it is used where the file is mapped */
     uint32_t vector;  /* in floats in the vectors; ROW_NOTHING: it is none */
-};
-
-/* A cache: pages of [heads][256 positions][head_words]. */
-struct vulkan_state {
-    struct vulkan_buffer buffer;
-    uint32_t heads, head_dim, head_words;
 };
 
 /* What a dispatch sees of a buffer. Dispatches that see the same share a descriptor set. */
@@ -119,13 +116,14 @@ struct executor {
 
     struct vulkan_plan single, batch;
     struct vulkan_weight *weights; /* [buffers] */
-    struct vulkan_state *states;   /* [buffers] */
+    struct state_layout state;
+    struct vulkan_buffer *kv_pages; /* [buffers]: a KV cache as pages of [heads][256 positions][head words] */
     struct vulkan_buffer *weight_buffers;
     uint32_t weight_buffer_count, imported_buffers; /* the first of them are the file itself */
     uint64_t weight_bytes, state_bytes, scratch_bytes;
-    uint64_t free_before;                              /* of the device, in bytes */
-    size_t *recurrent_offsets;                         /* [buffers], in floats */
-    uint32_t recurrent_elements, pages, *rope_offsets; /* [ropes], in floats */
+    uint64_t free_before;        /* of the device, in bytes */
+    uint32_t recurrent_elements; /* floats of one version of a slot's recurrent state */
+    uint32_t *rope_offsets;      /* [ropes], in floats */
 
     struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, control, work, bias;
     struct vulkan_buffer step;     /* the one that runs */
@@ -172,13 +170,11 @@ enum salvo_status vulkan_executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out);
 void vulkan_executor_close(struct executor *executor);
 
-/* How weights are used: as a matrix (multiplied or looked up), as a vector, or both. */
-enum weight_use { USE_MATRIX = 1, USE_VECTOR = 2 };
-
 /* Where slices begin: no device asks for more. */
 enum { SLICE_ALIGNMENT = 256 };
 
-/* vulkan_import.c: takes the use as a matrix from those weights that need no copy. */
+/* vulkan_import.c: imports the matrices that need no copy, and clears WEIGHT_MATRIX in their `uses`. */
+enum { WEIGHT_MATRIX = WEIGHT_MULTIPLIED | WEIGHT_LOOKED_UP };
 enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses);
 
 /* vulkan_weights.c */
@@ -266,6 +262,7 @@ uint32_t vulkan_cancel_mask(const struct executor *executor); /* struct step_hea
 
 /* vulkan_state.c */
 enum salvo_status vulkan_states_open(struct executor *executor);
+uint32_t vulkan_head_words(const struct executor *executor, buffer_id cache); /* of a head at a position */
 size_t vulkan_state_size(const struct executor *executor, uint32_t positions);
 enum salvo_status vulkan_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);

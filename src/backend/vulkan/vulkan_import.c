@@ -28,21 +28,10 @@ static bool is_float(enum tensor_type type)
     return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
 }
 
-static const uint8_t *first_row(const struct program_buffer *buffer)
-{
-    return buffer->tensor->data +
-           buffer->first_row * buffer->columns * tensor_type_info(buffer->type)->block_bytes;
-}
-
-static uint64_t row_bytes(const struct program_buffer *buffer)
-{
-    return buffer->columns * tensor_type_info(buffer->type)->block_bytes;
-}
-
 /* Rows are read by fours, and matrices begin where sixteen bytes do. */
 static bool is_as_in_the_file(const struct program_buffer *buffer)
 {
-    return is_float(buffer->type) && buffer->columns % 4 == 0 && (uintptr_t)first_row(buffer) % 16 == 0;
+    return is_float(buffer->type) && buffer->columns % 4 == 0 && (uintptr_t)weight_rows(buffer) % 16 == 0;
 }
 
 static int by_place(const void *a, const void *b)
@@ -51,14 +40,14 @@ static int by_place(const void *a, const void *b)
     const uint32_t part_x = (*x)->tensor->part, part_y = (*y)->tensor->part;
     if (part_x != part_y)
         return part_x < part_y ? -1 : 1;
-    return first_row(*x) < first_row(*y) ? -1 : first_row(*x) > first_row(*y);
+    return weight_rows(*x) < weight_rows(*y) ? -1 : weight_rows(*x) > weight_rows(*y);
 }
 
 /* The pages of a matrix; the file's mapping ends with a page, too. */
 static struct window pages_of(const struct program_buffer *buffer, uint64_t page)
 {
-    const uint8_t *begin = first_row(buffer) - (uintptr_t)first_row(buffer) % page;
-    const uint64_t size = (uint64_t)(first_row(buffer) - begin) + buffer->rows * row_bytes(buffer);
+    const uint8_t *begin = weight_rows(buffer) - (uintptr_t)weight_rows(buffer) % page;
+    const uint64_t size = (uint64_t)(weight_rows(buffer) - begin) + buffer->rows * weight_row_bytes(buffer);
     return (struct window){begin, (size + page - 1) / page * page, buffer->tensor->part};
 }
 
@@ -86,14 +75,14 @@ static enum salvo_status place_in_window(
     enum salvo_status status = SALVO_OK;
     const struct program_buffer *buffer = &executor->program->buffers[id];
     struct vulkan_weight *weight = &executor->weights[id];
-    const uint64_t place = (uint64_t)(first_row(buffer) - window->begin);
+    const uint64_t place = (uint64_t)(weight_rows(buffer) - window->begin);
     TRY(ARENA_NEW(&executor->tables, &weight->slices, 1));
     weight->slice_count = 1;
     weight->slices[0] = (struct weight_slice){
         .rows = (uint32_t)buffer->rows,
         .buffer = number,
         .offset = place,
-        .bytes = buffer->rows * row_bytes(buffer),
+        .bytes = buffer->rows * weight_row_bytes(buffer),
         .codes = (uint32_t)(place / 4),
     };
     weight->is_imported = true;
@@ -118,12 +107,12 @@ static enum salvo_status import_window(struct executor *executor, const struct w
     executor->imported_buffers++;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *matrix = &program->buffers[i];
-        if (!(uses[i] & USE_MATRIX) || !is_as_in_the_file(matrix) || matrix->tensor->part != window->part ||
-            first_row(matrix) < window->begin ||
-            first_row(matrix) + matrix->rows * row_bytes(matrix) > window->begin + window->size)
+        if (!(uses[i] & WEIGHT_MATRIX) || !is_as_in_the_file(matrix) ||
+            matrix->tensor->part != window->part || weight_rows(matrix) < window->begin ||
+            weight_rows(matrix) + matrix->rows * weight_row_bytes(matrix) > window->begin + window->size)
             continue;
         TRY(place_in_window(executor, (buffer_id)i, window, number));
-        uses[i] &= (uint8_t)~USE_MATRIX;
+        uses[i] &= (uint8_t)~WEIGHT_MATRIX;
     }
 cleanup:
     vulkan_buffer_close(&executor->device, &buffer);
@@ -144,7 +133,7 @@ enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses
     TRY(NEW(&windows, program->buffer_count));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        if ((uses[i] & USE_MATRIX) && is_as_in_the_file(buffer) &&
+        if ((uses[i] & WEIGHT_MATRIX) && is_as_in_the_file(buffer) &&
             pages_of(buffer, physical->import_alignment).size <= largest_window(physical))
             matrices[count++] = buffer;
     }

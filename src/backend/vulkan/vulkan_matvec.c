@@ -252,7 +252,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     };
     struct matvec_arguments arguments = {
         .flags = bundle->group->rows,
-        .shift = shift ? (uint32_t)executor->recurrent_offsets[shift->token_shift.state] : ROW_NOTHING,
+        .shift = shift ? (uint32_t)executor->state.recurrent_offsets[shift->token_shift.state] : ROW_NOTHING,
         .recurrent_elements = executor->recurrent_elements,
     };
     struct dispatch *dispatch;

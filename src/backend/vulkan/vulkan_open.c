@@ -1,6 +1,6 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched; nothing is made
  * after that. */
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -149,7 +149,7 @@ static enum salvo_status open_rings(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct backend_options *options = &executor->options;
-    const uint64_t page_words = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    const uint64_t page_words = executor->state.pages_per_slot;
     const uint64_t first = HEADER_WORDS + (uint64_t)options->slots * RUN_WORDS;
     const uint64_t words_at = (first + 63) / 64 * 64; /* what every device can bind from */
     const uint64_t entry =
@@ -244,7 +244,7 @@ enum salvo_status vulkan_executor_open(
     TRY(open_ropes(executor));
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
-    vulkan_pipelines_begin(&executor->pipelines);
+    TRY(vulkan_pipelines_begin(&executor->pipelines));
     TRY(vulkan_weights_load(executor));
     TRY(vulkan_pipelines_make(&executor->pipelines));
     TRY(record(executor, &executor->single));
@@ -277,8 +277,8 @@ void vulkan_executor_close(struct executor *executor)
             vulkan_buffer_close(device, buffers[i]);
         for (uint32_t i = 0; i < executor->weight_buffer_count; i++)
             vulkan_buffer_close(device, &executor->weight_buffers[i]);
-        for (uint32_t i = 0; executor->states && i < executor->program->buffer_count; i++)
-            vulkan_buffer_close(device, &executor->states[i].buffer);
+        for (uint32_t i = 0; executor->kv_pages && i < executor->program->buffer_count; i++)
+            vulkan_buffer_close(device, &executor->kv_pages[i]);
         for (uint32_t i = 0; i < RING_ENTRIES; i++) {
             if (executor->pending[i].fence)
                 device->call.DestroyFence(device->handle, executor->pending[i].fence, NULL);

@@ -2,7 +2,6 @@
 
 #include "backend/vulkan/vulkan_shared.h"
 #include "base/memory.h"
-#include "base/thread.h"
 
 #include <assert.h>
 #include <unistd.h>
@@ -238,20 +237,13 @@ static void store_cache(struct vulkan_pipelines *pipelines)
     memory_free(data);
 }
 
-static void wait_for_helpers(struct vulkan_pipelines *pipelines)
-{
-    while (pipelines->helper_count > 0)
-        pthread_join(pipelines->helpers[--pipelines->helper_count], NULL);
-    pipelines->ready = pipelines->count;
-}
-
 void vulkan_pipelines_close(struct vulkan_pipelines *pipelines)
 {
     const struct vulkan_device *device = pipelines->device;
     if (!device || !device->handle)
         return;
-    __atomic_store_n(&pipelines->next, pipelines->count, __ATOMIC_RELAXED); /* nobody begins another */
-    wait_for_helpers(pipelines);
+    atomic_store(&pipelines->cancelled, true); /* workers compile no further pipeline */
+    team_close(pipelines->team);
     for (uint32_t i = 0; i < pipelines->count; i++)
         device->call.DestroyPipeline(device->handle, pipelines->made[i].handle, NULL);
     for (int i = 0; i < SHADER_COUNT; i++) {
@@ -337,40 +329,47 @@ static VkResult make(const struct vulkan_pipelines *pipelines, struct pipeline *
         device->handle, pipelines->cache, 1, &info, NULL, &pipeline->handle);
 }
 
-static void *make_some(void *user)
+static void make_task(void *context, uint32_t phase, uint32_t task, uint32_t thread)
 {
-    struct vulkan_pipelines *pipelines = user;
-    for (;;) {
-        const uint32_t i = __atomic_fetch_add(&pipelines->next, 1, __ATOMIC_RELAXED);
-        if (i >= pipelines->count)
-            return NULL;
-        VkResult result = make(pipelines, &pipelines->made[i]);
-        if (result != VK_SUCCESS)
-            __atomic_store_n(&pipelines->result, result, __ATOMIC_RELAXED);
-    }
+    (void)phase;
+    (void)thread;
+    struct vulkan_pipelines *pipelines = context;
+    if (atomic_load(&pipelines->cancelled))
+        return;
+    const VkResult result = make(pipelines, &pipelines->made[pipelines->ready + task]);
+    if (result != VK_SUCCESS)
+        atomic_store(&pipelines->result, result);
 }
 
-void vulkan_pipelines_begin(struct vulkan_pipelines *pipelines)
+enum salvo_status vulkan_pipelines_begin(struct vulkan_pipelines *pipelines)
 {
+    enum salvo_status status = SALVO_OK;
+    const uint32_t tasks = pipelines->count - pipelines->ready;
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const uint32_t left = pipelines->count - pipelines->ready;
-    pipelines->next = pipelines->ready;
-    pipelines->result = VK_SUCCESS;
-    while (pipelines->helper_count < MOST_HELPERS && pipelines->helper_count + 1 < left &&
-           (long)pipelines->helper_count + 1 < processors &&
-           thread_start(&pipelines->helpers[pipelines->helper_count], make_some, pipelines))
-        pipelines->helper_count++;
+    uint32_t threads = tasks < MOST_COMPILE_THREADS ? tasks : MOST_COMPILE_THREADS;
+    threads = processors < (long)threads ? (uint32_t)processors : threads;
+    /* A system that refuses threads leaves the work to the caller's. */
+    if (threads < 2 || team_open(threads, false, 1, &pipelines->team) != SALVO_OK)
+        TRY(team_open(1, false, 1, &pipelines->team));
+    atomic_store(&pipelines->result, VK_SUCCESS);
+    team_begin(pipelines->team,
+        &(struct team_job){.context = pipelines, .tasks = &tasks, .phase_count = 1, .work = make_task});
+cleanup:
+    return status;
 }
 
 enum salvo_status vulkan_pipelines_make(struct vulkan_pipelines *pipelines)
 {
     enum salvo_status status = SALVO_OK;
-    if (pipelines->helper_count == 0)
-        vulkan_pipelines_begin(pipelines);
-    make_some(pipelines);
-    wait_for_helpers(pipelines);
-    if (pipelines->result != VK_SUCCESS)
-        TRY(vulkan_fail(pipelines->result, "vkCreateComputePipelines", pipelines->device->physical->name));
+    if (!pipelines->team)
+        TRY(vulkan_pipelines_begin(pipelines));
+    team_finish(pipelines->team);
+    team_close(pipelines->team);
+    pipelines->team = NULL;
+    pipelines->ready = pipelines->count;
+    const VkResult result = atomic_load(&pipelines->result);
+    if (result != VK_SUCCESS)
+        TRY(vulkan_fail(result, "vkCreateComputePipelines", pipelines->device->physical->name));
 cleanup:
     return status;
 }

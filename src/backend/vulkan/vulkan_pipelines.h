@@ -3,8 +3,9 @@
 #define VULKAN_PIPELINES_H
 
 #include "backend/vulkan/vulkan_device.h"
+#include "base/team.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 
 enum vulkan_shader {
     SHADER_TAKE,
@@ -28,8 +29,8 @@ enum vulkan_shader {
 /* What every shader keeps to, since Apple's devices have no more. check_shaders.py looks at the memory. */
 enum { MOST_THREADS = 1024, MOST_SHARED_BYTES = 32 << 10 };
 
-/* Pipelines are compiled by as many threads as there are processors, since a first start is mostly that. */
-enum { MOST_HELPERS = 15 };
+/* Pipelines are compiled by one thread per processor: compiling dominates the first start. */
+enum { MOST_COMPILE_THREADS = 16 };
 
 /* What a pipeline is specialised on. */
 struct pipeline_constants {
@@ -55,21 +56,20 @@ struct vulkan_pipelines {
     uint32_t count, capacity;
     uint32_t ready; /* the first ones have been made */
 
-    /* Those that are being made. */
-    pthread_t helpers[MOST_HELPERS];
-    uint32_t helper_count;
-    uint32_t next; /* that nobody has begun */
-    VkResult result;
+    /* While pipelines are being compiled. */
+    struct team *team;
+    atomic_int result; /* VkResult of the last failure */
+    atomic_bool cancelled;
 };
 
 enum salvo_status vulkan_pipelines_open(const struct vulkan_device *device, struct vulkan_pipelines *out);
 void vulkan_pipelines_close(struct vulkan_pipelines *pipelines);
 
-/* The number of a pipeline, which is there after the next vulkan_pipelines_make. That one can be begun
- * before, and runs beside whatever else has to be done; no pipeline is asked for in between. */
+/* The index of a pipeline, which exists after the next vulkan_pipelines_make. vulkan_pipelines_begin lets
+ * threads compile in the background until then; no pipeline is requested in between. */
 enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
     struct pipeline_constants constants, uint32_t *out);
-void vulkan_pipelines_begin(struct vulkan_pipelines *pipelines);
+enum salvo_status vulkan_pipelines_begin(struct vulkan_pipelines *pipelines);
 enum salvo_status vulkan_pipelines_make(struct vulkan_pipelines *pipelines);
 
 /* vulkan_cache.c: what the driver compiled, kept in the user's cache folder. A file that is damaged or is not

@@ -69,8 +69,8 @@ static uint64_t bytes_of(const struct executor *executor, const struct group *gr
             for (uint32_t j = 0; j < weight->slice_count; j++)
                 bytes += weight->slices[j].bytes;
         } else if (op->kind == OP_ATTEND) {
-            const struct vulkan_state *state = &executor->states[op->attend.key_state];
-            bytes += UINT64_C(8) * positions * state->heads * state->head_words;
+            bytes += UINT64_C(8) * positions * executor->state.caches[op->attend.key_state].heads *
+                     vulkan_head_words(executor, op->attend.key_state);
         }
     }
     return bytes;

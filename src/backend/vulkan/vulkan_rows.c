@@ -69,7 +69,7 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
         result.y = input_at(compiling, op, 1);
         result.group = op->kv_append.head_dim;
         result.type = compiling->executor->options.kv_type;
-        result.head_words = compiling->executor->states[op->kv_append.key_state].head_words;
+        result.head_words = vulkan_head_words(compiling->executor, op->kv_append.key_state);
         break;
     case OP_GLU:
         result.y = input_at(compiling, op, 1);
@@ -85,7 +85,7 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
         result.weight_is_scratch = program->buffers[op->inputs[2]].kind != BUFFER_WEIGHT;
         break;
     case OP_TOKEN_SHIFT:
-        result.state = (uint32_t)compiling->executor->recurrent_offsets[op->token_shift.state];
+        result.state = (uint32_t)compiling->executor->state.recurrent_offsets[op->token_shift.state];
         break;
     case OP_RWKV_BONUS:
         result.group = op->rwkv_bonus.head_dim;
@@ -201,8 +201,8 @@ enum salvo_status vulkan_compile_rows(
         return SALVO_OK;
     TRY(add_rows(compiling, group, rows, first, &dispatch));
     if (append) {
-        vulkan_bind(dispatch, BIND_KEYS, &executor->states[append->kv_append.key_state].buffer, true);
-        vulkan_bind(dispatch, BIND_VALUES, &executor->states[append->kv_append.value_state].buffer, true);
+        vulkan_bind(dispatch, BIND_KEYS, &executor->kv_pages[append->kv_append.key_state], true);
+        vulkan_bind(dispatch, BIND_VALUES, &executor->kv_pages[append->kv_append.value_state], true);
     }
 cleanup:
     return status;

@@ -4,10 +4,9 @@
  */
 #include "backend/vulkan/vulkan_executor.h"
 
-#include "backend/backend_checks.h"
+#include "backend/common/checks.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
@@ -32,6 +31,7 @@ IS_AT(step_run, before, RUN_BEFORE);
 IS_AT(step_run, after, RUN_AFTER);
 IS_AT(step_run, other, RUN_OTHER);
 IS_AT(step_run, source, RUN_SOURCE);
+static_assert(sizeof(struct row_place) == ROW_WORDS * 4, "the shader reads it as words");
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
 
 /* Where an id is yet to come. */
@@ -59,15 +59,10 @@ static struct run_outcome *outcomes_of(const struct executor *executor, uint64_t
 
 static int32_t *ids_of(const struct executor *executor, uint32_t slot)
 {
-    return (int32_t *)executor->mirror.mapped + (size_t)slot * (executor->options.context + 1);
+    return (int32_t *)executor->mirror.mapped + slot_tokens_at(&executor->options, slot);
 }
 
 /* ---- Ending ---- */
-
-static bool is_cancelled(const struct pending_step *pending)
-{
-    return pending->cancel && __atomic_load_n(pending->cancel, __ATOMIC_RELAXED);
-}
 
 static VkResult wait_a_while(
     const struct executor *executor, const struct pending_step *pending, uint64_t nanoseconds)
@@ -88,7 +83,7 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
     const struct vulkan_device *device = &executor->device;
     VkResult result = VK_TIMEOUT;
     for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_PATIENCE_NS; waited += slice_ns) {
-        if (is_cancelled(pending))
+        if (step_is_cancelled(pending->cancel))
             ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
         result = wait_a_while(executor, pending, slice_ns);
     }
@@ -114,7 +109,7 @@ enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_s
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
     bool did_nothing = false;
-    bool cancelled = is_cancelled(pending);
+    bool cancelled = step_is_cancelled(pending->cancel);
     for (uint32_t i = 0; i < pending->run_count; i++)
         cancelled = cancelled && (pending->repeat <= 1 || outcomes[i].sampled == 0);
     for (uint32_t i = 0; i < pending->run_count; i++) {
@@ -169,9 +164,7 @@ enum salvo_status vulkan_wait_for_all(struct executor *executor)
 enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
 {
     enum salvo_status status = SALVO_OK;
-    if (ticket == 0 || ticket > executor->submitted || ticket + STEPS_IN_FLIGHT < executor->submitted)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not one of the last %d, up to %" PRIu64, ticket,
-            STEPS_IN_FLIGHT, executor->submitted));
+    TRY(backend_check_ticket(ticket, executor->submitted, STEPS_IN_FLIGHT + 1));
     TRY(complete(executor, ticket));
     const struct pending_step *pending = pending_of(executor, ticket);
     if (pending->status == SALVO_ERROR_CANCELLED)
@@ -201,9 +194,7 @@ enum salvo_status vulkan_progress(
     const uint64_t look_ns = 200000;
     *out_sampled = seen;
     *out_done = true;
-    if (ticket == 0 || ticket > executor->submitted || ticket + STEPS_IN_FLIGHT < executor->submitted)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not one of the last %d, up to %" PRIu64, ticket,
-            STEPS_IN_FLIGHT, executor->submitted));
+    TRY(backend_check_ticket(ticket, executor->submitted, STEPS_IN_FLIGHT + 1));
     struct pending_step *pending = pending_of(executor, ticket);
     for (uint64_t waited = 0;
          executor->completed < ticket && pending->repeat > 1 && waited < VULKAN_PATIENCE_NS;
@@ -211,7 +202,7 @@ enum salvo_status vulkan_progress(
         *out_sampled = ids_so_far(executor, pending, seen);
         if (*out_sampled > seen || wait_a_while(executor, pending, look_ns) != VK_TIMEOUT)
             break; /* done, or lost: complete finds out */
-        if (is_cancelled(pending))
+        if (step_is_cancelled(pending->cancel))
             ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
     }
     if (*out_sampled == seen)
@@ -271,12 +262,6 @@ static bool must_wait(const struct executor *executor, const struct step *step)
     return false;
 }
 
-static bool has_penalties(const struct sampler_settings *settings)
-{
-    return settings->repeat_penalty != 1 || settings->presence_penalty != 0 ||
-           settings->frequency_penalty != 0;
-}
-
 /* A share of 1 as a whole number of 2^-32. */
 static uint64_t fixed_share(float share)
 {
@@ -286,8 +271,7 @@ static uint64_t fixed_share(float share)
 static void write_sampler(const struct sampler_settings *settings, uint32_t bias_row, struct step_run *out)
 {
     const uint64_t lowest = fixed_share(settings->min_p < 1 ? settings->min_p : 1);
-    const bool penalised = has_penalties(settings) && settings->repeat_last_n > 0;
-    out->plain = settings->temperature == 0 && !settings->bias && !penalised;
+    out->plain = sampler_is_argmax(settings);
     out->has_bias = bias_row;
     out->temperature = settings->temperature;
     out->inverse_temperature = 1 / settings->temperature;
@@ -300,7 +284,7 @@ static void write_sampler(const struct sampler_settings *settings, uint32_t bias
     out->inverse_repeat = 1 / settings->repeat_penalty;
     out->presence_penalty = settings->presence_penalty;
     out->frequency_penalty = settings->frequency_penalty;
-    out->recent = penalised ? settings->repeat_last_n : 0;
+    out->recent = sampler_penalises(settings) ? settings->repeat_last_n : 0;
     out->seed_low = (uint32_t)settings->seed;
     out->seed_high = (uint32_t)(settings->seed >> 32);
 }
@@ -347,25 +331,15 @@ static void write_words(
     const struct executor *executor, const struct step *step, struct step_header *header, uint32_t *words)
 {
     const struct backend_options *options = &executor->options;
-    uint32_t outputs = 0;
     header->outputs_at = options->batch * ROW_WORDS;
     header->pages_at = header->outputs_at + options->outputs;
-    header->pages_stride = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    header->pages_stride = executor->state.pages_per_slot;
+    step_place_rows(step->runs, step->run_count, (struct row_place *)(void *)words);
+    header->outputs = step_output_rows(step->runs, step->run_count, words + header->outputs_at);
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
-        uint64_t last = (uint64_t)run->first + run->count - 1 + (header->repeat - 1);
-        last = last < options->context ? last : options->context - 1;
-        if (run->limit && last >= run->limit && run->limit > run->first)
-            last = run->limit - 1;
-        for (uint32_t j = 0; j < run->count; j++) {
-            const uint32_t row = run->first_row + j;
-            words[row * ROW_WORDS] = i;
-            words[row * ROW_WORDS + 1] = run->first + j;
-            if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
-                words[header->outputs_at + outputs++] = row;
-        }
         memcpy(words + header->pages_at + (size_t)i * header->pages_stride, run->pages,
-            (last / PAGE_POSITIONS + 1) * sizeof *words);
+            run_page_count(options, run, header->repeat) * sizeof *words);
         if (run->source == SOURCE_IDS) {
             int32_t *ids = ids_of(executor, run->slot) + run->first;
             memcpy(ids, step->ids + run->first_row, run->count * sizeof *ids);
@@ -374,7 +348,6 @@ static void write_words(
              j++)
             ids_of(executor, run->slot)[run->first + 1 + j] = no_id;
     }
-    header->outputs = outputs;
 }
 
 static void write_run(
@@ -411,7 +384,7 @@ enum salvo_status vulkan_step_begin(
     uint32_t bias_rows[64];
     *out = NULL;
     TRY(check_not_lost(executor));
-    TRY(backend_check_step(&executor->options, executor->pages, executor->program->vocabulary, step));
+    TRY(backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step));
     if (executor->submitted - executor->completed >= STEPS_IN_FLIGHT)
         TRY(complete(executor, executor->submitted - STEPS_IN_FLIGHT + 1));
     while (executor->completed < executor->submitted && must_wait(executor, step))
@@ -432,7 +405,7 @@ enum salvo_status vulkan_step_begin(
     struct step_header header = {
         .tokens = step->token_count,
         .runs = step->run_count,
-        .repeat = step->repeat ? step->repeat : 1,
+        .repeat = step_repeats(step),
         .context = executor->options.context,
         .slots = executor->options.slots,
         .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS,

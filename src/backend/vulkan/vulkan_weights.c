@@ -19,13 +19,6 @@ static uint64_t align(uint64_t size)
     return (size + SLICE_ALIGNMENT - 1) / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
 }
 
-static const uint8_t *first_row(const struct program_buffer *buffer)
-{
-    const struct tensor_type_info *type = tensor_type_info(buffer->type);
-    return buffer->tensor->data +
-           buffer->first_row * (buffer->columns / type->block_elements) * type->block_bytes;
-}
-
 static uint64_t plane_bytes(uint32_t words, uint64_t rows)
 {
     return (words * rows * 4 + 15) / 16 * 16;
@@ -84,19 +77,6 @@ cleanup:
     return status;
 }
 
-static void note_uses(const struct program *program, uint8_t *uses)
-{
-    for (uint32_t i = 0; i < program->op_count; i++) {
-        const struct op *op = &program->ops[i];
-        for (int j = 0; j < OP_MAX_INPUTS; j++) {
-            const buffer_id input = op->inputs[j];
-            if (input != NO_BUFFER && program->buffers[input].kind == BUFFER_WEIGHT)
-                uses[input] |=
-                    j == 0 && (op->kind == OP_EMBED || op->kind == OP_MATMUL) ? USE_MATRIX : USE_VECTOR;
-        }
-    }
-}
-
 enum salvo_status vulkan_weights_place(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -105,10 +85,10 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
     uint64_t used = 0, floats = 0;
     TRY(NEW(&uses, program->buffer_count));
     TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
-    note_uses(program, uses);
+    weight_uses(program, uses);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         executor->weights[i].vector = ROW_NOTHING;
-        if (uses[i] & USE_VECTOR) {
+        if (uses[i] & WEIGHT_VECTOR) {
             executor->weights[i].vector = (uint32_t)floats;
             floats +=
                 (program->buffers[i].rows * program->buffers[i].columns + 3) / 4 * 4; /* read by fours */
@@ -121,9 +101,9 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
     /* In the order of use, which need not be that of the buffers. */
     for (uint32_t i = 0; i < program->op_count; i++) {
         const buffer_id input = program->ops[i].inputs[0];
-        if (input == NO_BUFFER || !(uses[input] & USE_MATRIX))
+        if (input == NO_BUFFER || !(uses[input] & WEIGHT_MATRIX))
             continue;
-        uses[input] &= (uint8_t)~USE_MATRIX;
+        uses[input] &= (uint8_t)~WEIGHT_MATRIX;
         TRY(place_matrix(executor, input, &used, &floats));
     }
     for (uint32_t i = executor->imported_buffers; i < executor->weight_buffer_count; i++) {
@@ -146,12 +126,11 @@ static const uint64_t piece_bytes = 4 << 20;
 static void pack_mapped(const struct program_buffer *buffer, const struct weight_slice *slice,
     struct row_planes planes, uint8_t *out)
 {
-    const struct tensor_type_info *type = tensor_type_info(buffer->type);
-    const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
+    const uint64_t file_row = weight_row_bytes(buffer);
     uint32_t *words = (uint32_t *)(void *)out;
     memset(out + slice->offset, 0, slice->bytes);
     for (size_t i = 0; i < slice->rows; i++) {
-        vulkan_format_pack(buffer->type, first_row(buffer) + (slice->first_row + i) * file_row,
+        vulkan_format_pack(buffer->type, weight_rows(buffer) + (slice->first_row + i) * file_row,
             buffer->columns, words + slice->codes + i * planes.codes, words + slice->high + i * planes.high,
             words + slice->scales + i * planes.scales);
     }
@@ -165,8 +144,7 @@ static enum salvo_status load_slice(
     struct vulkan_buffer *target = &executor->weight_buffers[slice->buffer];
     struct row_planes planes;
     (void)vulkan_format_planes(buffer->type, buffer->columns, &planes);
-    const struct tensor_type_info *type = tensor_type_info(buffer->type);
-    const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
+    const uint64_t file_row = weight_row_bytes(buffer);
     const uint32_t words = planes.codes + planes.high + planes.scales;
     if (target->mapped) {
         pack_mapped(buffer, slice, planes, target->mapped);
@@ -180,7 +158,7 @@ static enum salvo_status load_slice(
                  *scales = high + (size_t)rows * planes.high;
         memset(staging, 0, (size_t)rows * words * 4);
         for (uint32_t i = 0; i < rows; i++) {
-            vulkan_format_pack(buffer->type, first_row(buffer) + (slice->first_row + first + i) * file_row,
+            vulkan_format_pack(buffer->type, weight_rows(buffer) + (slice->first_row + first + i) * file_row,
                 buffer->columns, codes + (size_t)i * planes.codes, high + (size_t)i * planes.high,
                 scales + (size_t)i * planes.scales);
         }
@@ -214,13 +192,12 @@ static uint64_t largest_row_bytes(const struct program *program)
 static float range_of(const struct program_buffer *buffer, const struct weight_slice *slice)
 {
     enum { LARGEST = 15, MOST = 120 };
-    const struct tensor_type_info *type = tensor_type_info(buffer->type);
-    const uint64_t file_row = buffer->columns / type->block_elements * type->block_bytes;
+    const uint64_t file_row = weight_row_bytes(buffer);
     float largest = 0;
     int exponent;
     for (uint64_t i = 0; i < slice->rows; i++) {
         const float row = vulkan_format_largest(
-            buffer->type, first_row(buffer) + (slice->first_row + i) * file_row, buffer->columns);
+            buffer->type, weight_rows(buffer) + (slice->first_row + i) * file_row, buffer->columns);
         largest = row > largest ? row : largest;
     }
     if (largest == 0 || !isfinite(largest))
@@ -243,7 +220,7 @@ static void load_vector(const struct executor *executor, buffer_id id, float *ve
 {
     const struct program_buffer *buffer = &executor->program->buffers[id];
     if (executor->weights[id].vector != ROW_NOTHING)
-        dequantize(buffer->type, first_row(buffer), buffer->rows * buffer->columns,
+        dequantize(buffer->type, weight_rows(buffer), buffer->rows * buffer->columns,
             vectors + executor->weights[id].vector);
 }
 

@@ -92,7 +92,7 @@ static enum salvo_status compile_single(
         .gate = around->gate ? vulkan_arena_at(compiling, around->gate->inputs[1]) : ROW_NOTHING,
         .direction_epsilon = around->direction->l2_norm.epsilon,
         .norm_epsilon = around->norm ? around->norm->layer_norm.epsilon : 0,
-        .state = (uint32_t)executor->recurrent_offsets[op->wkv7.state],
+        .state = (uint32_t)executor->state.recurrent_offsets[op->wkv7.state],
         .recurrent_elements = executor->recurrent_elements,
     };
     struct dispatch *dispatch;
@@ -126,7 +126,7 @@ static enum salvo_status compile_batch(struct compiling *compiling, uint32_t ind
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
         .columns = (uint32_t)executor->program->buffers[op->out].columns,
-        .state = (uint32_t)executor->recurrent_offsets[op->wkv7.state],
+        .state = (uint32_t)executor->state.recurrent_offsets[op->wkv7.state],
         .recurrent_elements = executor->recurrent_elements,
     };
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_WKV7,

@@ -112,7 +112,7 @@ enum salvo_status value_binary(
     struct interpreter *in, uint32_t sign, struct value left, struct value right, struct value *out);
 enum salvo_status value_negate(struct value value, bool negative, struct value *out);
 
-/* ---- Formatting: printf_form.c, format_form.c, json_write.c ---- */
+/* ---- Formatting: printf_form.c, format_form.c ---- */
 
 /* "..." % value */
 enum salvo_status format_percent(

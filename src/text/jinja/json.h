@@ -5,17 +5,15 @@
 #include "text/jinja/interpreter.h"
 
 struct json_style {
-    bool ascii; /* other characters are escaped */
-    bool sorted, indented, separated;
-    struct string indent;                        /* of each level, where `indented` */
-    struct string item_separator, key_separator; /* where `separated` */
+    const char *indent, *item_separator, *key_separator; /* as in struct json_writer */
+    bool ascii, sorted;
 };
 
-/* As Python's json.dumps writes it. */
-enum salvo_status json_write(
-    struct interpreter *in, struct value value, const struct json_style *style, struct text *text);
+/* As Python's json.dumps. */
+enum salvo_status value_to_json(
+    struct interpreter *in, struct value value, const struct json_style *style, struct value *out);
 
-/* One value and nothing else; everything in it is marked as data. Errors say where. */
-enum salvo_status json_read(struct interpreter *in, const char *json, size_t size, struct value *out);
+/* One value and nothing else; all of it is marked as data. */
+enum salvo_status value_from_json(struct interpreter *in, const char *json, size_t size, struct value *out);
 
 #endif

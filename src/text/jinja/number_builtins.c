@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A double that an integer can hold. */
 static bool fits_integer(double number)
@@ -133,53 +134,83 @@ cleanup:
     return status;
 }
 
-static enum salvo_status tojson(struct interpreter *in, const struct call *call, struct value *out)
+/* The string in UTF-8, with a NUL after it. */
+static enum salvo_status encode_string(
+    struct interpreter *in, struct string string, const char **out, size_t *out_size)
 {
     enum salvo_status status = SALVO_OK;
-    struct text text = {.heap = &in->heap}, blanks = {.heap = &in->heap};
-    struct json_style style = {.ascii = value_true(&call->given[0]), .sorted = value_true(&call->given[3])};
-    const struct value *indent = &call->given[1], *separators = &call->given[2];
-    int64_t count;
-    if (is_given(indent)) {
-        style.indented = true;
-        style.indent = indent->string;
-        if (indent->kind != VALUE_STRING) {
-            TRY(want_integer(indent, "tojson", &count));
-            TRY(spend(in, count > 0 ? (size_t)count : 0));
-            TRY(text_repeat(&blanks, ' ' | CHAR_DATA, count > 0 ? (size_t)count : 0));
-            style.indent = text_take(&blanks);
-        }
-    }
-    if (is_given(separators)) {
-        struct value *items;
-        size_t size;
-        TRY(value_items(in, *separators, &items, &size));
-        if (size != 2)
-            TRY(fail(SALVO_ERROR_FORMAT, "tojson: two separators were expected"));
-        style.separated = true;
-        TRY(want_string(&items[0], "tojson", &style.item_separator));
-        TRY(want_string(&items[1], "tojson", &style.key_separator));
-    }
-    TRY(json_write(in, call->self, &style, &text));
-    *out = value_string(text_take(&text));
+    char *bytes;
+    size_t size = 0;
+    TRY(spend(in, string.size));
+    TRY(HEAP_NEW(&in->heap, &bytes, 4 * string.size + 1));
+    for (size_t i = 0; i < string.size; i++)
+        size += char_encode(string.chars[i], bytes + size);
+    *out = bytes;
+    *out_size = size;
 
 cleanup:
     return status;
 }
 
-/* As Python's json.loads: arguments of tool calls come as JSON in a string. */
+/* A separator or indentation of tojson. */
+static enum salvo_status encode_separator(struct interpreter *in, const struct value *value, const char **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct string string;
+    size_t size;
+    TRY(want_string(value, "tojson", &string));
+    TRY(encode_string(in, string, out, &size));
+    if (strlen(*out) != size)
+        TRY(fail(SALVO_ERROR_FORMAT, "tojson: a separator contains a NUL character"));
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status tojson(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct json_style style = {.item_separator = ", ",
+        .key_separator = ": ",
+        .ascii = value_true(&call->given[0]),
+        .sorted = value_true(&call->given[3])};
+    struct value indent = call->given[1], *separators;
+    if (is_given(&indent)) {
+        style.item_separator = ",";
+        if (indent.kind != VALUE_STRING) {
+            struct text blanks = {.heap = &in->heap};
+            int64_t count;
+            TRY(want_integer(&indent, "tojson", &count));
+            TRY(spend(in, count > 0 ? (size_t)count : 0));
+            TRY(text_repeat(&blanks, ' ', count > 0 ? (size_t)count : 0));
+            indent = value_string(text_take(&blanks));
+        }
+        TRY(encode_separator(in, &indent, &style.indent));
+    }
+    if (is_given(&call->given[2])) {
+        size_t count;
+        TRY(value_items(in, call->given[2], &separators, &count));
+        if (count != 2)
+            TRY(fail(SALVO_ERROR_FORMAT, "tojson: separators has %zu items instead of 2", count));
+        TRY(encode_separator(in, &separators[0], &style.item_separator));
+        TRY(encode_separator(in, &separators[1], &style.key_separator));
+    }
+    TRY(value_to_json(in, call->self, &style, out));
+
+cleanup:
+    return status;
+}
+
+/* As Python's json.loads: the arguments of a tool call are a string of JSON. */
 static enum salvo_status from_json(struct interpreter *in, const struct call *call, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     struct string string;
-    char *bytes;
-    size_t size = 0;
+    const char *json;
+    size_t size;
     TRY(want_string(&call->self, "from_json", &string));
-    TRY(spend(in, string.size));
-    TRY(HEAP_NEW(&in->heap, &bytes, 4 * string.size + 1));
-    for (size_t i = 0; i < string.size; i++)
-        size += char_encode(string.chars[i], bytes + size);
-    TRY(json_read(in, bytes, size, out));
+    TRY(encode_string(in, string, &json, &size));
+    TRY(value_from_json(in, json, size, out));
 
 cleanup:
     return status;

@@ -1,0 +1,360 @@
+/*
+ * From ops to phases. Ops that work row by row are chained into one phase; matmuls of the same input run
+ * together, with the gate of a feed-forward applied on the way out; a single token's also when they have
+ * inputs of their own.
+ *
+ * For a single token a phase with one row would keep all threads but one waiting. There, row ops whose
+ * results nobody else needs run inside the tasks of the phase that follows: every thread computes the norm
+ * for itself, which is cheaper than meeting.
+ */
+#include "backend/common/lowering.h"
+
+#include "program/placement.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_row_op(const struct op *op)
+{
+    return !op_infos[op->kind].has_own_phase;
+}
+
+struct lowering {
+    const struct program *program;
+    struct plan *plan;
+    bool single;
+    uint32_t max_rounded;
+    bool *shared; /* [buffers]: written by some op that does not run inside, so that it cannot be private */
+};
+
+static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (buffers[i] == buffer)
+            return true;
+    }
+    return false;
+}
+
+/* An op that reads the previous row needs all rows of its input finished, and no other op may change them
+ * while it runs. */
+static bool must_wait_for_rows(const struct program *program, uint32_t first, uint32_t op)
+{
+    if (op_infos[program->ops[op].kind].reads_previous_row)
+        return true;
+    for (uint32_t i = first; i < op; i++) {
+        if (op_infos[program->ops[i].kind].reads_previous_row &&
+            op_writes_buffer(program, op, program->ops[i].inputs[0]))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first)
+{
+    const struct program *program = lowering->program;
+    uint32_t end = first + 1;
+    while (end < program->op_count && is_row_op(&program->ops[end]) &&
+           program->ops[end].rows == program->ops[first].rows &&
+           (lowering->single || !must_wait_for_rows(program, first, end)))
+        end++;
+    return end;
+}
+
+/* The panel that will hold an input of the group; false when there are too many. */
+static bool find_panel(const struct lowering *lowering, const struct op *op, struct group *group)
+{
+    if (op->matmul.rounding != ROUNDING_Q8 || is_among(op->inputs[1], group->panels, group->panel_count))
+        return true;
+    if (group->panel_count == lowering->max_rounded)
+        return false;
+    group->fine_panels |= (uint32_t)op->matmul.fine << group->panel_count;
+    group->panels[group->panel_count++] = op->inputs[1];
+    return true;
+}
+
+/* Whether a matmul can run beside those from op `first` on. In a batch they share one rounded input. A single
+ * token's inputs are at hand in every thread, so that any will do which none of the others writes. */
+static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t op, struct group *group)
+{
+    const struct op *ops = lowering->program->ops;
+    if (ops[op].kind != OP_MATMUL || ops[op].rows != ops[first].rows)
+        return false;
+    if (!lowering->single) {
+        return ops[op].inputs[1] == ops[first].inputs[1] &&
+               ops[op].matmul.rounding == ops[first].matmul.rounding &&
+               ops[op].matmul.fine == ops[first].matmul.fine;
+    }
+    for (uint32_t i = first; i < op; i++) {
+        if (ops[i].out == ops[op].inputs[1] || ops[i].out == ops[op].out || ops[i].inputs[1] == ops[op].out)
+            return false;
+        if (ops[i].inputs[1] == ops[op].inputs[1] && ops[i].matmul.rounding == ops[op].matmul.rounding &&
+            ops[i].matmul.fine != ops[op].matmul.fine)
+            return false; /* one panel for each input */
+    }
+    return find_panel(lowering, &ops[op], group);
+}
+
+/* Fills in the matmuls from op `first` on, and a glu behind them. */
+static void collect_matmuls(const struct lowering *lowering, uint32_t first, struct group *group)
+{
+    const struct program *program = lowering->program;
+    const struct op *ops = program->ops;
+    uint32_t end = first + 1;
+    (void)find_panel(lowering, &ops[first], group);
+    while (end < program->op_count && can_join(lowering, first, end, group))
+        end++;
+    group->kind = GROUP_MATMUL;
+    group->rows = ops[first].rows;
+    group->rounding = ops[first].matmul.rounding;
+    group->fine = ops[first].matmul.fine;
+    group->matmuls = end - first;
+    if (end - first == 2 && end < program->op_count && ops[end].kind == OP_GLU &&
+        ops[end].inputs[0] == ops[first].out && ops[end].inputs[1] == ops[first + 1].out &&
+        ops[first].matmul.fine == ops[first + 1].matmul.fine && !ops[first].matmul.accumulate &&
+        !ops[first + 1].matmul.accumulate && !value_is_read(program, ops[first].out, end + 1) &&
+        !value_is_read(program, ops[first + 1].out, end + 1)) {
+        group->glu = true;
+        end++;
+    }
+    group->op_count = end - group->first_op;
+}
+
+/* Whether an op reads what the ops from `first` to `last` - 1 write. */
+static bool reads_results(const struct program *program, uint32_t op, uint32_t first, uint32_t last)
+{
+    for (uint32_t i = first; i < last; i++) {
+        if (op_reads_buffer(program, op, program->ops[i].out))
+            return true;
+    }
+    return false;
+}
+
+/* The first op of the chain first .. matmul-1 from which on all results are used up by the matmuls that end
+ * at `last`. Each thread computes them when it begins, while others may be writing results already. */
+static uint32_t start_of_private_ops(
+    const struct lowering *lowering, uint32_t first, uint32_t matmul, uint32_t last)
+{
+    const struct program *program = lowering->program;
+    uint32_t start = matmul;
+    while (start > first) {
+        const buffer_id out = program->ops[start - 1].out;
+        if (out == NO_BUFFER || lowering->shared[out] || op_reads_buffer(program, start - 1, out) ||
+            value_is_read(program, out, last) || reads_results(program, start - 1, matmul, last))
+            break;
+        start--;
+    }
+    return start;
+}
+
+/* rope, rope and append right before the attention that uses them. */
+static bool can_run_inside_attention(const struct program *program, uint32_t first, uint32_t attend)
+{
+    const struct op *ops = program->ops;
+    return attend >= first + 3 && ops[attend - 3].kind == OP_ROPE && ops[attend - 2].kind == OP_ROPE &&
+           ops[attend - 1].kind == OP_KV_APPEND && ops[attend - 3].out == ops[attend].inputs[0] &&
+           ops[attend - 2].out == ops[attend - 1].inputs[0] &&
+           !value_is_read(program, ops[attend].inputs[0], attend + 1) &&
+           !value_is_read(program, ops[attend - 1].inputs[0], attend + 1) &&
+           ops[attend].attend.key_state == ops[attend - 1].kv_append.key_state;
+}
+
+/* Whether an op works within the heads of a wkv7, so that it can run on the columns of one of them. */
+static bool stays_within_heads(const struct program *program, const struct op *op, const struct op *wkv7)
+{
+    const uint32_t head_dim = wkv7->wkv7.head_dim;
+    if (op->rows != wkv7->rows || op->out == NO_BUFFER ||
+        program->buffers[op->out].columns != program->buffers[wkv7->out].columns)
+        return false;
+    switch (op_infos[op->kind].head_scope) {
+    case HEAD_SCOPE_COLUMN:
+        return true;
+    case HEAD_SCOPE_GROUP:
+        return head_dim % op->layer_norm.group == 0;
+    case HEAD_SCOPE_HEAD:
+        return op->rwkv_bonus.head_dim == head_dim;
+    case HEAD_SCOPE_NONE:
+        break;
+    }
+    return false;
+}
+
+/* Takes the ops around a single token's wkv7 into its group; returns the first of them. */
+static uint32_t collect_around_wkv7(
+    const struct program *program, uint32_t chain, uint32_t wkv7, struct group *group)
+{
+    const struct op *ops = program->ops;
+    uint32_t start = wkv7;
+    while (start > chain && stays_within_heads(program, &ops[start - 1], &ops[wkv7]))
+        start--;
+    while (wkv7 + 1 + group->outer < program->op_count &&
+           stays_within_heads(program, &ops[wkv7 + 1 + group->outer], &ops[wkv7]))
+        group->outer++;
+    group->op_count += group->outer;
+    return start;
+}
+
+static struct group *add_group(struct lowering *lowering, struct group group)
+{
+    struct group *added = &lowering->plan->groups[lowering->plan->group_count++];
+    *added = group;
+    for (uint32_t i = 0; i < group.op_count; i++)
+        lowering->plan->group_of_op[group.first_op + i] = lowering->plan->group_count - 1;
+    return added;
+}
+
+static void add_rows(struct lowering *lowering, uint32_t first, uint32_t end)
+{
+    if (first == end)
+        return;
+    add_group(lowering, (struct group){.kind = GROUP_ROWS,
+                            .rows = lowering->program->ops[first].rows,
+                            .first_op = first,
+                            .op_count = end - first,
+                            .rounded = NO_BUFFER});
+}
+
+/* In a batch the input of matmuls is rounded once per row, by the row phase before them or one of its own. */
+static void round_before(struct lowering *lowering, const struct group *matmul)
+{
+    struct plan *plan = lowering->plan;
+    struct group *last = plan->group_count ? &plan->groups[plan->group_count - 1] : NULL;
+    if (!last || last->kind != GROUP_ROWS || last->rows != matmul->rows || last->rounded != NO_BUFFER)
+        last = add_group(
+            lowering, (struct group){.kind = GROUP_ROWS, .rows = matmul->rows, .first_op = matmul->first_op});
+    last->rounded = lowering->program->ops[matmul->first_op].inputs[1];
+    last->rounding = matmul->rounding;
+    last->fine = matmul->fine;
+}
+
+/* Lowers the ops from `chain` on, of which chain .. first-1 are row ops and `first` is none; returns the next
+ * op. */
+static uint32_t lower_heavy_op(struct lowering *lowering, uint32_t chain, uint32_t first)
+{
+    const struct program *program = lowering->program;
+    const struct op *op = &program->ops[first];
+    struct group group = {.rows = op->rows, .first_op = first, .op_count = 1, .rounded = NO_BUFFER};
+    uint32_t inner = first;
+    if (op->kind == OP_MATMUL) {
+        collect_matmuls(lowering, first, &group);
+        if (lowering->single)
+            inner = start_of_private_ops(lowering, chain, first, first + group.op_count);
+        for (uint32_t i = inner; i < first; i++)
+            lowering->plan->is_private[program->ops[i].out] = true;
+    } else if (op->kind == OP_ATTEND) {
+        group.kind = GROUP_ATTEND;
+        if (lowering->single && can_run_inside_attention(program, chain, first))
+            inner = first - 3;
+    } else if (op->kind == OP_WKV7) {
+        group.kind = GROUP_WKV7;
+        if (lowering->single)
+            inner = collect_around_wkv7(program, chain, first, &group);
+    } else {
+        group.kind = GROUP_SAMPLE;
+    }
+    add_rows(lowering, chain, inner);
+    if (op->kind == OP_MATMUL && !lowering->single)
+        round_before(lowering, &group);
+    group.inner = first - inner;
+    group.first_op = inner;
+    group.op_count += group.inner;
+    add_group(lowering, group);
+    return inner + group.op_count;
+}
+
+static void lower_ops(struct lowering *lowering)
+{
+    const struct program *program = lowering->program;
+    lowering->plan->group_count = 0;
+    memset(lowering->plan->is_private, 0, program->buffer_count * sizeof *lowering->plan->is_private);
+    for (uint32_t i = 0; i < program->op_count;) {
+        if (!is_row_op(&program->ops[i])) {
+            i = lower_heavy_op(lowering, i, i);
+            continue;
+        }
+        uint32_t end = end_of_row_chain(lowering, i);
+        bool feeds_next = end < program->op_count && !is_row_op(&program->ops[end]) &&
+                          program->ops[end].kind != OP_SAMPLE &&
+                          program->ops[end].rows == program->ops[i].rows;
+        if (feeds_next) {
+            i = lower_heavy_op(lowering, i, end);
+        } else {
+            add_rows(lowering, i, end);
+            i = end;
+        }
+    }
+}
+
+/* A buffer that is private in one place and written elsewhere too must not be private: true when lowering has
+ * to start again. */
+static bool find_shared(struct lowering *lowering)
+{
+    const struct program *program = lowering->program;
+    bool found = false;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct group *group = &lowering->plan->groups[lowering->plan->group_of_op[i]];
+        const buffer_id out = program->ops[i].out;
+        bool inside = group->kind == GROUP_MATMUL && i < group->first_op + group->inner;
+        if (out != NO_BUFFER && !inside && lowering->plan->is_private[out] && !lowering->shared[out])
+            found = lowering->shared[out] = true;
+    }
+    return found;
+}
+
+/* Private buffers get places of their own, one after the other: they are few and small. */
+static void place_private_buffers(const struct program *program, struct plan *plan)
+{
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        if (!plan->is_private[i])
+            continue;
+        plan->offsets[i] = plan->private_bytes;
+        plan->private_bytes += (program->buffers[i].columns * sizeof(float) + 63) / 64 * 64;
+    }
+}
+
+enum salvo_status lower_program(const struct program *program, const uint32_t capacity[ROW_KIND_COUNT],
+    uint32_t max_rounded, struct arena *tables, struct plan *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct lowering lowering = {
+        .program = program, .plan = out, .single = capacity[ROWS_TOKENS] == 1, .max_rounded = max_rounded};
+    memcpy(out->capacity, capacity, sizeof out->capacity);
+    TRY(ARENA_NEW(tables, &out->groups, (size_t)program->op_count * 2));
+    TRY(ARENA_NEW(tables, &out->group_of_op, program->op_count));
+    TRY(ARENA_NEW(tables, &out->offsets, program->buffer_count));
+    TRY(ARENA_NEW(tables, &out->is_private, program->buffer_count));
+
+    TRY(ARENA_NEW(tables, &lowering.shared, program->buffer_count));
+
+    do {
+        lower_ops(&lowering);
+    } while (find_shared(&lowering));
+    TRY(placement_compute(program, capacity, out->group_of_op, true, out->offsets, &out->arena_bytes));
+    place_private_buffers(program, out);
+cleanup:
+    return status;
+}
+
+void lower_describe(
+    const struct program *program, const struct plan *plan, uint32_t index, char *text, size_t size)
+{
+    static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
+    const struct group *group = &plan->groups[index];
+    int used = snprintf(text, size, "%4u %-6s", index, kinds[group->kind]);
+    for (uint32_t i = 0; i < group->op_count && used > 0 && (size_t)used < size; i++) {
+        const struct op *op = &program->ops[group->first_op + i];
+        buffer_id named = op_infos[op->kind].inputs[0].kind == OPERAND_MATRIX ? op->inputs[0] : op->out;
+        used +=
+            snprintf(text + used, size - (size_t)used, "%s%s%s%s", i ? ", " : " ", op_infos[op->kind].name,
+                named == NO_BUFFER ? "" : " ", named == NO_BUFFER ? "" : program->buffers[named].name);
+        if (i + 1 == group->inner && used > 0 && (size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, " (inside)");
+    }
+    if (group->rounded != NO_BUFFER && used > 0 && (size_t)used < size) {
+        snprintf(text + used, size - (size_t)used, "%sround %s to %s", group->op_count ? ", " : " ",
+            program->buffers[group->rounded].name,
+            group->rounding == ROUNDING_Q8    ? "q8"
+            : group->rounding == ROUNDING_F16 ? "f16"
+                                              : "f32");
+    }
+}

@@ -1,0 +1,148 @@
+#include "backend/common/state.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+enum { SCALE_GROUP = 32, SCALE_BYTES = sizeof(uint16_t) };
+
+static void find_caches(
+    const struct program *program, enum tensor_type type, struct kv_cache *caches /* [buffers] */)
+{
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct op *op = op_that_appends(program, (buffer_id)i);
+        if (!op)
+            continue;
+        const uint32_t head_dim = op->kv_append.head_dim;
+        caches[i] = (struct kv_cache){
+            .heads = op->kv_append.kv_heads,
+            .head_dim = head_dim,
+            .is_key = op->kv_append.key_state == (buffer_id)i,
+            .element_bytes = type == TYPE_F32   ? 4
+                             : type == TYPE_F16 ? 2
+                                                : 1,
+            .scales = type == TYPE_Q8_0 ? (head_dim + SCALE_GROUP - 1) / SCALE_GROUP : 0,
+        };
+    }
+}
+
+enum salvo_status state_layout_open(const struct program *program, const struct backend_options *options,
+    uint32_t alignment, struct arena *tables, struct state_layout *out)
+{
+    enum salvo_status status = SALVO_OK;
+    size_t elements = 0;
+    *out = (struct state_layout){0};
+    TRY(ARENA_NEW(tables, &out->caches, program->buffer_count));
+    TRY(ARENA_NEW(tables, &out->recurrent_offsets, program->buffer_count));
+    find_caches(program, options->kv_type, out->caches);
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        if (program->buffers[i].kind != BUFFER_RECURRENT)
+            continue;
+        out->recurrent_offsets[i] = elements;
+        if (!checked_add(elements, (size_t)program->buffers[i].columns + alignment - 1, &elements))
+            TRY(fail(SALVO_ERROR_MEMORY, "state '%s' is too large", program->buffers[i].name));
+        elements = elements / alignment * alignment;
+    }
+    out->recurrent_elements = elements;
+    out->pages_per_slot = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    const uint64_t pages = (uint64_t)options->slots * out->pages_per_slot;
+    if (pages > UINT32_MAX)
+        TRY(fail(SALVO_ERROR_MEMORY, "a context of %u tokens for %u sessions is too large", options->context,
+            options->slots));
+    out->pages = (uint32_t)pages;
+cleanup:
+    return status;
+}
+
+size_t kv_head_bytes(const struct kv_cache *cache)
+{
+    return (size_t)cache->head_dim * cache->element_bytes + (size_t)cache->scales * SCALE_BYTES;
+}
+
+size_t kv_page_bytes(const struct kv_cache *cache)
+{
+    return cache->heads * cache->page.head_bytes;
+}
+
+size_t state_saved_kv_bytes(
+    const struct program *program, const struct state_layout *layout, uint32_t positions)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < program->buffer_count; i++)
+        bytes += layout->caches[i].heads * kv_head_bytes(&layout->caches[i]);
+    return positions * bytes;
+}
+
+size_t state_saved_bytes(const struct program *program, const struct state_layout *layout, uint32_t positions)
+{
+    size_t bytes = state_saved_kv_bytes(program, layout, positions);
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        if (program->buffers[i].kind == BUFFER_RECURRENT)
+            bytes += (size_t)program->buffers[i].columns * sizeof(float);
+    }
+    return bytes;
+}
+
+/* Copies `count` elements that are `step` bytes apart in `memory` and adjacent in `saved`. */
+static void copy_elements(
+    uint8_t *memory, size_t step, size_t count, size_t size, uint8_t *saved, bool restores)
+{
+    if (step == size) {
+        size *= count;
+        count = 1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *element = memory + i * step, *packed = saved + i * size;
+        memcpy(restores ? element : packed, restores ? packed : element, size);
+    }
+}
+
+void kv_page_copy(const struct kv_cache *cache, uint8_t *page, uint32_t count, uint8_t *saved, bool restores)
+{
+    const struct kv_page_layout *layout = &cache->page;
+    const size_t element_bytes = (size_t)cache->head_dim * cache->element_bytes;
+    for (uint32_t position = 0; position < count; position++) {
+        for (uint32_t head = 0; head < cache->heads; head++) {
+            uint8_t *memory = page + head * layout->head_bytes;
+            copy_elements(memory + position * layout->position_step, layout->element_step, cache->head_dim,
+                cache->element_bytes, saved, restores);
+            copy_elements(memory + layout->scales_at + position * layout->scale_position_step,
+                layout->scale_step, cache->scales, SCALE_BYTES, saved + element_bytes, restores);
+            saved += kv_head_bytes(cache);
+        }
+    }
+}
+
+static enum salvo_status move_pages(const struct program *program, const struct state_layout *layout,
+    const uint32_t *pages, uint32_t positions, uint8_t *saved, bool restores, struct executor *executor,
+    kv_page_mover move)
+{
+    enum salvo_status status = SALVO_OK;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct kv_cache *cache = &layout->caches[i];
+        for (uint32_t first = 0; cache->heads && first < positions; first += PAGE_POSITIONS) {
+            const uint32_t left = positions - first, count = left < PAGE_POSITIONS ? left : PAGE_POSITIONS;
+            TRY(move(executor, (buffer_id)i, pages[first / PAGE_POSITIONS], count, saved, restores));
+            saved += count * cache->heads * kv_head_bytes(cache);
+        }
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status kv_pages_save(const struct program *program, const struct state_layout *layout,
+    const uint32_t *pages, uint32_t positions, uint8_t *out, struct executor *executor, kv_page_mover move)
+{
+    return move_pages(program, layout, pages, positions, out, false, executor, move);
+}
+
+enum salvo_status kv_pages_restore(const struct program *program, const struct state_layout *layout,
+    const uint32_t *pages, uint32_t positions, const uint8_t *data, struct executor *executor,
+    kv_page_mover move)
+{
+    union {
+        const uint8_t *from;
+        uint8_t *saved;
+    } pointer = {data}; /* only read: `restores` is set */
+    return move_pages(program, layout, pages, positions, pointer.saved, true, executor, move);
+}

@@ -1,0 +1,57 @@
+#include "backend/common/steps.h"
+
+void step_place_rows(const struct run *runs, uint32_t run_count, struct row_place *rows)
+{
+    for (uint32_t i = 0; i < run_count; i++) {
+        for (uint32_t j = 0; j < runs[i].count; j++)
+            rows[runs[i].first_row + j] = (struct row_place){.run = i, .position = runs[i].first + j};
+    }
+}
+
+uint32_t step_output_rows(const struct run *runs, uint32_t run_count, uint32_t *output_rows)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < run_count; i++) {
+        const struct run *run = &runs[i];
+        for (uint32_t j = 0; j < run->count; j++) {
+            if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
+                output_rows[count++] = run->first_row + j;
+        }
+    }
+    return count;
+}
+
+uint32_t step_repeats(const struct step *step)
+{
+    return step->repeat ? step->repeat : 1;
+}
+
+uint32_t run_page_count(const struct backend_options *options, const struct run *run, uint32_t repeat)
+{
+    uint64_t end = (uint64_t)run->first + run->count + repeat - 1;
+    if (run->limit >= (uint64_t)run->first + run->count && end > run->limit)
+        end = run->limit;
+    end = end < options->context ? end : options->context;
+    return (uint32_t)((end + PAGE_POSITIONS - 1) / PAGE_POSITIONS);
+}
+
+bool step_is_cancelled(const volatile bool *cancel)
+{
+    return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED);
+}
+
+bool sampler_penalises(const struct sampler_settings *settings)
+{
+    return settings->repeat_last_n > 0 && (settings->repeat_penalty != 1 || settings->presence_penalty != 0 ||
+                                              settings->frequency_penalty != 0);
+}
+
+bool sampler_is_argmax(const struct sampler_settings *settings)
+{
+    return settings->temperature == 0 && !settings->bias && !sampler_penalises(settings);
+}
+
+size_t slot_tokens_at(const struct backend_options *options, uint32_t slot)
+{
+    return (size_t)slot * (options->context + 1);
+}

@@ -1,0 +1,34 @@
+/* Values that every backend derives from a step: places of rows, rows that get logits, KV pages of a run,
+ * samplers that need no more than the largest logit. */
+#ifndef COMMON_STEPS_H
+#define COMMON_STEPS_H
+
+#include "backend/backend.h"
+
+/* The run and the position of one of the T rows. */
+struct row_place {
+    uint32_t run, position;
+};
+
+/* Fills rows[first_row ..] of every run. */
+void step_place_rows(const struct run *runs, uint32_t run_count, struct row_place *rows);
+
+/* Fills the O rows that get logits, in order; returns how many there are. */
+uint32_t step_output_rows(const struct run *runs, uint32_t run_count, uint32_t *output_rows);
+
+/* Tokens that a step decodes one after the other: 1 unless it repeats. */
+uint32_t step_repeats(const struct step *step);
+
+/* KV pages that a run may touch when it decodes `repeat` tokens. */
+uint32_t run_page_count(const struct backend_options *options, const struct run *run, uint32_t repeat);
+
+bool step_is_cancelled(const volatile bool *cancel);
+
+/* Whether penalties change any logit; whether the choice is the largest of the logits as they are. */
+bool sampler_penalises(const struct sampler_settings *settings);
+bool sampler_is_argmax(const struct sampler_settings *settings);
+
+/* Index of a slot's first id in an array [slots][context + 1]. */
+size_t slot_tokens_at(const struct backend_options *options, uint32_t slot);
+
+#endif

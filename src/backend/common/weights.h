@@ -1,0 +1,21 @@
+/* What a program does with its weights, which decides how a backend stores them, and where they are in the
+ * file. */
+#ifndef COMMON_WEIGHTS_H
+#define COMMON_WEIGHTS_H
+
+#include "program/program.h"
+
+enum weight_use {
+    WEIGHT_MULTIPLIED = 1, /* the matrix of a matmul */
+    WEIGHT_VECTOR = 2,     /* a norm, a bias: read as floats */
+    WEIGHT_LOOKED_UP = 4,  /* a table of embeddings */
+};
+
+/* Sets uses[buffer], [buffers], to the enum weight_use bits of each weight. */
+void weight_uses(const struct program *program, uint8_t *uses);
+
+/* Bytes of one row in the file; the first row of a weight, which may be a part of its tensor. */
+size_t weight_row_bytes(const struct program_buffer *weight);
+const uint8_t *weight_rows(const struct program_buffer *weight);
+
+#endif

@@ -1,0 +1,421 @@
+/*
+ * Attention of many tokens over a cache of halves, on tensor cores.
+ *
+ *   salvo_flash_f16_64(machine, flash)    head_dim up to 64
+ *   salvo_flash_f16_128(machine, flash)   head_dim up to 128
+ *   salvo_flash_f16_128_few(machine, flash)   the same with fewer warps, for devices with little shared
+ * memory
+ *
+ * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
+ * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
+ *
+ * Keys and values are halves and stay what they are. Queries and weights are cut into two halves each, high
+ * and low, so that next to nothing is lost; before that queries are multiplied by a power of two so that the
+ * low halves do not fall below what a half can hold, and weights by 2^10.
+ */
+#include "backend/cuda/kernels/prefill/flash.cuh"
+
+#define LOG2_E       1.44269504f
+#define WEIGHT_SHIFT 10.0f /* weights are 2^10 times what they are; the sum is, too */
+
+KERNEL_INLINE uint32_t half_pair(float low, float high)
+{
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *(const uint32_t *)&pair;
+}
+
+/* Two floats as two pairs of halves, whose sums they are. */
+struct cut_pair {
+    uint32_t high, low;
+};
+
+KERNEL_INLINE cut_pair cut(float first, float second)
+{
+    const __half2 high = __floats2half2_rn(first, second);
+    const float2 back = __half22float2(high);
+    return {*(const uint32_t *)&high, half_pair(first - back.x, second - back.y)};
+}
+
+/* ---- Queries ---- */
+
+/* Rows g and g + 8 as fragments; scores are to be multiplied by `unit` of their row. */
+template <int DIM> struct flash_queries {
+    uint32_t high[DIM / 16][4], low[DIM / 16][4];
+    float unit[2];
+};
+
+/* A power of two that brings the largest magnitude to 512 .. 1024. */
+KERNEL_INLINE float query_factor(float largest)
+{
+    const uint32_t exponent = __float_as_uint(largest) >> 23;
+    return exponent == 255 || largest == 0 ? 1 : __uint_as_float(min(263 - exponent, 253u) << 23);
+}
+
+template <int DIM>
+KERNEL_INLINE void load_queries(
+    const cuda_attend &attend, const flash_query (&queries)[2], flash_queries<DIM> &out)
+{
+    const uint32_t column = threadIdx.x % 4 * 2;
+    float2 parts[DIM / 8][2]; /* [eight columns][row] */
+    float largest[2] = {};
+#pragma unroll
+    for (int i = 0; i < DIM / 8; i++) {
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            float2 q = {0, 0};
+            if (queries[row].on && i * 8 < attend.head_dim)
+                q = __ldcg((const float2 *)((const float *)attend.q + queries[row].at + i * 8 + column));
+            q.x *= attend.scale;
+            q.y *= attend.scale;
+            largest[row] = fmaxf(largest[row], fmaxf(fabsf(q.x), fabsf(q.y)));
+            parts[i][row] = q;
+        }
+    }
+    float factor[2];
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+        largest[row] = fmaxf(largest[row], __shfl_xor_sync(~0u, largest[row], 1));
+        largest[row] = fmaxf(largest[row], __shfl_xor_sync(~0u, largest[row], 2));
+        factor[row] = query_factor(largest[row]);
+        out.unit[row] = 1 / factor[row];
+    }
+#pragma unroll
+    for (int i = 0; i < DIM / 8; i++) {
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            const cut_pair pair = cut(parts[i][row].x * factor[row], parts[i][row].y * factor[row]);
+            out.high[i / 2][i % 2 * 2 + row] = pair.high;
+            out.low[i / 2][i % 2 * 2 + row] = pair.low;
+        }
+    }
+}
+
+/* ---- Keys and values in shared memory: [FLASH_KEYS][DIM] halves, chunks of 16 bytes at i ^ (row % 8) ----
+ */
+
+template <int DIM> KERNEL_INLINE uint8_t *chunk_at(uint8_t *rows, uint32_t row, uint32_t chunk)
+{
+    return rows + row * DIM * 2 + (chunk ^ (row & 7)) * 16;
+}
+
+/* Positions first .. of the step; those that no query of the block sees are zeros. */
+template <int DIM>
+KERNEL_INLINE void fetch_keys(
+    const cuda_attend &attend, const flash_block &block, uint32_t step, uint8_t *keys, uint8_t *values)
+{
+    const uint32_t lane = threadIdx.x % 32, first = step * FLASH_KEYS, chunks = attend.head_dim / 8;
+    const uint32_t page = __ldcg(block.pages + first / CUDA_PAGE);
+    const uint8_t *from[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        from[i] = find_kv_head(i ? attend.values : attend.keys, page, attend.kv_heads, block.kv_head,
+                      attend.head_dim, TYPE_F16)
+                      .elements +
+                  (uint64_t)(first % CUDA_PAGE) * attend.head_dim * 2;
+#pragma unroll
+    for (uint32_t i = lane; i < FLASH_KEYS * DIM / 8; i += 32) {
+        const uint32_t row = i / (DIM / 8), chunk = i % (DIM / 8);
+        const bool on = chunk < chunks && first + row >= block.begin && first + row < block.end;
+        const uint32_t at = on ? (row * chunks + chunk) * 16 : 0;
+        copy_async(chunk_at<DIM>(keys, row, chunk), from[0] + at, on);
+        copy_async(chunk_at<DIM>(values, row, chunk), from[1] + at, on);
+    }
+}
+
+/* NaN or infinity in a value must not reach queries that do not see its key, and 0 * NaN would. Keys with
+ * such values, a bit each in the result, get zeros instead; weigh() gives NaN to the queries that see them.
+ */
+template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    static_assert(FLASH_KEYS == 32, "a lane looks at one key");
+    uint32_t found = 0; /* the top bit of a half where adding to an exponent of all ones carries */
+#pragma unroll
+    for (int i = 0; i < DIM / 8; i++) {
+        const uint4 words = *(const uint4 *)chunk_at<DIM>(values, lane, i);
+        found |= (words.x & 0x7c007c00) + 0x04000400;
+        found |= (words.y & 0x7c007c00) + 0x04000400;
+        found |= (words.z & 0x7c007c00) + 0x04000400;
+        found |= (words.w & 0x7c007c00) + 0x04000400;
+    }
+    const bool is_bad = (found & 0x80008000) != 0;
+    for (int i = 0; is_bad && i < DIM / 8; i++)
+        *(uint4 *)chunk_at<DIM>(values, lane, i) = make_uint4(0, 0, 0, 0);
+    return __ballot_sync(~0u, is_bad);
+}
+
+/* ---- A step ---- */
+
+/* The running softmax of a warp: rows g and g + 8. */
+template <int DIM> struct flash_sums {
+    float output[DIM / 8][4], maximum[2], sum[2]; /* sum: of this lane's keys */
+};
+
+template <int DIM>
+KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float (&scores)[FLASH_KEYS / 8][4])
+{
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            scores[j][i] = 0;
+#pragma unroll
+        for (int k = 0; k < DIM / 32; k++) {
+            uint32_t b[4];
+            load_matrices(chunk_at<DIM>(keys, j * 8 + lane % 8, k * 4 + lane / 8), b);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t(&low)[4] = q.low[k * 2 + i], (&high)[4] = q.high[k * 2 + i];
+                multiply_halves(low[0], low[1], low[2], low[3], b[i * 2], b[i * 2 + 1], scores[j]);
+                multiply_halves(high[0], high[1], high[2], high[3], b[i * 2], b[i * 2 + 1], scores[j]);
+            }
+        }
+    }
+}
+
+KERNEL_INLINE void cap_scores(float cap, const float (&unit)[2], float (&scores)[FLASH_KEYS / 8][4])
+{
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            scores[j][i] = capped(cap, scores[j][i] * unit[i / 2]);
+    }
+}
+
+/* NaN for keys that are bad, where they are seen. */
+KERNEL_INLINE void spoil_scores(uint32_t bad, float (&scores)[FLASH_KEYS / 8][4])
+{
+    const uint32_t column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (bad >> (j * 8 + column + i % 2) & 1 && scores[j][i] != -__int_as_float(0x7f800000))
+                scores[j][i] = __int_as_float(0x7fffffff);
+        }
+    }
+}
+
+/* Scores become weights, NaN for keys that are `bad`; what was added up before is put in proportion. */
+template <int DIM>
+KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float (&unit)[2], uint32_t first,
+    uint32_t bad, float (&scores)[FLASH_KEYS / 8][4], flash_sums<DIM> &sums)
+{
+    const float infinity = __int_as_float(0x7f800000);
+    const uint32_t column = threadIdx.x % 4 * 2;
+    float maximum[2] = {sums.maximum[0], sums.maximum[1]}, factor[2], base[2];
+    if (cap != 0)
+        cap_scores(cap, unit, scores);
+    const float units[2] = {cap == 0 ? unit[0] : 1, cap == 0 ? unit[1] : 1};
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t position = first + j * 8 + column + i % 2;
+            const flash_query &query = queries[i / 2];
+            const bool seen = position >= query.first && position <= query.position;
+            scores[j][i] = seen ? scores[j][i] * units[i / 2] : -infinity;
+        }
+    }
+    if (bad)
+        spoil_scores(bad, scores);
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
+    }
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+        maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 1));
+        maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 2));
+        base[row] = maximum[row] == -infinity ? 0 : maximum[row]; /* nothing seen yet */
+        factor[row] = exp2f((sums.maximum[row] - base[row]) * LOG2_E);
+        sums.maximum[row] = maximum[row];
+        sums.sum[row] *= factor[row];
+    }
+#pragma unroll
+    for (int j = 0; j < FLASH_KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            scores[j][i] = exp2f(fmaf(scores[j][i] - base[i / 2], LOG2_E, WEIGHT_SHIFT));
+            sums.sum[i / 2] += scores[j][i];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < DIM / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sums.output[j][i] *= factor[i / 2];
+    }
+}
+
+template <int DIM>
+KERNEL_INLINE void add_values(
+    uint8_t *values, const float (&weights)[FLASH_KEYS / 8][4], flash_sums<DIM> &sums)
+{
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int t = 0; t < FLASH_KEYS / 16; t++) {
+        cut_pair a[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = cut(weights[t * 2 + i / 2][i % 2 * 2], weights[t * 2 + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int j = 0; j < DIM / 8; j += 2) {
+            uint32_t b[4];
+            load_matrices_transposed(chunk_at<DIM>(values, t * 16 + lane % 16, j + lane / 16), b);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                multiply_halves(
+                    a[0].low, a[1].low, a[2].low, a[3].low, b[i * 2], b[i * 2 + 1], sums.output[j + i]);
+                multiply_halves(
+                    a[0].high, a[1].high, a[2].high, a[3].high, b[i * 2], b[i * 2 + 1], sums.output[j + i]);
+            }
+        }
+    }
+}
+
+/* ---- The end ---- */
+
+/* Of each warp, in the beginning of its shared memory. */
+template <int DIM> struct flash_left {
+    float output[FLASH_QUERIES][DIM + 8];
+    float maximum[FLASH_QUERIES], sum[FLASH_QUERIES];
+};
+
+template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DIM> &left)
+{
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+        const uint32_t query = lane / 4 + row * 8;
+        sums.sum[row] += __shfl_xor_sync(~0u, sums.sum[row], 1);
+        sums.sum[row] += __shfl_xor_sync(~0u, sums.sum[row], 2);
+#pragma unroll
+        for (int j = 0; j < DIM / 8; j++)
+            *(float2 *)&left.output[query][j * 8 + lane % 4 * 2] =
+                make_float2(sums.output[j][row * 2], sums.output[j][row * 2 + 1]);
+        if (lane % 4 == 0) {
+            left.maximum[query] = sums.maximum[row];
+            left.sum[query] = sums.sum[row];
+        }
+    }
+}
+
+template <int DIM, int WARPS>
+KERNEL_INLINE void merge(
+    const cuda_flash &flash, const flash_block &block, const uint8_t *shared, uint32_t stride)
+{
+    const cuda_attend &attend = flash.attend;
+    const bool rounds = flash.rounded.values != 0;
+    const float infinity = __int_as_float(0x7f800000);
+    for (uint32_t query = threadIdx.x / 32; query < block.count; query += WARPS) {
+        float factors[WARPS], maximum = -infinity, sum = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            maximum = fmaxf(maximum, ((const flash_left<DIM> *)(shared + w * stride))->maximum[query]);
+        maximum = maximum == -infinity ? 0 : maximum;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const flash_left<DIM> &left = *(const flash_left<DIM> *)(shared + w * stride);
+            factors[w] = exp2f((left.maximum[query] - maximum) * LOG2_E);
+            sum = fmaf(left.sum[query], factors[w], sum);
+        }
+        const float inverse = sum == 0 ? 0 : 1 / sum;
+        const flash_query place = find_query(attend, block, query);
+        const rounded_query rounded = find_rounded(flash, place);
+        float *out = (float *)attend.out + place.at;
+        for (uint32_t d = threadIdx.x % 32; d < attend.head_dim; d += 32) {
+            float value = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++)
+                value = fmaf(
+                    ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
+            __stcg(out + d, value * inverse);
+            if (rounds)
+                round_result(flash.rounded, rounded.at + d / 32 * 32, value * inverse, rounded.fine);
+        }
+        if (rounds)
+            round_zeros(flash, rounded);
+    }
+}
+
+template <int DIM, int WARPS>
+KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flash)
+{
+    DYNAMIC_SHARED(shared);
+    const cuda_attend &attend = flash.attend;
+    constexpr uint32_t tile_bytes = FLASH_KEYS * DIM * 2, warp_bytes = 4 * tile_bytes;
+    static_assert(sizeof(flash_left<DIM>) <= warp_bytes, "what is left lies where keys and values were");
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint8_t *tiles = shared + warp * warp_bytes; /* [2 slots][keys, values] */
+    flash_block block;
+    const flash_step step_place = find_flash_step(machine);
+    invite_next_launch();
+    wait_for_last_launch();
+    if (!find_flash_block(step_place, attend, block))
+        return;
+
+    const uint32_t first_position = block.run_first + block.first_query / block.each,
+                   last_begin = first_seen(attend.window, block.end - 1);
+    const uint32_t end_step = (block.end + FLASH_KEYS - 1) / FLASH_KEYS,
+                   first_step = block.begin / FLASH_KEYS + warp;
+    const flash_query queries[2] = {
+        find_query(attend, block, lane / 4), find_query(attend, block, lane / 4 + 8)};
+    flash_queries<DIM> q;
+    flash_sums<DIM> sums = {};
+    sums.maximum[0] = sums.maximum[1] = -__int_as_float(0x7f800000);
+    uint32_t slot = 0;
+    /* Keys are loaded one step ahead; queries after the first are being loaded. */
+#pragma unroll 1
+    for (uint32_t ahead = first_step;; ahead += WARPS, slot ^= 1) {
+        uint8_t *next = tiles + slot * 2 * tile_bytes;
+        if (ahead < end_step)
+            fetch_keys<DIM>(attend, block, ahead, next, next + tile_bytes);
+        copy_commit();
+        if (ahead == first_step) {
+            load_queries(attend, queries, q);
+            continue;
+        }
+        if (ahead - WARPS >= end_step)
+            break;
+        uint8_t *keys = tiles + (slot ^ 1) * 2 * tile_bytes, *values = keys + tile_bytes;
+        copy_wait<1>();
+        __syncwarp();
+        const uint32_t first = (ahead - WARPS) * FLASH_KEYS;
+        const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
+        const uint32_t bad = seen_by_all ? 0 : clear_bad_values<DIM>(values);
+        __syncwarp();
+        float scores[FLASH_KEYS / 8][4];
+        find_scores(keys, q, scores);
+        weigh(attend.cap, queries, q.unit, first, bad, scores, sums);
+        add_values(values, scores, sums);
+        __syncwarp();
+    }
+    copy_wait<0>();
+    __syncwarp();
+    leave(sums, *(flash_left<DIM> *)tiles);
+    __syncthreads();
+    merge<DIM, WARPS>(flash, block, shared, warp_bytes);
+}
+
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 3)
+    salvo_flash_f16_64(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
+{
+    flash_f16<64, FLASH_WARPS>(machine, flash);
+}
+
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 1)
+    salvo_flash_f16_128(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
+{
+    flash_f16<128, FLASH_WARPS>(machine, flash);
+}
+
+extern "C" __global__ void __launch_bounds__(FLASH_FEW_WARPS * 32, 1)
+    salvo_flash_f16_128_few(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
+{
+    flash_f16<128, FLASH_FEW_WARPS>(machine, flash);
+}

@@ -1,0 +1,146 @@
+/*
+ * Attention of many tokens: which queries a block has. A query is a pair of a token and one of the heads that
+ * share a KV head; a block has FLASH_QUERIES neighbouring ones of one run and one KV head, so that they read
+ * the same keys.
+ */
+#ifndef CUDA_FLASH_CUH
+#define CUDA_FLASH_CUH
+
+#include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/kernels/common/rows.cuh"
+#include "backend/cuda/kernels/common/tensor_cores.cuh"
+#include "backend/cuda/kernels/prefill/rounding.cuh"
+
+struct flash_block {
+    const uint32_t *pages;
+    uint32_t kv_head, each;      /* each: heads that share a KV head */
+    uint32_t first_query, count; /* among the queries of the run; how many there are from the first on */
+    uint32_t run_first, run_first_row; /* position and row of the run's first token */
+    uint32_t begin, end;               /* positions that its queries see */
+};
+
+KERNEL_INLINE uint32_t first_seen(uint32_t window, uint32_t position)
+{
+    return window && position + 1 > window ? position + 1 - window : 0;
+}
+
+/* Where the step is: what does not change is read before waiting for the launch before. */
+struct flash_step {
+    const cuda_step *step;
+    const cuda_run *runs;
+    const uint32_t *pages;
+    uint32_t slots, pages_per_slot;
+};
+
+KERNEL_INLINE flash_step find_flash_step(const cuda_machine *machine)
+{
+    const uint64_t step = __ldg(&machine->step);
+    return {(const cuda_step *)step, (const cuda_run *)(step + __ldg(&machine->runs_at)),
+        (const uint32_t *)(step + __ldg(&machine->pages_at)), __ldg(&machine->slots),
+        __ldg(&machine->pages_per_slot)};
+}
+
+/* Every warp finds it for itself, 32 runs at a time; false when there are fewer blocks. Places of runs that
+ * do not live are read with the others, so that one thing does not wait for the other. */
+KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &attend, flash_block &out)
+{
+    const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count);
+    const uint32_t each = attend.heads / attend.kv_heads;
+    uint32_t before = 0;
+    for (uint32_t base = 0; base == 0 || base < run_count; base += 32) {
+        const cuda_run *run = step.runs + min(base + lane, step.slots - 1);
+        const uint32_t first = __ldcg(&run->first), first_row = __ldcg(&run->first_row),
+                       any = __ldcg(&run->count);
+        const uint32_t count = base + lane < run_count ? any : 0;
+        const uint32_t tiles = (count * each + FLASH_QUERIES - 1) / FLASH_QUERIES;
+        uint32_t through = tiles; /* of this run and those before it */
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const uint32_t other = __shfl_up_sync(~0u, through, distance);
+            through += lane >= (uint32_t)distance ? other : 0;
+        }
+        const uint32_t found = __ballot_sync(~0u, blockIdx.x < before + through);
+        if (found) {
+            const int at = __ffs((int)found) - 1;
+            const uint32_t last =
+                before + __shfl_sync(~0u, through, at) - 1 - blockIdx.x; /* long ones first */
+            const uint32_t queries = __shfl_sync(~0u, count, at) * each;
+            out.pages = step.pages + (uint64_t)(base + (uint32_t)at) * step.pages_per_slot;
+            out.kv_head = blockIdx.y;
+            out.each = each;
+            out.first_query = last * FLASH_QUERIES;
+            out.count = min(queries - out.first_query, (uint32_t)FLASH_QUERIES);
+            out.run_first = __shfl_sync(~0u, first, at);
+            out.run_first_row = __shfl_sync(~0u, first_row, at);
+            out.begin = first_seen(attend.window, out.run_first + out.first_query / each);
+            out.end = out.run_first + (out.first_query + out.count - 1) / each + 1;
+            return true;
+        }
+        before += __shfl_sync(~0u, through, 31);
+    }
+    return false;
+}
+
+/* Where query number `query` of the block stands. */
+struct flash_query {
+    bool on;
+    uint32_t position, first; /* what it sees: first .. position */
+    uint64_t at;              /* of q and out, in floats */
+};
+
+KERNEL_INLINE flash_query find_query(const cuda_attend &attend, const flash_block &block, uint32_t query)
+{
+    const uint32_t number = block.first_query + query, token = number / block.each;
+    flash_query out;
+    out.on = query < block.count;
+    out.position = block.run_first + token;
+    out.first = first_seen(attend.window, out.position);
+    out.at = ((uint64_t)(block.run_first_row + token) * attend.heads + block.kv_head * block.each +
+                 number % block.each) *
+             attend.head_dim;
+    return out;
+}
+
+KERNEL_INLINE float capped(float cap, float score)
+{
+    return cap == 0 ? score : cap * tanhf(score / cap);
+}
+
+/* 32 columns of a query's result by a warp, a lane each, `at` from the beginning of the packed input. */
+KERNEL_INLINE void round_result(const cuda_packed_input &packed_input, uint64_t at, float value, bool fine)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const rounded_one rounded = round_one(value, fine);
+    __stcg((int8_t *)packed_input.values + at + lane, (int8_t)rounded.terms[0]);
+    if (fine)
+        __stcg((int8_t *)packed_input.seconds + at + lane, (int8_t)rounded.terms[1]);
+    if (lane == 0)
+        __stcg((float *)packed_input.scales + at / 32, first_scale(rounded.scale, fine));
+    if (lane % 16 == 0)
+        __stcg((float *)packed_input.sums + at / 16 + lane / 16, rounded.scale * (float)rounded.sum);
+}
+
+/* Where the rounded results of a query begin, and behind them zeros, as many as the last head has to leave.
+ */
+struct rounded_query {
+    uint64_t at;
+    uint32_t zeros;
+    bool fine;
+};
+
+KERNEL_INLINE rounded_query find_rounded(const cuda_flash &flash, const flash_query &query)
+{
+    const uint32_t row = flash.attend.heads * flash.attend.head_dim, token = (uint32_t)(query.at / row),
+                   column = (uint32_t)(query.at - (uint64_t)token * row);
+    return {(uint64_t)token * flash.rounded.columns + column,
+        column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0,
+        flash.rounded.fine || query.position < EARLY_POSITIONS};
+}
+
+KERNEL_INLINE void round_zeros(const cuda_flash &flash, const rounded_query &query)
+{
+    for (uint32_t d = 0; d < query.zeros; d += 32)
+        round_result(flash.rounded, query.at + flash.attend.head_dim + d, 0, query.fine);
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* Rows rounded to bytes, as matmuls of many tokens take them. */
+#ifndef CUDA_ROUNDING_CUH
+#define CUDA_ROUNDING_CUH
+
+#include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/kernels/common/int8_terms.cuh"
+
+/* Whether a row of tokens stands at one of the first positions. */
+KERNEL_INLINE bool is_early_row(uint64_t places, uint32_t row)
+{
+    return __ldcg(&((const cuda_row *)places)[row].position) < EARLY_POSITIONS;
+}
+
+/* The scale of the first term. */
+KERNEL_INLINE float first_scale(float scale, bool fine)
+{
+    return fine ? scale * TERM_UNIT : scale;
+}
+
+/* Four columns of a row, with what is written of them once for sixteen. */
+struct rounded_columns {
+    rounded_four<2> four;
+    int sum; /* of the 16 columns of four threads, counted in last term */
+};
+
+KERNEL_INLINE rounded_columns round_columns_of_row(float4 x, bool fine)
+{
+    rounded_columns out = {round_four<2>(x, fine)};
+    out.sum = dot_bytes(out.four.terms[0], 0x01010101, 0) * (fine ? TERM_UNIT : 1);
+    out.sum = dot_bytes(out.four.terms[1], 0x01010101, out.sum);
+    out.sum += __shfl_xor_sync(~0u, out.sum, 1);
+    out.sum += __shfl_xor_sync(~0u, out.sum, 2);
+    return out;
+}
+
+/* Four columns of a row to a packed input of bytes; `at` counts from the packed input's first value. */
+KERNEL_INLINE void store_rounded(
+    const cuda_packed_input &packed_input, uint64_t at, const rounded_columns &rounded, bool fine)
+{
+    __stcg((uint32_t *)((int8_t *)packed_input.values + at), rounded.four.terms[0]);
+    if (fine)
+        __stcg((uint32_t *)((int8_t *)packed_input.seconds + at), rounded.four.terms[1]);
+    if (at % 32 == 0)
+        __stcg((float *)packed_input.scales + at / 32, first_scale(rounded.four.scale, fine));
+    if (at % 16 == 0)
+        __stcg((float *)packed_input.sums + at / 16, rounded.four.scale * (float)rounded.sum);
+}
+
+KERNEL_INLINE float within_half_range(float x)
+{
+    return x > 65504 ? 65504 : x < -65504 ? -65504 : x; /* NaN stays */
+}
+
+/* Four columns of a row to a packed input of halves, as struct cuda_packed_input orders them. */
+KERNEL_INLINE void store_halves(const cuda_packed_input &packed_input, uint64_t at, float4 x)
+{
+    const __half2 low = __floats2half2_rn(within_half_range(x.x), within_half_range(x.y)),
+                  high = __floats2half2_rn(within_half_range(x.z), within_half_range(x.w));
+    const uint32_t column = at % CUDA_TILE_COLUMNS;
+    uint32_t *chunk =
+        (uint32_t *)((__half *)packed_input.values + (at - column)) + column % 32 / 2 * 4 + column / 32;
+    __stcg(chunk, *(const uint32_t *)&low);
+    __stcg(chunk + 4, *(const uint32_t *)&high);
+}
+
+/* One column of 32 by each lane of a warp, as round_four does it. */
+struct rounded_one {
+    uint32_t terms[2]; /* bytes */
+    float scale;
+    int sum; /* of the 16 columns of half a warp */
+};
+
+KERNEL_INLINE rounded_one round_one(float x, bool fine)
+{
+    const uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(x) & 0x7fffffff);
+    const rounding_scale scale = scale_of(largest);
+    const float inverse = fine ? scale.inverse * TERM_UNIT : scale.inverse;
+    const int integer = inverse != 0 ? __float2int_rn(x * inverse) : 0;
+    int sum = integer;
+#pragma unroll
+    for (int distance = 1; distance < 16; distance *= 2)
+        sum += __shfl_xor_sync(~0u, sum, distance);
+    return {{fine ? first_term(integer) : integer, second_term(integer)},
+        fine ? scale.scale * (1.0f / TERM_UNIT) : scale.scale, sum};
+}
+
+#endif

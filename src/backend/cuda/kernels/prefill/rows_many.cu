@@ -1,0 +1,221 @@
+/*
+ * Many tokens: the beginning and the end of a step, and everything that is done row by row.
+ *
+ *   salvo_begin(machine)                 1 block of BEGIN_THREADS
+ *   salvo_angles(machine)                a block of ANGLES_THREADS for each row
+ *   salvo_rows(machine, phase, inputs)   a block of ROWS_THREADS for each row
+ *   salvo_end(machine)                   1 block of END_THREADS
+ *
+ * Shared memory of salvo_rows is the phase with its tables, then the places of a row's vectors.
+ *
+ * A run that does not begin at its slot's next position has no rows: its count becomes 0 in the device's copy
+ * of the step. When the host has cancelled, no run has any.
+ */
+#include "backend/cuda/cuda_batch.h"
+#include "backend/cuda/kernels/common/rows.cuh"
+#include "backend/cuda/kernels/common/step_take.cuh"
+#include "backend/cuda/kernels/common/tensor_cores.cuh"
+#include "backend/cuda/kernels/prefill/rounding.cuh"
+
+/* ---- The beginning ---- */
+
+extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cuda_machine *given)
+{
+    const cuda_machine &machine = *given;
+    invite_next_launch();
+    wait_for_last_launch();
+    (void)take_step<BEGIN_THREADS>(machine); /* without rows the launches that follow do nothing */
+    cuda_step *step = (cuda_step *)machine.step;
+    if (threadIdx.x == 0)
+        __stcg(&step->cancelled, load_relaxed_system((const uint32_t *)machine.cancel));
+    __syncthreads();
+    const bool cancelled = __ldcg(&step->cancelled) != 0;
+    for (uint32_t i = threadIdx.x; i < __ldcg(&step->run_count); i += BEGIN_THREADS) {
+        cuda_run *run = (cuda_run *)(machine.step + machine.runs_at) + i;
+        if (cancelled || !run_is_live(machine, i)) {
+            __stcg(&run->count, 0u);
+            __stcg(&run->logits, (uint32_t)LOGITS_NONE);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && cancelled)
+        step->token_count = step->output_count = 0;
+}
+
+extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const cuda_machine *machine)
+{
+    invite_next_launch();
+    wait_for_last_launch();
+    const cuda_row *rows = (const cuda_row *)(machine->step + machine->rows_at);
+    const uint64_t at = (uint64_t)blockIdx.x * machine->rope_count * machine->rope_pairs;
+    if (blockIdx.x < __ldcg(&((const cuda_step *)machine->step)->token_count))
+        prepare_ropes(*machine, __ldcg(&rows[blockIdx.x].position), (float *)machine->cosines + at,
+            (float *)machine->sines + at, threadIdx.x, ANGLES_THREADS);
+}
+
+/* ---- Rows ---- */
+
+/* Row `row` of its kind; false when there is no such row, or nobody works on it. */
+KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t row, row_context &out)
+{
+    const cuda_step *step = (const cuda_step *)machine.step;
+    const cuda_row *rows = (const cuda_row *)(machine.step + machine.rows_at);
+    const cuda_run *runs = (const cuda_run *)(machine.step + machine.runs_at);
+    const uint32_t live = __ldcg(kind == ROWS_OUTPUTS ? &step->output_count
+                                 : kind == ROWS_RUNS  ? &step->run_count
+                                                      : &step->token_count);
+    uint4 place = {};
+    uint32_t token_row = row;
+    if (kind == ROWS_TOKENS)
+        place =
+            __ldcg((const uint4 *)(rows + row)); /* run, slot, position; there is room for all, live or not */
+    if (row >= live)
+        return false;
+    if (kind != ROWS_TOKENS) {
+        token_row = kind == ROWS_OUTPUTS ? __ldcg((const uint32_t *)(machine.step + machine.outputs_at) + row)
+                                         : __ldcg(&runs[row].first_row);
+        place = __ldcg((const uint4 *)(rows + token_row));
+    }
+    const cuda_run *run = runs + place.x;
+    const uint64_t angles = (uint64_t)token_row * machine.rope_count * machine.rope_pairs;
+    out = {};
+    out.row = row;
+    out.slot = place.y;
+    out.position = place.z;
+    out.run_first_row = __ldcg(&run->first_row);
+    out.run_count = __ldcg(&run->count);
+    out.run_first = __ldcg(&run->first);
+    out.version = __ldcg(&((const cuda_slot *)machine.slot_states)[place.y].version);
+    out.id = __ldcg((const int32_t *)machine.tokens + (uint64_t)place.y * (machine.context + 1) + place.z);
+    out.pages =
+        (const uint32_t *)(machine.step + machine.pages_at) + (uint64_t)place.x * machine.pages_per_slot;
+    out.cosines = (const float *)machine.cosines + angles;
+    out.sines = (const float *)machine.sines + angles;
+    out.keeps = true;
+    return out.run_count != 0;
+}
+
+/* A vector in shared memory to its row of a packed input; columns beyond the last are zeros. */
+KERNEL_INLINE void round_row(const cuda_round &round, const cuda_packed_input &packed_input,
+    const float *vectors, uint32_t row, bool fine)
+{
+    const float *x = vectors + round.place;
+    const uint64_t columns = packed_input.columns, first = row * columns;
+    for (uint32_t i = threadIdx.x * 4; i < columns; i += ROWS_THREADS * 4) {
+        float4 four;
+        four.x = i < round.columns ? x[i] : 0;
+        four.y = i + 1 < round.columns ? x[i + 1] : 0;
+        four.z = i + 2 < round.columns ? x[i + 2] : 0;
+        four.w = i + 3 < round.columns ? x[i + 3] : 0;
+        if (round.rounding == ROUNDING_F32) {
+            __stcg((float4 *)((float *)packed_input.values + first + i), four);
+        } else if (round.rounding == ROUNDING_F16) {
+            store_halves(packed_input, first + i, four);
+        } else {
+            store_rounded(packed_input, first + i, round_columns_of_row(four, fine), fine);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
+    const cuda_machine *given, const cuda_phase *given_phase, const cuda_packed_input *packed_inputs)
+{
+    DYNAMIC_SHARED(shared);
+    __shared__ cuda_machine machine;
+    __shared__ __align__(16) float scratch[2 * ROWS_THREADS / 32];
+    /* Tables do not change: they are fetched before what the row depends on. */
+    invite_next_launch();
+    for (uint32_t i = threadIdx.x; i < sizeof machine / 4; i += ROWS_THREADS)
+        ((uint32_t *)&machine)[i] = __ldg((const uint32_t *)given + i);
+    const uint32_t size = __ldg(&given_phase->size);
+    for (uint32_t i = threadIdx.x; i < size / 4; i += ROWS_THREADS)
+        ((uint32_t *)shared)[i] = __ldg((const uint32_t *)given_phase + i);
+    __syncthreads();
+    const cuda_phase *phase = (const cuda_phase *)shared;
+    float *vectors = (float *)(shared + (size + 15) / 16 * 16);
+    const cuda_row_op *ops = (const cuda_row_op *)(shared + phase->ops_at);
+    const cuda_round *rounds = (const cuda_round *)(shared + phase->rounds_at);
+
+    wait_for_last_launch();
+    row_context row = {};
+    row.row = blockIdx.x;
+    /* All rows of tokens have memory, live or not: this need not wait for the check that they live. */
+    const bool is_token = phase->rows == ROWS_TOKENS;
+    const cuda_load *loads = (const cuda_load *)(shared + phase->loads_at);
+    if (is_token)
+        load_vectors<ROWS_THREADS>(machine, loads, phase->load_count, vectors, row);
+    if (!find_row(machine, phase->rows, blockIdx.x, row))
+        return;
+    if (!is_token)
+        load_vectors<ROWS_THREADS>(machine, loads, phase->load_count, vectors, row);
+    __syncthreads();
+    row_worker<ROWS_THREADS> worker = {machine, vectors, scratch, 0, row};
+    worker.run_all(ops, phase->op_count);
+    __syncthreads();
+    store_vectors<ROWS_THREADS>(
+        (const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
+    for (uint32_t i = 0; i < phase->round_count; i++)
+        round_row(rounds[i], packed_inputs[rounds[i].packed_input], vectors, row.row,
+            rounds[i].fine || (is_token && row.position < EARLY_POSITIONS));
+}
+
+/* ---- The end ---- */
+
+/* The sampled id of a run, or one of the negative codes in sample_plan.h. */
+KERNEL_INLINE int32_t sampled_id(const cuda_machine &machine, const cuda_run *run)
+{
+    const uint32_t *outputs = (const uint32_t *)(machine.step + machine.outputs_at);
+    const uint32_t count = __ldcg(&((const cuda_step *)machine.step)->output_count);
+    const uint32_t last = __ldcg(&run->first_row) + __ldcg(&run->count) - 1;
+    for (uint32_t i = 0; i < count; i++) {
+        if (__ldcg(outputs + i) == last)
+            return __ldcg(
+                &((const cuda_sample_row *)(machine.sampling + i * cuda_sample_row_bytes(machine.vocabulary)))
+                     ->id);
+    }
+    return CUDA_SAMPLE_NOT_ASKED;
+}
+
+KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
+{
+    const cuda_step *step = (const cuda_step *)machine.step;
+    const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at) + index;
+    const uint32_t count = __ldcg(&run->count), first = __ldcg(&run->first),
+                   stops = __ldcg(&step->stop_count);
+    const bool samples = count && __ldcg(&run->logits) == LOGITS_LAST;
+    const int32_t id = samples ? sampled_id(machine, run) : CUDA_SAMPLE_NOT_ASKED;
+    bool ended = false;
+    for (uint32_t i = 0; i < stops; i++)
+        ended |= id >= 0 && __ldcg(&step->stop_ids[i]) == id;
+    volatile cuda_result *result =
+        (volatile cuda_result *)machine.results + (uint64_t)entry_of(machine) * machine.slots + index;
+    const bool failed = samples && id < 0;
+    result->sampled = id >= 0;
+    result->ended = ended;
+    result->failed = failed ? 1 : __ldcg(&step->cancelled) ? 2 : 0;
+    result->number = result_number(machine, failed, first + count - 1);
+    if (count && !failed) {
+        cuda_slot *slot = (cuda_slot *)machine.slot_states + __ldcg(&run->slot);
+        slot->next = first + count;
+        slot->ended = ended;
+        slot->version ^= 1;
+    }
+}
+
+/* As large as the decode kernel, and empty: whether a cooperative launch of that size is possible. */
+extern "C" __global__ void salvo_probe(const cuda_machine *) {}
+
+extern "C" __global__ void __launch_bounds__(END_THREADS) salvo_end(const cuda_machine *given)
+{
+    const cuda_machine &machine = *given;
+    invite_next_launch();
+    wait_for_last_launch();
+    const bool failed = has_failed(machine);
+    const uint32_t runs = failed ? 0 : __ldcg(&((const cuda_step *)machine.step)->run_count);
+    for (uint32_t i = threadIdx.x; i < runs; i += END_THREADS)
+        finish_run(machine, i);
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0 && !failed)
+        publish_done(machine);
+}

@@ -1,0 +1,105 @@
+/* Values that all backends derive from steps, and KV pages between a backend's layout and the saved one. */
+#include "cmocka_test.h"
+
+#include "backend/common/state.h"
+#include "backend/common/steps.h"
+
+#include <string.h>
+
+static void rows_follow_their_runs(void **state)
+{
+    (void)state;
+    const struct run runs[] = {
+        {.first = 7, .count = 2, .first_row = 3, .logits = LOGITS_LAST},
+        {.first = 40, .count = 3, .first_row = 0, .logits = LOGITS_ALL},
+        {.first = 0, .count = 1, .first_row = 5, .logits = LOGITS_NONE},
+    };
+    const struct row_place expected[] = {{1, 40}, {1, 41}, {1, 42}, {0, 7}, {0, 8}, {2, 0}};
+    struct row_place rows[6];
+    uint32_t outputs[6];
+    step_place_rows(runs, 3, rows);
+    assert_memory_equal(expected, rows, sizeof rows);
+    assert_int_equal(4, step_output_rows(runs, 3, outputs));
+    assert_memory_equal(((const uint32_t[]){4, 0, 1, 2}), outputs, 4 * sizeof *outputs);
+}
+
+static void pages_end_with_the_run(void **state)
+{
+    (void)state;
+    const struct backend_options options = {.context = 1000};
+    assert_int_equal(1, run_page_count(&options, &(struct run){.first = 255, .count = 1}, 1));
+    assert_int_equal(2, run_page_count(&options, &(struct run){.first = 255, .count = 1}, 2));
+    assert_int_equal(1, run_page_count(&options, &(struct run){.first = 255, .count = 1, .limit = 256}, 2));
+    assert_int_equal(2, run_page_count(&options, &(struct run){.first = 0, .count = 300, .limit = 10}, 1));
+    assert_int_equal(4, run_page_count(&options, &(struct run){.first = 900, .count = 1}, UINT32_MAX));
+}
+
+static void only_plain_samplers_take_the_largest(void **state)
+{
+    (void)state;
+    const float bias = 0;
+    struct sampler_settings settings = {.repeat_penalty = 1, .repeat_last_n = 64};
+    assert_true(sampler_is_argmax(&settings));
+    settings.presence_penalty = 0.5F;
+    assert_true(sampler_penalises(&settings));
+    assert_false(sampler_is_argmax(&settings));
+    settings.repeat_last_n = 0; /* no id is penalised */
+    assert_true(sampler_is_argmax(&settings));
+    settings.bias = &bias;
+    assert_false(sampler_is_argmax(&settings));
+    settings = (struct sampler_settings){.repeat_penalty = 1, .temperature = 1};
+    assert_false(sampler_is_argmax(&settings));
+}
+
+enum { HEADS = 2, HEAD_DIM = 34, SCALES = 2, COUNT = 3, HEAD_BYTES = HEAD_DIM + SCALES * 2 };
+
+/* Bytes of the page are their own offsets, so that each saved byte says where it came from. */
+static void pages_are_saved_position_by_position(void **state)
+{
+    (void)state;
+    struct kv_cache cache = {
+        .heads = HEADS, .head_dim = HEAD_DIM, .is_key = true, .element_bytes = 1, .scales = SCALES};
+    /* Positions innermost, as the CPU has its keys; 4 positions a page are enough here. */
+    cache.page = (struct kv_page_layout){.head_bytes = 4 * HEAD_BYTES,
+        .position_step = 1,
+        .element_step = 4,
+        .scales_at = (size_t)4 * HEAD_DIM,
+        .scale_position_step = 2,
+        .scale_step = 8};
+    uint16_t page[HEADS * 2 * HEAD_BYTES], restored[HEADS * 2 * HEAD_BYTES];
+    uint8_t *bytes = (uint8_t *)page, saved[COUNT * HEADS * HEAD_BYTES];
+    assert_int_equal(HEAD_BYTES, kv_head_bytes(&cache));
+    assert_int_equal(sizeof page, kv_page_bytes(&cache));
+    for (size_t i = 0; i < sizeof page; i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 251);
+    kv_page_copy(&cache, bytes, COUNT, saved, false);
+    for (size_t position = 0; position < COUNT; position++) {
+        for (size_t head = 0; head < HEADS; head++) {
+            const uint8_t *at = saved + (position * HEADS + head) * HEAD_BYTES,
+                          *from = bytes + head * cache.page.head_bytes;
+            for (size_t i = 0; i < HEAD_DIM; i++)
+                assert_int_equal(from[i * 4 + position], at[i]);
+            for (size_t i = 0; i < SCALES; i++)
+                assert_memory_equal(from + 4 * HEAD_DIM + (i * 4 + position) * 2, at + HEAD_DIM + i * 2, 2);
+        }
+    }
+    /* The positions that were not saved stay as they are. */
+    memset(restored, 0xEE, sizeof restored);
+    kv_page_copy(&cache, (uint8_t *)restored, COUNT, saved, true);
+    for (size_t i = 0; i < sizeof page; i++) {
+        const size_t in_head = i % cache.page.head_bytes, of_scales = in_head - cache.page.scales_at;
+        const size_t position = in_head < cache.page.scales_at ? in_head % 4 : of_scales / 2 % 4;
+        assert_int_equal(position < COUNT ? bytes[i] : 0xEE, ((uint8_t *)restored)[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_follow_their_runs),
+        cmocka_unit_test(pages_end_with_the_run),
+        cmocka_unit_test(only_plain_samplers_take_the_largest),
+        cmocka_unit_test(pages_are_saved_position_by_position),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
