@@ -140,7 +140,7 @@ static enum salvo_status convert_tensor(
         team_run(quantizer->team,
             &(struct team_job){.context = &piece, .tasks = &count, .phase_count = 1, .work = convert_row});
         if (atomic_load(&piece.not_finite))
-            TRY(fail(SALVO_ERROR_NUMERIC, "it holds values that are not finite"));
+            TRY(fail(SALVO_ERROR_NUMERIC, "it contains values that are not finite"));
         TRY(gguf_writer_write(quantizer->writer, target, count * row_bytes(type, columns)));
     }
 cleanup:
@@ -220,7 +220,7 @@ enum salvo_status salvo_quantize(
             .tied = gguf_find_tensor(model_gguf(model), "output.weight") == NULL},
     };
     if (!options || !options->type || !path)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "a type and a path are needed"));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "type and path are required"));
     TRY(mix_find(options->type, &quantizer.mix));
     if (gguf_is_at(quantizer.gguf, path))
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));

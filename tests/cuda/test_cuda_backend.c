@@ -26,7 +26,7 @@ static void groups_and_models(void **state)
     verify_against_cpu("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 6);
 }
 
-/* ---- The first positions, where activations have two terms: both backends are next to exact ---- */
+/* ---- The first positions, where activations have two digits: both backends are next to exact ---- */
 
 enum { EARLY = 4, MOST_VOCABULARY = 4096 };
 struct early_logits {
@@ -72,7 +72,7 @@ static void compare_early(const char *path, uint32_t part)
             size += b * b;
         }
     }
-    /* One term resolves 4e-3 of the largest activation of 32. */
+    /* One digit is 4e-3 of the largest activation of 32. */
     assert_true(size > 0 && sqrt(distance / size) < 3e-4);
     test_free(ours);
     test_free(theirs);
@@ -326,7 +326,7 @@ static void states(void **state)
 /* ---- Tokens that were not computed whole: what they leave behind is for nobody ---- */
 
 enum {
-    TAGS = 6,    /* of tagged words, before they repeat */
+    TAGS = 6,    /* that words can have: then they come round */
     TOKENS = 26, /* and calls of a profile, more than its first launches of one phase */
 };
 
@@ -481,7 +481,7 @@ static void not_numbers(void **state)
     }
 }
 
-/* The emulator takes minutes for these: ctest runs them as a test of their own. */
+/* The emulator takes minutes for these: ctest runs them apart. */
 #define LONG_TEST(function)                           \
     {                                                 \
         "long_" #function, function, NULL, NULL, NULL \

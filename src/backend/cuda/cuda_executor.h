@@ -263,9 +263,6 @@ enum salvo_status cuda_layout_shared(
 /* cuda_records.c: from the phases of a single token to what each block does. */
 enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan);
 
-/* Gives softcaps of logits to their matmuls. */
-void cuda_merge_softcaps(const struct program *program, struct plan *plan);
-
 /* cuda_load.c */
 enum salvo_status cuda_load_weights(struct executor *executor);
 

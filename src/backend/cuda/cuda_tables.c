@@ -9,26 +9,6 @@
 
 #include <string.h>
 
-void cuda_merge_softcaps(const struct program *program, struct plan *plan)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < plan->group_count; i++) {
-        const struct group *group = &plan->groups[i];
-        struct group *last = kept ? &plan->groups[kept - 1] : NULL;
-        const struct op *op = &program->ops[group->first_op];
-        bool merges = last && last->kind == GROUP_MATMUL && group->kind == GROUP_ROWS &&
-                      group->op_count == 1 && group->rounded == NO_BUFFER && op->kind == OP_SOFTCAP &&
-                      last->matmuls == 1 && program->ops[group->first_op - 1].out == op->out;
-        if (merges)
-            last->op_count++;
-        else
-            plan->groups[kept++] = *group;
-        for (uint32_t j = 0; j < group->op_count; j++)
-            plan->group_of_op[group->first_op + j] = kept - 1;
-    }
-    plan->group_count = kept;
-}
-
 /* ---- Matmuls ---- */
 
 static const struct op *matmul_of(
@@ -397,6 +377,7 @@ static enum salvo_status lower_group(struct phase_builder *builder, const struct
         return lower_attend(builder, group);
     case GROUP_WKV7:
         return lower_wkv7(builder, group);
+    case GROUP_PROJECT_ATTEND: /* not asked for */
     case GROUP_SAMPLE:
         break;
     }
