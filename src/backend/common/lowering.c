@@ -335,7 +335,8 @@ void lower_describe(
     int used = snprintf(text, size, "%4u %-6s", index, kinds[group->kind]);
     for (uint32_t i = 0; i < group->op_count && used > 0 && (size_t)used < size; i++) {
         const struct op *op = &program->ops[group->first_op + i];
-        buffer_id named = op_infos[op->kind].inputs[0].kind == OPERAND_MATRIX ? op->inputs[0] : op->out;
+        const enum operand_kind first = op_infos[op->kind].inputs[0].kind;
+        buffer_id named = first == OPERAND_MATRIX || first == OPERAND_TABLE ? op->inputs[0] : op->out;
         used +=
             snprintf(text + used, size - (size_t)used, "%s%s%s%s", i ? ", " : " ", op_infos[op->kind].name,
                 named == NO_BUFFER ? "" : " ", named == NO_BUFFER ? "" : program->buffers[named].name);
