@@ -27,15 +27,6 @@ struct lowering {
     bool *shared; /* [buffers]: written by some op that does not run inside, so that it cannot be private */
 };
 
-static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (buffers[i] == buffer)
-            return true;
-    }
-    return false;
-}
-
 /* An op that reads the previous row needs all rows of its input finished, and no other op may change them
  * while it runs. */
 static bool must_wait_for_rows(const struct program *program, uint32_t first, uint32_t op)
@@ -64,7 +55,8 @@ static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first
 /* The panel that will hold an input of the group; false when there are too many. */
 static bool find_panel(const struct lowering *lowering, const struct op *op, struct group *group)
 {
-    if (op->matmul.rounding != ROUNDING_Q8 || is_among(op->inputs[1], group->panels, group->panel_count))
+    if (op->matmul.rounding != ROUNDING_Q8 ||
+        buffer_is_among(op->inputs[1], group->panels, group->panel_count))
         return true;
     if (group->panel_count == lowering->max_rounded)
         return false;
@@ -364,7 +356,8 @@ void lower_describe_ops(
     text[0] = 0;
     for (uint32_t i = 0; i < group->op_count && used < size; i++) {
         const struct op *op = &program->ops[group->first_op + i];
-        const bool has_matrix = op_infos[op->kind].inputs[0].kind == OPERAND_MATRIX;
+        const enum operand_kind first = op_infos[op->kind].inputs[0].kind;
+        const bool has_matrix = first == OPERAND_MATRIX || first == OPERAND_TABLE;
         const buffer_id named = has_matrix ? op->inputs[0] : op->out;
         used += (size_t)snprintf(text + used, size - used, "%s%s%s%s%s", i ? ", " : "",
             op_infos[op->kind].name, named == NO_BUFFER ? "" : " ",

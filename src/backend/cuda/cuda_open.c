@@ -153,18 +153,19 @@ cleanup:
     return status;
 }
 
-/* An address that stands for memory until it is allocated: what is decided by whether there is an address is
- * decided as it will be then. */
+/* Stands for the address of memory that is not allocated yet: code that tests whether there is an address
+ * then decides as it will with the real one. Only plans for little shared memory (not CUDA_FIT_ROOMY) need
+ * it. */
 enum { STAND_IN = 1 << 20 };
 
 static void stand_in_addresses(struct executor *executor)
 {
     struct cuda_scratch *scratch = &executor->single.scratch;
-    scratch->arena = scratch->spilled = scratch->words = STAND_IN;
+    scratch->arena = scratch->spilled = scratch->tagged_words = STAND_IN;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         struct cuda_weight *weight = &executor->weights[i];
         weight->matrix = (struct cuda_matrix){0}; /* of the attempt before this one */
-        weight->vector = weight->uses & CUDA_USE_VECTOR ? STAND_IN : 0;
+        weight->vector = executor->weight_uses[i] & WEIGHT_VECTOR ? STAND_IN : 0;
     }
 }
 
@@ -232,7 +233,7 @@ static enum salvo_status take_memory(struct executor *executor)
 
     executor->staging_bytes = STAGING_BYTES;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        size_t page = executor->kv_states[i].page_bytes;
+        size_t page = kv_page_bytes(&executor->state.caches[i]);
         executor->staging_bytes = page > executor->staging_bytes ? page : executor->staging_bytes;
     }
     TRY(cuda_host_new(executor, "copies", executor->staging_bytes, &executor->staging));
