@@ -88,9 +88,9 @@ struct executor {
     struct run_result *results; /* [slots] */
 
     /* Debug path. */
-    uint8_t *debug_memory, *fast_arena;
+    const size_t *debug_offsets; /* [buffers]; NULL: no step is being debugged */
+    uint8_t *fast_arena;         /* the arena of other steps */
     size_t debug_bytes;
-    size_t *debug_offsets;
 
     uint64_t tickets;
     struct backend_counters counters;

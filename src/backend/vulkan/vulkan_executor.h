@@ -146,7 +146,6 @@ struct executor {
     /* Debug path. */
     struct vulkan_plan debug;
     struct vulkan_buffer debug_arena;
-    size_t *debug_offsets;
 
     struct vulkan_idle idle;
     struct backend_counters counters;
@@ -281,13 +280,11 @@ void vulkan_idle_close(struct executor *executor);
 enum salvo_status vulkan_profile(struct executor *executor, const struct step *step, uint32_t repetitions,
     backend_profile_function function, void *user);
 
-/* vulkan_debug.c */
-uint32_t vulkan_group_count(const struct executor *executor, const struct step *step);
-enum salvo_status vulkan_debug_begin(struct executor *executor, const struct step *step);
+/* vulkan_debug.c: struct backend_debug. */
+const struct plan *vulkan_debug_plan(const struct executor *executor, uint32_t tokens);
+enum salvo_status vulkan_debug_begin(struct executor *executor, const struct step *step,
+    const size_t *offsets, size_t bytes, uint8_t **out_memory);
 enum salvo_status vulkan_debug_run(struct executor *executor, uint32_t group);
-void vulkan_debug_group(
-    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
-float *vulkan_debug_buffer(struct executor *executor, buffer_id buffer);
 void vulkan_debug_end(struct executor *executor);
 
 #endif
