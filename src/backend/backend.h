@@ -65,7 +65,7 @@ struct plan; /* common/lowering.h */
 enum activation_rounding {
     ACTIVATIONS_AS_USUAL, /* finer than the program says where it matters most */
     ACTIVATIONS_PLAIN,    /* as the program says */
-    ACTIVATIONS_FINEST,   /* to bytes of two digits everywhere: next to nothing is lost */
+    ACTIVATIONS_FINEST,   /* to two int8 terms everywhere: next to nothing is lost */
 };
 
 /* Measurements; NULL where a backend has none. */

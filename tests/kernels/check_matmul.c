@@ -106,10 +106,10 @@ void check_packing(void)
 /* ---- Panels
  * ------------------------------------------------------------------------------------------------------ */
 
-static struct q8_panel q8_panel_new(size_t k, size_t width, unsigned digits)
+static struct q8_panel q8_panel_new(size_t k, size_t width, unsigned terms)
 {
-    return (struct q8_panel){guarded_new(k * width * digits), guarded_new(k / 32 * width * 4),
-        guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4), digits};
+    return (struct q8_panel){guarded_new(k * width * terms), guarded_new(k / 32 * width * 4),
+        guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4), terms};
 }
 
 static void q8_panel_free(struct q8_panel panel)
@@ -147,8 +147,8 @@ static float *random_rows(size_t rows, size_t k, bool extreme)
 /* What the panel holds of element i of a token. */
 static int panel_value(struct q8_panel panel, size_t width, size_t t, size_t i)
 {
-    const int8_t *at = panel.values + (i / 8 * panel.digits * width + t) * 8 + i % 8;
-    return panel.digits == 2 ? at[0] * 128 + at[width * 8] : at[0];
+    const int8_t *at = panel.values + (i / 8 * panel.terms * width + t) * 8 + i % 8;
+    return panel.terms == 2 ? at[0] * 128 + at[width * 8] : at[0];
 }
 
 /* Every element is off by half a step at most: what rounding means, whoever does it. */
@@ -164,23 +164,23 @@ static void check_error(const float *x, size_t k, struct q8_panel panel, size_t 
 }
 
 static void check_round(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, size_t k,
-    size_t width, unsigned digits, int kind)
+    size_t width, unsigned terms, int kind)
 {
-    check_begin(kernels, "round_q8, k %zu, width %zu, %u digits, kind %d", k, width, digits, kind);
+    check_begin(kernels, "round_q8, k %zu, width %zu, %u terms, kind %d", k, width, terms, kind);
     float *x = random_rows(width, k, kind == 1);
     for (size_t g = 0; g < width * k / 32 && kind == 2; g++) { /* groups of all sizes, some of them zero */
         float size = g % 5 == 0 ? 0 : ldexpf(1, (int)(random_bits() % 290) - 160);
         for (size_t i = 0; i < 32; i++)
             x[g * 32 + i] *= size;
     }
-    struct q8_panel got = q8_panel_new(k, width, digits), want = q8_panel_new(k, width, digits);
+    struct q8_panel got = q8_panel_new(k, width, terms), want = q8_panel_new(k, width, terms);
     for (size_t t = 0; t < width; t++) {
-        kernels->round_q8(x + t * k, k, digits, got, width, t);
-        scalar->round_q8(x + t * k, k, digits, want, width, t);
+        kernels->round_q8(x + t * k, k, terms, got, width, t);
+        scalar->round_q8(x + t * k, k, terms, want, width, t);
         if (kind == 0)
             check_error(x + t * k, k, want, width, t);
     }
-    check_same_bytes("values", got.values, want.values, k * width * digits);
+    check_same_bytes("values", got.values, want.values, k * width * terms);
     check_same_floats("scales", got.scales, want.scales, k / 32 * width);
     check_same_floats("sums", got.sums, want.sums, k / 32 * width);
     check_same_floats("half_sums", got.half_sums, want.half_sums, k / 16 * width);
@@ -197,8 +197,8 @@ struct q8_case {
     size_t k, tiles;
     const uint8_t *packed;
     const float *x; /* [4][k] */
-    unsigned digits;
-    bool mixed; /* tokens of one digit among those of two */
+    unsigned terms;
+    bool mixed; /* tokens of one term among those of two */
 };
 
 /* One tile times four tokens, in one piece or in two. */
@@ -212,7 +212,7 @@ static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_cas
         tile.values += cut * TILE_ROWS;
         tile.scales += cut / group * TILE_ROWS;
         tile.offsets += cut / group * TILE_ROWS;
-        x.values += cut * QUAD * x.digits;
+        x.values += cut * QUAD * x.terms;
         x.scales += cut / 32 * QUAD;
         x.sums += cut / 32 * QUAD;
         x.half_sums += cut / 16 * QUAD;
@@ -226,14 +226,14 @@ static void check_q8(
     const size_t k = c->k, rows = c->tiles * TILE_ROWS, tile_bytes = packing_tile_bytes(c->type, k);
     bool offsets;
     const unsigned group = quant_group(c->type, &offsets);
-    struct q8_panel single = q8_panel_new(k, 1, c->digits), quad = q8_panel_new(k, QUAD, c->digits);
+    struct q8_panel single = q8_panel_new(k, 1, c->terms), quad = q8_panel_new(k, QUAD, c->terms);
     struct weight_panel tile = weight_panel_new(k), want_tile = weight_panel_new(k);
     float *want = guarded_new(QUAD * rows * sizeof *want), *got = guarded_new(rows * sizeof *got);
     for (size_t t = 0; t < QUAD; t++) {
-        const unsigned digits = c->mixed && t % 2 ? 1 : c->digits;
-        single.digits = digits;
-        scalar->round_q8(c->x + t * k, k, digits, single, 1, 0);
-        scalar->round_q8(c->x + t * k, k, digits, quad, QUAD, t);
+        const unsigned terms = c->mixed && t % 2 ? 1 : c->terms;
+        single.terms = terms;
+        scalar->round_q8(c->x + t * k, k, terms, single, 1, 0);
+        scalar->round_q8(c->x + t * k, k, terms, quad, QUAD, t);
         scalar->matvec_q8[c->type](c->packed, c->tiles, k, single, want + t * rows);
         kernels->matvec_q8[c->type](c->packed, c->tiles, k, single, got);
         check_same_floats("matvec", got, want + t * rows, rows);
@@ -313,9 +313,9 @@ static void check_shape(const struct cpu_kernels *kernels, const struct cpu_kern
     size_t rows = tiles * TILE_ROWS - random_bits() % TILE_ROWS;
     uint8_t *matrix = random_matrix(index, rows, k, extreme), *packed = pack(type, matrix, rows, k);
     float *x = random_rows(OCTET, k, extreme);
-    for (unsigned digits = 1; kernels->matvec_q8[type] && digits <= 2; digits++)
+    for (unsigned terms = 1; kernels->matvec_q8[type] && terms <= 2; terms++)
         check_q8(
-            kernels, scalar, &(struct q8_case){type, k, tiles, packed, x, digits, digits == 2 && !extreme});
+            kernels, scalar, &(struct q8_case){type, k, tiles, packed, x, terms, terms == 2 && !extreme});
     if (!kernels->matvec_q8[type])
         check_float(kernels, scalar, type, packed, tiles, k, x);
     guarded_free(x);
@@ -327,9 +327,9 @@ void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *s
 {
     for (size_t k = 32; k <= 320; k += 96) {
         for (int kind = 0; kind < 3; kind++) {
-            for (unsigned digits = 1; digits <= 2; digits++) {
-                check_round(kernels, scalar, k, 1, digits, kind);
-                check_round(kernels, scalar, k, QUAD, digits, kind);
+            for (unsigned terms = 1; terms <= 2; terms++) {
+                check_round(kernels, scalar, k, 1, terms, kind);
+                check_round(kernels, scalar, k, QUAD, terms, kind);
             }
         }
     }
@@ -359,7 +359,7 @@ struct bench_case {
     const uint8_t *matrix;
     uint8_t *packed;
     const float *x;
-    struct q8_panel single, quad; /* the first digits of two are good for one */
+    struct q8_panel single, quad; /* the first terms of two are good for one */
     struct weight_panel tile;
     float *out, *floats;
 };
@@ -404,7 +404,7 @@ static void call_matmul(void *argument)
 static void call_round(void *argument)
 {
     struct bench_case *b = argument;
-    b->kernels->round_q8(b->x, BENCH_K, b->single.digits, b->single, 1, 0);
+    b->kernels->round_q8(b->x, BENCH_K, b->single.terms, b->single, 1, 0);
 }
 
 static void bench_one(
@@ -412,7 +412,7 @@ static void bench_one(
 {
     char full[40];
     snprintf(full, sizeof full, "%s %s%s", name, tensor_type_info(b->type)->name,
-        b->single.digits == 2 ? " q15" : "");
+        b->single.terms == 2 ? " q15" : "");
     if (bench_wanted(full))
         bench_print(b->kernels, full, amount, unit, bench(call, b));
 }
@@ -447,8 +447,8 @@ void bench_matmul(const struct cpu_kernels *kernels)
             bench_one("pack", call_pack, &b, (double)BENCH_K * BENCH_ROWS, "G elements/s");
         bench_one("unpack", call_unpack, &b, (double)BENCH_K * TILE_ROWS, "G elements/s");
         call_unpack(&b);
-        for (unsigned digits = 1; digits <= (kernels->matvec_q8[b.type] ? 2 : 1); digits++) {
-            b.single.digits = b.quad.digits = digits;
+        for (unsigned terms = 1; terms <= (kernels->matvec_q8[b.type] ? 2 : 1); terms++) {
+            b.single.terms = b.quad.terms = terms;
             b.tiles = ((size_t)256 << 10) / tile_bytes;
             bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
             b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
@@ -456,7 +456,7 @@ void bench_matmul(const struct cpu_kernels *kernels)
             bench_one("matmul", call_matmul, &b,
                 (double)BENCH_K * TILE_ROWS * (kernels->matvec_q8[b.type] ? QUAD : OCTET), "GMAC/s");
         }
-        b.single.digits = b.quad.digits = 1;
+        b.single.terms = b.quad.terms = 1;
         guarded_free(b.packed);
         guarded_free(matrix);
     }

@@ -108,9 +108,9 @@ static void write_group(
     if (group->rounded != NO_BUFFER)
         write_text(text, ">%s:%s%s", name_of(program, group->rounded), roundings[group->rounding],
             group->fine ? "+fine" : "");
-    for (uint32_t i = 0; single && group->kind == GROUP_MATMUL && i < group->panel_count; i++)
-        write_text(text, "%s%s%s", i ? "," : ";", name_of(program, group->panels[i]),
-            group->fine_panels >> i & 1 ? "+fine" : "");
+    for (uint32_t i = 0; single && group->kind == GROUP_MATMUL && i < group->rounded_count; i++)
+        write_text(text, "%s%s%s", i ? "," : ";", name_of(program, group->rounded_inputs[i]),
+            group->fine_inputs >> i & 1 ? "+fine" : "");
     write_text(text, "]");
 }
 

@@ -57,22 +57,22 @@ static void early_rows_have_two_digits(void **state)
     struct executor *executor = &layout.executor;
     for (uint32_t row = 0; row < 18; row++) {
         const unsigned early = layout.rows[row].position < 4 ? 2 : 1;
-        assert_int_equal(row_digits(executor, false, ROWS_TOKENS, row), early);
-        assert_int_equal(row_digits(executor, true, ROWS_TOKENS, row), 2);
+        assert_int_equal(row_terms(executor, false, ROWS_TOKENS, row), early);
+        assert_int_equal(row_terms(executor, true, ROWS_TOKENS, row), 2);
     }
     for (uint32_t output = 0; output < 6; output++) {
         const uint32_t position = layout.rows[layout.output_rows[output]].position;
-        assert_int_equal(row_digits(executor, false, ROWS_OUTPUTS, output), position < 4 ? 2 : 1);
+        assert_int_equal(row_terms(executor, false, ROWS_OUTPUTS, output), position < 4 ? 2 : 1);
     }
-    assert_int_equal(row_digits(executor, false, ROWS_RUNS, 0), 1);
+    assert_int_equal(row_terms(executor, false, ROWS_RUNS, 0), 1);
 
     executor->rounding = ACTIVATIONS_PLAIN;
-    assert_int_equal(row_digits(executor, true, ROWS_TOKENS, 0), 1);
+    assert_int_equal(row_terms(executor, true, ROWS_TOKENS, 0), 1);
     executor->rounding = ACTIVATIONS_FINEST;
-    assert_int_equal(row_digits(executor, false, ROWS_TOKENS, 12), 2);
+    assert_int_equal(row_terms(executor, false, ROWS_TOKENS, 12), 2);
 }
 
-/* Rows that are multiplied together have as many digits as the finest of them. */
+/* Rows that are multiplied together have as many terms as the finest of them. */
 static void panels_have_room_for_the_finest_row(void **state)
 {
     (void)state;
@@ -87,13 +87,13 @@ static void panels_have_room_for_the_finest_row(void **state)
     static const unsigned expected[] = {2, 1, 1, 2, 2}; /* of rows 0, 4, 8, 12, 16 */
     for (uint32_t quad = 0; quad < 5; quad++) {
         struct q8_panel panel = quad_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 0);
-        assert_int_equal(panel.digits, expected[quad]);
+        assert_int_equal(panel.terms, expected[quad]);
         assert_ptr_equal(panel.values, values + (size_t)quad * QUAD * COLUMNS * 2);
         panel = quad_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 32);
         assert_ptr_equal(
             panel.values, values + (size_t)quad * QUAD * COLUMNS * 2 + 32 * QUAD * expected[quad]);
         assert_ptr_equal(panel.scales, scales + ((size_t)quad * QUAD * COLUMNS + 32 * QUAD) / 32);
-        assert_int_equal(quad_panel(executor, true, ROWS_TOKENS, quad * QUAD, COLUMNS, 0).digits, 2);
+        assert_int_equal(quad_panel(executor, true, ROWS_TOKENS, quad * QUAD, COLUMNS, 0).terms, 2);
     }
 }
 

@@ -9,18 +9,18 @@ static void tokens(void **state)
     (void)state;
     struct pace pace;
     pace_open(&pace, 100 * MS, 512, 64);
-    assert_int_equal(1, pace_together(&pace)); /* nothing is known yet */
+    assert_int_equal(1, pace_tokens(&pace)); /* nothing is known yet */
     pace_note_tokens(&pace, 0, 0);
-    assert_int_equal(1, pace_together(&pace));
+    assert_int_equal(1, pace_tokens(&pace));
     pace_note_tokens(&pace, 30 * MS, 3);
-    assert_int_equal(9, pace_together(&pace)); /* a little less than 100 / 10 */
+    assert_int_equal(9, pace_tokens(&pace)); /* a little less than 100 / 10 */
     pace_note_tokens(&pace, 300 * MS, 1);
-    assert_int_equal(1, pace_together(&pace));
+    assert_int_equal(1, pace_tokens(&pace));
     pace_note_tokens(&pace, 0, 8); /* a clock that stands still */
-    assert_int_equal(100 * MS, pace_together(&pace));
+    assert_int_equal(100 * MS, pace_tokens(&pace));
     pace_open(&pace, 0, 512, 64);
     pace_note_tokens(&pace, 300 * MS, 1);
-    assert_int_equal(UINT32_MAX, pace_together(&pace));
+    assert_int_equal(UINT32_MAX, pace_tokens(&pace));
 }
 
 static void chunks(void **state)

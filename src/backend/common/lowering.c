@@ -53,15 +53,15 @@ static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first
 }
 
 /* The panel that will hold an input of the group; false when there are too many. */
-static bool find_panel(const struct lowering *lowering, const struct op *op, struct group *group)
+static bool find_rounded_input(const struct lowering *lowering, const struct op *op, struct group *group)
 {
     if (op->matmul.rounding != ROUNDING_Q8 ||
-        buffer_is_among(op->inputs[1], group->panels, group->panel_count))
+        buffer_is_among(op->inputs[1], group->rounded_inputs, group->rounded_count))
         return true;
-    if (group->panel_count == lowering->max_rounded)
+    if (group->rounded_count == lowering->max_rounded)
         return false;
-    group->fine_panels |= (uint32_t)op->matmul.fine << group->panel_count;
-    group->panels[group->panel_count++] = op->inputs[1];
+    group->fine_inputs |= (uint32_t)op->matmul.fine << group->rounded_count;
+    group->rounded_inputs[group->rounded_count++] = op->inputs[1];
     return true;
 }
 
@@ -84,7 +84,7 @@ static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t o
             ops[i].matmul.fine != ops[op].matmul.fine)
             return false; /* one panel for each input */
     }
-    return find_panel(lowering, &ops[op], group);
+    return find_rounded_input(lowering, &ops[op], group);
 }
 
 /* Fills in the matmuls from op `first` on, and a glu behind them. */
@@ -93,7 +93,7 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     const struct program *program = lowering->program;
     const struct op *ops = program->ops;
     uint32_t end = first + 1;
-    (void)find_panel(lowering, &ops[first], group);
+    (void)find_rounded_input(lowering, &ops[first], group);
     while (end < program->op_count && can_join(lowering, first, end, group))
         end++;
     group->kind = GROUP_MATMUL;

@@ -30,9 +30,10 @@ struct group {
     buffer_id rounded; /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
     enum rounding rounding;
     bool fine; /* as in op.h; all matmuls of a batch agree, those of a single token that share an input */
-    buffer_id panels[MAX_ROUNDED]; /* matmul of a single token: the inputs that are rounded to bytes */
-    uint32_t fine_panels;          /* bit i: panel i is for fine matmuls */
-    uint32_t panel_count;
+    buffer_id
+        rounded_inputs[MAX_ROUNDED]; /* matmul of a single token: the inputs that are rounded to bytes */
+    uint32_t fine_inputs;            /* bit i: panel i is for fine matmuls */
+    uint32_t rounded_count;
 };
 
 /* A program lowered for one capacity. */

@@ -5,10 +5,10 @@ static uint32_t smaller(uint64_t a, uint32_t b)
     return a < b ? (uint32_t)a : b;
 }
 
-void pace_open(struct pace *pace, uint64_t wanted_ns, uint32_t batch, uint32_t first_chunk)
+void pace_open(struct pace *pace, uint64_t target_ns, uint32_t batch, uint32_t first_chunk)
 {
     *pace = (struct pace){
-        .wanted_ns = wanted_ns, .batch = batch, .chunk = wanted_ns ? smaller(batch, first_chunk) : batch};
+        .target_ns = target_ns, .batch = batch, .chunk = target_ns ? smaller(batch, first_chunk) : batch};
 }
 
 void pace_note_tokens(struct pace *pace, uint64_t spent_ns, uint32_t tokens)
@@ -19,21 +19,21 @@ void pace_note_tokens(struct pace *pace, uint64_t spent_ns, uint32_t tokens)
 
 void pace_note_chunk(struct pace *pace, uint64_t spent_ns, uint32_t tokens)
 {
-    if (!pace->wanted_ns || tokens < PACE_CHUNK_STEP)
+    if (!pace->target_ns || tokens < PACE_CHUNK_STEP)
         return;
     const uint64_t each = spent_ns / tokens + 1,
-                   fitting = pace->wanted_ns / each / PACE_CHUNK_STEP * PACE_CHUNK_STEP,
+                   fitting = pace->target_ns / each / PACE_CHUNK_STEP * PACE_CHUNK_STEP,
                    most = fitting < PACE_CHUNK_STEP ? PACE_CHUNK_STEP : fitting;
     /* Each of few tokens takes longer than each of many: that is nothing against a chunk that was found. */
-    if (most < pace->chunk && tokens < pace->chunk && spent_ns < pace->wanted_ns)
+    if (most < pace->chunk && tokens < pace->chunk && spent_ns < pace->target_ns)
         return;
     pace->chunk = smaller(most, pace->batch);
 }
 
-uint32_t pace_together(const struct pace *pace)
+uint32_t pace_tokens(const struct pace *pace)
 {
-    if (!pace->wanted_ns)
+    if (!pace->target_ns)
         return UINT32_MAX;
-    const uint64_t fitting = pace->token_ns ? pace->wanted_ns / pace->token_ns : 1;
+    const uint64_t fitting = pace->token_ns ? pace->target_ns / pace->token_ns : 1;
     return fitting < 1 ? 1 : smaller(fitting, UINT32_MAX);
 }

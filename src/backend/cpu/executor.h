@@ -70,7 +70,7 @@ struct executor {
     float *sines;
     uint32_t rope_pairs;      /* largest dimensions / 2 */
     uint8_t *arena;           /* scratch buffers of the running step */
-    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens, room for two digits */
+    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens, room for two terms */
     float *float_x;           /* the same for float weights: panels of OCTET tokens */
     float *partials;          /* attention of one token: [heads][pages] of {maximum, sum, output[head_dim]} */
     atomic_uint *page_counts; /* [kv heads]: pages done */
@@ -134,14 +134,14 @@ void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uin
 void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
 
 /*
- * run_rows.c: digits to which a row is rounded for matmuls that take bytes (struct q8_panel): two for fine
+ * run_rows.c: terms to which a row is rounded for matmuls that take bytes (struct q8_panel): two for fine
  * ones, and at the first positions of a sequence, because nothing dilutes what goes wrong there: a recurrent
  * state has seen nothing else, and norms divide by next to nothing. It depends on the row's position alone,
  * not on what runs beside it.
  */
-unsigned row_digits(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row);
+unsigned row_terms(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row);
 
-/* The panel of the QUAD rows from `row` on, with digits for all of them, from element `k` of `columns` on. */
+/* The panel of the QUAD rows from `row` on, with terms for all of them, from element `k` of `columns` on. */
 struct q8_panel quad_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 

@@ -15,7 +15,7 @@
  * product of the two levels, which is exact. Where it spares work q is a power of two times what the file
  * says, and s as much less (tile_format.h).
  *
- * QUANTISED MATMUL. Activations are rounded to integers, 32 at a time: x = d * p. p has one digit, a byte, or
+ * QUANTISED MATMUL. Activations are rounded to integers, 32 at a time: x = d * p. p has one term, a byte, or
  * two for finer rounding, p = 128 * high + low, so that products of bytes make those of p. Each output starts
  * from acc = 0; for each group of weights in order acc = fma((float)sum(q * p), s * d, acc), and then, for
  * formats with offsets, acc = fma(m, d * (float)sum(p), acc). s * d and d * sum(p) are rounded to float32;
@@ -38,9 +38,9 @@
 enum {
     TILE_ROWS = 8, /* output rows of a weight tile */
     GROUP = 32,    /* activations that share a scale */
-    DIGIT_BITS = 7,
-    DIGIT = 1 << DIGIT_BITS, /* what the first of two digits counts */
-    QUAD = 4,                /* tokens of a q8 panel for matmul_q8 */
+    TERM_BITS = 7,
+    TERM_SCALE = 1 << TERM_BITS, /* what the first of two terms counts */
+    QUAD = 4,                    /* tokens of a q8 panel for matmul_q8 */
     OCTET = 8, /* tokens of a float panel for matmul_float; also the bytes that stay together in q8 layouts */
     KV_TILE = 256,   /* positions of a KV page; attention merges page by page */
     TYPE_LIMIT = 40, /* tables indexed by enum tensor_type */
@@ -48,28 +48,28 @@ enum {
 
 /*
  * Activations rounded to integers, of `width` tokens interleaved: 1 for matvec, QUAD for matmul_q8. For each
- * 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127; with two digits
- * d = largest |x| / (127 * 128), and of p the first digit is p / 128 rounded, halves up, the second what is
+ * 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127; with two terms
+ * d = largest |x| / (127 * 128), and of p the first term is p / 128 rounded, halves up, the second what is
  * left, -64 .. 63. d = 0 and p = 0 where the largest |x| is less than 2^-100. A group with a NaN or an
  * infinity gets d = NaN and p = 0, so that it is not lost. Below, t is the token, g the group, o the octet, e
- * the element of it, i the digit.
+ * the element of it, i the term.
  *
- * A panel of two digits also takes tokens of one: p is the first digit, the second is 0, and d is 128 times
- * less. Such a token's products have the same bits as in a panel of one digit: all that differs is a power of
+ * A panel of two terms also takes tokens of one: p is the first term, the second is 0, and d is 128 times
+ * less. Such a token's products have the same bits as in a panel of one term: all that differs is a power of
  * two.
  */
 struct q8_panel {
-    int8_t *values;   /* p: [(((g * 4 + o) * digits + i) * width + t) * 8 + e] */
+    int8_t *values;   /* p: [(((g * 4 + o) * terms + i) * width + t) * 8 + e] */
     float *scales;    /* d: [g * width + t] */
     float *sums;      /* d * (float)(sum of 32 p): [g * width + t] */
     float *half_sums; /* d * (float)(sum of 16 p): [(g * 2 + half) * width + t] */
-    unsigned digits;  /* 1 or 2 */
+    unsigned terms;   /* 1 or 2 */
 };
 
 /* The largest p. */
-static inline float q8_largest(unsigned digits)
+static inline float q8_largest(unsigned terms)
 {
-    return digits == 2 ? 127 * DIGIT : 127;
+    return terms == 2 ? 127 * TERM_SCALE : 127;
 }
 
 /* Where all 32 activations are smaller, they are nothing: scales stay far from what float32 cannot hold. */
@@ -145,10 +145,9 @@ struct wkv7_head {
 struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni" */
 
-    /* Rounds token t of a panel of `width` tokens to `digits`, as many as the panel has or fewer; k is a
+    /* Rounds token t of a panel of `width` tokens to `terms`, as many as the panel has or fewer; k is a
      * multiple of 32. */
-    void (*round_q8)(
-        const float *x, size_t k, unsigned digits, struct q8_panel panel, size_t width, size_t t);
+    void (*round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t);
 
     /* out[tile * 8 + row] for `tiles` consecutive tiles, panel of width 1. NULL for types that are not
      * quantised. */

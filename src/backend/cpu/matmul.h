@@ -35,13 +35,13 @@
     void isa##_matvec_##type(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out); \
     void isa##_unpack_##type(const uint8_t *tile, size_t k, float *out);
 
-#define DECLARE_MATMULS(isa)                                                                       \
-    FOR_QUANTISED_TYPES(DECLARE_QUANTISED, isa)                                                    \
-    FOR_FLOAT_TYPES(DECLARE_FLOAT, isa)                                                            \
-    void isa##_round_q8(                                                                           \
-        const float *x, size_t k, unsigned digits, struct q8_panel panel, size_t width, size_t t); \
-    void isa##_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets,         \
-        struct q8_panel x, bool first, float *out);                                                \
+#define DECLARE_MATMULS(isa)                                                                      \
+    FOR_QUANTISED_TYPES(DECLARE_QUANTISED, isa)                                                   \
+    FOR_FLOAT_TYPES(DECLARE_FLOAT, isa)                                                           \
+    void isa##_round_q8(                                                                          \
+        const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t); \
+    void isa##_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets,        \
+        struct q8_panel x, bool first, float *out);                                               \
     void isa##_matmul_float(const float *tile, size_t k, const float *x, bool first, float *out);
 
 DECLARE_MATMULS(scalar)

@@ -42,16 +42,16 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
 
 /* No sum of two products leaves 16 bits: x is at least -127, so that 2 * 128 * 127 is the largest. */
 INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned digits)
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {
     __m256i sums[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     UNROLL
-    for (unsigned digit = 0; digit < digits; digit++) {
-        for (unsigned i = 0; digit > 0 && i < 2; i++)
-            sums[i] = _mm256_slli_epi32(sums[i], DIGIT_BITS);
+    for (unsigned term = 0; term < terms; term++) {
+        for (unsigned i = 0; term > 0 && i < 2; i++)
+            sums[i] = _mm256_slli_epi32(sums[i], TERM_BITS);
         UNROLL
         for (unsigned o = 0; o < octets; o++) {
-            __m256i everywhere = _mm256_set1_epi64x((long long)load_octet(x + (o * digits + digit) * step));
+            __m256i everywhere = _mm256_set1_epi64x((long long)load_octet(x + (o * terms + term) * step));
             for (unsigned i = 0; i < 2; i++) {
                 __m256i code = codes[o * 2 + i];
                 __m256i words =

@@ -47,7 +47,7 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
 
 /* x + 128 is unsigned; what that adds, 128 times the sum of the codes, is the same for every x. */
 INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned digits)
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {
     const bytes bias = bytes_all(0x80);
     __m512i added = _mm512_setzero_si512();
@@ -55,11 +55,11 @@ INLINE vec8 codes_dot(
         added = _mm512_dpbusd_epi32(added, bias, codes[o]);
     __m512i sums = _mm512_setzero_si512();
     UNROLL
-    for (unsigned digit = 0; digit < digits; digit++) {
-        sums = _mm512_sub_epi32(_mm512_slli_epi32(sums, DIGIT_BITS), added);
+    for (unsigned term = 0; term < terms; term++) {
+        sums = _mm512_sub_epi32(_mm512_slli_epi32(sums, TERM_BITS), added);
         UNROLL
         for (unsigned o = 0; o < octets; o++) {
-            bytes everywhere = _mm512_set1_epi64((long long)load_octet(x + (o * digits + digit) * step));
+            bytes everywhere = _mm512_set1_epi64((long long)load_octet(x + (o * terms + term) * step));
             sums = _mm512_dpbusd_epi32(sums, everywhere ^ bias, codes[o]);
         }
     }

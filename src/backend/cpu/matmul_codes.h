@@ -11,7 +11,7 @@
  *   bytes_bit     from half a plane of bits: all ones where the bit of an octet is set; for vector `index` of
  *                 the plane
  *   codes_dot     the sums of products over `octets` octets of 8 rows with those of one x, as floats; octet o
- * of digit i of x is `step` bytes times (o * digits + i) further on
+ * of term i of x is `step` bytes times (o * terms + i) further on
  */
 #include "backend/cpu/vec8.h"
 #include "quant/blocks.h"
@@ -131,7 +131,7 @@ INLINE void prefetch_block(const uint8_t *block, size_t size)
         __builtin_prefetch(block + PREFETCH_AHEAD + at);
 }
 
-INLINE void matvec_q8(enum tensor_type type, const unsigned digits, const uint8_t *block, size_t tile_count,
+INLINE void matvec_q8(enum tensor_type type, const unsigned terms, const uint8_t *block, size_t tile_count,
     size_t k, struct q8_panel x, float *out)
 {
     const struct tile_format f = tile_formats[type];
@@ -148,7 +148,7 @@ INLINE void matvec_q8(enum tensor_type type, const unsigned digits, const uint8_
                 for (unsigned half = 0; half < halves; half++) {
                     const float *x_sum = halves == 1 ? x.sums + g : x.half_sums + g * 2 + half;
                     vec8 dot = codes_dot(codes.v + half * 2 * VECTORS,
-                        x.values + (g * 32 + half * 16) * digits, 8, 4 / halves, digits);
+                        x.values + (g * 32 + half * 16) * terms, 8, 4 / halves, terms);
                     sum = add_group(sum, dot, group_levels(f, block, levels, i * halves + half), x.scales[g],
                         f.offsets, x_sum);
                 }

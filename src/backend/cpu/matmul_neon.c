@@ -4,16 +4,16 @@
 #define ISA(name) neon_##name
 
 INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned digits)
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {
     int32x4_t sums[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
     UNROLL
-    for (unsigned digit = 0; digit < digits; digit++) {
-        for (unsigned i = 0; digit > 0 && i < 4; i++)
-            sums[i] = vshlq_n_s32(sums[i], DIGIT_BITS);
+    for (unsigned term = 0; term < terms; term++) {
+        for (unsigned i = 0; term > 0 && i < 4; i++)
+            sums[i] = vshlq_n_s32(sums[i], TERM_BITS);
         UNROLL
         for (unsigned o = 0; o < octets; o++) {
-            int8x16_t twice = vreinterpretq_s8_u64(vdupq_n_u64(load_octet(x + (o * digits + digit) * step)));
+            int8x16_t twice = vreinterpretq_s8_u64(vdupq_n_u64(load_octet(x + (o * terms + term) * step)));
             for (unsigned i = 0; i < 4; i++)
                 sums[i] = vdotq_s32(sums[i], vreinterpretq_s8_u8(codes[o * 4 + i]), twice);
         }

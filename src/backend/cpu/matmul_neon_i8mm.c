@@ -3,25 +3,25 @@
 #include "backend/cpu/bytes_neon.h"
 #include "backend/cpu/matmul_smmla.h"
 
-/* ---- One token: the two digits of x take the places of two tokens ---- */
+/* ---- One token: the two terms of x take the places of two tokens ---- */
 
-INLINE float32x4_t join_digits(int32x4_t rows01, int32x4_t rows23)
+INLINE float32x4_t join_terms(int32x4_t rows01, int32x4_t rows23)
 {
     int32x4_t high = vuzp1q_s32(rows01, rows23), low = vuzp2q_s32(rows01, rows23);
-    return vcvtq_f32_s32(vmlaq_n_s32(low, high, 1 << DIGIT_BITS));
+    return vcvtq_f32_s32(vmlaq_n_s32(low, high, 1 << TERM_BITS));
 }
 
 INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned digits)
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {
     int32x4_t sums[PAIRS] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
     UNROLL
     for (unsigned o = 0; o < octets; o++) {
-        int8x16_t both = vld1q_s8(x + o * digits * step);
+        int8x16_t both = vld1q_s8(x + o * terms * step);
         for (unsigned i = 0; i < PAIRS; i++)
             sums[i] = vmmlaq_s32(sums[i], vreinterpretq_s8_u8(codes[o * PAIRS + i]), both);
     }
-    return (vec8){join_digits(sums[0], sums[1]), join_digits(sums[2], sums[3])};
+    return (vec8){join_terms(sums[0], sums[1]), join_terms(sums[2], sums[3])};
 }
 
 #include "backend/cpu/matmul_codes.h"
@@ -30,7 +30,7 @@ INLINE vec8 codes_dot(
     void isa##_matvec_##type(                                                             \
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out) \
     {                                                                                     \
-        if (x.digits == 1)                                                                \
+        if (x.terms == 1)                                                                 \
             neon_matvec_##type(tiles, tile_count, k, x, out);                             \
         else                                                                              \
             matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                      \
@@ -43,7 +43,7 @@ FOR_QUANTISED_TYPES(DEFINE_MATVEC, neon_i8mm)
 void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
     bool first, float *out)
 {
-    if (x.digits == 1)
+    if (x.terms == 1)
         multiply_any(tile, k, group, offsets, 1, x, first, out);
     else
         neon_i8mm_matmul_q15(tile, k, group, offsets, x, first, out);

@@ -1,4 +1,4 @@
-/* Four tokens whose activations have two digits. */
+/* Four tokens whose activations have two terms. */
 #include "backend/cpu/matmul_smmla.h"
 
 void neon_i8mm_matmul_q15(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,

@@ -8,7 +8,7 @@
 
 /* ---- Activations --------------------------------------------------------------------------------------- */
 
-void scalar_round_q8(const float *x, size_t k, unsigned digits, struct q8_panel panel, size_t width, size_t t)
+void scalar_round_q8(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t)
 {
     for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
         uint32_t largest = 0; /* bits of |x|: infinity is above every number, NaN above that */
@@ -16,21 +16,22 @@ void scalar_round_q8(const float *x, size_t k, unsigned digits, struct q8_panel 
             uint32_t magnitude = f32_bits(x[i]) & 0x7fffffff;
             largest = magnitude > largest ? magnitude : largest;
         }
-        float scale = f32_from_bits(largest) / q8_largest(digits);
+        float scale = f32_from_bits(largest) / q8_largest(terms);
         bool finite = largest < f32_bits(INFINITY), zero = largest < f32_bits(Q8_SMALLEST);
         float inverse = zero || !finite ? 0 : 1 / scale;
         int half_sums[2] = {0, 0};
         for (size_t i = 0; i < GROUP; i++) {
             int p = inverse != 0 ? (int)nearbyintf(x[i] * inverse) : 0;
-            int8_t *at = panel.values + ((g * 4 + i / 8) * panel.digits * width + t) * 8 + i % 8;
-            int first = digits == 2 ? (p + DIGIT / 2 + 128 * DIGIT) / DIGIT - 128 : p; /* never below 0 */
+            int8_t *at = panel.values + ((g * 4 + i / 8) * panel.terms * width + t) * 8 + i % 8;
+            int first = terms == 2 ? (p + TERM_SCALE / 2 + 128 * TERM_SCALE) / TERM_SCALE - 128
+                                   : p; /* never below 0 */
             at[0] = (int8_t)first;
-            if (panel.digits == 2)
-                at[width * 8] = (int8_t)(digits == 2 ? p - first * DIGIT : 0);
+            if (panel.terms == 2)
+                at[width * 8] = (int8_t)(terms == 2 ? p - first * TERM_SCALE : 0);
             half_sums[i / 16] += p;
         }
         scale = !finite ? NAN : zero ? 0 : scale;
-        panel.scales[g * width + t] = digits < panel.digits ? scale / DIGIT : scale;
+        panel.scales[g * width + t] = terms < panel.terms ? scale / TERM_SCALE : scale;
         panel.sums[g * width + t] = scale * (float)(half_sums[0] + half_sums[1]);
         for (size_t half = 0; half < 2; half++)
             panel.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
@@ -40,15 +41,15 @@ void scalar_round_q8(const float *x, size_t k, unsigned digits, struct q8_panel 
 /* ---- Quantised weights -----------------------------------------------------------------------------------
  */
 
-/* The codes' octets are `stride` bytes apart, those of x `step` bytes, the digits of an octet in turn. */
+/* The codes' octets are `stride` bytes apart, those of x `step` bytes, the terms of an octet in turn. */
 static int dot_octets(
-    const int8_t *codes, size_t stride, const int8_t *x, size_t step, size_t octets, unsigned digits)
+    const int8_t *codes, size_t stride, const int8_t *x, size_t step, size_t octets, unsigned terms)
 {
     int sum = 0;
     for (size_t o = 0; o < octets; o++) {
         for (size_t e = 0; e < 8; e++) {
-            const int8_t *p = x + o * digits * step + e;
-            sum += codes[o * stride + e] * (digits == 2 ? p[0] * DIGIT + p[step] : p[0]);
+            const int8_t *p = x + o * terms * step + e;
+            sum += codes[o * stride + e] * (terms == 2 ? p[0] * TERM_SCALE + p[step] : p[0]);
         }
     }
     return sum;
@@ -65,8 +66,8 @@ static void matvec_q8(
         for (size_t g = 0; g < k / GROUP; g++) {
             tile_row_group(format, tiles + row / TILE_ROWS * tile_bytes, g, row % TILE_ROWS, &w);
             for (size_t half = 0; half < halves; half++) {
-                int dot = dot_octets(w.codes + half * 16, 8, x.values + (g * 32 + half * 16) * x.digits, 8,
-                    4 / halves, x.digits);
+                int dot = dot_octets(w.codes + half * 16, 8, x.values + (g * 32 + half * 16) * x.terms, 8,
+                    4 / halves, x.terms);
                 sum = fmaf((float)dot, w.scales[half] * x.scales[g], sum);
                 if (format.offsets)
                     sum = fmaf(w.offsets[half], halves == 1 ? x.sums[g] : x.half_sums[g * 2 + half], sum);
@@ -105,7 +106,7 @@ void scalar_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool o
             for (size_t i = 0; i < k / group; i++) {
                 size_t g = i / halves, octet = i * group / 8, octets = group / 8;
                 int dot = dot_octets(tile.values + octet * PLANE + row * 8, PLANE,
-                    x.values + (octet * x.digits * QUAD + token) * 8, QUAD * 8, octets, x.digits);
+                    x.values + (octet * x.terms * QUAD + token) * 8, QUAD * 8, octets, x.terms);
                 sum = fmaf((float)dot, tile.scales[i * TILE_ROWS + row] * x.scales[g * QUAD + token], sum);
                 if (offsets)
                     sum = fmaf(tile.offsets[i * TILE_ROWS + row],

@@ -1,6 +1,6 @@
 /*
  * Four tokens with the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of
- * eight bytes. Included by a file for each number of digits of x, because they want different flags of the
+ * eight bytes. Included by a file for each number of terms of x, because they want different flags of the
  * compiler.
  */
 #ifndef CPU_MATMUL_SMMLA_H
@@ -74,7 +74,7 @@ INLINE void dot_one_digit(
     }
 }
 
-INLINE void dot_two_digits(
+INLINE void dot_two_terms(
     const int8_t *rows, const int8_t *x, const unsigned octets, int32x4_t dots[2][PAIRS])
 {
     int32x4_t low[2][PAIRS];
@@ -94,22 +94,22 @@ INLINE void dot_two_digits(
         }
     }
     for (unsigned p = 0; p < PAIRS; p++) {
-        dots[0][p] = vmlaq_n_s32(low[0][p], dots[0][p], DIGIT);
-        dots[1][p] = vmlaq_n_s32(low[1][p], dots[1][p], DIGIT);
+        dots[0][p] = vmlaq_n_s32(low[0][p], dots[0][p], TERM_SCALE);
+        dots[1][p] = vmlaq_n_s32(low[1][p], dots[1][p], TERM_SCALE);
     }
 }
 
 INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned digits, struct q8_panel x, bool first, float *out)
+    const unsigned terms, struct q8_panel x, bool first, float *out)
 {
     const unsigned octets = 4 / halves;
     struct squares sums = first ? (struct squares){{{{0}}}} : load_squares(out);
     for (size_t i = 0; i < k / 32 * halves; i++) {
         int32x4_t dots[2][PAIRS];
         const int8_t *rows = tile.values + i * octets * PLANE,
-                     *tokens = x.values + i * octets * digits * QUAD * 8;
-        if (digits == 2)
-            dot_two_digits(rows, tokens, octets, dots);
+                     *tokens = x.values + i * octets * terms * QUAD * 8;
+        if (terms == 2)
+            dot_two_terms(rows, tokens, octets, dots);
         else
             dot_one_digit(rows, tokens, octets, dots);
         float32x4_t scales[PAIRS], minimums[PAIRS];
@@ -131,16 +131,16 @@ INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, 
 }
 
 INLINE void multiply_any(struct weight_panel tile, size_t k, unsigned group, bool offsets,
-    const unsigned digits, struct q8_panel x, bool first, float *out)
+    const unsigned terms, struct q8_panel x, bool first, float *out)
 {
     if (group == 32 && !offsets) /* first: what gcc sees first it schedules best, by 7 % */
-        multiply(tile, k, 1, false, digits, x, first, out);
+        multiply(tile, k, 1, false, terms, x, first, out);
     else if (group == 32)
-        multiply(tile, k, 1, true, digits, x, first, out);
+        multiply(tile, k, 1, true, terms, x, first, out);
     else if (offsets)
-        multiply(tile, k, 2, true, digits, x, first, out);
+        multiply(tile, k, 2, true, terms, x, first, out);
     else
-        multiply(tile, k, 2, false, digits, x, first, out);
+        multiply(tile, k, 2, false, terms, x, first, out);
 }
 
 #endif

@@ -39,7 +39,7 @@ INLINE void unpack_q8(enum tensor_type type, const uint8_t *block, size_t k, str
 #ifndef HAS_MATMUL_Q8
 
 INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned digits, struct q8_panel x, bool first, float *out)
+    const unsigned terms, struct q8_panel x, bool first, float *out)
 {
     vec8 sums[QUAD];
     UNROLL
@@ -58,7 +58,7 @@ INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned h
             UNROLL
             for (unsigned t = 0; t < QUAD; t++) {
                 vec8 dot = codes_dot(codes.v + half * 2 * VECTORS,
-                    x.values + (i * (4 / halves) * digits * QUAD + t) * 8, QUAD * 8, 4 / halves, digits);
+                    x.values + (i * (4 / halves) * terms * QUAD + t) * 8, QUAD * 8, 4 / halves, terms);
                 sums[t] = add_group(sums[t], dot, levels, x.scales[g * QUAD + t], offsets, x_sums + t);
             }
         }
@@ -69,22 +69,22 @@ INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned h
 }
 
 INLINE void matmul_any_q8_panel(struct weight_panel tile, size_t k, unsigned group, bool offsets,
-    const unsigned digits, struct q8_panel x, bool first, float *out)
+    const unsigned terms, struct q8_panel x, bool first, float *out)
 {
     if (group == 32 && offsets)
-        matmul_q8_panel(tile, k, 1, true, digits, x, first, out);
+        matmul_q8_panel(tile, k, 1, true, terms, x, first, out);
     else if (group == 32)
-        matmul_q8_panel(tile, k, 1, false, digits, x, first, out);
+        matmul_q8_panel(tile, k, 1, false, terms, x, first, out);
     else if (offsets)
-        matmul_q8_panel(tile, k, 2, true, digits, x, first, out);
+        matmul_q8_panel(tile, k, 2, true, terms, x, first, out);
     else
-        matmul_q8_panel(tile, k, 2, false, digits, x, first, out);
+        matmul_q8_panel(tile, k, 2, false, terms, x, first, out);
 }
 
 void ISA(matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
     bool first, float *out)
 {
-    if (x.digits == 1)
+    if (x.terms == 1)
         matmul_any_q8_panel(tile, k, group, offsets, 1, x, first, out);
     else
         matmul_any_q8_panel(tile, k, group, offsets, 2, x, first, out);
@@ -95,7 +95,7 @@ void ISA(matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool off
 /* ---- Activations
  * ------------------------------------------------------------------------------------------------ */
 
-void ISA(round_q8)(const float *x, size_t k, unsigned digits, struct q8_panel panel, size_t width, size_t t)
+void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t)
 {
     for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
         vec8 v[4] = {vec8_load(x), vec8_load(x + 8), vec8_load(x + 16), vec8_load(x + 24)};
@@ -103,7 +103,7 @@ void ISA(round_q8)(const float *x, size_t k, unsigned digits, struct q8_panel pa
             vec8_larger_magnitude(vec8_larger_magnitude(v[0], v[1]), vec8_larger_magnitude(v[2], v[3])));
         float largest;
         memcpy(&largest, &bits, sizeof largest);
-        float scale = largest / q8_largest(digits), inverse = 1 / scale;
+        float scale = largest / q8_largest(terms), inverse = 1 / scale;
         if (!(largest <= FLT_MAX) || largest < Q8_SMALLEST) { /* nothing that a byte could tell */
             scale = largest <= FLT_MAX ? 0 : NAN;
             inverse = 0;
@@ -112,13 +112,13 @@ void ISA(round_q8)(const float *x, size_t k, unsigned digits, struct q8_panel pa
         int sums[4];
         UNROLL
         for (unsigned o = 0; o < 4; o++) {
-            int8_t *to = panel.values + ((g * 4 + o) * panel.digits * width + t) * 8;
+            int8_t *to = panel.values + ((g * 4 + o) * panel.terms * width + t) * 8;
             v[o] = vec8_mul(v[o], vec8_all(inverse));
-            sums[o] = digits == 1 ? vec8_store_bytes(v[o], to) : vec8_store_digits(v[o], to, to + width * 8);
-            if (digits < panel.digits)
+            sums[o] = terms == 1 ? vec8_store_bytes(v[o], to) : vec8_store_terms(v[o], to, to + width * 8);
+            if (terms < panel.terms)
                 store_octet(to + width * 8, 0);
         }
-        panel.scales[g * width + t] = digits < panel.digits ? scale * (1.0f / DIGIT) : scale;
+        panel.scales[g * width + t] = terms < panel.terms ? scale * (1.0f / TERM_SCALE) : scale;
         panel.sums[g * width + t] = scale * (float)(sums[0] + sums[1] + sums[2] + sums[3]);
         panel.half_sums[(g * 2) * width + t] = scale * (float)(sums[0] + sums[1]);
         panel.half_sums[(g * 2 + 1) * width + t] = scale * (float)(sums[2] + sums[3]);
@@ -220,7 +220,7 @@ void ISA(matmul_float)(const float *tile, size_t k, const float *x, bool first, 
     void ISA(matvec_##type)(                                                              \
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out) \
     {                                                                                     \
-        if (x.digits == 1)                                                                \
+        if (x.terms == 1)                                                                 \
             matvec_q8(TYPE_##type, 1, tiles, tile_count, k, x, out);                      \
         else                                                                              \
             matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                      \

@@ -43,55 +43,54 @@ static void add_up_needs(const struct executor *executor, struct needs *needs)
 }
 
 /* Hands out pieces of the work memory; without memory it only counts. */
-struct divider {
+struct work_layout {
     uint8_t *memory;
     size_t used;
 };
 
-static void *divide(struct divider *divider, size_t count, size_t size)
+static void *take(struct work_layout *layout, size_t count, size_t size)
 {
     const size_t bytes = count * size, all = (bytes + 63) / 64 * 64 + MEMORY_GAP;
-    uint8_t *piece = divider->memory ? divider->memory + divider->used : NULL;
+    uint8_t *piece = layout->memory ? layout->memory + layout->used : NULL;
     if (piece)
         memory_forbid(piece + bytes, all - bytes);
-    divider->used += all;
+    layout->used += all;
     return piece;
 }
 
-static struct q8_panel divide_panel(struct divider *divider, size_t rows, size_t k)
+static struct q8_panel take_panel(struct work_layout *layout, size_t rows, size_t k)
 {
-    return (struct q8_panel){.values = divide(divider, rows * k, 2),
-        .scales = divide(divider, rows * (k / 32), sizeof(float)),
-        .sums = divide(divider, rows * (k / 32), sizeof(float)),
-        .half_sums = divide(divider, rows * (k / 16), sizeof(float))};
+    return (struct q8_panel){.values = take(layout, rows * k, 2),
+        .scales = take(layout, rows * (k / 32), sizeof(float)),
+        .sums = take(layout, rows * (k / 32), sizeof(float)),
+        .half_sums = take(layout, rows * (k / 16), sizeof(float))};
 }
 
-static void divide_scratch(const struct executor *executor, const struct needs *needs,
-    struct divider *divider, struct scratch *scratch)
+static void take_scratch(const struct executor *executor, const struct needs *needs,
+    struct work_layout *layout, struct scratch *scratch)
 {
     const size_t rows = (executor->options.batch + OCTET - 1) / OCTET * OCTET,
                  vocabulary = executor->program->vocabulary;
-    scratch->private_buffers = divide(divider, executor->single.private_bytes, 1);
+    scratch->private_buffers = take(layout, executor->single.private_bytes, 1);
     for (int i = 0; i < MAX_PANELS; i++)
-        scratch->x[i] = divide_panel(divider, 1, needs->q8_columns);
+        scratch->x[i] = take_panel(layout, 1, needs->q8_columns);
     for (int i = 0; i < 2; i++) {
-        scratch->tiles[i].values = divide(divider, TILE_ROWS * K_PART, 1);
-        scratch->tiles[i].scales = divide(divider, TILE_ROWS * K_PART / 16, sizeof(float));
-        scratch->tiles[i].offsets = divide(divider, TILE_ROWS * K_PART / 16, sizeof(float));
-        scratch->float_tiles[i] =
-            divide(divider, needs->float_columns ? TILE_ROWS * K_PART : 0, sizeof(float));
-        scratch->sums[i] = divide(divider, rows * TILE_ROWS, sizeof(float));
+        scratch->tiles[i].values = take(layout, TILE_ROWS * K_PART, 1);
+        scratch->tiles[i].scales = take(layout, TILE_ROWS * K_PART / 16, sizeof(float));
+        scratch->tiles[i].offsets = take(layout, TILE_ROWS * K_PART / 16, sizeof(float));
+        scratch->float_tiles[i] = take(layout, needs->float_columns ? TILE_ROWS * K_PART : 0, sizeof(float));
+        scratch->sums[i] = take(layout, rows * TILE_ROWS, sizeof(float));
     }
-    scratch->queries = divide(divider, needs->query_elements, sizeof(float));
-    scratch->outputs = divide(divider, needs->query_elements, sizeof(float));
-    scratch->scores = divide(divider, needs->queries * KV_TILE, sizeof(float));
-    scratch->attend = divide(divider, needs->queries, sizeof *scratch->attend);
-    scratch->results = divide(divider, needs->queries, sizeof *scratch->results);
-    scratch->candidates = divide(divider, vocabulary, sizeof *scratch->candidates);
-    scratch->logits = divide(divider, vocabulary, sizeof(float));
+    scratch->queries = take(layout, needs->query_elements, sizeof(float));
+    scratch->outputs = take(layout, needs->query_elements, sizeof(float));
+    scratch->scores = take(layout, needs->queries * KV_TILE, sizeof(float));
+    scratch->attend = take(layout, needs->queries, sizeof *scratch->attend);
+    scratch->results = take(layout, needs->queries, sizeof *scratch->results);
+    scratch->candidates = take(layout, vocabulary, sizeof *scratch->candidates);
+    scratch->logits = take(layout, vocabulary, sizeof(float));
 }
 
-static void divide_work_memory(struct executor *executor, const struct needs *needs, struct divider *divider)
+static void take_work_memory(struct executor *executor, const struct needs *needs, struct work_layout *layout)
 {
     const struct backend_options *options = &executor->options;
     const size_t rows = (options->batch + OCTET - 1) / OCTET * OCTET;
@@ -101,24 +100,24 @@ static void divide_work_memory(struct executor *executor, const struct needs *ne
     const uint32_t groups = executor->single.group_count > executor->batch.group_count
                                 ? executor->single.group_count
                                 : executor->batch.group_count;
-    executor->arena = divide(divider, arena, 1);
-    executor->x = divide_panel(divider, rows, needs->q8_columns);
-    executor->float_x = divide(divider, rows * needs->float_columns, sizeof(float));
-    executor->tokens = divide(divider, (size_t)options->slots * (options->context + 1), sizeof(int32_t));
-    executor->cosines = divide(divider,
-        (size_t)options->batch * executor->program->rope_count * executor->rope_pairs, sizeof(float));
-    executor->sines = divide(divider,
-        (size_t)options->batch * executor->program->rope_count * executor->rope_pairs, sizeof(float));
-    executor->partials = divide(divider, needs->partials, sizeof(float));
-    executor->page_counts = divide(divider, needs->kv_heads, sizeof *executor->page_counts);
-    executor->runs = divide(divider, options->slots, sizeof *executor->runs);
-    executor->rows = divide(divider, options->batch, sizeof *executor->rows);
-    executor->output_rows = divide(divider, options->outputs, sizeof *executor->output_rows);
-    executor->tasks = divide(divider, groups, sizeof *executor->tasks);
-    executor->results = divide(divider, options->slots, sizeof *executor->results);
+    executor->arena = take(layout, arena, 1);
+    executor->x = take_panel(layout, rows, needs->q8_columns);
+    executor->float_x = take(layout, rows * needs->float_columns, sizeof(float));
+    executor->tokens = take(layout, (size_t)options->slots * (options->context + 1), sizeof(int32_t));
+    executor->cosines = take(
+        layout, (size_t)options->batch * executor->program->rope_count * executor->rope_pairs, sizeof(float));
+    executor->sines = take(
+        layout, (size_t)options->batch * executor->program->rope_count * executor->rope_pairs, sizeof(float));
+    executor->partials = take(layout, needs->partials, sizeof(float));
+    executor->page_counts = take(layout, needs->kv_heads, sizeof *executor->page_counts);
+    executor->runs = take(layout, options->slots, sizeof *executor->runs);
+    executor->rows = take(layout, options->batch, sizeof *executor->rows);
+    executor->output_rows = take(layout, options->outputs, sizeof *executor->output_rows);
+    executor->tasks = take(layout, groups, sizeof *executor->tasks);
+    executor->results = take(layout, options->slots, sizeof *executor->results);
     for (uint32_t i = 0; i < options->threads; i++) {
         struct scratch *scratch = executor->scratch ? &executor->scratch[i] : &(struct scratch){0};
-        divide_scratch(executor, needs, divider, scratch);
+        take_scratch(executor, needs, layout, scratch);
     }
 }
 
@@ -126,18 +125,18 @@ static enum salvo_status open_work_memory(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     struct needs needs;
-    struct divider divider = {0};
+    struct work_layout layout = {0};
     for (uint32_t i = 0; i < executor->program->rope_count; i++) {
         uint32_t pairs = executor->program->ropes[i].dimensions / 2;
         executor->rope_pairs = pairs > executor->rope_pairs ? pairs : executor->rope_pairs;
     }
     add_up_needs(executor, &needs);
-    divide_work_memory(executor, &needs, &divider);
+    take_work_memory(executor, &needs, &layout);
     TRY(ARENA_NEW(&executor->tables, &executor->scratch, executor->options.threads));
-    TRY(memory_map(divider.used, PAGES_NORMAL, &executor->work_memory));
-    executor->work_bytes = divider.used;
-    divider = (struct divider){.memory = executor->work_memory};
-    divide_work_memory(executor, &needs, &divider);
+    TRY(memory_map(layout.used, PAGES_NORMAL, &executor->work_memory));
+    executor->work_bytes = layout.used;
+    layout = (struct work_layout){.memory = executor->work_memory};
+    take_work_memory(executor, &needs, &layout);
 cleanup:
     return status;
 }

@@ -53,12 +53,12 @@ void matmul_enter(struct executor *executor, const struct group *group, uint32_t
         return; /* the row phase before has done it */
     for (uint32_t i = 0; i < group->inner; i++)
         rows_run_op(executor, &executor->program->ops[group->first_op + i], 0, thread);
-    for (uint32_t i = 0; i < group->panel_count; i++) {
-        buffer_id source = group->panels[i];
+    for (uint32_t i = 0; i < group->rounded_count; i++) {
+        buffer_id source = group->rounded_inputs[i];
         struct q8_panel *panel = &executor->scratch[thread].x[i];
-        panel->digits = row_digits(executor, group->fine_panels >> i & 1, group->rows, 0);
+        panel->terms = row_terms(executor, group->fine_inputs >> i & 1, group->rows, 0);
         executor->kernels->round_q8(row_of(executor, source, 0, thread),
-            executor->program->buffers[source].columns, panel->digits, *panel, 1, 0);
+            executor->program->buffers[source].columns, panel->terms, *panel, 1, 0);
     }
 }
 
@@ -69,7 +69,7 @@ static struct q8_panel panel_of(
     uint32_t i = 0;
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
         return quad_panel(executor, op->matmul.fine, group->rows, 0, 0, 0);
-    while (group->panels[i] != op->inputs[1])
+    while (group->rounded_inputs[i] != op->inputs[1])
         i++;
     return executor->scratch[thread].x[i];
 }

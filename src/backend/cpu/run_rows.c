@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* cos and sin for all ropes at this row's position. Angles are computed in double: a position times a
- * frequency loses digits. */
+ * frequency loses precision. */
 static void prepare_ropes(struct executor *executor, uint32_t row)
 {
     const struct program *program = executor->program;
@@ -137,7 +137,7 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
     }
 }
 
-unsigned row_digits(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row)
+unsigned row_terms(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row)
 {
     if (executor->rounding != ACTIVATIONS_AS_USUAL || fine)
         return executor->rounding == ACTIVATIONS_PLAIN ? 1 : 2;
@@ -152,11 +152,11 @@ struct q8_panel quad_panel(
     const size_t groups = (row * columns + k * QUAD) / 32;
     const uint32_t live = executor->live[rows], end = row + QUAD < live ? row + QUAD : live;
     const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* this is called for every tile */
-    unsigned digits = fine ? row_digits(executor, fine, rows, row) : 1;
-    for (uint32_t i = row; i < end && digits == 1 && !late; i++)
-        digits = row_digits(executor, fine, rows, i);
-    return (struct q8_panel){x.values + row * columns * 2 + k * QUAD * digits, x.scales + groups,
-        x.sums + groups, x.half_sums + groups * 2, digits};
+    unsigned terms = fine ? row_terms(executor, fine, rows, row) : 1;
+    for (uint32_t i = row; i < end && terms == 1 && !late; i++)
+        terms = row_terms(executor, fine, rows, i);
+    return (struct q8_panel){x.values + row * columns * 2 + k * QUAD * terms, x.scales + groups,
+        x.sums + groups, x.half_sums + groups * 2, terms};
 }
 
 /* One row into its place in the panels. A row alone is laid out for matvec. */
@@ -165,9 +165,9 @@ static void round_row(struct executor *executor, const struct group *group, uint
     const size_t k = executor->program->buffers[group->rounded].columns;
     const float *x = row_of(executor, group->rounded, row, 0);
     if (group->rounding == ROUNDING_Q8) {
-        const unsigned digits = row_digits(executor, group->fine, group->rows, row);
+        const unsigned terms = row_terms(executor, group->fine, group->rows, row);
         struct q8_panel panel = quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0);
-        executor->kernels->round_q8(x, k, digits, panel, alone ? 1 : QUAD, row % QUAD);
+        executor->kernels->round_q8(x, k, terms, panel, alone ? 1 : QUAD, row % QUAD);
     } else {
         const size_t width = alone ? 1 : OCTET;
         float *panel = executor->float_x + row / width * width * k + row % width;
@@ -183,7 +183,7 @@ static void pad_panel(struct executor *executor, const struct group *group, uint
     if (group->rounding == ROUNDING_Q8) {
         struct q8_panel panel = quad_panel(executor, group->fine, group->rows, live / QUAD * QUAD, k, 0);
         for (size_t t = live % QUAD; t < QUAD; t++) {
-            for (size_t octet = 0; octet < k / OCTET * panel.digits; octet++)
+            for (size_t octet = 0; octet < k / OCTET * panel.terms; octet++)
                 memset(panel.values + (octet * QUAD + t) * OCTET, 0, OCTET);
             for (size_t i = 0; i < k / 32; i++)
                 panel.scales[i * QUAD + t] = panel.sums[i * QUAD + t] = 0;

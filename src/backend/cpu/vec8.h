@@ -132,13 +132,13 @@ INLINE int vec8_store_bytes(vec8 x, int8_t *to)
     return vaddvq_s16(words);
 }
 
-/* The same with two digits: p = high * 128 + low, low -64 .. 63. */
-INLINE int vec8_store_digits(vec8 x, int8_t *high, int8_t *low)
+/* The same with two terms: p = high * 128 + low, low -64 .. 63. */
+INLINE int vec8_store_terms(vec8 x, int8_t *high, int8_t *low)
 {
     int32x4_t p[2] = {vcvtnq_s32_f32(x.low), vcvtnq_s32_f32(x.high)};
-    int16x8_t words = narrow_words(p[0], p[1]), high_words = vrshrq_n_s16(words, DIGIT_BITS);
+    int16x8_t words = narrow_words(p[0], p[1]), high_words = vrshrq_n_s16(words, TERM_BITS);
     vst1_s8(high, vmovn_s16(high_words));
-    vst1_s8(low, vmovn_s16(vsubq_s16(words, vshlq_n_s16(high_words, DIGIT_BITS))));
+    vst1_s8(low, vmovn_s16(vsubq_s16(words, vshlq_n_s16(high_words, TERM_BITS))));
     return vaddvq_s32(vaddq_s32(p[0], p[1]));
 }
 
@@ -262,13 +262,13 @@ INLINE int vec8_store_bytes(vec8 x, int8_t *to)
     return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
-INLINE int vec8_store_digits(vec8 x, int8_t *high, int8_t *low)
+INLINE int vec8_store_terms(vec8 x, int8_t *high, int8_t *low)
 {
     __m256i integers = _mm256_cvtps_epi32(x);
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256(integers, 1));
-    __m128i half = _mm_set1_epi16(1 << (DIGIT_BITS - 1));
-    __m128i high_words = _mm_srai_epi16(_mm_add_epi16(words, half), DIGIT_BITS);
-    __m128i low_words = _mm_sub_epi16(words, _mm_slli_epi16(high_words, DIGIT_BITS));
+    __m128i half = _mm_set1_epi16(1 << (TERM_BITS - 1));
+    __m128i high_words = _mm_srai_epi16(_mm_add_epi16(words, half), TERM_BITS);
+    __m128i low_words = _mm_sub_epi16(words, _mm_slli_epi16(high_words, TERM_BITS));
     _mm_storel_epi64((__m128i *)(void *)high, _mm_packs_epi16(high_words, high_words));
     _mm_storel_epi64((__m128i *)(void *)low, _mm_packs_epi16(low_words, low_words));
     __m128i four = _mm_madd_epi16(words, _mm_set1_epi16(1));

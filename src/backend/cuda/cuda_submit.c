@@ -352,7 +352,7 @@ void cuda_pace_open(struct executor *executor)
 /* The device itself goes on from token to token in a launch of the whole grid. */
 uint32_t cuda_most_ahead(const struct executor *executor)
 {
-    const uint32_t fitting = pace_together(&executor->pace);
+    const uint32_t fitting = pace_tokens(&executor->pace);
     return executor->lowering != CUDA_LOWERING_GRID ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
 }
 

@@ -56,7 +56,7 @@ static uint32_t lanes_shift_for(const struct executor *executor, uint32_t head_d
 }
 
 /* How a single token's workgroup is made up. */
-struct crew {
+struct workgroup {
     uint32_t threads, heads; /* heads: of one kv head, together */
     uint32_t lanes_shift, reach_shift, at_once;
 };
@@ -65,26 +65,28 @@ struct crew {
  * Where shuffles bring many invocations together, workgroups are large: all positions of a short context are
  * then on their way at once. As many heads together as memory has room for.
  */
-static struct crew crew_for(const struct executor *executor, uint32_t group_heads, uint32_t head_dim)
+static struct workgroup workgroup_for(
+    const struct executor *executor, uint32_t group_heads, uint32_t head_dim)
 {
     const struct vulkan_physical *physical = executor->device.physical;
     const bool is_large = physical->features.subgroup && physical->subgroup_size >= 32 &&
                           physical->limits.maxComputeWorkGroupInvocations >= LARGE_THREADS;
-    struct crew crew = {.threads = ATTEND_THREADS,
+    struct workgroup workgroup = {.threads = ATTEND_THREADS,
         .heads = MOST_HEADS,
         .lanes_shift = lanes_shift_for(executor, head_dim),
         .at_once = is_large ? 1 : 2};
-    crew.reach_shift = crew.lanes_shift;
-    while (physical->features.subgroup && 1U << crew.reach_shift < physical->subgroup_size &&
-           1U << crew.reach_shift < ATTEND_THREADS)
-        crew.reach_shift++;
-    while (crew.heads > 1 && (group_heads % crew.heads || (crew.heads + 2) * head_dim > MOST_ROWS ||
-                                 (crew.threads >> crew.reach_shift) * crew.heads * head_dim > MOST_PARTS))
-        crew.heads--;
-    while (is_large && crew.threads < LARGE_THREADS &&
-           (crew.threads * 2 >> crew.reach_shift) * crew.heads * head_dim <= MOST_PARTS)
-        crew.threads *= 2;
-    return crew;
+    workgroup.reach_shift = workgroup.lanes_shift;
+    while (physical->features.subgroup && 1U << workgroup.reach_shift < physical->subgroup_size &&
+           1U << workgroup.reach_shift < ATTEND_THREADS)
+        workgroup.reach_shift++;
+    while (workgroup.heads > 1 &&
+           (group_heads % workgroup.heads || (workgroup.heads + 2) * head_dim > MOST_ROWS ||
+               (workgroup.threads >> workgroup.reach_shift) * workgroup.heads * head_dim > MOST_PARTS))
+        workgroup.heads--;
+    while (is_large && workgroup.threads < LARGE_THREADS &&
+           (workgroup.threads * 2 >> workgroup.reach_shift) * workgroup.heads * head_dim <= MOST_PARTS)
+        workgroup.threads *= 2;
+    return workgroup;
 }
 
 static void bind_state(
@@ -99,24 +101,24 @@ static void bind_state(
 
 /* How the rows that attention makes itself are cut into pieces, and those dealt out: blocks of a piece, as a
  * power of two, and pieces that an invocation asks for at once. */
-struct deal {
+struct row_split {
     uint32_t piece_shift, ahead;
 };
 
 /* Two blocks are fewer sums that meet than one; more where there is no room for so many. */
-static struct deal deal_for(uint32_t threads, uint32_t rows, uint32_t blocks, uint32_t block_bytes)
+static struct row_split row_split_for(uint32_t threads, uint32_t rows, uint32_t blocks, uint32_t block_bytes)
 {
     uint32_t shift = 1;
     while (rows * ((blocks + (1U << shift) - 1) >> shift) > MOST_PARTS)
         shift++;
     const uint32_t pieces = rows * ((blocks + (1U << shift) - 1) >> shift),
                    dealt = (pieces + threads - 1) / threads, most = BYTES_AHEAD / block_bytes >> shift;
-    return (struct deal){shift, dealt < most ? dealt : most ? most : 1};
+    return (struct row_split){shift, dealt < most ? dealt : most ? most : 1};
 }
 
 /* What the pipeline has to know where attention makes queries, key and value itself. */
 static void specialise_projection(const struct executor *executor, const struct group *group,
-    struct crew crew, struct pipeline_constants *constants)
+    struct workgroup workgroup, struct pipeline_constants *constants)
 {
     const struct op *matmuls = &executor->program->ops[group->first_op + 1];
     uint32_t block_bytes = 1;
@@ -128,12 +130,12 @@ static void specialise_projection(const struct executor *executor, const struct 
         constants->types |= UINT64_C(1) << weight->type;
         constants->columns = (uint32_t)weight->columns;
     }
-    const struct deal deal =
-        deal_for(crew.threads, (crew.heads + 2) * constants->head_dim, constants->columns / 32, block_bytes);
-    constants->extra |= deal.piece_shift << ATTEND_PIECE | deal.ahead << ATTEND_AHEAD;
+    const struct row_split split = row_split_for(
+        workgroup.threads, (workgroup.heads + 2) * constants->head_dim, constants->columns / 32, block_bytes);
+    constants->extra |= split.piece_shift << ATTEND_PIECE | split.ahead << ATTEND_AHEAD;
 }
 
-static enum salvo_status add_single(struct compiling *compiling, uint32_t index, struct crew crew,
+static enum salvo_status add_single(struct compiling *compiling, uint32_t index, struct workgroup workgroup,
     const struct op *op, struct attend_arguments arguments)
 {
     enum salvo_status status = SALVO_OK;
@@ -141,7 +143,7 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
     const struct group *group = &compiling->plan->lowered.groups[index];
     const bool projects = group->kind == GROUP_PROJECT_ATTEND,
                takes_ropes = vulkan_takes_ropes(executor, group);
-    const uint32_t groups = op->attend.heads / crew.heads;
+    const uint32_t groups = op->attend.heads / workgroup.heads;
     struct {
         struct attend_arguments attend;
         union {
@@ -151,15 +153,16 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
     } all = {.attend = arguments};
     static_assert(sizeof all <= MAX_ARGUMENT_BYTES, "every device takes as many bytes");
     struct pipeline_constants constants = {
-        .threads = crew.threads,
-        .extra = crew.heads | crew.lanes_shift << 4 | crew.reach_shift << 8 | crew.at_once << 12,
+        .threads = workgroup.threads,
+        .extra = workgroup.heads | workgroup.lanes_shift << 4 | workgroup.reach_shift << 8 |
+                 workgroup.at_once << 12,
         .state_types = 1U << executor->options.kv_type,
         .head_dim = op->attend.head_dim,
     };
     struct dispatch *dispatch;
     uint32_t pipeline;
     if (projects)
-        specialise_projection(executor, group, crew, &constants);
+        specialise_projection(executor, group, workgroup, &constants);
     TRY(vulkan_pipeline(
         &executor->pipelines, projects ? SHADER_PROJECT_ATTEND : SHADER_ATTEND_ONE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &all,
@@ -188,17 +191,17 @@ static enum salvo_status compile_single(
     /* A workgroup that makes queries has one head, or it would make them for longer. */
     const bool projects = group->kind == GROUP_PROJECT_ATTEND;
     const uint32_t most_heads = projects ? 1 : arguments.group_heads;
-    const struct crew crew = crew_for(executor, most_heads, op->attend.head_dim);
+    const struct workgroup workgroup = workgroup_for(executor, most_heads, op->attend.head_dim);
     struct dispatch *dispatch;
     uint32_t pipeline;
     if (vulkan_takes_ropes(executor, group))
         take_in_ropes(executor, op, &arguments);
-    arguments.splits_shift = splits_shift_for(executor, op->attend.heads / crew.heads, projects);
-    arguments.least = crew.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
+    arguments.splits_shift = splits_shift_for(executor, op->attend.heads / workgroup.heads, projects);
+    arguments.least = workgroup.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
     arguments.pages = executor->state.pages_per_slot;
     arguments.counts_at = executor->split_counts_at;
-    TRY(add_single(compiling, index, crew, op, arguments));
+    TRY(add_single(compiling, index, workgroup, op, arguments));
     if (executor->device.physical->features.subgroup)
         return SALVO_OK; /* the last to end has merged */
     const struct pipeline_constants merge = {.threads = MERGE_THREADS, .head_dim = op->attend.head_dim};

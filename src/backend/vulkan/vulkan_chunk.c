@@ -4,12 +4,12 @@
 
 enum { FIRST_CHUNK = 64 };
 
-static const uint64_t wanted_ns = 100000000;
+static const uint64_t target_ns = 100000000;
 
 void vulkan_chunk_open(struct executor *executor)
 {
     const bool is_processor = executor->device.physical->features.processor; /* which nobody resets */
-    pace_open(&executor->pace, is_processor ? 0 : wanted_ns, executor->options.batch, FIRST_CHUNK);
+    pace_open(&executor->pace, is_processor ? 0 : target_ns, executor->options.batch, FIRST_CHUNK);
 }
 
 void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending)
@@ -19,7 +19,7 @@ void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending)
 
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending)
 {
-    if (!executor->pace.wanted_ns || !pending->begun_ns)
+    if (!executor->pace.target_ns || !pending->begun_ns)
         return;
     const uint64_t spent = clock_ns() - pending->begun_ns;
     if (pending->token_count > 1)
@@ -28,9 +28,9 @@ void vulkan_chunk_note(struct executor *executor, const struct pending_step *pen
         pace_note_tokens(&executor->pace, spent, pending->repeat);
 }
 
-uint32_t vulkan_together(const struct executor *executor)
+uint32_t vulkan_tokens_per_submission(const struct executor *executor)
 {
-    return pace_together(&executor->pace);
+    return pace_tokens(&executor->pace);
 }
 
 /* To ask the host takes a while, which is little only of a slow device's token. */

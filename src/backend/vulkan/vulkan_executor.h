@@ -259,7 +259,8 @@ void vulkan_chunk_open(struct executor *executor);
 void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending);
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
 uint32_t vulkan_chunk(const struct executor *executor);
-uint32_t vulkan_together(const struct executor *executor);    /* single tokens of one submission, at most */
+uint32_t vulkan_tokens_per_submission(
+    const struct executor *executor);                         /* single tokens of one submission, at most */
 uint32_t vulkan_cancel_mask(const struct executor *executor); /* struct step_header */
 
 /* vulkan_state.c */

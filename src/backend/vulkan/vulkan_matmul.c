@@ -17,8 +17,8 @@ struct bundle {
     uint64_t types;
 };
 
-/* How a dispatch is cut. */
-struct cut {
+/* How a dispatch is divided into workgroups. */
+struct tiling {
     enum vulkan_shader shader;
     struct pipeline_constants constants;
     uint32_t rows, tokens; /* of a workgroup */
@@ -29,11 +29,11 @@ static uint32_t parts(uint32_t whole, uint32_t part)
     return (whole + part - 1) / part;
 }
 
-static struct cut cut_by(
+static struct tiling tiling_by(
     const struct vulkan_physical *physical, const struct bundle *bundle, const struct coop_tile *tile)
 {
     const uint32_t has_glu = bundle->glu != NULL;
-    return (struct cut){
+    return (struct tiling){
         .shader = SHADER_MATMUL_COOP,
         .constants = {.threads = vulkan_coop_threads(physical, tile),
             .types = bundle->types,
@@ -50,14 +50,14 @@ static struct cut cut_by(
 /* Large tiles prepare half as many weights, small ones wait less for each other. Which wins was measured: the
  * large where they keep a device busy for long, by how many there are and by the blocks each walks through.
  */
-static struct cut cut_for_coop(
+static struct tiling coop_tiling(
     const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
 {
     enum { ENOUGH_TILES = 128, ENOUGH_BLOCKS = 1 << 14 };
     const struct vulkan_physical *physical = compiling->executor->device.physical;
     const struct vulkan_plan *plan = compiling->plan;
-    const struct cut large = cut_by(physical, bundle, &coop_large_tile),
-                     small = cut_by(physical, bundle, &coop_small_tile);
+    const struct tiling large = tiling_by(physical, bundle, &coop_large_tile),
+                        small = tiling_by(physical, bundle, &coop_small_tile);
     const uint32_t blocks = parts(plan->matrices[bundle->first_matrix].columns, 32);
     uint32_t rows = 0;
     for (uint32_t i = bundle->first_matrix; i < plan->matrix_count; i++)
@@ -70,14 +70,15 @@ static struct cut cut_for_coop(
                : small;
 }
 
-static struct cut cut_of(const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
+static struct tiling tiling_of(
+    const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
 {
     const struct vulkan_physical *physical = compiling->executor->device.physical;
     const uint32_t tokens_each = tokens >= 64 ? 4 : 2, has_glu = bundle->glu != NULL;
     if (vulkan_uses_halves(compiling) && bundle->group->rounding != ROUNDING_F32)
-        return cut_for_coop(compiling, bundle, tokens);
+        return coop_tiling(compiling, bundle, tokens);
     const bool is_direct = physical->features.processor;
-    return (struct cut){
+    return (struct tiling){
         .shader = is_direct ? SHADER_MATMUL_DIRECT : SHADER_MATMUL,
         .constants = {.threads = is_direct ? DIRECT_THREADS : TILE_THREADS,
             .types = bundle->types,
@@ -93,7 +94,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     struct executor *executor = compiling->executor;
     struct vulkan_plan *plan = compiling->plan;
     const uint32_t tokens = plan->lowered.capacity[bundle->group->rows], count = plan->matrix_count;
-    const struct cut cut = cut_of(compiling, bundle, tokens);
+    const struct tiling tiling = tiling_of(compiling, bundle, tokens);
     const struct matmul_arguments arguments = {
         .first_matrix = bundle->first_matrix,
         .matrix_count = count - bundle->first_matrix,
@@ -109,12 +110,12 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     for (uint32_t i = bundle->first_matrix; i < count; i++) {
         struct matrix *matrix = &plan->matrices[i];
         matrix->first_group = i < last ? groups : 0;
-        groups += i < last ? parts(matrix->rows, cut.rows) : 0;
+        groups += i < last ? parts(matrix->rows, tiling.rows) : 0;
     }
-    TRY(vulkan_pipeline(&executor->pipelines, cut.shader, cut.constants, &pipeline));
+    TRY(vulkan_pipeline(&executor->pipelines, tiling.shader, tiling.constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
-    dispatch->groups[1] = parts(tokens, cut.tokens);
+    dispatch->groups[1] = parts(tokens, tiling.tokens);
     vulkan_bind(dispatch, BIND_VECTORS, &executor->vectors, false);
     vulkan_bind(dispatch, BIND_TABLE, &plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_ROUNDED, &executor->rounded, false);

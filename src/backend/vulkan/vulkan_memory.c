@@ -149,7 +149,7 @@ enum salvo_status vulkan_submit_and_wait(
         .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &commands};
     CHECK(device, ResetFences, (device->handle, 1, &fence));
     CHECK(device, QueueSubmit, (device->queue, 1, &submit, fence));
-    CHECK(device, WaitForFences, (device->handle, 1, &fence, VK_TRUE, VULKAN_PATIENCE_NS));
+    CHECK(device, WaitForFences, (device->handle, 1, &fence, VK_TRUE, VULKAN_TIMEOUT_NS));
 cleanup:
     return status;
 }

@@ -57,6 +57,6 @@ enum salvo_status vulkan_submit_and_wait(
     const struct vulkan_device *device, VkCommandBuffer commands, VkFence fence);
 
 /* How long a wait may last before the device counts as lost. */
-#define VULKAN_PATIENCE_NS UINT64_C(120000000000)
+#define VULKAN_TIMEOUT_NS UINT64_C(120000000000)
 
 #endif

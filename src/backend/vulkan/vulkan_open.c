@@ -31,8 +31,8 @@ static enum salvo_status open_bound(struct executor *executor, uint64_t size, en
 /* ---- Angles ---- */
 
 /*
- * cos and sin for every position would be a large table, and computed on the device they would lose digits:
- * instead those of 0 .. 255 and of all multiples of 256, in double, which the device multiplies.
+ * cos and sin for every position would be a large table, and computed on the device they would lose
+ * precision: instead those of 0 .. 255 and of all multiples of 256, in double, which the device multiplies.
  */
 static enum salvo_status open_ropes(struct executor *executor)
 {

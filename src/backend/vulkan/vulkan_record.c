@@ -35,7 +35,7 @@ static void write_set(const struct executor *executor, const struct dispatch *di
     executor->device.call.UpdateDescriptorSets(executor->device.handle, BIND_COUNT, writes, 0, NULL);
 }
 
-static bool sees_the_same(const struct dispatch *a, const struct dispatch *b)
+static bool binds_the_same(const struct dispatch *a, const struct dispatch *b)
 {
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
         const struct bound *x = &a->bound[i], *y = &b->bound[i];
@@ -51,7 +51,7 @@ static uint32_t number_sets(const struct vulkan_plan *plan, uint32_t *numbers, u
     uint32_t count = 0;
     for (uint32_t i = 0; i < plan->dispatch_count; i++) {
         uint32_t number = 0;
-        while (number < count && !sees_the_same(&plan->dispatches[firsts[number]], &plan->dispatches[i]))
+        while (number < count && !binds_the_same(&plan->dispatches[firsts[number]], &plan->dispatches[i]))
             number++;
         if (number == count)
             firsts[count++] = i;

@@ -82,7 +82,7 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
 {
     const struct vulkan_device *device = &executor->device;
     VkResult result = VK_TIMEOUT;
-    for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_PATIENCE_NS; waited += slice_ns) {
+    for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_TIMEOUT_NS; waited += slice_ns) {
         if (step_is_cancelled(pending->cancel))
             ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
         result = wait_a_while(executor, pending, slice_ns);
@@ -191,16 +191,16 @@ enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
     enum salvo_status status = SALVO_OK;
-    const uint64_t look_ns = 200000;
+    const uint64_t poll_ns = 200000;
     *out_sampled = seen;
     *out_done = true;
     TRY(backend_check_ticket(ticket, executor->submitted, STEPS_IN_FLIGHT + 1));
     struct pending_step *pending = pending_of(executor, ticket);
     for (uint64_t waited = 0;
-         executor->completed < ticket && pending->repeat > 1 && waited < VULKAN_PATIENCE_NS;
-         waited += look_ns) {
+         executor->completed < ticket && pending->repeat > 1 && waited < VULKAN_TIMEOUT_NS;
+         waited += poll_ns) {
         *out_sampled = ids_so_far(executor, pending, seen);
-        if (*out_sampled > seen || wait_a_while(executor, pending, look_ns) != VK_TIMEOUT)
+        if (*out_sampled > seen || wait_a_while(executor, pending, poll_ns) != VK_TIMEOUT)
             break; /* done, or lost: complete finds out */
         if (step_is_cancelled(pending->cancel))
             ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
@@ -466,11 +466,12 @@ cleanup:
 }
 
 /* The commands of a step, as often as it repeats, with one submission or, of a slow device, a few. */
-static enum salvo_status hand_over(
+static enum salvo_status submit_plan(
     struct executor *executor, const struct vulkan_plan *plan, const struct pending_step *pending)
 {
     enum salvo_status status = SALVO_OK;
-    const uint32_t entry = (uint32_t)(pending->ticket % RING_ENTRIES), together = vulkan_together(executor);
+    const uint32_t entry = (uint32_t)(pending->ticket % RING_ENTRIES),
+                   together = vulkan_tokens_per_submission(executor);
     VkCommandBuffer commands[MAX_REPEAT + 2];
     uint32_t count = 0, left = pending->repeat;
     if (executor->idle.is_measured)
@@ -503,7 +504,7 @@ enum salvo_status vulkan_submit(struct executor *executor, const struct step *st
     TRY(vulkan_step_begin(executor, step, &pending));
     executor->last_plan = step->token_count == 1 ? &executor->single : &executor->batch;
     vulkan_chunk_begin(executor, pending);
-    TRY(hand_over(executor, executor->last_plan, pending));
+    TRY(submit_plan(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;
 cleanup:
     if (status != SALVO_OK && pending) { /* the device's count of steps and ours have parted */
