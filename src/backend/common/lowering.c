@@ -1,11 +1,10 @@
 /*
- * From ops to phases. Ops that work row by row are chained into one phase; matmuls of the same input run
- * together, with the gate of a feed-forward applied on the way out; a single token's also when they have
- * inputs of their own.
+ * From ops to groups. Consecutive row ops form one group. Matmuls of the same input form one group, which
+ * also applies the glu of a feed-forward; matmuls of a single token may have different inputs.
  *
- * For a single token a phase with one row would keep all threads but one waiting. There, row ops whose
- * results nobody else needs run inside the tasks of the phase that follows: every thread computes the norm
- * for itself, which is cheaper than meeting.
+ * A row group of a single token would leave all threads but one idle. Row ops whose results are read only by
+ * the next matmuls or attention run inside the tasks of that group: every thread computes the norm itself,
+ * which is cheaper than a barrier.
  */
 #include "backend/common/fusion.h"
 
@@ -52,7 +51,7 @@ static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first
     return end;
 }
 
-/* The panel that will hold an input of the group; false when there are too many. */
+/* Adds the input of a matmul to the rounded inputs of the group; false when there are too many. */
 static bool find_rounded_input(const struct lowering *lowering, const struct op *op, struct group *group)
 {
     if (op->matmul.rounding != ROUNDING_Q8 ||
@@ -65,8 +64,8 @@ static bool find_rounded_input(const struct lowering *lowering, const struct op 
     return true;
 }
 
-/* Whether a matmul can run beside those from op `first` on. In a batch they share one rounded input. A single
- * token's inputs are at hand in every thread, so that any will do which none of the others writes. */
+/* Whether a matmul can join the group that begins with op `first`. In a batch all share one rounded input.
+ * For a single token every thread has all inputs, so any input will do that no matmul of the group writes. */
 static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t op, struct group *group)
 {
     const struct op *ops = lowering->program->ops;
@@ -82,12 +81,12 @@ static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t o
             return false;
         if (ops[i].inputs[1] == ops[op].inputs[1] && ops[i].matmul.rounding == ops[op].matmul.rounding &&
             ops[i].matmul.fine != ops[op].matmul.fine)
-            return false; /* one panel for each input */
+            return false; /* each input is rounded once */
     }
     return find_rounded_input(lowering, &ops[op], group);
 }
 
-/* Fills in the matmuls from op `first` on, and a glu behind them. */
+/* Collects the matmuls from op `first` on, and the glu after them. */
 static void collect_matmuls(const struct lowering *lowering, uint32_t first, struct group *group)
 {
     const struct program *program = lowering->program;

@@ -14,7 +14,7 @@ enum group_kind {
     GROUP_SAMPLE,
 };
 
-/* Inputs of a single token that a group of matmuls may have rounded at once. */
+/* Most rounded inputs of one group of matmuls, for a single token. */
 enum { MAX_ROUNDED = 8 };
 
 /* Neighbouring ops that run as one phase. */
@@ -42,7 +42,7 @@ struct plan {
     struct group *groups;
     uint32_t group_count;
     uint32_t *group_of_op;
-    size_t *offsets;  /* [buffers]: in the arena or, when private, in the memory of whoever runs a task */
+    size_t *offsets;  /* [buffers]: in the arena or, when private, in the memory of the thread or workgroup */
     bool *is_private; /* [buffers] */
     size_t arena_bytes, private_bytes;
 };

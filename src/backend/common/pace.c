@@ -24,7 +24,7 @@ void pace_note_chunk(struct pace *pace, uint64_t spent_ns, uint32_t tokens)
     const uint64_t each = spent_ns / tokens + 1,
                    fitting = pace->target_ns / each / PACE_CHUNK_STEP * PACE_CHUNK_STEP,
                    most = fitting < PACE_CHUNK_STEP ? PACE_CHUNK_STEP : fitting;
-    /* Each of few tokens takes longer than each of many: that is nothing against a chunk that was found. */
+    /* A small chunk takes more time per token than a large one, so it does not reduce the size. */
     if (most < pace->chunk && tokens < pace->chunk && spent_ns < pace->target_ns)
         return;
     pace->chunk = smaller(most, pace->batch);

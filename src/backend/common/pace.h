@@ -1,7 +1,5 @@
-/*
- * How many tokens go into one submission, by how long those before them took. Systems reset a GPU that works
- * on one for seconds, and a display that shares it stands still for so long.
- */
+/* How many tokens go into one submission, from the time of earlier submissions. Systems reset a GPU that is
+ * busy with one submission for seconds, and a display on the same GPU freezes meanwhile. */
 #ifndef COMMON_PACE_H
 #define COMMON_PACE_H
 
@@ -10,21 +8,21 @@
 enum { PACE_CHUNK_STEP = 16 };
 
 struct pace {
-    uint64_t target_ns; /* that a submission is to take; 0: there is no limit */
-    uint64_t token_ns;  /* of the last tokens that came one after the other; 0: not known yet */
+    uint64_t target_ns; /* time that a submission should take; 0: no limit */
+    uint64_t token_ns;  /* of one decoded token, from the last submission; 0: not measured yet */
     uint32_t batch;
     uint32_t chunk; /* tokens of a prompt: a multiple of PACE_CHUNK_STEP or the batch, so that the remainder
                        of a prompt does not depend on how fast the device was */
 };
 
-/* `first_chunk`: as long as nothing is known. */
+/* `first_chunk`: tokens of a prompt before anything is measured. */
 void pace_open(struct pace *pace, uint64_t target_ns, uint32_t batch, uint32_t first_chunk);
 
-/* Take the time of a submission: of tokens one after the other, or of a chunk of a prompt. */
+/* Record the time of a submission: of decoded tokens, or of a chunk of a prompt. */
 void pace_note_tokens(struct pace *pace, uint64_t spent_ns, uint32_t tokens);
 void pace_note_chunk(struct pace *pace, uint64_t spent_ns, uint32_t tokens);
 
-/* Tokens one after the other in one submission, at most; at least 1. */
+/* Most tokens that one submission should decode, at least 1. */
 uint32_t pace_tokens(const struct pace *pace);
 
 #endif

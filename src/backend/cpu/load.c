@@ -1,7 +1,7 @@
 /*
- * Weights into memory, once: matrices that are multiplied become tiles, vectors become floats, an embedding
- * that is only looked up stays in the file. The mapped pages are given back as soon as they are packed, so
- * that nothing is held twice.
+ * Loads the weights once: matrices of matmuls are packed into tiles, vectors become floats, an embedding
+ * table that is only looked up stays in the file. Mapped pages are released as soon as they are packed, so
+ * that no weight is in memory twice.
  */
 #include "backend/common/weights.h"
 #include "backend/cpu/executor.h"

@@ -1,4 +1,4 @@
-/* Opening an executor: all plans are compiled and all memory is taken before a weight is touched. */
+/* Opening an executor: plans are lowered and memory is allocated before any weight is read. */
 #include "backend/common/checks.h"
 #include "backend/cpu/executor.h"
 
@@ -42,7 +42,7 @@ static void add_up_needs(const struct executor *executor, struct needs *needs)
     }
 }
 
-/* Hands out pieces of the work memory; without memory it only counts. */
+/* Takes parts of the work memory one after the other; without memory it only counts bytes. */
 struct work_layout {
     uint8_t *memory;
     size_t used;
@@ -169,7 +169,7 @@ static enum salvo_status choose_kernels(struct executor *executor)
         if (usable)
             snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", kernels->name);
     }
-    return fail(SALVO_ERROR_UNSUPPORTED, "instruction set '%s' is not to be had here; these are: %s",
+    return fail(SALVO_ERROR_UNSUPPORTED, "instruction set '%s' is not available on this CPU; available: %s",
         executor->options.isa, names);
 }
 

@@ -1,4 +1,4 @@
-/* How many tokens are one submission, of a prompt or one after the other (backend/common/pace.h). */
+/* The number of tokens of one submission (backend/common/pace.h). */
 #include "backend/vulkan/vulkan_executor.h"
 #include "base/clock.h"
 
@@ -8,7 +8,7 @@ static const uint64_t target_ns = 100000000;
 
 void vulkan_chunk_open(struct executor *executor)
 {
-    const bool is_processor = executor->device.physical->features.processor; /* which nobody resets */
+    const bool is_processor = executor->device.physical->features.processor; /* no system resets it */
     pace_open(&executor->pace, is_processor ? 0 : target_ns, executor->options.batch, FIRST_CHUNK);
 }
 
@@ -33,7 +33,7 @@ uint32_t vulkan_tokens_per_submission(const struct executor *executor)
     return pace_tokens(&executor->pace);
 }
 
-/* To ask the host takes a while, which is little only of a slow device's token. */
+/* Reading the host's cancel word is slow: a fast device does so only every eighth token. */
 uint32_t vulkan_cancel_mask(const struct executor *executor)
 {
     enum { MOST = 8 }; /* tokens, a power of two */

@@ -1,7 +1,5 @@
-/*
- * How long the device has nothing to do between one step and the next: a timestamp before and after each
- * submission, in commands of their own, since a plan's are recorded once. Not part of other steps.
- */
+/* Idle time of the device between two steps: timestamps before and after each submission, in command buffers
+ * of their own because a plan is recorded once. Only submitted while idle time is measured. */
 #include "backend/vulkan/vulkan_executor.h"
 
 static enum salvo_status record_stamp(

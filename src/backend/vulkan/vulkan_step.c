@@ -1,6 +1,6 @@
 /*
- * Steps: written into the ring as plain data, submitted as the plan's recorded commands, read back as a few
- * words for each run. Up to three are on their way; the host waits when there would be more.
+ * Steps. The host writes a step into the ring, submits the recorded commands of its plan, and reads back a
+ * few words for each run. Up to three steps are in flight; the host waits before it submits a fourth.
  */
 #include "backend/vulkan/vulkan_executor.h"
 
@@ -34,10 +34,10 @@ IS_AT(step_run, source, RUN_SOURCE);
 static_assert(sizeof(struct row_place) == ROW_WORDS * 4, "the shader reads it as words");
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
 
-/* Where an id is yet to come. */
+/* Marks an id that is not sampled yet. */
 static const int32_t no_id = -1;
 
-/* How often a wait looks at the cancel word. */
+/* A wait reads the cancel flag once in this time. */
 static const uint64_t slice_ns = 5000000;
 
 static struct pending_step *pending_of(struct executor *executor, uint64_t ticket)
@@ -77,7 +77,7 @@ static VkResult wait_a_while(
     return device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, nanoseconds);
 }
 
-/* Looks at the cancel word meanwhile: a step that repeats then ends when it next looks, too. */
+/* Passes a cancel on to the device meanwhile, which ends a step that repeats. */
 static enum salvo_status wait_for_step(struct executor *executor, struct pending_step *pending)
 {
     const struct vulkan_device *device = &executor->device;
@@ -94,7 +94,7 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
         result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", device->physical->name);
 }
 
-/* The version of recurrent state that a run has come to: repetitions go to and fro between two. */
+/* The version of recurrent state that a run has written last: repetitions alternate between two. */
 static uint8_t version_after(
     const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
 {
@@ -103,8 +103,8 @@ static uint8_t version_after(
     return sampled == 0 ? run->before : sampled % 2 ? run->after : run->other;
 }
 
-/* Takes over what the device says about a step, and commits the recurrent states that it left. One that
- * repeats keeps the tokens that were complete. */
+/* Reads the results of a step and commits its recurrent state. A step that repeats keeps the tokens that were
+ * complete. */
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending)
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
@@ -175,8 +175,8 @@ cleanup:
     return status;
 }
 
-/* Ids of a step that repeats that have come by now, for its first run. Each tells of itself: that another
- * word of the host's memory was written later does not mean that it is seen later. */
+/* How many ids a step that repeats has sampled, for its first run. Each id is checked by itself, because the
+ * order in which the host sees the device's writes is not defined. */
 static uint32_t ids_so_far(const struct executor *executor, const struct pending_step *pending, uint32_t seen)
 {
     const volatile int32_t *ids = ids_of(executor, pending->runs[0].slot) + pending->runs[0].first + 1;
@@ -186,7 +186,7 @@ static uint32_t ids_so_far(const struct executor *executor, const struct pending
     return seen;
 }
 
-/* Looks at what the device has told so far; a step that does not repeat tells everything at once. */
+/* Ids arrive one by one only from steps that repeat. */
 enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
@@ -216,7 +216,7 @@ cleanup:
 
 /* ---- Beginning ---- */
 
-/* Two versions of a slot's recurrent state that nobody reads or may still commit. */
+/* Two versions of a slot's recurrent state that no step in flight reads or may commit. */
 static bool find_versions(
     const struct executor *executor, uint32_t slot, uint8_t *out_after, uint8_t *out_other)
 {
@@ -255,7 +255,7 @@ static bool must_wait(const struct executor *executor, const struct step *step)
             const struct pending_step *pending = &executor->pending[j % RING_ENTRIES];
             for (uint32_t k = 0; k < pending->run_count; k++) {
                 if (pending->runs[k].slot == slot && pending->repeat > 1)
-                    return true; /* how far it came is not known */
+                    return true; /* its number of tokens is not known yet */
             }
         }
     }
@@ -440,7 +440,7 @@ cleanup:
 
 enum { MAX_REPEAT = 256 };
 
-/* One submission; the last one of a step tells when all is done. */
+/* One submission; the last of a step signals its end. */
 static enum salvo_status submit_commands(struct executor *executor, const struct pending_step *pending,
     const VkCommandBuffer *commands, uint32_t count, bool is_last)
 {
@@ -507,7 +507,7 @@ enum salvo_status vulkan_submit(struct executor *executor, const struct step *st
     TRY(submit_plan(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;
 cleanup:
-    if (status != SALVO_OK && pending) { /* the device's count of steps and ours have parted */
+    if (status != SALVO_OK && pending) { /* device and host no longer count the same steps */
         executor->is_lost = true;
         executor->completed = executor->submitted;
     }
