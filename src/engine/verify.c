@@ -3,6 +3,7 @@
 #include "engine/verify.h"
 
 #include "base/memory.h"
+#include "engine/arguments.h"
 #include "program/sampling.h"
 
 #include <math.h>
@@ -34,6 +35,7 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
         backend[length] = 0;
     }
     const struct salvo_engine_options engine_options = {
+        .size = sizeof engine_options,
         .backend = backend,
         .isa = colon ? colon + 1 : NULL,
         .device = options->device,
@@ -282,24 +284,29 @@ static enum salvo_status check_ids(const struct salvo_engine *engine, const int3
     return SALVO_OK;
 }
 
-enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *options,
+enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *given,
     salvo_verify_function output, void *user, struct salvo_verify_result *out)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_verify_options options;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
+    REQUIRE(out);
+    REQUIRE(model);
     struct verify_pair pair = {0};
     struct verify_list list = {0};
     int32_t *own_ids = NULL;
-    const struct salvo_verify_options defaults = {0};
-    if (!options)
-        options = &defaults;
-    const int32_t *ids = options->ids;
-    *out = (struct salvo_verify_result){0};
-    if (ids && (options->count == 0 || options->count > 1 << 20))
+    status = result_write("salvo_verify_result", &result, sizeof result, out);
+    if (status == SALVO_OK)
+        status = options_read("salvo_verify_options", given, sizeof options, &options);
+    if (status != SALVO_OK)
+        return status;
+    const int32_t *ids = options.ids;
+    if (ids && (options.count == 0 || options.count > 1 << 20))
         TRY(fail(
-            SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options->count, 1 << 20));
-    uint32_t count = ids ? (uint32_t)options->count : DEFAULT_TOKENS;
-    TRY(open_side(model, options, options->backend, count, &pair.ours));
-    TRY(open_side(model, options, options->against ? options->against : "cpu:scalar", count, &pair.theirs));
+            SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options.count, 1 << 20));
+    uint32_t count = ids ? (uint32_t)options.count : DEFAULT_TOKENS;
+    TRY(open_side(model, &options, options.backend, count, &pair.ours));
+    TRY(open_side(model, &options, options.against ? options.against : "cpu:scalar", count, &pair.theirs));
     TRY(round_pair(&pair, count));
     if (!ids) {
         TRY(default_ids(pair.ours, &own_ids));
@@ -308,10 +315,11 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     TRY(check_ids(pair.ours, ids, count));
     TRY(verify_groups(&pair, ids, count, &list));
     TRY(gguf_check(model_gguf(model)));
-    hand_over(&list, output, user, out);
-    TRY(compare_models(model, options, &pair, ids, count, out));
+    hand_over(&list, output, user, &result);
+    TRY(compare_models(model, &options, &pair, ids, count, &result));
     TRY(gguf_check(model_gguf(model)));
 cleanup:
+    (void)result_write("salvo_verify_result", &result, sizeof result, out);
     if (status != SALVO_OK)
         status = gguf_check_after(model_gguf(model), status);
     salvo_engine_close(pair.ours);

@@ -35,19 +35,25 @@ static void inputs_in_pieces(void **state)
 /* Ids that a model goes on with, by samplers that need the scratch of sampling. */
 static void take_ids(const char *path, const char *backend, float temperature, int32_t out[4])
 {
-    struct fixture fixture = fixture_open(
-        path, (struct salvo_engine_options){.backend = backend, .context = 64, .batch = 16, .threads = 1});
+    struct fixture fixture =
+        fixture_open(path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                               .backend = backend,
+                               .context = 64,
+                               .batch = 16,
+                               .threads = 1});
     int32_t *ids = some_ids(5, fixture.vocabulary, 7);
-    struct salvo_sampler sampler = salvo_sampler_default(fixture.model);
-    struct salvo_generate_result result;
+    struct salvo_sampler sampler = default_sampler(fixture.model);
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     sampler.temperature = temperature;
     sampler.top_k = 5;
     sampler.repeat_penalty = 1.1f;
     sampler.seed = 3;
     ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
-    ASSERT_OK(salvo_session_generate(
-        fixture.session, &(struct salvo_generate_options){.max_tokens = 4, .ignore_end = true}, &result));
+    ASSERT_OK(salvo_session_generate(fixture.session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .max_tokens = 4, .ignore_end = true},
+        &result));
     assert_int_equal(4, result.tokens);
     memcpy(out, salvo_session_tokens(fixture.session) + 5, 4 * sizeof *out);
     free(ids);

@@ -17,9 +17,10 @@ static inline void verify_against_cpu(
     const char *shape, const char *mix, enum salvo_kv_type kv_type, size_t count)
 {
     struct salvo_model *model;
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
-    const struct salvo_verify_options options = {.backend = "cuda",
+    const struct salvo_verify_options options = {.size = sizeof(struct salvo_verify_options),
+        .backend = "cuda",
         .against = "cpu",
         .ids = (const int32_t[]){1, 5, 3, 4, 96, 6},
         .count = count,
