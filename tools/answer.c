@@ -180,7 +180,7 @@ static int write_answer(struct work *work)
         if (status != SALVO_OK || generate(work, &count) != SALVO_OK)
             return library_failure();
         if (work->output.error)
-            return failure("the text cannot be written: %s", strerror(work->output.error));
+            return failure("cannot write the text: %s", strerror(work->output.error));
         bool fits = false;
         if (work->answer->finish == SALVO_FINISH_CONTEXT && work->settings->on_full == ON_FULL_SLIDE) {
             int result = slide_on(work, &fits);
@@ -197,13 +197,14 @@ static int no_room(const struct work *work)
 {
     const uint32_t context = context_of(work);
     if (work->settings->on_full == ON_FULL_SLIDE || conversation_turns(work->conversation) == 1) {
-        return failure("the message alone does not fit the context of %" PRIu32
-                       ": with it there would be %zu tokens; -c sets it",
-            context, work->wanted.count);
+        return failure("the message does not fit: it makes a prompt of %zu tokens, the context has %" PRIu32
+                       "; -c N enlarges it",
+            work->wanted.count, context);
     }
-    return failure("the context of %" PRIu32 " is full: with this message there would be %zu tokens. "
-                   "/undo and /clear make room, --on-full slide drops the oldest turns, -c N gives more",
-        context, work->wanted.count);
+    return failure(
+        "the context is full: with this message the prompt has %zu tokens, the context %" PRIu32
+        ". /undo and /clear make room, --on-full slide drops the oldest turns, -c N enlarges the context",
+        work->wanted.count, context);
 }
 
 int answer_question(const struct loaded *loaded, struct conversation *conversation,
