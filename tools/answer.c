@@ -129,6 +129,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
         .stop_ids = stops->ids,
         .stop_id_count = stops->id_count,
         .text = text_output_write,
+        .token = text_output_token,
         .user = &work->output,
     };
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;

@@ -191,6 +191,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
         .ignore_end = options.ignore_eos,
         .special = options.special,
         .text = text_output_write,
+        .token = text_output_token,
         .user = output,
     };
     const uint32_t position = salvo_session_position(session);

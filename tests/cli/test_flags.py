@@ -175,6 +175,10 @@ class Loops(unittest.TestCase):
             self.assertIn("repeats itself", error)
             self.assertIn("ended by: loop", error)
 
+    def test_a_cycle_of_tokens_without_text_ends(self):
+        silent = json.loads(salvo("run", "-p", "hello", "--chat", "--temp", 0, "--logit-bias", "262=1000", "--json")[0])  # <|im_start|>
+        self.assertEqual((silent["text"], silent["tokens"], silent["finish_reason"]), ("", 256, "loop"))
+
     def test_it_can_be_switched_off_and_is_for_answers_only(self):
         self.assertEqual(len(run("--chat", "--allow-loops", "-n", 300)[0]), 300)
         self.assertEqual(len(run("-n", 300)[0]), 300)
