@@ -53,7 +53,7 @@ class Numbers(unittest.TestCase):
             self.refused("--threads", value, command="quantize", arguments=("/absent", "/absent", "F16"))
             self.refused("--repetitions", value, command="bench", arguments=("-m", "/absent"))
         for value in ("", ",", "1,", ",1", "1,,2", "1,x", "1;2", "-1", "4294967296", "1,4294967296"):
-            self.refused("--prompts", value, "with commas", command="bench", arguments=("-m", "/absent"))
+            self.refused("--prompts", value, "separated by commas", command="bench", arguments=("-m", "/absent"))
         self.refused("--prompts", ",".join(["1"] * 33), "too many", command="bench", arguments=("-m", "/absent"))
 
     def test_limits_of_the_engine(self):
@@ -138,9 +138,9 @@ class Numbers(unittest.TestCase):
         absent = ("-m", "/absent", "-p", "a")
         for option in ("--temp", "--top-p", "--min-p", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"):
             for value in NO_FLOATS:
-                self.refused(option, value, option, "number is expected", arguments=absent)
+                self.refused(option, value, option, "expected a number", arguments=absent)
         for option in ("--temp", "--repeat-penalty"):
-            self.refused(option, "-1e-9", "not negative", arguments=absent)
+            self.refused(option, "-1e-9", "at least 0", arguments=absent)
         for option in ("--top-p", "--min-p"):
             for value in ("-1e-9", "1.000001", "3e38"):
                 self.refused(option, value, "from 0 to 1", arguments=absent)
