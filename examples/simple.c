@@ -14,8 +14,9 @@ int main(int argc, char **argv)
     struct salvo_model *model = NULL;
     struct salvo_engine *engine = NULL;
     struct salvo_session *session = NULL;
-    const struct salvo_generate_options options = {.max_tokens = 64, .text = print_text};
-    struct salvo_generate_result result;
+    const struct salvo_generate_options options = {
+        .size = sizeof(struct salvo_generate_options), .max_tokens = 64, .text = print_text};
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     int32_t *ids = NULL;
     size_t id_count;
     unsigned flags;

@@ -3,6 +3,7 @@
 #include "engine/verify.h"
 
 #include "base/memory.h"
+#include "engine/arguments.h"
 #include "program/sampling.h"
 
 #include <math.h>
@@ -34,6 +35,7 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
         backend[length] = 0;
     }
     const struct salvo_engine_options engine_options = {
+        .size = sizeof engine_options,
         .backend = backend,
         .isa = colon ? colon + 1 : NULL,
         .device = options->device,
@@ -150,8 +152,7 @@ static void hand_over(
 struct free_run {
     float *expected; /* [ROWS_AT_ONCE][vocabulary] */
     uint32_t first, vocabulary;
-    uint32_t same_argmax;
-    double divergences, largest;
+    struct verify_distance distance;
 };
 
 static bool keep_row(void *user, uint32_t position, const float *logits)
@@ -189,23 +190,22 @@ static bool compare_row(void *user, uint32_t position, const float *logits)
         double probability = exp(log_p);
         divergence += probability == 0 ? 0 : probability * (log_p - log_q);
     }
-    run->same_argmax += argmax == expected_argmax;
-    run->divergences += divergence;
-    if (!(divergence <= run->largest)) /* a NaN stays */
-        run->largest = divergence;
+    run->distance.same_argmax += argmax == expected_argmax;
+    run->distance.divergences += divergence;
+    if (!(divergence <= run->distance.largest)) /* a NaN stays */
+        run->distance.largest = divergence;
     return true;
 }
 
-/* Measures the divergence of two engines, each computing the whole model. */
-static enum salvo_status run_free(struct salvo_engine *engine, struct salvo_engine *expected,
-    const int32_t *ids, uint32_t count, struct free_run *out)
+enum salvo_status verify_run_free(
+    const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct verify_distance *out)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_session *ours = NULL, *theirs = NULL;
-    struct free_run run = {.vocabulary = engine->program->vocabulary};
+    struct free_run run = {.vocabulary = pair->ours->program->vocabulary};
     TRY(NEW(&run.expected, (size_t)ROWS_AT_ONCE * run.vocabulary));
-    TRY(salvo_session_open(engine, &ours));
-    TRY(salvo_session_open(expected, &theirs));
+    TRY(salvo_session_open(pair->ours, &ours));
+    TRY(salvo_session_open(pair->theirs, &theirs));
     for (; run.first < count; run.first += ROWS_AT_ONCE) {
         uint32_t left = count - run.first, part = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
         TRY(salvo_session_eval(theirs, ids + run.first, part, keep_row, &run));
@@ -215,8 +215,7 @@ cleanup:
     salvo_session_close(ours);
     salvo_session_close(theirs);
     memory_free(run.expected);
-    run.expected = NULL;
-    *out = run;
+    *out = run.distance;
     return status;
 }
 
@@ -227,13 +226,13 @@ static enum salvo_status run_against_finest(struct salvo_model *model,
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *finest = NULL;
-    struct free_run run;
+    struct verify_distance distance;
     TRY(open_side(model, options, "cpu", count, &finest));
     finest->backend->set_rounding(finest->executor, ACTIVATIONS_FINEST);
-    TRY(run_free(pair->ours, finest, ids, count, &run));
-    result->from_finest = run.divergences / count;
-    TRY(run_free(pair->theirs, finest, ids, count, &run));
-    result->against_from_finest = run.divergences / count;
+    TRY(verify_run_free(&(struct verify_pair){pair->ours, finest}, ids, count, &distance));
+    result->from_finest = distance.divergences / count;
+    TRY(verify_run_free(&(struct verify_pair){pair->theirs, finest}, ids, count, &distance));
+    result->against_from_finest = distance.divergences / count;
 cleanup:
     salvo_engine_close(finest);
     return status;
@@ -243,13 +242,13 @@ static enum salvo_status compare_models(struct salvo_model *model, const struct 
     const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct salvo_verify_result *result)
 {
     enum salvo_status status = SALVO_OK;
-    struct free_run run;
+    struct verify_distance distance;
     TRY(round_pair(pair, count));
-    TRY(run_free(pair->ours, pair->theirs, ids, count, &run));
+    TRY(verify_run_free(pair, ids, count, &distance));
     result->positions = count;
-    result->same_argmax = run.same_argmax;
-    result->mean_divergence = run.divergences / count;
-    result->largest_divergence = run.largest;
+    result->same_argmax = distance.same_argmax;
+    result->mean_divergence = distance.divergences / count;
+    result->largest_divergence = distance.largest;
     bool near = result->mean_divergence <= largest_mean_divergence;
     if (!near && isfinite(result->mean_divergence))
         TRY(run_against_finest(model, options, pair, ids, count, result));
@@ -285,24 +284,28 @@ static enum salvo_status check_ids(const struct salvo_engine *engine, const int3
     return SALVO_OK;
 }
 
-enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *options,
+enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *given,
     salvo_verify_function output, void *user, struct salvo_verify_result *out)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_verify_options options;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
+    REQUIRE(out);
+    REQUIRE(model);
     struct verify_pair pair = {0};
     struct verify_list list = {0};
     int32_t *own_ids = NULL;
-    const struct salvo_verify_options defaults = {0};
-    if (!options)
-        options = &defaults;
-    const int32_t *ids = options->ids;
-    *out = (struct salvo_verify_result){0};
-    if (ids && (options->count == 0 || options->count > 1 << 20))
-        TRY(fail(
-            SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options->count, 1 << 20));
-    uint32_t count = ids ? (uint32_t)options->count : DEFAULT_TOKENS;
-    TRY(open_side(model, options, options->backend, count, &pair.ours));
-    TRY(open_side(model, options, options->against ? options->against : "cpu:scalar", count, &pair.theirs));
+    status = result_write("salvo_verify_result", &result, sizeof result, out);
+    if (status == SALVO_OK)
+        status = options_read("salvo_verify_options", given, sizeof options, &options);
+    if (status != SALVO_OK)
+        return status;
+    const int32_t *ids = options.ids;
+    if (ids && (options.count == 0 || options.count > 1 << 20))
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options.count, 1 << 20));
+    uint32_t count = ids ? (uint32_t)options.count : DEFAULT_TOKENS;
+    TRY(open_side(model, &options, options.backend, count, &pair.ours));
+    TRY(open_side(model, &options, options.against ? options.against : "cpu:scalar", count, &pair.theirs));
     TRY(round_pair(&pair, count));
     if (!ids) {
         TRY(default_ids(pair.ours, &own_ids));
@@ -311,10 +314,11 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     TRY(check_ids(pair.ours, ids, count));
     TRY(verify_groups(&pair, ids, count, &list));
     TRY(gguf_check(model_gguf(model)));
-    hand_over(&list, output, user, out);
-    TRY(compare_models(model, options, &pair, ids, count, out));
+    hand_over(&list, output, user, &result);
+    TRY(compare_models(model, &options, &pair, ids, count, &result));
     TRY(gguf_check(model_gguf(model)));
 cleanup:
+    (void)result_write("salvo_verify_result", &result, sizeof result, out);
     if (status != SALVO_OK)
         status = gguf_check_after(model_gguf(model), status);
     salvo_engine_close(pair.ours);

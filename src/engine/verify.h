@@ -33,4 +33,14 @@ enum salvo_status verify_read_state(
 enum salvo_status verify_step(
     const struct verify_pair *pair, const struct step *step, struct verify_list *list);
 
+/* The distance of `ours` from `theirs` over some positions. */
+struct verify_distance {
+    uint32_t same_argmax;
+    double divergences, largest; /* KL divergence: the sum and the largest */
+};
+
+/* Runs `count` ids on each side in a session of its own and compares the logits. */
+enum salvo_status verify_run_free(
+    const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct verify_distance *out);
+
 #endif

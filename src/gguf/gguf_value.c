@@ -185,7 +185,7 @@ static enum salvo_status take_array(struct cursor *cursor, int depth, struct sal
     }
     out->array.type = type;
     out->array.count = count;
-    out->array.data = cursor->at;
+    const uint8_t *begin = cursor->at;
     if (types[type].fixed && type != SALVO_BOOL) {
         cursor->at += (size_t)count * types[type].size; /* every byte pattern is valid */
     } else {
@@ -197,7 +197,7 @@ static enum salvo_status take_array(struct cursor *cursor, int depth, struct sal
                     status, "item %llu of %llu: ", (unsigned long long)i, (unsigned long long)count));
         }
     }
-    out->array.end = cursor->at;
+    out->array.bytes = (struct salvo_text){(const char *)begin, (size_t)(cursor->at - begin)};
 
 cleanup:
     return status;
@@ -215,19 +215,23 @@ enum salvo_status gguf_take_value(struct cursor *cursor, uint32_t type, struct s
 
 bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item)
 {
-    *out_item = (struct salvo_value){0};
-    if (array->type != SALVO_ARRAY || array->array.count == 0)
+    if (out_item)
+        *out_item = (struct salvo_value){0};
+    if (!array || !out_item || array->type != SALVO_ARRAY || array->array.count == 0)
         return false;
     /*
      * The array was checked when the file was opened. Its items are checked again, since another program may
      * have changed the mapped file meanwhile.
      */
-    struct cursor cursor = {array->array.data, array->array.end};
+    const struct salvo_text bytes = array->array.bytes;
+    const uint8_t *begin = (const uint8_t *)bytes.data;
+    struct cursor cursor = {begin, begin + bytes.size};
     if (take_item(&cursor, array->array.type, 1, out_item) != SALVO_OK) {
         array->array.count = 0;
         return false;
     }
-    array->array.data = cursor.at;
+    const size_t taken = (size_t)(cursor.at - begin);
+    array->array.bytes = (struct salvo_text){bytes.data + taken, bytes.size - taken};
     array->array.count--;
     return true;
 }
@@ -284,7 +288,7 @@ enum salvo_status gguf_append_value(struct buffer *buffer, const struct salvo_va
     } else if (value->type == SALVO_ARRAY) {
         TRY(gguf_append_unsigned(buffer, value->array.type, 4));
         TRY(gguf_append_unsigned(buffer, value->array.count, 8));
-        TRY(buffer_append(buffer, value->array.data, (size_t)(value->array.end - value->array.data)));
+        TRY(buffer_append(buffer, value->array.bytes.data, value->array.bytes.size));
     } else {
         TRY(gguf_append_unsigned(buffer, encode_number(value), types[value->type].size));
     }

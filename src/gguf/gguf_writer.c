@@ -197,8 +197,7 @@ struct salvo_value gguf_array_value(const struct gguf_array *array)
     value.array.type = array->type;
     value.array.count = array->count;
     if (array->count) {
-        value.array.data = (const uint8_t *)array->bytes.data;
-        value.array.end = value.array.data + array->bytes.size;
+        value.array.bytes = (struct salvo_text){array->bytes.data, array->bytes.size};
     }
     return value;
 }

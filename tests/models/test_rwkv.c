@@ -37,7 +37,8 @@ static uint32_t read_ids(const char *path, int32_t *ids, uint32_t most)
 static double worst_difference(
     const char *model, const char *expected_path, const int32_t *ids, uint32_t count, uint32_t rows)
 {
-    struct fixture fixture = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture fixture =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     struct buffer expected = read_whole_file(expected_path);
     const size_t values = (size_t)rows * fixture.vocabulary;
     assert_int_equal(values * sizeof(float), expected.size);
@@ -106,7 +107,8 @@ static double mean_divergence(const float *p, const float *q, uint32_t rows, uin
 
 static float *logits_of(const char *path, const int32_t *ids, uint32_t count, uint32_t *out_vocabulary)
 {
-    struct fixture fixture = fixture_open(path, (struct salvo_engine_options){.backend = "cpu"});
+    struct fixture fixture = fixture_open(
+        path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .backend = "cpu"});
     float *logits = logits_at_once(&fixture, ids, count);
     *out_vocabulary = fixture.vocabulary;
     fixture_close(&fixture);
@@ -130,7 +132,8 @@ static void rounded_activations_cost_little(void **state)
         struct salvo_model *model;
         snprintf(exact, sizeof exact, "%s.f32", path);
         ASSERT_OK(salvo_model_open(path, &model));
-        ASSERT_OK(salvo_quantize(model, exact, &(struct salvo_quantize_options){.type = "F32"}));
+        ASSERT_OK(salvo_quantize(model, exact,
+            &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "F32"}));
         salvo_model_close(model);
         uint32_t vocabulary;
         int32_t *ids = some_ids(COUNT, 512, 7);
@@ -151,54 +154,80 @@ static void rounded_activations_cost_little(void **state)
 static void the_family_has_its_own_defaults(void **state)
 {
     (void)state;
-    struct fixture fixture = open_small((struct salvo_engine_options){0});
-    struct salvo_sampler sampler = salvo_sampler_default(fixture.model);
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct salvo_sampler sampler = default_sampler(fixture.model);
     assert_true(sampler.temperature == 1 && sampler.top_p == 0.3f && sampler.min_p == 0);
     assert_true(sampler.presence_penalty == 0.5f && sampler.frequency_penalty == 0.5f);
     assert_int_equal(0, sampler.top_k);
-    assert_int_equal(1048576, salvo_engine_info(fixture.engine).context);
+    assert_int_equal(1048576, salvo_engine_info(fixture.engine)->context);
     fixture_close(&fixture);
 }
 
 /* ---- Going back ---- */
 
-/* Far enough for snapshots to be taken, thinned out and missed. */
+struct way_back {
+    uint32_t from, to; /* positions */
+};
+
+/* The token that follows the first `position` ids, and the logits after another one; to be freed. `session`
+ * was fed ids up to some position before, and stands there again. */
+static float *logits_after(struct salvo_session *session, const int32_t *ids, uint32_t position,
+    uint32_t vocabulary, int32_t *out_next)
+{
+    const uint32_t before = salvo_session_position(session);
+    float *logits = malloc(vocabulary * sizeof *logits);
+    assert_non_null(logits);
+    ASSERT_OK(salvo_session_feed(session, ids + before, position - before));
+    const size_t size = salvo_session_state_size(session);
+    uint8_t *state = malloc(size);
+    assert_non_null(state);
+    ASSERT_OK(salvo_session_state_save(session, state, size));
+    *out_next = -1;
+    if (position)
+        ASSERT_OK(salvo_session_next(session, out_next));
+    ASSERT_OK(salvo_session_feed(session, ids + 9, 1));
+    memcpy(logits, salvo_session_logits(session), vocabulary * sizeof *logits);
+    ASSERT_OK(salvo_session_state_restore(session, state, size));
+    free(state);
+    return logits;
+}
+
+/* Far enough for snapshots to be taken, thinned out and missed. Expected logits are those of a session that
+ * never goes back. */
 static void rolling_back_gives_the_state_of_the_tokens_kept(void **state)
 {
     (void)state;
-    enum { COUNT = 1500 };
-    struct fixture fixture = open_small((struct salvo_engine_options){.batch = 128, .sessions = 2});
+    static const struct way_back ways[] = {{1500, 1499}, {1500, 1490}, {1500, 1300}, {1500, 1025},
+        {1200, 1024}, {1100, 700}, {800, 256}, {400, 255}, {300, 1}, {20, 0}};
+    enum { COUNT = 1500, WAYS = sizeof ways / sizeof *ways };
+    struct fixture fixture = open_small((struct salvo_engine_options){
+        .size = sizeof(struct salvo_engine_options), .batch = 128, .sessions = 2});
     struct salvo_session *session = fixture.session, *fresh;
     ASSERT_OK(salvo_session_open(fixture.engine, &fresh));
-    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1), id;
-    static const uint32_t places[] = {1499, 1490, 1300, 1025, 1024, 700, 256, 255, 1, 0};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        uint32_t position = salvo_session_position(session);
-        ASSERT_OK(salvo_session_feed(session, ids + position, COUNT - position));
-        ASSERT_OK(salvo_session_rollback(session, places[i]));
-        ASSERT_OK(salvo_session_rollback(fresh, 0));
-        assert_int_equal(places[i], salvo_session_position(session));
-        if (i % 2 || places[i] == 0) { /* something new, or the last one again */
-            ASSERT_OK(salvo_session_feed(session, ids + 7, 1));
-            ASSERT_OK(salvo_session_feed(fresh, ids, places[i]));
-            ASSERT_OK(salvo_session_feed(fresh, ids + 7, 1));
-        } else {
-            ASSERT_OK(salvo_session_feed(fresh, ids, places[i]));
-            int32_t expected;
-            ASSERT_OK(salvo_session_next(fresh, &expected));
+    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1), expected[WAYS], id;
+    float *logits[WAYS];
+    for (size_t i = WAYS; i-- > 0;) /* by rising positions */
+        logits[i] = logits_after(fresh, ids, ways[i].to, fixture.vocabulary, &expected[i]);
+    for (size_t i = 0; i < WAYS; i++) {
+        const uint32_t position = salvo_session_position(session);
+        ASSERT_OK(salvo_session_feed(session, ids + position, ways[i].from - position));
+        ASSERT_OK(salvo_session_rollback(session, ways[i].to));
+        assert_int_equal(ways[i].to, salvo_session_position(session));
+        if (i % 2 == 0 && ways[i].to) { /* the next token is there again */
             ASSERT_OK(salvo_session_next(session, &id));
-            assert_int_equal(expected, id);
-            ASSERT_OK(salvo_session_feed(session, ids + 9, 1));
-            ASSERT_OK(salvo_session_feed(fresh, ids + 9, 1));
+            assert_int_equal(expected[i], id);
+        } else if (ways[i].to) {
+            ASSERT_OK(salvo_session_feed(session, &expected[i], 1));
         }
-        float *logits = malloc(fixture.vocabulary * sizeof *logits);
-        assert_non_null(logits);
-        memcpy(logits, salvo_session_logits(fresh), fixture.vocabulary * sizeof *logits);
-        ASSERT_OK(salvo_session_rollback(session, salvo_session_position(session) - 1));
-        ASSERT_OK(salvo_session_feed(session, ids + (i % 2 || places[i] == 0 ? 7 : 9), 1));
-        assert_memory_equal(logits, salvo_session_logits(session), fixture.vocabulary * sizeof *logits);
-        ASSERT_OK(salvo_session_rollback(session, places[i]));
-        free(logits);
+        for (int again = 0; again < 2; again++) { /* a snapshot of the end brings it back */
+            ASSERT_OK(salvo_session_feed(session, ids + 9, 1));
+            assert_memory_equal(
+                logits[i], salvo_session_logits(session), fixture.vocabulary * sizeof **logits);
+            ASSERT_OK(salvo_session_rollback(session, salvo_session_position(session) - 1));
+        }
+        ASSERT_OK(salvo_session_rollback(session, ways[i].to));
+        free(logits[i]);
     }
     free(ids);
     salvo_session_close(fresh);
@@ -208,19 +237,20 @@ static void rolling_back_gives_the_state_of_the_tokens_kept(void **state)
 static void going_back_a_little_does_not_compute_the_prompt_again(void **state)
 {
     (void)state;
-    enum { PROMPT = 2000 };
-    struct fixture fixture = open_small((struct salvo_engine_options){0});
+    enum { PROMPT = 1000 };
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 2);
     for (int turn = 0; turn < 3; turn++) {
-        uint64_t before = salvo_engine_counters(fixture.engine).tokens;
+        uint64_t before = counters_of(fixture.engine).tokens;
         int32_t *taken = continuation(fixture.session, ids, turn ? 10 : PROMPT, 300);
-        uint64_t computed = salvo_engine_counters(fixture.engine).tokens - before;
+        uint64_t computed = counters_of(fixture.engine).tokens - before;
         if (turn)
             assert_true(computed < 10 + 300 + 256);
         free(taken);
         ASSERT_OK(salvo_session_rollback(fixture.session, PROMPT));
     }
-    assert_int_equal(0, salvo_engine_counters(fixture.engine).allocations_after_load);
+    assert_int_equal(0, counters_of(fixture.engine).allocations_after_load);
     free(ids);
     fixture_close(&fixture);
 }
@@ -229,7 +259,8 @@ static void going_back_a_little_does_not_compute_the_prompt_again(void **state)
 static void a_token_can_be_taken_after_an_evaluation(void **state)
 {
     (void)state;
-    struct fixture fixture = open_small((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     set_greedy(fixture.session);
     int32_t *ids = some_ids(40, fixture.vocabulary, 3), id;
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 40));
@@ -261,8 +292,10 @@ static void a_cancelled_step_leaves_the_state_alone(void **state)
 {
     (void)state;
     enum { COUNT = 600 };
-    struct fixture fixture = open_small((struct salvo_engine_options){.batch = 32});
-    struct fixture other = open_small((struct salvo_engine_options){.batch = 512});
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 32});
+    struct fixture other =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 512});
     int32_t *ids = some_ids(COUNT, fixture.vocabulary, 4);
     uint32_t cancels = 0;
     struct canceller canceller = {fixture.session, 300000};
@@ -354,7 +387,8 @@ static void two_thousand_turns_are_one_pass(void **state)
 {
     (void)state;
     enum { TURNS = LONG_RUN(2000), SAID = 3, ANSWERED = 2 };
-    struct fixture fixture = open_small((struct salvo_engine_options){.sessions = 2});
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .sessions = 2});
     struct salvo_session *whole;
     ASSERT_OK(salvo_session_open(fixture.engine, &whole));
     for (uint32_t turn = 0; turn < TURNS; turn++) {

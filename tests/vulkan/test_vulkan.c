@@ -11,9 +11,12 @@
 
 static struct fixture open_on(const char *backend, const char *path, uint32_t sessions)
 {
-    return fixture_open(
-        path, (struct salvo_engine_options){
-                  .backend = backend, .context = 128, .batch = 32, .sessions = sessions, .threads = 2});
+    return fixture_open(path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                  .backend = backend,
+                                  .context = 128,
+                                  .batch = 32,
+                                  .sessions = sessions,
+                                  .threads = 2});
 }
 
 static void programs_agree_with_the_cpu(void **state)
@@ -36,13 +39,36 @@ static void ids_are_chosen_as_sampling_defines(void **state)
 {
     (void)state;
     static const struct salvo_sampler samplers[] = {
-        {.temperature = 0, .top_p = 1, .repeat_penalty = 1},
-        {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .seed = 1},
-        {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 2},
-        {.temperature = 1.5f, .top_p = 0.7f, .repeat_penalty = 1, .seed = 3},
-        {.temperature = 0.7f, .top_k = 5, .top_p = 1, .repeat_penalty = 1.3f, .repeat_last_n = 64, .seed = 4},
-        {.temperature = 2, .top_k = 1, .top_p = 0.1f, .min_p = 1, .repeat_penalty = 1, .seed = 5},
-        {.temperature = 0,
+        {.size = sizeof(struct salvo_sampler), .temperature = 0, .top_p = 1, .repeat_penalty = 1},
+        {.size = sizeof(struct salvo_sampler),
+            .temperature = 0.8f,
+            .top_k = 40,
+            .top_p = 0.95f,
+            .min_p = 0.05f,
+            .repeat_penalty = 1,
+            .seed = 1},
+        {.size = sizeof(struct salvo_sampler), .temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 2},
+        {.size = sizeof(struct salvo_sampler),
+            .temperature = 1.5f,
+            .top_p = 0.7f,
+            .repeat_penalty = 1,
+            .seed = 3},
+        {.size = sizeof(struct salvo_sampler),
+            .temperature = 0.7f,
+            .top_k = 5,
+            .top_p = 1,
+            .repeat_penalty = 1.3f,
+            .repeat_last_n = 64,
+            .seed = 4},
+        {.size = sizeof(struct salvo_sampler),
+            .temperature = 2,
+            .top_k = 1,
+            .top_p = 0.1f,
+            .min_p = 1,
+            .repeat_penalty = 1,
+            .seed = 5},
+        {.size = sizeof(struct salvo_sampler),
+            .temperature = 0,
             .top_p = 1,
             .repeat_penalty = 1.1f,
             .frequency_penalty = 0.3f,
@@ -178,9 +204,9 @@ static void a_token_is_one_submission(void **state)
     int32_t *ids = some_ids(8, fixture.vocabulary, 3);
     set_greedy(fixture.session);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 8));
-    struct salvo_counters before = salvo_engine_counters(fixture.engine);
+    struct salvo_counters before = counters_of(fixture.engine);
     free(continuation(fixture.session, ids, 0, 10));
-    struct salvo_counters after = salvo_engine_counters(fixture.engine);
+    struct salvo_counters after = counters_of(fixture.engine);
     assert_in_range(after.submissions - before.submissions, 9, 10);
     assert_int_equal(after.submissions - before.submissions, after.tokens - before.tokens);
     assert_int_equal(0, after.allocations_after_load);
@@ -204,9 +230,9 @@ static void a_token_can_be_handed_over_in_parts(void **state)
         set_greedy(fixture.session);
         ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
         ASSERT_OK(salvo_session_next(fixture.session, &id)); /* which is there already */
-        struct salvo_counters before = salvo_engine_counters(fixture.engine);
+        struct salvo_counters before = counters_of(fixture.engine);
         int32_t *got = continuation(fixture.session, ids, 0, COUNT);
-        struct salvo_counters after = salvo_engine_counters(fixture.engine);
+        struct salvo_counters after = counters_of(fixture.engine);
         const uint64_t submissions = after.submissions - before.submissions;
         if (i == 0) {
             memcpy(first, got, sizeof first);
@@ -249,9 +275,10 @@ static void steps_are_on_their_way_together(void **state)
     static const struct {
         uint32_t ahead, least, most;
     } cases[] = {{1, 39, 40}, {5, 8, 8}, {0, 5, 5}};
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "F32"),
-        (struct salvo_engine_options){.backend = "vulkan", .context = 192, .batch = 8});
+        (struct salvo_engine_options){
+            .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 192, .batch = 8});
     const bool is_unlimited = fixture.engine->executor->device.physical->features.processor;
     const int32_t ids[] = {5, 6, 7};
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
@@ -259,14 +286,15 @@ static void steps_are_on_their_way_together(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct first_text first = {.executor = fixture.engine->executor};
         const uint64_t completed = first.executor->completed;
-        const struct salvo_generate_options options = {.max_tokens = 40,
+        const struct salvo_generate_options options = {.size = sizeof(struct salvo_generate_options),
+            .max_tokens = 40,
             .ignore_end = true,
             .ahead = cases[i].ahead,
             .text = note_first_text,
             .user = &first};
-        struct salvo_counters before = salvo_engine_counters(fixture.engine);
+        struct salvo_counters before = counters_of(fixture.engine);
         ASSERT_OK(salvo_session_generate(fixture.session, &options, &result));
-        struct salvo_counters after = salvo_engine_counters(fixture.engine);
+        struct salvo_counters after = counters_of(fixture.engine);
         assert_int_equal(40, result.tokens);
         assert_true(first.has_come && first.completed - completed <= 1);
         assert_in_range(
@@ -282,7 +310,8 @@ static void steps_are_on_their_way_together(void **state)
 static void every_allocation_of_opening_can_fail(void **state)
 {
     (void)state;
-    const struct salvo_engine_options options = {.backend = "vulkan", .context = 32, .batch = 4};
+    const struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 32, .batch = 4};
     struct salvo_model *model;
     struct salvo_engine *engine;
     unsigned failures = 0;
@@ -325,7 +354,7 @@ static void processors_are_used_only_when_asked_for(void **state)
     (void)state;
     struct fixture fixture = open_on("auto", made_model("llama-tiny", "F32"), 1);
     if (vulkan_device_at(0)->type == VK_PHYSICAL_DEVICE_TYPE_CPU)
-        assert_string_not_equal("vulkan", salvo_engine_info(fixture.engine).backend);
+        assert_string_not_equal("vulkan", salvo_engine_info(fixture.engine)->backend);
     fixture_close(&fixture);
 }
 

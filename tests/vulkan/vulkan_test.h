@@ -29,11 +29,14 @@ static inline void choose_tests(void)
 static inline void assert_verified(const char *path, enum salvo_kv_type kv_type)
 {
     struct salvo_model *model;
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     ASSERT_OK(salvo_model_open(path, &model));
     ASSERT_OK(salvo_verify(model,
-        &(struct salvo_verify_options){
-            .backend = "vulkan", .against = "cpu", .threads = 2, .kv_type = kv_type},
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .backend = "vulkan",
+            .against = "cpu",
+            .threads = 2,
+            .kv_type = kv_type},
         NULL, NULL, &result));
     if (!result.passed)
         fail_msg("%s: %u of %u outputs out of tolerance, mean divergence %g", path, result.failed,

@@ -2,6 +2,7 @@
  * A program that others might write, compiled as C and as C++. Its own functions have names that the library uses
  * inside, with other parameters: neither may call the other's.
  */
+#include <salvo/debug.h>
 #include <salvo/salvo.h>
 
 #include <stdio.h>
