@@ -86,8 +86,8 @@ static enum salvo_status feed(struct work *work)
     const struct token_overlap overlap =
         find_token_overlap(work->loaded->model, session, wanted->ids, wanted->count);
     enum salvo_status status = salvo_session_rollback(session, overlap.kept);
-    /* Marks where /undo and /regen go back to. What is chosen after the last token needs it computed again.
-     */
+    /* /undo and /regen return to these marks. Sampling needs the logits of the last token, so it is computed
+     * again. */
     if (status == SALVO_OK)
         status = salvo_session_mark(session);
     if (status == SALVO_OK && overlap.next + 1 < wanted->count) {

@@ -61,7 +61,7 @@ void chat_print_totals(const struct chat *chat)
     print_counts(chat, &chat->totals, chat->answers, "");
 }
 
-/* What the person has to know about an answer that did not come to its end, or made others go. */
+/* Reports dropped turns and an answer that the model did not end itself. */
 static void tell_about(const struct chat *chat, const struct answer *answer)
 {
     if (answer->dropped)

@@ -67,8 +67,8 @@ static void add_tests(
     }
 }
 
-/* What the longest test fills: generated tokens come after one that is there already and one that is not
- * counted. */
+/* Context of the longest test. Generation adds two tokens: the first one of the context, and one that is not
+ * measured. */
 static uint64_t needed_context(const struct test *tests, size_t count)
 {
     uint64_t most = 0;
@@ -118,7 +118,8 @@ static enum salvo_status run_once(struct salvo_session *session, const struct te
 {
     enum salvo_status status = go_to_depth(session, test, ids);
     if (status == SALVO_OK && !test->is_prompt)
-        status = generate(session, 1); /* what the prompt gave or a rollback lost is not counted */
+        status = generate(session,
+            1); /* not measured: it takes the logits of the prompt, or computes them again after a rollback */
     double start = seconds_now();
     if (status == SALVO_OK && test->is_prompt)
         status = salvo_session_feed(session, ids + test->depth, count);

@@ -163,7 +163,7 @@ static enum salvo_status evaluate(
     return status;
 }
 
-/* What went into the file. */
+/* Reports the written file. */
 static void report_file(const struct evaluation *evaluation)
 {
     struct json_writer json = json_output();

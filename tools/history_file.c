@@ -36,7 +36,7 @@ static void make_folders(char *path)
     }
 }
 
-/* `mode` is that of fopen: "r", "a" or "w". What is no plain file, or somebody else's, is left alone. */
+/* `mode` as for fopen: "r", "a" or "w". Fails for anything but a regular file of this user. */
 static FILE *open_history(const char *mode)
 {
     char path[PATH_MAX];

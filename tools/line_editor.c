@@ -226,7 +226,7 @@ static void open_editline(struct line_editor *editor)
     el_set(editor->editline, EL_BIND, "\033\r", "insert-newline", NULL);
     el_set(editor->editline, EL_BIND, "\033[200~", "insert-pasted", NULL);
     el_set(editor->editline, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    el_source(editor->editline, NULL); /* what people have set in ~/.editrc */
+    el_source(editor->editline, NULL); /* ~/.editrc */
 }
 
 static void close_editline(struct line_editor *editor)
