@@ -302,7 +302,8 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
         return status;
     const int32_t *ids = options.ids;
     if (ids && (options.count == 0 || options.count > 1 << 20))
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options.count, 1 << 20));
+        TRY(fail(
+            SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options.count, 1 << 20));
     uint32_t count = ids ? (uint32_t)options.count : DEFAULT_TOKENS;
     TRY(open_side(model, &options, options.backend, count, &pair.ours));
     TRY(open_side(model, &options, options.against ? options.against : "cpu:scalar", count, &pair.theirs));
