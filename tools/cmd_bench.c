@@ -49,7 +49,7 @@ struct test {
     double seconds;                             /* of one repetition: until the first token, for prompts */
     double submissions, waits, bytes_read_back; /* per token */
     double dispatches, barriers;                /* per token; 0 where there are none to count */
-    double idle;                                /* seconds of the device per token; -1: it does not tell */
+    double idle;                                /* device time per token in seconds; -1: unknown */
 };
 
 static void add_tests(
@@ -152,7 +152,7 @@ static enum salvo_status measure(
     uint32_t warm_up = test->is_prompt || test->count < WARM_UP_TOKENS ? test->count : WARM_UP_TOKENS;
     const double start = seconds_now();
     enum salvo_status status;
-    do /* a device that has rested comes to its clock only after a while */
+    do /* an idle device needs a while to reach its clock rate */
         status = run_once(loaded->session, test, warm_up, ids, &seconds);
     while (status == SALVO_OK && seconds_now() - start < warm_up_seconds);
     for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {

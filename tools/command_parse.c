@@ -163,7 +163,7 @@ static int parse_option(struct parser *parser, const char *argument)
     return parse_letters(parser, argument);
 }
 
-/* The model may stand alone, before what else a command takes. */
+/* The first argument may be the model. */
 static int take_model(const struct command *command, int *count, char **arguments)
 {
     if (*count == 0 || !command->model || *command->model)

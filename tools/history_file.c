@@ -26,7 +26,7 @@ static bool history_path(char *path, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
-/* Every folder on the way that is not there yet. */
+/* Creates the missing parent folders. */
 static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {

@@ -1,4 +1,4 @@
-/* SIGINT and SIGTERM: the first cancels the session, the second ends the program. */
+/* SIGINT, SIGTERM and SIGHUP: the first cancels the session, the second ends the program. */
 #ifndef TOOLS_INTERRUPT_H
 #define TOOLS_INTERRUPT_H
 
