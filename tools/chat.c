@@ -61,7 +61,7 @@ void chat_print_totals(const struct chat *chat)
     print_counts(chat, &chat->totals, chat->answers, "");
 }
 
-/* What the person has to know about an answer that did not come to its end, or made others go. */
+/* Reports dropped turns and an answer that the model did not end itself. */
 static void tell_about(const struct chat *chat, const struct answer *answer)
 {
     if (answer->dropped)
@@ -99,12 +99,12 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
         fputc('\n', stderr);
 }
 
-/* Answers the last message. *out_kept: there is an answer. */
+/* Answers the last message. *out_kept: the answer was added. */
 static int answer_last(struct chat *chat, bool *out_kept)
 {
     struct answer answer = {0};
     *out_kept = false;
-    chat->has_leftovers = true; /* until there is an answer */
+    chat->has_leftovers = true; /* until the answer is added */
     int result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
     if (result != EXIT_DONE)
         return result;
@@ -195,7 +195,7 @@ static enum salvo_status drop_leftovers(struct chat *chat)
     uint32_t kept = 0;
     if (!chat->has_leftovers)
         return SALVO_OK;
-    /* Templates may refuse what has no question: nothing is kept then. */
+    /* A template may refuse a conversation without a question; then nothing is kept. */
     if (conversation->count && salvo_template_tokens(conversation->template, &said, &ids, &count) == SALVO_OK)
         kept = find_token_overlap(chat->loaded.model, chat->loaded.session, ids, count).kept;
     salvo_free(ids);

@@ -1,4 +1,4 @@
-/* What can be typed beside messages. */
+/* The commands of a conversation: /help, /save, ... */
 #include "chat.h"
 
 #include "command.h"
@@ -55,7 +55,7 @@ static int set_system(struct chat *chat, const char *argument)
     return EXIT_DONE;
 }
 
-/* No shell stands between: ~/ is resolved here. EXIT_DONE, or an exit status after saying why. */
+/* Expands ~/, which no shell does here. EXIT_DONE, or an exit status after an error message. */
 static int resolve(const char *name, char path[PATH_MAX])
 {
     const char *home = getenv("HOME");

@@ -49,7 +49,7 @@ struct test {
     double seconds;                             /* of one repetition: until the first token, for prompts */
     double submissions, waits, bytes_read_back; /* per token */
     double dispatches, barriers;                /* per token; 0 where there are none to count */
-    double idle;                                /* seconds of the device per token; -1: it does not tell */
+    double idle;                                /* device time per token in seconds; -1: unknown */
 };
 
 static void add_tests(
@@ -67,8 +67,8 @@ static void add_tests(
     }
 }
 
-/* What the longest test fills: generated tokens come after one that is there already and one that is not
- * counted. */
+/* Context of the longest test. Generation adds two tokens: the first one of the context, and one that is not
+ * measured. */
 static uint64_t needed_context(const struct test *tests, size_t count)
 {
     uint64_t most = 0;
@@ -118,7 +118,8 @@ static enum salvo_status run_once(struct salvo_session *session, const struct te
 {
     enum salvo_status status = go_to_depth(session, test, ids);
     if (status == SALVO_OK && !test->is_prompt)
-        status = generate(session, 1); /* what the prompt gave or a rollback lost is not counted */
+        status = generate(session,
+            1); /* not measured: it takes the logits of the prompt, or computes them again after a rollback */
     double start = seconds_now();
     if (status == SALVO_OK && test->is_prompt)
         status = salvo_session_feed(session, ids + test->depth, count);
@@ -151,7 +152,7 @@ static enum salvo_status measure(
     uint32_t warm_up = test->is_prompt || test->count < WARM_UP_TOKENS ? test->count : WARM_UP_TOKENS;
     const double start = seconds_now();
     enum salvo_status status;
-    do /* a device that has rested comes to its clock only after a while */
+    do /* an idle device needs a while to reach its clock rate */
         status = run_once(loaded->session, test, warm_up, ids, &seconds);
     while (status == SALVO_OK && seconds_now() - start < warm_up_seconds);
     for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {

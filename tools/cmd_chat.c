@@ -24,7 +24,7 @@ static const struct option option_table[] = {
     {0},
 };
 
-/* Characters are UTF-8 here, whatever the locale says: that is what models write and terminals show. */
+/* Uses UTF-8 in any locale: models write it and terminals show it. */
 static void use_utf8(void)
 {
     setlocale(LC_CTYPE, "");

@@ -144,7 +144,7 @@ static bool take_row(void *user, uint32_t position, const float *logits)
                   evaluation->vocabulary;
     evaluation->written += written;
     if (!written && evaluation->file)
-        evaluation->failed = true; /* salvo_error() says why */
+        evaluation->failed = true; /* the reason is in salvo_error() */
     else if (!written)
         evaluation->error = errno ? errno : EIO;
     return written;
@@ -163,7 +163,7 @@ static enum salvo_status evaluate(
     return status;
 }
 
-/* What went into the file. */
+/* Reports the written file. */
 static void report_file(const struct evaluation *evaluation)
 {
     struct json_writer json = json_output();
@@ -183,7 +183,7 @@ static void report_file(const struct evaluation *evaluation)
     putchar('\n');
 }
 
-/* Standard output, a device and a FIFO are written as rows come; a file appears when it is complete. */
+/* Standard output, devices and FIFOs get each row at once; a regular file is created when it is complete. */
 static int open_output(struct evaluation *evaluation)
 {
     struct stat information, standard_output;

@@ -84,7 +84,7 @@ static void write_sampling(struct json_writer *json, struct salvo_sampler sample
     json_end(json, '}');
 }
 
-/* Lines of the program, then those of the plans that the backend made of it. */
+/* The lines of the program and of the backend's plans. */
 struct program_lines {
     struct json_writer *json;
     const char *backend; /* its lines begin with its name */

@@ -77,7 +77,7 @@ static int apply_template(struct salvo_model *model, const struct input *input, 
 static int tokenize(struct salvo_model *model, const struct input *input, struct prompt *out)
 {
     unsigned flags;
-    /* A text that goes on has no second beginning, and the end is what is wanted of the model. */
+    /* No BOS in a continued text, and no EOS: the model generates it. */
     const unsigned unwanted = SALVO_TOKENIZE_EOS | (options.state_load ? SALVO_TOKENIZE_BOS : 0);
     if (salvo_tokenize_default_flags(model, &flags) != SALVO_OK ||
         salvo_tokenize(model, input->data, input->size,
@@ -289,7 +289,7 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     return result == EXIT_DONE ? interrupt_status() : result;
 }
 
-/* Whether there is a place for the state, before any work is done for it. */
+/* Checks the state file before the model is loaded. */
 static int check_state_file(const struct salvo_model *model)
 {
     bool replace;
@@ -313,7 +313,7 @@ static int check_options(void)
     return EXIT_DONE;
 }
 
-/* A text that stands behind the model is the same as -p. */
+/* TEXT after the model is the same as -p. */
 static int take_text(int count, char **arguments)
 {
     if (count > 1 || (count == 1 && options.text))

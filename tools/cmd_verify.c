@@ -79,7 +79,7 @@ static void write_output(struct json_writer *json, const struct salvo_verify_out
     json_end(json, '}');
 }
 
-/* They come worst first. */
+/* Outputs are sorted, the worst first. */
 static void take_output(void *user, const struct salvo_verify_output *output)
 {
     struct report *report = user;
@@ -153,7 +153,7 @@ static int verify(const struct id_list *list)
     int result = engine_options_from_flags(&engine_options);
     if (result != EXIT_DONE)
         return result;
-    /* --cpu-isa says the same as cpu:NAME. */
+    /* --cpu-isa NAME means cpu:NAME. */
     if (engine_flags.isa && engine_flags.backend && strchr(engine_flags.backend, ':'))
         return usage_error("verify: --cpu-isa and --backend %s cannot be combined", engine_flags.backend);
     snprintf(backend, sizeof backend, "cpu:%s", engine_flags.isa ? engine_flags.isa : "");

@@ -1,4 +1,4 @@
-/* The options of a command, taken out of its arguments. */
+/* Parses the options of a command. */
 #include "command.h"
 
 #include <salvo/salvo.h>
@@ -36,7 +36,7 @@ const char *foreign_flag(const char *flag, size_t length)
     return NULL;
 }
 
-/* Whether another command knows the flag by more than a letter: then it is not a letter with a value here. */
+/* Whether `flag` is a name of an option of another command, and so not a letter with a value attached. */
 static bool is_known_elsewhere(const char *flag, size_t length)
 {
     for (size_t i = 0; all_commands[i]; i++) {
@@ -78,7 +78,7 @@ bool option_is_called(const struct option *option, const char *given, size_t len
     return is_listed(option->also, given, length);
 }
 
-/* By all of its name, with its dashes. */
+/* The option with this name, dashes included. */
 static const struct option *find_option(const struct command *command, const char *given, size_t length)
 {
     const struct option *option;
@@ -163,7 +163,7 @@ static int parse_option(struct parser *parser, const char *argument)
     return parse_letters(parser, argument);
 }
 
-/* The model may stand alone, before what else a command takes. */
+/* The first argument may be the model. */
 static int take_model(const struct command *command, int *count, char **arguments)
 {
     if (*count == 0 || !command->model || *command->model)

@@ -159,7 +159,7 @@ static void describe(const struct salvo_engine *engine)
     fprintf(stderr, info.memory_free ? " of %s free\n" : "\n", format_bytes(info.memory_free, left));
 }
 
-/* `user` is when loading began: what is ready in a moment needs no bar. */
+/* `user` is the start time: no progress bar for the first half second. */
 static void show_loading(void *user, uint64_t done, uint64_t total)
 {
     const double *start = user;

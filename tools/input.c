@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 1000 }; /* before somebody is told that nothing comes */
+enum { NOTICE_AFTER_MS = 1000 }; /* before the notice that standard input is awaited */
 
 static int read_stream(FILE *stream, const char *name, struct input *out)
 {
@@ -77,7 +77,7 @@ int input_prepend_standard_input(struct input *input)
     if (!has_standard_input())
         return EXIT_DONE;
     struct pollfd silence = {.fd = STDIN_FILENO, .events = POLLIN};
-    if (poll(&silence, 1, PATIENCE_MS) == 0)
+    if (poll(&silence, 1, NOTICE_AFTER_MS) == 0)
         fputs("(reading standard input, which is put before the prompt; skip it with < /dev/null)\n", stderr);
     int result = read_stream(stdin, "standard input", &piped);
     if (result != EXIT_DONE || piped.size == 0) {

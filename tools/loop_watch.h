@@ -12,7 +12,7 @@ enum { LOOP_WINDOW = 256, LOOP_LONGEST = 64 };
  * tokens. */
 uint32_t find_loop(const int32_t *tokens, size_t count);
 
-/* The warning about it; a format for the period. */
+/* Format of the warning; takes the period. */
 #define LOOP_WARNING                                                                       \
     "the answer repeats itself and ends here: its last 256 tokens are a cycle of %" PRIu32 \
     "; --allow-loops continues it"

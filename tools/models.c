@@ -24,7 +24,7 @@ bool models_folder(char *path, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
-/* One entry per model: the first file of a split one stands for all. */
+/* One entry per model: of a split model the first file. */
 static int is_model(const struct dirent *entry)
 {
     size_t length = strlen(entry->d_name);
@@ -66,7 +66,7 @@ static int ambiguous(const char *name, struct dirent *const *entries, int count,
     return failure("%s: several models match: %s%s", name, list, used >= sizeof list ? "..." : "");
 }
 
-/* The model in the folder that the name fits best. EXIT_DONE with an empty path when there is none. */
+/* The best match for the name in the models folder. EXIT_DONE with an empty path when none matches. */
 static int find_in_folder(const char *folder, const char *name, char *path, size_t size)
 {
     struct dirent **entries;
@@ -92,7 +92,7 @@ static int find_in_folder(const char *folder, const char *name, char *path, size
     return result;
 }
 
-/* A path, or what has the name in the current folder. */
+/* A path, or a file in the current folder. */
 static bool is_path(const char *name)
 {
     struct stat file;

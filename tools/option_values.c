@@ -1,4 +1,4 @@
-/* What options are given, turned into what commands work with. */
+/* Parses the values of options. */
 #include "command.h"
 
 #include <errno.h>

@@ -44,7 +44,7 @@ int output_file_check(
     struct stat file;
     *out_replace = true;
     if (stat(path, &file) != 0) {
-        *out_replace = false; /* the library says what else may be wrong with the name */
+        *out_replace = false; /* the library reports other errors */
         return EXIT_DONE;
     }
     if (model && salvo_model_is_at(model, path))

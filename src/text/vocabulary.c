@@ -156,7 +156,7 @@ cleanup:
 
 static enum salvo_status read_special_ids(const struct gguf *gguf, struct vocabulary *vocabulary)
 {
-    /* What is meant when the file does not say. */
+    /* Defaults for keys that are missing. */
     static const struct {
         int32_t bos, eos, unknown;
     } defaults[] = {

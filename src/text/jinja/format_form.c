@@ -174,7 +174,7 @@ cleanup:
     return status;
 }
 
-/* What is between braces: path, "!r", ":spec". */
+/* A replacement field, without the braces: path, "!r", ":spec". */
 static enum salvo_status write_replacement(
     struct braces *braces, struct string inside, unsigned depth, struct text *text)
 {

@@ -228,8 +228,7 @@ static const struct {
 } simple_escapes[] = {{'\\', '\\'}, {'\'', '\''}, {'"', '"'}, {'a', '\a'}, {'b', '\b'}, {'f', '\f'},
     {'n', '\n'}, {'r', '\r'}, {'t', '\t'}, {'v', '\v'}};
 
-/* What follows a backslash at `at`: the code and how many characters were read; 0 for an escape that is none.
- */
+/* Reads the escape after the backslash at `at`. Returns its length, 0 when it is invalid. */
 static size_t read_escape(struct string text, size_t at, uint32_t *code, const char **problem)
 {
     uint32_t letter = text.chars[at];

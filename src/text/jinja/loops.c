@@ -11,7 +11,7 @@ struct loop {
     const struct value *items;
     size_t count, at;
     unsigned depth;            /* of a recursive loop, from 0 */
-    const struct list *latest; /* what loop.changed was called with; NULL: not yet */
+    const struct list *latest; /* the last arguments of loop.changed; NULL: none yet */
 };
 
 static const uint32_t loop_name[] = {'l', 'o', 'o', 'p'};

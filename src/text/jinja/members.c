@@ -71,7 +71,7 @@ cleanup:
 static enum salvo_status cycler_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out);
 
-/* What Python's getattr() gives: *out stays undefined when there is no such attribute. */
+/* As Python's getattr(): *out stays undefined when the attribute is missing. */
 static enum salvo_status python_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out)
 {
@@ -133,7 +133,7 @@ static enum salvo_status cycler_attribute(
 
 /* ---- Items ------------------------------------------------------------------------------------------- */
 
-/* What Python's owner[key] gives; *out stays undefined when that fails. */
+/* As Python's owner[key]: *out stays undefined when the item is missing. */
 static enum salvo_status python_item(
     struct interpreter *in, struct value owner, struct value key, struct value *out)
 {

@@ -1,4 +1,4 @@
-/* What Python does with values of any kind: truth, equality, order, going through them; and dicts. */
+/* Operations on values of any type, as in Python: truth, equality, order, iteration; and dicts. */
 #include "text/jinja/interpreter.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@ struct percent {
     struct interpreter *in;
     struct string format;
     size_t at;
-    struct value values; /* what is right of the "%" */
+    struct value values; /* the right operand of "%" */
     size_t used;
     struct text text;
 };

@@ -1,4 +1,4 @@
-/* What follows "is". */
+/* The tests of "is". */
 #include "text/jinja/builtins.h"
 #include "text/jinja/lexer.h"
 

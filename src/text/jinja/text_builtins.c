@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* What is filtered, as text. */
+/* The filtered value as text. */
 static enum salvo_status begin(
     struct interpreter *in, const struct call *call, struct text *text, struct string *self)
 {
