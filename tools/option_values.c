@@ -83,8 +83,8 @@ static int store_seed(struct place place, const char *text, struct optional_seed
         *seed = (struct optional_seed){0};
         return EXIT_DONE;
     }
-    if (!parse_unsigned(text, strlen(text), UINT64_MAX, &seed->value))
-        return wrong(place, text, "expected a number from 0 to 18446744073709551615, or -1");
+    if (!parse_unsigned(text, strlen(text), SALVO_SEED_RANDOM - 1, &seed->value))
+        return wrong(place, text, "expected a number from 0 to 18446744073709551614, or -1");
     seed->given = true;
     return EXIT_DONE;
 }
