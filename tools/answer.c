@@ -129,6 +129,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
         .stop_ids = stops->ids,
         .stop_id_count = stops->id_count,
         .text = text_output_write,
+        .token = text_output_token,
         .user = &work->output,
     };
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
@@ -181,7 +182,7 @@ static int write_answer(struct work *work)
         if (status != SALVO_OK || generate(work, &count) != SALVO_OK)
             return library_failure();
         if (work->output.error)
-            return failure("the text cannot be written: %s", strerror(work->output.error));
+            return failure("cannot write the text: %s", strerror(work->output.error));
         bool fits = false;
         if (work->answer->finish == SALVO_FINISH_CONTEXT && work->settings->on_full == ON_FULL_SLIDE) {
             int result = slide_on(work, &fits);
@@ -198,13 +199,14 @@ static int no_room(const struct work *work)
 {
     const uint32_t context = context_of(work);
     if (work->settings->on_full == ON_FULL_SLIDE || conversation_turns(work->conversation) == 1) {
-        return failure("the message alone does not fit the context of %" PRIu32
-                       ": with it there would be %zu tokens; -c sets it",
-            context, work->wanted.count);
+        return failure("the message does not fit: it makes a prompt of %zu tokens, the context has %" PRIu32
+                       "; -c N enlarges it",
+            work->wanted.count, context);
     }
-    return failure("the context of %" PRIu32 " is full: with this message there would be %zu tokens. "
-                   "/undo and /clear make room, --on-full slide drops the oldest turns, -c N gives more",
-        context, work->wanted.count);
+    return failure(
+        "the context is full: with this message the prompt has %zu tokens, the context %" PRIu32
+        ". /undo and /clear make room, --on-full slide drops the oldest turns, -c N enlarges the context",
+        work->wanted.count, context);
 }
 
 int answer_question(const struct loaded *loaded, struct conversation *conversation,

@@ -108,11 +108,10 @@ bool is_listed(const char *list, const char *word, size_t length);
 int option_store(const char *command, const struct option *option, const char *shown, const char *text);
 
 /* A table row that every command with a model has. */
-#define MODEL_OPTION(target)                                                                                \
-    {                                                                                                       \
-        'm', "model", "FILE", OPTION_FILE, target,                                                          \
-            "model file, or the name of one that `salvo list` shows (default: $SALVO_MODEL or the default " \
-            "model)"                                                                                        \
+#define MODEL_OPTION(target)                                                                        \
+    {                                                                                               \
+        'm', "model", "FILE", OPTION_FILE, target,                                                  \
+            "model file, or a name from `salvo list` (default: $SALVO_MODEL, or the default model)" \
     }
 
 #endif

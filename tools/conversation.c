@@ -128,7 +128,7 @@ int conversation_set_system(struct conversation *conversation, const char *text)
 {
     const struct salvo_message system = {.role = "system", .content = {text, strlen(text)}};
     if (*text && !is_accepted(conversation, &system))
-        return failure("the model's template takes no system message: %s", salvo_error());
+        return failure("the chat template of the model refuses the system message: %s", salvo_error());
     bool replaces = conversation_has_system(conversation);
     int result = *text ? insert(conversation, 0, &system) : EXIT_DONE;
     if (result == EXIT_DONE && replaces)
@@ -227,5 +227,6 @@ int conversation_tokens(
     free(messages);
     if (status != SALVO_OK)
         return library_failure();
-    return *out_count ? EXIT_DONE : failure("the model's template makes nothing of the conversation");
+    return *out_count ? EXIT_DONE
+                      : failure("the chat template of the model gives no tokens for this conversation");
 }

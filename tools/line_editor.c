@@ -18,8 +18,7 @@
 #include <wchar.h>
 const char line_editor_description[] = "line editing by libedit";
 #else
-const char line_editor_description[] =
-    "built without libedit: lines cannot be edited, and there is no history";
+const char line_editor_description[] = "built without libedit: no line editing, no history";
 #endif
 
 struct line_editor {
@@ -221,8 +220,8 @@ static void open_editline(struct line_editor *editor)
     el_wset(editor->editline, EL_GETCFN, read_letter);
     el_set(editor->editline, EL_HIST, history, editor->history);
     el_set(editor->editline, EL_PROMPT_ESC, current_prompt, UNSEEN);
-    el_set(editor->editline, EL_ADDFN, "insert-newline", "begins a new line of the message", insert_newline);
-    el_set(editor->editline, EL_ADDFN, "insert-pasted", "takes what the terminal pastes", insert_pasted);
+    el_set(editor->editline, EL_ADDFN, "insert-newline", "start a new line of the message", insert_newline);
+    el_set(editor->editline, EL_ADDFN, "insert-pasted", "insert pasted text", insert_pasted);
     el_set(editor->editline, EL_BIND, "\033\n", "insert-newline", NULL);
     el_set(editor->editline, EL_BIND, "\033\r", "insert-newline", NULL);
     el_set(editor->editline, EL_BIND, "\033[200~", "insert-pasted", NULL);

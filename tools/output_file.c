@@ -48,8 +48,8 @@ int output_file_check(
         return EXIT_DONE;
     }
     if (model && salvo_model_is_at(model, path))
-        return failure("%s: the model is read from this file, which is not written over", path);
+        return failure("%s: refusing to overwrite a file of the model", path);
     if (S_ISREG(file.st_mode) && !force && !is_owned(&file))
-        return failure("%s: the file is there already; %s replaces it", path, hint);
+        return failure("%s: file exists; %s replaces it", path, hint);
     return EXIT_DONE;
 }

@@ -5,10 +5,9 @@
 #include <salvo/salvo.h>
 
 /* A table row that every command with an output file has. */
-#define FORCE_OPTION(target)                                               \
-    {                                                                      \
-        0, "force", NULL, OPTION_FLAG, target,                             \
-            "replace the file that is written, where there is one already" \
+#define FORCE_OPTION(target)                                                          \
+    {                                                                                 \
+        0, "force", NULL, OPTION_FLAG, target, "replace the output file if it exists" \
     }
 
 /* This process has read or written the file: it may be replaced. */

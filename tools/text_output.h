@@ -27,7 +27,10 @@ struct text_output {
     uint32_t loop;                       /* tokens of the cycle that ended it; 0: it was not that */
 };
 
-/* A salvo_text_function; `user` is a struct text_output. On a terminal nothing passes that would drive it. */
+/* A salvo_text_function; `user` is a struct text_output. Control characters are removed on a terminal. */
 bool text_output_write(void *user, const char *text, size_t size);
+
+/* A salvo_token_function for the same `user`: detects loops, also of tokens without text. */
+bool text_output_token(void *user, int32_t id, const char *data, size_t size);
 
 #endif

@@ -173,7 +173,7 @@ static enum salvo_status make_variables(
         for (size_t i = 0; i < request.dict->count; i++)
             TRY(dict_set(in, variables, request.dict->pairs[i].key, request.dict->pairs[i].value));
     } else if (conversation->json.size) {
-        TRY(fail(SALVO_ERROR_ARGUMENT, "a list of messages or a request was expected, not other JSON"));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "JSON: expected a list of messages or an object"));
     }
     if (conversation->messages) {
         TRY(list_messages(in, conversation, &messages));
@@ -207,7 +207,7 @@ static enum salvo_status encode(const struct text *text, size_t most, struct mar
         char bytes[4], mark = (text->chars[i] & CHAR_DATA) != 0, marks[4] = {mark, mark, mark, mark};
         size_t size = char_encode(text->chars[i], bytes);
         if (out->text.size + size > most)
-            TRY(fail(SALVO_ERROR_FORMAT, "chat template: it writes more than %zu bytes", most));
+            TRY(fail(SALVO_ERROR_FORMAT, "chat template: the output is longer than %zu bytes", most));
         TRY(buffer_append(&out->text, bytes, size));
         TRY(buffer_append(&out->marks, marks, size));
     }

@@ -202,10 +202,7 @@ struct executor {
 
     /* Debug path. */
     struct cuda_plan debug;
-    size_t *debug_offsets;
     uint8_t *debug_memory;
-    const struct cuda_plan *debug_of;
-    uint32_t debug_groups_run;
 
     uint64_t creations_at_load;
     struct backend_counters counters;
@@ -313,13 +310,11 @@ enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, c
 enum salvo_status cuda_profile(struct executor *executor, const struct step *step, uint32_t repetitions,
     backend_profile_function function, void *user);
 
-/* cuda_debug.c */
-uint32_t cuda_group_count(const struct executor *executor, const struct step *step);
-enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step);
+/* cuda_debug.c: struct backend_debug. */
+const struct plan *cuda_debug_plan(const struct executor *executor, uint32_t tokens);
+enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step, const size_t *offsets,
+    size_t bytes, uint8_t **out_memory);
 enum salvo_status cuda_debug_run(struct executor *executor, uint32_t group);
-void cuda_debug_group(
-    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
-float *cuda_debug_buffer(struct executor *executor, buffer_id buffer);
 void cuda_debug_end(struct executor *executor);
 
 #endif
