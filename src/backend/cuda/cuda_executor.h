@@ -23,7 +23,7 @@ enum cuda_lowering {
 /*
  * How plans for one token are fitted into shared memory; the next one is tried where one does not fit.
  * Tight: inputs of matmuls are taken in pieces, rows of matrices are cut into slices, and attention and
- * sampling have their room where packed inputs and partial sums are. Tightest: chunks of weights are half as
+ * sampling use the memory of packed inputs and partial sums. Tightest: chunks of weights are half as
  * large, too.
  */
 enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };
@@ -77,12 +77,23 @@ struct cuda_node {
     };
 };
 
+enum { CUDA_MOST_ROUNDS = 16 }; /* of a phase */
+
+/* The parts of a phase that become records, for the host alone. */
+struct cuda_phase_parts {
+    bool simple; /* matmul: records hold the inputs */
+    bool has_head;
+    struct cuda_vector vectors[CUDA_MOST_ROUNDS]; /* matmul: the input of each round */
+    struct cuda_wkv7_record head;                 /* wkv7: of the first head */
+};
+
 /* The tables of a plan as they go to the device. */
 struct cuda_tables {
     uint8_t
         *phases; /* [phase_count][phase_bytes], once they are complete; in between [..][CUDA_PHASE_LIMIT] */
     uint32_t phase_count, phase_capacity, phase_bytes;
-    uint32_t *phase_places; /* [phase_count]: floats of shared memory */
+    uint32_t *phase_places;               /* [phase_count]: floats of shared memory */
+    struct cuda_phase_parts *phase_parts; /* [phase_count] */
     struct cuda_stream *streams;
     uint32_t stream_count, stream_capacity;
     struct cuda_packed_input *packed_inputs; /* many tokens */
