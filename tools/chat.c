@@ -1,6 +1,7 @@
 #include "chat.h"
 
 #include "command.h"
+#include "loop_watch.h"
 #include "measure.h"
 #include "output_file.h"
 #include "sampler_flags.h"
@@ -82,20 +83,15 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
         chat_notice(chat, "-n %" PRIu32 " ends the answer here", chat->settings.max_tokens);
         break;
     case SALVO_FINISH_CALLBACK:
-        if (answer->loop) {
-            chat_notice(chat,
-                "the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
-                "; --allow-loops goes on",
-                answer->loop);
-        }
+        if (answer->loop)
+            chat_notice(chat, LOOP_NOTICE, answer->loop);
         break;
     default:
         break;
     }
     if (generate_flags.stats) {
         char how[32];
-        snprintf(
-            how, sizeof how, ", ended by: %s", answer->loop ? "loop" : salvo_finish_name(answer->finish));
+        snprintf(how, sizeof how, ", ended by: %s", finish_or_loop(answer->finish, answer->loop));
         print_counts(chat, &answer->counts, 1, how);
     }
     if (chat->interactive)

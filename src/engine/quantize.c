@@ -141,7 +141,7 @@ static enum salvo_status convert_tensor(
         team_run(quantizer->team,
             &(struct team_job){.context = &piece, .tasks = &count, .phase_count = 1, .work = convert_row});
         if (atomic_load(&piece.not_finite))
-            TRY(fail(SALVO_ERROR_NUMERIC, "it holds values that are not finite"));
+            TRY(fail(SALVO_ERROR_NUMERIC, "it contains values that are not finite"));
         TRY(gguf_writer_write(quantizer->writer, target, count * row_bytes(type, columns)));
     }
 cleanup:

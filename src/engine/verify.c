@@ -1,5 +1,5 @@
-/* Compares two backends, or two instruction sets of one: group by group with equal inputs, then running free.
- */
+/* Compares two backends, or two instruction sets of one: each group with equal inputs, then the whole
+ * model. */
 #include "engine/verify.h"
 
 #include "base/memory.h"
@@ -13,10 +13,11 @@
 enum { DEFAULT_TOKENS = 48, ROWS_AT_ONCE = 32 };
 
 /*
- * Running free, differences grow from layer to layer: where one activation falls on the other side of a step,
- * many do in the layers above. Two sides that round to bytes may then be as far apart as each is from the
- * truth. Beyond the first number both are held against the CPU with finer rounding, and this side may be
- * farther from it by no more than chance.
+ * In the whole model, differences grow from layer to layer: one activation that is rounded to another int8
+ * value changes the rounding of many in later layers. Two sides with int8 activations may then differ from
+ * each other as much as each differs from exact results. If the mean divergence exceeds the first limit, both
+ * are compared with the CPU at its finest rounding; the verified side's divergence may exceed the other's by
+ * the second limit, a factor.
  */
 static const double largest_mean_divergence = 1e-3, largest_ratio = 1.25;
 
@@ -45,8 +46,8 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
     return salvo_engine_open(model, &engine_options, out);
 }
 
-/* A backend that rounds activations finer than another rounds `count` tokens as that one does: like is
- * compared with like. */
+/* A backend that can round activations finer than the other one rounds steps of `count` tokens as the
+ * other does. */
 static enum salvo_status round_alike(
     const struct salvo_engine *engine, const struct salvo_engine *other, uint32_t count)
 {
@@ -89,7 +90,7 @@ static enum salvo_status verify_tokens(const struct verify_pair *pair, const int
         pair, &(struct step){.runs = &run, .run_count = 1, .token_count = count, .ids = ids + first}, list);
 }
 
-/* All but the last token as a prompt, the last one alone: both plans are looked at. */
+/* All tokens but the last as a prompt, the last one alone: this covers both plans. */
 static enum salvo_status verify_groups(
     const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct verify_list *list)
 {
@@ -146,13 +147,12 @@ static void hand_over(
     }
 }
 
-/* ---- Running free ---- */
+/* ---- The whole model ---- */
 
 struct free_run {
     float *expected; /* [ROWS_AT_ONCE][vocabulary] */
     uint32_t first, vocabulary;
-    uint32_t same_argmax;
-    double divergences, largest;
+    struct verify_distance distance;
 };
 
 static bool keep_row(void *user, uint32_t position, const float *logits)
@@ -163,7 +163,7 @@ static bool keep_row(void *user, uint32_t position, const float *logits)
     return true;
 }
 
-/* The largest logit's id in *out_argmax, and the logarithm of the sum of exponentials. */
+/* Returns the logarithm of the sum of exponentials; *out_argmax is the id of the largest logit. */
 static double log_sum(const float *logits, uint32_t count, uint32_t *out_argmax)
 {
     uint32_t largest = 0;
@@ -190,23 +190,22 @@ static bool compare_row(void *user, uint32_t position, const float *logits)
         double probability = exp(log_p);
         divergence += probability == 0 ? 0 : probability * (log_p - log_q);
     }
-    run->same_argmax += argmax == expected_argmax;
-    run->divergences += divergence;
-    if (!(divergence <= run->largest)) /* a NaN stays */
-        run->largest = divergence;
+    run->distance.same_argmax += argmax == expected_argmax;
+    run->distance.divergences += divergence;
+    if (!(divergence <= run->distance.largest)) /* a NaN stays */
+        run->distance.largest = divergence;
     return true;
 }
 
-/* How far one engine is from another, each on its own. */
-static enum salvo_status run_free(struct salvo_engine *engine, struct salvo_engine *expected,
-    const int32_t *ids, uint32_t count, struct free_run *out)
+enum salvo_status verify_run_free(
+    const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct verify_distance *out)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_session *ours = NULL, *theirs = NULL;
-    struct free_run run = {.vocabulary = engine->program->vocabulary};
+    struct free_run run = {.vocabulary = pair->ours->program->vocabulary};
     TRY(NEW(&run.expected, (size_t)ROWS_AT_ONCE * run.vocabulary));
-    TRY(salvo_session_open(engine, &ours));
-    TRY(salvo_session_open(expected, &theirs));
+    TRY(salvo_session_open(pair->ours, &ours));
+    TRY(salvo_session_open(pair->theirs, &theirs));
     for (; run.first < count; run.first += ROWS_AT_ONCE) {
         uint32_t left = count - run.first, part = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
         TRY(salvo_session_eval(theirs, ids + run.first, part, keep_row, &run));
@@ -216,25 +215,24 @@ cleanup:
     salvo_session_close(ours);
     salvo_session_close(theirs);
     memory_free(run.expected);
-    run.expected = NULL;
-    *out = run;
+    *out = run.distance;
     return status;
 }
 
-/* Both sides against the CPU that rounds as finely as it can. */
+/* Compares both sides with the CPU at its finest rounding. */
 static enum salvo_status run_against_finest(struct salvo_model *model,
     const struct salvo_verify_options *options, const struct verify_pair *pair, const int32_t *ids,
     uint32_t count, struct salvo_verify_result *result)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *finest = NULL;
-    struct free_run run;
+    struct verify_distance distance;
     TRY(open_side(model, options, "cpu", count, &finest));
     finest->backend->set_rounding(finest->executor, ACTIVATIONS_FINEST);
-    TRY(run_free(pair->ours, finest, ids, count, &run));
-    result->from_finest = run.divergences / count;
-    TRY(run_free(pair->theirs, finest, ids, count, &run));
-    result->against_from_finest = run.divergences / count;
+    TRY(verify_run_free(&(struct verify_pair){pair->ours, finest}, ids, count, &distance));
+    result->from_finest = distance.divergences / count;
+    TRY(verify_run_free(&(struct verify_pair){pair->theirs, finest}, ids, count, &distance));
+    result->against_from_finest = distance.divergences / count;
 cleanup:
     salvo_engine_close(finest);
     return status;
@@ -244,13 +242,13 @@ static enum salvo_status compare_models(struct salvo_model *model, const struct 
     const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct salvo_verify_result *result)
 {
     enum salvo_status status = SALVO_OK;
-    struct free_run run;
+    struct verify_distance distance;
     TRY(round_pair(pair, count));
-    TRY(run_free(pair->ours, pair->theirs, ids, count, &run));
+    TRY(verify_run_free(pair, ids, count, &distance));
     result->positions = count;
-    result->same_argmax = run.same_argmax;
-    result->mean_divergence = run.divergences / count;
-    result->largest_divergence = run.largest;
+    result->same_argmax = distance.same_argmax;
+    result->mean_divergence = distance.divergences / count;
+    result->largest_divergence = distance.largest;
     bool near = result->mean_divergence <= largest_mean_divergence;
     if (!near && isfinite(result->mean_divergence))
         TRY(run_against_finest(model, options, pair, ids, count, result));
@@ -263,7 +261,7 @@ cleanup:
 
 /* ---- */
 
-/* Ids that look random, for a model that may have no vocabulary. */
+/* Pseudo-random ids, for models without a tokenizer. */
 static enum salvo_status default_ids(const struct salvo_engine *engine, int32_t **out)
 {
     enum salvo_status status = SALVO_OK;
@@ -304,7 +302,8 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
         return status;
     const int32_t *ids = options.ids;
     if (ids && (options.count == 0 || options.count > 1 << 20))
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%zu tokens cannot be verified", options.count));
+        TRY(fail(
+            SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options.count, 1 << 20));
     uint32_t count = ids ? (uint32_t)options.count : DEFAULT_TOKENS;
     TRY(open_side(model, &options, options.backend, count, &pair.ours));
     TRY(open_side(model, &options, options.against ? options.against : "cpu:scalar", count, &pair.theirs));

@@ -29,7 +29,7 @@ struct operand {
     unsigned flags;
 };
 
-/* What becomes of op.out. */
+/* How the op uses op.out. */
 enum out_kind {
     OUT_WRITTEN,  /* scratch; every live row gets new values */
     OUT_ADDED,    /* scratch; the result is added to it */

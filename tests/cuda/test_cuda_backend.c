@@ -5,6 +5,7 @@
 #include "cmocka_test.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
+#include "cuda/verify_against_cpu.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
 
@@ -13,54 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_cuda *fake;
-
-static int find_fake(void **state)
-{
-    (void)state;
-    fake = find_fake_cuda();
-    return fake ? 0 : -1;
-}
-
-static void show(void *user, const struct salvo_verify_output *output)
-{
-    (void)user;
-    if (output->not_finite || !(output->error <= output->tolerance))
-        print_message("%s: %g\n", output->operation, output->error);
-}
-
-static void verify(const char *shape, const char *mix, enum salvo_kv_type kv_type)
-{
-    struct salvo_model *model;
-    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
-    ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
-    const struct salvo_verify_options options = {.size = sizeof(struct salvo_verify_options),
-        .backend = "cuda",
-        .against = "cpu",
-        .ids = (const int32_t[]){1, 5, 3, 4, 96, 6},
-        .count = 6,
-        .threads = 1,
-        .kv_type = kv_type};
-    ASSERT_OK(salvo_verify(model, &options, show, NULL, &result));
-    assert_true(result.passed);
-    assert_int_equal(0, result.failed);
-    assert_true(result.outputs > 20);
-    salvo_model_close(model);
-}
-
 static void groups_and_models(void **state)
 {
     (void)state;
-    verify("llama-odd", "F32", SALVO_KV_AUTO);
-    verify("llama-tiny", "Q4_0", SALVO_KV_AUTO);
-    verify("llama-256", "Q4_K_M", SALVO_KV_Q8_0);
-    verify("llama-256", "Q2_K", SALVO_KV_F32);
-    verify("rwkv7-tiny", "F16", SALVO_KV_AUTO);
-    verify("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO);
-    verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO);
+    verify_against_cpu("llama-odd", "F32", SALVO_KV_AUTO, 6);
+    verify_against_cpu("llama-tiny", "Q4_0", SALVO_KV_AUTO, 6);
+    verify_against_cpu("llama-256", "Q4_K_M", SALVO_KV_Q8_0, 6);
+    verify_against_cpu("llama-256", "Q2_K", SALVO_KV_F32, 6);
+    verify_against_cpu("rwkv7-tiny", "F16", SALVO_KV_AUTO, 6);
+    verify_against_cpu("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO, 6);
+    verify_against_cpu("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 6);
 }
 
-/* ---- The first positions, where activations have two terms: both backends are next to exact ---- */
+/* ---- The first positions, where activations have two digits: both backends are next to exact ---- */
 
 enum { EARLY = 4, MOST_VOCABULARY = 4096 };
 struct early_logits {
@@ -110,7 +76,7 @@ static void compare_early(const char *path, uint32_t part)
             size += b * b;
         }
     }
-    /* One term resolves 4e-3 of the largest activation of 32. */
+    /* One digit is 4e-3 of the largest activation of 32. */
     assert_true(size > 0 && sqrt(distance / size) < 3e-4);
     test_free(ours);
     test_free(theirs);
@@ -372,7 +338,7 @@ static void states(void **state)
 /* ---- Tokens that were not computed whole: what they leave behind is for nobody ---- */
 
 enum {
-    TAGS = 6,    /* of tagged words, before they repeat */
+    TAGS = 6,    /* that words can have: then they come round */
     TOKENS = 26, /* and calls of a profile, more than its first launches of one phase */
 };
 
@@ -462,7 +428,7 @@ static void after_profiles_that_failed(void **state)
 static void step_that_is_given_up(struct salvo_session *session, uint32_t index, const int32_t *id)
 {
     for (uint32_t i = 0; i < (index % 12 == 0 ? TAGS - 1 : index % 4 == 1); i++) {
-        fake_stall(fake, 1, index % 3, 1 + fake->rounds * (index % 8) / 12);
+        fake_stall(1, index % 3, 1 + fake->rounds * (index % 8) / 12);
         assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, id, 1));
         assert_non_null(strstr(salvo_error(), "a wait on the device took too long"));
         assert_int_equal(index, salvo_session_position(session));
@@ -527,7 +493,7 @@ static void not_numbers(void **state)
     }
 }
 
-/* The emulator takes minutes for these: ctest runs them as a test of their own. */
+/* The emulator takes minutes for these: ctest runs them apart. */
 #define LONG_TEST(function)                           \
     {                                                 \
         "long_" #function, function, NULL, NULL, NULL \

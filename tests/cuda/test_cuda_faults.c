@@ -11,15 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_cuda *fake;
 static const struct salvo_engine_options options = {
     .size = sizeof(struct salvo_engine_options), .backend = "cuda", .context = 64, .batch = 16, .threads = 1};
 
 static int open_fake(void **state)
 {
-    (void)state;
-    fake = find_fake_cuda();
-    if (!fake)
+    if (find_fake(state))
         return -1;
     fake->idle = true;
     /* Devices are found once per process: before anything goes wrong. */

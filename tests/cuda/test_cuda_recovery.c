@@ -16,7 +16,6 @@
 
 enum { PROMPT = 5, TOKENS = 12, MOST_TEXT = 1024 };
 
-static struct fake_cuda *fake;
 static const struct salvo_engine_options on_cuda = {.size = sizeof(struct salvo_engine_options),
     .backend = "cuda",
     .context = 300,
@@ -24,13 +23,6 @@ static const struct salvo_engine_options on_cuda = {.size = sizeof(struct salvo_
     .sessions = 2,
     .threads = 1};
 static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
-
-static int find_fake(void **state)
-{
-    (void)state;
-    fake = find_fake_cuda();
-    return fake ? 0 : -1;
-}
 
 /* ---- Launches that are given up while others are queued behind them ---- */
 
@@ -100,7 +92,7 @@ static void give_up(const char *shape, bool greedy, const struct expected *expec
 {
     struct fixture fixture = open_session(shape, greedy);
     struct text shown = {.size = 0}, again = {.size = 0};
-    fake_stall(fake, nth, block, round);
+    fake_stall(nth, block, round);
     assert_int_equal(SALVO_ERROR_DEVICE, generate(fixture.session, &shown));
     if (!strstr(salvo_error(), "a wait on the device took too long"))
         fail_msg("%s", salvo_error());
@@ -156,7 +148,7 @@ static void three_steps(
     struct run_result result;
     uint64_t tickets[3];
     set_greedy(fixture.session);
-    fake_fail(fake, 2, failure);
+    fake_fail(2, failure);
     fake->stalled_block = 1;
     fake->stall_round = 20;
     for (int i = 0; i < 3; i++) {

@@ -5,45 +5,18 @@
 #include "cmocka_test.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
+#include "cuda/verify_against_cpu.h"
 #include "engine_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_cuda *fake;
-
-static int find_fake(void **state)
-{
-    (void)state;
-    fake = find_fake_cuda();
-    return fake ? 0 : -1;
-}
-
-static void show(void *user, const struct salvo_verify_output *output)
-{
-    (void)user;
-    if (output->not_finite || !(output->error <= output->tolerance))
-        print_message("%s: %g\n", output->operation, output->error);
-}
-
 static void verify(const char *shape, const char *mix, bool in_pieces)
 {
-    struct salvo_model *model;
-    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     const unsigned long before = fake->pieces;
-    ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
-    const struct salvo_verify_options options = {.size = sizeof(struct salvo_verify_options),
-        .backend = "cuda",
-        .against = "cpu",
-        .ids = (const int32_t[]){1, 5, 3, 4},
-        .count = 4,
-        .threads = 1};
-    ASSERT_OK(salvo_verify(model, &options, show, NULL, &result));
-    assert_true(result.passed);
-    assert_int_equal(0, result.failed);
+    verify_against_cpu(shape, mix, SALVO_KV_AUTO, 4);
     assert_int_equal(in_pieces, fake->pieces > before);
-    salvo_model_close(model);
 }
 
 static void inputs_in_pieces(void **state)

@@ -166,44 +166,68 @@ static void the_family_has_its_own_defaults(void **state)
 
 /* ---- Going back ---- */
 
-/* Far enough for snapshots to be taken, thinned out and missed. */
+struct way_back {
+    uint32_t from, to; /* positions */
+};
+
+/* The token that follows the first `position` ids, and the logits after another one; to be freed. `session`
+ * was fed ids up to some position before, and stands there again. */
+static float *logits_after(struct salvo_session *session, const int32_t *ids, uint32_t position,
+    uint32_t vocabulary, int32_t *out_next)
+{
+    const uint32_t before = salvo_session_position(session);
+    float *logits = malloc(vocabulary * sizeof *logits);
+    assert_non_null(logits);
+    ASSERT_OK(salvo_session_feed(session, ids + before, position - before));
+    const size_t size = salvo_session_state_size(session);
+    uint8_t *state = malloc(size);
+    assert_non_null(state);
+    ASSERT_OK(salvo_session_state_save(session, state, size));
+    *out_next = -1;
+    if (position)
+        ASSERT_OK(salvo_session_next(session, out_next));
+    ASSERT_OK(salvo_session_feed(session, ids + 9, 1));
+    memcpy(logits, salvo_session_logits(session), vocabulary * sizeof *logits);
+    ASSERT_OK(salvo_session_state_restore(session, state, size));
+    free(state);
+    return logits;
+}
+
+/* Far enough for snapshots to be taken, thinned out and missed. Expected logits are those of a session that
+ * never goes back. */
 static void rolling_back_gives_the_state_of_the_tokens_kept(void **state)
 {
     (void)state;
-    enum { COUNT = 1500 };
+    static const struct way_back ways[] = {{1500, 1499}, {1500, 1490}, {1500, 1300}, {1500, 1025},
+        {1200, 1024}, {1100, 700}, {800, 256}, {400, 255}, {300, 1}, {20, 0}};
+    enum { COUNT = 1500, WAYS = sizeof ways / sizeof *ways };
     struct fixture fixture = open_small((struct salvo_engine_options){
         .size = sizeof(struct salvo_engine_options), .batch = 128, .sessions = 2});
     struct salvo_session *session = fixture.session, *fresh;
     ASSERT_OK(salvo_session_open(fixture.engine, &fresh));
-    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1), id;
-    static const uint32_t places[] = {1499, 1490, 1300, 1025, 1024, 700, 256, 255, 1, 0};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        uint32_t position = salvo_session_position(session);
-        ASSERT_OK(salvo_session_feed(session, ids + position, COUNT - position));
-        ASSERT_OK(salvo_session_rollback(session, places[i]));
-        ASSERT_OK(salvo_session_rollback(fresh, 0));
-        assert_int_equal(places[i], salvo_session_position(session));
-        if (i % 2 || places[i] == 0) { /* something new, or the last one again */
-            ASSERT_OK(salvo_session_feed(session, ids + 7, 1));
-            ASSERT_OK(salvo_session_feed(fresh, ids, places[i]));
-            ASSERT_OK(salvo_session_feed(fresh, ids + 7, 1));
-        } else {
-            ASSERT_OK(salvo_session_feed(fresh, ids, places[i]));
-            int32_t expected;
-            ASSERT_OK(salvo_session_next(fresh, &expected));
+    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1), expected[WAYS], id;
+    float *logits[WAYS];
+    for (size_t i = WAYS; i-- > 0;) /* by rising positions */
+        logits[i] = logits_after(fresh, ids, ways[i].to, fixture.vocabulary, &expected[i]);
+    for (size_t i = 0; i < WAYS; i++) {
+        const uint32_t position = salvo_session_position(session);
+        ASSERT_OK(salvo_session_feed(session, ids + position, ways[i].from - position));
+        ASSERT_OK(salvo_session_rollback(session, ways[i].to));
+        assert_int_equal(ways[i].to, salvo_session_position(session));
+        if (i % 2 == 0 && ways[i].to) { /* the next token is there again */
             ASSERT_OK(salvo_session_next(session, &id));
-            assert_int_equal(expected, id);
-            ASSERT_OK(salvo_session_feed(session, ids + 9, 1));
-            ASSERT_OK(salvo_session_feed(fresh, ids + 9, 1));
+            assert_int_equal(expected[i], id);
+        } else if (ways[i].to) {
+            ASSERT_OK(salvo_session_feed(session, &expected[i], 1));
         }
-        float *logits = malloc(fixture.vocabulary * sizeof *logits);
-        assert_non_null(logits);
-        memcpy(logits, salvo_session_logits(fresh), fixture.vocabulary * sizeof *logits);
-        ASSERT_OK(salvo_session_rollback(session, salvo_session_position(session) - 1));
-        ASSERT_OK(salvo_session_feed(session, ids + (i % 2 || places[i] == 0 ? 7 : 9), 1));
-        assert_memory_equal(logits, salvo_session_logits(session), fixture.vocabulary * sizeof *logits);
-        ASSERT_OK(salvo_session_rollback(session, places[i]));
-        free(logits);
+        for (int again = 0; again < 2; again++) { /* a snapshot of the end brings it back */
+            ASSERT_OK(salvo_session_feed(session, ids + 9, 1));
+            assert_memory_equal(
+                logits[i], salvo_session_logits(session), fixture.vocabulary * sizeof **logits);
+            ASSERT_OK(salvo_session_rollback(session, salvo_session_position(session) - 1));
+        }
+        ASSERT_OK(salvo_session_rollback(session, ways[i].to));
+        free(logits[i]);
     }
     free(ids);
     salvo_session_close(fresh);
@@ -213,7 +237,7 @@ static void rolling_back_gives_the_state_of_the_tokens_kept(void **state)
 static void going_back_a_little_does_not_compute_the_prompt_again(void **state)
 {
     (void)state;
-    enum { PROMPT = 2000 };
+    enum { PROMPT = 1000 };
     struct fixture fixture =
         open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 2);

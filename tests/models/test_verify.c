@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct seen {
@@ -77,6 +78,63 @@ static void other_weights_are_seen(void **state)
     fixture_close(&theirs);
 }
 
+static uint32_t argmax(const float *logits, uint32_t count)
+{
+    uint32_t largest = 0;
+    for (uint32_t i = 1; i < count; i++)
+        largest = logits[i] > logits[largest] ? i : largest;
+    return largest;
+}
+
+/* Weights and their roundings agree about the largest logit at some positions and not at others. */
+static void distances_of_free_runs(void **state)
+{
+    (void)state;
+    enum { COUNT = 40 };
+    const struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .context = 64, .sessions = 2};
+    const char *path = made_model("llama-256", "F32");
+    char rounded[4096];
+    struct salvo_model *model;
+    snprintf(rounded, sizeof rounded, "%s.rounded", path);
+    ASSERT_OK(salvo_model_open(path, &model));
+    ASSERT_OK(salvo_quantize(model, rounded,
+        &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "Q4_0"}));
+    salvo_model_close(model);
+    struct fixture ours = fixture_open(rounded, options), theirs = fixture_open(path, options);
+    const uint32_t vocabulary = ours.vocabulary;
+    int32_t *ids = some_ids(COUNT, vocabulary, 3);
+    float *got = logits_at_once(&ours, ids, COUNT), *want = logits_at_once(&theirs, ids, COUNT);
+    uint32_t same = 0;
+    double sum = 0, largest = 0;
+    for (size_t row = 0; row < COUNT; row++) {
+        const float *q = got + row * vocabulary, *p = want + row * vocabulary;
+        double p_total = 0, q_total = 0, divergence = 0;
+        for (uint32_t i = 0; i < vocabulary; i++) {
+            p_total += exp((double)p[i]);
+            q_total += exp((double)q[i]);
+        }
+        for (uint32_t i = 0; i < vocabulary; i++)
+            divergence +=
+                exp((double)p[i]) / p_total * ((double)p[i] - (double)q[i] + log(q_total / p_total));
+        same += argmax(p, vocabulary) == argmax(q, vocabulary);
+        sum += divergence;
+        largest = divergence > largest ? divergence : largest;
+    }
+    assert_in_range(same, 1, COUNT - 1);
+    struct verify_distance distance;
+    ASSERT_OK(verify_run_free(&(struct verify_pair){ours.engine, theirs.engine}, ids, COUNT, &distance));
+    assert_int_equal(same, distance.same_argmax);
+    assert_true(fabs(distance.divergences - sum) < 1e-9 * sum);
+    assert_true(fabs(distance.largest - largest) < 1e-9 * largest);
+    free(ids);
+    free(got);
+    free(want);
+    fixture_close(&ours);
+    fixture_close(&theirs);
+    remove(rounded);
+}
+
 /* A NaN on both sides fails: there is no error that a tolerance could be compared with. */
 static void elements_that_are_not_finite_are_seen(void **state)
 {
@@ -140,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instruction_sets_agree),
         cmocka_unit_test(other_weights_are_seen),
+        cmocka_unit_test(distances_of_free_runs),
         cmocka_unit_test(elements_that_are_not_finite_are_seen),
         cmocka_unit_test(wrong_names_are_refused),
     };

@@ -55,7 +55,7 @@ struct cuda_scratch {
     const size_t *offsets;
     cuda_address spilled;       /* buffers that the plan has private, where they do not fit shared memory */
     cuda_address packed_inputs; /* rounded rows of many tokens */
-    cuda_address words;         /* single token: what phases leave for each other */
+    cuda_address tagged_words;  /* single token: values between phases */
 };
 
 /* One launch of a plan of many tokens. */
@@ -105,7 +105,7 @@ struct cuda_tables {
     struct cuda_record *records; /* single token: block after block */
     uint32_t *record_starts;     /* [blocks][phase_count + 1] */
     uint32_t record_count, record_capacity;
-    uint64_t words;                                    /* bytes */
+    uint64_t tagged_words;                             /* bytes */
     uint32_t shared_bytes;                             /* of the decode kernel */
     cuda_address machine, phases_at, packed_inputs_at; /* once they are on the device */
     cuda_address memory;                               /* all of it */
@@ -242,8 +242,6 @@ void cuda_layout_state(struct executor *executor, struct cuda_region *region);
 void cuda_layout_step(struct executor *executor);
 void cuda_layout_scratch(struct executor *executor, struct cuda_region *region);
 void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, uint8_t *host);
-enum salvo_status cuda_layout_shared(
-    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine);
 
 /*
  * cuda_tables.c: a plan's groups become phases. Addresses are those that the executor knows so far, so that a
@@ -252,24 +250,27 @@ enum salvo_status cuda_layout_shared(
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
 void cuda_tables_free(struct cuda_tables *tables);
 enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan);
-/* Bytes of shared memory for vectors, packed inputs and partial sums of a phase; what partial sums take at
- * least, and what all of them do. */
-uint32_t cuda_shared_limit(const struct executor *executor);
-uint32_t cuda_decode_shared(const struct executor *executor); /* of the decode kernel, all in all */
-uint32_t cuda_partial_floor(const struct executor *executor);
-uint32_t cuda_overlay_floor(const struct executor *executor);
+
+/* cuda_shared.c: shared memory of the decode kernel, in bytes. */
+uint32_t cuda_decode_shared(const struct executor *executor); /* all of it */
+uint32_t cuda_shared_limit(
+    const struct executor *executor); /* for vectors, packed inputs and partial sums of a phase */
+uint32_t cuda_partial_limit(const struct executor *executor); /* most for the partial sums of a matmul */
+uint32_t cuda_partial_floor(const struct executor *executor); /* least for partial sums */
+uint32_t cuda_overlay_floor(
+    const struct executor *executor); /* least for packed inputs and partial sums together */
 /* Bytes of the partial sums in all; matmuls alternate between the two halves where one half is enough. */
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables);
-
-/* Whether attention keeps some of its shared memory for itself, and how many bytes. */
+/* Whether attention has memory of its own, and how much. */
 bool cuda_attend_has_own_memory(const struct executor *executor);
 uint32_t cuda_attention_bytes(const struct executor *executor);
+/* Limits of the shape of a matrix. */
+struct cuda_limits cuda_matrix_limits(const struct executor *executor);
+enum salvo_status cuda_layout_shared(
+    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine);
 
 /* cuda_records.c: from the phases of a single token to what each block does. */
 enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan);
-
-/* Gives softcaps of logits to their matmuls. */
-void cuda_merge_softcaps(const struct program *program, struct plan *plan);
 
 /* cuda_load.c */
 enum salvo_status cuda_load_weights(struct executor *executor);

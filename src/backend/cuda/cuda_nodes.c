@@ -415,6 +415,7 @@ static enum salvo_status lower_group(
         return lower_flash(builder, group, out_rounded);
     case GROUP_WKV7:
         return lower_wkv7(builder, group);
+    case GROUP_PROJECT_ATTEND: /* not asked for */
     case GROUP_SAMPLE:
         break;
     }

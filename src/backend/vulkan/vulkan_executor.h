@@ -218,8 +218,6 @@ enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t in
 /* Whether matmuls of quantised and half weights multiply halves, by cooperative matrices. */
 bool vulkan_uses_halves(const struct compiling *compiling);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
-/* Of all columns, by vectors of the file. */
-bool vulkan_is_whole_norm(const struct executor *executor, const struct op *op);
 
 /* vulkan_attend.c, vulkan_wkv7.c */
 enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);
@@ -227,9 +225,9 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
 bool vulkan_takes_ropes(const struct executor *executor, const struct group *group);
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
-/* vulkan_project.c: where a single token's attention can make queries, key and value itself, both groups
- * become one, an attention with matmuls; then what its dispatch has to know, and what is bound. */
-void vulkan_project_groups(const struct executor *executor, struct plan *plan);
+/* vulkan_project.c: whether the kernel takes a GROUP_PROJECT_ATTEND; the arguments and bindings of its
+ * dispatch. */
+bool vulkan_takes_projection(const struct executor *executor, const struct group *group);
 struct project_token vulkan_project_token(
     const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);
 
