@@ -26,7 +26,7 @@ static void groups_and_models(void **state)
     verify_against_cpu("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 6);
 }
 
-/* ---- The first positions, where activations have two digits: both backends are next to exact ---- */
+/* ---- The first positions, where activations have two terms: both backends are next to exact ---- */
 
 enum { EARLY = 4, MOST_VOCABULARY = 4096 };
 struct early_logits {
@@ -76,7 +76,7 @@ static void compare_early(const char *path, uint32_t part)
             size += b * b;
         }
     }
-    /* One digit is 4e-3 of the largest activation of 32. */
+    /* One term resolves 4e-3 of the largest activation of 32. */
     assert_true(size > 0 && sqrt(distance / size) < 3e-4);
     test_free(ours);
     test_free(theirs);
@@ -236,16 +236,35 @@ static float largest_difference(const float *a, const float *b, uint32_t count)
     return largest;
 }
 
-/* A state saved on one goes on on the other, beyond the end of a page. */
+/* Feeds the ids to a session on the CPU and moves its state to this one: the emulator takes long for many
+ * ids. */
+static void feed_on_the_cpu(const char *path, struct salvo_engine_options options,
+    struct salvo_session *session, const int32_t *ids, uint32_t count)
+{
+    options.backend = "cpu";
+    struct fixture cpu = fixture_open(path, options);
+    ASSERT_OK(salvo_session_feed(cpu.session, ids, count));
+    const size_t size = salvo_session_state_size(cpu.session);
+    uint8_t *saved = malloc(size);
+    assert_non_null(saved);
+    ASSERT_OK(salvo_session_state_save(cpu.session, saved, size));
+    ASSERT_OK(salvo_session_state_restore(session, saved, size));
+    free(saved);
+    fixture_close(&cpu);
+}
+
+/* A state saved on one goes on on the other, beyond the end of a page. CUDA computes 20 ids of it. */
 static void move_state(const char *shape, enum salvo_kv_type kv_type, bool to_cuda)
 {
+    enum { ON_CPU = 238 };
     const char *path = made_model(shape, "F32");
     struct salvo_engine_options from = on_cuda, to = on_cuda;
     from.kv_type = to.kv_type = kv_type;
     *(to_cuda ? &from.backend : &to.backend) = "cpu";
     struct fixture first = fixture_open(path, from), second = fixture_open(path, to);
     int32_t *ids = some_ids(260, first.vocabulary, 6);
-    ASSERT_OK(salvo_session_feed(first.session, ids, 258));
+    feed_on_the_cpu(path, from, first.session, ids, ON_CPU);
+    ASSERT_OK(salvo_session_feed(first.session, ids + ON_CPU, 258 - ON_CPU));
     size_t size = salvo_session_state_size(first.session);
     uint8_t *saved = malloc(size), *again = malloc(size);
     ASSERT_OK(salvo_session_state_save(first.session, saved, size));
@@ -267,21 +286,26 @@ static void move_state(const char *shape, enum salvo_kv_type kv_type, bool to_cu
     fixture_close(&second);
 }
 
-/* Logits after 290 ids, the last `alone` of them one by one. */
-static float *logits_of(const char *path, const char *backend, const char *warpgroups, uint32_t alone)
+enum { MOST_IDS = 290 };
+
+/* Logits after `count` ids: in one step, or the last `alone` of them one by one and the others on the CPU. */
+static float *logits_of(
+    const char *path, const char *backend, const char *warpgroups, uint32_t count, uint32_t alone)
 {
-    enum { COUNT = 290 };
     struct salvo_engine_options options = on_cuda;
     options.backend = backend;
-    options.batch = COUNT;
+    options.batch = MOST_IDS;
     setenv("SALVO_FAKE_WARPGROUPS", warpgroups, 1);
     struct fixture fixture = fixture_open(path, options);
     unsetenv("SALVO_FAKE_WARPGROUPS");
-    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 6);
+    int32_t *ids = some_ids(MOST_IDS, fixture.vocabulary, 6);
     float *logits = test_calloc(MOST_VOCABULARY, sizeof *logits);
     assert_true(fixture.vocabulary <= MOST_VOCABULARY);
-    ASSERT_OK(salvo_session_feed(fixture.session, ids, COUNT - alone));
-    for (uint32_t i = COUNT - alone; i < COUNT; i++)
+    if (alone)
+        feed_on_the_cpu(path, options, fixture.session, ids, count - alone);
+    else
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, count));
+    for (uint32_t i = count - alone; i < count; i++)
         ASSERT_OK(salvo_session_feed(fixture.session, ids + i, 1));
     memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
     free(ids);
@@ -294,13 +318,17 @@ static float *logits_of(const char *path, const char *backend, const char *warpg
 static void prompts(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-odd", "llama-256"};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const char *path = made_model(shapes[i], "F16");
+    static const struct {
+        const char *shape;
+        uint32_t count;
+    } cases[] = {{"llama-odd", MOST_IDS}, {"llama-256", 150}}; /* beyond a page, and within one */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = made_model(cases[i].shape, "F16");
+        const uint32_t count = cases[i].count;
         const unsigned long before = fake->wide;
-        float *plain = logits_of(path, "cuda", "0", 0), *cpu = logits_of(path, "cpu", "0", 0);
+        float *plain = logits_of(path, "cuda", "0", count, 0), *cpu = logits_of(path, "cpu", "0", count, 0);
         assert_int_equal(before, fake->wide);
-        float *wide = logits_of(path, "cuda", "1", 0);
+        float *wide = logits_of(path, "cuda", "1", count, 0);
         assert_true(fake->wide > before);
         assert_true(largest_difference(wide, cpu, MOST_VOCABULARY) < 0.01f);
         assert_true(largest_difference(plain, cpu, MOST_VOCABULARY) < 0.01f);
@@ -318,7 +346,8 @@ static void contexts(void **state)
     static const char *const shapes[] = {"llama-odd", "llama-256", "llama-128"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model(shapes[i], "F16");
-        float *cuda = logits_of(path, "cuda", "0", 3), *cpu = logits_of(path, "cpu", "0", 0);
+        float *cuda = logits_of(path, "cuda", "0", MOST_IDS, 3),
+              *cpu = logits_of(path, "cpu", "0", MOST_IDS, 0);
         assert_true(largest_difference(cuda, cpu, MOST_VOCABULARY) < 0.01f);
         test_free(cuda);
         test_free(cpu);
@@ -338,7 +367,7 @@ static void states(void **state)
 /* ---- Tokens that were not computed whole: what they leave behind is for nobody ---- */
 
 enum {
-    TAGS = 6,    /* that words can have: then they come round */
+    TAGS = 6,    /* of tagged words, before they repeat */
     TOKENS = 26, /* and calls of a profile, more than its first launches of one phase */
 };
 
@@ -493,7 +522,7 @@ static void not_numbers(void **state)
     }
 }
 
-/* The emulator takes minutes for these: ctest runs them apart. */
+/* The emulator takes minutes for these: ctest runs them as a test of their own. */
 #define LONG_TEST(function)                           \
     {                                                 \
         "long_" #function, function, NULL, NULL, NULL \

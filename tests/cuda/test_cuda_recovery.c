@@ -177,6 +177,30 @@ static void three_steps(
     fixture_close(&fixture);
 }
 
+/* The ring has eight entries: the results of eight steps are kept, those before them are not. */
+static void old_tickets(void **state)
+{
+    (void)state;
+    enum { STEPS = 9 };
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), on_cuda);
+    const struct backend *backend = fixture.engine->backend;
+    struct executor *executor = fixture.engine->executor;
+    struct run_result result;
+    uint64_t tickets[STEPS];
+    for (uint32_t i = 0; i < STEPS; i++) {
+        const struct run run = run_of(fixture.session, i, 1);
+        const struct step step = {.runs = &run, .run_count = 1, .token_count = 1, .ids = &(int32_t){7}};
+        ASSERT_OK(backend->submit(executor, &step, &tickets[i]));
+        ASSERT_OK(backend->wait(executor, tickets[i], &result));
+    }
+    assert_int_equal(SALVO_ERROR_ARGUMENT, backend->wait(executor, tickets[0], &result));
+    assert_non_null(strstr(salvo_error(), "is not among the last 8"));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, backend->wait(executor, tickets[STEPS - 1] + 1, &result));
+    ASSERT_OK(backend->wait(executor, tickets[1], &result));
+    assert_int_equal(1, result.sampled);
+    fixture_close(&fixture);
+}
+
 static void mixed_launches(void **state)
 {
     (void)state;
@@ -320,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(queued_launches),
+        cmocka_unit_test(old_tickets),
         cmocka_unit_test(mixed_launches),
         cmocka_unit_test(other_users),
         cmocka_unit_test(any_ahead),

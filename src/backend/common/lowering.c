@@ -361,7 +361,8 @@ void lower_describe_ops(
     text[0] = 0;
     for (uint32_t i = 0; i < group->op_count && used < size; i++) {
         const struct op *op = &program->ops[group->first_op + i];
-        const bool has_matrix = op_infos[op->kind].inputs[0].kind == OPERAND_MATRIX;
+        const enum operand_kind first = op_infos[op->kind].inputs[0].kind;
+        const bool has_matrix = first == OPERAND_MATRIX || first == OPERAND_TABLE;
         const buffer_id named = has_matrix ? op->inputs[0] : op->out;
         used += (size_t)snprintf(text + used, size - used, "%s%s%s%s%s", i ? ", " : "",
             op_infos[op->kind].name, named == NO_BUFFER ? "" : " ",

@@ -22,8 +22,8 @@ struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op
     return (struct cuda_attend){
         .q = phase_address(builder, op->inputs[0]),
         .out = phase_writes(builder, op->out),
-        .keys = executor->kv_states[op->attend.key_state].base,
-        .values = executor->kv_states[op->attend.value_state].base,
+        .keys = executor->kv_addresses[op->attend.key_state],
+        .values = executor->kv_addresses[op->attend.value_state],
         .heads = op->attend.heads,
         .kv_heads = op->attend.kv_heads,
         .head_dim = op->attend.head_dim,

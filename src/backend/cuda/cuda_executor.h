@@ -6,6 +6,8 @@
 #include "backend/backend.h"
 #include "backend/common/lowering.h"
 #include "backend/common/pace.h"
+#include "backend/common/state.h"
+#include "backend/common/weights.h"
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
@@ -32,21 +34,10 @@ struct cuda_region {
     uint64_t used;
 };
 
-/* How a weight is used decides what becomes of it. */
-enum cuda_use { CUDA_USE_MULTIPLIED = 1, CUDA_USE_VECTOR = 2, CUDA_USE_LOOKUP = 4 };
-
 struct cuda_weight {
     struct cuda_matrix matrix; /* tile rows 0: it is none */
     uint32_t matrix_index;     /* index among the machine's matrices, for embedding lookups */
     cuda_address vector;
-    uint8_t uses; /* enum cuda_use */
-};
-
-/* Where a cache lives: pages of [heads][256 positions][head_dim], scales behind each head. */
-struct cuda_kv_state {
-    cuda_address base;
-    uint32_t heads, head_dim;
-    size_t head_bytes, page_bytes;
 };
 
 /* Where the scratch buffers of a plan lie. */
@@ -161,11 +152,11 @@ struct executor {
     struct cuda_plan single;                /* one token */
     struct cuda_plan many[CUDA_MANY_PLANS]; /* up to a few, up to more, up to all that a step may have */
     uint32_t many_count;
-    struct cuda_weight *weights;     /* [buffers] */
-    struct cuda_kv_state *kv_states; /* [buffers] */
-    uint64_t *recurrent_offsets;     /* [buffers]: in elements */
-    uint64_t recurrent_elements;
-    uint32_t pages, pages_per_slot; /* of the pool; of a slot's table */
+    struct cuda_weight *weights; /* [buffers] */
+    uint8_t *weight_uses;        /* [buffers]: enum weight_use */
+    struct state_layout state;   /* pages_per_slot is 0 without a KV cache */
+    cuda_address
+        *kv_addresses; /* [buffers]: pages of [heads][256 positions][head_dim], scales behind each head */
     uint32_t rope_pairs, matrix_count;
 
     cuda_address weight_memory, state_memory, scratch_memory;

@@ -165,7 +165,7 @@ static void stand_in_addresses(struct executor *executor)
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         struct cuda_weight *weight = &executor->weights[i];
         weight->matrix = (struct cuda_matrix){0}; /* of the attempt before this one */
-        weight->vector = weight->uses & CUDA_USE_VECTOR ? STAND_IN : 0;
+        weight->vector = executor->weight_uses[i] & WEIGHT_VECTOR ? STAND_IN : 0;
     }
 }
 
@@ -233,7 +233,7 @@ static enum salvo_status take_memory(struct executor *executor)
 
     executor->staging_bytes = STAGING_BYTES;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        size_t page = executor->kv_states[i].page_bytes;
+        size_t page = kv_page_bytes(&executor->state.caches[i]);
         executor->staging_bytes = page > executor->staging_bytes ? page : executor->staging_bytes;
     }
     TRY(cuda_host_new(executor, "copies", executor->staging_bytes, &executor->staging));

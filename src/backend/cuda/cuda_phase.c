@@ -157,8 +157,8 @@ static void describe_op(const struct phase_builder *builder, const struct op *op
         out->heads = op->kv_append.kv_heads;
         out->head_dim = op->kv_append.head_dim;
         out->activation = executor->options.kv_type;
-        out->state = executor->kv_states[op->kv_append.key_state].base;
-        out->values = executor->kv_states[op->kv_append.value_state].base;
+        out->state = executor->kv_addresses[op->kv_append.key_state];
+        out->values = executor->kv_addresses[op->kv_append.value_state];
         break;
     case OP_GLU:
         out->activation = op->glu.activation;
@@ -168,7 +168,7 @@ static void describe_op(const struct phase_builder *builder, const struct op *op
         break;
     case OP_TOKEN_SHIFT:
         out->rows = phase_address(builder, op->inputs[0]);
-        out->state = executor->recurrent_offsets[op->token_shift.state];
+        out->state = executor->state.recurrent_offsets[op->token_shift.state];
         out->keeps = 1;
         break;
     case OP_LERP:

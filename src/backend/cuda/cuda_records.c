@@ -239,10 +239,10 @@ static const struct cuda_attend *next_attend(const struct cuda_tables *tables, u
 
 static const struct cuda_matrix *find_table(const struct executor *executor, uint32_t index)
 {
-    const struct cuda_weight *weight = executor->weights;
-    while (!(weight->uses & CUDA_USE_LOOKUP) || weight->matrix_index != index)
-        weight++;
-    return &weight->matrix;
+    uint32_t i = 0;
+    while (!(executor->weight_uses[i] & WEIGHT_LOOKED_UP) || executor->weights[i].matrix_index != index)
+        i++;
+    return &executor->weights[i].matrix;
 }
 
 /* The table of a phase that only looks up a row of it; NULL for other phases. */

@@ -55,7 +55,7 @@ bool cuda_attend_has_own_memory(const struct executor *executor)
 
 static uint32_t page_table_bytes(const struct executor *executor)
 {
-    const uint64_t bytes = (executor->pages_per_slot * (uint64_t)sizeof(uint32_t) + 127) / 128 * 128;
+    const uint64_t bytes = (executor->state.pages_per_slot * (uint64_t)sizeof(uint32_t) + 127) / 128 * 128;
     return cuda_attend_has_own_memory(executor) && bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
 }
 

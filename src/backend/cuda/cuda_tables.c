@@ -336,7 +336,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (uint32_t i = 0; i < group->inner; i++)
         phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
     builder->wkv7 = (struct cuda_wkv7){
-        .state = builder->executor->recurrent_offsets[op->wkv7.state],
+        .state = builder->executor->state.recurrent_offsets[op->wkv7.state],
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
     };
@@ -462,7 +462,7 @@ static void write_matrices(const struct executor *executor, uint8_t *memory)
 {
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct cuda_weight *weight = &executor->weights[i];
-        if (weight->uses & CUDA_USE_LOOKUP)
+        if (executor->weight_uses[i] & WEIGHT_LOOKED_UP)
             memcpy(memory + weight->matrix_index * sizeof weight->matrix, &weight->matrix,
                 sizeof weight->matrix);
     }

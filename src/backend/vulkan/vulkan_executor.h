@@ -61,8 +61,6 @@ struct vulkan_plan {
     VkDescriptorSet *sets;             /* [dispatches], many of them the same */
     VkCommandBuffer commands, several; /* several: of a single token, TOKENS_AHEAD times */
     uint32_t barriers;
-    VkCommandBuffer *parts; /* [part_count] the same commands in parts, where measurements ask for that */
-    uint32_t part_count;
 };
 
 /* A slot's versions of recurrent state: what is committed, and what the last step submitted will leave. */
@@ -266,12 +264,6 @@ enum salvo_status vulkan_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
 enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data);
-
-/* vulkan_parts.c: SALVO_VULKAN_LOWERING hands a token over op by op or layer by layer, for measurements. */
-enum salvo_status vulkan_parts_open(struct executor *executor, struct vulkan_plan *plan);
-void vulkan_parts_close(struct executor *executor, struct vulkan_plan *plan);
-enum salvo_status vulkan_parts_run(/* all but the last */
-    struct executor *executor, const struct vulkan_plan *plan, uint32_t repeat);
 
 /* vulkan_idle.c */
 enum salvo_status vulkan_measure_idle(struct executor *executor, bool on);

@@ -207,7 +207,6 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
 static enum salvo_status record(struct executor *executor, struct vulkan_plan *plan)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
     if (plan->several)
         TRY(vulkan_plan_record(
