@@ -91,8 +91,7 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
     }
     if (generate_flags.stats) {
         char how[32];
-        snprintf(
-            how, sizeof how, ", ended by: %s", answer->loop ? "loop" : salvo_finish_name(answer->finish));
+        snprintf(how, sizeof how, ", ended by: %s", finish_or_loop(answer->finish, answer->loop));
         print_counts(chat, &answer->counts, 1, how);
     }
     if (chat->interactive)

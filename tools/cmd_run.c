@@ -107,11 +107,6 @@ static int read_prompt(struct salvo_model *model, struct prompt *out)
     return result;
 }
 
-static const char *finish_name(const struct salvo_generate_result *result, uint32_t loop)
-{
-    return loop ? "loop" : salvo_finish_name(result->finish);
-}
-
 static void print_statistics(const struct prompt *prompt, const struct salvo_generate_result *result,
     uint32_t loop, const struct statistics *statistics)
 {
@@ -128,8 +123,8 @@ static void print_statistics(const struct prompt *prompt, const struct salvo_gen
         "seed         %" PRIu64 "\n",
         statistics->prompt, whole, rate(statistics->prompt, statistics->prefill), first_token,
         statistics->load * 1e3, result->tokens, rate((double)statistics->decoded, statistics->decode),
-        rate((double)statistics->submissions, (double)statistics->decoded), finish_name(result, loop),
-        format_bytes(peak_memory(), memory), statistics->sampler.seed);
+        rate((double)statistics->submissions, (double)statistics->decoded),
+        finish_or_loop(result->finish, loop), format_bytes(peak_memory(), memory), statistics->sampler.seed);
 }
 
 static void write_json(const struct loaded *loaded, const struct text_output *output,
@@ -147,7 +142,7 @@ static void write_json(const struct loaded *loaded, const struct text_output *ou
         json_signed(&json, ids[i]);
     json_end(&json, ']');
     json_key(&json, "finish_reason");
-    json_string(&json, finish_name(result, output->loop));
+    json_string(&json, finish_or_loop(result->finish, output->loop));
     json_key(&json, "prompt_tokens");
     json_unsigned(&json, statistics->prompt);
     json_key(&json, "tokens");

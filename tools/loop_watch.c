@@ -1,6 +1,13 @@
 #include "loop_watch.h"
 
+#include <salvo/salvo.h>
+
 #include <string.h>
+
+const char *finish_or_loop(uint32_t finish, uint32_t length)
+{
+    return length ? "loop" : salvo_finish_name(finish);
+}
 
 uint32_t find_loop(const int32_t *tokens, size_t count)
 {

@@ -3,10 +3,14 @@
 #ifndef TOOLS_LOOP_WATCH_H
 #define TOOLS_LOOP_WATCH_H
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { LOOP_WINDOW = 256, LOOP_LONGEST = 64 };
+
+/* How a text ended: "loop" for a cycle of `length` tokens, else the name of `finish`. */
+const char *finish_or_loop(uint32_t finish, uint32_t length);
 
 /* The period of the last LOOP_WINDOW tokens, if it is at most LOOP_LONGEST; 0: none, or there are fewer
  * tokens. */

@@ -33,7 +33,7 @@ void text_stream_close(struct text_stream *stream)
 
 double text_stream_share(const struct text_stream *stream)
 {
-    double tokenized = (double)(stream->bytes_read - stream->size),
+    double tokenized = (double)(stream->bytes_read - stream->size + stream->overlap),
            left = (double)(stream->list.count - stream->taken);
     if (stream->bytes_in_all == 0 || stream->tokens == 0)
         return 0;
@@ -69,21 +69,41 @@ static int read_piece(struct text_stream *stream)
     return EXIT_DONE;
 }
 
+/* The number of tokens at the beginning of the ids that stand for the overlap. */
+static int count_overlap(const struct text_stream *stream, const int32_t *ids, size_t count, size_t *out)
+{
+    int32_t *alone = NULL;
+    size_t alone_count;
+    *out = 0;
+    if (stream->overlap == 0)
+        return EXIT_DONE;
+    if (salvo_tokenize(stream->model, stream->text, stream->overlap, 0, &alone, &alone_count) != SALVO_OK)
+        return library_failure();
+    bool begins = alone_count <= count && memcmp(alone, ids, alone_count * sizeof *ids) == 0;
+    *out = alone_count;
+    salvo_free(alone);
+    return begins ? EXIT_DONE : failure("%s: the vocabulary has a token across a newline", stream->name);
+}
+
 static int add_tokens(struct text_stream *stream, size_t size)
 {
     unsigned flags = 0;
     int32_t *ids = NULL;
-    size_t count;
+    size_t count, skipped;
     if (salvo_tokenize_default_flags(stream->model, &flags) != SALVO_OK ||
         salvo_tokenize(stream->model, stream->text, size, stream->started ? 0 : flags & SALVO_TOKENIZE_BOS,
             &ids, &count) != SALVO_OK)
         return library_failure();
-    stream->started = true;
-    stream->tokens += count;
-    int result = id_list_append(&stream->list, ids, count);
+    int result = count_overlap(stream, ids, count, &skipped);
+    if (result == EXIT_DONE)
+        result = id_list_append(&stream->list, ids + skipped, count - skipped);
+    if (result == EXIT_DONE)
+        stream->tokens += count - skipped;
     salvo_free(ids);
-    stream->size -= size;
-    memmove(stream->text, stream->text + size, stream->size);
+    stream->started = true;
+    stream->overlap = stream->ended ? 0 : 1;
+    stream->size -= size - stream->overlap;
+    memmove(stream->text, stream->text + size - stream->overlap, stream->size);
     return result;
 }
 
@@ -99,7 +119,7 @@ static int refill(struct text_stream *stream)
     if (result != EXIT_DONE)
         return result;
     size_t cut = stream->ended ? stream->size : find_cut(stream->text, stream->size);
-    return cut ? add_tokens(stream, cut) : EXIT_DONE;
+    return cut > stream->overlap ? add_tokens(stream, cut) : EXIT_DONE;
 }
 
 int text_stream_next(struct text_stream *stream, uint32_t most, int32_t **out_ids, uint32_t *out_count)

@@ -1,6 +1,8 @@
 /*
  * The tokens of a text of any size. It is read and tokenized in large pieces that end with a line whose
- * successor does not begin with a blank: there no usual vocabulary has a token across.
+ * successor does not begin with a blank: no usual vocabulary has a token across that point. A further piece
+ * is tokenized with the newline before it, whose tokens are then removed: a tokenizer that adds a blank to
+ * the beginning of a text adds it there.
  */
 #ifndef TOOLS_TEXT_STREAM_H
 #define TOOLS_TEXT_STREAM_H
@@ -17,6 +19,8 @@ struct text_stream {
     char *text; /* read and not tokenized */
     size_t size, capacity;
     bool started, ended;
+    size_t
+        overlap; /* bytes at the beginning of `text` that were tokenized with the piece before: a newline */
     uint64_t bytes_read, bytes_in_all; /* 0: not known */
     uint64_t tokens;                   /* so far */
     struct id_list list;               /* tokenized; those before `taken` were handed over */

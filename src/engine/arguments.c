@@ -30,10 +30,11 @@ static enum salvo_status check_size(const char *name, const void *sized)
 static enum salvo_status copy_known(const char *name, const void *from, size_t size, size_t known, void *out)
 {
     for (size_t i = known; i < size; i++) {
-        if (((const uint8_t *)from)[i])
+        if (((const uint8_t *)from)[i]) {
             return fail(SALVO_ERROR_ARGUMENT,
                 "struct %s has %zu bytes and sets members that this version, with %zu, does not know", name,
                 size, known);
+        }
     }
     memset(out, 0, known);
     memcpy(out, from, size < known ? size : known);

@@ -239,7 +239,7 @@ class Descriptors(unittest.TestCase):
         for closed in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):
             with self.subTest(closed):
                 redirections = " ".join(f"{descriptor}>&-" if descriptor else "0<&-" for descriptor in closed)
-                command = f"exec '{SALVO}' run -m '{MODEL}' -n 2 --state-save '{path('closed')}' --force -p hello {redirections}"
+                command = f"exec '{SALVO}' run -m '{MODEL}' -n 2 --temp 0 --state-save '{path('closed')}' --force -p hello {redirections}"
                 done = subprocess.run(["sh", "-c", command], input=b" world", capture_output=True, timeout=60)
                 self.assertEqual(done.returncode, 1 if 1 in closed else 0, done.stderr)
                 if 1 in closed and 2 not in closed:
