@@ -85,8 +85,7 @@ int sampler_from_flags(
     if (flags.repeat_last_n.given)
         sampler.repeat_last_n = flags.repeat_last_n.value;
     if (flags.repeat_penalty == 0)
-        return usage_error(
-            "--repeat-penalty 0 is invalid: expected a number between 1e-06 and 1e+06; 1: off");
+        return usage_error("repeat penalty 0 is invalid: it must be between 1e-06 and 1e+06; 1 is off");
     if (flags.top_p == 0)
         sampler.top_p = FLT_MIN; /* as in llama.cpp the most likely token alone; the library's 0 is off */
     sampler.seed = flags.seed.given ? flags.seed.value : SALVO_SEED_RANDOM;

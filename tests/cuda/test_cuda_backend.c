@@ -201,10 +201,9 @@ static void greedy(void **state)
 }
 
 /* Two sessions in one step, which need not begin together. */
-static void sessions(void **state)
+static void share_steps(const char *shape)
 {
-    (void)state;
-    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), on_cuda);
+    struct fixture fixture = fixture_open(made_model(shape, "Q8_0"), on_cuda);
     struct salvo_session *both[2] = {fixture.session};
     int32_t *ids = some_ids(20, fixture.vocabulary, 5), alone[2][4], together[2];
     enum salvo_status statuses[2];
@@ -224,6 +223,13 @@ static void sessions(void **state)
     }
     free(ids);
     fixture_close(&fixture);
+}
+
+static void sessions(void **state)
+{
+    (void)state;
+    share_steps("llama-tiny");
+    share_steps("rwkv7-tiny");
 }
 
 /* ---- States ---- */
@@ -343,15 +349,20 @@ static void prompts(void **state)
 static void contexts(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-odd", "llama-256", "llama-128"};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const char *path = made_model(shapes[i], "F16");
+    static const struct {
+        const char *shape;
+        int blocks; /* more than KV heads */
+    } cases[] = {{"llama-odd", 15}, {"llama-256", 5}, {"llama-128", FAKE_MULTIPROCESSORS}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = made_model(cases[i].shape, "F16");
+        set_fake_device(FAKE_SHARED, cases[i].blocks);
         float *cuda = logits_of(path, "cuda", "0", MOST_IDS, 3),
               *cpu = logits_of(path, "cpu", "0", MOST_IDS, 0);
         assert_true(largest_difference(cuda, cpu, MOST_VOCABULARY) < 0.01f);
         test_free(cuda);
         test_free(cpu);
     }
+    set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
 
 static void states(void **state)
@@ -538,7 +549,7 @@ int main(void)
         cmocka_unit_test(sessions),
         LONG_TEST(states),
         LONG_TEST(prompts),
-        LONG_TEST(contexts),
+        cmocka_unit_test(contexts),
         cmocka_unit_test(after_a_profile),
         cmocka_unit_test(after_profiles_that_failed),
         LONG_TEST(after_steps_that_were_given_up),

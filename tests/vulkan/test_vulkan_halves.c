@@ -3,6 +3,7 @@
 
 #include "backend/vulkan/vulkan_format.h"
 #include "gguf/gguf.h"
+#include "quant/blocks.h"
 #include "quant/half.h"
 #include "quant/quant.h"
 
@@ -38,6 +39,18 @@ static void no_element_is_larger_than_its_scales_allow(void **state)
         }
         assert_int_equal(ROUNDS, finite);
     }
+}
+
+/* A larger bound would make weights smaller than they need to be. */
+static void a_block_of_the_largest_codes_reaches_the_bound(void **state)
+{
+    (void)state;
+    struct block_mxfp4 block;
+    float values[32];
+    memset(&block, 0x77, sizeof block);
+    block.exponent = 130;
+    dequantize(TYPE_MXFP4, &block, 32, values);
+    assert_true(values[0] == vulkan_format_largest(TYPE_MXFP4, (const uint8_t *)&block, 32));
 }
 
 static float *floats_of(uint8_t *bytes, const struct gguf *gguf, const char *name, size_t *out_count)
@@ -120,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_element_is_larger_than_its_scales_allow),
+        cmocka_unit_test(a_block_of_the_largest_codes_reaches_the_bound),
         cmocka_unit_test(matrices_are_cooperative),
         cmocka_unit_test(numbers_beyond_halves_agree_with_the_cpu),
         cmocka_unit_test(no_validation_messages),

@@ -23,7 +23,7 @@ enum cuda_lowering {
 /*
  * How plans for one token are fitted into shared memory; the next one is tried where one does not fit.
  * Tight: inputs of matmuls are taken in pieces, rows of matrices are cut into slices, and attention and
- * sampling have their room where packed inputs and partial sums are. Tightest: chunks of weights are half as
+ * sampling use the memory of packed inputs and partial sums. Tightest: chunks of weights are half as
  * large, too.
  */
 enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };

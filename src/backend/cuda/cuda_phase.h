@@ -65,7 +65,7 @@ uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);
 /* Adds a row op, to those after the heavy one when `outer`. */
 void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer);
 
-/* Stores what ops first .. end - 1 have written and somebody reads after op `end` - 1. */
+/* Stores the results of ops first .. end - 1 that are read after op `end` - 1. */
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end);
 
 /* Which of the rounds is this buffer, rounded so; adds it. */
@@ -101,7 +101,7 @@ cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
  */
 bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
 
-/* So many bytes that nobody else has, for what blocks leave each other. */
+/* Memory of tagged words that no other phase uses. */
 cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
 
