@@ -102,7 +102,7 @@ class Pipe(unittest.TestCase):
             ("/set temp hot", "'hot'"),
             ("/set tmep 1", "did you mean temp"),
             ("/set top-p 2", "0 to 1"),
-            ("/set repeat-penalty 0", "repeat-penalty 0 is invalid"),
+            ("/set repeat-penalty 0", "repeat penalty"),
             ("/set logit-bias 5", "ID=X"),
             ("/save", "needs a value"),
             ("/save /no/such/folder/file", "/no/such/folder"),

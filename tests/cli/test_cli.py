@@ -186,7 +186,7 @@ class Run(unittest.TestCase):
             (["-p", "x", "--temp", "nan"], 2, ["--temp"]),
             (["-p", "x", "--top-p", "1.5"], 2, ["--top-p", "0 to 1"]),
             (["-p", "x", "--min-p=-0.1"], 2, ["--min-p"]),
-            (["-p", "x", "--repeat-penalty", "0"], 2, ["repeat-penalty"]),
+            (["-p", "x", "--repeat-penalty", "0"], 2, ["repeat penalty"]),
             (["-p", "x", "-t", "0"], 2, ["-t"]),
             (["-p", "x", "-t", "-2"], 2, ["-t", "-2"]),
             (["-p", "x", "-t", "1000"], 2, ["1000"]),
