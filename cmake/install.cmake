@@ -1,8 +1,8 @@
-# Program, libraries, header, descriptions for pkg-config and CMake, and the shell completions, which the program itself writes.
+# Program, libraries, headers, descriptions for pkg-config and CMake, and the shell completions, which the program itself writes.
 install(TARGETS salvo RUNTIME DESTINATION bin)
 install(TARGETS salvo-shared LIBRARY DESTINATION lib)
 install(FILES ${SALVO_STATIC_LIBRARY} DESTINATION lib)
-install(FILES include/salvo/salvo.h DESTINATION include/salvo)
+install(FILES include/salvo/salvo.h include/salvo/debug.h DESTINATION include/salvo)
 
 # Libraries that a program links with the static library.
 set(SALVO_PRIVATE_FLAGS_LIST ${SALVO_PRIVATE_LIBRARIES} -lm)

@@ -5,7 +5,12 @@ set_target_properties(salvo-shared PROPERTIES OUTPUT_NAME salvo VERSION ${PROJEC
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 target_link_libraries(salvo-shared PRIVATE utf8proc Threads::Threads m ${CMAKE_DL_LIBS})
 if(APPLE)
-  target_link_options(salvo-shared PRIVATE -Wl,-exported_symbol,_salvo_*)
+  # Apple's linker exports what begins with salvo_; others, such as zig's, export what is not hidden: utf8proc as well.
+  include(CheckLinkerFlag)
+  check_linker_flag(C -Wl,-exported_symbol,_salvo_* SALVO_EXPORTED_SYMBOL)
+  if(SALVO_EXPORTED_SYMBOL)
+    target_link_options(salvo-shared PRIVATE -Wl,-exported_symbol,_salvo_*)
+  endif()
 else()
   set(exports ${PROJECT_SOURCE_DIR}/cmake/salvo.map)
   target_link_options(salvo-shared PRIVATE -Wl,--version-script=${exports})

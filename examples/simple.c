@@ -14,8 +14,9 @@ int main(int argc, char **argv)
     struct salvo_model *model = NULL;
     struct salvo_engine *engine = NULL;
     struct salvo_session *session = NULL;
-    const struct salvo_generate_options options = {.max_tokens = 64, .text = print_text};
-    struct salvo_generate_result result;
+    struct salvo_generate_options options = SALVO_GENERATE_OPTIONS_INIT;
+    options.max_tokens = 64;
+    options.text = print_text;
     int32_t *ids = NULL;
     size_t id_count;
     unsigned flags;
@@ -28,7 +29,7 @@ int main(int argc, char **argv)
                 salvo_engine_open(model, NULL, &engine) == SALVO_OK &&
                 salvo_session_open(engine, &session) == SALVO_OK &&
                 salvo_session_feed(session, ids, id_count) == SALVO_OK &&
-                salvo_session_generate(session, &options, &result) == SALVO_OK;
+                salvo_session_generate(session, &options, NULL) == SALVO_OK;
     if (!done)
         fprintf(stderr, "simple: %s\n", salvo_error());
     salvo_session_close(session);

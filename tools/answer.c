@@ -29,7 +29,7 @@ struct work {
 
 static uint32_t context_of(const struct work *work)
 {
-    return salvo_engine_info(work->loaded->engine).context;
+    return salvo_engine_info(work->loaded->engine)->context;
 }
 
 /* The prompt without the oldest `dropped` turns, followed by `generated`. */
@@ -102,12 +102,12 @@ static enum salvo_status feed(struct work *work)
 static enum salvo_status feed_counted(struct work *work)
 {
     struct answer_counts *counts = &work->answer->counts;
-    const uint64_t before = salvo_engine_counters(work->loaded->engine).tokens;
+    const uint64_t before = counters_of(work->loaded->engine).tokens;
     const double start = seconds_now();
     enum salvo_status status = feed(work);
     if (status == SALVO_ERROR_CANCELLED && !interrupt_pending())
         status = feed(work);
-    const uint64_t computed = salvo_engine_counters(work->loaded->engine).tokens - before;
+    const uint64_t computed = counters_of(work->loaded->engine).tokens - before;
     counts->prefill += seconds_now() - start;
     counts->computed += computed;
     if (status == SALVO_OK)
@@ -119,24 +119,25 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
 {
     const struct answer_settings *settings = work->settings;
     struct answer_counts *counts = &work->answer->counts;
-    const struct salvo_stops stops = salvo_template_stops(work->conversation->template);
+    const struct salvo_stops *stops = salvo_template_stops(work->conversation->template);
     const struct salvo_generate_options options = {
+        .size = sizeof(struct salvo_generate_options),
         .ahead = generate_flags.ahead,
         .max_tokens = settings->max_tokens ? settings->max_tokens - (uint32_t)counts->generated : 0,
         .stop_strings = settings->stop_strings,
         .stop_count = settings->stop_count,
-        .stop_ids = stops.ids,
-        .stop_id_count = stops.id_count,
+        .stop_ids = stops->ids,
+        .stop_id_count = stops->id_count,
         .text = text_output_write,
         .user = &work->output,
     };
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     work->output.answer_begins = salvo_session_position(work->loaded->session) - (uint32_t)counts->generated;
-    const uint64_t before = salvo_engine_counters(work->loaded->engine).tokens;
+    const uint64_t before = counters_of(work->loaded->engine).tokens;
     const double start = seconds_now();
     enum salvo_status status = salvo_session_generate(work->loaded->session, &options, &result);
     counts->decode += seconds_now() - start;
-    counts->decoded += salvo_engine_counters(work->loaded->engine).tokens - before;
+    counts->decoded += counters_of(work->loaded->engine).tokens - before;
     counts->generated += result.tokens;
     work->answer->finish = result.finish;
     work->answer->loop = result.finish == SALVO_FINISH_CALLBACK ? work->output.loop : 0;

@@ -48,7 +48,7 @@ static void print_counts(
         colour(stderr, COLOUR_DIM), counts->computed, counts->reused,
         rate((double)counts->computed, counts->prefill), rate(counts->first_text * 1e3, answers),
         counts->generated, rate((double)counts->decoded, counts->decode), how,
-        salvo_session_position(chat->loaded.session), salvo_engine_info(chat->loaded.engine).context,
+        salvo_session_position(chat->loaded.session), salvo_engine_info(chat->loaded.engine)->context,
         colour(stderr, COLOUR_OFF));
 }
 
@@ -70,7 +70,7 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
     case SALVO_FINISH_CONTEXT:
         chat_notice(chat,
             "the context of %" PRIu32 " is full and the answer ends here; /undo or /clear make room%s",
-            salvo_engine_info(chat->loaded.engine).context,
+            salvo_engine_info(chat->loaded.engine)->context,
             chat->settings.on_full == ON_FULL_STOP
                 ? ", --on-full slide drops the oldest turns, -c N gives more"
                 : ", -c N gives more");
@@ -141,7 +141,8 @@ int chat_answer_again(struct chat *chat)
     const size_t question = conversation_last_question(conversation), answers = question + 1;
     if (question == conversation->count || conversation->count <= answers)
         return usage_error("/regen: there is no answer yet");
-    struct salvo_messages before = {conversation->messages, conversation->count};
+    struct salvo_messages before = {
+        conversation->messages, conversation->count, sizeof *conversation->messages};
     struct conversation kept_before = {0};
     int result = conversation_replace(&kept_before, &before); /* a copy */
     if (result != EXIT_DONE)
@@ -154,7 +155,8 @@ int chat_answer_again(struct chat *chat)
     bool kept = false;
     result = answer_last(chat, &kept);
     if (!kept) {
-        before = (struct salvo_messages){kept_before.messages, kept_before.count};
+        before =
+            (struct salvo_messages){kept_before.messages, kept_before.count, sizeof *kept_before.messages};
         conversation_replace(conversation, &before);
     }
     conversation_close(&kept_before);
@@ -185,6 +187,8 @@ static enum salvo_status drop_leftovers(struct chat *chat)
 {
     const struct conversation *conversation = &chat->conversation;
     const struct salvo_conversation said = {
+        .size = sizeof(struct salvo_conversation),
+        .message_size = sizeof(struct salvo_message),
         .messages = conversation->messages,
         .message_count = conversation->count,
         .no_generation_prompt = true,
@@ -212,8 +216,8 @@ int chat_save(struct chat *chat, const char *path, bool force)
     if (result != EXIT_DONE)
         return result;
     if (drop_leftovers(chat) != SALVO_OK || salvo_file_open(path, replace, &file) != SALVO_OK ||
-        salvo_session_chat_write(chat->loaded.session, conversation->messages, conversation->count, file) !=
-            SALVO_OK ||
+        salvo_session_chat_write(chat->loaded.session, conversation->messages, conversation->count,
+            sizeof *conversation->messages, file) != SALVO_OK ||
         salvo_file_commit(file) != SALVO_OK)
         result = library_failure();
     salvo_file_close(file);

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <salvo/debug.h>
 #include <stdlib.h>
 
 static struct {
@@ -89,9 +90,11 @@ static void fill_ids(int32_t *ids, size_t count, uint32_t vocabulary)
 
 static enum salvo_status generate(struct salvo_session *session, uint32_t count)
 {
-    struct salvo_generate_result result;
-    const struct salvo_generate_options generate_options = {
-        .max_tokens = count, .ignore_end = true, .ahead = options.ahead};
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    const struct salvo_generate_options generate_options = {.size = sizeof(struct salvo_generate_options),
+        .max_tokens = count,
+        .ignore_end = true,
+        .ahead = options.ahead};
     return salvo_session_generate(session, &generate_options, &result);
 }
 
@@ -131,9 +134,9 @@ static enum salvo_status measure_idle(struct loaded *loaded, struct test *test, 
     test->idle = -1;
     if (test->is_prompt || salvo_engine_measure_idle(loaded->engine, true) != SALVO_OK)
         return SALVO_OK;
-    struct salvo_counters before = salvo_engine_counters(loaded->engine);
+    struct salvo_counters before = counters_of(loaded->engine);
     enum salvo_status status = run_once(loaded->session, test, test->count, ids, &seconds);
-    struct salvo_counters after = salvo_engine_counters(loaded->engine);
+    struct salvo_counters after = counters_of(loaded->engine);
     test->idle = rate(after.idle_seconds - before.idle_seconds, (double)(after.tokens - before.tokens));
     (void)salvo_engine_measure_idle(loaded->engine, false);
     return status;
@@ -153,10 +156,10 @@ static enum salvo_status measure(
     for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {
         progress_show("%s %s, %" PRIu32 " of %" PRIu32, place, test->name, i + 1, options.repetitions);
         status = go_to_depth(loaded->session, test, ids);
-        struct salvo_counters before = salvo_engine_counters(loaded->engine);
+        struct salvo_counters before = counters_of(loaded->engine);
         if (status == SALVO_OK)
             status = run_once(loaded->session, test, test->count, ids, &seconds);
-        struct salvo_counters after = salvo_engine_counters(loaded->engine);
+        struct salvo_counters after = counters_of(loaded->engine);
         tokens += after.tokens - before.tokens;
         submissions += after.submissions - before.submissions;
         waits += after.waits - before.waits;
@@ -182,7 +185,7 @@ static enum salvo_status measure(
 static void print_header(const struct loaded *loaded)
 {
     const struct salvo_model_info *model = salvo_model_info(loaded->model);
-    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
     char size[32], parameters[32];
     char threads[32] = "";
     if (info.threads)
@@ -243,7 +246,7 @@ static void write_test(struct json_writer *json, const struct test *test)
 static void begin_json(struct json_writer *json, const struct loaded *loaded)
 {
     const struct salvo_model_info *model = salvo_model_info(loaded->model);
-    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
     json_begin(json, '{');
     const struct {
         const char *key, *text;
@@ -309,7 +312,7 @@ static int run_tests(struct loaded *loaded, struct test *tests, size_t count, co
 static int profile_step(struct loaded *loaded, uint32_t depth, uint32_t count, const int32_t *ids)
 {
     struct profile_table table = {0};
-    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
     enum salvo_status status = SALVO_OK;
     if (salvo_session_position(loaded->session) > depth)
         status = salvo_session_rollback(loaded->session, 0);
@@ -336,7 +339,8 @@ static int run_profiles(struct loaded *loaded, const struct test *tests, size_t 
 static int load_for(struct loaded *loaded, const struct test *tests, size_t count)
 {
     struct salvo_engine_options engine_options;
-    const struct salvo_sampler greedy = {.top_p = 1, .repeat_penalty = 1};
+    const struct salvo_sampler greedy = {
+        .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1};
     uint64_t needed = needed_context(tests, count);
     int result = engine_options_from_flags(&engine_options);
     if (result != EXIT_DONE)
@@ -374,7 +378,7 @@ static int run(int count, char **arguments)
     int result = load_for(&loaded, tests, test_count);
     int32_t *ids = NULL;
     if (result == EXIT_DONE) {
-        struct salvo_engine_info info = salvo_engine_info(loaded.engine);
+        struct salvo_engine_info info = *salvo_engine_info(loaded.engine);
         ids = malloc(info.context * sizeof *ids);
         if (ids) {
             fill_ids(ids, info.context, info.vocabulary);

@@ -44,8 +44,7 @@ static int open_chat(struct chat *chat)
         result = conversation_open(chat->loaded.model, &chat->conversation);
     if (result != EXIT_DONE)
         return result;
-    const struct salvo_stops stops = salvo_template_stops(chat->conversation.template);
-    result = stop_strings_open(&stops, &chat->stops);
+    result = stop_strings_open(salvo_template_stops(chat->conversation.template), &chat->stops);
     chat->settings = (struct answer_settings){
         .on_full = slides ? ON_FULL_SLIDE : ON_FULL_STOP,
         .stop_strings = chat->stops.all,
@@ -65,7 +64,7 @@ static void close_chat(struct chat *chat)
 static void print_banner(const struct chat *chat)
 {
     const struct salvo_model_info *model = salvo_model_info(chat->loaded.model);
-    const struct salvo_engine_info engine = salvo_engine_info(chat->loaded.engine);
+    const struct salvo_engine_info engine = *salvo_engine_info(chat->loaded.engine);
     const char *dim = colour(stdout, COLOUR_DIM), *off = colour(stdout, COLOUR_OFF);
     const char *slash = strrchr(model->path, '/');
     const char *name = *model->name ? model->name : slash ? slash + 1 : model->path;

@@ -21,7 +21,9 @@ static void write_json(void)
     json_key(&json, "devices");
     json_begin(&json, '[');
     for (size_t i = 0; i < salvo_device_count(); i++) {
-        struct salvo_device device = salvo_device_at(i);
+        struct salvo_device device = SALVO_DEVICE_INIT;
+        if (salvo_device_at(i, &device) != SALVO_OK)
+            continue;
         json_begin(&json, '{');
         json_key(&json, "backend");
         json_string(&json, device.backend);
@@ -55,7 +57,9 @@ static void write_json(void)
     json_key(&json, "backends");
     json_begin(&json, '[');
     for (size_t i = 0; i < salvo_backend_count(); i++) {
-        const struct salvo_backend backend = salvo_backend_at(i);
+        struct salvo_backend backend = SALVO_BACKEND_INIT;
+        if (salvo_backend_at(i, &backend) != SALVO_OK)
+            continue;
         json_begin(&json, '{');
         json_key(&json, "name");
         json_string(&json, backend.name);
@@ -93,7 +97,9 @@ static int run(int count, char **arguments)
         return EXIT_DONE;
     }
     for (size_t i = 0; i < salvo_device_count(); i++) {
-        struct salvo_device device = salvo_device_at(i);
+        struct salvo_device device = SALVO_DEVICE_INIT;
+        if (salvo_device_at(i, &device) != SALVO_OK)
+            continue;
         char memory[32], cores[32] = "";
         if (device.cores)
             snprintf(cores, sizeof cores, ", %" PRIu32 " cores", device.cores);
@@ -105,7 +111,9 @@ static int run(int count, char **arguments)
     for (size_t i = 0; (why = salvo_device_unusable(i, &owner)); i++)
         printf("%-7s -  not used: %s\n", owner, why);
     for (size_t i = 0; i < salvo_backend_count(); i++) {
-        const struct salvo_backend backend = salvo_backend_at(i);
+        struct salvo_backend backend = SALVO_BACKEND_INIT;
+        if (salvo_backend_at(i, &backend) != SALVO_OK)
+            continue;
         if (backend.why && !has_unusable_device(backend.name))
             printf("no %s %s: %s\n", backend.name, backend.built ? "device" : "in this build", backend.why);
     }

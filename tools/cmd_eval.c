@@ -235,7 +235,7 @@ static int close_output(struct evaluation *evaluation, int result)
 
 static int write_rows(struct loaded *loaded, const struct id_list *list)
 {
-    struct salvo_engine_info info = salvo_engine_info(loaded->engine);
+    struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
     struct evaluation evaluation = {
         .model = loaded->model,
         .vocabulary = info.vocabulary,

@@ -6,6 +6,7 @@
 #include "terminal.h"
 
 #include <inttypes.h>
+#include <salvo/debug.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,9 @@ static size_t add_up_types(const struct salvo_model *model, struct type_total *t
 {
     size_t count = 0;
     for (size_t i = 0; i < salvo_model_tensor_count(model); i++) {
-        struct salvo_tensor tensor = salvo_model_tensor(model, i);
+        struct salvo_tensor tensor = SALVO_TENSOR_INIT;
+        if (salvo_model_tensor(model, i, &tensor) != SALVO_OK)
+            continue;
         size_t slot = 0;
         while (slot < count && totals[slot].number != tensor.type_number)
             slot++;
@@ -44,7 +47,7 @@ static size_t add_up_types(const struct salvo_model *model, struct type_total *t
             totals[count++] = (struct type_total){.name = tensor.type, .number = tensor.type_number};
         totals[slot].tensors++;
         totals[slot].elements += tensor.elements;
-        totals[slot].size += tensor.size;
+        totals[slot].size += tensor.bytes;
     }
     return count;
 }
@@ -102,7 +105,7 @@ static void write_line(void *user, const char *text)
 
 static void write_program(struct json_writer *json, const struct salvo_engine *engine)
 {
-    struct program_lines lines = {.json = json, .backend = salvo_engine_info(engine).backend};
+    struct program_lines lines = {.json = json, .backend = salvo_engine_info(engine)->backend};
     json_key(json, "program");
     json_begin(json, '[');
     salvo_engine_print(engine, write_line, &lines);
@@ -142,7 +145,9 @@ static void write_json(const struct salvo_model *model, const struct salvo_engin
         json_unsigned(&json, numbers[i].number);
     }
     json_key(&json, "sampling");
-    write_sampling(&json, salvo_sampler_default(model));
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    (void)salvo_sampler_default(model, &sampler);
+    write_sampling(&json, sampler);
     json_key(&json, "types");
     json_begin(&json, '[');
     for (size_t i = 0; i < types; i++) {
@@ -162,7 +167,8 @@ static void write_json(const struct salvo_model *model, const struct salvo_engin
         json_begin(&json, '{');
         for (size_t i = 0; i < salvo_model_metadata_count(model); i++) {
             struct salvo_text key;
-            struct salvo_value value = salvo_model_metadata(model, i, &key);
+            struct salvo_value value;
+            salvo_model_metadata(model, i, &key, &value);
             json_key_text(&json, key);
             json_value(&json, value);
         }
@@ -172,7 +178,9 @@ static void write_json(const struct salvo_model *model, const struct salvo_engin
         json_key(&json, "tensors");
         json_begin(&json, '[');
         for (size_t i = 0; i < salvo_model_tensor_count(model); i++) {
-            struct salvo_tensor tensor = salvo_model_tensor(model, i);
+            struct salvo_tensor tensor = SALVO_TENSOR_INIT;
+            if (salvo_model_tensor(model, i, &tensor) != SALVO_OK)
+                continue;
             json_begin(&json, '{');
             json_key(&json, "name");
             json_text(&json, tensor.name);
@@ -183,7 +191,7 @@ static void write_json(const struct salvo_model *model, const struct salvo_engin
                 json_unsigned(&json, tensor.shape[d]);
             json_end(&json, ']');
             json_key(&json, "size");
-            json_unsigned(&json, tensor.size);
+            json_unsigned(&json, tensor.bytes);
             json_end(&json, '}');
         }
         json_end(&json, ']');
@@ -245,7 +253,8 @@ static void print_metadata(const struct salvo_model *model)
     printf("\n%smetadata%s\n", colour(stdout, COLOUR_BOLD), colour(stdout, COLOUR_OFF));
     for (size_t i = 0; i < salvo_model_metadata_count(model); i++) {
         struct salvo_text key;
-        struct salvo_value value = salvo_model_metadata(model, i, &key);
+        struct salvo_value value;
+        salvo_model_metadata(model, i, &key, &value);
         fputs("  ", stdout);
         print_safely(stdout, key.data, key.size);
         fputs(" = ", stdout);
@@ -258,14 +267,16 @@ static void print_tensors(const struct salvo_model *model)
 {
     printf("\n%stensors%s\n", colour(stdout, COLOUR_BOLD), colour(stdout, COLOUR_OFF));
     for (size_t i = 0; i < salvo_model_tensor_count(model); i++) {
-        struct salvo_tensor tensor = salvo_model_tensor(model, i);
+        struct salvo_tensor tensor = SALVO_TENSOR_INIT;
+        if (salvo_model_tensor(model, i, &tensor) != SALVO_OK)
+            continue;
         char text[32], shape[96];
         int used = 0;
         for (uint32_t d = 0; d < tensor.dimensions; d++)
             used += snprintf(
                 shape + used, sizeof shape - (size_t)used, "%s%" PRIu64, d ? " x " : "", tensor.shape[d]);
         printf("  %-8s %-20s %10s  ", type_name(tensor.type, tensor.type_number, text, sizeof text), shape,
-            format_bytes(tensor.size, (char[32]){0}));
+            format_bytes(tensor.bytes, (char[32]){0}));
         print_safely(stdout, tensor.name.data, tensor.name.size);
         putchar('\n');
     }
@@ -274,7 +285,8 @@ static void print_tensors(const struct salvo_model *model)
 /* Stages that do something, in the order in which they do it. */
 static void print_sampling(const struct salvo_model *model)
 {
-    const struct salvo_sampler sampler = salvo_sampler_default(model);
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    (void)salvo_sampler_default(model, &sampler);
     const struct {
         const char *name;
         float value, off;

@@ -134,7 +134,7 @@ static int32_t beginning(struct salvo_model *model)
  * window. */
 static int score_stream(struct loaded *loaded, struct text_stream *stream, uint32_t window)
 {
-    struct scoring scoring = {.vocabulary = salvo_engine_info(loaded->engine).vocabulary};
+    struct scoring scoring = {.vocabulary = salvo_engine_info(loaded->engine)->vocabulary};
     int32_t first_id = options.second_half ? beginning(loaded->model) : -1, *ids;
     uint64_t windows = 0, tokens = 0;
     double start = seconds_now();

@@ -71,6 +71,7 @@ static int run(int count, char **arguments)
         return result;
     }
     const struct salvo_quantize_options quantize_options = {
+        .size = sizeof(struct salvo_quantize_options),
         .type = type,
         .pure = options.pure,
         .keep_file = !replace,

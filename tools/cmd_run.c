@@ -179,6 +179,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
 {
     struct salvo_session *session = loaded->session;
     const struct salvo_generate_options generate_options = {
+        .size = sizeof(struct salvo_generate_options),
         .ahead = generate_flags.ahead,
         .max_tokens = generate_flags.tokens,
         .stop_strings = prompt->stops.all,
@@ -197,14 +198,14 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
     enum salvo_status status = salvo_session_feed(session, prompt->ids, prompt->count);
     statistics->prefill = seconds_now() - start;
     statistics->prompt = salvo_session_position(session) - position;
-    struct salvo_counters before = salvo_engine_counters(loaded->engine);
+    struct salvo_counters before = counters_of(loaded->engine);
     double begin = seconds_now();
     if (status == SALVO_ERROR_CANCELLED)
-        *result = (struct salvo_generate_result){.finish = SALVO_FINISH_CANCELLED};
+        result->finish = SALVO_FINISH_CANCELLED;
     else if (status != SALVO_OK || salvo_session_generate(session, &generate_options, result) != SALVO_OK)
         return library_failure();
 
-    struct salvo_counters after = salvo_engine_counters(loaded->engine);
+    struct salvo_counters after = counters_of(loaded->engine);
     statistics->decode = seconds_now() - begin;
     statistics->first_token = output->first > 0                 ? output->first - start
                               : status == SALVO_ERROR_CANCELLED ? (double)NAN
@@ -250,8 +251,8 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
 {
     struct text_output output = {
         .show = !output_flags.json, .keep = output_flags.json, .skip_blanks = options.chat};
-    struct salvo_generate_result generated = {0};
-    uint32_t context = salvo_engine_info(loaded->engine).context;
+    struct salvo_generate_result generated = SALVO_GENERATE_RESULT_INIT;
+    uint32_t context = salvo_engine_info(loaded->engine)->context;
     if (prompt->count > context)
         return failure(
             "the prompt has %zu tokens, the context only %" PRIu32 "; -c sets it", prompt->count, context);
@@ -344,7 +345,7 @@ static int run(int count, char **arguments)
     if (result == EXIT_DONE)
         result = read_prompt(loaded.model, &prompt);
     if (result == EXIT_DONE && options.chat)
-        prompt.template_stops = salvo_template_stops(prompt.conversation.template);
+        prompt.template_stops = *salvo_template_stops(prompt.conversation.template);
     if (result == EXIT_DONE)
         result = stop_strings_open(&prompt.template_stops, &prompt.stops);
     if (result == EXIT_DONE)

@@ -86,6 +86,7 @@ static int run(int count, char **arguments)
     }
     result = open_template(&model, &chat);
     const struct salvo_conversation conversation = {
+        .size = sizeof(struct salvo_conversation),
         .json = {json.data, json.size},
         .no_generation_prompt = options.no_generation_prompt,
     };

@@ -6,6 +6,7 @@
 #include "terminal.h"
 
 #include <inttypes.h>
+#include <salvo/debug.h>
 #include <string.h>
 
 enum { SHOWN = 10 };
@@ -157,6 +158,7 @@ static int verify(const struct id_list *list)
         return usage_error("verify: --cpu-isa and --backend %s exclude each other", engine_flags.backend);
     snprintf(backend, sizeof backend, "cpu:%s", engine_flags.isa ? engine_flags.isa : "");
     const struct salvo_verify_options verify_options = {
+        .size = sizeof(struct salvo_verify_options),
         .backend = engine_flags.isa ? backend : engine_options.backend,
         .against = options.against,
         .ids = list->ids,
@@ -174,7 +176,7 @@ static int verify(const struct id_list *list)
         return result;
     }
     struct report report = {.json = json_output()};
-    struct salvo_verify_result verified;
+    struct salvo_verify_result verified = SALVO_VERIFY_RESULT_INIT;
     enum salvo_status status = salvo_verify(model, &verify_options, take_output, &report, &verified);
     if (status != SALVO_OK) {
         result = library_failure_by(status);

@@ -114,7 +114,10 @@ bool conversation_has_system(const struct conversation *conversation)
 static bool is_accepted(const struct conversation *conversation, const struct salvo_message *system)
 {
     const struct salvo_message messages[] = {*system, {.role = "user", .content = {"Hello", 5}}};
-    const struct salvo_conversation smallest = {.messages = messages, .message_count = 2};
+    const struct salvo_conversation smallest = {.size = sizeof(struct salvo_conversation),
+        .message_size = sizeof(struct salvo_message),
+        .messages = messages,
+        .message_count = 2};
     struct salvo_prompt *prompt;
     enum salvo_status status = salvo_template_render(conversation->template, &smallest, &prompt);
     salvo_free(prompt);
@@ -216,8 +219,10 @@ int conversation_tokens(
         return failure("out of memory");
     for (size_t i = 0; i < conversation->count - left_out; i++)
         messages[i] = conversation->messages[i < first ? i : i + left_out];
-    const struct salvo_conversation said = {
-        .messages = messages, .message_count = conversation->count - left_out};
+    const struct salvo_conversation said = {.size = sizeof(struct salvo_conversation),
+        .message_size = sizeof(struct salvo_message),
+        .messages = messages,
+        .message_count = conversation->count - left_out};
     enum salvo_status status = salvo_template_tokens(conversation->template, &said, out_ids, out_count);
     free(messages);
     if (status != SALVO_OK)

@@ -135,6 +135,7 @@ int check_gpu_layers(const struct salvo_model *model)
 int engine_options_from_flags(struct salvo_engine_options *out)
 {
     *out = (struct salvo_engine_options){
+        .size = sizeof(struct salvo_engine_options),
         .device = engine_flags.device,
         .context = engine_flags.context,
         .batch = engine_flags.batch,
@@ -148,7 +149,7 @@ int engine_options_from_flags(struct salvo_engine_options *out)
 
 static void describe(const struct salvo_engine *engine)
 {
-    struct salvo_engine_info info = salvo_engine_info(engine);
+    struct salvo_engine_info info = *salvo_engine_info(engine);
     char weights[32], state[32], scratch[32], left[32], threads[32] = "";
     if (info.threads)
         snprintf(threads, sizeof threads, ", %u threads", info.threads);

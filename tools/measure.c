@@ -22,6 +22,13 @@ uint64_t peak_memory(void)
 #endif
 }
 
+struct salvo_counters counters_of(const struct salvo_engine *engine)
+{
+    struct salvo_counters counters = SALVO_COUNTERS_INIT;
+    (void)salvo_engine_counters(engine, &counters);
+    return counters;
+}
+
 double rate(double count, double seconds)
 {
     return seconds > 0 ? count / seconds : 0;

@@ -1,11 +1,12 @@
-/* Time and memory, for statistics. */
+/* Time, memory and the counters of an engine, for statistics. */
 #ifndef TOOLS_MEASURE_H
 #define TOOLS_MEASURE_H
 
-#include <stdint.h>
+#include <salvo/debug.h>
 
-double seconds_now(void);                  /* of a clock that only goes forward */
-uint64_t peak_memory(void);                /* bytes this process has had at most */
+double seconds_now(void);   /* of a clock that only goes forward */
+uint64_t peak_memory(void); /* bytes this process has had at most */
+struct salvo_counters counters_of(const struct salvo_engine *engine);
 double rate(double count, double seconds); /* 0 when no time has passed */
 
 #endif

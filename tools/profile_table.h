@@ -2,7 +2,7 @@
 #ifndef TOOLS_PROFILE_TABLE_H
 #define TOOLS_PROFILE_TABLE_H
 
-#include <salvo/salvo.h>
+#include <salvo/debug.h>
 
 struct profile_line {
     char kind[16], operations[200];

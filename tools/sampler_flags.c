@@ -1,12 +1,10 @@
 #include "sampler_flags.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
-#include <unistd.h>
 
 static struct sampler_flags {
     float temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
@@ -41,14 +39,6 @@ const struct option sampler_flag_table[] = {
     {0},
 };
 
-static uint64_t random_seed(void)
-{
-    uint32_t seed;
-    if (getentropy(&seed, sizeof seed) == 0)
-        return seed; /* 32 bits: short enough to type again */
-    return (uint64_t)time(NULL);
-}
-
 static void override(float given, float *value)
 {
     if (!isnan(given))
@@ -81,7 +71,8 @@ static int add_bias(struct salvo_session *session, const char *text)
 int sampler_from_flags(
     const struct salvo_model *model, struct salvo_session *session, struct salvo_sampler *out)
 {
-    struct salvo_sampler sampler = salvo_sampler_default(model);
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    (void)salvo_sampler_default(model, &sampler);
     override(flags.temperature, &sampler.temperature);
     override(flags.top_p, &sampler.top_p);
     override(flags.min_p, &sampler.min_p);
@@ -92,16 +83,20 @@ int sampler_from_flags(
         sampler.top_k = flags.top_k.value;
     if (flags.repeat_last_n.given)
         sampler.repeat_last_n = flags.repeat_last_n.value;
-    if (!flags.seed.given)
-        flags.seed = (struct optional_seed){true, random_seed()}; /* it stays the same from now on */
-    sampler.seed = flags.seed.value;
+    if (flags.repeat_penalty == 0)
+        return usage_error("repeat penalty cannot be 0: 1 is off");
+    if (flags.top_p == 0)
+        sampler.top_p = FLT_MIN; /* as in llama.cpp the most likely token alone; the library's 0 is off */
+    sampler.seed = flags.seed.given ? flags.seed.value : SALVO_SEED_RANDOM;
     for (size_t i = 0; i < flags.biases.count; i++) {
         int result = add_bias(session, flags.biases.items[i]);
         if (result != EXIT_DONE)
             return result;
     }
-    if (salvo_session_set_sampler(session, &sampler) != SALVO_OK)
+    if (salvo_session_set_sampler(session, &sampler) != SALVO_OK ||
+        salvo_session_get_sampler(session, &sampler) != SALVO_OK)
         return usage_error("%s", salvo_error());
+    flags.seed = (struct optional_seed){true, sampler.seed}; /* a random one stays the same from now on */
     *out = sampler;
     return EXIT_DONE;
 }

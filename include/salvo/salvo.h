@@ -1,18 +1,45 @@
 /*
- * salvo: language models from GGUF files, one submission per token.
+ * salvo: runs language models from GGUF files, one submission to the device per token.
  *
- * This header is the whole interface and its manual. It needs nothing but a C11 or C++ compiler.
+ * This header is the interface and its manual; salvo/debug.h has the functions for debugging and measuring.
+ * Both compile as C99 or later and C++11 or later. examples/simple.c is the shortest complete program.
  *
- * OWNERSHIP. Every object made by a `salvo_*_open` is destroyed by the matching `salvo_*_close`, which
- * accepts NULL. Pointers returned by a getter belong to the object asked and live as long as it does. An
- * object may be closed only after the objects made from it.
+ * OWNERSHIP. Each object made by a `salvo_*_open` is destroyed by the matching `salvo_*_close`, which accepts
+ * NULL. A pointer that a getter returns belongs to the object it was asked of and lives as long as that
+ * object. Close an object only after all objects made from it. Strings in options are read during the call
+ * unless the member says otherwise.
  *
- * ERRORS. Functions that can fail return `enum salvo_status`; results go to the last parameters, which
- * are nulled first. After a failure salvo_error() has one readable line about it, for the calling thread.
+ * ERRORS. Functions that can fail return `enum salvo_status`. On failure, output parameters are NULL or zero
+ * and salvo_error() returns one line that describes the failure to the calling thread. A NULL pointer where
+ * an object or an output is required is SALVO_ERROR_ARGUMENT; functions that return no status then return
+ * NULL, 0 or false.
  *
- * THREADS. A model is immutable once open and may be used by any number of threads at once. An engine and its
- * sessions are used by one thread at a time; salvo_session_cancel alone may be called from any thread at any
- * time. The library's own threads take no signals.
+ * STRUCTS. A struct that begins with `size` may grow in later versions. Initialise it with its
+ * SALVO_..._INIT, which sets `size`. In options, a member that is zero has its default value, and a NULL
+ * pointer to options means all defaults. `size` 0 is SALVO_ERROR_ARGUMENT. Members beyond `size` get their
+ * defaults; a struct larger than the library's is accepted as long as the members that the library does not
+ * know are zero. Results are filled up to `size`. In a struct that the library returns a pointer to, `size`
+ * is the library's own. Arrays of structs carry the size of an element; SALVO_ITEM steps through the arrays
+ * that the library returns. Members declared uint32_t hold enum values, or 0 and 1 for off and on, where
+ * their comment says so.
+ *
+ * THREADS. Any number of threads may use a model or a chat template at once. An engine and its sessions are
+ * used by one thread at a time; only salvo_session_cancel may be called from any thread, and from signal
+ * handlers. The CPU backend starts `threads` - 1 worker threads per engine; loading and quantising start
+ * threads that end with the call. All threads of the library block all signals.
+ *
+ * SIGNALS. Opening a model or a state file installs a handler for SIGBUS, so that a file truncated while it
+ * is mapped is reported as an error; faults outside the mapped files go to the handler that was installed
+ * before. No other signal is touched.
+ *
+ * FILES. The library reads the files it is given, /proc/cpuinfo and /sys/devices/system/cpu. Files are
+ * written under a temporary name in the same folder and renamed when complete. The Vulkan backend keeps
+ * compiled pipelines in $XDG_CACHE_HOME/salvo or $HOME/.cache/salvo. The GPU drivers are opened with dlopen.
+ *
+ * ENVIRONMENT. XDG_CACHE_HOME and HOME, as above; for tests and measurements SALVO_CUDA_LIBRARY,
+ * SALVO_CUDA_LOWERING, SALVO_CUDA_DELAYS, SALVO_VULKAN_ICD, SALVO_VULKAN_LOWERING, SALVO_VULKAN_DISABLE and
+ * SALVO_VULKAN_VALIDATION. The library writes nothing to standard output or standard error and never ends the
+ * process.
  */
 #ifndef SALVO_H
 #define SALVO_H
@@ -25,7 +52,7 @@
 extern "C" {
 #endif
 
-/* Functions of the shared library; everything else in it is hidden. */
+/* Marks the functions that the shared library exports. */
 #if defined(__GNUC__)
 #define SALVO_API __attribute__((visibility("default")))
 #else
@@ -36,37 +63,46 @@ extern "C" {
 #define SALVO_VERSION_MINOR 9
 #define SALVO_VERSION_PATCH 0
 
-/* "0.9.0" */
+/* The version of the library that runs: "0.9.0". */
 SALVO_API const char *salvo_version(void);
+
+/* Element `index` of an array that the library returned: `type` is a struct's name, `item_size` the size of
+ * an element as the library told it. */
+#define SALVO_ITEM(type, items, item_size, index) \
+    ((const struct type *)(const void *)((const char *)(items) + (item_size) * (index)))
 
 /* ---- Status ---- */
 
 enum salvo_status {
     SALVO_OK = 0,
-    SALVO_ERROR_ARGUMENT,    /* the caller passed something that cannot be meant */
-    SALVO_ERROR_IO,          /* a file could not be opened, read or written */
-    SALVO_ERROR_FORMAT,      /* a file is damaged or contradicts itself */
-    SALVO_ERROR_UNSUPPORTED, /* a file or device is valid but not handled */
-    SALVO_ERROR_MEMORY,      /* not enough memory */
-    SALVO_ERROR_CONTEXT,     /* the context is full */
-    SALVO_ERROR_CANCELLED,   /* salvo_session_cancel was called */
-    SALVO_ERROR_NUMERIC,     /* a model produced nothing but NaN */
-    SALVO_ERROR_DEVICE,      /* a device or its driver failed; the engine has to be opened again */
+    SALVO_ERROR_ARGUMENT = 1,    /* invalid argument */
+    SALVO_ERROR_IO = 2,          /* a file could not be opened, read or written */
+    SALVO_ERROR_FORMAT = 3,      /* a file is damaged or inconsistent */
+    SALVO_ERROR_UNSUPPORTED = 4, /* a file or device is valid but not supported */
+    SALVO_ERROR_MEMORY = 5,      /* not enough memory */
+    SALVO_ERROR_CONTEXT = 6,     /* the context is full */
+    SALVO_ERROR_CANCELLED = 7,   /* stopped by salvo_session_cancel */
+    SALVO_ERROR_NUMERIC = 8,     /* all logits are NaN or -infinity */
+    SALVO_ERROR_DEVICE = 9       /* a device or its driver failed; close the engine and open it again */
 };
 
-/* The last error of the calling thread: one line, no newline, names the file, key or tensor. Never NULL. */
+/* The last error of the calling thread: one line without newline that names the file, key or tensor. Never
+ * NULL. */
 SALVO_API const char *salvo_error(void);
 
-enum salvo_log_level { SALVO_LOG_WARNING, SALVO_LOG_INFO, SALVO_LOG_DEBUG };
+enum salvo_log_level { SALVO_LOG_WARNING = 0, SALVO_LOG_INFO = 1, SALVO_LOG_DEBUG = 2 };
 
-/* Where warnings go. `line` has no newline. Set once, before other calls; NULL restores silence, the default.
- */
+/* Receives warnings. `line` has no newline. Set it once, before other calls; NULL, the default, discards
+ * them. */
 typedef void (*salvo_log_function)(void *user, enum salvo_log_level level, const char *line);
 SALVO_API void salvo_log_set(salvo_log_function function, void *user);
 
+/* Frees memory that a function below says is freed by salvo_free. Accepts NULL. */
+SALVO_API void salvo_free(void *memory);
+
 /* ---- Values ---- */
 
-/* The numbers are those of the GGUF format. */
+/* Types of metadata, numbered as in the GGUF format. */
 enum salvo_type {
     SALVO_U8 = 0,
     SALVO_I8 = 1,
@@ -80,36 +116,36 @@ enum salvo_type {
     SALVO_ARRAY = 9,
     SALVO_U64 = 10,
     SALVO_I64 = 11,
-    SALVO_F64 = 12,
+    SALVO_F64 = 12
 };
 
-/* Bytes with a length; not terminated by NUL. */
+/* Bytes with a length, not terminated by NUL. */
 struct salvo_text {
     const char *data;
     size_t size;
 };
 
-/* One metadata value. Every unsigned type is in `u`, every signed one in `i`, both floats in `f`. */
+/* An array in the metadata. salvo_array_next reads its items. */
+struct salvo_array {
+    uint32_t type; /* enum salvo_type, of every item */
+    uint64_t count;
+    struct salvo_text bytes; /* the items as they are encoded in the file */
+};
+
+/* One metadata value; `type` tells which member holds it, the others are zero. */
 struct salvo_value {
-    enum salvo_type type;
-    union {
-        uint64_t u;
-        int64_t i;
-        double f;
-        bool b;
-        struct salvo_text text;
-        struct {
-            enum salvo_type type;
-            uint64_t count;
-            const uint8_t *data, *end; /* private */
-        } array;
-    };
+    uint32_t type; /* enum salvo_type */
+    bool b;        /* SALVO_BOOL */
+    uint64_t u;    /* unsigned types */
+    int64_t i;     /* signed types */
+    double f;      /* SALVO_F32 and SALVO_F64 */
+    struct salvo_text text;
+    struct salvo_array array;
 };
 
 /*
- * Takes the first item out of an array: `array` then holds the rest. False when it is empty. Work on a copy:
- *     struct salvo_value rest = value, item;
- *     while (salvo_array_next(&rest, &item)) ...
+ * Removes the first item of an array and stores it in *out_item; false when the array is empty. Work on a
+ * copy: struct salvo_value rest = value, item; while (salvo_array_next(&rest, &item)) ...
  */
 SALVO_API bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item);
 
@@ -118,126 +154,159 @@ SALVO_API bool salvo_array_next(struct salvo_value *array, struct salvo_value *o
 struct salvo_model;
 
 /*
- * Maps and checks a file; nothing is copied. `path` may be the first file of a split model. The file may be
- * of any architecture: what cannot be run can still be looked at.
+ * Maps and checks a file without copying it. `path` may be the first file of a split model. A model of an
+ * architecture that salvo cannot run can still be inspected.
  */
 SALVO_API enum salvo_status salvo_model_open(const char *path, struct salvo_model **out);
 SALVO_API void salvo_model_close(struct salvo_model *model);
 
-/* What the metadata says in the words common to all architectures. Numbers are 0 and texts "" where it says
- * nothing. */
+/* The metadata common to all architectures. Numbers are 0 and strings "" where the file has no such key. */
 struct salvo_model_info {
+    size_t size;
     const char *path;
     const char *architecture; /* "llama" */
     const char *name, *license;
-    const char *file_type;     /* the quantiser's name for the mixture, "Q4_K_M" */
+    const char *file_type;     /* quantisation scheme: "Q4_K_M" */
     const char *tokenizer;     /* "gpt2", "llama", "rwkv", ... */
     const char *pre_tokenizer; /* "smollm" */
-    bool has_chat_template;
+    uint32_t has_chat_template;
     uint32_t gguf_version, files; /* files: more than 1 for a split model */
-    uint64_t file_size, parameters;
     uint32_t layers, width, heads, kv_heads, head_size, feed_forward, vocabulary, context;
+    uint64_t file_size, parameters;
 };
 
 SALVO_API const struct salvo_model_info *salvo_model_info(const struct salvo_model *model);
 
-/* Whether `path` leads to one of the model's files, by its name or by a link: writing there would destroy it.
- */
+/* Whether `path` is one of the model's files, also by another name or a link. Writing there would destroy the
+ * model. */
 SALVO_API bool salvo_model_is_at(const struct salvo_model *model, const char *path);
 
-/* Metadata in the order of the file. Beyond its end there are zeros, as for tensors below. */
+/* Metadata by index, in the order of the file. False, with zeros, when there is no such index. */
 SALVO_API size_t salvo_model_metadata_count(const struct salvo_model *model);
-SALVO_API struct salvo_value salvo_model_metadata(
-    const struct salvo_model *model, size_t index, struct salvo_text *out_key);
+SALVO_API bool salvo_model_metadata(
+    const struct salvo_model *model, size_t index, struct salvo_text *out_key, struct salvo_value *out);
 
-/* False when the model has no such key. */
+/* Metadata by key. False, with zeros, when the model has no such key. */
 SALVO_API bool salvo_model_find(const struct salvo_model *model, const char *key, struct salvo_value *out);
 
 struct salvo_tensor {
+    size_t size;
     struct salvo_text name;
-    const char *type;     /* "Q4_K"; NULL when this version does not know the type */
+    const char *type;     /* "Q4_K"; NULL for a type unknown to this version */
     uint32_t type_number; /* as in the file */
     uint32_t dimensions;
-    uint64_t shape[4]; /* fastest first */
+    uint64_t shape[4]; /* fastest-varying dimension first */
     uint64_t elements;
-    uint64_t size; /* bytes; 0 when the type is not known */
+    uint64_t bytes; /* 0 for a type unknown to this version */
 };
+#define SALVO_TENSOR_INIT                                                \
+    {                                                                    \
+        sizeof(struct salvo_tensor), {0, 0}, 0, 0, 0, {0, 0, 0, 0}, 0, 0 \
+    }
 
 SALVO_API size_t salvo_model_tensor_count(const struct salvo_model *model);
-SALVO_API struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index);
+SALVO_API enum salvo_status salvo_model_tensor(
+    const struct salvo_model *model, size_t index, struct salvo_tensor *out);
 
 /* ---- Text ---- */
 
 enum salvo_tokenize_flags {
     SALVO_TOKENIZE_SPECIAL =
-        1, /* control tokens written in the text become those tokens; off: they are plain text */
+        1,                  /* control tokens spelled out in the text become those tokens; off: plain text */
     SALVO_TOKENIZE_BOS = 2, /* begin with the beginning-of-text token, if the vocabulary has one */
-    SALVO_TOKENIZE_EOS = 4, /* end with the end-of-text token, if the vocabulary has one */
+    SALVO_TOKENIZE_EOS = 4  /* end with the end-of-text token, if the vocabulary has one */
 };
 
-/* What the model's metadata asks for: SALVO_TOKENIZE_BOS and SALVO_TOKENIZE_EOS, or neither. */
+/* The flags that the model's metadata asks for: SALVO_TOKENIZE_BOS and SALVO_TOKENIZE_EOS, one of them or
+ * none. */
 SALVO_API enum salvo_status salvo_tokenize_default_flags(struct salvo_model *model, unsigned *out_flags);
 
-/* Any bytes are accepted. *out_ids is freed by salvo_free. */
+/* Tokenizes any bytes, valid UTF-8 or not. *out_ids is freed by salvo_free. */
 SALVO_API enum salvo_status salvo_tokenize(struct salvo_model *model, const char *text, size_t size,
     unsigned flags, int32_t **out_ids, size_t *out_count);
 
-/* The bytes that the ids stand for; control tokens are written only with `special`. *out_text is freed by
+/* The bytes of a sequence of tokens; control tokens are written only with `special`. *out_text is freed by
  * salvo_free. */
 SALVO_API enum salvo_status salvo_detokenize(struct salvo_model *model, const int32_t *ids, size_t count,
     bool special, char **out_text, size_t *out_size);
 
-/* The bytes of one token; control tokens give their names. *out_text is freed by salvo_free. */
+/* The bytes of one token; for a control token, its name. *out_text is freed by salvo_free. */
 SALVO_API enum salvo_status salvo_token_text(
     struct salvo_model *model, int32_t id, char **out_text, size_t *out_size);
 
-/*
- * How many bytes at the end of `text` begin a UTF-8 character that is not complete, 0 to 3: hold them back
- * when writing text as it comes.
- */
+/* The number of bytes at the end of `text` that begin an incomplete UTF-8 character, 0 to 3. */
 SALVO_API size_t salvo_utf8_incomplete(const char *text, size_t size);
 
-SALVO_API void salvo_free(void *memory);
+/*
+ * Filters text that arrives in pieces, such as the bytes of generated tokens: holds back bytes that may be
+ * the beginning of a stop string and incomplete UTF-8 characters, and ends the text before the first stop
+ * string that is complete. salvo_session_generate has such a filter built in; programs that take tokens by
+ * salvo_session_next or salvo_engine_next use one per session.
+ */
+struct salvo_text_filter;
+
+/* The stop strings are copied; empty ones are ignored. */
+SALVO_API enum salvo_status salvo_text_filter_open(
+    const char *const *stop_strings, size_t stop_count, struct salvo_text_filter **out);
+SALVO_API void salvo_text_filter_close(struct salvo_text_filter *filter);
+
+/* Adds bytes. *out is the text that is ready, valid until the next call; it may be empty. *out_stopped tells
+ * whether a stop string was found: *out then ends before it, and the filter ignores all later bytes until it
+ * is reset. */
+SALVO_API enum salvo_status salvo_text_filter_push(struct salvo_text_filter *filter, const char *data,
+    size_t size, struct salvo_text *out, bool *out_stopped);
+
+/* The end of the text: *out is what was held back, except an incomplete character. The filter is then empty,
+ * as after salvo_text_filter_reset, which forgets what was held back. */
+SALVO_API enum salvo_status salvo_text_filter_finish(
+    struct salvo_text_filter *filter, struct salvo_text *out);
+SALVO_API void salvo_text_filter_reset(struct salvo_text_filter *filter);
 
 /* ---- Chat templates ---- */
 
 /*
- * What turns a conversation into the text that a model was trained on: a Jinja template, run as transformers
- * runs it. Immutable once open: any number of threads may use one. Nothing in a template can touch a file or
- * run forever; an error names its line and column.
+ * A Jinja template that turns a conversation into the text the model was trained on, rendered as transformers
+ * does. It is immutable once open. Templates are run in a sandbox with limits on time, memory, depth and
+ * output; errors name the line and column.
  */
 struct salvo_template;
 
 /*
- * `text` is the template; NULL: the model's own, or where it has none the built-in one. That one writes
- * "User: ", the message without its blank lines, a blank line, "Assistant:", as RWKV world models are trained
- * on and others understand. `model` may be NULL when there is a text: then bos_token and the like are not
- * defined and there are no tokens; otherwise it must stay open as long as the template.
+ * `text` is the template. NULL: the model's own, or for a model without one the built-in template: "User: ",
+ * the message without blank lines, a blank line, "Assistant:". `model` may be NULL if there is a text;
+ * bos_token and the like are then undefined and salvo_template_tokens fails. The model must stay open as long
+ * as the template.
  */
 SALVO_API enum salvo_status salvo_template_open(
     struct salvo_model *model, const char *text, size_t size, struct salvo_template **out);
 SALVO_API void salvo_template_close(struct salvo_template *chat);
 
 struct salvo_message {
-    const char *role; /* "system", "user", "assistant", "tool"; NULL counts as "" */
+    const char *role; /* "system", "user", "assistant", "tool"; NULL is "" */
     struct salvo_text content;
-    const char *json; /* NULL, or an object with more members of the message: {"tool_calls": [...]} */
+    const char *json; /* NULL, or a JSON object with further members of the message: {"tool_calls": [...]} */
 };
 
-/* All zeros but the messages are the defaults. */
 struct salvo_conversation {
+    size_t size;
+    size_t message_size;           /* sizeof(struct salvo_message); set by the INIT */
+    uint32_t no_generation_prompt; /* 1: end after the last message, do not begin an answer */
     const struct salvo_message *messages;
     size_t message_count;
-
-    /* More, or everything, as JSON: an object like an OpenAI request, whose members (messages, tools,
-     * enable_thinking, ...) become the template's variables, or an array of messages. Messages above take the
-     * place of those in here. */
-    struct salvo_text json;
-    bool no_generation_prompt; /* end after the last message, do not begin the answer */
+    struct salvo_text
+        json; /* further template variables: a JSON object like an OpenAI request (messages, tools,
+                 enable_thinking, ...), or an array of messages. `messages` above replaces its messages */
 };
+#define SALVO_CONVERSATION_INIT                                                   \
+    {                                                                             \
+        sizeof(struct salvo_conversation), sizeof(struct salvo_message), 0, 0, 0, \
+        {                                                                         \
+            0, 0                                                                  \
+        }                                                                         \
+    }
 
-/* A part of the text. What comes from the conversation is content: it never becomes a control token, nor a
- * user-defined one that the template writes itself, even if it is written like one. */
+/* A part of a rendered prompt. Content comes from the conversation: it never becomes a control token, nor a
+ * user-defined token that the template itself writes, whatever it spells. */
 struct salvo_piece {
     const char *text;
     size_t size;
@@ -245,278 +314,299 @@ struct salvo_piece {
 };
 
 struct salvo_prompt {
-    const char *text; /* all pieces */
+    const char *text; /* all pieces, one after the other */
     size_t size;
     const struct salvo_piece *pieces;
-    size_t piece_count;
+    size_t piece_count, piece_size; /* piece_size: for SALVO_ITEM */
 };
 
-/* *out is freed by salvo_free, at once with all that it points to. */
+/* *out and all it points to are freed by one salvo_free. */
 SALVO_API enum salvo_status salvo_template_render(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, struct salvo_prompt **out);
 
 /*
- * The same as tokens: those of the whole text, in which only the template's own words may be control tokens.
- * They begin with the beginning-of-text token where the model's metadata asks for it or the template writes
- * it, never with two. *out_ids is freed by salvo_free.
+ * The prompt as tokens. Only text written by the template itself may become control tokens. The prompt begins
+ * with one beginning-of-text token if the model's metadata asks for it or the template writes it. *out_ids is
+ * freed by salvo_free.
  */
 SALVO_API enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, int32_t **out_ids, size_t *out_count);
 
-/* What ends an answer beside the end tokens that generation knows, as found in what the template writes
- * between an answer and the next message: for salvo_generate_options. */
+/* Stop strings and ids that end an answer, in addition to the model's end tokens: those that the template
+ * writes between an answer and the next message. For struct salvo_generate_options. */
 struct salvo_stops {
+    size_t size;
     const char *const *strings; /* "\n\nUser:" */
     size_t string_count;
     const int32_t *ids;
     size_t id_count;
 };
 
-SALVO_API struct salvo_stops salvo_template_stops(const struct salvo_template *chat);
+SALVO_API const struct salvo_stops *salvo_template_stops(const struct salvo_template *chat);
 
 /* ---- Devices ---- */
 
 struct salvo_device {
-    const char *backend; /* "cpu" */
+    size_t size;
+    const char *backend; /* "cpu", "cuda", "vulkan" */
     uint32_t number;     /* within its backend, from 0 */
+    uint32_t cores;      /* 0: not known */
     const char *name;
-    const char *features; /* instruction sets or the like that salvo can use, separated by blanks */
-    uint32_t cores;       /* 0 where that means nothing */
-    uint64_t memory;      /* bytes in all */
-    bool software;        /* a device that only pretends to be one: it runs on the CPU */
+    const char *features; /* instruction sets and the like that salvo uses, separated by blanks */
+    uint32_t software;    /* 1: a GPU emulated on the CPU */
+    uint64_t memory;      /* bytes in total */
 };
+#define SALVO_DEVICE_INIT                                \
+    {                                                    \
+        sizeof(struct salvo_device), 0, 0, 0, 0, 0, 0, 0 \
+    }
 
 SALVO_API size_t salvo_device_count(void);
-SALVO_API struct salvo_device salvo_device_at(size_t index);
+SALVO_API enum salvo_status salvo_device_at(size_t index, struct salvo_device *out);
 
-/* Every backend that salvo has, whether or not it is in this build. */
+/* Every backend that salvo has, in this build or not. */
 struct salvo_backend {
+    size_t size;
     const char *name; /* "cuda" */
-    bool built;       /* it is in this build */
+    uint32_t built;   /* 1: it is in this build */
     uint32_t devices; /* number of devices that it can use */
-    const char *why;  /* why it has no device; NULL where it has one */
+    const char *why;  /* why it has no device; NULL if it has one */
 };
+#define SALVO_BACKEND_INIT                       \
+    {                                            \
+        sizeof(struct salvo_backend), 0, 0, 0, 0 \
+    }
 
 SALVO_API size_t salvo_backend_count(void);
-SALVO_API struct salvo_backend salvo_backend_at(size_t index);
+SALVO_API enum salvo_status salvo_backend_at(size_t index, struct salvo_backend *out);
 
-/* Why a device that is there cannot be used: "Tesla T4 has compute capability 7.5; 8.0 is needed". NULL
- * beyond the last. */
+/* Why an existing device cannot be used: "Tesla T4 has compute capability 7.5; 8.0 is needed". NULL when
+ * there are no more such devices. *out_backend names its backend. */
 SALVO_API const char *salvo_device_unusable(size_t index, const char **out_backend);
 
 /* ---- Engine: a model on a device ---- */
 
 struct salvo_engine;
 
-/* AUTO: f16, or f32 for a model whose tensors are all F32. */
-enum salvo_kv_type { SALVO_KV_AUTO, SALVO_KV_F16, SALVO_KV_F32, SALVO_KV_Q8_0 };
+/* The number format of the KV cache. AUTO: f16, or f32 for a model whose tensors are all F32. */
+enum salvo_kv_type { SALVO_KV_AUTO = 0, SALVO_KV_F16 = 1, SALVO_KV_F32 = 2, SALVO_KV_Q8_0 = 3 };
 
-/* All zeros, as `struct salvo_engine_options options = {0}`, are the defaults. */
 struct salvo_engine_options {
-    const char *backend; /* "cpu"; NULL or "auto": the best there is */
+    size_t size;
+    const char *backend; /* "cpu", "cuda", "vulkan"; NULL or "auto": the first of cuda, vulkan, cpu that has a
+                            device */
     uint32_t device;     /* number within the backend */
     uint32_t sessions;   /* that can be open at once; 0: 1 */
-    uint32_t context;    /* positions of each session; 0: the model's, at most 8192 unless it is recurrent */
-    uint32_t batch;      /* tokens of a prefill chunk; 0: 512 */
-    enum salvo_kv_type kv_type;
-    uint32_t threads; /* CPU; 0: one per physical core */
-    bool pin;         /* CPU: keep each thread on its core */
-    const char *isa;  /* CPU: "scalar", "neon-i8mm", ...; NULL: the best */
+    uint32_t context; /* positions per session; 0: the model's, at most 8192 unless the model is recurrent */
+    uint32_t batch;   /* tokens per prefill chunk; 0: 512 */
+    uint32_t kv_type; /* enum salvo_kv_type */
+    uint32_t threads; /* CPU backend; 0: one per physical core */
+    uint32_t pin;     /* CPU backend; 1: pin each thread to its core */
+    const char *isa;  /* CPU backend: "scalar", "neon-i8mm", ...; NULL: the fastest available */
 
-    /* Called while weights are loaded, with the bytes done and to do; may be NULL. */
+    /* Called while weights are loaded, with the bytes done and the total; may be NULL. */
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *user;
 };
+#define SALVO_ENGINE_OPTIONS_INIT                                            \
+    {                                                                        \
+        sizeof(struct salvo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
 
 /*
- * Compiles the model's program for the device and loads the weights. `model` must stay open as long as the
- * engine; `options` may be NULL. A context that does not fit the machine's memory is refused, and so is a
- * backend that is not there: nothing falls back silently. Nothing is allocated afterwards.
+ * Compiles the model's program for the device and loads the weights. The model must stay open as long as the
+ * engine. A context that does not fit into memory and a backend without a device are errors; only "auto"
+ * tries the next backend, with a warning. No memory is allocated after loading.
  */
 SALVO_API enum salvo_status salvo_engine_open(
     struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out);
 SALVO_API void salvo_engine_close(struct salvo_engine *engine);
 
 struct salvo_engine_info {
+    size_t size;
     const char *backend, *device, *isa;
     uint32_t threads, sessions, context, batch, vocabulary;
     uint64_t weight_bytes, state_bytes, scratch_bytes;
-    uint64_t memory_free;    /* of the device, before; 0 where it is the machine's */
-    double bytes_per_second; /* that the device's memory can be read with; 0: not known */
+    uint64_t memory_free;    /* free device memory before loading; 0 on the CPU */
+    double bytes_per_second; /* bandwidth of the device's memory; 0: not known */
 };
 
-SALVO_API struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine);
-
-/* What the engine did so far. */
-struct salvo_counters {
-    uint64_t submissions;            /* hand-overs to the device */
-    uint64_t tokens;                 /* computed, prompts included */
-    uint64_t dispatches, barriers;   /* inside the submissions; 0 where there are none to count */
-    uint64_t bytes_read_back;        /* from the device */
-    uint64_t allocations_after_load; /* on the host and on the device; stays 0 */
-    double idle_seconds;             /* of the device between submissions, while it is measured */
-    uint64_t waits;                  /* submissions before which all others had to be done */
-};
-
-SALVO_API struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine);
-
-/* From now on, or no longer, `idle_seconds` counts, which costs a little time itself. SALVO_ERROR_UNSUPPORTED
- * where the device cannot tell. */
-SALVO_API enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on);
-
-/* One phase of the work on a token, or on some at once. */
-struct salvo_profile_phase {
-    const char *kind;       /* "matmul", "attend", ... */
-    const char *operations; /* what it does, with the names of tensors */
-    double seconds;
-    uint64_t bytes; /* of weights and state that it reads */
-};
-
-/* The program and the plans it was lowered to, line by line. */
-SALVO_API void salvo_engine_print(
-    const struct salvo_engine *engine, void (*line)(void *user, const char *text), void *user);
+SALVO_API const struct salvo_engine_info *salvo_engine_info(const struct salvo_engine *engine);
 
 /* ---- Session: one sequence of tokens ---- */
 
 struct salvo_session;
 
+/* A session uses the model's default sampler until another is set. */
 SALVO_API enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out);
 SALVO_API void salvo_session_close(struct salvo_session *session);
 
-/* Names, order and defaults as in llama.cpp: bias, penalties, top-k, top-p, min-p, temperature. */
-struct salvo_sampler {
-    float temperature;                                         /* 0: always the most likely */
-    uint32_t top_k;                                            /* 0: off */
-    float top_p;                                               /* 1: off */
-    float min_p;                                               /* 0: off */
-    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
-    uint32_t repeat_last_n;
-    uint64_t seed; /* the same seed gives the same text */
-};
-
-/* What the model's family wants. Llama: temp 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties. RWKV-7:
- * temp 1, top-p 0.3, presence and frequency penalties of 0.5, no top-k and min-p. Penalties look at the last
- * 64; seed 0. */
-SALVO_API struct salvo_sampler salvo_sampler_default(const struct salvo_model *model);
+/* A seed that stands for a random one of 32 bits, drawn when the sampler is set; salvo_session_get_sampler
+ * returns it. */
+#define SALVO_SEED_RANDOM UINT64_MAX
 
 /*
- * Holds from the next computed token on: set it before feeding a prompt, whose last token already chooses the
- * next one. Values that cannot be meant (a negative temperature) are refused by name.
+ * How tokens are chosen, with the names and order of llama.cpp: bias, penalties, top-k, top-p, min-p,
+ * temperature. Zero switches each filter and penalty off; a sampler of zeros always takes the most likely
+ * token.
+ */
+struct salvo_sampler {
+    size_t size;
+    uint64_t seed;           /* the same seed gives the same text; SALVO_SEED_RANDOM: a random one */
+    float temperature;       /* 0: always the most likely token */
+    uint32_t top_k;          /* 0: off */
+    float top_p;             /* 0 or 1: off */
+    float min_p;             /* 0: off */
+    float repeat_penalty;    /* 0 or 1: off */
+    float presence_penalty;  /* 0: off */
+    float frequency_penalty; /* 0: off */
+    uint32_t repeat_last_n;  /* tokens that the penalties look back; 0: penalties are off */
+};
+#define SALVO_SAMPLER_INIT                                      \
+    {                                                           \
+        sizeof(struct salvo_sampler), 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
+
+/* The default of the model's family. Llama: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties.
+ * RWKV-7: temperature 1, top-p 0.3, presence and frequency penalties of 0.5, no top-k and min-p.
+ * repeat_last_n 64, seed 0. */
+SALVO_API enum salvo_status salvo_sampler_default(const struct salvo_model *model, struct salvo_sampler *out);
+
+/*
+ * Takes effect with the next computed token: set it before feeding a prompt, whose last token already chooses
+ * the next one. NULL: the model's default. Values out of range are an error that names them.
  */
 SALVO_API enum salvo_status salvo_session_set_sampler(
     struct salvo_session *session, const struct salvo_sampler *sampler);
 
-/* Adds `bias` to the logit of `id` from the next computed token on; -INFINITY forbids it, 0 takes it back. */
+/* The sampler in use, with the seed in use. */
+SALVO_API enum salvo_status salvo_session_get_sampler(
+    const struct salvo_session *session, struct salvo_sampler *out);
+
+/* Adds `bias` to the logit of token `id`, from the next computed token on; -INFINITY forbids the token, 0
+ * removes the bias. */
 SALVO_API enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias);
 
-/* Tokens in the session, fed and taken ones, at most as many as the engine's context. The pointer stays the
- * same as long as the session is open. */
+/* The number of tokens in the session, fed and generated, and the tokens. The pointer stays the same while
+ * the session is open. */
 SALVO_API uint32_t salvo_session_position(const struct salvo_session *session);
 SALVO_API const int32_t *salvo_session_tokens(const struct salvo_session *session);
 
 /*
- * Computes more tokens, in chunks of the engine's batch, one submission each. Fails without effect when they
- * do not fit the context. A step that fails or is cancelled has no effect; the chunks before it stay, as
- * salvo_session_position tells, and feeding the rest goes on with the same bits.
+ * Appends tokens and computes them in chunks of the engine's batch, one submission each. Fails without effect
+ * if they do not fit into the context. If a chunk fails or is cancelled, the chunks before it stay, as
+ * salvo_session_position tells; feeding the rest continues with the same bits.
  */
 SALVO_API enum salvo_status salvo_session_feed(
     struct salvo_session *session, const int32_t *ids, size_t count);
 
 /*
- * The next token: takes the one that was chosen after the last token and appends it to the session. It is
- * chosen when the token before it is computed: the first comes with the prompt, each further one takes one
- * submission. SALVO_ERROR_CONTEXT when the context is full.
+ * Appends the token that was chosen after the last one and returns it. A token is chosen when the token
+ * before it is computed: the first with the prompt, each further one by one submission. SALVO_ERROR_CONTEXT
+ * when the context is full.
  */
 SALVO_API enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id);
 
 /*
- * The same for several sessions of one engine in one submission; statuses[i] and ids[i] are those of
- * sessions[i], and one that cannot go on does not stop the others. What a session chooses does not depend on
- * its neighbours.
+ * The same for several sessions of one engine, in one submission. out_ids[i] and out_statuses[i] belong to
+ * sessions[i]; a session that fails does not stop the others. The tokens of a session do not depend on the
+ * other sessions.
  */
 SALVO_API enum salvo_status salvo_engine_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);
 
-/*
- * Times the phases of computing `count` more tokens at once, `repetitions` times each, and hands them over in
- * order; the session stays as it is. SALVO_ERROR_UNSUPPORTED where the backend cannot.
- */
-typedef void (*salvo_profile_function)(void *user, const struct salvo_profile_phase *phase);
-SALVO_API enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids,
-    uint32_t count, uint32_t repetitions, salvo_profile_function function, void *user);
-
-/* Logits after the last token fed, [vocabulary]; valid until the engine is used again. NULL when none was fed
- * since the last `next` or since a state was restored (logits are no part of it), or when the device failed
- * to hand them over. */
+/* The logits after the last token fed, [vocabulary], valid until the engine is used again. NULL if no token
+ * was fed since the last salvo_session_next or since a state was restored, or if the device failed. */
 SALVO_API const float *salvo_session_logits(const struct salvo_session *session);
 
-/* Feeds tokens and hands over the logits after each of them. `row` returns false to stop: the session then
- * holds the tokens up to the end of the chunk that was computed. NULL: no logits are wanted. Nothing is
- * chosen, so that logits that are all NaN are no error here. */
+/* Appends and computes tokens, and passes the logits after each of them to `row`, which returns false to
+ * stop: the session then holds the tokens up to the end of the chunk. `row` may be NULL. No token is chosen,
+ * so logits that are all NaN are no error. */
 typedef bool (*salvo_logits_function)(void *user, uint32_t position, const float *logits);
 SALVO_API enum salvo_status salvo_session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
 
+/* ---- Generation ---- */
+
+/* Why a text ended. */
 enum salvo_finish {
-    SALVO_FINISH_END,       /* the model ended its text */
-    SALVO_FINISH_STOP,      /* a stop string came */
-    SALVO_FINISH_LENGTH,    /* max_tokens were generated */
-    SALVO_FINISH_CONTEXT,   /* the context is full */
-    SALVO_FINISH_CALLBACK,  /* the callback asked to stop */
-    SALVO_FINISH_CANCELLED, /* salvo_session_cancel */
+    SALVO_FINISH_END = 0,      /* the model chose an end token or one of stop_ids */
+    SALVO_FINISH_STOP = 1,     /* a stop string */
+    SALVO_FINISH_LENGTH = 2,   /* max_tokens */
+    SALVO_FINISH_CONTEXT = 3,  /* the context is full */
+    SALVO_FINISH_CALLBACK = 4, /* a callback returned false */
+    SALVO_FINISH_CANCELLED = 5 /* salvo_session_cancel */
 };
 
-SALVO_API const char *salvo_finish_name(enum salvo_finish finish); /* "end", "stop", ... */
+SALVO_API const char *salvo_finish_name(uint32_t finish); /* "end", "stop", ...; "" for other numbers */
 
-/* Text as it comes, in whole UTF-8 characters; one that is not complete when the generation ends is left out,
- * while bytes that begin no character come as they are. Returns false to stop. */
+/* Receives the text in whole UTF-8 characters, without stop strings. Bytes that begin no character are passed
+ * as they are; a character that is incomplete when the text ends is omitted. Returns false to stop. */
 typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 
-/* All zeros are the defaults; NULL instead of options means the same. */
+/* Receives each token and its bytes when it is appended to the session, before the text that it completes.
+ * Bytes of a token may be a part of a character; those of control tokens are empty unless `special` is set.
+ * Returns false to stop. */
+typedef bool (*salvo_token_function)(void *user, int32_t id, const char *data, size_t size);
+
 struct salvo_generate_options {
-    uint32_t max_tokens; /* 0: until the end or the context */
-    const char *const
-        *stop_strings; /* held back, never handed over; the first to be complete ends the text */
+    size_t size;
+    const char *const *stop_strings; /* not part of the text; the first that is complete ends it */
     size_t stop_count;
-    const int32_t *stop_ids; /* end the text like end tokens */
+    const int32_t *stop_ids; /* tokens that end the text like end tokens */
     size_t stop_id_count;
-    bool ignore_end; /* go on after end tokens; stop_ids still end the text */
-    bool special;    /* write control tokens by their names */
-    uint32_t ahead;  /* tokens of one submission; 0: what suits the device; more than it can do at once: as
-                        many as it can. It changes speed, nothing else */
+    uint32_t max_tokens; /* 0: until the end or the context */
+    uint32_t ahead; /* tokens per submission; 0: the device's default; limited by the device. It affects speed
+                       only */
+    uint32_t ignore_end; /* 1: continue after end tokens; stop_ids still end the text */
+    uint32_t special;    /* 1: write control tokens by their names */
     salvo_text_function text;
-    void *user;
+    salvo_token_function token;
+    void *user; /* passed to both */
 };
+#define SALVO_GENERATE_OPTIONS_INIT                                            \
+    {                                                                          \
+        sizeof(struct salvo_generate_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
 
 struct salvo_generate_result {
-    enum salvo_finish finish;
-    uint32_t tokens; /* taken: the last of salvo_session_tokens. An end token is not among them */
+    size_t size;
+    uint32_t finish; /* enum salvo_finish */
+    uint32_t
+        tokens; /* appended to the session: the last of salvo_session_tokens; an end token is not appended */
 };
+#define SALVO_GENERATE_RESULT_INIT                 \
+    {                                              \
+        sizeof(struct salvo_generate_result), 0, 0 \
+    }
 
-/* Generates from what was fed so far. The session can be fed or generate again afterwards. */
+/* Generates a continuation of the session's tokens. The session can be fed or generate again afterwards.
+ * `out` may be NULL; it is filled after an error as well. */
 SALVO_API enum salvo_status salvo_session_generate(struct salvo_session *session,
     const struct salvo_generate_options *options, struct salvo_generate_result *out);
 
 /*
- * Stops feed, eval, next and generate within one token or one prefill chunk; when none of them runs, the next
- * one stops at once. From any thread, or a signal handler.
+ * Stops feed, eval, next and generate within one token or one prefill chunk; if none of them runs, the next
+ * one stops at once. May be called from any thread or signal handler.
  */
 SALVO_API void salvo_session_cancel(struct salvo_session *session);
 
+/* ---- State ---- */
+
 /*
- * Forgets all tokens from `position` on, without computing anything. A recurrent model goes back to the
- * nearest of a few states that it has kept; the tokens since then are computed again with the next step.
+ * Removes all tokens from `position` on, without computing anything. A recurrent model returns to the nearest
+ * of a few kept states; the tokens since then are computed again with the next step.
  */
 SALVO_API enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
 
-/* Makes it cheap to go back to where the session stands: a recurrent model keeps its state here, beside a few
- * older ones. For others there is nothing to do. */
+/* Makes it cheap to roll back to the current position: a recurrent model keeps a copy of its state here,
+ * beside a few older ones. Does nothing for other models. */
 SALVO_API enum salvo_status salvo_session_mark(struct salvo_session *session);
 
 /*
- * State: everything a session needs to go on, with the same bits; sampler and bias are settings and not part
- * of it. `restore` replaces what the session holds; it refuses, without effect, a state of another model or
- * KV type, one that does not fit the context, and one that was damaged.
+ * The state is all that a session needs to continue with the same bits; the sampler and bias are not part of
+ * it. `restore` replaces the contents of the session; it refuses, without effect, a state of another model or
+ * KV type, one that does not fit into the context, and a damaged one.
  */
 SALVO_API size_t salvo_session_state_size(const struct salvo_session *session);
 SALVO_API enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size);
@@ -524,115 +614,78 @@ SALVO_API enum salvo_status salvo_session_state_restore(
     struct salvo_session *session, const void *state, size_t size);
 SALVO_API enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from);
 
-/* The same in a file, which appears under its name only when it is complete. It can be loaded by any engine
- * of the model with the same KV type, on any device. */
+/* The state in a file, which appears under its name only when it is complete. Any engine of the same model
+ * and KV type can load it, on any device. */
 SALVO_API enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path);
 SALVO_API enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path);
 
-/*
- * A conversation and its state in one file. Loading it gives the messages back, freed at once by salvo_free,
- * and the session goes on without computing them again; a file that is refused changes nothing. It can also
- * be loaded as a state alone; a state alone is no conversation.
- */
+/* A list of messages; item_size is for SALVO_ITEM. */
 struct salvo_messages {
     const struct salvo_message *items;
-    size_t count;
+    size_t count, item_size;
 };
 
-SALVO_API enum salvo_status salvo_session_chat_save_file(
-    struct salvo_session *session, const struct salvo_message *messages, size_t count, const char *path);
+/*
+ * A conversation and its state in one file. `message_size` is sizeof(struct salvo_message). Loading returns
+ * the messages, freed by one salvo_free, and restores the state, so that they need not be computed again; a
+ * file that is refused has no effect. Such a file can also be loaded as a state alone; a file with a state
+ * alone has no conversation to load.
+ */
+SALVO_API enum salvo_status salvo_session_chat_save_file(struct salvo_session *session,
+    const struct salvo_message *messages, size_t count, size_t message_size, const char *path);
 SALVO_API enum salvo_status salvo_session_chat_load_file(
     struct salvo_session *session, const char *path, struct salvo_messages **out);
 
-/* Whether such a file could be written there, before work is spent on what is to be in it: an error when the
- * folder is not there or cannot be written, or when the name belongs to something that is not a regular file
- * or is write-protected. A file that could be replaced is no error. */
-SALVO_API enum salvo_status salvo_file_check_writable(const char *path);
-
 /* ---- Files ---- */
 
+/* Checks whether a file can be written at `path`: an error when the folder does not exist or is not writable,
+ * or when something that is not a regular file or is write-protected has that name. An existing regular file
+ * is no error. */
+SALVO_API enum salvo_status salvo_file_check_writable(const char *path);
+
 /*
- * A file that is written piece by piece and appears under its name only when it is committed; closed before
- * that, it leaves nothing behind. A file that has the name is replaced, and its mode kept, or with `replace`
- * false refused: also one that came between opening and committing. A file that is write-protected, or not a
- * regular one, is never replaced.
+ * A file that appears under its name only when it is committed; closed before that, it leaves nothing behind.
+ * An existing file is replaced, keeping its mode; with `replace` false an existing file is an error, also one
+ * that appears between opening and committing. Write-protected files, and files that are not regular, are
+ * never replaced.
  */
 struct salvo_file;
 
 SALVO_API enum salvo_status salvo_file_open(const char *path, bool replace, struct salvo_file **out);
 SALVO_API enum salvo_status salvo_file_write(struct salvo_file *file, const void *data, size_t size);
-SALVO_API enum salvo_status salvo_file_commit(struct salvo_file *file); /* fails after a write that failed */
+SALVO_API enum salvo_status salvo_file_commit(struct salvo_file *file); /* fails if a write failed */
 SALVO_API void salvo_file_close(struct salvo_file *file);
 
-/* Write the same as salvo_session_state_save_file and salvo_session_chat_save_file, into an open file. */
+/* Write the contents of salvo_session_state_save_file and salvo_session_chat_save_file to an open file. */
 SALVO_API enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file);
 SALVO_API enum salvo_status salvo_session_chat_write(struct salvo_session *session,
-    const struct salvo_message *messages, size_t count, struct salvo_file *file);
+    const struct salvo_message *messages, size_t count, size_t message_size, struct salvo_file *file);
 
 /* ---- Quantising ---- */
 
 struct salvo_quantize_options {
-    const char *type; /* "Q4_0", "Q4_K_M", ...: which tensor gets which type is as in llama.cpp */
-    bool pure;        /* every matrix gets the one type that the name begins with */
-    bool keep_file;   /* a file that has the name is refused, not replaced */
-    uint32_t threads; /* 0: one per physical core */
+    size_t size;
+    const char *type; /* "Q4_0", "Q4_K_M", ...; required. The type of each tensor is chosen as in llama.cpp */
+    uint32_t pure;    /* 1: every matrix gets the type that the name begins with */
+    uint32_t keep_file; /* 1: an existing file is an error */
+    uint32_t threads;   /* 0: one per physical core */
 
-    /* Called with the bytes done and to do, of the file that is read. Returns false to stop. */
+    /* Called with the bytes of the source done and in total. Returns false to stop. */
     bool (*progress)(void *user, const char *tensor, uint64_t done, uint64_t total);
     void *user;
 };
+#define SALVO_QUANTIZE_OPTIONS_INIT                             \
+    {                                                           \
+        sizeof(struct salvo_quantize_options), 0, 0, 0, 0, 0, 0 \
+    }
 
 /*
- * Writes the model with other types to `path`, which appears only when it is complete. Any type can be the
- * source, with a warning where a quantised one is quantised again. Weights that are not finite are an error
- * that names their tensor; so is a path that leads to one of the model's own files.
+ * Writes the model with other tensor types to `path`, which appears only when it is complete. Any type can be
+ * the source; quantising a quantised tensor again gives a warning. Weights that are not finite are an error
+ * that names the tensor; a path that is one of the model's own files is an error.
  */
 SALVO_API enum salvo_status salvo_quantize(
     const struct salvo_model *model, const char *path, const struct salvo_quantize_options *options);
-
-/* ---- Verifying a backend ---- */
-
-/* All zeros are the defaults; NULL instead of options means the same. */
-struct salvo_verify_options {
-    const char *backend; /* "cpu", or with an instruction set "cpu:neon-i8mm"; NULL: the best there is */
-    const char *against; /* NULL: "cpu:scalar", the reference */
-    const int32_t *ids;  /* NULL: a fixed sequence */
-    size_t count;
-    uint32_t device, threads;
-    enum salvo_kv_type kv_type;
-};
-
-/* One output of one group of operations, where both sides got the same inputs. */
-struct salvo_verify_output {
-    const char *operation, *buffer; /* the operation that wrote it, and its name */
-    uint32_t group, rows, columns;
-    bool decode;          /* in the plan for one token */
-    uint64_t not_finite;  /* elements that are NaN, or infinite on one side only: none may be */
-    double error;         /* largest |a - b| / largest |b| of a row */
-    double tolerance;     /* that is allowed */
-    uint32_t row, column; /* where the error is largest */
-    float got, expected;  /* there */
-    double norm, expected_norm;
-};
-
-struct salvo_verify_result {
-    uint32_t outputs, failed; /* compared, and out of tolerance */
-
-    /* The whole model, each side on its own. */
-    uint32_t positions, same_argmax;
-    double mean_divergence, largest_divergence; /* Kullback-Leibler, of `backend` from `against` */
-
-    /* Where the mean is above 1e-3: the means of both from the CPU with activations rounded more finely. It
-     * is enough when `backend` is not farther from that than `against`. */
-    double from_finest, against_from_finest;
-    bool passed; /* everything above is within its tolerance */
-};
-
-/* Hands over all outputs, those with elements that are not finite first, then the worst. */
-typedef void (*salvo_verify_function)(void *user, const struct salvo_verify_output *output);
-SALVO_API enum salvo_status salvo_verify(struct salvo_model *model,
-    const struct salvo_verify_options *options, salvo_verify_function output, void *user,
-    struct salvo_verify_result *out);
 
 #ifdef __cplusplus
 }

@@ -37,14 +37,14 @@ static void list_names(char *text, size_t size)
     }
 }
 
-/* A tensor that nobody asked for may be one without which the model means something else. */
+/* An unused tensor may be one that changes the model's results. */
 static void warn_of_unused_tensors(const struct arch *arch, const struct program *program)
 {
     size_t used = program->ignored_tensors, count = gguf_tensor_count(program->gguf);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
         used += buffer->kind == BUFFER_WEIGHT &&
-                buffer->rows * buffer->columns == buffer->tensor->elements; /* no part */
+                buffer->rows * buffer->columns == buffer->tensor->elements; /* not a part */
     }
     if (used < count)
         log_line(SALVO_LOG_WARNING, "%s: %zu of its %zu tensors are not used by the architecture '%s'",
@@ -64,7 +64,7 @@ enum salvo_status arch_build_for(const struct gguf *gguf, uint32_t context, stru
     if (!arch) {
         char names[256];
         list_names(names, sizeof names);
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; those that are: %s",
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; supported: %s",
             gguf_path(gguf), name.size < 64 ? (int)name.size : 64, name.data, names));
     }
     TRY(arch->build(arch, gguf, context, out));

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Architectures' names and keys are ours, and short. */
+/* Names and keys are constants of this program, and short. */
 struct key {
     char text[128];
 };
@@ -59,7 +59,7 @@ static bool take_integer(const struct salvo_value *value, uint32_t *out)
     }
 }
 
-/* A number for each layer; only one and the same can be used. */
+/* One number per layer; all must be equal. */
 static uint32_t read_uniform(
     struct arch_metadata *metadata, const char *full, struct salvo_value array, uint32_t fallback)
 {
@@ -118,7 +118,7 @@ float metadata_f32_or(struct arch_metadata *metadata, const char *key, float fal
     bool found;
     metadata->status = gguf_get_f32(metadata->gguf, full.text, &number, &found);
     if (found && !(isfinite(number) && number >= least))
-        metadata_refuse(metadata, SALVO_ERROR_FORMAT, "key '%s' is %g, it must be a number from %g",
+        metadata_refuse(metadata, SALVO_ERROR_FORMAT, "key '%s' is %g, it must be a number of at least %g",
             full.text, (double)number, (double)least);
     return metadata->status == SALVO_OK ? number : fallback;
 }
@@ -143,7 +143,7 @@ uint64_t metadata_vocabulary(struct arch_metadata *metadata)
     const struct gguf_tensor *table = gguf_find_tensor(metadata->gguf, "token_embd.weight");
     const struct salvo_value *tokens = gguf_find(metadata->gguf, "tokenizer.ggml.tokens");
     if (!table)
-        return 1; /* the builder will miss it too */
+        return 1; /* the builder reports it */
     uint64_t rows = table->shape[1];
     uint64_t known = tokens && tokens->type == SALVO_ARRAY
                          ? tokens->array.count

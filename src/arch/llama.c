@@ -1,6 +1,6 @@
 /*
- * Llama and its relatives: RMS norms, rotary embeddings, grouped heads, a gated feed-forward network. What
- * tells them apart is in one table of traits; one list of ops serves them all.
+ * The Llama family: RMS norms, rotary embeddings, grouped-query attention, a gated feed-forward network. One
+ * table of traits holds the differences between its members; one list of ops serves all.
  */
 #include "arch/arch.h"
 #include "arch/rope_scaling.h"
@@ -9,25 +9,26 @@
 
 struct traits {
     bool rope_halves;    /* rotary pairs are (i, i + half) rather than (2i, 2i + 1) */
-    bool qkv_bias;       /* q, k and v have biases; elsewhere they may */
+    bool qkv_bias;       /* q, k and v must have biases; elsewhere they are optional */
     bool qk_norm;        /* each head of q and k is normed before it is rotated */
-    bool fused_gate_up;  /* one matrix holds the gate's rows, then those of up */
-    bool post_norms;     /* what attention and feed-forward give is normed before it is added */
+    bool fused_gate_up;  /* one matrix has the rows of gate, then the rows of up */
+    bool post_norms;     /* results of attention and feed-forward are normed before they are added */
     bool gelu;           /* gates by GELU rather than SiLU */
     bool wide_embedding; /* embeddings are scaled by sqrt(width) */
 
-    uint32_t no_rope_every; /* every nth layer does not rotate; 0: all do */
+    uint32_t no_rope_every; /* every nth layer has no rope; 0: all have */
 
-    bool windows;          /* the metadata's sliding window counts */
-    uint32_t window;       /* where it does not say: this one; 0: none */
-    uint32_t global_every; /* every nth layer sees everything nevertheless; 0: none does */
-    float window_base; /* rope.freq_base of layers with windows, which are not stretched; 0: as the others */
+    bool windows;          /* the metadata's sliding window is used */
+    uint32_t window;       /* default if the metadata has none; 0: no window */
+    uint32_t global_every; /* every nth layer has no window; 0: all have */
+    float window_base;     /* rope.freq_base of layers with windows, without rope scaling; 0: as the others */
 
-    float attention_cap, output_cap; /* where the metadata does not say; 0: none */
-    uint32_t layers_of_largest; /* the model with this many layers scales by width / heads, not by head_dim */
+    float attention_cap, output_cap; /* default if the metadata has none; 0: none */
+    uint32_t layers_of_largest; /* the model with this many layers scales attention by width / heads, not by
+                                   head_dim */
 };
 
-/* What a file says of a model of this family. */
+/* Metadata of a model of this family. */
 struct model {
     const struct traits *traits;
     uint32_t layers, width, heads, kv_heads, head_dim, feed_forward, trained_context;
@@ -44,7 +45,7 @@ struct model {
     buffer_id gate, up, activated; /* [T][feed_forward] */
 };
 
-/* ---- What the file says ---- */
+/* ---- Metadata ---- */
 
 static void read_heads(struct arch_metadata *metadata, struct model *model)
 {
@@ -53,13 +54,14 @@ static void read_heads(struct arch_metadata *metadata, struct model *model)
     model->kv_heads = metadata_u32_or(metadata, "attention.head_count_kv", model->heads, 1, 1 << 16);
     if (model->heads % model->kv_heads) {
         metadata_refuse(metadata, SALVO_ERROR_FORMAT,
-            "key '%s.attention.head_count' is %u, which is no multiple of '%s.attention.head_count_kv', %u",
+            "key '%s.attention.head_count' is %u, which is not a multiple of '%s.attention.head_count_kv', "
+            "%u",
             arch, model->heads, arch, model->kv_heads);
     }
 
     if (!metadata_has(metadata, "attention.key_length") && model->width % model->heads) {
         metadata_refuse(metadata, SALVO_ERROR_FORMAT,
-            "key '%s.embedding_length' is %u, which is no multiple of '%s.attention.head_count', %u", arch,
+            "key '%s.embedding_length' is %u, which is not a multiple of '%s.attention.head_count', %u", arch,
             model->width, arch, model->heads);
     }
     model->head_dim =
@@ -74,7 +76,7 @@ static void read_heads(struct arch_metadata *metadata, struct model *model)
     }
     if (model->head_dim % 8)
         metadata_refuse(metadata, SALVO_ERROR_UNSUPPORTED,
-            "heads of %u elements are not supported, it must be a multiple of 8", model->head_dim);
+            "heads of %u elements are not supported, the size must be a multiple of 8", model->head_dim);
 }
 
 static void read_attention(struct arch_metadata *metadata, struct model *model)
@@ -109,7 +111,7 @@ static enum salvo_status read_model(const struct arch *arch, const struct gguf *
     uint32_t experts = metadata_u32_or(&metadata, "expert_count", 0, 0, UINT32_MAX);
     if (experts)
         metadata_refuse(&metadata, SALVO_ERROR_UNSUPPORTED,
-            "models of experts are not supported ('%s.expert_count' is %u)", arch->name, experts);
+            "mixture-of-experts models are not supported ('%s.expert_count' is %u)", arch->name, experts);
     model->layers = metadata_u32(&metadata, "block_count", 1, 1024);
     model->width = metadata_u32(&metadata, "embedding_length", 1, 1 << 20);
     model->feed_forward = metadata_u32(&metadata, "feed_forward_length", 1, 1 << 24);
@@ -157,7 +159,7 @@ static void add_scratch(struct builder *builder, struct model *model)
     model->activated = builder_scratch(builder, ROWS_TOKENS, model->feed_forward, "activated");
 }
 
-/* x normed by the vector `name` of the layer, into `out`. */
+/* out = RMS norm of x with the layer's vector `name`. */
 static void norm(struct builder *builder, const struct model *model, uint32_t layer, buffer_id out,
     buffer_id x, uint64_t columns, const char *name)
 {
@@ -165,7 +167,7 @@ static void norm(struct builder *builder, const struct model *model, uint32_t la
     build_rms_norm(builder, out, x, weight, model->epsilon);
 }
 
-/* The layer's bias `name`, which most models do not have. */
+/* The layer's bias `name`; NO_BUFFER for most models. */
 static buffer_id find_bias(
     struct builder *builder, uint32_t layer, uint64_t width, const char *name, bool needed)
 {
@@ -189,7 +191,7 @@ static void project_part(struct builder *builder, const struct model *model, buf
     build_matmul(builder, out, builder_weight_part(builder, fused, first, rows), model->h, NO_BUFFER, false);
 }
 
-/* Adds the layer's matrix `name` times `source` to x; with post norms by way of h. */
+/* x += the layer's matrix `name` times `source`; with post norms, x += norm(product), through h. */
 static void project_back(struct builder *builder, const struct model *model, uint32_t layer, buffer_id source,
     uint64_t source_width, const char *name, const char *post_norm)
 {
@@ -274,7 +276,7 @@ static void build_feed_forward(struct builder *builder, const struct model *mode
     project_back(builder, model, layer, model->activated, model->feed_forward, "ffn_down", "post_ffw_norm");
 }
 
-/* Only rows that get logits go through the last norm and the largest matrix. */
+/* The last norm and the largest matrix process only rows that get logits. */
 static void build_output(struct builder *builder, const struct model *model, buffer_id embedding)
 {
     buffer_id last = builder_scratch(builder, ROWS_OUTPUTS, model->width, "last");

@@ -42,8 +42,8 @@ struct rope_scaling rope_scaling_read(
         scaling.yarn = true;
     else if (!is_text(type, "linear") && !is_text(type, "longrope")) {
         metadata_refuse(metadata, SALVO_ERROR_UNSUPPORTED,
-            "key '%s.rope.scaling.type' is '%.*s', supported are none, linear, yarn and longrope",
-            metadata->arch, type.size < 64 ? (int)type.size : 64, type.data);
+            "key '%s.rope.scaling.type' is '%.*s', supported: none, linear, yarn, longrope", metadata->arch,
+            type.size < 64 ? (int)type.size : 64, type.data);
     }
     if (scaling.factor == 0)
         scaling.factor = 1;
@@ -55,7 +55,7 @@ struct rope_scaling rope_scaling_read(
     return scaling;
 }
 
-/* The pair that turns `turns` times within the first context. */
+/* The pair that makes `turns` turns within the original context. */
 static double pair_of_turns(const struct rope_scaling *scaling, double turns)
 {
     const double two_pi = 6.283185307179586;
@@ -63,7 +63,8 @@ static double pair_of_turns(const struct rope_scaling *scaling, double turns)
            (2 * log((double)scaling->base));
 }
 
-/* How much of its own frequency pair i keeps under YaRN: 1 for the fast ones, 0 for the slow ones. */
+/* The share of its original frequency that pair i keeps under YaRN: 1 for high frequencies, 0 for low
+ * ones. */
 static double kept_share(const struct rope_scaling *scaling, uint32_t pair)
 {
     double low = fmax(0, floor(pair_of_turns(scaling, scaling->beta_fast)));
@@ -81,14 +82,14 @@ static double frequency(const struct rope_scaling *scaling, uint32_t pair, doubl
     return stretched * (1 - share) + own * share;
 }
 
-/* Stretched contexts have more keys to tell apart; YaRN makes up for it with larger scores. */
+/* YaRN raises attention scores to compensate for the larger number of keys. */
 static float magnitude(const struct rope_scaling *scaling)
 {
     double yarn = scaling->yarn && scaling->factor > 1 ? 1 + 0.1 * log((double)scaling->factor) : 1;
     return (float)(scaling->attention_factor * yarn);
 }
 
-/* A vector of the file as floats; it must have been found. */
+/* A vector of the file as floats; `vector` exists. */
 static enum salvo_status read_factors(
     struct builder *builder, buffer_id vector, struct arena *arena, float **out)
 {
@@ -100,7 +101,7 @@ static enum salvo_status read_factors(
     dequantize(buffer->type, buffer->tensor->data, count, *out);
     for (size_t i = 0; i < count; i++) {
         if (!(isfinite((*out)[i]) && (*out)[i] > 0))
-            return fail(SALVO_ERROR_FORMAT, "%s: tensor '%s' has %g at %zu, it must be positive",
+            return fail(SALVO_ERROR_FORMAT, "%s: tensor '%s' has %g at element %zu, it must be positive",
                 gguf_path(builder->program->gguf), buffer->name, (double)(*out)[i], i);
     }
     return SALVO_OK;

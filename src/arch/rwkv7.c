@@ -1,7 +1,7 @@
 /*
- * RWKV-7: no attention over what was, but a matrix per head that every token rewrites a little, and the token
- * before mixed into each. ARWKV-7 has the same recurrence between the RMS norms and gated feed-forward
- * networks of the Llama model that it was made from.
+ * RWKV-7: instead of attention, each head has a state matrix that every token updates; each token is mixed
+ * with the previous one. ARWKV-7 has the same recurrence between the RMS norms and gated feed-forward
+ * networks of the Llama model from which it was converted.
  */
 #include "arch/arch.h"
 #include "arch/arch_metadata.h"
@@ -15,28 +15,28 @@ struct traits {
 /* The vectors of `time_mix_lerp_fused`, in its order. */
 enum mix { MIX_R, MIX_W, MIX_K, MIX_V, MIX_A, MIX_G, MIX_COUNT };
 
-/* What a file says of a model of this family. */
+/* Metadata of a model of this family. */
 struct model {
     const struct traits *traits;
     uint32_t layers, width, head_dim, feed_forward, trained_context;
     uint32_t decay_rank, rate_rank, value_rank,
-        gate_rank; /* of the thin matrices; gate 0: there is no gate */
+        gate_rank; /* ranks of the low-rank matrices; gate 0: no gate */
     uint64_t vocabulary;
     float epsilon;
 
     /* In the program: */
     buffer_id x, h, before;                             /* [T][width] */
-    buffer_id mixed[MIX_COUNT];                         /* [T][width]: h and the row before */
+    buffer_id mixed[MIX_COUNT];                         /* [T][width]: h mixed with the previous row */
     buffer_id r, w, k, v, a, g, v_first, v_share;       /* [T][width] */
     buffer_id kk, key, value, y;                        /* [T][width] */
     buffer_id decay_low, rate_low, value_low, gate_low; /* [T][rank] */
     buffer_id inner, gate, up;                          /* [T][feed_forward] */
 };
 
-/* The epsilon of the norm over heads, and the one below which a key has no direction. */
+/* The epsilon of the norm over heads, and that of the L2 norm of keys. */
 static const float head_epsilon = 64e-5f, direction_epsilon = 1e-12f;
 
-/* ---- What the file says ---- */
+/* ---- Metadata ---- */
 
 static enum salvo_status read_model(const struct arch *arch, const struct gguf *gguf, struct model *model)
 {
@@ -58,7 +58,7 @@ static enum salvo_status read_model(const struct arch *arch, const struct gguf *
             "key '%s.wkv.head_size' is %u, only multiples of 8 are supported", arch->name, model->head_dim);
     if (model->width % model->head_dim) {
         metadata_refuse(&metadata, SALVO_ERROR_FORMAT,
-            "key '%s.embedding_length' is %u, which is no multiple of '%s.wkv.head_size', %u", arch->name,
+            "key '%s.embedding_length' is %u, which is not a multiple of '%s.wkv.head_size', %u", arch->name,
             model->width, arch->name, model->head_dim);
     }
     model->vocabulary = metadata_vocabulary(&metadata);
@@ -105,7 +105,7 @@ static void project(struct builder *builder, uint32_t layer, buffer_id out, uint
     build_activated_matmul(builder, out, weight, x, bias, activation);
 }
 
-/* Adds the layer's matrix `name` times `source` to x. */
+/* x += the layer's matrix `name` times `source`. */
 static void project_back(struct builder *builder, const struct model *model, uint32_t layer, buffer_id source,
     uint64_t columns, const char *name)
 {
@@ -113,7 +113,7 @@ static void project_back(struct builder *builder, const struct model *model, uin
     build_matmul(builder, model->x, weight, source, NO_BUFFER, true);
 }
 
-/* out = x normed by the weights that begin with `name`. */
+/* out = norm of x with the weights that begin with `name`. */
 static void norm(
     struct builder *builder, const struct model *model, buffer_id out, buffer_id x, const char *name)
 {
@@ -132,14 +132,14 @@ static void norm_layer(struct builder *builder, const struct model *model, uint3
     norm(builder, model, model->h, model->x, full);
 }
 
-/* before = the row before each row of h. */
+/* before = the previous row of each row of h. */
 static void shift(struct builder *builder, const struct model *model, uint32_t layer, const char *part)
 {
     buffer_id state = builder_recurrent(builder, model->width, "shift.%u.%s", layer, part);
     build_token_shift(builder, model->before, model->h, state);
 }
 
-/* What each projection sees: h, and some of the row before, by a share for each column. */
+/* The inputs of the projections: h interpolated with the previous row, by a weight per column. */
 static void build_mixes(struct builder *builder, const struct model *model, uint32_t layer)
 {
     const uint64_t count = model->gate_rank ? MIX_COUNT : MIX_G;
@@ -151,9 +151,9 @@ static void build_mixes(struct builder *builder, const struct model *model, uint
 }
 
 /*
- * All that is multiplied. The thin matrices come in pairs; the first halves stand beside the projections and
- * the second halves together, so that a backend can run each as one phase. The first layer's v is kept for
- * the others, which take a share of it; what its own tensors for that hold means nothing.
+ * All matmuls of time mixing. Low-rank matrices come in pairs: the first ones are beside the projections and
+ * the second ones together, so that a backend can run each set as one phase. Later layers mix their v with
+ * that of the first layer; the first layer's own tensors for this are not used.
  */
 static void build_projections(struct builder *builder, const struct model *model, uint32_t layer)
 {
@@ -163,7 +163,7 @@ static void build_projections(struct builder *builder, const struct model *model
     const bool has_share = layer > 0;
     project(
         builder, layer, model->r, width, "time_mix_receptance", mixed[MIX_R], width, none, ACTIVATION_NONE);
-    builder->round_finely = true; /* an error of k turns all that is written and taken away */
+    builder->round_finely = true; /* the recurrence amplifies errors of k */
     project(builder, layer, model->k, width, "time_mix_key", mixed[MIX_K], width, none, ACTIVATION_NONE);
     builder->round_finely = false;
     project(builder, layer, has_share ? model->v : model->v_first, width, "time_mix_value", mixed[MIX_V],
@@ -195,7 +195,7 @@ static void build_projections(struct builder *builder, const struct model *model
     }
 }
 
-/* From k, v and the rate a to what the recurrence takes, and through it. */
+/* Computes the inputs of the recurrence from k, v and the rate a, and runs it. */
 static void build_recurrence(struct builder *builder, const struct model *model, uint32_t layer)
 {
     buffer_id value = layer ? model->value : model->v_first;
@@ -228,7 +228,7 @@ static void build_time_mix(struct builder *builder, const struct model *model, u
     build_mixes(builder, model, layer);
     build_projections(builder, model, layer);
     build_recurrence(builder, model, layer);
-    builder->round_finely = true; /* the norm over heads has made every row as large as any other */
+    builder->round_finely = true; /* after the norm over heads all rows have the same magnitude */
     project_back(builder, model, layer, model->y, model->width, "time_mix_output");
     builder->round_finely = false;
 }
@@ -255,7 +255,7 @@ static void build_feed_forward(struct builder *builder, const struct model *mode
     project_back(builder, model, layer, model->inner, model->feed_forward, "ffn_down");
 }
 
-/* Only rows that get logits go through the last norm and the largest matrix. */
+/* The last norm and the largest matrix process only rows that get logits. */
 static void build_output(struct builder *builder, const struct model *model)
 {
     buffer_id last = builder_scratch(builder, ROWS_OUTPUTS, model->width, "last");
@@ -305,7 +305,7 @@ cleanup:
 static const struct traits rwkv7 = {0};
 static const struct traits arwkv7 = {.like_llama = true};
 
-/* A narrow choice, and penalties against the loops that recurrent models fall into. */
+/* Low top-p, and penalties against repetition loops, which recurrent models are prone to. */
 static const struct salvo_sampler rwkv_sampler = {.temperature = 1,
     .top_p = 0.3f,
     .repeat_penalty = 1,

@@ -8,6 +8,8 @@
 #include "program/program.h"
 #include "program/step.h"
 
+#include <salvo/debug.h>
+
 struct backend_options {
     uint32_t device;          /* number within the backend */
     uint32_t slots;           /* sessions that can exist at once */

@@ -20,7 +20,7 @@ static enum salvo_status add_block(struct arena *arena, size_t bytes)
     struct arena_block *block = NULL;
     size_t data_size = bytes > block_size ? bytes : block_size, total = 0;
     if (!checked_add(data_size, sizeof *block, &total))
-        TRY(fail(SALVO_ERROR_MEMORY, "out of memory: %zu bytes were asked for", bytes));
+        TRY(fail(SALVO_ERROR_MEMORY, "out of memory: %zu bytes were requested", bytes));
     TRY(memory_new(&block, 1, total));
     block->size = data_size;
     block->next = arena->blocks;
@@ -36,7 +36,7 @@ enum salvo_status arena_new(struct arena *arena, void *out_pointer, size_t count
     const size_t alignment = alignof(max_align_t);
     size_t bytes, total = 0;
     if (!checked_mul(count, size, &bytes) || !checked_add(bytes, alignment - 1, &total))
-        TRY(fail(SALVO_ERROR_MEMORY, "out of memory: %zu elements of %zu bytes were asked for", count, size));
+        TRY(fail(SALVO_ERROR_MEMORY, "out of memory: %zu elements of %zu bytes were requested", count, size));
     bytes = total & ~(alignment - 1);
     if (!arena->blocks || arena->blocks->size - arena->blocks->used < bytes)
         TRY(add_block(arena, bytes));
@@ -53,7 +53,7 @@ enum salvo_status arena_copy_bytes(struct arena *arena, const void *data, size_t
     size_t total;
     *out = NULL;
     if (!checked_add(size, 1, &total))
-        return fail(SALVO_ERROR_MEMORY, "out of memory: %zu bytes were asked for", size);
+        return fail(SALVO_ERROR_MEMORY, "out of memory: %zu bytes were requested", size);
     enum salvo_status status = ARENA_NEW(arena, out, total);
     if (status == SALVO_OK && size)
         memcpy(*out, data, size);

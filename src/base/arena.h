@@ -1,4 +1,4 @@
-/* Many small allocations with one lifetime. An arena that is all zeros is empty and ready. */
+/* Many small allocations with one lifetime. A zeroed arena is empty and ready. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 

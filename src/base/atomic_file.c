@@ -15,21 +15,21 @@ enum { SUFFIX = 9 }; /* a dot and eight letters */
 
 static enum salvo_status cannot_write(const char *path, int error)
 {
-    return fail(SALVO_ERROR_IO, "%s: cannot be written: %s", path, strerror(error));
+    return fail(SALVO_ERROR_IO, "%s: cannot write: %s", path, strerror(error));
 }
 
 static enum salvo_status exists(const char *path)
 {
-    return fail(SALVO_ERROR_IO, "%s: there is a file of that name already", path);
+    return fail(SALVO_ERROR_IO, "%s: the file exists already", path);
 }
 
-/* Root may write any file: the bits count, since somebody has taken them away. */
+/* Root can write any file: a file without write bits was protected on purpose. */
 static bool is_protected(const char *path, mode_t mode)
 {
     return !(mode & (S_IWUSR | S_IWGRP | S_IWOTH)) || faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0;
 }
 
-/* The file to replace or to make; `out_replaced` describes the one that is there, or has mode 0. Renaming
+/* Finds the file to replace or create; `out_replaced` describes the existing one, or has mode 0. Renaming
  * over a link, a device or a pipe would destroy it. */
 static enum salvo_status find_target(
     const char *path, bool is_new, char out[PATH_MAX], struct stat *out_replaced)
@@ -42,11 +42,11 @@ static enum salvo_status find_target(
         return cannot_write(path, ENAMETOOLONG);
     if (stat(path, &information) == 0) {
         if (!S_ISREG(information.st_mode))
-            return fail(SALVO_ERROR_IO, "%s: cannot be written: it is there and is not a regular file", path);
+            return fail(SALVO_ERROR_IO, "%s: cannot write: it is not a regular file", path);
         if (is_new)
             return exists(path);
         if (is_protected(path, information.st_mode))
-            return fail(SALVO_ERROR_IO, "%s: cannot be written: the file is write-protected", path);
+            return fail(SALVO_ERROR_IO, "%s: cannot write: the file is write-protected", path);
         if (!realpath(path, out))
             return cannot_write(path, errno);
         *out_replaced = information;
@@ -55,7 +55,7 @@ static enum salvo_status find_target(
     if (errno != ENOENT)
         return cannot_write(path, errno);
     if (lstat(path, &information) == 0)
-        return fail(SALVO_ERROR_IO, "%s: cannot be written: it is a link to what is not there", path);
+        return fail(SALVO_ERROR_IO, "%s: cannot write: it is a dangling symbolic link", path);
     memcpy(out, path, strlen(path) + 1);
     return SALVO_OK;
 }
@@ -74,9 +74,9 @@ static bool choose_suffix(char suffix[SUFFIX + 1])
 }
 
 /*
- * A neighbour of the target under a name that nothing has. The kernel applies the umask to a new file; the
- * replacement of a private file must not be readable by others, not even while it is empty. Its owner and
- * group stay where the process may set them; bits for a group that could not be kept are dropped.
+ * Creates a temporary file beside the target. The kernel applies the umask to a new file; the replacement of
+ * a private file must never be readable by others, not even while it is empty. Owner and group are kept if
+ * the process may set them; mode bits for a group that could not be kept are dropped.
  */
 static int create_neighbour(char *path, size_t target_length, const struct stat *replaced)
 {
@@ -102,7 +102,7 @@ static int create_neighbour(char *path, size_t target_length, const struct stat 
     return descriptor;
 }
 
-/* How much of the target's path a neighbour's has: as much as leaves room for the suffix in its name. */
+/* The length of the target's path that the temporary name keeps, leaving room for the suffix. */
 static size_t shared_length(const char *target)
 {
     const char *slash = strrchr(target, '/');
@@ -162,8 +162,8 @@ enum salvo_status atomic_file_write(struct atomic_file *file, const void *data, 
     return fail(SALVO_ERROR_IO, "%s: writing %zu bytes failed: %s", file->path, size, strerror(file->error));
 }
 
-/* Gives the file a name that nothing has. A second link fails where the name is taken, which a rename does
- * not; file systems without links get the rename. */
+/* Names the file without replacing another. link() fails if the name exists, rename() does not; file
+ * systems without links use the rename. */
 static bool take_new_name(const struct atomic_file *file)
 {
     struct stat information;
@@ -185,8 +185,8 @@ static bool take_name(const struct atomic_file *file)
     return file->is_new ? take_new_name(file) : rename(file->temporary_path, file->target) == 0;
 }
 
-/* The name survives a power failure only once its folder is on the disk. Not every file system can flush
- * one, and not every folder that can be written can be read. */
+/* The name survives a power failure only after its folder was flushed. Not every file system can flush a
+ * folder, and not every writable folder is readable. */
 static bool flush_folder(char *path)
 {
     char *slash = strrchr(path, '/');

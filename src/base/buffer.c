@@ -9,7 +9,7 @@ enum salvo_status buffer_reserve(struct buffer *buffer, size_t more)
 {
     size_t needed;
     if (!checked_add(buffer->size, more, &needed) || needed > SIZE_MAX / 2)
-        return fail(SALVO_ERROR_MEMORY, "out of memory: %zu more bytes were asked for", more);
+        return fail(SALVO_ERROR_MEMORY, "out of memory: %zu more bytes were requested", more);
     if (needed <= buffer->capacity)
         return SALVO_OK;
     size_t capacity = buffer->capacity ? buffer->capacity : 64;

@@ -1,4 +1,4 @@
-/* Bytes that grow. A buffer that is all zeros is empty and ready. */
+/* A growing array of bytes. A zeroed buffer is empty and ready. */
 #ifndef BASE_BUFFER_H
 #define BASE_BUFFER_H
 

@@ -1,4 +1,4 @@
-/* Arithmetic that says when it overflows. Each returns true and sets *out, or returns false. */
+/* Arithmetic with overflow checks. Each returns true and sets *out, or returns false on overflow. */
 #ifndef BASE_CHECKED_H
 #define BASE_CHECKED_H
 

@@ -1,4 +1,4 @@
-/* A clock that only goes forward. */
+/* A monotonic clock. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

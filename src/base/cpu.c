@@ -70,7 +70,7 @@ static unsigned detect_features(void)
 }
 
 #if defined(__linux__)
-/* Arm kernels give numbers, not names, for the cores; these are the ones met in servers and boards. */
+/* Linux reports numbers, not names, for Arm cores; these are common in servers and boards. */
 static const char *arm_core_name(unsigned implementer, unsigned part)
 {
     static const struct {
@@ -125,7 +125,7 @@ static void read_name(void)
     fclose(file);
 }
 
-/* A core with two hardware threads counts once: by the lowest thread among its siblings that we may use. */
+/* A core with two hardware threads counts once: by its lowest thread that the process may use. */
 static uint32_t count_cores(void)
 {
     cpu_set_t allowed;

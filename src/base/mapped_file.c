@@ -26,14 +26,14 @@ static struct guard {
     _Atomic uintptr_t begin, end; /* end 0: free */
     atomic_bool cut;
     bool taken;     /* under guard_lock */
-    int descriptor; /* tells how long the file is now */
+    int descriptor; /* for the current length of the file */
 } guards[MAX_GUARDS];
 
 static pthread_mutex_t guard_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction previous_action;
 static uintptr_t page_size;
 
-/* Straight to the kernel where that can be: other threads may be reading the page, which is no race here. */
+/* Uses a system call where possible: other threads may be reading the page, which is not a data race then. */
 static bool put_zeros(char *page)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -60,7 +60,7 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
         return;
     }
 
-    /* Not ours: do what would have happened without us. */
+    /* Another address: do what would happen without this handler. */
     if (previous_action.sa_flags & SA_SIGINFO) {
         previous_action.sa_sigaction(signal_number, info, context);
     } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
@@ -127,7 +127,7 @@ enum salvo_status mapped_file_open(const char *path, struct mapped_file *out)
         out->data = out->mapping = data;
         out->size = size;
         TRY(guard_range(data, size, descriptor, &out->guard));
-        descriptor = -1; /* the guard's now */
+        descriptor = -1; /* owned by the guard */
     }
 
 cleanup:
@@ -138,8 +138,8 @@ cleanup:
     return status;
 }
 
-/* What is missing of the last page reads as zeros without a signal, and system calls get none: so the length
- * counts, too. */
+/* The missing end of the last page reads as zeros without a signal, and system calls get no signal: so the
+ * length is compared, too. */
 static bool was_cut(const struct mapped_file *file)
 {
     const struct guard *guard = &guards[file->guard];
@@ -180,7 +180,7 @@ void mapped_file_close(struct mapped_file *file)
 
 void mapped_file_release(const struct mapped_file *file, size_t offset, size_t size)
 {
-    /* Whole pages inside the range only: its neighbours may still be in use. */
+    /* Only whole pages inside the range: neighbouring data may be in use. */
     size_t mask = (size_t)sysconf(_SC_PAGESIZE) - 1;
     size_t begin = (offset + mask) & ~mask;
     size_t end = (offset + size) & ~mask;

@@ -29,7 +29,7 @@ static bool must_fail(void)
 
 static enum salvo_status fail_memory(size_t count, size_t size)
 {
-    return fail(SALVO_ERROR_MEMORY, "out of memory: %zu elements of %zu bytes were asked for", count, size);
+    return fail(SALVO_ERROR_MEMORY, "out of memory: %zu elements of %zu bytes were requested", count, size);
 }
 
 enum salvo_status memory_new(void *out_pointer, size_t count, size_t size)
@@ -84,7 +84,7 @@ enum salvo_status memory_map(size_t size, enum page_size pages, void *out_pointe
                              : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) {
             memory = NULL;
-            status = fail(SALVO_ERROR_MEMORY, "out of memory: %zu bytes were asked for", size);
+            status = fail(SALVO_ERROR_MEMORY, "out of memory: %zu bytes were requested", size);
         }
 #ifdef MADV_HUGEPAGE
         if (memory)

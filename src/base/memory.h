@@ -1,6 +1,6 @@
 /*
- * All heap memory of the library comes from here, so that tests can make the nth allocation fail and
- * count what is allocated after a model is loaded.
+ * All heap memory of the library comes from here: tests make the nth allocation fail and count allocations
+ * after a model is loaded.
  */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
@@ -19,8 +19,8 @@ enum salvo_status memory_copy_string(const char *text, char **out);
 void memory_free(void *pointer);
 
 /*
- * Large zeroed memory straight from the system, page-aligned. It takes room only where it is touched; in huge
- * pages, where there are such, that is 2 MB at a time, which suits memory that is read from end to end.
+ * Large zeroed memory from the system, page-aligned. Pages become resident when they are touched; huge pages,
+ * if available, by 2 MB, which suits memory that is read from end to end.
  */
 enum page_size { PAGES_NORMAL, PAGES_HUGE };
 enum salvo_status memory_map(size_t size, enum page_size pages, void *out_pointer);

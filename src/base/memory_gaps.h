@@ -1,6 +1,6 @@
 /*
- * Memory that is handed out in pieces has a gap behind each piece where the address sanitizer looks on, which
- * reports whoever touches it. Without the sanitizer there are no gaps.
+ * Under the address sanitizer, memory that is divided into pieces has a forbidden gap after each piece.
+ * Without the sanitizer there are no gaps.
  */
 #ifndef BASE_MEMORY_GAPS_H
 #define BASE_MEMORY_GAPS_H
@@ -26,7 +26,7 @@ static inline void memory_forbid(const void *memory, size_t size)
     __asan_poison_memory_region(memory, size);
 }
 
-/* Before memory with gaps goes back: other memory may come to lie there. */
+/* Call before memory with gaps is freed: its addresses may be reused. */
 static inline void memory_allow(const void *memory, size_t size)
 {
     __asan_unpoison_memory_region(memory, size);

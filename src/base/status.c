@@ -20,7 +20,7 @@ const char *salvo_error(void)
     return last_error;
 }
 
-/* Names from a file may hold anything; an error stays one printable line. */
+/* Names from a file may contain any bytes; an error is one printable line. */
 static void keep_to_one_line(char *text)
 {
     for (; *text; text++) {

@@ -1,4 +1,4 @@
-/* How every function of the library fails: it returns a status and leaves one readable line behind. */
+/* Errors: a function returns a status and records one readable line. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
@@ -14,11 +14,11 @@
 /* Records the message as this thread's last error and returns `status`. */
 enum salvo_status fail(enum salvo_status status, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Puts context ("model.gguf: tensor 'x': ") before the message that is already recorded, unless it begins
- * with that; returns `status`. */
+/* Puts context ("model.gguf: tensor 'x': ") before the recorded message, unless the message begins with
+ * it; returns `status`. */
 enum salvo_status fail_within(enum salvo_status status, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* An analyser sees one file at a time; so it learns that a failure is never SALVO_OK. */
+/* Static analysers see one file at a time: this tells them that a failure is never SALVO_OK. */
 #ifdef __clang_analyzer__
 #define fail(status, ...)        (fail(status, __VA_ARGS__), (status))
 #define fail_within(status, ...) (fail_within(status, __VA_ARGS__), (status))

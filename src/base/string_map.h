@@ -22,7 +22,7 @@ struct string_map {
 enum salvo_status string_map_open(struct string_map *map, size_t count);
 void string_map_close(struct string_map *map);
 
-/* Adds a key unless it is there; *out_value is then the older value, otherwise `value`. */
+/* Adds a key unless it exists; *out_value is the existing value, otherwise `value`. */
 enum salvo_status string_map_add(
     struct string_map *map, const char *key, size_t size, uint32_t value, uint32_t *out_value);
 

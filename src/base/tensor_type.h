@@ -1,6 +1,6 @@
 /*
- * The element types of tensors: their numbers in GGUF files, their names, and how many bytes a block of
- * how many elements takes. What the bytes mean is in quant/.
+ * The element types of tensors: numbers in GGUF files, names, and the elements and bytes of a block. quant/
+ * defines the encodings.
  */
 #ifndef BASE_TENSOR_TYPE_H
 #define BASE_TENSOR_TYPE_H
@@ -39,7 +39,7 @@ struct tensor_type_info {
     uint32_t block_bytes;
 };
 
-/* NULL for a type that is not known. */
+/* NULL for an unknown type. */
 const struct tensor_type_info *tensor_type_info(uint32_t type);
 
 #endif

@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* A new thread inherits the mask of its creator. Blocking signals inside the thread would come too late for
- * one that arrives before its first instruction. */
+/* A new thread inherits the mask of its creator. Blocking signals in the thread itself would be too late
+ * for a signal that arrives before its first instruction. */
 bool thread_start(pthread_t *out, void *(*function)(void *), void *argument)
 {
     static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};

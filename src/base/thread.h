@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 /*
- * Starts a thread that takes no signals except faults of its own. Signals belong to the program's threads,
- * which may be waiting for them. False when the system refuses a thread.
+ * Starts a thread that blocks all signals except its own faults: signals belong to the program's threads,
+ * which may wait for them. False when the system cannot create the thread.
  */
 bool thread_start(pthread_t *out, void *(*function)(void *), void *argument);
 

@@ -22,7 +22,7 @@ void wait_word_wake(atomic_uint *word)
 
 #include <pthread.h>
 
-/* Without futexes all sleepers share one condition: rare enough not to matter. */
+/* Without futexes all sleepers share one condition variable; sleeping is rare. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 

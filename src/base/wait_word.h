@@ -1,14 +1,14 @@
-/* Sleeping until a word changes: the slow half of every wait that spins first. */
+/* Sleeping until a word changes, for waits that spin first. */
 #ifndef BASE_WAIT_WORD_H
 #define BASE_WAIT_WORD_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Sleeps while *word is `value`; may also return for no reason. */
+/* Sleeps while *word is `value`; spurious wakeups are possible. */
 void wait_word_sleep(atomic_uint *word, unsigned value);
 
-/* Wakes all who sleep on `word`, after it was changed. */
+/* Wakes all sleepers of `word`, after it was changed. */
 void wait_word_wake(atomic_uint *word);
 
 /* Tells the processor that this thread is spinning. */

@@ -1,5 +1,7 @@
 #include "engine/backends.h"
 
+#include "engine/arguments.h"
+
 #include "base/log.h"
 
 #include <stdio.h>
@@ -47,19 +49,21 @@ size_t salvo_backend_count(void)
     return sizeof known / sizeof *known;
 }
 
-struct salvo_backend salvo_backend_at(size_t index)
+enum salvo_status salvo_backend_at(size_t index, struct salvo_backend *out)
 {
+    REQUIRE(out);
     if (index >= salvo_backend_count())
-        return (struct salvo_backend){.name = "", .why = "there is no such backend"};
+        return fail(
+            SALVO_ERROR_ARGUMENT, "backend %zu was asked for; there are %zu", index, salvo_backend_count());
     const struct backend *backend = built_in(known[index].name);
-    struct salvo_backend out = {
+    struct salvo_backend result = {
         .name = known[index].name, .built = backend != NULL, .why = known[index].missing};
     if (backend) {
-        out.devices = backend->device_count();
-        if (out.devices == 0)
-            out.why = backend->why_none ? backend->why_none() : "it found none";
+        result.devices = backend->device_count();
+        if (result.devices == 0)
+            result.why = backend->why_none ? backend->why_none() : "it found none";
     }
-    return out;
+    return result_write("salvo_backend", &result, sizeof result, out);
 }
 
 static const char *built_in_names(char *text, size_t size)

@@ -167,7 +167,7 @@ enum salvo_status chat_section_read(
     struct salvo_message *items = (void *)(block + sizeof *messages);
     uint8_t *copy = block + sizeof *messages + items_size;
     memcpy(copy, data, size);
-    *messages = (struct salvo_messages){items, (size_t)header.count};
+    *messages = (struct salvo_messages){items, (size_t)header.count, sizeof *items};
     struct section_reader reader = {copy + sizeof header, copy + size};
     for (uint64_t i = 0; i < header.count; i++) {
         if (!take_message(&reader, &items[i]))

@@ -1,6 +1,7 @@
 /* The public chat templates: those of src/text with the words of the model's vocabulary, and what they write
  * as tokens. */
 #include "base/memory.h"
+#include "engine/arguments.h"
 #include "engine/model.h"
 #include "text/template.h"
 
@@ -20,6 +21,7 @@ struct salvo_template {
     char *stop_string; /* NULL: none */
     int32_t stop_id;   /* -1: none */
     const char *stop_strings[1];
+    struct salvo_stops stops;
 };
 
 /* ---- Words of the vocabulary ------------------------------------------------------------------------- */
@@ -154,7 +156,7 @@ static enum salvo_status make_prompt(const struct marked_text *marked, struct sa
     char *text = (char *)(pieces + count);
     if (size)
         memcpy(text, marked->text.data, size);
-    *prompt = (struct salvo_prompt){text, size, pieces, count};
+    *prompt = (struct salvo_prompt){text, size, pieces, count, sizeof *pieces};
     for (size_t begin = 0, end; begin < size; begin = end) {
         char mark = marked->marks.data[begin];
         for (end = begin + 1; end < size && marked->marks.data[end] == mark; end++)
@@ -167,16 +169,36 @@ cleanup:
     return status;
 }
 
-enum salvo_status salvo_template_render(const struct salvo_template *chat,
-    const struct salvo_conversation *conversation, struct salvo_prompt **out)
+/* The caller's conversation with messages of this version's struct; *out_copy is freed with memory_free. */
+static enum salvo_status read_conversation(
+    const struct salvo_conversation *given, struct salvo_conversation *out, struct salvo_message **out_copy)
 {
     enum salvo_status status = SALVO_OK;
+    *out_copy = NULL;
+    TRY(options_read("salvo_conversation", given, sizeof *out, out));
+    TRY(messages_read(out->messages, out->message_count, out->message_size, out_copy, &out->messages));
+    if (out->json.size && !out->json.data)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "the conversation's json of %zu bytes is NULL", out->json.size));
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_template_render(
+    const struct salvo_template *chat, const struct salvo_conversation *given, struct salvo_prompt **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_conversation conversation;
+    struct salvo_message *copy = NULL;
     struct marked_text marked = {0};
+    REQUIRE(out);
     *out = NULL;
-    TRY(render(chat, conversation, &marked));
+    REQUIRE(chat);
+    TRY(read_conversation(given, &conversation, &copy));
+    TRY(render(chat, &conversation, &marked));
     TRY(make_prompt(&marked, out));
 
 cleanup:
+    memory_free(copy);
     marked_text_free(&marked);
     return status;
 }
@@ -199,16 +221,22 @@ cleanup:
 }
 
 enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
-    const struct salvo_conversation *conversation, int32_t **out_ids, size_t *out_count)
+    const struct salvo_conversation *given, int32_t **out_ids, size_t *out_count)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_conversation conversation;
+    struct salvo_message *copy = NULL;
     struct marked_text marked = {0};
     struct token_list list = {0};
+    REQUIRE(out_ids);
+    REQUIRE(out_count);
     *out_ids = NULL;
     *out_count = 0;
+    REQUIRE(chat);
     if (!chat->model)
         TRY(fail(SALVO_ERROR_ARGUMENT, "a template without a model has no tokens"));
-    TRY(render(chat, conversation, &marked));
+    TRY(read_conversation(given, &conversation, &copy));
+    TRY(render(chat, &conversation, &marked));
     TRY(tokenize(chat, &marked, &list));
     TRY(gguf_check(model_gguf(chat->model)));
     *out_ids = list.ids;
@@ -216,6 +244,7 @@ enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
     list.ids = NULL;
 
 cleanup:
+    memory_free(copy);
     marked_text_free(&marked);
     token_list_free(&list);
     return status;
@@ -273,14 +302,9 @@ cleanup:
     return status;
 }
 
-struct salvo_stops salvo_template_stops(const struct salvo_template *chat)
+const struct salvo_stops *salvo_template_stops(const struct salvo_template *chat)
 {
-    return (struct salvo_stops){
-        .strings = chat->stop_strings,
-        .string_count = chat->stop_string != NULL,
-        .ids = &chat->stop_id,
-        .id_count = chat->stop_id >= 0,
-    };
+    return chat ? &chat->stops : NULL;
 }
 
 /* ---- Open and close ---------------------------------------------------------------------------------- */
@@ -302,6 +326,7 @@ enum salvo_status salvo_template_open(
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_template *chat = NULL;
+    REQUIRE(out);
     *out = NULL;
     if (!model && !text)
         TRY(fail(SALVO_ERROR_ARGUMENT, "neither a model nor a template was given"));
@@ -317,6 +342,13 @@ enum salvo_status salvo_template_open(
         TRY(find_stops(chat));
         TRY(gguf_check(model_gguf(model)));
     }
+    chat->stops = (struct salvo_stops){
+        .size = sizeof chat->stops,
+        .strings = chat->stop_strings,
+        .string_count = chat->stop_string != NULL,
+        .ids = &chat->stop_id,
+        .id_count = chat->stop_id >= 0,
+    };
     *out = chat;
 
 cleanup:

@@ -4,6 +4,7 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/arguments.h"
 #include "engine/backends.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@ static bool is_all_float32(const struct gguf *gguf)
     return true;
 }
 
-static enum tensor_type kv_tensor_type(enum salvo_kv_type type, const struct gguf *gguf)
+static enum tensor_type kv_tensor_type(uint32_t type, const struct gguf *gguf)
 {
     if (type == SALVO_KV_AUTO)
         return is_all_float32(gguf) ? TYPE_F32 : TYPE_F16;
@@ -61,7 +62,7 @@ static enum salvo_status resolve_options(
     TRY(check_limit("sessions", slots, MAX_SESSIONS));
     TRY(check_limit("tokens in a batch", batch, MAX_BATCH));
     if (given->kv_type > SALVO_KV_Q8_0)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "KV type %d is not known", (int)given->kv_type));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "KV type %u is not known", given->kv_type));
     if (batch > context)
         batch = context; /* a chunk is never longer */
     if (batch < slots)
@@ -179,6 +180,28 @@ cleanup:
     return status;
 }
 
+static void fill_info(struct salvo_engine *engine)
+{
+    const struct backend_info info = engine->backend->info(engine->executor);
+    const struct backend_counters counters = engine->backend->counters(engine->executor);
+    engine->info = (struct salvo_engine_info){
+        .size = sizeof engine->info,
+        .backend = engine->backend->name,
+        .device = engine->backend->device(engine->options.device).name,
+        .isa = info.isa,
+        .threads = info.threads,
+        .sessions = engine->options.slots,
+        .context = engine->options.context,
+        .batch = engine->options.batch,
+        .vocabulary = engine->program->vocabulary,
+        .weight_bytes = counters.weight_bytes,
+        .state_bytes = counters.state_bytes,
+        .scratch_bytes = counters.scratch_bytes,
+        .memory_free = info.memory_free,
+        .bytes_per_second = info.bytes_per_second,
+    };
+}
+
 /* *out_tried: whether the device was asked, and not only the file. */
 static enum salvo_status open_on(const struct backend *backend, struct salvo_model *model,
     const struct salvo_engine_options *options, bool *out_tried, struct salvo_engine **out)
@@ -200,6 +223,7 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     engine->layout_hash = hash_layout(engine->program);
     engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;
     TRY(snapshots_open(engine));
+    fill_info(engine);
     warn_of_context(engine);
     *out = engine;
 
@@ -218,21 +242,22 @@ static bool is_of_the_device(enum salvo_status status)
 }
 
 enum salvo_status salvo_engine_open(
-    struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out)
+    struct salvo_model *model, const struct salvo_engine_options *given, struct salvo_engine **out)
 {
     enum salvo_status status = SALVO_OK;
-    const struct salvo_engine_options defaults = {0};
+    struct salvo_engine_options options;
     const struct backend *backend;
     bool tried;
+    REQUIRE(out);
     *out = NULL;
-    if (!options)
-        options = &defaults;
-    TRY(backend_find(options->backend, &backend));
-    status = open_on(backend, model, options, &tried, out);
+    REQUIRE(model);
+    TRY(options_read("salvo_engine_options", given, sizeof options, &options));
+    TRY(backend_find(options.backend, &backend));
+    status = open_on(backend, model, &options, &tried, out);
     /* `auto` goes on to the next, but only here: what has begun on a device is not moved. */
-    while (tried && is_of_the_device(status) && (backend = backend_after(options->backend, backend))) {
+    while (tried && is_of_the_device(status) && (backend = backend_after(options.backend, backend))) {
         log_line(SALVO_LOG_WARNING, "%s; going on with %s", salvo_error(), backend->name);
-        status = open_on(backend, model, options, &tried, out);
+        status = open_on(backend, model, &options, &tried, out);
     }
 cleanup:
     return status;
@@ -257,31 +282,17 @@ void salvo_engine_close(struct salvo_engine *engine)
     memory_free(engine);
 }
 
-struct salvo_engine_info salvo_engine_info(const struct salvo_engine *engine)
+const struct salvo_engine_info *salvo_engine_info(const struct salvo_engine *engine)
 {
-    struct backend_info info = engine->backend->info(engine->executor);
-    struct backend_counters counters = engine->backend->counters(engine->executor);
-    return (struct salvo_engine_info){
-        .backend = engine->backend->name,
-        .device = engine->backend->device(engine->options.device).name,
-        .isa = info.isa,
-        .threads = info.threads,
-        .sessions = engine->options.slots,
-        .context = engine->options.context,
-        .batch = engine->options.batch,
-        .vocabulary = engine->program->vocabulary,
-        .weight_bytes = counters.weight_bytes,
-        .state_bytes = counters.state_bytes,
-        .scratch_bytes = counters.scratch_bytes,
-        .memory_free = info.memory_free,
-        .bytes_per_second = info.bytes_per_second,
-    };
+    return engine ? &engine->info : NULL;
 }
 
-struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine)
+enum salvo_status salvo_engine_counters(const struct salvo_engine *engine, struct salvo_counters *out)
 {
-    struct backend_counters counters = engine->backend->counters(engine->executor);
-    return (struct salvo_counters){
+    REQUIRE(engine);
+    REQUIRE(out);
+    const struct backend_counters counters = engine->backend->counters(engine->executor);
+    const struct salvo_counters result = {
         .submissions = counters.submissions,
         .tokens = counters.tokens,
         .dispatches = counters.dispatches,
@@ -291,13 +302,16 @@ struct salvo_counters salvo_engine_counters(const struct salvo_engine *engine)
         .idle_seconds = counters.idle_seconds,
         .waits = engine->waits,
     };
+    return result_write("salvo_counters", &result, sizeof result, out);
 }
 
-void salvo_engine_print(
-    const struct salvo_engine *engine, void (*line)(void *user, const char *text), void *user)
+enum salvo_status salvo_engine_print(const struct salvo_engine *engine, salvo_line_function line, void *user)
 {
+    REQUIRE(engine);
+    REQUIRE(line);
     program_print(engine->program, line, user);
     engine->backend->print(engine->executor, line, user);
+    return SALVO_OK;
 }
 
 enum salvo_status engine_run(struct salvo_engine *engine, const struct step *step)

@@ -8,6 +8,8 @@
 #include "engine/model.h"
 #include "engine/snapshots.h"
 
+#include <salvo/debug.h>
+
 struct salvo_session {
     struct salvo_engine *engine;
     uint32_t slot;
@@ -42,6 +44,7 @@ struct salvo_engine {
     struct program *program;
     struct executor *executor;
     struct backend_options options;
+    struct salvo_engine_info info;
     uint64_t model_hash;  /* once a state was saved or restored; 0 before */
     uint64_t layout_hash; /* of the states that a session has: saved ones fit where it is equal */
     bool has_recurrent_state;

@@ -1,8 +1,8 @@
 /* Generation: token after token, until something ends it. */
-#include "engine/engine.h"
+#include "engine/session.h"
 #include "engine/text_filter.h"
 
-const char *salvo_finish_name(enum salvo_finish finish)
+const char *salvo_finish_name(uint32_t finish)
 {
     static const char *const names[] = {
         [SALVO_FINISH_END] = "end",
@@ -12,7 +12,7 @@ const char *salvo_finish_name(enum salvo_finish finish)
         [SALVO_FINISH_CALLBACK] = "callback",
         [SALVO_FINISH_CANCELLED] = "cancelled",
     };
-    return (size_t)finish < sizeof names / sizeof *names ? names[finish] : "";
+    return finish < sizeof names / sizeof *names ? names[finish] : "";
 }
 
 struct generation {
@@ -111,6 +111,7 @@ static enum salvo_status prepare_token(struct generation *generation, bool *out_
 static enum salvo_status write_token(struct generation *generation, bool *out_finished)
 {
     enum salvo_status status = SALVO_OK;
+    const struct salvo_generate_options *options = generation->options;
     struct salvo_generate_result *result = &generation->result;
     size_t ready;
     int32_t id = session_take(generation->session);
@@ -118,9 +119,17 @@ static enum salvo_status write_token(struct generation *generation, bool *out_fi
     *out_finished = false;
     if (!generation->tokenizer)
         goto cleanup;
-    TRY(tokenizer_piece(generation->tokenizer, id, generation->options->special, &generation->filter.held));
-    TRY(gguf_check(model_gguf(generation->session->engine->model))); /* where the piece comes from */
-    bool stopped = text_filter_look(&generation->filter, &ready);
+    const struct buffer *held = &generation->filter.held;
+    const size_t before = held->size;
+    TRY(tokenizer_piece(generation->tokenizer, id, options->special, &generation->filter.held));
+    TRY(gguf_check(model_gguf(generation->session->engine->model))); /* the piece is read from the file */
+    const size_t size = held->size - before;
+    if (options->token && !options->token(options->user, id, size ? held->data + before : "", size)) {
+        result->finish = SALVO_FINISH_CALLBACK;
+        *out_finished = true;
+        goto cleanup;
+    }
+    bool stopped = text_filter_scan(&generation->filter, &ready);
     bool go_on = hand_over(generation, ready);
     if (stopped)
         generation->filter.held.size = 0;
@@ -143,13 +152,10 @@ static enum salvo_status check_options(const struct salvo_generate_options *opti
     return SALVO_OK;
 }
 
-enum salvo_status salvo_session_generate(struct salvo_session *session,
+enum salvo_status session_generate(struct salvo_session *session,
     const struct salvo_generate_options *options, struct salvo_generate_result *out)
 {
     enum salvo_status status = SALVO_OK;
-    const struct salvo_generate_options defaults = {0};
-    if (!options)
-        options = &defaults;
     struct generation generation = {
         .session = session,
         .options = options,
@@ -160,9 +166,8 @@ enum salvo_status salvo_session_generate(struct salvo_session *session,
     bool finished = false, had_next = false;
     generation.ahead = options->ahead ? options->ahead : usual ? usual : 1;
     TRY(check_options(options));
-    if (options->text || options->stop_count || !options->ignore_end)
+    if (options->text || options->token || options->stop_count || !options->ignore_end)
         TRY(model_tokenizer(engine->model, &generation.tokenizer));
-    TRY(ahead_settle(session->engine));
     list_stop_ids(&generation);
     had_next = session->pending >= 0;
     for (;;) {

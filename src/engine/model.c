@@ -1,7 +1,9 @@
 #include "engine/model.h"
 
+#include "arch/arch.h"
 #include "base/arena.h"
 #include "base/memory.h"
+#include "engine/arguments.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -94,6 +96,7 @@ static enum salvo_status read_info(struct salvo_model *model)
     struct salvo_model_info *info = &model->info;
     uint32_t file_type = UINT32_MAX, key_length = 0, parts = 1;
 
+    info->size = sizeof *info;
     info->path = gguf_path(model->gguf);
     info->gguf_version = gguf_version(model->gguf);
     info->file_size = gguf_file_size(model->gguf);
@@ -137,9 +140,9 @@ enum salvo_status salvo_model_open(const char *path, struct salvo_model **out)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_model *model = NULL;
+    REQUIRE(out);
     *out = NULL;
-    if (!path)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "no model file was given"));
+    REQUIRE(path);
     TRY(NEW(&model, 1));
     pthread_mutex_init(&model->tokenizer_lock, NULL);
     TRY(gguf_open(path, &model->gguf));
@@ -173,47 +176,51 @@ const struct gguf *model_gguf(const struct salvo_model *model)
 
 const struct salvo_model_info *salvo_model_info(const struct salvo_model *model)
 {
-    return &model->info;
+    return model ? &model->info : NULL;
 }
 
 bool salvo_model_is_at(const struct salvo_model *model, const char *path)
 {
-    return gguf_is_at(model->gguf, path);
+    return model && path && gguf_is_at(model->gguf, path);
 }
 
 size_t salvo_model_metadata_count(const struct salvo_model *model)
 {
-    return gguf_entry_count(model->gguf);
+    return model ? gguf_entry_count(model->gguf) : 0;
 }
 
-struct salvo_value salvo_model_metadata(
-    const struct salvo_model *model, size_t index, struct salvo_text *out_key)
+bool salvo_model_metadata(
+    const struct salvo_model *model, size_t index, struct salvo_text *out_key, struct salvo_value *out)
 {
-    *out_key = (struct salvo_text){0};
-    if (index >= gguf_entry_count(model->gguf))
-        return (struct salvo_value){0};
-    const struct gguf_entry *entry = gguf_entry_at(model->gguf, index);
-    *out_key = entry->key;
-    return entry->value;
+    const struct gguf_entry *entry =
+        index < salvo_model_metadata_count(model) ? gguf_entry_at(model->gguf, index) : NULL;
+    if (out_key)
+        *out_key = entry ? entry->key : (struct salvo_text){0};
+    if (out)
+        *out = entry ? entry->value : (struct salvo_value){0};
+    return entry != NULL;
 }
 
 bool salvo_model_find(const struct salvo_model *model, const char *key, struct salvo_value *out)
 {
-    const struct salvo_value *value = gguf_find(model->gguf, key);
-    if (value)
-        *out = *value;
+    const struct salvo_value *value = model && key ? gguf_find(model->gguf, key) : NULL;
+    if (out)
+        *out = value ? *value : (struct salvo_value){0};
     return value != NULL;
 }
 
 size_t salvo_model_tensor_count(const struct salvo_model *model)
 {
-    return gguf_tensor_count(model->gguf);
+    return model ? gguf_tensor_count(model->gguf) : 0;
 }
 
-struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t index)
+enum salvo_status salvo_model_tensor(const struct salvo_model *model, size_t index, struct salvo_tensor *out)
 {
+    REQUIRE(model);
+    REQUIRE(out);
     if (index >= gguf_tensor_count(model->gguf))
-        return (struct salvo_tensor){0};
+        return fail(SALVO_ERROR_ARGUMENT, "tensor %zu was asked for; the model has %zu", index,
+            gguf_tensor_count(model->gguf));
     const struct gguf_tensor *tensor = gguf_tensor_at(model->gguf, index);
     const struct tensor_type_info *type = tensor_type_info(tensor->type);
     struct salvo_tensor result = {
@@ -222,10 +229,35 @@ struct salvo_tensor salvo_model_tensor(const struct salvo_model *model, size_t i
         .type_number = tensor->type,
         .dimensions = tensor->dimensions,
         .elements = tensor->elements,
-        .size = tensor->size,
+        .bytes = tensor->size,
     };
     memcpy(result.shape, tensor->shape, sizeof result.shape);
-    return result;
+    return result_write("salvo_tensor", &result, sizeof result, out);
+}
+
+struct salvo_sampler model_sampler(const struct salvo_model *model)
+{
+    const struct arch *arch = arch_of(model->gguf);
+    struct salvo_sampler sampler = {
+        .temperature = 0.8f,
+        .top_k = 40,
+        .top_p = 0.95f,
+        .min_p = 0.05f,
+        .repeat_penalty = 1,
+        .repeat_last_n = 64,
+    };
+    if (arch && arch->sampler)
+        sampler = *arch->sampler;
+    sampler.size = sizeof sampler;
+    return sampler;
+}
+
+enum salvo_status salvo_sampler_default(const struct salvo_model *model, struct salvo_sampler *out)
+{
+    REQUIRE(model);
+    REQUIRE(out);
+    const struct salvo_sampler sampler = model_sampler(model);
+    return result_write("salvo_sampler", &sampler, sizeof sampler, out);
 }
 
 enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokenizer **out)

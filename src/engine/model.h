@@ -8,6 +8,9 @@
 
 const struct gguf *model_gguf(const struct salvo_model *model);
 
+/* The sampler that the model's family is used with. */
+struct salvo_sampler model_sampler(const struct salvo_model *model);
+
 /* Tells models apart: of the metadata, the tensor directory, and some bytes of every tensor. */
 uint64_t model_hash(const struct salvo_model *model);
 

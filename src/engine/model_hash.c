@@ -18,7 +18,7 @@ static uint64_t mix_entry(uint64_t hash, const struct gguf_entry *entry)
     case SALVO_STRING:
         return mix(hash, value->text.data, value->text.size);
     case SALVO_ARRAY:
-        return mix(hash, value->array.data, (size_t)(value->array.end - value->array.data));
+        return mix(hash, value->array.bytes.data, value->array.bytes.size);
     case SALVO_BOOL:
         return mix(hash, &value->b, sizeof value->b);
     default:

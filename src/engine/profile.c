@@ -1,12 +1,11 @@
 /* Where the time of a step goes, and when the device has nothing to do. */
-#include "engine/engine.h"
+#include "engine/session.h"
 
-enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
+enum salvo_status session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
     uint32_t repetitions, salvo_profile_function function, void *user)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
-    TRY(ahead_settle(engine));
     if (!engine->backend->profile)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' has no profile", engine->backend->name));
     if (count == 0 || count > engine->options.batch || count > engine->options.context - session->computed ||
@@ -29,10 +28,9 @@ cleanup:
     return status;
 }
 
-enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on)
+enum salvo_status engine_measure_idle(struct salvo_engine *engine, bool on)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(ahead_settle(engine));
     if (!engine->backend->measure_idle)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' does not measure idle time", engine->backend->name));
     TRY(engine->backend->measure_idle(engine->executor, on));

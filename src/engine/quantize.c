@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/team.h"
+#include "engine/arguments.h"
 #include "engine/model.h"
 #include "gguf/gguf_writer.h"
 #include "quant/mix.h"
@@ -140,7 +141,7 @@ static enum salvo_status convert_tensor(
         team_run(quantizer->team,
             &(struct team_job){.context = &piece, .tasks = &count, .phase_count = 1, .work = convert_row});
         if (atomic_load(&piece.not_finite))
-            TRY(fail(SALVO_ERROR_NUMERIC, "it holds values that are not finite"));
+            TRY(fail(SALVO_ERROR_NUMERIC, "it contains values that are not finite"));
         TRY(gguf_writer_write(quantizer->writer, target, count * row_bytes(type, columns)));
     }
 cleanup:
@@ -206,27 +207,33 @@ cleanup:
 }
 
 enum salvo_status salvo_quantize(
-    const struct salvo_model *model, const char *path, const struct salvo_quantize_options *options)
+    const struct salvo_model *model, const char *path, const struct salvo_quantize_options *given)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_quantize_options options;
+    REQUIRE(model);
+    REQUIRE(path);
+    REQUIRE(given);
+    status = options_read("salvo_quantize_options", given, sizeof options, &options);
+    if (status != SALVO_OK)
+        return status;
+    REQUIRE(options.type);
     const struct salvo_model_info *info = salvo_model_info(model);
     struct quantizer quantizer = {
         .gguf = model_gguf(model),
-        .options = options,
+        .options = &options,
         .model = {.architecture = info->architecture,
             .layers = info->layers,
             .heads = info->heads,
             .kv_heads = info->kv_heads,
             .tied = gguf_find_tensor(model_gguf(model), "output.weight") == NULL},
     };
-    if (!options || !options->type || !path)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "a type and a path are needed"));
-    TRY(mix_find(options->type, &quantizer.mix));
+    TRY(mix_find(options.type, &quantizer.mix));
     if (gguf_is_at(quantizer.gguf, path))
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));
-    TRY(team_open(options->threads, false, 1, &quantizer.team));
-    TRY(options->keep_file ? gguf_writer_open_new(path, &quantizer.writer)
-                           : gguf_writer_open(path, &quantizer.writer));
+    TRY(team_open(options.threads, false, 1, &quantizer.team));
+    TRY(options.keep_file ? gguf_writer_open_new(path, &quantizer.writer)
+                          : gguf_writer_open(path, &quantizer.writer));
     TRY(write_header(&quantizer));
     if (quantizer.quantized_again) {
         log_line(SALVO_LOG_WARNING,

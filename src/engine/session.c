@@ -1,32 +1,19 @@
 /* Sessions: which tokens they hold, and the steps that compute more of them. */
+#include "engine/session.h"
 #include "arch/arch.h"
 #include "base/memory.h"
-#include "engine/engine.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* ---- Opening and settings ---- */
 
-struct salvo_sampler salvo_sampler_default(const struct salvo_model *model)
-{
-    const struct arch *arch = arch_of(model_gguf(model));
-    if (arch && arch->sampler)
-        return *arch->sampler;
-    return (struct salvo_sampler){
-        .temperature = 0.8f,
-        .top_k = 40,
-        .top_p = 0.95f,
-        .min_p = 0.05f,
-        .repeat_penalty = 1,
-        .repeat_last_n = 64,
-    };
-}
-
-enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out)
+enum salvo_status session_open(struct salvo_engine *engine, struct salvo_session **out)
 {
     *out = NULL;
     for (uint32_t slot = 0; slot < engine->options.slots; slot++) {
@@ -42,8 +29,8 @@ enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_s
         (void)session_take_cancel(session);
         memory_free(session->bias);
         session->bias = NULL;
-        const struct salvo_sampler sampler = salvo_sampler_default(engine->model);
-        enum salvo_status status = salvo_session_set_sampler(session, &sampler);
+        const struct salvo_sampler sampler = model_sampler(engine->model);
+        enum salvo_status status = session_set_sampler(session, &sampler);
         if (status == SALVO_OK)
             *out = session;
         return status;
@@ -51,49 +38,74 @@ enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_s
     return fail(SALVO_ERROR_ARGUMENT, "all %u sessions of the engine are open", engine->options.slots);
 }
 
-void salvo_session_close(struct salvo_session *session)
+/* 32 bits, short enough to type again. */
+static enum salvo_status random_seed(uint64_t *out)
 {
-    if (!session)
-        return;
-    (void)ahead_settle(session->engine);
-    session->is_open = false;
+    uint32_t seed;
+    if (getentropy(&seed, sizeof seed) != 0)
+        return fail(SALVO_ERROR_IO, "no random seed: %s", strerror(errno));
+    *out = seed;
+    return SALVO_OK;
 }
 
-enum salvo_status salvo_session_set_sampler(
-    struct salvo_session *session, const struct salvo_sampler *sampler)
+enum salvo_status session_set_sampler(struct salvo_session *session, const struct salvo_sampler *sampler)
 {
+    enum salvo_status status = SALVO_OK;
+    uint64_t seed = sampler->seed;
+    /* Zero switches these off, as 1 does. */
+    const float top_p = sampler->top_p == 0 ? 1 : sampler->top_p,
+                repeat_penalty = sampler->repeat_penalty == 0 ? 1 : sampler->repeat_penalty;
     const struct {
         const char *name;
         float value, lowest, highest;
     } ranges[] = {
         {"temperature", sampler->temperature, 0, FLT_MAX},
-        {"top-p", sampler->top_p, 0, 1},
+        {"top-p", top_p, 0, 1},
         {"min-p", sampler->min_p, 0, 1},
-        {"repeat penalty", sampler->repeat_penalty, 1e-6f, 1e6f},
+        {"repeat penalty", repeat_penalty, 1e-6f, 1e6f},
         {"presence penalty", sampler->presence_penalty, -1e6f, 1e6f},
         {"frequency penalty", sampler->frequency_penalty, -1e6f, 1e6f},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         float value = ranges[i].value;
         if (!(value >= ranges[i].lowest && value <= ranges[i].highest))
-            return fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
-                (double)value, (double)ranges[i].lowest, (double)ranges[i].highest);
+            TRY(fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
+                (double)value, (double)ranges[i].lowest, (double)ranges[i].highest));
     }
-    enum salvo_status status = ahead_settle(session->engine); /* what was chosen ahead was chosen otherwise */
+    if (seed == SALVO_SEED_RANDOM)
+        TRY(random_seed(&seed));
     session->sampler = (struct sampler_settings){
         .temperature = sampler->temperature,
         .top_k = sampler->top_k,
-        .top_p = sampler->top_p,
+        .top_p = top_p,
         .min_p = sampler->min_p,
-        .repeat_penalty = sampler->repeat_penalty,
+        .repeat_penalty = repeat_penalty,
         .presence_penalty = sampler->presence_penalty,
         .frequency_penalty = sampler->frequency_penalty,
         .repeat_last_n = sampler->repeat_last_n,
-        .seed = sampler->seed,
+        .seed = seed,
         .bias = session->bias,
         .bias_version = session->sampler.bias_version,
     };
+cleanup:
     return status;
+}
+
+struct salvo_sampler session_get_sampler(const struct salvo_session *session)
+{
+    const struct sampler_settings *settings = &session->sampler;
+    return (struct salvo_sampler){
+        .size = sizeof(struct salvo_sampler),
+        .seed = settings->seed,
+        .temperature = settings->temperature,
+        .top_k = settings->top_k,
+        .top_p = settings->top_p,
+        .min_p = settings->min_p,
+        .repeat_penalty = settings->repeat_penalty,
+        .presence_penalty = settings->presence_penalty,
+        .frequency_penalty = settings->frequency_penalty,
+        .repeat_last_n = settings->repeat_last_n,
+    };
 }
 
 static enum salvo_status check_id(const struct salvo_session *session, int32_t id)
@@ -105,13 +117,12 @@ static enum salvo_status check_id(const struct salvo_session *session, int32_t i
     return SALVO_OK;
 }
 
-enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias)
+enum salvo_status session_set_bias(struct salvo_session *session, int32_t id, float bias)
 {
     enum salvo_status status = SALVO_OK;
     TRY(check_id(session, id));
     if (isnan(bias) || bias == INFINITY)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the bias of token %" PRId32 " cannot be %g", id, (double)bias));
-    TRY(ahead_settle(session->engine));
     if (!session->bias)
         TRY(NEW(&session->bias, session->engine->program->vocabulary));
     session->bias[id] = bias;
@@ -119,16 +130,6 @@ enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t 
     session->sampler.bias_version = ++session->engine->bias_versions;
 cleanup:
     return status;
-}
-
-uint32_t salvo_session_position(const struct salvo_session *session)
-{
-    return session->position;
-}
-
-const int32_t *salvo_session_tokens(const struct salvo_session *session)
-{
-    return session->tokens;
 }
 
 /* Whatever happens at once, `stop` is set in the end if `cancelled` is. */
@@ -139,7 +140,7 @@ void session_stop_device(struct salvo_session *session, bool stop)
         __atomic_store_n(&session->stop, true, __ATOMIC_SEQ_CST);
 }
 
-void salvo_session_cancel(struct salvo_session *session)
+void session_cancel(struct salvo_session *session)
 {
     __atomic_store_n(&session->cancelled, true, __ATOMIC_SEQ_CST);
     __atomic_store_n(&session->stop, true, __ATOMIC_SEQ_CST);
@@ -257,10 +258,9 @@ static uint32_t most_at_once(const struct salvo_engine *engine)
     return engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
 }
 
-enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
+enum salvo_status session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(ahead_settle(session->engine));
     TRY(check_cancel(session));
     TRY(stage(session, ids, count));
     uint32_t end = session->position + (uint32_t)count;
@@ -272,12 +272,11 @@ cleanup:
     return status;
 }
 
-enum salvo_status salvo_session_eval(
+enum salvo_status session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
-    TRY(ahead_settle(engine));
     TRY(check_cancel(session));
     TRY(stage(session, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
@@ -334,7 +333,6 @@ static enum salvo_status sample(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
     bool needs_step;
-    TRY(ahead_settle(session->engine));
     TRY(check_cancel(session));
     TRY(session_check_next(session, &needs_step));
     if (needs_step) {
@@ -353,7 +351,7 @@ int32_t session_take(struct salvo_session *session)
     return id;
 }
 
-enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id)
+enum salvo_status session_next(struct salvo_session *session, int32_t *out_id)
 {
     enum salvo_status status = sample(session);
     *out_id = status == SALVO_OK ? session_take(session) : -1;
@@ -387,6 +385,8 @@ static void join_step(struct salvo_session *session, uint32_t *run_count)
 static enum salvo_status check_sessions(struct salvo_session *const *sessions, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
+        if (!sessions[i])
+            return fail(SALVO_ERROR_ARGUMENT, "session %zu of %zu is NULL", i + 1, count);
         if (sessions[i]->engine != sessions[0]->engine)
             return fail(SALVO_ERROR_ARGUMENT, "sessions of different engines cannot share a step");
         for (size_t j = 0; j < i; j++) {
@@ -397,7 +397,7 @@ static enum salvo_status check_sessions(struct salvo_session *const *sessions, s
     return SALVO_OK;
 }
 
-enum salvo_status salvo_engine_next(
+enum salvo_status sessions_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses)
 {
     enum salvo_status status = SALVO_OK;
@@ -405,8 +405,6 @@ enum salvo_status salvo_engine_next(
     for (size_t i = 0; i < count; i++)
         out_ids[i] = -1;
     TRY(check_sessions(sessions, count));
-    if (count)
-        TRY(ahead_settle(sessions[0]->engine));
     for (size_t i = 0; i < count; i++)
         out_statuses[i] = prepare_for_step(sessions[i]); /* may take steps of its own */
     for (size_t i = 0; i < count; i++) {
@@ -433,7 +431,7 @@ cleanup:
     return status;
 }
 
-const float *salvo_session_logits(const struct salvo_session *session)
+const float *session_logits(const struct salvo_session *session)
 {
     const struct salvo_engine *engine = session->engine;
     if (session->pending < 0 || session->logits_step == 0 || session->logits_step != engine->steps ||

@@ -1,24 +1,24 @@
-/* A session's state in a file: the bytes that salvo_session_state_save gives, and behind them the messages of
+/* A session's state in a file: the bytes that session_state_save gives, and behind them the messages of
  * the conversation, if it is one. */
 #include "base/mapped_file.h"
 #include "base/memory.h"
 #include "engine/chat_section.h"
-#include "engine/engine.h"
+#include "engine/session.h"
 
 #include <string.h>
 
-static enum salvo_status write_state(struct salvo_session *session, const struct salvo_message *messages,
-    size_t count, bool is_chat, struct salvo_file *file)
+enum salvo_status session_write(
+    struct salvo_session *session, const struct salvo_messages *messages, struct salvo_file *file)
 {
     enum salvo_status status = SALVO_OK;
-    const size_t size = salvo_session_state_size(session);
+    const size_t size = session_state_size(session);
     size_t section_size = 0;
     uint8_t *state = NULL, *section = NULL;
     TRY(NEW(&state, size));
-    TRY(salvo_session_state_save(session, state, size));
-    if (is_chat)
-        TRY(chat_section_write(
-            messages, count, session_state_extent(state, size).checksum, &section, &section_size));
+    TRY(session_state_save(session, state, size));
+    if (messages)
+        TRY(chat_section_write(messages->items, messages->count, session_state_extent(state, size).checksum,
+            &section, &section_size));
     TRY(salvo_file_write(file, state, size));
     if (section)
         TRY(salvo_file_write(file, section, section_size));
@@ -28,39 +28,17 @@ cleanup:
     return status;
 }
 
-enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file)
-{
-    return write_state(session, NULL, 0, false, file);
-}
-
-enum salvo_status salvo_session_chat_write(struct salvo_session *session,
-    const struct salvo_message *messages, size_t count, struct salvo_file *file)
-{
-    return write_state(session, messages, count, true, file);
-}
-
-static enum salvo_status save_file(struct salvo_session *session, const struct salvo_message *messages,
-    size_t count, bool is_chat, const char *path)
+enum salvo_status session_save_file(
+    struct salvo_session *session, const struct salvo_messages *messages, const char *path)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_file *file = NULL;
     TRY(salvo_file_open(path, true, &file));
-    TRY(write_state(session, messages, count, is_chat, file));
+    TRY(session_write(session, messages, file));
     TRY(salvo_file_commit(file));
 cleanup:
     salvo_file_close(file);
     return status;
-}
-
-enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path)
-{
-    return save_file(session, NULL, 0, false, path);
-}
-
-enum salvo_status salvo_session_chat_save_file(
-    struct salvo_session *session, const struct salvo_message *messages, size_t count, const char *path)
-{
-    return save_file(session, messages, count, true, path);
 }
 
 /* The messages behind the state, if there are some: *in_out_size then becomes that of the state alone. */
@@ -79,8 +57,8 @@ static enum salvo_status read_messages(
     return SALVO_OK; /* restoring says what is wrong with anything else */
 }
 
-static enum salvo_status load_file(
-    struct salvo_session *session, const char *path, bool is_chat, struct salvo_messages **out)
+enum salvo_status session_load_file(
+    struct salvo_session *session, const char *path, struct salvo_messages **out_messages)
 {
     enum salvo_status status = SALVO_OK;
     struct mapped_file file = {.guard = -1};
@@ -92,10 +70,10 @@ static enum salvo_status load_file(
     if (copy)
         memcpy(copy, file.data, file.size);
     TRY(mapped_file_check(&file));
-    TRY(read_messages(copy, &size, is_chat, &messages));
-    TRY(salvo_session_state_restore(session, copy, size));
-    if (is_chat) {
-        *out = messages;
+    TRY(read_messages(copy, &size, out_messages != NULL, &messages));
+    TRY(session_state_restore(session, copy, size));
+    if (out_messages) {
+        *out_messages = messages;
         messages = NULL;
     }
 cleanup:
@@ -105,16 +83,4 @@ cleanup:
     memory_free(copy);
     mapped_file_close(&file);
     return status;
-}
-
-enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path)
-{
-    return load_file(session, path, false, NULL);
-}
-
-enum salvo_status salvo_session_chat_load_file(
-    struct salvo_session *session, const char *path, struct salvo_messages **out)
-{
-    *out = NULL;
-    return load_file(session, path, true, out);
 }

@@ -6,7 +6,7 @@
  */
 #include "base/checksum.h"
 #include "base/memory.h"
-#include "engine/engine.h"
+#include "engine/session.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -27,16 +27,15 @@ struct state_header {
     char model[68]; /* its name, for messages */
 };
 
-enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position)
+enum salvo_status session_rollback(struct salvo_session *session, uint32_t position)
 {
     if (position > session->position) {
         return fail(SALVO_ERROR_ARGUMENT,
             "cannot roll back to position %" PRIu32 ": the session holds %" PRIu32, position,
             session->position);
     }
-    enum salvo_status status = ahead_settle(session->engine);
-    if (status != SALVO_OK || position == session->position)
-        return status;
+    if (position == session->position)
+        return SALVO_OK;
     session->position = position;
     session->pending = -1;
     return snapshots_go_back(session, position);
@@ -55,9 +54,8 @@ static size_t total_size(
            engine->backend->state_size(engine->executor, computed);
 }
 
-size_t salvo_session_state_size(const struct salvo_session *session)
+size_t session_state_size(const struct salvo_session *session)
 {
-    (void)ahead_settle(session->engine);
     return total_size(session->engine, STATE_VERSION, session->position, session->computed);
 }
 
@@ -87,12 +85,11 @@ static void copy_model_name(const char *name, char out[68])
     out[i] = 0;
 }
 
-enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size)
+enum salvo_status session_state_save(struct salvo_session *session, void *out, size_t size)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
-    TRY(ahead_settle(engine));
-    size_t needed = salvo_session_state_size(session), tokens_size = session->position * sizeof(int32_t);
+    size_t needed = session_state_size(session), tokens_size = session->position * sizeof(int32_t);
     if (size < needed)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the state needs %zu bytes, not %zu", needed, size));
     uint8_t *rest = (uint8_t *)out + sizeof(struct state_header);
@@ -191,12 +188,11 @@ static bool ids_are_valid(const struct salvo_engine *engine, const uint8_t *toke
     return true;
 }
 
-enum salvo_status salvo_session_state_restore(struct salvo_session *session, const void *state, size_t size)
+enum salvo_status session_state_restore(struct salvo_session *session, const void *state, size_t size)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     struct state_header header;
-    TRY(ahead_settle(engine));
     TRY(check_integrity(state, size));
     memcpy(&header, state, sizeof header);
     const uint8_t *rest = (const uint8_t *)state + sizeof header;
@@ -223,16 +219,16 @@ cleanup:
     return status;
 }
 
-enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from)
+enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *from)
 {
     enum salvo_status status = SALVO_OK;
-    size_t size = salvo_session_state_size(from);
+    size_t size = session_state_size(from);
     uint8_t *state = NULL;
     if (to == from)
         goto cleanup;
     TRY(NEW(&state, size));
-    TRY(salvo_session_state_save(from, state, size));
-    TRY(salvo_session_state_restore(to, state, size));
+    TRY(session_state_save(from, state, size));
+    TRY(session_state_restore(to, state, size));
 cleanup:
     memory_free(state);
     return status;

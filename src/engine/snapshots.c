@@ -2,7 +2,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
-#include "engine/engine.h"
+#include "engine/session.h"
 
 #include <string.h>
 
@@ -119,10 +119,9 @@ void snapshots_keep(struct salvo_session *session, uint32_t position, const uint
     session->snapshots.count++;
 }
 
-enum salvo_status salvo_session_mark(struct salvo_session *session)
+enum salvo_status session_mark(struct salvo_session *session)
 {
-    enum salvo_status status = ahead_settle(session->engine);
-    return status == SALVO_OK ? take(session, 1) : status;
+    return take(session, 1);
 }
 
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position)

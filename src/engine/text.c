@@ -1,5 +1,6 @@
 /* The public text functions, on the model's tokenizer. */
 #include "base/memory.h"
+#include "engine/arguments.h"
 #include "engine/model.h"
 
 _Static_assert((int)SALVO_TOKENIZE_SPECIAL == (int)TOKENIZE_SPECIAL &&
@@ -10,7 +11,9 @@ _Static_assert((int)SALVO_TOKENIZE_SPECIAL == (int)TOKENIZE_SPECIAL &&
 enum salvo_status salvo_tokenize_default_flags(struct salvo_model *model, unsigned *out_flags)
 {
     const struct tokenizer *tokenizer;
+    REQUIRE(out_flags);
     *out_flags = 0;
+    REQUIRE(model);
     enum salvo_status status = model_tokenizer(model, &tokenizer);
     if (status == SALVO_OK) {
         *out_flags = (tokenizer_adds_bos(tokenizer) ? SALVO_TOKENIZE_BOS : 0) |
@@ -25,8 +28,13 @@ enum salvo_status salvo_tokenize(struct salvo_model *model, const char *text, si
     enum salvo_status status = SALVO_OK;
     struct token_list list = {0};
     const struct tokenizer *tokenizer;
+    REQUIRE(out_ids);
+    REQUIRE(out_count);
     *out_ids = NULL;
     *out_count = 0;
+    REQUIRE(model);
+    if (size)
+        REQUIRE(text);
     TRY(model_tokenizer(model, &tokenizer));
     TRY(tokenizer_encode(tokenizer, text, size, flags, &list));
     TRY(gguf_check(model_gguf(model)));
@@ -57,8 +65,13 @@ enum salvo_status salvo_detokenize(struct salvo_model *model, const int32_t *ids
     enum salvo_status status = SALVO_OK;
     struct buffer buffer = {0};
     const struct tokenizer *tokenizer;
+    REQUIRE(out_text);
+    REQUIRE(out_size);
     *out_text = NULL;
     *out_size = 0;
+    REQUIRE(model);
+    if (count)
+        REQUIRE(ids);
     TRY(model_tokenizer(model, &tokenizer));
     TRY(tokenizer_decode(tokenizer, ids, count, special, &buffer));
     TRY(gguf_check(model_gguf(model)));
@@ -71,8 +84,11 @@ enum salvo_status salvo_token_text(struct salvo_model *model, int32_t id, char *
     enum salvo_status status = SALVO_OK;
     struct buffer buffer = {0};
     const struct tokenizer *tokenizer;
+    REQUIRE(out_text);
+    REQUIRE(out_size);
     *out_text = NULL;
     *out_size = 0;
+    REQUIRE(model);
     TRY(model_tokenizer(model, &tokenizer));
     TRY(tokenizer_piece(tokenizer, id, true, &buffer));
     TRY(gguf_check(model_gguf(model)));
@@ -82,7 +98,7 @@ cleanup:
 
 size_t salvo_utf8_incomplete(const char *text, size_t size)
 {
-    return utf8_incomplete_tail(text, size);
+    return text && size ? utf8_incomplete_tail(text, size) : 0;
 }
 
 void salvo_free(void *memory)

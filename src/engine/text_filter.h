@@ -1,7 +1,5 @@
-/*
- * Text on its way to the caller: held back while it may be the beginning of a stop string, and until its
- * UTF-8 characters are complete.
- */
+/* Text on its way to the caller: held back while it may be the beginning of a stop string, and until its
+ * UTF-8 characters are complete. The public salvo_text_filter and generation both use it. */
 #ifndef ENGINE_TEXT_FILTER_H
 #define ENGINE_TEXT_FILTER_H
 
@@ -13,14 +11,14 @@ struct text_filter {
     struct buffer held;
 };
 
-/* What may be handed over now: the first *out_ready bytes of `held`. True when a stop string came: they are
- * all the text before it, and nothing follows. */
-bool text_filter_look(const struct text_filter *filter, size_t *out_ready);
+/* *out_ready bytes of `held` can be passed on now. True when a stop string is complete: they are the text
+ * before it. */
+bool text_filter_scan(const struct text_filter *filter, size_t *out_ready);
 
-/* What may be handed over when no more text comes: all of it but a character that was not completed. */
+/* The number of bytes that can be passed on when no more text comes: all but an incomplete character. */
 size_t text_filter_end(const struct text_filter *filter);
 
-/* Forgets the first `size` bytes. */
+/* Removes the first `size` bytes. */
 void text_filter_drop(struct text_filter *filter, size_t size);
 
 #endif

@@ -1,8 +1,9 @@
-/* Compares two backends, or two instruction sets of one: group by group with equal inputs, then running free.
- */
+/* Compares two backends, or two instruction sets of one: each group with equal inputs, then the whole
+ * model. */
 #include "engine/verify.h"
 
 #include "base/memory.h"
+#include "engine/arguments.h"
 #include "program/sampling.h"
 
 #include <math.h>
@@ -12,10 +13,11 @@
 enum { DEFAULT_TOKENS = 48, ROWS_AT_ONCE = 32 };
 
 /*
- * Running free, differences grow from layer to layer: where one activation falls on the other side of a step,
- * many do in the layers above. Two sides that round to bytes may then be as far apart as each is from the
- * truth. Beyond the first number both are held against the CPU with finer rounding, and this side may be
- * farther from it by no more than chance.
+ * In the whole model, differences grow from layer to layer: one activation that is rounded to another int8
+ * value changes the rounding of many in later layers. Two sides with int8 activations may then differ from
+ * each other as much as each differs from exact results. If the mean divergence exceeds the first limit, both
+ * are compared with the CPU at its finest rounding; the verified side's divergence may exceed the other's by
+ * the second limit, a factor.
  */
 static const double largest_mean_divergence = 1e-3, largest_ratio = 1.25;
 
@@ -33,6 +35,7 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
         backend[length] = 0;
     }
     const struct salvo_engine_options engine_options = {
+        .size = sizeof engine_options,
         .backend = backend,
         .isa = colon ? colon + 1 : NULL,
         .device = options->device,
@@ -43,8 +46,8 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
     return salvo_engine_open(model, &engine_options, out);
 }
 
-/* A backend that rounds activations finer than another rounds `count` tokens as that one does: like is
- * compared with like. */
+/* A backend that can round activations finer than the other one rounds steps of `count` tokens as the
+ * other does. */
 static enum salvo_status round_alike(
     const struct salvo_engine *engine, const struct salvo_engine *other, uint32_t count)
 {
@@ -87,7 +90,7 @@ static enum salvo_status verify_tokens(const struct verify_pair *pair, const int
         pair, &(struct step){.runs = &run, .run_count = 1, .token_count = count, .ids = ids + first}, list);
 }
 
-/* All but the last token as a prompt, the last one alone: both plans are looked at. */
+/* All tokens but the last as a prompt, the last one alone: this covers both plans. */
 static enum salvo_status verify_groups(
     const struct verify_pair *pair, const int32_t *ids, uint32_t count, struct verify_list *list)
 {
@@ -144,7 +147,7 @@ static void hand_over(
     }
 }
 
-/* ---- Running free ---- */
+/* ---- The whole model ---- */
 
 struct free_run {
     float *expected; /* [ROWS_AT_ONCE][vocabulary] */
@@ -160,7 +163,7 @@ static bool keep_row(void *user, uint32_t position, const float *logits)
     return true;
 }
 
-/* The largest logit's id in *out_argmax, and the logarithm of the sum of exponentials. */
+/* Returns the logarithm of the sum of exponentials; *out_argmax is the id of the largest logit. */
 static double log_sum(const float *logits, uint32_t count, uint32_t *out_argmax)
 {
     uint32_t largest = 0;
@@ -216,7 +219,7 @@ cleanup:
     return status;
 }
 
-/* Both sides against the CPU that rounds as finely as it can. */
+/* Compares both sides with the CPU at its finest rounding. */
 static enum salvo_status run_against_finest(struct salvo_model *model,
     const struct salvo_verify_options *options, const struct verify_pair *pair, const int32_t *ids,
     uint32_t count, struct salvo_verify_result *result)
@@ -258,7 +261,7 @@ cleanup:
 
 /* ---- */
 
-/* Ids that look random, for a model that may have no vocabulary. */
+/* Pseudo-random ids, for models without a tokenizer. */
 static enum salvo_status default_ids(const struct salvo_engine *engine, int32_t **out)
 {
     enum salvo_status status = SALVO_OK;
@@ -281,23 +284,29 @@ static enum salvo_status check_ids(const struct salvo_engine *engine, const int3
     return SALVO_OK;
 }
 
-enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *options,
+enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_verify_options *given,
     salvo_verify_function output, void *user, struct salvo_verify_result *out)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_verify_options options;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
+    REQUIRE(out);
+    REQUIRE(model);
     struct verify_pair pair = {0};
     struct verify_list list = {0};
     int32_t *own_ids = NULL;
-    const struct salvo_verify_options defaults = {0};
-    if (!options)
-        options = &defaults;
-    const int32_t *ids = options->ids;
-    *out = (struct salvo_verify_result){0};
-    if (ids && (options->count == 0 || options->count > 1 << 20))
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%zu tokens cannot be verified", options->count));
-    uint32_t count = ids ? (uint32_t)options->count : DEFAULT_TOKENS;
-    TRY(open_side(model, options, options->backend, count, &pair.ours));
-    TRY(open_side(model, options, options->against ? options->against : "cpu:scalar", count, &pair.theirs));
+    status = result_write("salvo_verify_result", &result, sizeof result, out);
+    if (status == SALVO_OK)
+        status = options_read("salvo_verify_options", given, sizeof options, &options);
+    if (status != SALVO_OK)
+        return status;
+    const int32_t *ids = options.ids;
+    if (ids && (options.count == 0 || options.count > 1 << 20))
+        TRY(fail(
+            SALVO_ERROR_ARGUMENT, "%zu tokens were given; verify takes 1 to %d", options.count, 1 << 20));
+    uint32_t count = ids ? (uint32_t)options.count : DEFAULT_TOKENS;
+    TRY(open_side(model, &options, options.backend, count, &pair.ours));
+    TRY(open_side(model, &options, options.against ? options.against : "cpu:scalar", count, &pair.theirs));
     TRY(round_pair(&pair, count));
     if (!ids) {
         TRY(default_ids(pair.ours, &own_ids));
@@ -306,10 +315,11 @@ enum salvo_status salvo_verify(struct salvo_model *model, const struct salvo_ver
     TRY(check_ids(pair.ours, ids, count));
     TRY(verify_groups(&pair, ids, count, &list));
     TRY(gguf_check(model_gguf(model)));
-    hand_over(&list, output, user, out);
-    TRY(compare_models(model, options, &pair, ids, count, out));
+    hand_over(&list, output, user, &result);
+    TRY(compare_models(model, &options, &pair, ids, count, &result));
     TRY(gguf_check(model_gguf(model)));
 cleanup:
+    (void)result_write("salvo_verify_result", &result, sizeof result, out);
     if (status != SALVO_OK)
         status = gguf_check_after(model_gguf(model), status);
     salvo_engine_close(pair.ours);

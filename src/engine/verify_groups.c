@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-/* One side's walk through its groups. */
+/* The progress of one side through its groups. */
 struct walk {
     struct salvo_engine *engine;
     uint32_t group, group_count;
-    uint32_t end; /* ops before it are done, once groups before `group` have run */
+    uint32_t end; /* ops before it are done after the groups before `group` */
 };
 
 void verify_list_free(struct verify_list *list)
@@ -30,7 +30,7 @@ cleanup:
     return status;
 }
 
-/* Groups without ops only round what the next one multiplies: they belong to it. */
+/* Groups without ops round the input of the next group: they belong to it. */
 static void pass_group(struct walk *walk)
 {
     uint32_t first, count;
@@ -45,7 +45,7 @@ static float *buffer_of(const struct salvo_engine *engine, buffer_id buffer)
     return engine->backend->debug_buffer(engine->executor, buffer);
 }
 
-/* Scratch that both sides have in memory: what stays inside a kernel cannot be looked at. */
+/* Scratch that both sides have in memory, not only inside a kernel. */
 static bool is_comparable(const struct verify_pair *pair, buffer_id buffer)
 {
     return pair->ours->program->buffers[buffer].kind == BUFFER_SCRATCH && buffer_of(pair->ours, buffer) &&
@@ -66,7 +66,7 @@ static uint32_t live_rows(const struct step *step, enum row_kind kind)
     return outputs;
 }
 
-/* Gives `ours` what `theirs` has of everything that these ops read. */
+/* Copies all buffers that these ops read from `theirs` to `ours`. */
 static void copy_inputs(const struct verify_pair *pair, const struct step *step, uint32_t first, uint32_t end)
 {
     const struct program *program = pair->ours->program;
@@ -81,15 +81,6 @@ static void copy_inputs(const struct verify_pair *pair, const struct step *step,
                 live_rows(step, buffer->row_kind) * buffer->columns * sizeof(float));
         }
     }
-}
-
-static bool contains(const buffer_id *buffers, uint32_t count, buffer_id buffer)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (buffers[i] == buffer)
-            return true;
-    }
-    return false;
 }
 
 static void point_at(
@@ -111,7 +102,7 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
         uint32_t column = 0;
         for (uint32_t i = 0; i < output->columns; i++) {
             if (!isfinite(a[i]) || !isfinite(b[i])) {
-                if (a[i] != b[i] && output->not_finite++ == 0) /* NaN on both sides counts, too */
+                if (a[i] != b[i] && output->not_finite++ == 0) /* NaN on both sides counts as well */
                     point_at(output, row, i, a[i], b[i]);
                 continue;
             }
@@ -135,12 +126,12 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
     output->expected_norm = sqrt(expected_squares);
 }
 
-/* Ops first .. end-1, which have run on both sides. */
+/* Ops first .. end-1, which both sides have run. */
 struct segment {
     const struct verify_pair *pair;
     const struct step *step;
     uint32_t group, first, end;
-    double tolerance; /* of all its ops together */
+    double tolerance; /* sum over its ops */
 };
 
 static struct verify_record new_record(
@@ -189,7 +180,7 @@ cleanup:
     return status;
 }
 
-/* Compares what the ops leave behind, and whoever wrote it last is named. */
+/* Compares the outputs of the ops; a record names the last op that wrote the buffer. */
 static enum salvo_status compare_outputs(struct segment *segment, struct verify_list *list)
 {
     enum salvo_status status = SALVO_OK;
@@ -203,7 +194,7 @@ static enum salvo_status compare_outputs(struct segment *segment, struct verify_
         uint32_t count = op_writes(program, op, writes);
         for (uint32_t i = 0; i < count; i++) {
             buffer_id id = writes[i];
-            if (contains(done, done_count, id) || done_count == sizeof done / sizeof *done)
+            if (buffer_is_among(id, done, done_count) || done_count == sizeof done / sizeof *done)
                 continue;
             done[done_count++] = id;
             if (verify_state_is_readable(pair->ours, id) && verify_state_is_readable(pair->theirs, id))
@@ -216,7 +207,7 @@ cleanup:
     return status;
 }
 
-/* Two backends may have drawn their groups differently: goes on to where both have an end. */
+/* Two backends may have different groups: advances both to the next common end. */
 static void find_common_end(struct walk *ours, struct walk *theirs)
 {
     pass_group(ours);

@@ -1,12 +1,11 @@
-/* Keys and values as verify looks at them: through a saved state, whose layout is the same for every backend.
- */
+/* Keys and values for verify, read through a saved state, whose layout is the same for every backend. */
 #include "base/memory.h"
 #include "engine/verify.h"
 #include "quant/quant.h"
 
 #include <string.h>
 
-/* Where a cache's bytes begin in a state of `positions`: in the order of the program. */
+/* The offset of a cache in a state of `positions`: caches are in the order of the program. */
 static size_t offset_in_state(
     const struct salvo_engine *engine, buffer_id id, uint32_t positions, size_t element)
 {

@@ -1,6 +1,6 @@
 /*
- * Reading forward through bytes that cannot be trusted. Each take returns true and moves on, or returns false
- * and moves nothing. Numbers are little-endian and at any alignment.
+ * A cursor over untrusted bytes. Each take returns true and advances, or returns false and does not move.
+ * Numbers are little-endian, at any alignment.
  */
 #ifndef GGUF_CURSOR_H
 #define GGUF_CURSOR_H
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The end of a message about bytes that are not there. */
+/* The end of a message about missing bytes. */
 #define GGUF_CUT "; incomplete download?"
 
 struct cursor {

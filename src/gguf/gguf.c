@@ -9,7 +9,7 @@
 
 /* ---- Opening ---- */
 
-/* One table of all parts' tensors replaces theirs. */
+/* Merges the tensors of all parts into one table. */
 static enum salvo_status gather_tensors(struct gguf *gguf)
 {
     enum salvo_status status = SALVO_OK;
@@ -44,7 +44,7 @@ static enum salvo_status index_tensors(struct gguf *gguf)
         if (status != SALVO_OK)
             TRY(fail_within(status, "%s: names of tensors: ", gguf_path(gguf)));
         if (first != i)
-            TRY(fail(SALVO_ERROR_FORMAT, "%s: tensor '%.*s' is there twice: tensors %u and %u",
+            TRY(fail(SALVO_ERROR_FORMAT, "%s: tensor '%.*s' is defined twice: tensors %u and %u",
                 gguf->parts[gguf->tensors[i].part].name, SHOWN(name), first, i));
     }
 
@@ -145,7 +145,7 @@ void gguf_release(const struct gguf *gguf, const struct gguf_tensor *tensor)
         mapped_file_release(file, (size_t)tensor->offset, (size_t)tensor->size);
 }
 
-/* ---- What is in them ---- */
+/* ---- Contents ---- */
 
 size_t gguf_entry_count(const struct gguf *gguf)
 {

@@ -1,6 +1,6 @@
 /*
- * A GGUF file, mapped and checked. Everything here was verified against the file's size before it was
- * believed, so whoever uses it may read what it points at.
+ * A GGUF file, mapped and checked. All sizes and offsets were checked against the file's size when it was
+ * opened, so callers may read through every pointer.
  */
 #ifndef GGUF_GGUF_H
 #define GGUF_GGUF_H
@@ -17,13 +17,13 @@ struct gguf_entry {
 
 struct gguf_tensor {
     struct salvo_text name;
-    uint32_t type; /* enum tensor_type, or a number this version does not know */
+    uint32_t type; /* enum tensor_type, or an unknown number */
     uint32_t dimensions;
     uint64_t shape[GGUF_MAX_DIMENSIONS]; /* fastest first; 1 beyond `dimensions` */
     uint64_t elements;
-    uint64_t size;       /* bytes; 0 when the type is not known */
+    uint64_t size;       /* bytes; 0 when the type is unknown */
     uint64_t offset;     /* of the data, in its file */
-    const uint8_t *data; /* in the mapped file; NULL when the type is not known */
+    const uint8_t *data; /* in the mapped file; NULL when the type is unknown */
     uint32_t part;       /* which file of a split model */
 };
 
@@ -32,7 +32,7 @@ struct gguf;
 /* Opens the file, or all files of a split model when `path` is the first of them. */
 enum salvo_status gguf_open(const char *path, struct gguf **out);
 
-/* As gguf_open for bytes that lie in memory, aligned as malloc aligns, for as long as the result is open. */
+/* As gguf_open, for bytes in memory with malloc's alignment; they must outlive the result. */
 enum salvo_status gguf_open_memory(const void *bytes, size_t size, const char *name, struct gguf **out);
 void gguf_close(struct gguf *gguf);
 
@@ -40,16 +40,17 @@ const char *gguf_path(const struct gguf *gguf);
 uint32_t gguf_version(const struct gguf *gguf);
 uint64_t gguf_file_size(const struct gguf *gguf); /* of all parts */
 
-/* An error once any of its files was cut while mapped. */
+/* An error if any of its files has been truncated since it was mapped. */
 enum salvo_status gguf_check(const struct gguf *gguf);
 
-/* Whether `path` leads to one of its files. */
+/* Whether `path` is one of its files. */
 bool gguf_is_at(const struct gguf *gguf, const char *path);
 
-/* What became of work on the files: `status`, or that error, which explains whatever else went wrong. */
+/* The status of work on the files: gguf_check's error if there is one, since truncation explains other
+ * errors; else `status`. */
 enum salvo_status gguf_check_after(const struct gguf *gguf, enum salvo_status status);
 
-/* Gives a tensor's mapped pages back once a backend has its own copy. */
+/* Releases a tensor's mapped pages once a backend has its own copy. */
 void gguf_release(const struct gguf *gguf, const struct gguf_tensor *tensor);
 
 size_t gguf_entry_count(const struct gguf *gguf);
@@ -62,9 +63,9 @@ const struct salvo_value *gguf_find(const struct gguf *gguf, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
 
 /*
- * Typed look-ups. *found (may be NULL) says whether the key is there; when it is not, *out keeps its value. A
- * key that is there with another type, or a number that does not fit, is an error that names the key.
- * Integers are taken from any integer type, floats from any number.
+ * Typed look-ups. *found (may be NULL) tells whether the key exists; if not, *out keeps its value. A key of
+ * another type, or a number that does not fit, is an error that names the key. An integer may have any
+ * integer type, a float any number type.
  */
 enum salvo_status gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out, bool *found);
 enum salvo_status gguf_get_f32(const struct gguf *gguf, const char *key, float *out, bool *found);

@@ -1,4 +1,4 @@
-/* What an open GGUF model consists of; for the files of this folder. */
+/* An open GGUF model. Private to this folder. */
 #ifndef GGUF_GGUF_INTERNAL_H
 #define GGUF_GGUF_INTERNAL_H
 
@@ -8,7 +8,7 @@
 struct gguf_part;
 
 struct gguf {
-    struct gguf_part *parts; /* [part_count]; metadata is that of the first */
+    struct gguf_part *parts; /* [part_count]; the first has the model's metadata */
     uint32_t part_count;
     uint64_t file_size;
     struct gguf_tensor *tensors; /* [tensor_count], of all parts */
@@ -16,7 +16,7 @@ struct gguf {
     struct string_map names; /* of tensors */
 };
 
-/* Opens the parts that follow the first when that says it is split. */
+/* Opens the other parts if the first says that the model is split. */
 enum salvo_status gguf_open_other_parts(struct gguf *gguf);
 
 #endif

@@ -1,4 +1,4 @@
-/* Typed look-ups: what a key must be is said where it is needed, what it is instead is said here. */
+/* Typed look-ups of metadata. */
 #include "gguf/gguf_internal.h"
 #include "gguf/gguf_part.h"
 #include "gguf/gguf_value.h"
@@ -23,7 +23,7 @@ static enum salvo_status fail_type(
         gguf_type_name(value->type), wanted);
 }
 
-/* The value under a key, or NULL; tells the caller's caller which. */
+/* The value of a key, or NULL; sets *found. */
 static const struct salvo_value *look_up(const struct gguf_part *part, const char *key, bool *found)
 {
     const struct salvo_value *value = gguf_part_find(part, key);
@@ -110,7 +110,7 @@ enum salvo_status gguf_get_array(
     if (value->type != SALVO_ARRAY)
         return fail_type(gguf->parts, key, value, "ARRAY");
     if (value->array.type != item_type)
-        return fail(SALVO_ERROR_FORMAT, "%s: key '%s' is an array of %s, it must be one of %s",
+        return fail(SALVO_ERROR_FORMAT, "%s: key '%s' is an array of %s, it must be an array of %s",
             gguf->parts->name, key, gguf_type_name(value->array.type), gguf_type_name(item_type));
     *out = *value;
     return SALVO_OK;

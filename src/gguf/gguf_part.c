@@ -10,7 +10,7 @@
 
 enum {
     HEADER_SIZE = 24,
-    /* The least that one entry takes: a key of one byte with its length, the type, a value of one byte. */
+    /* The smallest entry: a key of one byte with its length, the type, a value of one byte. */
     MIN_ENTRY_SIZE = 8 + 1 + 4 + 1,
 };
 
@@ -38,12 +38,11 @@ static enum salvo_status take_header(struct cursor *cursor, struct header *out)
             out->version);
     if (out->version != 2 && out->version != 3)
         return fail(
-            SALVO_ERROR_UNSUPPORTED, "GGUF version %u is not supported, only 2 and 3 are", out->version);
+            SALVO_ERROR_UNSUPPORTED, "GGUF version %u is not supported; supported: 2 and 3", out->version);
     return SALVO_OK;
 }
 
-/* A count is believed no further than the bytes that are left could hold; indices of a string_map have 32
- * bits. */
+/* Limits a count by the bytes that are left; indices of a string_map have 32 bits. */
 static enum salvo_status check_count(
     const struct cursor *cursor, const char *what, uint64_t count, size_t min_size)
 {
@@ -100,8 +99,8 @@ static enum salvo_status index_entries(struct gguf_part *part)
         uint32_t first;
         TRY(string_map_add(&part->keys, key.data, key.size, i, &first));
         if (first != i)
-            TRY(fail(SALVO_ERROR_FORMAT, "key '%.*s' is there twice: metadata entries %u and %u", SHOWN(key),
-                first, i));
+            TRY(fail(SALVO_ERROR_FORMAT, "key '%.*s' is defined twice: metadata entries %u and %u",
+                SHOWN(key), first, i));
     }
 
 cleanup:
@@ -122,8 +121,8 @@ static enum salvo_status find_alignment(const struct gguf_part *part, uint32_t *
 }
 
 /*
- * Everything is read twice: once to check it, and only then, when the counts have proved true, into memory. A
- * damaged count in a large file would otherwise ask for a large multiple of what the file really holds.
+ * Everything is read twice: first to check it, then, with checked counts, into memory. Otherwise a damaged
+ * count in a large file could request far more memory than the file's contents need.
  */
 static enum salvo_status read_part(struct gguf_part *part)
 {
@@ -171,7 +170,7 @@ static enum salvo_status open_bytes(
     status = read_part(part);
     if (status != SALVO_OK)
         status = fail_within(status, "%s: ", name);
-    /* What was read from a file that has been cut is worth nothing, the complaint about it included. */
+    /* If the file was truncated meanwhile, that error replaces the one found in its contents. */
     if (mapped_file_check(&part->file) != SALVO_OK)
         status = SALVO_ERROR_IO;
 

@@ -1,4 +1,4 @@
-/* One GGUF file, checked by itself. A model has one of them, or several when it is split. */
+/* One GGUF file, checked by itself. A split model has several. */
 #ifndef GGUF_GGUF_PART_H
 #define GGUF_GGUF_PART_H
 
@@ -8,7 +8,7 @@
 
 struct gguf_part {
     struct mapped_file file; /* not open when the bytes came from memory */
-    char *name;              /* the path, or what the caller calls the bytes */
+    char *name;              /* the path, or the caller's name for the bytes */
     const uint8_t *bytes;
     size_t size;
 

@@ -1,6 +1,6 @@
 /*
- * Models in several files, NAME-00001-of-00003.gguf and so on. Each file is complete in itself and says which
- * part it is; the metadata of the model is in the first.
+ * Models in several files, NAME-00001-of-00003.gguf and so on. Each part is a complete GGUF file with its
+ * part number; the first has the model's metadata.
  */
 #include "base/memory.h"
 #include "gguf/gguf_internal.h"
@@ -27,8 +27,8 @@ static enum salvo_status read_split(const struct gguf_part *part, struct split *
     TRY(gguf_part_get_u32(part, "split.no", &out->number, &has_number));
     TRY(gguf_part_get_u32(part, "split.tensors.count", &out->tensors, &out->has_tensors));
     if (out->count > 99999)
-        TRY(fail(SALVO_ERROR_FORMAT, "%s: key 'split.count' is %u, at most 99999 parts can be named",
-            part->name, out->count));
+        TRY(fail(
+            SALVO_ERROR_FORMAT, "%s: key 'split.count' is %u, the maximum is 99999", part->name, out->count));
     if (out->count && !has_number)
         TRY(fail(SALVO_ERROR_FORMAT, "%s: key 'split.count' is %u, but key 'split.no' is missing", part->name,
             out->count));
@@ -45,7 +45,7 @@ static void format_suffix(uint32_t number, uint32_t count, char out[SUFFIX_SIZE 
     snprintf(out, SUFFIX_SIZE + 1, "-%05u-of-%05u.gguf", (number + 1) % 100000, count % 100000);
 }
 
-/* The path of one part, from that of another whose split is `known`. */
+/* The path of part `number`, derived from the path of another part whose split is `known`. */
 static enum salvo_status part_path(const char *path, const struct split *known, uint32_t number, char **out)
 {
     char expected[SUFFIX_SIZE + 1];
@@ -54,8 +54,8 @@ static enum salvo_status part_path(const char *path, const struct split *known, 
     format_suffix(known->number, known->count, expected);
     if (size < SUFFIX_SIZE || strcmp(path + size - SUFFIX_SIZE, expected) != 0) {
         return fail(SALVO_ERROR_FORMAT,
-            "%s: this is part %u of %u, so its name must end in '%s' for the others to be found", path,
-            known->number + 1, known->count, expected);
+            "%s: part %u of %u of a split model must have a name that ends in '%s'", path, known->number + 1,
+            known->count, expected);
     }
     enum salvo_status status = memory_copy_string(path, out);
     if (status == SALVO_OK)
@@ -79,8 +79,8 @@ static enum salvo_status open_part(
         TRY(fail(SALVO_ERROR_FORMAT, "%s: key 'split.count' is %u here, but %u in the first part", path,
             own.count, split->count));
     if (own.number != number)
-        TRY(fail(SALVO_ERROR_FORMAT, "%s: key 'split.no' is %u, but the file's name makes it %u", path,
-            own.number, number));
+        TRY(fail(SALVO_ERROR_FORMAT, "%s: key 'split.no' is %u, but the file name says %u", path, own.number,
+            number));
 
 cleanup:
     memory_free(path);
@@ -99,11 +99,11 @@ enum salvo_status gguf_open_other_parts(struct gguf *gguf)
         goto cleanup;
     if (split.number != 0) {
         TRY(part_path(first->name, &split, 0, &first_path));
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%s: this is part %u of %u of a split model; open the first one, %s",
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%s: this is part %u of %u of a split model; open the first part, %s",
             first->name, split.number + 1, split.count, first_path));
     }
 
-    /* The array grows part by part: a count that no files stand behind costs nothing. */
+    /* The array grows part by part: a count without files allocates nothing. */
     while (gguf->part_count < split.count) {
         TRY(RESIZE(&gguf->parts, gguf->part_count + 1));
         struct gguf_part *next = &gguf->parts[gguf->part_count];

@@ -8,7 +8,7 @@
 
 enum salvo_status gguf_check_alignment(const struct salvo_value *value)
 {
-    /* The format asks for a multiple of 8; beyond a large page no alignment has a use. */
+    /* The format requires a multiple of 8; an alignment above a large page has no use. */
     enum { LEAST = 8, MOST = 1 << 21 };
     if (value->type != SALVO_U32)
         return fail(
@@ -34,8 +34,7 @@ enum salvo_status gguf_shape_tensor(
             return fail(SALVO_ERROR_FORMAT, "dimension %u of %u is 0", i, dimensions);
         uint64_t product;
         if (!checked_mul_u64(out->elements, out->shape[i], &product) || product > INT64_MAX) {
-            return fail(SALVO_ERROR_FORMAT,
-                "%llu elements times dimension %u, %llu, is more than 63 bits hold",
+            return fail(SALVO_ERROR_FORMAT, "%llu elements times dimension %u, %llu, overflow 63 bits",
                 (unsigned long long)out->elements, i, (unsigned long long)out->shape[i]);
         }
         out->elements = product;
@@ -46,10 +45,11 @@ enum salvo_status gguf_shape_tensor(
     if (!info)
         return SALVO_OK;
     if (out->shape[0] % info->block_elements != 0)
-        return fail(SALVO_ERROR_FORMAT, "rows of %llu elements cannot be %s, which has blocks of %u",
+        return fail(SALVO_ERROR_FORMAT,
+            "a row has %llu elements, which is not a multiple of the %s block of %u",
             (unsigned long long)out->shape[0], info->name, info->block_elements);
     if (!checked_mul_u64(out->elements / info->block_elements, info->block_bytes, &out->size))
-        return fail(SALVO_ERROR_FORMAT, "%llu blocks of %u bytes are more than 64 bits count",
+        return fail(SALVO_ERROR_FORMAT, "%llu blocks of %u bytes overflow 64 bits",
             (unsigned long long)(out->elements / info->block_elements), info->block_bytes);
     return SALVO_OK;
 }
@@ -65,11 +65,11 @@ static enum salvo_status place_tensor(
 {
     size_t room = area->size - area->start;
     if (offset % area->alignment != 0)
-        return fail(SALVO_ERROR_FORMAT, "its offset %llu is not a multiple of the alignment, %u",
+        return fail(SALVO_ERROR_FORMAT, "offset %llu is not a multiple of the alignment %u",
             (unsigned long long)offset, area->alignment);
     if (offset > room || least_size(tensor) > room - offset) {
         return fail(SALVO_ERROR_FORMAT,
-            "%llu bytes at offset %llu were promised, but the file's data has %zu bytes" GGUF_CUT,
+            "it has %llu bytes at offset %llu, but the file has %zu bytes of tensor data" GGUF_CUT,
             (unsigned long long)least_size(tensor), (unsigned long long)offset, room);
     }
     tensor->offset = area->start + offset;
@@ -92,13 +92,13 @@ static enum salvo_status take_tensor(
     bool complete = take_u32(cursor, &dimensions);
     for (uint32_t i = 0; complete && i < dimensions && i < GGUF_MAX_DIMENSIONS; i++)
         complete = take_u64(cursor, &shape[i]);
-    /* Beyond the dimensions that are allowed nothing is where it should be; gguf_shape_tensor refuses them by
-     * name. */
+    /* With too many dimensions the fields after them cannot be found; gguf_shape_tensor reports the
+     * number. */
     if (complete && dimensions <= GGUF_MAX_DIMENSIONS)
         complete = take_u32(cursor, &type) && take_u64(cursor, &offset);
     if (!complete) {
         status = fail(SALVO_ERROR_FORMAT,
-            "its dimensions, type and offset are cut: the file ends after %zu more bytes" GGUF_CUT,
+            "dimensions, type and offset are incomplete: the file ends after %zu more bytes" GGUF_CUT,
             cursor_left(cursor));
     } else {
         status = gguf_shape_tensor(type, dimensions, shape, out);

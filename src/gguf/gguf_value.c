@@ -3,7 +3,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* How a type is written: `size` is the bytes of one value, or the least it can take where that varies. */
+/* Encoding of a type: `size` is the bytes of one value, or the minimum if values vary in size. */
 static const struct type_info {
     const char *name;
     uint8_t size;
@@ -69,8 +69,8 @@ static enum salvo_status check_utf8(struct salvo_text text, const char *what)
             continue;
         }
         utf8proc_int32_t character;
-        /* Four bytes are the longest character: a smaller window also keeps the size inside its signed type.
-         */
+        /* The longest character has four bytes; the small window also keeps the size within its signed
+         * type. */
         size_t window = text.size - at < 4 ? text.size - at : 4;
         utf8proc_ssize_t used = utf8proc_iterate(bytes + at, (utf8proc_ssize_t)window, &character);
         if (used <= 0)
@@ -85,14 +85,14 @@ enum salvo_status gguf_check_text(struct salvo_text text, const char *what)
 {
     const char *nul = text.size ? memchr(text.data, 0, text.size) : NULL;
     if (nul)
-        return fail(SALVO_ERROR_FORMAT, "%s holds a NUL at byte %zu of %zu", what, (size_t)(nul - text.data),
-            text.size);
+        return fail(SALVO_ERROR_FORMAT, "%s contains a NUL at byte %zu of %zu", what,
+            (size_t)(nul - text.data), text.size);
     return check_utf8(text, what);
 }
 
 /* ---- Reading ---- */
 
-/* Two's complement of any width, given its highest bit. */
+/* Sign-extends a two's complement number, given its highest bit. */
 static int64_t to_signed(uint64_t bits, uint64_t highest)
 {
     return (int64_t)((bits ^ highest) - highest);
@@ -155,7 +155,7 @@ static enum salvo_status take_item(
                 types[type].size, cursor_left(cursor)));
         }
         if (type == SALVO_BOOL && bytes[0] > 1)
-            TRY(fail(SALVO_ERROR_FORMAT, "a BOOL is 0 or 1, but this one is %u", bytes[0]));
+            TRY(fail(SALVO_ERROR_FORMAT, "a BOOL is %u, it must be 0 or 1", bytes[0]));
         decode_number(bytes, type, out);
     }
 
@@ -169,8 +169,8 @@ static enum salvo_status take_array(struct cursor *cursor, int depth, struct sal
     uint32_t type;
     uint64_t count;
     if (depth > GGUF_MAX_DEPTH)
-        TRY(fail(
-            SALVO_ERROR_FORMAT, "arrays are nested %d deep, at most %d are allowed", depth, GGUF_MAX_DEPTH));
+        TRY(fail(SALVO_ERROR_FORMAT, "arrays are nested %d deep, at most %d levels are allowed", depth,
+            GGUF_MAX_DEPTH));
     if (!take_u32(cursor, &type) || !take_u64(cursor, &count))
         TRY(fail(SALVO_ERROR_FORMAT, "an array begins with %u bytes, but the file ends after %zu" GGUF_CUT,
             types[SALVO_ARRAY].size, cursor_left(cursor)));
@@ -185,9 +185,9 @@ static enum salvo_status take_array(struct cursor *cursor, int depth, struct sal
     }
     out->array.type = type;
     out->array.count = count;
-    out->array.data = cursor->at;
+    const uint8_t *begin = cursor->at;
     if (types[type].fixed && type != SALVO_BOOL) {
-        cursor->at += (size_t)count * types[type].size; /* any bytes are numbers */
+        cursor->at += (size_t)count * types[type].size; /* every byte pattern is valid */
     } else {
         struct salvo_value item;
         for (uint64_t i = 0; i < count; i++) {
@@ -197,7 +197,7 @@ static enum salvo_status take_array(struct cursor *cursor, int depth, struct sal
                     status, "item %llu of %llu: ", (unsigned long long)i, (unsigned long long)count));
         }
     }
-    out->array.end = cursor->at;
+    out->array.bytes = (struct salvo_text){(const char *)begin, (size_t)(cursor->at - begin)};
 
 cleanup:
     return status;
@@ -209,26 +209,29 @@ enum salvo_status gguf_take_value(struct cursor *cursor, uint32_t type, struct s
         return fail(
             SALVO_ERROR_FORMAT, "the value has type %u, the last known type is %u", type, type_count - 1);
     enum salvo_status status = take_item(cursor, type, 0, out);
-    /* Texts in arrays may hold NUL, since U+0000 is a token of some vocabularies; a text by itself may not.
-     */
+    /* Texts in arrays may contain NUL, since U+0000 is a token of some vocabularies; single texts may not. */
     return status == SALVO_OK && type == SALVO_STRING ? gguf_check_text(out->text, "the text") : status;
 }
 
 bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item)
 {
-    *out_item = (struct salvo_value){0};
-    if (array->type != SALVO_ARRAY || array->array.count == 0)
+    if (out_item)
+        *out_item = (struct salvo_value){0};
+    if (!array || !out_item || array->type != SALVO_ARRAY || array->array.count == 0)
         return false;
     /*
-     * The array was checked when its file was opened. Its items are checked again even so: another program
-     * may write to the file after that, and the lengths in it are then anything.
+     * The array was checked when the file was opened. Its items are checked again, since another program may
+     * have changed the mapped file meanwhile.
      */
-    struct cursor cursor = {array->array.data, array->array.end};
+    const struct salvo_text bytes = array->array.bytes;
+    const uint8_t *begin = (const uint8_t *)bytes.data;
+    struct cursor cursor = {begin, begin + bytes.size};
     if (take_item(&cursor, array->array.type, 1, out_item) != SALVO_OK) {
         array->array.count = 0;
         return false;
     }
-    array->array.data = cursor.at;
+    const size_t taken = (size_t)(cursor.at - begin);
+    array->array.bytes = (struct salvo_text){bytes.data + taken, bytes.size - taken};
     array->array.count--;
     return true;
 }
@@ -285,7 +288,7 @@ enum salvo_status gguf_append_value(struct buffer *buffer, const struct salvo_va
     } else if (value->type == SALVO_ARRAY) {
         TRY(gguf_append_unsigned(buffer, value->array.type, 4));
         TRY(gguf_append_unsigned(buffer, value->array.count, 8));
-        TRY(buffer_append(buffer, value->array.data, (size_t)(value->array.end - value->array.data)));
+        TRY(buffer_append(buffer, value->array.bytes.data, value->array.bytes.size));
     } else {
         TRY(gguf_append_unsigned(buffer, encode_number(value), types[value->type].size));
     }

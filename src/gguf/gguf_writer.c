@@ -12,7 +12,7 @@
 struct writer_entry {
     struct salvo_text key;
     enum salvo_type type;
-    struct salvo_text bytes; /* of the value, as they go into the file */
+    struct salvo_text bytes; /* of the value, encoded */
 };
 
 struct gguf_writer {
@@ -23,10 +23,10 @@ struct gguf_writer {
     struct gguf_tensor *tensors; /* `offset` counts from the start of the data */
     size_t tensor_count;
 
-    bool writing; /* the header is out: nothing can be added any more */
+    bool writing; /* the header has been written */
     uint64_t alignment;
-    size_t current;    /* the tensor whose turn it is */
-    uint64_t complete; /* bytes of it that are there */
+    size_t current;    /* the tensor that is being written */
+    uint64_t complete; /* bytes of it written so far */
 };
 
 static enum salvo_status open_writer(const char *path, bool is_new, struct gguf_writer **out)
@@ -69,7 +69,7 @@ void gguf_writer_close(struct gguf_writer *writer)
 static enum salvo_status check_not_writing(const struct gguf_writer *writer)
 {
     if (writer->writing)
-        return fail(SALVO_ERROR_ARGUMENT, "data was written already, nothing can be added to the header");
+        return fail(SALVO_ERROR_ARGUMENT, "cannot add to the header: tensor data has been written");
     return SALVO_OK;
 }
 
@@ -86,7 +86,7 @@ static bool same_text(struct salvo_text a, struct salvo_text b)
     return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }
 
-/* Room for one more in an array that doubles. */
+/* Room for one more element; the array doubles. */
 #define GROW(array, count) ((count) & ((count)-1) ? SALVO_OK : RESIZE((array), (count) ? 2 * (count) : 1))
 
 /* ---- Metadata ---- */
@@ -183,7 +183,7 @@ enum salvo_status gguf_writer_set_text(struct gguf_writer *writer, const char *k
 enum salvo_status gguf_array_add(struct gguf_array *array, const struct salvo_value *item)
 {
     if (item->type != array->type)
-        return fail(SALVO_ERROR_ARGUMENT, "an item of type %s does not go into an array of %s",
+        return fail(SALVO_ERROR_ARGUMENT, "cannot add an item of type %s to an array of %s",
             gguf_type_name(item->type), gguf_type_name(array->type));
     enum salvo_status status = gguf_append_value(&array->bytes, item);
     if (status == SALVO_OK)
@@ -197,8 +197,7 @@ struct salvo_value gguf_array_value(const struct gguf_array *array)
     value.array.type = array->type;
     value.array.count = array->count;
     if (array->count) {
-        value.array.data = (const uint8_t *)array->bytes.data;
-        value.array.end = value.array.data + array->bytes.size;
+        value.array.bytes = (struct salvo_text){array->bytes.data, array->bytes.size};
     }
     return value;
 }
@@ -221,12 +220,12 @@ enum salvo_status gguf_writer_add_tensor(struct gguf_writer *writer, struct salv
         TRY(fail(SALVO_ERROR_ARGUMENT, "the name is empty"));
     TRY(gguf_check_text(name, "the name"));
     if (!tensor_type_info(type))
-        TRY(fail(SALVO_ERROR_ARGUMENT, "its type, %u, is not known", type));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "type %u is unknown", type));
     TRY(gguf_shape_tensor(type, dimensions, shape, &tensor));
     for (size_t i = 0; i < writer->tensor_count; i++) {
         if (same_text(writer->tensors[i].name, name))
-            TRY(fail(
-                SALVO_ERROR_ARGUMENT, "it is there already, as tensor %zu of %zu", i, writer->tensor_count));
+            TRY(fail(SALVO_ERROR_ARGUMENT, "the name is used already, by tensor %zu of %zu", i,
+                writer->tensor_count));
     }
     TRY(GROW(&writer->tensors, writer->tensor_count));
     TRY(keep_text(writer, name, &tensor.name));
@@ -238,7 +237,7 @@ cleanup:
     return status;
 }
 
-/* Offsets follow from the alignment, which may be set at any time before the data. */
+/* Offsets depend on the alignment, which may be set at any time before the data. */
 static enum salvo_status place_tensors(struct gguf_writer *writer)
 {
     uint64_t end = 0;
@@ -247,9 +246,8 @@ static enum salvo_status place_tensors(struct gguf_writer *writer)
         if (!checked_align_u64(end, writer->alignment, &tensor->offset) ||
             !checked_add_u64(tensor->offset, tensor->size, &end)) {
             return fail(SALVO_ERROR_ARGUMENT,
-                "%s: tensor '%.*s': %llu bytes after %llu others are more than 64 bits count",
-                writer->file.path, SHOWN(tensor->name), (unsigned long long)tensor->size,
-                (unsigned long long)end);
+                "%s: tensor '%.*s': %llu bytes after %llu bytes overflow 64 bits", writer->file.path,
+                SHOWN(tensor->name), (unsigned long long)tensor->size, (unsigned long long)end);
         }
     }
     return SALVO_OK;
@@ -320,11 +318,11 @@ enum salvo_status gguf_writer_write(struct gguf_writer *writer, const void *data
     if (size == 0)
         goto cleanup;
     if (writer->current == writer->tensor_count)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%s: %zu more bytes after the last of %zu tensors", writer->file.path,
-            size, writer->tensor_count));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%s: %zu bytes were written after the last of %zu tensors",
+            writer->file.path, size, writer->tensor_count));
     const struct gguf_tensor *tensor = &writer->tensors[writer->current];
     if (size > tensor->size - writer->complete) {
-        TRY(fail(SALVO_ERROR_ARGUMENT, "%s: tensor '%.*s': %zu bytes, but only %llu more make it complete",
+        TRY(fail(SALVO_ERROR_ARGUMENT, "%s: tensor '%.*s': %zu bytes, but only %llu more are missing",
             writer->file.path, SHOWN(tensor->name), size,
             (unsigned long long)(tensor->size - writer->complete)));
     }

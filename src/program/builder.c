@@ -1,4 +1,4 @@
-/* The builder: a program's buffers and ropes. build_ops.c adds the ops. */
+/* The builder: buffers and ropes. build_ops.c adds the ops. */
 #include "program/builder.h"
 
 #include "base/memory.h"
@@ -33,8 +33,7 @@ enum salvo_status builder_finish(struct builder *builder, struct program **out)
 {
     *out = NULL;
     if (builder->status == SALVO_OK && builder->program->logits == NO_BUFFER)
-        builder_refuse(
-            builder, SALVO_ERROR_ARGUMENT, "the program has no sample op, and so no logits to sample from");
+        builder_refuse(builder, SALVO_ERROR_ARGUMENT, "the program has no sample op");
     if (builder->status == SALVO_OK)
         *out = builder->program;
     else
@@ -61,8 +60,8 @@ void builder_refuse(struct builder *builder, enum salvo_status status, const cha
     builder->status = fail(status, "%s: %s", gguf_path(builder->program->gguf), message);
 }
 
-/* Room for one more element in an array of the arena; doubling, so that what is left behind stays below what
- * is used. `in_out_array` points to a pointer to elements. */
+/* Makes room for one more element in an array of the arena. The capacity doubles, so that abandoned copies
+ * take less memory than the array. `in_out_array` points to a pointer to elements. */
 static bool make_room(
     struct builder *builder, void *in_out_array, uint32_t count, uint32_t *capacity, size_t size)
 {
@@ -71,7 +70,7 @@ static bool make_room(
     if (count < *capacity)
         return true;
     if (count > (uint32_t)INT32_MAX / 2) {
-        builder_refuse(builder, SALVO_ERROR_UNSUPPORTED, "the program has too many parts");
+        builder_refuse(builder, SALVO_ERROR_UNSUPPORTED, "the program has too many buffers or ops");
         return false;
     }
     void *old, *grown;
@@ -95,7 +94,7 @@ void builder_add_op(struct builder *builder, const struct op *op)
         program->ops[program->op_count++] = *op;
 }
 
-/* From the end: what is read was mostly written a few ops ago. */
+/* Searches from the end: most inputs were written a few ops before. */
 bool builder_has_written(const struct builder *builder, buffer_id buffer)
 {
     buffer_id written[OP_MAX_BUFFERS];
@@ -126,7 +125,7 @@ static char *format_name(struct builder *builder, const char *format, va_list ar
     return name;
 }
 
-/* A name as the builder's functions with `...` make it. */
+/* A formatted name. */
 static char *make_name(struct builder *builder, const char *format, ...) PRINTF_LIKE(2, 3);
 static char *make_name(struct builder *builder, const char *format, ...)
 {
@@ -168,7 +167,8 @@ static void describe_shape(const struct gguf_tensor *tensor, char text[96])
 static void check_tensor(struct builder *builder, const struct program_buffer *weight)
 {
     const struct gguf_tensor *tensor = weight->tensor;
-    /* Converters write some stacks of vectors as columns x 1 x 1 x rows, which is the same in memory. */
+    /* Converters write some stacks of vectors as columns x 1 x 1 x rows, which has the same layout in
+     * memory. */
     bool is_stack = tensor->shape[1] == 1 && tensor->shape[2] * tensor->shape[3] == weight->rows;
     bool is_matrix = tensor->shape[1] == weight->rows && tensor->shape[2] == 1 && tensor->shape[3] == 1;
     if (tensor->shape[0] != weight->columns || !(is_stack || is_matrix)) {
@@ -187,7 +187,7 @@ static void check_tensor(struct builder *builder, const struct program_buffer *w
             fail_within(status, "%s: tensor '%s': ", gguf_path(builder->program->gguf), weight->name));
 }
 
-/* A weight that is a buffer already. */
+/* The buffer of the same weight, if the program has one. */
 static buffer_id find_weight(const struct program *program, const struct program_buffer *weight)
 {
     for (uint32_t i = 0; i < program->buffer_count; i++) {
@@ -257,17 +257,18 @@ buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t
     const struct program *program = builder->program;
     if (whole < 0 || (uint32_t)whole >= program->buffer_count) {
         builder_refuse(builder, SALVO_ERROR_ARGUMENT,
-            "a part of buffer %d was asked for, there are %u buffers", whole, program->buffer_count);
+            "a part of buffer %d was requested, the program has %u buffers", whole, program->buffer_count);
         return NO_BUFFER;
     }
     struct program_buffer part = program->buffers[whole];
     if (part.kind != BUFFER_WEIGHT) {
-        builder_refuse(builder, SALVO_ERROR_ARGUMENT, "buffer '%s' is no weight, it has no parts", part.name);
+        builder_refuse(
+            builder, SALVO_ERROR_ARGUMENT, "buffer '%s' is not a weight, it has no parts", part.name);
         return NO_BUFFER;
     }
     if (rows < 1 || first >= part.rows || rows > part.rows - first) {
         builder_refuse(builder, SALVO_ERROR_ARGUMENT,
-            "%" PRIu64 " rows from row %" PRIu64 " of '%s' were asked for, it has %" PRIu64, rows, first,
+            "%" PRIu64 " rows from row %" PRIu64 " of '%s' were requested, it has %" PRIu64, rows, first,
             part.name, part.rows);
         return NO_BUFFER;
     }
@@ -281,7 +282,7 @@ buffer_id builder_weight_part(struct builder *builder, buffer_id whole, uint64_t
     return add_buffer(builder, part);
 }
 
-/* Scratch and states are told apart by their names, in print and in `salvo verify`. */
+/* Names identify scratch and states in `salvo info --program` and `salvo verify`. */
 static void check_name_is_new(struct builder *builder, const char *name)
 {
     if (builder->status != SALVO_OK)
@@ -289,7 +290,7 @@ static void check_name_is_new(struct builder *builder, const char *name)
     const struct program *program = builder->program;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         if (program->buffers[i].kind != BUFFER_WEIGHT && !strcmp(program->buffers[i].name, name)) {
-            builder_refuse(builder, SALVO_ERROR_ARGUMENT, "there are two buffers named '%s'", name);
+            builder_refuse(builder, SALVO_ERROR_ARGUMENT, "two buffers are named '%s'", name);
             return;
         }
     }
@@ -309,8 +310,8 @@ buffer_id builder_scratch(
 {
     const char *name = make_name(builder, "%s", given_name);
     if ((unsigned)rows >= ROW_KIND_COUNT)
-        builder_refuse(builder, SALVO_ERROR_ARGUMENT, "buffer '%s' has rows of kind %d, kinds are 0 to %d",
-            name, (int)rows, ROW_KIND_COUNT - 1);
+        builder_refuse(builder, SALVO_ERROR_ARGUMENT, "buffer '%s' has row kind %d, it must be 0 to %d", name,
+            (int)rows, ROW_KIND_COUNT - 1);
     return add_named_buffer(builder, name,
         (struct program_buffer){
             .kind = BUFFER_SCRATCH, .type = TYPE_F32, .row_kind = rows, .columns = columns});
@@ -341,7 +342,7 @@ static void check_rope(struct builder *builder, const struct rope *rope)
 {
     if (rope->dimensions < 2 || rope->dimensions % 2)
         builder_refuse(builder, SALVO_ERROR_ARGUMENT,
-            "a rope rotates %u columns, it must be an even number from 2", rope->dimensions);
+            "a rope rotates %u columns, the number must be even and at least 2", rope->dimensions);
     if (!isfinite(rope->magnitude) || rope->magnitude <= 0)
         builder_refuse(builder, SALVO_ERROR_ARGUMENT, "a rope has the magnitude %g, it must be positive",
             (double)rope->magnitude);

@@ -1,4 +1,4 @@
-/* What the files that build programs share; architectures include program.h alone. */
+/* Shared by the files that build programs; architectures include program.h alone. */
 #ifndef PROGRAM_BUILDER_H
 #define PROGRAM_BUILDER_H
 
@@ -7,10 +7,10 @@
 /* Keeps a mistake whose message is recorded already. */
 void builder_keep(struct builder *builder, enum salvo_status status);
 
-/* Adds an op as it is: build_ops.c has checked it. */
+/* Adds an op that op_checks.c has checked. */
 void builder_add_op(struct builder *builder, const struct op *op);
 
-/* Whether an op so far writes the buffer. */
+/* Whether an earlier op writes the buffer. */
 bool builder_has_written(const struct builder *builder, buffer_id buffer);
 
 #endif

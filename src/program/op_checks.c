@@ -159,6 +159,7 @@ static void check_input(struct builder *builder, struct op *op, int index)
         (is_scratch(builder, id) ? check_rows : check_vector)(builder, op, operand, id);
         break;
     case OPERAND_MATRIX:
+    case OPERAND_TABLE:
         (void)find(builder, op, operand->name, id, BUFFER_WEIGHT);
         break;
     case OPERAND_TOKENS:
@@ -200,9 +201,9 @@ static void check_state(struct builder *builder, const struct op *op, int index)
         builder, op, operand->name, id, operand->kind == STATE_REPLACED ? BUFFER_RECURRENT : BUFFER_CACHE);
     if (!state)
         return;
-    op_require(builder, op, id != builder->program->tokens, "the tokens cannot be %s", operand->name);
-    op_require(builder, op, index == 0 || id != op->states[0], "'%s' cannot be both %s and %s", state->name,
-        op_infos[op->kind].states[0].name, operand->name);
+    op_require(builder, op, id != builder->program->tokens, "the tokens cannot be the %s", operand->name);
+    op_require(builder, op, index == 0 || id != op->states[0], "'%s' cannot be both the %s and the %s",
+        state->name, op_infos[op->kind].states[0].name, operand->name);
     const bool is_written = builder_has_written(builder, id);
     op_require(builder, op, is_written || operand->kind != STATE_READ,
         "%s '%s' is read before kv_append writes it", operand->name, state->name);

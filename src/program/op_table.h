@@ -12,7 +12,8 @@ enum operand_kind {
     OPERAND_ROWS,           /* scratch that an earlier op wrote, of the shape of the op's other rows */
     OPERAND_VECTOR,         /* a weight of one row: one element per column of the rows */
     OPERAND_VECTOR_OR_ROWS, /* either */
-    OPERAND_MATRIX,         /* a weight */
+    OPERAND_MATRIX,         /* a weight that is multiplied */
+    OPERAND_TABLE,          /* a weight whose rows are looked up */
     OPERAND_TOKENS,         /* the program's tokens */
 };
 
@@ -29,7 +30,7 @@ struct operand {
     unsigned flags;
 };
 
-/* What becomes of op.out. */
+/* How the op uses op.out. */
 enum out_kind {
     OUT_WRITTEN,  /* scratch; every live row gets new values */
     OUT_ADDED,    /* scratch; the result is added to it */

@@ -173,7 +173,7 @@ static void put_rope(struct line *line, const struct program *program, uint32_t 
 void program_print(const struct program *program, void (*print)(void *user, const char *text), void *user)
 {
     static const char *const kinds[] = {[BUFFER_WEIGHT] = "weight",
-        [BUFFER_CACHE] = "state",
+        [BUFFER_CACHE] = "cache",
         [BUFFER_RECURRENT] = "recurrent state",
         [BUFFER_SCRATCH] = "scratch"};
     char text[512];

@@ -16,16 +16,20 @@ buffer_id op_recurrent_state(const struct op *op)
     return op_infos[op->kind].states[0].kind == STATE_REPLACED ? op->states[0] : NO_BUFFER;
 }
 
+bool buffer_is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (buffers[i] == buffer)
+            return true;
+    }
+    return false;
+}
+
 /* Adds a buffer to a list unless the list has it. */
 static void list(buffer_id buffer, buffer_id buffers[OP_MAX_BUFFERS], uint32_t *count)
 {
-    if (buffer == NO_BUFFER)
-        return;
-    for (uint32_t i = 0; i < *count; i++) {
-        if (buffers[i] == buffer)
-            return;
-    }
-    buffers[(*count)++] = buffer;
+    if (buffer != NO_BUFFER && !buffer_is_among(buffer, buffers, *count))
+        buffers[(*count)++] = buffer;
 }
 
 uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS])
@@ -57,27 +61,18 @@ uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[
     return count;
 }
 
-static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (buffers[i] == buffer)
-            return true;
-    }
-    return false;
-}
-
 bool op_reads_buffer(const struct program *program, uint32_t index, buffer_id buffer)
 {
     buffer_id buffers[OP_MAX_BUFFERS];
     const uint32_t count = op_reads(program, index, buffers);
-    return is_among(buffer, buffers, count);
+    return buffer_is_among(buffer, buffers, count);
 }
 
 bool op_writes_buffer(const struct program *program, uint32_t index, buffer_id buffer)
 {
     buffer_id buffers[OP_MAX_BUFFERS];
     const uint32_t count = op_writes(program, index, buffers);
-    return is_among(buffer, buffers, count);
+    return buffer_is_among(buffer, buffers, count);
 }
 
 bool value_is_read(const struct program *program, buffer_id buffer, uint32_t index)

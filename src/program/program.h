@@ -51,6 +51,8 @@ enum { OP_MAX_BUFFERS = 8 };
 uint32_t op_reads(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
 uint32_t op_writes(const struct program *program, uint32_t index, buffer_id out[OP_MAX_BUFFERS]);
 
+bool buffer_is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count);
+
 /* Whether op number `index` reads or writes a buffer. */
 bool op_reads_buffer(const struct program *program, uint32_t index, buffer_id buffer);
 bool op_writes_buffer(const struct program *program, uint32_t index, buffer_id buffer);
@@ -68,7 +70,7 @@ buffer_id op_recurrent_state(const struct op *op);
 /* One line per buffer and op. */
 void program_print(const struct program *program, void (*print)(void *user, const char *text), void *user);
 
-/* "q [T][576] f32 = matmul blk.0.attn_q.weight [576][576] Q4_1, h, rounding q8"; into `text`. */
+/* Writes "q [T][576] f32 = matmul blk.0.attn_q.weight [576][576] Q4_1, h, rounding q8" to `text`. */
 void program_describe_op(const struct program *program, uint32_t index, char *text, size_t size);
 
 /*

@@ -10,11 +10,11 @@
 /* Below it weights are 0: exp(-23) * 2^32 < 1. */
 #define LOWEST_EXPONENT (-23.0f)
 
-/* Logits are looked at this many at a time: a block in which nothing is of interest costs a few vector
- * comparisons and one branch. */
+/* Logits are scanned in blocks of this size: a block without candidates costs a few vector comparisons and
+ * one branch. */
 enum { BLOCK = 32 };
 
-/* ---- Numbers that are the same everywhere ---- */
+/* ---- Arithmetic with the same bits on every device ---- */
 
 static uint64_t mix(uint64_t z)
 {
@@ -30,14 +30,15 @@ uint64_t sampling_random(uint64_t seed, uint64_t position)
 }
 
 /*
- * The weight as a float, not yet rounded down. exp(x) = 2^n * exp(r) with n = x / ln 2 rounded to nearest and
- * |r| <= ln 2 / 2. Only products and sums, each rounded once: every device has those. The upper part of ln 2
- * has so few bits that n times it is exact. No branches, so that compilers make vectors of it.
+ * The weight as a float, before rounding down. exp(x) = 2^n * exp(r) with n = x / ln 2 rounded to nearest and
+ * |r| <= ln 2 / 2. It uses only products and sums, each rounded once, which every device computes alike. The
+ * upper part of ln 2 has so few bits that n times it is exact. There are no branches, so that compilers
+ * vectorise it.
  */
 static inline float exact_weight(float x)
 {
     const float log2_e = 1.44269504f, ln_2_upper = 0.693359375f, ln_2_lower = -2.12194440e-4f;
-    const float round_to_integer = 12582912; /* 1.5 * 2^23: beside it floats are whole numbers */
+    const float round_to_integer = 12582912; /* 1.5 * 2^23: floats of this size are integers */
     const bool has_weight = x >= LOWEST_EXPONENT;
     x = has_weight ? x : 0;
     float n = (x * log2_e + round_to_integer) - round_to_integer;
@@ -61,7 +62,7 @@ uint64_t sampling_weight(float x)
     return (uint64_t)exact_weight(x);
 }
 
-/* A share of 1 as a whole number of 2^-32, so that shares of integer sums are integers too. */
+/* A share of 1 in units of 2^-32, so that shares of integer sums are integers. */
 static uint64_t fixed_share(float share)
 {
     return share > 0 ? (uint64_t)(share * 0x1p32f) : 0;
@@ -73,7 +74,7 @@ static uint64_t share_of(uint64_t sum, uint64_t share)
     return (sum >> 32) * share + ((sum & UINT32_MAX) * share >> 32);
 }
 
-/* At least 1, so that something stays. */
+/* At least 1, so that at least one candidate stays. */
 static uint64_t top_p_target(uint64_t sum, float top_p)
 {
     uint64_t target = share_of(sum, fixed_share(top_p));
@@ -110,7 +111,7 @@ static float penalised(
     return fmaf(-(float)times, settings->frequency_penalty, logit) - settings->presence_penalty;
 }
 
-/* How often an id came is counted in the entry of that id in `scratch`; only entries in use are cleared. */
+/* Occurrences of an id are counted in its entry of `scratch`; only used entries are cleared. */
 static void apply_penalties(const struct sampler_settings *settings, const int32_t *recent, uint32_t count,
     float *logits, struct sampling_candidate *scratch)
 {
@@ -122,7 +123,7 @@ static void apply_penalties(const struct sampler_settings *settings, const int32
     for (uint32_t i = 0; i < count; i++) {
         int32_t id = recent[i];
         if (scratch[id].id == 0)
-            continue; /* done already */
+            continue; /* handled already */
         logits[id] = penalised(settings, inverse_repeat, (uint32_t)scratch[id].id, logits[id]);
         scratch[id].id = 0;
     }
@@ -134,7 +135,7 @@ static bool has_penalties(const struct sampler_settings *settings)
            settings->frequency_penalty != 0;
 }
 
-/* ---- Selection. Comparisons are never true for NaN, so it drops out without a pass of its own. ---- */
+/* ---- Selection. Comparisons with NaN are false, so NaN is skipped without a separate pass. ---- */
 
 static bool any_above(const float *logits, float threshold)
 {
@@ -154,7 +155,7 @@ static bool block_is_below(const float *logits, uint32_t first, uint32_t vocabul
     return vocabulary - first >= BLOCK && !any_above(logits + first, threshold);
 }
 
-/* The first of the largest; -1 when there is nothing above -INFINITY. */
+/* The lowest id of the largest logit; -1 when no logit is above -INFINITY. */
 static int32_t find_largest(const float *logits, uint32_t vocabulary)
 {
     float largest = -INFINITY;
@@ -185,7 +186,7 @@ static void swap(struct sampling_candidate *a, struct sampling_candidate *b)
     *b = kept;
 }
 
-/* Moves the middle element to where it belongs among `count`, with all that come before it in front. */
+/* Partitions `count` elements around the middle one: elements ordered before it come first. */
 static uint32_t partition(struct sampling_candidate *candidates, uint32_t count)
 {
     swap(&candidates[0], &candidates[count / 2]);
@@ -198,7 +199,7 @@ static uint32_t partition(struct sampling_candidate *candidates, uint32_t count)
     return front;
 }
 
-/* What is added up until it reaches a target: weights relative to `largest`, or 1 for each candidate. */
+/* The measure that is summed up to a target: weights relative to `largest`, or 1 per candidate. */
 struct measure {
     bool weights;
     float largest;
@@ -210,9 +211,9 @@ static uint64_t measure_of(struct measure measure, struct sampling_candidate can
 }
 
 /*
- * Brings the fewest of the largest candidates whose measures reach `target` (at least 1) to the front, the
- * last of them at the end, and returns how many they are; all, when they do not reach it. Quickselect: parts
- * that are known to stay or to go are not looked at again.
+ * Moves the smallest set of largest candidates whose measures reach `target` (at least 1) to the front, its
+ * last element at its end, and returns its size; all candidates if they do not reach it. Quickselect: parts
+ * that are known to stay or to be dropped are not read again.
  */
 static uint32_t keep_largest(
     struct sampling_candidate *candidates, uint32_t count, uint64_t target, struct measure measure)
@@ -238,9 +239,9 @@ static uint32_t keep_largest(
 }
 
 /*
- * The `k` largest, or all above -INFINITY when they are fewer. Candidates gather above a threshold; when
- * their room is full the k largest are kept and the smallest of them is the new threshold. Ids come in rising
- * order, so that one equal to the threshold is never wanted.
+ * The `k` largest, or all above -INFINITY if they are fewer. Candidates above a threshold are collected; when
+ * the buffer is full, the k largest are kept and the smallest of them is the new threshold. Ids are visited
+ * in rising order, so a logit equal to the threshold is never needed.
  */
 static uint32_t gather_top_k(
     const float *logits, uint32_t vocabulary, uint32_t k, struct sampling_candidate *candidates)
@@ -266,9 +267,9 @@ static uint32_t gather_top_k(
 }
 
 /*
- * top-p over a whole vocabulary, in two passes: weights are added up by how far their logits lie below the
- * largest, in steps of 1/8; the last that stays is then looked for in the one step where the sum reaches the
- * target. A step of its own takes what has no weight.
+ * top-p over a whole vocabulary, in two passes: the first sums weights in bins of 1/8 by the distance of the
+ * logit from the largest; the second searches the last candidate in the bin where the sum reaches the target.
+ * One bin collects logits without weight.
  */
 enum { STEPS_OF_ONE = 8, WEIGHTLESS = 23 * STEPS_OF_ONE + 1, STEPS };
 
@@ -314,7 +315,7 @@ static struct sampling_candidate find_top_p_of_all(
     return scratch[keep_largest(scratch, count, target - before, by_weight) - 1];
 }
 
-/* A logit that stays is above this; not every one above it stays, so that the logarithm need not be exact. */
+/* A lower bound of logits that stay; it need not be tight, so the logarithm need not be exact. */
 static float surely_below(float cut, float largest, uint64_t lowest_weight)
 {
     float below_cut = nextafterf(cut, -INFINITY);
@@ -324,7 +325,8 @@ static float surely_below(float cut, float largest, uint64_t lowest_weight)
     return below_cut > below_weight ? below_cut : nextafterf(below_weight, -INFINITY);
 }
 
-/* What stays lies at or before `cut` and has at least `lowest_weight`; in rising order of ids. */
+/* Candidates that stay are ordered at or before `cut` and have at least `lowest_weight`; ids are in rising
+ * order. */
 static uint32_t gather_remaining(const float *logits, uint32_t vocabulary, struct sampling_candidate cut,
     float largest, uint64_t lowest_weight, struct sampling_candidate *candidates)
 {
@@ -344,7 +346,7 @@ static uint32_t gather_remaining(const float *logits, uint32_t vocabulary, struc
     return count;
 }
 
-/* The last in order of those that stages 4 and 6 leave. */
+/* The last candidate, in order, that stages 4 and 6 keep. */
 static struct sampling_candidate find_cut(const struct sampler_settings *settings, const float *logits,
     uint32_t vocabulary, float largest, struct sampling_candidate *scratch)
 {

@@ -1,6 +1,5 @@
 /*
- * A step: all that changes from one submission to the next, as small plain data. A plan is never built again
- * because of it.
+ * A step: everything that changes between submissions, as small plain data, so that a plan is built once.
  */
 #ifndef PROGRAM_STEP_H
 #define PROGRAM_STEP_H
@@ -14,26 +13,26 @@ enum {
 
 enum run_source {
     SOURCE_IDS,  /* ids from the host, at step.ids[first_row ..] */
-    SOURCE_LAST, /* the ids this slot has at those positions already: the one it sampled last */
+    SOURCE_LAST, /* the ids that the slot has at those positions: the last sampled one */
 };
 
 enum run_logits {
-    LOGITS_NONE, /* a prompt's chunk that is not its last */
+    LOGITS_NONE, /* a chunk of a prompt before the last chunk */
     LOGITS_LAST, /* logits of the last row, and an id sampled from them */
     LOGITS_ALL,  /* logits of every row; nothing is sampled */
 };
 
-/* How an id is chosen; what each means is in sampling.h. */
+/* Sampler settings; sampling.h defines each. */
 struct sampler_settings {
     float temperature;                                         /* 0: the largest logit */
     uint32_t top_k;                                            /* 0: off */
     float top_p;                                               /* 1: off */
     float min_p;                                               /* 0: off */
     float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
-    uint32_t repeat_last_n;                                    /* how many of the last ids count */
+    uint32_t repeat_last_n;                                    /* number of last ids that penalties count */
     uint64_t seed;
     const float *bias;     /* [vocabulary] added to the logits, or NULL */
-    uint64_t bias_version; /* another one whenever what `bias` points at has changed */
+    uint64_t bias_version; /* changes when the contents of `bias` change */
 };
 
 struct run {
@@ -56,14 +55,15 @@ struct step {
     uint32_t stop_count;
     uint32_t repeat; /* decode this many tokens with one submission: every run has one token and LOGITS_LAST.
                         0 counts as 1 */
-    const volatile bool *cancel; /* looked at between tokens and phases, by atomic loads; may be NULL */
+    const volatile bool *cancel; /* read between tokens and phases, by atomic loads; may be NULL */
 };
 
-/* What a step left behind, for each run in order. */
+/* The result of a step, for each run in order. */
 struct run_result {
-    uint32_t sampled; /* ids sampled: they stand in the slot's tokens from position first + count on */
-    bool ended;       /* by a stop id */
-    bool failed;      /* its logits were all NaN at position `failed_position`, which is not committed */
+    uint32_t
+        sampled; /* number of sampled ids: they are in the slot's tokens from position first + count on */
+    bool ended;  /* by a stop id */
+    bool failed; /* its logits were all NaN at position `failed_position`, which is not committed */
     uint32_t failed_position;
 };
 

@@ -1,6 +1,6 @@
 /*
- * A block taken apart: its codes, one a byte, and its scales, whatever the format. Backends that lay weights
- * out in their own way begin here. Everything is inline, so that a known type leaves only its own code.
+ * A block of any format, unpacked: its codes, one per byte, and its scales. Backends with their own weight
+ * layouts start from this. All functions are inline, so that a constant type leaves only its own code.
  */
 #ifndef QUANT_BLOCK_PARTS_H
 #define QUANT_BLOCK_PARTS_H
@@ -12,7 +12,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Eight bytes as a number; byte i is its bits 8i .. 8i+7 (every machine we build for is little-endian). */
+/* Eight bytes as a number; byte i is bits 8i .. 8i+7 (all supported machines are little-endian). */
 INLINE uint64_t load_octet(const void *from)
 {
     uint64_t octet;
@@ -25,19 +25,19 @@ INLINE void store_octet(void *to, uint64_t octet)
     memcpy(to, &octet, sizeof octet);
 }
 
-/* The same byte eight times. */
+/* Repeats a byte eight times. */
 INLINE uint64_t octet_all(uint8_t byte)
 {
     return byte * UINT64_C(0x0101010101010101);
 }
 
-/* Of each byte the bits from `shift` on. */
+/* The bits of each byte from `shift` on. */
 INLINE uint64_t octet_bits(uint64_t octet, unsigned shift, uint8_t mask)
 {
     return octet >> shift & octet_all(mask);
 }
 
-/* Codes come as octets: eight of them in the bytes of a word, so that eight are moved at a time. */
+/* Codes are stored as octets: eight codes in the bytes of a word. */
 struct block_parts {
     uint64_t octets[32]; /* 4 for blocks of 32; signed codes in two's complement of their width */
     uint16_t scale, min; /* f16; or an exponent */

@@ -1,10 +1,9 @@
 /*
- * How the block formats lie in memory, as GGUF files hold them: little-endian, no padding. A block is a run
- * of 32 or 256 neighbouring elements of one row. `f16` marks the bits of a half float (half.h).
- *
- * Blocks of 32: element i and element i + 16 share byte i of `nibbles`, the first in its lower half.
- * Blocks of 256 are cut into groups of 16 or 32 elements; a group has its own small integer scale (and
- * minimum), and the block has one f16 by which all of those are multiplied.
+ * The memory layout of the block formats of GGUF files: little-endian, no padding. A block is 32 or 256
+ * neighbouring elements of one row. `f16` marks the bits of a half float (half.h). Blocks of 32: elements i
+ * and i + 16 share byte i of `nibbles`; element i is in the lower half. Blocks of 256 are divided into groups
+ * of 16 or 32 elements; each group has a small integer scale (and minimum), and the block has one f16 by
+ * which these are multiplied.
  */
 #ifndef QUANT_BLOCKS_H
 #define QUANT_BLOCKS_H
@@ -43,7 +42,7 @@ struct block_q5_1 {
     uint8_t nibbles[16];
 };
 
-/* value = scale * code; our quantiser never writes -128, but files may hold it */
+/* value = scale * code; this quantiser never writes -128, but files may contain it */
 struct block_q8_0 {
     uint16_t scale; /* f16 */
     int8_t codes[32];
@@ -91,7 +90,7 @@ struct block_q4_k {
         nibbles[128]; /* [element / 64][element % 32]: even groups in the lower half, odd ones in the upper */
 };
 
-/* the same with code 0..31 */
+/* as Q4_K, with code 0..31 */
 struct block_q5_k {
     uint16_t scale, min; /* f16 */
     uint8_t groups[12];
@@ -169,7 +168,7 @@ static inline int iq4_xs_group_scale(const struct block_iq4_xs *block, unsigned 
     return (low | high << 4) - 32;
 }
 
-/* ---- Codes that stand for uneven steps --------------------------------------------------------------- */
+/* ---- Nonlinear codes --------------------------------------------------------------------------------- */
 
 static const int8_t iq4_values[16] = {
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};

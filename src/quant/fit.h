@@ -1,12 +1,8 @@
 /*
- * The search behind every quantiser: which scale (and offset) lets the nearest codes come closest to the
- * values, in the sense of least squares.
- *
- * For fixed codes the best scale has a closed form; for a fixed scale the best codes are the nearest ones.
- * So: try a range of first guesses, let the closed form judge each, then alternate the two steps from the
- * best of them.
- *
- * Everything here is inlined into the format that uses it, so that its rounding function and its sizes are
+ * The search of every quantiser: the scale (and offset) whose nearest codes have the least squared error. For
+ * fixed codes the best scale has a closed form; for a fixed scale the best codes are the nearest ones. So:
+ * try a range of first guesses, evaluate each by the closed form, then alternate the two steps from the best
+ * one. Everything here is inlined into the format that uses it, so that rounding function and sizes are
  * constants to the compiler. Counts are multiples of LANES.
  */
 #ifndef QUANT_FIT_H
@@ -19,16 +15,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How often codes and scale are fitted to each other once the best guess is known. */
+/* Number of alternations of codes and scale after the best guess. */
 enum { REFINEMENTS = 2 };
 
-/* The codes nearest to values that are given in units of the scale. Must accept any number and NaN. */
+/* Rounds values, in units of the scale, to the nearest codes. Must accept any number and NaN. */
 typedef lanes nearest_function(lanes);
 
 /* The limits are integers below 2^22; halves go to the even neighbour; NaN goes to the lower limit. */
 INLINE lanes round_within(lanes value, float lowest, float highest)
 {
-    const float integers_only = 0x1.8p23f; /* around here floats are whole, so that adding it rounds */
+    const float integers_only = 0x1.8p23f; /* floats of this size are integers, so that adding it rounds */
     value = lanes_min(lanes_max(value, lanes_all(lowest)), lanes_all(highest));
     return (value + integers_only) - integers_only;
 }
@@ -51,12 +47,13 @@ INLINE float largest_magnitude(const float *values, size_t count)
     return lanes_largest(largest);
 }
 
-/* ---- Bringing values into reach ---------------------------------------------------------------------- */
+/* ---- Normalisation ----------------------------------------------------------------------------------- */
 
 /*
- * Copies values so that no later sum can overflow or vanish: divided by a power of two, which is returned and
- * costs no precision, the largest lies in [1, 2). NaN becomes 0. What exceeds 2^64 is beyond every format
- * with an f16 scale and is cut there; what is below 2^-64 is below every one and is left as it is.
+ * Copies values, divided by a power of two so that the largest magnitude is in [1, 2) and no later sum
+ * overflows or underflows; returns that power, which costs no precision. NaN becomes 0. Magnitudes above 2^64
+ * exceed every format with an f16 scale and are clamped; those below 2^-64 are below every format and are
+ * left unchanged.
  */
 INLINE float normalise(const float *values, size_t count, float *out)
 {
@@ -82,7 +79,7 @@ INLINE uint16_t f16_saturated(float value)
     return f16_from_f32(value > -largest ? value : -largest);
 }
 
-/* An f16, and what the reader will make of it, in units of the normalised block. */
+/* An f16, and its decoded value in units of the normalised block. */
 struct half_scale {
     uint16_t bits;
     float value;
@@ -94,7 +91,7 @@ INLINE struct half_scale half_scale_nearest(float value, float unit)
     return (struct half_scale){bits, f16_to_f32(bits) / unit};
 }
 
-/* The same, but never nearer to zero: codes made to reach the largest value still do where f16 is coarse. */
+/* The same, rounded away from zero: codes fitted to the largest value still reach it where f16 is coarse. */
 INLINE struct half_scale half_scale_outward(float value, float unit)
 {
     struct half_scale scale = half_scale_nearest(value, unit);
@@ -108,7 +105,7 @@ INLINE struct half_scale half_scale_outward(float value, float unit)
 
 /* ---- value = scale * code ---------------------------------------------------------------------------- */
 
-/* What the closed forms need to know about values x and their codes q. */
+/* Sums over values x and their codes q, for the closed forms. */
 struct fit_sums {
     float xq, qq, q;
 };
@@ -147,7 +144,7 @@ INLINE float sum_values(const float *values, size_t count)
     return lanes_sum(sum);
 }
 
-/* The codes, made smaller by `lowest` so that they count from zero. */
+/* The codes minus `lowest`, so that they start at zero. */
 INLINE void encode(const float *values, size_t count, float scale, float offset, nearest_function *nearest,
     int lowest, uint8_t *codes)
 {
@@ -158,7 +155,7 @@ INLINE void encode(const float *values, size_t count, float scale, float offset,
         codes[i] = (uint8_t)((int)nearest_codes[i] - lowest);
 }
 
-/* First guesses: the largest magnitude gets the code first, first + step, ... and the negative of each. */
+/* First guesses: the largest magnitude maps to code first, first + step, ... and the negative of each. */
 struct reach {
     float first, step;
     int count;
@@ -219,8 +216,8 @@ INLINE void improve_line(const float *values, size_t count, float total, bool be
 }
 
 /*
- * First guesses: codes 0 and `top` lie inside the outermost values by first, first + step, ... of their
- * range, each end on its own.
+ * First guesses: codes 0 and `top` are inside the extreme values by first, first + step, ... of the range,
+ * each end independently.
  */
 struct insets {
     float first, step;

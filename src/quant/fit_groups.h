@@ -1,8 +1,7 @@
 /*
- * Blocks of 256 whose groups have small integer scales under one f16. First every group is fitted as if it
- * were alone, then the integers nearest to those fits are chosen together with their neighbours, judged by
- * the error that remains; then the f16 is fitted again to the codes, and the choice repeated if that was
- * better.
+ * Blocks of 256 whose groups have small integer scales, multiplied by one f16. First each group is fitted
+ * alone; then, among the nearest integers of each fit and their neighbours, those with the least error are
+ * chosen; then the f16 is fitted to the codes again, and the choice is repeated if the error became smaller.
  */
 #ifndef QUANT_FIT_GROUPS_H
 #define QUANT_FIT_GROUPS_H
@@ -134,7 +133,7 @@ INLINE struct line refit_affine_scales(const float values[BLOCK_LARGE], size_t g
         xa += sums.xq * scale;
         xb += sum_values(x, group_size) * min;
     }
-    if (c == 0) /* no group has a min: one unknown is left */
+    if (c == 0) /* no group has a min: only the scale is unknown */
         return (struct line){xa * reciprocal(a), 0};
     float inverse = reciprocal(a * c - b * b);
     return (struct line){(xa * c - xb * b) * inverse, (xb * a - xa * b) * inverse};

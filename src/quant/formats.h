@@ -1,4 +1,4 @@
-/* One row of the table that quant.c looks types up in; each family's file fills in its own. */
+/* An entry of the table of formats in quant.c; the file of each format family defines its own. */
 #ifndef QUANT_FORMATS_H
 #define QUANT_FORMATS_H
 

@@ -1,8 +1,7 @@
 /*
  * Sixteen-bit floats: f16 (IEEE binary16) and bf16 (the upper half of an f32). Rounding is to nearest even;
- * denormals and infinities are exact; a NaN stays a NaN, made quiet, with its sign and as much of its payload
- * as fits. Hardware conversions are used where the target has them: they give the same bits as the portable
- * code.
+ * denormals and infinities are exact; a NaN becomes a quiet NaN with its sign and the upper bits of its
+ * payload. Hardware conversions, where the target has them, give the same bits as the portable code.
  */
 #ifndef QUANT_HALF_H
 #define QUANT_HALF_H
@@ -33,7 +32,7 @@ static inline float f16_to_f32_portable(uint16_t half)
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ff;
     if (exponent == 31)
         return f32_from_bits(sign | 0x7f800000 | (mantissa ? 0x400000 | mantissa << 13 : 0));
-    if (exponent == 0) /* mantissa * 2^-24, which an f32 holds exactly */
+    if (exponent == 0) /* mantissa * 2^-24, exact in f32 */
         return f32_from_bits(sign | f32_bits((float)mantissa * 0x1p-24f));
     return f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
 }
@@ -44,11 +43,10 @@ static inline uint16_t f16_from_f32_portable(float value)
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
     if (magnitude > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));
-    if (magnitude >= f32_bits(65520)) /* halfway between the largest f16 and what would be the next */
+    if (magnitude >= f32_bits(65520)) /* halfway between the largest f16 and the next power of two */
         return sign | 0x7c00;
     if (magnitude <
-        f32_bits(
-            0x1p-14f)) /* denormal: beside 0.5 an f32 counts in steps of 2^-24, and the addition rounds */
+        f32_bits(0x1p-14f)) /* denormal: an f32 near 0.5 has steps of 2^-24, so the addition rounds */
         return (uint16_t)(sign | (f32_bits(f32_from_bits(magnitude) + 0.5f) - f32_bits(0.5f)));
     uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
     return (uint16_t)(sign | (rounded - ((uint32_t)(127 - 15) << 23)) >> 13);
@@ -81,7 +79,7 @@ static inline uint16_t f16_from_f32(float value)
 #endif
 }
 
-/* The nearest value that half precision has; finite values beyond its range become its largest. */
+/* The nearest f16 value; finite values beyond its range become its largest. */
 static inline float f16_rounded(float value)
 {
     const float largest = 65504;

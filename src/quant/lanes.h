@@ -1,6 +1,6 @@
 /*
- * Four floats at a time, written with the vectors that gcc and clang both know, so that one source becomes
- * NEON or SSE. Sums in fixed columns give the same bits on every machine.
+ * Vectors of four floats, with the vector extensions of gcc and clang, which compile to NEON or SSE. Sums in
+ * fixed columns give the same bits on every machine.
  */
 #ifndef QUANT_LANES_H
 #define QUANT_LANES_H
@@ -13,7 +13,7 @@
 enum { LANES = 4 };
 
 typedef float lanes __attribute__((vector_size(16)));
-typedef int32_t lane_mask __attribute__((vector_size(16))); /* all ones where a comparison holds */
+typedef int32_t lane_mask __attribute__((vector_size(16))); /* all ones where a comparison is true */
 
 INLINE lanes lanes_load(const float *from)
 {
@@ -42,7 +42,7 @@ INLINE lanes lanes_only(lane_mask mask, lanes where_set)
     return (lanes)((lane_mask)where_set & mask);
 }
 
-/* Where one side is NaN, both give b. */
+/* If either is NaN, the result is b. */
 INLINE lanes lanes_max(lanes a, lanes b)
 {
     return lanes_select(a > b, a, b);

@@ -6,9 +6,9 @@
 
 /* ---- The mixes ---------------------------------------------------------------------------------------- */
 
-/* Which layers get the first of a rule's two types. */
+/* The layers that get the first of a rule's two types. */
 enum layers {
-    NO_LAYER, /* and the second type does not count either: the mix's own type is taken */
+    NO_LAYER, /* no layer: every layer gets the mix's own type */
     EVERY_LAYER,
     FIRST_TWO,
     FIRST_FOUR,
@@ -104,7 +104,7 @@ enum salvo_status mix_find(const char *name, const struct mix **out)
         memcpy(list + used + 1, mixes[i].name, size + 1);
         used += size + 1;
     }
-    return fail(SALVO_ERROR_ARGUMENT, "'%s' is not a mix; there are%s", name, list);
+    return fail(SALVO_ERROR_ARGUMENT, "'%s' is not a quantisation type; available:%s", name, list);
 }
 
 const char *mix_name(const struct mix *mix)
@@ -117,10 +117,10 @@ uint32_t mix_file_type(const struct mix *mix)
     return mix->file_type;
 }
 
-/* ---- What stays as it is --------------------------------------------------------------------------------
- */
+/* ---- Tensors that are not quantised
+ * ---------------------------------------------------------------------- */
 
-/* Parts of names: small matrices that matter, and those that are not multiplied with at all. */
+/* Parts of names: small important matrices, and matrices that are not multiplied. */
 static const char *const kept[] = {"_norm.weight", "ffn_gate_inp.weight", "altup", "laurel",
     "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight", "time_mix_first.weight",
     "time_mix_w0.weight", "time_mix_w1.weight", "time_mix_w2.weight", "time_mix_v0.weight",
@@ -210,7 +210,7 @@ static uint32_t choose_by_role(
     uint32_t layer = layer_of(name);
     if (contains_any(name, values, sizeof values / sizeof *values)) {
         uint32_t type = follow(&mix->attention_value, mix->type, layer, model);
-        /* Llama 70B: eight heads share one value matrix, so that more bits for it cost little. */
+        /* Llama 70B: eight heads share one value matrix, so more bits for it cost little. */
         bool is_70b = strcmp(model->architecture, "llama") == 0 && model->layers == 80;
         return is_70b && (type == TYPE_Q3_K || type == TYPE_Q4_K) ? TYPE_Q5_K : type;
     }
@@ -221,7 +221,7 @@ static uint32_t choose_by_role(
     return mix->type;
 }
 
-/* Rows that are not whole blocks take a type with smaller blocks, or none. */
+/* Rows with an incomplete block get a type with smaller blocks, or stay unquantised. */
 static uint32_t fit_columns(uint32_t type, uint64_t columns)
 {
     if (columns % tensor_type_info(type)->block_elements == 0)

@@ -1,8 +1,7 @@
 /*
- * Which tensor of a model gets which type when a file is made in a named mix such as Q4_K_M: the same choice
- * as llama.cpp makes, so that files are of the size and quality that people expect from the name.
- *
- * Models are dense: the exceptions for mixtures of experts are not followed.
+ * The type of each tensor in a named mix such as Q4_K_M: the same choice as llama.cpp's, so that files have
+ * the size and quality that users expect from the name. Models are dense: llama.cpp's exceptions for mixture-
+ * of-experts models are not implemented.
  */
 #ifndef QUANT_MIX_H
 #define QUANT_MIX_H
@@ -15,7 +14,7 @@ struct mix;
 struct mix_model {
     const char *architecture; /* general.architecture */
     uint32_t layers;
-    uint32_t heads, kv_heads; /* 0 where a model has none */
+    uint32_t heads, kv_heads; /* 0 if the model has none */
     bool tied;                /* token_embd.weight is also the output matrix */
 };
 
@@ -23,10 +22,10 @@ struct mix_tensor {
     const char *name;
     uint64_t columns,
         rows;      /* elements of the fastest dimension; product of the others, so that a vector has 1 */
-    uint32_t type; /* as it is now: what is not to be quantised keeps it */
+    uint32_t type; /* of the source; tensors that are not quantised keep it */
 };
 
-/* "Q4_K_M", in any case, or "Q4_K" for the same; an error that lists the names when there is no such mix. */
+/* "Q4_K_M", case-insensitive, or "Q4_K" for the same. The error for an unknown name lists all names. */
 enum salvo_status mix_find(const char *name, const struct mix **out);
 
 /* The name, and the number for the key general.file_type. */
@@ -35,7 +34,7 @@ uint32_t mix_file_type(const struct mix *mix);
 
 uint32_t mix_choose(const struct mix *mix, const struct mix_model *model, const struct mix_tensor *tensor);
 
-/* One type for all that is quantised: the one that the mix's name begins with. */
+/* One type for all quantised tensors: the one that the mix's name begins with. */
 uint32_t mix_choose_pure(const struct mix *mix, const struct mix_tensor *tensor);
 
 #endif

@@ -13,14 +13,14 @@ static inline void unpack_nibbles(const uint8_t nibbles[16], uint8_t codes[32])
     }
 }
 
-/* Of wider codes, the lower four bits. */
+/* The lower four bits of wider codes. */
 static inline void pack_nibbles(const uint8_t codes[32], uint8_t nibbles[16])
 {
     for (int i = 0; i < 16; i++)
         nibbles[i] = (uint8_t)((codes[i] & 15) | codes[i + 16] << 4);
 }
 
-/* Codes that stand for uneven steps. */
+/* Nonlinear codes. */
 static inline void dequantize_nibbles(
     float scale, const int8_t values[16], const uint8_t nibbles[16], float out[32])
 {

@@ -35,7 +35,7 @@ enum salvo_status quant_check(uint32_t type)
     const struct tensor_type_info *info = tensor_type_info(type);
     if (info)
         return fail(SALVO_ERROR_UNSUPPORTED, "tensor type %s cannot be converted", info->name);
-    return fail(SALVO_ERROR_UNSUPPORTED, "tensor type %u is not known", type);
+    return fail(SALVO_ERROR_UNSUPPORTED, "tensor type %u is unknown", type);
 }
 
 static size_t whole_blocks(enum tensor_type type, size_t count)

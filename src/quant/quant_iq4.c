@@ -1,11 +1,11 @@
-/* IQ4_NL, IQ4_XS: four-bit codes that stand for uneven steps, finer near zero. */
+/* IQ4_NL, IQ4_XS: nonlinear four-bit codes, finer near zero. */
 #include "quant/fit_groups.h"
 #include "quant/formats.h"
 #include "quant/nibbles.h"
 
 /*
- * The nearest of iq4_values, and its code: both climb the same fifteen thresholds, the middles between
- * neighbours. Comparing with all of them has no branch and no table, so that vector units can do it.
+ * The nearest of iq4_values, and its code: both add up comparisons with fifteen thresholds, the midpoints
+ * between neighbours. Without branches and tables, this vectorises.
  */
 INLINE lane_mask above(lanes value, int code)
 {
@@ -29,7 +29,7 @@ INLINE lanes nearest_iq4_code(lanes value)
     return nearest;
 }
 
-/* The largest magnitude may take -127 or, turned around, 113. */
+/* The largest magnitude maps to -127 or, with the opposite sign, to 113. */
 static const struct reach reach = {100, 4, 8};
 
 static void dequantize_iq4_nl(const void *blocks, size_t block_count, float *out)

@@ -53,7 +53,7 @@ static void quantize_q2_k(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- What Q4_K and Q5_K share ------------------------------------------------------------------------ */
+/* ---- Shared by Q4_K and Q5_K ------------------------------------------------------------------------- */
 
 static void unpack_low_bits(const uint8_t nibbles[128], uint8_t codes[BLOCK_LARGE])
 {

@@ -111,7 +111,7 @@ INLINE struct scale_and_min quantize_affine(
 {
     float normal[32], centred[32], unit = normalise(values, 32, normal);
     float mean = sum_values(normal, 32) / 32;
-    for (size_t i = 0; i < 32; i++) /* a small spread around a large mean must not drown in it */
+    for (size_t i = 0; i < 32; i++) /* a small spread around a large mean must not lose its precision */
         centred[i] = normal[i] - mean;
     struct line line = fit_line(centred, 32, top, nearest, insets, false);
     struct half_scale scale = half_scale_nearest(line.scale, unit);
@@ -175,7 +175,7 @@ static void quantize_q5_1(const float *values, size_t block_count, void *blocks)
 
 /* ---- Q8_0 -------------------------------------------------------------------------------------------- */
 
-/* -128 is left out: integer kernels take absolute values and products of two codes in sixteen bits. */
+/* -128 is not used: integer kernels take absolute values and 16-bit products of two codes. */
 INLINE lanes nearest_q8_0(lanes value)
 {
     return round_within(value, -127, 127);
@@ -191,7 +191,7 @@ static void dequantize_q8_0(const void *blocks, size_t block_count, float *out)
     }
 }
 
-/* With 255 codes the largest value may as well have the last one: searching gains less than a thousandth. */
+/* With 255 codes the largest value gets the last code: a search would reduce the error by less than 0.1 %. */
 static void quantize_q8_0(const float *values, size_t block_count, void *blocks)
 {
     struct block_q8_0 *block = blocks;

@@ -1,9 +1,10 @@
-/* MXFP4: four-bit floats in blocks of 32 under a power of two, as the OCP microscaling formats define it. */
+/* MXFP4: four-bit floats in blocks of 32, multiplied by a power of two, as the OCP microscaling formats
+ * define it. */
 #include "quant/fit.h"
 #include "quant/formats.h"
 #include "quant/nibbles.h"
 
-/* 2^(exponent - 128): mxfp4_values are doubled, so the scale is half of what the format's text says. */
+/* 2^(exponent - 128): mxfp4_values are doubled, so the scale is half of the specification's. */
 static float scale_of(uint8_t exponent)
 {
     return f32_from_bits(exponent < 2 ? 0x00200000u << exponent : (uint32_t)(exponent - 1) << 23);
@@ -16,7 +17,7 @@ static void dequantize_mxfp4(const void *blocks, size_t block_count, float *out)
         dequantize_nibbles(scale_of(block->exponent), mxfp4_values, block->nibbles, out);
 }
 
-/* Codes 0..7 are the magnitudes in rising order, 8..15 the same below zero. */
+/* Codes 0..7 are the magnitudes in rising order, 8..15 their negatives. */
 INLINE lane_mask above(lanes value, int code)
 {
     return lanes_magnitude(value) > lanes_all(0.5f * (float)(mxfp4_values[code] + mxfp4_values[code + 1]));
@@ -33,7 +34,8 @@ INLINE lanes nearest_mxfp4(lanes value)
 
 INLINE lanes nearest_mxfp4_code(lanes value)
 {
-    lanes nearest = lanes_only(value < -0.5f, lanes_all(8)); /* what rounds to zero is plain zero, code 0 */
+    lanes nearest =
+        lanes_only(value < -0.5f, lanes_all(8)); /* values that round to zero get code 0, never -0 */
     for (int code = 0; code < 7; code++)
         nearest += lanes_only(above(value, code), lanes_all(1));
     return nearest;

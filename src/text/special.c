@@ -125,11 +125,6 @@ static enum salvo_status propose(
 
 /* ---- Deciding ---------------------------------------------------------------------------------------- */
 
-static bool is_blank(char byte)
-{
-    return byte == ' ' || (byte >= '\t' && byte <= '\r');
-}
-
 static struct special_match accept(
     const struct token *token, struct candidate candidate, struct salvo_text text, uint8_t *covered)
 {

@@ -15,6 +15,12 @@ struct special_match {
     int32_t id;
 };
 
+/* Blanks that a token takes along: a space or one of \t \n \v \f \r. */
+static inline bool is_blank(char byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
 enum salvo_status special_tokens_open(struct special_tokens *special, const struct vocabulary *vocabulary);
 void special_tokens_close(struct special_tokens *special);
 

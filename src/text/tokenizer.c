@@ -244,8 +244,7 @@ cleanup:
 static bool is_blank_text(struct salvo_text text)
 {
     for (size_t i = 0; i < text.size; i++) {
-        const char c = text.data[i];
-        if (c != ' ' && (c < '\t' || c > '\r'))
+        if (!is_blank(text.data[i]))
             return false;
     }
     return true;

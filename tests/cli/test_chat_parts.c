@@ -225,8 +225,8 @@ static void assert_overlap(
 static void what_was_spelled_differently_stays(void **state)
 {
     (void)state;
-    struct fixture fixture =
-        fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     const char *letters = "xhello!";
     struct tokens word = tokens_of(&fixture, "xhello!", 0);
     assert_int_equal(3, word.count);
@@ -246,8 +246,8 @@ static void what_was_spelled_differently_stays(void **state)
 static void control_tokens_are_no_text(void **state)
 {
     (void)state;
-    struct fixture fixture =
-        fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     struct tokens held = tokens_of(&fixture, "a<|im_start|>b", SALVO_TOKENIZE_SPECIAL);
     assert_int_equal(3, held.count);
     ASSERT_OK(salvo_session_feed(fixture.session, held.ids, held.count));

@@ -8,7 +8,7 @@
  *   - TURNS turns in one session agree with one pass
  *   - a state comes back bit for bit, and goes on on the CPU
  */
-#include <salvo/salvo.h>
+#include <salvo/debug.h>
 
 #include <math.h>
 #include <stdbool.h>
@@ -53,12 +53,14 @@ struct side {
 static struct side open_side(struct salvo_model *model, const char *backend, uint32_t context)
 {
     struct side side;
-    const struct salvo_sampler greedy = {.top_p = 1, .repeat_penalty = 1};
-    const struct salvo_engine_options options = {.backend = backend, .context = context};
+    const struct salvo_sampler greedy = {
+        .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1};
+    const struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .backend = backend, .context = context};
     must(salvo_engine_open(model, &options, &side.engine), backend);
     must(salvo_session_open(side.engine, &side.session), backend);
     must(salvo_session_set_sampler(side.session, &greedy), backend);
-    side.vocabulary = salvo_engine_info(side.engine).vocabulary;
+    side.vocabulary = salvo_engine_info(side.engine)->vocabulary;
     return side;
 }
 
@@ -154,7 +156,7 @@ static void check_ahead(const struct side *side, const int32_t *ids, const char 
 {
     enum { COUNT = 40 };
     int32_t plain[COUNT];
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     free(feed(side, ids, 20, 20));
     /* Whoever goes back computes the last token again, alone, which a prompt may do with finer inputs. So
      * this goes back, too. */
@@ -163,19 +165,22 @@ static void check_ahead(const struct side *side, const int32_t *ids, const char 
     for (int i = 0; i < COUNT; i++)
         must(salvo_session_next(side->session, &plain[i]), "next");
     must(salvo_session_rollback(side->session, 20), "rollback");
-    const struct salvo_counters before = salvo_engine_counters(side->engine);
+    struct salvo_counters before = SALVO_COUNTERS_INIT;
+    must(salvo_engine_counters(side->engine, &before), "counters");
     for (int i = 0; i < COUNT; i++) {
         int32_t id;
         must(salvo_session_next(side->session, &id), "next");
         expect(id == plain[i], name, "the same token after going back", i);
     }
-    const struct salvo_counters after = salvo_engine_counters(side->engine);
+    struct salvo_counters after = SALVO_COUNTERS_INIT;
+    must(salvo_engine_counters(side->engine, &after), "counters");
     const double bytes = (double)(after.bytes_read_back - before.bytes_read_back);
     expect(bytes <= 16.0 * (double)(after.tokens - before.tokens), name, "bytes read back", bytes);
     expect(after.allocations_after_load == 0, name, "allocations", (double)after.allocations_after_load);
 
     must(salvo_session_rollback(side->session, 20), "rollback");
-    const struct salvo_generate_options options = {.max_tokens = COUNT, .ignore_end = true};
+    const struct salvo_generate_options options = {
+        .size = sizeof(struct salvo_generate_options), .max_tokens = COUNT, .ignore_end = true};
     if (salvo_session_generate(side->session, &options, &result) != SALVO_OK)
         return; /* a model without a vocabulary writes no text */
     expect(memcmp(plain, salvo_session_tokens(side->session) + 20, sizeof plain) == 0, name, "decoding ahead",

@@ -1,4 +1,4 @@
-/* The driver without a GPU that the environment names, for tests that look into it; NULL: there is none. */
+/* The driver without a GPU that the environment names, for tests that control it. */
 #ifndef TESTS_FIND_FAKE_CUDA_H
 #define TESTS_FIND_FAKE_CUDA_H
 
@@ -20,16 +20,26 @@ static inline struct fake_cuda *find_fake_cuda(void)
     return control();
 }
 
+/* Set up by find_fake, the group setup of tests that need the driver. */
+static struct fake_cuda *fake;
+
+static inline int find_fake(void **state)
+{
+    (void)state;
+    fake = find_fake_cuda();
+    return fake ? 0 : -1;
+}
+
 /* The nth launch from now on that takes a step fails; a block stalls from some round of the emulator on. */
-static inline void fake_fail(struct fake_cuda *fake, unsigned long nth, enum fake_failure failure)
+static inline void fake_fail(unsigned long nth, enum fake_failure failure)
 {
     fake->fails_at = fake->steps + nth;
     fake->failure = failure;
 }
 
-static inline void fake_stall(struct fake_cuda *fake, unsigned long nth, unsigned block, unsigned round)
+static inline void fake_stall(unsigned long nth, unsigned block, unsigned round)
 {
-    fake_fail(fake, nth, FAKE_STALL);
+    fake_fail(nth, FAKE_STALL);
     fake->stalled_block = block;
     fake->stall_round = round;
 }

@@ -5,6 +5,7 @@
 #include "cmocka_test.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
+#include "cuda/verify_against_cpu.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
 
@@ -13,50 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_cuda *fake;
-
-static int find_fake(void **state)
-{
-    (void)state;
-    fake = find_fake_cuda();
-    return fake ? 0 : -1;
-}
-
-static void show(void *user, const struct salvo_verify_output *output)
-{
-    (void)user;
-    if (output->not_finite || !(output->error <= output->tolerance))
-        print_message("%s: %g\n", output->operation, output->error);
-}
-
-static void verify(const char *shape, const char *mix, enum salvo_kv_type kv_type)
-{
-    struct salvo_model *model;
-    struct salvo_verify_result result;
-    ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
-    const struct salvo_verify_options options = {.backend = "cuda",
-        .against = "cpu",
-        .ids = (const int32_t[]){1, 5, 3, 4, 96, 6},
-        .count = 6,
-        .threads = 1,
-        .kv_type = kv_type};
-    ASSERT_OK(salvo_verify(model, &options, show, NULL, &result));
-    assert_true(result.passed);
-    assert_int_equal(0, result.failed);
-    assert_true(result.outputs > 20);
-    salvo_model_close(model);
-}
-
 static void groups_and_models(void **state)
 {
     (void)state;
-    verify("llama-odd", "F32", SALVO_KV_AUTO);
-    verify("llama-tiny", "Q4_0", SALVO_KV_AUTO);
-    verify("llama-256", "Q4_K_M", SALVO_KV_Q8_0);
-    verify("llama-256", "Q2_K", SALVO_KV_F32);
-    verify("rwkv7-tiny", "F16", SALVO_KV_AUTO);
-    verify("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO);
-    verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO);
+    verify_against_cpu("llama-odd", "F32", SALVO_KV_AUTO, 6);
+    verify_against_cpu("llama-tiny", "Q4_0", SALVO_KV_AUTO, 6);
+    verify_against_cpu("llama-256", "Q4_K_M", SALVO_KV_Q8_0, 6);
+    verify_against_cpu("llama-256", "Q2_K", SALVO_KV_F32, 6);
+    verify_against_cpu("rwkv7-tiny", "F16", SALVO_KV_AUTO, 6);
+    verify_against_cpu("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO, 6);
+    verify_against_cpu("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 6);
 }
 
 /* ---- The first positions, where activations have two terms: both backends are next to exact ---- */
@@ -78,8 +45,12 @@ static bool keep_early(void *user, uint32_t position, const float *logits)
 static struct early_logits *early_logits(
     const char *path, const char *backend, const int32_t given[EARLY], uint32_t part)
 {
-    struct fixture fixture = fixture_open(
-        path, (struct salvo_engine_options){.backend = backend, .context = 32, .batch = 32, .threads = 1});
+    struct fixture fixture =
+        fixture_open(path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                               .backend = backend,
+                               .context = 32,
+                               .batch = 32,
+                               .threads = 1});
     struct early_logits *kept = test_calloc(1, sizeof *kept);
     int32_t *ids = some_ids(EARLY, fixture.vocabulary, 3);
     if (given)
@@ -126,8 +97,12 @@ static void early_positions(void **state)
 
 /* ---- Steps ---- */
 
-static const struct salvo_engine_options on_cuda = {
-    .backend = "cuda", .context = 300, .batch = 64, .sessions = 2, .threads = 1};
+static const struct salvo_engine_options on_cuda = {.size = sizeof(struct salvo_engine_options),
+    .backend = "cuda",
+    .context = 300,
+    .batch = 64,
+    .sessions = 2,
+    .threads = 1};
 
 /* What a session goes on with, by one submission a token. */
 static void take_one_by_one(struct salvo_session *session, uint32_t count, int32_t *out)
@@ -141,12 +116,12 @@ static void submitting(const char *shape, const char *lowering)
     enum { COUNT = 9 };
     const char *path = made_model_with_vocabulary(shape, "Q8_0");
     int32_t plain[COUNT], *ids;
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct salvo_sampler sampler;
     setenv("SALVO_CUDA_LOWERING", lowering, 1);
     struct fixture fixture = fixture_open(path, on_cuda);
     ids = some_ids(11, fixture.vocabulary, 4);
-    sampler = salvo_sampler_default(fixture.model);
+    sampler = default_sampler(fixture.model);
     sampler.repeat_penalty = 1.2f;
     sampler.seed = 9;
     ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
@@ -155,14 +130,16 @@ static void submitting(const char *shape, const char *lowering)
     take_one_by_one(fixture.session, COUNT, plain);
 
     /* The same by generating, where tokens are decoded ahead. */
-    struct salvo_counters before = salvo_engine_counters(fixture.engine);
+    struct salvo_counters before = counters_of(fixture.engine);
     ASSERT_OK(salvo_session_rollback(fixture.session, 11));
-    ASSERT_OK(salvo_session_generate(
-        fixture.session, &(struct salvo_generate_options){.max_tokens = COUNT, .ignore_end = true}, &result));
+    ASSERT_OK(salvo_session_generate(fixture.session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .max_tokens = COUNT, .ignore_end = true},
+        &result));
     assert_int_equal(COUNT, result.tokens);
     assert_memory_equal(plain, salvo_session_tokens(fixture.session) + 11, sizeof plain);
 
-    struct salvo_counters after = salvo_engine_counters(fixture.engine);
+    struct salvo_counters after = counters_of(fixture.engine);
     assert_true(after.bytes_read_back - before.bytes_read_back <= 16 * (after.tokens - before.tokens));
     assert_int_equal(0, after.allocations_after_load);
     free(ids);
@@ -184,18 +161,20 @@ static void lowerings(void **state)
 static void choose_greedily(
     const char *shape, const char *lowering, int blocks, int shared_bytes, int32_t out[6])
 {
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct salvo_sampler sampler;
     setenv("SALVO_CUDA_LOWERING", lowering, 1);
     set_fake_device(shared_bytes, blocks);
     struct fixture fixture = fixture_open(made_model_with_vocabulary(shape, "Q8_0"), on_cuda);
     int32_t *ids = some_ids(5, fixture.vocabulary, 8);
-    sampler = salvo_sampler_default(fixture.model);
+    sampler = default_sampler(fixture.model);
     sampler.temperature = 0;
     ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
-    ASSERT_OK(salvo_session_generate(
-        fixture.session, &(struct salvo_generate_options){.max_tokens = 6, .ignore_end = true}, &result));
+    ASSERT_OK(salvo_session_generate(fixture.session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .max_tokens = 6, .ignore_end = true},
+        &result));
     assert_int_equal(6, result.tokens);
     memcpy(out, salvo_session_tokens(fixture.session) + 5, 6 * sizeof *out);
     free(ids);
@@ -489,7 +468,7 @@ static void after_profiles_that_failed(void **state)
 static void step_that_is_given_up(struct salvo_session *session, uint32_t index, const int32_t *id)
 {
     for (uint32_t i = 0; i < (index % 12 == 0 ? TAGS - 1 : index % 4 == 1); i++) {
-        fake_stall(fake, 1, index % 3, 1 + fake->rounds * (index % 8) / 12);
+        fake_stall(1, index % 3, 1 + fake->rounds * (index % 8) / 12);
         assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(session, id, 1));
         assert_non_null(strstr(salvo_error(), "a wait on the device took too long"));
         assert_int_equal(index, salvo_session_position(session));

@@ -11,19 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_cuda *fake;
 static const struct salvo_engine_options options = {
-    .backend = "cuda", .context = 64, .batch = 16, .threads = 1};
+    .size = sizeof(struct salvo_engine_options), .backend = "cuda", .context = 64, .batch = 16, .threads = 1};
 
 static int open_fake(void **state)
 {
-    (void)state;
-    fake = find_fake_cuda();
-    if (!fake)
+    if (find_fake(state))
         return -1;
     fake->idle = true;
     /* Devices are found once per process: before anything goes wrong. */
-    return strcmp(salvo_device_at(0).backend, "cuda") == 0 ? 0 : -1;
+    struct salvo_device device = SALVO_DEVICE_INIT;
+    return salvo_device_at(0, &device) == SALVO_OK && strcmp(device.backend, "cuda") == 0 ? 0 : -1;
 }
 
 static void fail_call(unsigned long nth, int code)

@@ -23,8 +23,11 @@ static void is_named(void **state)
 {
     (void)state;
     const char *backend;
-    for (size_t i = 0; i < salvo_device_count(); i++)
-        assert_string_not_equal("cuda", salvo_device_at(i).backend);
+    for (size_t i = 0; i < salvo_device_count(); i++) {
+        struct salvo_device device = SALVO_DEVICE_INIT;
+        ASSERT_OK(salvo_device_at(i, &device));
+        assert_string_not_equal("cuda", device.backend);
+    }
     assert_string_equal(why, salvo_device_unusable(0, &backend));
     assert_string_equal("cuda", backend);
     assert_null(salvo_device_unusable(1, &backend));
@@ -37,7 +40,8 @@ static void is_refused_or_passed_over(void **state)
     struct salvo_model *model;
     struct salvo_engine *engine;
     ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q8_0"), &model));
-    struct salvo_engine_options options = {.backend = "cuda", .context = 64, .threads = 1};
+    struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .backend = "cuda", .context = 64, .threads = 1};
     assert_int_equal(SALVO_ERROR_UNSUPPORTED, salvo_engine_open(model, &options, &engine));
     assert_string_equal(
         "backend 'cuda' has no device: Emulated GPU has compute capability 7.5; 8.0 is needed",
@@ -45,7 +49,7 @@ static void is_refused_or_passed_over(void **state)
     salvo_log_set(keep_line, NULL);
     options.backend = "auto";
     ASSERT_OK(salvo_engine_open(model, &options, &engine));
-    const char *taken = salvo_engine_info(engine).backend;
+    const char *taken = salvo_engine_info(engine)->backend;
     assert_string_not_equal("cuda", taken);
     char expected[200];
     snprintf(expected, sizeof expected, "cuda: %s; going on with %s", why, taken);

@@ -16,13 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_cuda *fake;
-
-static int find_fake(void **state)
+static int open_fake(void **state)
 {
-    (void)state;
-    fake = find_fake_cuda();
-    if (!fake)
+    if (find_fake(state))
         return -1;
     fake->memory = (size_t)1 << 42;
     return 0;
@@ -247,5 +243,5 @@ int main(void)
         cmocka_unit_test(roomy_devices),
         cmocka_unit_test(refused_before_loading),
     };
-    return cmocka_run_group_tests(tests, find_fake, NULL);
+    return cmocka_run_group_tests(tests, open_fake, NULL);
 }

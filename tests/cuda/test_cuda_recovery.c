@@ -16,17 +16,13 @@
 
 enum { PROMPT = 5, TOKENS = 12, MOST_TEXT = 1024 };
 
-static struct fake_cuda *fake;
-static const struct salvo_engine_options on_cuda = {
-    .backend = "cuda", .context = 300, .batch = 64, .sessions = 2, .threads = 1};
+static const struct salvo_engine_options on_cuda = {.size = sizeof(struct salvo_engine_options),
+    .backend = "cuda",
+    .context = 300,
+    .batch = 64,
+    .sessions = 2,
+    .threads = 1};
 static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
-
-static int find_fake(void **state)
-{
-    (void)state;
-    fake = find_fake_cuda();
-    return fake ? 0 : -1;
-}
 
 /* ---- Launches that are given up while others are queued behind them ---- */
 
@@ -47,7 +43,7 @@ static bool keep_text(void *user, const char *bytes, size_t size)
 static struct fixture open_session(const char *shape, bool greedy)
 {
     struct fixture fixture = fixture_open(made_model_with_vocabulary(shape, "Q8_0"), on_cuda);
-    struct salvo_sampler sampler = salvo_sampler_default(fixture.model);
+    struct salvo_sampler sampler = default_sampler(fixture.model);
     int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 4);
     sampler.temperature = greedy ? 0 : 1;
     sampler.seed = 9;
@@ -61,8 +57,8 @@ static struct fixture open_session(const char *shape, bool greedy)
  */
 static enum salvo_status generate(struct salvo_session *session, struct text *text)
 {
-    struct salvo_generate_result result;
-    const struct salvo_generate_options options = {
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    const struct salvo_generate_options options = {.size = sizeof(struct salvo_generate_options),
         .max_tokens = PROMPT + TOKENS - salvo_session_position(session),
         .ignore_end = true,
         .special = true,
@@ -96,7 +92,7 @@ static void give_up(const char *shape, bool greedy, const struct expected *expec
 {
     struct fixture fixture = open_session(shape, greedy);
     struct text shown = {.size = 0}, again = {.size = 0};
-    fake_stall(fake, nth, block, round);
+    fake_stall(nth, block, round);
     assert_int_equal(SALVO_ERROR_DEVICE, generate(fixture.session, &shown));
     if (!strstr(salvo_error(), "a wait on the device took too long"))
         fail_msg("%s", salvo_error());
@@ -152,7 +148,7 @@ static void three_steps(
     struct run_result result;
     uint64_t tickets[3];
     set_greedy(fixture.session);
-    fake_fail(fake, 2, failure);
+    fake_fail(2, failure);
     fake->stalled_block = 1;
     fake->stall_round = 20;
     for (int i = 0; i < 3; i++) {
@@ -198,7 +194,7 @@ static void old_tickets(void **state)
         ASSERT_OK(backend->wait(executor, tickets[i], &result));
     }
     assert_int_equal(SALVO_ERROR_ARGUMENT, backend->wait(executor, tickets[0], &result));
-    assert_non_null(strstr(salvo_error(), "is not among the last 8"));
+    assert_non_null(strstr(salvo_error(), "is not one of the last 8"));
     assert_int_equal(SALVO_ERROR_ARGUMENT, backend->wait(executor, tickets[STEPS - 1] + 1, &result));
     ASSERT_OK(backend->wait(executor, tickets[1], &result));
     assert_int_equal(1, result.sampled);
@@ -270,13 +266,17 @@ static void other_users(void **state)
 
 static void choose_ahead(struct fixture *fixture, uint32_t ahead, int32_t out[TOKENS])
 {
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     set_greedy(fixture->session);
     ASSERT_OK(salvo_session_rollback(fixture->session, 0));
     ASSERT_OK(salvo_session_feed(fixture->session, (const int32_t[]){1, 5, 3}, 3));
     fake->longest_ns = 0;
     ASSERT_OK(salvo_session_generate(fixture->session,
-        &(struct salvo_generate_options){.max_tokens = TOKENS, .ignore_end = true, .ahead = ahead}, &result));
+        &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+            .max_tokens = TOKENS,
+            .ignore_end = true,
+            .ahead = ahead},
+        &result));
     assert_int_equal(TOKENS, result.tokens);
     memcpy(out, salvo_session_tokens(fixture->session) + 3, TOKENS * sizeof *out);
 }
@@ -316,9 +316,9 @@ static void launches_by_time(void **state)
     choose_ahead(&fixture, 1, timed);
     fake->round_ns = most_ns / 6 / fake->rounds;
     choose_ahead(&fixture, 1, timed);
-    const uint64_t before = salvo_engine_counters(fixture.engine).submissions;
+    const uint64_t before = counters_of(fixture.engine).submissions;
     choose_ahead(&fixture, 64, timed);
-    const uint64_t submissions = salvo_engine_counters(fixture.engine).submissions - before;
+    const uint64_t submissions = counters_of(fixture.engine).submissions - before;
     assert_true(fake->longest_ns > most_ns / 6 && fake->longest_ns < most_ns);
     assert_true(submissions > 3 && submissions < TOKENS);
     assert_memory_equal(free_running, timed, sizeof timed);

@@ -5,41 +5,18 @@
 #include "cmocka_test.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
+#include "cuda/verify_against_cpu.h"
 #include "engine_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_cuda *fake;
-
-static int find_fake(void **state)
-{
-    (void)state;
-    fake = find_fake_cuda();
-    return fake ? 0 : -1;
-}
-
-static void show(void *user, const struct salvo_verify_output *output)
-{
-    (void)user;
-    if (output->not_finite || !(output->error <= output->tolerance))
-        print_message("%s: %g\n", output->operation, output->error);
-}
-
 static void verify(const char *shape, const char *mix, bool in_pieces)
 {
-    struct salvo_model *model;
-    struct salvo_verify_result result;
     const unsigned long before = fake->pieces;
-    ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
-    const struct salvo_verify_options options = {
-        .backend = "cuda", .against = "cpu", .ids = (const int32_t[]){1, 5, 3, 4}, .count = 4, .threads = 1};
-    ASSERT_OK(salvo_verify(model, &options, show, NULL, &result));
-    assert_true(result.passed);
-    assert_int_equal(0, result.failed);
+    verify_against_cpu(shape, mix, SALVO_KV_AUTO, 4);
     assert_int_equal(in_pieces, fake->pieces > before);
-    salvo_model_close(model);
 }
 
 static void inputs_in_pieces(void **state)
@@ -58,19 +35,25 @@ static void inputs_in_pieces(void **state)
 /* Ids that a model goes on with, by samplers that need the scratch of sampling. */
 static void take_ids(const char *path, const char *backend, float temperature, int32_t out[4])
 {
-    struct fixture fixture = fixture_open(
-        path, (struct salvo_engine_options){.backend = backend, .context = 64, .batch = 16, .threads = 1});
+    struct fixture fixture =
+        fixture_open(path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                               .backend = backend,
+                               .context = 64,
+                               .batch = 16,
+                               .threads = 1});
     int32_t *ids = some_ids(5, fixture.vocabulary, 7);
-    struct salvo_sampler sampler = salvo_sampler_default(fixture.model);
-    struct salvo_generate_result result;
+    struct salvo_sampler sampler = default_sampler(fixture.model);
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     sampler.temperature = temperature;
     sampler.top_k = 5;
     sampler.repeat_penalty = 1.1f;
     sampler.seed = 3;
     ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
-    ASSERT_OK(salvo_session_generate(
-        fixture.session, &(struct salvo_generate_options){.max_tokens = 4, .ignore_end = true}, &result));
+    ASSERT_OK(salvo_session_generate(fixture.session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .max_tokens = 4, .ignore_end = true},
+        &result));
     assert_int_equal(4, result.tokens);
     memcpy(out, salvo_session_tokens(fixture.session) + 5, 4 * sizeof *out);
     free(ids);

@@ -14,18 +14,22 @@ static enum salvo_status run_model(struct salvo_model *model)
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = NULL;
     struct salvo_session *session = NULL, *copy = NULL;
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct salvo_messages *messages = NULL;
     const struct salvo_message said = {.role = "user", .content = {"hello", 5}};
-    TRY(salvo_engine_open(
-        model, &(struct salvo_engine_options){.sessions = 2, .threads = 2, .context = 64}, &engine));
+    TRY(salvo_engine_open(model,
+        &(struct salvo_engine_options){
+            .size = sizeof(struct salvo_engine_options), .sessions = 2, .threads = 2, .context = 64},
+        &engine));
     TRY(salvo_session_open(engine, &session));
     TRY(salvo_session_open(engine, &copy));
     TRY(salvo_session_set_bias(session, 'x', 1e6f));
     TRY(salvo_session_feed(session, (const int32_t[]){1, 2, 3}, 3));
-    TRY(salvo_session_generate(session, &(struct salvo_generate_options){.max_tokens = 5}, &result));
+    TRY(salvo_session_generate(session,
+        &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options), .max_tokens = 5},
+        &result));
     TRY(salvo_session_copy(copy, session));
-    TRY(salvo_session_chat_save_file(session, &said, 1, output));
+    TRY(salvo_session_chat_save_file(session, &said, 1, sizeof(struct salvo_message), output));
     TRY(salvo_session_chat_load_file(copy, output, &messages));
 cleanup:
     salvo_free(messages);
@@ -37,15 +41,20 @@ cleanup:
 
 static enum salvo_status quantize_model(struct salvo_model *model)
 {
-    return salvo_quantize(model, output, &(struct salvo_quantize_options){.type = "Q4_0", .threads = 2});
+    return salvo_quantize(model, output,
+        &(struct salvo_quantize_options){
+            .size = sizeof(struct salvo_quantize_options), .type = "Q4_0", .threads = 2});
 }
 
 static enum salvo_status verify_model(struct salvo_model *model)
 {
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     return salvo_verify(model,
-        &(struct salvo_verify_options){.ids = (const int32_t[]){1, 2}, .count = 2, .threads = 1}, NULL, NULL,
-        &result);
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .ids = (const int32_t[]){1, 2},
+            .count = 2,
+            .threads = 1},
+        NULL, NULL, &result);
 }
 
 /* Fails the first allocation, then the second, and so on, until there are no more. */

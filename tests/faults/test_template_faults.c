@@ -24,7 +24,8 @@ static enum salvo_status use_template(struct salvo_model *model)
     struct salvo_prompt *prompt = NULL;
     int32_t *ids = NULL;
     size_t count;
-    const struct salvo_conversation conversation = {.json = {json, sizeof json - 1}};
+    const struct salvo_conversation conversation = {
+        .size = sizeof(struct salvo_conversation), .json = {json, sizeof json - 1}};
     TRY(salvo_template_open(model, text, sizeof text - 1, &chat));
     TRY(salvo_template_render(chat, &conversation, &prompt));
     TRY(salvo_template_tokens(chat, &conversation, &ids, &count));

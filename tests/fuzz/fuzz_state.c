@@ -50,8 +50,10 @@ static void need(enum salvo_status status)
 
 static struct salvo_session *open_session(const struct model_shape *shape)
 {
-    const struct salvo_engine_options options = {.backend = "cpu", .context = CONTEXT, .threads = 1};
-    const struct salvo_sampler sampler = {.top_p = 1,
+    const struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .backend = "cpu", .context = CONTEXT, .threads = 1};
+    const struct salvo_sampler sampler = {.size = sizeof(struct salvo_sampler),
+        .top_p = 1,
         .repeat_penalty = 1.5f,
         .presence_penalty = 0.5f,
         .frequency_penalty = 0.5f,
@@ -87,7 +89,8 @@ static size_t make_file(uint8_t *data, size_t capacity, unsigned seed)
         need(salvo_session_next(session, &id));
     char name[64];
     snprintf(name, sizeof name, "/tmp/salvo-fuzz-state-%ld", (long)getpid());
-    need(seed / 16 % 2 ? salvo_session_chat_save_file(session, messages, seed / 32 % 3, name)
+    need(seed / 16 % 2 ? salvo_session_chat_save_file(
+                             session, messages, seed / 32 % 3, sizeof(struct salvo_message), name)
                        : salvo_session_state_save_file(session, name));
     FILE *made = fopen(name, "rb");
     if (!made)

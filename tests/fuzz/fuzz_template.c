@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t template_size = end ? (size_t)(end - text) : size;
     const struct salvo_text json = end ? (struct salvo_text){end + 1, size - template_size - 1}
                                        : (struct salvo_text){request, sizeof request - 1};
-    const struct salvo_conversation conversation = {.json = json};
+    const struct salvo_conversation conversation = {.size = sizeof(struct salvo_conversation), .json = json};
     const struct template_input input = {&conversation, words, 1, &limits};
     struct template *template;
     struct marked_text marked;

@@ -125,7 +125,7 @@ struct fixture fixture_open(const char *path, struct salvo_engine_options option
     ASSERT_OK(salvo_model_open(path, &fixture.model));
     ASSERT_OK(salvo_engine_open(fixture.model, &options, &fixture.engine));
     ASSERT_OK(salvo_session_open(fixture.engine, &fixture.session));
-    fixture.vocabulary = salvo_engine_info(fixture.engine).vocabulary;
+    fixture.vocabulary = salvo_engine_info(fixture.engine)->vocabulary;
     return fixture;
 }
 
@@ -195,8 +195,23 @@ int32_t *continuation(struct salvo_session *session, const int32_t *ids, uint32_
     return taken;
 }
 
+struct salvo_counters counters_of(const struct salvo_engine *engine)
+{
+    struct salvo_counters counters = SALVO_COUNTERS_INIT;
+    ASSERT_OK(salvo_engine_counters(engine, &counters));
+    return counters;
+}
+
+struct salvo_sampler default_sampler(const struct salvo_model *model)
+{
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    ASSERT_OK(salvo_sampler_default(model, &sampler));
+    return sampler;
+}
+
 void set_greedy(struct salvo_session *session)
 {
-    const struct salvo_sampler greedy = {.top_p = 1, .repeat_penalty = 1};
+    const struct salvo_sampler greedy = {
+        .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1};
     ASSERT_OK(salvo_session_set_sampler(session, &greedy));
 }

@@ -3,7 +3,7 @@
 #ifndef TESTS_ENGINE_FIXTURE_H
 #define TESTS_ENGINE_FIXTURE_H
 
-#include <salvo/salvo.h>
+#include <salvo/debug.h>
 
 /* A model of a shape and mix that make-model knows, in a folder that is removed at the end of the program. */
 const char *made_model(const char *shape, const char *mix);
@@ -33,6 +33,8 @@ float *logits_by_chunks(const struct fixture *fixture, const int32_t *ids, uint3
 /* Feeds ids and takes `count` more, to be freed. */
 int32_t *continuation(struct salvo_session *session, const int32_t *ids, uint32_t id_count, uint32_t count);
 
+struct salvo_counters counters_of(const struct salvo_engine *engine);
+struct salvo_sampler default_sampler(const struct salvo_model *model);
 void set_greedy(struct salvo_session *session);
 
 #define ASSERT_OK(call)                                 \

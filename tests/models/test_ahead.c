@@ -49,7 +49,7 @@ struct script {
 
 struct outcome {
     struct salvo_generate_result result;
-    enum salvo_status status, status_of_more;
+    enum salvo_status status, status_of_feed, status_of_more;
     char text[MOST_TEXT];
     size_t text_size;
     unsigned calls;
@@ -103,8 +103,8 @@ static bool act(void *user, const char *text, size_t size)
     }
     if (call == script->saves_at && !outcome->saved)
         outcome->saved = save(session, &outcome->saved_size);
-    if (call == script->feeds_at)
-        ASSERT_OK(salvo_session_feed(session, (const int32_t[]){'x', 'y'}, 2));
+    if (call == script->feeds_at) /* fails where no id is left to choose */
+        outcome->status_of_feed = salvo_session_feed(session, (const int32_t[]){'x', 'y'}, 2);
     if (call == script->cancels_at)
         salvo_session_cancel(session);
     return call != script->ends_at;
@@ -115,7 +115,7 @@ static void perform(struct fixture *fixture, struct salvo_session *other, const 
 {
     struct salvo_session *session = fixture->session;
     struct scene scene = {fixture, other, script, outcome};
-    *outcome = (struct outcome){0};
+    *outcome = (struct outcome){.result = SALVO_GENERATE_RESULT_INIT};
     ASSERT_OK(salvo_session_rollback(session, 0));
     ASSERT_OK(salvo_session_rollback(other, 0));
     for (int32_t id = 0; id < SAMPLE_COUNT; id++) {
@@ -132,6 +132,7 @@ static void perform(struct fixture *fixture, struct salvo_session *other, const 
     if (script->evaluates)
         ASSERT_OK(salvo_session_eval(session, script->prompt, 2, NULL, NULL));
     const struct salvo_generate_options options = {
+        .size = sizeof(struct salvo_generate_options),
         .max_tokens = script->max_tokens,
         .stop_strings = script->stops,
         .stop_count = script->stop_count,
@@ -167,6 +168,7 @@ static void forget(struct outcome *outcome)
 static void assert_same(const struct outcome *expected, const struct outcome *got, bool recurrent)
 {
     assert_int_equal(expected->status, got->status);
+    assert_int_equal(expected->status_of_feed, got->status_of_feed);
     assert_int_equal(expected->status_of_more, got->status_of_more);
     assert_int_equal(expected->result.finish, got->result.finish);
     assert_int_equal(expected->result.tokens, got->result.tokens);
@@ -200,7 +202,8 @@ static void write_script(struct script *script)
     *script = (struct script){
         .prompt_count = one_in(4) ? 1 + next_random(299) : 1 + next_random(20),
         .max_tokens = one_in(6) ? 0 : 1 + next_random(40),
-        .sampler = {.temperature = one_in(4) ? 0 : 0.5f + (float)next_random(10) / 10,
+        .sampler = {.size = sizeof(struct salvo_sampler),
+            .temperature = one_in(4) ? 0 : 0.5f + (float)next_random(10) / 10,
             .top_k = one_in(2) ? 40 : 0,
             .top_p = one_in(2) ? 0.9f : 1,
             .repeat_penalty = one_in(3) ? 1.3f : 1,
@@ -239,9 +242,12 @@ struct stage {
 
 static struct stage stage_open(const char *shape, bool busy)
 {
-    struct stage stage = {
-        .fixture = fixture_open(made_model_with_vocabulary(shape, "Q8_0"),
-            (struct salvo_engine_options){.context = CONTEXT, .sessions = 2, .threads = 1, .batch = 64})};
+    struct stage stage = {.fixture = fixture_open(made_model_with_vocabulary(shape, "Q8_0"),
+                              (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                  .context = CONTEXT,
+                                  .sessions = 2,
+                                  .threads = 1,
+                                  .batch = 64})};
     ASSERT_OK(salvo_session_open(stage.fixture.engine, &stage.other));
     if (busy)
         busy_device_install(stage.fixture.engine);
@@ -270,7 +276,7 @@ static void random_generations(const char *shape, bool busy, unsigned cases)
         assert_true(finishes[i] > 0 && dry > 0); /* every way to end was tried */
     if (busy)
         assert_int_equal(3, busy_device_most_in_flight(tested.fixture.engine));
-    assert_int_equal(0, salvo_engine_counters(tested.fixture.engine).allocations_after_load);
+    assert_int_equal(0, counters_of(tested.fixture.engine).allocations_after_load);
     fixture_close(&one_by_one.fixture);
     fixture_close(&tested.fixture);
 }
@@ -336,13 +342,16 @@ static void cancelled_generations(const char *shape, bool busy, unsigned cases)
 {
     struct stage stage = stage_open(shape, busy);
     struct salvo_session *session = stage.fixture.session;
-    const struct salvo_sampler sampler = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 5};
+    const struct salvo_sampler sampler = {
+        .size = sizeof(struct salvo_sampler), .temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 5};
     int32_t expected[CONTEXT];
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     ASSERT_OK(salvo_session_set_sampler(session, &sampler));
     ASSERT_OK(salvo_session_feed(session, (const int32_t[]){'a', 'b', 'c'}, 3));
-    ASSERT_OK(salvo_session_generate(
-        session, &(struct salvo_generate_options){.ignore_end = true, .ahead = 1}, &result));
+    ASSERT_OK(salvo_session_generate(session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .ignore_end = true, .ahead = 1},
+        &result));
     assert_int_equal(CONTEXT - 3, result.tokens);
     memcpy(expected, salvo_session_tokens(session), sizeof expected);
     for (unsigned i = 0; i < cases; i++) {
@@ -351,7 +360,8 @@ static void cancelled_generations(const char *shape, bool busy, unsigned cases)
         pthread_t thread;
         ASSERT_OK(salvo_session_rollback(session, 3));
         assert_int_equal(0, pthread_create(&thread, NULL, cancel_later, &canceller));
-        const struct salvo_generate_options options = {.ignore_end = true,
+        const struct salvo_generate_options options = {.size = sizeof(struct salvo_generate_options),
+            .ignore_end = true,
             .ahead = aheads[next_random(sizeof aheads / sizeof *aheads)],
             .text = watch,
             .user = &watched};
@@ -363,10 +373,18 @@ static void cancelled_generations(const char *shape, bool busy, unsigned cases)
         assert_int_equal(3 + result.tokens, position);
         assert_memory_equal(expected, salvo_session_tokens(session), position * sizeof *expected);
         ASSERT_OK(salvo_session_generate(session,
-            &(struct salvo_generate_options){.ignore_end = true, .max_tokens = 4, .ahead = 3}, &result));
+            &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+                .ignore_end = true,
+                .max_tokens = 4,
+                .ahead = 3},
+            &result));
         if (result.finish == SALVO_FINISH_CANCELLED) /* the one that had come too late */
             ASSERT_OK(salvo_session_generate(session,
-                &(struct salvo_generate_options){.ignore_end = true, .max_tokens = 4, .ahead = 3}, &result));
+                &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+                    .ignore_end = true,
+                    .max_tokens = 4,
+                    .ahead = 3},
+                &result));
         const uint32_t further = salvo_session_position(session);
         assert_int_equal(position + 4 < CONTEXT ? position + 4 : CONTEXT, further);
         assert_memory_equal(expected, salvo_session_tokens(session), further * sizeof *expected);
@@ -390,12 +408,16 @@ static void fewer_submissions_and_waits(void **state)
     (void)state;
     for (int busy = 0; busy < 2; busy++) {
         struct stage stage = stage_open("llama-tiny", busy);
-        struct salvo_generate_result result;
+        struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
         ASSERT_OK(salvo_session_feed(stage.fixture.session, (const int32_t[]){'a', 'b', 'c'}, 3));
-        struct salvo_counters before = salvo_engine_counters(stage.fixture.engine);
+        struct salvo_counters before = counters_of(stage.fixture.engine);
         ASSERT_OK(salvo_session_generate(stage.fixture.session,
-            &(struct salvo_generate_options){.ignore_end = true, .max_tokens = 161, .ahead = 16}, &result));
-        struct salvo_counters after = salvo_engine_counters(stage.fixture.engine);
+            &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+                .ignore_end = true,
+                .max_tokens = 161,
+                .ahead = 16},
+            &result));
+        struct salvo_counters after = counters_of(stage.fixture.engine);
         assert_int_equal(10, after.submissions - before.submissions);
         assert_int_equal(160, after.tokens - before.tokens);
         assert_true(busy ? after.waits - before.waits <= 5 : after.waits - before.waits == 10);
@@ -407,14 +429,16 @@ static void fewer_submissions_and_waits(void **state)
 static void ids_alone(void **state)
 {
     (void)state;
-    struct fixture fixture =
-        fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){.context = 64});
-    struct salvo_generate_result result;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 64});
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     set_greedy(fixture.session);
     int32_t *expected = continuation(fixture.session, (const int32_t[]){1, 2, 3}, 3, 20);
     ASSERT_OK(salvo_session_rollback(fixture.session, 3));
     ASSERT_OK(salvo_session_generate(fixture.session,
-        &(struct salvo_generate_options){.ignore_end = true, .max_tokens = 20, .ahead = 7}, &result));
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .ignore_end = true, .max_tokens = 20, .ahead = 7},
+        &result));
     assert_int_equal(20, result.tokens);
     assert_memory_equal(expected, salvo_session_tokens(fixture.session) + 3, 20 * sizeof *expected);
     free(expected);

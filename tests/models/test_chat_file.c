@@ -18,7 +18,8 @@ enum { COUNT = sizeof messages / sizeof *messages };
 
 static struct fixture open_shape(const char *shape)
 {
-    return fixture_open(made_model(shape, "Q8_0"), (struct salvo_engine_options){0});
+    return fixture_open(made_model(shape, "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
 }
 
 static void assert_messages(const struct salvo_messages *got)
@@ -45,7 +46,8 @@ static void a_conversation_goes_on(void **state)
         struct salvo_messages *got;
         int32_t *ids = some_ids(40, first.vocabulary, 3), want, id;
         ASSERT_OK(salvo_session_feed(first.session, ids, 40));
-        ASSERT_OK(salvo_session_chat_save_file(first.session, messages, COUNT, path));
+        ASSERT_OK(
+            salvo_session_chat_save_file(first.session, messages, COUNT, sizeof(struct salvo_message), path));
         ASSERT_OK(salvo_session_chat_load_file(second.session, path, &got));
         assert_messages(got);
         salvo_free(got);
@@ -55,8 +57,7 @@ static void a_conversation_goes_on(void **state)
             ASSERT_OK(salvo_session_next(second.session, &id));
             assert_int_equal(want, id);
         }
-        assert_int_equal(
-            4, salvo_engine_counters(second.engine).tokens); /* the first one was chosen before */
+        assert_int_equal(4, counters_of(second.engine).tokens); /* the first one was chosen before */
 
         ASSERT_OK(salvo_session_rollback(second.session, 0));
         ASSERT_OK(salvo_session_state_load_file(second.session, path)); /* as a state alone */
@@ -73,7 +74,7 @@ static void nobody_has_said_anything_yet(void **state)
     (void)state;
     struct fixture fixture = open_shape("llama-tiny");
     struct salvo_messages *got;
-    ASSERT_OK(salvo_session_chat_save_file(fixture.session, NULL, 0, path));
+    ASSERT_OK(salvo_session_chat_save_file(fixture.session, NULL, 0, sizeof(struct salvo_message), path));
     ASSERT_OK(salvo_session_chat_load_file(fixture.session, path, &got));
     assert_int_equal(0, got->count);
     salvo_free(got);
@@ -106,7 +107,8 @@ static void what_is_no_conversation_is_refused(void **state)
     int32_t *ids = some_ids(20, fixture.vocabulary, 1);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
     ASSERT_OK(salvo_session_feed(other.session, ids, 20));
-    ASSERT_OK(salvo_session_chat_save_file(fixture.session, messages, COUNT, path));
+    ASSERT_OK(
+        salvo_session_chat_save_file(fixture.session, messages, COUNT, sizeof(struct salvo_message), path));
     assert_refused(&other, "another model");
 
     static char bytes[1 << 20];
@@ -153,7 +155,8 @@ static void parts_cannot_be_exchanged(void **state)
     for (int i = 0; i < 2; i++) {
         ASSERT_OK(salvo_session_rollback(fixture.session, 0));
         ASSERT_OK(salvo_session_feed(fixture.session, ids + i * 20, 20));
-        ASSERT_OK(salvo_session_chat_save_file(fixture.session, messages, COUNT, path));
+        ASSERT_OK(salvo_session_chat_save_file(
+            fixture.session, messages, COUNT, sizeof(struct salvo_message), path));
         FILE *file = fopen(path, "rb");
         assert_non_null(file);
         size = fread(i ? second : first, 1, sizeof first, file);
@@ -180,11 +183,11 @@ static void marks_make_going_back_cheap(void **state)
     ASSERT_OK(salvo_session_feed(fixture.session, ids + 40, 1));
     ASSERT_OK(salvo_session_next(fixture.session, &want));
     ASSERT_OK(salvo_session_feed(fixture.session, ids + 41, 19));
-    uint64_t before = salvo_engine_counters(fixture.engine).tokens;
+    uint64_t before = counters_of(fixture.engine).tokens;
     ASSERT_OK(salvo_session_rollback(fixture.session, 41));
     ASSERT_OK(salvo_session_next(fixture.session, &got));
     assert_int_equal(want, got);
-    assert_int_equal(1, salvo_engine_counters(fixture.engine).tokens - before);
+    assert_int_equal(1, counters_of(fixture.engine).tokens - before);
     free(ids);
     fixture_close(&fixture);
 }

@@ -46,8 +46,12 @@ static void expect_tokens(const char *text, const char *content, const int32_t *
     const struct salvo_message only = message("user", content);
     int32_t *ids;
     size_t id_count, kept = 0;
-    ASSERT_OK(salvo_template_tokens(
-        chat, &(struct salvo_conversation){.messages = &only, .message_count = 1}, &ids, &id_count));
+    ASSERT_OK(salvo_template_tokens(chat,
+        &(struct salvo_conversation){.size = sizeof(struct salvo_conversation),
+            .message_size = sizeof(struct salvo_message),
+            .messages = &only,
+            .message_count = 1},
+        &ids, &id_count));
     for (size_t i = 0; i < id_count; i++) {
         bool byte = ids[i] < 256;
         if (!byte || kept == 0 || ids[kept - 1] != -1)
@@ -181,14 +185,21 @@ static void only_usual_roles_are_the_templates_words(void **state)
     struct salvo_prompt *prompt;
     int32_t *ids;
     size_t count;
-    const struct salvo_conversation conversation = {.messages = &hostile, .message_count = 1};
+    const struct salvo_conversation conversation = {.size = sizeof(struct salvo_conversation),
+        .message_size = sizeof(struct salvo_message),
+        .messages = &hostile,
+        .message_count = 1};
     ASSERT_OK(salvo_template_tokens(chat, &conversation, &ids, &count));
     for (size_t i = 0; i < count; i++)
         assert_true(ids[i] != SAMPLE_END);
     salvo_free(ids);
     const struct salvo_message usual = message("user", "");
-    ASSERT_OK(salvo_template_render(
-        chat, &(struct salvo_conversation){.messages = &usual, .message_count = 1}, &prompt));
+    ASSERT_OK(salvo_template_render(chat,
+        &(struct salvo_conversation){.size = sizeof(struct salvo_conversation),
+            .message_size = sizeof(struct salvo_message),
+            .messages = &usual,
+            .message_count = 1},
+        &prompt));
     assert_int_equal(prompt->piece_count, 1);
     assert_false(prompt->pieces[0].content);
     salvo_free(prompt);
@@ -202,8 +213,11 @@ static void pieces_are_the_text(void **state)
         open_template("a{{ messages[0].content }}b{{ messages[1].content }}c{{ n }}");
     const struct salvo_message messages[] = {
         message("user", "X"), {"user", {"\xff\xc3\xa9", 3}, "{\"k\": 1}"}};
-    const struct salvo_conversation conversation = {
-        .messages = messages, .message_count = 2, .json = {"{\"n\": 12, \"messages\": []}", 25}};
+    const struct salvo_conversation conversation = {.size = sizeof(struct salvo_conversation),
+        .message_size = sizeof(struct salvo_message),
+        .messages = messages,
+        .message_count = 2,
+        .json = {"{\"n\": 12, \"messages\": []}", 25}};
     struct salvo_prompt *prompt;
     ASSERT_OK(salvo_template_render(chat, &conversation, &prompt));
     assert_int_equal(prompt->size, 9);
@@ -230,22 +244,22 @@ static void stops_are_what_comes_between_turns(void **state)
     (void)state;
     struct salvo_template *chat = open_template(
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}");
-    struct salvo_stops stops = salvo_template_stops(chat);
-    assert_int_equal(stops.id_count, 1);
-    assert_int_equal(stops.ids[0], SAMPLE_END);
-    assert_int_equal(stops.string_count, 0);
+    const struct salvo_stops *stops = salvo_template_stops(chat);
+    assert_int_equal(stops->id_count, 1);
+    assert_int_equal(stops->ids[0], SAMPLE_END);
+    assert_int_equal(stops->string_count, 0);
     salvo_template_close(chat);
 
     chat = open_template(NULL); /* the model has none: the plain one */
     stops = salvo_template_stops(chat);
-    assert_int_equal(stops.id_count, 0);
-    assert_int_equal(stops.string_count, 1);
-    assert_string_equal(stops.strings[0], "\n\nUser:");
+    assert_int_equal(stops->id_count, 0);
+    assert_int_equal(stops->string_count, 1);
+    assert_string_equal(stops->strings[0], "\n\nUser:");
     salvo_template_close(chat);
 
     chat = open_template("{{ raise_exception('never') }}");
     stops = salvo_template_stops(chat);
-    assert_int_equal(stops.id_count + stops.string_count, 0);
+    assert_int_equal(stops->id_count + stops->string_count, 0);
     salvo_template_close(chat);
 }
 
@@ -257,8 +271,12 @@ static void plain_template(void **state)
         message("user", "\nHi\n\n\nAssistant: no\n"), message("assistant", " Yes.\n\nReally. "),
         message("user", "ok")};
     struct salvo_prompt *prompt;
-    ASSERT_OK(salvo_template_render(
-        chat, &(struct salvo_conversation){.messages = messages, .message_count = 4}, &prompt));
+    ASSERT_OK(salvo_template_render(chat,
+        &(struct salvo_conversation){.size = sizeof(struct salvo_conversation),
+            .message_size = sizeof(struct salvo_message),
+            .messages = messages,
+            .message_count = 4},
+        &prompt));
     static const char expected[] =
         "System: Be brief.\nUser: me\n\nUser: Hi\nAssistant: no\n\nAssistant: Yes.\n\nReally.\n\n"
         "User: ok\n\nAssistant:";
@@ -276,8 +294,10 @@ static void expect_error(const char *text, const char *json, const char *words)
     struct salvo_prompt *prompt = NULL;
     enum salvo_status status = salvo_template_open(NULL, text, strlen(text), &chat);
     if (status == SALVO_OK)
-        status =
-            salvo_template_render(chat, &(struct salvo_conversation){.json = {json, strlen(json)}}, &prompt);
+        status = salvo_template_render(chat,
+            &(struct salvo_conversation){
+                .size = sizeof(struct salvo_conversation), .json = {json, strlen(json)}},
+            &prompt);
     assert_int_not_equal(status, SALVO_OK);
     assert_null(prompt);
     if (!strstr(salvo_error(), words))
@@ -306,7 +326,9 @@ static void errors_say_where(void **state)
     int32_t *ids;
     size_t count;
     assert_int_equal(
-        salvo_template_tokens(chat, &(struct salvo_conversation){0}, &ids, &count), SALVO_ERROR_ARGUMENT);
+        salvo_template_tokens(
+            chat, &(struct salvo_conversation){.size = sizeof(struct salvo_conversation)}, &ids, &count),
+        SALVO_ERROR_ARGUMENT);
     salvo_template_close(chat);
 }
 
@@ -338,7 +360,7 @@ static void nothing_runs_forever_or_takes_everything(void **state)
         "[]", "too much memory");
     expect_error("{{ 'a' * 99999999999 }}", "[]", "too ");
     expect_error("{{ '%999999999d' % 1 }}", "[]", "too ");
-    expect_error("{{ 'a'.rjust(99999999999) }}", "[]", "too ");
+    expect_error("{{ 'a' | indent(99999999999) }}", "[]", "too ");
     expect_error("{% set n = namespace() %}{% set n.n = n %}{{ n }}", "[]", "nested too deeply");
     static const char *const nests[] = {"(", "[", "{{ [", "not ", "-", "{% if 1 %}", "{% for a in b %}",
         "a if ", "{% macro m() %}", "a.b(", "1 if 1 else "};

@@ -26,7 +26,7 @@ static void assert_passages(
     for (; passages->piece; passages++) {
         assert_false(came);
         ASSERT_OK(buffer_append(&filter.held, passages->piece, strlen(passages->piece)));
-        came = text_filter_look(&filter, &ready);
+        came = text_filter_scan(&filter, &ready);
         memcpy(text + size, filter.held.data, ready);
         size += ready;
         text_filter_drop(&filter, ready);
@@ -105,7 +105,7 @@ static void the_first_complete_stop_string_ends_the_text(void **state)
                     if (to < size && !(cut >> (to - 1) & 1))
                         continue;
                     ASSERT_OK(buffer_append(&filter.held, texts[t] + from, to - from));
-                    came = text_filter_look(&filter, &ready);
+                    came = text_filter_scan(&filter, &ready);
                     assert_memory_equal(texts[t] + handed_over, filter.held.data, ready);
                     text_filter_drop(&filter, ready);
                     handed_over += ready;
@@ -165,8 +165,8 @@ static struct collected generate(struct salvo_session *session, struct salvo_gen
 /* A session whose next ids are all `id`. */
 static struct fixture open_forced(int32_t id, uint32_t context)
 {
-    struct fixture fixture = fixture_open(
-        made_model_with_vocabulary("llama-tiny", "Q8_0"), (struct salvo_engine_options){.context = context});
+    struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = context});
     set_greedy(fixture.session);
     ASSERT_OK(salvo_session_set_bias(fixture.session, id, 1e6f));
     ASSERT_OK(salvo_session_feed(fixture.session, (const int32_t[]){'a', 'b', 'c'}, 3));
@@ -176,10 +176,11 @@ static struct fixture open_forced(int32_t id, uint32_t context)
 static void ends_for_every_reason(void **state)
 {
     (void)state;
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct fixture fixture = open_forced(SAMPLE_HELLO, 30);
-    struct collected text =
-        generate(fixture.session, (struct salvo_generate_options){.max_tokens = 4}, 100, &result);
+    struct collected text = generate(fixture.session,
+        (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options), .max_tokens = 4}, 100,
+        &result);
     assert_int_equal(SALVO_FINISH_LENGTH, result.finish);
     assert_int_equal(4, result.tokens);
     assert_int_equal(4, text.calls);
@@ -187,28 +188,35 @@ static void ends_for_every_reason(void **state)
     assert_int_equal(7, salvo_session_position(fixture.session));
 
     const char *const stops[] = {"ohe"};
-    text = generate(fixture.session, (struct salvo_generate_options){.stop_strings = stops, .stop_count = 1},
+    text = generate(fixture.session,
+        (struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .stop_strings = stops, .stop_count = 1},
         100, &result);
     assert_int_equal(SALVO_FINISH_STOP, result.finish);
     assert_int_equal(2, result.tokens);
     assert_int_equal(4, text.size);
     assert_memory_equal("hell", text.text, 4);
 
-    generate(fixture.session, (struct salvo_generate_options){0}, 3, &result);
+    generate(fixture.session, (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options)},
+        3, &result);
     assert_int_equal(SALVO_FINISH_CALLBACK, result.finish);
     assert_int_equal(3, result.tokens);
 
     struct collected cancelling = {.most_calls = 100, .cancel = fixture.session};
-    ASSERT_OK(salvo_session_generate(
-        fixture.session, &(struct salvo_generate_options){.text = collect, .user = &cancelling}, &result));
+    ASSERT_OK(salvo_session_generate(fixture.session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .text = collect, .user = &cancelling},
+        &result));
     assert_int_equal(SALVO_FINISH_CANCELLED, result.finish);
     assert_int_equal(3, result.tokens);
 
-    generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+    generate(fixture.session, (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options)},
+        100, &result);
     assert_int_equal(SALVO_FINISH_CONTEXT, result.finish);
     assert_int_equal(30, salvo_session_position(fixture.session));
     assert_int_equal(30 - 3 - 4 - 2 - 3 - 3, result.tokens);
-    generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+    generate(fixture.session, (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options)},
+        100, &result);
     assert_int_equal(SALVO_FINISH_CONTEXT, result.finish);
     assert_int_equal(0, result.tokens);
     fixture_close(&fixture);
@@ -219,21 +227,28 @@ static void ends_for_every_reason(void **state)
 static void end_tokens_end_and_are_not_counted(void **state)
 {
     (void)state;
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct fixture fixture = open_forced(SAMPLE_END, 30);
     for (int i = 0; i < 2; i++) { /* asked again, it ends again */
-        struct collected text = generate(fixture.session, (struct salvo_generate_options){0}, 100, &result);
+        struct collected text = generate(fixture.session,
+            (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options)}, 100, &result);
         assert_int_equal(SALVO_FINISH_END, result.finish);
         assert_int_equal(0, result.tokens + text.calls);
         assert_int_equal(3, salvo_session_position(fixture.session));
     }
-    struct collected text = generate(
-        fixture.session, (struct salvo_generate_options){.ignore_end = true, .max_tokens = 2}, 100, &result);
+    struct collected text = generate(fixture.session,
+        (struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .ignore_end = true, .max_tokens = 2},
+        100, &result);
     assert_int_equal(SALVO_FINISH_LENGTH, result.finish);
     assert_int_equal(2, result.tokens);
     assert_int_equal(0, text.calls); /* control tokens are not text */
     text = generate(fixture.session,
-        (struct salvo_generate_options){.ignore_end = true, .max_tokens = 1, .special = true}, 100, &result);
+        (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+            .ignore_end = true,
+            .max_tokens = 1,
+            .special = true},
+        100, &result);
     assert_int_equal(strlen("<|im_end|>"), text.size);
     assert_memory_equal("<|im_end|>", text.text, text.size);
     fixture_close(&fixture);
@@ -244,12 +259,13 @@ static void end_tokens_end_and_are_not_counted(void **state)
 static void stop_ids_hold_where_end_tokens_are_ignored(void **state)
 {
     (void)state;
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct fixture fixture = open_forced('x', 60);
     const int32_t stop_ids[] = {'y', 'x'};
     for (uint32_t ahead = 1; ahead < 10; ahead += 4) {
         generate(fixture.session,
-            (struct salvo_generate_options){.ignore_end = true,
+            (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+                .ignore_end = true,
                 .stop_ids = stop_ids,
                 .stop_id_count = 2,
                 .ahead = ahead,
@@ -258,7 +274,8 @@ static void stop_ids_hold_where_end_tokens_are_ignored(void **state)
         assert_int_equal(SALVO_FINISH_END, result.finish);
         assert_int_equal(0, result.tokens);
         generate(fixture.session,
-            (struct salvo_generate_options){.ignore_end = true,
+            (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+                .ignore_end = true,
                 .stop_ids = stop_ids,
                 .stop_id_count = 1,
                 .ahead = ahead,
@@ -274,24 +291,31 @@ static void stop_ids_hold_where_end_tokens_are_ignored(void **state)
 static void what_was_held_back_is_not_lost(void **state)
 {
     (void)state;
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct fixture fixture = open_forced('x', 30);
     const char *const stops[] = {"xxxxxxy"};
     struct collected text = generate(fixture.session,
-        (struct salvo_generate_options){.max_tokens = 5, .stop_strings = stops, .stop_count = 1}, 100,
-        &result);
+        (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+            .max_tokens = 5,
+            .stop_strings = stops,
+            .stop_count = 1},
+        100, &result);
     assert_int_equal(1, text.calls);
     assert_int_equal(5, text.size);
     fixture_close(&fixture);
 
     fixture = open_forced(0xc3, 30);
-    text = generate(fixture.session, (struct salvo_generate_options){.max_tokens = 1}, 100, &result);
+    text = generate(fixture.session,
+        (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options), .max_tokens = 1}, 100,
+        &result);
     assert_int_equal(0, text.size); /* half a character never comes */
     assert_int_equal(1, result.tokens);
     fixture_close(&fixture);
 
     fixture = open_forced(0xff, 30);
-    text = generate(fixture.session, (struct salvo_generate_options){.max_tokens = 1}, 100, &result);
+    text = generate(fixture.session,
+        (struct salvo_generate_options){.size = sizeof(struct salvo_generate_options), .max_tokens = 1}, 100,
+        &result);
     assert_int_equal(1, text.size); /* no beginning of one */
     assert_memory_equal("\xff", text.text, 1);
     fixture_close(&fixture);
@@ -317,16 +341,20 @@ static void a_file_that_is_cut_gives_no_text(void **state)
     char path[64];
     snprintf(path, sizeof path, "/tmp/salvo-generate-%ld.gguf", (long)getpid());
     write_model_with_vocabulary("llama-tiny", "Q8_0", path);
-    struct fixture fixture = fixture_open(path, (struct salvo_engine_options){0});
+    struct fixture fixture =
+        fixture_open(path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     struct cutting cutting = {.path = path};
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     set_greedy(fixture.session);
     ASSERT_OK(salvo_session_set_bias(fixture.session, SAMPLE_HELLO, 1e6f));
     ASSERT_OK(salvo_session_feed(fixture.session, (const int32_t[]){'a', 'b', 'c'}, 3));
-    assert_int_equal(SALVO_ERROR_IO,
-        salvo_session_generate(fixture.session,
-            &(struct salvo_generate_options){.max_tokens = 9, .text = cut_and_look, .user = &cutting},
-            &result));
+    assert_int_equal(
+        SALVO_ERROR_IO, salvo_session_generate(fixture.session,
+                            &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+                                .max_tokens = 9,
+                                .text = cut_and_look,
+                                .user = &cutting},
+                            &result));
     assert_non_null(strstr(salvo_error(), "was cut"));
     assert_int_equal(1, cutting.calls);
     assert_false(cutting.had_zeros);
@@ -349,14 +377,18 @@ static void odd_options(void **state)
         {{.stop_strings = nothing, .stop_count = 2}, "stop string 2 of 2 is NULL"},
     };
     struct fixture fixture = open_forced('x', 30);
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(
-            SALVO_ERROR_ARGUMENT, salvo_session_generate(fixture.session, &wrong[i].options, &result));
+        struct salvo_generate_options options = wrong[i].options;
+        options.size = sizeof options;
+        assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_session_generate(fixture.session, &options, &result));
         assert_non_null(strstr(salvo_error(), wrong[i].words));
         assert_int_equal(3, salvo_session_position(fixture.session));
     }
-    const struct salvo_generate_options empty = {.stop_ids = &id, .stop_strings = nothing, .max_tokens = 2};
+    const struct salvo_generate_options empty = {.size = sizeof(struct salvo_generate_options),
+        .stop_ids = &id,
+        .stop_strings = nothing,
+        .max_tokens = 2};
     ASSERT_OK(salvo_session_generate(fixture.session, &empty, &result));
     assert_int_equal(2, result.tokens);
     ASSERT_OK(salvo_session_generate(fixture.session, NULL, &result));
@@ -368,12 +400,14 @@ static void odd_options(void **state)
 static void models_without_vocabulary_say_so(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
-    struct salvo_generate_result result;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     int32_t id;
     ASSERT_OK(salvo_session_feed(fixture.session, (const int32_t[]){1, 2, 3}, 3));
-    assert_int_not_equal(
-        SALVO_OK, salvo_session_generate(fixture.session, &(struct salvo_generate_options){0}, &result));
+    assert_int_not_equal(SALVO_OK,
+        salvo_session_generate(fixture.session,
+            &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options)}, &result));
     assert_non_null(strstr(salvo_error(), "vocab"));
     ASSERT_OK(salvo_session_next(fixture.session, &id)); /* ids are to be had all the same */
     fixture_close(&fixture);

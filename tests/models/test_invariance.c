@@ -45,8 +45,8 @@ static void chunks_of_any_size_give_the_same_bits(void **state)
     static const uint32_t small[] = {2, 3, 7, 8, 31, 64}, below_a_page[] = {255, 2, 43}, a_page[] = {256, 44},
                           above_a_page[] = {257, 43};
     for (unsigned m = 0; m < MODELS; m++) {
-        struct fixture fixture =
-            fixture_open(made_model(models[m].shape, models[m].mix), (struct salvo_engine_options){0});
+        struct fixture fixture = fixture_open(made_model(models[m].shape, models[m].mix),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
         int32_t *ids = some_ids(COUNT, fixture.vocabulary, m);
         float *expected = logits_by_chunks(&fixture, ids, COUNT, 1);
         check_chunks(&fixture, ids, small, sizeof small / sizeof *small, expected);
@@ -68,8 +68,8 @@ static void the_batch_of_the_engine_does_not_matter(void **state)
     float *expected = NULL;
     static const uint32_t batches[] = {1, 5, 64, 512};
     for (unsigned b = 0; b < 4; b++) {
-        struct fixture fixture = fixture_open(
-            made_model("llama-tiny", "Q4_0"), (struct salvo_engine_options){.batch = batches[b]});
+        struct fixture fixture = fixture_open(made_model("llama-tiny", "Q4_0"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = batches[b]});
         int32_t *ids = some_ids(COUNT, fixture.vocabulary, 3);
         float *got = logits_by_chunks(&fixture, ids, COUNT, COUNT);
         if (expected)
@@ -94,7 +94,8 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
         float *expected = NULL;
         for (unsigned t = 0; t < 4; t++) {
             struct fixture fixture = fixture_open(made_model(models[m / 2].shape, models[m / 2].mix),
-                (struct salvo_engine_options){.threads = threads[t]});
+                (struct salvo_engine_options){
+                    .size = sizeof(struct salvo_engine_options), .threads = threads[t]});
             int32_t *ids = some_ids(count, fixture.vocabulary, m / 2);
             float *got = logits_by_chunks(&fixture, ids, count, chunk);
             if (expected) {
@@ -114,7 +115,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 /* Every stage of sampling at work. */
 static void set_lively(const struct salvo_model *model, struct salvo_session *session, uint64_t seed)
 {
-    struct salvo_sampler sampler = salvo_sampler_default(model);
+    struct salvo_sampler sampler = default_sampler(model);
     sampler.seed = seed;
     sampler.top_k = 0;
     sampler.repeat_penalty = 1.1f;
@@ -126,8 +127,8 @@ static void sessions_do_not_see_each_other(void **state)
     (void)state;
     enum { SESSIONS = 5, TAKEN = 40 };
     for (unsigned m = 0; m < MODELS; m++) {
-        struct fixture fixture = fixture_open(
-            made_model(models[m].shape, models[m].mix), (struct salvo_engine_options){.sessions = SESSIONS});
+        struct fixture fixture = fixture_open(made_model(models[m].shape, models[m].mix),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .sessions = SESSIONS});
         struct salvo_session *sessions[SESSIONS] = {fixture.session};
         int32_t *prompts[SESSIONS], *alone[SESSIONS];
         for (uint32_t s = 0; s < SESSIONS; s++) {
@@ -143,7 +144,7 @@ static void sessions_do_not_see_each_other(void **state)
             set_lively(fixture.model, sessions[s], s);
             ASSERT_OK(salvo_session_feed(sessions[s], prompts[s], 10 + 60 * s));
         }
-        uint64_t before = salvo_engine_counters(fixture.engine).submissions;
+        uint64_t before = counters_of(fixture.engine).submissions;
         for (uint32_t i = 0; i < TAKEN; i++) {
             int32_t ids[SESSIONS];
             enum salvo_status statuses[SESSIONS];
@@ -154,7 +155,7 @@ static void sessions_do_not_see_each_other(void **state)
             }
         }
         /* The first ids came with the prompts. */
-        assert_int_equal(TAKEN - 1, salvo_engine_counters(fixture.engine).submissions - before);
+        assert_int_equal(TAKEN - 1, counters_of(fixture.engine).submissions - before);
         for (uint32_t s = 0; s < SESSIONS; s++) {
             if (s)
                 salvo_session_close(sessions[s]);
@@ -168,8 +169,8 @@ static void sessions_do_not_see_each_other(void **state)
 static void nothing_is_allocated_once_a_model_is_loaded(void **state)
 {
     (void)state;
-    struct fixture fixture =
-        fixture_open(made_model("llama-tiny", "Q4_0"), (struct salvo_engine_options){.batch = 64});
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q4_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 64});
     set_greedy(fixture.session);
     for (uint32_t length = 1; length < 480; length = length * 3 / 2 + 1) {
         int32_t *ids = some_ids(length, fixture.vocabulary, length);
@@ -177,7 +178,7 @@ static void nothing_is_allocated_once_a_model_is_loaded(void **state)
         free(continuation(fixture.session, ids, length, 20));
         free(ids);
     }
-    struct salvo_counters counters = salvo_engine_counters(fixture.engine);
+    struct salvo_counters counters = counters_of(fixture.engine);
     assert_int_equal(0, counters.allocations_after_load);
     assert_true(counters.tokens > counters.submissions);
     fixture_close(&fixture);

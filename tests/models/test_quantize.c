@@ -22,7 +22,8 @@ static void quantize_to(const char *from, const char *type, bool pure, uint32_t 
     struct salvo_model *model;
     ASSERT_OK(salvo_model_open(from, &model));
     ASSERT_OK(salvo_quantize(model, output_path(),
-        &(struct salvo_quantize_options){.type = type, .pure = pure, .threads = threads}));
+        &(struct salvo_quantize_options){
+            .size = sizeof(struct salvo_quantize_options), .type = type, .pure = pure, .threads = threads}));
     salvo_model_close(model);
 }
 
@@ -48,11 +49,13 @@ static void every_type_can_be_written_and_run(void **state)
         "IQ4_XS", "MXFP4"};
     const char *source = made_model("llama-256", "F32");
     int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
-    struct fixture plain = fixture_open(source, (struct salvo_engine_options){0});
+    struct fixture plain =
+        fixture_open(source, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     float *expected = logits_at_once(&plain, ids, 8);
     for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
         quantize_to(source, types[i], i % 2, 3);
-        struct fixture fixture = fixture_open(output_path(), (struct salvo_engine_options){0});
+        struct fixture fixture = fixture_open(
+            output_path(), (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
         assert_int_equal(0, strcasecmp(types[i], salvo_model_info(fixture.model)->file_type));
         float *got = logits_at_once(&fixture, ids, 8);
         double difference = 0, norm = 0;
@@ -149,17 +152,20 @@ static void what_fails_leaves_no_file(void **state)
     struct salvo_model *model;
     ASSERT_OK(salvo_model_open(made_model("llama-tiny", "F32"), &model));
     assert_int_equal(SALVO_ERROR_ARGUMENT,
-        salvo_quantize(model, output_path(), &(struct salvo_quantize_options){.type = "Q4_Z"}));
+        salvo_quantize(model, output_path(),
+            &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "Q4_Z"}));
     assert_non_null(strstr(salvo_error(), "Q4_K_M"));
     assert_int_equal(SALVO_ERROR_CANCELLED,
         salvo_quantize(model, output_path(),
-            &(struct salvo_quantize_options){.type = "Q8_0", .progress = stop_at_once}));
+            &(struct salvo_quantize_options){
+                .size = sizeof(struct salvo_quantize_options), .type = "Q8_0", .progress = stop_at_once}));
     assert_int_equal(SALVO_ERROR_ARGUMENT, /* over itself */
-        salvo_quantize(
-            model, salvo_model_info(model)->path, &(struct salvo_quantize_options){.type = "Q8_0"}));
+        salvo_quantize(model, salvo_model_info(model)->path,
+            &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "Q8_0"}));
     assert_non_null(strstr(salvo_error(), "the model is read from this file"));
     assert_int_equal(SALVO_ERROR_IO,
-        salvo_quantize(model, "/nowhere/at/all.gguf", &(struct salvo_quantize_options){.type = "Q8_0"}));
+        salvo_quantize(model, "/nowhere/at/all.gguf",
+            &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "Q8_0"}));
     salvo_model_close(model);
 
     /* One weight that is not finite, somewhere in the last tensor. */
@@ -176,7 +182,8 @@ static void what_fails_leaves_no_file(void **state)
     free(bytes);
     ASSERT_OK(salvo_model_open(path, &model));
     assert_int_equal(SALVO_ERROR_NUMERIC,
-        salvo_quantize(model, output_path(), &(struct salvo_quantize_options){.type = "Q8_0"}));
+        salvo_quantize(model, output_path(),
+            &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "Q8_0"}));
     assert_non_null(strstr(salvo_error(), "tensor '"));
     salvo_model_close(model);
     unlink(path);
@@ -205,7 +212,10 @@ static void a_source_that_is_cut_is_said_to_be(void **state)
         ASSERT_OK(salvo_model_open(path, &model));
         assert_int_equal(SALVO_ERROR_IO,
             salvo_quantize(model, output_path(),
-                &(struct salvo_quantize_options){.type = "Q8_0", .progress = cut_source, .user = path}));
+                &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options),
+                    .type = "Q8_0",
+                    .progress = cut_source,
+                    .user = path}));
         assert_non_null(strstr(salvo_error(), "was cut"));
         assert_int_not_equal(0, access(output_path(), F_OK));
 

@@ -20,9 +20,14 @@ static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
 
 static struct fixture open_session(const char *shape, uint32_t context, bool busy)
 {
-    struct fixture fixture = fixture_open(made_model(shape, "Q8_0"),
-        (struct salvo_engine_options){.backend = "cpu", .context = context, .threads = 1, .batch = 64});
-    const struct salvo_sampler sampler = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 5};
+    struct fixture fixture = fixture_open(
+        made_model(shape, "Q8_0"), (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                       .backend = "cpu",
+                                       .context = context,
+                                       .threads = 1,
+                                       .batch = 64});
+    const struct salvo_sampler sampler = {
+        .size = sizeof(struct salvo_sampler), .temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 5};
     ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
     if (busy)
         busy_device_install(fixture.engine);
@@ -32,8 +37,10 @@ static struct fixture open_session(const char *shape, uint32_t context, bool bus
 static enum salvo_status generate(
     struct salvo_session *session, uint32_t end, uint32_t ahead, struct salvo_generate_result *result)
 {
-    const struct salvo_generate_options options = {
-        .ignore_end = true, .max_tokens = end - salvo_session_position(session), .ahead = ahead};
+    const struct salvo_generate_options options = {.size = sizeof(struct salvo_generate_options),
+        .ignore_end = true,
+        .max_tokens = end - salvo_session_position(session),
+        .ahead = ahead};
     return salvo_session_generate(session, &options, result);
 }
 
@@ -54,7 +61,7 @@ static const struct expected *undisturbed(const char *const *shape)
     struct fixture fixture = open_session(*shape, CONTEXT, false);
     const size_t bytes = fixture.vocabulary * sizeof(float);
     int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1);
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     ASSERT_OK(salvo_session_feed(fixture.session, ids, PROMPT));
     ASSERT_OK(generate(fixture.session, COUNT, 1, &result));
     memcpy(ids, salvo_session_tokens(fixture.session), COUNT * sizeof *ids);
@@ -83,7 +90,7 @@ static int free_expected(void **state)
 /* Generates up to COUNT; then the tokens are those expected, and the state gives the expected logits. */
 static void assert_goes_on(struct fixture *fixture, const struct expected *expected)
 {
-    struct salvo_generate_result result;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     ASSERT_OK(generate(fixture->session, COUNT, 0, &result));
     assert_int_equal(COUNT, salvo_session_position(fixture->session));
     assert_memory_equal(expected->ids, salvo_session_tokens(fixture->session), COUNT * sizeof *expected->ids);
@@ -120,7 +127,7 @@ static void runs_that_find_no_token(void **state)
         for (int busy = 0; busy < 2; busy++) {
             struct fixture fixture = open_session(*shape, CONTEXT, busy);
             struct salvo_session *session = fixture.session;
-            struct salvo_generate_result result;
+            struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
             forbid(&fixture, -INFINITY); /* already while the prompt is fed: its last chunk fails */
             assert_int_equal(SALVO_ERROR_NUMERIC, salvo_session_feed(session, expected->ids, PROMPT));
             const uint32_t chunks = PROMPT / 64 * 64;
@@ -177,7 +184,7 @@ static void cancels_in_a_context_of_several_pages(void **state)
         struct salvo_session *session = fixture.session;
         for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
             struct disturbance disturbance = {.cancels = session, .position = places[i]};
-            struct salvo_generate_result result;
+            struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
             start_again(session, expected);
             busy_device_set_hook(fixture.engine, disturb, &disturbance);
             ASSERT_OK(generate(session, COUNT, 0, &result));
@@ -221,7 +228,7 @@ static void lost_submissions(void **state)
         for (size_t i = 0; i < 2 * sizeof places / sizeof *places; i++) {
             struct disturbance disturbance = {
                 .fate = i % 2 ? BUSY_LOST_AFTER : BUSY_LOST_BEFORE, .position = places[i / 2]};
-            struct salvo_generate_result result;
+            struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
             start_again(session, expected);
             busy_device_set_hook(fixture.engine, disturb, &disturbance);
             assert_int_equal(SALVO_ERROR_DEVICE, generate(session, COUNT, 0, &result));
@@ -307,7 +314,8 @@ static void quantised_caches_of_larger_heads(void **state)
         {"llama-256", "Q8_0"}, {"llama-128", "Q8_0"}, {"llama-odd", "F16"}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const char *path = made_model(models[i][0], models[i][1]);
-        const struct salvo_engine_options options = {.kv_type = SALVO_KV_Q8_0, .context = 400};
+        const struct salvo_engine_options options = {
+            .size = sizeof(struct salvo_engine_options), .kv_type = SALVO_KV_Q8_0, .context = 400};
         struct fixture first = fixture_open(path, options), second = fixture_open(path, options);
         int32_t *ids = some_ids(310, first.vocabulary, 4);
         size_t size, size_again;

@@ -43,7 +43,8 @@ static void random_llama_matches_a_double_precision_reference(void **state)
     } cases[] = {{SALVO_KV_AUTO, 1e-4}, {SALVO_KV_F32, 1e-4}, {SALVO_KV_F16, 1e-2}};
     for (int i = 0; i < 3; i++) {
         struct fixture fixture =
-            fixture_open(path, (struct salvo_engine_options){.kv_type = cases[i].kv_type});
+            fixture_open(path, (struct salvo_engine_options){
+                                   .size = sizeof(struct salvo_engine_options), .kv_type = cases[i].kv_type});
         assert_int_equal(64 * fixture.vocabulary * sizeof(float), expected.size);
         float *got = logits_at_once(&fixture, ids, 64);
         double worst = 0;
@@ -141,7 +142,8 @@ static struct comparison compare_smollm2(enum activation_rounding rounding)
     comparison.logits = logits;
     read_argmaxes(&comparison);
 
-    struct fixture fixture = fixture_open(model_path, (struct salvo_engine_options){.backend = "cpu"});
+    struct fixture fixture = fixture_open(model_path,
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .backend = "cpu"});
     fixture.engine->backend->set_rounding(fixture.engine->executor, rounding);
     comparison.vocabulary = fixture.vocabulary;
     assert_int_equal(16 * fixture.vocabulary * sizeof(float), expected.size);
@@ -184,7 +186,8 @@ static void smollm2_continues_as_its_reference(void **state)
     (void)state;
     if (!*model_path)
         skip();
-    check_smollm2_continuations(model_path, (struct salvo_engine_options){0});
+    check_smollm2_continuations(
+        model_path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
 }
 
 int main(void)

@@ -37,7 +37,8 @@ static uint32_t read_ids(const char *path, int32_t *ids, uint32_t most)
 static double worst_difference(
     const char *model, const char *expected_path, const int32_t *ids, uint32_t count, uint32_t rows)
 {
-    struct fixture fixture = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture fixture =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     struct buffer expected = read_whole_file(expected_path);
     const size_t values = (size_t)rows * fixture.vocabulary;
     assert_int_equal(values * sizeof(float), expected.size);
@@ -106,7 +107,8 @@ static double mean_divergence(const float *p, const float *q, uint32_t rows, uin
 
 static float *logits_of(const char *path, const int32_t *ids, uint32_t count, uint32_t *out_vocabulary)
 {
-    struct fixture fixture = fixture_open(path, (struct salvo_engine_options){.backend = "cpu"});
+    struct fixture fixture = fixture_open(
+        path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .backend = "cpu"});
     float *logits = logits_at_once(&fixture, ids, count);
     *out_vocabulary = fixture.vocabulary;
     fixture_close(&fixture);
@@ -130,7 +132,8 @@ static void rounded_activations_cost_little(void **state)
         struct salvo_model *model;
         snprintf(exact, sizeof exact, "%s.f32", path);
         ASSERT_OK(salvo_model_open(path, &model));
-        ASSERT_OK(salvo_quantize(model, exact, &(struct salvo_quantize_options){.type = "F32"}));
+        ASSERT_OK(salvo_quantize(model, exact,
+            &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "F32"}));
         salvo_model_close(model);
         uint32_t vocabulary;
         int32_t *ids = some_ids(COUNT, 512, 7);
@@ -151,12 +154,13 @@ static void rounded_activations_cost_little(void **state)
 static void the_family_has_its_own_defaults(void **state)
 {
     (void)state;
-    struct fixture fixture = open_small((struct salvo_engine_options){0});
-    struct salvo_sampler sampler = salvo_sampler_default(fixture.model);
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct salvo_sampler sampler = default_sampler(fixture.model);
     assert_true(sampler.temperature == 1 && sampler.top_p == 0.3f && sampler.min_p == 0);
     assert_true(sampler.presence_penalty == 0.5f && sampler.frequency_penalty == 0.5f);
     assert_int_equal(0, sampler.top_k);
-    assert_int_equal(1048576, salvo_engine_info(fixture.engine).context);
+    assert_int_equal(1048576, salvo_engine_info(fixture.engine)->context);
     fixture_close(&fixture);
 }
 
@@ -197,7 +201,8 @@ static void rolling_back_gives_the_state_of_the_tokens_kept(void **state)
     static const struct way_back ways[] = {{1500, 1499}, {1500, 1490}, {1500, 1300}, {1500, 1025},
         {1200, 1024}, {1100, 700}, {800, 256}, {400, 255}, {300, 1}, {20, 0}};
     enum { COUNT = 1500, WAYS = sizeof ways / sizeof *ways };
-    struct fixture fixture = open_small((struct salvo_engine_options){.batch = 128, .sessions = 2});
+    struct fixture fixture = open_small((struct salvo_engine_options){
+        .size = sizeof(struct salvo_engine_options), .batch = 128, .sessions = 2});
     struct salvo_session *session = fixture.session, *fresh;
     ASSERT_OK(salvo_session_open(fixture.engine, &fresh));
     int32_t *ids = some_ids(COUNT, fixture.vocabulary, 1), expected[WAYS], id;
@@ -233,18 +238,19 @@ static void going_back_a_little_does_not_compute_the_prompt_again(void **state)
 {
     (void)state;
     enum { PROMPT = 1000 };
-    struct fixture fixture = open_small((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 2);
     for (int turn = 0; turn < 3; turn++) {
-        uint64_t before = salvo_engine_counters(fixture.engine).tokens;
+        uint64_t before = counters_of(fixture.engine).tokens;
         int32_t *taken = continuation(fixture.session, ids, turn ? 10 : PROMPT, 300);
-        uint64_t computed = salvo_engine_counters(fixture.engine).tokens - before;
+        uint64_t computed = counters_of(fixture.engine).tokens - before;
         if (turn)
             assert_true(computed < 10 + 300 + 256);
         free(taken);
         ASSERT_OK(salvo_session_rollback(fixture.session, PROMPT));
     }
-    assert_int_equal(0, salvo_engine_counters(fixture.engine).allocations_after_load);
+    assert_int_equal(0, counters_of(fixture.engine).allocations_after_load);
     free(ids);
     fixture_close(&fixture);
 }
@@ -253,7 +259,8 @@ static void going_back_a_little_does_not_compute_the_prompt_again(void **state)
 static void a_token_can_be_taken_after_an_evaluation(void **state)
 {
     (void)state;
-    struct fixture fixture = open_small((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     set_greedy(fixture.session);
     int32_t *ids = some_ids(40, fixture.vocabulary, 3), id;
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 40));
@@ -285,8 +292,10 @@ static void a_cancelled_step_leaves_the_state_alone(void **state)
 {
     (void)state;
     enum { COUNT = 600 };
-    struct fixture fixture = open_small((struct salvo_engine_options){.batch = 32});
-    struct fixture other = open_small((struct salvo_engine_options){.batch = 512});
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 32});
+    struct fixture other =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 512});
     int32_t *ids = some_ids(COUNT, fixture.vocabulary, 4);
     uint32_t cancels = 0;
     struct canceller canceller = {fixture.session, 300000};
@@ -378,7 +387,8 @@ static void two_thousand_turns_are_one_pass(void **state)
 {
     (void)state;
     enum { TURNS = LONG_RUN(2000), SAID = 3, ANSWERED = 2 };
-    struct fixture fixture = open_small((struct salvo_engine_options){.sessions = 2});
+    struct fixture fixture =
+        open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .sessions = 2});
     struct salvo_session *whole;
     ASSERT_OK(salvo_session_open(fixture.engine, &whole));
     for (uint32_t turn = 0; turn < TURNS; turn++) {

@@ -31,7 +31,8 @@ static void assert_fails(enum salvo_status expected, enum salvo_status status, c
 static void positions_are_exact(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.batch = 16});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 16});
     struct salvo_session *session = fixture.session;
     int32_t *ids = some_ids(50, fixture.vocabulary, 1), id;
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_next(session, &id), "no token was fed");
@@ -54,10 +55,11 @@ static void positions_are_exact(void **state)
 static void every_token_is_one_submission(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.batch = 16});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 16});
     int32_t *ids = some_ids(50, fixture.vocabulary, 1);
     free(continuation(fixture.session, ids, 50, 10));
-    struct salvo_counters counters = salvo_engine_counters(fixture.engine);
+    struct salvo_counters counters = counters_of(fixture.engine);
     assert_int_equal(4 + 9, counters.submissions);
     assert_int_equal(50 + 9, counters.tokens);
     free(ids);
@@ -67,7 +69,8 @@ static void every_token_is_one_submission(void **state)
 static void feeding_after_a_sampled_token_counts_it(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     set_greedy(fixture.session);
     int32_t *ids = some_ids(40, fixture.vocabulary, 2), sampled;
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
@@ -91,7 +94,8 @@ static void rolling_back_replays(void **state)
 {
     (void)state;
     enum { PROMPT = 270, TAKEN = 30 };
-    struct fixture fixture = open_tiny((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     struct salvo_session *session = fixture.session;
     int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 3);
     int32_t *first = continuation(session, ids, PROMPT, TAKEN);
@@ -126,7 +130,8 @@ static void states_go_on_with_the_same_bits(void **state)
     (void)state;
     static const enum salvo_kv_type types[] = {SALVO_KV_F16, SALVO_KV_F32, SALVO_KV_Q8_0};
     for (unsigned t = 0; t < 3; t++) {
-        const struct salvo_engine_options options = {.kv_type = types[t], .sessions = 3};
+        const struct salvo_engine_options options = {
+            .size = sizeof(struct salvo_engine_options), .kv_type = types[t], .sessions = 3};
         struct fixture fixture = open_tiny(options), elsewhere = open_tiny(options);
         struct salvo_session *session = fixture.session, *copy;
         ASSERT_OK(salvo_session_open(fixture.engine, &copy));
@@ -167,10 +172,14 @@ static void states_go_on_with_the_same_bits(void **state)
 static void states_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){0});
-    struct fixture other = fixture_open(made_model("llama-256", "Q4_0"), (struct salvo_engine_options){0});
-    struct fixture other_type = open_tiny((struct salvo_engine_options){.kv_type = SALVO_KV_F32});
-    struct fixture shorter = open_tiny((struct salvo_engine_options){.context = 20});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture other = fixture_open(made_model("llama-256", "Q4_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture other_type = open_tiny(
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .kv_type = SALVO_KV_F32});
+    struct fixture shorter =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 20});
     int32_t *ids = some_ids(30, fixture.vocabulary, 5);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 30));
     size_t size;
@@ -201,7 +210,8 @@ static void states_that_do_not_fit_are_refused(void **state)
 static void a_full_context_is_said(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.context = 40});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 40});
     int32_t *ids = some_ids(41, fixture.vocabulary, 6), id;
     assert_fails(SALVO_ERROR_CONTEXT, salvo_session_feed(fixture.session, ids, 41), "41 tokens do not fit");
     assert_int_equal(0, salvo_session_position(fixture.session));
@@ -221,7 +231,8 @@ static void a_full_context_is_said(void **state)
 static void nonsense_is_refused_by_name(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     struct salvo_session *session = fixture.session, *second;
     struct salvo_engine *engine;
     const int32_t outside[] = {0, (int32_t)fixture.vocabulary}, negative[] = {-1};
@@ -232,11 +243,11 @@ static void nonsense_is_refused_by_name(void **state)
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_open(fixture.engine, &second), "are open");
     assert_null(second);
 
-    struct salvo_sampler sampler = salvo_sampler_default(fixture.model);
+    struct salvo_sampler sampler = default_sampler(fixture.model);
     sampler.temperature = -1;
     assert_fails(
         SALVO_ERROR_ARGUMENT, salvo_session_set_sampler(session, &sampler), "temperature cannot be -1");
-    sampler = salvo_sampler_default(fixture.model);
+    sampler = default_sampler(fixture.model);
     sampler.top_p = NAN;
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_sampler(session, &sampler), "top-p");
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_bias(session, 331, 1), "331");
@@ -246,11 +257,14 @@ static void nonsense_is_refused_by_name(void **state)
 
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_feed(session, NULL, 2), "list of 2 tokens");
     assert_fails(SALVO_ERROR_CONTEXT, salvo_session_feed(session, NULL, SIZE_MAX), "do not fit");
-    struct salvo_text key;
-    assert_null(salvo_model_tensor(fixture.model, SIZE_MAX).name.data);
-    assert_int_equal(0, salvo_model_metadata(fixture.model, SIZE_MAX, &key).u);
+    struct salvo_text key = {"x", 1};
+    struct salvo_value value = {.u = 1};
+    struct salvo_tensor tensor = SALVO_TENSOR_INIT;
+    assert_fails(SALVO_ERROR_ARGUMENT, salvo_model_tensor(fixture.model, SIZE_MAX, &tensor), "tensor");
+    assert_false(salvo_model_metadata(fixture.model, SIZE_MAX, &key, &value));
+    assert_int_equal(0, value.u);
     assert_null(key.data);
-    assert_fails(SALVO_ERROR_ARGUMENT, salvo_quantize(fixture.model, "/tmp/x", NULL), "type");
+    assert_fails(SALVO_ERROR_ARGUMENT, salvo_quantize(fixture.model, "/tmp/x", NULL), "'given' is NULL");
 
     const struct {
         struct salvo_engine_options options;
@@ -271,7 +285,9 @@ static void nonsense_is_refused_by_name(void **state)
         {{.kv_type = (enum salvo_kv_type)9}, "KV type 9"},
     };
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_not_equal(SALVO_OK, salvo_engine_open(fixture.model, &wrong[i].options, &engine));
+        struct salvo_engine_options options = wrong[i].options;
+        options.size = sizeof options;
+        assert_int_not_equal(SALVO_OK, salvo_engine_open(fixture.model, &options, &engine));
         assert_null(engine);
         if (!strstr(salvo_error(), wrong[i].words))
             fail_msg("'%s' does not say '%s'", salvo_error(), wrong[i].words);
@@ -283,7 +299,8 @@ static void nonsense_is_refused_by_name(void **state)
 static void logits_belong_to_the_last_step(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.sessions = 2});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .sessions = 2});
     struct salvo_session *second;
     int32_t *ids = some_ids(5, fixture.vocabulary, 8);
     ASSERT_OK(salvo_session_open(fixture.engine, &second));
@@ -299,7 +316,8 @@ static void logits_belong_to_the_last_step(void **state)
 static void bias_decides(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(5, fixture.vocabulary, 7);
     set_greedy(fixture.session);
     ASSERT_OK(salvo_session_set_bias(fixture.session, 123, 1e6f));
@@ -350,7 +368,8 @@ static void sessions_beyond_the_batch_decode_in_one_step(void **state)
 {
     (void)state;
     enum { SESSIONS = 3 };
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.sessions = SESSIONS, .batch = 2});
+    struct fixture fixture = open_tiny((struct salvo_engine_options){
+        .size = sizeof(struct salvo_engine_options), .sessions = SESSIONS, .batch = 2});
     struct salvo_session *sessions[SESSIONS] = {fixture.session};
     int32_t *ids = some_ids(10, fixture.vocabulary, 8), taken[SESSIONS];
     enum salvo_status statuses[SESSIONS];
@@ -360,9 +379,9 @@ static void sessions_beyond_the_batch_decode_in_one_step(void **state)
         ASSERT_OK(salvo_session_feed(sessions[i], ids, 10));
     }
     ASSERT_OK(salvo_engine_next(sessions, SESSIONS, taken, statuses)); /* chosen with the prompts */
-    const uint64_t before = salvo_engine_counters(fixture.engine).submissions;
+    const uint64_t before = counters_of(fixture.engine).submissions;
     ASSERT_OK(salvo_engine_next(sessions, SESSIONS, taken, statuses));
-    assert_int_equal(1, salvo_engine_counters(fixture.engine).submissions - before);
+    assert_int_equal(1, counters_of(fixture.engine).submissions - before);
     for (int i = 0; i < SESSIONS; i++)
         assert_int_equal(SALVO_OK, statuses[i]);
     for (int i = 1; i < SESSIONS; i++)
@@ -374,7 +393,8 @@ static void sessions_beyond_the_batch_decode_in_one_step(void **state)
 static void sessions_that_cannot_go_on_do_not_stop_others(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.sessions = 4, .context = 30});
+    struct fixture fixture = open_tiny((struct salvo_engine_options){
+        .size = sizeof(struct salvo_engine_options), .sessions = 4, .context = 30});
     struct salvo_session *sessions[4] = {fixture.session};
     for (int i = 1; i < 4; i++)
         ASSERT_OK(salvo_session_open(fixture.engine, &sessions[i]));
@@ -411,7 +431,8 @@ static void *cancel_soon(void *session)
 static void cancelling_keeps_what_was_finished(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.batch = 8});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 8});
     struct salvo_session *session = fixture.session;
     int32_t *ids = some_ids(500, fixture.vocabulary, 9);
     salvo_session_cancel(session); /* before anything runs: the next call stops at once */
@@ -453,7 +474,8 @@ static void cancelling_keeps_what_was_finished(void **state)
 static void a_cancel_stops_the_next_call(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){.context = 30});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 30});
     struct salvo_session *session = fixture.session;
     int32_t *ids = some_ids(30, fixture.vocabulary, 9), id, expected;
     set_greedy(session);
@@ -488,7 +510,8 @@ static bool stop_at_five(void *user, uint32_t position, const float *logits)
 static void evaluation_can_be_stopped_and_goes_on(void **state)
 {
     (void)state;
-    struct fixture fixture = open_tiny((struct salvo_engine_options){0});
+    struct fixture fixture =
+        open_tiny((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     set_greedy(fixture.session);
     int32_t *ids = some_ids(20, fixture.vocabulary, 10), id;
     int32_t *expected = continuation(fixture.session, ids, 20, 3);
@@ -522,11 +545,11 @@ static void loading_is_reported_to_its_end(void **state)
 {
     (void)state;
     struct loading loading = {0};
-    struct fixture fixture =
-        open_tiny((struct salvo_engine_options){.progress = note_loading, .user = &loading});
+    struct fixture fixture = open_tiny((struct salvo_engine_options){
+        .size = sizeof(struct salvo_engine_options), .progress = note_loading, .user = &loading});
     assert_true(loading.calls > 1);
     assert_int_equal(loading.total, loading.done);
-    assert_int_equal(salvo_engine_info(fixture.engine).weight_bytes, loading.total);
+    assert_int_equal(salvo_engine_info(fixture.engine)->weight_bytes, loading.total);
     fixture_close(&fixture);
 }
 

@@ -22,7 +22,8 @@ static void assert_refused(
 /* Two engines take turns, the state going from one to the other through the file; a third never stops. */
 static void keep_through_turns(const char *model, uint32_t turns, uint32_t context)
 {
-    const struct salvo_engine_options options = {.context = context};
+    const struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .context = context};
     struct fixture stopping[2] = {fixture_open(model, options), fixture_open(model, options)};
     struct fixture steady = fixture_open(model, options);
     for (uint32_t turn = 0; turn < turns; turn++) {
@@ -70,8 +71,10 @@ static void a_loaded_session_can_be_rolled_back(void **state)
 {
     (void)state;
     const char *model = made_model("rwkv7-tiny", "Q8_0");
-    struct fixture first = fixture_open(model, (struct salvo_engine_options){0});
-    struct fixture second = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture first =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture second =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(700, first.vocabulary, 1), want, got;
     ASSERT_OK(salvo_session_feed(first.session, ids, 700));
     ASSERT_OK(salvo_session_state_save_file(first.session, path));
@@ -98,8 +101,10 @@ static void a_loaded_session_goes_back_to_its_end(void **state)
     (void)state;
     enum { COUNT = 200 };
     const char *model = made_model("rwkv7-tiny", "Q8_0");
-    struct fixture first = fixture_open(model, (struct salvo_engine_options){0});
-    struct fixture second = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture first =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture second =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(COUNT, first.vocabulary, 1), expected[5], got;
     ASSERT_OK(salvo_session_feed(first.session, ids, COUNT));
     ASSERT_OK(salvo_session_state_save_file(first.session, path));
@@ -112,12 +117,12 @@ static void a_loaded_session_goes_back_to_its_end(void **state)
             assert_int_equal(expected[i], got);
         }
         ASSERT_OK(salvo_session_rollback(second.session, COUNT + 3 - back));
-        const uint64_t before = salvo_engine_counters(second.engine).tokens;
+        const uint64_t before = counters_of(second.engine).tokens;
         for (uint32_t i = 3 - back; i < 5; i++) {
             ASSERT_OK(salvo_session_next(second.session, &got));
             assert_int_equal(expected[i], got);
         }
-        assert_in_range(salvo_engine_counters(second.engine).tokens - before, 1, 5);
+        assert_in_range(counters_of(second.engine).tokens - before, 1, 5);
         ASSERT_OK(salvo_session_rollback(second.session, COUNT + 1));
     }
     free(ids);
@@ -137,9 +142,12 @@ static void write_bytes(const char *bytes, size_t size)
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open(made_model("rwkv7-tiny", "Q8_0"), (struct salvo_engine_options){0});
-    struct fixture other = fixture_open(made_model("rwkv7-tiny", "F16"), (struct salvo_engine_options){0});
-    struct fixture llama = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct fixture fixture = fixture_open(made_model("rwkv7-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture other = fixture_open(made_model("rwkv7-tiny", "F16"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture llama = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(20, fixture.vocabulary, 1);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
     ASSERT_OK(salvo_session_state_save_file(fixture.session, path));
@@ -201,7 +209,8 @@ static void put_checksum(uint8_t *bytes, size_t size)
 static void ids_outside_the_vocabulary_are_refused(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(20, fixture.vocabulary, 1);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
     const size_t size = salvo_session_state_size(fixture.session);
@@ -229,7 +238,8 @@ static void numbers_of_the_header_are_checked(void **state)
         int32_t number;
     } wrong[] = {{PENDING_AT, 331}, {PENDING_AT, INT32_MAX}, {PENDING_AT, -2}, {PENDING_AT, INT32_MIN},
         {COMPUTED_AT, 21}, {COMPUTED_AT, 19}, {COMPUTED_AT, -1}};
-    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(20, fixture.vocabulary, 1);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
     const size_t size = salvo_session_state_size(fixture.session);
@@ -259,7 +269,8 @@ static void numbers_of_the_header_are_checked(void **state)
 static void names_of_other_models_do_no_harm(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){0});
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     const size_t size = salvo_session_state_size(fixture.session);
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);
@@ -280,9 +291,10 @@ static void files_of_version_2_are_read(void **state)
     (void)state;
     static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
     for (int i = 0; i < 2; i++) {
-        struct fixture fixture =
-            fixture_open(made_model(shapes[i], "Q8_0"), (struct salvo_engine_options){0});
-        struct salvo_sampler sampler = {.top_p = 1, .repeat_penalty = 1.5f, .repeat_last_n = 64};
+        struct fixture fixture = fixture_open(made_model(shapes[i], "Q8_0"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+        struct salvo_sampler sampler = {
+            .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1.5f, .repeat_last_n = 64};
         int32_t *ids = some_ids(20, fixture.vocabulary, 1), want, got;
         ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
         ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
@@ -298,7 +310,8 @@ static void files_of_version_2_are_read(void **state)
         memcpy(bytes + SIZE_AT, &all, sizeof all);
         put_checksum(bytes, all);
 
-        struct fixture other = fixture_open(made_model(shapes[i], "Q8_0"), (struct salvo_engine_options){0});
+        struct fixture other = fixture_open(made_model(shapes[i], "Q8_0"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
         ASSERT_OK(salvo_session_set_sampler(other.session, &sampler));
         ASSERT_OK(salvo_session_state_restore(other.session, bytes, all));
         for (int j = 0; j < 10; j++) {
@@ -317,8 +330,10 @@ static void a_restored_session_has_no_logits(void **state)
 {
     (void)state;
     const char *model = made_model("llama-tiny", "Q8_0");
-    struct fixture first = fixture_open(model, (struct salvo_engine_options){0});
-    struct fixture fresh = fixture_open(model, (struct salvo_engine_options){0});
+    struct fixture first =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture fresh =
+        fixture_open(model, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(20, first.vocabulary, 1), id;
     ASSERT_OK(salvo_session_feed(first.session, ids, 20));
     ASSERT_OK(salvo_session_state_save_file(first.session, path));

@@ -56,8 +56,8 @@ static void engines(void **state)
 {
     (void)state;
     block_one_signal();
-    struct fixture fixture =
-        fixture_open(made_model("llama-tiny", "Q8_0"), (struct salvo_engine_options){.threads = 3});
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .threads = 3});
     assert_no_signals(2);
     fixture_close(&fixture);
 }
@@ -71,8 +71,9 @@ static void quantising(void **state)
     block_one_signal();
     snprintf(quantised, sizeof quantised, "%s.q8", path);
     ASSERT_OK(salvo_model_open(path, &model));
-    ASSERT_OK(
-        salvo_quantize(model, quantised, &(struct salvo_quantize_options){.type = "Q8_0", .threads = 2}));
+    ASSERT_OK(salvo_quantize(model, quantised,
+        &(struct salvo_quantize_options){
+            .size = sizeof(struct salvo_quantize_options), .type = "Q8_0", .threads = 2}));
     assert_true(created > 0);
     assert_no_signals(created);
     remove(quantised);

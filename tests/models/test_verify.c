@@ -34,10 +34,12 @@ static void instruction_sets_agree(void **state)
     static const char *const mixes[] = {"F32", "Q4_0", "Q4_K_M"};
     for (int i = 0; i < 3; i++) {
         struct salvo_model *model;
-        struct salvo_verify_result result;
+        struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
         struct seen seen = {.in_order = true};
         ASSERT_OK(salvo_model_open(made_model("llama-256", mixes[i]), &model));
-        ASSERT_OK(salvo_verify(model, &(struct salvo_verify_options){.threads = 2}, look, &seen, &result));
+        ASSERT_OK(salvo_verify(model,
+            &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options), .threads = 2}, look,
+            &seen, &result));
         assert_true(result.passed);
         assert_true(seen.in_order);
         assert_int_equal(0, seen.failed);
@@ -54,10 +56,10 @@ static void instruction_sets_agree(void **state)
 static void other_weights_are_seen(void **state)
 {
     (void)state;
-    struct fixture ours =
-        fixture_open(made_model("llama-256", "Q4_0"), (struct salvo_engine_options){.context = 64});
-    struct fixture theirs =
-        fixture_open(made_model("llama-256", "Q8_0"), (struct salvo_engine_options){.context = 64});
+    struct fixture ours = fixture_open(made_model("llama-256", "Q4_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 64});
+    struct fixture theirs = fixture_open(made_model("llama-256", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .context = 64});
     const struct verify_pair pair = {ours.engine, theirs.engine};
     struct verify_list list = {0};
     int32_t ids[4] = {1, 2, 3, 4};
@@ -89,13 +91,15 @@ static void distances_of_free_runs(void **state)
 {
     (void)state;
     enum { COUNT = 40 };
-    const struct salvo_engine_options options = {.context = 64, .sessions = 2};
+    const struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .context = 64, .sessions = 2};
     const char *path = made_model("llama-256", "F32");
     char rounded[4096];
     struct salvo_model *model;
     snprintf(rounded, sizeof rounded, "%s.rounded", path);
     ASSERT_OK(salvo_model_open(path, &model));
-    ASSERT_OK(salvo_quantize(model, rounded, &(struct salvo_quantize_options){.type = "Q4_0"}));
+    ASSERT_OK(salvo_quantize(model, rounded,
+        &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "Q4_0"}));
     salvo_model_close(model);
     struct fixture ours = fixture_open(rounded, options), theirs = fixture_open(path, options);
     const uint32_t vocabulary = ours.vocabulary;
@@ -149,12 +153,15 @@ static void elements_that_are_not_finite_are_seen(void **state)
     assert_int_equal(0, fclose(file));
 
     struct salvo_model *model;
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     struct seen seen = {.in_order = true};
     ASSERT_OK(salvo_model_open(path, &model));
     ASSERT_OK(salvo_verify(model,
-        &(struct salvo_verify_options){.ids = (const int32_t[]){1, 5, 2}, .count = 3, .threads = 1}, look,
-        &seen, &result));
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .ids = (const int32_t[]){1, 5, 2},
+            .count = 3,
+            .threads = 1},
+        look, &seen, &result));
     assert_false(result.passed);
     assert_true(seen.in_order);
     assert_true(seen.failed > 10);
@@ -166,7 +173,7 @@ static void wrong_names_are_refused(void **state)
 {
     (void)state;
     struct salvo_model *model;
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     ASSERT_OK(salvo_model_open(made_model("llama-tiny", "F32"), &model));
     const struct salvo_verify_options wrong[] = {
         {.backend = "cuda"},
@@ -177,8 +184,11 @@ static void wrong_names_are_refused(void **state)
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_not_equal(SALVO_OK, salvo_verify(model, &wrong[i], NULL, NULL, &result));
     ASSERT_OK(salvo_verify(model,
-        &(struct salvo_verify_options){.ids = (const int32_t[]){1}, .count = 1, .threads = 1}, NULL, NULL,
-        &result));
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .ids = (const int32_t[]){1},
+            .count = 1,
+            .threads = 1},
+        NULL, NULL, &result));
     assert_true(result.passed);
     salvo_model_close(model);
 }

@@ -156,8 +156,10 @@ static bool has_device(void)
     const pid_t process = fork();
     if (process == 0) {
         bool found = false;
-        for (size_t i = 0; i < salvo_device_count(); i++)
-            found |= strcmp(salvo_device_at(i).backend, backend) == 0;
+        for (size_t i = 0; i < salvo_device_count(); i++) {
+            struct salvo_device device = SALVO_DEVICE_INIT;
+            found |= salvo_device_at(i, &device) == SALVO_OK && strcmp(device.backend, backend) == 0;
+        }
         _exit(found ? 0 : 1);
     }
     return process > 0 && waitpid(process, &status, 0) == process && status == 0;

@@ -149,6 +149,7 @@ static void limit_size(uint64_t *state, struct model_shape *shape)
 static struct salvo_engine_options choose_options(uint64_t *state)
 {
     struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options),
         .sessions = one_in(state, 2) ? 1 : between(state, 2, MOST_SESSIONS),
         .threads = between(state, 1, 3),
         .kv_type = (enum salvo_kv_type)random_below(state, SALVO_KV_Q8_0 + 1),

@@ -259,7 +259,8 @@ static void fill_context(struct shape_test *test, uint32_t number)
 
 static struct salvo_sampler random_sampler(struct shape_test *test)
 {
-    struct salvo_sampler sampler = {.top_p = 1, .repeat_penalty = 1, .seed = test->made->seed};
+    struct salvo_sampler sampler = {
+        .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1, .seed = test->made->seed};
     if (random_below(&test->random, 2)) {
         sampler.repeat_penalty = 1.3f;
         sampler.presence_penalty = 0.25f;
@@ -308,10 +309,11 @@ static void verify(struct shape_test *test)
 {
     int32_t ids[VERIFIED_TOKENS];
     char worst[256] = "";
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     for (uint32_t i = 0; i < VERIFIED_TOKENS; i++)
         ids[i] = (int32_t)random_below(&test->random, test->vocabulary);
     const struct salvo_verify_options options = {
+        .size = sizeof(struct salvo_verify_options),
         .backend = test->backend,
         .ids = ids,
         .count = 1 + random_below(&test->random, VERIFIED_TOKENS),

@@ -57,7 +57,8 @@ int main(int count, char **arguments)
         words[word_count++] = (struct template_word){arguments[i], {value, strlen(value)}};
     }
     while (read_bytes(&text) && read_bytes(&json)) {
-        const struct salvo_conversation conversation = {.json = {json.data, json.size}};
+        const struct salvo_conversation conversation = {
+            .size = sizeof(struct salvo_conversation), .json = {json.data, json.size}};
         const struct template_input input = {
             .conversation = &conversation, .words = words, .word_count = word_count};
         answer(&text, &input);

@@ -93,7 +93,7 @@ static void write_text(struct text *text, const char *format, ...)
 static void write_group(
     struct text *text, const struct program *program, const struct group *group, bool single)
 {
-    static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
+    static const char *const kinds[] = {"rows", "matmul", "attend", "project", "wkv7", "sample"};
     static const char *const roundings[] = {"f32", "f16", "q8"};
     write_text(text, "%s%s[", text->used ? " " : "", kinds[group->kind]);
     for (uint32_t i = 0; i < group->op_count; i++) {
@@ -126,8 +126,10 @@ static void check_plan(const struct program *program, const struct plan *plan)
             assert_int_equal(plan->group_of_op[next + op], i);
             assert_int_equal(program->ops[next + op].rows, group->rows);
         }
-        if (group->kind == GROUP_MATMUL)
-            assert_int_equal(group->inner + group->matmuls + group->glu, group->op_count);
+        if (group->kind == GROUP_MATMUL) {
+            const bool capped = program->ops[next + group->op_count - 1].kind == OP_SOFTCAP;
+            assert_int_equal(group->inner + group->matmuls + group->glu + capped, group->op_count);
+        }
         next += group->op_count;
     }
     assert_int_equal(next, program->op_count);
@@ -143,8 +145,8 @@ static void check_plan(const struct program *program, const struct plan *plan)
     assert_in_range(plan->private_bytes, 0, (private_end + 63) / 64 * 64);
 }
 
-struct program *lower_case(make_ops *make, const struct gguf *gguf, const uint32_t *capacity,
-    uint32_t max_rounded, struct arena *tables, struct plan *plan)
+struct program *lower_case(make_ops *make, const struct gguf *gguf, const struct lowering_options *options,
+    struct arena *tables, struct plan *plan)
 {
     struct parts parts;
     struct program *program;
@@ -155,23 +157,30 @@ struct program *lower_case(make_ops *make, const struct gguf *gguf, const uint32
     build_sample(&parts.builder, parts.logits);
     assert_int_equal(builder_finish(&parts.builder, &program), SALVO_OK);
     *plan = (struct plan){0};
-    assert_int_equal(lower_program(program, capacity, max_rounded, tables, plan), SALVO_OK);
+    assert_int_equal(lower_program(program, options, tables, plan), SALVO_OK);
     check_plan(program, plan);
     return program;
 }
 
-void check_groups(make_ops *make, const uint32_t *capacity, uint32_t max_rounded, const char *expected)
+void check_lowering(make_ops *make, const struct lowering_options *options, const char *expected)
 {
     static struct gguf_model file;
     struct arena tables = {0};
     struct plan plan;
     struct text text = {{0}, 0};
     make_file(&file);
-    struct program *program = lower_case(make, model_open(&file), capacity, max_rounded, &tables, &plan);
+    struct program *program = lower_case(make, model_open(&file), options, &tables, &plan);
     for (uint32_t i = 0; i < plan.group_count; i++)
-        write_group(&text, program, &plan.groups[i], capacity == one_token);
+        write_group(&text, program, &plan.groups[i], plan.capacity[ROWS_TOKENS] == 1);
     assert_string_equal(text.bytes, expected);
     arena_free(&tables);
     program_close(program);
     model_close(&file);
+}
+
+void check_groups(make_ops *make, const uint32_t *capacity, uint32_t max_rounded, const char *expected)
+{
+    struct lowering_options options = {.max_rounded = max_rounded};
+    memcpy(options.capacity, capacity, sizeof options.capacity);
+    check_lowering(make, &options, expected);
 }

@@ -29,8 +29,8 @@ void add_to_x(struct parts *p, int in);
 void make_file(struct gguf_model *file);
 
 /* The program of a case, lowered. `tables` holds the plan's memory. */
-struct program *lower_case(make_ops *make, const struct gguf *gguf, const uint32_t *capacity,
-    uint32_t max_rounded, struct arena *tables, struct plan *plan);
+struct program *lower_case(make_ops *make, const struct gguf *gguf, const struct lowering_options *options,
+    struct arena *tables, struct plan *plan);
 
 /*
  * Lowers and compares the plan as text, one item per group: kind[ops that run inside | the others]. A row
@@ -38,6 +38,9 @@ struct program *lower_case(make_ops *make, const struct gguf *gguf, const uint32
  * matmuls end with ";" and the inputs that are rounded to bytes. "+fine" marks fine rounding, "glu!" a glu
  * that its matmuls apply.
  */
+void check_lowering(make_ops *make, const struct lowering_options *options, const char *expected);
+
+/* Without fused groups. */
 void check_groups(make_ops *make, const uint32_t *capacity, uint32_t max_rounded, const char *expected);
 
 #endif

@@ -381,7 +381,7 @@ static const struct wrong wrongs[] = {
     {"llama.embedding_length", 0, NULL, 0, 0, "key 'llama.embedding_length' is 0"},
     {"llama.embedding_length", 64, NULL, 0, 0,
         "tensor 'token_embd.weight' has the shape 32 x 48, it must be 64 x 48"},
-    {"llama.embedding_length", 33, NULL, 0, 0, "'llama.embedding_length' is 33, which is no multiple of"},
+    {"llama.embedding_length", 33, NULL, 0, 0, "'llama.embedding_length' is 33, which is not a multiple of"},
     {"llama.feed_forward_length", UINT32_MAX, NULL, 0, 0, "key 'llama.feed_forward_length' is missing"},
     {"llama.feed_forward_length", 39, NULL, 0, 0,
         "tensor 'blk.0.ffn_gate.weight' has the shape 32 x 40, it must be 32 x 39"},
@@ -390,7 +390,7 @@ static const struct wrong wrongs[] = {
     {"llama.attention.head_count", 8, NULL, 0, 0, "heads of 4 elements are not supported"},
     {"llama.attention.head_count_kv", 0, NULL, 0, 0, "key 'llama.attention.head_count_kv' is 0"},
     {"llama.attention.head_count_kv", 3, NULL, 0, 0,
-        "'llama.attention.head_count' is 4, which is no multiple of"},
+        "'llama.attention.head_count' is 4, which is not a multiple of"},
     {"llama.attention.head_count_kv", UINT32_MAX, NULL, 0, 0,
         "tensor 'blk.0.attn_k.weight' has the shape 32 x 16, it must be 32 x 32"},
     {"llama.attention.key_length", 16, NULL, 0, 0,
@@ -398,7 +398,8 @@ static const struct wrong wrongs[] = {
     {"llama.attention.value_length", 16, NULL, 0, 0, "heads with keys of 8 and values of 16 elements"},
     {"llama.attention.layer_norm_rms_epsilon", UINT32_MAX, NULL, 0, 0,
         "key 'llama.attention.layer_norm_rms_epsilon' is missing"},
-    {"llama.expert_count", 8, NULL, 0, 0, "models of experts are not supported ('llama.expert_count' is 8)"},
+    {"llama.expert_count", 8, NULL, 0, 0,
+        "mixture-of-experts models are not supported ('llama.expert_count' is 8)"},
     {"llama.rope.dimension_count", 7, NULL, 0, 0, "key 'llama.rope.dimension_count' is 7, it must be even"},
     {"llama.rope.dimension_count", 10, NULL, 0, 0,
         "key 'llama.rope.dimension_count' is 10, it must be from 2 to 8"},
@@ -476,8 +477,7 @@ static void wrong_values_of_other_types_are_named(void **state)
 
     model_make_llama(&file, "llama", LAYERS);
     model_set_text(&file, "llama.rope.scaling.type", "su");
-    expect_refusal(
-        &file, "key 'llama.rope.scaling.type' is 'su', supported are none, linear, yarn and longrope");
+    expect_refusal(&file, "key 'llama.rope.scaling.type' is 'su', supported: none, linear, yarn, longrope");
 
     model_make_llama(&file, "llama", LAYERS);
     model_set_items(&file, "llama.attention.head_count_kv", (const uint32_t[]){2, 2, 1}, 3);
@@ -497,11 +497,11 @@ static void wrong_values_of_other_types_are_named(void **state)
 
     model_make_llama(&file, "llama", LAYERS);
     model_tensor(&file, TYPE_F32, 4, 0, "rope_freqs.weight")->fill = 0;
-    expect_refusal(&file, "tensor 'rope_freqs.weight' has 0 at 0, it must be positive");
+    expect_refusal(&file, "tensor 'rope_freqs.weight' has 0 at element 0, it must be positive");
 
     model_make_llama(&file, "llama", LAYERS);
     model_tensor(&file, 77, WIDTH, WIDTH, "blk.4.attn_q.weight");
-    expect_refusal(&file, "tensor 'blk.4.attn_q.weight': tensor type 77 is not known");
+    expect_refusal(&file, "tensor 'blk.4.attn_q.weight': tensor type 77 is unknown");
 
     model_make_llama(&file, "llama", LAYERS);
     model_set_text(&file, "llama.rope.scaling.type", "yarn");

@@ -235,7 +235,7 @@ static void heads_must_fit(void **state)
     assert_refused(&file, "only multiples of 8 are supported");
     make_file(&file, "rwkv7");
     model_set_u32(&file, "rwkv7.wkv.head_size", 24);
-    assert_refused(&file, "no multiple of 'rwkv7.wkv.head_size', 24");
+    assert_refused(&file, "not a multiple of 'rwkv7.wkv.head_size', 24");
 }
 
 int main(void)

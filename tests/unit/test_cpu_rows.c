@@ -8,7 +8,7 @@ enum { ROWS = 24, COLUMNS = 64 };
 struct layout {
     struct executor executor;
     struct run runs[3];
-    struct row_info rows[ROWS];
+    struct row_place rows[ROWS];
     uint32_t output_rows[ROWS];
     struct step step;
 };

@@ -149,7 +149,7 @@ static void hostile_arrays(void **state)
     file = file_with_key("a", SALVO_ARRAY);
     put_array(&file, SALVO_BOOL, 3);
     put_number(&file, 0x020100, 3);
-    ASSERT_REFUSED(&file, "key 'a'", "item 2 of 3", "this one is 2");
+    ASSERT_REFUSED(&file, "key 'a'", "item 2 of 3", "a BOOL is 2");
 }
 
 static void arrays_nest_so_deep_and_no_deeper(void **state)
@@ -204,7 +204,7 @@ static void a_bool_is_0_or_1(void **state)
     (void)state;
     struct buffer file = file_with_key("flag", SALVO_BOOL);
     put_number(&file, 2, 1);
-    ASSERT_REFUSED(&file, "key 'flag'", "this one is 2");
+    ASSERT_REFUSED(&file, "key 'flag'", "a BOOL is 2");
 }
 
 static void duplicate_keys(void **state)
@@ -251,7 +251,7 @@ static void dimensions_that_overflow(void **state)
     file = file_with_tensor(1, (uint64_t[]){((uint64_t)1 << 62) + 1}, TYPE_F32, 0, 64);
     ASSERT_REFUSED(&file, "tensor 't'", "4611686018427387905", "64 bits");
     file = file_with_tensor(1, (uint64_t[]){33}, TYPE_Q4_0, 0, 64);
-    ASSERT_REFUSED(&file, "tensor 't'", "33", "blocks of 32");
+    ASSERT_REFUSED(&file, "tensor 't'", "33", "block of 32");
 }
 
 static void offsets_out_of_place(void **state)
@@ -303,7 +303,7 @@ static void long_names_leave_room_for_the_numbers(void **state)
     memcpy(key + 127, "\xc3\xbc", 2); /* a character where the name is cut */
     struct buffer file = file_with_key(key, SALVO_BOOL);
     put_number(&file, 9, 1);
-    ASSERT_REFUSED(&file, "key 'kkk", "kkk': a BOOL", "this one is 9");
+    ASSERT_REFUSED(&file, "key 'kkk", "kkk': a BOOL is 9");
 }
 
 int main(void)

@@ -184,7 +184,7 @@ static void look_ups_convert_or_name_the_key(void **state)
     assert_int_equal(array.array.count, 3);
     assert_int_equal(gguf_get_array(gguf, "numbers", SALVO_STRING, &array, NULL), SALVO_ERROR_FORMAT);
     assert_string_equal(
-        salvo_error(), "test.gguf: key 'numbers' is an array of I16, it must be one of STRING");
+        salvo_error(), "test.gguf: key 'numbers' is an array of I16, it must be an array of STRING");
     assert_int_equal(gguf_get_array(gguf, "u8", SALVO_STRING, &array, NULL), SALVO_ERROR_FORMAT);
 }
 

@@ -157,7 +157,7 @@ static void a_tensor_in_two_parts_is_refused(void **state)
     snprintf(from, sizeof from, "%s", part_path(1, PARTS));
     assert_int_equal(rename(from, part_path(2, PARTS)), 0);
     write_part(1, (struct claim){1, PARTS, 6});
-    assert_refused(0, SALVO_ERROR_FORMAT, "model-00003-of-00003.gguf", "tensor 'blk.2' is there twice");
+    assert_refused(0, SALVO_ERROR_FORMAT, "model-00003-of-00003.gguf", "tensor 'blk.2' is defined twice");
 }
 
 int main(void)

@@ -619,8 +619,10 @@ static void groups_are_described(void **state)
     for (int batch = 0; batch < 2; batch++) {
         struct arena tables = {0};
         struct plan plan;
-        struct program *program = lower_case(make_glu_is_applied_on_the_way_out, model_open(&file),
-            batch ? many_tokens : one_token, MAX_ROUNDED, &tables, &plan);
+        struct lowering_options options = {.max_rounded = MAX_ROUNDED};
+        memcpy(options.capacity, batch ? many_tokens : one_token, sizeof options.capacity);
+        struct program *program =
+            lower_case(make_glu_is_applied_on_the_way_out, model_open(&file), &options, &tables, &plan);
         for (uint32_t i = 0; i < 4; i++) {
             char text[128], cut[12];
             lower_describe(program, &plan, i, text, sizeof text);
@@ -643,9 +645,10 @@ static void private_buffers_have_places(void **state)
     static struct gguf_model file;
     struct arena tables = {0};
     struct plan plan;
+    const struct lowering_options options = {{1, 1, 1}, .max_rounded = MAX_ROUNDED};
     make_file(&file);
     struct program *program =
-        lower_case(make_chain_of_private_results, model_open(&file), one_token, MAX_ROUNDED, &tables, &plan);
+        lower_case(make_chain_of_private_results, model_open(&file), &options, &tables, &plan);
     uint32_t count = 0;
     for (uint32_t i = 0; i < program->buffer_count; i++)
         count += plan.is_private[i];

@@ -160,7 +160,7 @@ static const struct mistake mistakes[] = {
     {silu_matmul, "op 3, matmul: activation 1 is not valid for matmul"},
     {unknown_matmul, "op 3, matmul: activation 7 is not valid for matmul"},
     {empty_state, "buffer 'nothing' has 0 columns, it must have 1 to"},
-    {two_states, "there are two buffers named 'shift.0'"},
+    {two_states, "two buffers are named 'shift.0'"},
 };
 
 static void every_mistake_is_refused_and_named(void **state)
@@ -235,15 +235,6 @@ static void ops_print_as_one_line(void **state)
     model_close(&file);
 }
 
-static bool lists(const buffer_id *buffers, uint32_t count, buffer_id wanted)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (buffers[i] == wanted)
-            return true;
-    }
-    return false;
-}
-
 static void states_are_read_and_written(void **state)
 {
     (void)state;
@@ -263,9 +254,9 @@ static void states_are_read_and_written(void **state)
         }
         folding++;
         assert_int_equal(program->buffers[recurrent].kind, BUFFER_RECURRENT);
-        assert_true(lists(buffers, reads, recurrent));
+        assert_true(buffer_is_among(recurrent, buffers, reads));
         assert_int_equal(op_writes(program, i, buffers), 2);
-        assert_true(lists(buffers, 2, recurrent) && lists(buffers, 2, op->out));
+        assert_true(buffer_is_among(recurrent, buffers, 2) && buffer_is_among(op->out, buffers, 2));
     }
     assert_int_equal(folding, 2);
     program_close(program);

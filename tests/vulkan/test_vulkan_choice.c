@@ -19,7 +19,8 @@ static const struct sampler_settings greedy = {.top_p = 1, .repeat_penalty = 1};
 static struct fixture open_chooser(const char *shape)
 {
     struct fixture fixture = fixture_open(made_model(shape, "F32"),
-        (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 48});
+        (struct salvo_engine_options){
+            .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 64, .batch = 48});
     int32_t *ids = some_ids(POSITION, fixture.vocabulary, 5);
     for (int i = 0; i < POSITION; i++)
         ids[i] %= 40; /* so that some come often */
@@ -161,8 +162,10 @@ static void the_first_of_equal_logits_is_chosen(void **state)
     static const uint32_t counts[] = {1, 2, 7, 8, 16, 17, 33, 64, 127, 255, 256, 300, 500, 511};
     unsigned later = 0;
     struct fixture fixture = fixture_open(made_model("llama-256", "Q8_0"),
-        (struct salvo_engine_options){.backend = "vulkan", .context = 256, .batch = 8});
-    const struct salvo_sampler sampler = {.top_p = 1, .repeat_penalty = 1};
+        (struct salvo_engine_options){
+            .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 256, .batch = 8});
+    const struct salvo_sampler sampler = {
+        .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1};
     ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
     for (size_t i = 0; i < 2 * sizeof counts / sizeof *counts; i++) {
         const uint32_t count = counts[i / 2];

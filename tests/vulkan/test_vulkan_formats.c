@@ -17,11 +17,12 @@ static void long_prompts_are_cut_by_time(void **state)
     (void)state;
     const bool is_processor = vulkan_device_at(0)->features.processor;
     struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
-        (struct salvo_engine_options){.backend = "vulkan", .context = 160, .batch = 128});
+        (struct salvo_engine_options){
+            .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 160, .batch = 128});
     int32_t *ids = some_ids(128, fixture.vocabulary, 3);
-    const uint64_t before = salvo_engine_counters(fixture.engine).submissions;
+    const uint64_t before = counters_of(fixture.engine).submissions;
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 128));
-    const uint64_t parts = salvo_engine_counters(fixture.engine).submissions - before;
+    const uint64_t parts = counters_of(fixture.engine).submissions - before;
     assert_in_range(parts, is_processor ? 1 : 2, is_processor ? 1 : 1 + 64 / 16);
     assert_int_equal(128, salvo_session_position(fixture.session));
     free(ids);

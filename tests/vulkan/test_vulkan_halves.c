@@ -102,15 +102,18 @@ static void numbers_beyond_halves_agree_with_the_cpu(void **state)
 {
     (void)state;
     struct salvo_model *model;
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     char path[] = "/tmp/salvo-large-XXXXXX";
     const int handle = mkstemp(path);
     assert_true(handle >= 0);
     enlarge(made_model("llama-tiny", "Q8_0"), path);
     ASSERT_OK(salvo_model_open(path, &model));
     ASSERT_OK(salvo_verify(model,
-        &(struct salvo_verify_options){
-            .backend = "vulkan", .against = "cpu", .threads = 2, .kv_type = SALVO_KV_F32},
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .backend = "vulkan",
+            .against = "cpu",
+            .threads = 2,
+            .kv_type = SALVO_KV_F32},
         NULL, NULL, &result));
     salvo_model_close(model);
     close(handle);

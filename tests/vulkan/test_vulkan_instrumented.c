@@ -18,14 +18,19 @@ static void programs_stay_within_their_buffers(void **state)
 static void sampling_stays_within_its_buffers(void **state)
 {
     (void)state;
-    const struct salvo_sampler sampler = {.temperature = 0.8f,
+    const struct salvo_sampler sampler = {.size = sizeof(struct salvo_sampler),
+        .temperature = 0.8f,
         .top_k = 40,
         .top_p = 0.9f,
         .min_p = 0.01f,
         .repeat_penalty = 1.1f,
         .repeat_last_n = 64};
     struct fixture fixture = fixture_open(made_model("llama-odd", "Q4_0"),
-        (struct salvo_engine_options){.backend = "vulkan", .context = 300, .batch = 280, .sessions = 2});
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+            .backend = "vulkan",
+            .context = 300,
+            .batch = 280,
+            .sessions = 2});
     struct salvo_session *sessions[2] = {fixture.session};
     int32_t *ids = some_ids(270, fixture.vocabulary, 2), chosen[2];
     enum salvo_status statuses[2];
@@ -48,8 +53,8 @@ static void sampling_stays_within_its_buffers(void **state)
 static void an_access_outside_of_a_buffer_is_noticed(void **state)
 {
     (void)state;
-    struct fixture fixture =
-        fixture_open(made_model("llama-odd", "Q4_0"), (struct salvo_engine_options){.backend = "vulkan"});
+    struct fixture fixture = fixture_open(made_model("llama-odd", "Q4_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .backend = "vulkan"});
     struct executor *executor = fixture.engine->executor;
     struct vulkan_plan *plan = &executor->single;
     const struct vulkan_device *device = &executor->device;

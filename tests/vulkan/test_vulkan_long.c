@@ -58,8 +58,13 @@ static void check_turns(const char *shape, const char *mix, uint32_t stretch)
     enum { KEPT = 7, TAKES = 20, GIVES = 50, MOST = TURNS + TURNS / TAKES + TURNS / GIVES * 2 + 4 };
     const char *path = made_model(shape, mix);
     struct fixture fixture = fixture_open(
-                       path, (struct salvo_engine_options){.backend = "vulkan", .context = MOST, .batch = 8}),
-                   cpu = fixture_open(path, (struct salvo_engine_options){.backend = "cpu", .context = MOST});
+                       path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                 .backend = "vulkan",
+                                 .context = MOST,
+                                 .batch = 8}),
+                   cpu = fixture_open(path,
+                       (struct salvo_engine_options){
+                           .size = sizeof(struct salvo_engine_options), .backend = "cpu", .context = MOST});
     int32_t *ids = some_ids(MOST, fixture.vocabulary, 17), *likeliest = calloc(stretch, sizeof *likeliest);
     uint32_t *places = calloc(stretch, sizeof *places), clear = 0;
     float margin;
@@ -82,7 +87,7 @@ static void check_turns(const char *shape, const char *mix, uint32_t stretch)
         if (i + 1 < TURNS)
             ASSERT_OK(salvo_session_rollback(fixture.session, KEPT));
     }
-    assert_int_equal(0, salvo_engine_counters(fixture.engine).allocations_after_load);
+    assert_int_equal(0, counters_of(fixture.engine).allocations_after_load);
     print_message("%s %s: %u of %d turns have a margin over 0.1\n", shape, mix, clear, (int)TURNS);
     assert_true(clear > TURNS / 2);
     free(ids);
@@ -107,8 +112,9 @@ static void smollm2_continues_as_its_reference(void **state)
     const char *path = default_model_path();
     if (!path)
         skip();
-    check_smollm2_continuations(
-        path, (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 16});
+    check_smollm2_continuations(path,
+        (struct salvo_engine_options){
+            .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 64, .batch = 16});
 }
 
 /* Beside weights and state, with the usual context and batch. */
@@ -118,8 +124,9 @@ static void smollm2_takes_at_most_200_megabytes_more(void **state)
     const char *path = default_model_path();
     if (!path)
         skip();
-    struct fixture fixture = fixture_open(path, (struct salvo_engine_options){.backend = "vulkan"});
-    const struct salvo_engine_info info = salvo_engine_info(fixture.engine);
+    struct fixture fixture = fixture_open(path,
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .backend = "vulkan"});
+    const struct salvo_engine_info info = *salvo_engine_info(fixture.engine);
     print_message("weights %llu, state %llu, scratch %llu bytes\n", (unsigned long long)info.weight_bytes,
         (unsigned long long)info.state_bytes, (unsigned long long)info.scratch_bytes);
     assert_in_range(info.weight_bytes, 80000000, 120000000); /* the file has 98 MB */
@@ -138,9 +145,14 @@ static void smollm2_fed_the_cpus_ids_chooses_the_same(void **state)
     uint32_t clear = 0;
     if (!path)
         skip();
-    struct fixture cpu = fixture_open(path, (struct salvo_engine_options){.backend = "cpu", .context = 64}),
+    struct fixture cpu = fixture_open(path,
+                       (struct salvo_engine_options){
+                           .size = sizeof(struct salvo_engine_options), .backend = "cpu", .context = 64}),
                    fixture = fixture_open(
-                       path, (struct salvo_engine_options){.backend = "vulkan", .context = 64, .batch = 16});
+                       path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                 .backend = "vulkan",
+                                 .context = 64,
+                                 .batch = 16});
     set_greedy(cpu.session);
     free(continuation(cpu.session, prompt, PROMPT, COUNT - PROMPT));
     int32_t ids[COUNT];

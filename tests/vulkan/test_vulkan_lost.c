@@ -8,12 +8,13 @@
 static void check_loss(const char *call)
 {
     const char *path = made_model("llama-tiny", "F32");
-    const struct salvo_engine_options options = {.backend = "auto", .context = 64, .batch = 8};
+    const struct salvo_engine_options options = {
+        .size = sizeof(struct salvo_engine_options), .backend = "auto", .context = 64, .batch = 8};
     struct fixture fixture = fixture_open(path, options);
     int32_t *ids = some_ids(6, fixture.vocabulary, 4), id;
     float *logits = malloc(fixture.vocabulary * sizeof *logits);
     set_greedy(fixture.session);
-    assert_string_equal("vulkan", salvo_engine_info(fixture.engine).backend);
+    assert_string_equal("vulkan", salvo_engine_info(fixture.engine)->backend);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
     memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
     ASSERT_OK(salvo_session_next(fixture.session, &id));
@@ -22,11 +23,11 @@ static void check_loss(const char *call)
     assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, ids + 5, 1));
     print_message("%s\n", salvo_error());
     assert_non_null(strstr(salvo_error(), call));
-    assert_non_null(strstr(salvo_error(), salvo_engine_info(fixture.engine).device));
+    assert_non_null(strstr(salvo_error(), salvo_engine_info(fixture.engine)->device));
     unsetenv("FAILING_DRIVER_LOST");
     assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, ids + 5, 1));
     assert_non_null(strstr(salvo_error(), "opened again"));
-    assert_string_equal("vulkan", salvo_engine_info(fixture.engine).backend);
+    assert_string_equal("vulkan", salvo_engine_info(fixture.engine)->backend);
     fixture_close(&fixture);
 
     fixture = fixture_open(path, options);
@@ -53,8 +54,9 @@ static void a_wait_that_fails(void **state)
 static void logits_that_cannot_be_read_back(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open(
-        made_model("llama-tiny", "F32"), (struct salvo_engine_options){.backend = "vulkan", .context = 64});
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"),
+        (struct salvo_engine_options){
+            .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 64});
     int32_t *ids = some_ids(6, fixture.vocabulary, 4);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
     assert_non_null(salvo_session_logits(fixture.session));

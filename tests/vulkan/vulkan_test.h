@@ -30,11 +30,12 @@ static inline void choose_tests(void)
 static inline void assert_verified_with(const char *path, enum salvo_kv_type kv_type, size_t count)
 {
     struct salvo_model *model;
-    struct salvo_verify_result result;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     int32_t *ids = count ? some_ids((uint32_t)count, 64, 5) : NULL;
     ASSERT_OK(salvo_model_open(path, &model));
     ASSERT_OK(salvo_verify(model,
-        &(struct salvo_verify_options){.backend = "vulkan",
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .backend = "vulkan",
             .against = "cpu",
             .ids = ids,
             .count = count,

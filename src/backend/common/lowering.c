@@ -7,7 +7,7 @@
  * results nobody else needs run inside the tasks of the phase that follows: every thread computes the norm
  * for itself, which is cheaper than meeting.
  */
-#include "backend/common/lowering.h"
+#include "backend/common/fusion.h"
 
 #include "program/placement.h"
 
@@ -26,15 +26,6 @@ struct lowering {
     uint32_t max_rounded;
     bool *shared; /* [buffers]: written by some op that does not run inside, so that it cannot be private */
 };
-
-static bool is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (buffers[i] == buffer)
-            return true;
-    }
-    return false;
-}
 
 /* An op that reads the previous row needs all rows of its input finished, and no other op may change them
  * while it runs. */
@@ -64,7 +55,8 @@ static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first
 /* The panel that will hold an input of the group; false when there are too many. */
 static bool find_panel(const struct lowering *lowering, const struct op *op, struct group *group)
 {
-    if (op->matmul.rounding != ROUNDING_Q8 || is_among(op->inputs[1], group->panels, group->panel_count))
+    if (op->matmul.rounding != ROUNDING_Q8 ||
+        buffer_is_among(op->inputs[1], group->panels, group->panel_count))
         return true;
     if (group->panel_count == lowering->max_rounded)
         return false;
@@ -312,13 +304,15 @@ static void place_private_buffers(const struct program *program, struct plan *pl
     }
 }
 
-enum salvo_status lower_program(const struct program *program, const uint32_t capacity[ROW_KIND_COUNT],
-    uint32_t max_rounded, struct arena *tables, struct plan *out)
+enum salvo_status lower_program(const struct program *program, const struct lowering_options *options,
+    struct arena *tables, struct plan *out)
 {
     enum salvo_status status = SALVO_OK;
-    struct lowering lowering = {
-        .program = program, .plan = out, .single = capacity[ROWS_TOKENS] == 1, .max_rounded = max_rounded};
-    memcpy(out->capacity, capacity, sizeof out->capacity);
+    struct lowering lowering = {.program = program,
+        .plan = out,
+        .single = options->capacity[ROWS_TOKENS] == 1,
+        .max_rounded = options->max_rounded};
+    memcpy(out->capacity, options->capacity, sizeof out->capacity);
     TRY(ARENA_NEW(tables, &out->groups, (size_t)program->op_count * 2));
     TRY(ARENA_NEW(tables, &out->group_of_op, program->op_count));
     TRY(ARENA_NEW(tables, &out->offsets, program->buffer_count));
@@ -329,32 +323,60 @@ enum salvo_status lower_program(const struct program *program, const uint32_t ca
     do {
         lower_ops(&lowering);
     } while (find_shared(&lowering));
-    TRY(placement_compute(program, capacity, out->group_of_op, true, out->offsets, &out->arena_bytes));
+    fuse_groups(program, options, out);
+    TRY(placement_compute(program, out->capacity, out->group_of_op, true, out->offsets, &out->arena_bytes));
     place_private_buffers(program, out);
 cleanup:
     return status;
 }
 
+const struct op *group_op(const struct program *program, const struct group *group)
+{
+    return &program->ops[group->first_op + group->inner];
+}
+
+const char *group_kind_name(enum group_kind kind)
+{
+    static const char *const names[] = {
+        [GROUP_ROWS] = "rows",
+        [GROUP_MATMUL] = "matmul",
+        [GROUP_ATTEND] = "attend",
+        [GROUP_PROJECT_ATTEND] = "attend",
+        [GROUP_WKV7] = "wkv7",
+        [GROUP_SAMPLE] = "sample",
+    };
+    return names[kind];
+}
+
+static const char *rounding_name(enum rounding rounding)
+{
+    return rounding == ROUNDING_Q8 ? "q8" : rounding == ROUNDING_F16 ? "f16" : "f32";
+}
+
+void lower_describe_ops(
+    const struct program *program, const struct plan *plan, uint32_t index, char *text, size_t size)
+{
+    const struct group *group = &plan->groups[index];
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < group->op_count && used < size; i++) {
+        const struct op *op = &program->ops[group->first_op + i];
+        const enum operand_kind first = op_infos[op->kind].inputs[0].kind;
+        const bool has_matrix = first == OPERAND_MATRIX || first == OPERAND_TABLE;
+        const buffer_id named = has_matrix ? op->inputs[0] : op->out;
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s%s%s", i ? ", " : "",
+            op_infos[op->kind].name, named == NO_BUFFER ? "" : " ",
+            named == NO_BUFFER ? "" : program->buffers[named].name, i + 1 == group->inner ? " (inside)" : "");
+    }
+    if (group->rounded != NO_BUFFER && used < size)
+        snprintf(text + used, size - used, "%sround %s to %s", group->op_count ? ", " : "",
+            program->buffers[group->rounded].name, rounding_name(group->rounding));
+}
+
 void lower_describe(
     const struct program *program, const struct plan *plan, uint32_t index, char *text, size_t size)
 {
-    static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
-    const struct group *group = &plan->groups[index];
-    int used = snprintf(text, size, "%4u %-6s", index, kinds[group->kind]);
-    for (uint32_t i = 0; i < group->op_count && used > 0 && (size_t)used < size; i++) {
-        const struct op *op = &program->ops[group->first_op + i];
-        buffer_id named = op_infos[op->kind].inputs[0].kind == OPERAND_MATRIX ? op->inputs[0] : op->out;
-        used +=
-            snprintf(text + used, size - (size_t)used, "%s%s%s%s", i ? ", " : " ", op_infos[op->kind].name,
-                named == NO_BUFFER ? "" : " ", named == NO_BUFFER ? "" : program->buffers[named].name);
-        if (i + 1 == group->inner && used > 0 && (size_t)used < size)
-            used += snprintf(text + used, size - (size_t)used, " (inside)");
-    }
-    if (group->rounded != NO_BUFFER && used > 0 && (size_t)used < size) {
-        snprintf(text + used, size - (size_t)used, "%sround %s to %s", group->op_count ? ", " : " ",
-            program->buffers[group->rounded].name,
-            group->rounding == ROUNDING_Q8    ? "q8"
-            : group->rounding == ROUNDING_F16 ? "f16"
-                                              : "f32");
-    }
+    const int used = snprintf(text, size, "%4u %-6s ", index, group_kind_name(plan->groups[index].kind));
+    if (used > 0 && (size_t)used < size)
+        lower_describe_ops(program, plan, index, text + used, size - (size_t)used);
 }

@@ -1,13 +1,18 @@
-/*
- * From ops to groups: which neighbouring ops a backend runs as one phase. Backends share this; how a group
- * runs is their own affair.
- */
+/* From ops to groups: which neighbouring ops a backend runs as one phase. All backends share this; each runs
+ * the groups in its own way. */
 #ifndef COMMON_LOWERING_H
 #define COMMON_LOWERING_H
 
-#include "program/program.h"
+#include "backend/backend.h"
 
-enum group_kind { GROUP_ROWS, GROUP_MATMUL, GROUP_ATTEND, GROUP_WKV7, GROUP_SAMPLE };
+enum group_kind {
+    GROUP_ROWS,           /* row ops, one row after the other */
+    GROUP_MATMUL,         /* matmuls that run side by side; a feed-forward's gate and up with their glu */
+    GROUP_ATTEND,         /* attention, for one token with its ropes and kv_append */
+    GROUP_PROJECT_ATTEND, /* one token: norm, matmuls of query, key and value, ropes, kv_append, attention */
+    GROUP_WKV7,           /* the recurrence, for one token with the ops that stay within a head */
+    GROUP_SAMPLE,
+};
 
 /* Inputs of a single token that a group of matmuls may have rounded at once. */
 enum { MAX_ROUNDED = 8 };
@@ -41,11 +46,30 @@ struct plan {
     size_t arena_bytes, private_bytes;
 };
 
-/* `max_rounded` is at most MAX_ROUNDED. Everything that the plan points at is in `tables`. */
-enum salvo_status lower_program(const struct program *program, const uint32_t capacity[ROW_KIND_COUNT],
-    uint32_t max_rounded, struct arena *tables, struct plan *out);
+/* The groups that a backend has kernels for, beyond those that every backend runs. */
+struct lowering_options {
+    uint32_t capacity[ROW_KIND_COUNT]; /* 1 token: lowered as a single token */
+    uint32_t max_rounded;              /* inputs of one group of matmuls, at most MAX_ROUNDED */
+    bool softcaps_in_matmuls;          /* a softcap of a matmul's result joins its group */
+    bool projects_attention;           /* GROUP_PROJECT_ATTEND, for a single token */
 
-/* One line for a group; into `text`. */
+    /* Whether the kernels take this fused group, within the limits of the device; NULL: every one. */
+    bool (*takes)(const struct executor *executor, const struct group *group);
+    const struct executor *executor;
+};
+
+/* Everything that the plan points at is in `tables`. */
+enum salvo_status lower_program(const struct program *program, const struct lowering_options *options,
+    struct arena *tables, struct plan *out);
+
+/* The op that names a group's kind: of several matmuls the first. */
+const struct op *group_op(const struct program *program, const struct group *group);
+
+const char *group_kind_name(enum group_kind kind);
+
+/* The ops of a group on one line; the same after its number and kind. Into `text`. */
+void lower_describe_ops(
+    const struct program *program, const struct plan *plan, uint32_t index, char *text, size_t size);
 void lower_describe(
     const struct program *program, const struct plan *plan, uint32_t index, char *text, size_t size);
 

@@ -2,9 +2,10 @@
 
 static uint8_t use_of_input(const struct op *op, int input)
 {
-    if (input == 0 && op->kind == OP_MATMUL)
+    const enum operand_kind kind = op_infos[op->kind].inputs[input].kind;
+    if (kind == OPERAND_MATRIX)
         return WEIGHT_MULTIPLIED;
-    return input == 0 && op->kind == OP_EMBED ? WEIGHT_LOOKED_UP : WEIGHT_VECTOR;
+    return kind == OPERAND_TABLE ? WEIGHT_LOOKED_UP : WEIGHT_VECTOR;
 }
 
 void weight_uses(const struct program *program, uint8_t *uses)

@@ -36,6 +36,7 @@ static uint32_t tasks_of(struct executor *executor, const struct group *group)
         return attend_tasks(executor, group);
     case GROUP_WKV7:
         return wkv7_tasks(executor, group);
+    case GROUP_PROJECT_ATTEND: /* not asked for */
     case GROUP_SAMPLE:
         break;
     }
@@ -68,6 +69,8 @@ static void work_on_group(
         break;
     case GROUP_SAMPLE:
         sample_work(executor, group, task, thread);
+        break;
+    case GROUP_PROJECT_ATTEND:
         break;
     }
 }

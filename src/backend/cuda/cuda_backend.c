@@ -1,4 +1,6 @@
 /* The CUDA backend as the engine sees it. */
+#include "backend/common/print.h"
+#include "backend/common/steps.h"
 #include "backend/cuda/cuda_executor.h"
 
 #include <stdio.h>
@@ -59,7 +61,7 @@ static const float *logits(struct executor *executor, uint32_t row)
 
 static const int32_t *tokens(struct executor *executor, uint32_t slot)
 {
-    return executor->host_tokens + (size_t)slot * (executor->options.context + 1);
+    return executor->host_tokens + slot_tokens_at(&executor->options, slot);
 }
 
 static struct backend_counters counters(const struct executor *executor)
@@ -76,41 +78,31 @@ static struct backend_counters counters(const struct executor *executor)
 
 /* ---- Printing ---- */
 
-static void print_plan(const struct executor *executor, const struct cuda_plan *plan,
-    void (*line)(void *user, const char *text), void *user)
+static void print_cuda_plan(
+    struct printer printer, const struct executor *executor, const struct cuda_plan *plan)
 {
-    char text[512];
+    char commands[40];
     const struct cuda_tables *tables = &plan->tables;
-    snprintf(text, sizeof text, "plan for %u tokens: %u groups, %u %s, scratch %zu bytes",
-        plan->plan.capacity[ROWS_TOKENS], plan->plan.group_count,
+    snprintf(commands, sizeof commands, ", %u %s",
         tables->node_count ? tables->node_count : tables->phase_count,
-        tables->node_count ? "launches" : "phases", plan->plan.arena_bytes);
-    line(user, text);
-    for (uint32_t i = 0; i < plan->plan.group_count; i++) {
-        lower_describe(executor->program, &plan->plan, i, text, sizeof text);
-        line(user, text);
-    }
+        tables->node_count ? "launches" : "phases");
+    print_plan(printer, executor->program, &plan->plan, commands);
 }
 
 static void print_plans(
     const struct executor *executor, void (*line)(void *user, const char *text), void *user)
 {
     char text[512];
+    const struct printer printer = {line, user};
     const struct backend_counters counted = counters(executor);
-    const uint64_t used = counted.weight_bytes + counted.state_bytes + counted.scratch_bytes;
     snprintf(text, sizeof text,
         "cuda %s, %u blocks; one token: %s; weights packed in tiles of %d rows by %d columns",
         executor->context.name, executor->blocks, lowering_name(executor), CUDA_TILE_ROWS, CUDA_TILE_COLUMNS);
     line(user, text);
-    snprintf(text, sizeof text,
-        "device memory: weights %llu, state %llu, scratch and tables %llu: %llu bytes of %llu that were free",
-        (unsigned long long)counted.weight_bytes, (unsigned long long)counted.state_bytes,
-        (unsigned long long)counted.scratch_bytes, (unsigned long long)used,
-        (unsigned long long)executor->free_before);
-    line(user, text);
-    print_plan(executor, &executor->single, line, user);
+    print_memory(printer, &counted, executor->free_before);
+    print_cuda_plan(printer, executor, &executor->single);
     for (uint32_t i = 0; i < executor->many_count; i++)
-        print_plan(executor, &executor->many[i], line, user);
+        print_cuda_plan(printer, executor, &executor->many[i]);
 }
 
 const struct backend cuda_backend = {

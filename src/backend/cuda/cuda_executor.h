@@ -6,6 +6,8 @@
 #include "backend/backend.h"
 #include "backend/common/lowering.h"
 #include "backend/common/pace.h"
+#include "backend/common/state.h"
+#include "backend/common/weights.h"
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
@@ -32,21 +34,10 @@ struct cuda_region {
     uint64_t used;
 };
 
-/* How a weight is used decides what becomes of it. */
-enum cuda_use { CUDA_USE_MULTIPLIED = 1, CUDA_USE_VECTOR = 2, CUDA_USE_LOOKUP = 4 };
-
 struct cuda_weight {
     struct cuda_matrix matrix; /* tile rows 0: it is none */
     uint32_t matrix_index;     /* index among the machine's matrices, for embedding lookups */
     cuda_address vector;
-    uint8_t uses; /* enum cuda_use */
-};
-
-/* Where a cache lives: pages of [heads][256 positions][head_dim], scales behind each head. */
-struct cuda_kv_state {
-    cuda_address base;
-    uint32_t heads, head_dim;
-    size_t head_bytes, page_bytes;
 };
 
 /* Where the scratch buffers of a plan lie. */
@@ -55,7 +46,7 @@ struct cuda_scratch {
     const size_t *offsets;
     cuda_address spilled;       /* buffers that the plan has private, where they do not fit shared memory */
     cuda_address packed_inputs; /* rounded rows of many tokens */
-    cuda_address words;         /* single token: what phases leave for each other */
+    cuda_address tagged_words;  /* single token: values between phases */
 };
 
 /* One launch of a plan of many tokens. */
@@ -105,7 +96,7 @@ struct cuda_tables {
     struct cuda_record *records; /* single token: block after block */
     uint32_t *record_starts;     /* [blocks][phase_count + 1] */
     uint32_t record_count, record_capacity;
-    uint64_t words;                                    /* bytes */
+    uint64_t tagged_words;                             /* bytes */
     uint32_t shared_bytes;                             /* of the decode kernel */
     cuda_address machine, phases_at, packed_inputs_at; /* once they are on the device */
     cuda_address memory;                               /* all of it */
@@ -161,11 +152,11 @@ struct executor {
     struct cuda_plan single;                /* one token */
     struct cuda_plan many[CUDA_MANY_PLANS]; /* up to a few, up to more, up to all that a step may have */
     uint32_t many_count;
-    struct cuda_weight *weights;     /* [buffers] */
-    struct cuda_kv_state *kv_states; /* [buffers] */
-    uint64_t *recurrent_offsets;     /* [buffers]: in elements */
-    uint64_t recurrent_elements;
-    uint32_t pages, pages_per_slot; /* of the pool; of a slot's table */
+    struct cuda_weight *weights; /* [buffers] */
+    uint8_t *weight_uses;        /* [buffers]: enum weight_use */
+    struct state_layout state;   /* pages_per_slot is 0 without a KV cache */
+    cuda_address
+        *kv_addresses; /* [buffers]: pages of [heads][256 positions][head_dim], scales behind each head */
     uint32_t rope_pairs, matrix_count;
 
     cuda_address weight_memory, state_memory, scratch_memory;
@@ -242,8 +233,6 @@ void cuda_layout_state(struct executor *executor, struct cuda_region *region);
 void cuda_layout_step(struct executor *executor);
 void cuda_layout_scratch(struct executor *executor, struct cuda_region *region);
 void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, uint8_t *host);
-enum salvo_status cuda_layout_shared(
-    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine);
 
 /*
  * cuda_tables.c: a plan's groups become phases. Addresses are those that the executor knows so far, so that a
@@ -252,24 +241,27 @@ enum salvo_status cuda_layout_shared(
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
 void cuda_tables_free(struct cuda_tables *tables);
 enum salvo_status cuda_tables_upload(struct executor *executor, struct cuda_plan *plan);
-/* Bytes of shared memory for vectors, packed inputs and partial sums of a phase; what partial sums take at
- * least, and what all of them do. */
-uint32_t cuda_shared_limit(const struct executor *executor);
-uint32_t cuda_decode_shared(const struct executor *executor); /* of the decode kernel, all in all */
-uint32_t cuda_partial_floor(const struct executor *executor);
-uint32_t cuda_overlay_floor(const struct executor *executor);
+
+/* cuda_shared.c: shared memory of the decode kernel, in bytes. */
+uint32_t cuda_decode_shared(const struct executor *executor); /* all of it */
+uint32_t cuda_shared_limit(
+    const struct executor *executor); /* for vectors, packed inputs and partial sums of a phase */
+uint32_t cuda_partial_limit(const struct executor *executor); /* most for the partial sums of a matmul */
+uint32_t cuda_partial_floor(const struct executor *executor); /* least for partial sums */
+uint32_t cuda_overlay_floor(
+    const struct executor *executor); /* least for packed inputs and partial sums together */
 /* Bytes of the partial sums in all; matmuls alternate between the two halves where one half is enough. */
 uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables);
-
-/* Whether attention keeps some of its shared memory for itself, and how many bytes. */
+/* Whether attention has memory of its own, and how much. */
 bool cuda_attend_has_own_memory(const struct executor *executor);
 uint32_t cuda_attention_bytes(const struct executor *executor);
+/* Limits of the shape of a matrix. */
+struct cuda_limits cuda_matrix_limits(const struct executor *executor);
+enum salvo_status cuda_layout_shared(
+    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine);
 
 /* cuda_records.c: from the phases of a single token to what each block does. */
 enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan);
-
-/* Gives softcaps of logits to their matmuls. */
-void cuda_merge_softcaps(const struct program *program, struct plan *plan);
 
 /* cuda_load.c */
 enum salvo_status cuda_load_weights(struct executor *executor);

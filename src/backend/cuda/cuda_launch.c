@@ -54,8 +54,8 @@ enum salvo_status cuda_launch_phases(
 enum salvo_status cuda_tagged_words_clear(struct executor *executor)
 {
     const struct cuda_plan *single = &executor->single;
-    return CUDA_CALL(
-        &executor->context, fill, (single->scratch.words, 0, single->tables.words, executor->queue));
+    return CUDA_CALL(&executor->context, fill,
+        (single->scratch.tagged_words, 0, single->tables.tagged_words, executor->queue));
 }
 
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)

@@ -8,33 +8,17 @@
 
 /* ---- Weights ---- */
 
-static void note_uses(const struct executor *executor)
-{
-    const struct program *program = executor->program;
-    for (uint32_t i = 0; i < program->op_count; i++) {
-        const struct op *op = &program->ops[i];
-        for (int j = 0; j < OP_MAX_INPUTS; j++) {
-            const buffer_id input = op->inputs[j];
-            if (input == NO_BUFFER || program->buffers[input].kind != BUFFER_WEIGHT)
-                continue;
-            bool is_table = j == 0 && op->kind == OP_EMBED, is_matrix = j == 0 && op->kind == OP_MATMUL;
-            executor->weights[input].uses |= is_table    ? CUDA_USE_LOOKUP
-                                             : is_matrix ? CUDA_USE_MULTIPLIED
-                                                         : CUDA_USE_VECTOR;
-        }
-    }
-}
-
 enum salvo_status cuda_check_weights(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
     TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
-    note_uses(executor);
+    TRY(ARENA_NEW(&executor->tables, &executor->weight_uses, program->buffer_count));
+    weight_uses(program, executor->weight_uses);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
         struct cuda_weight *weight = &executor->weights[i];
-        if (!(weight->uses & (CUDA_USE_MULTIPLIED | CUDA_USE_LOOKUP)))
+        if (!(executor->weight_uses[i] & (WEIGHT_MULTIPLIED | WEIGHT_LOOKED_UP)))
             continue;
         if (!cuda_weight_tiles_supported(buffer->type, buffer->columns) || buffer->rows > UINT32_MAX / 2) {
             TRY(fail(SALVO_ERROR_UNSUPPORTED,
@@ -42,7 +26,7 @@ enum salvo_status cuda_check_weights(struct executor *executor)
                 tensor_type_info(buffer->type)->name, (unsigned long long)buffer->rows,
                 (unsigned long long)buffer->columns));
         }
-        if (weight->uses & CUDA_USE_LOOKUP)
+        if (executor->weight_uses[i] & WEIGHT_LOOKED_UP)
             weight->matrix_index = executor->matrix_count++;
     }
 cleanup:
@@ -55,7 +39,7 @@ void cuda_layout_weights(struct executor *executor, struct cuda_region *region)
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
         struct cuda_weight *weight = &executor->weights[i];
-        if (weight->uses & CUDA_USE_LOOKUP &&
+        if (executor->weight_uses[i] & WEIGHT_LOOKED_UP &&
             weight->matrix.tile_rows == 0) { /* never multiplied: any shape will do */
             const uint32_t tile_rows = (uint32_t)((buffer->rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS);
             weight->matrix = cuda_matrix_shape(buffer->type, (uint32_t)buffer->rows,
@@ -63,48 +47,41 @@ void cuda_layout_weights(struct executor *executor, struct cuda_region *region)
         }
         if (weight->matrix.tile_rows)
             weight->matrix.base = cuda_region_take(region, cuda_matrix_bytes(&weight->matrix));
-        if (weight->uses & CUDA_USE_VECTOR)
+        if (executor->weight_uses[i] & WEIGHT_VECTOR)
             weight->vector = cuda_region_take(region, buffer->rows * buffer->columns * sizeof(float));
     }
 }
 
 /* ---- State ---- */
 
-static void find_kv_states(struct executor *executor)
+static struct kv_page_layout page_layout(const struct kv_cache *cache)
 {
-    const enum tensor_type type = executor->options.kv_type;
-    const size_t element = type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct op *op = op_that_appends(executor->program, (buffer_id)i);
-        struct cuda_kv_state *state = &executor->kv_states[i];
-        if (!op)
-            continue;
-        state->heads = op->kv_append.kv_heads;
-        state->head_dim = op->kv_append.head_dim;
-        state->head_bytes = CUDA_PAGE * (state->head_dim * element +
-                                            (type == TYPE_Q8_0 ? (state->head_dim + 31) / 32 * 2 : 0));
-        state->page_bytes = state->head_bytes * state->heads;
-    }
+    const size_t position_bytes = (size_t)cache->head_dim * cache->element_bytes;
+    return (struct kv_page_layout){
+        .head_bytes = CUDA_PAGE * kv_head_bytes(cache),
+        .position_step = position_bytes,
+        .element_step = cache->element_bytes,
+        .scales_at = CUDA_PAGE * position_bytes,
+        .scale_position_step = cache->scales * sizeof(uint16_t),
+        .scale_step = sizeof(uint16_t),
+    };
 }
 
 enum salvo_status cuda_find_states(struct executor *executor)
 {
+    enum { ALIGNMENT = 4 }; /* recurrent states begin at multiples of 16 bytes */
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
-    const struct backend_options *options = &executor->options;
-    TRY(ARENA_NEW(&executor->tables, &executor->kv_states, program->buffer_count));
-    TRY(ARENA_NEW(&executor->tables, &executor->recurrent_offsets, program->buffer_count));
-    find_kv_states(executor);
+    bool has_cache = false;
+    TRY(state_layout_open(program, &executor->options, ALIGNMENT, &executor->tables, &executor->state));
+    TRY(ARENA_NEW(&executor->tables, &executor->kv_addresses, program->buffer_count));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        if (executor->kv_states[i].heads)
-            executor->pages_per_slot = (options->context + CUDA_PAGE - 1) / CUDA_PAGE;
-        if (program->buffers[i].kind == BUFFER_RECURRENT) {
-            executor->recurrent_offsets[i] = executor->recurrent_elements;
-            executor->recurrent_elements +=
-                (program->buffers[i].columns + 3) / 4 * 4; /* states begin at 16 bytes */
-        }
+        struct kv_cache *cache = &executor->state.caches[i];
+        cache->page = page_layout(cache);
+        has_cache = has_cache || cache->heads;
     }
-    executor->pages = options->slots * ((options->context + CUDA_PAGE - 1) / CUDA_PAGE);
+    if (!has_cache)
+        executor->state.pages_per_slot = 0;
 cleanup:
     return status;
 }
@@ -114,16 +91,17 @@ void cuda_layout_state(struct executor *executor, struct cuda_region *region)
     const struct backend_options *options = &executor->options;
     struct cuda_machine *machine = &executor->machine;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        struct cuda_kv_state *state = &executor->kv_states[i];
-        if (state->heads)
-            state->base = cuda_region_take(region, (uint64_t)state->page_bytes * executor->pages);
+        const struct kv_cache *cache = &executor->state.caches[i];
+        if (cache->heads)
+            executor->kv_addresses[i] =
+                cuda_region_take(region, (uint64_t)kv_page_bytes(cache) * executor->state.pages);
     }
     machine->slot_states = cuda_region_take(region, options->slots * sizeof(struct cuda_slot));
     machine->tokens =
         cuda_region_take(region, (uint64_t)options->slots * (options->context + 1) * sizeof(int32_t));
-    machine->recurrent =
-        cuda_region_take(region, (uint64_t)options->slots * 2 * executor->recurrent_elements * sizeof(float));
-    machine->recurrent_elements = executor->recurrent_elements;
+    machine->recurrent = cuda_region_take(
+        region, (uint64_t)options->slots * 2 * executor->state.recurrent_elements * sizeof(float));
+    machine->recurrent_elements = executor->state.recurrent_elements;
     executor->bias =
         cuda_region_take(region, (uint64_t)options->slots * executor->program->vocabulary * sizeof(float));
 }
@@ -152,7 +130,7 @@ void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
         .offsets = executor->single.plan.offsets,
         .spilled = cuda_region_take(region, executor->single.plan.private_bytes),
         .packed_inputs = cuda_region_take(region, packed_input_bytes),
-        .words = cuda_region_take(region, executor->single.tables.words),
+        .tagged_words = cuda_region_take(region, executor->single.tables.tagged_words),
     };
     executor->single.scratch = scratch;
     for (uint32_t i = 0; i < executor->many_count; i++) {
@@ -190,13 +168,13 @@ void cuda_layout_step(struct executor *executor)
     machine->outputs_at = step_part(&used, options->outputs, sizeof(uint32_t));
     machine->ids_at = step_part(&used, options->batch, sizeof(int32_t));
     machine->pages_at =
-        step_part(&used, (uint64_t)options->slots * executor->pages_per_slot, sizeof(uint32_t));
+        step_part(&used, (uint64_t)options->slots * executor->state.pages_per_slot, sizeof(uint32_t));
     machine->step_bytes = (used + 255) / 256 * 256;
     machine->outputs = options->outputs;
     machine->slots = options->slots;
     machine->context = options->context;
     machine->vocabulary = executor->program->vocabulary;
-    machine->pages_per_slot = executor->pages_per_slot;
+    machine->pages_per_slot = executor->state.pages_per_slot;
     machine->ring_entries = CUDA_RING_ENTRIES;
     machine->rope_count = executor->program->rope_count;
     machine->rope_pairs = executor->rope_pairs;
@@ -237,106 +215,4 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
     executor->error = parts[5];
     executor->host_tokens = parts[6];
     executor->host_logits = parts[7];
-}
-
-/* ---- Shared memory of the decode kernel ---- */
-
-/* Attention's room: the larger of room_of_lanes and room_of_tiles, for most heads. */
-static uint32_t attend_bytes(const struct program *program)
-{
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < program->op_count; i++) {
-        const struct op *op = &program->ops[i];
-        if (op->kind == OP_ATTEND && op->attend.head_dim > most)
-            most = op->attend.head_dim;
-    }
-    const uint32_t sums = 4 * CUDA_WARPS, queries = CUDA_TILE_HEADS * (most + 32), own = 2 * most;
-    return most ? ((sums + queries + own + 2 * CUDA_WARPS * most) * (uint32_t)sizeof(float) + 127) / 128 * 128
-                : 0;
-}
-
-/* Where there is little shared memory, attention has its room where matmuls have their partial sums. */
-bool cuda_attend_has_own_memory(const struct executor *executor)
-{
-    return executor->fit == CUDA_FIT_ROOMY && cuda_decode_shared(executor) >= CUDA_MUCH_SHARED;
-}
-
-static uint32_t page_table_bytes(const struct executor *executor)
-{
-    const uint64_t bytes = (executor->pages_per_slot * (uint64_t)sizeof(uint32_t) + 127) / 128 * 128;
-    return cuda_attend_has_own_memory(executor) && bytes <= CUDA_PAGE_TABLE_LIMIT ? (uint32_t)bytes : 0;
-}
-
-uint32_t cuda_attention_bytes(const struct executor *executor)
-{
-    return cuda_attend_has_own_memory(executor) ? attend_bytes(executor->program) + page_table_bytes(executor)
-                                                : 0;
-}
-
-/* Attention and sampling use their room when no matmul is under way: they need no more than packed inputs and
- * partial sums have together. */
-uint32_t cuda_overlay_floor(const struct executor *executor)
-{
-    const uint32_t attend = cuda_attend_has_own_memory(executor) ? 0 : attend_bytes(executor->program);
-    return attend > CUDA_SAMPLE_SHARED ? attend : (uint32_t)CUDA_SAMPLE_SHARED;
-}
-
-uint32_t cuda_partial_floor(const struct executor *executor)
-{
-    const uint32_t wkv7 = 2 * CUDA_WORKERS * sizeof(float);
-    uint32_t bytes = executor->fit == CUDA_FIT_ROOMY ? cuda_overlay_floor(executor) : 0;
-    for (uint32_t i = 0; i < executor->program->op_count; i++) {
-        if (executor->program->ops[i].kind == OP_WKV7 && wkv7 > bytes)
-            bytes = wkv7;
-    }
-    return bytes;
-}
-
-static uint32_t vector_bytes(const struct cuda_tables *tables)
-{
-    return (tables->most_vector_bytes + 127) / 128 * 128;
-}
-
-uint32_t cuda_partial_bytes(const struct executor *executor, const struct cuda_tables *tables)
-{
-    const uint32_t vectors = vector_bytes(tables), all = cuda_overlay_floor(executor),
-                   most = tables->most_partials * (uint32_t)sizeof(float);
-    uint32_t bytes = cuda_partial_floor(executor);
-    bytes = most > bytes ? most : bytes;
-    bytes = vectors + bytes < all ? all - vectors : bytes;
-    return (bytes + 255) / 256 * 256;
-}
-
-enum salvo_status cuda_layout_shared(
-    const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine)
-{
-    const uint32_t partials = cuda_partial_bytes(executor, tables);
-    const uint32_t angles =
-        2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
-    machine->angles_at = CUDA_SHARED_HEAD +
-                         (CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) + 127) / 128 * 128 +
-                         tables->phase_bytes;
-    machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
-    machine->packed_inputs_at = machine->vectors_at; /* each phase's behind its own vectors */
-    machine->partials_at = machine->vectors_at + vector_bytes(tables);
-    machine->own_packed_input_bytes = tables->most_vector_bytes / CUDA_WARPS / 16 * 16;
-    machine->half_of_partials = partials / 2;
-    machine->attend_own_memory = cuda_attend_has_own_memory(executor);
-    machine->attend_at = machine->attend_own_memory        ? machine->partials_at + partials
-                         : executor->fit == CUDA_FIT_ROOMY ? machine->partials_at
-                                                           : machine->vectors_at;
-    if (page_table_bytes(executor))
-        machine->page_table_at = machine->attend_at + attend_bytes(executor->program);
-    machine->ring_at = machine->partials_at + partials + cuda_attention_bytes(executor);
-    machine->shared_bytes = cuda_decode_shared(executor);
-    /* One chunk is copied while another is multiplied; with smaller ones that is possible in less memory. */
-    const uint32_t chunks = executor->fit == CUDA_FIT_TIGHT ? 2 : 1,
-                   needed = machine->ring_at + chunks * tables->most_chunk_bytes;
-    if (needed > machine->shared_bytes) {
-        return fail(SALVO_ERROR_UNSUPPORTED,
-            "the shared memory of %s, %d bytes a block, is too small: %u are needed", executor->context.name,
-            executor->device->shared_bytes, needed);
-    }
-    machine->ring_bytes = machine->shared_bytes - machine->ring_at;
-    return SALVO_OK;
 }

@@ -36,13 +36,6 @@ struct loader {
     cuda_address begin;
 };
 
-static const uint8_t *first_row(const struct program_buffer *buffer)
-{
-    const struct tensor_type_info *type = tensor_type_info(buffer->type);
-    return buffer->tensor->data +
-           buffer->first_row * (buffer->columns / type->block_elements) * type->block_bytes;
-}
-
 static enum salvo_status add_piece(struct loader *loader, struct piece piece)
 {
     enum salvo_status status = SALVO_OK;
@@ -73,7 +66,7 @@ static enum salvo_status cut_pieces(struct loader *loader)
             TRY(add_piece(loader, (struct piece){i, owner, count, matrix->base + owner * owner_bytes,
                                       count * owner_bytes, count == left}));
         }
-        if (weight->uses & CUDA_USE_VECTOR) {
+        if (loader->executor->weight_uses[i] & WEIGHT_VECTOR) {
             TRY(add_piece(
                 loader, (struct piece){i, 0, 0, weight->vector,
                             program->buffers[i].rows * program->buffers[i].columns * sizeof(float), false}));
@@ -92,10 +85,10 @@ static void pack_piece(void *context, uint32_t phase, uint32_t task, uint32_t th
     const struct program_buffer *buffer = &loader->executor->program->buffers[piece->buffer];
     uint8_t *out = loader->target + (piece->to - loader->begin);
     if (piece->owners) {
-        cuda_pack_owners(&loader->executor->weights[piece->buffer].matrix, first_row(buffer),
+        cuda_pack_owners(&loader->executor->weights[piece->buffer].matrix, weight_rows(buffer),
             piece->first_owner, piece->owners, out);
     } else {
-        dequantize(buffer->type, first_row(buffer), buffer->rows * buffer->columns, (float *)(void *)out);
+        dequantize(buffer->type, weight_rows(buffer), buffer->rows * buffer->columns, (float *)(void *)out);
     }
 }
 

@@ -80,8 +80,8 @@ static bool find_rotate(
         .q = phase_address(builder, q->out),
         .k = phase_address(builder, k->out),
         .v = phase_address(builder, append->inputs[1]),
-        .keys = builder->executor->kv_states[append->kv_append.key_state].base,
-        .values = builder->executor->kv_states[append->kv_append.value_state].base,
+        .keys = builder->executor->kv_addresses[append->kv_append.key_state],
+        .values = builder->executor->kv_addresses[append->kv_append.value_state],
         .heads = q->rope.heads,
         .kv_heads = k->rope.heads,
         .head_dim = q->rope.head_dim,
@@ -365,7 +365,7 @@ static struct cuda_wkv7_many wkv7_of(const struct phase_builder *builder, const 
 {
     struct cuda_wkv7_many wkv7 = {
         .out = phase_address(builder, op->out),
-        .state = builder->executor->recurrent_offsets[op->wkv7.state],
+        .state = builder->executor->state.recurrent_offsets[op->wkv7.state],
         .chunks = builder->plan->scratch.packed_inputs, /* between packed inputs: nothing is rounded yet */
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
@@ -415,6 +415,7 @@ static enum salvo_status lower_group(
         return lower_flash(builder, group, out_rounded);
     case GROUP_WKV7:
         return lower_wkv7(builder, group);
+    case GROUP_PROJECT_ATTEND: /* not asked for */
     case GROUP_SAMPLE:
         break;
     }

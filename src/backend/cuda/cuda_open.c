@@ -40,7 +40,7 @@ cleanup:
 
 /*
  * Which lowering: for measurements the environment says so. Otherwise the whole token is one launch on all
- * multiprocessors, which docs/measurements.md compares with the others.
+ * multiprocessors, which docs/performance.md compares with the others.
  */
 static enum cuda_lowering choose_lowering(void)
 {
@@ -137,35 +137,35 @@ static enum salvo_status lower_plans(struct executor *executor)
         uint32_t pairs = program->ropes[i].dimensions / 2;
         executor->rope_pairs = pairs > executor->rope_pairs ? pairs : executor->rope_pairs;
     }
-    TRY(lower_program(
-        program, (const uint32_t[]){1, 1, 1}, MAX_ROUNDED, &executor->tables, &executor->single.plan));
-    cuda_merge_softcaps(program, &executor->single.plan);
+    struct lowering_options lowering = {{1, 1, 1}, .max_rounded = MAX_ROUNDED, .softcaps_in_matmuls = true};
+    TRY(lower_program(program, &lowering, &executor->tables, &executor->single.plan));
     for (uint32_t i = 0; i < CUDA_MANY_PLANS; i++) {
         if (many_rows[i] >= batch && i + 1 < CUDA_MANY_PLANS)
             continue;
         struct plan *plan = &executor->many[executor->many_count++].plan;
         const uint32_t rows = i + 1 < CUDA_MANY_PLANS ? many_rows[i] : batch;
         const uint32_t outputs = rows < options->outputs ? rows : options->outputs;
-        TRY(lower_program(program, (const uint32_t[]){rows, options->slots, outputs}, MAX_ROUNDED,
-            &executor->tables, plan));
-        cuda_merge_softcaps(program, plan);
+        memcpy(
+            lowering.capacity, (const uint32_t[]){rows, options->slots, outputs}, sizeof lowering.capacity);
+        TRY(lower_program(program, &lowering, &executor->tables, plan));
     }
 cleanup:
     return status;
 }
 
-/* An address that stands for memory until it is allocated: what is decided by whether there is an address is
- * decided as it will be then. */
+/* Stands for the address of memory that is not allocated yet: code that tests whether there is an address
+ * then decides as it will with the real one. Only plans for little shared memory (not CUDA_FIT_ROOMY) need
+ * it. */
 enum { STAND_IN = 1 << 20 };
 
 static void stand_in_addresses(struct executor *executor)
 {
     struct cuda_scratch *scratch = &executor->single.scratch;
-    scratch->arena = scratch->spilled = scratch->words = STAND_IN;
+    scratch->arena = scratch->spilled = scratch->tagged_words = STAND_IN;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         struct cuda_weight *weight = &executor->weights[i];
         weight->matrix = (struct cuda_matrix){0}; /* of the attempt before this one */
-        weight->vector = weight->uses & CUDA_USE_VECTOR ? STAND_IN : 0;
+        weight->vector = executor->weight_uses[i] & WEIGHT_VECTOR ? STAND_IN : 0;
     }
 }
 
@@ -233,7 +233,7 @@ static enum salvo_status take_memory(struct executor *executor)
 
     executor->staging_bytes = STAGING_BYTES;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        size_t page = executor->kv_states[i].page_bytes;
+        size_t page = kv_page_bytes(&executor->state.caches[i]);
         executor->staging_bytes = page > executor->staging_bytes ? page : executor->staging_bytes;
     }
     TRY(cuda_host_new(executor, "copies", executor->staging_bytes, &executor->staging));

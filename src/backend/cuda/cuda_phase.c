@@ -7,7 +7,8 @@
 /* Places begin at multiples of so many floats, so that any copy may be wide. */
 enum { PLACE_FLOATS = 32 };
 
-static uint32_t round_up(uint32_t value, uint32_t step)
+/* Sizes are counted in 64 bits: those of rows that do not fit must not wrap to ones that do. */
+static uint64_t round_up(uint64_t value, uint32_t step)
 {
     return (value + step - 1) / step * step;
 }
@@ -22,7 +23,7 @@ void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum 
     };
     builder->packed_input_bytes = builder->partials = builder->head_dim = builder->places = 0;
     builder->written_count = 0;
-    builder->tagged_bytes = builder->plan->tables.words;
+    builder->tagged_bytes = builder->plan->tables.tagged_words;
     builder->overflows = builder->overwrites = false;
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
         builder->place_of[i] = CUDA_NONE;
@@ -63,7 +64,7 @@ bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op)
 
 cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes)
 {
-    const cuda_address words = builder->plan->scratch.words + builder->tagged_bytes;
+    const cuda_address words = builder->plan->scratch.tagged_words + builder->tagged_bytes;
     builder->tagged_bytes += (bytes + 127) / 128 * 128;
     return words;
 }
@@ -79,7 +80,7 @@ cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer)
     const cuda_address words =
         phase_tagged_words(builder, builder->program->buffers[buffer].columns * sizeof(uint32_t));
     builder->written[builder->written_count].buffer = buffer;
-    builder->written[builder->written_count++].words = words;
+    builder->written[builder->written_count++].tagged_words = words;
     return words;
 }
 
@@ -97,7 +98,7 @@ uint32_t phase_output(struct phase_builder *builder, buffer_id buffer)
 {
     if (builder->place_of[buffer] == CUDA_NONE) {
         uint32_t floats = builder->head_dim ? builder->head_dim : columns_of(builder, buffer);
-        builder->place_of[buffer] = builder->places;
+        builder->place_of[buffer] = (uint32_t)builder->places;
         builder->places += round_up(floats, PLACE_FLOATS);
     }
     return builder->place_of[buffer];
@@ -156,8 +157,8 @@ static void describe_op(const struct phase_builder *builder, const struct op *op
         out->heads = op->kv_append.kv_heads;
         out->head_dim = op->kv_append.head_dim;
         out->activation = executor->options.kv_type;
-        out->state = executor->kv_states[op->kv_append.key_state].base;
-        out->values = executor->kv_states[op->kv_append.value_state].base;
+        out->state = executor->kv_addresses[op->kv_append.key_state];
+        out->values = executor->kv_addresses[op->kv_append.value_state];
         break;
     case OP_GLU:
         out->activation = op->glu.activation;
@@ -167,7 +168,7 @@ static void describe_op(const struct phase_builder *builder, const struct op *op
         break;
     case OP_TOKEN_SHIFT:
         out->rows = phase_address(builder, op->inputs[0]);
-        out->state = executor->recurrent_offsets[op->token_shift.state];
+        out->state = executor->state.recurrent_offsets[op->token_shift.state];
         out->keeps = 1;
         break;
     case OP_LERP:
@@ -249,7 +250,7 @@ static uint32_t part_size(enum rounding rounding)
     return rounding == ROUNDING_Q8 ? CUDA_PART_BYTES : CUDA_PART_FLOAT_BYTES;
 }
 
-static uint32_t packed_input_size(uint32_t columns, enum rounding rounding)
+static uint64_t packed_input_size(uint32_t columns, enum rounding rounding)
 {
     return round_up(columns, CUDA_TILE_COLUMNS) / CUDA_TILE_COLUMNS * part_size(rounding);
 }
@@ -270,7 +271,7 @@ uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum round
         .columns = columns,
         .rounding = (uint16_t)rounding,
         .fine = fine,
-        .packed_input = builder->packed_input_bytes};
+        .packed_input = (uint32_t)builder->packed_input_bytes};
     builder->packed_input_bytes += round_up(packed_input_size(columns, rounding), 128);
     return builder->phase.round_count++;
 }
@@ -278,14 +279,14 @@ uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum round
 static uint32_t table(uint32_t *at, uint32_t count, size_t size)
 {
     const uint32_t begin = *at;
-    *at = round_up(begin + count * (uint32_t)size, 16);
+    *at = (uint32_t)round_up(begin + count * size, 16);
     return begin;
 }
 
 /* Where the phase's tables lie; its size. */
 static uint32_t lay_out(struct cuda_phase *phase)
 {
-    uint32_t at = round_up(sizeof *phase, 16);
+    uint32_t at = (uint32_t)round_up(sizeof *phase, 16);
     phase->loads_at = table(&at, phase->load_count, sizeof(struct cuda_load));
     phase->ops_at = table(&at, phase->op_count, sizeof(struct cuda_row_op));
     phase->outer_at = table(&at, phase->outer_count, sizeof(struct cuda_row_op));
@@ -316,20 +317,20 @@ static bool is_simple(const struct phase_builder *builder)
 }
 
 /* Vectors need no place where each warp takes its own input. */
-static uint32_t place_bytes(const struct phase_builder *builder)
+static uint64_t place_bytes(const struct phase_builder *builder)
 {
-    return is_simple(builder) ? 0 : round_up(builder->places * (uint32_t)sizeof(float), 128);
+    return is_simple(builder) ? 0 : round_up(builder->places * sizeof(float), 128);
 }
 
-static uint32_t packed_input_bytes(const struct phase_builder *builder)
+static uint64_t packed_input_bytes(const struct phase_builder *builder)
 {
-    uint32_t most = 0;
+    uint64_t most = 0;
     if (!is_simple(builder))
         return builder->packed_input_bytes;
     for (uint32_t i = 0; i < builder->phase.matmul_count; i++) {
         const struct cuda_matmul *matmul = &builder->matmuls[i];
         const uint32_t all = matmul->matrix.part_groups, at_once = builder->phase.groups_at_once;
-        const uint32_t size = CUDA_WARPS * (at_once && at_once < all ? at_once : all) *
+        const uint64_t size = (uint64_t)CUDA_WARPS * (at_once && at_once < all ? at_once : all) *
                               part_size((enum rounding)builder->rounds[matmul->round].rounding);
         most = size > most ? size : most;
     }
@@ -340,15 +341,15 @@ bool phase_fits(const struct phase_builder *builder)
 {
     struct cuda_phase phase = builder->phase;
     const struct executor *executor = builder->executor;
-    const uint32_t partials = builder->partials * (uint32_t)sizeof(float),
-                   least = cuda_partial_floor(executor), all = cuda_overlay_floor(executor);
+    const uint64_t partials = builder->partials * sizeof(float), least = cuda_partial_floor(executor),
+                   all = cuda_overlay_floor(executor);
     uint64_t shared =
-        (uint64_t)place_bytes(builder) + packed_input_bytes(builder) + (partials > least ? partials : least);
+        place_bytes(builder) + packed_input_bytes(builder) + (partials > least ? partials : least);
     if (builder->overflows || lay_out(&phase) > CUDA_PHASE_LIMIT)
         return false;
     /* Rows of many tokens have a block's shared memory for themselves. */
     if (executor->fit != CUDA_FIT_ROOMY && builder->plan->plan.capacity[ROWS_TOKENS] > 1)
-        return place_bytes(builder) + CUDA_PHASE_LIMIT <= (uint32_t)executor->device->shared_bytes;
+        return place_bytes(builder) + CUDA_PHASE_LIMIT <= (uint64_t)executor->device->shared_bytes;
     shared = shared < all ? all : shared;
     return shared <= cuda_shared_limit(executor);
 }
@@ -364,15 +365,15 @@ enum salvo_status phase_end(struct phase_builder *builder)
         TRY(RESIZE(&tables->phase_places, capacity));
         tables->phase_capacity = capacity;
     }
-    tables->phase_places[tables->phase_count] = builder->places;
+    tables->phase_places[tables->phase_count] = (uint32_t)builder->places;
     /* Packed inputs lie behind the vectors of their own phase: what one has much of, another may have little
      * of. */
     for (uint32_t i = 0; builder->plan->plan.capacity[ROWS_TOKENS] == 1 && i < phase->round_count; i++)
         builder->rounds[i].packed_input =
-            is_simple(builder) ? 0 : builder->rounds[i].packed_input + place_bytes(builder);
+            is_simple(builder) ? 0 : builder->rounds[i].packed_input + (uint32_t)place_bytes(builder);
     for (uint32_t i = 0; i < builder->written_count; i++)
-        builder->tagged_address[builder->written[i].buffer] = builder->written[i].words;
-    tables->words = builder->tagged_bytes;
+        builder->tagged_address[builder->written[i].buffer] = builder->written[i].tagged_words;
+    tables->tagged_words = builder->tagged_bytes;
     uint8_t *to = tables->phases + (size_t)tables->phase_count++ * CUDA_PHASE_LIMIT;
     memset(to, 0, CUDA_PHASE_LIMIT);
     raise_to(&tables->phase_bytes, lay_out(phase));
@@ -387,8 +388,8 @@ enum salvo_status phase_end(struct phase_builder *builder)
         memcpy(to + phase->heavy_at, &builder->attend, sizeof builder->attend);
     else if (phase->kind == CUDA_PHASE_WKV7)
         memcpy(to + phase->heavy_at, &builder->wkv7, sizeof builder->wkv7);
-    raise_to(&tables->most_vector_bytes, place_bytes(builder) + packed_input_bytes(builder));
-    raise_to(&tables->most_partials, builder->partials);
+    raise_to(&tables->most_vector_bytes, (uint32_t)(place_bytes(builder) + packed_input_bytes(builder)));
+    raise_to(&tables->most_partials, (uint32_t)builder->partials);
 cleanup:
     return status;
 }

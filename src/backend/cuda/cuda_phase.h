@@ -31,9 +31,9 @@ struct phase_builder {
     struct cuda_multiplied multiplied[MOST_MATMULS];
     struct cuda_attend attend;
     struct cuda_wkv7 wkv7;
-    uint32_t places;             /* floats taken */
-    uint32_t packed_input_bytes; /* taken */
-    uint32_t partials;           /* floats taken */
+    uint64_t places;             /* floats taken */
+    uint64_t packed_input_bytes; /* taken */
+    uint64_t partials;           /* floats taken */
     uint32_t head_dim;           /* places hold a head alone; 0: whole rows */
     bool overflows;              /* a table is full: the phase has to be divided */
     bool overwrites;             /* the phase's only op writes where its first input is, if it can */
@@ -42,7 +42,7 @@ struct phase_builder {
     cuda_address *tagged_address; /* [buffers] */
     struct {
         buffer_id buffer;
-        cuda_address words;
+        cuda_address tagged_words;
     } written[MOST_WRITTEN];
     uint32_t written_count;
     uint64_t tagged_bytes; /* bytes, by this phase and those before it */
@@ -80,7 +80,13 @@ struct cuda_inputs {
     bool has_glu;
     bool in_pieces; /* matmuls take their inputs in pieces */
 };
+
+/* cuda_inputs.c. Whether records can describe all inputs. */
 bool cuda_inputs_are_simple(const struct cuda_inputs *inputs);
+
+/* False: another kind of input, which has to be packed by a record of its own. */
+bool cuda_describe_vector(
+    const struct cuda_inputs *inputs, const struct cuda_round *round, struct cuda_vector *out);
 
 /* The op that leaves its result at `place`; NULL: it was loaded. From where; 0: it was not. */
 const struct cuda_row_op *cuda_op_at(const struct cuda_inputs *inputs, uint32_t place);
@@ -130,7 +136,7 @@ static inline cuda_address cuda_row_address(cuda_address base, uint64_t row)
     return base ? base + row * sizeof(float) : 0;
 }
 
-/* An attention that does nothing else. */
+/* cuda_attend.c: attention without ropes or appending to the cache. */
 struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op *op);
 
 /* cuda_nodes.c: the launches of a plan for many tokens. */

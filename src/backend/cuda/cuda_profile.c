@@ -123,14 +123,6 @@ cleanup:
     return status;
 }
 
-/* The text of lower_describe, without the number and the kind before it. */
-static const char *operations(const char *text, const char *kind)
-{
-    text += strspn(text, " 0123456789");
-    text += strncmp(text, kind, strlen(kind)) == 0 ? strlen(kind) : 0;
-    return text + strspn(text, " ");
-}
-
 /* Takes the step, so that what is timed finds it. */
 static enum salvo_status take_step(
     struct executor *executor, const struct cuda_plan *plan, const struct step *step)
@@ -150,7 +142,6 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
     backend_profile_function function, void *user)
 {
     enum salvo_status status = SALVO_OK, forgotten;
-    static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
     const struct cuda_plan *cuda_plan = cuda_plan_for(executor, step->token_count);
     const struct cuda_tables *tables = &cuda_plan->tables;
     const struct plan *plan = &cuda_plan->plan;
@@ -162,7 +153,7 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
     TRY(take_step(executor, cuda_plan, step));
     for (uint32_t group = 0; group < plan->group_count; group++) {
         char text[512];
-        lower_describe(executor->program, plan, group, text, sizeof text);
+        lower_describe_ops(executor->program, plan, group, text, sizeof text);
         const size_t length = strlen(text);
         for (uint32_t i = tables->first_phase[group]; i < tables->first_phase[group + 1]; i++) {
             const bool many = tables->node_count != 0;
@@ -172,9 +163,8 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
             double until;
             TRY(many ? time_nodes(executor, events, cuda_plan, i, repetitions, &until)
                      : time_trial(executor, events, &trial, repetitions, &until));
-            const char *kind = kinds[plan->groups[group].kind];
-            struct salvo_profile_phase phase = {.kind = kind,
-                .operations = operations(text, kind),
+            struct salvo_profile_phase phase = {.kind = group_kind_name(plan->groups[group].kind),
+                .operations = text,
                 .seconds = until > before ? until - before : 0,
                 .bytes =
                     many ? bytes_of_node(&tables->nodes[i], step) : bytes_of(tables, i, step->runs[0].first)};

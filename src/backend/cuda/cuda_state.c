@@ -1,101 +1,29 @@
-/*
- * A slot's state, saved and restored in the program's logical layout: buffer after buffer, the keys and
- * values of each position, head after head with its scales; then the recurrent states. Pages go through
- * pinned memory one by one.
- */
+/* A slot's state, saved and restored. KV pages go through pinned memory one by one. */
+#include "backend/common/checks.h"
+#include "backend/common/steps.h"
 #include "backend/cuda/cuda_executor.h"
 
 #include <string.h>
 
-static size_t element_bytes(enum tensor_type type)
-{
-    return type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
-}
-
-static size_t scale_bytes(const struct executor *executor, const struct cuda_kv_state *state)
-{
-    return executor->options.kv_type == TYPE_Q8_0 ? (state->head_dim + 31) / 32 * sizeof(uint16_t) : 0;
-}
-
-static size_t row_bytes(const struct executor *executor, const struct cuda_kv_state *state)
-{
-    return state->heads *
-           (state->head_dim * element_bytes(executor->options.kv_type) + scale_bytes(executor, state));
-}
-
 size_t cuda_state_size(const struct executor *executor, uint32_t positions)
 {
-    size_t size = 0;
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        if (executor->kv_states[i].heads)
-            size += positions * row_bytes(executor, &executor->kv_states[i]);
-        if (executor->program->buffers[i].kind == BUFFER_RECURRENT)
-            size += (size_t)executor->program->buffers[i].columns * sizeof(float);
-    }
-    return size;
-}
-
-static enum salvo_status check_positions(const struct executor *executor, uint32_t slot, uint32_t positions)
-{
-    if (slot >= executor->options.slots || positions > executor->options.context)
-        return fail(SALVO_ERROR_ARGUMENT, "slot %u of %u, %u positions of %u", slot, executor->options.slots,
-            positions, executor->options.context);
-    return SALVO_OK;
-}
-
-/* ---- Keys and values ---- */
-
-/* Copies bytes between a page and the packed rows; which way, `out` says. */
-static void copy(uint8_t *page, uint8_t *packed, size_t size, bool out)
-{
-    memcpy(out ? packed : page, out ? page : packed, size);
-}
-
-/* The first `count` positions of a page as they lie in the staging memory, and packed. */
-static void rearrange_page(const struct executor *executor, const struct cuda_kv_state *state, uint32_t count,
-    uint8_t *packed, bool out)
-{
-    const size_t elements = state->head_dim * element_bytes(executor->options.kv_type),
-                 scales = scale_bytes(executor, state);
-    for (uint32_t position = 0; position < count; position++) {
-        for (uint32_t head = 0; head < state->heads; head++) {
-            uint8_t *memory = executor->staging + head * state->head_bytes;
-            copy(memory + position * elements, packed, elements, out);
-            packed += elements;
-            copy(memory + CUDA_PAGE * elements + position * scales, packed, scales, out);
-            packed += scales;
-        }
-    }
+    return state_saved_bytes(executor->program, &executor->state, positions);
 }
 
 /* Elements beyond the last position of a page stay as they are: they are written before they are read. */
-static enum salvo_status copy_page(struct executor *executor, const struct cuda_kv_state *state,
-    uint32_t page, uint32_t count, uint8_t *packed, bool out)
+static enum salvo_status move_page(
+    struct executor *executor, buffer_id buffer, uint32_t page, uint32_t count, uint8_t *saved, bool restores)
 {
     enum salvo_status status = SALVO_OK;
-    const cuda_address address = state->base + (uint64_t)page * state->page_bytes;
-    if (out || count < CUDA_PAGE)
-        TRY(cuda_copy_out(executor, executor->staging, address, state->page_bytes));
-    rearrange_page(executor, state, count, packed, out);
-    if (!out) {
-        TRY(cuda_copy_in(executor, address, executor->staging, state->page_bytes));
+    const struct kv_cache *cache = &executor->state.caches[buffer];
+    const size_t bytes = kv_page_bytes(cache);
+    const cuda_address address = executor->kv_addresses[buffer] + (uint64_t)page * bytes;
+    if (!restores || count < CUDA_PAGE)
+        TRY(cuda_copy_out(executor, executor->staging, address, bytes));
+    kv_page_copy(cache, executor->staging, count, saved, restores);
+    if (restores) {
+        TRY(cuda_copy_in(executor, address, executor->staging, bytes));
         TRY(cuda_queue_wait(executor));
-    }
-cleanup:
-    return status;
-}
-
-static enum salvo_status copy_pages(
-    struct executor *executor, const uint32_t *pages, uint32_t positions, uint8_t **data, bool out)
-{
-    enum salvo_status status = SALVO_OK;
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct cuda_kv_state *state = &executor->kv_states[i];
-        for (uint32_t first = 0; state->heads && first < positions; first += CUDA_PAGE) {
-            const uint32_t count = positions - first < CUDA_PAGE ? positions - first : CUDA_PAGE;
-            TRY(copy_page(executor, state, pages[first / CUDA_PAGE], count, *data, out));
-            *data += count * row_bytes(executor, state);
-        }
     }
 cleanup:
     return status;
@@ -129,19 +57,20 @@ static enum salvo_status copy_recurrent(
 {
     enum salvo_status status = SALVO_OK;
     const cuda_address base = executor->machine.recurrent + ((uint64_t)slot * 2 + slot_state->version) *
-                                                                executor->recurrent_elements * sizeof(float);
+                                                                executor->state.recurrent_elements *
+                                                                sizeof(float);
     uint64_t first = 0, end = 0; /* elements */
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct program_buffer *buffer = &executor->program->buffers[i];
         if (buffer->kind != BUFFER_RECURRENT)
             continue;
-        if (executor->recurrent_offsets[i] != end) {
+        if (executor->state.recurrent_offsets[i] != end) {
             const size_t bytes = (size_t)(end - first) * sizeof(float);
             TRY(copy_staged(executor, base + first * sizeof(float), data, bytes, out));
             data += bytes;
-            first = executor->recurrent_offsets[i];
+            first = executor->state.recurrent_offsets[i];
         }
-        end = executor->recurrent_offsets[i] + buffer->columns;
+        end = executor->state.recurrent_offsets[i] + buffer->columns;
     }
     TRY(copy_staged(
         executor, base + first * sizeof(float), data, (size_t)(end - first) * sizeof(float), out));
@@ -157,11 +86,12 @@ static enum salvo_status save(
     enum salvo_status status = SALVO_OK;
     struct cuda_slot state;
     TRY(cuda_entries_finish(executor, executor->entries));
-    TRY(copy_pages(executor, pages, positions, &out, true));
-    if (executor->recurrent_elements) {
+    TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
+    if (executor->state.recurrent_elements) {
         TRY(cuda_copy_out(
             executor, &state, executor->machine.slot_states + slot * sizeof state, sizeof state));
-        TRY(copy_recurrent(executor, &state, slot, out, true));
+        TRY(copy_recurrent(executor, &state, slot,
+            out + state_saved_kv_bytes(executor->program, &executor->state, positions), true));
     }
 cleanup:
     return status;
@@ -171,7 +101,7 @@ enum salvo_status cuda_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(check_positions(executor, slot, positions));
+    TRY(backend_check_slot(&executor->options, slot, positions));
     TRY(cuda_context_enter(&executor->context));
     status = save(executor, slot, pages, positions, out);
     cuda_context_leave(&executor->context);
@@ -184,16 +114,17 @@ static enum salvo_status restore(struct executor *executor, uint32_t slot, const
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_slot state = {.next = positions};
-    const size_t first = (size_t)slot * (executor->options.context + 1);
+    const size_t first = slot_tokens_at(&executor->options, slot);
     TRY(cuda_entries_finish(executor, executor->entries));
     if (positions) {
         memcpy(executor->host_tokens + first, ids, positions * sizeof *ids);
         TRY(cuda_copy_in(executor, executor->machine.tokens + first * sizeof *ids,
             executor->host_tokens + first, positions * sizeof *ids));
     }
-    TRY(copy_pages(executor, pages, positions, &data, false));
+    TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
     TRY(cuda_copy_in(executor, executor->machine.slot_states + slot * sizeof state, &state, sizeof state));
-    TRY(copy_recurrent(executor, &state, slot, data, false));
+    TRY(copy_recurrent(executor, &state, slot,
+        data + state_saved_kv_bytes(executor->program, &executor->state, positions), false));
 cleanup:
     return status;
 }
@@ -206,7 +137,7 @@ enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, c
         const uint8_t *from;
         uint8_t *to;
     } pointer = {data}; /* read only: copies go in */
-    TRY(check_positions(executor, slot, positions));
+    TRY(backend_check_slot(&executor->options, slot, positions));
     TRY(cuda_context_enter(&executor->context));
     status = restore(executor, slot, pages, positions, ids, pointer.to);
     cuda_context_leave(&executor->context);

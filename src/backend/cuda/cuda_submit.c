@@ -3,12 +3,12 @@
  * the device writes last. Nothing here waits unless the ring is full or results are asked for.
  */
 #include "backend/common/checks.h"
+#include "backend/common/steps.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/sample_plan.h"
 #include "base/clock.h"
 #include "base/wait_word.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static uint32_t load_acquire(const volatile uint32_t *word)
 
 enum salvo_status cuda_step_check(const struct executor *executor, const struct step *step)
 {
-    return backend_check_step(&executor->options, executor->pages, executor->program->vocabulary, step);
+    return backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step);
 }
 
 /* ---- Writing ---- */
@@ -74,28 +74,19 @@ cleanup:
     return status;
 }
 
-/* Pages of the first `positions` positions, of which a run may ask for more than there are. */
-static size_t pages_for(const struct executor *executor, uint64_t positions)
-{
-    const uint64_t pages = (positions + CUDA_PAGE - 1) / CUDA_PAGE;
-    return (size_t)(pages < executor->pages_per_slot ? pages : executor->pages_per_slot);
-}
-
 static void write_rows(
     const struct cuda_machine *machine, const struct step *step, uint8_t *entry, uint32_t skip)
 {
-    uint32_t *outputs = (uint32_t *)(void *)(entry + machine->outputs_at), output_count = 0;
     struct cuda_row *rows = (struct cuda_row *)(void *)(entry + machine->rows_at);
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
         for (uint32_t j = 0; j < run->count; j++) {
             const uint32_t row = run->first_row + j;
             rows[row] = (struct cuda_row){.run = i, .slot = run->slot, .position = run->first + skip + j};
-            if (run->logits == LOGITS_ALL || (run->logits == LOGITS_LAST && j + 1 == run->count))
-                outputs[output_count++] = row;
         }
     }
-    ((struct cuda_step *)(void *)entry)->output_count = output_count;
+    ((struct cuda_step *)(void *)entry)->output_count =
+        step_output_rows(step->runs, step->run_count, (uint32_t *)(void *)(entry + machine->outputs_at));
 }
 
 /* The next entry of the ring: token number `skip` of a step that repeats, and how many more are left to the
@@ -105,7 +96,7 @@ static enum salvo_status write_entry(
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_machine *machine = &executor->machine;
-    const size_t index = executor->entries % CUDA_RING_ENTRIES, context = executor->options.context;
+    const size_t index = executor->entries % CUDA_RING_ENTRIES;
     uint8_t *entry = executor->ring + index * machine->step_bytes;
     struct cuda_step *head = (struct cuda_step *)(void *)entry;
     struct cuda_run *runs = (struct cuda_run *)(void *)(entry + machine->runs_at);
@@ -118,27 +109,27 @@ static enum salvo_status write_entry(
     if (head->stop_count)
         memcpy(head->stop_ids, step->stop_ids, head->stop_count * sizeof *head->stop_ids);
     for (uint32_t i = 0; i < step->run_count; i++) {
-        const struct run *run = &step->runs[i];
+        struct run run = step->runs[i];
         cuda_address bias;
-        TRY(upload_bias(executor, run, &bias));
+        TRY(upload_bias(executor, &run, &bias));
+        run.first += skip;
         runs[i] = (struct cuda_run){
-            .slot = run->slot,
-            .first = run->first + skip,
-            .count = run->count,
-            .first_row = run->first_row,
-            .source = skip ? SOURCE_LAST : run->source,
-            .logits = run->logits,
-            .limit = run->limit,
-            .sampler = sampler_of(&run->sampler, bias),
+            .slot = run.slot,
+            .first = run.first,
+            .count = run.count,
+            .first_row = run.first_row,
+            .source = skip ? SOURCE_LAST : run.source,
+            .logits = run.logits,
+            .limit = run.limit,
+            .sampler = sampler_of(&run.sampler, bias),
         };
-        if (executor->pages_per_slot) {
-            memcpy(entry + machine->pages_at + (size_t)i * executor->pages_per_slot * sizeof(uint32_t),
-                run->pages,
-                pages_for(executor, run->first + skip + run->count + repeat - 1) * sizeof(uint32_t));
+        if (executor->state.pages_per_slot) {
+            memcpy(entry + machine->pages_at + (size_t)i * executor->state.pages_per_slot * sizeof(uint32_t),
+                run.pages, run_page_count(&executor->options, &run, repeat) * sizeof(uint32_t));
         }
-        if (run->source == SOURCE_IDS && !skip)
-            memcpy(executor->host_tokens + run->slot * (context + 1) + run->first, step->ids + run->first_row,
-                run->count * sizeof *step->ids);
+        if (run.source == SOURCE_IDS && !skip)
+            memcpy(executor->host_tokens + slot_tokens_at(&executor->options, run.slot) + run.first,
+                step->ids + run.first_row, run.count * sizeof *step->ids);
     }
     if (step->ids)
         memcpy(entry + machine->ids_at, step->ids, step->token_count * sizeof *step->ids);
@@ -370,7 +361,7 @@ static enum salvo_status submit_entries(
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_plan *plan = cuda_plan_for(executor, step->token_count);
-    const uint32_t repeat = step->repeat ? step->repeat : 1;
+    const uint32_t repeat = step_repeats(step);
     const uint32_t most = step->token_count == 1 ? cuda_most_ahead(executor) : 1;
     for (uint32_t done = 0, each; done < repeat; done += each) {
         each = repeat - done < most ? repeat - done : most;
@@ -419,12 +410,7 @@ cleanup:
 static enum salvo_status find_ticket(struct executor *executor, uint64_t number, struct cuda_ticket **out)
 {
     *out = ticket_of(executor, number);
-    if (number == 0 || number > executor->last_ticket ||
-        executor->last_ticket - number >= CUDA_RING_ENTRIES) {
-        return fail(SALVO_ERROR_ARGUMENT, "ticket %" PRIu64 " is not among the last %d, up to %" PRIu64,
-            number, CUDA_RING_ENTRIES, executor->last_ticket);
-    }
-    return SALVO_OK;
+    return backend_check_ticket(number, executor->last_ticket, CUDA_RING_ENTRIES);
 }
 
 /* Whether the steps before it have taken it with them. */

@@ -9,64 +9,6 @@
 
 #include <string.h>
 
-/* The part of a multiprocessor's memory that is not shared memory is its L1 cache, which polls, norms and
- * attention need. */
-enum { MOST_SHARED_BYTES = 195 * 1024 };
-
-uint32_t cuda_decode_shared(const struct executor *executor)
-{
-    const uint32_t bytes = (uint32_t)executor->device->shared_bytes;
-    return (bytes < MOST_SHARED_BYTES ? bytes : MOST_SHARED_BYTES) / 128 * 128;
-}
-
-static uint32_t chunk_bytes(const struct executor *executor)
-{
-    return cuda_decode_shared(executor) / (executor->fit == CUDA_FIT_TIGHTEST ? 10 : 5);
-}
-
-static uint32_t partial_limit(const struct executor *executor)
-{
-    return cuda_decode_shared(executor) / 8;
-}
-
-/* Rounds no larger than a chunk leave room for two of them. */
-static struct cuda_limits limits_of(const struct executor *executor)
-{
-    const uint32_t chunk = chunk_bytes(executor);
-    const bool tight = executor->fit != CUDA_FIT_ROOMY && chunk < CUDA_ROUND_BYTES;
-    return (struct cuda_limits){partial_limit(executor), tight ? chunk : (uint32_t)CUDA_ROUND_BYTES, chunk};
-}
-
-uint32_t cuda_shared_limit(const struct executor *executor)
-{
-    const uint32_t phase = CUDA_PHASE_LIMIT / 2;
-    const uint32_t angles =
-        2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
-    const uint32_t kept = CUDA_SHARED_HEAD + CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) +
-                          phase + angles + 256 + 2 * chunk_bytes(executor) + cuda_attention_bytes(executor);
-    return cuda_decode_shared(executor) - kept;
-}
-
-void cuda_merge_softcaps(const struct program *program, struct plan *plan)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < plan->group_count; i++) {
-        const struct group *group = &plan->groups[i];
-        struct group *last = kept ? &plan->groups[kept - 1] : NULL;
-        const struct op *op = &program->ops[group->first_op];
-        bool merges = last && last->kind == GROUP_MATMUL && group->kind == GROUP_ROWS &&
-                      group->op_count == 1 && group->rounded == NO_BUFFER && op->kind == OP_SOFTCAP &&
-                      last->matmuls == 1 && program->ops[group->first_op - 1].out == op->out;
-        if (merges)
-            last->op_count++;
-        else
-            plan->groups[kept++] = *group;
-        for (uint32_t j = 0; j < group->op_count; j++)
-            plan->group_of_op[group->first_op + j] = kept - 1;
-    }
-    plan->group_count = kept;
-}
-
 /* ---- Matmuls ---- */
 
 static const struct op *matmul_of(
@@ -96,7 +38,7 @@ static struct cuda_matrix shape_matrix(
     return known->tile_rows
                ? *known
                : cuda_matrix_shape_within(weight->type, (uint32_t)weight->rows, (uint32_t)weight->columns,
-                     tile_rows_per_block, limits_of(builder->executor));
+                     tile_rows_per_block, cuda_matrix_limits(builder->executor));
 }
 
 /* The cost of a tile row: its bytes, and an amount for every weight tile. */
@@ -145,7 +87,7 @@ static uint64_t cost_of_block(
  * partial sums holds. A block with more multiplies them in slices. */
 static uint32_t tile_rows_of_slice(const struct phase_builder *builder, uint32_t tile_rows)
 {
-    const uint32_t most = partial_limit(builder->executor) / (CUDA_TILE_ROWS * (uint32_t)sizeof(float)),
+    const uint32_t most = cuda_partial_limit(builder->executor) / (CUDA_TILE_ROWS * (uint32_t)sizeof(float)),
                    slices = (tile_rows + most - 1) / most;
     return builder->executor->fit == CUDA_FIT_ROOMY ? tile_rows : (tile_rows + slices - 1) / slices;
 }
@@ -198,7 +140,7 @@ static void pair_slices(struct phase_builder *builder)
 
 /* Partial sums of a phase: a glu's two matmuls have theirs at once; of others each block has one at a time.
  */
-static void add_partials(struct phase_builder *builder, const struct group *group, uint32_t floats)
+static void add_partials(struct phase_builder *builder, const struct group *group, uint64_t floats)
 {
     if (builder->executor->fit == CUDA_FIT_ROOMY || group->glu)
         builder->partials += floats;
@@ -242,7 +184,8 @@ static void add_matmuls(
         add_slices(builder, op->inputs[0], &matmul, width);
         if (!group->glu)
             next_block += width;
-        add_partials(builder, group, matrix.tile_rows_per_block * matrix.parts_per_round * CUDA_TILE_ROWS);
+        add_partials(
+            builder, group, (uint64_t)matrix.tile_rows_per_block * matrix.parts_per_round * CUDA_TILE_ROWS);
     }
     if (group->glu) {
         builder->phase.glu = matmul_of(builder, group, 2)->glu.activation;
@@ -326,47 +269,10 @@ cleanup:
 
 /* ---- Attention, recurrence, sampling ---- */
 
-static bool is_tiled(const struct executor *executor, const struct op *op)
-{
-    return executor->options.kv_type == TYPE_F16 && (op->attend.head_dim == 64 || op->attend.head_dim == 128);
-}
-
-static uint32_t splits_for(const struct executor *executor, const struct op *op)
-{
-    const uint32_t each = op->attend.heads / op->attend.kv_heads;
-    const uint32_t heads = is_tiled(executor, op) ? CUDA_TILE_HEADS : CUDA_LANES_HEADS;
-    const uint32_t tasks = op->attend.kv_heads * ((each + heads - 1) / heads);
-    uint32_t splits = executor->blocks / tasks;
-    splits = splits < 1 || !executor->resident ? 1 : splits; /* splits wait for each other */
-    return splits > CUDA_MOST_SPLITS ? CUDA_MOST_SPLITS : splits;
-}
-
 static bool have_equal_angles(const struct program *program, const struct op *a, const struct op *b)
 {
     const struct rope *first = &program->ropes[a->rope.rope], *second = &program->ropes[b->rope.rope];
     return first->halves == second->halves && first->dimensions == second->dimensions;
-}
-
-struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op *op)
-{
-    const struct executor *executor = builder->executor;
-    return (struct cuda_attend){
-        .q = phase_address(builder, op->inputs[0]),
-        .out = phase_writes(builder, op->out),
-        .keys = executor->kv_states[op->attend.key_state].base,
-        .values = executor->kv_states[op->attend.value_state].base,
-        .heads = op->attend.heads,
-        .kv_heads = op->attend.kv_heads,
-        .head_dim = op->attend.head_dim,
-        .window = op->attend.window,
-        .kv_type = executor->options.kv_type,
-        .rope_q = CUDA_NONE,
-        .rope_k = CUDA_NONE,
-        .splits = splits_for(executor, op),
-        .tiled = is_tiled(executor, op),
-        .scale = op->attend.scale,
-        .cap = op->attend.cap,
-    };
 }
 
 static void meet_after_last_phase(struct phase_builder *builder)
@@ -430,7 +336,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (uint32_t i = 0; i < group->inner; i++)
         phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
     builder->wkv7 = (struct cuda_wkv7){
-        .state = builder->executor->recurrent_offsets[op->wkv7.state],
+        .state = builder->executor->state.recurrent_offsets[op->wkv7.state],
         .heads = op->wkv7.heads,
         .head_dim = op->wkv7.head_dim,
     };
@@ -471,6 +377,7 @@ static enum salvo_status lower_group(struct phase_builder *builder, const struct
         return lower_attend(builder, group);
     case GROUP_WKV7:
         return lower_wkv7(builder, group);
+    case GROUP_PROJECT_ATTEND: /* not asked for */
     case GROUP_SAMPLE:
         break;
     }
@@ -555,7 +462,7 @@ static void write_matrices(const struct executor *executor, uint8_t *memory)
 {
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct cuda_weight *weight = &executor->weights[i];
-        if (weight->uses & CUDA_USE_LOOKUP)
+        if (executor->weight_uses[i] & WEIGHT_LOOKED_UP)
             memcpy(memory + weight->matrix_index * sizeof weight->matrix, &weight->matrix,
                 sizeof weight->matrix);
     }

@@ -148,7 +148,8 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
-    const bool projects = group->matmuls > 0, takes_ropes = vulkan_takes_ropes(executor, group);
+    const bool projects = group->kind == GROUP_PROJECT_ATTEND,
+               takes_ropes = vulkan_takes_ropes(executor, group);
     const uint32_t groups = op->attend.heads / crew.heads;
     struct {
         struct attend_arguments attend;
@@ -194,13 +195,14 @@ static enum salvo_status compile_single(
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     /* A workgroup that makes queries has one head, or it would make them for longer. */
-    const uint32_t most_heads = group->matmuls ? 1 : arguments.group_heads;
+    const bool projects = group->kind == GROUP_PROJECT_ATTEND;
+    const uint32_t most_heads = projects ? 1 : arguments.group_heads;
     const struct crew crew = crew_for(executor, most_heads, op->attend.head_dim);
     struct dispatch *dispatch;
     uint32_t pipeline;
     if (vulkan_takes_ropes(executor, group))
         take_in_ropes(executor, op, &arguments);
-    arguments.splits_shift = splits_shift_for(executor, op->attend.heads / crew.heads, group->matmuls > 0);
+    arguments.splits_shift = splits_shift_for(executor, op->attend.heads / crew.heads, projects);
     arguments.least = crew.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
     arguments.pages = executor->state.pages_per_slot;
@@ -248,7 +250,7 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
-    const struct op *op = &executor->program->ops[group->first_op + group->inner];
+    const struct op *op = group_op(executor->program, group);
     if (!vulkan_takes_ropes(executor, group) && group->inner)
         TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
     if (op->attend.head_dim > MOST_HEAD_DIM)

@@ -218,6 +218,7 @@ enum salvo_status vulkan_plan_compile(struct compiling *compiling)
                                                  : vulkan_compile_matmul(compiling, i));
             break;
         case GROUP_ATTEND:
+        case GROUP_PROJECT_ATTEND:
             TRY(vulkan_compile_attend(compiling, i));
             break;
         case GROUP_WKV7:

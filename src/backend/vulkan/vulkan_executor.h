@@ -61,8 +61,6 @@ struct vulkan_plan {
     VkDescriptorSet *sets;             /* [dispatches], many of them the same */
     VkCommandBuffer commands, several; /* several: of a single token, TOKENS_AHEAD times */
     uint32_t barriers;
-    VkCommandBuffer *parts; /* [part_count] the same commands in parts, where measurements ask for that */
-    uint32_t part_count;
 };
 
 /* A slot's versions of recurrent state: what is committed, and what the last step submitted will leave. */
@@ -218,8 +216,6 @@ enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t in
 /* Whether matmuls of quantised and half weights multiply halves, by cooperative matrices. */
 bool vulkan_uses_halves(const struct compiling *compiling);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
-/* Of all columns, by vectors of the file. */
-bool vulkan_is_whole_norm(const struct executor *executor, const struct op *op);
 
 /* vulkan_attend.c, vulkan_wkv7.c */
 enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);
@@ -227,9 +223,9 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
 bool vulkan_takes_ropes(const struct executor *executor, const struct group *group);
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
-/* vulkan_project.c: where a single token's attention can make queries, key and value itself, both groups
- * become one, an attention with matmuls; then what its dispatch has to know, and what is bound. */
-void vulkan_project_groups(const struct executor *executor, struct plan *plan);
+/* vulkan_project.c: whether the kernel takes a GROUP_PROJECT_ATTEND; the arguments and bindings of its
+ * dispatch. */
+bool vulkan_takes_projection(const struct executor *executor, const struct group *group);
 struct project_token vulkan_project_token(
     const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);
 
@@ -268,12 +264,6 @@ enum salvo_status vulkan_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
 enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data);
-
-/* vulkan_parts.c: SALVO_VULKAN_LOWERING hands a token over op by op or layer by layer, for measurements. */
-enum salvo_status vulkan_parts_open(struct executor *executor, struct vulkan_plan *plan);
-void vulkan_parts_close(struct executor *executor, struct vulkan_plan *plan);
-enum salvo_status vulkan_parts_run(/* all but the last */
-    struct executor *executor, const struct vulkan_plan *plan, uint32_t repeat);
 
 /* vulkan_idle.c */
 enum salvo_status vulkan_measure_idle(struct executor *executor, bool on);

@@ -55,8 +55,6 @@ enum salvo_status vulkan_measure_idle(struct executor *executor, bool on)
 {
     enum salvo_status status = SALVO_OK;
     TRY(vulkan_wait_for_all(executor));
-    if (executor->single.part_count)
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "idle time is not measured where a token is handed over in parts"));
     if (on && !executor->idle.stamps)
         TRY(open_idle(executor));
     executor->idle.is_measured = on;

@@ -2,6 +2,7 @@
  * Matmuls of a single token. Matrices of one width that can be bound together are one dispatch; a norm before
  * them, and mixtures with the row before, are computed by each of its workgroups.
  */
+#include "backend/common/fusion.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include <assert.h>
@@ -11,57 +12,17 @@ static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every devi
 
 enum { BLOCKS_AHEAD = 4, MANY_ROWS = 8192 };
 
-/* The row ops before the matmuls that they take in: selection of the only row, norm, shift, mixtures. */
-struct chain {
-    const struct op *norm, *shift;
-    buffer_id x, out;       /* what comes in; what it is after the norm */
-    const struct op *lerps; /* [lerp_count], one after the other */
-    uint32_t lerp_count;
-};
-
-static bool is_vector(const struct executor *executor, buffer_id buffer)
+/* The first matmul stores the row for the next token's shift, so it must be one that mixes. */
+static bool find_inputs(const struct executor *executor, const struct group *group, struct matmul_inputs *out)
 {
-    return buffer != NO_BUFFER && executor->program->buffers[buffer].kind == BUFFER_WEIGHT;
-}
-
-bool vulkan_is_whole_norm(const struct executor *executor, const struct op *op)
-{
-    const uint64_t columns = executor->program->buffers[op->out].columns;
-    if (op->kind == OP_RMS_NORM)
-        return op->rms_norm.group == columns && is_vector(executor, op->inputs[1]);
-    return op->kind == OP_LAYER_NORM && op->layer_norm.group == columns &&
-           is_vector(executor, op->inputs[1]) && is_vector(executor, op->inputs[2]);
-}
-
-/* False when there is something else among them. */
-static bool find_chain(const struct executor *executor, const struct group *group, struct chain *out)
-{
-    const struct op *op = &executor->program->ops[group->first_op], *end = op + group->inner;
-    *out = (struct chain){.x = NO_BUFFER, .out = NO_BUFFER};
-    if (op == end)
-        return true;
-    out->x = out->out = op->inputs[0];
-    if (op->kind == OP_SELECT_ROWS)
-        out->out = (op++)->out;
-    if (op < end && vulkan_is_whole_norm(executor, op) && op->inputs[0] == out->out) {
-        out->norm = op;
-        out->out = (op++)->out;
-    }
-    if (op < end && op->kind == OP_TOKEN_SHIFT && op->inputs[0] == out->out)
-        out->shift = op++;
-    out->lerps = op;
-    while (op < end && out->shift && op->kind == OP_LERP && op->inputs[0] == out->out &&
-           op->inputs[1] == out->shift->out && is_vector(executor, op->inputs[2]))
-        op++;
-    out->lerp_count = (uint32_t)(op - out->lerps);
-    /* The first matmul keeps the row, so it must be one that mixes. */
-    return op == end && (!out->shift || (out->lerp_count && end->inputs[1] == out->lerps->out));
+    return group_matmul_inputs(executor->program, group, out) &&
+           (!out->shift || group_op(executor->program, group)->inputs[1] == out->lerps->out);
 }
 
 /* Slices that one dispatch works on. */
 struct bundle {
     const struct group *group;
-    const struct chain *chain;
+    const struct matmul_inputs *inputs;
     const struct op *glu;
     uint32_t index; /* of the group */
     struct matrix matrices[MATVEC_ENTRIES];
@@ -120,7 +81,7 @@ static bool is_simple(const struct bundle *bundle)
 static void describe_norm(
     const struct compiling *compiling, const struct bundle *bundle, struct matvec_arguments *out)
 {
-    const struct op *norm = bundle->is_normed ? bundle->chain->norm : NULL;
+    const struct op *norm = bundle->is_normed ? bundle->inputs->norm : NULL;
     out->norm = out->norm_bias = ROW_NOTHING;
     if (!norm)
         return;
@@ -212,7 +173,7 @@ static uint32_t share_out(
 static uint32_t parts_of(
     const struct bundle *bundle, uint32_t threads, uint32_t lanes_shift, uint32_t float_shift)
 {
-    const struct op *norm = bundle->is_normed ? bundle->chain->norm : NULL;
+    const struct op *norm = bundle->is_normed ? bundle->inputs->norm : NULL;
     uint32_t activation = bundle->matrices[0].activation;
     uint32_t result = lanes_shift << 8 | float_shift << 12;
     if (bundle->glu)
@@ -242,7 +203,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     struct executor *executor = compiling->executor;
     const uint32_t lanes_shift = lanes_shift_for(executor, bundle, false),
                    float_shift = lanes_shift_for(executor, bundle, true);
-    const struct op *shift = bundle->is_normed ? bundle->chain->shift : NULL;
+    const struct op *shift = bundle->is_normed ? bundle->inputs->shift : NULL;
     const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
     const struct pipeline_constants constants = {
         .threads = threads_for(executor),
@@ -289,11 +250,9 @@ static enum salvo_status add_slice(
     enum salvo_status status = SALVO_OK;
     const struct executor *executor = compiling->executor;
     const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
-    const struct chain *chain = bundle->chain;
-    const struct op *lerp = NULL;
-    for (uint32_t i = 0; i < chain->lerp_count; i++)
-        lerp = chain->lerps[i].out == op->inputs[1] ? &chain->lerps[i] : lerp;
-    const bool is_normed = lerp || (chain->out != NO_BUFFER && op->inputs[1] == chain->out);
+    const struct matmul_inputs *inputs = bundle->inputs;
+    const struct op *lerp = matmul_inputs_lerp(inputs, op->inputs[1]);
+    const bool is_normed = lerp || (inputs->normed != NO_BUFFER && op->inputs[1] == inputs->normed);
     if (bundle->matrix_count && (bundle->matrix_count == MATVEC_ENTRIES || bundle->is_normed != is_normed ||
                                     bundle->columns != weight->columns || bundle->buffer != slice->buffer))
         TRY(finish_bundle(compiling, bundle));
@@ -310,7 +269,7 @@ static enum salvo_status add_slice(
         .codes = slice->codes,
         .high = slice->high,
         .scales = slice->scales,
-        .x = vulkan_arena_at(compiling, is_normed ? chain->x : op->inputs[1]),
+        .x = vulkan_arena_at(compiling, is_normed ? inputs->x : op->inputs[1]),
         .to = vulkan_arena_at(compiling, bundle->glu ? bundle->glu->out : op->out) + slice->first_row,
         .bias = bias == ROW_NOTHING ? ROW_NOTHING : bias + slice->first_row,
         .flags = op->matmul.accumulate ? MATRIX_ACCUMULATE : 0,
@@ -328,14 +287,14 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
-    const struct op *ops = &executor->program->ops[group->first_op + group->inner];
+    const struct op *ops = group_op(executor->program, group);
     const bool fuses_gate = group->glu && vulkan_gate_fits(executor, ops);
-    struct chain chain;
+    struct matmul_inputs inputs;
     struct bundle bundle = {
-        .group = group, .chain = &chain, .glu = fuses_gate ? &ops[2] : NULL, .index = index};
-    if (!find_chain(executor, group, &chain)) {
+        .group = group, .inputs = &inputs, .glu = fuses_gate ? &ops[2] : NULL, .index = index};
+    if (!find_inputs(executor, group, &inputs)) {
         TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
-        chain = (struct chain){.x = NO_BUFFER, .out = NO_BUFFER};
+        inputs = (struct matmul_inputs){.x = NO_BUFFER, .normed = NO_BUFFER};
     }
     for (uint32_t i = 0; i < group->matmuls; i++)
         bundle.slice_count += executor->weights[ops[i].inputs[0]].slice_count;

@@ -181,6 +181,22 @@ cleanup:
 
 /* ---- Plans ---- */
 
+/* Kernels that project are for devices on which a dispatch is expensive. */
+static enum salvo_status lower_plans(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_options *options = &executor->options;
+    const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_ROUNDED,
+        .projects_attention = !executor->device.physical->features.processor,
+        .takes = vulkan_takes_projection, .executor = executor};
+    const struct lowering_options batch = {
+        {options->batch, options->slots, options->outputs}, .max_rounded = MAX_ROUNDED};
+    TRY(lower_program(executor->program, &single, &executor->tables, &executor->single.lowered));
+    TRY(lower_program(executor->program, &batch, &executor->tables, &executor->batch.lowered));
+cleanup:
+    return status;
+}
+
 static enum salvo_status compile(struct executor *executor, struct vulkan_plan *plan)
 {
     struct compiling compiling = {
@@ -191,7 +207,6 @@ static enum salvo_status compile(struct executor *executor, struct vulkan_plan *
 static enum salvo_status record(struct executor *executor, struct vulkan_plan *plan)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(vulkan_parts_open(executor, plan));
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
     if (plan->several)
         TRY(vulkan_plan_record(
@@ -232,12 +247,8 @@ enum salvo_status vulkan_executor_open(
         (executor->device.handle, &pool, NULL, &executor->command_pool));
     TRY(vulkan_transfer_open(&executor->device, &executor->transfer));
     TRY(vulkan_pipelines_open(&executor->device, &executor->pipelines));
-    TRY(lower_program(
-        program, (const uint32_t[]){1, 1, 1}, MAX_ROUNDED, &executor->tables, &executor->single.lowered));
-    TRY(lower_program(program, (const uint32_t[]){options->batch, options->slots, options->outputs},
-        MAX_ROUNDED, &executor->tables, &executor->batch.lowered));
     TRY(vulkan_weights_place(executor));
-    vulkan_project_groups(executor, &executor->single.lowered);
+    TRY(lower_plans(executor));
     TRY(vulkan_states_open(executor));
     TRY(open_scratch(executor));
     TRY(open_rings(executor));

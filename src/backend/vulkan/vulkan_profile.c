@@ -79,7 +79,6 @@ static uint64_t bytes_of(const struct executor *executor, const struct group *gr
 enum salvo_status vulkan_profile(struct executor *executor, const struct step *step, uint32_t repetitions,
     backend_profile_function function, void *user)
 {
-    static const char *const kinds[] = {"rows", "matmul", "attend", "wkv7", "sample"};
     enum salvo_status status = SALVO_OK;
     const struct vulkan_device *device = &executor->device;
     struct vulkan_plan *plan = step->token_count == 1 ? &executor->single : &executor->batch;
@@ -104,9 +103,9 @@ enum salvo_status vulkan_profile(struct executor *executor, const struct step *s
                        .kind = "take", .operations = "take the step", .seconds = profiling.seconds[groups]});
     for (uint32_t i = 0; i < groups; i++) {
         const struct group *group = &plan->lowered.groups[i];
-        lower_describe(executor->program, &plan->lowered, i, text, sizeof text);
-        function(user, &(struct salvo_profile_phase){.kind = kinds[group->kind],
-                           .operations = text + sizeof "   0 matmul" - 1,
+        lower_describe_ops(executor->program, &plan->lowered, i, text, sizeof text);
+        function(user, &(struct salvo_profile_phase){.kind = group_kind_name(group->kind),
+                           .operations = text,
                            .seconds = profiling.seconds[i],
                            .bytes = bytes_of(executor, group, step->runs[0].first + step->runs[0].count)});
     }

@@ -109,7 +109,6 @@ cleanup:
 void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
 {
     const struct vulkan_device *device = &executor->device;
-    vulkan_parts_close(executor, plan);
     if (plan->commands)
         device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands);
     if (plan->several)

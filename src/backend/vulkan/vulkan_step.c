@@ -472,7 +472,7 @@ static enum salvo_status hand_over(
     enum salvo_status status = SALVO_OK;
     const uint32_t entry = (uint32_t)(pending->ticket % RING_ENTRIES), together = vulkan_together(executor);
     VkCommandBuffer commands[MAX_REPEAT + 2];
-    uint32_t count = 0, left = plan->part_count ? 0 : pending->repeat;
+    uint32_t count = 0, left = pending->repeat;
     if (executor->idle.is_measured)
         commands[count++] = executor->idle.begin[entry];
     while (left > 0) {
@@ -483,10 +483,6 @@ static enum salvo_status hand_over(
         if (left > 0)
             TRY(submit_commands(executor, pending, commands, count, false));
         count = left > 0 ? 0 : count;
-    }
-    if (plan->part_count) {
-        TRY(vulkan_parts_run(executor, plan, pending->repeat));
-        commands[count++] = plan->parts[plan->part_count - 1];
     }
     if (executor->idle.is_measured)
         commands[count++] = executor->idle.end[entry];

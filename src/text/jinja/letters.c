@@ -222,36 +222,3 @@ enum salvo_status text_in_titles(struct text *text, struct string string)
 cleanup:
     return status;
 }
-
-/* For comparing: as in lower case, but what is several letters in upper case is several. */
-enum salvo_status text_folded(struct text *text, struct string string)
-{
-    enum salvo_status status = SALVO_OK;
-    for (size_t i = 0; i < string.size; i++) {
-        uint32_t mark = string.chars[i] & CHAR_DATA;
-        const uint16_t *upper = find_several(CHAR_CODE(string.chars[i]));
-        for (size_t part = 0; upper && part < 3 && upper[part]; part++)
-            TRY(text_letter(text, upper[part] | mark, CASE_LOWER));
-        if (!upper)
-            TRY(text_letter(text, string.chars[i], CASE_LOWER));
-    }
-
-cleanup:
-    return status;
-}
-
-enum salvo_status text_in_swapped_case(struct text *text, struct string string)
-{
-    enum salvo_status status = SALVO_OK;
-    for (size_t i = 0; i < string.size; i++) {
-        if (char_is_upper(string.chars[i]))
-            TRY(lower_at(text, string, i));
-        else if (char_is_lower(string.chars[i]))
-            TRY(text_letter(text, string.chars[i], CASE_UPPER));
-        else
-            TRY(text_char(text, string.chars[i]));
-    }
-
-cleanup:
-    return status;
-}

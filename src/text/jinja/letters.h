@@ -12,7 +12,5 @@ enum salvo_status text_in_case(struct text *text, struct string string, enum let
 
 /* The first letter of each run of letters in title case, others in lower case. */
 enum salvo_status text_in_titles(struct text *text, struct string string);
-enum salvo_status text_folded(struct text *text, struct string string);
-enum salvo_status text_in_swapped_case(struct text *text, struct string string);
 
 #endif

@@ -73,25 +73,6 @@ static enum salvo_status length(struct interpreter *in, const struct call *call,
     return status;
 }
 
-static enum salvo_status wordcount(struct interpreter *in, const struct call *call, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct string self;
-    int64_t count = 0;
-    bool inside = false;
-    TRY(value_to_string(in, call->self, &self));
-    TRY(spend(in, self.size));
-    for (size_t i = 0; i < self.size; i++) {
-        bool word = char_is_word(self.chars[i]);
-        count += word && !inside;
-        inside = word;
-    }
-    *out = value_int(count);
-
-cleanup:
-    return status;
-}
-
 static enum salvo_status default_filter(struct interpreter *in, const struct call *call, struct value *out)
 {
     (void)in;
@@ -279,7 +260,6 @@ const struct builtin sequence_filters[] = {
     {"last", last, "", 0},
     {"length", length, "", 0},
     {"count", length, "", 0},
-    {"wordcount", wordcount, "", 0},
     {"default", default_filter, "default_value boolean", 0},
     {"d", default_filter, "default_value boolean", 0},
     {"attr", attr, "name", 1},

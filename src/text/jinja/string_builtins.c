@@ -160,12 +160,7 @@ static enum salvo_status splitlines(struct interpreter *in, const struct call *c
     bool keep = value_true(&call->given[0]);
     TRY(spend(in, self.size));
     for (size_t at = 0; at < self.size;) {
-        size_t end = at;
-        while (end < self.size && !char_is_line_end(self.chars[end]))
-            end++;
-        size_t next = end + (end < self.size);
-        if (next < self.size && CHAR_CODE(self.chars[end]) == '\r' && CHAR_CODE(self.chars[next]) == '\n')
-            next++;
+        size_t next, end = string_line_end(self, at, &next);
         TRY(add_part(&parts, string_part(self, at, keep ? next : end)));
         at = next;
     }
@@ -396,16 +391,6 @@ static bool is_alphanumeric(uint32_t character)
     return CHAR_CODE(character) != '_' && char_is_word(character);
 }
 
-static bool is_numeric(uint32_t character)
-{
-    return is_alphanumeric(character) && !char_is_alpha(character);
-}
-
-static bool is_ascii(uint32_t character)
-{
-    return CHAR_CODE(character) < 0x80;
-}
-
 #define ALL_METHOD(name, is)                                                                          \
     static enum salvo_status name(struct interpreter *in, const struct call *call, struct value *out) \
     {                                                                                                 \
@@ -416,35 +401,7 @@ static bool is_ascii(uint32_t character)
 ALL_METHOD(isspace_method, char_is_space)
 ALL_METHOD(isalpha_method, char_is_alpha)
 ALL_METHOD(isalnum_method, is_alphanumeric)
-ALL_METHOD(isdecimal_method, char_is_decimal)
 ALL_METHOD(isdigit_method, is_digit)
-ALL_METHOD(isnumeric_method, is_numeric)
-
-static enum salvo_status isascii_method(struct interpreter *in, const struct call *call, struct value *out)
-{
-    (void)in;
-    all_are(call, is_ascii, out);
-    out->boolean = out->boolean || !call->self.string.size;
-    return SALVO_OK;
-}
-
-static enum salvo_status isprintable_method(
-    struct interpreter *in, const struct call *call, struct value *out)
-{
-    (void)in;
-    all_are(call, char_is_printable, out);
-    out->boolean = out->boolean || !call->self.string.size;
-    return SALVO_OK;
-}
-
-static enum salvo_status isidentifier_method(
-    struct interpreter *in, const struct call *call, struct value *out)
-{
-    (void)in;
-    all_are(call, char_is_word, out);
-    out->boolean = out->boolean && !is_numeric(call->self.string.chars[0]);
-    return SALVO_OK;
-}
 
 bool string_has_case(struct string string, bool upper)
 {
@@ -470,33 +427,12 @@ static enum salvo_status islower_method(struct interpreter *in, const struct cal
     return spend(in, call->self.string.size);
 }
 
-static enum salvo_status istitle_method(struct interpreter *in, const struct call *call, struct value *out)
-{
-    struct string self = call->self.string;
-    bool inside = false, some = false, good = true;
-    for (size_t i = 0; i < self.size; i++) {
-        bool begins = char_is_upper(self.chars[i]) || char_is_title(self.chars[i]);
-        bool goes_on = char_is_lower(self.chars[i]);
-        good = good && !(begins && inside) && !(goes_on && !inside);
-        inside = begins || goes_on;
-        some = some || inside;
-    }
-    *out = value_bool(good && some);
-    return spend(in, self.size);
-}
-
 const struct builtin character_methods[] = {
     {"isspace", isspace_method, "", 0},
     {"isalpha", isalpha_method, "", 0},
     {"isalnum", isalnum_method, "", 0},
-    {"isdecimal", isdecimal_method, "", 0},
     {"isdigit", isdigit_method, "", 0},
-    {"isnumeric", isnumeric_method, "", 0},
-    {"isascii", isascii_method, "", 0},
-    {"isprintable", isprintable_method, "", 0},
-    {"isidentifier", isidentifier_method, "", 0},
     {"isupper", isupper_method, "", 0},
     {"islower", islower_method, "", 0},
-    {"istitle", istitle_method, "", 0},
     {0},
 };

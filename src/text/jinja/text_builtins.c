@@ -23,103 +23,68 @@ static enum salvo_status finish(const struct call *call, const struct text *text
 
 /* ---- Case -------------------------------------------------------------------------------------------- */
 
-static enum salvo_status in_case(
-    struct interpreter *in, const struct call *call, enum letter_case wanted, struct value *out)
+static enum salvo_status rewrite(struct interpreter *in, const struct call *call,
+    enum salvo_status (*write)(struct text *text, struct string self), struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     struct text text;
     struct string self;
     TRY(begin(in, call, &text, &self));
-    TRY(text_in_case(&text, self, wanted));
+    TRY(write(&text, self));
     TRY(finish(call, &text, out));
 
 cleanup:
     return status;
 }
 
-static enum salvo_status upper(struct interpreter *in, const struct call *call, struct value *out)
-{
-    return in_case(in, call, CASE_UPPER, out);
-}
-
-static enum salvo_status lower(struct interpreter *in, const struct call *call, struct value *out)
-{
-    return in_case(in, call, CASE_LOWER, out);
-}
-
-static enum salvo_status casefold(struct interpreter *in, const struct call *call, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self;
-    TRY(begin(in, call, &text, &self));
-    TRY(text_folded(&text, self));
-    TRY(finish(call, &text, out));
-
-cleanup:
-    return status;
-}
-
-static enum salvo_status capitalize(struct interpreter *in, const struct call *call, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self;
-    TRY(begin(in, call, &text, &self));
-    if (self.size) {
-        TRY(text_letter(&text, self.chars[0], CASE_TITLE));
-        TRY(text_in_case(&text, string_part(self, 1, self.size), CASE_LOWER));
+#define REWRITING(name, write)                                                                        \
+    static enum salvo_status name(struct interpreter *in, const struct call *call, struct value *out) \
+    {                                                                                                 \
+        return rewrite(in, call, write, out);                                                         \
     }
-    TRY(finish(call, &text, out));
+
+static enum salvo_status write_upper(struct text *text, struct string self)
+{
+    return text_in_case(text, self, CASE_UPPER);
+}
+
+static enum salvo_status write_lower(struct text *text, struct string self)
+{
+    return text_in_case(text, self, CASE_LOWER);
+}
+
+static enum salvo_status write_capitalized(struct text *text, struct string self)
+{
+    enum salvo_status status = SALVO_OK;
+    if (self.size) {
+        TRY(text_letter(text, self.chars[0], CASE_TITLE));
+        TRY(text_in_case(text, string_part(self, 1, self.size), CASE_LOWER));
+    }
 
 cleanup:
     return status;
 }
 
-static enum salvo_status swapcase(struct interpreter *in, const struct call *call, struct value *out)
+/* The filter begins words after other characters than the method. */
+static enum salvo_status write_filter_title(struct text *text, struct string self)
 {
     enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self;
-    TRY(begin(in, call, &text, &self));
-    TRY(text_in_swapped_case(&text, self));
-    TRY(finish(call, &text, out));
-
-cleanup:
-    return status;
-}
-
-static enum salvo_status title_method(struct interpreter *in, const struct call *call, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self;
-    TRY(begin(in, call, &text, &self));
-    TRY(text_in_titles(&text, self));
-    TRY(finish(call, &text, out));
-
-cleanup:
-    return status;
-}
-
-/* The filter begins words in other places than the method. */
-static enum salvo_status title_filter(struct interpreter *in, const struct call *call, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self;
     bool first = true;
-    TRY(begin(in, call, &text, &self));
     for (size_t i = 0; i < self.size; i++) {
         uint32_t code = CHAR_CODE(self.chars[i]);
-        TRY(text_letter(&text, self.chars[i], first ? CASE_UPPER : CASE_LOWER));
+        TRY(text_letter(text, self.chars[i], first ? CASE_UPPER : CASE_LOWER));
         first = char_is_space(code) || (code < 0x80 && code && strchr("-({[<", (int)code));
     }
-    TRY(finish(call, &text, out));
 
 cleanup:
     return status;
 }
+
+REWRITING(upper, write_upper)
+REWRITING(lower, write_lower)
+REWRITING(capitalize, write_capitalized)
+REWRITING(title_method, text_in_titles)
+REWRITING(title_filter, write_filter_title)
 
 /* ---- Stripping --------------------------------------------------------------------------------------- */
 
@@ -239,114 +204,7 @@ cleanup:
     return status;
 }
 
-static enum salvo_status expandtabs(struct interpreter *in, const struct call *call, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self;
-    int64_t size = 8;
-    size_t column = 0;
-    TRY(begin(in, call, &text, &self));
-    if (call->given[0].kind != VALUE_ABSENT)
-        TRY(want_integer(&call->given[0], "expandtabs", &size));
-    for (size_t i = 0; i < self.size; i++) {
-        uint32_t code = CHAR_CODE(self.chars[i]);
-        if (code == '\t') {
-            size_t blanks = size > 0 ? (size_t)size - column % (size_t)size : 0;
-            TRY(spend(in, blanks));
-            TRY(text_repeat(&text, ' ' | (self.chars[i] & CHAR_DATA), blanks));
-            column += blanks;
-        } else {
-            TRY(text_char(&text, self.chars[i]));
-            column = code == '\n' || code == '\r' ? 0 : column + 1;
-        }
-    }
-    TRY(finish(call, &text, out));
-
-cleanup:
-    return status;
-}
-
-/* ---- Padding ----------------------------------------------------------------------------------------- */
-
-enum side { SIDE_LEFT, SIDE_RIGHT, SIDE_BOTH };
-
-static enum salvo_status pad(
-    struct interpreter *in, const struct call *call, enum side side, int64_t width, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self, fill = {0};
-    TRY(begin(in, call, &text, &self));
-    if (call->given[0].kind != VALUE_ABSENT)
-        TRY(want_integer(&call->given[0], "the width", &width));
-    if (call->given[1].kind != VALUE_ABSENT)
-        TRY(want_string(&call->given[1], "what is filled in", &fill));
-    if (call->given[1].kind != VALUE_ABSENT && fill.size != 1)
-        TRY(fail(SALVO_ERROR_FORMAT, "what is filled in has to be one character"));
-    size_t missing = width > (int64_t)self.size ? (size_t)width - self.size : 0;
-    size_t before = side == SIDE_LEFT ? missing : 0;
-    if (side == SIDE_BOTH)
-        before = missing / 2 + (missing & (size_t)width & 1);
-    TRY(spend(in, missing));
-    TRY(text_repeat(&text, fill.size ? fill.chars[0] : ' ', before));
-    TRY(text_string(&text, self));
-    TRY(text_repeat(&text, fill.size ? fill.chars[0] : ' ', missing - before));
-    TRY(finish(call, &text, out));
-
-cleanup:
-    return status;
-}
-
-static enum salvo_status center(struct interpreter *in, const struct call *call, struct value *out)
-{
-    return pad(in, call, SIDE_BOTH, 80, out);
-}
-
-static enum salvo_status ljust(struct interpreter *in, const struct call *call, struct value *out)
-{
-    return pad(in, call, SIDE_RIGHT, 0, out);
-}
-
-static enum salvo_status rjust(struct interpreter *in, const struct call *call, struct value *out)
-{
-    return pad(in, call, SIDE_LEFT, 0, out);
-}
-
-static enum salvo_status zfill(struct interpreter *in, const struct call *call, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self;
-    int64_t width;
-    TRY(begin(in, call, &text, &self));
-    TRY(want_integer(&call->given[0], "zfill", &width));
-    size_t sign = self.size && (CHAR_CODE(self.chars[0]) == '-' || CHAR_CODE(self.chars[0]) == '+');
-    size_t missing = width > (int64_t)self.size ? (size_t)width - self.size : 0;
-    TRY(spend(in, missing));
-    TRY(text_string(&text, string_part(self, 0, sign)));
-    TRY(text_repeat(&text, '0', missing));
-    TRY(text_string(&text, string_part(self, sign, self.size)));
-    TRY(finish(call, &text, out));
-
-cleanup:
-    return status;
-}
-
 /* ---- Lines ------------------------------------------------------------------------------------------- */
-
-/* Where the line that begins at `at` ends, without and with what ends it. */
-static size_t line_end(struct string string, size_t at, size_t *next)
-{
-    size_t end = at;
-    while (end < string.size && !char_is_line_end(string.chars[end]))
-        end++;
-    *next = end + (end < string.size);
-    if (*next < string.size && CHAR_CODE(string.chars[end]) == '\r' &&
-        CHAR_CODE(string.chars[end + 1]) == '\n')
-        ++*next;
-    return end;
-}
 
 static enum salvo_status indent(struct interpreter *in, const struct call *call, struct value *out)
 {
@@ -369,7 +227,7 @@ static enum salvo_status indent(struct interpreter *in, const struct call *call,
     size_t at = 0, next = 0;
     bool more = true;
     for (size_t line = 0; more; line++, at = next) {
-        size_t end = line_end(self, at, &next);
+        size_t end = string_line_end(self, at, &next);
         more = next > end;
         if (line)
             TRY(text_char(&text, '\n'));
@@ -379,41 +237,6 @@ static enum salvo_status indent(struct interpreter *in, const struct call *call,
             TRY(text_string(&text, width));
         TRY(text_string(&text, string_part(self, at, end)));
     }
-    TRY(finish(call, &text, out));
-
-cleanup:
-    return status;
-}
-
-static enum salvo_status truncate_filter(struct interpreter *in, const struct call *call, struct value *out)
-{
-    static const uint32_t dots[] = {'.', '.', '.'}, blank[] = {' '};
-    enum salvo_status status = SALVO_OK;
-    struct text text;
-    struct string self, end = {dots, 3};
-    int64_t length = 255, leeway = 5;
-    size_t size;
-    TRY(value_length(in, call->self, &size));
-    if (call->given[0].kind != VALUE_ABSENT)
-        TRY(want_integer(&call->given[0], "truncate", &length));
-    if (call->given[2].kind != VALUE_ABSENT)
-        TRY(want_string(&call->given[2], "truncate", &end));
-    if (is_given(&call->given[3]))
-        TRY(want_integer(&call->given[3], "truncate", &leeway));
-    if (length < (int64_t)end.size || leeway < 0)
-        TRY(fail(SALVO_ERROR_FORMAT, "truncate: the length is too small"));
-    *out = call->self;
-    if (leeway > INT64_MAX - length || (int64_t)size <= length + leeway)
-        goto cleanup;
-    TRY(want_string(&call->self, "truncate", &self));
-    TRY(begin(in, call, &text, &self));
-    size_t kept = (size_t)length - end.size;
-    if (!value_true(&call->given[1])) {
-        size_t found = string_find_last(self, (struct string){blank, 1}, kept);
-        kept = found == SIZE_MAX ? kept : found;
-    }
-    TRY(text_string(&text, string_part(self, 0, kept)));
-    TRY(text_string(&text, end));
     TRY(finish(call, &text, out));
 
 cleanup:
@@ -437,13 +260,6 @@ static enum salvo_status escape(struct interpreter *in, const struct call *call,
 
 cleanup:
     return status;
-}
-
-static enum salvo_status forceescape(struct interpreter *in, const struct call *call, struct value *out)
-{
-    struct call plain = *call;
-    plain.self.markup = false;
-    return escape(in, &plain, out);
 }
 
 static enum salvo_status safe(struct interpreter *in, const struct call *call, struct value *out)
@@ -502,12 +318,9 @@ const struct builtin text_filters[] = {
     {"title", title_filter, "", 0},
     {"trim", strip, "chars", 0},
     {"replace", replace, "old new count", 2},
-    {"center", center, "width", 0},
     {"indent", indent, "width first blank", 0},
-    {"truncate", truncate_filter, "length killwords end leeway", 0},
     {"escape", escape, "", 0},
     {"e", escape, "", 0},
-    {"forceescape", forceescape, "", 0},
     {"safe", safe, "", 0},
     {"string", string_filter, "", 0},
     {"format", format_filter, "*", 0},
@@ -517,21 +330,14 @@ const struct builtin text_filters[] = {
 const struct builtin text_methods[] = {
     {"upper", upper, "", 0},
     {"lower", lower, "", 0},
-    {"casefold", casefold, "", 0},
     {"capitalize", capitalize, "", 0},
     {"title", title_method, "", 0},
-    {"swapcase", swapcase, "", 0},
     {"strip", strip, "chars", 0},
     {"lstrip", lstrip, "chars", 0},
     {"rstrip", rstrip, "chars", 0},
     {"removeprefix", removeprefix, "prefix", 1},
     {"removesuffix", removesuffix, "suffix", 1},
     {"replace", replace, "old new count", 2},
-    {"expandtabs", expandtabs, "tabsize", 0},
-    {"center", center, "width fillchar", 1},
-    {"ljust", ljust, "width fillchar", 1},
-    {"rjust", rjust, "width fillchar", 1},
-    {"zfill", zfill, "width", 1},
     {"format", format_method, "*", 0},
     {0},
 };

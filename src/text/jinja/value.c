@@ -166,6 +166,17 @@ size_t string_find_last(struct string string, struct string part, size_t before)
     return SIZE_MAX;
 }
 
+size_t string_line_end(struct string string, size_t at, size_t *next)
+{
+    size_t end = at;
+    while (end < string.size && !char_is_line_end(string.chars[end]))
+        end++;
+    *next = end + (end < string.size);
+    if (*next < string.size && CHAR_CODE(string.chars[end]) == '\r' && CHAR_CODE(string.chars[*next]) == '\n')
+        ++*next;
+    return end;
+}
+
 uint32_t string_mark(struct string string)
 {
     uint32_t mark = 0;

@@ -63,6 +63,9 @@ bool string_ends(struct string string, struct string suffix);
 size_t string_find(struct string string, struct string part, size_t from);
 size_t string_find_last(struct string string, struct string part, size_t before);
 
+/* Where the line that begins at `at` ends; *next is where the next one begins. */
+size_t string_line_end(struct string string, size_t at, size_t *next);
+
 /* Whether any character came from the data: the mark of what is made from the whole. */
 uint32_t string_mark(struct string string);
 

@@ -1,7 +1,8 @@
 /*
- * A program that others might write, compiled as C and as C++. Its own functions have names that the library uses
- * inside, with other parameters: neither may call the other's.
+ * A program that others might write, compiled as C and as C++. Its own functions have names that the library
+ * uses inside, with other parameters: neither may call the other's.
  */
+#include <salvo/debug.h>
 #include <salvo/salvo.h>
 
 #include <stdio.h>
@@ -22,11 +23,11 @@ void utf8proc_category(void);
 }
 #endif
 
-#define TRAP(name)                                                                                           \
-    void name(void)                                                                                          \
-    {                                                                                                        \
-        fprintf(stderr, "the library called this program's %s\n", #name);                                    \
-        exit(3);                                                                                             \
+#define TRAP(name)                                                        \
+    void name(void)                                                       \
+    {                                                                     \
+        fprintf(stderr, "the library called this program's %s\n", #name); \
+        exit(3);                                                          \
     }
 TRAP(buffer_free)
 TRAP(fail)

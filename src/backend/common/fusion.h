@@ -1,0 +1,50 @@
+/* Groups that only some backends have kernels for (struct lowering_options), and the parts of groups that
+ * fused kernels need to know by name. */
+#ifndef COMMON_FUSION_H
+#define COMMON_FUSION_H
+
+#include "backend/common/lowering.h"
+
+/* Joins the groups of a plan that the options ask for. A part of lower_program. */
+void fuse_groups(const struct program *program, const struct lowering_options *options, struct plan *plan);
+
+/*
+ * The ops before the matmuls of a single token, when they are RMS or layer norm of the whole row, perhaps
+ * after select_rows, and perhaps mixtures of the result with the row before (token_shift and lerps).
+ */
+struct matmul_inputs {
+    const struct op *norm, *shift; /* NULL: there is none */
+    const struct op *lerps;        /* [lerp_count], adjacent */
+    uint32_t lerp_count;
+    buffer_id x;      /* the row in memory; NO_BUFFER: no op precedes the matmuls */
+    buffer_id normed; /* the result of the norm, or of select_rows without one */
+};
+
+/* False: there are other ops before the matmuls. */
+bool group_matmul_inputs(const struct program *program, const struct group *group, struct matmul_inputs *out);
+
+/* The lerp that makes this input of a matmul; NULL: none. */
+const struct op *matmul_inputs_lerp(const struct matmul_inputs *inputs, buffer_id input);
+
+/* A norm over all columns whose weights are vectors of the file. */
+bool is_whole_norm(const struct program *program, const struct op *op);
+
+/* The ops of a GROUP_PROJECT_ATTEND. */
+struct projection {
+    const struct op *norm;
+    const struct op *matmuls; /* of query, key, value */
+    const struct op *ropes;   /* of query, key */
+    const struct op *append, *attend;
+};
+struct projection group_projection(const struct program *program, const struct group *group);
+
+/* The ops around a single token's wkv7, when they are those of RWKV-7 and their results are not read
+ * elsewhere. */
+struct wkv7_parts {
+    const struct op *lerp;                /* mixes the value with the first layer's; NULL: none */
+    const struct op *direction, *key;     /* l2_norm and rwkv_key of the same k */
+    const struct op *norm, *bonus, *gate; /* on the result, each NULL where absent */
+};
+bool group_wkv7_parts(const struct program *program, const struct group *group, struct wkv7_parts *out);
+
+#endif

@@ -1,0 +1,264 @@
+/*
+ * The public functions on sessions. Each one checks its arguments and enters the engine before it calls the
+ * function of the same name without `salvo_` that does the work: a new function on sessions belongs here,
+ * too.
+ */
+#include "engine/arguments.h"
+#include "engine/session.h"
+
+/* Stops what generation computes ahead, when a callback calls back into the library: nothing else may run on
+ * the device while a function works. */
+static enum salvo_status engine_enter(struct salvo_engine *engine)
+{
+    return ahead_settle(engine);
+}
+
+#define ENTER(session)                                                     \
+    do {                                                                   \
+        REQUIRE(session);                                                  \
+        const enum salvo_status entered = engine_enter((session)->engine); \
+        if (entered != SALVO_OK)                                           \
+            return entered;                                                \
+    } while (0)
+
+/* ---- Opening and settings ---- */
+
+enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out)
+{
+    REQUIRE(out);
+    *out = NULL;
+    REQUIRE(engine);
+    return session_open(engine, out);
+}
+
+void salvo_session_close(struct salvo_session *session)
+{
+    if (!session)
+        return;
+    (void)engine_enter(session->engine);
+    session->is_open = false;
+}
+
+enum salvo_status salvo_session_set_sampler(
+    struct salvo_session *session, const struct salvo_sampler *sampler)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_sampler settings = SALVO_SAMPLER_INIT;
+    ENTER(session);
+    if (sampler)
+        TRY(options_read("salvo_sampler", sampler, sizeof settings, &settings));
+    else
+        TRY(salvo_sampler_default(session->engine->model, &settings));
+    TRY(session_set_sampler(session, &settings));
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_session_get_sampler(const struct salvo_session *session, struct salvo_sampler *out)
+{
+    REQUIRE(session);
+    REQUIRE(out);
+    const struct salvo_sampler sampler = session_get_sampler(session);
+    return result_write("salvo_sampler", &sampler, sizeof sampler, out);
+}
+
+enum salvo_status salvo_session_set_bias(struct salvo_session *session, int32_t id, float bias)
+{
+    ENTER(session);
+    return session_set_bias(session, id, bias);
+}
+
+uint32_t salvo_session_position(const struct salvo_session *session)
+{
+    return session ? session->position : 0;
+}
+
+const int32_t *salvo_session_tokens(const struct salvo_session *session)
+{
+    return session ? session->tokens : NULL;
+}
+
+void salvo_session_cancel(struct salvo_session *session)
+{
+    if (session)
+        session_cancel(session);
+}
+
+/* ---- Tokens ---- */
+
+enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
+{
+    ENTER(session);
+    return session_feed(session, ids, count);
+}
+
+enum salvo_status salvo_session_eval(
+    struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user)
+{
+    ENTER(session);
+    return session_eval(session, ids, count, row, user);
+}
+
+enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id)
+{
+    REQUIRE(out_id);
+    *out_id = -1;
+    ENTER(session);
+    return session_next(session, out_id);
+}
+
+enum salvo_status salvo_engine_next(
+    struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses)
+{
+    if (count == 0)
+        return SALVO_OK;
+    REQUIRE(sessions);
+    REQUIRE(out_ids);
+    REQUIRE(out_statuses);
+    ENTER(sessions[0]);
+    return sessions_next(sessions, count, out_ids, out_statuses);
+}
+
+const float *salvo_session_logits(const struct salvo_session *session)
+{
+    return session ? session_logits(session) : NULL;
+}
+
+enum salvo_status salvo_session_generate(struct salvo_session *session,
+    const struct salvo_generate_options *given, struct salvo_generate_result *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_generate_options options;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    if (out)
+        TRY(result_write("salvo_generate_result", &result, sizeof result, out));
+    ENTER(session);
+    TRY(options_read("salvo_generate_options", given, sizeof options, &options));
+    status = session_generate(session, &options, &result);
+    if (out)
+        (void)result_write("salvo_generate_result", &result, sizeof result, out);
+cleanup:
+    return status;
+}
+
+enum salvo_status salvo_session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
+    uint32_t repetitions, salvo_profile_function function, void *user)
+{
+    REQUIRE(ids);
+    REQUIRE(function);
+    ENTER(session);
+    return session_profile(session, ids, count, repetitions, function, user);
+}
+
+enum salvo_status salvo_engine_measure_idle(struct salvo_engine *engine, bool on)
+{
+    REQUIRE(engine);
+    const enum salvo_status status = engine_enter(engine);
+    return status == SALVO_OK ? engine_measure_idle(engine, on) : status;
+}
+
+/* ---- State ---- */
+
+enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position)
+{
+    ENTER(session);
+    return session_rollback(session, position);
+}
+
+enum salvo_status salvo_session_mark(struct salvo_session *session)
+{
+    ENTER(session);
+    return session_mark(session);
+}
+
+size_t salvo_session_state_size(const struct salvo_session *session)
+{
+    if (!session)
+        return 0;
+    (void)engine_enter(session->engine);
+    return session_state_size(session);
+}
+
+enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size)
+{
+    REQUIRE(out);
+    ENTER(session);
+    return session_state_save(session, out, size);
+}
+
+enum salvo_status salvo_session_state_restore(struct salvo_session *session, const void *state, size_t size)
+{
+    REQUIRE(state);
+    ENTER(session);
+    return session_state_restore(session, state, size);
+}
+
+enum salvo_status salvo_session_copy(struct salvo_session *to, struct salvo_session *from)
+{
+    ENTER(from);
+    ENTER(to);
+    return session_copy(to, from);
+}
+
+/* ---- Files ---- */
+
+enum salvo_status salvo_session_state_write(struct salvo_session *session, struct salvo_file *file)
+{
+    REQUIRE(file);
+    ENTER(session);
+    return session_write(session, NULL, file);
+}
+
+enum salvo_status salvo_session_state_save_file(struct salvo_session *session, const char *path)
+{
+    REQUIRE(path);
+    ENTER(session);
+    return session_save_file(session, NULL, path);
+}
+
+enum salvo_status salvo_session_chat_write(struct salvo_session *session,
+    const struct salvo_message *messages, size_t count, size_t message_size, struct salvo_file *file)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_message *copy = NULL;
+    struct salvo_messages list = {.count = count};
+    REQUIRE(file);
+    ENTER(session);
+    TRY(messages_read(messages, count, message_size, &copy, &list.items));
+    TRY(session_write(session, &list, file));
+cleanup:
+    salvo_free(copy);
+    return status;
+}
+
+enum salvo_status salvo_session_chat_save_file(struct salvo_session *session,
+    const struct salvo_message *messages, size_t count, size_t message_size, const char *path)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_message *copy = NULL;
+    struct salvo_messages list = {.count = count};
+    REQUIRE(path);
+    ENTER(session);
+    TRY(messages_read(messages, count, message_size, &copy, &list.items));
+    TRY(session_save_file(session, &list, path));
+cleanup:
+    salvo_free(copy);
+    return status;
+}
+
+enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path)
+{
+    REQUIRE(path);
+    ENTER(session);
+    return session_load_file(session, path, NULL);
+}
+
+enum salvo_status salvo_session_chat_load_file(
+    struct salvo_session *session, const char *path, struct salvo_messages **out)
+{
+    REQUIRE(out);
+    *out = NULL;
+    REQUIRE(path);
+    ENTER(session);
+    return session_load_file(session, path, out);
+}
