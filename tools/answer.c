@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tokens that the session is to hold before it goes on: the prompt, and what was generated so far. */
+/* The tokens that the session must hold before generation continues: the prompt and the tokens generated so
+ * far. */
 struct wanted {
     int32_t *ids;
     size_t count;
@@ -78,7 +79,7 @@ static int prepare_slid(struct work *work, const int32_t *generated, size_t gene
     return EXIT_DONE;
 }
 
-/* Makes the session hold what is wanted, computing what it does not hold yet. */
+/* Brings the session to the wanted tokens; computes those that it does not hold yet. */
 static enum salvo_status feed(struct work *work)
 {
     struct salvo_session *session = work->loaded->session;
@@ -86,8 +87,8 @@ static enum salvo_status feed(struct work *work)
     const struct token_overlap overlap =
         find_token_overlap(work->loaded->model, session, wanted->ids, wanted->count);
     enum salvo_status status = salvo_session_rollback(session, overlap.kept);
-    /* Marks where /undo and /regen go back to. What is chosen after the last token needs it computed again.
-     */
+    /* /undo and /regen return to these marks. Sampling needs the logits of the last token, so it is computed
+     * again. */
     if (status == SALVO_OK)
         status = salvo_session_mark(session);
     if (status == SALVO_OK && overlap.next + 1 < wanted->count) {
@@ -98,7 +99,7 @@ static enum salvo_status feed(struct work *work)
     return status == SALVO_OK ? salvo_session_feed(session, wanted->ids + wanted->count - 1, 1) : status;
 }
 
-/* The same, counted. A Ctrl-C that came too late for the answer before must not stop this one. */
+/* Feeds and counts. A Ctrl-C that arrived too late for the previous answer must not stop this one. */
 static enum salvo_status feed_counted(struct work *work)
 {
     struct answer_counts *counts = &work->answer->counts;
@@ -129,6 +130,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
         .stop_ids = stops->ids,
         .stop_id_count = stops->id_count,
         .text = text_output_write,
+        .token = text_output_token,
         .user = &work->output,
     };
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
@@ -145,7 +147,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
     return status;
 }
 
-/* The context became full within an answer: makes room and goes on with it. False when there is no room. */
+/* Drops turns when the context became full within an answer. *out_fits is false when that makes no room. */
 static int slide_on(struct work *work, bool *out_fits)
 {
     const struct salvo_session *session = work->loaded->session;
@@ -155,7 +157,7 @@ static int slide_on(struct work *work, bool *out_fits)
     if (!generated)
         return failure("out of memory");
     memcpy(generated, tokens, count * sizeof *generated);
-    /* Half a character was held back; its other half will come as it is. */
+    /* Prints the incomplete character that was held back; the next token completes it. */
     char *text;
     size_t size;
     if (salvo_detokenize(work->loaded->model, generated, count, false, &text, &size) == SALVO_OK) {
@@ -181,7 +183,7 @@ static int write_answer(struct work *work)
         if (status != SALVO_OK || generate(work, &count) != SALVO_OK)
             return library_failure();
         if (work->output.error)
-            return failure("the text cannot be written: %s", strerror(work->output.error));
+            return failure("cannot write the text: %s", strerror(work->output.error));
         bool fits = false;
         if (work->answer->finish == SALVO_FINISH_CONTEXT && work->settings->on_full == ON_FULL_SLIDE) {
             int result = slide_on(work, &fits);
@@ -193,18 +195,19 @@ static int write_answer(struct work *work)
     }
 }
 
-/* Says why there is no room for an answer. */
+/* The error for a prompt that does not fit the context. */
 static int no_room(const struct work *work)
 {
     const uint32_t context = context_of(work);
     if (work->settings->on_full == ON_FULL_SLIDE || conversation_turns(work->conversation) == 1) {
-        return failure("the message alone does not fit the context of %" PRIu32
-                       ": with it there would be %zu tokens; -c sets it",
-            context, work->wanted.count);
+        return failure("the message does not fit: it makes a prompt of %zu tokens, the context has %" PRIu32
+                       "; -c N enlarges it",
+            work->wanted.count, context);
     }
-    return failure("the context of %" PRIu32 " is full: with this message there would be %zu tokens. "
-                   "/undo and /clear make room, --on-full slide drops the oldest turns, -c N gives more",
-        context, work->wanted.count);
+    return failure(
+        "the context is full: with this message the prompt has %zu tokens, the context %" PRIu32
+        ". /undo and /clear make room, --on-full slide drops the oldest turns, -c N enlarges the context",
+        work->wanted.count, context);
 }
 
 int answer_question(const struct loaded *loaded, struct conversation *conversation,

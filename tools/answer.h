@@ -1,24 +1,25 @@
-/* One answer: the conversation becomes tokens, of which only the new ones are computed, and then text. */
+/* Generates one answer: tokenizes the conversation, computes the tokens that are not in the session yet,
+ * generates. */
 #ifndef TOOLS_ANSWER_H
 #define TOOLS_ANSWER_H
 
 #include "conversation.h"
 #include "engine_flags.h"
 
-/* What happens when the context is full. */
+/* When the context is full: end the answer, or drop the oldest turns. */
 enum on_full {
-    ON_FULL_STOP,  /* nothing: it is said, and the person decides */
-    ON_FULL_SLIDE, /* whole turns are dropped, the oldest first, and what stays is computed again */
+    ON_FULL_STOP,  /* the answer ends with a notice */
+    ON_FULL_SLIDE, /* whole turns are dropped, the oldest first; the rest is computed again */
 };
 
 struct answer_settings {
     enum on_full on_full;
-    const char *const *stop_strings; /* those of the template among them */
+    const char *const *stop_strings; /* of the options and of the template */
     size_t stop_count;
-    uint32_t max_tokens; /* 0: as many as it takes */
+    uint32_t max_tokens; /* 0: no limit */
 };
 
-/* Tokens and seconds of one answer, or of several when they are added up. */
+/* Tokens and seconds of one answer, or sums over several. */
 struct answer_counts {
     uint64_t computed, reused; /* of the prompt */
     uint64_t generated, decoded;
@@ -28,14 +29,15 @@ struct answer_counts {
 struct answer {
     struct answer_counts counts;
     enum salvo_finish finish;
-    uint32_t loop;    /* tokens of the cycle that ended it; 0: it was not that */
-    uint32_t dropped; /* turns that did not fit any longer */
-    bool is_kept;     /* there is an answer, perhaps a part of one, and the conversation has it */
+    uint32_t loop;    /* length of the cycle that ended the answer; 0: none */
+    uint32_t dropped; /* number of dropped turns */
+    bool is_kept;     /* the answer, maybe incomplete, was added to the conversation */
 };
 
 /*
  * Answers the last message: writes the text to standard output as it comes, and adds it to the conversation.
- * EXIT_DONE also when it was stopped. Otherwise an exit status after saying why; nothing was added then.
+ * EXIT_DONE also when it was stopped. Otherwise an exit status after an error message; nothing was added
+ * then.
  */
 int answer_question(const struct loaded *loaded, struct conversation *conversation,
     const struct answer_settings *settings, struct answer *out);

@@ -1,6 +1,7 @@
 #include "chat.h"
 
 #include "command.h"
+#include "loop_watch.h"
 #include "measure.h"
 #include "output_file.h"
 #include "sampler_flags.h"
@@ -60,34 +61,30 @@ void chat_print_totals(const struct chat *chat)
     print_counts(chat, &chat->totals, chat->answers, "");
 }
 
-/* What the person has to know about an answer that did not come to its end, or made others go. */
+/* Reports dropped turns and an answer that the model did not end itself. */
 static void tell_about(const struct chat *chat, const struct answer *answer)
 {
     if (answer->dropped)
-        chat_notice(chat, "the context was full: the oldest %s left out from now on",
+        chat_notice(chat, "the context was full: the oldest %s no longer in it",
             answer->dropped == 1 ? "turn is" : "turns are");
     switch (answer->finish) {
     case SALVO_FINISH_CONTEXT:
         chat_notice(chat,
-            "the context of %" PRIu32 " is full and the answer ends here; /undo or /clear make room%s",
+            "the context of %" PRIu32 " tokens is full: the answer ends here; /undo or /clear make room%s",
             salvo_engine_info(chat->loaded.engine)->context,
             chat->settings.on_full == ON_FULL_STOP
-                ? ", --on-full slide drops the oldest turns, -c N gives more"
-                : ", -c N gives more");
+                ? ", --on-full slide drops the oldest turns, -c N enlarges the context"
+                : ", -c N enlarges the context");
         break;
     case SALVO_FINISH_CANCELLED:
-        chat_notice(chat, answer->is_kept ? "stopped" : "stopped before there was an answer");
+        chat_notice(chat, answer->is_kept ? "stopped" : "stopped before the first token of the answer");
         break;
     case SALVO_FINISH_LENGTH:
-        chat_notice(chat, "-n %" PRIu32 " ends the answer here", chat->settings.max_tokens);
+        chat_notice(chat, "the answer ends after %" PRIu32 " tokens (-n)", chat->settings.max_tokens);
         break;
     case SALVO_FINISH_CALLBACK:
-        if (answer->loop) {
-            chat_notice(chat,
-                "the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
-                "; --allow-loops goes on",
-                answer->loop);
-        }
+        if (answer->loop)
+            chat_notice(chat, LOOP_WARNING, answer->loop);
         break;
     default:
         break;
@@ -102,12 +99,12 @@ static void tell_about(const struct chat *chat, const struct answer *answer)
         fputc('\n', stderr);
 }
 
-/* Answers the last message. *out_kept: there is an answer. */
+/* Answers the last message. *out_kept: the answer was added. */
 static int answer_last(struct chat *chat, bool *out_kept)
 {
     struct answer answer = {0};
     *out_kept = false;
-    chat->has_leftovers = true; /* until there is an answer */
+    chat->has_leftovers = true; /* until the answer is added */
     int result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
     if (result != EXIT_DONE)
         return result;
@@ -140,7 +137,7 @@ int chat_answer_again(struct chat *chat)
     struct conversation *conversation = &chat->conversation;
     const size_t question = conversation_last_question(conversation), answers = question + 1;
     if (question == conversation->count || conversation->count <= answers)
-        return usage_error("/regen: there is no answer yet");
+        return usage_error("/regen: no answer yet");
     struct salvo_messages before = {
         conversation->messages, conversation->count, sizeof *conversation->messages};
     struct conversation kept_before = {0};
@@ -151,7 +148,7 @@ int chat_answer_again(struct chat *chat)
     if (chat->sampler.temperature > 0)
         sampler_flags_next_seed();
     else
-        chat_notice(chat, "at temperature 0 the answer stays the same: /set temp 0.8 allows others");
+        chat_notice(chat, "at temperature 0 the answer is always the same; /set temp 0.8 samples");
     bool kept = false;
     result = answer_last(chat, &kept);
     if (!kept) {
@@ -168,10 +165,10 @@ int chat_undo(struct chat *chat)
     struct conversation *conversation = &chat->conversation;
     size_t question = conversation_last_question(conversation);
     if (question == conversation->count)
-        return usage_error("/undo: nothing was said yet");
+        return usage_error("/undo: no message yet");
     const struct salvo_text text = conversation->messages[question].content;
     fputs(colour(stderr, COLOUR_DIM), stderr);
-    fputs("(taken back: ", stderr);
+    fputs("(removed: ", stderr);
     print_safely(stderr, text.data, text.size > 60 ? 60 - salvo_utf8_incomplete(text.data, 60) : text.size);
     fprintf(stderr, "%s)%s\n", text.size > 60 ? "..." : "", colour(stderr, COLOUR_OFF));
     conversation_cut(conversation, question);
@@ -198,7 +195,7 @@ static enum salvo_status drop_leftovers(struct chat *chat)
     uint32_t kept = 0;
     if (!chat->has_leftovers)
         return SALVO_OK;
-    /* Templates may refuse what has no question: nothing is kept then. */
+    /* A template may refuse a conversation without a question; then nothing is kept. */
     if (conversation->count && salvo_template_tokens(conversation->template, &said, &ids, &count) == SALVO_OK)
         kept = find_token_overlap(chat->loaded.model, chat->loaded.session, ids, count).kept;
     salvo_free(ids);

@@ -1,4 +1,4 @@
-/* A conversation that is being held: what `salvo chat` works on. */
+/* The state of `salvo chat`. */
 #ifndef TOOLS_CHAT_H
 #define TOOLS_CHAT_H
 
@@ -15,32 +15,33 @@ struct chat {
     struct salvo_sampler sampler;
     struct answer_counts totals;
     uint32_t answers;
-    bool has_leftovers; /* the session may hold tokens that the conversation has no longer */
-    bool interactive;   /* a person sits before it */
+    bool has_leftovers; /* the session may hold tokens of removed messages */
+    bool interactive;   /* input and output are a terminal */
     bool leaving;
 };
 
-/* All that can fail says why and returns an exit status other than EXIT_DONE; what was said before stays. */
+/* Functions that fail print an error, return an exit status other than EXIT_DONE and leave the conversation
+ * as it was. */
 
-/* Sends a message and writes the answer. */
+/* Adds a message and prints the answer. */
 int chat_ask(struct chat *chat, const char *text, size_t size);
 
-/* Answers the last message again, with another seed. */
+/* Generates the last answer again, with another seed. */
 int chat_answer_again(struct chat *chat);
 
-/* Takes the last message and its answer back. */
+/* Removes the last message and its answer. */
 int chat_undo(struct chat *chat);
 
 /* Writes the conversation and its state to a file. */
 int chat_save(struct chat *chat, const char *path, bool force);
 
-/* What begins with a slash: "/help". */
+/* Runs a command such as "/help". */
 int chat_obey(struct chat *chat, const char *text);
 
-/* What a person should know and what is no error, on standard error. */
+/* Prints a notice to standard error. */
 void chat_notice(const struct chat *chat, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The tokens of answers, on standard error. */
+/* Prints the statistics of all answers to standard error. */
 void chat_print_totals(const struct chat *chat);
 
 #endif

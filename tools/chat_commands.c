@@ -1,4 +1,4 @@
-/* What can be typed beside messages. */
+/* The commands of a conversation: /help, /save, ... */
 #include "chat.h"
 
 #include "command.h"
@@ -27,7 +27,7 @@ static int forget(struct chat *chat, const char *argument)
     (void)argument;
     conversation_cut(&chat->conversation, conversation_has_system(&chat->conversation));
     chat->has_leftovers = true;
-    chat_notice(chat, "a new conversation");
+    chat_notice(chat, "new conversation");
     return EXIT_DONE;
 }
 
@@ -41,7 +41,7 @@ static int set_system(struct chat *chat, const char *argument)
             print_safely(stderr, text.data, text.size);
             fputc('\n', stderr);
         } else {
-            chat_notice(chat, "there is no system message");
+            chat_notice(chat, "no system message");
         }
         return EXIT_DONE;
     }
@@ -50,18 +50,18 @@ static int set_system(struct chat *chat, const char *argument)
     if (result != EXIT_DONE)
         return result;
     chat->has_leftovers = true;
-    chat_notice(chat,
-        *text ? "the system message holds from the next answer on" : "there is no system message any longer");
+    chat_notice(
+        chat, *text ? "the system message is used from the next answer on" : "system message removed");
     return EXIT_DONE;
 }
 
-/* No shell stands between: ~/ is resolved here. EXIT_DONE, or an exit status after saying why. */
+/* Expands ~/, which no shell does here. EXIT_DONE, or an exit status after an error message. */
 static int resolve(const char *name, char path[PATH_MAX])
 {
     const char *home = getenv("HOME");
     bool in_home = name[0] == '~' && name[1] == '/' && home;
     int length = snprintf(path, PATH_MAX, "%s%s", in_home ? home : "", name + in_home);
-    return length < PATH_MAX ? EXIT_DONE : usage_error("the name of the file is too long");
+    return length < PATH_MAX ? EXIT_DONE : usage_error("the file name is too long");
 }
 
 static int save_to(struct chat *chat, const char *name, bool force)
@@ -99,8 +99,8 @@ static int load_conversation(struct chat *chat, const char *name)
     if (result == EXIT_DONE)
         output_file_own(path);
     if (result == EXIT_DONE)
-        chat_notice(chat, "%zu messages, %" PRIu32 " tokens that need not be computed again",
-            chat->conversation.count, salvo_session_position(chat->loaded.session));
+        chat_notice(chat, "%zu messages, %" PRIu32 " tokens restored", chat->conversation.count,
+            salvo_session_position(chat->loaded.session));
     return result;
 }
 
@@ -161,16 +161,16 @@ static int leave(struct chat *chat, const char *argument)
 
 static const struct chat_command commands[] = {
     {"help", NULL, "this list", show_help},
-    {"clear", NULL, "begin a new conversation; the system message stays", forget},
-    {"system", "TEXT", "tell the model how to be; alone: show it; \"\": tell nothing", set_system},
-    {"save", "FILE", "write the conversation and its state to a file", save, true},
-    {"save!", "FILE", "the same, replacing a file that is there", save_anyway, true},
-    {"load", "FILE", "go on with a conversation from a file", load_conversation, true},
-    {"regen", NULL, "answer the last message again", answer_again},
-    {"undo", NULL, "take the last message and its answer back", undo},
-    {"stats", NULL, "tokens computed and reused, speed, memory", show_statistics},
-    {"set", "NAME VALUE", "change temp, top-k, top-p, min-p, seed, ...; alone: show them", set},
-    {"quit", NULL, "leave, as Ctrl-D does", leave},
+    {"clear", NULL, "start a new conversation; keeps the system message", forget},
+    {"system", "TEXT", "set the system message; without TEXT: show it; \"\": remove it", set_system},
+    {"save", "FILE", "save the conversation and its KV cache or recurrent state", save, true},
+    {"save!", "FILE", "as /save, and replace an existing file", save_anyway, true},
+    {"load", "FILE", "load a saved conversation and continue it", load_conversation, true},
+    {"regen", NULL, "generate the last answer again", answer_again},
+    {"undo", NULL, "remove the last message and its answer", undo},
+    {"stats", NULL, "show tokens computed and reused, speed and memory", show_statistics},
+    {"set", "NAME VALUE", "set temp, top-k, top-p, min-p, seed, ...; without NAME: show all", set},
+    {"quit", NULL, "quit, as Ctrl-D does", leave},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -178,9 +178,9 @@ static int show_help(struct chat *chat, const char *argument)
 {
     enum { NAMES = 20, NARROW = 60 }; /* columns of the names; below this width they get lines of their own */
     static const char *const notes[] = {
-        "A line that ends with \\ goes on, and Alt-Enter begins a new one.",
-        "\"\"\" stands before and after a message of several lines.",
-        "A message that begins with a slash is written with two.",
+        "A \\ at the end of a line continues the message on the next line, as does Alt-Enter.",
+        "Put \"\"\" before and after a message of several lines.",
+        "Write // for a message that begins with a slash.",
         "Ctrl-C stops an answer or clears the line.",
     };
     const unsigned width = terminal_width(), indent = width && width < NARROW ? 4 : NAMES;
@@ -212,8 +212,9 @@ static int unknown_command(const char *name)
     const char *nearest = leaves ? "quit" : nearest_name(name, names, COMMANDS);
     if (nearest)
         return usage_error(
-            "there is no /%s; did you mean /%s? //%s sends it as a message", name, nearest, name);
-    return usage_error("there is no /%s; /help lists the commands, //%s sends it as a message", name, name);
+            "unknown command /%s; did you mean /%s? //%s sends it as a message", name, nearest, name);
+    return usage_error(
+        "unknown command /%s; /help lists the commands, //%s sends it as a message", name, name);
 }
 
 int chat_obey(struct chat *chat, const char *text)

@@ -39,7 +39,7 @@ static bool add_line(struct chat_message *message, const char *line, size_t size
     if (message->is_quoted) {
         *out_more = !ends_with_quotes(line, size);
         size -= *out_more ? 0 : QUOTES;
-        /* What closes it on a line of its own adds no line. */
+        /* Closing quotes on a line of their own add no line. */
         if (!*out_more && size == 0 && message->size)
             message->text[--message->size] = 0;
         return append(message, line, size);
@@ -59,7 +59,7 @@ enum line_result chat_input_read(struct line_editor *editor, struct chat_message
         size_t size;
         enum line_result result = line_editor_read(editor, out->text ? "." : ">", &line, &size);
         if (result == LINE_END && out->text)
-            return LINE_READ; /* what there is of it */
+            return LINE_READ; /* an incomplete message at the end of the input */
         if (result == LINE_READ && !add_line(out, line, size, &more)) {
             result = LINE_FAILED;
             errno = ENOMEM;

@@ -8,9 +8,9 @@
 #include "line_editor.h"
 
 struct chat_message {
-    char *text; /* ends with NUL, and may hold others; freed by its owner */
+    char *text; /* NUL-terminated, may contain NULs; freed by its owner */
     size_t size;
-    bool is_quoted; /* stood in """: it is no command, whatever it begins with */
+    bool is_quoted; /* was in """: never a command */
 };
 
 enum line_result chat_input_read(struct line_editor *editor, struct chat_message *out);

@@ -24,16 +24,17 @@ static struct {
 };
 
 static const struct option option_table[] = {
-    {'p', "prompts", "N,N", OPTION_COUNTS, &options.prompts, "lengths of prompts; 0: none (default: 64,512)"},
+    {'p', "prompts", "N,N", OPTION_COUNTS, &options.prompts,
+        "prompt lengths; 0: no prompt test (default: 64,512)"},
     {'n', "tokens", "N,N", OPTION_COUNTS, &options.tokens,
-        "numbers of tokens to generate; 0: none (default: 128)"},
+        "tokens to generate; 0: no generation test (default: 128)"},
     {'d', "depths", "N,N", OPTION_COUNTS, &options.depths,
-        "tokens that are in the context already (default: 0)"},
+        "tokens in the context before each test (default: 0)"},
     {0, "ahead", "N", OPTION_COUNT, &options.ahead,
-        "tokens handed to the device at once (default: what suits the device)"},
-    {'r', "repetitions", "N", OPTION_COUNT, &options.repetitions, "how often each test runs (default: 5)"},
+        "tokens per submission to the device (default: chosen by the device)"},
+    {'r', "repetitions", "N", OPTION_COUNT, &options.repetitions, "repetitions of each test (default: 5)"},
     {0, "profile", NULL, OPTION_FLAG, &options.profile,
-        "instead: where the time of each prompt and of one token goes, phase by phase"},
+        "instead: time spent in each phase of each prompt and of one token"},
     {0},
 };
 
@@ -48,7 +49,7 @@ struct test {
     double seconds;                             /* of one repetition: until the first token, for prompts */
     double submissions, waits, bytes_read_back; /* per token */
     double dispatches, barriers;                /* per token; 0 where there are none to count */
-    double idle;                                /* seconds of the device per token; -1: it does not tell */
+    double idle;                                /* device time per token in seconds; -1: unknown */
 };
 
 static void add_tests(
@@ -66,8 +67,8 @@ static void add_tests(
     }
 }
 
-/* What the longest test fills: generated tokens come after one that is there already and one that is not
- * counted. */
+/* Context of the longest test. Generation adds two tokens: the first one of the context, and one that is not
+ * measured. */
 static uint64_t needed_context(const struct test *tests, size_t count)
 {
     uint64_t most = 0;
@@ -117,7 +118,8 @@ static enum salvo_status run_once(struct salvo_session *session, const struct te
 {
     enum salvo_status status = go_to_depth(session, test, ids);
     if (status == SALVO_OK && !test->is_prompt)
-        status = generate(session, 1); /* what the prompt gave or a rollback lost is not counted */
+        status = generate(session,
+            1); /* not measured: it takes the logits of the prompt, or computes them again after a rollback */
     double start = seconds_now();
     if (status == SALVO_OK && test->is_prompt)
         status = salvo_session_feed(session, ids + test->depth, count);
@@ -150,7 +152,7 @@ static enum salvo_status measure(
     uint32_t warm_up = test->is_prompt || test->count < WARM_UP_TOKENS ? test->count : WARM_UP_TOKENS;
     const double start = seconds_now();
     enum salvo_status status;
-    do /* a device that has rested comes to its clock only after a while */
+    do /* an idle device needs a while to reach its clock rate */
         status = run_once(loaded->session, test, warm_up, ids, &seconds);
     while (status == SALVO_OK && seconds_now() - start < warm_up_seconds);
     for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {
@@ -210,7 +212,7 @@ static void print_test(const struct test *test)
     if (test->dispatches > 0)
         printf("%-16s per token %.1f dispatches, %.1f barriers", "", test->dispatches, test->barriers);
     if (test->dispatches > 0 && test->idle >= 0)
-        printf("; the device was idle for %.1f us", test->idle * 1e6);
+        printf(", device idle for %.1f us", test->idle * 1e6);
     if (test->dispatches > 0)
         putchar('\n');
     fflush(stdout);
@@ -346,10 +348,10 @@ static int load_for(struct loaded *loaded, const struct test *tests, size_t coun
     if (result != EXIT_DONE)
         return result;
     if (engine_options.context && engine_options.context < needed)
-        return usage_error("bench: the tests need a context of %" PRIu64 ", -c gives %" PRIu32, needed,
+        return usage_error("bench: the tests need a context of %" PRIu64 " tokens, -c is %" PRIu32, needed,
             engine_options.context);
     if (needed > UINT32_MAX)
-        return usage_error("bench: a context of %" PRIu64 " is too long", needed);
+        return usage_error("bench: a context of %" PRIu64 " tokens is too long", needed);
     engine_options.context = engine_options.context ? engine_options.context : (uint32_t)needed;
     loaded->model = open_model(engine_flags.model);
     result = loaded->model ? load_engine(loaded, &engine_options) : EXIT_FAILED;
@@ -369,10 +371,10 @@ static int run(int count, char **arguments)
         add_tests(tests, &test_count, &options.tokens, false, options.depths.items[i]);
     }
     if (test_count == 0)
-        return usage_error("bench: -p 0 and -n 0 leave nothing to do");
+        return usage_error("bench: -p 0 and -n 0: no test to run");
     if (options.repetitions > MOST_REPETITIONS)
         return usage_error(
-            "bench: -r cannot be %" PRIu32 ": at most %d", options.repetitions, MOST_REPETITIONS);
+            "bench: invalid -r %" PRIu32 ": the maximum is %d", options.repetitions, MOST_REPETITIONS);
 
     struct loaded loaded = {0};
     int result = load_for(&loaded, tests, test_count);
@@ -397,9 +399,9 @@ const struct command bench_command = {
     .name = "bench",
     .model = &engine_flags.model,
     .summary = "measure how fast a model runs",
-    .details = "pp512 computes a prompt of 512 tokens, tg128 generates 128, tg128@d4096 with 4096 in the "
-               "context before.\n"
-               "Each test is warmed up first. A vocabulary is not needed: the tokens are random.",
+    .details = "pp512 is a prompt of 512 tokens, tg128 generates 128 tokens, tg128@d4096 does so after 4096 "
+               "tokens of context.\n"
+               "Each test is warmed up first. The tokens are random, so the model needs no vocabulary.",
     .options = option_table,
     .shared = {engine_flag_table, output_flag_table},
     .run = run,

@@ -19,11 +19,12 @@ static const char *on_full = "stop";
 
 static const struct option option_table[] = {
     {0, "on-full", "stop|slide", OPTION_TEXT, &on_full,
-        "a full context ends the answer, or drops the oldest turns (default: stop)", .choices = "stop slide"},
+        "when the context is full: end the answer, or drop the oldest turns (default: stop)",
+        .choices = "stop slide"},
     {0},
 };
 
-/* Characters are UTF-8 here, whatever the locale says: that is what models write and terminals show. */
+/* Uses UTF-8 in any locale: models write it and terminals show it. */
 static void use_utf8(void)
 {
     setlocale(LC_CTYPE, "");
@@ -36,7 +37,7 @@ static int open_chat(struct chat *chat)
     static const char *const choices[] = {[ON_FULL_STOP] = "stop", [ON_FULL_SLIDE] = "slide"};
     const bool slides = strcmp(on_full, choices[ON_FULL_SLIDE]) == 0;
     if (!slides && strcmp(on_full, choices[ON_FULL_STOP]) != 0)
-        return usage_error("chat: --on-full cannot be '%s': stop or slide is expected", on_full);
+        return usage_error("chat: invalid --on-full '%s': expected stop or slide", on_full);
     int result = load(&chat->loaded);
     if (result == EXIT_DONE)
         result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
@@ -76,8 +77,11 @@ static void print_banner(const struct chat *chat)
     printf("%s%s: %s%s%s, context %u%s\n", dim, engine.backend, engine.device, *engine.isa ? ", " : "",
         engine.isa, engine.context, off);
     if (!model->has_chat_template)
-        printf("%sThe model has no chat template: User: and Assistant: are written instead.%s\n", dim, off);
-    printf("%s/help lists commands. Ctrl-C stops an answer, Ctrl-D leaves.%s\n\n", dim, off);
+        printf("%sThe model has no chat template; messages are marked with User: and Assistant: instead.%s\n",
+            dim, off);
+    printf("%s/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.%s\n"
+           "\n",
+        dim, off);
     fflush(stdout);
 }
 
@@ -110,7 +114,10 @@ static int hold_conversation(struct chat *chat)
                 worst = 128 + SIGINT;
                 break;
             }
-            fputs(interrupts++ ? "\n(Ctrl-D or /quit leaves)\n" : "\n", stdout);
+            fputs(interrupts++ ? "\n"
+                                 "(Ctrl-D or /quit quits)\n"
+                               : "\n",
+                stdout);
             continue;
         }
         interrupts = 0;
@@ -155,20 +162,19 @@ static int run(int count, char **arguments)
 const struct command chat_command = {
     .name = "chat",
     .model = &engine_flags.model,
-    .summary = "talk to a model",
-    .details =
-        "Without a terminal each line of standard input is a message, standard output gets the answers, and "
-        "all\n"
-        "else goes to standard error; the exit status is 1 when something failed. A line that ends with a "
-        "backslash\n"
-        "goes on with the next one; \"\"\" stands before and after a message of several lines. Lines that "
-        "begin with\n"
-        "a slash are commands, which /help lists; a message that begins with one is written with two.\n"
-        "What was typed is kept in ${XDG_STATE_HOME:-~/.local/state}/salvo/history.\n"
+    .summary = "chat with a model",
+    .details = "Without a terminal, each line of standard input is a message. Answers go to standard output, "
+               "everything else\n"
+               "to standard error; the exit status is 1 if anything failed. A backslash at the end of a line "
+               "continues the\n"
+               "message on the next line; put \"\"\" before and after a message of several lines. Lines that "
+               "begin with / are\n"
+               "commands, which /help lists; write // for a message that begins with a slash.\n"
+               "The input history is in ${XDG_STATE_HOME:-~/.local/state}/salvo/history.\n"
 #ifndef SALVO_LIBEDIT
-        "This salvo was built without libedit: lines cannot be edited, and there is no history.\n"
+               "This salvo was built without libedit: no line editing and no history.\n"
 #endif
-        "Only new tokens are computed for each answer; --stats shows how many.",
+               "Tokens of earlier turns stay in the KV cache; --stats shows how many were reused.",
     .options = option_table,
     .shared = {generate_flag_table, sampler_flag_table, engine_flag_table,
         output_flag_table + 1 /* no --json */},

@@ -123,7 +123,7 @@ static int run(int count, char **arguments)
             return EXIT_DONE;
         }
     }
-    return usage_error("completions: name one shell: bash, zsh or fish");
+    return usage_error("completions: expected one shell: bash, zsh or fish");
 }
 
 const struct command completions_command = {

@@ -56,9 +56,9 @@ static int run(int count, char **arguments)
 const struct command detokenize_command = {
     .name = "detokenize",
     .arguments = "[IDS...]",
-    .summary = "turn token ids into the bytes they stand for",
-    .details = "Without IDS they are read from standard input, separated by blanks, commas or lines.\n"
-               "Control tokens are written by their names.",
+    .summary = "convert token ids to text",
+    .details = "Without IDS, reads ids from standard input, separated by spaces, commas or line breaks.\n"
+               "Control tokens are written by name.",
     .options = option_table,
     .run = run,
 };

@@ -10,7 +10,7 @@ static struct {
 } options;
 
 static const struct option option_table[] = {
-    {0, "json", NULL, OPTION_FLAG, &options.json, "one JSON object"},
+    {0, "json", NULL, OPTION_FLAG, &options.json, "print one JSON object"},
     {0},
 };
 
@@ -122,7 +122,7 @@ static int run(int count, char **arguments)
 
 const struct command devices_command = {
     .name = "devices",
-    .summary = "list what models can run on",
+    .summary = "list the devices that models can run on",
     .options = option_table,
     .run = run,
 };

@@ -23,10 +23,10 @@ static struct {
 
 static const struct option option_table[] = {
     {0, "tokens", "IDS|@FILE", OPTION_TEXT, &options.tokens,
-        "token ids with commas between them, or a file of them"},
+        "token ids separated by commas, or a file with token ids"},
     {0, "logits", "FILE", OPTION_FILE, &options.logits,
-        "write logits as float32, row after row; -: to standard output"},
-    {0, "all", NULL, OPTION_FLAG, &options.all, "of all positions, not just the last"},
+        "write the logits as float32, one row per position; -: standard output"},
+    {0, "all", NULL, OPTION_FLAG, &options.all, "logits of all positions instead of the last one only"},
     FORCE_OPTION(&options.force),
     {0},
 };
@@ -42,7 +42,7 @@ struct evaluation {
     int error;               /* of writing to `stream`; 0: none */
     bool failed;             /* writing to `file` */
     bool has_nan_row;
-    uint32_t nan_row; /* the first position with nothing but NaN */
+    uint32_t nan_row; /* the first position with all logits are NaN */
 };
 
 struct ranked {
@@ -91,7 +91,7 @@ static void show_top(struct evaluation *evaluation, uint32_t position, const flo
         json_begin(json, '[');
     } else {
         printf("%safter position %" PRIu32 "%s\n%s", colour(stdout, COLOUR_BOLD), position,
-            colour(stdout, COLOUR_OFF), count ? "" : "  nothing but NaN\n");
+            colour(stdout, COLOUR_OFF), count ? "" : "  all logits are NaN\n");
     }
     for (size_t i = 0; i < count; i++) {
         double probability = exp((double)top[i].logit - total);
@@ -144,7 +144,7 @@ static bool take_row(void *user, uint32_t position, const float *logits)
                   evaluation->vocabulary;
     evaluation->written += written;
     if (!written && evaluation->file)
-        evaluation->failed = true; /* salvo_error() says why */
+        evaluation->failed = true; /* the reason is in salvo_error() */
     else if (!written)
         evaluation->error = errno ? errno : EIO;
     return written;
@@ -163,7 +163,7 @@ static enum salvo_status evaluate(
     return status;
 }
 
-/* What went into the file. */
+/* Reports the written file. */
 static void report_file(const struct evaluation *evaluation)
 {
     struct json_writer json = json_output();
@@ -183,7 +183,7 @@ static void report_file(const struct evaluation *evaluation)
     putchar('\n');
 }
 
-/* Standard output, a device and a FIFO are written as rows come; a file appears when it is complete. */
+/* Standard output, devices and FIFOs get each row at once; a regular file is created when it is complete. */
 static int open_output(struct evaluation *evaluation)
 {
     struct stat information, standard_output;
@@ -215,7 +215,7 @@ static int close_stream(struct evaluation *evaluation, int result)
     if ((is_standard_output ? fflush(stdout) : fclose(evaluation->stream)) != 0 && !evaluation->error)
         evaluation->error = errno ? errno : EIO;
     if (evaluation->error && result == EXIT_DONE)
-        result = failure("%s cannot be written: %s", is_standard_output ? "standard output" : options.logits,
+        result = failure("cannot write %s: %s", is_standard_output ? "standard output" : options.logits,
             strerror(evaluation->error));
     return result;
 }
@@ -244,7 +244,7 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
     };
     if (list->count > info.context)
         return failure(
-            "%zu tokens were given, the context is only %" PRIu32 "; -c sets it", list->count, info.context);
+            "%zu tokens do not fit the context of %" PRIu32 "; -c N enlarges it", list->count, info.context);
     for (size_t i = 0; i < list->count; i++) {
         if ((uint32_t)list->ids[i] >= info.vocabulary)
             return failure(
@@ -289,12 +289,12 @@ static int run(int count, char **arguments)
     struct id_list list = {0};
     struct loaded loaded = {0};
     if (!options.tokens)
-        return usage_error("eval: --tokens is missing: ids with commas between them, or @FILE");
+        return usage_error("eval: --tokens is required: ids separated by commas, or @FILE");
     if (options.logits && strcmp(options.logits, "-") == 0 && output_flags.json)
-        return usage_error("eval: --logits - and --json cannot both have standard output");
+        return usage_error("eval: --logits - and --json both write to standard output");
     int result = id_list_read(&list, "eval", options.tokens);
     if (result == EXIT_DONE && list.count == 0)
-        result = usage_error("eval: the list of tokens is empty");
+        result = usage_error("eval: --tokens is empty");
     if (result == EXIT_DONE)
         result = load(&loaded);
     if (result == EXIT_DONE)
@@ -306,8 +306,8 @@ static int run(int count, char **arguments)
 
 const struct command eval_command = {
     .name = "eval",
-    .summary = "show or write the logits after tokens",
-    .details = "Without --logits the ten most likely next tokens are shown, with their probabilities.",
+    .summary = "compute the logits of a token sequence",
+    .details = "Without --logits, prints the ten most likely next tokens and their probabilities.",
     .options = option_table,
     .shared = {engine_flag_table, output_flag_table},
     .run = run,

@@ -18,7 +18,7 @@ static const struct option option_table[] = {
     {0, "tensors", NULL, OPTION_FLAG, &options.tensors, "list every tensor"},
     {0, "metadata", NULL, OPTION_FLAG, &options.metadata, "list every metadata key"},
     {0, "program", NULL, OPTION_FLAG, &options.program,
-        "load the model and print the program that it becomes, and the groups that it runs in"},
+        "load the model; print its program (the ops) and the groups of ops that run as one phase"},
     {0},
 };
 
@@ -84,7 +84,7 @@ static void write_sampling(struct json_writer *json, struct salvo_sampler sample
     json_end(json, '}');
 }
 
-/* Lines of the program, then those of the plans that the backend made of it. */
+/* The lines of the program and of the backend's plans. */
 struct program_lines {
     struct json_writer *json;
     const char *backend; /* its lines begin with its name */
@@ -388,8 +388,8 @@ static int run(int count, char **arguments)
 const struct command info_command = {
     .name = "info",
     .model = &engine_flags.model,
-    .summary = "show what is in a model file",
-    .details = "The options about devices, threads and context count only with --program.",
+    .summary = "show the contents of a model file",
+    .details = "The device, thread and context options have an effect with --program only.",
     .options = option_table,
     .shared = {engine_flag_table, output_flag_table},
     .run = run,

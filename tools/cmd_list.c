@@ -12,7 +12,7 @@ static struct {
 } options;
 
 static const struct option option_table[] = {
-    {0, "json", NULL, OPTION_FLAG, &options.json, "one JSON object"},
+    {0, "json", NULL, OPTION_FLAG, &options.json, "print one JSON object"},
     {0},
 };
 
@@ -62,7 +62,7 @@ static int run(int count, char **arguments)
     (void)arguments;
     char folder[PATH_MAX];
     if (!models_folder(folder, sizeof folder))
-        return failure("neither XDG_CACHE_HOME nor HOME is set: there is no models folder");
+        return failure("no models folder: neither XDG_CACHE_HOME nor HOME is set");
     struct dirent **entries = NULL;
     int models = models_scan(folder, &entries);
     struct json_writer json = json_output();
@@ -90,8 +90,8 @@ static int run(int count, char **arguments)
 
 const struct command list_command = {
     .name = "list",
-    .summary = "show the models that a name alone finds",
-    .details = "They are kept in ${XDG_CACHE_HOME:-~/.cache}/salvo/models.",
+    .summary = "list the models in the models folder, which -m finds by name",
+    .details = "The models folder is ${XDG_CACHE_HOME:-~/.cache}/salvo/models.",
     .options = option_table,
     .run = run,
 };

@@ -16,9 +16,9 @@ static struct {
 } options;
 
 static const struct option option_table[] = {
-    {'f', "file", "FILE", OPTION_FILE, &options.file, "the text; - or nothing: standard input"},
+    {'f', "file", "FILE", OPTION_FILE, &options.file, "file with the text; -: standard input (default)"},
     {0, "second-half", NULL, OPTION_FLAG, &options.second_half,
-        "score only the second half of whole windows, as llama.cpp does"},
+        "score only the second half of each full window, as llama.cpp does"},
     {0},
 };
 
@@ -162,7 +162,7 @@ static int score_stream(struct loaded *loaded, struct text_stream *stream, uint3
     progress_clear();
     if (scoring.scored == 0)
         return failure("the text is too short: %s",
-            options.second_half ? "not one window of tokens" : "at least two tokens are needed");
+            options.second_half ? "it has less than one window of tokens" : "it needs at least two tokens");
     struct result result = summarise(&scoring);
     result.seconds = seconds_now() - start;
     result.tokens = tokens;
@@ -181,7 +181,7 @@ static int run(int count, char **arguments)
     uint32_t window = engine_flags.context ? engine_flags.context : DEFAULT_WINDOW;
     int result = engine_options_from_flags(&engine_options);
     if (result == EXIT_DONE && window < (options.second_half ? 3 : 2))
-        result = usage_error("perplexity: -c cannot be %" PRIu32 ": a window needs %s tokens", window,
+        result = usage_error("perplexity: invalid -c %" PRIu32 ": a window needs %s tokens", window,
             options.second_half ? "three" : "two");
     if (result == EXIT_DONE) {
         engine_options.context = window;
@@ -200,8 +200,8 @@ static int run(int count, char **arguments)
 const struct command perplexity_command = {
     .name = "perplexity",
     .summary = "measure how well a model predicts a text",
-    .details = "The text is cut into windows of -c tokens (default: 512); every token but a window's first "
-               "is scored.",
+    .details = "The text is split into windows of -c tokens (default: 512). All tokens of a window but the "
+               "first are scored.",
     .options = option_table,
     .shared = {engine_flag_table, output_flag_table},
     .run = run,

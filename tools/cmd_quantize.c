@@ -16,8 +16,8 @@ static struct {
 } options;
 
 static const struct option option_table[] = {
-    {'t', "threads", "N", OPTION_COUNT, &options.threads, "threads (default: physical cores)"},
-    {0, "pure", NULL, OPTION_FLAG, &options.pure, "one type for every matrix, no mix"},
+    {'t', "threads", "N", OPTION_COUNT, &options.threads, "number of threads (default: physical cores)"},
+    {0, "pure", NULL, OPTION_FLAG, &options.pure, "use TYPE for every matrix instead of a mix"},
     FORCE_OPTION(&options.force),
     {0},
 };
@@ -60,8 +60,8 @@ static void report(const struct salvo_model *model, const char *path, const char
 static int run(int count, char **arguments)
 {
     if (count != 3)
-        return usage_error(
-            "quantize: IN, OUT and TYPE are needed, as in: quantize model-f16.gguf model.gguf Q4_K_M");
+        return usage_error("quantize: expected IN, OUT and TYPE, for example: salvo quantize model-f16.gguf "
+                           "model.gguf Q4_K_M");
     const char *in = arguments[0], *out = arguments[1], *type = arguments[2];
     struct salvo_model *model = open_model(in);
     bool replace = false;
@@ -84,7 +84,7 @@ static int run(int count, char **arguments)
     interrupt_release();
     progress_clear();
     if (status == SALVO_ERROR_CANCELLED) {
-        failure("%s: not written, because of an interrupt", out);
+        failure("%s: not written: interrupted", out);
         result = interrupt_status();
     } else if (status == SALVO_ERROR_ARGUMENT) {
         result = usage_error("quantize: %s", salvo_error());
@@ -100,13 +100,11 @@ static int run(int count, char **arguments)
 const struct command quantize_command = {
     .name = "quantize",
     .arguments = "IN OUT TYPE",
-    .summary = "write a model with other types",
-    .details =
-        "TYPE is one type (Q8_0, F16, ...) or a mix (Q4_K_M, Q3_K_S, ...) that chooses for each tensor as\n"
-        "llama.cpp does; Q3_K, Q4_K and Q5_K mean their _M mixes, or with --pure just that type.\n"
-        "OUT appears only when it is complete. A file of that name is kept unless --force is given; the "
-        "model "
-        "that\nis read is never written over.",
+    .summary = "convert a model to other tensor types",
+    .details = "TYPE is a tensor type (Q8_0, F16, ...) or a mix (Q4_K_M, Q3_K_S, ...), which chooses a type "
+               "for each tensor as\n"
+               "llama.cpp does. Q3_K, Q4_K and Q5_K mean the _M mixes, or with --pure the type itself.\n"
+               "OUT is created when it is complete. --force replaces an existing file, but never IN.",
     .options = option_table,
     .shared = {output_flag_table},
     .run = run,

@@ -6,6 +6,7 @@
 #include "input.h"
 #include "interrupt.h"
 #include "json_output.h"
+#include "loop_watch.h"
 #include "measure.h"
 #include "models.h"
 #include "output_file.h"
@@ -27,20 +28,21 @@ static struct {
 
 static const struct option option_table[] = {
     {'p', "prompt", "TEXT", OPTION_TEXT, &options.text,
-        "the prompt; \\n, \\t, \\\", \\\\ and \\xHH are understood"},
-    {'f', "file", "FILE", OPTION_FILE, &options.file, "a file with the prompt, as it is"},
+        "the prompt; \\n"
+        ", \\t, \\\", \\\\ and \\xHH are escapes"},
+    {'f', "file", "FILE", OPTION_FILE, &options.file, "file with the prompt; no escapes"},
     {0, "chat", NULL, OPTION_FLAG, &options.chat,
-        "the prompt is a message: it goes through the model's chat template, and the answer is written",
+        "format the prompt as a message with the model's chat template, and generate the answer",
         .also = "-st --single-turn"},
-    {0, "no-conversation", NULL, OPTION_FLAG, &options.no_conversation,
-        "the prompt is continued, as it is by default", .also = "-no-cnv"},
+    {0, "no-conversation", NULL, OPTION_FLAG, &options.no_conversation, "continue the prompt (default)",
+        .also = "-no-cnv"},
     {0, "special", NULL, OPTION_FLAG, &options.special,
-        "control tokens written in the prompt become those tokens; generated ones are shown"},
-    {0, "ignore-eos", NULL, OPTION_FLAG, &options.ignore_eos, "go on after the model has ended its text"},
+        "parse control tokens in the prompt, and print generated ones"},
+    {0, "ignore-eos", NULL, OPTION_FLAG, &options.ignore_eos, "ignore the end-of-text token and continue"},
     {0, "state-load", "FILE", OPTION_FILE, &options.state_load,
-        "go on from where --state-save left off; the prompt may be empty"},
+        "continue from a file of --state-save; the prompt may be empty"},
     {0, "state-save", "FILE", OPTION_FILE, &options.state_save,
-        "afterwards, write all that was read and generated as the model keeps it"},
+        "save the tokens and the KV cache or recurrent state to FILE at the end"},
     FORCE_OPTION(&options.force),
     {0},
 };
@@ -75,7 +77,7 @@ static int apply_template(struct salvo_model *model, const struct input *input, 
 static int tokenize(struct salvo_model *model, const struct input *input, struct prompt *out)
 {
     unsigned flags;
-    /* A text that goes on has no second beginning, and the end is what is wanted of the model. */
+    /* No BOS in a continued text, and no EOS: the model generates it. */
     const unsigned unwanted = SALVO_TOKENIZE_EOS | (options.state_load ? SALVO_TOKENIZE_BOS : 0);
     if (salvo_tokenize_default_flags(model, &flags) != SALVO_OK ||
         salvo_tokenize(model, input->data, input->size,
@@ -189,6 +191,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
         .ignore_end = options.ignore_eos,
         .special = options.special,
         .text = text_output_write,
+        .token = text_output_token,
         .user = output,
     };
     const uint32_t position = salvo_session_position(session);
@@ -212,7 +215,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
                                                                 : statistics->prefill;
     statistics->decoded = after.tokens - before.tokens;
     statistics->submissions = after.submissions - before.submissions;
-    return output->error ? failure("the text cannot be written: %s", strerror(output->error)) : EXIT_DONE;
+    return output->error ? failure("cannot write the text: %s", strerror(output->error)) : EXIT_DONE;
 }
 
 /* An end that neither the model nor the options asked for. */
@@ -222,13 +225,11 @@ static void tell_about_end(const struct salvo_generate_result *result, uint32_t 
         return;
     if (result->finish == SALVO_FINISH_CONTEXT)
         fprintf(stderr,
-            "salvo: warning: the context of %" PRIu32 " is full: the text ends here; -c sets it\n", context);
-    if (loop) {
-        fprintf(stderr,
-            "salvo: warning: the answer repeats itself and ends here: 256 tokens are a cycle of %" PRIu32
-            "; --allow-loops goes on\n",
-            loop);
-    }
+            "salvo: warning: the context of %" PRIu32
+            " tokens is full: the text ends here; -c N enlarges it\n",
+            context);
+    if (loop)
+        fprintf(stderr, "salvo: warning: " LOOP_WARNING "\n", loop);
 }
 
 static int save_state(struct loaded *loaded)
@@ -254,8 +255,8 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     struct salvo_generate_result generated = SALVO_GENERATE_RESULT_INIT;
     uint32_t context = salvo_engine_info(loaded->engine)->context;
     if (prompt->count > context)
-        return failure(
-            "the prompt has %zu tokens, the context only %" PRIu32 "; -c sets it", prompt->count, context);
+        return failure("the prompt of %zu tokens does not fit the context of %" PRIu32 "; -c N enlarges it",
+            prompt->count, context);
     int result = sampler_from_flags(loaded->model, loaded->session, &statistics->sampler);
     if (result != EXIT_DONE)
         return result;
@@ -279,7 +280,7 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
         tell_about_end(&generated, output.loop, context);
     errno = 0;
     if (fflush(stdout) != 0 && result == EXIT_DONE)
-        result = failure("the text cannot be written: %s", strerror(errno ? errno : EIO));
+        result = failure("cannot write the text: %s", strerror(errno ? errno : EIO));
     if (result == EXIT_DONE && options.state_save)
         result = save_state(loaded);
     if (result == EXIT_DONE && generate_flags.stats)
@@ -288,7 +289,7 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     return result == EXIT_DONE ? interrupt_status() : result;
 }
 
-/* Whether there is a place for the state, before any work is done for it. */
+/* Checks the state file before the model is loaded. */
 static int check_state_file(const struct salvo_model *model)
 {
     bool replace;
@@ -304,20 +305,19 @@ static int check_state_file(const struct salvo_model *model)
 static int check_options(void)
 {
     if (options.chat && options.no_conversation)
-        return usage_error("run: --chat and --no-conversation exclude each other");
+        return usage_error("run: --chat and --no-conversation cannot be combined");
     if (generate_flags.system && !options.chat)
-        return usage_error("run: --system needs --chat: without it there is no conversation");
+        return usage_error("run: --system needs --chat");
     if (options.chat && options.state_load)
-        return usage_error("run: --chat and --state-load exclude each other; `salvo chat` has /load");
+        return usage_error("run: --chat and --state-load cannot be combined; `salvo chat` has /load");
     return EXIT_DONE;
 }
 
-/* A text that stands behind the model is the same as -p. */
+/* TEXT after the model is the same as -p. */
 static int take_text(int count, char **arguments)
 {
     if (count > 1 || (count == 1 && options.text))
-        return usage_error(
-            "run: unexpected argument '%s': the prompt is one argument; quote a prompt that contains blanks",
+        return usage_error("run: unexpected argument '%s': put quotes around a prompt that contains spaces",
             arguments[options.text ? 0 : 1]);
     if (count == 1)
         options.text = arguments[0];
@@ -364,13 +364,14 @@ const struct command run_command = {
     .name = "run",
     .model = &engine_flags.model,
     .arguments = "[TEXT]",
-    .summary = "continue a prompt, or with --chat answer a message",
-    .details =
-        "Without TEXT, -p and -f the prompt is read from standard input. With TEXT or -p, standard input is\n"
-        "read to its end as well and stands before it, unless it is a terminal or /dev/null. Standard\n"
-        "output gets the generated text and nothing else. Ctrl-C ends the text, prints what --stats asks\n"
-        "for and gives exit status 130. How tokens are chosen by default depends on the model: `salvo info`\n"
-        "shows it. `salvo chat` holds a conversation.",
+    .summary = "continue a prompt, or answer one message (--chat)",
+    .details = "Without TEXT, -p and -f, the prompt is standard input. With TEXT or -p, standard input is "
+               "read to its end and\n"
+               "put before it, unless it is a terminal or /dev/null. Only the generated text goes to "
+               "standard output. Ctrl-C\n"
+               "ends the text, prints the statistics of --stats and exits with status 130. The default "
+               "sampling settings\n"
+               "are the model's: `salvo info` shows them. For a conversation use `salvo chat`.",
     .options = option_table,
     .shared = {generate_flag_table, sampler_flag_table, engine_flag_table, output_flag_table},
     .run = run,

@@ -15,14 +15,13 @@ static struct {
 static const struct option option_table[] = {
     MODEL_OPTION(&options.model),
     {0, "template", "FILE", OPTION_FILE, &options.template,
-        "a file with the template, instead of the model's"},
+        "file with a template to use instead of the model's"},
     {0, "messages", "FILE", OPTION_FILE, &options.messages,
-        "JSON: a list of messages, or an object with `messages`, `tools` and other variables of the "
-        "template; "
-        "- is standard input"},
+        "JSON file: a list of messages, or an object with `messages`, `tools` and other template variables; "
+        "-: standard input"},
     {0, "no-generation-prompt", NULL, OPTION_FLAG, &options.no_generation_prompt,
-        "end after the last message, do not begin the answer"},
-    {0, "ids", NULL, OPTION_FLAG, &options.ids, "one line of token ids instead of the text"},
+        "end after the last message, without the beginning of an answer"},
+    {0, "ids", NULL, OPTION_FLAG, &options.ids, "print one line of token ids instead of the text"},
     {0},
 };
 
@@ -74,7 +73,7 @@ static int run(int count, char **arguments)
     struct salvo_template *chat = NULL;
     struct input json;
     if (!options.messages)
-        return usage_error("template: --messages is missing");
+        return usage_error("template: --messages is required");
     if (options.template && strcmp(options.template, "-") == 0 && strcmp(options.messages, "-") == 0)
         return usage_error("template: --template and --messages cannot both be standard input");
     int result = input_read(NULL, options.messages, &json);
@@ -82,7 +81,7 @@ static int run(int count, char **arguments)
         return result;
     if (!json.size) {
         input_free(&json);
-        return failure("%s is empty: JSON was expected", options.messages);
+        return failure("%s is empty: expected JSON", options.messages);
     }
     result = open_template(&model, &chat);
     const struct salvo_conversation conversation = {
@@ -100,8 +99,8 @@ static int run(int count, char **arguments)
 
 const struct command template_command = {
     .name = "template",
-    .summary = "show what a conversation becomes",
-    .details = "Writes what the chat template makes of the messages, and nothing else.",
+    .summary = "render a conversation with a chat template",
+    .details = "Prints the rendered text and nothing else.",
     .options = option_table,
     .run = run,
 };

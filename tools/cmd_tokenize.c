@@ -13,13 +13,12 @@ static struct {
 
 static const struct option option_table[] = {
     MODEL_OPTION(&options.model),
-    {'p', "prompt", "TEXT", OPTION_TEXT, &options.text, "the text, as it is: no escapes"},
-    {'f', "file", "FILE", OPTION_FILE, &options.file, "a file with the text"},
-    {0, "ids", NULL, OPTION_FLAG, &options.ids, "one line of ids, nothing else"},
-    {0, "special", NULL, OPTION_FLAG, &options.special,
-        "control tokens written in the text become those tokens"},
-    {0, "bos", NULL, OPTION_FLAG, &options.bos, "put the beginning-of-text token first"},
-    {0, "json", NULL, OPTION_FLAG, &options.json, "one JSON object"},
+    {'p', "prompt", "TEXT", OPTION_TEXT, &options.text, "the text; no escapes"},
+    {'f', "file", "FILE", OPTION_FILE, &options.file, "file with the text"},
+    {0, "ids", NULL, OPTION_FLAG, &options.ids, "print one line of ids only"},
+    {0, "special", NULL, OPTION_FLAG, &options.special, "parse control tokens in the text"},
+    {0, "bos", NULL, OPTION_FLAG, &options.bos, "add the beginning-of-text token (BOS)"},
+    {0, "json", NULL, OPTION_FLAG, &options.json, "print one JSON object"},
     {0},
 };
 
@@ -92,8 +91,8 @@ static int run(int count, char **arguments)
 
 const struct command tokenize_command = {
     .name = "tokenize",
-    .summary = "turn text into token ids",
-    .details = "Without -p and -f the text is read from standard input, byte for byte.",
+    .summary = "convert text to token ids",
+    .details = "Without -p and -f, reads the text from standard input.",
     .options = option_table,
     .run = run,
 };

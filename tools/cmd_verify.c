@@ -18,10 +18,10 @@ static struct {
 
 static const struct option option_table[] = {
     {0, "against", "NAME", OPTION_TEXT, &options.against,
-        "what to compare with: a backend, or an instruction set as cpu:NAME (default: cpu:scalar)"},
+        "reference: a backend, or an instruction set as cpu:NAME (default: cpu:scalar)"},
     {0, "tokens", "IDS|@FILE", OPTION_TEXT, &options.tokens, "token ids (default: a fixed sequence)"},
     {0, "all", NULL, OPTION_FLAG, &options.all,
-        "show every output, not only the worst ten and those that fail"},
+        "show every output instead of the worst ten and the failed ones"},
     {0},
 };
 
@@ -79,7 +79,7 @@ static void write_output(struct json_writer *json, const struct salvo_verify_out
     json_end(json, '}');
 }
 
-/* They come worst first. */
+/* Outputs are sorted, the worst first. */
 static void take_output(void *user, const struct salvo_verify_output *output)
 {
     struct report *report = user;
@@ -153,9 +153,9 @@ static int verify(const struct id_list *list)
     int result = engine_options_from_flags(&engine_options);
     if (result != EXIT_DONE)
         return result;
-    /* --cpu-isa says the same as cpu:NAME. */
+    /* --cpu-isa NAME means cpu:NAME. */
     if (engine_flags.isa && engine_flags.backend && strchr(engine_flags.backend, ':'))
-        return usage_error("verify: --cpu-isa and --backend %s exclude each other", engine_flags.backend);
+        return usage_error("verify: --cpu-isa and --backend %s cannot be combined", engine_flags.backend);
     snprintf(backend, sizeof backend, "cpu:%s", engine_flags.isa ? engine_flags.isa : "");
     const struct salvo_verify_options verify_options = {
         .size = sizeof(struct salvo_verify_options),
@@ -195,7 +195,7 @@ static int run(int count, char **arguments)
     struct id_list list = {0};
     int result = options.tokens ? id_list_read(&list, "verify", options.tokens) : EXIT_DONE;
     if (result == EXIT_DONE && options.tokens && list.count == 0)
-        result = usage_error("verify: the list of tokens is empty");
+        result = usage_error("verify: --tokens is empty");
     if (result == EXIT_DONE)
         result = verify(&list);
     id_list_free(&list);
@@ -205,12 +205,13 @@ static int run(int count, char **arguments)
 const struct command verify_command = {
     .name = "verify",
     .model = &engine_flags.model,
-    .summary = "compare two backends or instruction sets, group by group",
-    .details = "Each group of operations gets the inputs of the other side; its outputs are compared, those "
-               "with elements\n"
-               "that are not finite first, then the worst. Then both run the whole model. Exit status 1 when "
-               "anything is\n"
-               "out of tolerance. --backend and --against take cpu:NAME for one instruction set.",
+    .summary = "compare a backend or instruction set with a reference",
+    .details = "Runs each group of ops on the inputs that the reference had, and compares the outputs; then "
+               "runs the whole\n"
+               "model on both and compares the logits. Non-finite outputs are listed first, then the largest "
+               "errors. The exit\n"
+               "status is 1 if anything is out of tolerance. --backend and --against take cpu:NAME for one "
+               "instruction set.",
     .options = option_table,
     .shared = {engine_flag_table, output_flag_table},
     .run = run,

@@ -12,7 +12,7 @@ const struct option help_option = {'h', "help", NULL, OPTION_FLAG, NULL, "show t
 
 static int complain(int exit_status, const char *format, va_list arguments)
 {
-    /* Names of files and options may hold anything; a message stays one line that drives no terminal. */
+    /* Names of files and options may contain control characters; print_safely replaces them. */
     char line[4096];
     vsnprintf(line, sizeof line, format, arguments);
     fflush(stdout);

@@ -1,4 +1,4 @@
-/* The options of a command, taken out of its arguments. */
+/* Parses the options of a command. */
 #include "command.h"
 
 #include <salvo/salvo.h>
@@ -11,18 +11,20 @@
 static const struct {
     const char *flags, *here;
 } foreign_flags[] = {
-    {"-i --interactive -cnv --conversation", "`salvo chat` holds a conversation"},
-    {"-no-cnv --no-conversation", "`salvo run` continues a text"},
+    {"-i --interactive -cnv --conversation", "use `salvo chat`"},
+    {"-no-cnv --no-conversation", "`salvo run` continues a prompt"},
     {"-st --single-turn", "`salvo run --chat` answers one message"},
-    {"-hf -hfr --hf-repo -mu --model-url", "models are not downloaded; fetch the file and name it with -m"},
-    {"-md --model-draft", "no second model drafts tokens"},
-    {"-ts --tensor-split", "a model runs on one device, which --device chooses"},
-    {"-tb --threads-batch", "-t sets the threads for prompts, too"},
-    {"-nkvo --no-kv-offload", "the KV cache is where the model is; --backend cpu keeps both in main memory"},
-    {"-pg", "`salvo bench` measures prompts by -p and answers by -n, deeper in the context by -d"},
-    {"--prompt-cache", "`salvo run` has --state-save FILE and --state-load FILE"},
+    {"-hf -hfr --hf-repo -mu --model-url",
+        "salvo does not download models; download the file and give it with -m"},
+    {"-md --model-draft", "salvo has no speculative decoding"},
+    {"-ts --tensor-split", "a model runs on one device; choose it with --device"},
+    {"-tb --threads-batch", "-t sets the threads for prompts as well"},
+    {"-nkvo --no-kv-offload",
+        "the KV cache is on the device of the model; --backend cpu keeps both in main memory"},
+    {"-pg", "use -p for prompts, -n for generation and -d for the depth of the context"},
+    {"--prompt-cache", "use `salvo run` with --state-save FILE and --state-load FILE"},
     {"--keep", "a full context ends the text; `salvo chat --on-full slide` drops the oldest turns"},
-    {"--list-devices", "`salvo devices` lists them"},
+    {"--list-devices", "use `salvo devices`"},
 };
 
 const char *foreign_flag(const char *flag, size_t length)
@@ -34,7 +36,7 @@ const char *foreign_flag(const char *flag, size_t length)
     return NULL;
 }
 
-/* Whether another command knows the flag by more than a letter: then it is not a letter with a value here. */
+/* Whether `flag` is a name of an option of another command, and so not a letter with a value attached. */
 static bool is_known_elsewhere(const char *flag, size_t length)
 {
     for (size_t i = 0; all_commands[i]; i++) {
@@ -52,7 +54,7 @@ static int unknown_option(const struct command *command, const char *given, size
     enum { MOST = 64 };
     const char *names[MOST], *here = foreign_flag(given, length);
     if (here)
-        return usage_error("%s: there is no %.*s here: %s", command->name, (int)length, given, here);
+        return usage_error("%s: %.*s is not supported: %s", command->name, (int)length, given, here);
     size_t count = 0;
     const struct option *listed;
     while (count < MOST && (listed = command_option(command, count)))
@@ -63,7 +65,7 @@ static int unknown_option(const struct command *command, const char *given, size
     if (nearest)
         return usage_error("%s: unknown option '%s'; did you mean --%s?", command->name, word, nearest);
     return usage_error(
-        "%s: unknown option '%s'; `salvo help %s` lists them", command->name, word, command->name);
+        "%s: unknown option '%s'; `salvo help %s` lists the options", command->name, word, command->name);
 }
 
 bool option_is_called(const struct option *option, const char *given, size_t length)
@@ -76,7 +78,7 @@ bool option_is_called(const struct option *option, const char *given, size_t len
     return is_listed(option->also, given, length);
 }
 
-/* By all of its name, with its dashes. */
+/* The option with this name, dashes included. */
 static const struct option *find_option(const struct command *command, const char *given, size_t length)
 {
     const struct option *option;
@@ -94,14 +96,20 @@ struct parser {
     bool help;
 };
 
-/* A value that may be left out is taken when it looks like one. */
-static const char *take_optional_value(struct parser *parser)
+/* Takes the next argument as the value of an option whose value is optional, if it looks like one. A "1" may
+ * be the prompt as well where a command takes one. */
+static int take_optional_value(struct parser *parser, const char *shown, const char **out)
 {
     const char *next = parser->next < parser->count ? parser->arguments[parser->next] : "";
-    if (!is_listed("on off auto 0 1", next, strlen(next)))
-        return NULL;
+    const bool is_digit = is_listed("0 1", next, strlen(next));
+    if (!is_digit && !is_listed("on off auto", next, strlen(next)))
+        return EXIT_DONE;
+    if (is_digit && parser->command->arguments)
+        return usage_error("%s: '%s %s' is ambiguous: write --flash-attn=%s, or -p %s for a prompt",
+            parser->command->name, shown, next, next, next);
     parser->next++;
-    return next;
+    *out = next;
+    return EXIT_DONE;
 }
 
 static int take_option(
@@ -112,8 +120,8 @@ static int take_option(
         return EXIT_DONE;
     }
     const bool may_have_value = option->value || (option->kind == OPTION_ALWAYS && option->choices);
-    if (may_have_value && !option->value && !value)
-        value = take_optional_value(parser);
+    if (may_have_value && !option->value && !value && take_optional_value(parser, shown, &value) != EXIT_DONE)
+        return EXIT_USAGE;
     if (value && !may_have_value)
         return usage_error("%s: %s takes no value", parser->command->name, shown);
     if (option->value && !value) {
@@ -155,13 +163,13 @@ static int parse_option(struct parser *parser, const char *argument)
     return parse_letters(parser, argument);
 }
 
-/* The model may stand alone, before what else a command takes. */
+/* The first argument may be the model. */
 static int take_model(const struct command *command, int *count, char **arguments)
 {
     if (*count == 0 || !command->model || *command->model)
         return EXIT_DONE;
     if (!*arguments[0])
-        return usage_error("%s: the name of the model is empty", command->name);
+        return usage_error("%s: the model name is empty", command->name);
     *command->model = arguments[0];
     memmove(arguments, arguments + 1, (size_t)-- * count * sizeof *arguments);
     return EXIT_DONE;
@@ -191,9 +199,9 @@ int command_parse(const struct command *command, int *count, char **arguments, b
     int result = take_model(command, count, arguments);
     if (result != EXIT_DONE || *count == 0 || command->arguments)
         return result;
-    const char *hint = command->model ? "the model is given already, by -m or as the first argument"
-                       : find_option(command, "-m", 2) ? "-m names the model"
-                                                       : "this command takes options only";
+    const char *hint = command->model ? "the model was given already, with -m or as the first argument"
+                       : find_option(command, "-m", 2) ? "give the model with -m"
+                                                       : "this command takes no arguments";
     return usage_error("%s: unexpected argument '%s': %s; `salvo help %s` lists all options", command->name,
         arguments[0], hint, command->name);
 }

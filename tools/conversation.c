@@ -28,7 +28,7 @@ void conversation_cut(struct conversation *conversation, size_t count)
         free(conversation->memory[--conversation->count]);
 }
 
-/* Appends a text with a NUL to `place`, which moves on; gives where it stands. */
+/* Copies a text and a NUL to *place and advances it. Returns the copy. */
 static const char *append_text(char **place, const char *text, size_t size)
 {
     char *begin = *place;
@@ -39,7 +39,7 @@ static const char *append_text(char **place, const char *text, size_t size)
     return begin;
 }
 
-/* A copy with all its texts in one piece of memory, which is returned. NULL when there is none. */
+/* Copies a message; its texts are in one allocation, which is returned. NULL when out of memory. */
 static char *copy_message(const struct salvo_message *message, struct salvo_message *out)
 {
     const size_t role = strlen(message->role), json = message->json ? strlen(message->json) : 0;
@@ -128,7 +128,7 @@ int conversation_set_system(struct conversation *conversation, const char *text)
 {
     const struct salvo_message system = {.role = "system", .content = {text, strlen(text)}};
     if (*text && !is_accepted(conversation, &system))
-        return failure("the model's template takes no system message: %s", salvo_error());
+        return failure("the chat template of the model refuses the system message: %s", salvo_error());
     bool replaces = conversation_has_system(conversation);
     int result = *text ? insert(conversation, 0, &system) : EXIT_DONE;
     if (result == EXIT_DONE && replaces)
@@ -227,5 +227,6 @@ int conversation_tokens(
     free(messages);
     if (status != SALVO_OK)
         return library_failure();
-    return *out_count ? EXIT_DONE : failure("the model's template makes nothing of the conversation");
+    return *out_count ? EXIT_DONE
+                      : failure("the chat template of the model gives no tokens for this conversation");
 }

@@ -16,38 +16,38 @@ struct output_flags output_flags;
 const struct option engine_flag_table[] = {
     MODEL_OPTION(&engine_flags.model),
     {'t', "threads", "N", OPTION_COUNT, &engine_flags.threads,
-        "threads of the CPU (default: its physical cores)"},
+        "number of CPU threads (default: physical cores)"},
     {'c', "context", "N", OPTION_NUMBER, &engine_flags.context,
-        "positions of context (default: the model's, at most 8192 unless it is recurrent)",
+        "context size in tokens (default: the model's, at most 8192; recurrent models: no such limit)",
         .also = "--ctx-size"},
-    {'b', "batch", "N", OPTION_COUNT, &engine_flags.batch,
-        "tokens of a prompt computed at once (default: 512)", .also = "--batch-size"},
+    {'b', "batch", "N", OPTION_COUNT, &engine_flags.batch, "prompt tokens per batch (default: 512)",
+        .also = "--batch-size"},
     {0, "backend", "NAME", OPTION_TEXT, &engine_flags.backend, "auto, cpu, cuda or vulkan (default: auto)",
         .choices = "auto cpu cuda vulkan"},
-    {0, "device", "N", OPTION_NUMBER, &engine_flags.device, "which device of the backend (default: 0)",
+    {0, "device", "N", OPTION_NUMBER, &engine_flags.device, "device number within the backend (default: 0)",
         .also = "-mg --main-gpu"},
     {0, "gpu-layers", "N", OPTION_TEXT, &engine_flags.gpu_layers,
-        "all layers on a device, as in 99, or 0: none, as --backend cpu", .also = "-ngl --n-gpu-layers"},
-    {0, "split-mode", "none", OPTION_ALWAYS, NULL, "always none: a model runs on one device", .also = "-sm",
+        "99 or all: all layers on the GPU; 0: none, as --backend cpu; nothing between",
+        .also = "-ngl --n-gpu-layers"},
+    {0, "split-mode", "none", OPTION_ALWAYS, NULL, "only none: a model runs on one device", .also = "-sm",
         .choices = "none"},
     {0, "flash-attn", NULL, OPTION_ALWAYS, NULL, "always on", .also = "-fa", .choices = "on auto 1"},
     {0, "kv-type", "TYPE", OPTION_TEXT, &engine_flags.kv_type,
-        "keys and values as f16, f32 or q8_0 (default: f16, or f32 for an F32 model)",
+        "type of the KV cache: f16, f32 or q8_0 (default: f16, or f32 for an F32 model)",
         .choices = "auto f16 f32 q8_0"},
-    {0, "cache-type-k", "TYPE", OPTION_TEXT, &engine_flags.cache_type_k, "as --kv-type", .also = "-ctk",
+    {0, "cache-type-k", "TYPE", OPTION_TEXT, &engine_flags.cache_type_k, "same as --kv-type", .also = "-ctk",
         .choices = "auto f16 f32 q8_0"},
-    {0, "cache-type-v", "TYPE", OPTION_TEXT, &engine_flags.cache_type_v, "as --kv-type", .also = "-ctv",
+    {0, "cache-type-v", "TYPE", OPTION_TEXT, &engine_flags.cache_type_v, "same as --kv-type", .also = "-ctv",
         .choices = "auto f16 f32 q8_0"},
-    {0, "pin", NULL, OPTION_FLAG, &engine_flags.pin, "keep each thread on its core"},
-    {0, "cpu-isa", "NAME", OPTION_TEXT, &engine_flags.isa,
-        "instruction set of the CPU; `scalar` is the reference"},
+    {0, "pin", NULL, OPTION_FLAG, &engine_flags.pin, "pin each thread to a core"},
+    {0, "cpu-isa", "NAME", OPTION_TEXT, &engine_flags.isa, "CPU instruction set; `scalar` is the reference"},
     {0},
 };
 
 const struct option output_flag_table[] = {
-    {0, "json", NULL, OPTION_FLAG, &output_flags.json, "one JSON object"},
-    {'v', "verbose", NULL, OPTION_FLAG, &output_flags.verbose, "say what is being done"},
-    {'q', "quiet", NULL, OPTION_FLAG, &output_flags.quiet, "no progress and no warnings"},
+    {0, "json", NULL, OPTION_FLAG, &output_flags.json, "print one JSON object"},
+    {'v', "verbose", NULL, OPTION_FLAG, &output_flags.verbose, "print details"},
+    {'q', "quiet", NULL, OPTION_FLAG, &output_flags.quiet, "print no progress and no warnings"},
     {0},
 };
 
@@ -62,8 +62,7 @@ static int parse_kv_type(const char *flag, const char *name, enum salvo_kv_type 
             return EXIT_DONE;
         }
     }
-    return name ? usage_error("%s cannot be '%s': auto, f16, f32 or q8_0 is expected", flag, name)
-                : EXIT_DONE;
+    return name ? usage_error("invalid %s '%s': expected auto, f16, f32 or q8_0", flag, name) : EXIT_DONE;
 }
 
 /* Keys and values have one type, whichever of its names gives it. */
@@ -84,8 +83,8 @@ static int choose_kv_type(enum salvo_kv_type *out)
         if (!given[i].value)
             continue;
         if (chosen < COUNT && type != *out)
-            return usage_error("%s %s and %s %s differ: keys and values have one type", given[chosen].flag,
-                given[chosen].value, given[i].flag, given[i].value);
+            return usage_error("%s %s and %s %s differ: keys and values must have the same type",
+                given[chosen].flag, given[chosen].value, given[i].flag, given[i].value);
         chosen = i;
         *out = type;
     }
@@ -102,7 +101,7 @@ static int parse_gpu_layers(uint64_t *out)
         return EXIT_DONE;
     *out = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end)
-        return usage_error("--gpu-layers cannot be '%s': 99, all or 0 is expected", text);
+        return usage_error("invalid --gpu-layers '%s': expected 99, all or 0", text);
     return EXIT_DONE;
 }
 
@@ -115,7 +114,7 @@ static int choose_backend(const char **out)
     if (result != EXIT_DONE || layers > 0)
         return result;
     if (*out && strcmp(*out, "auto") != 0 && strncmp(*out, "cpu", 3) != 0)
-        return usage_error("--gpu-layers 0 and --backend %s exclude each other", *out);
+        return usage_error("--gpu-layers 0 and --backend %s cannot be combined", *out);
     *out = *out && strncmp(*out, "cpu", 3) == 0 ? *out : "cpu";
     return EXIT_DONE;
 }
@@ -125,8 +124,8 @@ int check_gpu_layers(const struct salvo_model *model)
     uint64_t layers;
     int result = parse_gpu_layers(&layers);
     if (result == EXIT_DONE && layers > 0 && layers < salvo_model_info(model)->layers) {
-        return usage_error("--gpu-layers %" PRIu64 " of %" PRIu32
-                           " cannot be: a device takes all layers, as in 99, or none, 0",
+        return usage_error("invalid --gpu-layers %" PRIu64 ": the model has %" PRIu32
+                           " layers, and a device runs all of them (99) or none (0)",
             layers, salvo_model_info(model)->layers);
     }
     return result;
@@ -160,7 +159,7 @@ static void describe(const struct salvo_engine *engine)
     fprintf(stderr, info.memory_free ? " of %s free\n" : "\n", format_bytes(info.memory_free, left));
 }
 
-/* `user` is when loading began: what is ready in a moment needs no bar. */
+/* `user` is the start time: no progress bar for the first half second. */
 static void show_loading(void *user, uint64_t done, uint64_t total)
 {
     const double *start = user;

@@ -1,4 +1,4 @@
-/* The options of every command that runs a model, and what opens it by them. */
+/* The options of commands that run a model, and functions that open a model with them. */
 #ifndef TOOLS_ENGINE_FLAGS_H
 #define TOOLS_ENGINE_FLAGS_H
 
@@ -14,7 +14,7 @@ extern struct engine_flags {
 
 extern const struct option engine_flag_table[];
 
-/* How much is said. */
+/* Amount and format of the output. */
 extern struct output_flags {
     bool json, verbose, quiet;
 } output_flags;
@@ -28,16 +28,15 @@ struct loaded {
     struct salvo_session *session;
 };
 
-/* The options as the library wants them; EXIT_USAGE after saying which is wrong. */
+/* The options for the library; EXIT_USAGE after an error message. */
 int engine_options_from_flags(struct salvo_engine_options *out);
 
-/* EXIT_USAGE, after saying so, when --gpu-layers names some of the layers: a device takes all or none. */
+/* EXIT_USAGE after an error message when --gpu-layers is neither 0 nor all layers. */
 int check_gpu_layers(const struct salvo_model *model);
 
-/* Opens model, engine and one session by the options. EXIT_DONE, or an exit status after saying why. */
+/* Opens model, engine and one session. EXIT_DONE, or an exit status after an error message. */
 int load(struct loaded *out);
-int load_engine(
-    struct loaded *loaded, const struct salvo_engine_options *options); /* when the model is open */
+int load_engine(struct loaded *loaded, const struct salvo_engine_options *options); /* with an open model */
 void unload(struct loaded *loaded);
 
 #endif

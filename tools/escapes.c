@@ -8,7 +8,7 @@ static int hex_digit(char letter)
     return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-/* The byte that a letter after a backslash stands for, -1 when it means nothing. */
+/* The byte of the escape with this letter; -1 for an unknown one. */
 static int simple_escape(char letter)
 {
     switch (letter) {

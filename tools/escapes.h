@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Puts what escapes in `text` mean in their place, as llama.cpp reads them: \n \r \t \' \" \\ and \xHH.
+/* Resolves the escapes in `text` in place, as llama.cpp does: \n \r \t \' \" \\ and \xHH.
  * Others stay as they are written. Returns the new size. */
 size_t unescape(char *text, size_t size);
 

@@ -10,21 +10,22 @@ struct generate_flags generate_flags;
 static const uint32_t no_limit = 0;
 
 const struct option generate_flag_table[] = {
-    {0, "system", "TEXT", OPTION_TEXT, &generate_flags.system,
-        "in a conversation: what the model is told before it begins", .also = "-sys --system-prompt"},
+    {0, "system", "TEXT", OPTION_TEXT, &generate_flags.system, "system message of a conversation",
+        .also = "-sys --system-prompt"},
     {'n', "tokens", "N", OPTION_COUNT, &generate_flags.tokens,
-        "tokens to generate at most; -1: until the end or the context (default)",
-        .also = "--n-predict --predict", .minus_one = &no_limit},
+        "maximum number of tokens to generate; -1: no limit (default)", .also = "--n-predict --predict",
+        .minus_one = &no_limit},
     {0, "ahead", "N", OPTION_COUNT, &generate_flags.ahead,
-        "tokens handed to the device at once; the text is the same (default: what suits the device)"},
-    {0, "stop", "TEXT", OPTION_TEXTS, &generate_flags.stops, "end before this text; repeatable",
+        "tokens per submission to the device; does not change the text (default: chosen by the device)"},
+    {0, "stop", "TEXT", OPTION_TEXTS, &generate_flags.stops, "stop string: end before this text; repeatable",
         .also = "-r --reverse-prompt"},
-    {0, "escape", NULL, OPTION_ALWAYS, NULL, "always, unless --no-escape is given", .also = "-e"},
-    {0, "no-escape", NULL, OPTION_FLAG, &generate_flags.no_escape,
-        "take backslashes in the options' texts as they are"},
+    {0, "escape", NULL, OPTION_ALWAYS, NULL, "process escapes in --prompt, --system and --stop (default)",
+        .also = "-e"},
+    {0, "no-escape", NULL, OPTION_FLAG, &generate_flags.no_escape, "do not process escapes"},
     {0, "allow-loops", NULL, OPTION_FLAG, &generate_flags.allow_loops,
-        "do not end an answer whose last 256 tokens are one cycle of at most 64"},
-    {0, "stats", NULL, OPTION_FLAG, &generate_flags.stats, "speed, memory and tokens on standard error"},
+        "do not end an answer that repeats itself (256 tokens that are a cycle of at most 64)"},
+    {0, "stats", NULL, OPTION_FLAG, &generate_flags.stats,
+        "print speed, memory and token counts to standard error"},
     {0},
 };
 
@@ -38,7 +39,7 @@ int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out)
     for (size_t i = 0; i < given->count; i++) {
         const char *text = given->items[i];
         if (!*text)
-            return usage_error("--stop cannot be empty");
+            return usage_error("--stop is empty");
         out->copies[i] = strdup(text);
         if (!out->copies[i])
             return failure("out of memory");

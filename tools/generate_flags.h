@@ -1,4 +1,4 @@
-/* The options of commands that write text: how much, what ends it, and what is told about it. */
+/* The options of commands that generate text: length, stop strings, statistics. */
 #ifndef TOOLS_GENERATE_FLAGS_H
 #define TOOLS_GENERATE_FLAGS_H
 
@@ -22,7 +22,7 @@ struct stop_strings {
     size_t count;
 };
 
-/* EXIT_DONE, or an exit status after saying why; to be freed in any case. */
+/* EXIT_DONE, or an exit status after an error message; the caller closes `out` in both cases. */
 int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out);
 void stop_strings_close(struct stop_strings *strings);
 

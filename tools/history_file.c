@@ -26,7 +26,7 @@ static bool history_path(char *path, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
-/* Every folder on the way that is not there yet. */
+/* Creates the missing parent folders. */
 static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -36,7 +36,7 @@ static void make_folders(char *path)
     }
 }
 
-/* `mode` is that of fopen: "r", "a" or "w". What is no plain file, or somebody else's, is left alone. */
+/* `mode` as for fopen: "r", "a" or "w". Fails for anything but a regular file of this user. */
 static FILE *open_history(const char *mode)
 {
     char path[PATH_MAX];

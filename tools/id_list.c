@@ -58,7 +58,7 @@ static int check_commas(const char *command, const char *text, size_t size)
     for (size_t i = 0; i < size; i++) {
         if (text[i] == ',') {
             if (!has_id)
-                return usage_error("%s: a token id is missing before a comma", command);
+                return usage_error("%s: missing token id before a comma", command);
             has_comma = true;
             has_id = false;
         } else if (!text[i] || !strchr(" \t\r\n", text[i])) {
@@ -66,7 +66,7 @@ static int check_commas(const char *command, const char *text, size_t size)
         }
     }
     if (has_comma && !has_id)
-        return usage_error("%s: a token id is missing after the last comma", command);
+        return usage_error("%s: missing token id after the last comma", command);
     return EXIT_DONE;
 }
 

@@ -1,4 +1,4 @@
-/* Token ids written by people or programs, separated by blanks, commas or lines. */
+/* Lists of token ids, separated by spaces, commas or line breaks. */
 #ifndef TOOLS_ID_LIST_H
 #define TOOLS_ID_LIST_H
 
@@ -12,7 +12,7 @@ struct id_list {
 
 int id_list_append(struct id_list *list, const int32_t *ids, size_t count);
 
-/* Adds those in `text`. EXIT_DONE, or an exit status after saying what is wrong; `command` is named in it. */
+/* Appends the ids in `text`. EXIT_DONE, or an exit status after an error message that names `command`. */
 int id_list_add(struct id_list *list, const char *command, const char *text, size_t size);
 
 /* "1,2,3" or "@FILE"; "@-" is standard input. */

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 1000 }; /* before somebody is told that nothing comes */
+enum { NOTICE_AFTER_MS = 1000 }; /* before the notice that standard input is awaited */
 
 static int read_stream(FILE *stream, const char *name, struct input *out)
 {
@@ -40,7 +40,7 @@ int input_read(const char *text, const char *file, struct input *out)
 {
     *out = (struct input){0};
     if (text && file)
-        return usage_error("-p and -f exclude each other");
+        return usage_error("-p and -f cannot be combined");
     if (text) {
         out->data = strdup(text);
         out->size = strlen(text);
@@ -48,7 +48,7 @@ int input_read(const char *text, const char *file, struct input *out)
     }
     if (!file || strcmp(file, "-") == 0) {
         if (isatty(STDIN_FILENO))
-            fputs("(reading standard input; Ctrl-D ends it)\n", stderr);
+            fputs("(reading standard input until Ctrl-D)\n", stderr);
         return read_stream(stdin, "standard input", out);
     }
     FILE *stream = fopen(file, "rb");
@@ -77,8 +77,8 @@ int input_prepend_standard_input(struct input *input)
     if (!has_standard_input())
         return EXIT_DONE;
     struct pollfd silence = {.fd = STDIN_FILENO, .events = POLLIN};
-    if (poll(&silence, 1, PATIENCE_MS) == 0)
-        fputs("(reading standard input, which stands before the text; < /dev/null leaves it out)\n", stderr);
+    if (poll(&silence, 1, NOTICE_AFTER_MS) == 0)
+        fputs("(reading standard input, which is put before the prompt; skip it with < /dev/null)\n", stderr);
     int result = read_stream(stdin, "standard input", &piped);
     if (result != EXIT_DONE || piped.size == 0) {
         input_free(&piped);

@@ -1,4 +1,4 @@
-/* Text that a command works on: -p TEXT, -f FILE or standard input, byte for byte. */
+/* The input text of a command: -p TEXT, -f FILE or standard input, unchanged. */
 #ifndef TOOLS_INPUT_H
 #define TOOLS_INPUT_H
 
@@ -10,7 +10,8 @@ struct input {
     size_t size;
 };
 
-/* `text` and `file` are what -p and -f gave, or NULL. EXIT_DONE, or an exit status after saying why. */
+/* `text` and `file` are the values of -p and -f, or NULL. EXIT_DONE, or an exit status after an error
+ * message. */
 int input_read(const char *text, const char *file, struct input *out);
 
 /* Puts standard input before the text, to its end, with a blank in between where neither has one. Nothing is

@@ -18,8 +18,7 @@
 #include <wchar.h>
 const char line_editor_description[] = "line editing by libedit";
 #else
-const char line_editor_description[] =
-    "built without libedit: lines cannot be edited, and there is no history";
+const char line_editor_description[] = "built without libedit: no line editing, no history";
 #endif
 
 struct line_editor {
@@ -28,7 +27,7 @@ struct line_editor {
     size_t capacity;
     char prompt[64];
 #ifdef SALVO_LIBEDIT
-    EditLine *editline; /* NULL: lines come from a pipe */
+    EditLine *editline; /* NULL: input is not a terminal */
     History *history;
     struct termios settings; /* of the terminal before */
 #endif
@@ -36,7 +35,7 @@ struct line_editor {
 
 #ifdef SALVO_LIBEDIT
 
-enum { UNSEEN = '\1' }; /* stands around what takes no room on the screen */
+enum { UNSEEN = '\1' }; /* encloses escape sequences in the prompt */
 
 /*
  * Signals come only while a key is waited for: so none is lost between looking and waiting, and nothing is
@@ -102,7 +101,7 @@ static bool wait_for_byte(EditLine *editline)
             el_set(editline, EL_PREP_TERM, 1);
         }
         if (resized || continued) {
-            el_resize(editline);                                  /* also forgets what is on the screen */
+            el_resize(editline);                                  /* also resets the display state */
             fputs(terminal_is_smart() ? "\r\033[J" : "", stdout); /* where libedit believes to be now */
             el_set(editline, EL_REFRESH);
         }
@@ -152,7 +151,7 @@ static unsigned char insert_newline(EditLine *editline, int key)
     return el_winsertstr(editline, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-/* The terminal tells what is pasted from what is typed: line breaks within do not send it. */
+/* Bracketed paste: line breaks in pasted text do not send the message. */
 static unsigned char insert_pasted(EditLine *editline, int key)
 {
     (void)key;
@@ -221,13 +220,13 @@ static void open_editline(struct line_editor *editor)
     el_wset(editor->editline, EL_GETCFN, read_letter);
     el_set(editor->editline, EL_HIST, history, editor->history);
     el_set(editor->editline, EL_PROMPT_ESC, current_prompt, UNSEEN);
-    el_set(editor->editline, EL_ADDFN, "insert-newline", "begins a new line of the message", insert_newline);
-    el_set(editor->editline, EL_ADDFN, "insert-pasted", "takes what the terminal pastes", insert_pasted);
+    el_set(editor->editline, EL_ADDFN, "insert-newline", "start a new line of the message", insert_newline);
+    el_set(editor->editline, EL_ADDFN, "insert-pasted", "insert pasted text", insert_pasted);
     el_set(editor->editline, EL_BIND, "\033\n", "insert-newline", NULL);
     el_set(editor->editline, EL_BIND, "\033\r", "insert-newline", NULL);
     el_set(editor->editline, EL_BIND, "\033[200~", "insert-pasted", NULL);
     el_set(editor->editline, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    el_source(editor->editline, NULL); /* what people have set in ~/.editrc */
+    el_source(editor->editline, NULL); /* ~/.editrc */
 }
 
 static void close_editline(struct line_editor *editor)

@@ -10,7 +10,7 @@
 
 struct line_editor;
 
-/* "line editing by libedit", or what there is instead. */
+/* "line editing by libedit", or why there is none. */
 extern const char line_editor_description[];
 
 /* `interactive`: there is a terminal on both ends; a prompt is shown. NULL when memory is short. */

@@ -42,14 +42,16 @@ const struct command *command_find(const char *name)
 static void print_overview(FILE *stream)
 {
     fprintf(stream,
-        "salvo %s: language models from GGUF files, one submission per token\n\n"
-        "usage: salvo COMMAND [options]\n\n",
+        "salvo %s: runs language models from GGUF files, one submission per token\n"
+        "\n"
+        "usage: salvo COMMAND [options]\n"
+        "\n",
         salvo_version());
     for (size_t i = 0; all_commands[i]; i++)
         fprintf(stream, "  %-12s  %s\n", all_commands[i]->name, all_commands[i]->summary);
-    fprintf(stream,
-        "\n`salvo help COMMAND` or `salvo COMMAND --help` tells more; `salvo --version` names the "
-        "version.\n");
+    fprintf(stream, "\n"
+                    "`salvo help COMMAND` or `salvo COMMAND --help` shows the options of a command, `salvo "
+                    "--version` the version.\n");
 }
 
 static int unknown_command(const char *name)
@@ -61,7 +63,7 @@ static int unknown_command(const char *name)
     const char *nearest = nearest_name(name, names, count);
     if (nearest)
         return usage_error("unknown command '%s'; did you mean `salvo %s`?", name, nearest);
-    return usage_error("unknown command '%s'; `salvo help` lists them", name);
+    return usage_error("unknown command '%s'; `salvo help` lists the commands", name);
 }
 
 static int run_help(int count, char **arguments)
@@ -71,7 +73,7 @@ static int run_help(int count, char **arguments)
         return EXIT_DONE;
     }
     if (count > 1)
-        return usage_error("help: one command at a time");
+        return usage_error("help: expected one command");
     const struct command *command = command_find(arguments[0]);
     if (!command)
         return unknown_command(arguments[0]);
@@ -82,7 +84,7 @@ static int run_help(int count, char **arguments)
 const struct command help_command = {
     .name = "help",
     .arguments = "[COMMAND]",
-    .summary = "explain a command",
+    .summary = "show the options of a command",
     .options = (const struct option[]){{0}},
     .run = run_help,
 };
@@ -103,12 +105,13 @@ static int run_option(const char *name, int count, char **arguments)
     static const char *const names[] = {"--version", "--help"};
     bool is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0;
     if (foreign_flag(name, strlen(name)))
-        return usage_error("there is no %s here: %s", name, foreign_flag(name, strlen(name)));
+        return usage_error("%s is not supported: %s", name, foreign_flag(name, strlen(name)));
     if (!is_version && strcmp(name, "--help") != 0 && strcmp(name, "-h") != 0) {
         const char *nearest = nearest_name(name, names, sizeof names / sizeof *names);
         if (nearest)
             return usage_error("unknown option '%s'; did you mean %s?", name, nearest);
-        return usage_error("unknown option '%s'; a command comes first: `salvo help` lists them", name);
+        return usage_error(
+            "unknown option '%s': expected a command first; `salvo help` lists the commands", name);
     }
     if (count)
         return usage_error("%s takes no argument: '%s'", name, arguments[0]);
@@ -166,7 +169,6 @@ int main(int count, char **arguments)
     /* A full disk shows up only when the last bytes leave. */
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && result == EXIT_DONE)
-        result =
-            failure("standard output cannot be written: %s", errno ? strerror(errno) : "an error occurred");
+        result = failure("cannot write standard output: %s", errno ? strerror(errno) : "I/O error");
     return result;
 }

@@ -4,8 +4,8 @@
 
 #include <salvo/debug.h>
 
-double seconds_now(void);   /* of a clock that only goes forward */
-uint64_t peak_memory(void); /* bytes this process has had at most */
+double seconds_now(void);   /* of a monotonic clock */
+uint64_t peak_memory(void); /* largest resident size of this process in bytes */
 struct salvo_counters counters_of(const struct salvo_engine *engine);
 double rate(double count, double seconds); /* 0 when no time has passed */
 

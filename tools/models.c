@@ -24,7 +24,7 @@ bool models_folder(char *path, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
-/* One entry per model: the first file of a split one stands for all. */
+/* One entry per model: of a split model the first file. */
 static int is_model(const struct dirent *entry)
 {
     size_t length = strlen(entry->d_name);
@@ -63,10 +63,10 @@ static int ambiguous(const char *name, struct dirent *const *entries, int count,
             used += (size_t)snprintf(
                 list + used, sizeof list - used, "%s%s", used ? ", " : "", entries[i]->d_name);
     }
-    return failure("%s: several models begin so: %s%s", name, list, used >= sizeof list ? "..." : "");
+    return failure("%s: several models match: %s%s", name, list, used >= sizeof list ? "..." : "");
 }
 
-/* The model in the folder that the name fits best. EXIT_DONE with an empty path when there is none. */
+/* The best match for the name in the models folder. EXIT_DONE with an empty path when none matches. */
 static int find_in_folder(const char *folder, const char *name, char *path, size_t size)
 {
     struct dirent **entries;
@@ -92,7 +92,7 @@ static int find_in_folder(const char *folder, const char *name, char *path, size
     return result;
 }
 
-/* A path, or what has the name in the current folder. */
+/* A path, or a file in the current folder. */
 static bool is_path(const char *name)
 {
     struct stat file;
@@ -105,19 +105,19 @@ static int find_model(const char *name, char path[PATH_MAX])
     char folder[PATH_MAX];
     if (name && is_path(name)) {
         if (snprintf(path, PATH_MAX, "%s", name) >= PATH_MAX)
-            return failure("%.60s...: the name is too long", name);
+            return failure("%.60s...: the model name is too long", name);
         return EXIT_DONE;
     }
     if (!models_folder(folder, sizeof folder))
-        return failure("%s%sneither XDG_CACHE_HOME nor HOME is set: there is no models folder%s",
-            name ? name : "", name ? ": no such file, and " : "", name ? "" : "; give a model with -m FILE");
+        return failure("%s%sno models folder: neither XDG_CACHE_HOME nor HOME is set%s", name ? name : "",
+            name ? ": no such file, and " : "", name ? "" : "; give a model with -m FILE");
     int result = find_in_folder(folder, name ? name : default_model_name, path, PATH_MAX);
     if (result != EXIT_DONE || *path)
         return result;
     if (!name)
-        return failure("the default model is not there yet: `make run` fetches it, or give one with -m FILE");
-    return failure("%s: no such file, and no model of that name; `salvo list` shows what is there%s", name,
-        strchr(name, ' ') ? ". A prompt is given by -p" : "");
+        return failure("the default model is not installed; `make run` downloads it, -m FILE uses another");
+    return failure("%s: no such file and no model of this name; `salvo list` lists the models%s", name,
+        strchr(name, ' ') ? ". Give a prompt with -p" : "");
 }
 
 struct salvo_model *open_model(const char *given)

@@ -1,4 +1,4 @@
-/* Where models are kept, and which one a command means. */
+/* The models folder, and finding a model by name. */
 #ifndef TOOLS_MODELS_H
 #define TOOLS_MODELS_H
 
@@ -8,7 +8,7 @@
 
 extern const char default_model_name[];
 
-/* ${XDG_CACHE_HOME:-~/.cache}/salvo/models; false when there is no home. */
+/* ${XDG_CACHE_HOME:-~/.cache}/salvo/models; false when neither variable is set. */
 bool models_folder(char *path, size_t size);
 
 /* The models of a folder in alphabetical order, a split one by its first file; as scandir gives them. */

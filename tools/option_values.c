@@ -1,4 +1,4 @@
-/* What options are given, turned into what commands work with. */
+/* Parses the values of options. */
 #include "command.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ struct place {
 
 static int wrong(struct place place, const char *text, const char *expected)
 {
-    return usage_error("%s: %s cannot be '%s': %s", place.command, place.shown, text, expected);
+    return usage_error("%s: invalid %s '%s': %s", place.command, place.shown, text, expected);
 }
 
 /* Decimal digits and nothing else: strtoull would take "-1". */
@@ -44,7 +44,7 @@ static int store_number(
     }
     if (!parse_unsigned(text, strlen(text), UINT32_MAX, &value) || value < lowest) {
         char expected[64];
-        snprintf(expected, sizeof expected, "a number from %" PRIu32 " to %" PRIu32 "%s is expected", lowest,
+        snprintf(expected, sizeof expected, "expected a number from %" PRIu32 " to %" PRIu32 "%s", lowest,
             UINT32_MAX, option->minus_one ? " or -1" : "");
         return wrong(place, text, expected);
     }
@@ -67,9 +67,9 @@ static int store_counts(struct place place, const char *text, struct count_list 
         size_t length = strcspn(item, ",");
         uint64_t value;
         if (!parse_unsigned(item, length, UINT32_MAX, &value))
-            return wrong(place, text, "numbers from 0 to 4294967295 with commas between them are expected");
+            return wrong(place, text, "expected numbers from 0 to 4294967295, separated by commas");
         if (list->count == sizeof list->items / sizeof *list->items)
-            return wrong(place, text, "that is too many");
+            return wrong(place, text, "too many numbers");
         list->items[list->count++] = (uint32_t)value;
         item += length;
         if (!*item)
@@ -83,8 +83,8 @@ static int store_seed(struct place place, const char *text, struct optional_seed
         *seed = (struct optional_seed){0};
         return EXIT_DONE;
     }
-    if (!parse_unsigned(text, strlen(text), UINT64_MAX, &seed->value))
-        return wrong(place, text, "a number from 0 to 18446744073709551615 or -1 is expected");
+    if (!parse_unsigned(text, strlen(text), SALVO_SEED_RANDOM - 1, &seed->value))
+        return wrong(place, text, "expected a number from 0 to 18446744073709551614, or -1");
     seed->given = true;
     return EXIT_DONE;
 }
@@ -95,11 +95,11 @@ static int store_float(struct place place, const char *text, enum option_kind ki
     errno = 0;
     float value = strtof(text, &end);
     if (end == text || *end || !isfinite(value))
-        return wrong(place, text, "a number is expected");
+        return wrong(place, text, "expected a number");
     if (kind == OPTION_POSITIVE && value < 0)
-        return wrong(place, text, "a number that is not negative is expected");
+        return wrong(place, text, "expected a number of at least 0");
     if (kind == OPTION_SHARE && !(value >= 0 && value <= 1))
-        return wrong(place, text, "a number from 0 to 1 is expected");
+        return wrong(place, text, "expected a number from 0 to 1");
     *target = value;
     return EXIT_DONE;
 }
@@ -121,12 +121,12 @@ int option_store(const char *command, const struct option *option, const char *s
         break;
     case OPTION_ALWAYS:
         if (text && !is_listed(option->choices, text, strlen(text)))
-            return usage_error("%s: %s cannot be '%s': here it is always %.*s", command, shown, text,
+            return usage_error("%s: invalid %s '%s': only %.*s is supported", command, shown, text,
                 (int)strcspn(option->choices, " "), option->choices);
         break;
     case OPTION_FILE:
         if (!*text)
-            return usage_error("%s: the name of the file for %s is empty", command, shown);
+            return usage_error("%s: the file name of %s is empty", command, shown);
         *(const char **)option->target = text;
         break;
     case OPTION_TEXT:

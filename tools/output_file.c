@@ -44,12 +44,12 @@ int output_file_check(
     struct stat file;
     *out_replace = true;
     if (stat(path, &file) != 0) {
-        *out_replace = false; /* the library says what else may be wrong with the name */
+        *out_replace = false; /* the library reports other errors */
         return EXIT_DONE;
     }
     if (model && salvo_model_is_at(model, path))
-        return failure("%s: the model is read from this file, which is not written over", path);
+        return failure("%s: refusing to overwrite a file of the model", path);
     if (S_ISREG(file.st_mode) && !force && !is_owned(&file))
-        return failure("%s: the file is there already; %s replaces it", path, hint);
+        return failure("%s: file exists; %s replaces it", path, hint);
     return EXIT_DONE;
 }

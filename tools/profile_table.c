@@ -74,7 +74,7 @@ static double part(double of, double whole)
     return whole > 0 ? of / whole : 0;
 }
 
-/* The least time in which the memory could give these bytes, as a share of what was taken. */
+/* The time to read these bytes at full memory bandwidth, as a share of the measured time. */
 static double floor_share(const struct profile_line *line, double bytes_per_second)
 {
     return part(part((double)line->bytes, bytes_per_second), line->seconds);

@@ -1,4 +1,4 @@
-/* The phases of a step, those of all layers that do the same in one line. */
+/* The phases of a step; equal phases of all layers share a line. */
 #ifndef TOOLS_PROFILE_TABLE_H
 #define TOOLS_PROFILE_TABLE_H
 
@@ -20,7 +20,8 @@ struct profile_table {
 /* A salvo_profile_function; `user` is the table. */
 void profile_table_add(void *user, const struct salvo_profile_phase *phase);
 
-/* Writes it, as text or JSON, with shares of what the device's memory could do; the exit status. */
+/* Prints the table as text or JSON, with the share of the device's memory bandwidth. Returns the exit status.
+ */
 int profile_table_write(
     const struct profile_table *table, uint32_t depth, uint32_t tokens, double bytes_per_second);
 void profile_table_free(struct profile_table *table);

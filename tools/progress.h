@@ -1,4 +1,4 @@
-/* One line on a terminal that shows how far something is; nothing elsewhere, and nothing with -q. */
+/* A progress line on a terminal; prints nothing elsewhere or with -q. */
 #ifndef TOOLS_PROGRESS_H
 #define TOOLS_PROGRESS_H
 

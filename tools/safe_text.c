@@ -14,7 +14,7 @@ static unsigned character_size(unsigned char first)
                                            : 0;
 }
 
-/* Whether the bytes so far are one character in its shortest form, and no half of a pair. */
+/* Whether the bytes are one valid UTF-8 character: not overlong, no surrogate. */
 static bool is_character(const unsigned char *bytes, unsigned count, uint32_t *out_point)
 {
     static const uint32_t lowest[] = {0, 0, 0x80, 0x800, 0x10000};

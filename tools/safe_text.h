@@ -8,16 +8,16 @@
 
 #include <stddef.h>
 
-/* Zeros are the beginning. What a piece leaves incomplete waits for the next. */
+/* Starts as zeros; keeps an incomplete sequence for the next piece. */
 struct safe_text {
     unsigned char held[4];
-    unsigned count, wanted; /* bytes of a character that came, and that it has */
+    unsigned count, wanted; /* bytes of the character so far, and in all */
 };
 
-/* Room that `size` bytes need at most: each may become U+FFFD, and those that waited one more. */
+/* Largest output of `size` bytes: each may become U+FFFD, and the bytes kept from before one more. */
 #define SAFE_TEXT_ROOM(size) ((size)*3 + 3)
 
-/* Writes what may be shown to `out` and returns its size. */
+/* Writes the printable text to `out` and returns its size. */
 size_t safe_text_pass(struct safe_text *safe, const char *text, size_t size, char *out);
 
 #endif

@@ -17,25 +17,26 @@ static const uint32_t no_top_k = 0, all_tokens = UINT32_MAX;
 
 const struct option sampler_flag_table[] = {
     {0, "temp", "T", OPTION_POSITIVE, &flags.temperature,
-        "temperature; 0: always the most likely token (default: the model's, mostly 0.8)",
-        .also = "--temperature"},
+        "temperature; 0: greedy (default: the model's, else 0.8)", .also = "--temperature"},
     {0, "top-k", "K", OPTION_MAYBE, &flags.top_k,
-        "only the K most likely; 0 or -1: off (default: the model's, mostly 40)", .minus_one = &no_top_k},
+        "sample from the K most likely tokens; 0 or -1: off (default: the model's, else 40)",
+        .minus_one = &no_top_k},
     {0, "top-p", "P", OPTION_SHARE, &flags.top_p,
-        "only the most likely that reach P together; 1: off (default: the model's, mostly 0.95)"},
+        "sample from the most likely tokens whose probabilities add up to P; 1: off (default: the model's, "
+        "else 0.95)"},
     {0, "min-p", "P", OPTION_SHARE, &flags.min_p,
-        "only those with P of the most likely's share; 0: off (default: the model's, mostly 0.05)"},
+        "drop tokens below P times the highest probability; 0: off (default: the model's, else 0.05)"},
     {0, "repeat-penalty", "X", OPTION_POSITIVE, &flags.repeat_penalty,
-        "penalty for tokens that came; 1: off (default: 1)"},
+        "penalize repeated tokens; 1: off (default: 1)"},
     {0, "repeat-last-n", "N", OPTION_MAYBE, &flags.repeat_last_n,
-        "how many of the last tokens count; -1: all (default: 64)", .minus_one = &all_tokens},
+        "last N tokens that the penalties apply to; -1: all (default: 64)", .minus_one = &all_tokens},
     {0, "presence-penalty", "X", OPTION_FLOAT, &flags.presence_penalty,
-        "taken off tokens that came (default: the model's, mostly 0)"},
+        "subtract X from the logits of tokens that occurred (default: the model's, else 0)"},
     {0, "frequency-penalty", "X", OPTION_FLOAT, &flags.frequency_penalty,
-        "taken off for each time a token came (default: the model's, mostly 0)"},
+        "subtract X for each occurrence of a token (default: the model's, else 0)"},
     {0, "logit-bias", "ID=X", OPTION_TEXTS, &flags.biases,
-        "added to a token's logit; X may be -inf; repeatable"},
-    {'s', "seed", "N", OPTION_SEED, &flags.seed, "the same seed gives the same text; -1: random (default)"},
+        "add X to the logit of token ID; X may be -inf; repeatable"},
+    {'s', "seed", "N", OPTION_SEED, &flags.seed, "random seed; -1: random (default)"},
     {0},
 };
 
@@ -62,7 +63,7 @@ static int add_bias(struct salvo_session *session, const char *text)
     long id;
     float bias;
     if (!parse_bias(text, &id, &bias))
-        return usage_error("--logit-bias cannot be '%s': ID=X is expected, as in 15=-2.5 or 15=-inf", text);
+        return usage_error("invalid --logit-bias '%s': expected ID=X, for example 15=-2.5 or 15=-inf", text);
     if (salvo_session_set_bias(session, (int32_t)id, bias) != SALVO_OK)
         return usage_error("--logit-bias %s: %s", text, salvo_error());
     return EXIT_DONE;
@@ -84,7 +85,7 @@ int sampler_from_flags(
     if (flags.repeat_last_n.given)
         sampler.repeat_last_n = flags.repeat_last_n.value;
     if (flags.repeat_penalty == 0)
-        return usage_error("repeat penalty cannot be 0: 1 is off");
+        return usage_error("repeat penalty 0 is invalid: it must be between 1e-06 and 1e+06; 1 is off");
     if (flags.top_p == 0)
         sampler.top_p = FLT_MIN; /* as in llama.cpp the most likely token alone; the library's 0 is off */
     sampler.seed = flags.seed.given ? flags.seed.value : SALVO_SEED_RANDOM;
@@ -114,9 +115,9 @@ static const struct option *find_flag(const char *name)
     }
     const char *nearest = nearest_name(name, names, COUNT);
     if (nearest)
-        usage_error("/set: there is no '%s'; did you mean %s?", name, nearest);
+        usage_error("/set: unknown setting '%s'; did you mean %s?", name, nearest);
     else
-        usage_error("/set: there is no '%s'; /set alone lists what there is", name);
+        usage_error("/set: unknown setting '%s'; /set without a name lists the settings", name);
     return NULL;
 }
 

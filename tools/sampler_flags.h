@@ -1,4 +1,4 @@
-/* The options that say how tokens are chosen, with llama.cpp's names. */
+/* The sampling options, with llama.cpp's names. */
 #ifndef TOOLS_SAMPLER_FLAGS_H
 #define TOOLS_SAMPLER_FLAGS_H
 
@@ -9,7 +9,7 @@
 extern const struct option sampler_flag_table[];
 
 /* Sets the session's sampler and biases: the model's defaults, changed by the options; the seed is the one
- * given, or a random one that stays. EXIT_DONE, or an exit status after saying why. */
+ * given, or a random one that stays. EXIT_DONE, or an exit status after an error message. */
 int sampler_from_flags(
     const struct salvo_model *model, struct salvo_session *session, struct salvo_sampler *out);
 
@@ -18,7 +18,7 @@ int sampler_from_flags(
 int sampler_flag_set(const struct salvo_model *model, struct salvo_session *session, const char *name,
     const char *value, struct salvo_sampler *out);
 
-/* The seed is another one when the options are used next. */
+/* Changes the seed for the next use of the options. */
 void sampler_flags_next_seed(void);
 
 #endif

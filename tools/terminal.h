@@ -1,4 +1,4 @@
-/* What a person sees: colours where they are wanted, sizes and counts in readable units. */
+/* Terminal output: colours, sizes and counts in readable units. */
 #ifndef TOOLS_TERMINAL_H
 #define TOOLS_TERMINAL_H
 
@@ -6,13 +6,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* All of them can be read on dark and on light grounds. */
+/* Readable on dark and on light backgrounds. */
 enum colour { COLOUR_OFF, COLOUR_BOLD, COLOUR_DIM, COLOUR_YELLOW, COLOUR_PROMPT };
 
 /* The sequence for a colour; "" unless the stream is a terminal and NO_COLOR is not set. */
 const char *colour(FILE *stream, enum colour which);
 
-/* Whether what TERM names understands more than lines of text. */
+/* Whether the terminal that TERM names understands escape sequences. */
 bool terminal_is_smart(void);
 
 /* "98.4 MB", "134.5 M"; `text` has room for 32 bytes and is returned. */

@@ -62,8 +62,16 @@ bool text_output_write(void *user, const char *text, size_t size)
         keep(output, text, size);
     if (output->show && !output->error)
         show(output, text, size);
+    return output->error == 0 && !output->loop;
+}
+
+bool text_output_token(void *user, int32_t id, const char *data, size_t size)
+{
+    struct text_output *output = user;
+    (void)id;
+    (void)data;
     if (output->watched)
         output->loop = find_loop(salvo_session_tokens(output->watched) + output->answer_begins,
             salvo_session_position(output->watched) - output->answer_begins);
-    return output->error == 0 && !output->loop;
+    return !output->loop || size; /* text_output_write stops after the text of the token */
 }

@@ -87,7 +87,7 @@ static int add_tokens(struct text_stream *stream, size_t size)
     return result;
 }
 
-/* Forgets what was handed over, then tokenizes one more piece. */
+/* Drops the consumed tokens, then tokenizes one more piece. */
 static int refill(struct text_stream *stream)
 {
     stream->list.count -= stream->taken;

@@ -23,7 +23,7 @@ struct text_stream {
     size_t taken;
 };
 
-/* `path` NULL or "-" is standard input. These return EXIT_DONE, or an exit status after saying why. */
+/* `path` NULL or "-" is standard input. These return EXIT_DONE, or an exit status after an error message. */
 int text_stream_open(struct salvo_model *model, const char *path, struct text_stream *out);
 
 /* The next `most` ids, fewer at the end of the text; they may be changed, and live until the next call. */

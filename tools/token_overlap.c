@@ -11,7 +11,7 @@ struct spelling {
     size_t size;
 };
 
-/* Adds one token's text; false when there is none to add. */
+/* Appends the text of the next token; false after the last. */
 static bool spell_next(struct salvo_model *model, struct spelling *spelling)
 {
     char *text = NULL, *shown = NULL;
@@ -33,7 +33,7 @@ static bool spell_next(struct salvo_model *model, struct spelling *spelling)
     return longer != NULL;
 }
 
-/* Whether both begin with the same text in other tokens; `taken` of each then says in how many. */
+/* Whether both begin with the same text in different tokens; `taken` is the number of tokens of each. */
 static bool spell_the_same(struct salvo_model *model, struct spelling *a, struct spelling *b)
 {
     for (;;) {

@@ -5,13 +5,13 @@
 
 struct token_overlap {
     uint32_t kept; /* tokens of the session that can stay */
-    size_t next;   /* the first of the ids that is to be computed */
+    size_t next;   /* index of the first id to compute */
 };
 
 /*
- * What of a session's tokens can stay when it is to hold `ids`, [count]; at least the last of them is always
- * to be computed. Where a model has spelled its answer with other tokens than the tokenizer would, the text
- * decides: what was generated stays.
+ * Finds the tokens of the session that can stay when it shall hold `ids`, [count]; the last id is always
+ * computed again. A model may generate other tokens for a text than the tokenizer gives: generated tokens
+ * stay where the text is equal.
  */
 struct token_overlap find_token_overlap(
     struct salvo_model *model, const struct salvo_session *session, const int32_t *ids, size_t count);

@@ -23,7 +23,7 @@ static void end_word(struct word_wrap *wrap)
     wrap->is_fixed = false;
 }
 
-/* The word goes to the next line, unless it began this one. */
+/* Moves the word to the next line, unless it is the first of its line. */
 static void move_word(struct word_wrap *wrap, FILE *out)
 {
     const unsigned start = wrap->column - wrap->word_width;

@@ -60,11 +60,39 @@ typedef void (*backend_profile_function)(void *user, const struct salvo_profile_
 /* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
  * time. */
 struct executor;
+struct plan; /* common/lowering.h */
 
 enum activation_rounding {
     ACTIVATIONS_AS_USUAL, /* finer than the program says where it matters most */
     ACTIVATIONS_PLAIN,    /* as the program says */
     ACTIVATIONS_FINEST,   /* to bytes of two digits everywhere: next to nothing is lost */
+};
+
+/* Measurements; NULL where a backend has none. */
+struct backend_profile {
+    /* Times the phases of a step of one token, which is not committed. */
+    enum salvo_status (*time_phases)(struct executor *executor, const struct step *step, uint32_t repetitions,
+        backend_profile_function function, void *user);
+
+    /* Starts or stops counting the device's idle time between submissions. */
+    enum salvo_status (*measure_idle)(struct executor *executor, bool on);
+};
+
+/* The debug path: a step whose groups run one by one. common/debug.h is the engine's side of it. */
+struct backend_debug {
+    /* The plan that runs steps of so many tokens. */
+    const struct plan *(*plan)(const struct executor *executor, uint32_t tokens);
+
+    /* Takes a step. Its scratch buffers are at `offsets`, [buffers], which outlive the step, in memory of
+     * `bytes` bytes that the host can read and write. */
+    enum salvo_status (*begin)(struct executor *executor, const struct step *step, const size_t *offsets,
+        size_t bytes, uint8_t **out_memory);
+
+    /* Runs the next group of the plan, and commits the step after the last. */
+    enum salvo_status (*run)(struct executor *executor, uint32_t group);
+
+    /* Frees everything; may be called when no step has begun. */
+    void (*end)(struct executor *executor);
 };
 
 struct backend {
@@ -138,25 +166,8 @@ struct backend {
     /* The lowered plans, a line per group, and the layouts chosen for weights. */
     void (*print)(const struct executor *executor, void (*line)(void *user, const char *text), void *user);
 
-    /* From now on, or no longer, the device's idle time is counted. NULL: it cannot tell. */
-    enum salvo_status (*measure_idle)(struct executor *executor, bool on);
-
-    /* Times the phases of a step of one token, which is not committed. NULL: it cannot. */
-    enum salvo_status (*profile)(struct executor *executor, const struct step *step, uint32_t repetitions,
-        backend_profile_function function, void *user);
-
-    /*
-     * The debug path, for `salvo verify`: a step whose groups run one by one on buffers that do not share
-     * memory. After debug_begin, each debug_run runs the next group; debug_buffer gives the live rows of a
-     * scratch buffer, to read or to overwrite.
-     */
-    uint32_t (*group_count)(const struct executor *executor, const struct step *step);
-    enum salvo_status (*debug_begin)(struct executor *executor, const struct step *step);
-    enum salvo_status (*debug_run)(struct executor *executor, uint32_t group);
-    void (*debug_group)(
-        const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
-    float *(*debug_buffer)(struct executor *executor, buffer_id buffer);
-    void (*debug_end)(struct executor *executor);
+    struct backend_profile profile;
+    struct backend_debug debug;
 };
 
 extern const struct backend cpu_backend, cuda_backend; /* cuda: where SALVO_CUDA is defined */

@@ -6,7 +6,7 @@ enum salvo_status session_profile(struct salvo_session *session, const int32_t *
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
-    if (!engine->backend->profile)
+    if (!engine->backend->profile.time_phases)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' has no profile", engine->backend->name));
     if (count == 0 || count > engine->options.batch || count > engine->options.context - session->computed ||
         repetitions == 0) {
@@ -23,7 +23,7 @@ enum salvo_status session_profile(struct salvo_session *session, const int32_t *
         .ids = ids,
     };
     engine->steps++; /* logits are gone */
-    TRY(engine->backend->profile(engine->executor, &step, repetitions, function, user));
+    TRY(engine->backend->profile.time_phases(engine->executor, &step, repetitions, function, user));
 cleanup:
     return status;
 }
@@ -31,9 +31,9 @@ cleanup:
 enum salvo_status engine_measure_idle(struct salvo_engine *engine, bool on)
 {
     enum salvo_status status = SALVO_OK;
-    if (!engine->backend->measure_idle)
+    if (!engine->backend->profile.measure_idle)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend '%s' does not measure idle time", engine->backend->name));
-    TRY(engine->backend->measure_idle(engine->executor, on));
+    TRY(engine->backend->profile.measure_idle(engine->executor, on));
 cleanup:
     return status;
 }

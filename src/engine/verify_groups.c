@@ -1,3 +1,4 @@
+#include "backend/common/debug.h"
 #include "base/memory.h"
 #include "engine/verify.h"
 
@@ -7,8 +8,14 @@
 /* The progress of one side through its groups. */
 struct walk {
     struct salvo_engine *engine;
-    uint32_t group, group_count;
+    struct debug_step debug;
+    uint32_t group;
     uint32_t end; /* ops before it are done after the groups before `group` */
+};
+
+/* Both sides; `theirs` is expected. */
+struct sides {
+    struct walk ours, theirs;
 };
 
 void verify_list_free(struct verify_list *list)
@@ -33,23 +40,19 @@ cleanup:
 /* Groups without ops round the input of the next group: they belong to it. */
 static void pass_group(struct walk *walk)
 {
-    uint32_t first, count;
+    const struct plan *plan = walk->debug.plan;
+    const struct group *group;
     do {
-        walk->engine->backend->debug_group(walk->engine->executor, walk->group++, &first, &count);
-    } while (count == 0 && walk->group < walk->group_count);
-    walk->end = first + count;
-}
-
-static float *buffer_of(const struct salvo_engine *engine, buffer_id buffer)
-{
-    return engine->backend->debug_buffer(engine->executor, buffer);
+        group = &plan->groups[walk->group++];
+    } while (group->op_count == 0 && walk->group < plan->group_count);
+    walk->end = group->first_op + group->op_count;
 }
 
 /* Scratch that both sides have in memory, not only inside a kernel. */
-static bool is_comparable(const struct verify_pair *pair, buffer_id buffer)
+static bool is_comparable(const struct sides *sides, buffer_id buffer)
 {
-    return pair->ours->program->buffers[buffer].kind == BUFFER_SCRATCH && buffer_of(pair->ours, buffer) &&
-           buffer_of(pair->theirs, buffer);
+    return sides->ours.engine->program->buffers[buffer].kind == BUFFER_SCRATCH &&
+           debug_step_buffer(&sides->ours.debug, buffer) && debug_step_buffer(&sides->theirs.debug, buffer);
 }
 
 static uint32_t live_rows(const struct step *step, enum row_kind kind)
@@ -67,17 +70,18 @@ static uint32_t live_rows(const struct step *step, enum row_kind kind)
 }
 
 /* Copies all buffers that these ops read from `theirs` to `ours`. */
-static void copy_inputs(const struct verify_pair *pair, const struct step *step, uint32_t first, uint32_t end)
+static void copy_inputs(const struct sides *sides, const struct step *step, uint32_t first, uint32_t end)
 {
-    const struct program *program = pair->ours->program;
+    const struct program *program = sides->ours.engine->program;
     buffer_id reads[OP_MAX_BUFFERS];
     for (uint32_t op = first; op < end; op++) {
         uint32_t count = op_reads(program, op, reads);
         for (uint32_t i = 0; i < count; i++) {
-            if (!is_comparable(pair, reads[i]))
+            if (!is_comparable(sides, reads[i]))
                 continue;
             const struct program_buffer *buffer = &program->buffers[reads[i]];
-            memcpy(buffer_of(pair->ours, reads[i]), buffer_of(pair->theirs, reads[i]),
+            memcpy(debug_step_buffer(&sides->ours.debug, reads[i]),
+                debug_step_buffer(&sides->theirs.debug, reads[i]),
                 live_rows(step, buffer->row_kind) * buffer->columns * sizeof(float));
         }
     }
@@ -128,7 +132,7 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
 
 /* Ops first .. end-1, which both sides have run. */
 struct segment {
-    const struct verify_pair *pair;
+    const struct sides *sides;
     const struct step *step;
     uint32_t group, first, end;
     double tolerance; /* sum over its ops */
@@ -137,7 +141,7 @@ struct segment {
 static struct verify_record new_record(
     const struct segment *segment, uint32_t op, buffer_id id, uint32_t rows)
 {
-    const struct program *program = segment->pair->ours->program;
+    const struct program *program = segment->sides->ours.engine->program;
     struct verify_record record = {
         .output =
             {
@@ -156,10 +160,11 @@ static struct verify_record new_record(
 static enum salvo_status compare_scratch(
     const struct segment *segment, uint32_t op, buffer_id id, struct verify_list *list)
 {
-    const struct verify_pair *pair = segment->pair;
-    uint32_t rows = live_rows(segment->step, pair->ours->program->buffers[id].row_kind);
+    const struct sides *sides = segment->sides;
+    uint32_t rows = live_rows(segment->step, sides->ours.engine->program->buffers[id].row_kind);
     struct verify_record record = new_record(segment, op, id, rows);
-    compare_rows(buffer_of(pair->ours, id), buffer_of(pair->theirs, id), &record.output);
+    compare_rows(debug_step_buffer(&sides->ours.debug, id), debug_step_buffer(&sides->theirs.debug, id),
+        &record.output);
     return add_record(list, &record);
 }
 
@@ -170,8 +175,8 @@ static enum salvo_status compare_state(
     const struct run *run = &segment->step->runs[0];
     struct verify_record record = new_record(segment, op, id, run->count);
     float *ours = NULL, *theirs = NULL;
-    TRY(verify_read_state(segment->pair->ours, run, id, &ours));
-    TRY(verify_read_state(segment->pair->theirs, run, id, &theirs));
+    TRY(verify_read_state(segment->sides->ours.engine, run, id, &ours));
+    TRY(verify_read_state(segment->sides->theirs.engine, run, id, &theirs));
     compare_rows(ours, theirs, &record.output);
     TRY(add_record(list, &record));
 cleanup:
@@ -184,8 +189,8 @@ cleanup:
 static enum salvo_status compare_outputs(struct segment *segment, struct verify_list *list)
 {
     enum salvo_status status = SALVO_OK;
-    const struct verify_pair *pair = segment->pair;
-    const struct program *program = pair->ours->program;
+    const struct sides *sides = segment->sides;
+    const struct program *program = sides->ours.engine->program;
     buffer_id writes[OP_MAX_BUFFERS], done[64];
     uint32_t done_count = 0;
     for (uint32_t op = segment->first; op < segment->end; op++)
@@ -197,9 +202,10 @@ static enum salvo_status compare_outputs(struct segment *segment, struct verify_
             if (buffer_is_among(id, done, done_count) || done_count == sizeof done / sizeof *done)
                 continue;
             done[done_count++] = id;
-            if (verify_state_is_readable(pair->ours, id) && verify_state_is_readable(pair->theirs, id))
+            if (verify_state_is_readable(sides->ours.engine, id) &&
+                verify_state_is_readable(sides->theirs.engine, id))
                 TRY(compare_state(segment, op, id, list));
-            else if (is_comparable(pair, id) && value_is_read(program, id, segment->end))
+            else if (is_comparable(sides, id) && value_is_read(program, id, segment->end))
                 TRY(compare_scratch(segment, op, id, list));
         }
     }
@@ -214,41 +220,46 @@ static void find_common_end(struct walk *ours, struct walk *theirs)
     pass_group(theirs);
     while (ours->end != theirs->end) {
         struct walk *behind = ours->end < theirs->end ? ours : theirs;
-        if (behind->group == behind->group_count)
+        if (behind->group == behind->debug.plan->group_count)
             return;
         pass_group(behind);
     }
 }
 
-static enum salvo_status run_groups(struct salvo_engine *engine, uint32_t first, uint32_t end)
+static enum salvo_status run_groups(const struct debug_step *debug, uint32_t first, uint32_t end)
 {
     enum salvo_status status = SALVO_OK;
     for (uint32_t group = first; group < end; group++)
-        TRY(engine->backend->debug_run(engine->executor, group));
+        TRY(debug->backend->debug.run(debug->executor, group));
 cleanup:
     return status;
+}
+
+static enum salvo_status begin(struct walk *walk, struct salvo_engine *engine, const struct step *step)
+{
+    walk->engine = engine;
+    return debug_step_begin(&walk->debug, engine->backend, engine->executor, engine->program, step);
 }
 
 enum salvo_status verify_step(
     const struct verify_pair *pair, const struct step *step, struct verify_list *list)
 {
     enum salvo_status status = SALVO_OK;
-    struct walk ours = {.engine = pair->ours}, theirs = {.engine = pair->theirs};
-    TRY(ours.engine->backend->debug_begin(ours.engine->executor, step));
-    TRY(theirs.engine->backend->debug_begin(theirs.engine->executor, step));
-    ours.group_count = ours.engine->backend->group_count(ours.engine->executor, step);
-    theirs.group_count = theirs.engine->backend->group_count(theirs.engine->executor, step);
-    while (ours.group < ours.group_count && theirs.group < theirs.group_count) {
-        uint32_t first = ours.end, our_group = ours.group, their_group = theirs.group;
-        find_common_end(&ours, &theirs);
-        copy_inputs(pair, step, first, ours.end);
-        TRY(run_groups(ours.engine, our_group, ours.group));
-        TRY(run_groups(theirs.engine, their_group, theirs.group));
-        struct segment segment = {pair, step, our_group, first, ours.end, 0};
+    struct sides sides = {0};
+    struct walk *ours = &sides.ours, *theirs = &sides.theirs;
+    TRY(begin(ours, pair->ours, step));
+    TRY(begin(theirs, pair->theirs, step));
+    while (ours->group < ours->debug.plan->group_count && theirs->group < theirs->debug.plan->group_count) {
+        uint32_t first = ours->end, our_group = ours->group, their_group = theirs->group;
+        find_common_end(ours, theirs);
+        copy_inputs(&sides, step, first, ours->end);
+        TRY(run_groups(&ours->debug, our_group, ours->group));
+        TRY(run_groups(&theirs->debug, their_group, theirs->group));
+        struct segment segment = {&sides, step, our_group, first, ours->end, 0};
         TRY(compare_outputs(&segment, list));
     }
 cleanup:
-    ours.engine->backend->debug_end(ours.engine->executor);
-    theirs.engine->backend->debug_end(theirs.engine->executor);
+    debug_step_end(&ours->debug);
+    debug_step_end(&theirs->debug);
     return status;
 }

@@ -44,10 +44,11 @@ enum salvo_status gguf_shape_tensor(
     out->size = 0;
     if (!info)
         return SALVO_OK;
-    if (out->shape[0] % info->block_elements != 0)
+    if (out->shape[0] % info->block_elements != 0) {
         return fail(SALVO_ERROR_FORMAT,
             "a row has %llu elements, which is not a multiple of the %s block of %u",
             (unsigned long long)out->shape[0], info->name, info->block_elements);
+    }
     if (!checked_mul_u64(out->elements / info->block_elements, info->block_bytes, &out->size))
         return fail(SALVO_ERROR_FORMAT, "%llu blocks of %u bytes overflow 64 bits",
             (unsigned long long)(out->elements / info->block_elements), info->block_bytes);

@@ -123,6 +123,12 @@ float op_tolerance(const struct op *op)
     return op->kind == OP_MATMUL ? matmul[op->matmul.rounding] : op_infos[op->kind].tolerance;
 }
 
+const char *rounding_name(enum rounding rounding)
+{
+    static const char *const names[] = {[ROUNDING_F32] = "f32", [ROUNDING_F16] = "f16", [ROUNDING_Q8] = "q8"};
+    return names[rounding];
+}
+
 bool op_adds(const struct op *op)
 {
     const enum out_kind out = op_infos[op->kind].out;

@@ -103,6 +103,8 @@ extern const struct op_info op_infos[OP_KIND_COUNT];
 /* How far two backends may differ. Matmul: it depends on the rounding. */
 float op_tolerance(const struct op *op);
 
+const char *rounding_name(enum rounding rounding);
+
 /* Whether the op adds its result to op.out. */
 bool op_adds(const struct op *op);
 

@@ -96,8 +96,6 @@ static void put_parameter(
         [ACTIVATION_SIGMOID] = "sigmoid",
         [ACTIVATION_RELU_SQUARED] = "relu squared",
         [ACTIVATION_DECAY] = "decay"};
-    static const char *const roundings[] = {
-        [ROUNDING_F32] = "f32", [ROUNDING_F16] = "f16", [ROUNDING_Q8] = "q8"};
     const void *member = (const char *)op + parameter->offset;
     const char *name = "";
     double value = 0;
@@ -111,7 +109,7 @@ static void put_parameter(
         value = *(const uint32_t *)member;
         break;
     case PARAMETER_ROUNDING:
-        name = roundings[*(const enum rounding *)member];
+        name = rounding_name(*(const enum rounding *)member);
         break;
     case PARAMETER_ACTIVATION:
         value = *(const enum activation *)member;

@@ -97,7 +97,7 @@ static enum salvo_status parse_merge(
     const char *blank = merge.size > 1 ? memchr(merge.data + 1, ' ', merge.size - 1) : NULL;
     if (!blank || blank + 1 == merge.data + merge.size) {
         TRY(fail(SALVO_ERROR_FORMAT,
-            "tokenizer.ggml.merges: item %zu ('%.*s') is not two parts with a blank between", index,
+            "tokenizer.ggml.merges: item %zu ('%.*s') is not two tokens separated by a space", index,
             (int)(merge.size < 64 ? merge.size : 64), merge.data));
     }
     size_t left_length = (size_t)(blank - merge.data);
@@ -123,8 +123,7 @@ static enum salvo_status add_merge(
     TRY(symbol_of(symbols, (struct salvo_text){merge->joined.data, merge->joined.size}, &new.joined));
     struct bpe_pair *pair = find_pair(bpe, new.left, new.right);
     if (!pair)
-        TRY(fail(SALVO_ERROR_FORMAT,
-            "tokenizer.ggml.merges: the pairs before item %u could not be told apart", rank));
+        TRY(fail(SALVO_ERROR_FORMAT, "tokenizer.ggml.merges: too many hash collisions before item %u", rank));
     if (pair->left < 0) /* of a pair that is there twice the first one counts */
         *pair = new;
 
@@ -140,8 +139,7 @@ static enum salvo_status read_merges(struct bpe *bpe, const struct gguf *gguf, s
     bool found;
     TRY(gguf_get_array(gguf, "tokenizer.ggml.merges", SALVO_STRING, &merges, &found));
     if (!found)
-        TRY(fail(SALVO_ERROR_FORMAT,
-            "tokenizer.ggml.merges is missing: a vocabulary of the kind 'gpt2' needs it"));
+        TRY(fail(SALVO_ERROR_FORMAT, "tokenizer.ggml.merges is missing: the 'gpt2' tokenizer needs it"));
     if (merges.array.count > INT32_MAX / 4 - symbols->vocabulary->count)
         TRY(fail(SALVO_ERROR_FORMAT, "tokenizer.ggml.merges has %llu items for %zu tokens",
             (unsigned long long)merges.array.count, symbols->vocabulary->count));

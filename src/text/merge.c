@@ -17,7 +17,7 @@ enum salvo_status merger_begin(struct merger *merger, struct salvo_text word)
     merger->count = merger->heap_count = 0;
     merger->word = word;
     if (word.size > UINT32_MAX / 2)
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "a word of %zu bytes is longer than the %u supported", word.size,
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "a word of %zu bytes is too long: the limit is %u", word.size,
             UINT32_MAX / 2));
     if (word.size > merger->capacity) {
         size_t capacity = word.size < 64 ? 64 : word.size + word.size / 2;

@@ -1,7 +1,7 @@
 /*
- * What BPE and SentencePiece share: a word is a chain of symbols; as long as neighbours can be merged, the
- * pair of the lowest rank is, the leftmost one of several. A heap of pairs keeps this at n log n for words of
- * any length.
+ * The merge loop of BPE and SentencePiece. A word is a chain of symbols; the pair of neighbours with the
+ * lowest rank is merged until no pair can be, the leftmost first among equals. A heap of pairs makes this O(n
+ * log n).
  */
 #ifndef TEXT_MERGE_H
 #define TEXT_MERGE_H
@@ -17,12 +17,12 @@ struct merge_result {
 
 #define MERGE_NEVER UINT32_MAX
 
-/* What two neighbours become. `joined` is the text of both together. */
+/* The merge of two neighbours. `joined` is their concatenated text. */
 typedef struct merge_result (*merge_function)(
     const void *context, int32_t left, int32_t right, struct salvo_text joined);
 
 struct merge_symbol {
-    int32_t id; /* whatever the merge function gives; MERGE_NONE where the character itself has no number */
+    int32_t id; /* from the merge function; MERGE_NONE for a character without a token */
     uint32_t begin;
     uint32_t previous, next;
     struct merge_result with_next;

@@ -24,7 +24,7 @@ static inline bool is_blank(char byte)
 enum salvo_status special_tokens_open(struct special_tokens *special, const struct vocabulary *vocabulary);
 void special_tokens_close(struct special_tokens *special);
 
-/* What is looked for where. */
+/* Which special tokens are parsed in which part of the text. */
 struct special_search {
     const struct special_tokens *special;
     const struct vocabulary *vocabulary;

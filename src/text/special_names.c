@@ -45,7 +45,7 @@ static const char *const end_names[] = {
     "<|file_sep|>",
 };
 
-/* What surrounds the place where code is to be filled in. */
+/* Names of the fill-in-the-middle tokens. */
 static const char *const fill_names[] = {
     "<|fim_prefix|>",
     "<fim-prefix>",

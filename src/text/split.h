@@ -1,8 +1,7 @@
 /*
- * Cuts text into words before byte-level BPE, as the pre-tokenizer that a vocabulary names does. Those are
- * published as lists of regular expressions: the first cuts the text into its matches and what lies between
- * them, the next cuts each of these pieces, and so on. Here every expression is a stage, a function written
- * by hand.
+ * Pre-tokenizers: they split text into words for byte-level BPE. A pre-tokenizer is published as a list of
+ * regular expressions: the first splits the text into its matches and the gaps between them, the next splits
+ * each of these pieces, and so on. Here every expression is a stage, a hand-written function.
  */
 #ifndef TEXT_SPLIT_H
 #define TEXT_SPLIT_H

@@ -61,14 +61,14 @@ size_t stage_gpt2(const char *at, const char *end)
     return white_space_piece(at, end, false);
 }
 
-/* What tells the relatives of Llama 3's pattern apart. */
+/* Parameters of the patterns that derive from Llama 3's. */
 struct word_rules {
     unsigned max_digits; /* 0: any number */
     bool contractions;   /* they are pieces of their own */
     bool marks_in_words; /* combining marks count as letters */
     bool by_case;        /* a word ends where a small letter is followed by a capital */
     bool word_takes_contraction;
-    bool rest_takes_lines, rest_takes_slashes; /* what may follow a run of punctuation */
+    bool rest_takes_lines, rest_takes_slashes; /* a run of punctuation continues with these */
 };
 
 static bool is_small_ascii(struct character character)

@@ -75,7 +75,7 @@ cleanup:
 
 /* ---- Encoding ---------------------------------------------------------------------------------------- */
 
-/* Scores as ranks: the higher, the lower. Whatever the bits are, NaN included, there is one order. */
+/* Converts a score to a rank: higher scores get lower ranks. All bit patterns, NaN included, are ordered. */
 static uint32_t rank_of_score(float score)
 {
     uint32_t bits;

@@ -8,7 +8,7 @@
 
 const struct template_limits template_limits = {(size_t)512 << 20, (size_t)64 << 20, 400 * 1000 * 1000};
 
-/* Blank lines in a message would look like the end of it. */
+/* Blank lines are removed from a message, because a blank line ends one. */
 const char template_plain[] =
     "{%- for message in messages -%}"
     "{%- set content = (message.content | trim).split('\\n') | select | join('\\n') -%}"
@@ -84,7 +84,7 @@ cleanup:
     return status;
 }
 
-/* A content that is a list of texts becomes one text, a line for each; one with other parts stays. */
+/* Joins a content that is a list of texts with line feeds; a list with other parts stays. */
 static enum salvo_status join_parts(struct interpreter *in, const struct value *message)
 {
     enum salvo_status status = SALVO_OK;
@@ -147,7 +147,8 @@ cleanup:
 
 /* ---- Variables --------------------------------------------------------------------------------------- */
 
-/* What transformers hands over: words of the vocabulary, then the request, which may replace them. */
+/* The variables that transformers passes: special tokens of the vocabulary, then those of the request, which
+ * may replace them. */
 static enum salvo_status make_variables(
     struct interpreter *in, const struct template_input *input, struct dict *variables)
 {
@@ -173,7 +174,7 @@ static enum salvo_status make_variables(
         for (size_t i = 0; i < request.dict->count; i++)
             TRY(dict_set(in, variables, request.dict->pairs[i].key, request.dict->pairs[i].value));
     } else if (conversation->json.size) {
-        TRY(fail(SALVO_ERROR_ARGUMENT, "a list of messages or a request was expected, not other JSON"));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "JSON: expected a list of messages or an object"));
     }
     if (conversation->messages) {
         TRY(list_messages(in, conversation, &messages));
@@ -207,7 +208,7 @@ static enum salvo_status encode(const struct text *text, size_t most, struct mar
         char bytes[4], mark = (text->chars[i] & CHAR_DATA) != 0, marks[4] = {mark, mark, mark, mark};
         size_t size = char_encode(text->chars[i], bytes);
         if (out->text.size + size > most)
-            TRY(fail(SALVO_ERROR_FORMAT, "chat template: it writes more than %zu bytes", most));
+            TRY(fail(SALVO_ERROR_FORMAT, "chat template: the output is longer than %zu bytes", most));
         TRY(buffer_append(&out->text, bytes, size));
         TRY(buffer_append(&out->marks, marks, size));
     }

@@ -1,6 +1,6 @@
 /*
- * Chat templates: a conversation becomes one text, in which every byte knows whether it came from the
- * template or from the conversation. The interpreter is in jinja/.
+ * Chat templates: they render a conversation to a text in which every byte is marked as the template's or the
+ * conversation's. The interpreter is in jinja/.
  */
 #ifndef TEXT_TEMPLATE_H
 #define TEXT_TEMPLATE_H
@@ -10,18 +10,18 @@
 
 struct template;
 
-/* For conversations with models that have none: "User: ...", a blank line, "Assistant:". */
+/* The template of models without one: "User: ...", a blank line, "Assistant:". */
 extern const char template_plain[];
 
 enum salvo_status template_open(const char *text, size_t size, struct template **out);
 void template_close(struct template *template);
 
-/* Appends all texts and strings of the template, each ended by a NUL. */
+/* Appends all texts and string literals of the template, each terminated by a NUL. */
 enum salvo_status template_literals(const struct template *template, struct buffer *out);
 
 /*
- * Templates make control tokens out of roles, as in '<|' + message.role + '|>'. So a role that is one of
- * these counts as the template's own word; any other one is data. NULL after the last.
+ * Templates build control tokens from roles, as in '<|' + message.role + '|>'. These roles are therefore
+ * marked as the template's text; any other role is data. Terminated by NULL.
  */
 extern const char *const template_roles[];
 
@@ -31,13 +31,13 @@ struct template_word {
     struct salvo_text text;
 };
 
-/* A rendering that would take more is an error. */
+/* Limits of a rendering; exceeding one is an error. */
 struct template_limits {
     size_t memory, output; /* bytes */
-    uint64_t work;         /* nodes, items and characters looked at */
+    uint64_t work;         /* nodes, items and characters */
 };
 
-/* A conversation of a million words keeps within these. */
+/* The default limits, enough for a conversation of a million words. */
 extern const struct template_limits template_limits;
 
 struct template_input {
@@ -45,7 +45,7 @@ struct template_input {
     const struct template_word *words;
     size_t word_count;
     const struct template_limits *limits; /* NULL: template_limits */
-    bool joins_parts; /* a content that is a list of texts is given to the template as one text */
+    bool joins_parts;                     /* pass a content that is a list of texts as one text */
 };
 
 /* `text` and, for each byte of it, `marks`: 1 where it came from the conversation. */

@@ -13,7 +13,7 @@ enum salvo_status token_list_grow(struct token_list *list, size_t more)
 {
     size_t needed;
     if (!checked_add(list->count, more, &needed) || needed > SIZE_MAX / 2)
-        return fail(SALVO_ERROR_MEMORY, "out of memory: %zu more tokens were asked for", more);
+        return fail(SALVO_ERROR_MEMORY, "out of memory: cannot allocate %zu more tokens", more);
     if (needed <= list->capacity)
         return SALVO_OK;
     size_t capacity = list->capacity ? list->capacity : 64;

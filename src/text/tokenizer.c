@@ -230,7 +230,7 @@ enum salvo_status tokenizer_encode_guarded(const struct tokenizer *tokenizer,
         TRY(token_list_add(list, vocabulary->eos));
     if (list->lost > lost_before) {
         log_line(SALVO_LOG_WARNING,
-            "%zu of the text's %zu bytes have no token in this vocabulary and are left out",
+            "%zu of the %zu bytes of the text have no token in the vocabulary and are dropped",
             list->lost - lost_before, size);
     }
 
@@ -279,7 +279,7 @@ static enum salvo_status find_piece(
 {
     *out = (struct salvo_text){0};
     if (!is_token(tokenizer, id))
-        return fail(SALVO_ERROR_ARGUMENT, "token %d is not in the vocabulary, which has %zu", id,
+        return fail(SALVO_ERROR_ARGUMENT, "token %d is outside the vocabulary of %zu tokens", id,
             tokenizer->vocabulary.count);
     const struct token *token = &tokenizer->vocabulary.tokens[id];
     if (special || !token_is_control(token))

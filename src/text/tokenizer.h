@@ -40,7 +40,7 @@ bool tokenizer_is_control(const struct tokenizer *tokenizer, int32_t id);
 /* Whether any text that contains it becomes this token. */
 bool tokenizer_is_user_defined(const struct tokenizer *tokenizer, int32_t id);
 
-/* What the metadata says about adding them: the default of the commands that follow it. */
+/* Whether the metadata asks to add them. */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
 

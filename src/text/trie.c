@@ -46,7 +46,7 @@ enum salvo_status trie_open(struct trie *trie, struct trie_entry *entries, size_
         if (!checked_add(
                 node_count, entries[i].key.size - shared_prefix(previous, entries[i].key), &node_count) ||
             node_count > UINT32_MAX)
-            TRY(fail(SALVO_ERROR_UNSUPPORTED, "a vocabulary with more than %u bytes of text", UINT32_MAX));
+            TRY(fail(SALVO_ERROR_UNSUPPORTED, "the vocabulary has more than %u bytes of text", UINT32_MAX));
         previous = entries[i].key;
     }
     if (node_count == 1)

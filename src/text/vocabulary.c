@@ -26,16 +26,16 @@ static enum salvo_status read_model(const struct gguf *gguf, struct vocabulary *
     bool found;
     TRY(gguf_get_text(gguf, "tokenizer.ggml.model", &name, &found));
     if (!found || text_equals(name, "no_vocab") || text_equals(name, "none"))
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the model has no vocabulary: text cannot be turned into tokens"));
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the model has no vocabulary: cannot tokenize text"));
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         if (text_equals(name, models[i].name)) {
             vocabulary->model = models[i].model;
             goto cleanup;
         }
     }
-    status =
-        fail(SALVO_ERROR_UNSUPPORTED, "tokenizer.ggml.model is '%.*s': supported are gpt2, llama and rwkv",
-            (int)(name.size < 64 ? name.size : 64), name.data);
+    status = fail(SALVO_ERROR_UNSUPPORTED,
+        "tokenizer.ggml.model '%.*s' is not supported; supported: gpt2, llama, rwkv",
+        (int)(name.size < 64 ? name.size : 64), name.data);
 
 cleanup:
     return status;
@@ -76,7 +76,7 @@ static enum salvo_status read_texts(const struct gguf *gguf, struct vocabulary *
     if (!found)
         TRY(fail(SALVO_ERROR_FORMAT, "tokenizer.ggml.tokens is missing"));
     if (texts.array.count == 0 || texts.array.count > INT32_MAX)
-        TRY(fail(SALVO_ERROR_FORMAT, "tokenizer.ggml.tokens has %llu tokens: 1 to %d are possible",
+        TRY(fail(SALVO_ERROR_FORMAT, "tokenizer.ggml.tokens has %llu tokens: expected 1 to %d",
             (unsigned long long)texts.array.count, INT32_MAX));
     TRY(NEW(&vocabulary->tokens, (size_t)texts.array.count));
     while (salvo_array_next(&texts, &item))
@@ -110,7 +110,7 @@ static enum salvo_status read_scores(const struct gguf *gguf, struct vocabulary 
     bool found, integers = value && value->type == SALVO_ARRAY && value->array.type == SALVO_I32;
     TRY(get_per_token(gguf, vocabulary, key, integers ? SALVO_I32 : SALVO_F32, &scores, &found));
     if (!found && vocabulary->model == VOCABULARY_SPM)
-        TRY(fail(SALVO_ERROR_FORMAT, "%s is missing: a vocabulary of the kind 'llama' needs it", key));
+        TRY(fail(SALVO_ERROR_FORMAT, "%s is missing: the 'llama' tokenizer needs it", key));
     for (size_t i = 0; found && salvo_array_next(&scores, &item); i++)
         vocabulary->tokens[i].score = integers ? (float)item.i : (float)item.f;
 
@@ -156,7 +156,7 @@ cleanup:
 
 static enum salvo_status read_special_ids(const struct gguf *gguf, struct vocabulary *vocabulary)
 {
-    /* What is meant when the file does not say. */
+    /* Defaults for keys that are missing. */
     static const struct {
         int32_t bos, eos, unknown;
     } defaults[] = {

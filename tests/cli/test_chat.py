@@ -70,7 +70,7 @@ class Pipe(unittest.TestCase):
         command = [SALVO, "run", "-m", MODEL, "--chat", "-p", "hello", "-n", "4", *FORCED]
         self.assertEqual(subprocess.run(command, capture_output=True, check=True, input=b"").stdout, b"xxxx")
         self.assertGreater(prompt_tokens("hello", "--system", "Be kind."), prompt_tokens("hello"))
-        for more, words in ((["--system", "x"], b"--chat"), (["--chat", "--state-load", "x"], b"exclude")):
+        for more, words in ((["--system", "x"], b"--chat"), (["--chat", "--state-load", "x"], b"cannot be combined")):
             done = subprocess.run([SALVO, "run", "-m", MODEL, "-p", "x", *more], capture_output=True, input=b"")
             self.assertEqual(done.returncode, 2)
             self.assertIn(words, done.stderr)
@@ -95,7 +95,7 @@ class Pipe(unittest.TestCase):
     def test_commands_that_are_wrong(self):
         cases = [
             ("/halp", "did you mean /help"),
-            ("/frobnicate now", "there is no /frobnicate"),
+            ("/frobnicate now", "unknown command /frobnicate"),
             ("/bye", "/quit"),
             ("/set", None),
             ("/set temp", "needs a value"),
@@ -109,7 +109,7 @@ class Pipe(unittest.TestCase):
             ("/load", "needs a value"),
             ("/load " + path("absent"), "No such file"),
             ("/load " + MODEL, "not a saved state"),
-            ("/undo", "nothing was said"),
+            ("/undo", "no message yet"),
             ("/regen", "no answer yet"),
             ("/clear all", "takes no argument"),
         ]
@@ -196,14 +196,14 @@ class Computed(unittest.TestCase):
         changed = chat(["/system Be kind.", "hello", "/clear", "hello", '/system ""', "/clear", "hello"], "-n", 2, *FORCED)[2]
         self.assertEqual([sum(count[:2]) for count in changed], [by_option, by_option, alone])
         shown = chat(["/system", "/system Be kind.", "/system", "hello", '/system ""', "/system"], "-n", 2, *FORCED)[1]
-        self.assertEqual(shown.count("there is no system message)"), 2)
+        self.assertEqual(shown.count("no system message)"), 2)
         self.assertEqual(shown.count("  Be kind.\n"), 1)
 
     def test_the_default_model(self):
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         model = os.path.join(cache, "salvo/models/SmolLM2-135M-Instruct.Q4_1.gguf")
         if not os.path.exists(model):
-            self.skipTest("the default model is not there")
+            self.skipTest("the default model is not installed")
         questions = ["Write one sentence about the sea.", "And one about the sky.", "Thank you! \U0001f30a"]
         answers, _, counts = chat(questions, "--temp", 0, "-n", 60, model=model)
         self.assertIn("sea", answers[0])
@@ -270,9 +270,9 @@ class Full(unittest.TestCase):
         answers, error, counts = chat(self.MESSAGES, "-n", 8, "-c", 80, *FORCED, status=1)
         self.assertEqual(answers, ["x" * 8] * len(answers))
         self.assertTrue(0 < len(answers) < 4)
-        self.assertIn("the context of 80 is full", error)
+        self.assertIn("the context is full", error)
         self.assertIn("--on-full slide", error)
-        self.assertNotIn("left out", error)
+        self.assertNotIn("no longer in it", error)
         # What was refused is not part of the conversation: there is room again after taking a turn back.
         again = chat(self.MESSAGES + ["/undo", self.MESSAGES[1]], "-n", 8, "-c", 80, *FORCED, status=1)[0]
         self.assertEqual(len(again), len(answers) + 1)
@@ -290,7 +290,7 @@ class Full(unittest.TestCase):
             answers, error, counts = chat(self.MESSAGES * 3, "-n", 8, "-c", 90, "--on-full", "slide", *FORCED, *system,
                                           model=model)
             self.assertEqual(answers, ["x" * 8] * 12)
-            self.assertIn("left out", error)
+            self.assertIn("no longer in it", error)
             self.assertTrue(all(count[3] <= 90 for count in counts))
             # The last turns as if the dropped ones had never been.
             last = chat(self.MESSAGES[-1:], "-n", 8, *FORCED, *system, model=model)[2][0]
@@ -302,14 +302,14 @@ class Full(unittest.TestCase):
             answers, error, counts = chat(self.MESSAGES[:2] + ["z"], "-n", 40, "-c", 100, "--on-full", "slide", *FORCED,
                                           model=model)
             self.assertEqual(answers, ["x" * 40] * 3)
-            self.assertIn("left out", error)
+            self.assertIn("no longer in it", error)
 
     def test_a_message_that_never_fits(self):
         error = chat(["y" * 200], "-c", 80, *FORCED, status=1)[1]
-        self.assertRegex(error, r"the message alone does not fit the context of 80: .* 2\d\d tokens")
+        self.assertRegex(error, r"the message does not fit: .* 2\d\d tokens, the context has 80")
         answers, error, counts = chat(["hello", "y" * 200, "more"], "-n", 4, "-c", 80, "--on-full", "slide", *FORCED, status=1)
         self.assertEqual(answers, ["xxxx", "xxxx"])
-        self.assertIn("alone does not fit", error)
+        self.assertIn("does not fit", error)
         self.assertEqual(counts, chat(["hello", "more"], "-n", 4, "-c", 80, *FORCED)[2])
 
 
@@ -468,7 +468,7 @@ class OnATerminal(unittest.TestCase):
             terminal.wait_for(b"peak memory")
             terminal.wait_for(PROMPT)
             terminal.type("hello\r")
-            shown = terminal.wait_for(b"(-n 4").split(b"hello")[-1]
+            shown = terminal.wait_for(b"after 4 tokens (-n)").split(b"hello")[-1]
             self.assertNotIn(bytes([byte]), shown.replace(b"\r\n", b""), shown)
             terminal.type("/quit\r")
             terminal.end()

@@ -98,9 +98,9 @@ class Run(unittest.TestCase):
             self.assertEqual(read("words.gguf").count(text), 1)
             file.write(read("words.gguf").replace(text, struct.pack("<Q", 2) + b"\xc3\x80"))
         error = salvo("run", "-p", "\\xff\\xff", "-n", 1, model=path("lacking.gguf"), status=2)[1]
-        self.assertIn("2 of the text's 2 bytes have no token", error)
+        self.assertIn("2 of the 2 bytes of the text have no token", error)
         self.assertIn("the prompt has no tokens", error)
-        self.assertIn("1 of the text's 2", salvo("run", "-p", "a\\xff", "-n", 1, model=path("lacking.gguf"))[1])
+        self.assertIn("1 of the 2 bytes of the text", salvo("run", "-p", "a\\xff", "-n", 1, model=path("lacking.gguf"))[1])
 
     def test_a_path_stands_once_in_a_message(self):
         for key in ("llama.wkv.head_size", "tokenizer.ggml.unknown_token_id"):  # a text where a number belongs
@@ -138,7 +138,7 @@ class Run(unittest.TestCase):
     def test_a_full_context_is_said(self):
         output, error = salvo("run", "-p", "x", "-c", 1)
         self.assertEqual(output, b"")
-        self.assertRegex(error, "warning: the context of 1 is full")
+        self.assertRegex(error, "warning: the context of 1 tokens is full")
         self.assertEqual(salvo("run", "-p", "x", "-c", 1, "-q")[1], "")
 
     def test_a_failed_request_gives_one_line(self):
@@ -182,7 +182,7 @@ class Run(unittest.TestCase):
             (["-p", "x", "-n", "-5"], 2, ["-n", "'-5'"]),
             (["-p", "x", "-n", "many"], 2, ["-n", "'many'"]),
             (["-p", "x", "-n", "4294967296"], 2, ["-n", "4294967296", "from 1 to 4294967295"]),
-            (["-p", "x", "--temp", "-1"], 2, ["--temp", "'-1'", "negative"]),
+            (["-p", "x", "--temp", "-1"], 2, ["--temp", "'-1'", "at least 0"]),
             (["-p", "x", "--temp", "nan"], 2, ["--temp"]),
             (["-p", "x", "--top-p", "1.5"], 2, ["--top-p", "0 to 1"]),
             (["-p", "x", "--min-p=-0.1"], 2, ["--min-p"]),
@@ -408,8 +408,8 @@ class Others(unittest.TestCase):
         self.assertIn("Q8_0, ", table.splitlines()[0])
         self.assertNotIn(" ,", table.splitlines()[0])
         salvo("bench", "-p", CONTEXT, "-n", 0, "-c", CONTEXT, "-r", 1, model=PLAIN)
-        self.assertIn("context of 600,", salvo("bench", "-p", 600, "-n", 0, "-c", 512, model=PLAIN, status=2)[1])
-        self.assertIn("nothing to do", salvo("bench", "-p", 0, "-n", 0, model=PLAIN, status=2)[1])
+        self.assertIn("context of 600 tokens,", salvo("bench", "-p", 600, "-n", 0, "-c", 512, model=PLAIN, status=2)[1])
+        self.assertIn("no test to run", salvo("bench", "-p", 0, "-n", 0, model=PLAIN, status=2)[1])
         self.assertIn("-r", salvo("bench", "-r", 0, model=PLAIN, status=2)[1])
         self.assertIn("-p", salvo("bench", "-p", "8,", model=PLAIN, status=2)[1])
 

@@ -47,7 +47,7 @@ class Existing(unittest.TestCase):
             with self.subTest(name):
                 file = write("kept-" + name)
                 error = salvo(*arguments(file), model=None, status=1)[1]
-                self.assertIn(f"{file}: the file is there already; --force replaces it", error)
+                self.assertIn(f"{file}: file exists; --force replaces it", error)
                 self.assertEqual(read("kept-" + name), b"precious")
                 salvo(*arguments(file), "--force", model=None)
                 self.assertGreater(len(read("kept-" + name)), len(b"precious"))
@@ -141,7 +141,7 @@ class Existing(unittest.TestCase):
         say("/save " + file, b"0 messages in")
         os.unlink(file)
         write("shared-conversation")  # the inode may be the same
-        say("/save " + file, b"the file is there already")
+        say("/save " + file, b"file exists")
         self.assertEqual(read("shared-conversation"), b"precious")
         say("/save! " + file, b"0 messages in")
         say("/save " + file, b"0 messages in")
@@ -166,7 +166,7 @@ class OwnInput(unittest.TestCase):
         for force in ([], ["--force"]):
             before = read(kept)
             error = salvo("quantize", source, output, "Q4_0", *force, model=None, status=1)[1]
-            self.assertIn("the model is read from this file", error)
+            self.assertIn("refusing to overwrite", error)
             self.assertEqual(read(kept), before)
 
     def test_names_and_links(self):
@@ -191,9 +191,9 @@ class OwnInput(unittest.TestCase):
 
     def test_other_outputs(self):
         before = read("words.gguf")
-        self.assertIn("the model is read", salvo("run", "-p", "a", "-n", 1, "--state-save", MODEL, "--force", status=1)[1])
-        self.assertIn("the model is read", salvo("eval", "--tokens", 1, "--logits", MODEL, "--force", status=1)[1])
-        self.assertIn("the model is read", chat(["/save! " + MODEL], status=1))
+        self.assertIn("refusing to overwrite", salvo("run", "-p", "a", "-n", 1, "--state-save", MODEL, "--force", status=1)[1])
+        self.assertIn("refusing to overwrite", salvo("eval", "--tokens", 1, "--logits", MODEL, "--force", status=1)[1])
+        self.assertIn("refusing to overwrite", chat(["/save! " + MODEL], status=1))
         self.assertEqual(read("words.gguf"), before)
 
     def test_a_quantised_source_is_warned_of(self):
@@ -243,7 +243,7 @@ class Descriptors(unittest.TestCase):
                 done = subprocess.run(["sh", "-c", command], input=b" world", capture_output=True, timeout=60)
                 self.assertEqual(done.returncode, 1 if 1 in closed else 0, done.stderr)
                 if 1 in closed and 2 not in closed:
-                    self.assertIn(b"cannot be written", done.stderr)
+                    self.assertIn(b"cannot write", done.stderr)
                 self.assertEqual(salvo("info")[1], "")  # the model is what it was
 
     def test_a_closed_input_is_an_empty_one(self):
@@ -277,7 +277,7 @@ class Prompts(unittest.TestCase):
     def test_a_full_context_is_one_line(self):
         output, error = salvo("run", "-p", "a", "-c", 20, *FORCED)
         self.assertEqual(output, b"x" * 19)
-        self.assertRegex(error, r"\Asalvo: warning: the context of 20 is full.*\n\Z")
+        self.assertRegex(error, r"\Asalvo: warning: the context of 20 tokens is full.*\n\Z")
         self.assertEqual(salvo("run", "-p", "a", "-c", 20, "-q", *FORCED)[1], "")
         self.assertEqual(salvo("run", "-p", "a", "-c", 20, "-n", 4, *FORCED)[1], "")
 

@@ -52,17 +52,17 @@ class LlamaCpp(unittest.TestCase):
 
     def test_what_there_is_not_is_answered_by_name(self):
         for command, flags, words in (
-            ("run", ["-ngl", 1], "--gpu-layers 1 of 2"), ("run", ["-ngl", "x"], "'x'"), ("run", ["-ngl", 0, "--backend", "cuda"], "exclude"),
-            ("run", ["-fa", "off"], "-fa cannot be 'off'"), ("run", ["--flash-attn=0"], "--flash-attn cannot be '0'"),
-            ("run", ["-ctk", "q8_0", "-ctv", "f16"], "one type"), ("run", ["-ctk", "q4_0"], "'q4_0'"),
-            ("run", ["--kv-type", "f32", "-ctv", "f16"], "one type"),
-            ("run", ["-hf", "a/b"], "no -hf here"), ("chat", ["-hf", "a/b"], "no -hf here"), ("run", ["-md", "x"], "no -md here"),
-            ("run", ["-sm", "layer"], "-sm cannot be 'layer'"), ("run", ["-ts", "1,1"], "no -ts here"), ("run", ["-tb", 2], "no -tb here"),
-            ("run", ["-nkvo"], "no -nkvo here"), ("bench", ["-pg", "8,8"], "no -pg here"), ("run", ["--prompt-cache", "x"], "--state-save"),
-            ("run", ["--prompt-cache=x"], "no --prompt-cache here"), ("run", ["--keep", 2], "--on-full slide"),
+            ("run", ["-ngl", 1], "invalid --gpu-layers 1: the model has 2 layers"), ("run", ["-ngl", "x"], "'x'"), ("run", ["-ngl", 0, "--backend", "cuda"], "cannot be combined"),
+            ("run", ["-fa", "1"], "ambiguous"), ("run", ["-fa", "off"], "invalid -fa 'off'"), ("run", ["--flash-attn=0"], "invalid --flash-attn '0'"),
+            ("run", ["-ctk", "q8_0", "-ctv", "f16"], "same type"), ("run", ["-ctk", "q4_0"], "'q4_0'"),
+            ("run", ["--kv-type", "f32", "-ctv", "f16"], "same type"),
+            ("run", ["-hf", "a/b"], "-hf is not supported"), ("chat", ["-hf", "a/b"], "-hf is not supported"), ("run", ["-md", "x"], "-md is not supported"),
+            ("run", ["-sm", "layer"], "invalid -sm 'layer'"), ("run", ["-ts", "1,1"], "-ts is not supported"), ("run", ["-tb", 2], "-tb is not supported"),
+            ("run", ["-nkvo"], "-nkvo is not supported"), ("bench", ["-pg", "8,8"], "-pg is not supported"), ("run", ["--prompt-cache", "x"], "--state-save"),
+            ("run", ["--prompt-cache=x"], "--prompt-cache is not supported"), ("run", ["--keep", 2], "--on-full slide"),
             ("run", ["--list-devices"], "salvo devices"), ("chat", ["-st"], "salvo run --chat"), ("chat", ["-no-cnv"], "salvo run"),
-            ("run", ["-cnv"], "salvo chat"), ("run", ["--chat", "-no-cnv"], "exclude"), ("tokenize", ["-fa"], "'-fa'"),
-            ("tokenize", ["-ngl", 99], "'-ngl'"), ("info", ["-tb", 2], "no -tb here"), ("run", ["-n", -2], "'-2'"),
+            ("run", ["-cnv"], "salvo chat"), ("run", ["--chat", "-no-cnv"], "cannot be combined"), ("tokenize", ["-fa"], "'-fa'"),
+            ("tokenize", ["-ngl", 99], "'-ngl'"), ("info", ["-tb", 2], "-tb is not supported"), ("run", ["-n", -2], "'-2'"),
             ("verify", ["--backend", "abacus", "--json"], "abacus"), ("run", ["-e=1"], "-e"), ("eval", ["-r", "x"], "'-r'"),
         ):
             with self.subTest([command, *flags]):
@@ -121,8 +121,8 @@ class Models(unittest.TestCase):
         self.assertIn("Alpha-1B.Q8_0.gguf, alpha-2B.Q8_0.gguf", error)
         self.assertEqual(error.count("\n"), 1)
         self.assertIn("Gamma.gguf, gamma.gguf", self.info("GAMMA", status=1)[1])
-        self.assertIn("no model of that name", self.info("delta", status=1)[1])
-        self.assertIn("no model of that name", self.info("beta-n", status=1)[1])
+        self.assertIn("no model of this name", self.info("delta", status=1)[1])
+        self.assertIn("no model of this name", self.info("beta-n", status=1)[1])
         self.assertIn("empty", self.info("", status=2)[1])
         os.mkdir(path("Beta"))  # a folder is no model
         self.assertIn(self.models, self.info("Beta")[0].decode())
@@ -174,6 +174,10 @@ class Loops(unittest.TestCase):
             self.assertEqual(output.split(b"\n")[0], b"x" * 256)
             self.assertIn("repeats itself", error)
             self.assertIn("ended by: loop", error)
+
+    def test_a_cycle_of_tokens_without_text_ends(self):
+        silent = json.loads(salvo("run", "-p", "hello", "--chat", "--temp", 0, "--logit-bias", "262=1000", "--json")[0])  # <|im_start|>
+        self.assertEqual((silent["text"], silent["tokens"], silent["finish_reason"]), ("", 256, "loop"))
 
     def test_it_can_be_switched_off_and_is_for_answers_only(self):
         self.assertEqual(len(run("--chat", "--allow-loops", "-n", 300)[0]), 300)

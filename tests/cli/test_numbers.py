@@ -16,7 +16,7 @@ MODEL = os.path.join(folder.name, "words.gguf")
 NO_NUMBERS = ("", " ", "-", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x10", "1,2", "one", "\u0661")
 NO_FLOATS = ("", "-", "nan", "-nan", "inf", "-inf", "infinity", "1e39", "-1e39", "1.5x", "1,5", "1 ", "1 2", "one", "--")
 MINUS_ONE = ("--tokens", "--top-k", "--repeat-last-n")  # all there are
-MOST_32, MOST_64 = 2**32 - 1, 2**64 - 1
+MOST_32, MOST_SEED = 2**32 - 1, 2**64 - 2
 
 
 def salvo(*arguments, status=0):
@@ -53,7 +53,7 @@ class Numbers(unittest.TestCase):
             self.refused("--threads", value, command="quantize", arguments=("/absent", "/absent", "F16"))
             self.refused("--repetitions", value, command="bench", arguments=("-m", "/absent"))
         for value in ("", ",", "1,", ",1", "1,,2", "1,x", "1;2", "-1", "4294967296", "1,4294967296"):
-            self.refused("--prompts", value, "with commas", command="bench", arguments=("-m", "/absent"))
+            self.refused("--prompts", value, "separated by commas", command="bench", arguments=("-m", "/absent"))
         self.refused("--prompts", ",".join(["1"] * 33), "too many", command="bench", arguments=("-m", "/absent"))
 
     def test_limits_of_the_engine(self):
@@ -121,12 +121,12 @@ class Numbers(unittest.TestCase):
             self.assertIn("llama.expert_count", error)
 
     def test_seeds(self):
-        for value in (*NO_NUMBERS, "-2", str(MOST_64 + 1), "9" * 40):
+        for value in (*NO_NUMBERS, "-2", str(MOST_SEED + 1), "9" * 40):
             if value == "-1":
                 continue  # a random one
-            self.refused("--seed", value, str(MOST_64), arguments=("-m", "/absent", "-p", "a"))
+            self.refused("--seed", value, str(MOST_SEED), arguments=("-m", "/absent", "-p", "a"))
         texts = set()
-        for seed in (0, MOST_32, 2**32, MOST_64):
+        for seed in (0, MOST_32, 2**32, MOST_SEED):
             result = json.loads(run("-n", 20, "--temp", 2, "-s", seed, "--json")[0])
             self.assertEqual(result["seed"], seed)
             texts.add(tuple(result["ids"]))
@@ -138,9 +138,9 @@ class Numbers(unittest.TestCase):
         absent = ("-m", "/absent", "-p", "a")
         for option in ("--temp", "--top-p", "--min-p", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"):
             for value in NO_FLOATS:
-                self.refused(option, value, option, "number is expected", arguments=absent)
+                self.refused(option, value, option, "expected a number", arguments=absent)
         for option in ("--temp", "--repeat-penalty"):
-            self.refused(option, "-1e-9", "not negative", arguments=absent)
+            self.refused(option, "-1e-9", "at least 0", arguments=absent)
         for option in ("--top-p", "--min-p"):
             for value in ("-1e-9", "1.000001", "3e38"):
                 self.refused(option, value, "from 0 to 1", arguments=absent)

@@ -312,7 +312,7 @@ static void errors_say_where(void **state)
     expect_error("{% if true %}\n{{ 1 + }}", "[]", "line 2, column 8");
     expect_error("{% for a in b %}", "[]", "'endfor' is missing");
     expect_error("{{ raise_exception('roles alternate') }}", "[]", "roles alternate");
-    expect_error("{{ 'a' | nope }}", "[]", "there is no filter 'nope'");
+    expect_error("{{ 'a' | nope }}", "[]", "unknown filter 'nope'");
     expect_error("x", "[1,", "JSON: line 1, column 4");
     expect_error("x", "{\"messages\": 3}", "'messages' is not a list");
     expect_error("x", "7", "JSON");

@@ -101,7 +101,7 @@ class Perplexity(unittest.TestCase):
                 self.compare(salvo(path, TEXT, "-c", len(ids) + 100), [losses(model, ids, 0)])
                 self.compare(salvo(path, TEXT, "-c", len(ids), "--second-half"),
                              [losses(model, ids, len(ids) // 2)])
-                self.assertIn("not one window", salvo(path, TEXT, "-c", len(ids) + 1, "--second-half", status=1))
+                self.assertIn("less than one window", salvo(path, TEXT, "-c", len(ids) + 1, "--second-half", status=1))
 
     def test_one_scored_token_has_no_error(self):
         self.assertEqual(salvo(MODELS[0], b"ta", "-c", 3, "--second-half")["nll_error"], 0)

@@ -525,6 +525,31 @@ static void reads_and_writes_are_listed(void **state)
     model_close(&file);
 }
 
+/* Readers of the table stop at the first entry without a name. */
+static void the_table_of_ops_has_no_gaps(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
+        const struct op_info *info = &op_infos[kind];
+        assert_non_null(info->name);
+        assert_non_null(info->inputs[0].name);
+        for (int i = 0; i < OP_MAX_INPUTS; i++) {
+            assert_int_equal(!info->inputs[i].name, info->inputs[i].kind == OPERAND_NONE);
+            assert_true(i == 0 || info->inputs[i - 1].name || !info->inputs[i].name);
+        }
+        for (int i = 0; i < OP_MAX_STATES; i++) {
+            assert_int_equal(!info->states[i].name, info->states[i].kind == STATE_NONE);
+            assert_true(i == 0 || info->states[i - 1].name || !info->states[i].name);
+        }
+        for (int i = 0; i < OP_MAX_PARAMETERS; i++) {
+            assert_true(!info->parameters[i].name || info->parameters[i].offset < sizeof(struct op));
+            assert_true(i == 0 || info->parameters[i - 1].name || !info->parameters[i].name);
+        }
+        for (int i = 0; i < kind; i++)
+            assert_string_not_equal(info->name, op_infos[i].name);
+    }
+}
+
 static void half_weights_meet_halves(void **state)
 {
     (void)state;
@@ -555,6 +580,7 @@ int main(void)
         cmocka_unit_test(a_program_prints_buffers_ropes_and_ops),
         cmocka_unit_test(weights_are_shared_and_cut_without_a_copy),
         cmocka_unit_test(reads_and_writes_are_listed),
+        cmocka_unit_test(the_table_of_ops_has_no_gaps),
         cmocka_unit_test(half_weights_meet_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,7 +137,7 @@ static const struct {
     {absent, SALVO_ERROR_UNSUPPORTED, {"has no vocabulary", ""}},
     {no_vocab, SALVO_ERROR_UNSUPPORTED, {"has no vocabulary", ""}},
     {none, SALVO_ERROR_UNSUPPORTED, {"has no vocabulary", ""}},
-    {bert, SALVO_ERROR_UNSUPPORTED, {"'bert'", "gpt2, llama and rwkv"}},
+    {bert, SALVO_ERROR_UNSUPPORTED, {"'bert'", "gpt2, llama, rwkv"}},
     {model_is_a_number, SALVO_ERROR_FORMAT, {"tokenizer.ggml.model", ""}},
     {no_tokens, SALVO_ERROR_FORMAT, {"tokenizer.ggml.tokens", "missing"}},
     {empty_tokens, SALVO_ERROR_FORMAT, {"tokenizer.ggml.tokens", "0 tokens"}},

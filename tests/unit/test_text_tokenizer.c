@@ -75,7 +75,7 @@ static void bytes_without_tokens_are_warned_of_once(void **state)
         "b\xfe",
         0, IDS(2, 1));
     assert_int_equal(warnings, 1);
-    assert_non_null(strstr(warning, "2 of the text's 5 bytes"));
+    assert_non_null(strstr(warning, "2 of the 5 bytes of the text"));
 
     /* Words that come again, which are remembered, count again. */
     enum { TIMES = 3000 };

@@ -2,6 +2,7 @@
  * program/sampling.h says about random ones. */
 #include "vulkan_test.h"
 
+#include "backend/common/debug.h"
 #include "backend/vulkan/vulkan_executor.h"
 #include "engine/engine.h"
 #include "program/sampling.h"
@@ -43,11 +44,12 @@ static int32_t choose(
         .pages = fixture->session->pages,
         .sampler = *settings};
     const struct step step = {.runs = &run, .run_count = 1, .token_count = 1, .ids = &id};
-    ASSERT_OK(backend->debug_begin(executor, &step));
-    memcpy(backend->debug_buffer(executor, executor->program->logits), logits,
-        fixture->vocabulary * sizeof *logits);
-    ASSERT_OK(backend->debug_run(executor, backend->group_count(executor, &step) - 1));
-    backend->debug_end(executor);
+    struct debug_step debug;
+    ASSERT_OK(debug_step_begin(&debug, backend, executor, executor->program, &step));
+    memcpy(
+        debug_step_buffer(&debug, executor->program->logits), logits, fixture->vocabulary * sizeof *logits);
+    ASSERT_OK(backend->debug.run(executor, debug.plan->group_count - 1));
+    debug_step_end(&debug);
     const struct run_result *result = &executor->pending[executor->submitted % RING_ENTRIES].results[0];
     assert_int_equal(result->failed ? 0 : 1, result->sampled);
     if (result->failed)

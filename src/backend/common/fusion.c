@@ -1,5 +1,10 @@
 #include "backend/common/fusion.h"
 
+const struct op *group_op(const struct program *program, const struct group *group)
+{
+    return &program->ops[group->first_op + group->inner];
+}
+
 static bool is_vector(const struct program *program, buffer_id buffer)
 {
     return buffer != NO_BUFFER && program->buffers[buffer].kind == BUFFER_WEIGHT;

@@ -5,6 +5,9 @@
 
 #include "backend/common/lowering.h"
 
+/* The op that names a group's kind: of several matmuls the first. */
+const struct op *group_op(const struct program *program, const struct group *group);
+
 /* Joins the groups of a plan that the options ask for. A part of lower_program. */
 void fuse_groups(const struct program *program, const struct lowering_options *options, struct plan *plan);
 

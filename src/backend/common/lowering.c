@@ -330,11 +330,6 @@ cleanup:
     return status;
 }
 
-const struct op *group_op(const struct program *program, const struct group *group)
-{
-    return &program->ops[group->first_op + group->inner];
-}
-
 const char *group_kind_name(enum group_kind kind)
 {
     static const char *const names[] = {
@@ -348,11 +343,6 @@ const char *group_kind_name(enum group_kind kind)
     return names[kind];
 }
 
-static const char *rounding_name(enum rounding rounding)
-{
-    return rounding == ROUNDING_Q8 ? "q8" : rounding == ROUNDING_F16 ? "f16" : "f32";
-}
-
 void lower_describe_ops(
     const struct program *program, const struct plan *plan, uint32_t index, char *text, size_t size)
 {
@@ -362,8 +352,8 @@ void lower_describe_ops(
     for (uint32_t i = 0; i < group->op_count && used < size; i++) {
         const struct op *op = &program->ops[group->first_op + i];
         const enum operand_kind first = op_infos[op->kind].inputs[0].kind;
-        const bool has_matrix = first == OPERAND_MATRIX || first == OPERAND_TABLE;
-        const buffer_id named = has_matrix ? op->inputs[0] : op->out;
+        const bool has_weight = first == OPERAND_MATRIX || first == OPERAND_TABLE;
+        const buffer_id named = has_weight ? op->inputs[0] : op->out;
         used += (size_t)snprintf(text + used, size - used, "%s%s%s%s%s", i ? ", " : "",
             op_infos[op->kind].name, named == NO_BUFFER ? "" : " ",
             named == NO_BUFFER ? "" : program->buffers[named].name, i + 1 == group->inner ? " (inside)" : "");

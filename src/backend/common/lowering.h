@@ -62,9 +62,6 @@ struct lowering_options {
 enum salvo_status lower_program(const struct program *program, const struct lowering_options *options,
     struct arena *tables, struct plan *out);
 
-/* The op that names a group's kind: of several matmuls the first. */
-const struct op *group_op(const struct program *program, const struct group *group);
-
 const char *group_kind_name(enum group_kind kind);
 
 /* The ops of a group on one line; the same after its number and kind. Into `text`. */

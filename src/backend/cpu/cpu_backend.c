@@ -5,7 +5,6 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
-#include "program/placement.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -104,40 +103,34 @@ static void set_rounding(struct executor *executor, enum activation_rounding rou
     executor->rounding = rounding;
 }
 
-static uint32_t group_count(const struct executor *executor, const struct step *step)
+static const struct plan *debug_plan(const struct executor *executor, uint32_t tokens)
 {
-    return (step->token_count == 1 ? &executor->single : &executor->batch)->group_count;
+    return tokens == 1 ? &executor->single : &executor->batch;
 }
 
 static void debug_end(struct executor *executor)
 {
     if (!executor->debug_offsets)
         return;
-    memory_unmap(executor->debug_memory, executor->debug_bytes);
-    memory_free(executor->debug_offsets);
+    memory_unmap(executor->arena, executor->debug_bytes);
     executor->debug_offsets = NULL;
-    executor->debug_memory = NULL;
     executor->arena = executor->fast_arena;
 }
 
-static enum salvo_status debug_begin(struct executor *executor, const struct step *step)
+static enum salvo_status debug_begin(struct executor *executor, const struct step *step,
+    const size_t *offsets, size_t bytes, uint8_t **out_memory)
 {
     enum salvo_status status = SALVO_OK;
     debug_end(executor);
     TRY(step_check(executor, step));
+    TRY(memory_map(bytes, PAGES_NORMAL, out_memory));
+    executor->fast_arena = executor->arena;
+    executor->arena = *out_memory;
+    executor->debug_offsets = offsets;
+    executor->debug_bytes = bytes;
     step_take(executor, step);
     step_lay_out_rows(executor);
-    TRY(NEW(&executor->debug_offsets, executor->program->buffer_count));
-    TRY(placement_compute(executor->program, executor->plan->capacity, executor->plan->group_of_op, false,
-        executor->debug_offsets, &executor->debug_bytes));
-    TRY(memory_map(executor->debug_bytes, PAGES_NORMAL, &executor->debug_memory));
-    executor->fast_arena = executor->arena;
-    executor->arena = executor->debug_memory;
 cleanup:
-    if (status != SALVO_OK) {
-        memory_free(executor->debug_offsets);
-        executor->debug_offsets = NULL;
-    }
     return status;
 }
 
@@ -149,18 +142,6 @@ static enum salvo_status debug_run(struct executor *executor, uint32_t group)
         recurrent_pool_commit(executor);
     }
     return gguf_check(executor->program->gguf);
-}
-
-static void debug_group(
-    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count)
-{
-    *out_first_op = executor->plan->groups[group].first_op;
-    *out_op_count = executor->plan->groups[group].op_count;
-}
-
-static float *debug_buffer(struct executor *executor, buffer_id buffer)
-{
-    return executor->plan->is_private[buffer] ? NULL : row_of(executor, buffer, 0, 0);
 }
 
 const struct backend cpu_backend = {
@@ -181,10 +162,5 @@ const struct backend cpu_backend = {
     .state_restore = state_restore,
     .counters = counters,
     .print = print_plans,
-    .group_count = group_count,
-    .debug_begin = debug_begin,
-    .debug_run = debug_run,
-    .debug_group = debug_group,
-    .debug_buffer = debug_buffer,
-    .debug_end = debug_end,
+    .debug = {.plan = debug_plan, .begin = debug_begin, .run = debug_run, .end = debug_end},
 };

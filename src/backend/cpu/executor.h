@@ -88,9 +88,9 @@ struct executor {
     struct run_result *results; /* [slots] */
 
     /* Debug path. */
-    uint8_t *debug_memory, *fast_arena;
+    const size_t *debug_offsets; /* [buffers]; NULL: no step is being debugged */
+    uint8_t *fast_arena;         /* the arena of other steps */
     size_t debug_bytes;
-    size_t *debug_offsets;
 
     uint64_t tickets;
     struct backend_counters counters;
@@ -145,7 +145,7 @@ unsigned row_digits(const struct executor *executor, bool fine, enum row_kind ro
 struct q8_panel quad_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 
-/* Row `row` of a scratch buffer, in the arena or with the thread. */
+/* scratch.c: row `row` of a scratch buffer, in the arena or in the memory of the thread. */
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);
 
 /* run_*.c: how many tasks a group has in this step, and one of them. */

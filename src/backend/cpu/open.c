@@ -151,8 +151,8 @@ void executor_close(struct executor *executor)
     memory_unmap(executor->state_memory, executor->state_bytes);
     memory_unmap(executor->recurrent.memory, executor->recurrent.bytes);
     memory_unmap(executor->work_memory, executor->work_bytes);
-    memory_unmap(executor->debug_memory, executor->debug_bytes);
-    memory_free(executor->debug_offsets);
+    if (executor->debug_offsets)
+        memory_unmap(executor->arena, executor->debug_bytes);
     arena_free(&executor->tables);
     memory_free(executor);
 }

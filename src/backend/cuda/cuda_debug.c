@@ -3,12 +3,10 @@
  * buffers overlap, so that the host can read and change it; the tables are built again with those addresses.
  */
 #include "backend/cuda/cuda_executor.h"
-#include "base/memory.h"
-#include "program/placement.h"
 
-uint32_t cuda_group_count(const struct executor *executor, const struct step *step)
+const struct plan *cuda_debug_plan(const struct executor *executor, uint32_t tokens)
 {
-    return cuda_plan_for(executor, step->token_count)->plan.group_count;
+    return &cuda_plan_for(executor, tokens)->plan;
 }
 
 static void free_debug(struct executor *executor)
@@ -16,15 +14,12 @@ static void free_debug(struct executor *executor)
     cuda_memory_free(executor, executor->debug.tables.memory);
     cuda_tables_free(&executor->debug.tables);
     cuda_host_free(executor, executor->debug_memory);
-    memory_free(executor->debug_offsets);
     executor->debug_memory = NULL;
-    executor->debug_offsets = NULL;
-    executor->debug_of = NULL;
 }
 
 void cuda_debug_end(struct executor *executor)
 {
-    if (!executor->debug_offsets)
+    if (!executor->debug_memory)
         return;
     (void)executor->context.driver->context_push(executor->context.handle);
     (void)executor->context.driver->stream_wait(executor->queue);
@@ -32,37 +27,35 @@ void cuda_debug_end(struct executor *executor)
     cuda_context_leave(&executor->context);
 }
 
-static enum salvo_status begin(struct executor *executor, const struct step *step)
+static enum salvo_status begin(
+    struct executor *executor, const struct step *step, const size_t *offsets, size_t bytes)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_plan *plan = cuda_plan_for(executor, step->token_count);
-    size_t bytes;
     TRY(cuda_entries_finish(executor, executor->entries));
-    TRY(NEW(&executor->debug_offsets, executor->program->buffer_count));
-    TRY(placement_compute(executor->program, plan->plan.capacity, plan->plan.group_of_op, false,
-        executor->debug_offsets, &bytes));
     TRY(cuda_host_new(executor, "the debug path", bytes, &executor->debug_memory));
     executor->debug = (struct cuda_plan){.plan = plan->plan, .scratch = plan->scratch};
-    executor->debug.scratch.offsets = executor->debug_offsets;
+    executor->debug.scratch.offsets = offsets;
     TRY(CUDA_CALL(
         &executor->context, host_address, (&executor->debug.scratch.arena, executor->debug_memory, 0)));
     TRY(cuda_tables_build(executor, &executor->debug));
     TRY(cuda_tables_upload(executor, &executor->debug));
     TRY(cuda_step_write(executor, step));
-    executor->debug_of = plan;
 cleanup:
     if (status != SALVO_OK)
         free_debug(executor);
     return status;
 }
 
-enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step)
+enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step, const size_t *offsets,
+    size_t bytes, uint8_t **out_memory)
 {
     enum salvo_status status = SALVO_OK;
     cuda_debug_end(executor);
     TRY(cuda_step_check(executor, step));
     TRY(cuda_context_enter(&executor->context));
-    status = begin(executor, step);
+    status = begin(executor, step, offsets, bytes);
+    *out_memory = executor->debug_memory;
     cuda_context_leave(&executor->context);
 cleanup:
     return status;
@@ -117,18 +110,4 @@ enum salvo_status cuda_debug_run(struct executor *executor, uint32_t group)
     cuda_context_leave(&executor->context);
 cleanup:
     return status;
-}
-
-void cuda_debug_group(
-    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count)
-{
-    *out_first_op = executor->debug.plan.groups[group].first_op;
-    *out_op_count = executor->debug.plan.groups[group].op_count;
-}
-
-float *cuda_debug_buffer(struct executor *executor, buffer_id buffer)
-{
-    if (executor->debug.plan.is_private[buffer])
-        return NULL;
-    return (float *)(void *)(executor->debug_memory + executor->debug_offsets[buffer]);
 }

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* Handles are the driver's own; what they point at is nobody's business. */
+/* Opaque handles of the driver. */
 typedef struct cuda_context_object *cuda_context_handle;
 typedef struct cuda_module_object *cuda_module_handle;
 typedef struct cuda_function_object *cuda_function;

@@ -23,7 +23,7 @@ enum cuda_lowering {
 /*
  * How plans for one token are fitted into shared memory; the next one is tried where one does not fit.
  * Tight: inputs of matmuls are taken in pieces, rows of matrices are cut into slices, and attention and
- * sampling have their room where packed inputs and partial sums are. Tightest: chunks of weights are half as
+ * sampling use the memory of packed inputs and partial sums. Tightest: chunks of weights are half as
  * large, too.
  */
 enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };
@@ -77,12 +77,23 @@ struct cuda_node {
     };
 };
 
+enum { CUDA_MOST_ROUNDS = 16 }; /* of a phase */
+
+/* The parts of a phase that become records, for the host alone. */
+struct cuda_phase_parts {
+    bool simple; /* matmul: records hold the inputs */
+    bool has_head;
+    struct cuda_vector vectors[CUDA_MOST_ROUNDS]; /* matmul: the input of each round */
+    struct cuda_wkv7_record head;                 /* wkv7: of the first head */
+};
+
 /* The tables of a plan as they go to the device. */
 struct cuda_tables {
     uint8_t
         *phases; /* [phase_count][phase_bytes], once they are complete; in between [..][CUDA_PHASE_LIMIT] */
     uint32_t phase_count, phase_capacity, phase_bytes;
-    uint32_t *phase_places; /* [phase_count]: floats of shared memory */
+    uint32_t *phase_places;               /* [phase_count]: floats of shared memory */
+    struct cuda_phase_parts *phase_parts; /* [phase_count] */
     struct cuda_stream *streams;
     uint32_t stream_count, stream_capacity;
     struct cuda_packed_input *packed_inputs; /* many tokens */
@@ -191,10 +202,7 @@ struct executor {
 
     /* Debug path. */
     struct cuda_plan debug;
-    size_t *debug_offsets;
     uint8_t *debug_memory;
-    const struct cuda_plan *debug_of;
-    uint32_t debug_groups_run;
 
     uint64_t creations_at_load;
     struct backend_counters counters;
@@ -302,13 +310,11 @@ enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, c
 enum salvo_status cuda_profile(struct executor *executor, const struct step *step, uint32_t repetitions,
     backend_profile_function function, void *user);
 
-/* cuda_debug.c */
-uint32_t cuda_group_count(const struct executor *executor, const struct step *step);
-enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step);
+/* cuda_debug.c: struct backend_debug. */
+const struct plan *cuda_debug_plan(const struct executor *executor, uint32_t tokens);
+enum salvo_status cuda_debug_begin(struct executor *executor, const struct step *step, const size_t *offsets,
+    size_t bytes, uint8_t **out_memory);
 enum salvo_status cuda_debug_run(struct executor *executor, uint32_t group);
-void cuda_debug_group(
-    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
-float *cuda_debug_buffer(struct executor *executor, buffer_id buffer);
 void cuda_debug_end(struct executor *executor);
 
 #endif

@@ -24,7 +24,8 @@ void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum 
     builder->packed_input_bytes = builder->partials = builder->head_dim = builder->places = 0;
     builder->written_count = 0;
     builder->tagged_bytes = builder->plan->tables.tagged_words;
-    builder->overflows = builder->overwrites = false;
+    builder->overflows = builder->overwrites = builder->inputs_known = false;
+    builder->parts = (struct cuda_phase_parts){0};
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
         builder->place_of[i] = CUDA_NONE;
 }
@@ -263,10 +264,11 @@ uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum round
             builder->rounds[i].fine == fine)
             return i;
     }
-    if (builder->phase.round_count == MOST_ROUNDS) {
+    if (builder->phase.round_count == CUDA_MOST_ROUNDS) {
         builder->overflows = true;
         return 0;
     }
+    builder->rounded[builder->phase.round_count] = buffer;
     builder->rounds[builder->phase.round_count] = (struct cuda_round){.place = place,
         .columns = columns,
         .rounding = (uint16_t)rounding,
@@ -308,12 +310,11 @@ static void raise_to(uint32_t *most, uint32_t value)
 
 static bool is_simple(const struct phase_builder *builder)
 {
-    const struct cuda_phase *phase = &builder->phase;
-    const struct cuda_inputs inputs = {builder->loads, builder->ops, builder->rounds, builder->matmuls,
-        phase->load_count, phase->op_count, phase->round_count, phase->matmul_count,
-        phase->glu != ACTIVATION_NONE, phase->groups_at_once != 0};
-    return builder->plan->plan.capacity[ROWS_TOKENS] == 1 && builder->phase.kind == CUDA_PHASE_MATMUL &&
-           cuda_inputs_are_simple(&inputs);
+    struct cuda_phase_parts parts;
+    if (builder->plan->plan.capacity[ROWS_TOKENS] > 1 || builder->phase.kind != CUDA_PHASE_MATMUL)
+        return false;
+    cuda_describe_inputs(builder, &parts);
+    return parts.simple;
 }
 
 /* Vectors need no place where each warp takes its own input. */
@@ -363,6 +364,7 @@ enum salvo_status phase_end(struct phase_builder *builder)
         uint32_t capacity = tables->phase_capacity ? tables->phase_capacity * 2 : 64;
         TRY(memory_resize(&tables->phases, capacity, CUDA_PHASE_LIMIT));
         TRY(RESIZE(&tables->phase_places, capacity));
+        TRY(RESIZE(&tables->phase_parts, capacity));
         tables->phase_capacity = capacity;
     }
     tables->phase_places[tables->phase_count] = (uint32_t)builder->places;
@@ -371,6 +373,9 @@ enum salvo_status phase_end(struct phase_builder *builder)
     for (uint32_t i = 0; builder->plan->plan.capacity[ROWS_TOKENS] == 1 && i < phase->round_count; i++)
         builder->rounds[i].packed_input =
             is_simple(builder) ? 0 : builder->rounds[i].packed_input + (uint32_t)place_bytes(builder);
+    if (phase->kind == CUDA_PHASE_MATMUL)
+        cuda_describe_inputs(builder, &builder->parts);
+    tables->phase_parts[tables->phase_count] = builder->parts;
     for (uint32_t i = 0; i < builder->written_count; i++)
         builder->tagged_address[builder->written[i].buffer] = builder->written[i].tagged_words;
     tables->tagged_words = builder->tagged_bytes;

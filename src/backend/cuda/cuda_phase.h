@@ -5,9 +5,10 @@
 #ifndef CUDA_CUDA_PHASE_H
 #define CUDA_CUDA_PHASE_H
 
+#include "backend/common/fusion.h"
 #include "backend/cuda/cuda_executor.h"
 
-enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_ROUNDS = 16, MOST_MATMULS = 24 };
+enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_MATMULS = 24 };
 enum { MOST_WRITTEN = 24 };
 
 /* The weight of a matmul, which may have but a slice of it. */
@@ -26,11 +27,15 @@ struct phase_builder {
     struct cuda_load loads[MOST_LOADS];
     struct cuda_row_op ops[MOST_OPS], outer[MOST_OPS];
     struct cuda_store stores[MOST_STORES];
-    struct cuda_round rounds[MOST_ROUNDS];
+    struct cuda_round rounds[CUDA_MOST_ROUNDS];
+    buffer_id rounded[CUDA_MOST_ROUNDS]; /* the buffer of each round */
     struct cuda_matmul matmuls[MOST_MATMULS];
     struct cuda_multiplied multiplied[MOST_MATMULS];
     struct cuda_attend attend;
     struct cuda_wkv7 wkv7;
+    struct matmul_inputs inputs; /* matmul: the ops inside the phase before them */
+    bool inputs_known;           /* no other ops are inside */
+    struct cuda_phase_parts parts;
     uint64_t places;             /* floats taken */
     uint64_t packed_input_bytes; /* taken */
     uint64_t partials;           /* floats taken */
@@ -60,50 +65,23 @@ uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);
 /* Adds a row op, to those after the heavy one when `outer`. */
 void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer);
 
-/* Stores what ops first .. end - 1 have written and somebody reads after op `end` - 1. */
+/* Stores the results of ops first .. end - 1 that are read after op `end` - 1. */
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end);
 
 /* Which of the rounds is this buffer, rounded so; adds it. */
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine);
 
 /*
- * Everything that a matmul phase does before it multiplies. Where a record can describe it, each warp
- * computes its own input, in registers; otherwise the vectors and packed inputs of all inputs are in shared
- * memory at once.
+ * cuda_inputs.c. Describes the inputs of a matmul phase from the group's ops. Where a record can hold them
+ * (`simple`), each warp computes its own input, in registers; otherwise the vectors and packed inputs of all
+ * inputs are in shared memory at once.
  */
-struct cuda_inputs {
-    const struct cuda_load *loads;
-    const struct cuda_row_op *ops;
-    const struct cuda_round *rounds;
-    const struct cuda_matmul *matmuls;
-    uint32_t load_count, op_count, round_count, matmul_count;
-    bool has_glu;
-    bool in_pieces; /* matmuls take their inputs in pieces */
-};
+void cuda_describe_inputs(const struct phase_builder *builder, struct cuda_phase_parts *out);
 
-/* cuda_inputs.c. Whether records can describe all inputs. */
-bool cuda_inputs_are_simple(const struct cuda_inputs *inputs);
-
-/* False: another kind of input, which has to be packed by a record of its own. */
-bool cuda_describe_vector(
-    const struct cuda_inputs *inputs, const struct cuda_round *round, struct cuda_vector *out);
-
-/* The op that leaves its result at `place`; NULL: it was loaded. From where; 0: it was not. */
-const struct cuda_row_op *cuda_op_at(const struct cuda_inputs *inputs, uint32_t place);
-uint64_t cuda_load_at(const struct cuda_inputs *inputs, uint32_t place);
-
-/* Everything that a wkv7 phase does after its heavy op. */
-struct cuda_after {
-    const struct cuda_row_op *ops;
-    const struct cuda_store *stores;
-    uint32_t op_count, store_count;
-};
-
-/* cuda_wkv7.c: the record of a first head. False: what stands around it is not RWKV-7's own, and has to be
- * taken from the tables of the phase. */
-bool cuda_describe_wkv7(const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7,
-    const struct cuda_after *after, struct cuda_wkv7_record *out);
-/* Of the first head to that of another. */
+/* cuda_wkv7.c: the record of the first head, if the ops around the wkv7 are those of RWKV-7. */
+void cuda_describe_wkv7(
+    const struct phase_builder *builder, const struct group *group, struct cuda_phase_parts *out);
+/* From the record of the first head to that of another. */
 void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads);
 
 /* Whether all that was taken fits tables and shared memory. */
@@ -123,7 +101,7 @@ cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
  */
 bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
 
-/* So many bytes that nobody else has, for what blocks leave each other. */
+/* Memory of tagged words that no other phase uses. */
 cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
 

@@ -75,11 +75,14 @@ enum {
 /* ---- Matrices ---- */
 
 /*
- * Tile row t (rows 8t .. 8t+7) belongs to owner t / tile_rows_per_block, as its tile row `local` = t %
- * tile_rows_per_block. Part p (columns 128p ..) is number p % parts_per_round of part group p /
- * parts_per_round. Its weight tile has the index  owner * tile_rows_per_block * part_groups * parts_per_round
- *        + (group * tile_rows_per_block + local) * parts_per_round + number.
- * All owners have room for tile_rows_per_block tile rows and part_groups * parts_per_round parts.
+ * Tile row t (rows 8t .. 8t+7) belongs to owner t / tile_rows_per_block, as its tile row
+ * local = t % tile_rows_per_block. Part p (columns 128p ..) is number p % parts_per_round of part group
+ * p / parts_per_round. Its weight tile has the index
+ *
+ *    owner * tile_rows_per_block * part_groups * parts_per_round
+ *    + (group * tile_rows_per_block + local) * parts_per_round + number
+ *
+ * All owners have memory for tile_rows_per_block tile rows and part_groups * parts_per_round parts.
  */
 struct cuda_matrix {
     uint64_t base;
@@ -283,7 +286,7 @@ struct cuda_phase {
     uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
     uint32_t stream_first, stream_count; /* its matmuls among the streams */
     uint32_t meets;                      /* all blocks meet after it */
-    uint32_t groups_at_once; /* part groups of an input that packed inputs have room for; 0: whole inputs */
+    uint32_t groups_at_once; /* part groups of an input that are packed at once; 0: whole inputs */
 };
 
 /* ---- Records: the work of each block ---- */
@@ -348,7 +351,7 @@ struct cuda_matmul_record {
     uint64_t out, before, bias, up_bias; /* of the block's first row; before: what is added to */
     uint32_t rows, flags;
     uint32_t activation, glu; /* glu: as in struct cuda_phase */
-    uint32_t is_wide;         /* its partial sums take more than half of their room */
+    uint32_t is_wide;         /* its partial sums take more than half of their memory */
     uint32_t up_partials;     /* where those of the second share begin, in floats */
     float cap, per_column;    /* per_column: 1 / columns of the input */
     uint32_t up_packed_input,
@@ -459,8 +462,8 @@ struct cuda_machine {
     uint32_t vectors_at, packed_inputs_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
     uint32_t
         own_packed_input_bytes; /* of each warp, from packed_inputs_at on, where it takes its own input */
-    uint32_t attend_at; /* attend_one.cuh; sampling has its scratch there, too, where attention has no room of
-                           its own */
+    uint32_t attend_at; /* attend_one.cuh; also the scratch of sampling, where attention has no memory of its
+                           own */
     uint32_t attend_own_memory; /* 0: attention uses the memory of packed inputs and partial sums */
     uint32_t page_table_at;     /* the slot's pages; 0: they are too many, and read where the step has them */
 };

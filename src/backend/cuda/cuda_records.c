@@ -17,22 +17,6 @@ static const void *table_at(const struct cuda_phase *phase, uint32_t at)
     return (const uint8_t *)phase + at;
 }
 
-static struct cuda_inputs inputs_of(const struct cuda_phase *phase)
-{
-    return (struct cuda_inputs){
-        .loads = table_at(phase, phase->loads_at),
-        .ops = table_at(phase, phase->ops_at),
-        .rounds = table_at(phase, phase->rounds_at),
-        .matmuls = table_at(phase, phase->matmuls_at),
-        .load_count = phase->load_count,
-        .op_count = phase->op_count,
-        .round_count = phase->round_count,
-        .matmul_count = phase->matmul_count,
-        .has_glu = phase->glu != ACTIVATION_NONE,
-        .in_pieces = phase->groups_at_once != 0,
-    };
-}
-
 /* ---- Lists ---- */
 
 struct record_list {
@@ -71,19 +55,14 @@ static enum salvo_status add_heads(struct record_list *list, const struct cuda_p
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
-    const struct cuda_inputs inputs = inputs_of(phase);
-    const struct cuda_after after = {
-        .ops = table_at(phase, phase->outer_at),
-        .stores = table_at(phase, phase->stores_at),
-        .op_count = phase->outer_count,
-        .store_count = phase->store_count,
-    };
+    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
     struct cuda_record *record;
     for (uint32_t i = list->blocks - 1 - list->block; i < wkv7->heads; i += list->blocks) {
         TRY(add(list, CUDA_RECORD_WKV7, &record));
         record->index = i;
-        if (cuda_describe_wkv7(&inputs, wkv7, &after, &record->wkv7)) {
+        if (parts->has_head) {
             record->kind = CUDA_RECORD_WKV7_HEAD;
+            record->wkv7 = parts->head;
             cuda_advance_wkv7(&record->wkv7, i);
         }
     }
@@ -140,11 +119,12 @@ static bool is_short(const struct cuda_matmul_record *record)
 }
 
 static enum salvo_status add_matmul(struct record_list *list, const struct cuda_phase *phase,
-    const struct cuda_matmul *matmul, const struct cuda_matmul *up, bool prepared, bool tagged)
+    const struct cuda_matmul *matmul, const struct cuda_matmul *up, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_matrix *matrix = &matmul->matrix;
-    const struct cuda_inputs inputs = inputs_of(phase);
+    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
+    const struct cuda_round *rounds = table_at(phase, phase->rounds_at);
     const uint32_t owner = (list->block + list->blocks - matmul->first_block) % list->blocks;
     const uint32_t each = matrix->tile_rows_per_block * CUDA_TILE_ROWS, first = owner * each;
     struct cuda_record *record;
@@ -152,16 +132,16 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
         return SALVO_OK;
     TRY(add(list, CUDA_RECORD_MATMUL, &record));
     struct cuda_matmul_record *out = &record->matmul;
-    (void)cuda_describe_vector(&inputs, &inputs.rounds[matmul->round], &out->vector);
-    if (prepared)
+    out->vector = parts->vectors[matmul->round];
+    if (!parts->simple)
         out->vector.from = 0;
     out->vector.keeps = out->vector.lerp && list->keeps;
     list->keeps = list->keeps && !out->vector.keeps;
     out->shares[0] = share_of(matrix);
     if (up) {
         out->shares[1] = share_of(&up->matrix);
-        out->up_packed_input = inputs.rounds[up->round].packed_input;
-        out->up_rounding = inputs.rounds[up->round].rounding;
+        out->up_packed_input = rounds[up->round].packed_input;
+        out->up_rounding = rounds[up->round].rounding;
     }
     out->is_wide = partial_bytes(&out->shares[0]) + partial_bytes(&out->shares[1]) > list->partial_half;
     out->out = cuda_row_address(matmul->out, first);
@@ -175,9 +155,9 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->per_column = 1.0f / (float)out->vector.columns;
     out->up_partials = out->shares[0].tile_rows * out->shares[0].parts_per_round * CUDA_TILE_ROWS;
     out->groups_at_once = phase->groups_at_once;
-    out->flags = flags_of(out, matmul, up != NULL, !prepared, tagged);
+    out->flags = flags_of(out, matmul, up != NULL, parts->simple, tagged);
     record->wait_distance = out->is_wide ? 1 : 2;
-    record->index = inputs.rounds[matmul->round].fine;
+    record->index = rounds[matmul->round].fine;
     if (out->groups_at_once)
         record->kind = CUDA_RECORD_PIECES;
     else if (is_short(out))
@@ -200,14 +180,13 @@ static enum salvo_status add_matmuls(struct record_list *list, const struct cuda
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_matmul *matmuls = table_at(phase, phase->matmuls_at);
-    const struct cuda_inputs inputs = inputs_of(phase);
-    const bool prepared = !cuda_inputs_are_simple(&inputs);
+    const bool prepared = !list->tables->phase_parts[list->phase].simple;
     struct cuda_record *record;
     if (prepared && (joins(list, phase) || list->block == 0)) /* block 0 keeps states */
         TRY(add(list, CUDA_RECORD_PREPARE, &record));
     const uint32_t each = phase->glu != ACTIVATION_NONE ? 2 : 1;
     for (uint32_t i = 0; i < phase->matmul_count; i += each)
-        TRY(add_matmul(list, phase, &matmuls[i], each == 2 ? &matmuls[i + 1] : NULL, prepared, tagged));
+        TRY(add_matmul(list, phase, &matmuls[i], each == 2 ? &matmuls[i + 1] : NULL, tagged));
 cleanup:
     return status;
 }

@@ -226,6 +226,8 @@ static bool try_matmuls(
     for (size_t piece = 0; piece < count; piece++) {
         phase_begin(builder, CUDA_PHASE_MATMUL, group->rows);
         builder->phase.groups_at_once = pieces[piece];
+        builder->inputs = (struct matmul_inputs){.x = NO_BUFFER, .normed = NO_BUFFER};
+        builder->inputs_known = !inside || group_matmul_inputs(builder->program, group, &builder->inputs);
         for (uint32_t i = 0; inside && i < group->inner; i++)
             phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
         add_matmuls(builder, group, first, end);
@@ -346,6 +348,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (uint32_t i = 0; i < group->outer; i++)
         phase_add_op(builder, op + 1 + i, true);
     phase_store_outputs(builder, group->first_op, group->first_op + group->op_count);
+    cuda_describe_wkv7(builder, group, &builder->parts);
     if (!phase_fits(builder))
         return fail(SALVO_ERROR_UNSUPPORTED, "the ops around '%s' do not fit one phase",
             builder->program->buffers[op->wkv7.state].name);
@@ -390,6 +393,7 @@ void cuda_tables_free(struct cuda_tables *tables)
 {
     memory_free(tables->phases);
     memory_free(tables->phase_places);
+    memory_free(tables->phase_parts);
     memory_free(tables->streams);
     memory_free(tables->records);
     memory_free(tables->record_starts);

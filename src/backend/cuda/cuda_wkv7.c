@@ -1,95 +1,42 @@
 /*
- * Recognises RWKV-7's ops around a wkv7 in the tables of its phase: one record then has all parameters, and
- * the device interprets nothing.
+ * The record of an RWKV-7 head: all parameters of the ops around a wkv7, so that the device interprets
+ * nothing.
  */
 #include "backend/cuda/cuda_phase.h"
 
-/* A vector that is loaded, and that no op writes. */
-static bool describe_loaded(const struct cuda_inputs *inputs, uint32_t place, uint64_t *out)
+void cuda_describe_wkv7(
+    const struct phase_builder *builder, const struct group *group, struct cuda_phase_parts *out)
 {
-    *out = cuda_op_at(inputs, place) ? 0 : cuda_load_at(inputs, place);
-    return *out != 0;
-}
-
-/* v, or a mixture of it with the first layer's. */
-static bool describe_value(
-    const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7, struct cuda_wkv7_record *out)
-{
-    const struct cuda_row_op *mix = cuda_op_at(inputs, wkv7->places[3]);
-    if (!mix)
-        return describe_loaded(inputs, wkv7->places[3], &out->in[CUDA_WKV7_V]);
-    return mix->kind == OP_LERP && !mix->weight &&
-           describe_loaded(inputs, mix->in[0], &out->in[CUDA_WKV7_V]) &&
-           describe_loaded(inputs, mix->in[1], &out->in[CUDA_WKV7_V_FIRST]) &&
-           describe_loaded(inputs, mix->in[2], &out->in[CUDA_WKV7_V_SHARE]);
-}
-
-/* The direction and the key, both made of one k. */
-static bool describe_key(
-    const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7, struct cuda_wkv7_record *out)
-{
-    const struct cuda_row_op *key = cuda_op_at(inputs, wkv7->places[2]),
-                             *direction = cuda_op_at(inputs, wkv7->places[4]);
-    if (!key || key->kind != OP_RWKV_KEY || key->in[1] != wkv7->places[5] || !direction ||
-        direction->kind != OP_L2_NORM || direction->group != wkv7->head_dim || !direction->weight ||
-        direction->in[0] != key->in[0])
-        return false;
-    out->key = key->weight;
-    out->direction = direction->weight;
-    out->least_square = direction->value * direction->value;
-    return describe_loaded(inputs, key->in[0], &out->in[CUDA_WKV7_K]);
-}
-
-static bool describe_norm(
-    const struct cuda_row_op *op, const struct cuda_wkv7 *wkv7, struct cuda_wkv7_record *out)
-{
-    out->norm = op->weight;
-    out->norm_bias = op->bias;
-    out->epsilon = op->value;
-    return op->in[0] == wkv7->out_place && op->group == wkv7->head_dim && op->weight && op->bias;
-}
-
-static bool describe_bonus(
-    const struct cuda_row_op *op, const struct cuda_wkv7 *wkv7, struct cuda_wkv7_record *out)
-{
-    out->bonus = op->weight;
-    return op->kind == OP_RWKV_BONUS && op->in[0] == wkv7->out_place && op->in[1] == wkv7->places[0] &&
-           op->in[2] == wkv7->places[2] && op->in[3] == wkv7->places[3] && op->head_dim == wkv7->head_dim;
-}
-
-/* A norm if there is one, the bonus, a gate if there is one: each in place. */
-static bool describe_after(const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7,
-    const struct cuda_after *after, struct cuda_wkv7_record *out)
-{
-    const struct cuda_row_op *op = after->ops, *end = op + after->op_count;
-    for (uint32_t i = 0; i < after->op_count; i++) {
-        if (op[i].out != wkv7->out_place)
-            return false;
+    const struct op *op = group_op(builder->program, group);
+    struct cuda_wkv7_record *head = &out->head;
+    struct wkv7_parts parts;
+    *head = (struct cuda_wkv7_record){.state = builder->wkv7.state};
+    out->has_head = false;
+    if (op->wkv7.head_dim != CUDA_WKV7_COLUMNS || !group_wkv7_parts(builder->program, group, &parts) ||
+        !parts.bonus || parts.bonus->rwkv_bonus.head_dim != op->wkv7.head_dim ||
+        builder->phase.store_count != 1 || builder->stores[0].place != builder->wkv7.out_place)
+        return;
+    head->in[CUDA_WKV7_R] = phase_address(builder, op->inputs[0]);
+    head->in[CUDA_WKV7_W] = phase_address(builder, op->inputs[1]);
+    head->in[CUDA_WKV7_K] = phase_address(builder, parts.key->inputs[0]);
+    head->in[CUDA_WKV7_A] = phase_address(builder, op->inputs[5]);
+    head->in[CUDA_WKV7_V] = phase_address(builder, parts.lerp ? parts.lerp->inputs[0] : op->inputs[3]);
+    if (parts.lerp) {
+        head->in[CUDA_WKV7_V_FIRST] = phase_address(builder, parts.lerp->inputs[1]);
+        head->in[CUDA_WKV7_V_SHARE] = phase_address(builder, parts.lerp->inputs[2]);
     }
-    if (op != end && op->kind == OP_LAYER_NORM && !describe_norm(op++, wkv7, out))
-        return false;
-    if (op == end || !describe_bonus(op++, wkv7, out))
-        return false;
-    if (op != end && op->kind == OP_MUL && op->in[0] == wkv7->out_place) {
-        if (!describe_loaded(inputs, op->in[1], &out->in[CUDA_WKV7_GATE]))
-            return false;
-        op++;
+    head->key = phase_vector(builder, parts.key->inputs[2]);
+    head->direction = phase_vector(builder, parts.direction->inputs[1]);
+    head->least_square = parts.direction->l2_norm.epsilon * parts.direction->l2_norm.epsilon;
+    if (parts.norm) {
+        head->norm = phase_vector(builder, parts.norm->inputs[1]);
+        head->norm_bias = phase_vector(builder, parts.norm->inputs[2]);
+        head->epsilon = parts.norm->layer_norm.epsilon;
     }
-    out->out = after->store_count ? after->stores[0].to : 0;
-    return op == end && after->store_count == 1 && after->stores[0].place == wkv7->out_place;
-}
-
-bool cuda_describe_wkv7(const struct cuda_inputs *inputs, const struct cuda_wkv7 *wkv7,
-    const struct cuda_after *after, struct cuda_wkv7_record *out)
-{
-    *out = (struct cuda_wkv7_record){.state = wkv7->state};
-    if (wkv7->head_dim != CUDA_WKV7_COLUMNS || !describe_value(inputs, wkv7, out) ||
-        !describe_key(inputs, wkv7, out) || !describe_after(inputs, wkv7, after, out))
-        return false;
-    const uint32_t known = out->in[CUDA_WKV7_V_SHARE] ? 3 : 2; /* ops: each was found by what it makes */
-    return inputs->op_count == known && describe_loaded(inputs, wkv7->places[0], &out->in[CUDA_WKV7_R]) &&
-           describe_loaded(inputs, wkv7->places[1], &out->in[CUDA_WKV7_W]) &&
-           describe_loaded(inputs, wkv7->places[5], &out->in[CUDA_WKV7_A]);
+    head->bonus = phase_vector(builder, parts.bonus->inputs[4]);
+    head->in[CUDA_WKV7_GATE] = parts.gate ? phase_address(builder, parts.gate->inputs[1]) : 0;
+    head->out = builder->stores[0].to;
+    out->has_head = head->direction && (!parts.norm || (head->norm && head->norm_bias));
 }
 
 static void advance(uint64_t *address, uint64_t bytes)

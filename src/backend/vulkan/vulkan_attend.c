@@ -1,4 +1,5 @@
 /* Groups of attention: of a single token, whose positions are split over workgroups, or of a batch. */
+#include "backend/common/fusion.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include <assert.h>
@@ -17,16 +18,6 @@ enum {
 
 /* What attend_one.comp has room for, in floats. */
 enum { MOST_PARTS = 4096, MOST_ROWS = 2048 };
-
-bool vulkan_takes_ropes(const struct executor *executor, const struct group *group)
-{
-    if (group->inner < 3 || executor->options.kv_type == TYPE_Q8_0)
-        return false;
-    const struct op *ropes = &executor->program->ops[group->first_op + group->inner - 3];
-    const struct rope *q = &executor->program->ropes[ropes[0].rope.rope],
-                      *k = &executor->program->ropes[ropes[1].rope.rope];
-    return q->dimensions == k->dimensions && q->halves == k->halves;
-}
 
 /* Rope, rope and append before a single token's attention, which it does itself. */
 static void take_in_ropes(

@@ -78,6 +78,12 @@ static void print_plans(
     }
 }
 
+static enum salvo_status measure_idle(struct executor *executor, bool on)
+{
+    enum salvo_status status = vulkan_wait_for_all(executor);
+    return status == SALVO_OK ? vulkan_idle_measure(executor, on) : status;
+}
+
 const struct backend vulkan_backend = {
     .name = "vulkan",
     .device_count = vulkan_device_count,
@@ -98,12 +104,9 @@ const struct backend vulkan_backend = {
     .state_restore = vulkan_state_restore,
     .counters = counters,
     .print = print_plans,
-    .measure_idle = vulkan_measure_idle,
-    .profile = vulkan_profile,
-    .group_count = vulkan_group_count,
-    .debug_begin = vulkan_debug_begin,
-    .debug_run = vulkan_debug_run,
-    .debug_group = vulkan_debug_group,
-    .debug_buffer = vulkan_debug_buffer,
-    .debug_end = vulkan_debug_end,
+    .profile = {.time_phases = vulkan_profile, .measure_idle = measure_idle},
+    .debug = {.plan = vulkan_debug_plan,
+        .begin = vulkan_debug_begin,
+        .run = vulkan_debug_run,
+        .end = vulkan_debug_end},
 };

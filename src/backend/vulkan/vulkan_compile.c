@@ -8,82 +8,11 @@
 
 enum { TAKE_THREADS = 128, EMBED_THREADS = 256, SAMPLE_THREADS = 256 };
 
-uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
-{
-    const struct plan *plan = &compiling->plan->lowered;
-    const size_t at =
-        plan->is_private[buffer] ? compiling->private_at + plan->offsets[buffer] : compiling->offsets[buffer];
-    return (uint32_t)(at / sizeof(float));
-}
-
-uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)
-{
-    return buffer == NO_BUFFER ? ROW_NOTHING : compiling->executor->weights[buffer].vector;
-}
-
-void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes)
-{
-    dispatch->bound[binding] = (struct bound){buffer, 0, UINT64_MAX, writes};
-}
-
-uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *dispatch, uint32_t binding,
-    uint64_t first, uint64_t count, bool writes)
-{
-    const uint64_t alignment = compiling->executor->device.physical->limits.minStorageBufferOffsetAlignment;
-    const uint64_t begin = first * sizeof(float) / alignment * alignment;
-    dispatch->bound[binding] =
-        (struct bound){compiling->arena, begin, (first + count) * sizeof(float) - begin, writes};
-    return (uint32_t)(first - begin / sizeof(float));
-}
-
-/* Rows that a grid has: software devices run every workgroup to its end, so they get few. */
-uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows)
-{
-    return executor->device.physical->features.processor && rows > 4 ? 4 : rows;
-}
-
-enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, uint32_t pipeline,
-    const void *arguments, size_t argument_bytes, struct dispatch **out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct executor *executor = compiling->executor;
-    struct vulkan_plan *plan = compiling->plan;
-    if (plan->dispatch_count == plan->dispatch_capacity) {
-        uint32_t capacity = plan->dispatch_capacity ? plan->dispatch_capacity * 2 : 64;
-        TRY(RESIZE(&plan->dispatches, capacity));
-        plan->dispatch_capacity = capacity;
-    }
-    struct dispatch *dispatch = &plan->dispatches[plan->dispatch_count++];
-    *dispatch = (struct dispatch){.pipeline = pipeline,
-        .groups = {1, 1, 1},
-        .argument_bytes = (uint32_t)argument_bytes,
-        .group = group};
-    assert(argument_bytes <= MAX_ARGUMENT_BYTES);
-    memcpy(dispatch->arguments, arguments, argument_bytes);
-    /* Shaders name more than every dispatch uses; what is not used is bound to something harmless. */
-    for (uint32_t i = 0; i < BIND_COUNT; i++)
-        vulkan_bind(dispatch, i, compiling->arena, false);
-    const uint64_t words_at = executor->step_words_at * UINT64_C(4);
-    dispatch->bound[BIND_ARENA].writes = true;
-    dispatch->bound[BIND_STEP] = (struct bound){&executor->step, 0, words_at, false};
-    dispatch->bound[BIND_WORDS] = (struct bound){&executor->step, words_at, UINT64_MAX, false};
-    *out = dispatch;
-cleanup:
-    return status;
-}
-
 /* ---- Taking a step ---- */
 
 static uint32_t capacity_of(const struct compiling *compiling, enum row_kind rows)
 {
     return compiling->plan->lowered.capacity[rows];
-}
-
-bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op)
-{
-    const struct executor *executor = compiling->executor;
-    return op->kind == OP_EMBED && op == executor->program->ops && capacity_of(compiling, ROWS_TOKENS) == 1 &&
-           compiling->arena == &executor->arena && executor->weights[op->inputs[0]].slice_count == 1;
 }
 
 static struct embed_token embed_token_of(const struct compiling *compiling, const struct op *op)

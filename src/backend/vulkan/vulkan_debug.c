@@ -1,30 +1,16 @@
-/* The debug path: the plan of a step once more, on scratch that does not share memory and that the host sees,
- * run group by group. */
+/* The debug path: the plan of a step is compiled again, on scratch buffers that the host sees and that do not
+ * share memory, and its dispatches run group by group. */
 #include "backend/vulkan/vulkan_executor.h"
 
-#include "base/memory.h"
-#include "program/placement.h"
-
-#include <string.h>
-
-static const struct plan *plan_of(const struct executor *executor, const struct step *step)
+const struct plan *vulkan_debug_plan(const struct executor *executor, uint32_t tokens)
 {
-    return step->token_count == 1 ? &executor->single.lowered : &executor->batch.lowered;
-}
-
-uint32_t vulkan_group_count(const struct executor *executor, const struct step *step)
-{
-    return plan_of(executor, step)->group_count;
+    return tokens == 1 ? &executor->single.lowered : &executor->batch.lowered;
 }
 
 void vulkan_debug_end(struct executor *executor)
 {
-    if (!executor->debug_offsets)
-        return;
     vulkan_plan_close(executor, &executor->debug);
     vulkan_buffer_close(&executor->device, &executor->debug_arena);
-    memory_free(executor->debug_offsets);
-    executor->debug_offsets = NULL;
 }
 
 /* Dispatches first .. first + count - 1, until they are done. */
@@ -40,24 +26,19 @@ cleanup:
     return status;
 }
 
-enum salvo_status vulkan_debug_begin(struct executor *executor, const struct step *step)
+enum salvo_status vulkan_debug_begin(struct executor *executor, const struct step *step,
+    const size_t *offsets, size_t bytes, uint8_t **out_memory)
 {
     enum salvo_status status = SALVO_OK;
-    const struct program *program = executor->program;
     struct pending_step *pending;
-    size_t bytes;
     vulkan_debug_end(executor);
     TRY(vulkan_wait_for_all(executor));
-    TRY(NEW(&executor->debug_offsets, program->buffer_count));
-    executor->debug.lowered = *plan_of(executor, step);
-    const struct plan *plan = &executor->debug.lowered;
-    TRY(placement_compute(
-        program, plan->capacity, plan->group_of_op, false, executor->debug_offsets, &bytes));
-    bytes = (bytes + 255) / 256 * 256;
-    TRY(vulkan_buffer_open(
-        &executor->device, bytes + plan->private_bytes, PLACE_TO_HOST, "debugging", &executor->debug_arena));
-    struct compiling compiling = {
-        executor, &executor->debug, &executor->debug_arena, executor->debug_offsets, bytes};
+    executor->debug.lowered = *vulkan_debug_plan(executor, step->token_count);
+    const size_t private_at = (bytes + 255) / 256 * 256;
+    TRY(vulkan_buffer_open(&executor->device, private_at + executor->debug.lowered.private_bytes,
+        PLACE_TO_HOST, "debugging", &executor->debug_arena));
+    *out_memory = executor->debug_arena.mapped;
+    struct compiling compiling = {executor, &executor->debug, &executor->debug_arena, offsets, private_at};
     TRY(vulkan_plan_compile(&compiling));
     TRY(vulkan_pipelines_make(&executor->pipelines)); /* those that neither plan of the engine has */
     TRY(vulkan_step_begin(executor, step, &pending));
@@ -84,18 +65,4 @@ enum salvo_status vulkan_debug_run(struct executor *executor, uint32_t group)
     TRY(gguf_check(executor->program->gguf));
 cleanup:
     return status;
-}
-
-void vulkan_debug_group(
-    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count)
-{
-    *out_first_op = executor->debug.lowered.groups[group].first_op;
-    *out_op_count = executor->debug.lowered.groups[group].op_count;
-}
-
-float *vulkan_debug_buffer(struct executor *executor, buffer_id buffer)
-{
-    if (executor->debug.lowered.is_private[buffer])
-        return NULL;
-    return (float *)(void *)((uint8_t *)executor->debug_arena.mapped + executor->debug_offsets[buffer]);
 }

@@ -146,7 +146,6 @@ struct executor {
     /* Debug path. */
     struct vulkan_plan debug;
     struct vulkan_buffer debug_arena;
-    size_t *debug_offsets;
 
     struct vulkan_idle idle;
     struct backend_counters counters;
@@ -179,7 +178,7 @@ enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses
 enum salvo_status vulkan_weights_place(struct executor *executor);
 enum salvo_status vulkan_weights_load(struct executor *executor);
 
-/* vulkan_compile.c: a plan's groups become dispatches; `offsets` [buffers] are places in `arena`. */
+/* A plan while its groups become dispatches; `offsets` [buffers] are places in `arena`. */
 struct compiling {
     struct executor *executor;
     struct vulkan_plan *plan;
@@ -187,8 +186,8 @@ struct compiling {
     const size_t *offsets;
     size_t private_at; /* where those begin that fused kernels would keep to themselves */
 };
-enum salvo_status vulkan_plan_compile(struct compiling *compiling);
-void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan);
+
+/* vulkan_dispatch.c */
 
 /* Whether the id of a single token is looked up where the step is taken. Not where groups run one by one. */
 bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op);
@@ -205,25 +204,32 @@ enum salvo_status vulkan_add_matrix(struct vulkan_plan *plan, struct matrix matr
 uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows);
 uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer); /* in floats */
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer);
+/* A slice of a matmul's matrix, for its rows of the result. */
+struct matrix vulkan_matrix(
+    const struct compiling *compiling, const struct op *op, const struct weight_slice *slice);
+/* Whether gate and up, the first two of `ops`, can be one dispatch: whole, of one format, bound together. */
+bool vulkan_gate_fits(const struct executor *executor, const struct op *ops);
+/* Whether matmuls of quantised and half weights multiply halves, by cooperative matrices. */
+bool vulkan_uses_halves(const struct compiling *compiling);
+
+/* vulkan_compile.c */
+enum salvo_status vulkan_plan_compile(struct compiling *compiling);
+void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan);
 
 /* vulkan_rows.c, vulkan_matmul.c, vulkan_matvec.c: groups of these kinds, matmuls of a batch or a single
  * token. */
 enum salvo_status vulkan_compile_rows(
     struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
-/* Whether gate and up, the first two of `ops`, can be one dispatch: whole, of one format, bound together. */
-bool vulkan_gate_fits(const struct executor *executor, const struct op *ops);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
-/* Whether matmuls of quantised and half weights multiply halves, by cooperative matrices. */
-bool vulkan_uses_halves(const struct compiling *compiling);
 enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t index);
 
 /* vulkan_attend.c, vulkan_wkv7.c */
 enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);
-/* Whether a single token's attention does rope, rope and append itself. */
-bool vulkan_takes_ropes(const struct executor *executor, const struct group *group);
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
-/* vulkan_project.c: whether the kernel takes a GROUP_PROJECT_ATTEND; the arguments and bindings of its
+/* vulkan_project.c: whether a single token's attention does rope, rope and append itself. */
+bool vulkan_takes_ropes(const struct executor *executor, const struct group *group);
+/* Whether the kernel takes a GROUP_PROJECT_ATTEND; the arguments and bindings of its
  * dispatch. */
 bool vulkan_takes_projection(const struct executor *executor, const struct group *group);
 struct project_token vulkan_project_token(
@@ -266,7 +272,7 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
     uint32_t positions, const int32_t *ids, const uint8_t *data);
 
 /* vulkan_idle.c */
-enum salvo_status vulkan_measure_idle(struct executor *executor, bool on);
+enum salvo_status vulkan_idle_measure(struct executor *executor, bool on);
 void vulkan_idle_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
 void vulkan_idle_close(struct executor *executor);
 
@@ -274,13 +280,11 @@ void vulkan_idle_close(struct executor *executor);
 enum salvo_status vulkan_profile(struct executor *executor, const struct step *step, uint32_t repetitions,
     backend_profile_function function, void *user);
 
-/* vulkan_debug.c */
-uint32_t vulkan_group_count(const struct executor *executor, const struct step *step);
-enum salvo_status vulkan_debug_begin(struct executor *executor, const struct step *step);
+/* vulkan_debug.c: struct backend_debug. */
+const struct plan *vulkan_debug_plan(const struct executor *executor, uint32_t tokens);
+enum salvo_status vulkan_debug_begin(struct executor *executor, const struct step *step,
+    const size_t *offsets, size_t bytes, uint8_t **out_memory);
 enum salvo_status vulkan_debug_run(struct executor *executor, uint32_t group);
-void vulkan_debug_group(
-    const struct executor *executor, uint32_t group, uint32_t *out_first_op, uint32_t *out_op_count);
-float *vulkan_debug_buffer(struct executor *executor, buffer_id buffer);
 void vulkan_debug_end(struct executor *executor);
 
 #endif

@@ -51,10 +51,9 @@ cleanup:
     return status;
 }
 
-enum salvo_status vulkan_measure_idle(struct executor *executor, bool on)
+enum salvo_status vulkan_idle_measure(struct executor *executor, bool on)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(vulkan_wait_for_all(executor));
     if (on && !executor->idle.stamps)
         TRY(open_idle(executor));
     executor->idle.is_measured = on;

@@ -5,49 +5,7 @@
 #include "backend/vulkan/vulkan_coop.h"
 #include "backend/vulkan/vulkan_executor.h"
 
-#include "base/memory.h"
-
 enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 32 };
-
-static const struct program_buffer *weight_of(const struct executor *executor, const struct op *op)
-{
-    return &executor->program->buffers[op->inputs[0]];
-}
-
-enum salvo_status vulkan_add_matrix(struct vulkan_plan *plan, struct matrix matrix)
-{
-    enum salvo_status status = SALVO_OK;
-    if (plan->matrix_count == plan->matrix_capacity) {
-        uint32_t capacity = plan->matrix_capacity ? plan->matrix_capacity * 2 : 64;
-        TRY(RESIZE(&plan->matrices, capacity));
-        plan->matrix_capacity = capacity;
-    }
-    plan->matrices[plan->matrix_count++] = matrix;
-cleanup:
-    return status;
-}
-
-static struct matrix matrix_of(
-    const struct compiling *compiling, const struct op *op, const struct weight_slice *slice)
-{
-    const struct program *program = compiling->executor->program;
-    return (struct matrix){
-        .rows = slice->rows,
-        .columns = (uint32_t)program->buffers[op->inputs[0]].columns,
-        .type = program->buffers[op->inputs[0]].type,
-        .codes = slice->codes,
-        .high = slice->high,
-        .scales = slice->scales,
-        .x = vulkan_arena_at(compiling, op->inputs[1]),
-        .to = vulkan_arena_at(compiling, op->out),
-        .to_columns = (uint32_t)program->buffers[op->out].columns,
-        .bias = vulkan_vector_at(compiling, op->inputs[2]),
-        .flags = op->matmul.accumulate ? MATRIX_ACCUMULATE : 0,
-        .activation = op->matmul.activation,
-        .to_first = slice->first_row,
-        .range = slice->range,
-    };
-}
 
 /* Slices that one dispatch works on. */
 struct bundle {
@@ -58,12 +16,6 @@ struct bundle {
     uint32_t buffer;
     uint64_t types;
 };
-
-bool vulkan_uses_halves(const struct compiling *compiling)
-{
-    return compiling->executor->device.physical->features.coop_matrix &&
-           compiling->plan->lowered.capacity[ROWS_TOKENS] > 1;
-}
 
 /* How a dispatch is cut. */
 struct cut {
@@ -181,22 +133,11 @@ static enum salvo_status add_slice(
     if (plan->matrix_count > bundle->first_matrix && bundle->buffer != slice->buffer)
         TRY(finish_bundle(compiling, bundle));
     bundle->buffer = slice->buffer;
-    const struct matrix matrix = matrix_of(compiling, op, slice);
+    const struct matrix matrix = vulkan_matrix(compiling, op, slice);
     bundle->types |= UINT64_C(1) << matrix.type;
     TRY(vulkan_add_matrix(plan, matrix));
 cleanup:
     return status;
-}
-
-bool vulkan_gate_fits(const struct executor *executor, const struct op *ops)
-{
-    const struct vulkan_weight *gate = &executor->weights[ops[0].inputs[0]],
-                               *up = &executor->weights[ops[1].inputs[0]];
-    const bool is_plain =
-        ops[0].matmul.activation == ACTIVATION_NONE && ops[1].matmul.activation == ACTIVATION_NONE;
-    return gate->slice_count == 1 && up->slice_count == 1 && gate->slices->buffer == up->slices->buffer &&
-           ops[0].inputs[1] == ops[1].inputs[1] && is_plain &&
-           weight_of(executor, &ops[0])->type == weight_of(executor, &ops[1])->type;
 }
 
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index)

@@ -261,21 +261,17 @@ static enum salvo_status add_slice(
         bundle->columns = (uint32_t)weight->columns;
         bundle->buffer = slice->buffer;
     }
-    const uint32_t bias = vulkan_vector_at(compiling, op->inputs[2]);
-    struct matrix matrix = {
-        .rows = slice->rows,
-        .columns = bundle->columns,
-        .type = weight->type,
-        .codes = slice->codes,
-        .high = slice->high,
-        .scales = slice->scales,
-        .x = vulkan_arena_at(compiling, is_normed ? inputs->x : op->inputs[1]),
-        .to = vulkan_arena_at(compiling, bundle->glu ? bundle->glu->out : op->out) + slice->first_row,
-        .bias = bias == ROW_NOTHING ? ROW_NOTHING : bias + slice->first_row,
-        .flags = op->matmul.accumulate ? MATRIX_ACCUMULATE : 0,
-        .activation = bundle->glu ? bundle->glu->glu.activation : op->matmul.activation,
-        .lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : ROW_NOTHING,
-    };
+    struct matrix matrix = vulkan_matrix(compiling, op, slice);
+    matrix.to += slice->first_row;
+    if (matrix.bias != ROW_NOTHING)
+        matrix.bias += slice->first_row;
+    if (is_normed)
+        matrix.x = vulkan_arena_at(compiling, inputs->x);
+    if (bundle->glu) {
+        matrix.to = vulkan_arena_at(compiling, bundle->glu->out);
+        matrix.activation = bundle->glu->glu.activation;
+    }
+    matrix.lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : ROW_NOTHING;
     bundle->types |= UINT64_C(1) << weight->type;
     bundle->matrices[bundle->matrix_count++] = matrix;
 cleanup:

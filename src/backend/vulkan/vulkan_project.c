@@ -10,6 +10,16 @@
  * each workgroup multiplies. With more blocks a dispatch of its own is as fast. */
 enum { MOST_COLUMNS = 1024, MOST_BLOCKS = 6144 };
 
+bool vulkan_takes_ropes(const struct executor *executor, const struct group *group)
+{
+    if (group->inner < 3 || executor->options.kv_type == TYPE_Q8_0)
+        return false;
+    const struct op *ropes = &executor->program->ops[group->first_op + group->inner - 3];
+    const struct rope *q = &executor->program->ropes[ropes[0].rope.rope],
+                      *k = &executor->program->ropes[ropes[1].rope.rope];
+    return q->dimensions == k->dimensions && q->halves == k->halves;
+}
+
 bool vulkan_takes_projection(const struct executor *executor, const struct group *group)
 {
     const struct program *program = executor->program;

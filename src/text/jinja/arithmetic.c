@@ -11,15 +11,15 @@ static enum salvo_status fail_operands(uint32_t sign, const struct value *left, 
     if (left->kind == VALUE_UNDEFINED || right->kind == VALUE_UNDEFINED)
         return fail_undefined(left->kind == VALUE_UNDEFINED ? left : right);
     char shown[3] = {(char)(sign & 0xff), (char)(sign >> 8), 0};
-    return fail(SALVO_ERROR_FORMAT, "%s cannot be applied to '%s' and '%s'", shown, value_type(left),
-        value_type(right));
+    return fail(SALVO_ERROR_FORMAT, "unsupported operand types for %s: '%s' and '%s'", shown,
+        value_type(left), value_type(right));
 }
 
 /* ---- Numbers ----------------------------------------------------------------------------------------- */
 
 static enum salvo_status fail_overflow(void)
 {
-    return fail(SALVO_ERROR_FORMAT, "an integer is too large");
+    return fail(SALVO_ERROR_FORMAT, "integer overflow");
 }
 
 static enum salvo_status fail_zero(void)
@@ -130,10 +130,10 @@ static enum salvo_status float_binary(uint32_t sign, double left, double right, 
         if (left == 0 && right < 0)
             return fail_zero();
         if (left < 0 && floor(right) != right)
-            return fail(SALVO_ERROR_FORMAT, "a power is not a real number");
+            return fail(SALVO_ERROR_FORMAT, "the result of ** is not a real number");
         *out = value_float(pow(left, right));
         if (isinf(out->number) && isfinite(left) && isfinite(right))
-            return fail(SALVO_ERROR_FORMAT, "a power is too large");
+            return fail(SALVO_ERROR_FORMAT, "the result of ** is too large");
         break;
     default:
         *out = value_float(float_floor_divide(left, right));
@@ -245,7 +245,7 @@ enum salvo_status value_negate(struct value value, bool negative, struct value *
     if (value.kind == VALUE_UNDEFINED)
         return fail_undefined(&value);
     if (!value_is_number(&value))
-        return fail(SALVO_ERROR_FORMAT, "'%s' has no sign", value_type(&value));
+        return fail(SALVO_ERROR_FORMAT, "bad operand type for unary + or -: '%s'", value_type(&value));
     if (value.kind == VALUE_FLOAT)
         *out = value_float(negative ? -value.number : value.number);
     else if (negative && value_integer(&value) == INT64_MIN)

@@ -9,9 +9,9 @@ enum { MOST_PARAMETERS = 6 };
 /* A call that is under way: `given` has the arguments by the builtin's parameters, absent ones as
  * VALUE_ABSENT. */
 struct call {
-    struct value self; /* what is filtered or tested, or whose method it is */
+    struct value self; /* the value that is filtered or tested, or the owner of the method */
     struct value given[MOST_PARAMETERS];
-    const struct arguments *arguments; /* all of them, as they came */
+    const struct arguments *arguments; /* all arguments, unsorted */
 };
 
 struct builtin {
@@ -21,13 +21,13 @@ struct builtin {
     unsigned required;
 };
 
-/* A builtin that is bound to what it works on: a method. */
+/* A method bound to its owner. */
 struct function {
     const struct builtin *builtin;
     struct value self;
 };
 
-/* Each a list of tables, ending with NULL; a table ends with a name that is NULL. */
+/* Lists of tables, terminated by NULL; a table is terminated by a NULL name. */
 extern const struct builtin *const builtin_filters[];
 extern const struct builtin *const builtin_tests[];
 extern const struct builtin *const builtin_functions[];
@@ -44,7 +44,7 @@ const struct builtin *builtin_find(const struct builtin *const *tables, struct s
 /* The error for a filter or a test that does not exist. */
 enum salvo_status fail_unknown(const struct node *node);
 
-/* Sorts the arguments by the parameters and calls. */
+/* Assigns the arguments to the parameters and calls the builtin. */
 enum salvo_status builtin_call(struct interpreter *in, const struct builtin *builtin, struct value self,
     const struct arguments *arguments, struct value *out);
 

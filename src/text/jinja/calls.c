@@ -38,7 +38,8 @@ static enum salvo_status add_named(struct gathering *all, struct string name, st
     char shown[64];
     for (size_t i = 0; i < all->named_count; i++) {
         if (string_equal(all->named[i].name, name))
-            TRY(fail(SALVO_ERROR_FORMAT, "'%s' is given twice", string_show(name, shown, sizeof shown)));
+            TRY(fail(
+                SALVO_ERROR_FORMAT, "argument '%s' is given twice", string_show(name, shown, sizeof shown)));
     }
     TRY(spend(all->in, all->named_count));
     if (all->named_count == all->named_capacity) {
@@ -71,7 +72,7 @@ static enum salvo_status add_spread(struct gathering *all, struct value value, b
         TRY(fail(SALVO_ERROR_FORMAT, "** needs a dict, not '%s'", value_type(&value)));
     for (size_t i = 0; i < value.dict->count; i++) {
         struct string name;
-        TRY(want_string(&value.dict->pairs[i].key, "the name of an argument", &name));
+        TRY(want_string(&value.dict->pairs[i].key, "an argument name", &name));
         TRY(add_named(all, name, value.dict->pairs[i].value));
     }
 
@@ -115,7 +116,7 @@ const struct builtin *builtin_find(const struct builtin *const *tables, struct s
 enum salvo_status fail_unknown(const struct node *node)
 {
     char shown[80];
-    return fail(SALVO_ERROR_FORMAT, "there is no %s '%s'", node->kind == NODE_FILTER ? "filter" : "test",
+    return fail(SALVO_ERROR_FORMAT, "unknown %s '%s'", node->kind == NODE_FILTER ? "filter" : "test",
         string_show(node->name, shown, sizeof shown));
 }
 
@@ -148,21 +149,21 @@ static enum salvo_status sort_arguments(
     size_t most = count_parameters(builtin->parameters);
     char shown[64];
     if (arguments->count > most)
-        return fail(SALVO_ERROR_FORMAT, "%s takes at most %zu arguments, not %zu", builtin->name, most,
+        return fail(SALVO_ERROR_FORMAT, "%s takes at most %zu arguments, %zu given", builtin->name, most,
             arguments->count);
     for (size_t i = 0; i < arguments->count; i++)
         given[i] = arguments->values[i];
     for (size_t i = 0; i < arguments->named_count; i++) {
         size_t index = parameter_index(builtin->parameters, arguments->named[i].name);
         if (index == SIZE_MAX || given[index].kind != VALUE_ABSENT)
-            return fail(SALVO_ERROR_FORMAT, "%s has no argument '%s', or it is given twice", builtin->name,
+            return fail(SALVO_ERROR_FORMAT, "%s: unknown or repeated argument '%s'", builtin->name,
                 string_show(arguments->named[i].name, shown, sizeof shown));
         given[index] = arguments->named[i].value;
     }
     for (size_t i = 0; i < builtin->required; i++) {
         if (given[i].kind == VALUE_ABSENT)
             return fail(
-                SALVO_ERROR_FORMAT, "%s needs %u arguments or more", builtin->name, builtin->required);
+                SALVO_ERROR_FORMAT, "%s needs at least %u arguments", builtin->name, builtin->required);
     }
     return SALVO_OK;
 }
@@ -246,7 +247,7 @@ static enum salvo_status set_extras(
     for (const struct node *item = node->items; item; item = item->next)
         parameters++;
     if (arguments->count > parameters && !node->extras.values)
-        TRY(fail(SALVO_ERROR_FORMAT, "macro '%s' takes at most %zu arguments, not %zu",
+        TRY(fail(SALVO_ERROR_FORMAT, "macro '%s' takes at most %zu arguments, %zu given",
             string_show(node->name, shown, sizeof shown), parameters, arguments->count));
     TRY(list_new(&in->heap, LIST_TUPLE, arguments->count, &values));
     for (size_t i = parameters; i < arguments->count; i++)
@@ -261,7 +262,7 @@ static enum salvo_status set_extras(
         else if (node->extras.named)
             TRY(dict_set(in, named.dict, value_string(argument->name), argument->value));
         else
-            TRY(fail(SALVO_ERROR_FORMAT, "a macro has no parameter '%s'",
+            TRY(fail(SALVO_ERROR_FORMAT, "unknown macro parameter '%s'",
                 string_show(argument->name, shown, sizeof shown)));
     }
     if (node->extras.values)
@@ -315,7 +316,7 @@ enum salvo_status call_value(
         TRY(fail_undefined(&callee));
         break;
     default:
-        TRY(fail(SALVO_ERROR_FORMAT, "'%s' cannot be called", value_type(&callee)));
+        TRY(fail(SALVO_ERROR_FORMAT, "'%s' is not callable", value_type(&callee)));
     }
 
 cleanup:

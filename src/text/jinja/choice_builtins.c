@@ -19,7 +19,7 @@ static enum salvo_status find_by_name(
     TRY(want_string(&name, what, &string));
     *out = builtin_find(tables, string);
     if (!*out)
-        TRY(fail(SALVO_ERROR_FORMAT, "there is no %s '%s'", what, string_show(string, shown, sizeof shown)));
+        TRY(fail(SALVO_ERROR_FORMAT, "unknown %s '%s'", what, string_show(string, shown, sizeof shown)));
 
 cleanup:
     return status;

@@ -284,7 +284,7 @@ static enum salvo_status evaluate_node(struct interpreter *in, const struct node
     case NODE_CONDITION:
         return evaluate_condition(in, node, out);
     default:
-        return fail(SALVO_ERROR_FORMAT, "this is not an expression");
+        return fail(SALVO_ERROR_FORMAT, "not an expression");
     }
 }
 

@@ -36,7 +36,7 @@ static enum salvo_status first_value(struct braces *braces, struct string name, 
         if (!name.size)
             index = braces->next++;
         if (index >= arguments->count)
-            return fail(SALVO_ERROR_FORMAT, "format: there is no argument %zu", index);
+            return fail(SALVO_ERROR_FORMAT, "format: missing argument %zu", index);
         *out = arguments->values[index];
         return SALVO_OK;
     }
@@ -46,8 +46,7 @@ static enum salvo_status first_value(struct braces *braces, struct string name, 
             return SALVO_OK;
         }
     }
-    return fail(
-        SALVO_ERROR_FORMAT, "format: there is no argument '%s'", string_show(name, shown, sizeof shown));
+    return fail(SALVO_ERROR_FORMAT, "format: missing argument '%s'", string_show(name, shown, sizeof shown));
 }
 
 /* "0.name[key]" */
@@ -95,7 +94,7 @@ static enum salvo_status read_number(struct string spec, size_t *at, int64_t *ou
             break;
         *out = (*out < 0 ? 0 : *out) * 10 + (int64_t)(code - '0');
         if (*out > INT32_MAX)
-            return fail(SALVO_ERROR_FORMAT, "format: a width is too large");
+            return fail(SALVO_ERROR_FORMAT, "format: width too large");
     }
     return SALVO_OK;
 }
@@ -136,7 +135,7 @@ static enum salvo_status read_spec(struct string spec, struct field *field)
         field->type = (char)CHAR_CODE(spec.chars[at++]);
 #undef NEXT
     if (at != spec.size || (field->type && !strchr("sdbcoxXneEfFgG%", field->type)))
-        TRY(fail(SALVO_ERROR_FORMAT, "format: a specification is not understood"));
+        TRY(fail(SALVO_ERROR_FORMAT, "format: invalid format specification"));
 
 cleanup:
     return status;
@@ -156,16 +155,16 @@ static enum salvo_status write_value(
     if (value_is_number(&value) && field.type != 's' && !(value.kind == VALUE_BOOL && !field.type)) {
         bool integral = field.type && strchr("dboxXc", field.type);
         if (integral && value.kind == VALUE_FLOAT)
-            TRY(fail(SALVO_ERROR_FORMAT, "format: a specification does not fit a float"));
+            TRY(fail(SALVO_ERROR_FORMAT, "format: format specification not valid for a float"));
         if (field.type == 'c' || field.type == 'n')
             field.type = value.kind == VALUE_FLOAT ? 'g' : 'd';
         TRY(write_number_field(braces->in, value, &field, text));
         goto cleanup;
     }
     if (value.kind != VALUE_STRING && value.kind != VALUE_BOOL)
-        TRY(fail(SALVO_ERROR_FORMAT, "format: '%s' takes no specification", value_type(&value)));
+        TRY(fail(SALVO_ERROR_FORMAT, "format: '%s' takes no format specification", value_type(&value)));
     if (field.type && field.type != 's')
-        TRY(fail(SALVO_ERROR_FORMAT, "format: a specification does not fit a string"));
+        TRY(fail(SALVO_ERROR_FORMAT, "format: format specification not valid for a string"));
     TRY(value_to_string(braces->in, value, &string));
     if (field.zeros && !field.fill)
         field.fill = '0';
@@ -175,7 +174,7 @@ cleanup:
     return status;
 }
 
-/* What is between braces: path, "!r", ":spec". */
+/* A replacement field, without the braces: path, "!r", ":spec". */
 static enum salvo_status write_replacement(
     struct braces *braces, struct string inside, unsigned depth, struct text *text)
 {
@@ -196,7 +195,7 @@ static enum salvo_status write_replacement(
         colon = end + 2;
         if ((letter != 'r' && letter != 's' && letter != 'a') ||
             (colon < inside.size && CHAR_CODE(inside.chars[colon]) != ':'))
-            TRY(fail(SALVO_ERROR_FORMAT, "format: a conversion is not understood"));
+            TRY(fail(SALVO_ERROR_FORMAT, "format: invalid conversion"));
         TRY(letter == 's' ? value_write(braces->in, value, &shown)
                           : value_write_repr(braces->in, value, &shown));
         value = value_string(text_take(&shown));
@@ -234,7 +233,7 @@ static enum salvo_status format_into(
                 break;
         }
         if (code == '}' || open)
-            TRY(fail(SALVO_ERROR_FORMAT, "format: a brace stands alone"));
+            TRY(fail(SALVO_ERROR_FORMAT, "format: unmatched brace"));
         TRY(spend(braces->in, 1));
         TRY(write_replacement(braces, string_part(format, begin, end), depth, text));
         at = end;

@@ -49,7 +49,7 @@ static enum salvo_status dict_function(struct interpreter *in, const struct call
     TRY(dict_new(&in->heap, 0, out));
     struct dict *dict = out->dict;
     if (arguments->count > 1)
-        TRY(fail(SALVO_ERROR_FORMAT, "dict takes at most one argument without a name"));
+        TRY(fail(SALVO_ERROR_FORMAT, "dict takes at most one positional argument"));
     if (arguments->count && arguments->values[0].kind == VALUE_DICT) {
         const struct dict *other = arguments->values[0].dict;
         for (size_t i = 0; i < other->count; i++)
@@ -59,7 +59,7 @@ static enum salvo_status dict_function(struct interpreter *in, const struct call
         for (size_t i = 0; i < count; i++) {
             TRY(value_items(in, items[i], &pair, &size));
             if (size != 2)
-                TRY(fail(SALVO_ERROR_FORMAT, "dict: pairs were expected"));
+                TRY(fail(SALVO_ERROR_FORMAT, "dict: expected pairs"));
             TRY(dict_set(in, dict, pair[0], pair[1]));
         }
     }
@@ -84,7 +84,7 @@ static enum salvo_status cycler(struct interpreter *in, const struct call *call,
     enum salvo_status status = SALVO_OK;
     struct cycler *cycler;
     if (!call->arguments->count)
-        TRY(fail(SALVO_ERROR_FORMAT, "cycler needs something to choose from"));
+        TRY(fail(SALVO_ERROR_FORMAT, "cycler needs at least one item"));
     TRY(HEAP_NEW(&in->heap, &cycler, 1));
     TRY(HEAP_NEW(&in->heap, &cycler->items, call->arguments->count));
     for (; cycler->count < call->arguments->count; cycler->count++)

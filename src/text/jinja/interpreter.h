@@ -1,4 +1,4 @@
-/* What a rendering needs while it runs, and what the files that run it share. */
+/* The state of a rendering, and the functions that the files of the interpreter share. */
 #ifndef TEXT_JINJA_INTERPRETER_H
 #define TEXT_JINJA_INTERPRETER_H
 
@@ -20,12 +20,12 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 struct interpreter {
     struct heap heap;
-    uint64_t work_left; /* in nodes, items and characters looked at */
+    uint64_t work_left; /* in nodes, items and characters */
     unsigned depth;
     struct text *output;
     struct scope *scope;
     enum flow flow;
-    bool placed; /* the error that is on its way up says where it happened */
+    bool placed; /* the current error names its line and column */
 };
 
 struct macro {
@@ -35,13 +35,13 @@ struct macro {
 
 /* ---- Limits ---- */
 
-/* Nothing runs forever: all that loops says how much it is going to look at. */
+/* Limits the run time: every loop calls it with the number of items or characters it processes. */
 enum salvo_status spend(struct interpreter *in, size_t work);
 
-/* Looking for a part of a string, which may compare all of it at every place. */
+/* The worst case of a search for `part`. */
 enum salvo_status spend_search(struct interpreter *in, struct string string, struct string part);
 
-/* Around everything that recurses. */
+/* Around every recursive call. */
 enum salvo_status enter(struct interpreter *in);
 void leave(struct interpreter *in);
 
@@ -68,11 +68,11 @@ enum salvo_status value_equal(struct interpreter *in, struct value left, struct 
 enum salvo_status value_compare(struct interpreter *in, struct value left, struct value right, int *out);
 enum salvo_status value_contains(struct interpreter *in, struct value where, struct value what, bool *out);
 
-/* The items of anything that can be gone through; those of a generator are then gone. */
+/* The items of an iterable; a generator is exhausted by it. */
 enum salvo_status value_items(struct interpreter *in, struct value value, struct value **out, size_t *count);
 bool value_can_iterate(const struct value *value);
 
-/* A list of what value_items gives. */
+/* The result of value_items as a list. */
 enum salvo_status value_to_list(
     struct interpreter *in, struct value value, enum list_kind kind, struct value *out);
 enum salvo_status value_length(struct interpreter *in, struct value value, size_t *out);
@@ -82,7 +82,7 @@ enum salvo_status value_write(struct interpreter *in, struct value value, struct
 enum salvo_status value_write_repr(struct interpreter *in, struct value value, struct text *text);
 enum salvo_status value_to_string(struct interpreter *in, struct value value, struct string *out);
 
-/* `value` must be a string; `what` is named otherwise. */
+/* An error that names `what` when `value` has another type. */
 enum salvo_status want_string(const struct value *value, const char *what, struct string *out);
 enum salvo_status want_integer(const struct value *value, const char *what, int64_t *out);
 
@@ -98,11 +98,11 @@ struct value *dict_find_name(const struct dict *dict, const char *name);
 enum salvo_status dict_set_name(
     struct interpreter *in, struct dict *dict, const char *name, struct value value);
 
-/* a[b] and a.b; undefined when there is no such thing. */
+/* a[b] and a.b; undefined when the item is missing. */
 enum salvo_status value_item(struct interpreter *in, struct value owner, struct value key, struct value *out);
 enum salvo_status value_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out);
-/* a.b without looking at items. */
+/* a.b for attributes only, not items. */
 enum salvo_status value_own_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out);
 enum salvo_status value_slice(
@@ -130,7 +130,7 @@ enum salvo_status number_to_integer(const struct value *value, bool *valid, stru
 enum salvo_status evaluate(struct interpreter *in, const struct node *node, struct value *out);
 enum salvo_status run_body(struct interpreter *in, const struct node *body);
 
-/* What a body writes. */
+/* Runs a body and returns its output. */
 enum salvo_status run_captured(struct interpreter *in, const struct node *body, struct string *out);
 
 enum salvo_status call_value(

@@ -151,7 +151,7 @@ static enum salvo_status lex_raw(struct lexer *lexer)
     size_t begin = lexer->at, size;
     while (!(size = word_tag_size(lexer, "endraw", true))) {
         if (at_end(lexer))
-            TRY(fail_at(lexeme.line, lexeme.column, "{%% raw %%} is not ended"));
+            TRY(fail_at(lexeme.line, lexeme.column, "{%% raw %%} without {%% endraw %%}"));
         advance(lexer, 1);
     }
     TRY(add_text(lexer, lexeme, begin, kept_before(lexer, begin, lexer->at, peek(lexer, 2), true)));
@@ -183,7 +183,7 @@ static enum salvo_status skip_comment(struct lexer *lexer)
             return SALVO_OK;
         }
     }
-    return fail_at(line, column, "the comment is not ended");
+    return fail_at(line, column, "unterminated comment");
 }
 
 /* ---- Words inside of tags ---------------------------------------------------------------------------- */
@@ -203,7 +203,7 @@ static enum salvo_status lex_number(struct lexer *lexer)
     if (!after_dot && (size = float_literal(rest, &lexeme.number)))
         lexeme.kind = LEX_FLOAT;
     else if (!(size = integer_literal(rest, &lexeme.integer)))
-        TRY(fail_here(lexer, "the number is too large"));
+        TRY(fail_here(lexer, "number too large"));
     advance(lexer, size);
     TRY(add(lexer, lexeme));
 
@@ -221,7 +221,7 @@ static enum salvo_status lex_string(struct lexer *lexer)
     size_t begin = lexer->at;
     while (peek(lexer, 0) != quote) {
         if (at_end(lexer))
-            TRY(fail_at(lexeme.line, lexeme.column, "the string is not ended"));
+            TRY(fail_at(lexeme.line, lexeme.column, "unterminated string"));
         advance(lexer, peek(lexer, 0) == '\\' ? 2 : 1);
     }
     TRY(unescape_literal(
@@ -320,7 +320,7 @@ static enum salvo_status lex_tag(struct lexer *lexer, enum lexeme_kind begin, en
         }
         uint32_t next = peek(lexer, 0);
         if (at_end(lexer))
-            TRY(fail_at(first.line, first.column, "the tag is not ended"));
+            TRY(fail_at(first.line, first.column, "unterminated tag"));
         if (char_is_space(next))
             advance(lexer, 1);
         else if (is_digit(next))

@@ -228,8 +228,7 @@ static const struct {
 } simple_escapes[] = {{'\\', '\\'}, {'\'', '\''}, {'"', '"'}, {'a', '\a'}, {'b', '\b'}, {'f', '\f'},
     {'n', '\n'}, {'r', '\r'}, {'t', '\t'}, {'v', '\v'}};
 
-/* What follows a backslash at `at`: the code and how many characters were read; 0 for an escape that is none.
- */
+/* Reads the escape after the backslash at `at`. Returns its length, 0 when it is invalid. */
 static size_t read_escape(struct string text, size_t at, uint32_t *code, const char **problem)
 {
     uint32_t letter = text.chars[at];
@@ -242,11 +241,11 @@ static size_t read_escape(struct string text, size_t at, uint32_t *code, const c
     size_t digits = letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : 0;
     if (digits) {
         if (!read_hex(text, at + 1, digits, code) || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000))
-            *problem = "an escape in the string is no character";
+            *problem = "invalid escape in a string";
         return digits + 1;
     }
     if (letter == 'N')
-        *problem = "escapes with names of characters are not supported";
+        *problem = "\\N{...} escapes are not supported";
     *code = 0;
     size_t size = 0;
     while (size < 3 && at + size < text.size && digit_value(text.chars[at + size], 8) >= 0)

@@ -9,13 +9,12 @@
 size_t integer_literal(struct string text, int64_t *out);
 size_t float_literal(struct string text, double *out);
 
-/* What the escapes between the quotes of a string stand for; *problem says what is wrong with one, if
- * anything. */
+/* Resolves the escapes of a string literal; *problem describes an invalid one, or is NULL. */
 enum salvo_status unescape_literal(
     struct heap *heap, struct string text, struct string *out, const char **problem);
 
-/* All of a string as a number, with blanks around and "_" between digits; false when it is none. `base` is 0
- * for one that the string's prefix tells. */
+/* As Python's int() and float(): spaces around the number and "_" between digits are allowed; false when the
+ * string is not a number. `base` 0: by the prefix. */
 bool parse_integer(struct string text, int base, int64_t *out);
 bool parse_float(struct string text, double *out);
 

@@ -11,7 +11,7 @@ struct loop {
     const struct value *items;
     size_t count, at;
     unsigned depth;            /* of a recursive loop, from 0 */
-    const struct list *latest; /* what loop.changed was called with; NULL: not yet */
+    const struct list *latest; /* the last arguments of loop.changed; NULL: none yet */
 };
 
 static const uint32_t loop_name[] = {'l', 'o', 'o', 'p'};
@@ -108,7 +108,7 @@ enum salvo_status loop_call(
     enum salvo_status status = SALVO_OK;
     struct text *outer = in->output, text = {.heap = &in->heap};
     if (!loop->node->recursive || arguments->count != 1)
-        TRY(fail(SALVO_ERROR_FORMAT, "loop() is possible with one argument, in a loop that is 'recursive'"));
+        TRY(fail(SALVO_ERROR_FORMAT, "loop() takes one argument and needs a 'recursive' loop"));
     in->output = &text;
     status = run_loop(in, loop->node, loop->scope, arguments->values[0], loop->depth + 1);
     in->output = outer;
@@ -124,7 +124,7 @@ static enum salvo_status loop_cycle(struct interpreter *in, const struct call *c
 {
     (void)in;
     if (!call->arguments->count)
-        return fail(SALVO_ERROR_FORMAT, "loop.cycle needs something to choose from");
+        return fail(SALVO_ERROR_FORMAT, "loop.cycle needs at least one item");
     *out = call->arguments->values[call->self.loop->at % call->arguments->count];
     return SALVO_OK;
 }

@@ -71,7 +71,7 @@ cleanup:
 static enum salvo_status cycler_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out);
 
-/* What Python's getattr() gives: *out stays undefined when there is no such attribute. */
+/* As Python's getattr(): *out stays undefined when the attribute is missing. */
 static enum salvo_status python_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out)
 {
@@ -133,7 +133,7 @@ static enum salvo_status cycler_attribute(
 
 /* ---- Items ------------------------------------------------------------------------------------------- */
 
-/* What Python's owner[key] gives; *out stays undefined when that fails. */
+/* As Python's owner[key]: *out stays undefined when the item is missing. */
 static enum salvo_status python_item(
     struct interpreter *in, struct value owner, struct value key, struct value *out)
 {
@@ -220,11 +220,11 @@ enum salvo_status value_slice(
     if (owner.kind == VALUE_UNDEFINED)
         TRY(fail_undefined(&owner));
     if (owner.kind != VALUE_STRING && !row)
-        TRY(fail(SALVO_ERROR_FORMAT, "'%s' has no slices", value_type(&owner)));
+        TRY(fail(SALVO_ERROR_FORMAT, "'%s' cannot be sliced", value_type(&owner)));
     int64_t count = (int64_t)(row ? owner.list->count : owner.string.size);
     TRY(slice_bound(&bounds[2], 1, &step));
     if (step == 0)
-        TRY(fail(SALVO_ERROR_FORMAT, "the step of a slice is 0"));
+        TRY(fail(SALVO_ERROR_FORMAT, "the slice step is 0"));
     step = clamp(step, -INT64_MAX, INT64_MAX);
     bool forward = step > 0;
     TRY(slice_bound(&bounds[0], forward ? 0 : INT64_MAX, &begin));

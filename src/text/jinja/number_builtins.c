@@ -43,7 +43,7 @@ static enum salvo_status int_filter(struct interpreter *in, const struct call *c
             self = value_float(number);
         self.data = data;
     } else if (self.kind == VALUE_FLOAT && isinf(self.number)) {
-        TRY(fail(SALVO_ERROR_FORMAT, "int: infinity is no integer"));
+        TRY(fail(SALVO_ERROR_FORMAT, "int: cannot convert infinity to an integer"));
     }
     TRY(number_to_integer(&self, &valid, out));
     if (!valid)
@@ -116,7 +116,7 @@ static enum salvo_status round_filter(struct interpreter *in, const struct call 
         TRY(want_string(&call->given[1], "round", &method));
     bool common = !method.size || string_is(method, "common"), up = string_is(method, "ceil");
     if (!common && !up && !string_is(method, "floor"))
-        TRY(fail(SALVO_ERROR_FORMAT, "round: the method is 'common', 'ceil' or 'floor'"));
+        TRY(fail(SALVO_ERROR_FORMAT, "round: method must be 'common', 'ceil' or 'floor'"));
     TRY(value_negate(call->self, false, out)); /* a number, or an error */
     double number = value_number(&call->self);
     if (!common) {

@@ -1,4 +1,4 @@
-/* What Python does with values of any kind: truth, equality, order, going through them; and dicts. */
+/* Operations on values of any type, as in Python: truth, equality, order, iteration; and dicts. */
 #include "text/jinja/interpreter.h"
 
 #include <math.h>
@@ -43,11 +43,11 @@ enum salvo_status fail_undefined(const struct value *value)
 {
     static const char *const formats[] = {
         [UNDEFINED_VARIABLE] = "'%s' is undefined",
-        [UNDEFINED_MEMBER] = "there is no member '%s'",
-        [UNDEFINED_UNSAFE] = "'%s' may not be used: templates cannot change what they are given",
+        [UNDEFINED_MEMBER] = "no member '%s'",
+        [UNDEFINED_UNSAFE] = "'%s' is not allowed: templates cannot change their variables",
         [UNDEFINED_PARAMETER] = "parameter '%s' was not provided",
         [UNDEFINED_EMPTY] = "an item of an empty sequence is undefined%s",
-        [UNDEFINED_ELSE] = "an 'if' without 'else' was false, so its value is undefined%s",
+        [UNDEFINED_ELSE] = "the condition of an 'if' without 'else' is false: the value is undefined%s",
     };
     char name[100];
     // NOLINTNEXTLINE(clang-diagnostic-format-nonliteral) ; all formats are above
@@ -59,7 +59,7 @@ enum salvo_status want_string(const struct value *value, const char *what, struc
     if (value->kind == VALUE_UNDEFINED)
         return fail_undefined(value);
     if (value->kind != VALUE_STRING)
-        return fail(SALVO_ERROR_FORMAT, "%s: a string was expected, not '%s'", what, value_type(value));
+        return fail(SALVO_ERROR_FORMAT, "%s: expected a string, not '%s'", what, value_type(value));
     *out = value->string;
     return SALVO_OK;
 }
@@ -69,7 +69,7 @@ enum salvo_status want_integer(const struct value *value, const char *what, int6
     if (value->kind == VALUE_UNDEFINED)
         return fail_undefined(value);
     if (!value_is_integral(value))
-        return fail(SALVO_ERROR_FORMAT, "%s: an integer was expected, not '%s'", what, value_type(value));
+        return fail(SALVO_ERROR_FORMAT, "%s: expected an integer, not '%s'", what, value_type(value));
     *out = value_integer(value);
     return SALVO_OK;
 }
@@ -217,7 +217,8 @@ enum salvo_status value_compare(struct interpreter *in, struct value left, struc
                left.list->kind <= LIST_TUPLE) {
         TRY(compare_lists(in, left.list, right.list, out));
     } else {
-        TRY(fail(SALVO_ERROR_FORMAT, "'%s' and '%s' have no order", value_type(&left), value_type(&right)));
+        TRY(fail(
+            SALVO_ERROR_FORMAT, "'%s' and '%s' cannot be compared", value_type(&left), value_type(&right)));
     }
 
 cleanup:
@@ -254,7 +255,7 @@ enum salvo_status value_items(struct interpreter *in, struct value value, struct
         for (size_t i = 0; i < *count; i++)
             (*out)[i] = value.dict->pairs[i].key;
     } else if (value.kind != VALUE_UNDEFINED) {
-        TRY(fail(SALVO_ERROR_FORMAT, "'%s' cannot be gone through", value_type(&value)));
+        TRY(fail(SALVO_ERROR_FORMAT, "'%s' is not iterable", value_type(&value)));
     }
     TRY(spend(in, *count));
 
@@ -330,7 +331,7 @@ cleanup:
 enum salvo_status value_check_key(const struct value *key)
 {
     bool changes = key->kind == VALUE_DICT || value_is_list(key, LIST_LIST);
-    return changes ? fail(SALVO_ERROR_FORMAT, "'%s' cannot be a key", value_type(key)) : SALVO_OK;
+    return changes ? fail(SALVO_ERROR_FORMAT, "'%s' cannot be a dict key", value_type(key)) : SALVO_OK;
 }
 
 enum salvo_status dict_find(

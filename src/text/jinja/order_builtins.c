@@ -159,9 +159,9 @@ static enum salvo_status dictsort(struct interpreter *in, const struct call *cal
     const struct value *by = &call->given[1];
     bool by_value = by->kind == VALUE_STRING && string_is(by->string, "value");
     if (call->self.kind != VALUE_DICT)
-        TRY(fail(SALVO_ERROR_FORMAT, "dictsort: a dict was expected, not '%s'", value_type(&call->self)));
+        TRY(fail(SALVO_ERROR_FORMAT, "dictsort: expected a dict, not '%s'", value_type(&call->self)));
     if (by->kind != VALUE_ABSENT && !by_value && !(by->kind == VALUE_STRING && string_is(by->string, "key")))
-        TRY(fail(SALVO_ERROR_FORMAT, "dictsort is possible by 'key' or 'value'"));
+        TRY(fail(SALVO_ERROR_FORMAT, "dictsort: by must be 'key' or 'value'"));
     size_t count = call->self.dict->count;
     TRY(HEAP_NEW(&in->heap, &items, count));
     for (size_t i = 0; i < count; i++) {
@@ -264,7 +264,7 @@ static enum salvo_status sum(struct interpreter *in, const struct call *call, st
     size_t count;
     *out = call->given[1].kind == VALUE_ABSENT ? value_int(0) : call->given[1];
     if (out->kind == VALUE_STRING)
-        TRY(fail(SALVO_ERROR_FORMAT, "sum: strings are joined by 'join'"));
+        TRY(fail(SALVO_ERROR_FORMAT, "sum: cannot add strings; use join"));
     TRY(value_items(in, call->self, &items, &count));
     for (size_t i = 0; i < count; i++) {
         TRY(path_value(in, items[i], call->given[0], none, &item));

@@ -62,7 +62,7 @@ static const char *show_lexeme(const struct lexeme *lexeme, char *out, size_t ro
 enum salvo_status unexpected(const struct parser *parser, const char *wanted)
 {
     char found[80];
-    return fail_at(parser->at->line, parser->at->column, "%s was expected, not %s", wanted,
+    return fail_at(parser->at->line, parser->at->column, "expected %s, not %s", wanted,
         show_lexeme(parser->at, found, sizeof found));
 }
 
@@ -367,7 +367,7 @@ enum salvo_status parse_arguments(struct parser *parser, struct node **out)
         bool after_spread = latest >= NODE_SPREAD && kind != NODE_NAMED_ARGUMENT && kind <= latest;
         if ((kind == NODE_ARGUMENT && latest != NODE_ARGUMENT) || after_spread ||
             latest == NODE_NAMED_SPREAD) {
-            TRY(fail_at(place->line, place->column, "the arguments of the call are in the wrong order"));
+            TRY(fail_at(place->line, place->column, "positional argument after a keyword argument"));
         }
         latest = kind > latest ? kind : latest;
         out = &(*out)->next;

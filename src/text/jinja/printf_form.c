@@ -7,7 +7,7 @@ struct percent {
     struct interpreter *in;
     struct string format;
     size_t at;
-    struct value values; /* what is right of the "%" */
+    struct value values; /* the right operand of "%" */
     size_t used;
     struct text text;
 };
@@ -18,7 +18,7 @@ static enum salvo_status next_value(struct percent *percent, struct value *out)
     bool tuple = value_is_list(values, LIST_TUPLE);
     size_t count = tuple ? values->list->count : 1;
     if (percent->used == count)
-        return fail(SALVO_ERROR_FORMAT, "%%: there are fewer values than places for them");
+        return fail(SALVO_ERROR_FORMAT, "%%: not enough values for the format");
     *out = tuple ? values->list->items[percent->used] : *values;
     percent->used++;
     return SALVO_OK;
@@ -38,11 +38,11 @@ static enum salvo_status read_name(struct percent *percent, struct value *out)
     while (percent->at < percent->format.size && peek(percent) != ')')
         percent->at++;
     if (percent->values.kind != VALUE_DICT || !peek(percent))
-        TRY(fail(SALVO_ERROR_FORMAT, "%%: names need a dict with their values"));
+        TRY(fail(SALVO_ERROR_FORMAT, "%%: a format with names needs a dict"));
     struct value key = value_string(string_part(percent->format, begin, percent->at++));
     TRY(dict_find(percent->in, percent->values.dict, key, &found));
     if (!found)
-        TRY(fail(SALVO_ERROR_FORMAT, "%%: a name has no value"));
+        TRY(fail(SALVO_ERROR_FORMAT, "%%: the dict has no value for a name"));
     *out = *found;
 
 cleanup:
@@ -62,7 +62,7 @@ static enum salvo_status read_size(struct percent *percent, int64_t *out)
     for (; peek(percent) >= '0' && peek(percent) <= '9'; percent->at++) {
         *out = (*out < 0 ? 0 : *out) * 10 + (int64_t)(peek(percent) - '0');
         if (*out > INT32_MAX)
-            TRY(fail(SALVO_ERROR_FORMAT, "%%: a width is too large"));
+            TRY(fail(SALVO_ERROR_FORMAT, "%%: width too large"));
     }
 
 cleanup:
@@ -146,7 +146,7 @@ static enum salvo_status write_conversion(struct percent *percent, struct value 
         return write_char(percent, value, field);
     bool integers = type && strchr("diuoxX", type);
     if (!integers && !(type && strchr("eEfFgG", type)))
-        TRY(fail(SALVO_ERROR_FORMAT, "%%: '%c' is not a conversion", type ? type : '?'));
+        TRY(fail(SALVO_ERROR_FORMAT, "%%: unknown conversion '%c'", type ? type : '?'));
     if (value.kind == VALUE_UNDEFINED)
         TRY(fail_undefined(&value));
     if (!value_is_number(&value) || (type && strchr("oxX", type) && value.kind == VALUE_FLOAT))
@@ -154,7 +154,7 @@ static enum salvo_status write_conversion(struct percent *percent, struct value 
     if (integers) {
         TRY(number_to_integer(&value, &valid, &value));
         if (!valid)
-            TRY(fail(SALVO_ERROR_FORMAT, "%%%c: a number is no integer", type));
+            TRY(fail(SALVO_ERROR_FORMAT, "%%%c: the number is not an integer", type));
         field.type = strchr("diu", type) ? 'd' : type;
     }
     TRY(write_number_field(percent->in, value, &field, &percent->text));
@@ -204,7 +204,7 @@ enum salvo_status format_percent(
     bool has_items = value.kind == VALUE_DICT || value.kind == VALUE_UNDEFINED || value.kind == VALUE_LIST;
     bool all = tuple ? percent.used == value.list->count : percent.used == 1 || has_items;
     if (!all)
-        TRY(fail(SALVO_ERROR_FORMAT, "%%: there are more values than places for them"));
+        TRY(fail(SALVO_ERROR_FORMAT, "%%: not all values are used by the format"));
     *out = value_string(text_take(&percent.text));
 
 cleanup:

@@ -36,8 +36,7 @@ static enum salvo_status assign_member(struct interpreter *in, const struct node
     struct value owner;
     TRY(evaluate(in, target->left, &owner));
     if (owner.kind != VALUE_NAMESPACE)
-        TRY(fail(
-            SALVO_ERROR_FORMAT, "members can be set only in a namespace, not in '%s'", value_type(&owner)));
+        TRY(fail(SALVO_ERROR_FORMAT, "cannot set a member of '%s': only of a namespace", value_type(&owner)));
     TRY(dict_set(in, owner.dict, value_string(target->name), value));
 
 cleanup:
@@ -53,7 +52,7 @@ static enum salvo_status assign_tuple(struct interpreter *in, const struct node 
         wanted++;
     TRY(value_items(in, value, &items, &count));
     if (count != wanted)
-        TRY(fail(SALVO_ERROR_FORMAT, "%zu values cannot be given to %zu names", count, wanted));
+        TRY(fail(SALVO_ERROR_FORMAT, "cannot unpack %zu values into %zu names", count, wanted));
     for (const struct node *item = target->items; item; item = item->next)
         TRY(assign(in, item, items[at++]));
 

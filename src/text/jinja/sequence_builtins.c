@@ -57,7 +57,7 @@ static enum salvo_status last(struct interpreter *in, const struct call *call, s
     struct value *items;
     size_t count;
     if (value_is_list(&call->self, LIST_GENERATOR))
-        TRY(fail(SALVO_ERROR_FORMAT, "last: a generator has no end to begin with; put '| list' before it"));
+        TRY(fail(SALVO_ERROR_FORMAT, "last: a generator cannot be reversed; put '| list' before it"));
     TRY(value_items(in, call->self, &items, &count));
     *out = count ? items[count - 1] : value_undefined(UNDEFINED_EMPTY, (struct string){0});
 
@@ -184,7 +184,7 @@ static enum salvo_status items_filter(struct interpreter *in, const struct call 
     if (call->self.kind == VALUE_UNDEFINED)
         return list_new(&in->heap, LIST_GENERATOR, 0, out);
     if (call->self.kind != VALUE_DICT)
-        return fail(SALVO_ERROR_FORMAT, "items: a dict was expected, not '%s'", value_type(&call->self));
+        return fail(SALVO_ERROR_FORMAT, "items: expected a dict, not '%s'", value_type(&call->self));
     return view_dict(in, call->self.dict, VIEW_ITEMS, LIST_GENERATOR, out);
 }
 
@@ -239,7 +239,7 @@ static enum salvo_status slice_filter(struct interpreter *in, const struct call 
     int64_t slices;
     TRY(want_integer(&call->given[0], "slice", &slices));
     if (slices <= 0)
-        TRY(fail(SALVO_ERROR_FORMAT, "slice: the number of slices is not positive"));
+        TRY(fail(SALVO_ERROR_FORMAT, "slice: the number of slices must be positive"));
     TRY(value_items(in, call->self, &items, &count));
     TRY(spend(in, (size_t)slices));
     TRY(list_new(&in->heap, LIST_GENERATOR, (size_t)slices, out));

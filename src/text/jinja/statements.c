@@ -70,7 +70,7 @@ static enum salvo_status check_target(const struct node *node)
         for (const struct node *item = node->items; item; item = item->next)
             TRY(check_target(item));
     } else if (node->kind != NODE_NAME && node->kind != NODE_MEMBER) {
-        TRY(fail_at(node->line, node->column, "nothing can be assigned to this"));
+        TRY(fail_at(node->line, node->column, "cannot assign to this expression"));
     }
 
 cleanup:
@@ -192,7 +192,8 @@ static enum salvo_status parse_parameters(struct parser *parser, struct node *no
             TRY(parse_expression(parser, true, &parameter->left));
             optional = true;
         } else if (optional) {
-            TRY(fail_at(parameter->line, parameter->column, "a parameter without default follows one with"));
+            TRY(fail_at(
+                parameter->line, parameter->column, "parameter without a default after one with a default"));
         }
         *last = parameter;
         last = &parameter->next;
@@ -240,7 +241,7 @@ static enum salvo_status parse_call(struct parser *parser, struct node *node)
         TRY(parse_parameters(parser, node->right));
     TRY(parse_expression(parser, true, &node->left));
     if (node->left->kind != NODE_CALL)
-        TRY(fail_at(node->line, node->column, "a call was expected behind 'call'"));
+        TRY(fail_at(node->line, node->column, "expected a call after 'call'"));
     TRY(parse_macro_body(parser, "endcall", node->right));
 
 cleanup:
@@ -321,7 +322,7 @@ static enum salvo_status parse_autoescape(struct parser *parser, struct node *no
     struct node *wanted;
     TRY(parse_expression(parser, true, &wanted));
     if (wanted->kind != NODE_CONSTANT || wanted->constant.kind != VALUE_BOOL || wanted->constant.boolean)
-        TRY(fail_at(node->line, node->column, "escaping everything is not supported"));
+        TRY(fail_at(node->line, node->column, "autoescape is not supported"));
     TRY(parse_block_to(parser, "endautoescape", &node->body));
 
 cleanup:
@@ -331,7 +332,7 @@ cleanup:
 static enum salvo_status parse_jump(struct parser *parser, struct node *node)
 {
     if (!parser->loops)
-        return fail_at(node->line, node->column, "this is possible only in a loop");
+        return fail_at(node->line, node->column, "break and continue are valid in a loop only");
     return SALVO_OK;
 }
 
@@ -373,7 +374,8 @@ static enum salvo_status parse_statement(struct parser *parser, struct node **ou
     static const char *const others[] = {"include", "import", "from", "extends"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (string_is(word, others[i]))
-            TRY(fail_at(place->line, place->column, "there are no other templates for '%s'", others[i]));
+            TRY(fail_at(place->line, place->column, "'%s' is not supported: no other templates can be loaded",
+                others[i]));
     }
     status = fail_at(place->line, place->column, "unknown tag '%s'", string_show(word, shown, sizeof shown));
 

@@ -269,7 +269,7 @@ static enum salvo_status index_of(struct interpreter *in, const struct call *cal
     int64_t at;
     enum salvo_status status = find_in(in, call, false, &at);
     if (status == SALVO_OK && at < 0)
-        return fail(SALVO_ERROR_FORMAT, "index: not found");
+        return fail(SALVO_ERROR_FORMAT, "index: substring not found");
     *out = value_int(at);
     return status;
 }

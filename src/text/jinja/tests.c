@@ -1,4 +1,4 @@
-/* What follows "is". */
+/* The tests of "is". */
 #include "text/jinja/builtins.h"
 #include "text/jinja/lexer.h"
 
@@ -54,7 +54,7 @@ static enum salvo_status rest_is(
     struct value rest;
     bool equal;
     if (!value_is_number(&call->self) && call->self.kind != VALUE_UNDEFINED)
-        TRY(fail(SALVO_ERROR_FORMAT, "a number was expected, not '%s'", value_type(&call->self)));
+        TRY(fail(SALVO_ERROR_FORMAT, "expected a number, not '%s'", value_type(&call->self)));
     TRY(value_binary(in, '%', call->self, divisor, &rest));
     TRY(value_equal(in, rest, value_int(wanted), &equal));
     *out = value_bool(equal);

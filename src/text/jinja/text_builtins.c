@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* What is filtered, as text. */
+/* The filtered value as text. */
 static enum salvo_status begin(
     struct interpreter *in, const struct call *call, struct text *text, struct string *self)
 {
@@ -290,7 +290,7 @@ static enum salvo_status format_filter(struct interpreter *in, const struct call
     struct value values;
     TRY(value_to_string(in, call->self, &self));
     if (arguments->count && arguments->named_count)
-        TRY(fail(SALVO_ERROR_FORMAT, "format: arguments with and without names"));
+        TRY(fail(SALVO_ERROR_FORMAT, "format: cannot mix positional and keyword arguments"));
     if (arguments->named_count) {
         TRY(dict_new(&in->heap, arguments->named_count, &values));
         for (size_t i = 0; i < arguments->named_count; i++)

@@ -1,4 +1,4 @@
-/* Values as text: Python's str() and repr(). What is written around data counts as data too. */
+/* Values as text: Python's str() and repr(). Punctuation around data is marked as data. */
 #include "text/jinja/builtins.h"
 #include "text/jinja/escape.h"
 #include "text/jinja/literals.h"

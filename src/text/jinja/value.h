@@ -1,11 +1,11 @@
 /*
- * The values of templates: Python's, as far as templates see them. Everything lives in the arena of one parse
- * or one rendering and is never changed once others can see it, except namespaces.
+ * The values of templates: a subset of Python's types. All memory is in the arena of one parse or one
+ * rendering. Values are immutable, except namespaces.
  *
- * A string is an array of characters, each a code point with a mark that says where it came from: the
- * template, or the data it was given. Whatever is done to strings moves whole characters, so no operation can
- * lose the mark; the tokenizer needs it to keep what users typed from becoming control tokens. Bytes that are
- * not UTF-8 are characters of their own, 0xdc80 + byte - 0x80, so that they come out as they went in.
+ * A string is an array of characters, each a code point with a mark for its origin: the template, or the
+ * data. All operations move whole characters, so none can lose the mark; the tokenizer uses it to keep user
+ * text from becoming control tokens. An invalid UTF-8 byte is a character of its own, 0xdc80 + byte - 0x80,
+ * and is written unchanged.
  */
 #ifndef TEXT_JINJA_VALUE_H
 #define TEXT_JINJA_VALUE_H
@@ -53,7 +53,7 @@ enum salvo_status text_utf8(struct text *text, const char *bytes, size_t size, u
 struct string text_take(const struct text *text);
 
 struct string string_part(struct string string, size_t begin, size_t end);
-bool string_equal(struct string left, struct string right); /* whatever their marks */
+bool string_equal(struct string left, struct string right); /* ignores the marks */
 bool string_is(struct string string, const char *ascii);
 int string_compare(struct string left, struct string right);
 bool string_starts(struct string string, struct string prefix);
@@ -66,10 +66,10 @@ size_t string_find_last(struct string string, struct string part, size_t before)
 /* Where the line that begins at `at` ends; *next is where the next one begins. */
 size_t string_line_end(struct string string, size_t at, size_t *next);
 
-/* Whether any character came from the data: the mark of what is made from the whole. */
+/* CHAR_DATA if any character is marked. */
 uint32_t string_mark(struct string string);
 
-/* Cut to fit, for messages. */
+/* Truncated to `room`, for error messages. */
 const char *string_show(struct string string, char *out, size_t room);
 
 /* Bytes of one character, at most 4; returns how many. */
@@ -240,7 +240,7 @@ static inline double value_number(const struct value *value)
 enum salvo_status list_new(struct heap *heap, enum list_kind kind, size_t count, struct value *out);
 enum salvo_status dict_new(struct heap *heap, size_t capacity, struct value *out);
 
-/* What Python's type() calls it. */
+/* The name of the type in Python. */
 const char *value_type(const struct value *value);
 
 #endif

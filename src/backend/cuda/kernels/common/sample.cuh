@@ -1,22 +1,22 @@
 /*
- * Sampling on the device: the id that src/program/sampling.h defines, from the same logits, settings and seed
- * the same one as everywhere. Three stages, with a barrier of the grid or the end of a kernel after each; in
- * each a row is divided among parts, one for each block while there are enough of them, and the part that
- * comes last goes on alone with what all have found:
+ * Sampling on the device: the id that src/program/sampling.h defines; the same logits, settings and seed give
+ * the same id on every backend. There are three stages, with a grid barrier or the end of a kernel after
+ * each. In each stage a row is divided into parts, one for each block while there are enough blocks, and the
+ * last part to arrive finishes the stage alone with the results of all parts:
  *
- *   0  bias and penalties; the largest of groups of ids. Temperature 0 ends here.
- *   1  top-k: the k-th largest of the groups' largest is not above the k-th of all, so those not below it are
- *      candidates, few of them; the last part chooses among them. Neither top-k nor top-p: sums of weights by
- *      parts, and the last part looks into the one where the choice falls. top-p alone: sums of weights by
- * how far they lie below the largest; it ends here when the largest is enough. 2  top-p alone: candidates are
- * those down to where the sum is reached.
+ *   0  Bias and penalties; the largest of each group of ids. Temperature 0 ends here.
+ *   1  top-k: the k-th largest of the groups' maxima is not above the k-th largest logit, so ids not below it
+ *      are the candidates, few of them; the last part chooses among them.
+ *      Neither top-k nor top-p: sums of weights by parts; the last part searches the one of the choice.
+ *      top-p alone: sums of weights by distance to the largest; ends here when the largest is enough.
+ *   2  top-p alone: candidates are the ids down to where the sum is reached.
  *
- * Where candidates are more than each can be compared with each, the last part finds the cut in the whole row
- * by one digit after the other: right for all settings, and slow.
+ * Where there are too many candidates to compare each with each, the last part finds the cut in the whole row
+ * by a radix search, one digit after the other: right for all settings, and slow.
  *
- * Weights are integers and are added in any order; nothing else depends on which block comes when. All
- * threads of all blocks call a stage, with the same grid for all three; `threads` is a power of two, 32 at
- * least.
+ * Weights are integers, so that they may be added in any order; nothing else depends on the order of blocks.
+ * All threads of all blocks call a stage, with the same grid for all three; `threads` is a power of two, at
+ * least 32.
  */
 #ifndef CUDA_SAMPLE_CUH
 #define CUDA_SAMPLE_CUH

@@ -56,7 +56,7 @@ KERNEL_INLINE void prefetch(const void *line)
 
 /* ---- The launch before ---- */
 
-/* Lets the next launch come as soon as there is room for it. */
+/* Lets the next launch start as soon as there are free multiprocessors. */
 KERNEL_INLINE void invite_next_launch()
 {
 #if __CUDA_ARCH__ >= 900

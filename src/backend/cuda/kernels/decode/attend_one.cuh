@@ -101,7 +101,7 @@ KERNEL_INLINE void take_task(uint8_t *shared, bool is_first)
     const cuda_record *record = current_record(shared);
     if (is_first && head.task_shape == record->index && head.task_tag == head.tag)
         return;
-    sync_threads<CUDA_WORKERS>(); /* nobody needs the task before */
+    sync_threads<CUDA_WORKERS>(); /* no thread needs the previous task */
     if (this_thread() == 0) {
         /* The last blocks have the fewest rows of small matrices, and are free when the queries arrive. */
         head.task_number = is_first ? gridDim.x - 1 - blockIdx.x : head.task_number + gridDim.x;
