@@ -194,7 +194,7 @@ static void old_tickets(void **state)
         ASSERT_OK(backend->wait(executor, tickets[i], &result));
     }
     assert_int_equal(SALVO_ERROR_ARGUMENT, backend->wait(executor, tickets[0], &result));
-    assert_non_null(strstr(salvo_error(), "is not among the last 8"));
+    assert_non_null(strstr(salvo_error(), "is not one of the last 8"));
     assert_int_equal(SALVO_ERROR_ARGUMENT, backend->wait(executor, tickets[STEPS - 1] + 1, &result));
     ASSERT_OK(backend->wait(executor, tickets[1], &result));
     assert_int_equal(1, result.sampled);
