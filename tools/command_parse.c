@@ -96,20 +96,15 @@ struct parser {
     bool help;
 };
 
-/* Takes the next argument as the value of an option whose value is optional, if it looks like one. A "1" may
- * be the prompt as well where a command takes one. */
-static int take_optional_value(struct parser *parser, const char *shown, const char **out)
+/* The next argument, where it is a value of an option whose value is optional. As in llama.cpp, 0 and 1 are
+ * such values, never a prompt. */
+static const char *take_optional_value(struct parser *parser)
 {
     const char *next = parser->next < parser->count ? parser->arguments[parser->next] : "";
-    const bool is_digit = is_listed("0 1", next, strlen(next));
-    if (!is_digit && !is_listed("on off auto", next, strlen(next)))
-        return EXIT_DONE;
-    if (is_digit && parser->command->arguments)
-        return usage_error("%s: '%s %s' is ambiguous: write --flash-attn=%s, or -p %s for a prompt",
-            parser->command->name, shown, next, next, next);
+    if (!is_listed("on off auto 0 1", next, strlen(next)))
+        return NULL;
     parser->next++;
-    *out = next;
-    return EXIT_DONE;
+    return next;
 }
 
 static int take_option(
@@ -120,8 +115,8 @@ static int take_option(
         return EXIT_DONE;
     }
     const bool may_have_value = option->value || (option->kind == OPTION_ALWAYS && option->choices);
-    if (may_have_value && !option->value && !value && take_optional_value(parser, shown, &value) != EXIT_DONE)
-        return EXIT_USAGE;
+    if (may_have_value && !option->value && !value)
+        value = take_optional_value(parser);
     if (value && !may_have_value)
         return usage_error("%s: %s takes no value", parser->command->name, shown);
     if (option->value && !value) {

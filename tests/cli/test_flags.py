@@ -53,7 +53,7 @@ class LlamaCpp(unittest.TestCase):
     def test_what_there_is_not_is_answered_by_name(self):
         for command, flags, words in (
             ("run", ["-ngl", 1], "invalid --gpu-layers 1: the model has 2 layers"), ("run", ["-ngl", "x"], "'x'"), ("run", ["-ngl", 0, "--backend", "cuda"], "cannot be combined"),
-            ("run", ["-fa", "1"], "ambiguous"), ("run", ["-fa", "off"], "invalid -fa 'off'"), ("run", ["--flash-attn=0"], "invalid --flash-attn '0'"),
+            ("run", ["-fa", "off"], "invalid -fa 'off'"), ("run", ["--flash-attn=0"], "invalid --flash-attn '0'"),
             ("run", ["-ctk", "q8_0", "-ctv", "f16"], "same type"), ("run", ["-ctk", "q4_0"], "'q4_0'"),
             ("run", ["--kv-type", "f32", "-ctv", "f16"], "same type"),
             ("run", ["-hf", "a/b"], "-hf is not supported"), ("chat", ["-hf", "a/b"], "-hf is not supported"), ("run", ["-md", "x"], "-md is not supported"),
