@@ -35,26 +35,26 @@ struct backend_counters {
     uint64_t weight_bytes, state_bytes, scratch_bytes;
 };
 
-/* What an executor came to use; the texts live as long as it does. */
+/* Properties of an open executor; the strings live as long as it does. */
 struct backend_info {
-    uint32_t threads; /* 0 where that means nothing */
-    const char *isa;  /* "neon-i8mm"; "" where that means nothing */
+    uint32_t threads; /* 0 on a GPU */
+    const char *isa;  /* "neon-i8mm"; "" on a GPU */
 
-    /* Submissions that may be on their way at once. Up to 1: submit returns when the step is done, and there
-     * is no `progress`. */
+    /* Number of submissions that may be in flight. 0 or 1: submit returns when the step is done, and the
+     * backend has no `progress`. */
     uint32_t in_flight;
-    uint32_t ahead;      /* tokens that a submission decodes unless told otherwise; 0 counts as 1 */
-    uint32_t most_ahead; /* that it can decode now, however many are asked for; 0: any number */
+    uint32_t ahead;      /* default number of tokens that one submission decodes; 0 counts as 1 */
+    uint32_t most_ahead; /* largest number of tokens that one submission can decode now; 0: no limit */
 
-    /* Activations of several tokens are not rounded to bytes but so finely that ACTIVATIONS_FINEST is what
-     * they compare with, whatever a single token's are. */
+    /* Activations of several tokens are rounded as finely as ACTIVATIONS_FINEST, whatever the rounding of a
+     * single token's activations. */
     bool fine_batches;
 
-    uint64_t memory_free;    /* of the device, before the executor was opened; 0 where it is the machine's */
-    double bytes_per_second; /* that the device's memory can be read with; 0: not known */
+    uint64_t memory_free;    /* of the device, before the executor was opened; 0: it uses main memory */
+    double bytes_per_second; /* read bandwidth of the device's memory; 0: not known */
 };
 
-/* As salvo_session_profile hands them over. */
+/* Receives one phase of salvo_session_profile. */
 typedef void (*backend_profile_function)(void *user, const struct salvo_profile_phase *phase);
 
 /* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
@@ -63,9 +63,9 @@ struct executor;
 struct plan; /* common/lowering.h */
 
 enum activation_rounding {
-    ACTIVATIONS_AS_USUAL, /* finer than the program says where it matters most */
+    ACTIVATIONS_AS_USUAL, /* as the program says, but finer at the first positions and for fine matmuls */
     ACTIVATIONS_PLAIN,    /* as the program says */
-    ACTIVATIONS_FINEST,   /* to two int8 terms everywhere: next to nothing is lost */
+    ACTIVATIONS_FINEST,   /* two int8 terms everywhere: next to no rounding error */
 };
 
 /* Measurements; NULL where a backend has none. */
@@ -100,9 +100,10 @@ struct backend {
     uint32_t (*device_count)(void);
     struct salvo_device (*device)(uint32_t number);
     const char *(*why_none)(void); /* why there is no device; NULL for backends that always have one */
-    const char *(*unusable)(
-        uint32_t index);         /* why a device that is there cannot be used; NULL beyond the last */
-    bool (*is_only_asked)(void); /* whether it is used by name only, not by `auto`; NULL: no */
+
+    /* Why an existing device cannot be used; the function returns NULL beyond the last such device. */
+    const char *(*unusable)(uint32_t index);
+    bool (*is_only_asked)(void); /* true: the user must name the backend, `auto` skips it; NULL: false */
 
     /* Compiles all plans, then loads the weights. The program outlives the executor. */
     enum salvo_status (*open)(
@@ -114,46 +115,46 @@ struct backend {
     /* Whether activations are rounded as ACTIVATIONS_AS_USUAL, or finer; if not, as ACTIVATIONS_PLAIN. */
     bool rounds_finely;
 
-    /* How activations are rounded from now on, for comparing with another backend. NULL where that cannot be
-     * changed. */
+    /* Sets the rounding of activations, for comparisons with another backend. NULL: it cannot be changed. */
     void (*set_rounding)(struct executor *executor, enum activation_rounding rounding);
 
     /*
-     * Hands a step over and returns its ticket; of what the step points at only `cancel` is looked at later.
-     * Fails without effect when the step is not valid. A step may be queued before those before it are done:
-     * a run from SOURCE_LAST that finds its slot elsewhere than where it begins, because the one before it
-     * ended early, does nothing and samples nothing.
+     * Starts a step and returns its ticket. The step is copied; only its cancel word is read afterwards.
+     * Fails without effect if the step is not valid. A step may be submitted before earlier ones are done. A
+     * run from SOURCE_LAST whose slot is not at the run's first position, because the step before it ended
+     * early, computes and samples nothing.
      */
     enum salvo_status (*submit)(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 
     /*
-     * Waits for a step and gives its results, [run_count]. A step that failed has committed nothing. One that
-     * repeats has committed the tokens that were complete when it was cancelled or a run had no id to choose;
-     * SALVO_ERROR_CANCELLED means that there were none.
+     * Waits for a step and returns its results, [run_count]. A failed step has committed nothing. A step that
+     * repeats has committed the tokens that were complete when it was cancelled or when all logits of a run
+     * were NaN; SALVO_ERROR_CANCELLED means that none were.
      */
     enum salvo_status (*wait)(struct executor *executor, uint64_t ticket, struct run_result *results);
 
-    /* Tokens of a prompt that are to be handed over at once: fewer than the batch where those would take a
-     * device so long that it might be reset. NULL: the batch. */
+    /* Number of prompt tokens to submit at once: less than the batch if a batch would exceed the time limit
+     * of the device's watchdog. NULL: the batch. */
     uint32_t (*chunk)(const struct executor *executor);
 
-    /* Waits until the step of one run has sampled more than `seen` ids or is done. How many there are then:
-     * they can be read from `tokens` while the device goes on. */
+    /* Waits until the step, which has one run, has sampled more than `seen` ids or is done, and returns their
+     * number. These ids can be read from `tokens` while the device continues. */
     enum salvo_status (*progress)(
         struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 
     /* After a wait: row `row` of the O logits rows of the last step, [vocabulary], valid until the next
-     * submit. NULL when the device fails. */
+     * submit. Returns NULL if the device fails. */
     const float *(*logits)(struct executor *executor, uint32_t row);
 
-    /* The ids of a slot, [context + 1]; read-only. Those that `wait` or `progress` told of are there. */
+    /* The ids of a slot, [context + 1]; read-only. It contains the ids that `wait` or `progress` has
+     * reported. */
     const int32_t *(*tokens)(struct executor *executor, uint32_t slot);
 
     /*
      * The first `positions` positions of a slot's state in the program's logical layout: keys and values,
      * buffer after buffer, position after position; then all recurrent states, buffer after buffer, as they
-     * are after the last step. The ids of those positions are no part of it: the engine keeps and checks
-     * them, and `restore` gets them, [positions], as `ids`.
+     * are after the last step. The token ids are not part of it: the engine keeps and checks them, and passes
+     * them to `state_restore`.
      */
     size_t (*state_size)(const struct executor *executor, uint32_t positions);
     enum salvo_status (*state_save)(

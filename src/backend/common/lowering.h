@@ -32,7 +32,7 @@ struct group {
     bool fine; /* as in op.h; all matmuls of a batch agree, those of a single token that share an input */
     buffer_id
         rounded_inputs[MAX_ROUNDED]; /* matmul of a single token: the inputs that are rounded to bytes */
-    uint32_t fine_inputs;            /* bit i: panel i is for fine matmuls */
+    uint32_t fine_inputs;            /* bit i: input i is for fine matmuls */
     uint32_t rounded_count;
 };
 
