@@ -42,7 +42,7 @@ struct evaluation {
     int error;               /* of writing to `stream`; 0: none */
     bool failed;             /* writing to `file` */
     bool has_nan_row;
-    uint32_t nan_row; /* the first position with all logits are NaN */
+    uint32_t nan_row; /* the first position whose logits are all NaN */
 };
 
 struct ranked {

@@ -5,28 +5,29 @@
  * Both compile as C99 or later and C++11 or later. examples/simple.c is the shortest complete program.
  *
  * OWNERSHIP. Each object made by a `salvo_*_open` is destroyed by the matching `salvo_*_close`, which accepts
- * NULL. A pointer that a getter returns belongs to the object it was asked of and lives as long as that
- * object. Close an object only after all objects made from it. Strings in options are read during the call
- * unless the member says otherwise.
+ * NULL. A pointer that a getter returns belongs to the object that was passed to the getter and lives as
+ * long as that object. Before you close an object, close all objects made from it. Strings in options are
+ * read during the call unless the member says otherwise.
  *
- * ERRORS. Functions that can fail return `enum salvo_status`. On failure, output parameters are NULL or zero
- * and salvo_error() returns one line that describes the failure to the calling thread. A NULL pointer where
- * an object or an output is required is SALVO_ERROR_ARGUMENT; functions that return no status then return
- * NULL, 0 or false.
+ * ERRORS. Functions that can fail return `enum salvo_status`. On failure, output pointers are NULL, ids are
+ * -1, structs with a `size` may be unchanged, and salvo_error() returns one line that describes the failure
+ * to the calling thread. A NULL pointer where an object or an output is required is SALVO_ERROR_ARGUMENT;
+ * functions that return no status then return NULL, 0 or false.
  *
  * STRUCTS. A struct that begins with `size` may grow in later versions. Initialise it with its
  * SALVO_..._INIT, which sets `size`. In options, a member that is zero has its default value, and a NULL
  * pointer to options means all defaults. `size` 0 is SALVO_ERROR_ARGUMENT. Members beyond `size` get their
  * defaults; a struct larger than the library's is accepted as long as the members that the library does not
- * know are zero. Results are filled up to `size`. In a struct that the library returns a pointer to, `size`
- * is the library's own. Arrays of structs carry the size of an element; SALVO_ITEM steps through the arrays
- * that the library returns. Members declared uint32_t hold enum values, or 0 and 1 for off and on, where
- * their comment says so.
+ * know are zero. Results are filled up to `size`. If the library returns a pointer to a struct, its `size`
+ * is the size that the library knows. Arrays of structs carry the size of an element; SALVO_ITEM steps
+ * through the arrays that the library returns. Members declared uint32_t hold enum values, or 0 and 1 for off
+ * and on, where their comment says so.
  *
  * THREADS. Any number of threads may use a model or a chat template at once. An engine and its sessions are
  * used by one thread at a time; only salvo_session_cancel may be called from any thread, and from signal
  * handlers. The CPU backend starts `threads` - 1 worker threads per engine; loading and quantising start
- * threads that end with the call. All threads of the library block all signals.
+ * threads that end with the call. All threads of the library block all signals but those of
+ * faults, SIGTRAP and SIGABRT.
  *
  * SIGNALS. Opening a model or a state file installs a handler for SIGBUS, so that a file truncated while it
  * is mapped is reported as an error; faults outside the mapped files go to the handler that was installed
@@ -67,7 +68,7 @@ extern "C" {
 SALVO_API const char *salvo_version(void);
 
 /* Element `index` of an array that the library returned: `type` is a struct's name, `item_size` the size of
- * an element as the library told it. */
+ * an element as returned by the library. */
 #define SALVO_ITEM(type, items, item_size, index) \
     ((const struct type *)(const void *)((const char *)(items) + (item_size) * (index)))
 
@@ -396,7 +397,7 @@ struct salvo_engine_options {
     const char *backend; /* "cpu", "cuda", "vulkan"; NULL or "auto": the first of cuda, vulkan, cpu that has a
                             device */
     uint32_t device;     /* number within the backend */
-    uint32_t sessions;   /* that can be open at once; 0: 1 */
+    uint32_t sessions;   /* number of sessions that can be open at once; 0 means 1 */
     uint32_t context; /* positions per session; 0: the model's, at most 8192 unless the model is recurrent */
     uint32_t batch;   /* tokens per prefill chunk; 0: 512 */
     uint32_t kv_type; /* enum salvo_kv_type */
@@ -416,7 +417,7 @@ struct salvo_engine_options {
 /*
  * Compiles the model's program for the device and loads the weights. The model must stay open as long as the
  * engine. A context that does not fit into memory and a backend without a device are errors; only "auto"
- * tries the next backend, with a warning. No memory is allocated after loading.
+ * tries the next backend, with a warning. Computing tokens allocates no memory.
  */
 SALVO_API enum salvo_status salvo_engine_open(
     struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out);
@@ -441,7 +442,7 @@ struct salvo_session;
 SALVO_API enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out);
 SALVO_API void salvo_session_close(struct salvo_session *session);
 
-/* A seed that stands for a random one of 32 bits, drawn when the sampler is set; salvo_session_get_sampler
+/* Asks for a random 32-bit seed, drawn when the sampler is set; salvo_session_get_sampler
  * returns it. */
 #define SALVO_SEED_RANDOM UINT64_MAX
 
@@ -495,7 +496,7 @@ SALVO_API const int32_t *salvo_session_tokens(const struct salvo_session *sessio
 /*
  * Appends tokens and computes them in chunks of the engine's batch, one submission each. Fails without effect
  * if they do not fit into the context. If a chunk fails or is cancelled, the chunks before it stay, as
- * salvo_session_position tells; feeding the rest continues with the same bits.
+ * salvo_session_position tells; feeding the rest gives bit-identical results.
  */
 SALVO_API enum salvo_status salvo_session_feed(
     struct salvo_session *session, const int32_t *ids, size_t count);
@@ -587,7 +588,8 @@ SALVO_API enum salvo_status salvo_session_generate(struct salvo_session *session
 
 /*
  * Stops feed, eval, next and generate within one token or one prefill chunk; if none of them runs, the next
- * one stops at once. May be called from any thread or signal handler.
+ * one stops at once, and so it does if the call ends by itself before it sees the cancel. May be called from
+ * any thread or signal handler.
  */
 SALVO_API void salvo_session_cancel(struct salvo_session *session);
 
@@ -604,9 +606,9 @@ SALVO_API enum salvo_status salvo_session_rollback(struct salvo_session *session
 SALVO_API enum salvo_status salvo_session_mark(struct salvo_session *session);
 
 /*
- * The state is all that a session needs to continue with the same bits; the sampler and bias are not part of
- * it. `restore` replaces the contents of the session; it refuses, without effect, a state of another model or
- * KV type, one that does not fit into the context, and a damaged one.
+ * The state is all that a session needs to continue with bit-identical results; the sampler and bias are not
+ * part of it. `restore` replaces the contents of the session; it refuses, without effect, a state of another
+ * model or KV type, one that does not fit into the context, and a damaged one.
  */
 SALVO_API size_t salvo_session_state_size(const struct salvo_session *session);
 SALVO_API enum salvo_status salvo_session_state_save(struct salvo_session *session, void *out, size_t size);

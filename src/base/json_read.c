@@ -441,5 +441,9 @@ enum salvo_status json_reader_next(struct json_reader *reader, struct json_event
         TRY(end_piece(reader, out));
 
 cleanup:
+    if (status != SALVO_OK && reader->state != STATE_FAILED) { /* no memory: bytes were lost */
+        reader->state = STATE_FAILED;
+        snprintf(reader->error, sizeof reader->error, "%s", salvo_error());
+    }
     return status;
 }

@@ -18,9 +18,7 @@ enum salvo_status argument_is_null(const char *function, const char *name);
  * have are zero. NULL gives zeros. `name` is the struct's, for errors. */
 enum salvo_status options_read(const char *name, const void *given, size_t known, void *out);
 
-/* Whether a result can be stored in *out, and storing it: `result` is a struct of `known` bytes, of which as
- * many are copied as the caller's struct has. */
-enum salvo_status result_check(const char *name, const void *out);
+/* Stores `result`, a struct of `known` bytes, in *out: as many bytes as the caller's struct has. */
 enum salvo_status result_write(const char *name, const void *result, size_t known, void *out);
 
 /* The caller's messages as an array of this version's struct: the caller's own, or a copy in *out_copy, which

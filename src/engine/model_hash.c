@@ -21,8 +21,16 @@ static uint64_t mix_entry(uint64_t hash, const struct gguf_entry *entry)
         return mix(hash, value->array.bytes.data, value->array.bytes.size);
     case SALVO_BOOL:
         return mix(hash, &value->b, sizeof value->b);
+    case SALVO_I8:
+    case SALVO_I16:
+    case SALVO_I32:
+    case SALVO_I64:
+        return mix(hash, &value->i, sizeof value->i);
+    case SALVO_F32:
+    case SALVO_F64:
+        return mix(hash, &value->f, sizeof value->f);
     default:
-        return mix(hash, &value->u, sizeof value->u); /* as wide as each of the numbers */
+        return mix(hash, &value->u, sizeof value->u);
     }
 }
 

@@ -213,7 +213,8 @@ enum salvo_status salvo_quantize(
     struct salvo_quantize_options options;
     REQUIRE(model);
     REQUIRE(path);
-    REQUIRE(given);
+    if (!given)
+        return argument_is_null(__func__, "options");
     status = options_read("salvo_quantize_options", given, sizeof options, &options);
     if (status != SALVO_OK)
         return status;
@@ -231,7 +232,12 @@ enum salvo_status salvo_quantize(
     TRY(mix_find(options.type, &quantizer.mix));
     if (gguf_is_at(quantizer.gguf, path))
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));
-    TRY(team_open(options.threads, false, 1, &quantizer.team));
+    status = team_open(options.threads, false, 1, &quantizer.team);
+    if (status == SALVO_ERROR_MEMORY) {
+        log_line(SALVO_LOG_WARNING, "quantising with one thread: %s", salvo_error());
+        status = team_open(1, false, 1, &quantizer.team);
+    }
+    TRY(status);
     TRY(options.keep_file ? gguf_writer_open_new(path, &quantizer.writer)
                           : gguf_writer_open(path, &quantizer.writer));
     TRY(write_header(&quantizer));

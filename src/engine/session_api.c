@@ -115,6 +115,10 @@ enum salvo_status salvo_engine_next(
     REQUIRE(sessions);
     REQUIRE(out_ids);
     REQUIRE(out_statuses);
+    for (size_t i = 0; i < count; i++) {
+        out_ids[i] = -1;
+        out_statuses[i] = SALVO_ERROR_ARGUMENT;
+    }
     ENTER(sessions[0]);
     return sessions_next(sessions, count, out_ids, out_statuses);
 }

@@ -52,7 +52,7 @@ static enum salvo_status read_messages(
         *in_out_size = extent.size;
         return chat_section_read(data + extent.size, size - extent.size, extent.checksum, out);
     }
-    if (is_chat && extent.size == size)
+    if (is_chat && size && extent.size == size)
         return fail(SALVO_ERROR_ARGUMENT, "this is a saved state without a conversation");
     return SALVO_OK; /* restoring says what is wrong with anything else */
 }

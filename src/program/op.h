@@ -105,11 +105,18 @@ enum op_kind {
 
     /*
      * For each head and run, in token order. The recurrent state S is [heads][head_dim keys j][head_dim
-     * values i]: values, which are independent of each other, are contiguous. For each token: u[i]    = sum
-     * over j in order of S[j][i] * kk[j] S[j][i] = S[j][i] * w[j] - u[i] * (kk[j] * a[j]) + v[i] * k[j] y[i]
-     * = sum over j in order of S[j][i] * r[j] which is S diag(w) - (S kk)(kk a)^T + v k^T and S r. A run that
-     * begins at position 0 starts from zeros. On the CPU sums are one chain of fma over j, and time is never
-     * blocked, so that a row's bits do not depend on the number of tokens of the step.
+     * values i]: values, which are independent of each other, are contiguous. For each token, with sums over
+     * j in order:
+     *
+     * - u[i] = sum of S[j][i] * kk[j]
+     *
+     * - S[j][i] = S[j][i] * w[j] - u[i] * (kk[j] * a[j]) + v[i] * k[j]
+     *
+     * - y[i] = sum of S[j][i] * r[j]
+     *
+     * In matrices: S = S diag(w) - (S kk)(kk a)^T + v k^T, y = S r. A run that begins at position 0 starts
+     * from zeros. On the CPU sums are one chain of fma over j, and time is never blocked, so that a row's
+     * bits do not depend on the number of tokens of the step.
      */
     OP_WKV7,
 

@@ -171,12 +171,14 @@ static enum salvo_status make_variables(
     if (request.kind == VALUE_LIST) {
         TRY(dict_set_name(in, variables, "messages", request));
     } else if (request.kind == VALUE_DICT) {
+        if (!conversation->message_count && !dict_find_name(request.dict, "messages"))
+            TRY(fail(SALVO_ERROR_ARGUMENT, "JSON: the object has no 'messages'"));
         for (size_t i = 0; i < request.dict->count; i++)
             TRY(dict_set(in, variables, request.dict->pairs[i].key, request.dict->pairs[i].value));
     } else if (conversation->json.size) {
         TRY(fail(SALVO_ERROR_ARGUMENT, "JSON: expected a list of messages or an object"));
     }
-    if (conversation->messages) {
+    if (conversation->message_count) {
         TRY(list_messages(in, conversation, &messages));
         TRY(dict_set_name(in, variables, "messages", messages));
     }

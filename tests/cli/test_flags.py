@@ -58,7 +58,7 @@ class LlamaCpp(unittest.TestCase):
             ("run", ["--kv-type", "f32", "-ctv", "f16"], "same type"),
             ("run", ["-hf", "a/b"], "-hf is not supported"), ("chat", ["-hf", "a/b"], "-hf is not supported"), ("run", ["-md", "x"], "-md is not supported"),
             ("run", ["-sm", "layer"], "invalid -sm 'layer'"), ("run", ["-ts", "1,1"], "-ts is not supported"), ("run", ["-tb", 2], "-tb is not supported"),
-            ("run", ["-nkvo"], "-nkvo is not supported"), ("bench", ["-pg", "8,8"], "-pg is not supported"), ("run", ["--prompt-cache", "x"], "--state-save"),
+            ("run", ["-nkvo"], "-nkvo is not supported"), ("run", ["-rtr"], "always repacked"), ("run", ["-hff", "x"], "-hff is not supported"), ("bench", ["-pg", "8,8"], "-pg is not supported"), ("run", ["--prompt-cache", "x"], "--state-save"),
             ("run", ["--prompt-cache=x"], "--prompt-cache is not supported"), ("run", ["--keep", 2], "--on-full slide"),
             ("run", ["--list-devices"], "salvo devices"), ("chat", ["-st"], "salvo run --chat"), ("chat", ["-no-cnv"], "salvo run"),
             ("run", ["-cnv"], "salvo chat"), ("run", ["--chat", "-no-cnv"], "cannot be combined"), ("tokenize", ["-fa"], "'-fa'"),
@@ -75,7 +75,7 @@ class LlamaCpp(unittest.TestCase):
 
     def test_suggestions_are_near(self):
         for flag, near in (("--tmep", "--temp"), ("--contxt", "--context"), ("--sede", "--seed"), ("--kepe", None), ("--pre", None),
-                           ("--mirostat", None), ("--grammar", None), ("-x", None), ("--x", None)):
+                           ("--mirostat", None), ("-x", None), ("--x", None)):
             error = salvo("run", flag, 1, status=2)[1]
             self.assertIn(f"'{flag}'", error)
             self.assertEqual("did you mean" in error, near is not None, error)

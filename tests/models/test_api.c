@@ -182,6 +182,8 @@ static void required_pointers_are_checked(void **state)
     bool stopped;
     ASSERT_OK(salvo_template_open(fixture.model, NULL, 0, &chat));
     ASSERT_OK(salvo_text_filter_open(NULL, 0, &filter));
+    struct salvo_template *no_chat; /* opening sets it to NULL when it fails */
+    struct salvo_text_filter *no_filter;
     const struct {
         enum salvo_status status;
         const char *call;
@@ -204,7 +206,7 @@ static void required_pointers_are_checked(void **state)
         CALL(salvo_token_text(NULL, 1, &bytes, &size)),
         CALL(salvo_token_text(fixture.model, 1, NULL, &size)),
         CALL(salvo_token_text(fixture.model, 1, &bytes, NULL)),
-        CALL(salvo_text_filter_open(NULL, 1, &filter)),
+        CALL(salvo_text_filter_open(NULL, 1, &no_filter)),
         CALL(salvo_text_filter_open(NULL, 0, NULL)),
         CALL(salvo_text_filter_push(NULL, "x", 1, &text, &stopped)),
         CALL(salvo_text_filter_push(filter, NULL, 1, &text, &stopped)),
@@ -212,7 +214,7 @@ static void required_pointers_are_checked(void **state)
         CALL(salvo_text_filter_push(filter, "x", 1, &text, NULL)),
         CALL(salvo_text_filter_finish(NULL, &text)),
         CALL(salvo_text_filter_finish(filter, NULL)),
-        CALL(salvo_template_open(NULL, NULL, 0, &chat)),
+        CALL(salvo_template_open(NULL, NULL, 0, &no_chat)),
         CALL(salvo_template_open(fixture.model, NULL, 0, NULL)),
         CALL(salvo_template_render(NULL, &conversation, &prompt)),
         CALL(salvo_template_render(chat, &conversation, NULL)),
@@ -288,8 +290,8 @@ static void required_pointers_are_checked(void **state)
             fail_msg("%s gives %d", calls[i].call, (int)calls[i].status);
     }
     /* The calls above null what they were to store. */
-    assert_null(chat);
-    assert_null(filter);
+    assert_null(no_chat);
+    assert_null(no_filter);
     assert_null(session);
 
     assert_null(salvo_model_info(NULL));
@@ -316,6 +318,8 @@ static void required_pointers_are_checked(void **state)
     salvo_file_close(NULL);
     salvo_model_close(NULL);
     salvo_free(NULL);
+    salvo_text_filter_close(filter);
+    salvo_template_close(chat);
     fixture_close(&fixture);
 }
 

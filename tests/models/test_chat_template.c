@@ -315,6 +315,7 @@ static void errors_say_where(void **state)
     expect_error("{{ 'a' | nope }}", "[]", "unknown filter 'nope'");
     expect_error("x", "[1,", "JSON: line 1, column 4");
     expect_error("x", "{\"messages\": 3}", "'messages' is not a list");
+    expect_error("x", "{\"role\": \"user\"}", "the object has no 'messages'");
     expect_error("x", "7", "JSON");
     expect_error("x", "[] x", "unexpected text after");
     expect_error("x", "[\"\x01\"]", "control character");

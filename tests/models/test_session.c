@@ -264,7 +264,7 @@ static void nonsense_is_refused_by_name(void **state)
     assert_false(salvo_model_metadata(fixture.model, SIZE_MAX, &key, &value));
     assert_int_equal(0, value.u);
     assert_null(key.data);
-    assert_fails(SALVO_ERROR_ARGUMENT, salvo_quantize(fixture.model, "/tmp/x", NULL), "'given' is NULL");
+    assert_fails(SALVO_ERROR_ARGUMENT, salvo_quantize(fixture.model, "/tmp/x", NULL), "'options' is NULL");
 
     const struct {
         struct salvo_engine_options options;

@@ -286,6 +286,51 @@ static void names_of_other_models_do_no_harm(void **state)
 }
 
 /* Such files have the ids of the computed positions twice; only the first copy may be believed. */
+/* A copy of `model` with another value of its F32 key. */
+static const char *with_other_value(const char *model, const char *key, float value)
+{
+    static char copy[64];
+    size_t size = 0;
+    char *bytes = NULL;
+    FILE *file = fopen(model, "rb");
+    assert_non_null(file);
+    assert_int_equal(0, fseek(file, 0, SEEK_END));
+    size = (size_t)ftell(file);
+    rewind(file);
+    bytes = malloc(size);
+    assert_non_null(bytes);
+    assert_int_equal(size, fread(bytes, 1, size, file));
+    fclose(file);
+    char *found = memmem(bytes, size, key, strlen(key));
+    assert_non_null(found);
+    memcpy(found + strlen(key) + sizeof(uint32_t), &value, sizeof value); /* after the type */
+    snprintf(copy, sizeof copy, "/tmp/salvo-other-%d.gguf", (int)getpid());
+    file = fopen(copy, "wb");
+    assert_non_null(file);
+    assert_int_equal(size, fwrite(bytes, 1, size, file));
+    assert_int_equal(0, fclose(file));
+    free(bytes);
+    return copy;
+}
+
+static void one_float_of_the_metadata_makes_another_model(void **state)
+{
+    (void)state;
+    const struct salvo_engine_options options = {.size = sizeof(struct salvo_engine_options)};
+    const char *model = made_model("llama-tiny", "Q8_0");
+    const char *copy = with_other_value(model, "llama.attention.layer_norm_rms_epsilon", 0.5F);
+    struct fixture fixture = fixture_open(model, options), other = fixture_open(copy, options);
+    int32_t *ids = some_ids(3, fixture.vocabulary, 1);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+    ASSERT_OK(salvo_session_state_save_file(fixture.session, path));
+    assert_refused(SALVO_ERROR_ARGUMENT, other.session, path, "another model");
+    free(ids);
+    fixture_close(&other);
+    fixture_close(&fixture);
+    unlink(copy);
+    unlink(path);
+}
+
 static void files_of_version_2_are_read(void **state)
 {
     (void)state;
@@ -361,6 +406,7 @@ int main(void)
         cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(numbers_of_the_header_are_checked),
         cmocka_unit_test(names_of_other_models_do_no_harm),
+        cmocka_unit_test(one_float_of_the_metadata_makes_another_model),
         cmocka_unit_test(files_of_version_2_are_read),
         cmocka_unit_test(a_restored_session_has_no_logits),
     };

@@ -45,7 +45,7 @@ def environment():
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     made.filters["tojson"] = tojson
-    made.filters["from_json"] = json.loads  # which newer templates ask for
+    made.filters["from_json"] = made.filters["fromjson"] = json.loads  # newer templates use both names
     made.globals["raise_exception"] = raise_exception
     made.globals["strftime_now"] = strftime_now
     return made

@@ -33,7 +33,7 @@ int main(int count, char **arguments)
             json_echo((struct salvo_text){json.data, json.size}, piece, seed, json.size, &writer) == SALVO_OK;
         const char *text = good ? out.data : salvo_error();
         const size_t size = good ? out.size : strlen(text);
-        putchar(!good);
+        putchar(good ? 0 : 1);
         for (int i = 0; i < 32; i += 8)
             putchar((int)(size >> i & 0xff));
         fwrite(text, 1, size, stdout);

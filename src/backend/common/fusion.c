@@ -45,9 +45,9 @@ bool group_matmul_inputs(const struct program *program, const struct group *grou
 
 const struct op *matmul_inputs_lerp(const struct matmul_inputs *inputs, buffer_id input)
 {
-    for (uint32_t i = 0; i < inputs->lerp_count; i++) {
-        if (inputs->lerps[i].out == input)
-            return &inputs->lerps[i];
+    for (uint32_t i = inputs->lerp_count; i > 0; i--) { /* a later lerp overwrites an earlier one */
+        if (inputs->lerps[i - 1].out == input)
+            return &inputs->lerps[i - 1];
     }
     return NULL;
 }

@@ -133,7 +133,8 @@ static enum salvo_status open_loader(struct loader *loader)
     uint64_t size = executor->weight_bytes < BUFFER_BYTES ? executor->weight_bytes : BUFFER_BYTES;
     TRY(cut_pieces(loader));
     loader->staging_bytes = (size_t)(loader->largest > size ? loader->largest : size);
-    TRY(team_open(executor->options.threads, false, 1, &loader->team));
+    const uint32_t threads = executor->options.threads;
+    TRY(team_open(threads < TEAM_MAX_THREADS ? threads : TEAM_MAX_THREADS, false, 1, &loader->team));
     for (int i = 0; i < BUFFERS; i++) {
         TRY(cuda_host_new(executor, "loading", loader->staging_bytes, &loader->staging[i]));
         TRY(CUDA_CALL(&executor->context, event_new, (&loader->copied[i], CUDA_EVENT_UNTIMED)));

@@ -381,7 +381,7 @@ enum salvo_status vulkan_step_begin(
     struct executor *executor, const struct step *step, struct pending_step **out)
 {
     enum salvo_status status = SALVO_OK;
-    uint32_t bias_rows[64];
+    uint32_t bias_rows[64] = {0};
     *out = NULL;
     TRY(check_not_lost(executor));
     TRY(backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step));

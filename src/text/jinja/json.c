@@ -157,10 +157,10 @@ static void write_number(struct target *target, const struct value *value)
         json_signed(&target->writer, value->integer);
     else if (isfinite(value->number))
         json_raw(&target->writer, show_float(value->number, shown));
+    else if (isnan(value->number))
+        json_raw(&target->writer, "NaN");
     else
-        json_raw(&target->writer, isnan(value->number) ? "NaN"
-                                  : value->number < 0  ? "-Infinity"
-                                                       : "Infinity");
+        json_raw(&target->writer, value->number < 0 ? "-Infinity" : "Infinity");
 }
 
 static enum salvo_status write_value(struct target *target, struct value value);

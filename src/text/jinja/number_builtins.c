@@ -222,6 +222,7 @@ const struct builtin number_filters[] = {
     {"abs", abs_filter, "", 0},
     {"round", round_filter, "precision method", 0},
     {"from_json", from_json, "", 0},
+    {"fromjson", from_json, "", 0},
     {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
     {0},
 };
