@@ -293,11 +293,10 @@ static void expect_error(const char *text, const char *json, const char *words)
     struct salvo_template *chat = NULL;
     struct salvo_prompt *prompt = NULL;
     enum salvo_status status = salvo_template_open(NULL, text, strlen(text), &chat);
+    const struct salvo_conversation conversation = {
+        .size = sizeof(struct salvo_conversation), .json = {json, strlen(json)}};
     if (status == SALVO_OK)
-        status = salvo_template_render(chat,
-            &(struct salvo_conversation){
-                .size = sizeof(struct salvo_conversation), .json = {json, strlen(json)}},
-            &prompt);
+        status = salvo_template_render(chat, &conversation, &prompt);
     assert_int_not_equal(status, SALVO_OK);
     assert_null(prompt);
     if (!strstr(salvo_error(), words))
