@@ -218,11 +218,12 @@ static void tell_about_end(const struct salvo_generate_result *result, uint32_t 
 {
     if (output_flags.quiet)
         return;
-    if (result->finish == SALVO_FINISH_CONTEXT)
+    if (result->finish == SALVO_FINISH_CONTEXT) {
         fprintf(stderr,
             "salvo: warning: the context of %" PRIu32
             " tokens is full: the text ends here; -c N enlarges it\n",
             context);
+    }
     if (loop)
         fprintf(stderr, "salvo: warning: " LOOP_WARNING "\n", loop);
 }

@@ -378,13 +378,14 @@ static void cancelled_generations(const char *shape, bool busy, unsigned cases)
                 .max_tokens = 4,
                 .ahead = 3},
             &result));
-        if (result.finish == SALVO_FINISH_CANCELLED) /* the one that had come too late */
+        if (result.finish == SALVO_FINISH_CANCELLED) { /* the one that had come too late */
             ASSERT_OK(salvo_session_generate(session,
                 &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
                     .ignore_end = true,
                     .max_tokens = 4,
                     .ahead = 3},
                 &result));
+        }
         const uint32_t further = salvo_session_position(session);
         assert_int_equal(position + 4 < CONTEXT ? position + 4 : CONTEXT, further);
         assert_memory_equal(expected, salvo_session_tokens(session), further * sizeof *expected);

@@ -113,10 +113,11 @@ enum salvo_status vulkan_state_save(
     TRY(backend_check_slot(&executor->options, slot, positions));
     TRY(vulkan_wait_for_all(executor));
     TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
-    if (executor->recurrent_elements)
+    if (executor->recurrent_elements) {
         TRY(vulkan_read(&executor->transfer, &executor->recurrent, recurrent_offset(executor, slot),
             out + state_saved_kv_bytes(executor->program, &executor->state, positions),
             executor->recurrent_elements * sizeof(float)));
+    }
 cleanup:
     return status;
 }
@@ -133,10 +134,11 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
         TRY(vulkan_write(&executor->transfer, &executor->tokens, tokens_at, ids, positions * sizeof *ids));
     }
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
-    if (executor->recurrent_elements)
+    if (executor->recurrent_elements) {
         TRY(vulkan_write(&executor->transfer, &executor->recurrent, recurrent_offset(executor, slot),
             data + state_saved_kv_bytes(executor->program, &executor->state, positions),
             executor->recurrent_elements * sizeof(float)));
+    }
 cleanup:
     return status;
 }
