@@ -180,8 +180,8 @@ enum salvo_status session_generate(struct salvo_session *session,
     }
     TRY(ahead_finish(session,
         generation.result.finish == SALVO_FINISH_END || (had_next && generation.result.tokens == 0)));
-    /* The text that was held back as the possible beginning of a stop string; bytes of an incomplete character
-     * are left out. */
+    /* The text that was held back as the possible beginning of a stop string; bytes of an incomplete
+     * character are left out. */
     if (generation.result.finish != SALVO_FINISH_CALLBACK &&
         !hand_over(&generation, text_filter_end(&generation.filter)))
         generation.result.finish = SALVO_FINISH_CALLBACK;
