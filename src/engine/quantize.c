@@ -232,12 +232,7 @@ enum salvo_status salvo_quantize(
     TRY(mix_find(options.type, &quantizer.mix));
     if (gguf_is_at(quantizer.gguf, path))
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));
-    status = team_open(options.threads, false, 1, &quantizer.team);
-    if (status == SALVO_ERROR_MEMORY) {
-        log_line(SALVO_LOG_WARNING, "quantising with one thread: %s", salvo_error());
-        status = team_open(1, false, 1, &quantizer.team);
-    }
-    TRY(status);
+    TRY(team_open(options.threads, false, 1, &quantizer.team));
     TRY(options.keep_file ? gguf_writer_open_new(path, &quantizer.writer)
                           : gguf_writer_open(path, &quantizer.writer));
     TRY(write_header(&quantizer));
