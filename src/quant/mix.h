@@ -1,7 +1,7 @@
 /*
  * The type of each tensor in a named mix such as Q4_K_M: the same choice as llama.cpp's, so that files have
- * the size and quality that users expect from the name. Models are dense: llama.cpp's exceptions for mixture-
- * of-experts models are not implemented.
+ * the size and quality that users expect from the name. llama.cpp's exceptions for mixture-of-experts
+ * models are left out, since salvo runs dense models only.
  */
 #ifndef QUANT_MIX_H
 #define QUANT_MIX_H

@@ -1,5 +1,4 @@
-/* What a program does with its weights, which decides how a backend stores them, and where they are in the
- * file. */
+/* The use of each weight by a program, which decides its layout on a device, and its place in the file. */
 #ifndef COMMON_WEIGHTS_H
 #define COMMON_WEIGHTS_H
 
