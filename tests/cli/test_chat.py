@@ -306,6 +306,15 @@ class Full(unittest.TestCase):
             self.assertEqual(answers, ["x" * 40] * 3)
             self.assertIn("no longer in it", error)
 
+    def test_a_stop_string_across_a_slide(self):
+        slide = ("-c", 100, "--on-full", "slide", *FORCED)
+        answers, error, counts = chat(self.MESSAGES[:2] + ["z"], "-n", 45, *slide, "--stop", "x" * 40)
+        self.assertIn("no longer in it", error)
+        self.assertEqual(answers, [])
+        self.assertEqual([(count[2], count[4]) for count in counts], [(40, "stop")] * 3)
+        answers = chat(self.MESSAGES[:2] + ["z"], "-n", 40, *slide, "--stop", "x" * 41)[0]  # held back, and not complete
+        self.assertEqual(answers, ["x" * 40] * 3)
+
     def test_a_message_that_never_fits(self):
         error = chat(["y" * 200], "-c", 80, *FORCED, status=1)[1]
         self.assertRegex(error, r"the message does not fit: .* 2\d\d tokens, the context has 80")
