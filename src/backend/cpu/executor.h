@@ -145,6 +145,13 @@ unsigned row_terms(const struct executor *executor, bool fine, enum row_kind row
 struct q8_panel quad_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 
+/* The panel of one row behind the panels of several tokens. */
+struct q8_panel row_panel(
+    const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns);
+
+/* How many of the live rows are in panels of several tokens. Each row behind them has a panel of its own. */
+uint32_t panel_rows(uint32_t live, enum rounding rounding);
+
 /* scratch.c: row `row` of a scratch buffer, in the arena or in the memory of the thread. */
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);
 

@@ -159,15 +159,35 @@ struct q8_panel quad_panel(
         x.sums + groups, x.half_sums + groups * 2, terms};
 }
 
-/* One row into its place in the panels. A row alone is laid out for matvec. */
+struct q8_panel row_panel(
+    const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns)
+{
+    const struct q8_panel x = executor->x;
+    const size_t groups = row * columns / 32;
+    return (struct q8_panel){x.values + row * columns * 2, x.scales + groups, x.sums + groups,
+        x.half_sums + groups * 2, row_terms(executor, fine, rows, row)};
+}
+
+uint32_t panel_rows(uint32_t live, enum rounding rounding)
+{
+    if (rounding != ROUNDING_Q8)
+        return live % OCTET < 4 ? live / OCTET * OCTET : live;
+    return live % QUAD == 3 && live > QUAD ? live : live / QUAD * QUAD;
+}
+
+/* Stores one row where the matmul reads it: in a panel of several tokens or, behind these, on its own. */
 static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     const float *x = row_of(executor, group->rounded, row, 0);
     if (group->rounding == ROUNDING_Q8) {
         const unsigned terms = row_terms(executor, group->fine, group->rows, row);
-        struct q8_panel panel = quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0);
-        executor->kernels->round_q8(x, k, terms, panel, alone ? 1 : QUAD, row % QUAD);
+        if (alone)
+            executor->kernels->round_q8(
+                x, k, terms, row_panel(executor, group->fine, group->rows, row, k), 1, 0);
+        else
+            executor->kernels->round_q8(x, k, terms,
+                quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0), QUAD, row % QUAD);
     } else {
         const size_t width = alone ? 1 : OCTET;
         float *panel = executor->float_x + row / width * width * k + row % width;
@@ -212,6 +232,7 @@ uint32_t rows_tasks(const struct executor *executor, const struct group *group)
 void rows_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     const uint32_t live = executor->live[group->rows], block = rows_per_task(group);
+    const uint32_t panel_end = panel_rows(live, group->rounding);
     uint32_t end = (task + 1) * block < live ? (task + 1) * block : live;
     for (uint32_t row = task * block; row < end; row++) {
         for (uint32_t i = 0; i < group->op_count; i++) {
@@ -221,9 +242,9 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
                 recurrent_keep_row(executor, op, row, thread);
         }
         if (group->rounded != NO_BUFFER)
-            round_row(executor, group, row, live == 1);
+            round_row(executor, group, row, row >= panel_end);
     }
     const uint32_t width = group->rounding == ROUNDING_Q8 ? QUAD : OCTET;
-    if (group->rounded != NO_BUFFER && end == live && live > 1 && live % width)
+    if (group->rounded != NO_BUFFER && end == live && panel_end == live && live % width)
         pad_panel(executor, group, live);
 }
