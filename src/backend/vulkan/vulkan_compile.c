@@ -1,4 +1,4 @@
-/* From a plan's groups to dispatches: which shader, what it sees, how many workgroups. */
+/* Turns the groups of a plan into dispatches: shader, bindings, number of workgroups. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -111,7 +111,7 @@ cleanup:
 
 /* ---- Plans ---- */
 
-/* Devices need not take more than 65535 workgroups in a row: heads and batches can be more. */
+/* Devices guarantee only 65535 workgroups per dimension: heads and batches can be more. */
 static enum salvo_status check_dispatches(const struct compiling *compiling)
 {
     const struct vulkan_physical *physical = compiling->executor->device.physical;

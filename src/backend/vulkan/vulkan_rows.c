@@ -1,9 +1,9 @@
-/* Chains of row ops as tables that one shader walks through. */
+/* Chains of row ops: a table of ops for rows.comp. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
 
-/* Where invocations take turns at every barrier, few are better. */
+/* A processor runs the invocations of a workgroup in turn between barriers, so few are faster. */
 enum { ROWS_THREADS = 256, PROCESSOR_THREADS = 16 };
 
 static enum salvo_status add_row_op(struct vulkan_plan *plan, struct row_op op)
@@ -104,7 +104,7 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
     return result;
 }
 
-/* Formats of all tables that ids are looked up in. */
+/* The formats of all embedding tables. */
 static uint64_t table_types(const struct program *program)
 {
     uint64_t types = 0;
@@ -115,7 +115,7 @@ static uint64_t table_types(const struct program *program)
     return types;
 }
 
-/* One dispatch over the row ops from `first` on; its bindings beyond the usual are the caller's. */
+/* Adds a dispatch over the row ops from `first` on; the caller binds the buffers of its op. */
 static enum salvo_status add_rows(
     struct compiling *compiling, uint32_t group, enum row_kind rows, uint32_t first, struct dispatch **out)
 {
@@ -144,7 +144,7 @@ cleanup:
     return status;
 }
 
-/* A table in several slices is looked up in each: rows that it does not have stay as they are. */
+/* A table in several slices has a dispatch for each: a dispatch skips the ids that are not in its slice. */
 static enum salvo_status add_embed(struct compiling *compiling, uint32_t group, const struct op *op)
 {
     enum salvo_status status = SALVO_OK;
@@ -183,7 +183,7 @@ enum salvo_status vulkan_compile_rows(
     for (uint32_t i = 0; i < op_count; i++) {
         const struct op *op = &program->ops[first_op + i];
         rows = op->rows;
-        if (op->kind == OP_EMBED) { /* always the first of its chain */
+        if (op->kind == OP_EMBED) { /* always the first op of its chain */
             if (!vulkan_takes_embed(compiling, op))
                 TRY(add_embed(compiling, group, op));
             first = plan->row_op_count;

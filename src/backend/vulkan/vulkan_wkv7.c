@@ -1,4 +1,4 @@
-/* Groups of recurrence: of a single token with all that stands around it, or of a batch. */
+/* Groups of wkv7: of a single token with the ops around it, or of a batch. */
 #include "backend/common/fusion.h"
 #include "backend/vulkan/vulkan_executor.h"
 

@@ -1,25 +1,26 @@
 #version 450
 /*
- * Matrices times one row. A workgroup takes some rows of one matrix; `lanes` neighbouring invocations share a
- * row. What stands before it (a norm, a mixture with the row before, rounding to bytes) every workgroup does for
- * itself: cheaper than one more dispatch and a barrier. A token is a long chain of short dispatches, so what
- * counts is how long one takes from its first load to its last store: weights are asked for before the input is
- * looked at, and what does not change from step to step comes as push or specialisation constants.
+ * Matmul of a single token. A workgroup computes some rows of one matrix; LANES neighbouring invocations share a row.
+ * Each workgroup repeats the ops before the matmul (norm, lerp with the previous row, rounding to int8), which is
+ * cheaper than another dispatch and a barrier. A token is a long chain of short dispatches, so the latency from the
+ * first load to the last store counts: weights are loaded before the input is read, and values that never change are
+ * push or specialisation constants.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "lanes.glsl"
 
 layout(constant_id = 3) const uint LANES_AND_MORE = 0;
-/* What a pipeline can do without is left out: between short dispatches, fetching code is a good part of the time. */
+/* Unused code is removed by specialisation: between short dispatches, fetching instructions takes a good part of the
+ * time. */
 const uint HAS_GLU = LANES_AND_MORE & MATVEC_GLU;
 const uint FROM_TABLE = LANES_AND_MORE & MATVEC_TABLE;
-const bool IS_ALONE = (LANES_AND_MORE & (MATVEC_GLU | MATVEC_ALONE)) != 0; /* nobody looks for the matrix */
+const bool IS_ALONE = (LANES_AND_MORE & (MATVEC_GLU | MATVEC_ALONE)) != 0; /* the matrix need not be looked up */
 const bool HAS_NORM = (LANES_AND_MORE & MATVEC_NORM) != 0, HAS_MEAN = (LANES_AND_MORE & MATVEC_MEAN) != 0,
            HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_ROUNDS = (LANES_AND_MORE & MATVEC_ROUNDS) != 0;
 const uint LANES_SHIFT = LANES_AND_MORE >> 8 & 15u, FLOAT_SHIFT = LANES_AND_MORE >> 12 & 15u;
-const uint LANES = 1u << LANES_SHIFT;       /* invocations that share a row of blocks */
-const uint FLOAT_LANES = 1u << FLOAT_SHIFT; /* the same of floats */
+const uint LANES = 1u << LANES_SHIFT;       /* invocations that share a row of a quantised matrix */
+const uint FLOAT_LANES = 1u << FLOAT_SHIFT; /* invocations that share a row of floats */
 const uint ACTIVATION = LANES_AND_MORE >> 16;                /* of all matrices, or MATVEC_ANY */
 
 #define MOST_BYTES 16384
@@ -31,7 +32,7 @@ layout(std430, binding = BIND_RECURRENT) buffer Recurrent { float recurrent[]; }
 layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; };
 layout(push_constant) uniform Push { matvec_arguments arguments; };
 
-/* Blocks of one invocation, and how many of them are asked for at once. */
+/* Blocks of one invocation, and the number of them that are loaded ahead. */
 const uint BLOCKS = COLUMNS / 32, CHUNK_BLOCKS = CHUNK / 32;
 const uint EACH = (BLOCKS + LANES - 1) / LANES;
 const uint AHEAD = EACH < 1 ? 1 : EACH < 4 ? EACH : 4;
@@ -42,7 +43,7 @@ uint lanes, lerp_at;
 
 /* ---- The input ---- */
 
-/* Mixed with the row before it, which the slot's state has; the first workgroup leaves this row there. */
+/* The lerp with the previous row, from the slot's recurrent state; the first workgroup stores this row there. */
 vec4 mixed(vec4 four, uint i)
 {
     uint slot = runs[0].slot * RECURRENT_VERSIONS;
@@ -60,7 +61,7 @@ vec4 mixed(vec4 four, uint i)
     return four + (previous - four) * four_of_vectors(lerp_at, i);
 }
 
-/* What the matrices are multiplied with. */
+/* Norm, lerp and rounding of the part of the row from `first` on. */
 void finish_input(vec2 moments, uint first)
 {
     norm_input(moments, first);
@@ -96,7 +97,7 @@ void load_x(vec2 moments, uint first)
 /* ---- Rows ---- */
 
 packed_block ahead[AHEAD], up_ahead[AHEAD];
-vec3 beside; /* what the row's sum meets: biases, what is there already */
+vec3 beside; /* biases, and the value to accumulate to */
 
 float bias_of(matvec_matrix of, uint row) { return of.bias == ROW_NOTHING ? 0.0 : vectors[of.bias + row]; }
 
@@ -123,7 +124,7 @@ void ask_for_rest(uint row)
     beside.z = (m.kind & MATVEC_ACCUMULATES) != 0 ? arena[m.to + row] : 0.0;
 }
 
-/* Products of what was asked for; asks for the next, which may be of another row. */
+/* The products of the blocks loaded ahead; loads the next ones, which may be of another row. */
 vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
 {
     packed_block now[AHEAD], up_now[AHEAD];

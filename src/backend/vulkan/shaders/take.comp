@@ -1,36 +1,36 @@
 #version 450
 /*
- * The first op of a plan: takes the next step from the host's ring, or moves a repeated one on by a token. What a read
- * costs is waiting for it, most of all for the host's memory. So all that a small step can consist of is asked for at
- * once, and looked at where it then is, in shared memory: the ring is waited for once. With EMBEDS the step is of one
- * token, and its id is looked up, too: a dispatch of its own would have to find out again what is known here.
+ * The first dispatch of a plan: takes the next step from the host's ring, or advances a repeated step by one token. Its
+ * cost is the latency of reads, especially from host memory. It therefore loads all parts of a small step at once into
+ * shared memory, so that it waits for the ring once. With EMBEDS the step has one token, and its embedding is looked up
+ * here as well, which saves a dispatch that would read the step again.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(std430, binding = BIND_CONTROL) buffer Control {
     control state;
-    uint next[]; /* of each slot: the position that it has come to */
+    uint next[]; /* the next position of each slot */
 };
 layout(std430, binding = BIND_RING) readonly buffer Ring { uint ring[]; };
 layout(std430, binding = BIND_TOKENS) buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_MIRROR) readonly buffer Mirror { int mirror[]; };
-layout(std430, binding = BIND_WORK) buffer Current { uint current[]; }; /* the step as words */
+layout(std430, binding = BIND_WORK) buffer Current { uint current[]; }; /* the running step as words */
 #ifdef EMBEDS
 #include "blocks.glsl"
 layout(std430, binding = BIND_ARENA) writeonly buffer Arena { float arena[]; };
 layout(push_constant) uniform Push { take_arguments arguments; embed_token token; };
-shared int given_id; /* by the host */
+shared int given_id; /* id from the host */
 #else
 layout(push_constant) uniform Push { take_arguments arguments; };
 #endif
 
-/* The step's parts, and how many words of each are asked for before it is known how many there are. */
+/* The parts of a step; the first WINDOW words of each part are loaded before its size is known. */
 const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WINDOW = 128;
 
 shared uint window[PARTS * WINDOW];
-shared uint reached[WINDOW]; /* the first of `next` */
-shared uint taken, left; /* of `state`, as it was */
+shared uint reached[WINDOW]; /* the first WINDOW entries of `next` */
+shared uint taken, left; /* `state` at the beginning */
 shared uint stop;
 
 uint tid, from;
@@ -44,7 +44,7 @@ uint part_at(uint part)
                                    : arguments.pages_at;
 }
 
-/* Word `i` of a part of the step as it was given or, if it is repeated, has become. */
+/* Word `i` of a part of the step: from the ring or, if it is repeated, from the running step. */
 uint word_of(uint part, uint i)
 {
     if (i < WINDOW)
@@ -76,7 +76,7 @@ void ask_for_step()
     }
 }
 
-/* A run that goes on from what the step before it sampled, which did not come so far. */
+/* Whether the run continues from a token that the previous step did not reach. */
 bool is_astray()
 {
     if (header_word(RUNS_WORD) != 1 || run_word(0, RUN_SOURCE) != SOURCE_LAST)
@@ -91,7 +91,7 @@ void keep_part(uint part, uint count)
         current[part_at(part) + i] = word_of(part, i);
 }
 
-/* The ids that the host has given stand in its mirror, at the positions of the rows. */
+/* Copies the ids that the host wrote, at the positions of the rows. */
 void take_ids(uint count)
 {
     for (uint row = tid; row < count; row += THREADS) {
@@ -119,8 +119,8 @@ void take_next()
     keep_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
 }
 
-/* Whether anything but an id ends a step that repeats: the host, which is asked now and then, or the room that one of
- * its runs has. */
+/* Ends a step that repeats if the host has cancelled it, which is checked only now and then, or if a run has reached
+ * its limit or the end of the context. */
 void look_for_end()
 {
     for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
@@ -185,7 +185,7 @@ void main()
     else
         take_next();
     barrier();
-    /* Runs of one step go on together: when one has ended, the step is over. */
+    /* All runs of a step continue together: when one has ended, the step ends. */
     uint going_on = stop != 0 ? 0 : header_word(RUNS_WORD),
          word_count = HEADER_WORDS + header_word(RUNS_WORD) * RUN_WORDS;
     for (uint i = tid; i < going_on; i += THREADS) {

@@ -1,6 +1,6 @@
 #version 450
-/* One head of one run, token after token: an invocation has one value, and its column of the state at hand. What the
- * next token needs is asked for while this one's is worked on. */
+/* One head of one run, token by token: an invocation has one value, and its column of the state in registers. The
+ * inputs of the next token are loaded while the current one is computed. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 

@@ -1,14 +1,14 @@
 #version 450
 /*
- * One head of a single token's recurrence, with what stands around it: the share of the first value, the direction
- * and strength of the key before, the norm, the bonus and the gate behind. Invocations are [PARTS][HEAD_DIM]: each
- * has one value and a part of the keys. All that is needed is asked for at once.
+ * One head of a single token's wkv7, fused with the ops around it: the lerp with the first layer's value, l2_norm and
+ * rwkv_key before, norm, bonus and gate after. Invocations are [PARTS][HEAD_DIM]: each has one value and a part of the
+ * keys. All inputs are loaded at once.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "lanes.glsl"
 
-layout(constant_id = 3) const uint KEYS = 16;     /* of one invocation */
+layout(constant_id = 3) const uint KEYS = 16;     /* keys of one invocation */
 layout(constant_id = 5) const uint HEAD_DIM = 64; /* a power of two */
 const uint PARTS = HEAD_DIM / KEYS;
 
