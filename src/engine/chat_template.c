@@ -24,7 +24,7 @@ struct salvo_template {
     struct salvo_stops stops;
 };
 
-/* ---- Words of the vocabulary ------------------------------------------------------------------------- */
+/* ---- Words of the vocabulary ---- */
 
 static enum salvo_status add_word(struct salvo_template *chat, const char *name, int32_t id)
 {
@@ -62,7 +62,7 @@ cleanup:
     return status;
 }
 
-/* ---- Tokens that messages must not become ------------------------------------------------------------ */
+/* ---- Tokens that messages must not become ---- */
 
 /* Whether one of the literals, which end with NULs, ends or begins with a part of a token. */
 static bool is_at_edge(const struct buffer *literals, const char *part, size_t size, bool ends)
@@ -120,7 +120,7 @@ cleanup:
     return status;
 }
 
-/* ---- Rendering --------------------------------------------------------------------------------------- */
+/* ---- Rendering ---- */
 
 /* Contents may be lists of parts. A template that cannot work with them gets their texts instead. */
 static enum salvo_status render(
@@ -250,7 +250,7 @@ cleanup:
     return status;
 }
 
-/* ---- What ends an answer ----------------------------------------------------------------------------- */
+/* ---- What ends an answer ---- */
 
 /*
  * The template writes an answer and a message after it: what lies between them ends the answer. That is the
@@ -307,7 +307,7 @@ const struct salvo_stops *salvo_template_stops(const struct salvo_template *chat
     return chat ? &chat->stops : NULL;
 }
 
-/* ---- Open and close ---------------------------------------------------------------------------------- */
+/* ---- Open and close ---- */
 
 /* The model's template, or the plain one where it has none, or only the name of one that other engines know.
  */
