@@ -18,7 +18,7 @@ const struct backend *const all_backends[] = {
     NULL,
 };
 
-/* Every backend, in the order of all_backends; `missing` says why the build left it out. */
+/* Every backend, in the order of all_backends; `missing` says why it is not in this build. */
 static const struct {
     const char *name, *missing;
 } known[] = {
@@ -75,7 +75,7 @@ static const char *built_in_names(char *text, size_t size)
     return text;
 }
 
-/* What `auto` takes: a backend with a device, unless all it has is a processor that acts as one. */
+/* Whether `auto` may use a backend: it has a device, and not only a GPU emulated on the CPU. */
 static bool is_taken_by_auto(const struct backend *backend)
 {
     return backend->device_count() > 0 && !(backend->is_only_asked && backend->is_only_asked());
@@ -86,7 +86,7 @@ static bool is_auto(const char *name)
     return !name || strcmp(name, "auto") == 0;
 }
 
-/* Says why `auto` passes over a backend whose devices are all of a kind that cannot be used. */
+/* Warns that `auto` skips a backend because none of its devices can be used. */
 static void tell_passed_over(const struct backend *taken)
 {
     for (size_t i = 0; all_backends[i] && all_backends[i] != taken; i++) {

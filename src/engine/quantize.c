@@ -1,5 +1,5 @@
-/* A model written again with other types. Tensors are converted in pieces, so that memory does not grow with
- * them. */
+/* Writes a model with other tensor types. Tensors are converted in pieces, so that memory use does not grow
+ * with their size. */
 #include "quant/quant.h"
 
 #include "base/log.h"
@@ -56,7 +56,7 @@ static void convert_row(void *context, uint32_t phase, uint32_t row, uint32_t th
     dequantize(piece->from, source, piece->columns, values);
     if (!all_finite(values, piece->columns))
         atomic_store(&piece->not_finite, true);
-    if (piece->from == piece->to) /* bit for bit: quantising again might round differently */
+    if (piece->from == piece->to) /* copied: quantising again could round differently */
         memcpy(target, source, to_bytes);
     else
         quantize(piece->to, values, piece->columns, target);
@@ -99,7 +99,7 @@ static bool is_quantized(uint32_t type)
     return info && info->block_elements > 1;
 }
 
-/* Integers and types that cannot be converted are taken over as they are, if nothing else is asked. */
+/* Integers and types that cannot be converted are copied, unless a type is requested for them. */
 static enum salvo_status check_types(const struct gguf_tensor *tensor, uint32_t type)
 {
     enum salvo_status status = SALVO_OK;
@@ -173,7 +173,7 @@ cleanup:
     return status;
 }
 
-/* A file made of several parts becomes one. */
+/* Whether a metadata key describes the split of a model, which becomes one file. */
 static bool is_about_parts(struct salvo_text key)
 {
     static const char prefix[] = "split.";

@@ -46,7 +46,7 @@ cleanup:
     return status;
 }
 
-/* Hands the buffer's memory to the caller, or frees it after a failure. */
+/* Passes the buffer's memory to the caller, or frees it after a failure. */
 static enum salvo_status give_away(
     enum salvo_status status, struct buffer *buffer, char **out_text, size_t *out_size)
 {

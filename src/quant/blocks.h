@@ -86,8 +86,8 @@ struct block_q3_k {
 struct block_q4_k {
     uint16_t scale, min; /* f16 */
     uint8_t groups[12];  /* six bits for each scale and min, see k_group_scale */
-    uint8_t
-        nibbles[128]; /* [element / 64][element % 32]: even groups in the lower half, odd ones in the upper */
+    /* [element / 64][element % 32]: even groups in the lower half, odd ones in the upper. */
+    uint8_t nibbles[128];
 };
 
 /* as Q4_K, with code 0..31 */
@@ -100,11 +100,12 @@ struct block_q5_k {
 
 /* value = scale * group scale * (code - 32); 16 groups of 16, code 0..63 */
 struct block_q6_k {
-    uint8_t nibbles[128]; /* [half][element % 64]: first 64 elements of the half in the lower half, then the
-                             upper */
-    uint8_t pairs[64];    /* [half][element % 32]: the upper two bits */
-    int8_t groups[16];    /* [group] */
-    uint16_t scale;       /* f16 */
+    /* [half][element % 64]: the first 64 elements of a half in the lower halves of its bytes, then the upper.
+     */
+    uint8_t nibbles[128];
+    uint8_t pairs[64]; /* [half][element % 32]: the upper two bits */
+    int8_t groups[16]; /* [group] */
+    uint16_t scale;    /* f16 */
 };
 
 /* value = scale * (group scale - 32) * iq4_values[code]; 8 groups of 32 */
