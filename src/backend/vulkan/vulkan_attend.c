@@ -20,7 +20,7 @@ enum {
 enum { MOST_PARTS = 4096, MOST_ROWS = 2048 };
 
 /* Arguments for the two ropes and the append, which a single token's attention executes itself. */
-static void take_in_ropes(
+static void fuse_ropes(
     const struct executor *executor, const struct op *attend, struct attend_arguments *arguments)
 {
     const struct op *ropes = attend - 3;
@@ -143,7 +143,7 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     const bool projects = group->kind == GROUP_PROJECT_ATTEND,
-               takes_ropes = vulkan_takes_ropes(executor, group);
+               fuses_ropes = vulkan_fuses_ropes(executor, group);
     const uint32_t groups = op->attend.heads / workgroup.heads;
     struct {
         struct attend_arguments attend;
@@ -168,15 +168,15 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
         &executor->pipelines, projects ? SHADER_PROJECT_ATTEND : SHADER_ATTEND_ONE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &all,
         sizeof all.attend + (projects ? sizeof all.project : sizeof all.token), &dispatch));
-    bind_state(compiling, op, takes_ropes, dispatch);
+    bind_state(compiling, op, fuses_ropes, dispatch);
     memcpy(dispatch->groups, (uint32_t[]){groups, 1U << arguments.splits_shift, 1}, sizeof dispatch->groups);
     if (projects) {
         all.project = vulkan_project_token(compiling, group, dispatch);
     } else {
         all.token = (struct attend_token){.q = vulkan_arena_at(compiling, op->inputs[0]),
-            .k = takes_ropes ? vulkan_arena_at(compiling, op[-1].inputs[0]) : ROW_NOTHING,
-            .v = takes_ropes ? vulkan_arena_at(compiling, op[-1].inputs[1]) : ROW_NOTHING,
-            .rotated = takes_ropes};
+            .k = fuses_ropes ? vulkan_arena_at(compiling, op[-1].inputs[0]) : NO_OPERAND,
+            .v = fuses_ropes ? vulkan_arena_at(compiling, op[-1].inputs[1]) : NO_OPERAND,
+            .rotated = fuses_ropes};
     }
     memcpy(dispatch->arguments, &all, dispatch->argument_bytes);
 cleanup:
@@ -195,8 +195,8 @@ static enum salvo_status compile_single(
     const struct workgroup workgroup = workgroup_for(executor, most_heads, op->attend.head_dim);
     struct dispatch *dispatch;
     uint32_t pipeline;
-    if (vulkan_takes_ropes(executor, group))
-        take_in_ropes(executor, op, &arguments);
+    if (vulkan_fuses_ropes(executor, group))
+        fuse_ropes(executor, op, &arguments);
     arguments.splits_shift = splits_shift_for(executor, op->attend.heads / workgroup.heads, projects);
     arguments.least = workgroup.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
@@ -246,7 +246,7 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     const struct op *op = group_op(executor->program, group);
-    if (!vulkan_takes_ropes(executor, group) && group->inner)
+    if (!vulkan_fuses_ropes(executor, group) && group->inner)
         TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
     if (op->attend.head_dim > MOST_HEAD_DIM)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the Vulkan kernels take at most %d",

@@ -16,7 +16,7 @@ uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
 
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)
 {
-    return buffer == NO_BUFFER ? ROW_NOTHING : compiling->executor->weights[buffer].vector;
+    return buffer == NO_BUFFER ? NO_OPERAND : compiling->executor->weights[buffer].vector;
 }
 
 void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes)
@@ -70,7 +70,7 @@ cleanup:
     return status;
 }
 
-bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op)
+bool vulkan_fuses_embed(const struct compiling *compiling, const struct op *op)
 {
     const struct executor *executor = compiling->executor;
     return op->kind == OP_EMBED && op == executor->program->ops &&

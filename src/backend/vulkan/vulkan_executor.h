@@ -25,7 +25,7 @@ struct vulkan_weight {
     struct weight_slice *slices; /* of a matrix; NULL for a vector */
     uint32_t slice_count;
     bool is_imported; /* read from the mapped file, without a copy */
-    uint32_t vector;  /* offset in the vectors, in floats; ROW_NOTHING: a matrix */
+    uint32_t vector;  /* offset in the vectors, in floats; NO_OPERAND: a matrix */
 };
 
 /* The part of a buffer that a dispatch binds. Dispatches with equal bindings share a descriptor set. */
@@ -57,8 +57,9 @@ struct vulkan_plan {
     uint32_t matrix_count, matrix_capacity;
     struct vulkan_buffer row_table, matrix_table;
     VkDescriptorPool pool;
-    VkDescriptorSet *sets;             /* [dispatches]; equal sets are shared */
-    VkCommandBuffer commands, several; /* several: a single token's commands, TOKENS_AHEAD times */
+    VkDescriptorSet *sets; /* [dispatches]; equal sets are shared */
+    VkCommandBuffer commands;
+    VkCommandBuffer commands_ahead; /* a single token's commands, TOKENS_AHEAD times */
     uint32_t barriers;
 };
 
@@ -72,7 +73,7 @@ struct recurrent_slot {
 /* A run of a submitted step: its slot, position and versions of recurrent state. */
 struct pending_run {
     uint32_t slot, first;
-    uint8_t before, after, other;
+    uint8_t read_version, write_version, next_version;
 };
 
 /* A submitted step, and its results when it is complete. */
@@ -123,13 +124,14 @@ struct executor {
     uint32_t recurrent_elements; /* floats of one version of a slot's recurrent state */
     uint32_t *rope_offsets;      /* [ropes], in floats */
 
-    struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, control, work, bias;
-    struct vulkan_buffer step;     /* the running step */
-    struct vulkan_buffer ring;     /* steps written by the host */
-    struct vulkan_buffer outcomes; /* results written by the device */
-    struct vulkan_buffer mirror;   /* the host's copy of the ids of all slots */
-    float *logits;                 /* [outputs][vocabulary], copied when the host reads logits */
-    struct bias_row *bias_rows;    /* [bias_row_count] */
+    struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, ring_state,
+        sample_scratch, bias;
+    struct vulkan_buffer step;        /* the running step */
+    struct vulkan_buffer ring;        /* steps written by the host */
+    struct vulkan_buffer outcomes;    /* results written by the device */
+    struct vulkan_buffer host_tokens; /* the host's copy of the ids of all slots */
+    float *logits;                    /* [outputs][vocabulary], copied when the host reads logits */
+    struct bias_row *bias_rows;       /* [bias_row_count] */
     uint32_t bias_row_count;
     uint32_t step_words_at, step_entry_words; /* in words */
     uint32_t split_counts_at;                 /* in words in the partials */
@@ -191,7 +193,7 @@ struct compiling {
 
 /* Whether take.comp also looks up the embedding of a single token. Not in the debug path, where groups run
  * one by one. */
-bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op);
+bool vulkan_fuses_embed(const struct compiling *compiling, const struct op *op);
 
 /* Adds a dispatch; only step, arena and unused bindings are bound. */
 enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, uint32_t pipeline,
@@ -229,9 +231,9 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
 /* vulkan_project.c: whether a single token's attention executes both ropes and the append itself. */
-bool vulkan_takes_ropes(const struct executor *executor, const struct group *group);
+bool vulkan_fuses_ropes(const struct executor *executor, const struct group *group);
 /* Whether the kernel supports this GROUP_PROJECT_ATTEND; the arguments and bindings of its dispatch. */
-bool vulkan_takes_projection(const struct executor *executor, const struct group *group);
+bool vulkan_supports_projection(const struct executor *executor, const struct group *group);
 struct project_token vulkan_project_token(
     const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);
 

@@ -82,7 +82,7 @@ static void describe_norm(
     const struct compiling *compiling, const struct bundle *bundle, struct matvec_arguments *out)
 {
     const struct op *norm = bundle->is_normed ? bundle->inputs->norm : NULL;
-    out->norm = out->norm_bias = ROW_NOTHING;
+    out->norm = out->norm_bias = NO_OPERAND;
     if (!norm)
         return;
     out->norm = vulkan_vector_at(compiling, norm->inputs[1]);
@@ -179,18 +179,18 @@ static uint32_t parts_of(
     if (bundle->glu)
         result |= MATVEC_GLU;
     if (bundle->matrix_count == 1)
-        result |= MATVEC_ALONE;
+        result |= MATVEC_ONE_MATRIX;
     if (!is_simple(bundle))
         result |= MATVEC_TABLE;
     if (norm)
-        result |= norm->kind == OP_LAYER_NORM ? MATVEC_NORM | MATVEC_MEAN : MATVEC_NORM;
+        result |= norm->kind == OP_LAYER_NORM ? MATVEC_NORM | MATVEC_LAYER_NORM : MATVEC_NORM;
     for (uint32_t i = 0; i < bundle->matrix_count; i++) {
         const struct matrix *matrix = &bundle->matrices[i];
         const uint32_t at_once = threads >> (is_float(matrix->type) ? float_shift : lanes_shift);
-        if (matrix->lerp != ROW_NOTHING)
+        if (matrix->lerp != NO_OPERAND)
             result |= MATVEC_LERP;
         if (matrix->rows_per_group > at_once)
-            result |= MATVEC_ROUNDS;
+            result |= MATVEC_LOOPS;
         if (matrix->activation != activation)
             activation = MATVEC_ANY;
     }
@@ -213,13 +213,13 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     };
     struct matvec_arguments arguments = {
         .flags = bundle->group->rows,
-        .shift = shift ? (uint32_t)executor->state.recurrent_offsets[shift->token_shift.state] : ROW_NOTHING,
+        .shift = shift ? (uint32_t)executor->state.recurrent_offsets[shift->token_shift.state] : NO_OPERAND,
         .recurrent_elements = executor->recurrent_elements,
     };
     struct dispatch *dispatch;
     uint32_t pipeline;
     /* The first workgroup stores the row, if its input is a lerp. */
-    const bool keeps = shift && !bundle->is_kept && bundle->matrices[0].lerp != ROW_NOTHING;
+    const bool keeps = shift && !bundle->is_kept && bundle->matrices[0].lerp != NO_OPERAND;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
@@ -233,7 +233,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
         vulkan_bind(dispatch, BIND_RECURRENT, &executor->recurrent, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[bundle->buffer], false);
-    arguments.flags |= (keeps ? MATVEC_KEEPS : 0) | bundle->matrices[0].rows_per_group << 8;
+    arguments.flags |= (keeps ? MATVEC_STORES_ROW : 0) | bundle->matrices[0].rows_per_group << 8;
     describe_norm(compiling, bundle, &arguments);
     TRY(fill_arguments(compiling, bundle, &arguments));
     memcpy(dispatch->arguments, &arguments, sizeof arguments);
@@ -263,7 +263,7 @@ static enum salvo_status add_slice(
     }
     struct matrix matrix = vulkan_matrix(compiling, op, slice);
     matrix.to += slice->first_row;
-    if (matrix.bias != ROW_NOTHING)
+    if (matrix.bias != NO_OPERAND)
         matrix.bias += slice->first_row;
     if (is_normed)
         matrix.x = vulkan_arena_at(compiling, inputs->x);
@@ -271,7 +271,7 @@ static enum salvo_status add_slice(
         matrix.to = vulkan_arena_at(compiling, bundle->glu->out);
         matrix.activation = bundle->glu->glu.activation;
     }
-    matrix.lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : ROW_NOTHING;
+    matrix.lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : NO_OPERAND;
     bundle->types |= UINT64_C(1) << weight->type;
     bundle->matrices[bundle->matrix_count++] = matrix;
 cleanup:

@@ -128,19 +128,19 @@ static enum salvo_status open_scratch(struct executor *executor)
     executor->split_counts_at = (uint32_t)(partial_bytes(executor) / sizeof(uint32_t));
     TRY(vulkan_clear(&executor->transfer, &executor->partials));
     TRY(open_bound(executor, (uint64_t)groups * 2 * vocabulary * sizeof(uint32_t), PLACE_DEVICE, "sampling",
-        &executor->work));
+        &executor->sample_scratch));
     TRY(open_bound(executor, ids, PLACE_DEVICE, "ids", &executor->tokens));
-    TRY(open_bound(executor, ids, PLACE_TO_HOST, "ids", &executor->mirror));
-    TRY(open_bound(executor, sizeof(struct control) + options->slots * sizeof(uint32_t), PLACE_DEVICE,
-        "control", &executor->control));
+    TRY(open_bound(executor, ids, PLACE_TO_HOST, "ids", &executor->host_tokens));
+    TRY(open_bound(executor, sizeof(struct ring_state) + options->slots * sizeof(uint32_t), PLACE_DEVICE,
+        "ring state", &executor->ring_state));
     TRY(open_bound(executor, (uint64_t)executor->bias_row_count * vocabulary * sizeof(float), PLACE_TO_DEVICE,
         "bias", &executor->bias));
     TRY(ARENA_NEW(&executor->tables, &executor->bias_rows, executor->bias_row_count));
     TRY(NEW(&executor->logits, (size_t)options->outputs * vocabulary));
-    TRY(vulkan_clear(&executor->transfer, &executor->work));
-    TRY(vulkan_clear(&executor->transfer, &executor->control));
+    TRY(vulkan_clear(&executor->transfer, &executor->sample_scratch));
+    TRY(vulkan_clear(&executor->transfer, &executor->ring_state));
     TRY(vulkan_clear(&executor->transfer, &executor->tokens));
-    memset(executor->mirror.mapped, 0, executor->mirror.size);
+    memset(executor->host_tokens.mapped, 0, executor->host_tokens.size);
 cleanup:
     return status;
 }
@@ -189,7 +189,7 @@ static enum salvo_status lower_plans(struct executor *executor)
     const struct backend_options *options = &executor->options;
     const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_ROUNDED,
         .projects_attention = !executor->device.physical->features.processor,
-        .takes = vulkan_takes_projection, .executor = executor};
+        .takes = vulkan_supports_projection, .executor = executor};
     const struct lowering_options batch = {
         {options->batch, options->slots, options->outputs}, .max_rounded = MAX_ROUNDED};
     TRY(lower_program(executor->program, &single, &executor->tables, &executor->single.lowered));
@@ -209,9 +209,9 @@ static enum salvo_status record(struct executor *executor, struct vulkan_plan *p
 {
     enum salvo_status status = SALVO_OK;
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
-    if (plan->several)
+    if (plan->commands_ahead)
         TRY(vulkan_plan_record(
-            executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->several, VK_NULL_HANDLE));
+            executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->commands_ahead, VK_NULL_HANDLE));
 cleanup:
     return status;
 }
@@ -277,9 +277,9 @@ void vulkan_executor_close(struct executor *executor)
         return;
     const struct vulkan_device *device = &executor->device;
     struct vulkan_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->rounded,
-        &executor->recurrent, &executor->tokens, &executor->ropes, &executor->partials, &executor->control,
-        &executor->work, &executor->bias, &executor->step, &executor->ring, &executor->outcomes,
-        &executor->mirror};
+        &executor->recurrent, &executor->tokens, &executor->ropes, &executor->partials, &executor->ring_state,
+        &executor->sample_scratch, &executor->bias, &executor->step, &executor->ring, &executor->outcomes,
+        &executor->host_tokens};
     if (device->handle && device->call.DeviceWaitIdle) {
         (void)device->call.DeviceWaitIdle(device->handle);
         vulkan_debug_end(executor);

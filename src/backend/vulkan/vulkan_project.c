@@ -10,7 +10,7 @@
  * which each workgroup multiplies. Above MOST_BLOCKS a separate dispatch is as fast. */
 enum { MOST_COLUMNS = 1024, MOST_BLOCKS = 6144 };
 
-bool vulkan_takes_ropes(const struct executor *executor, const struct group *group)
+bool vulkan_fuses_ropes(const struct executor *executor, const struct group *group)
 {
     if (group->inner < 3 || executor->options.kv_type == TYPE_Q8_0)
         return false;
@@ -20,7 +20,7 @@ bool vulkan_takes_ropes(const struct executor *executor, const struct group *gro
     return q->dimensions == k->dimensions && q->halves == k->halves;
 }
 
-bool vulkan_takes_projection(const struct executor *executor, const struct group *group)
+bool vulkan_supports_projection(const struct executor *executor, const struct group *group)
 {
     const struct program *program = executor->program;
     const struct projection parts = group_projection(program, group);
@@ -34,7 +34,7 @@ bool vulkan_takes_projection(const struct executor *executor, const struct group
             tensor_type_info(program->buffers[matrix].type)->block_elements == 1)
             return false;
     }
-    return vulkan_takes_ropes(executor, group) && columns <= MOST_COLUMNS &&
+    return vulkan_fuses_ropes(executor, group) && columns <= MOST_COLUMNS &&
            columns / 32 * 3 * parts.attend->attend.head_dim <= MOST_BLOCKS;
 }
 

@@ -98,7 +98,7 @@ enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_p
         .commandBufferCount = 1};
     CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands));
     if (plan == &executor->single)
-        CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->several));
+        CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands_ahead));
 cleanup:
     memory_free(layouts);
     memory_free(different);
@@ -112,8 +112,8 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
     const struct vulkan_device *device = &executor->device;
     if (plan->commands)
         device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands);
-    if (plan->several)
-        device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->several);
+    if (plan->commands_ahead)
+        device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands_ahead);
     if (plan->pool)
         device->call.DestroyDescriptorPool(device->handle, plan->pool, NULL);
     vulkan_buffer_close(device, &plan->row_table);

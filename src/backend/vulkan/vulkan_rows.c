@@ -23,7 +23,7 @@ static uint32_t input_at(const struct compiling *compiling, const struct op *op,
 {
     const buffer_id input = op->inputs[index];
     if (input == NO_BUFFER)
-        return ROW_NOTHING;
+        return NO_OPERAND;
     return compiling->executor->program->buffers[input].kind == BUFFER_WEIGHT
                ? vulkan_vector_at(compiling, input)
                : vulkan_arena_at(compiling, input);
@@ -47,8 +47,8 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
         .columns = (uint32_t)program->buffers[shape].columns,
         .to = op->out == NO_BUFFER ? 0 : vulkan_arena_at(compiling, op->out),
         .x = op->kind == OP_EMBED ? 0 : input_at(compiling, op, 0),
-        .weight = ROW_NOTHING,
-        .bias = ROW_NOTHING,
+        .weight = NO_OPERAND,
+        .bias = NO_OPERAND,
     };
     switch (op->kind) {
     case OP_EMBED:
@@ -60,7 +60,7 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
         result.group = op->layer_norm.group;
         result.number = op->layer_norm.epsilon;
         result.weight = input_at(compiling, op, 1);
-        result.bias = op->kind == OP_LAYER_NORM ? input_at(compiling, op, 2) : ROW_NOTHING;
+        result.bias = op->kind == OP_LAYER_NORM ? input_at(compiling, op, 2) : NO_OPERAND;
         break;
     case OP_ROPE:
         fill_rope(compiling, op, &result);
@@ -184,7 +184,7 @@ enum salvo_status vulkan_compile_rows(
         const struct op *op = &program->ops[first_op + i];
         rows = op->rows;
         if (op->kind == OP_EMBED) { /* always the first op of its chain */
-            if (!vulkan_takes_embed(compiling, op))
+            if (!vulkan_fuses_embed(compiling, op))
                 TRY(add_embed(compiling, group, op));
             first = plan->row_op_count;
             continue;

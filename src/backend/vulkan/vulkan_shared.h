@@ -30,13 +30,14 @@ SHARED_ENUM(BIND_ROUNDED, 6) /* int8 or f16 activations; single token: the input
 SHARED_ENUM(BIND_KEYS, 7)
 SHARED_ENUM(BIND_VALUES, 8)
 SHARED_ENUM(BIND_RECURRENT, 9)
-SHARED_ENUM(BIND_TOKENS, 10)   /* ids of all slots */
-SHARED_ENUM(BIND_ROPES, 11)    /* cosines and sines */
-SHARED_ENUM(BIND_PARTIALS, 12) /* partial results: of attention splits, of argmax blocks */
-SHARED_ENUM(BIND_CONTROL, 13)  /* the device's position in the ring */
-SHARED_ENUM(BIND_RING, 14)     /* take: steps from the host; sample: results for the host */
-SHARED_ENUM(BIND_MIRROR, 15)   /* the host's copy of the ids */
-SHARED_ENUM(BIND_WORK, 16)     /* sampling: logits with bias and penalties, counts */
+SHARED_ENUM(BIND_TOKENS, 10)         /* ids of all slots */
+SHARED_ENUM(BIND_ROPES, 11)          /* cosines and sines */
+SHARED_ENUM(BIND_PARTIALS, 12)       /* partial results: of attention splits, of argmax blocks */
+SHARED_ENUM(BIND_RING_STATE, 13)     /* the device's position in the ring */
+SHARED_ENUM(BIND_RING, 14)           /* take: steps from the host; sample: results for the host */
+SHARED_ENUM(BIND_HOST_TOKENS, 15)    /* the host's copy of the ids */
+SHARED_ENUM(BIND_SAMPLE_SCRATCH, 16) /* sample: logits with bias and penalties, counts */
+SHARED_ENUM(BIND_STEP_WORDS, 16)     /* take: the running step as words */
 SHARED_ENUM(BIND_BIAS, 17)
 SHARED_ENUM(BIND_COUNT, 18)
 
@@ -63,7 +64,7 @@ struct step_run {
     UINT slot, first, count, first_row;
     UINT logits; /* enum run_logits */
     UINT limit;
-    UINT before, after, other; /* versions of recurrent state: read, written, next written */
+    UINT read_version, write_version, next_version; /* of recurrent state; next: of the next repetition */
     /* The sampler. */
     UINT plain; /* 1: the largest logit, without bias and penalties */
     UINT has_bias;
@@ -93,9 +94,9 @@ SHARED_ENUM(RUN_FIRST, 1)
 SHARED_ENUM(RUN_COUNT, 2)
 SHARED_ENUM(RUN_FIRST_ROW, 3)
 SHARED_ENUM(RUN_LIMIT, 5)
-SHARED_ENUM(RUN_BEFORE, 6)
-SHARED_ENUM(RUN_AFTER, 7)
-SHARED_ENUM(RUN_OTHER, 8)
+SHARED_ENUM(RUN_READ_VERSION, 6)
+SHARED_ENUM(RUN_WRITE_VERSION, 7)
+SHARED_ENUM(RUN_NEXT_VERSION, 8)
 SHARED_ENUM(RUN_SOURCE, 25)
 
 struct run_outcome {
@@ -103,7 +104,7 @@ struct run_outcome {
     UINT failed; /* 0, or 1 + the position after which no id could be chosen */
 };
 
-struct control {
+struct ring_state {
     UINT taken;   /* steps taken from the ring */
     UINT left;    /* repetitions left */
     UINT stopped; /* 1: a run has ended, so the remaining repetitions do nothing */
@@ -118,7 +119,7 @@ SHARED_ENUM(ROW_ROUND, 64)
 SHARED_ENUM(ROW_HALVES, 65)
 SHARED_ENUM(ROW_HALVES_WORDS, 4) /* words that follow a row of halves */
 
-#define ROW_NOTHING 0xffffffffu /* an operand that is absent */
+#define NO_OPERAND 0xffffffffu /* an operand that is absent */
 
 struct row_op {
     UINT kind;
@@ -176,7 +177,7 @@ struct matrix {
     UINT codes, high, scales; /* planes in words */
     UINT x;                   /* offset in floats in the arena, or index among the rounded rows */
     UINT to, to_columns;
-    UINT bias; /* in the vectors, or ROW_NOTHING */
+    UINT bias; /* in the vectors, or NO_OPERAND */
     UINT flags;
     UINT activation;
     UINT to_first; /* column of the output for its first row */
@@ -199,33 +200,33 @@ SHARED_ENUM(MATVEC_WORDS, 23)
 SHARED_ENUM(MATVEC_MATRIX_WORDS, 7)
 SHARED_ENUM(MATVEC_ACCUMULATES, 256) /* flag in `kind`, beside the activation */
 SHARED_ENUM(MATVEC_ROW_KIND, 15)     /* mask in `flags`: enum row_kind; above it the rows of a workgroup */
-SHARED_ENUM(MATVEC_KEEPS, 16)        /* flag in `flags`: store the row as the state of the token shift */
+SHARED_ENUM(MATVEC_STORES_ROW, 16)   /* flag in `flags`: store the row as the state of the token shift */
 
 /* Flags of a specialised pipeline. The constant also has the lanes (<< 8), the lanes for float types (<< 12)
  * and the activation (<< 16). */
-SHARED_ENUM(MATVEC_GLU, 1)     /* two matrices, the second is `up` */
-SHARED_ENUM(MATVEC_TABLE, 2)   /* matrices of different formats or inputs, or more than three */
-SHARED_ENUM(MATVEC_NORM, 4)    /* a norm before the matmul */
-SHARED_ENUM(MATVEC_MEAN, 8)    /* the norm is a layer norm */
-SHARED_ENUM(MATVEC_LERP, 16)   /* a lerp with the previous row */
-SHARED_ENUM(MATVEC_ROUNDS, 32) /* a workgroup has more rows than it computes at once */
-SHARED_ENUM(MATVEC_ALONE, 64)  /* one matrix only */
-SHARED_ENUM(MATVEC_ANY, 255)   /* the activation differs between matrices */
+SHARED_ENUM(MATVEC_GLU, 1)         /* two matrices, the second is `up` */
+SHARED_ENUM(MATVEC_TABLE, 2)       /* matrices of different formats or inputs, or more than three */
+SHARED_ENUM(MATVEC_NORM, 4)        /* a norm before the matmul */
+SHARED_ENUM(MATVEC_LAYER_NORM, 8)  /* the norm is a layer norm */
+SHARED_ENUM(MATVEC_LERP, 16)       /* a lerp with the previous row */
+SHARED_ENUM(MATVEC_LOOPS, 32)      /* a workgroup has more rows than it computes at once */
+SHARED_ENUM(MATVEC_ONE_MATRIX, 64) /* one matrix only */
+SHARED_ENUM(MATVEC_ANY, 255)       /* the activation differs between matrices */
 
 struct matvec_matrix {
     UINT rows;
     UINT codes, high, scales; /* planes in words */
     UINT to;                  /* offset in floats in the output binding */
-    UINT bias;                /* in the vectors, or ROW_NOTHING */
+    UINT bias;                /* in the vectors, or NO_OPERAND */
     UINT kind;
 };
 
 struct matvec_arguments {
     UINT flags;
     UINT x;               /* offset in the input binding */
-    UINT norm, norm_bias; /* offsets in the vectors; ROW_NOTHING: no norm, or an RMS norm */
+    UINT norm, norm_bias; /* offsets in the vectors; NO_OPERAND: no norm, or an RMS norm */
     FLOAT epsilon;
-    UINT shift, lerp; /* offset of the previous row in floats, or ROW_NOTHING; offset of the lerp's weight */
+    UINT shift, lerp; /* offset of the previous row in floats, or NO_OPERAND; offset of the lerp's weight */
     UINT recurrent_elements;
     UINT first_matrix; /* index in the table */
     /* The first workgroup of each matrix after the first (for three matrices: two words), then struct
@@ -267,7 +268,7 @@ struct project_token {
     FLOAT epsilon;
     UINT types;                        /* types of the matrices, a byte each */
     UINT codes[3], high[3], scales[3]; /* planes in words */
-    UINT bias[3];                      /* in the vectors, or ROW_NOTHING */
+    UINT bias[3];                      /* in the vectors, or NO_OPERAND */
 };
 
 struct wkv7_arguments {
@@ -275,13 +276,13 @@ struct wkv7_arguments {
     UINT heads, head_dim, columns, state, recurrent_elements;
 };
 
-/* wkv7 of a single token, fused with the ops around it; ROW_NOTHING marks an absent op. */
+/* wkv7 of a single token, fused with the ops around it; NO_OPERAND marks an absent op. */
 struct wkv7_one_arguments {
-    UINT r, w, k, v, a, to;                          /* in floats */
-    UINT share, first_value;                         /* value = v + (first_value - v) * share */
-    UINT direction_weight, strength_weight;          /* offsets in the vectors, like all weights */
-    UINT norm_weight, norm_bias, bonus_weight, gate; /* gate: offset in floats */
-    FLOAT direction_epsilon, norm_epsilon;
+    UINT r, w, k, v, a, to;                 /* in floats */
+    UINT value_mix, first_value;            /* value = v + (first_value - v) * value_mix */
+    UINT k_k, k_a;                          /* offsets in the vectors, like all weights */
+    UINT norm_weight, norm_bias, r_k, gate; /* gate: offset in floats */
+    FLOAT kk_epsilon, norm_epsilon;
     UINT state, recurrent_elements;
 };
 

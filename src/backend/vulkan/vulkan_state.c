@@ -130,7 +130,7 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
     TRY(backend_check_slot(&executor->options, slot, positions));
     TRY(vulkan_wait_for_all(executor));
     if (positions) {
-        memcpy((uint8_t *)executor->mirror.mapped + tokens_at, ids, positions * sizeof *ids);
+        memcpy((uint8_t *)executor->host_tokens.mapped + tokens_at, ids, positions * sizeof *ids);
         TRY(vulkan_write(&executor->transfer, &executor->tokens, tokens_at, ids, positions * sizeof *ids));
     }
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));

@@ -27,9 +27,9 @@ IS_AT(step_run, first, RUN_FIRST);
 IS_AT(step_run, count, RUN_COUNT);
 IS_AT(step_run, first_row, RUN_FIRST_ROW);
 IS_AT(step_run, limit, RUN_LIMIT);
-IS_AT(step_run, before, RUN_BEFORE);
-IS_AT(step_run, after, RUN_AFTER);
-IS_AT(step_run, other, RUN_OTHER);
+IS_AT(step_run, read_version, RUN_READ_VERSION);
+IS_AT(step_run, write_version, RUN_WRITE_VERSION);
+IS_AT(step_run, next_version, RUN_NEXT_VERSION);
 IS_AT(step_run, source, RUN_SOURCE);
 static_assert(sizeof(struct row_place) == ROW_WORDS * 4, "the shader reads it as words");
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
@@ -59,7 +59,7 @@ static struct run_outcome *outcomes_of(const struct executor *executor, uint64_t
 
 static int32_t *ids_of(const struct executor *executor, uint32_t slot)
 {
-    return (int32_t *)executor->mirror.mapped + slot_tokens_at(&executor->options, slot);
+    return (int32_t *)executor->host_tokens.mapped + slot_tokens_at(&executor->options, slot);
 }
 
 /* ---- Ending ---- */
@@ -99,8 +99,8 @@ static uint8_t version_after(
     const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
 {
     if (pending->repeat <= 1)
-        return run->after;
-    return sampled == 0 ? run->before : sampled % 2 ? run->after : run->other;
+        return run->write_version;
+    return sampled == 0 ? run->read_version : sampled % 2 ? run->write_version : run->next_version;
 }
 
 /* Reads the results of a step and commits its recurrent state. A cancelled step that repeats keeps its
@@ -229,7 +229,7 @@ static bool find_versions(
         for (uint32_t j = 0; j < pending->run_count; j++) {
             const struct pending_run *run = &pending->runs[j];
             if (run->slot == slot)
-                used[run->before] = used[run->after] = used[run->other] = true;
+                used[run->read_version] = used[run->write_version] = used[run->next_version] = true;
         }
     }
     for (uint8_t i = 0; i < RECURRENT_VERSIONS && count < 2; i++) {
@@ -354,18 +354,18 @@ static void write_run(
     const struct executor *executor, const struct run *run, struct pending_run *pending, struct step_run *out)
 {
     struct recurrent_slot *slot = &executor->recurrent_slots[run->slot];
-    *pending = (struct pending_run){.slot = run->slot, .first = run->first, .before = slot->current};
-    (void)find_versions(executor, run->slot, &pending->after, &pending->other);
-    slot->current = pending->after;
+    *pending = (struct pending_run){.slot = run->slot, .first = run->first, .read_version = slot->current};
+    (void)find_versions(executor, run->slot, &pending->write_version, &pending->next_version);
+    slot->current = pending->write_version;
     out->slot = run->slot;
     out->first = run->first;
     out->count = run->count;
     out->first_row = run->first_row;
     out->logits = run->logits;
     out->limit = run->limit;
-    out->before = pending->before;
-    out->after = pending->after;
-    out->other = pending->other;
+    out->read_version = pending->read_version;
+    out->write_version = pending->write_version;
+    out->next_version = pending->next_version;
     out->source = run->source;
 }
 
@@ -478,8 +478,8 @@ static enum salvo_status submit_plan(
         commands[count++] = executor->idle.begin[entry];
     while (left > 0) {
         for (uint32_t room = left < together ? left : together, each; room > 0; room -= each, left -= each) {
-            each = plan->several && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
-            commands[count++] = each > 1 ? plan->several : plan->commands;
+            each = plan->commands_ahead && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
+            commands[count++] = each > 1 ? plan->commands_ahead : plan->commands;
         }
         if (left > 0)
             TRY(submit_commands(executor, pending, commands, count, false));

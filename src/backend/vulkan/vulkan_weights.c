@@ -87,7 +87,7 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
     TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
     weight_uses(program, uses);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        executor->weights[i].vector = ROW_NOTHING;
+        executor->weights[i].vector = NO_OPERAND;
         if (uses[i] & WEIGHT_VECTOR) {
             executor->weights[i].vector = (uint32_t)floats;
             floats +=
@@ -219,7 +219,7 @@ static void find_ranges(const struct executor *executor, buffer_id id, float *ve
 static void load_vector(const struct executor *executor, buffer_id id, float *vectors)
 {
     const struct program_buffer *buffer = &executor->program->buffers[id];
-    if (executor->weights[id].vector != ROW_NOTHING)
+    if (executor->weights[id].vector != NO_OPERAND)
         dequantize(buffer->type, weight_rows(buffer), buffer->rows * buffer->columns,
             vectors + executor->weights[id].vector);
 }

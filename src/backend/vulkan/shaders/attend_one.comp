@@ -104,7 +104,7 @@ void load_rows(vec2 first_angle)
     }
 }
 
-void keep_own()
+void store_own()
 {
     uint at = place_of(position);
     for (uint i = tid; i < 2 * arguments.head_words; i += THREADS) {
@@ -270,9 +270,9 @@ void main()
 #ifdef PROJECTS
     /* Loads weights before the position is known, which decides the work of each split. In a short context the first
      * split has all positions. */
-    uint asked_for = (HEADS + (split == 0 ? 2 : 0)) * HEAD_DIM * PIECES;
+    uint loaded = (HEADS + (split == 0 ? 2 : 0)) * HEAD_DIM * PIECES;
     begin_input();
-    ask_for_pieces(0, 0, asked_for);
+    load_pieces(0, 0, loaded);
 #endif
     if (tid < MOST_PAGES)
         page_numbers[tid] = page;
@@ -285,8 +285,8 @@ void main()
     has_own = IS_ROTATED && end == position + 1;
 #ifdef PROJECTS
     uint pieces = (HEADS + (has_own ? 2 : 0)) * HEAD_DIM * PIECES;
-    if (pieces > asked_for)
-        ask_for_pieces(0, asked_for, pieces);
+    if (pieces > loaded)
+        load_pieces(0, loaded, pieces);
 #endif
     vec2 first_angle = angle_of(tid);
     barrier();
@@ -297,7 +297,7 @@ void main()
     load_rows(first_angle);
     barrier();
     if (has_own && first_head == kv_head * arguments.group_heads)
-        keep_own();
+        store_own();
     [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++) {
         q[i] = four_of_row(i / FOURS * HEAD_DIM, column_of(i % FOURS));
         sums[i] = vec4(0);

@@ -129,7 +129,7 @@ void norm_input(vec2 moments, uint first)
 }
 
 /* Rounds to int8. Eight neighbouring invocations have one block; magnitudes are compared by their bits. */
-void keep_bytes()
+void store_bytes()
 {
     [[unroll]] for (uint k = 0; k < HELD; k++) {
         uvec4 bits = floatBitsToUint(held[k]) & 0x7fffffffu;

@@ -31,7 +31,7 @@ int x_sums_ahead;
 uint own_row() { return tid & (TILE_ROWS - 1); }
 uint own_block() { return tid / TILE_ROWS; }
 
-void ask_for_bytes(matrix m, uint first_row, uint first_token, uint tokens, uint first_block)
+void load_bytes(matrix m, uint first_row, uint first_token, uint tokens, uint first_block)
 {
     uint type = m.type, blocks = m.columns / 32, block = first_block + own_block();
     uint row = first_row + own_row(), token = first_token + own_row();
@@ -51,7 +51,7 @@ void ask_for_bytes(matrix m, uint first_row, uint first_token, uint tokens, uint
     }
 }
 
-void keep_bytes(matrix m, uint first_row, uint first_block)
+void store_bytes(matrix m, uint first_row, uint first_block)
 {
     uint type = m.type, block = first_block + own_block(), row = own_row(), quad = row / 4, part = row & 3u,
          at = own_block() * 16 + quad;
@@ -148,12 +148,12 @@ void multiply_tile(matrix m, uint first_row, uint first_token, uint tokens, inou
         }
         return;
     }
-    ask_for_bytes(m, first_row, first_token, tokens, 0);
+    load_bytes(m, first_row, first_token, tokens, 0);
     for (uint block = 0; block < blocks; block += STEP) {
         barrier();
-        keep_bytes(m, first_row, block);
+        store_bytes(m, first_row, block);
         barrier();
-        ask_for_bytes(m, first_row, first_token, tokens, block + STEP);
+        load_bytes(m, first_row, first_token, tokens, block + STEP);
         multiply_bytes(type, r, t, sums);
     }
 }

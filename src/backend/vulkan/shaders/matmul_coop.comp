@@ -59,7 +59,7 @@ uint row_of(uint r) { return first_row + (is_of_up(r) ? r - MATRIX_ROWS : r); }
 uint x_row_at(uint token) { return token * (m.columns / 2 + ROW_HALVES_WORDS); }
 bool is_there(uint r, uint block) { return r < TILE_ROWS && row_of(r) < m.rows && block * 32 < m.columns; }
 
-void ask_for_blocks(uint first_block)
+void load_blocks(uint first_block)
 {
     uint type = m.type;
     [[unroll]] for (uint i = 0; i < WEIGHTS_EACH; i++) {
@@ -76,7 +76,7 @@ void ask_for_blocks(uint first_block)
     }
 }
 
-void keep_blocks(uint first_block)
+void store_blocks(uint first_block)
 {
     uint type = m.type;
     [[unroll]] for (uint i = 0; i < WEIGHTS_EACH; i++) {
@@ -107,7 +107,7 @@ void keep_blocks(uint first_block)
 
 /* ---- F16 weights and rows of floats ---- */
 
-void keep_halves(uint first_block)
+void store_halves(uint first_block)
 {
     uint type = m.type, row_words = float_row_words(type, m.columns);
     for (uint unit = tid; unit < TILE_ROWS * 4 * STEP; unit += THREADS) {
@@ -166,18 +166,18 @@ void multiply_tile()
     if (IS(TYPE_F16)) {
         for (uint block = 0; block < blocks; block += STEP) {
             barrier();
-            keep_halves(block);
+            store_halves(block);
             barrier();
             multiply();
         }
         return;
     }
-    ask_for_blocks(0);
+    load_blocks(0);
     for (uint block = 0; block < blocks; block += STEP) {
         barrier();
-        keep_blocks(block);
+        store_blocks(block);
         barrier();
-        ask_for_blocks(block + STEP);
+        load_blocks(block + STEP);
         multiply();
     }
 }
@@ -185,7 +185,7 @@ void multiply_tile()
 /* ---- Storing the sums: one piece of each team's tokens after the other ---- */
 
 /* The inverse of a power of two. */
-float undone(float power) { return uintBitsToFloat(0x7f000000u - floatBitsToUint(power)); }
+float inverse_of_power(float power) { return uintBitsToFloat(0x7f000000u - floatBitsToUint(power)); }
 
 float sum_at(uint t, uint r) { return uintBitsToFloat(pool[t * SUM_STRIDE + r / 4][r & 3u]); }
 
@@ -199,8 +199,8 @@ void store_tokens(uint piece)
             float sum = sum_at(t, r), up_sum = HAS_GLU != 0 ? sum_at(t, MATRIX_ROWS + r) : 0.0;
             if (!IS(TYPE_F16)) {
                 float of_row = uintBitsToFloat(rounded[x_row_at(token) + m.columns / 2]);
-                sum = sum * of_row * undone(range);
-                up_sum = up_sum * of_row * undone(up_range);
+                sum = sum * of_row * inverse_of_power(range);
+                up_sum = up_sum * of_row * inverse_of_power(up_range);
             }
             store(m, up, first_row + r, token, sum, up_sum);
         }

@@ -24,7 +24,7 @@ uint own_matrix()
 
 float with_bias(matrix m, uint row, float sum)
 {
-    return m.bias == ROW_NOTHING ? sum : sum + vectors[m.bias + m.to_first + row];
+    return m.bias == NO_OPERAND ? sum : sum + vectors[m.bias + m.to_first + row];
 }
 
 void store(matrix m, matrix up, uint row, uint token, float sum, float up_sum)

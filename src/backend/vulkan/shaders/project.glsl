@@ -34,7 +34,7 @@ uint piece_at(uint first, uint n) { return first + n * THREADS + tid; }
 uint block_at(uint piece, uint b) { return piece % PIECES * EACH_PIECE + b; }
 
 /* Loads up to AHEAD pieces from `first` on, limited to pieces from .. count - 1. */
-void ask_for_pieces(uint first, uint from, uint count)
+void load_pieces(uint first, uint from, uint count)
 {
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {
         uint piece = piece_at(first, n), row = piece / (PIECES * HEAD_DIM), inside = piece / PIECES - row * HEAD_DIM;
@@ -61,7 +61,7 @@ void multiply_pieces(uint first, uint count)
     [[unroll]] for (uint i = 0; i < AHEAD * EACH_PIECE; i++)
         now[i] = pieces_ahead[i];
     if (DEALT > AHEAD)
-        ask_for_pieces(first + AHEAD * THREADS, 0, count);
+        load_pieces(first + AHEAD * THREADS, 0, count);
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {
         uint piece = piece_at(first, n);
         float of_blocks[EACH_PIECE];
@@ -86,7 +86,7 @@ void multiply_pieces(uint first, uint count)
 void project(uint count)
 {
     norm_input(moments_of_input(), 0);
-    keep_bytes();
+    store_bytes();
     barrier();
     uint first = 0;
     do {
@@ -109,5 +109,5 @@ float projected(uint row, uint column)
                 of_pieces[n] += of_pieces[n + (1u << level)];
         }
     }
-    return bias == ROW_NOTHING ? of_pieces[0] : of_pieces[0] + vectors[bias + first_row_of(row) + column];
+    return bias == NO_OPERAND ? of_pieces[0] : of_pieces[0] + vectors[bias + first_row_of(row) + column];
 }

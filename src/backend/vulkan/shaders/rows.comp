@@ -86,7 +86,7 @@ void normalise(row_op op, uint row)
         }
         for (uint i = begin + lane; i < end; i += team) {
             float value = arena[x + i] - mean;
-            if (op.kind == OP_L2_NORM && op.weight != ROW_NOTHING)
+            if (op.kind == OP_L2_NORM && op.weight != NO_OPERAND)
                 value *= vectors[op.weight + i];
             sum += value * value;
         }
@@ -100,8 +100,8 @@ void normalise(row_op op, uint row)
         for (uint i = begin + lane; i < end; i += team) {
             float value = (arena[x + i] - mean) * scale;
             if (op.kind == OP_RMS_NORM)
-                value *= op.weight == ROW_NOTHING ? 1.0 : vectors[op.weight + (i - begin)];
-            else if (op.weight != ROW_NOTHING)
+                value *= op.weight == NO_OPERAND ? 1.0 : vectors[op.weight + (i - begin)];
+            else if (op.weight != NO_OPERAND)
                 value *= vectors[op.weight + i];
             if (op.kind == OP_LAYER_NORM)
                 value += vectors[op.bias + i];
@@ -197,8 +197,8 @@ void append(row_op op, uint row)
 void shift_row(row_op op, uint row)
 {
     uint run = row_run(row), slot = runs[run].slot;
-    uint before = (slot * RECURRENT_VERSIONS + runs[run].before) * arguments.recurrent_elements + op.state;
-    uint after = (slot * RECURRENT_VERSIONS + runs[run].after) * arguments.recurrent_elements + op.state;
+    uint before = (slot * RECURRENT_VERSIONS + runs[run].read_version) * arguments.recurrent_elements + op.state;
+    uint after = (slot * RECURRENT_VERSIONS + runs[run].write_version) * arguments.recurrent_elements + op.state;
     bool first = row == runs[run].first_row, last = row + 1 == runs[run].first_row + runs[run].count;
     bool from_zero = runs[run].first == 0;
     for (uint i = tid; i < op.columns; i += THREADS) {

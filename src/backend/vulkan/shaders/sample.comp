@@ -14,11 +14,12 @@
 layout(std430, binding = BIND_ARENA) readonly buffer Arena { float arena[]; };
 layout(std430, binding = BIND_PARTIALS) readonly buffer Partials { uvec2 partials[]; };
 layout(std430, binding = BIND_TOKENS) coherent buffer Tokens { int tokens[]; };
-layout(std430, binding = BIND_MIRROR) writeonly buffer Mirror { int mirror[]; };
+layout(std430, binding = BIND_HOST_TOKENS) writeonly buffer HostTokens { int host_tokens[]; };
 layout(std430, binding = BIND_RING) buffer Outcomes { run_outcome outcomes[]; };
-layout(std430, binding = BIND_WORK) coherent buffer Work { uint work[]; }; /* of each workgroup: orders, counts */
-layout(std430, binding = BIND_CONTROL) buffer Control {
-    control state;
+/* Of each workgroup: orders, counts. */
+layout(std430, binding = BIND_SAMPLE_SCRATCH) coherent buffer SampleScratch { uint scratch[]; };
+layout(std430, binding = BIND_RING_STATE) buffer RingState {
+    ring_state state;
     uint next[];
 };
 layout(std430, binding = BIND_BIAS) readonly buffer Bias { float bias[]; };
@@ -36,7 +37,7 @@ uint tid, vocabulary, orders_at, counts_at;
 uvec2 largest;
 float largest_logit;
 
-uint order_at(uint id) { return work[orders_at + id]; }
+uint order_at(uint id) { return scratch[orders_at + id]; }
 
 /* ---- Arithmetic with the same result on every device: each product and sum is rounded once ---- */
 
@@ -119,25 +120,25 @@ void load_logits(step_run run, uint run_index, uint output_index, uint position)
         precise float logit = arena[from + i];
         if (run.has_bias != 0)
             logit = logit + bias[(run.has_bias - 1) * vocabulary + i];
-        work[orders_at + i] = floatBitsToUint(logit);
+        scratch[orders_at + i] = floatBitsToUint(logit);
     }
     memoryBarrierBuffer();
     barrier();
     uint count = position + 1, recent = min(run.recent, count);
     uint first = run.slot * (header.context + 1) + count - recent;
     for (uint i = tid; i < recent; i += THREADS)
-        atomicAdd(work[counts_at + uint(tokens[first + i])], 1);
+        atomicAdd(scratch[counts_at + uint(tokens[first + i])], 1);
     memoryBarrierBuffer();
     barrier();
     for (uint i = tid; i < recent; i += THREADS) {
-        uint id = uint(tokens[first + i]), times = atomicExchange(work[counts_at + id], 0);
+        uint id = uint(tokens[first + i]), times = atomicExchange(scratch[counts_at + id], 0);
         if (times != 0)
-            work[orders_at + id] = floatBitsToUint(penalised(run, times, uintBitsToFloat(work[orders_at + id])));
+            scratch[orders_at + id] = floatBitsToUint(penalised(run, times, uintBitsToFloat(scratch[orders_at + id])));
     }
     memoryBarrierBuffer();
     barrier();
     for (uint i = tid; i < vocabulary; i += THREADS)
-        work[orders_at + i] = order_of(uintBitsToFloat(work[orders_at + i]));
+        scratch[orders_at + i] = order_of(uintBitsToFloat(scratch[orders_at + i]));
     memoryBarrierBuffer();
     barrier();
 }
@@ -372,7 +373,7 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
     if (tid == 0) {
         uint place = run.slot * (header.context + 1) + position + 1;
         tokens[place] = int(id);
-        mirror[place] = int(id);
+        host_tokens[place] = int(id);
         outcomes[at].sampled = header.repeat - left; /* host memory: written, never read */
     }
     if (own_stop == int(id)) {

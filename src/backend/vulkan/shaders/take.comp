@@ -8,14 +8,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(std430, binding = BIND_CONTROL) buffer Control {
-    control state;
+layout(std430, binding = BIND_RING_STATE) buffer RingState {
+    ring_state state;
     uint next[]; /* the next position of each slot */
 };
 layout(std430, binding = BIND_RING) readonly buffer Ring { uint ring[]; };
 layout(std430, binding = BIND_TOKENS) buffer Tokens { int tokens[]; };
-layout(std430, binding = BIND_MIRROR) readonly buffer Mirror { int mirror[]; };
-layout(std430, binding = BIND_WORK) buffer Current { uint current[]; }; /* the running step as words */
+layout(std430, binding = BIND_HOST_TOKENS) readonly buffer HostTokens { int host_tokens[]; };
+layout(std430, binding = BIND_STEP_WORDS) buffer Current { uint current[]; }; /* the running step as words */
 #ifdef EMBEDS
 #include "blocks.glsl"
 layout(std430, binding = BIND_ARENA) writeonly buffer Arena { float arena[]; };
@@ -65,7 +65,7 @@ void set_run_word(uint run, uint i, uint value)
         current[at] = value;
 }
 
-void ask_for_step()
+void load_step()
 {
     for (uint i = tid; i < WINDOW; i += THREADS) {
         uint words_ahead[PARTS];
@@ -77,7 +77,7 @@ void ask_for_step()
 }
 
 /* Whether the run continues from a token that the previous step did not reach. */
-bool is_astray()
+bool misses_position()
 {
     if (header_word(RUNS_WORD) != 1 || run_word(0, RUN_SOURCE) != SOURCE_LAST)
         return false;
@@ -85,7 +85,7 @@ bool is_astray()
     return (slot < WINDOW ? reached[slot] : next[slot]) != run_word(0, RUN_FIRST);
 }
 
-void keep_part(uint part, uint count)
+void store_part(uint part, uint count)
 {
     for (uint i = tid; i < count; i += THREADS)
         current[part_at(part) + i] = word_of(part, i);
@@ -98,7 +98,7 @@ void take_ids(uint count)
         uint run = word_of(ROWS, row * ROW_WORDS), position = word_of(ROWS, row * ROW_WORDS + 1),
              place = run_word(run, RUN_SLOT) * (arguments.context + 1) + position;
         if (run_word(run, RUN_SOURCE) != SOURCE_LAST) {
-            int id = mirror[place];
+            int id = host_tokens[place];
             tokens[place] = id;
 #ifdef EMBEDS
             given_id = id;
@@ -109,19 +109,19 @@ void take_ids(uint count)
 
 void take_next()
 {
-    ask_for_step();
+    load_step();
     barrier();
-    if (tid == 0 && is_astray())
+    if (tid == 0 && misses_position())
         stop = 1;
     take_ids(header_word(TOKENS_WORD));
-    keep_part(ROWS, header_word(TOKENS_WORD) * ROW_WORDS);
-    keep_part(OUTPUTS, header_word(OUTPUTS_WORD));
-    keep_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
+    store_part(ROWS, header_word(TOKENS_WORD) * ROW_WORDS);
+    store_part(OUTPUTS, header_word(OUTPUTS_WORD));
+    store_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
 }
 
 /* Ends a step that repeats if the host has cancelled it, which is checked only now and then, or if a run has reached
  * its limit or the end of the context. */
-void look_for_end()
+void check_end()
 {
     for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
         uint position = run_word(i, RUN_FIRST) + 1, limit = run_word(i, RUN_LIMIT);
@@ -135,10 +135,10 @@ void look_for_end()
 
 void advance_run(uint run)
 {
-    uint written = run_word(run, RUN_AFTER), position = run_word(run, RUN_FIRST) + 1;
-    set_run_word(run, RUN_AFTER, run_word(run, RUN_OTHER));
-    set_run_word(run, RUN_OTHER, written);
-    set_run_word(run, RUN_BEFORE, written);
+    uint written = run_word(run, RUN_WRITE_VERSION), position = run_word(run, RUN_FIRST) + 1;
+    set_run_word(run, RUN_WRITE_VERSION, run_word(run, RUN_NEXT_VERSION));
+    set_run_word(run, RUN_NEXT_VERSION, written);
+    set_run_word(run, RUN_READ_VERSION, written);
     set_run_word(run, RUN_FIRST, position);
     current[arguments.words_at + run_word(run, RUN_FIRST_ROW) * ROW_WORDS + 1] = position;
 }
@@ -181,21 +181,21 @@ void main()
     repeats = left != 0;
     from = taken % RING_ENTRIES * arguments.entry_words;
     if (repeats)
-        look_for_end();
+        check_end();
     else
         take_next();
     barrier();
     /* All runs of a step continue together: when one has ended, the step ends. */
-    uint going_on = stop != 0 ? 0 : header_word(RUNS_WORD),
+    uint live_runs = stop != 0 ? 0 : header_word(RUNS_WORD),
          word_count = HEADER_WORDS + header_word(RUNS_WORD) * RUN_WORDS;
-    for (uint i = tid; i < going_on; i += THREADS) {
+    for (uint i = tid; i < live_runs; i += THREADS) {
         if (repeats)
             advance_run(i);
         next[run_word(i, RUN_SLOT)] = run_word(i, RUN_FIRST) + run_word(i, RUN_COUNT);
     }
     barrier();
 #ifdef EMBEDS
-    int id = going_on != 0 ? id_of_token() : -1;
+    int id = live_runs != 0 ? id_of_token() : -1;
 #endif
     for (uint i = tid; i < (repeats ? min(word_count, WINDOW) : word_count); i += THREADS)
         current[i] = stop != 0 && i <= OUTPUTS_WORD ? 0 : word_of(HEADER_AND_RUNS, i);
