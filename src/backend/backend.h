@@ -102,7 +102,7 @@ struct backend {
 
     /* Why an existing device cannot be used; the function returns NULL beyond the last such device. */
     const char *(*unusable)(uint32_t index);
-    bool (*is_only_asked)(void); /* true: the user must name the backend, `auto` skips it; NULL: false */
+    bool (*auto_skips)(void); /* true: the user must name the backend, `auto` skips it; NULL: false */
 
     /* Compiles all plans, then loads the weights. The program outlives the executor. */
     enum salvo_status (*open)(

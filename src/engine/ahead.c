@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Whether submissions return before they are complete. */
-static bool works_by_itself(const struct salvo_engine *engine)
+static bool is_asynchronous(const struct salvo_engine *engine)
 {
     return engine->backend->info(engine->executor).in_flight > 1;
 }
@@ -86,7 +86,7 @@ static enum salvo_status collect(struct salvo_session *session)
     struct salvo_engine *engine = session->engine;
     struct flight *first = &engine->ahead.flights[0];
     bool done = true;
-    if (works_by_itself(engine)) {
+    if (is_asynchronous(engine)) {
         uint32_t sampled;
         TRY(engine->backend->progress(engine->executor, first->ticket, first->seen, &sampled, &done));
         absorb(session, first, sampled);
@@ -129,7 +129,7 @@ static enum salvo_status submit(
         ahead->session = session;
         ahead->flights[ahead->flight_count++] =
             (struct flight){.ticket = ticket, .first = first, .count = count};
-    } else if (status != SALVO_ERROR_CANCELLED && works_by_itself(engine)) {
+    } else if (status != SALVO_ERROR_CANCELLED && is_asynchronous(engine)) {
         ahead->session = session; /* the device may have begun a part of it */
         if (!ahead->lost)
             ahead->lost = first + 1;
@@ -158,7 +158,7 @@ static bool may_submit(const struct salvo_session *session, const struct ahead_l
     const uint32_t first = next_first(session);
     if (ahead->stopped || first + 1 >= limits->end || __atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
         return false;
-    if (!works_by_itself(session->engine))
+    if (!is_asynchronous(session->engine))
         return session->pending < 0;
     if (ahead->flight_count)
         return ahead->flight_count < most_flights(session->engine) && !snapshots_are_due(session, first);
@@ -176,7 +176,7 @@ static enum salvo_status keep_busy(struct salvo_session *session, const struct a
         const uint32_t first = next_first(session), left = limits->end - 1 - first,
                        tokens = tokens_at_once(session->engine, limits);
         TRY(submit(session, limits, first, left < tokens ? left : tokens));
-        if (!works_by_itself(session->engine))
+        if (!is_asynchronous(session->engine))
             break;
     }
 cleanup:

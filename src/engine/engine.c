@@ -236,7 +236,7 @@ cleanup:
 }
 
 /* Whether another device might succeed. */
-static bool is_of_the_device(enum salvo_status status)
+static bool is_device_error(enum salvo_status status)
 {
     return status == SALVO_ERROR_DEVICE || status == SALVO_ERROR_MEMORY || status == SALVO_ERROR_UNSUPPORTED;
 }
@@ -255,7 +255,7 @@ enum salvo_status salvo_engine_open(
     TRY(backend_find(options.backend, &backend));
     status = open_on(backend, model, &options, &tried, out);
     /* `auto` tries the next backend only here: an open engine never moves to another device. */
-    while (tried && is_of_the_device(status) && (backend = backend_after(options.backend, backend))) {
+    while (tried && is_device_error(status) && (backend = backend_after(options.backend, backend))) {
         log_line(SALVO_LOG_WARNING, "%s; going on with %s", salvo_error(), backend->name);
         status = open_on(backend, model, &options, &tried, out);
     }

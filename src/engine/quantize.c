@@ -174,7 +174,7 @@ cleanup:
 }
 
 /* Whether a metadata key describes the split of a model, which becomes one file. */
-static bool is_about_parts(struct salvo_text key)
+static bool is_split_key(struct salvo_text key)
 {
     static const char prefix[] = "split.";
     return key.size >= sizeof prefix - 1 && memcmp(key.data, prefix, sizeof prefix - 1) == 0;
@@ -185,7 +185,7 @@ static enum salvo_status write_header(struct quantizer *quantizer)
     enum salvo_status status = SALVO_OK;
     const struct gguf *gguf = quantizer->gguf;
     for (size_t i = 0; i < gguf_entry_count(gguf); i++) {
-        if (!is_about_parts(gguf_entry_at(gguf, i)->key))
+        if (!is_split_key(gguf_entry_at(gguf, i)->key))
             TRY(gguf_writer_copy(quantizer->writer, gguf_entry_at(gguf, i)));
     }
     TRY(gguf_writer_set_u32(quantizer->writer, "general.file_type", mix_file_type(quantizer->mix)));

@@ -13,23 +13,24 @@
 #include "quant/half.h"
 
 enum {
-    SIDE = 64,  /* elements of a tile's side; a multiple of the lanes of every block */
-    STRIP = 16, /* lanes of the smallest block */
-    BATCH = 64, /* queries that share a converted tile */
-    CREW = 4,   /* queries that share the loads of a block; so few read f16 and f32 in place */
+    SIDE = 64,       /* elements of a tile's side; a multiple of the lanes of every block */
+    STRIP = 16,      /* lanes of the smallest block */
+    BATCH = 64,      /* queries that share a converted tile */
+    QUERY_GROUP = 4, /* queries that share the loads of a block; so few read f16 and f32 in place */
 };
 
-struct crew {
-    struct attend_query *query[CREW];
-    float *scores[CREW]; /* [256] */
+struct query_group {
+    struct attend_query *query[QUERY_GROUP];
+    float *scores[QUERY_GROUP]; /* [256] */
     uint32_t count, begin, end;
 };
 
 /*
- * Queries that see at least one key. Here and in crews, `begin` and `end` enclose the ranges of all queries.
+ * Queries that see at least one key. Here and in query_groups, `begin` and `end` enclose the ranges of all
+ * queries.
  */
 struct batch {
-    struct crew crews[BATCH / CREW];
+    struct query_group query_groups[BATCH / QUERY_GROUP];
     uint32_t count, begin, end;
 };
 
@@ -77,7 +78,7 @@ INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct til
     const float *const *factors, size_t count, float *const *sums)
 {
     enum { GROUPED = 4, AT_ONCE = 4 };
-    wide sum[CREW][SIDE / WIDE];
+    wide sum[QUERY_GROUP][SIDE / WIDE];
     const int vectors = lanes / WIDE, part = type == TYPE_F32 ? 1 : vectors < AT_ONCE ? vectors : AT_ONCE;
     UNROLL
     for (int q = 0; q < queries; q++) {
@@ -89,7 +90,7 @@ INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct til
     const size_t stride = tile.stride * (type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float));
     size_t i = 0;
     for (; i + GROUPED <= count; i += GROUPED) {
-        float_group group[CREW];
+        float_group group[QUERY_GROUP];
         UNROLL
         for (int q = 0; q < queries; q++)
             group[q] = float_group_load(factors[q] + i);
@@ -135,14 +136,14 @@ DEFINE_BLOCK(strip_4, 4, STRIP)
 static const struct {
     accumulate_function *block, *strip;
     uint32_t lanes;
-} kernels[CREW + 1] = {{0}, {block_1, strip_1, LANES_1}, {block_2, strip_2, LANES_2},
+} kernels[QUERY_GROUP + 1] = {{0}, {block_1, strip_1, LANES_1}, {block_2, strip_2, LANES_2},
     {block_3, strip_3, LANES_3}, {block_4, strip_4, LANES_4}};
 
 /* `lanes` is a multiple of STRIP. */
 static void accumulate_lanes(struct tile tile, uint32_t queries, const float *const *factors, size_t count,
     uint32_t lanes, float *const *sums)
 {
-    float *at[CREW];
+    float *at[QUERY_GROUP];
     size_t size = tile.type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float);
     memcpy(at, sums, queries * sizeof *at);
     while (lanes) {
@@ -235,7 +236,7 @@ static void convert_values(
 
 INLINE bool read_in_place(const struct kv_page *page, const struct batch *batch)
 {
-    return batch->count <= CREW && page->type != TYPE_Q8_0;
+    return batch->count <= QUERY_GROUP && page->type != TYPE_Q8_0;
 }
 
 INLINE const void *element_at(const void *elements, enum tensor_type type, size_t index)
@@ -250,28 +251,28 @@ INLINE const void *element_at(const void *elements, enum tensor_type type, size_
 static void score_tile(
     const struct batch *batch, struct tile tile, uint32_t first, uint32_t count, uint32_t begin, uint32_t end)
 {
-    for (uint32_t t = 0; t * CREW < batch->count; t++) {
-        const struct crew *crew = &batch->crews[t];
-        uint32_t from = larger(begin, crew->begin / STRIP * STRIP);
-        uint32_t to = smaller(end, (crew->end + STRIP - 1) / STRIP * STRIP);
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++) {
+        const struct query_group *query_group = &batch->query_groups[t];
+        uint32_t from = larger(begin, query_group->begin / STRIP * STRIP);
+        uint32_t to = smaller(end, (query_group->end + STRIP - 1) / STRIP * STRIP);
         if (from >= to)
             continue;
-        const float *factors[CREW];
-        float *sums[CREW];
-        for (uint32_t q = 0; q < crew->count; q++) {
-            factors[q] = crew->query[q]->query + first;
-            sums[q] = crew->scores[q] + from;
+        const float *factors[QUERY_GROUP];
+        float *sums[QUERY_GROUP];
+        for (uint32_t q = 0; q < query_group->count; q++) {
+            factors[q] = query_group->query[q]->query + first;
+            sums[q] = query_group->scores[q] + from;
         }
         struct tile part = {element_at(tile.at, tile.type, from - begin), tile.stride, tile.type};
-        accumulate_lanes(part, crew->count, factors, count, to - from, sums);
+        accumulate_lanes(part, query_group->count, factors, count, to - from, sums);
     }
 }
 
 static void find_scores(const struct kv_page *page, const struct batch *batch, float *floats)
 {
-    for (uint32_t t = 0; t * CREW < batch->count; t++)
-        for (uint32_t q = 0; q < batch->crews[t].count; q++)
-            memset(batch->crews[t].scores[q], 0, KV_TILE * sizeof(float));
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++)
+        for (uint32_t q = 0; q < batch->query_groups[t].count; q++)
+            memset(batch->query_groups[t].scores[q], 0, KV_TILE * sizeof(float));
     for (uint32_t d = 0; d < page->head_dim; d += SIDE) {
         uint32_t count = smaller(SIDE, page->head_dim - d);
         for (uint32_t j = batch->begin / STRIP * STRIP, next; j < batch->end; j = next) {
@@ -353,15 +354,15 @@ static void find_weights(struct attend_query *query, float *scores, float cap)
 
 /* Adds `count` values to `lanes` dimensions from `first` on. The tile's first row is key `key` of the page.
  * `lanes` is a multiple of 8; the tile has zeros up to a multiple of STRIP. */
-static void add_values(const struct crew *crew, uint32_t from, uint32_t to, struct tile tile, uint32_t key,
-    uint32_t count, uint32_t first, uint32_t lanes)
+static void add_values(const struct query_group *query_group, uint32_t from, uint32_t to, struct tile tile,
+    uint32_t key, uint32_t count, uint32_t first, uint32_t lanes)
 {
-    const float *factors[CREW];
-    float *sums[CREW], padded[CREW][STRIP] = {{0}}, *padded_sums[CREW];
+    const float *factors[QUERY_GROUP];
+    float *sums[QUERY_GROUP], padded[QUERY_GROUP][STRIP] = {{0}}, *padded_sums[QUERY_GROUP];
     uint32_t whole = lanes / STRIP * STRIP, rest = lanes - whole, queries = to - from;
     for (uint32_t q = 0; q < queries; q++) {
-        factors[q] = crew->scores[from + q] + key;
-        sums[q] = crew->query[from + q]->output + first;
+        factors[q] = query_group->scores[from + q] + key;
+        sums[q] = query_group->query[from + q]->output + first;
     }
     accumulate_lanes(tile, queries, factors, count, whole, sums);
     if (!rest)
@@ -377,18 +378,19 @@ static void add_values(const struct crew *crew, uint32_t from, uint32_t to, stru
 }
 
 /*
- * Adds values begin .. end - 1. Keys that all queries of a crew see are added together, the keys before and
- * after one query at a time: a value that a query does not see must not be added to it, not even times zero.
+ * Adds values begin .. end - 1. Keys that all queries of a query_group see are added together, the keys
+ * before and after one query at a time: a value that a query does not see must not be added to it, not even
+ * times zero.
  */
 static void value_tile(
     const struct batch *batch, struct tile tile, uint32_t first, uint32_t lanes, uint32_t begin, uint32_t end)
 {
-    for (uint32_t t = 0; t * CREW < batch->count; t++) {
-        const struct crew *crew = &batch->crews[t];
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++) {
+        const struct query_group *query_group = &batch->query_groups[t];
         uint32_t from = begin, to = end;
-        for (uint32_t q = 0; q < crew->count; q++) {
-            from = larger(from, crew->query[q]->begin);
-            to = smaller(to, crew->query[q]->end);
+        for (uint32_t q = 0; q < query_group->count; q++) {
+            from = larger(from, query_group->query[q]->begin);
+            to = smaller(to, query_group->query[q]->end);
         }
         struct {
             uint32_t from, to;
@@ -399,15 +401,15 @@ static void value_tile(
         }
         for (int piece = 0; piece < 3; piece++) {
             bool together = piece == 1;
-            for (uint32_t q = 0; q < (together ? 1 : crew->count); q++) {
-                uint32_t key = larger(pieces[piece].from, together ? 0 : crew->query[q]->begin);
-                uint32_t last = together ? to : smaller(pieces[piece].to, crew->query[q]->end);
+            for (uint32_t q = 0; q < (together ? 1 : query_group->count); q++) {
+                uint32_t key = larger(pieces[piece].from, together ? 0 : query_group->query[q]->begin);
+                uint32_t last = together ? to : smaller(pieces[piece].to, query_group->query[q]->end);
                 if (key >= last || pieces[piece].from >= pieces[piece].to)
                     continue;
                 struct tile part = {
                     element_at(tile.at, tile.type, (key - begin) * tile.stride), tile.stride, tile.type};
-                add_values(crew, together ? 0 : q, together ? crew->count : q + 1, part, key, last - key,
-                    first, lanes);
+                add_values(query_group, together ? 0 : q, together ? query_group->count : q + 1, part, key,
+                    last - key, first, lanes);
             }
         }
     }
@@ -435,17 +437,17 @@ static void find_outputs(const struct kv_page *page, const struct batch *batch, 
 
 static void batch_add(struct batch *batch, struct attend_query *query, float *scores)
 {
-    struct crew *crew = &batch->crews[batch->count / CREW];
-    if (batch->count % CREW == 0)
-        *crew = (struct crew){.begin = query->begin, .end = query->end};
+    struct query_group *query_group = &batch->query_groups[batch->count / QUERY_GROUP];
+    if (batch->count % QUERY_GROUP == 0)
+        *query_group = (struct query_group){.begin = query->begin, .end = query->end};
     if (batch->count == 0) {
         batch->begin = query->begin;
         batch->end = query->end;
     }
-    crew->query[crew->count] = query;
-    crew->scores[crew->count++] = scores;
-    crew->begin = smaller(crew->begin, query->begin);
-    crew->end = larger(crew->end, query->end);
+    query_group->query[query_group->count] = query;
+    query_group->scores[query_group->count++] = scores;
+    query_group->begin = smaller(query_group->begin, query->begin);
+    query_group->end = larger(query_group->end, query->end);
     batch->begin = smaller(batch->begin, query->begin);
     batch->end = larger(batch->end, query->end);
     batch->count++;
@@ -455,9 +457,9 @@ static void attend_batch(const struct kv_page *page, struct batch *batch, float 
 {
     float floats[SIDE * SIDE];
     find_scores(page, batch, floats);
-    for (uint32_t t = 0; t * CREW < batch->count; t++)
-        for (uint32_t q = 0; q < batch->crews[t].count; q++)
-            find_weights(batch->crews[t].query[q], batch->crews[t].scores[q], cap);
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++)
+        for (uint32_t q = 0; q < batch->query_groups[t].count; q++)
+            find_weights(batch->query_groups[t].query[q], batch->query_groups[t].scores[q], cap);
     find_outputs(page, batch, floats);
     batch->count = 0;
 }

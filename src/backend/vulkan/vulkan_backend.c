@@ -26,7 +26,7 @@ static const char *why_none(void)
 }
 
 /* Devices are sorted, the best first. If the best is a processor, the CPU backend is faster. */
-static bool is_only_asked(void)
+static bool auto_skips(void)
 {
     const struct vulkan_physical *best = vulkan_device_at(0);
     return !best || best->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
@@ -89,7 +89,7 @@ const struct backend vulkan_backend = {
     .device_count = vulkan_device_count,
     .device = device,
     .why_none = why_none,
-    .is_only_asked = is_only_asked,
+    .auto_skips = auto_skips,
     .open = vulkan_executor_open,
     .close = vulkan_executor_close,
     .info = info,
