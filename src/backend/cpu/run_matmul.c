@@ -1,7 +1,13 @@
 /*
+<<<<<<< HEAD
  * Matmul phases. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
  * not fill such a panel are multiplied one by one with packed tiles, which costs less than computing the
  * missing rows. Both add in the same order, so the results of a row do not depend on the rows beside it.
+=======
+ * Matmul groups. One row: each task multiplies some tiles of the weights with it. More rows: a tile is
+ * unpacked once and multiplied with all rows, four or eight at a time. Both sum in the same order, so a row
+ * gets the same bits.
+>>>>>>> wt-words
  */
 #include "backend/cpu/executor.h"
 
@@ -10,8 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of rounded activations that are walked through for one tile: they should stay in the second-level
- * cache. */
+/* Bytes of rounded activations that are multiplied with one tile: they should stay in the L2 cache. */
 static const size_t activation_bytes = 512 * 1024;
 static const size_t tile_cache_bytes = 64 * 1024;
 
@@ -25,7 +30,7 @@ static const struct op *matmul_of(const struct executor *executor, const struct 
     return &executor->program->ops[group->first_op + group->inner + index];
 }
 
-/* Tiles of all matmuls one after the other; a glu's two matrices have theirs in step and count once. */
+/* The tiles of all matmuls; with a glu, gate and up are computed together and counted once. */
 static uint32_t count_tiles(const struct executor *executor, const struct group *group)
 {
     uint32_t tiles = 0;
@@ -34,7 +39,9 @@ static uint32_t count_tiles(const struct executor *executor, const struct group 
     return tiles;
 }
 
-/* A few tasks per thread even out what the system takes away; more would only be more to take. */
+/*
+ * A few tasks per thread balance the load when a thread is descheduled; more tasks cost more than they gain.
+ */
 static uint32_t tiles_per_task(const struct executor *executor, uint32_t tiles)
 {
     uint32_t wanted = team_threads(executor->team) == 1 ? 1 : team_threads(executor->team) * 4;
@@ -47,11 +54,11 @@ uint32_t matmul_tasks(const struct executor *executor, const struct group *group
     return executor->live[group->rows] ? (tiles + block - 1) / block : 0;
 }
 
-/* Runs the ops that every thread does for itself, and rounds their results. */
+/* Runs the ops that each thread repeats for itself, and rounds their results. */
 void matmul_enter(struct executor *executor, const struct group *group, uint32_t thread)
 {
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
-        return; /* the row phase before has done it */
+        return; /* the row group before has done it */
     for (uint32_t i = 0; i < group->inner; i++)
         rows_run_op(executor, &executor->program->ops[group->first_op + i], 0, thread);
     for (uint32_t i = 0; i < group->rounded_count; i++) {
@@ -124,8 +131,8 @@ static void activate(const struct executor *executor, const struct op *op, size_
 }
 
 /*
- * Sums of some tiles for rows first .. end-1, [row][tiles * 8], become columns of the output: with bias,
- * added to what is there, or through a glu.
+ * Turns the sums of some tiles for rows first .. end-1, [row][tiles * 8], into columns of the output: adds
+ * the bias, accumulates, or applies the glu.
  */
 static void finish_tiles(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t tiles, float *const sums[2], uint32_t first, uint32_t end, uint32_t thread)
@@ -146,7 +153,7 @@ static void finish_tiles(struct executor *executor, const struct group *group, c
                     : executor->kernels->glu_silu)(sums[0] + i * width, sums[1] + i * width, columns, out);
         } else if (op->matmul.accumulate) {
             executor->kernels->add(sums[0] + i * width, columns, out);
-        } else if (columns == TILE_ROWS) { /* a tile of a batch: no call for 32 bytes */
+        } else if (columns == TILE_ROWS) { /* one tile: memcpy of a constant size is inlined */
             memcpy(out, sums[0] + i * width, TILE_ROWS * sizeof *out);
         } else {
             memcpy(out, sums[0] + i * width, columns * sizeof *out);
@@ -167,7 +174,7 @@ static void work_on_one_row(struct executor *executor, const struct group *group
     finish_tiles(executor, group, op, tile, count, (float *const[]){gate, up}, row, row + 1, thread);
 }
 
-/* One tile times rows first .. end-1 into sums [row - first][8]; K in parts. */
+/* One tile times rows first .. end-1 into sums [row - first][8], in parts of K. */
 static void multiply_rows_q8(struct executor *executor, const struct op *op, uint32_t tile, uint32_t first,
     uint32_t end, struct weight_panel unpacked, float *sums)
 {
@@ -254,10 +261,10 @@ void matmul_work(struct executor *executor, const struct group *group, uint32_t 
 {
     const uint32_t tiles = count_tiles(executor, group), block = tiles_per_task(executor, tiles);
     const uint32_t begin = task * block, end = begin + block < tiles ? begin + block : tiles;
-    uint32_t first = 0; /* tile of this matmul among all */
+    uint32_t first = 0; /* first tile of this matmul */
     for (uint32_t i = 0; task == 0 && i < group->inner; i++) {
         const struct op *op = &executor->program->ops[group->first_op + i];
-        if (op->kind == OP_TOKEN_SHIFT) /* every thread has the row, one keeps it */
+        if (op->kind == OP_TOKEN_SHIFT) /* every thread has the row, one stores it */
             recurrent_keep_row(executor, op, 0, thread);
     }
     for (uint32_t i = 0; i < (group->glu ? 1 : group->matmuls); i++) {

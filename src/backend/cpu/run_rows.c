@@ -1,5 +1,5 @@
-/* Phases that work row by row: each task takes a few rows through all ops of its group, then rounds them for
- * the matmuls. */
+/* Groups of row ops: each task takes a few rows through all ops of its group, then rounds them for the
+ * matmuls. */
 #include "backend/cpu/executor.h"
 
 #include "backend/common/weights.h"
@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* cos and sin for all ropes at this row's position. Angles are computed in double: a position times a
- * frequency loses precision. */
+/* cos and sin of all ropes at this row's position. Angles are computed in double: float would lose precision
+ * at large positions. */
 static void prepare_ropes(struct executor *executor, uint32_t row)
 {
     const struct program *program = executor->program;
@@ -133,7 +133,7 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
     case OP_WKV7:
     case OP_SAMPLE:
     case OP_KIND_COUNT:
-        break; /* groups of their own */
+        break; /* have groups of their own */
     }
 }
 
@@ -151,7 +151,7 @@ struct q8_panel quad_panel(
     const struct q8_panel x = executor->x;
     const size_t groups = (row * columns + k * QUAD) / 32;
     const uint32_t live = executor->live[rows], end = row + QUAD < live ? row + QUAD : live;
-    const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* this is called for every tile */
+    const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* called for every tile */
     unsigned terms = fine ? row_terms(executor, fine, rows, row) : 1;
     for (uint32_t i = row; i < end && terms == 1 && !late; i++)
         terms = row_terms(executor, fine, rows, i);
@@ -159,6 +159,7 @@ struct q8_panel quad_panel(
         x.sums + groups, x.half_sums + groups * 2, terms};
 }
 
+<<<<<<< HEAD
 struct q8_panel row_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns)
 {
@@ -176,6 +177,9 @@ uint32_t panel_rows(uint32_t live, enum rounding rounding)
 }
 
 /* Stores one row where the matmul reads it: in a panel of several tokens or, behind these, on its own. */
+=======
+/* Rounds a row into its place in the panels. A single row has the layout of matvec. */
+>>>>>>> wt-words
 static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
@@ -196,7 +200,7 @@ static void round_row(struct executor *executor, const struct group *group, uint
     }
 }
 
-/* Rows between the last live one and the end of its panel are zeros: computed along, never stored. */
+/* Rows between the last live one and the end of its panel are zeros: computed, never stored. */
 static void pad_panel(struct executor *executor, const struct group *group, uint32_t live)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
@@ -217,7 +221,7 @@ static void pad_panel(struct executor *executor, const struct group *group, uint
     }
 }
 
-/* Neighbouring rows share the cache lines of a panel, so a task takes whole panels. */
+/* Adjacent rows share the cache lines of a panel, so a task takes whole panels. */
 static uint32_t rows_per_task(const struct group *group)
 {
     return group->rounded == NO_BUFFER ? 1 : OCTET;
