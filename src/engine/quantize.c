@@ -88,6 +88,7 @@ static uint32_t choose_type(const struct quantizer *quantizer, const struct gguf
         .columns = tensor->shape[0],
         .rows = tensor->elements / (tensor->shape[0] ? tensor->shape[0] : 1),
         .type = tensor->type,
+        .is_stack = tensor->dimensions > 2 && tensor->shape[2] > 1,
     };
     return quantizer->options->pure ? mix_choose_pure(quantizer->mix, &asked)
                                     : mix_choose(quantizer->mix, &quantizer->model, &asked);
@@ -229,6 +230,9 @@ enum salvo_status salvo_quantize(
             .kv_heads = info->kv_heads,
             .tied = gguf_find_tensor(model_gguf(model), "output.weight") == NULL},
     };
+    char experts_key[MAX_NAME];
+    snprintf(experts_key, sizeof experts_key, "%s.expert_count", info->architecture);
+    TRY(gguf_get_u32(quantizer.gguf, experts_key, &quantizer.model.experts, NULL));
     TRY(mix_find(options.type, &quantizer.mix));
     if (gguf_is_at(quantizer.gguf, path))
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));

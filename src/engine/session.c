@@ -69,7 +69,7 @@ enum salvo_status session_set_sampler(struct salvo_session *session, const struc
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         float value = ranges[i].value;
         if (!(value >= ranges[i].lowest && value <= ranges[i].highest))
-            TRY(fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
+            TRY(fail(SALVO_ERROR_ARGUMENT, "%s %g is invalid: it must be between %g and %g", ranges[i].name,
                 (double)value, (double)ranges[i].lowest, (double)ranges[i].highest));
     }
     if (seed == SALVO_SEED_RANDOM)

@@ -169,7 +169,7 @@ static enum salvo_status choose_kernels(struct executor *executor)
         if (usable)
             snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", kernels->name);
     }
-    return fail(SALVO_ERROR_UNSUPPORTED, "instruction set '%s' is not available on this CPU; available: %s",
+    return fail(SALVO_ERROR_ARGUMENT, "instruction set '%s' is not available on this CPU; available: %s",
         executor->options.isa, names);
 }
 
