@@ -38,7 +38,7 @@
  * compiled pipelines in $XDG_CACHE_HOME/salvo or $HOME/.cache/salvo. The GPU drivers are opened with dlopen.
  *
  * ENVIRONMENT. XDG_CACHE_HOME and HOME, as above; for tests and measurements SALVO_CUDA_LIBRARY,
- * SALVO_CUDA_LOWERING, SALVO_CUDA_DELAYS, SALVO_VULKAN_ICD, SALVO_VULKAN_EMULATE, SALVO_VULKAN_DISABLE and
+ * SALVO_CUDA_DELAYS, SALVO_VULKAN_ICD, SALVO_VULKAN_EMULATE, SALVO_VULKAN_DISABLE and
  * SALVO_VULKAN_VALIDATION. The library writes nothing to standard output and never ends the process. It
  * writes to standard error only with SALVO_VULKAN_VALIDATION=1: the messages of the validation layer.
  */
