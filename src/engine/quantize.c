@@ -1,5 +1,5 @@
-/* A model written again with other types. Tensors are converted in pieces, so that memory does not grow with
- * them. */
+/* Writes a model with other tensor types. Tensors are converted in pieces, so that memory use does not grow
+ * with their size. */
 #include "quant/quant.h"
 
 #include "base/log.h"
@@ -56,7 +56,7 @@ static void convert_row(void *context, uint32_t phase, uint32_t row, uint32_t th
     dequantize(piece->from, source, piece->columns, values);
     if (!all_finite(values, piece->columns))
         atomic_store(&piece->not_finite, true);
-    if (piece->from == piece->to) /* bit for bit: quantising again might round differently */
+    if (piece->from == piece->to) /* copied: quantising again could round differently */
         memcpy(target, source, to_bytes);
     else
         quantize(piece->to, values, piece->columns, target);
@@ -100,7 +100,7 @@ static bool is_quantized(uint32_t type)
     return info && info->block_elements > 1;
 }
 
-/* Integers and types that cannot be converted are taken over as they are, if nothing else is asked. */
+/* Integers and types that cannot be converted are copied, unless a type is requested for them. */
 static enum salvo_status check_types(const struct gguf_tensor *tensor, uint32_t type)
 {
     enum salvo_status status = SALVO_OK;
@@ -174,8 +174,8 @@ cleanup:
     return status;
 }
 
-/* A file made of several parts becomes one. */
-static bool is_about_parts(struct salvo_text key)
+/* Whether a metadata key describes the split of a model, which becomes one file. */
+static bool is_split_key(struct salvo_text key)
 {
     static const char prefix[] = "split.";
     return key.size >= sizeof prefix - 1 && memcmp(key.data, prefix, sizeof prefix - 1) == 0;
@@ -186,7 +186,7 @@ static enum salvo_status write_header(struct quantizer *quantizer)
     enum salvo_status status = SALVO_OK;
     const struct gguf *gguf = quantizer->gguf;
     for (size_t i = 0; i < gguf_entry_count(gguf); i++) {
-        if (!is_about_parts(gguf_entry_at(gguf, i)->key))
+        if (!is_split_key(gguf_entry_at(gguf, i)->key))
             TRY(gguf_writer_copy(quantizer->writer, gguf_entry_at(gguf, i)));
     }
     TRY(gguf_writer_set_u32(quantizer->writer, "general.file_type", mix_file_type(quantizer->mix)));

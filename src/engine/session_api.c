@@ -1,13 +1,12 @@
 /*
- * The public functions on sessions. Each one checks its arguments and enters the engine before it calls the
- * function of the same name without `salvo_` that does the work: a new function on sessions belongs here,
- * too.
+ * The public functions on sessions. Each checks its arguments and enters the engine, then calls the function
+ * of the same name without `salvo_`. New public functions on sessions belong here.
  */
 #include "engine/arguments.h"
 #include "engine/session.h"
 
-/* Stops what generation computes ahead, when a callback calls back into the library: nothing else may run on
- * the device while a function works. */
+/* Settles decoding ahead if a callback calls back into the library: no other step may run on the device
+ * meanwhile. */
 static enum salvo_status engine_enter(struct salvo_engine *engine)
 {
     return ahead_settle(engine);

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- The mixes ---------------------------------------------------------------------------------------- */
+/* ---- The mixes ---- */
 
 /* The layers that get the first of a rule's two types. */
 enum layers {
@@ -118,8 +118,7 @@ uint32_t mix_file_type(const struct mix *mix)
     return mix->file_type;
 }
 
-/* ---- Tensors that are not quantised
- * ---------------------------------------------------------------------- */
+/* ---- Tensors that are not quantised ---- */
 
 /* Parts of names: small important matrices, and matrices that are not multiplied. */
 static const char *const kept[] = {"_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight",

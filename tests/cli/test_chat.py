@@ -275,7 +275,7 @@ class Full(unittest.TestCase):
         self.assertIn("the context is full", error)
         self.assertIn("--on-full slide", error)
         self.assertNotIn("no longer in it", error)
-        # What was refused is not part of the conversation: there is room again after taking a turn back.
+        # The refused message is not part of the conversation: after /undo there is room again.
         again = chat(self.MESSAGES + ["/undo", self.MESSAGES[1]], "-n", 8, "-c", 80, *FORCED, status=1)[0]
         self.assertEqual(len(again), len(answers) + 1)
 
@@ -358,7 +358,7 @@ class Terminal:
         os.write(self.master, text.encode() if isinstance(text, str) else text)
 
     def end(self):
-        """What is left, and the exit status."""
+        """Returns the remaining output and the exit status."""
         deadline = time.time() + 30
         while True:
             if not select.select([self.master], [], [], max(0, deadline - time.time()))[0]:

@@ -1,5 +1,5 @@
-/* Small models made on the spot, engines on them, and logits by different ways. Whatever fails, fails the
- * test. */
+/* Small models made on the spot, engines on them, and logits computed in different ways. Every failure fails
+ * the test. */
 #ifndef TESTS_ENGINE_FIXTURE_H
 #define TESTS_ENGINE_FIXTURE_H
 

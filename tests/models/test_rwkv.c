@@ -97,9 +97,8 @@ static float *logits_of(const char *path, const int32_t *ids, uint32_t count, ui
     return logits;
 }
 
-/* What rounding of activations costs, first positions included: against the same weights as F32 numbers, with
- * which logits agree with a double-precision reference (above). llama.cpp has 5.3e-5, 5.4e-5 and 2.4e-4 on
- * such files. */
+/* The error of rounded activations, first positions included, against the same weights as F32, whose logits
+ * agree with a double-precision reference (above). llama.cpp has 5.3e-5, 5.4e-5 and 2.4e-4 on such files. */
 static void rounded_activations_cost_little(void **state)
 {
     (void)state;

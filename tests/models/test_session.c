@@ -1,4 +1,4 @@
-/* What sessions hold: positions, rollback, saved states, cancelling, full contexts, and what is refused. */
+/* Sessions: positions, rollback, saved states, cancelling, full contexts, and refused arguments. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 #include "unit/text_sample.h"

@@ -81,7 +81,7 @@ class Checks:
             assert said in error and "going on with cpu" in error, error
 
     def too_little_memory(self):
-        """What was asked for, and what was free."""
+        """The error names the memory requested and the memory free."""
         result = self.evaluate("-q", FAILING_DRIVER_FREE="5000000")
         error = result.stderr.decode()
         assert result.returncode == 1 and error.count("\n") == 1, error
