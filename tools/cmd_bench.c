@@ -419,6 +419,6 @@ const struct command bench_command = {
                "tokens of context.\n"
                "Each test is warmed up first. The tokens are random, so the model needs no vocabulary.",
     .options = option_table,
-    .shared = {engine_flag_table + ENGINE_FLAGS_OWN, output_flag_table},
+    .shared = {engine_flag_table + ENGINE_FLAGS_AFTER_CONTEXT, output_flag_table},
     .run = run,
 };

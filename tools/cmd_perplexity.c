@@ -205,6 +205,6 @@ const struct command perplexity_command = {
     .details = "The text is split into windows of -c tokens. All tokens of a window but the "
                "first are scored.",
     .options = option_table,
-    .shared = {engine_flag_table + ENGINE_FLAGS_OWN, output_flag_table},
+    .shared = {engine_flag_table + ENGINE_FLAGS_AFTER_CONTEXT, output_flag_table},
     .run = run,
 };

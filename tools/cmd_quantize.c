@@ -8,6 +8,7 @@
 #include "progress.h"
 #include "terminal.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 static struct {
@@ -63,6 +64,8 @@ static int run(int count, char **arguments)
         return usage_error("quantize: expected IN, OUT and TYPE, for example: salvo quantize model-f16.gguf "
                            "model.gguf Q4_K_M");
     const char *in = arguments[0], *out = arguments[1], *type = arguments[2];
+    if (strcmp(out, "-") == 0)
+        return usage_error("quantize: OUT must be a file, not standard output");
     struct salvo_model *model = open_model(in);
     bool replace = false;
     int result = model ? output_file_check(out, model, options.force, "--force", &replace) : EXIT_FAILED;

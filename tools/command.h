@@ -22,9 +22,10 @@ enum option_kind {
     OPTION_COUNT,    /* uint32_t, at least 1 */
     OPTION_COUNTS,   /* struct count_list: "64,512" */
     OPTION_SEED,     /* struct optional_seed */
-    OPTION_FLOAT,    /* float; NAN if not given, where the caller set it so; also the next two */
+    OPTION_FLOAT,    /* float; NAN if not given, where the caller set it so; also the next three */
     OPTION_POSITIVE, /* float, not negative */
     OPTION_SHARE,    /* float, 0 to 1 */
+    OPTION_FACTOR,   /* float, 1e-6 to 1e6, as the library takes a repeat penalty */
     OPTION_ALWAYS,   /* names the only behaviour, for compatibility; no target; `choices`: accepted values */
 };
 

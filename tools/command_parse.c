@@ -127,10 +127,6 @@ static const char *take_optional_value(struct parser *parser)
 static int take_option(
     struct parser *parser, const struct option *option, const char *shown, const char *value)
 {
-    if (option == &help_option) {
-        parser->help = true;
-        return EXIT_DONE;
-    }
     const bool may_have_value = option->value || (option->kind == OPTION_ALWAYS && option->choices);
     if (may_have_value && !option->value && !value)
         value = take_optional_value(parser);
@@ -140,6 +136,10 @@ static int take_option(
         if (parser->next == parser->count)
             return usage_error("%s: %s needs a value: %s", parser->command->name, shown, option->value);
         value = parser->arguments[parser->next++];
+    }
+    if (option == &help_option) {
+        parser->help = true;
+        return EXIT_DONE;
     }
     return option_store(parser->command->name, option, shown, value);
 }

@@ -263,11 +263,10 @@ static enum line_result read_edited(
     wait_quietly(editor);
     if (ended)
         tcsetattr(STDIN_FILENO, TCSADRAIN, &editor->settings);
-    release_signals(&before);
     if (terminal_is_smart())
-        fputs(
-            "\033[?2004l\033[J", stdout); /* and below is nothing, whatever a change of size has left there */
+        fputs("\033[?2004l\033[J", stdout); /* also erases what a change of size has left below */
     fflush(stdout);
+    release_signals(&before); /* SIGTERM and SIGHUP end the program here */
     if (interrupt_take())
         return LINE_INTERRUPTED;
     if (!line || count <= 0) {

@@ -181,8 +181,11 @@ static bool hold_standard_streams(void)
 
 int main(int count, char **arguments)
 {
+    static char line[BUFSIZ];
     if (!hold_standard_streams())
         return EXIT_FAILED;
+    /* Whole lines, so that those of several processes do not mix. */
+    setvbuf(stderr, line, _IOLBF, sizeof line);
     salvo_log_set(print_warning, NULL);
     int result = dispatch(count, arguments);
     /* A full disk shows up only when the last bytes leave. */

@@ -44,7 +44,8 @@ int output_file_check(
     struct stat file;
     *out_replace = true;
     if (stat(path, &file) != 0) {
-        *out_replace = false; /* the library reports other errors */
+        *out_replace =
+            force; /* also a file that another process creates meanwhile; the library reports errors */
         return EXIT_DONE;
     }
     if (model && salvo_model_is_at(model, path))
