@@ -43,6 +43,24 @@ struct phase_builder {
     uint64_t tagged_bytes; /* bytes, by this phase and those before it */
 };
 
+/*
+ * cuda_addresses.c. The address of a buffer for readers of this phase; and where this phase writes it, which
+ * is another address for a single token.
+ */
+cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
+cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
+/*
+ * Whether inputs of matmuls from op `first_op` on are rounded to two terms even where the program asks for
+ * one. For a single token, in programs with attention: such a token does not wait for instructions. For many
+ * tokens, after the last attention, where rounding costs the most accuracy.
+ */
+bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
+
+/* Memory of tagged words that no other phase uses. */
+cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
+/* A vector of weights; 0 for NO_BUFFER. */
+cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight);
+
 /* Begins a phase of its own; nothing of the last one is left. */
 void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows);
 
@@ -79,21 +97,6 @@ bool phase_fits(const struct phase_builder *builder);
 
 /* Appends the phase to the plan's tables. */
 enum salvo_status phase_end(struct phase_builder *builder);
-
-/* Address of a buffer for readers of this phase; and where this phase writes it, which is another place for a
- * single token. */
-cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
-cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
-/*
- * Whether inputs of matmuls from op `first_op` on are rounded to two terms even where the program asks for
- * one. Of a single token, in programs with attention: instructions are not what such a token waits for. Of
- * many, what follows the last attention, which loses most by rounding.
- */
-bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
-
-/* Memory of tagged words that no other phase uses. */
-cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
-cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
 
 /* Row ops first .. end - 1 as phases of their own, as few as possible. */
 enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
