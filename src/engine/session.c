@@ -1,4 +1,4 @@
-/* Sessions: which tokens they hold, and the steps that compute more of them. */
+/* Sessions: their tokens, and the steps that compute them. */
 #include "engine/session.h"
 #include "arch/arch.h"
 #include "base/memory.h"
@@ -52,7 +52,7 @@ enum salvo_status session_set_sampler(struct salvo_session *session, const struc
 {
     enum salvo_status status = SALVO_OK;
     uint64_t seed = sampler->seed;
-    /* Zero switches these off, as 1 does. */
+    /* Zero switches these off, like 1. */
     const float top_p = sampler->top_p == 0 ? 1 : sampler->top_p,
                 repeat_penalty = sampler->repeat_penalty == 0 ? 1 : sampler->repeat_penalty;
     const struct {
@@ -69,7 +69,7 @@ enum salvo_status session_set_sampler(struct salvo_session *session, const struc
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         float value = ranges[i].value;
         if (!(value >= ranges[i].lowest && value <= ranges[i].highest))
-            TRY(fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
+            TRY(fail(SALVO_ERROR_ARGUMENT, "%s %g is invalid: it must be between %g and %g", ranges[i].name,
                 (double)value, (double)ranges[i].lowest, (double)ranges[i].highest));
     }
     if (seed == SALVO_SEED_RANDOM)
@@ -132,7 +132,7 @@ cleanup:
     return status;
 }
 
-/* Whatever happens at once, `stop` is set in the end if `cancelled` is. */
+/* With any interleaving of threads, `stop` is set in the end if `cancelled` is. */
 void session_stop_device(struct salvo_session *session, bool stop)
 {
     __atomic_store_n(&session->stop, stop, __ATOMIC_SEQ_CST);
@@ -188,8 +188,7 @@ struct run session_run(
     };
 }
 
-/* Takes over what run number `index` of the last step has done. A run without an id to choose commits
- * nothing. */
+/* Commits the result of run number `index` of the last step. A run without an id commits nothing. */
 static enum salvo_status commit(struct salvo_session *session, uint32_t index, uint32_t logits_row)
 {
     struct salvo_engine *engine = session->engine;
@@ -210,7 +209,7 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
     return SALVO_OK;
 }
 
-/* One submission for one session: `count` tokens that stand in its `tokens` from `computed` on. */
+/* One submission for one session: `count` of its tokens, from `computed` on. */
 static enum salvo_status run_tokens(struct salvo_session *session, uint32_t count, enum run_logits logits)
 {
     struct salvo_engine *engine = session->engine;
@@ -232,7 +231,7 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
     return status == SALVO_OK ? commit(session, 0, 0) : status;
 }
 
-/* Checks new tokens and puts them behind those of the session, where they do not count yet. */
+/* Checks new tokens and stores them after the session's, without changing its position. */
 static enum salvo_status stage(struct salvo_session *session, const int32_t *ids, size_t count)
 {
     uint32_t context = session->engine->options.context;
@@ -287,9 +286,9 @@ enum salvo_status session_eval(
         TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
         for (uint32_t position = first; row && position < session->computed; position++) {
             if (position < asked)
-                continue; /* a sampled token that had to be computed first was not asked about */
+                continue; /* a sampled token, computed before the tokens of this call */
             const float *logits = engine->backend->logits(engine->executor, position - first);
-            TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* which has said what happened */
+            TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* the backend has set the error */
             if (!row(user, position, logits))
                 goto cleanup;
         }
@@ -312,9 +311,8 @@ enum salvo_status session_check_next(const struct salvo_session *session, bool *
     return SALVO_OK;
 }
 
-/* Makes the last token the only one that is to be computed. What was sampled after it is gone after a
- * rollback or an evaluation: it runs again, with the same bits, and so do those before it that were rolled
- * back too. */
+/* Computes all tokens but the last. After a rollback or an evaluation the id sampled after the last token is
+ * lost: the last token runs again, with the same bits, as do the tokens before it that were rolled back. */
 enum salvo_status session_prepare_last(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
@@ -328,7 +326,7 @@ cleanup:
     return status;
 }
 
-/* Computes what is needed so that an id is pending. */
+/* Ensures that an id is pending. */
 static enum salvo_status sample(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
@@ -358,7 +356,7 @@ enum salvo_status session_next(struct salvo_session *session, int32_t *out_id)
     return status;
 }
 
-/* Makes a session ready for a step that several share, if it needs one. */
+/* Prepares a session for a step of several sessions, if it needs one. */
 static enum salvo_status prepare_for_step(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
@@ -373,7 +371,7 @@ cleanup:
     return status;
 }
 
-/* Adds a session's last token to the step that is being put together. */
+/* Adds a session's last token to the step of several sessions. */
 static void join_step(struct salvo_session *session, uint32_t *run_count)
 {
     struct salvo_engine *engine = session->engine;
@@ -406,7 +404,7 @@ enum salvo_status sessions_next(
         out_ids[i] = -1;
     TRY(check_sessions(sessions, count));
     for (size_t i = 0; i < count; i++)
-        out_statuses[i] = prepare_for_step(sessions[i]); /* may take steps of its own */
+        out_statuses[i] = prepare_for_step(sessions[i]); /* may run steps of its own */
     for (size_t i = 0; i < count; i++) {
         if (out_statuses[i] == SALVO_OK && sessions[i]->pending < 0)
             join_step(sessions[i], &run_count);

@@ -316,7 +316,7 @@ static void steps_are_on_their_way_together(void **state)
     fixture_close(&fixture);
 }
 
-/* Whatever was made before is given back, or the layer tells. */
+/* After a failure all objects are destroyed; the validation layer reports leaks. */
 static void every_allocation_of_opening_can_fail(void **state)
 {
     (void)state;
