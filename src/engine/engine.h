@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "engine/ahead.h"
+#include "engine/batch.h"
 #include "engine/model.h"
 #include "engine/snapshots.h"
 
@@ -36,6 +37,7 @@ struct salvo_session {
     uint32_t logits_row;
     struct sampler_settings sampler;
     float *bias; /* [vocabulary], what sampler.bias points at; NULL until one is set */
+    struct batch_session batch;
 };
 
 struct salvo_engine {
@@ -58,10 +60,11 @@ struct salvo_engine {
     /* Of the step that runs or ran last. */
     struct run *runs;           /* [slots] */
     struct run_result *results; /* [slots] */
-    int32_t *ids;               /* [slots]: last tokens of several sessions */
+    int32_t *ids;               /* [batch] */
     uint64_t steps;
     uint64_t waits; /* submissions before which everything else was over */
     struct ahead ahead;
+    struct batch batch;
     int32_t end_ids[MAX_STOP_IDS]; /* of the vocabulary, once `knows_end_ids` */
     uint32_t end_id_count;
     bool knows_end_ids;
@@ -96,6 +99,12 @@ enum salvo_status session_check_next(const struct salvo_session *session, bool *
 
 /* Computes all tokens but the last. */
 enum salvo_status session_prepare_last(struct salvo_session *session);
+
+/* Computes all tokens; the pending id stays. */
+enum salvo_status session_catch_up(struct salvo_session *session);
+
+/* Checks new tokens and puts them at position `at`, where they do not count yet. */
+enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count);
 
 /* The two ways in which a step ends without an id. */
 enum salvo_status session_cancelled(struct salvo_session *session);

@@ -71,7 +71,8 @@ struct recurrent_slot {
 
 /* What a run of a submitted step reads and writes. */
 struct pending_run {
-    uint32_t slot, first;
+    uint32_t slot, first, count;
+    bool samples; /* an id, unless it fails or does nothing */
     uint8_t before, after, other;
 };
 
@@ -80,7 +81,6 @@ struct pending_step {
     uint64_t ticket;
     VkFence fence;
     uint32_t run_count, token_count, repeat;
-    bool samples; /* its runs sample ids, unless they fail or do nothing */
     const volatile bool *cancel;
     uint64_t begun_ns;          /* when it was handed over to an idle device; 0: to one that was busy */
     struct pending_run *runs;   /* [slots] */

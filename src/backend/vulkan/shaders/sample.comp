@@ -356,7 +356,7 @@ uvec2 found_in_block(uint output_index)
     return mine;
 }
 
-/* `own_stop`: one of the stop ids, if there are as many. */
+/* `own_stop`: stop id number `tid`; -1: there are fewer. */
 void finish(step_run run, uint run_index, uint position, uint left, int own_stop, uint id)
 {
     uint at = header.entry * header.slots + run_index;
@@ -374,8 +374,9 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
         mirror[place] = int(id);
         outcomes[at].sampled = header.repeat - left; /* written only: it is the host's memory */
     }
-    if (own_stop == int(id)) {
+    if (own_stop == int(id) && (run.stop_mask >> tid & 1) != 0) {
         outcomes[at].ended = 1;
+        next[run.slot] = position; /* steps behind this one do not continue after a stop id */
         state.stopped = 1;
     }
 }
