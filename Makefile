@@ -31,7 +31,7 @@ test: ## all tests but the slow ones, and the quick ones again under AddressSani
 	$(CTEST) --test-dir build -LE slow
 	$(CTEST) --test-dir build-asan -L quick
 
-test-all: ## longer tests: slow tests, clang without warnings, TSan, the other CPU, macOS (link only), short fuzzing
+test-all: ## longer tests: slow tests, clang and clang-tidy without warnings, TSan, the other CPU, macOS (link only), short fuzzing
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
@@ -39,7 +39,7 @@ test-all: ## longer tests: slow tests, clang without warnings, TSan, the other C
 	$(call build,clang)
 	$(call build,tsan)
 	$(call build,$(OTHER))
-	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=60
+	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=30
 	cmake --build build-fuzz
 	$(CTEST) --test-dir build -L slow
 	$(CTEST) --test-dir build-clang -L quick
@@ -85,7 +85,7 @@ install: all ## install program, header and library under PREFIX (/usr/local); D
 	cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove all build folders
-	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -clang -lint -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
+	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -clang -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \

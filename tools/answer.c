@@ -125,11 +125,8 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
         .size = sizeof(struct salvo_generate_options),
         .ahead = generate_flags.ahead,
         .max_tokens = settings->max_tokens ? settings->max_tokens - (uint32_t)counts->generated : 0,
-        .stop_strings = settings->stop_strings,
-        .stop_count = settings->stop_count,
         .stop_ids = stops->ids,
         .stop_id_count = stops->id_count,
-        .text = text_output_write,
         .token = text_output_token,
         .user = &work->output,
     };
@@ -141,8 +138,9 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
     counts->decode += seconds_now() - start;
     counts->decoded += counters_of(work->loaded->engine).tokens - before;
     counts->generated += result.tokens;
+    text_output_generated(&work->output, &result);
     work->answer->finish = result.finish;
-    work->answer->loop = result.finish == SALVO_FINISH_CALLBACK ? work->output.loop : 0;
+    work->answer->loop = work->output.loop;
     *out_count = result.tokens;
     return status;
 }
@@ -157,15 +155,6 @@ static int slide_on(struct work *work, bool *out_fits)
     if (!generated)
         return failure("out of memory");
     memcpy(generated, tokens, count * sizeof *generated);
-    /* Prints the incomplete character that was held back; the next token completes it. */
-    char *text;
-    size_t size;
-    if (salvo_detokenize(work->loaded->model, generated, count, false, &text, &size) == SALVO_OK) {
-        size_t half = salvo_utf8_incomplete(text, size);
-        if (half)
-            text_output_write(&work->output, text + size - half, half);
-        salvo_free(text);
-    }
     int result = prepare_slid(work, generated, count, out_fits);
     free(generated);
     return result;
@@ -182,8 +171,6 @@ static int write_answer(struct work *work)
         }
         if (status != SALVO_OK || generate(work, &count) != SALVO_OK)
             return library_failure();
-        if (work->output.error)
-            return failure("cannot write the text: %s", strerror(work->output.error));
         bool fits = false;
         if (work->answer->finish == SALVO_FINISH_CONTEXT && work->settings->on_full == ON_FULL_SLIDE) {
             int result = slide_on(work, &fits);
@@ -232,24 +219,30 @@ int answer_question(const struct loaded *loaded, struct conversation *conversati
         result = prepare_slid(&work, NULL, 0, &fits);
     if (result == EXIT_DONE && !fits)
         result = no_room(&work);
+    if (result == EXIT_DONE)
+        result = text_output_open(&work.output, settings->stops);
     if (result == EXIT_DONE) {
         interrupt_take();
         interrupt_catch_each(loaded->session);
         result = write_answer(&work);
         interrupt_catch_each(NULL);
     }
+    if (result == EXIT_DONE) {
+        text_output_end(&work.output);
+        if (work.output.error)
+            result = failure("cannot write the text: %s", strerror(work.output.error));
+    }
     if (work.output.first > 0)
         out->counts.first_text = work.output.first - work.start;
     if (work.output.last && work.output.last != '\n')
         putchar('\n');
     fflush(stdout);
-    size_t size = work.output.size;
-    size -= size ? salvo_utf8_incomplete(work.output.text, size) : 0;
+    const size_t size = work.output.size;
     if (result == EXIT_DONE && (size || out->finish != SALVO_FINISH_CANCELLED)) {
         result = conversation_add(conversation, "assistant", size ? work.output.text : "", size);
         out->is_kept = result == EXIT_DONE;
     }
-    free(work.output.text);
+    text_output_close(&work.output);
     free(work.wanted.ids);
     return result;
 }

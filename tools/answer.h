@@ -5,6 +5,7 @@
 
 #include "conversation.h"
 #include "engine_flags.h"
+#include "generate_flags.h"
 
 /* When the context is full: end the answer, or drop the oldest turns. */
 enum on_full {
@@ -14,9 +15,8 @@ enum on_full {
 
 struct answer_settings {
     enum on_full on_full;
-    const char *const *stop_strings; /* of the options and of the template */
-    size_t stop_count;
-    uint32_t max_tokens; /* 0: no limit */
+    const struct stop_strings *stops; /* of the options and of the template */
+    uint32_t max_tokens;              /* 0: no limit */
 };
 
 /* Tokens and seconds of one answer, or sums over several. */

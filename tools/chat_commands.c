@@ -7,6 +7,7 @@
 #include "terminal.h"
 #include "word_wrap.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -125,11 +126,12 @@ static int show_statistics(struct chat *chat, const char *argument)
 
 static void print_settings(const struct salvo_sampler *sampler)
 {
+    const double top_p = sampler->top_p > FLT_MIN ? (double)sampler->top_p : 0; /* FLT_MIN: was set to 0 */
     fprintf(stderr,
         "  temp %g, top-k %" PRIu32 ", top-p %g, min-p %g\n"
         "  repeat-penalty %g, presence-penalty %g, frequency-penalty %g, repeat-last-n %" PRIu32 "\n"
         "  seed %" PRIu64 "; logit-bias ID=X adds to one token\n",
-        (double)sampler->temperature, sampler->top_k, (double)sampler->top_p, (double)sampler->min_p,
+        (double)sampler->temperature, sampler->top_k, top_p, (double)sampler->min_p,
         (double)sampler->repeat_penalty, (double)sampler->presence_penalty,
         (double)sampler->frequency_penalty, sampler->repeat_last_n, sampler->seed);
 }

@@ -24,6 +24,8 @@ static struct {
 };
 
 static const struct option option_table[] = {
+    MODEL_OPTION(&engine_flags.model),
+    CONTEXT_OPTION("context size in tokens (default: as many as the longest test needs)"),
     {'p', "prompts", "N,N", OPTION_COUNTS, &options.prompts,
         "prompt lengths; 0: no prompt test (default: 64,512)"},
     {'n', "tokens", "N,N", OPTION_COUNTS, &options.tokens,
@@ -245,7 +247,8 @@ static void write_test(struct json_writer *json, const struct test *test)
     json_end(json, '}');
 }
 
-static void begin_json(struct json_writer *json, const struct loaded *loaded)
+/* Begins the document and the array `key`. */
+static void begin_json(struct json_writer *json, const struct loaded *loaded, const char *key)
 {
     const struct salvo_model_info *model = salvo_model_info(loaded->model);
     struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
@@ -267,17 +270,12 @@ static void begin_json(struct json_writer *json, const struct loaded *loaded)
         json_key(json, numbers[i].key);
         json_unsigned(json, numbers[i].number);
     }
-    json_key(json, "tests");
+    json_key(json, key);
     json_begin(json, '[');
 }
 
-static void end_report(struct json_writer *json)
+static void end_json(struct json_writer *json)
 {
-    char memory[32];
-    if (!output_flags.json) {
-        printf("\npeak memory %s\n", format_bytes(peak_memory(), memory));
-        return;
-    }
     json_end(json, ']');
     json_key(json, "peak_memory");
     json_unsigned(json, peak_memory());
@@ -300,41 +298,59 @@ static int run_tests(struct loaded *loaded, struct test *tests, size_t count, co
         if (!output_flags.json)
             print_test(&tests[i]);
     }
-    struct json_writer json = json_output();
     if (output_flags.json) {
-        begin_json(&json, loaded);
+        struct json_writer json = json_output();
+        begin_json(&json, loaded, "tests");
         for (size_t i = 0; i < count; i++)
             write_test(&json, &tests[i]);
+        end_json(&json);
+    } else {
+        char memory[32];
+        printf("\npeak memory %s\n", format_bytes(peak_memory(), memory));
     }
-    end_report(&json);
     return EXIT_DONE;
 }
 
-/* `count` tokens after `depth` others. */
-static int profile_step(struct loaded *loaded, uint32_t depth, uint32_t count, const int32_t *ids)
+/* The phases of one prompt or token, after the test's depth. */
+static enum salvo_status profile(
+    struct loaded *loaded, const struct test *test, const int32_t *ids, struct profile_table *table)
 {
-    struct profile_table table = {0};
-    struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
     enum salvo_status status = SALVO_OK;
-    if (salvo_session_position(loaded->session) > depth)
+    if (salvo_session_position(loaded->session) > test->depth)
         status = salvo_session_rollback(loaded->session, 0);
     uint32_t position = salvo_session_position(loaded->session);
-    if (status == SALVO_OK && position < depth)
-        status = salvo_session_feed(loaded->session, ids + position, depth - position);
+    if (status == SALVO_OK && position < test->depth)
+        status = salvo_session_feed(loaded->session, ids + position, test->depth - position);
+    table->depth = test->depth;
+    table->tokens = test->is_prompt ? test->count : 1;
+    table->bytes_per_second = salvo_engine_info(loaded->engine)->bytes_per_second;
     if (status == SALVO_OK)
         status = salvo_session_profile(
-            loaded->session, ids + depth, count, options.repetitions, profile_table_add, &table);
-    int result = status == SALVO_OK ? profile_table_write(&table, depth, count, info.bytes_per_second)
-                                    : library_failure();
-    profile_table_free(&table);
-    return result;
+            loaded->session, ids + test->depth, table->tokens, options.repetitions, profile_table_add, table);
+    return status;
 }
 
 static int run_profiles(struct loaded *loaded, const struct test *tests, size_t count, const int32_t *ids)
 {
+    static struct profile_table tables[MOST_TESTS];
     int result = EXIT_DONE;
-    for (size_t i = 0; i < count && result == EXIT_DONE; i++)
-        result = profile_step(loaded, tests[i].depth, tests[i].is_prompt ? tests[i].count : 1, ids);
+    for (size_t i = 0; i < count && result == EXIT_DONE; i++) {
+        if (profile(loaded, &tests[i], ids, &tables[i]) != SALVO_OK)
+            result = library_failure();
+        else if (tables[i].failed)
+            result = failure("out of memory");
+        else if (!output_flags.json)
+            profile_table_print(&tables[i]);
+    }
+    struct json_writer json = json_output();
+    if (output_flags.json && result == EXIT_DONE) {
+        begin_json(&json, loaded, "profiles");
+        for (size_t i = 0; i < count; i++)
+            profile_table_write(&tables[i], &json);
+        end_json(&json);
+    }
+    for (size_t i = 0; i < count; i++)
+        profile_table_free(&tables[i]);
     return result;
 }
 
@@ -403,6 +419,6 @@ const struct command bench_command = {
                "tokens of context.\n"
                "Each test is warmed up first. The tokens are random, so the model needs no vocabulary.",
     .options = option_table,
-    .shared = {engine_flag_table, output_flag_table},
+    .shared = {engine_flag_table + ENGINE_FLAGS_OWN, output_flag_table},
     .run = run,
 };

@@ -48,8 +48,7 @@ static int open_chat(struct chat *chat)
     result = stop_strings_open(salvo_template_stops(chat->conversation.template), &chat->stops);
     chat->settings = (struct answer_settings){
         .on_full = slides ? ON_FULL_SLIDE : ON_FULL_STOP,
-        .stop_strings = chat->stops.all,
-        .stop_count = chat->stops.count,
+        .stops = &chat->stops,
         .max_tokens = generate_flags.tokens,
     };
     return result == EXIT_DONE ? conversation_set_system_from_flags(&chat->conversation) : result;

@@ -40,12 +40,14 @@ static int run(int count, char **arguments)
     int result = collect_ids(count, arguments, &list);
     if (result == EXIT_DONE) {
         model = open_model(options.model);
-        if (!model)
-            result = EXIT_FAILED;
-        else if (salvo_detokenize(model, list.ids, list.count, true, &text, &size) != SALVO_OK)
-            result = library_failure();
-        else
+        result = model ? EXIT_DONE : EXIT_FAILED;
+    }
+    if (result == EXIT_DONE) {
+        enum salvo_status status = salvo_detokenize(model, list.ids, list.count, true, &text, &size);
+        if (status == SALVO_OK)
             fwrite(text, 1, size, stdout);
+        else
+            result = library_failure_by(status);
     }
     salvo_free(text);
     salvo_model_close(model);

@@ -247,8 +247,8 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
             "%zu tokens do not fit the context of %" PRIu32 "; -c N enlarges it", list->count, info.context);
     for (size_t i = 0; i < list->count; i++) {
         if ((uint32_t)list->ids[i] >= info.vocabulary)
-            return failure(
-                "token id %" PRId32 " is outside the vocabulary of %" PRIu32, list->ids[i], info.vocabulary);
+            return usage_error("eval: token id %" PRId32 " is outside the vocabulary of %" PRIu32,
+                list->ids[i], info.vocabulary);
     }
     interrupt_catch(loaded->session); /* so that no half of a file is left behind */
     if (options.logits) {

@@ -16,6 +16,8 @@ static struct {
 } options;
 
 static const struct option option_table[] = {
+    MODEL_OPTION(&engine_flags.model),
+    CONTEXT_OPTION("tokens per window; also the context size (default: 512)"),
     {'f', "file", "FILE", OPTION_FILE, &options.file, "file with the text; -: standard input (default)"},
     {0, "second-half", NULL, OPTION_FLAG, &options.second_half,
         "score only the second half of each full window, as llama.cpp does"},
@@ -200,9 +202,9 @@ static int run(int count, char **arguments)
 const struct command perplexity_command = {
     .name = "perplexity",
     .summary = "measure how well a model predicts a text",
-    .details = "The text is split into windows of -c tokens (default: 512). All tokens of a window but the "
+    .details = "The text is split into windows of -c tokens. All tokens of a window but the "
                "first are scored.",
     .options = option_table,
-    .shared = {engine_flag_table, output_flag_table},
+    .shared = {engine_flag_table + ENGINE_FLAGS_OWN, output_flag_table},
     .run = run,
 };

@@ -179,13 +179,10 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
         .size = sizeof(struct salvo_generate_options),
         .ahead = generate_flags.ahead,
         .max_tokens = generate_flags.tokens,
-        .stop_strings = prompt->stops.all,
-        .stop_count = prompt->stops.count,
         .stop_ids = prompt->template_stops.ids,
         .stop_id_count = options.ignore_eos ? 0 : prompt->template_stops.id_count,
         .ignore_end = options.ignore_eos,
         .special = options.special,
-        .text = text_output_write,
         .token = text_output_token,
         .user = output,
     };
@@ -203,6 +200,8 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
     else if (status != SALVO_OK || salvo_session_generate(session, &generate_options, result) != SALVO_OK)
         return library_failure();
 
+    text_output_generated(output, result);
+    text_output_end(output);
     struct salvo_counters after = counters_of(loaded->engine);
     statistics->decode = seconds_now() - begin;
     statistics->first_token = output->first > 0                 ? output->first - start
@@ -261,11 +260,12 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     if (output_flags.verbose)
         fprintf(stderr, "prompt of %zu tokens, seed %" PRIu64 "\n", prompt->count, statistics->sampler.seed);
 
+    result = text_output_open(&output, &prompt->stops);
+    if (result != EXIT_DONE)
+        return result;
     interrupt_catch(loaded->session);
     result = generate(loaded, prompt, &output, &generated, statistics);
     interrupt_release();
-    if (generated.finish != SALVO_FINISH_CALLBACK)
-        output.loop = 0; /* the text had ended before the loop was seen */
     if (result == EXIT_DONE && output_flags.json)
         write_json(loaded, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
@@ -281,7 +281,7 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
         result = save_state(loaded);
     if (result == EXIT_DONE && generate_flags.stats)
         print_statistics(prompt, &generated, output.loop, statistics);
-    free(output.text);
+    text_output_close(&output);
     return result == EXIT_DONE ? interrupt_status() : result;
 }
 

@@ -82,6 +82,10 @@ extern const struct option help_option; /* --help */
 /* Whether `given`, with its dashes, is one of the option's names. */
 bool option_is_called(const struct option *option, const char *given, size_t length);
 
+/* Copies an option's name with dashes in place of underscores: --n_predict is --n-predict. A name of 64 bytes
+ * or more is cut; no option has such a name. */
+void dash_name(const char *given, char out[64]);
+
 /* Advice for an option of llama.cpp that salvo does not have; NULL for any other. */
 const char *foreign_flag(const char *flag, size_t length);
 

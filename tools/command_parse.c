@@ -36,6 +36,14 @@ static const struct {
     {"--prompt-cache", "use `salvo run` with --state-save FILE and --state-load FILE"},
     {"--keep", "a full context ends the text; `salvo chat --on-full slide` drops the oldest turns"},
     {"--list-devices", "use `salvo devices`"},
+    {"--chat-template --chat-template-file",
+        "the chat template is the model's; `salvo template --template FILE` renders another one"},
+    {"--no-warmup", "each test is warmed up before it is measured"},
+    {"--no-mmap -nommp",
+        "a model file is always mapped; its weights are copied once when the model is loaded"},
+    {"--mlock", "salvo does not lock memory"},
+    {"--color -co --colors", "a terminal gets colours, a pipe or file does not; the environment variable "
+                             "NO_COLOR=1 disables them"},
 };
 
 const char *foreign_flag(const char *flag, size_t length)
@@ -60,23 +68,21 @@ static bool is_known_elsewhere(const char *flag, size_t length)
     return false;
 }
 
-static int unknown_option(const struct command *command, const char *given, size_t length)
+static int unknown_option(const struct command *command, const char *given)
 {
     enum { MOST = 64 };
-    const char *names[MOST], *here = foreign_flag(given, length);
+    const char *names[MOST], *here = foreign_flag(given, strlen(given));
     if (here)
-        return usage_error("%s: %.*s is not supported: %s", command->name, (int)length, given, here);
+        return usage_error("%s: %s is not supported: %s", command->name, given, here);
     size_t count = 0;
     const struct option *listed;
     while (count < MOST && (listed = command_option(command, count)))
         names[count++] = listed->name;
-    char word[64];
-    snprintf(word, sizeof word, "%.*s", (int)length, given);
-    const char *nearest = nearest_name(word + strspn(word, "-"), names, count);
+    const char *nearest = nearest_name(given + strspn(given, "-"), names, count);
     if (nearest)
-        return usage_error("%s: unknown option '%s'; did you mean --%s?", command->name, word, nearest);
+        return usage_error("%s: unknown option '%s'; did you mean --%s?", command->name, given, nearest);
     return usage_error(
-        "%s: unknown option '%s'; `salvo help %s` lists the options", command->name, word, command->name);
+        "%s: unknown option '%s'; `salvo help %s` lists the options", command->name, given, command->name);
 }
 
 bool option_is_called(const struct option *option, const char *given, size_t length)
@@ -145,7 +151,7 @@ static int parse_letters(struct parser *parser, const char *argument)
         const char shown[] = {'-', *letter, 0};
         const struct option *option = find_option(parser->command, shown, 2);
         if (!option)
-            return unknown_option(parser->command, argument, strlen(argument));
+            return unknown_option(parser->command, argument);
         bool takes_value = option->value != NULL;
         int result = take_option(parser, option, shown, takes_value && letter[1] ? letter + 1 : NULL);
         if (result != EXIT_DONE || takes_value)
@@ -154,18 +160,25 @@ static int parse_letters(struct parser *parser, const char *argument)
     return EXIT_DONE;
 }
 
+void dash_name(const char *given, char out[64])
+{
+    snprintf(out, 64, "%s", given);
+    for (char *at = out; (at = strchr(at, '_'));)
+        *at = '-';
+}
+
 static int parse_option(struct parser *parser, const char *argument)
 {
     const char *equals = strchr(argument, '=');
     const size_t length = equals ? (size_t)(equals - argument) : strlen(argument);
-    const struct option *option = find_option(parser->command, argument, length);
-    if (option && !(equals && length == 2)) { /* -p=x is the letter with the value "=x" */
-        char shown[64];
-        snprintf(shown, sizeof shown, "%.*s", (int)length, argument);
+    char shown[64], name[64];
+    snprintf(shown, sizeof shown, "%.*s", (int)length, argument);
+    dash_name(shown, name);
+    const struct option *option = find_option(parser->command, name, strlen(name));
+    if (option && !(equals && length == 2)) /* -p=x is the letter with the value "=x" */
         return take_option(parser, option, shown, equals ? equals + 1 : NULL);
-    }
-    if (argument[1] == '-' || foreign_flag(argument, length) || is_known_elsewhere(argument, length))
-        return unknown_option(parser->command, argument, length);
+    if (argument[1] == '-' || foreign_flag(name, strlen(name)) || is_known_elsewhere(name, strlen(name)))
+        return unknown_option(parser->command, name);
     return parse_letters(parser, argument);
 }
 
@@ -206,6 +219,8 @@ int command_parse(const struct command *command, int *count, char **arguments, b
     if (result != EXIT_DONE || *count == 0 || command->arguments)
         return result;
     const char *hint = command->model ? "the model was given already, with -m or as the first argument"
+                       : find_option(command, "-p", 2) ? "give the text with -p and the model with -m"
+                       : find_option(command, "-f", 2) ? "give the file with -f and the model with -m"
                        : find_option(command, "-m", 2) ? "give the model with -m"
                                                        : "this command takes no arguments";
     return usage_error("%s: unexpected argument '%s': %s; `salvo help %s` lists all options", command->name,

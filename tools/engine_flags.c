@@ -15,11 +15,10 @@ struct output_flags output_flags;
 
 const struct option engine_flag_table[] = {
     MODEL_OPTION(&engine_flags.model),
+    CONTEXT_OPTION(
+        "context size in tokens (default: the model's, at most 8192; recurrent models: no such limit)"),
     {'t', "threads", "N", OPTION_COUNT, &engine_flags.threads,
         "number of CPU threads (default: physical cores)"},
-    {'c', "context", "N", OPTION_NUMBER, &engine_flags.context,
-        "context size in tokens (default: the model's, at most 8192; recurrent models: no such limit)",
-        .also = "--ctx-size"},
     {'b', "batch", "N", OPTION_COUNT, &engine_flags.batch, "prompt tokens per batch (default: 512)",
         .also = "--batch-size"},
     {0, "backend", "NAME", OPTION_TEXT, &engine_flags.backend, "auto, cpu, cuda or vulkan (default: auto)",

@@ -12,7 +12,15 @@ extern struct engine_flags {
     bool pin;
 } engine_flags;
 
+/* Its first ENGINE_FLAGS_OWN rows are the model and the context; a command with another default for the
+ * context has these rows in its own table. */
 extern const struct option engine_flag_table[];
+enum { ENGINE_FLAGS_OWN = 2 };
+
+#define CONTEXT_OPTION(help)                                                                  \
+    {                                                                                         \
+        'c', "context", "N", OPTION_NUMBER, &engine_flags.context, help, .also = "--ctx-size" \
+    }
 
 /* Amount and format of the output. */
 extern struct output_flags {

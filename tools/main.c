@@ -54,8 +54,27 @@ static void print_overview(FILE *stream)
                     "--version` the version.\n");
 }
 
+/* Commands of ollama and llama.cpp that salvo has under another name or not at all. */
+static const struct {
+    const char *name, *here;
+} foreign_commands[] = {
+    {"show", "use `salvo info`"},
+    {"ls", "use `salvo list`"},
+    {"serve", "salvo has no 'serve' yet; `salvo chat` and `salvo run` load a model themselves"},
+    {"pull", "salvo has no 'pull' yet; download a GGUF file and give it with -m"},
+    {"ps", "salvo has no 'ps': no model stays loaded when a command ends"},
+    {"stop", "salvo has no 'stop': no model stays loaded when a command ends"},
+    {"rm", "salvo has no 'rm'; delete the file in the models folder, which `salvo help list` names"},
+    {"create",
+        "salvo has no 'create': it runs GGUF files as they are; `salvo quantize` writes other formats"},
+};
+
 static int unknown_command(const char *name)
 {
+    for (size_t i = 0; i < sizeof foreign_commands / sizeof *foreign_commands; i++) {
+        if (strcmp(foreign_commands[i].name, name) == 0)
+            return usage_error("unknown command '%s': %s", name, foreign_commands[i].here);
+    }
     const char *names[sizeof all_commands / sizeof *all_commands];
     size_t count = 0;
     for (; all_commands[count]; count++)

@@ -1,9 +1,5 @@
 #include "profile_table.h"
 
-#include "command.h"
-#include "engine_flags.h"
-#include "json_output.h"
-
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -80,7 +76,7 @@ static double floor_share(const struct profile_line *line, double bytes_per_seco
     return part(part((double)line->bytes, bytes_per_second), line->seconds);
 }
 
-static void write_line(const struct profile_line *line, double total, double bytes_per_second)
+static void print_line(const struct profile_line *line, double total, double bytes_per_second)
 {
     printf("%-7s %5" PRIu32 " %9.2f %9.1f %5.1f%% %9.2f %8.0f", line->kind, line->count,
         part(line->seconds * 1e6, line->count), line->seconds * 1e6, 100 * part(line->seconds, total),
@@ -90,60 +86,49 @@ static void write_line(const struct profile_line *line, double total, double byt
     printf("  %s\n", line->operations);
 }
 
-static void write_json(
-    const struct profile_table *table, uint32_t depth, uint32_t tokens, double bytes_per_second)
+void profile_table_write(const struct profile_table *table, struct json_writer *json)
 {
-    struct json_writer json = json_output();
-    json_begin(&json, '{');
-    json_key(&json, "depth");
-    json_unsigned(&json, depth);
-    json_key(&json, "tokens");
-    json_unsigned(&json, tokens);
-    json_key(&json, "bytes_per_second");
-    json_float(&json, bytes_per_second, false);
-    json_key(&json, "phases");
-    json_begin(&json, '[');
+    json_begin(json, '{');
+    json_key(json, "depth");
+    json_unsigned(json, table->depth);
+    json_key(json, "tokens");
+    json_unsigned(json, table->tokens);
+    json_key(json, "bytes_per_second");
+    json_float(json, table->bytes_per_second, false);
+    json_key(json, "phases");
+    json_begin(json, '[');
     for (size_t i = 0; i < table->count; i++) {
         const struct profile_line *line = &table->lines[i];
-        json_begin(&json, '{');
-        json_key(&json, "kind");
-        json_string(&json, line->kind);
-        json_key(&json, "operations");
-        json_string(&json, line->operations);
-        json_key(&json, "count");
-        json_unsigned(&json, line->count);
-        json_key(&json, "us");
-        json_float(&json, line->seconds * 1e6, false);
-        json_key(&json, "bytes");
-        json_unsigned(&json, line->bytes);
-        json_end(&json, '}');
+        json_begin(json, '{');
+        json_key(json, "kind");
+        json_string(json, line->kind);
+        json_key(json, "operations");
+        json_string(json, line->operations);
+        json_key(json, "count");
+        json_unsigned(json, line->count);
+        json_key(json, "us");
+        json_float(json, line->seconds * 1e6, false);
+        json_key(json, "bytes");
+        json_unsigned(json, line->bytes);
+        json_end(json, '}');
     }
-    json_end(&json, ']');
-    json_end(&json, '}');
-    putchar('\n');
+    json_end(json, ']');
+    json_end(json, '}');
 }
 
-int profile_table_write(
-    const struct profile_table *table, uint32_t depth, uint32_t tokens, double bytes_per_second)
+void profile_table_print(const struct profile_table *table)
 {
     struct profile_line all = {.kind = "all", .operations = "everything"};
-    if (table->failed)
-        return failure("out of memory");
-    if (output_flags.json) {
-        write_json(table, depth, tokens, bytes_per_second);
-        return EXIT_DONE;
-    }
     for (size_t i = 0; i < table->count; i++) {
         all.count += table->lines[i].count;
         all.seconds += table->lines[i].seconds;
         all.bytes += table->lines[i].bytes;
     }
-    printf("%" PRIu32 " token%s after %" PRIu32 "\n\n%-7s %5s %9s %9s %6s %9s %8s%s  %s\n", tokens,
-        tokens == 1 ? "" : "s", depth, "phase", "times", "us each", "us", "share", "MB", "GB/s",
-        bytes_per_second > 0 ? "  floor" : "", "what");
+    printf("%" PRIu32 " token%s after %" PRIu32 "\n\n%-7s %5s %9s %9s %6s %9s %8s%s  %s\n", table->tokens,
+        table->tokens == 1 ? "" : "s", table->depth, "phase", "times", "us each", "us", "share", "MB", "GB/s",
+        table->bytes_per_second > 0 ? "  floor" : "", "what");
     for (size_t i = 0; i < table->count; i++)
-        write_line(&table->lines[i], all.seconds, bytes_per_second);
-    write_line(&all, all.seconds, bytes_per_second);
-    printf("\n%.1f tok/s\n\n", part(tokens, all.seconds));
-    return EXIT_DONE;
+        print_line(&table->lines[i], all.seconds, table->bytes_per_second);
+    print_line(&all, all.seconds, table->bytes_per_second);
+    printf("\n%.1f tok/s\n\n", part(table->tokens, all.seconds));
 }

@@ -26,7 +26,7 @@ const struct option sampler_flag_table[] = {
         "else 0.95)"},
     {0, "min-p", "P", OPTION_SHARE, &flags.min_p,
         "drop tokens below P times the highest probability; 0: off (default: the model's, else 0.05)"},
-    {0, "repeat-penalty", "X", OPTION_POSITIVE, &flags.repeat_penalty,
+    {0, "repeat-penalty", "X", OPTION_FLOAT, &flags.repeat_penalty,
         "penalize repeated tokens; 1: off (default: 1)"},
     {0, "repeat-last-n", "N", OPTION_MAYBE, &flags.repeat_last_n,
         "last N tokens that the penalties apply to; -1: all (default: 64)", .minus_one = &all_tokens},
@@ -85,7 +85,7 @@ int sampler_from_flags(
     if (flags.repeat_last_n.given)
         sampler.repeat_last_n = flags.repeat_last_n.value;
     if (flags.repeat_penalty == 0)
-        return usage_error("repeat penalty 0 is invalid: it must be between 1e-06 and 1e+06; 1 is off");
+        return usage_error("repeat penalty 0 is invalid: it must be between 1e-06 and 1e+06");
     if (flags.top_p == 0)
         sampler.top_p = FLT_MIN; /* as in llama.cpp the most likely token alone; the library's 0 is off */
     sampler.seed = flags.seed.given ? flags.seed.value : SALVO_SEED_RANDOM;
@@ -106,11 +106,12 @@ static const struct option *find_flag(const char *name)
 {
     enum { COUNT = sizeof sampler_flag_table / sizeof *sampler_flag_table - 1 };
     const char *names[COUNT];
-    char flag[64];
-    const int length = snprintf(flag, sizeof flag, "--%s", name);
+    char flag[64], given[64];
+    snprintf(given, sizeof given, "--%s", name);
+    dash_name(given, flag);
     for (size_t i = 0; i < COUNT; i++) {
         names[i] = sampler_flag_table[i].name;
-        if (option_is_called(&sampler_flag_table[i], flag, (size_t)length))
+        if (option_is_called(&sampler_flag_table[i], flag, strlen(flag)))
             return &sampler_flag_table[i];
     }
     const char *nearest = nearest_name(name, names, COUNT);

@@ -1,5 +1,6 @@
 #include "text_output.h"
 
+#include "command.h"
 #include "loop_watch.h"
 #include "measure.h"
 
@@ -53,25 +54,58 @@ static void show(struct text_output *output, const char *text, size_t size)
     free(safe);
 }
 
-bool text_output_write(void *user, const char *text, size_t size)
+static void write_text(struct text_output *output, struct salvo_text text)
 {
-    struct text_output *output = user;
+    if (text.size == 0)
+        return;
     if (output->first == 0)
         output->first = seconds_now();
     if (output->keep)
-        keep(output, text, size);
+        keep(output, text.data, text.size);
     if (output->show && !output->error)
-        show(output, text, size);
-    return output->error == 0 && !output->loop;
+        show(output, text.data, text.size);
+}
+
+int text_output_open(struct text_output *output, const struct stop_strings *stops)
+{
+    return salvo_text_filter_open(stops->all, stops->count, &output->filter) == SALVO_OK ? EXIT_DONE
+                                                                                         : library_failure();
 }
 
 bool text_output_token(void *user, int32_t id, const char *data, size_t size)
 {
     struct text_output *output = user;
+    struct salvo_text ready;
     (void)id;
-    (void)data;
     if (output->watched)
         output->loop = find_loop(salvo_session_tokens(output->watched) + output->answer_begins,
             salvo_session_position(output->watched) - output->answer_begins);
-    return !output->loop || size; /* text_output_write stops after the text of the token */
+    if (salvo_text_filter_push(output->filter, data, size, &ready, &output->stopped) != SALVO_OK)
+        output->error = ENOMEM;
+    write_text(output, ready);
+    if (output->stopped)
+        output->loop = 0;
+    return !output->error && !output->stopped && !output->loop;
+}
+
+void text_output_generated(struct text_output *output, struct salvo_generate_result *result)
+{
+    if (result->finish != SALVO_FINISH_CALLBACK)
+        output->loop = 0;
+    else if (output->stopped)
+        result->finish = SALVO_FINISH_STOP;
+}
+
+void text_output_end(struct text_output *output)
+{
+    struct salvo_text rest;
+    if (salvo_text_filter_finish(output->filter, &rest) == SALVO_OK && !output->error)
+        write_text(output, rest);
+}
+
+void text_output_close(struct text_output *output)
+{
+    salvo_text_filter_close(output->filter);
+    free(output->text);
+    *output = (struct text_output){0};
 }

@@ -60,8 +60,8 @@ SALVO_API enum salvo_status salvo_session_profile(struct salvo_session *session,
 
 struct salvo_verify_options {
     size_t size;
-    const char
-        *backend; /* "cpu", or with an instruction set "cpu:neon-i8mm"; NULL: as "auto" for an engine */
+    /* "cpu", or with an instruction set "cpu:neon-i8mm"; NULL: as "auto" for an engine. */
+    const char *backend;
     const char *against; /* NULL: "cpu:scalar", the reference */
     uint32_t device, threads;
     uint32_t kv_type;   /* enum salvo_kv_type */
@@ -80,7 +80,7 @@ struct salvo_verify_output {
     uint32_t group, rows, columns;
     uint32_t decode;      /* 1: in the plan for one token */
     uint64_t not_finite;  /* elements that are NaN, or infinite on one side only: must be 0 */
-    double error;         /* the largest |a - b| / max |b| of a row */
+    double error;         /* the largest max |got - expected| / max |expected| of a row */
     double tolerance;     /* the largest error allowed */
     uint32_t row, column; /* of the largest error */
     float got, expected;  /* there */
@@ -96,8 +96,8 @@ struct salvo_verify_result {
     uint32_t positions, same_argmax;
     double mean_divergence, largest_divergence; /* Kullback-Leibler, of `backend` from `against` */
 
-    /* If the mean is above 1e-3: the mean divergence of each side from the CPU with two-term int8
-     * activations. `backend` passes if it is not farther from that than `against`. */
+    /* If mean_divergence is above 1e-3: the mean divergence of each side from the CPU backend with two-term
+     * int8 activations. `backend` passes if its divergence is at most 1.25 times that of `against`. */
     double from_finest, against_from_finest;
 };
 #define SALVO_VERIFY_RESULT_INIT                                      \
@@ -105,8 +105,8 @@ struct salvo_verify_result {
         sizeof(struct salvo_verify_result), 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
-/* Compares two backends or instruction sets. Passes all outputs to `output`, which may be NULL: first those
- * with elements that are not finite, then by falling error. */
+/* Compares two backends or instruction sets. Passes all outputs to `output`, which may be NULL: outputs with
+ * the most elements that are not finite first, the others by falling error / tolerance. */
 typedef void (*salvo_verify_function)(void *user, const struct salvo_verify_output *output);
 SALVO_API enum salvo_status salvo_verify(struct salvo_model *model,
     const struct salvo_verify_options *options, salvo_verify_function output, void *user,

@@ -15,13 +15,13 @@
  * functions that return no status then return NULL, 0 or false.
  *
  * STRUCTS. A struct that begins with `size` may grow in later versions. Initialise it with its
- * SALVO_..._INIT, which sets `size`. In options, a member that is zero has its default value, and a NULL
- * pointer to options means all defaults. `size` 0 is SALVO_ERROR_ARGUMENT. Members beyond `size` get their
- * defaults; a struct larger than the library's is accepted as long as the members that the library does not
- * know are zero. Results are filled up to `size`. If the library returns a pointer to a struct, its `size`
- * is the size that the library knows. Arrays of structs carry the size of an element; SALVO_ITEM steps
- * through the arrays that the library returns. Members declared uint32_t hold enum values, or 0 and 1 for off
- * and on, where their comment says so.
+ * SALVO_..._INIT, which sets `size`. In options, a member that is zero has its default value unless its
+ * comment says otherwise, and a NULL pointer to options means all defaults. `size` 0 is SALVO_ERROR_ARGUMENT.
+ * Members beyond `size` get their defaults; a struct larger than the library's is accepted as long as the
+ * members that the library does not know are zero. Results are filled up to `size`. If the library returns a
+ * pointer to a struct, its `size` is the size that the library knows. Arrays of structs carry the size of an
+ * element; SALVO_ITEM steps through the arrays that the library returns. Members declared uint32_t hold enum
+ * values, or 0 and 1 for off and on, where their comment says so.
  *
  * THREADS. Any number of threads may use a model or a chat template at once. An engine and its sessions are
  * used by one thread at a time; only salvo_session_cancel and salvo_engine_cancel may be called from any
@@ -38,9 +38,9 @@
  * compiled pipelines in $XDG_CACHE_HOME/salvo or $HOME/.cache/salvo. The GPU drivers are opened with dlopen.
  *
  * ENVIRONMENT. XDG_CACHE_HOME and HOME, as above; for tests and measurements SALVO_CUDA_LIBRARY,
- * SALVO_CUDA_LOWERING, SALVO_CUDA_DELAYS, SALVO_VULKAN_ICD, SALVO_VULKAN_EMULATE, SALVO_VULKAN_DISABLE and
- * SALVO_VULKAN_VALIDATION. The library writes nothing to standard output or standard error and never ends the
- * process.
+ * SALVO_CUDA_DELAYS, SALVO_VULKAN_ICD, SALVO_VULKAN_EMULATE, SALVO_VULKAN_DISABLE and
+ * SALVO_VULKAN_VALIDATION. The library writes nothing to standard output and never ends the process. It
+ * writes to standard error only with SALVO_VULKAN_VALIDATION=1: the messages of the validation layer.
  */
 #ifndef SALVO_H
 #define SALVO_H
@@ -79,11 +79,11 @@ enum salvo_status {
     SALVO_ERROR_ARGUMENT = 1,    /* invalid argument */
     SALVO_ERROR_IO = 2,          /* a file could not be opened, read or written */
     SALVO_ERROR_FORMAT = 3,      /* a file is damaged or inconsistent */
-    SALVO_ERROR_UNSUPPORTED = 4, /* a file or device is valid but not supported */
+    SALVO_ERROR_UNSUPPORTED = 4, /* a valid file, or a device, is not supported */
     SALVO_ERROR_MEMORY = 5,      /* not enough memory */
     SALVO_ERROR_CONTEXT = 6,     /* the context is full */
-    SALVO_ERROR_CANCELLED = 7,   /* stopped by salvo_session_cancel or salvo_engine_cancel */
-    SALVO_ERROR_NUMERIC = 8,     /* all logits are NaN or -infinity */
+    SALVO_ERROR_CANCELLED = 7,   /* stopped by a cancel or by the progress callback of quantize */
+    SALVO_ERROR_NUMERIC = 8,     /* all logits are NaN or -infinity; a weight to quantise is not finite */
     SALVO_ERROR_DEVICE = 9       /* a device or its driver failed; close the engine and open it again */
 };
 
@@ -93,8 +93,8 @@ SALVO_API const char *salvo_error(void);
 
 enum salvo_log_level { SALVO_LOG_WARNING = 0, SALVO_LOG_INFO = 1, SALVO_LOG_DEBUG = 2 };
 
-/* Receives warnings. `line` has no newline. Set it once, before other calls; NULL, the default, discards
- * them. */
+/* Receives the messages of all levels. `line` has no newline. Set it once, before other calls; NULL, the
+ * default, discards all messages. */
 typedef void (*salvo_log_function)(void *user, enum salvo_log_level level, const char *line);
 SALVO_API void salvo_log_set(salvo_log_function function, void *user);
 
@@ -212,10 +212,9 @@ SALVO_API enum salvo_status salvo_model_tensor(
 /* ---- Text ---- */
 
 enum salvo_tokenize_flags {
-    SALVO_TOKENIZE_SPECIAL =
-        1,                  /* control tokens spelled out in the text become those tokens; off: plain text */
-    SALVO_TOKENIZE_BOS = 2, /* begin with the beginning-of-text token, if the vocabulary has one */
-    SALVO_TOKENIZE_EOS = 4  /* end with the end-of-text token, if the vocabulary has one */
+    SALVO_TOKENIZE_SPECIAL = 1, /* names of control tokens in the text become those tokens; off: plain text */
+    SALVO_TOKENIZE_BOS = 2,     /* begin with the beginning-of-text token, if the vocabulary has one */
+    SALVO_TOKENIZE_EOS = 4      /* end with the end-of-text token, if the vocabulary has one */
 };
 
 /* The flags that the model's metadata asks for: SALVO_TOKENIZE_BOS and SALVO_TOKENIZE_EOS, one of them or
@@ -257,8 +256,8 @@ SALVO_API void salvo_text_filter_close(struct salvo_text_filter *filter);
 SALVO_API enum salvo_status salvo_text_filter_push(struct salvo_text_filter *filter, const char *data,
     size_t size, struct salvo_text *out, bool *out_stopped);
 
-/* The end of the text: *out is what was held back, except an incomplete character. The filter is then empty,
- * as after salvo_text_filter_reset, which forgets what was held back. */
+/* Ends the text: *out is the text held back, without an incomplete character at its end. The filter is then
+ * empty, as after salvo_text_filter_reset, which discards the text held back. */
 SALVO_API enum salvo_status salvo_text_filter_finish(
     struct salvo_text_filter *filter, struct salvo_text *out);
 SALVO_API void salvo_text_filter_reset(struct salvo_text_filter *filter);
@@ -290,13 +289,14 @@ struct salvo_message {
 
 struct salvo_conversation {
     size_t size;
-    size_t message_size;           /* sizeof(struct salvo_message); set by the INIT */
+    /* sizeof(struct salvo_message), set by the INIT. If there are messages, 0 is SALVO_ERROR_ARGUMENT. */
+    size_t message_size;
     uint32_t no_generation_prompt; /* 1: end after the last message, do not begin an answer */
     const struct salvo_message *messages;
     size_t message_count;
-    struct salvo_text
-        json; /* further template variables: a JSON object like an OpenAI request (messages, tools,
-                 enable_thinking, ...), or an array of messages. `messages` above replaces its messages */
+    /* Further template variables: a JSON object like an OpenAI request (messages, tools, enable_thinking,
+     * ...), or an array of messages. `messages` above replaces its messages. */
+    struct salvo_text json;
 };
 #define SALVO_CONVERSATION_INIT                                                   \
     {                                                                             \
@@ -307,7 +307,7 @@ struct salvo_conversation {
     }
 
 /* A part of a rendered prompt. Content comes from the conversation: it never becomes a control token, nor a
- * user-defined token that the template itself writes, whatever it spells. */
+ * user-defined token that the template itself writes. */
 struct salvo_piece {
     const char *text;
     size_t size;
@@ -333,8 +333,8 @@ SALVO_API enum salvo_status salvo_template_render(const struct salvo_template *c
 SALVO_API enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, int32_t **out_ids, size_t *out_count);
 
-/* Stop strings and ids that end an answer, in addition to the model's end tokens: those that the template
- * writes between an answer and the next message. For struct salvo_generate_options. */
+/* Strings and ids that the template writes between an answer and the next message. They end an answer, in
+ * addition to the model's end tokens. For struct salvo_generate_options. */
 struct salvo_stops {
     size_t size;
     const char *const *strings; /* "\n\nUser:" */
@@ -394,11 +394,12 @@ enum salvo_kv_type { SALVO_KV_AUTO = 0, SALVO_KV_F16 = 1, SALVO_KV_F32 = 2, SALV
 
 struct salvo_engine_options {
     size_t size;
-    const char *backend; /* "cpu", "cuda", "vulkan"; NULL or "auto": the first of cuda, vulkan, cpu that has a
-                            device */
-    uint32_t device;     /* number within the backend */
-    uint32_t sessions;   /* number of sessions that can be open at once; 0 means 1 */
-    uint32_t context; /* positions per session; 0: the model's, at most 8192 unless the model is recurrent */
+    /* "cpu", "cuda", "vulkan"; NULL or "auto": the first of cuda, vulkan, cpu that has a device. */
+    const char *backend;
+    uint32_t device;   /* number within the backend */
+    uint32_t sessions; /* number of sessions that can be open at once; 0: 1 */
+    /* Positions per session. 0: the model's context, and at most 8192 unless the model is recurrent. */
+    uint32_t context;
     uint32_t batch;   /* tokens per prefill chunk; 0: 512 */
     uint32_t kv_type; /* enum salvo_kv_type */
     uint32_t threads; /* CPU backend; 0: one per physical core */
@@ -442,8 +443,7 @@ struct salvo_session;
 SALVO_API enum salvo_status salvo_session_open(struct salvo_engine *engine, struct salvo_session **out);
 SALVO_API void salvo_session_close(struct salvo_session *session);
 
-/* Asks for a random 32-bit seed, drawn when the sampler is set; salvo_session_get_sampler
- * returns it. */
+/* A random 32-bit seed, drawn when the sampler is set; salvo_session_get_sampler returns it. */
 #define SALVO_SEED_RANDOM UINT64_MAX
 
 /*
@@ -468,14 +468,15 @@ struct salvo_sampler {
         sizeof(struct salvo_sampler), 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
-/* The default of the model's family. Llama: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties.
- * RWKV-7: temperature 1, top-p 0.3, presence and frequency penalties of 0.5, no top-k and min-p.
- * repeat_last_n 64, seed 0. */
+/* The default sampler of the model's family. RWKV-7: temperature 1, top-p 0.3, presence and frequency
+ * penalties of 0.5; all others: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05. In both, repeat_last_n is
+ * 64, the seed is 0 and the remaining members are off. */
 SALVO_API enum salvo_status salvo_sampler_default(const struct salvo_model *model, struct salvo_sampler *out);
 
 /*
- * Takes effect with the next computed token: set it before feeding a prompt, whose last token already chooses
- * the next one. NULL: the model's default. Values out of range are an error that names them.
+ * Sets the sampler of the tokens computed from now on. The last token of a prompt already chooses the token
+ * after it, so set the sampler before feeding the prompt. NULL: the model's default. Values out of range are
+ * an error that names them.
  */
 SALVO_API enum salvo_status salvo_session_set_sampler(
     struct salvo_session *session, const struct salvo_sampler *sampler);
@@ -637,8 +638,9 @@ struct salvo_generate_options {
     const int32_t *stop_ids; /* tokens that end the text like end tokens */
     size_t stop_id_count;
     uint32_t max_tokens; /* 0: until the end or the context */
-    uint32_t ahead; /* tokens per submission; 0: the device's default; limited by the device. It affects speed
-                       only */
+    /* Tokens per submission, which affects speed only. 0: the device's default. The device limits larger
+     * values. */
+    uint32_t ahead;
     uint32_t ignore_end; /* 1: continue after end tokens; stop_ids still end the text */
     uint32_t special;    /* 1: write control tokens by their names */
     salvo_text_function text;
@@ -653,8 +655,9 @@ struct salvo_generate_options {
 struct salvo_generate_result {
     size_t size;
     uint32_t finish; /* enum salvo_finish */
-    uint32_t
-        tokens; /* appended to the session: the last of salvo_session_tokens; an end token is not appended */
+    /* The number of tokens appended to the session: the last ones of salvo_session_tokens. An end token is
+     * not appended. */
+    uint32_t tokens;
 };
 #define SALVO_GENERATE_RESULT_INIT                 \
     {                                              \
@@ -667,9 +670,9 @@ SALVO_API enum salvo_status salvo_session_generate(struct salvo_session *session
     const struct salvo_generate_options *options, struct salvo_generate_result *out);
 
 /*
- * Stops feed, eval, next and generate within one token or one prefill chunk; if none of them runs, the next
- * one stops at once, and so it does if the call ends by itself before it sees the cancel. May be called from
- * any thread or signal handler.
+ * Stops feed, eval, next and generate within one token or one prefill chunk. If none of them runs, or if the
+ * one that runs ends before it sees the cancellation, the next call stops at once. May be called from any
+ * thread and from signal handlers.
  */
 SALVO_API void salvo_session_cancel(struct salvo_session *session);
 
@@ -708,10 +711,10 @@ struct salvo_messages {
 };
 
 /*
- * A conversation and its state in one file. `message_size` is sizeof(struct salvo_message). Loading returns
- * the messages, freed by one salvo_free, and restores the state, so that they need not be computed again; a
- * file that is refused has no effect. Such a file can also be loaded as a state alone; a file with a state
- * alone has no conversation to load.
+ * Save and load a conversation and its state in one file. `message_size` is sizeof(struct salvo_message).
+ * Loading returns the messages, freed by one salvo_free, and restores the state, so that the messages need
+ * not be computed again. A file that is refused leaves the session unchanged. salvo_session_state_load_file
+ * also accepts a file with a conversation; loading a conversation from a file with a state alone is an error.
  */
 SALVO_API enum salvo_status salvo_session_chat_save_file(struct salvo_session *session,
     const struct salvo_message *messages, size_t count, size_t message_size, const char *path);
@@ -747,8 +750,9 @@ SALVO_API enum salvo_status salvo_session_chat_write(struct salvo_session *sessi
 
 struct salvo_quantize_options {
     size_t size;
-    const char *type; /* "Q4_0", "Q4_K_M", ...; required. The type of each tensor is chosen as in llama.cpp */
-    uint32_t pure;    /* 1: every matrix gets the type that the name begins with */
+    /* "Q4_0", "Q4_K_M", ...; required. The type of each tensor is chosen as in llama.cpp. */
+    const char *type;
+    uint32_t pure;      /* 1: every matrix gets the type that the name begins with */
     uint32_t keep_file; /* 1: an existing file is an error */
     uint32_t threads;   /* 0: one per physical core */
 

@@ -46,8 +46,7 @@ struct backend_info {
     uint32_t ahead;      /* default number of tokens that one submission decodes; 0 counts as 1 */
     uint32_t most_ahead; /* largest number of tokens that one submission can decode now; 0: no limit */
 
-    /* Activations of several tokens are rounded as finely as ACTIVATIONS_FINEST, whatever the rounding of a
-     * single token's activations. */
+    /* Activations of several tokens are always rounded as finely as ACTIVATIONS_FINEST. */
     bool fine_batches;
 
     uint64_t memory_free;    /* of the device, before the executor was opened; 0: it uses main memory */
@@ -63,9 +62,9 @@ struct executor;
 struct plan; /* common/lowering.h */
 
 enum activation_rounding {
-    ACTIVATIONS_AS_USUAL, /* as the program says, but finer at the first positions and for fine matmuls */
-    ACTIVATIONS_PLAIN,    /* as the program says */
-    ACTIVATIONS_FINEST,   /* two int8 terms everywhere: next to no rounding error */
+    ACTIVATIONS_AS_USUAL, /* rounding of the program, but finer at the first positions and for fine matmuls */
+    ACTIVATIONS_PLAIN,    /* rounding of the program */
+    ACTIVATIONS_FINEST,   /* two int8 terms everywhere: almost no rounding error */
 };
 
 /* Measurements; NULL where a backend has none. */
@@ -103,7 +102,7 @@ struct backend {
 
     /* Why an existing device cannot be used; the function returns NULL beyond the last such device. */
     const char *(*unusable)(uint32_t index);
-    bool (*is_only_asked)(void); /* true: the user must name the backend, `auto` skips it; NULL: false */
+    bool (*auto_skips)(void); /* true: the user must name the backend, `auto` skips it; NULL: false */
 
     /* Compiles all plans, then loads the weights. The program outlives the executor. */
     enum salvo_status (*open)(

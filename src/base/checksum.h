@@ -1,5 +1,4 @@
-/* The checksum of saved sessions, cached pipelines and their headers: files hold it, so it must never change.
- */
+/* The checksum of saved sessions and cached pipelines. It is stored in files, so it must never change. */
 #ifndef BASE_CHECKSUM_H
 #define BASE_CHECKSUM_H
 

@@ -1,4 +1,4 @@
-/* Warnings and progress notes; silent until the program sets a function. */
+/* Log messages, discarded until the program sets a function (salvo_log_set). */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -3,7 +3,8 @@
  * each other without a system call unless a thread waits long.
  *
  * A phase ends when all its tasks are done, not when all threads have arrived: threads take tasks one by one,
- * and a thread that the system suspends between two tasks delays nobody. More threads than cores cost little.
+ * and a thread that the system suspends between two tasks does not delay the others. More threads than cores
+ * cost little.
  */
 #ifndef BASE_TEAM_H
 #define BASE_TEAM_H

@@ -35,7 +35,7 @@ enum tensor_type {
 
 struct tensor_type_info {
     const char *name;        /* "Q4_K" */
-    uint32_t block_elements; /* 1 for plain types */
+    uint32_t block_elements; /* 1 for F32, F16, BF16 and integers */
     uint32_t block_bytes;
 };
 

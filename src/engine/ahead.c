@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Whether submissions return before they are done. */
-static bool works_by_itself(const struct salvo_engine *engine)
+/* Whether submissions return before they are complete. */
+static bool is_asynchronous(const struct salvo_engine *engine)
 {
     return engine->backend->info(engine->executor).in_flight > 1;
 }
@@ -17,16 +17,16 @@ static uint32_t most_flights(const struct salvo_engine *engine)
     return most < 1 ? 1 : most < MOST_FLIGHTS ? most : MOST_FLIGHTS;
 }
 
-/* Tokens of the next submission: as many as were asked for, as far as the device can. */
+/* Tokens of the next submission: the number requested, limited by the device. */
 static uint32_t tokens_at_once(const struct salvo_engine *engine, const struct ahead_limits *limits)
 {
     const uint32_t most = engine->backend->info(engine->executor).most_ahead;
     return most && most < limits->tokens ? most : limits->tokens;
 }
 
-/* ---- What has come ---- */
+/* ---- Results ---- */
 
-/* Takes over the ids that a flight has sampled so far. */
+/* Appends the ids that a flight has sampled so far. */
 static void absorb(struct salvo_session *session, struct flight *flight, uint32_t sampled)
 {
     const struct salvo_engine *engine = session->engine;
@@ -41,7 +41,7 @@ static void absorb(struct salvo_session *session, struct flight *flight, uint32_
     }
 }
 
-/* Waits for the first flight and takes it out. */
+/* Waits for the first flight and removes it. */
 static enum salvo_status land(struct salvo_session *session)
 {
     struct salvo_engine *engine = session->engine;
@@ -68,7 +68,7 @@ static enum salvo_status land(struct salvo_session *session)
     return SALVO_OK;
 }
 
-/* Those behind one that did not come to its end do nothing. */
+/* Flights after one that stopped early do nothing on the device. */
 static enum salvo_status land_all(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
@@ -79,14 +79,14 @@ static enum salvo_status land_all(struct salvo_session *session)
     return status;
 }
 
-/* Waits until there is more to take. */
+/* Waits until at least one more id is available. */
 static enum salvo_status collect(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     struct flight *first = &engine->ahead.flights[0];
     bool done = true;
-    if (works_by_itself(engine)) {
+    if (is_asynchronous(engine)) {
         uint32_t sampled;
         TRY(engine->backend->progress(engine->executor, first->ticket, first->seen, &sampled, &done));
         absorb(session, first, sampled);
@@ -99,7 +99,7 @@ cleanup:
     return status;
 }
 
-/* ---- What is handed over ---- */
+/* ---- Submissions ---- */
 
 static enum salvo_status submit(
     struct salvo_session *session, const struct ahead_limits *limits, uint32_t first, uint32_t count)
@@ -130,8 +130,8 @@ static enum salvo_status submit(
         ahead->session = session;
         ahead->flights[ahead->flight_count++] =
             (struct flight){.ticket = ticket, .first = first, .count = count};
-    } else if (status != SALVO_ERROR_CANCELLED && works_by_itself(engine)) {
-        ahead->session = session; /* the device may have begun with a part of it */
+    } else if (status != SALVO_ERROR_CANCELLED && is_asynchronous(engine)) {
+        ahead->session = session; /* the device may have begun a part of it */
         if (!ahead->lost)
             ahead->lost = first + 1;
     }
@@ -139,7 +139,7 @@ static enum salvo_status submit(
     return status == SALVO_ERROR_CANCELLED ? session_cancelled(session) : status;
 }
 
-/* The position of the last token whose id is known or on its way: where the next submission begins. */
+/* The position of the last token whose id is known or in flight: the next submission begins there. */
 static uint32_t next_first(const struct salvo_session *session)
 {
     const struct ahead *ahead = &session->engine->ahead;
@@ -152,14 +152,14 @@ static uint32_t next_first(const struct salvo_session *session)
     return session->known > session->position ? session->known - 1 : session->position;
 }
 
-/* Whether the next submission can be made now, rather than when all is there that is on its way. */
+/* Whether the next submission can be made before the ones in flight are complete. */
 static bool may_submit(const struct salvo_session *session, const struct ahead_limits *limits)
 {
     const struct ahead *ahead = &session->engine->ahead;
     const uint32_t first = next_first(session);
     if (ahead->stopped || first + 1 >= limits->end || __atomic_load_n(&session->cancelled, __ATOMIC_RELAXED))
         return false;
-    if (!works_by_itself(session->engine))
+    if (!is_asynchronous(session->engine))
         return session->pending < 0;
     if (ahead->flight_count)
         return ahead->flight_count < most_flights(session->engine) && !snapshots_are_due(session, first);
@@ -177,7 +177,7 @@ static enum salvo_status keep_busy(struct salvo_session *session, const struct a
         const uint32_t first = next_first(session), left = limits->end - 1 - first,
                        tokens = tokens_at_once(session->engine, limits);
         TRY(submit(session, limits, first, left < tokens ? left : tokens));
-        if (!works_by_itself(session->engine))
+        if (!is_asynchronous(session->engine))
             break;
     }
 cleanup:
@@ -204,7 +204,7 @@ enum salvo_status ahead_sample(struct salvo_session *session, const struct ahead
     TRY(session_check_next(session, &needs_step));
     for (;;) {
         if (ahead->stopped && ahead->flight_count == 0 && session->pending < 0 && !ahead->failed)
-            ahead->stopped = false; /* by a stop id that was not to end it, or by a cancel that is over */
+            ahead->stopped = false; /* by a stop id of another call, or an earlier cancellation */
         TRY(keep_busy(session, limits));
         if (session->pending >= 0)
             break;
@@ -236,7 +236,7 @@ enum salvo_status ahead_finish(struct salvo_session *session, bool keep_next)
     }
     if (lost) {
         kept = lost - 1 < kept ? lost - 1 : kept;
-        session->computed = lost; /* so that the state is restored, whatever the device has made of it */
+        session->computed = lost; /* forces the state to be restored */
     }
     enum salvo_status gone_back = snapshots_go_back(session, kept);
     return status == SALVO_OK ? gone_back : status;

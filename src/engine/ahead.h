@@ -1,9 +1,8 @@
 /*
- * Decoding ahead: generation hands over several tokens with one submission and, where the device works by
- * itself, the next submission before the last one is done. Ids are taken as they come. What was computed
- * beyond the last token that is kept is undone before anybody could see it, so that everything is as if the
- * tokens had been computed one by one: only generation has anything in flight, and every other call settles
- * it first.
+ * Decoding ahead: generation requests several tokens with one submission and, on asynchronous devices,
+ * submits the next before the last one is complete. Ids are read as they arrive. Tokens beyond the last one
+ * kept are rolled back before any other function can see them, so the result is the same as token by token:
+ * only generation has submissions in flight, and every other call settles them first.
  */
 #ifndef ENGINE_AHEAD_H
 #define ENGINE_AHEAD_H
@@ -15,40 +14,39 @@ enum { MOST_FLIGHTS = 4 };
 struct salvo_engine;
 struct salvo_session;
 
-/* A submission on its way: tokens from position `first` on. */
+/* A submission in flight: tokens from position `first` on. */
 struct flight {
     uint64_t ticket;
     uint32_t first, count;
-    uint32_t seen; /* ids taken over so far */
+    uint32_t seen; /* number of ids appended so far */
 };
 
 struct ahead {
-    struct salvo_session *session; /* that generates; NULL: none */
+    struct salvo_session *session; /* the session that generates; NULL: none */
     struct flight flights[MOST_FLIGHTS];
     uint32_t flight_count;
-    bool stopped; /* the last one did not come to its end */
-    bool failed;  /* there was no id to choose at `failed_position` */
+    bool stopped; /* the last submission stopped early */
+    bool failed;  /* no id could be chosen at `failed_position` */
     uint32_t failed_position;
-    uint32_t lost; /* position after the first token of a submission that has gone wrong: nothing of it
-                      counts; 0: none */
+    /* The position after the first token of a failed submission, whose tokens are all discarded; 0: none. */
+    uint32_t lost;
 };
 
 struct ahead_limits {
-    uint32_t tokens;         /* of one submission, at least 1 */
-    uint32_t end;            /* positions that ids are wanted for */
-    const int32_t *stop_ids; /* no id is wanted after one of these */
+    uint32_t tokens;         /* per submission, at least 1 */
+    uint32_t end;            /* ids are needed up to this position */
+    const int32_t *stop_ids; /* no id is needed after one of these */
     uint32_t stop_count;
 };
 
-/* Like session_sample: makes sure that an id is pending, and keeps the device busy meanwhile. */
+/* Like session_sample: ensures that an id is pending, and keeps the device busy. */
 enum salvo_status ahead_sample(struct salvo_session *session, const struct ahead_limits *limits);
 
-/* Ends decoding ahead: all that was computed after the session's last token is undone, except, where
- * `keep_next` says so, that the next id is known. */
+/* Ends decoding ahead: rolls back all tokens computed after the session's last one. With `keep_next` the next
+ * id stays pending. */
 enum salvo_status ahead_finish(struct salvo_session *session, bool keep_next);
 
-/* The same for whichever session decodes ahead, when something else is asked of the engine from a callback.
- */
+/* Ends decoding ahead of any session, when a callback calls another function of the engine. */
 enum salvo_status ahead_settle(struct salvo_engine *engine);
 
 #endif

@@ -29,7 +29,7 @@ static enum salvo_status check_size(const char *name, const void *sized)
     return fail(SALVO_ERROR_ARGUMENT, "the 'size' of struct %s is %zu; its INIT macro sets it", name, size);
 }
 
-/* Copies `size` bytes into a struct of `known` bytes: a shorter one is filled up with zeros, a longer one
+/* Copies `size` bytes into a struct of `known` bytes: a shorter struct is filled up with zeros, a longer one
  * must have zeros beyond. */
 static enum salvo_status copy_known(const char *name, const void *from, size_t size, size_t known, void *out)
 {

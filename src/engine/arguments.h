@@ -1,5 +1,4 @@
-/* Checks of what callers of the public interface pass: required pointers, and structs that carry their size.
- */
+/* Checks of the arguments of public functions: required pointers, and structs with a size. */
 #ifndef ENGINE_ARGUMENTS_H
 #define ENGINE_ARGUMENTS_H
 

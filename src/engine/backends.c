@@ -18,7 +18,7 @@ const struct backend *const all_backends[] = {
     NULL,
 };
 
-/* Every backend, in the order of all_backends; `missing` says why the build left it out. */
+/* Every backend, in the order of all_backends; `missing` says why it is not in this build. */
 static const struct {
     const char *name, *missing;
 } known[] = {
@@ -75,10 +75,10 @@ static const char *built_in_names(char *text, size_t size)
     return text;
 }
 
-/* What `auto` takes: a backend with a device, unless all it has is a processor that acts as one. */
-static bool is_taken_by_auto(const struct backend *backend)
+/* Whether `auto` may use a backend: it has a device, and not only a GPU emulated on the CPU. */
+static bool auto_may_use(const struct backend *backend)
 {
-    return backend->device_count() > 0 && !(backend->is_only_asked && backend->is_only_asked());
+    return backend->device_count() > 0 && !(backend->auto_skips && backend->auto_skips());
 }
 
 static bool is_auto(const char *name)
@@ -86,8 +86,8 @@ static bool is_auto(const char *name)
     return !name || strcmp(name, "auto") == 0;
 }
 
-/* Says why `auto` passes over a backend whose devices are all of a kind that cannot be used. */
-static void tell_passed_over(const struct backend *taken)
+/* Warns that `auto` skips a backend because none of its devices can be used. */
+static void warn_skipped(const struct backend *taken)
 {
     for (size_t i = 0; all_backends[i] && all_backends[i] != taken; i++) {
         const struct backend *backend = all_backends[i];
@@ -102,11 +102,11 @@ enum salvo_status backend_find(const char *name, const struct backend **out)
     const bool any = is_auto(name);
     *out = any ? NULL : built_in(name);
     for (size_t i = 0; any && !*out && all_backends[i]; i++) {
-        if (is_taken_by_auto(all_backends[i]))
+        if (auto_may_use(all_backends[i]))
             *out = all_backends[i];
     }
     if (any && *out)
-        tell_passed_over(*out);
+        warn_skipped(*out);
     if (*out)
         return SALVO_OK;
     char names[64];
@@ -128,7 +128,7 @@ const struct backend *backend_after(const char *name, const struct backend *back
     while (all_backends[i] && all_backends[i] != backend)
         i++;
     while (all_backends[i] && all_backends[++i]) {
-        if (is_auto(name) && is_taken_by_auto(all_backends[i]))
+        if (is_auto(name) && auto_may_use(all_backends[i]))
             return all_backends[i];
     }
     return NULL;

@@ -1,4 +1,4 @@
-/* The backends built into this library, and the one a name means. */
+/* The backends in this build, and the choice of one by name. */
 #ifndef ENGINE_BACKENDS_H
 #define ENGINE_BACKENDS_H
 
@@ -7,13 +7,15 @@
 /* Best first, ending with NULL. */
 extern const struct backend *const all_backends[];
 
-/* NULL or "auto" is the best there is. */
+/* NULL or "auto" is the best available. */
 enum salvo_status backend_find(const char *name, const struct backend **out);
 
-/* What "auto" takes when `backend` cannot be opened; NULL when there is none, or one was named. */
+/*
+ * The backend that "auto" tries after `backend` failed to open; NULL if there is none or the user named one.
+ */
 const struct backend *backend_after(const char *name, const struct backend *backend);
 
-/* An error unless the backend has a device of this number; it says why when there is none at all. */
+/* Fails unless the backend has a device of this number; the error says why if it has none. */
 enum salvo_status backend_check_device(const struct backend *backend, uint32_t number);
 
 #endif

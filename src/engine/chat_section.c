@@ -9,7 +9,7 @@
 
 enum { SECTION_VERSION = 1 };
 static const char section_magic[8] = {'s', 'a', 'l', 'v', 'o', '-', 'c', 'h'};
-static const uint64_t no_text = UINT64_MAX; /* in place of a size: a json that is NULL */
+static const uint64_t no_text = UINT64_MAX; /* in place of a size: the json is NULL */
 
 struct section_header {
     char magic[8];
@@ -33,7 +33,7 @@ uint64_t chat_section_checksum(const uint8_t *section, size_t size, uint64_t sta
 /* ---- Writing ---- */
 
 struct section_writer {
-    uint8_t *out; /* NULL: only the size is asked for */
+    uint8_t *out; /* NULL: only compute the size */
     size_t size;
 };
 
@@ -98,7 +98,7 @@ struct section_reader {
     const uint8_t *data, *end;
 };
 
-/* False when the bytes do not hold what they say. */
+/* False if the bytes are too few. */
 static bool take_text(struct section_reader *reader, bool may_be_absent, struct salvo_text *out)
 {
     uint64_t size;
@@ -156,7 +156,7 @@ enum salvo_status chat_section_read(
         TRY(fail(SALVO_ERROR_FORMAT, "the conversation was cut: %zu bytes of %zu", size, sizeof header));
     memcpy(&header, data, sizeof header);
     TRY(check_header(&header, data, size, state_checksum));
-    /* Each message has two sizes at least, so that the count cannot ask for more than the file is worth. */
+    /* Each message has at least two sizes, which bounds the count by the file's size. */
     if (header.count > size / (2 * sizeof(uint64_t)) ||
         !checked_mul((size_t)header.count, sizeof(struct salvo_message), &items_size) ||
         !checked_add(items_size, sizeof(struct salvo_messages) + size, &block_size))

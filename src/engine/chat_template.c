@@ -1,5 +1,5 @@
-/* The public chat templates: those of src/text with the words of the model's vocabulary, and what they write
- * as tokens. */
+/* The public functions on chat templates: src/text renders, this file supplies special tokens of the
+ * vocabulary, tokenizes the result and finds stop strings. */
 #include "base/memory.h"
 #include "engine/arguments.h"
 #include "engine/model.h"
@@ -17,14 +17,14 @@ struct salvo_template {
     struct template_word words[MOST_WORDS];
     struct buffer word_texts[MOST_WORDS];
     size_t word_count;
-    bool *guarded;     /* for each token of the vocabulary whether it is kept from what people wrote */
+    bool *guarded;     /* per token of the vocabulary: content must not become this token */
     char *stop_string; /* NULL: none */
     int32_t stop_id;   /* -1: none */
     const char *stop_strings[1];
     struct salvo_stops stops;
 };
 
-/* ---- Words of the vocabulary ------------------------------------------------------------------------- */
+/* ---- Special tokens of the vocabulary ---- */
 
 static enum salvo_status add_word(struct salvo_template *chat, const char *name, int32_t id)
 {
@@ -62,9 +62,9 @@ cleanup:
     return status;
 }
 
-/* ---- Tokens that messages must not become ------------------------------------------------------------ */
+/* ---- Tokens that content must not become ---- */
 
-/* Whether one of the literals, which end with NULs, ends or begins with a part of a token. */
+/* Whether one of the literals, each terminated by NUL, ends or begins with a part of a token. */
 static bool is_at_edge(const struct buffer *literals, const char *part, size_t size, bool ends)
 {
     const char *at = literals->data, *end = literals->data + literals->size;
@@ -76,7 +76,7 @@ static bool is_at_edge(const struct buffer *literals, const char *part, size_t s
     return false;
 }
 
-/* Whether the template may write a token with a role in it. */
+/* Whether the template may write a token that contains a role. */
 static bool holds_role(const struct buffer *token, const struct buffer *literals)
 {
     for (size_t i = 0; template_roles[i]; i++) {
@@ -91,9 +91,9 @@ static bool holds_role(const struct buffer *token, const struct buffer *literals
 }
 
 /*
- * Vocabularies find user-defined tokens in any text, and some files have "<|im_start|>" and the like among
- * them. Those that the template writes itself are what it structures conversations with; a message that could
- * write them as well could pretend to be several.
+ * Vocabularies match user-defined tokens in any text, and some files have "<|im_start|>" and the like among
+ * them. If the template writes such a token, it structures conversations: content that became the token could
+ * forge further messages.
  */
 static enum salvo_status guard_tokens(struct salvo_template *chat)
 {
@@ -120,9 +120,11 @@ cleanup:
     return status;
 }
 
-/* ---- Rendering --------------------------------------------------------------------------------------- */
+/* ---- Rendering ---- */
 
-/* Contents may be lists of parts. A template that cannot work with them gets their texts instead. */
+/*
+ * Content may be a list of parts. A template that does not support lists gets the texts of the parts instead.
+ */
 static enum salvo_status render(
     const struct salvo_template *chat, const struct salvo_conversation *conversation, struct marked_text *out)
 {
@@ -143,7 +145,7 @@ static size_t count_pieces(const struct marked_text *marked)
     return count;
 }
 
-/* One piece of memory, so that the caller frees one. */
+/* One allocation, freed by one salvo_free. */
 static enum salvo_status make_prompt(const struct marked_text *marked, struct salvo_prompt **out)
 {
     enum salvo_status status = SALVO_OK;
@@ -250,11 +252,11 @@ cleanup:
     return status;
 }
 
-/* ---- What ends an answer ----------------------------------------------------------------------------- */
+/* ---- The end of an answer ---- */
 
 /*
- * The template writes an answer and a message after it: what lies between them ends the answer. That is the
- * first control token there, where there is one, else the text.
+ * Renders an answer and a message after it: the text between them ends the answer. The stop is its first
+ * control token, or the text if it has none.
  */
 static enum salvo_status find_stops(struct salvo_template *chat)
 {
@@ -269,7 +271,7 @@ static enum salvo_status find_stops(struct salvo_template *chat)
     struct token_list list = {0};
     const struct salvo_conversation conversation = {.messages = messages, .message_count = 3};
     status = render(chat, &conversation, &marked);
-    if (status != SALVO_OK) { /* a template that wants other conversations: nothing can be learned */
+    if (status != SALVO_OK) { /* the template rejects this conversation: no stop is known */
         status = status == SALVO_ERROR_MEMORY ? status : SALVO_OK;
         goto cleanup;
     }
@@ -307,10 +309,10 @@ const struct salvo_stops *salvo_template_stops(const struct salvo_template *chat
     return chat ? &chat->stops : NULL;
 }
 
-/* ---- Open and close ---------------------------------------------------------------------------------- */
+/* ---- Open and close ---- */
 
-/* The model's template, or the plain one where it has none, or only the name of one that other engines know.
- */
+/* The model's template; the built-in one if the file has none, or only the name of one known to other
+ * engines. */
 static struct salvo_text model_template(const struct salvo_model *model)
 {
     static const char rwkv_world[] = "rwkv-world";

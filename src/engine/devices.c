@@ -1,4 +1,4 @@
-/* The devices a model can run on: those of every backend, one after the other. */
+/* The devices of all backends, one after the other. */
 #include "engine/arguments.h"
 #include "engine/backends.h"
 

@@ -11,16 +11,16 @@
 
 enum {
     DEFAULT_CONTEXT_LIMIT = 8192,
-    RECURRENT_POSITIONS = 1 << 24, /* of all sessions together, where a position is no more than its token */
-    UNKNOWN_CONTEXT = 2048,        /* for models that do not say what they were trained for */
+    RECURRENT_POSITIONS = 1 << 24, /* of all sessions of a recurrent model */
+    UNKNOWN_CONTEXT = 2048,        /* for models without a trained context */
     DEFAULT_BATCH = 512,
-    EVAL_ROWS = 32, /* rows of logits at once: more would cost memory and not gain speed */
+    EVAL_ROWS = 32, /* rows of logits per step: more cost memory and gain no speed */
     MAX_SESSIONS = 4096,
     MAX_CONTEXT = 1 << 26,
     MAX_BATCH = 1 << 16,
 };
 
-/* In a model of nothing but float32, a cache in f16 would be by far the largest error. */
+/* In a model with only float32 tensors, an f16 cache would be by far the largest error. */
 static bool is_all_float32(const struct gguf *gguf)
 {
     for (size_t i = 0; i < gguf_tensor_count(gguf); i++) {
@@ -45,7 +45,7 @@ static enum salvo_status check_limit(const char *what, uint32_t value, uint32_t 
     return SALVO_OK;
 }
 
-/* Puts numbers in place of zeros. */
+/* Replaces zeros by defaults. */
 static enum salvo_status resolve_options(
     const struct salvo_engine_options *given, const struct salvo_model *model, struct backend_options *out)
 {
@@ -118,8 +118,8 @@ static uint64_t recurrent_bytes(const struct program *program)
     return 2 * elements * sizeof(float);
 }
 
-/* A context that cannot fit is refused before anything is touched, rather than by the system's killer later.
- */
+/* Refuses a context that does not fit into memory before anything is allocated; otherwise the system would
+ * kill the process later. */
 static enum salvo_status check_memory(
     const struct salvo_engine *engine, const struct program *program, const struct backend_options *options)
 {
@@ -203,7 +203,7 @@ static void fill_info(struct salvo_engine *engine)
     };
 }
 
-/* *out_tried: whether the device was asked, and not only the file. */
+/* out_tried: whether the device was opened, not only the file read. */
 static enum salvo_status open_on(const struct backend *backend, struct salvo_model *model,
     const struct salvo_engine_options *options, bool *out_tried, struct salvo_engine **out)
 {
@@ -236,8 +236,8 @@ cleanup:
     return status;
 }
 
-/* Whether another device may do better. */
-static bool is_of_the_device(enum salvo_status status)
+/* Whether another device might succeed. */
+static bool is_device_error(enum salvo_status status)
 {
     return status == SALVO_ERROR_DEVICE || status == SALVO_ERROR_MEMORY || status == SALVO_ERROR_UNSUPPORTED;
 }
@@ -255,8 +255,8 @@ enum salvo_status salvo_engine_open(
     TRY(options_read("salvo_engine_options", given, sizeof options, &options));
     TRY(backend_find(options.backend, &backend));
     status = open_on(backend, model, &options, &tried, out);
-    /* `auto` goes on to the next, but only here: what has begun on a device is not moved. */
-    while (tried && is_of_the_device(status) && (backend = backend_after(options.backend, backend))) {
+    /* `auto` tries the next backend only here: an open engine never moves to another device. */
+    while (tried && is_device_error(status) && (backend = backend_after(options.backend, backend))) {
         log_line(SALVO_LOG_WARNING, "%s; going on with %s", salvo_error(), backend->name);
         status = open_on(backend, model, &options, &tried, out);
     }
@@ -320,7 +320,7 @@ enum salvo_status engine_run(struct salvo_engine *engine, const struct step *ste
 {
     uint64_t ticket, allocations = memory_count();
     engine->waits++;
-    engine->steps++; /* logits of earlier steps are gone from here on */
+    engine->steps++; /* invalidates the logits of earlier steps */
     enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
     if (status == SALVO_OK)
         status = engine->backend->wait(engine->executor, ticket, engine->results);

@@ -1,4 +1,4 @@
-/* The files that the interface offers to write. */
+/* The public functions on files. */
 #include "base/atomic_file.h"
 #include "base/memory.h"
 #include "engine/arguments.h"

@@ -1,4 +1,4 @@
-/* Generation: token after token, until something ends it. */
+/* Generation: appends tokens until the text ends. */
 #include "engine/session.h"
 #include "engine/text_filter.h"
 
@@ -18,14 +18,14 @@ const char *salvo_finish_name(uint32_t finish)
 struct generation {
     struct salvo_session *session;
     const struct salvo_generate_options *options;
-    const struct tokenizer *tokenizer; /* NULL where neither texts nor end tokens are asked for */
+    const struct tokenizer *tokenizer; /* NULL if neither text nor end tokens are needed */
     struct text_filter filter;
     struct salvo_generate_result result;
-    int32_t stop_ids[MAX_STOP_IDS]; /* that the device looks for: others are found here, a little later */
+    int32_t stop_ids[MAX_STOP_IDS]; /* for the device; the host finds further ones, a little later */
     uint32_t stop_count, ahead;
 };
 
-/* False when the callback wants no more. */
+/* False if the callback returned false. */
 static bool hand_over(struct generation *generation, size_t size)
 {
     const struct salvo_generate_options *options = generation->options;
@@ -82,7 +82,7 @@ static struct ahead_limits limits_of(const struct generation *generation)
     };
 }
 
-/* Makes sure that there is a next id, unless something ends the generation first. */
+/* Ensures that an id is pending, unless the generation ends first. */
 static enum salvo_status prepare_token(struct generation *generation, bool *out_finished)
 {
     struct salvo_generate_result *result = &generation->result;
@@ -107,7 +107,7 @@ static enum salvo_status prepare_token(struct generation *generation, bool *out_
     return status;
 }
 
-/* Takes the id and hands over what its text has completed. */
+/* Appends the id and passes on the text that it completes. */
 static enum salvo_status write_token(struct generation *generation, bool *out_finished)
 {
     enum salvo_status status = SALVO_OK;
@@ -180,8 +180,7 @@ enum salvo_status session_generate(struct salvo_session *session,
     }
     TRY(ahead_finish(session,
         generation.result.finish == SALVO_FINISH_END || (had_next && generation.result.tokens == 0)));
-    /* The text that was held back as the possible beginning of a stop string; bytes of an incomplete
-     * character are left out. */
+    /* The text held back as the possible beginning of a stop string, without an incomplete character. */
     if (generation.result.finish != SALVO_FINISH_CALLBACK &&
         !hand_over(&generation, text_filter_end(&generation.filter)))
         generation.result.finish = SALVO_FINISH_CALLBACK;

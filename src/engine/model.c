@@ -12,12 +12,12 @@
 struct salvo_model {
     struct gguf *gguf;
     struct salvo_model_info info;
-    struct arena arena; /* texts of `info` */
+    struct arena arena; /* strings of `info` */
     pthread_mutex_t tokenizer_lock;
     struct tokenizer *tokenizer; /* under the lock until it is set */
 };
 
-/* general.file_type: what the quantiser was asked for, by number. */
+/* general.file_type: the number of the quantisation scheme. */
 static const char *file_type_name(uint32_t type)
 {
     static const char *const names[] = {[0] = "F32",
@@ -69,7 +69,7 @@ cleanup:
     return status;
 }
 
-/* `<architecture>.<suffix>`, or an array of one number per layer of which the largest counts. */
+/* `<architecture>.<suffix>`: a number, or the largest of an array with a number per layer. */
 static enum salvo_status get_number(const struct salvo_model *model, const char *suffix, uint32_t *out)
 {
     char key[256];

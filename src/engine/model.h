@@ -1,5 +1,4 @@
-/* A model is a checked GGUF file, what its metadata says in common words, and its tokenizer once somebody
- * needs it. */
+/* A model: a checked GGUF file, its common metadata, and its tokenizer, opened on first use. */
 #ifndef ENGINE_MODEL_H
 #define ENGINE_MODEL_H
 
@@ -8,14 +7,13 @@
 
 const struct gguf *model_gguf(const struct salvo_model *model);
 
-/* The sampler that the model's family is used with. */
+/* The default sampler of the model's family. */
 struct salvo_sampler model_sampler(const struct salvo_model *model);
 
-/* Tells models apart: of the metadata, the tensor directory, and some bytes of every tensor. */
+/* A hash that identifies the model: of the metadata, the tensor directory, and some bytes of every tensor. */
 uint64_t model_hash(const struct salvo_model *model);
 
-/* Opens the tokenizer on first use, from any thread; a vocabulary that is missing or not supported fails
- * here. */
+/* Opens the tokenizer on first use, from any thread. Fails if the vocabulary is missing or not supported. */
 enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokenizer **out);
 
 #endif

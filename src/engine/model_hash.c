@@ -34,8 +34,8 @@ static uint64_t mix_entry(uint64_t hash, const struct gguf_entry *entry)
     }
 }
 
-/* A few bytes from the beginning, the middle and the end: enough to tell weights apart that were trained
- * differently, and quick on a file that is not in memory. */
+/* A few bytes from the beginning, the middle and the end: they differ between different trainings, and are
+ * read quickly from a file that is not in memory. */
 static uint64_t mix_tensor(uint64_t hash, const struct gguf_tensor *tensor)
 {
     enum { SAMPLE = 64 };

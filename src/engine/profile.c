@@ -1,4 +1,4 @@
-/* Where the time of a step goes, and when the device has nothing to do. */
+/* Profiles of a step, and the device's idle time. */
 #include "engine/session.h"
 
 enum salvo_status session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
@@ -14,7 +14,7 @@ enum salvo_status session_profile(struct salvo_session *session, const int32_t *
                                        "is room for, and at least one "
                                        "repetition"));
     }
-    /* Where the next tokens will be: whatever is left behind there is written anew before it is read. */
+    /* The step writes at the positions of the next tokens, which are written again before they are read. */
     engine->runs[0] = session_run(session, count, 0, LOGITS_LAST);
     const struct step step = {
         .runs = engine->runs,
@@ -22,7 +22,7 @@ enum salvo_status session_profile(struct salvo_session *session, const int32_t *
         .token_count = count,
         .ids = ids,
     };
-    engine->steps++; /* logits are gone */
+    engine->steps++; /* invalidates the logits */
     TRY(engine->backend->profile.time_phases(engine->executor, &step, repetitions, function, user));
 cleanup:
     return status;

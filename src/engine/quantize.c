@@ -1,5 +1,5 @@
-/* A model written again with other types. Tensors are converted in pieces, so that memory does not grow with
- * them. */
+/* Writes a model with other tensor types. Tensors are converted in pieces, so that memory use does not grow
+ * with their size. */
 #include "quant/quant.h"
 
 #include "base/log.h"
@@ -56,7 +56,7 @@ static void convert_row(void *context, uint32_t phase, uint32_t row, uint32_t th
     dequantize(piece->from, source, piece->columns, values);
     if (!all_finite(values, piece->columns))
         atomic_store(&piece->not_finite, true);
-    if (piece->from == piece->to) /* bit for bit: quantising again might round differently */
+    if (piece->from == piece->to) /* copied: quantising again could round differently */
         memcpy(target, source, to_bytes);
     else
         quantize(piece->to, values, piece->columns, target);
@@ -88,6 +88,7 @@ static uint32_t choose_type(const struct quantizer *quantizer, const struct gguf
         .columns = tensor->shape[0],
         .rows = tensor->elements / (tensor->shape[0] ? tensor->shape[0] : 1),
         .type = tensor->type,
+        .is_stack = tensor->dimensions > 2 && tensor->shape[2] > 1,
     };
     return quantizer->options->pure ? mix_choose_pure(quantizer->mix, &asked)
                                     : mix_choose(quantizer->mix, &quantizer->model, &asked);
@@ -99,7 +100,7 @@ static bool is_quantized(uint32_t type)
     return info && info->block_elements > 1;
 }
 
-/* Integers and types that cannot be converted are taken over as they are, if nothing else is asked. */
+/* Integers and types that cannot be converted are copied, unless a type is requested for them. */
 static enum salvo_status check_types(const struct gguf_tensor *tensor, uint32_t type)
 {
     enum salvo_status status = SALVO_OK;
@@ -173,8 +174,8 @@ cleanup:
     return status;
 }
 
-/* A file made of several parts becomes one. */
-static bool is_about_parts(struct salvo_text key)
+/* Whether a metadata key describes the split of a model, which becomes one file. */
+static bool is_split_key(struct salvo_text key)
 {
     static const char prefix[] = "split.";
     return key.size >= sizeof prefix - 1 && memcmp(key.data, prefix, sizeof prefix - 1) == 0;
@@ -185,7 +186,7 @@ static enum salvo_status write_header(struct quantizer *quantizer)
     enum salvo_status status = SALVO_OK;
     const struct gguf *gguf = quantizer->gguf;
     for (size_t i = 0; i < gguf_entry_count(gguf); i++) {
-        if (!is_about_parts(gguf_entry_at(gguf, i)->key))
+        if (!is_split_key(gguf_entry_at(gguf, i)->key))
             TRY(gguf_writer_copy(quantizer->writer, gguf_entry_at(gguf, i)));
     }
     TRY(gguf_writer_set_u32(quantizer->writer, "general.file_type", mix_file_type(quantizer->mix)));
@@ -229,6 +230,9 @@ enum salvo_status salvo_quantize(
             .kv_heads = info->kv_heads,
             .tied = gguf_find_tensor(model_gguf(model), "output.weight") == NULL},
     };
+    char experts_key[MAX_NAME];
+    snprintf(experts_key, sizeof experts_key, "%s.expert_count", info->architecture);
+    TRY(gguf_get_u32(quantizer.gguf, experts_key, &quantizer.model.experts, NULL));
     TRY(mix_find(options.type, &quantizer.mix));
     if (gguf_is_at(quantizer.gguf, path))
         TRY(fail(SALVO_ERROR_ARGUMENT, "%s: the model is read from this file; write to another one", path));

@@ -1,4 +1,4 @@
-/* Sessions: which tokens they hold, and the steps that compute more of them. */
+/* Sessions: their tokens, and the steps that compute them. */
 #include "engine/session.h"
 #include "arch/arch.h"
 #include "base/memory.h"
@@ -52,7 +52,7 @@ enum salvo_status session_set_sampler(struct salvo_session *session, const struc
 {
     enum salvo_status status = SALVO_OK;
     uint64_t seed = sampler->seed;
-    /* Zero switches these off, as 1 does. */
+    /* Zero switches these off, like 1. */
     const float top_p = sampler->top_p == 0 ? 1 : sampler->top_p,
                 repeat_penalty = sampler->repeat_penalty == 0 ? 1 : sampler->repeat_penalty;
     const struct {
@@ -69,7 +69,7 @@ enum salvo_status session_set_sampler(struct salvo_session *session, const struc
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         float value = ranges[i].value;
         if (!(value >= ranges[i].lowest && value <= ranges[i].highest))
-            TRY(fail(SALVO_ERROR_ARGUMENT, "%s cannot be %g: it lies between %g and %g", ranges[i].name,
+            TRY(fail(SALVO_ERROR_ARGUMENT, "%s %g is invalid: it must be between %g and %g", ranges[i].name,
                 (double)value, (double)ranges[i].lowest, (double)ranges[i].highest));
     }
     if (seed == SALVO_SEED_RANDOM)
@@ -132,7 +132,7 @@ cleanup:
     return status;
 }
 
-/* Whatever happens at once, `stop` is set in the end if `cancelled` is. */
+/* With any interleaving of threads, `stop` is set in the end if `cancelled` is. */
 void session_stop_device(struct salvo_session *session, bool stop)
 {
     __atomic_store_n(&session->stop, stop, __ATOMIC_SEQ_CST);
@@ -188,8 +188,7 @@ struct run session_run(
     };
 }
 
-/* Takes over what run number `index` of the last step has done. A run without an id to choose commits
- * nothing. */
+/* Commits the result of run number `index` of the last step. A run without an id commits nothing. */
 static enum salvo_status commit(struct salvo_session *session, uint32_t index, uint32_t logits_row)
 {
     struct salvo_engine *engine = session->engine;
@@ -210,7 +209,7 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
     return SALVO_OK;
 }
 
-/* One submission for one session: `count` tokens that stand in its `tokens` from `computed` on. */
+/* One submission for one session: `count` of its tokens, from `computed` on. */
 static enum salvo_status run_tokens(struct salvo_session *session, uint32_t count, enum run_logits logits)
 {
     struct salvo_engine *engine = session->engine;
@@ -286,9 +285,9 @@ enum salvo_status session_eval(
         TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
         for (uint32_t position = first; row && position < session->computed; position++) {
             if (position < asked)
-                continue; /* a sampled token that had to be computed first was not asked about */
+                continue; /* a sampled token, computed before the tokens of this call */
             const float *logits = engine->backend->logits(engine->executor, position - first);
-            TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* which has said what happened */
+            TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* the backend has set the error */
             if (!row(user, position, logits))
                 goto cleanup;
         }
@@ -322,8 +321,8 @@ cleanup:
     return status;
 }
 
-/* After a rollback or an evaluation the id sampled after the last token is gone: the last token is computed
- * again, with the same bits, and so are the tokens since the restored snapshot. */
+/* After a rollback or an evaluation the id sampled after the last token is lost: the last token runs again,
+ * with the same bits, as do the tokens since the restored snapshot. */
 enum salvo_status session_prepare_last(struct salvo_session *session)
 {
     const uint32_t last = session->position - 1;
@@ -339,7 +338,7 @@ enum salvo_status session_catch_up(struct salvo_session *session)
     return status;
 }
 
-/* Computes what is needed so that an id is pending. */
+/* Ensures that an id is pending. */
 static enum salvo_status sample(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;

@@ -1,5 +1,5 @@
-/* The work behind the public functions on sessions (session_api.c), which have checked the arguments and
- * settled what generation computes ahead. The parameters are those of the public functions. */
+/* The functions behind the public functions on sessions. session_api.c has checked the arguments and settled
+ * decoding ahead. Parameters are those of the public functions. */
 #ifndef ENGINE_SESSION_H
 #define ENGINE_SESSION_H
 
@@ -32,7 +32,7 @@ enum salvo_status session_state_save(struct salvo_session *session, void *out, s
 enum salvo_status session_state_restore(struct salvo_session *session, const void *state, size_t size);
 enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *from);
 
-/* With the messages of a conversation, or NULL: a state alone. */
+/* `messages`: NULL for a state alone. */
 enum salvo_status session_write(
     struct salvo_session *session, const struct salvo_messages *messages, struct salvo_file *file);
 enum salvo_status session_save_file(

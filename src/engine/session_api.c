@@ -1,7 +1,6 @@
 /*
- * The public functions on sessions. Each one checks its arguments and enters the engine before it calls the
- * function of the same name without `salvo_` that does the work: a new function on sessions belongs here,
- * too.
+ * The public functions on sessions. Each checks its arguments and enters the engine, then calls the function
+ * of the same name without `salvo_`. New public functions on sessions belong here.
  */
 #include "base/memory.h"
 #include "engine/arguments.h"
@@ -261,34 +260,34 @@ enum salvo_status salvo_session_state_save_file(struct salvo_session *session, c
     return session_save_file(session, NULL, path);
 }
 
-enum salvo_status salvo_session_chat_write(struct salvo_session *session,
-    const struct salvo_message *messages, size_t count, size_t message_size, struct salvo_file *file)
+/* To `file`, or to a new file at `path`. */
+static enum salvo_status write_chat(struct salvo_session *session, const struct salvo_message *messages,
+    size_t count, size_t message_size, struct salvo_file *file, const char *path)
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_message *copy = NULL;
     struct salvo_messages list = {.count = count};
-    REQUIRE(file);
-    ENTER(session);
     TRY(messages_read(messages, count, message_size, &copy, &list.items));
-    TRY(session_write(session, &list, file));
+    TRY(file ? session_write(session, &list, file) : session_save_file(session, &list, path));
 cleanup:
     salvo_free(copy);
     return status;
 }
 
+enum salvo_status salvo_session_chat_write(struct salvo_session *session,
+    const struct salvo_message *messages, size_t count, size_t message_size, struct salvo_file *file)
+{
+    REQUIRE(file);
+    ENTER(session);
+    return write_chat(session, messages, count, message_size, file, NULL);
+}
+
 enum salvo_status salvo_session_chat_save_file(struct salvo_session *session,
     const struct salvo_message *messages, size_t count, size_t message_size, const char *path)
 {
-    enum salvo_status status = SALVO_OK;
-    struct salvo_message *copy = NULL;
-    struct salvo_messages list = {.count = count};
     REQUIRE(path);
     ENTER(session);
-    TRY(messages_read(messages, count, message_size, &copy, &list.items));
-    TRY(session_save_file(session, &list, path));
-cleanup:
-    salvo_free(copy);
-    return status;
+    return write_chat(session, messages, count, message_size, NULL, path);
 }
 
 enum salvo_status salvo_session_state_load_file(struct salvo_session *session, const char *path)

@@ -1,5 +1,5 @@
-/* A session's state in a file: the bytes that session_state_save gives, and behind them the messages of
- * the conversation, if it is one. */
+/* A session's state in a file: the bytes of session_state_save, followed by the messages of a conversation,
+ * if any. */
 #include "base/mapped_file.h"
 #include "base/memory.h"
 #include "engine/chat_section.h"
@@ -41,7 +41,7 @@ cleanup:
     return status;
 }
 
-/* The messages behind the state, if there are some: *in_out_size then becomes that of the state alone. */
+/* Reads the messages after the state, if there are any, and reduces *in_out_size to the size of the state. */
 static enum salvo_status read_messages(
     const uint8_t *data, size_t *in_out_size, bool is_chat, struct salvo_messages **out)
 {
@@ -54,7 +54,7 @@ static enum salvo_status read_messages(
     }
     if (is_chat && size && extent.size == size)
         return fail(SALVO_ERROR_ARGUMENT, "this is a saved state without a conversation");
-    return SALVO_OK; /* restoring says what is wrong with anything else */
+    return SALVO_OK; /* restoring reports the error */
 }
 
 enum salvo_status session_load_file(
@@ -66,7 +66,7 @@ enum salvo_status session_load_file(
     uint8_t *copy = NULL;
     TRY(mapped_file_open(path, &file));
     size_t size = file.size;
-    TRY(NEW(&copy, file.size)); /* what was checked must not change while it is used */
+    TRY(NEW(&copy, file.size)); /* a copy, because the file may change after it was checked */
     if (copy)
         memcpy(copy, file.data, file.size);
     TRY(mapped_file_check(&file));

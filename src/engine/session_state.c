@@ -1,8 +1,8 @@
 /*
- * A session's state: rolled back, written as bytes, read again, copied. The bytes are a header, the tokens,
- * and the backend's state in the program's logical layout. The header refuses what belongs to another model,
- * was cut or changed. The checksum finds accidents only: anyone can compute it, so every number that is used
- * as an index or a size is checked as well.
+ * A session's state: rollback, saving, restoring, copying. The bytes are a header, the tokens, and the
+ * backend's state in the program's logical layout. By its header, a state of another model and a truncated or
+ * damaged one are refused. The checksum detects accidents only: anyone can compute it, so every number that
+ * is used as an index or a size is checked as well.
  */
 #include "base/checksum.h"
 #include "base/memory.h"
@@ -24,7 +24,7 @@ struct state_header {
     uint64_t model_hash, layout_hash;
     uint32_t position, computed;
     int32_t pending;
-    char model[68]; /* its name, for messages */
+    char model[68]; /* name of the model, for errors */
 };
 
 enum salvo_status session_rollback(struct salvo_session *session, uint32_t position)
@@ -41,7 +41,7 @@ enum salvo_status session_rollback(struct salvo_session *session, uint32_t posit
     return snapshots_go_back(session, position);
 }
 
-/* Bytes of all ids: those that are read, and those that version 2 repeats. */
+/* Bytes of all ids, including those that version 2 repeats. */
 static size_t ids_size(uint32_t version, uint32_t position, uint32_t computed)
 {
     return ((size_t)position + (version == OLDEST_VERSION ? computed : 0)) * sizeof(int32_t);
@@ -76,7 +76,7 @@ static enum salvo_status identify_model(struct salvo_engine *engine)
     return gguf_check(model_gguf(engine->model));
 }
 
-/* At most so much of a model's name as fits, and nothing that a terminal might take for a command. */
+/* Copies a model's name as far as it fits, without control characters, which could affect a terminal. */
 static void copy_model_name(const char *name, char out[68])
 {
     size_t i = 0;
@@ -127,7 +127,7 @@ struct state_extent session_state_extent(const void *data, size_t size)
     return (struct state_extent){header.size, header.checksum};
 }
 
-/* Whether these are the bytes that were saved. */
+/* Checks size, version and checksum. */
 static enum salvo_status check_integrity(const void *data, size_t size)
 {
     struct state_header header;
@@ -150,7 +150,7 @@ static enum salvo_status check_integrity(const void *data, size_t size)
     return SALVO_OK;
 }
 
-/* Whether a state as it was saved belongs to this engine. */
+/* Checks that a state belongs to this model and fits this engine. */
 static enum salvo_status check_fit(const struct salvo_engine *engine, const struct state_header *header)
 {
     static const char *const types[] = {[TYPE_F32] = "f32", [TYPE_F16] = "f16", [TYPE_Q8_0] = "q8_0"};
@@ -202,7 +202,7 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
         TRY(fail(SALVO_ERROR_FORMAT, "the state holds tokens outside the vocabulary"));
 
     snapshots_forget(session);
-    session->position = session->computed = 0; /* should restoring fail half way */
+    session->position = session->computed = 0; /* in case restoring fails half way */
     session->pending = -1;
     memcpy(session->tokens, rest, header.position * sizeof *session->tokens);
     const uint8_t *states = rest + ids_size(header.version, header.position, header.computed);

@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-/* Tokens between snapshots: computing as many again takes a fraction of a second. */
+/* Tokens between snapshots; computing them again takes a fraction of a second. */
 enum { SPACING = 256 };
 
-/* Recurrent state alone: what is saved of no position at all. */
+/* Recurrent state alone: the saved state of 0 positions. */
 static size_t snapshot_size(const struct salvo_engine *engine)
 {
     return engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0;
@@ -38,7 +38,7 @@ void snapshots_close(struct salvo_engine *engine)
     memory_unmap(engine->snapshot_memory, engine->snapshot_bytes);
 }
 
-/* Makes snapshot `index` the first unused one, with its memory. */
+/* Moves snapshot `index`, with its memory, to the unused ones. */
 static void drop(struct snapshots *snapshots, uint32_t index)
 {
     struct snapshot dropped = snapshots->items[index];
@@ -49,8 +49,8 @@ static void drop(struct snapshots *snapshots, uint32_t index)
 }
 
 /*
- * The one whose gap, from the one before to the one after, is smallest for how long ago it is. So snapshots
- * lie close to each other near the end and far apart further back: going back costs in proportion to how far.
+ * The snapshot with the smallest gap between its neighbours, relative to its age. So snapshots are dense near
+ * the end and sparse further back: the cost of a rollback is proportional to its distance.
  */
 static uint32_t least_useful(const struct snapshots *snapshots, uint32_t now)
 {
@@ -79,7 +79,7 @@ bool snapshots_are_due(const struct salvo_session *session, uint32_t position)
     return is_older(session, position, SPACING);
 }
 
-/* Room for a snapshot of `position` tokens behind the others. */
+/* A new snapshot of `position` tokens, after the others. */
 static struct snapshot *make_room(struct snapshots *snapshots, uint32_t position)
 {
     if (snapshots->count == MOST_SNAPSHOTS)
@@ -87,7 +87,7 @@ static struct snapshot *make_room(struct snapshots *snapshots, uint32_t position
     return &snapshots->items[snapshots->count];
 }
 
-/* Takes a snapshot, unless there is one less than `spacing` tokens back. */
+/* Takes a snapshot, unless one is less than `spacing` tokens back. */
 static enum salvo_status take(struct salvo_session *session, uint32_t spacing)
 {
     struct salvo_engine *engine = session->engine;
@@ -136,7 +136,7 @@ enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t posi
         return SALVO_OK;
     while (snapshots->count && snapshots->items[snapshots->count - 1].position > position)
         drop(snapshots, snapshots->count - 1);
-    session->computed = 0; /* where every state is zeros */
+    session->computed = 0; /* the state before position 0 is zero */
     if (snapshots->count) {
         const struct snapshot *nearest = &snapshots->items[snapshots->count - 1];
         status = engine->backend->state_restore(

@@ -1,7 +1,7 @@
 /*
- * Snapshots of recurrent state. What a model folds its tokens into cannot be rolled back by forgetting
- * positions, so a session of such a model keeps a few earlier states and, when it goes back, computes again
- * from the nearest: the tokens are all there. Others keep none, and everything here does nothing for them.
+ * Snapshots of recurrent state. Recurrent state cannot be rolled back by removing positions, so a session of
+ * a recurrent model keeps a few earlier states. A rollback restores the nearest earlier one and computes the
+ * tokens after it again. For other models these functions do nothing.
  */
 #ifndef ENGINE_SNAPSHOTS_H
 #define ENGINE_SNAPSHOTS_H
@@ -11,35 +11,35 @@
 enum { MOST_SNAPSHOTS = 4 };
 
 struct snapshot {
-    uint32_t position; /* tokens that are recurrent in */
+    uint32_t position; /* tokens that the state contains */
     uint8_t *state;
 };
 
 struct snapshots {
-    struct snapshot items[MOST_SNAPSHOTS]; /* by position; those beyond `count` only own their memory */
+    struct snapshot items[MOST_SNAPSHOTS]; /* sorted by position; from `count` on only memory */
     uint32_t count;
 };
 
 struct salvo_engine;
 struct salvo_session;
 
-/* Memory for the snapshots of all sessions, which costs nothing until it is written. */
+/* Memory for the snapshots of all sessions; pages are not used until written. */
 enum salvo_status snapshots_open(struct salvo_engine *engine);
 void snapshots_close(struct salvo_engine *engine);
 
-/* Whether one would be taken if `position` tokens were computed. */
+/* Whether a snapshot would be taken after `position` tokens. */
 bool snapshots_are_due(const struct salvo_session *session, uint32_t position);
 
-/* Before a session computes more: takes a snapshot if the newest one has become old. */
+/* Called before a session computes more tokens: takes a snapshot if the newest one is old enough. */
 enum salvo_status snapshots_take_if_due(struct salvo_session *session);
 
-/* Keeps a state of `position` tokens that has been saved, unless there is one at least as new. */
+/* Stores a saved state of `position` tokens as a snapshot, unless there is one at least as new. */
 void snapshots_keep(struct salvo_session *session, uint32_t position, const uint8_t *state);
 
-/* Goes back to a state of at most `position` tokens: session->computed says of how many. */
+/* Restores a state of at most `position` tokens; session->computed is then their number. */
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position);
 
-/* Forgets all of them: the session's tokens become others. */
+/* Removes all snapshots, because the session's tokens are replaced. */
 void snapshots_forget(struct salvo_session *session);
 
 #endif

@@ -46,8 +46,8 @@ cleanup:
     return status;
 }
 
-/* Hands the buffer's memory to the caller, or frees it after a failure. */
-static enum salvo_status give_away(
+/* Passes the buffer's memory to the caller, or frees it after a failure. */
+static enum salvo_status pass_to_caller(
     enum salvo_status status, struct buffer *buffer, char **out_text, size_t *out_size)
 {
     if (status != SALVO_OK) {
@@ -76,7 +76,7 @@ enum salvo_status salvo_detokenize(struct salvo_model *model, const int32_t *ids
     TRY(tokenizer_decode(tokenizer, ids, count, special, &buffer));
     TRY(gguf_check(model_gguf(model)));
 cleanup:
-    return give_away(status, &buffer, out_text, out_size);
+    return pass_to_caller(status, &buffer, out_text, out_size);
 }
 
 enum salvo_status salvo_token_text(struct salvo_model *model, int32_t id, char **out_text, size_t *out_size)
@@ -93,7 +93,7 @@ enum salvo_status salvo_token_text(struct salvo_model *model, int32_t id, char *
     TRY(tokenizer_piece(tokenizer, id, true, &buffer));
     TRY(gguf_check(model_gguf(model)));
 cleanup:
-    return give_away(status, &buffer, out_text, out_size);
+    return pass_to_caller(status, &buffer, out_text, out_size);
 }
 
 size_t salvo_utf8_incomplete(const char *text, size_t size)

@@ -31,8 +31,8 @@ bool text_filter_scan(const struct text_filter *filter, size_t *out_ready)
         const size_t length = strlen(stop);
         const char *found = memmem(text, size, stop, length);
         const size_t at = found ? (size_t)(found - text) : size;
-        /* The first that is complete, of those the longest: independent of how the text was cut into pieces.
-         */
+        /* The stop string that is complete first, and the longest of these: independent of the pieces that
+         * the text came in. */
         if (found && (at + length < end || (at + length == end && at < begin))) {
             begin = at;
             end = at + length;

@@ -11,11 +11,11 @@ struct text_filter {
     struct buffer held;
 };
 
-/* *out_ready bytes of `held` can be passed on now. True when a stop string is complete: they are the text
+/* *out_ready bytes of `held` can be passed on now. True: a stop string is complete, and they are the text
  * before it. */
 bool text_filter_scan(const struct text_filter *filter, size_t *out_ready);
 
-/* The number of bytes that can be passed on when no more text comes: all but an incomplete character. */
+/* The number of bytes that can be passed on at the end of the text: all but an incomplete character. */
 size_t text_filter_end(const struct text_filter *filter);
 
 /* Removes the first `size` bytes. */

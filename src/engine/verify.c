@@ -192,7 +192,7 @@ static bool compare_row(void *user, uint32_t position, const float *logits)
     }
     run->distance.same_argmax += argmax == expected_argmax;
     run->distance.divergences += divergence;
-    if (!(divergence <= run->distance.largest)) /* a NaN stays */
+    if (!(divergence <= run->distance.largest)) /* also stores NaN */
         run->distance.largest = divergence;
     return true;
 }

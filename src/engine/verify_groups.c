@@ -10,7 +10,7 @@ struct walk {
     struct salvo_engine *engine;
     struct debug_step debug;
     uint32_t group;
-    uint32_t end; /* ops before it are done after the groups before `group` */
+    uint32_t end; /* end of the ops of all groups before `group` */
 };
 
 /* Both sides; `theirs` is expected. */
@@ -37,7 +37,7 @@ cleanup:
     return status;
 }
 
-/* Groups without ops round the input of the next group: they belong to it. */
+/* Groups without ops round the input of the next group and belong to it. */
 static void pass_group(struct walk *walk)
 {
     const struct plan *plan = walk->debug.plan;
@@ -48,7 +48,7 @@ static void pass_group(struct walk *walk)
     walk->end = group->first_op + group->op_count;
 }
 
-/* Scratch that both sides have in memory, not only inside a kernel. */
+/* Scratch that both sides store in memory, not only inside a kernel. */
 static bool is_comparable(const struct sides *sides, buffer_id buffer)
 {
     return sides->ours.engine->program->buffers[buffer].kind == BUFFER_SCRATCH &&
@@ -106,7 +106,7 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
         uint32_t column = 0;
         for (uint32_t i = 0; i < output->columns; i++) {
             if (!isfinite(a[i]) || !isfinite(b[i])) {
-                if (a[i] != b[i] && output->not_finite++ == 0) /* NaN on both sides counts as well */
+                if (a[i] != b[i] && output->not_finite++ == 0) /* also NaN on both sides */
                     point_at(output, row, i, a[i], b[i]);
                 continue;
             }

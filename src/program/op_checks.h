@@ -20,7 +20,7 @@ bool op_check(struct builder *builder, struct op *op);
 /* Checks the parameters and adds the op. `sample` ends a program. */
 void op_append(struct builder *builder, const struct op *op);
 
-/* Both. */
+/* op_check, then op_append. */
 void op_add(struct builder *builder, struct op op);
 
 /* Checks of the build_ functions, between op_check and op_append. */

@@ -101,7 +101,7 @@ void builder_refuse(struct builder *builder, enum salvo_status status, const cha
 buffer_id builder_weight(struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...)
     PRINTF_LIKE(4, 5);
 
-/* The same, or NO_BUFFER when the file does not have it. */
+/* As builder_weight; NO_BUFFER if the file does not have the weight. */
 buffer_id builder_optional_weight(
     struct builder *builder, uint64_t rows, uint64_t columns, const char *format, ...) PRINTF_LIKE(4, 5);
 
@@ -130,7 +130,7 @@ void build_rms_norm(struct builder *builder, buffer_id out, buffer_id x, buffer_
 void build_matmul(
     struct builder *builder, buffer_id out, buffer_id weight, buffer_id x, buffer_id bias, bool accumulate);
 
-/* The same without `accumulate`, with an activation. */
+/* A matmul without `accumulate`, with an activation. */
 void build_activated_matmul(struct builder *builder, buffer_id out, buffer_id weight, buffer_id x,
     buffer_id bias, enum activation activation);
 void build_rope(struct builder *builder, buffer_id x, uint32_t head_dim, uint32_t rope);

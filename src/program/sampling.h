@@ -37,9 +37,9 @@ uint64_t sampling_random(uint64_t seed, uint64_t position);
 uint64_t sampling_weight(float x);
 
 /*
- * The reference, and what the CPU runs. `logits` [vocabulary] is changed. `tokens` are the ids of the slot so
- * far, `count` of them; the id chosen is for position `count`. `scratch` has room for `vocabulary` elements.
- * Returns -1 when there is none to choose.
+ * The reference, which the CPU backend runs. `logits` [vocabulary] is changed. `tokens` are the `count` ids
+ * of the slot so far; the id chosen is for position `count`. `scratch` has room for `vocabulary` elements.
+ * Returns -1 if no id can be chosen.
  */
 struct sampling_candidate {
     float logit;

@@ -54,15 +54,16 @@ struct step {
     const int32_t *ids;              /* [token_count], for SOURCE_IDS runs */
     const int32_t *stop_ids;         /* [stop_count], at most MAX_STOP_IDS; each run has a mask of its own */
     uint32_t stop_count;
-    uint32_t repeat; /* decode this many tokens with one submission: every run has one token and LOGITS_LAST.
-                        0 counts as 1 */
+    /* Tokens that each run decodes with one submission; every run then has one token and LOGITS_LAST. 0
+     * counts as 1. */
+    uint32_t repeat;
     const volatile bool *cancel; /* read between tokens and phases, by atomic loads; may be NULL */
 };
 
 /* The result of a step, for each run in order. */
 struct run_result {
-    uint32_t
-        sampled; /* number of sampled ids: they are in the slot's tokens from position first + count on */
+    /* The number of sampled ids, which are in the slot's tokens from position first + count on. */
+    uint32_t sampled;
     bool ended;  /* by a stop id */
     bool failed; /* its logits were all NaN at position `failed_position`, which is not committed */
     uint32_t failed_position;

@@ -14,7 +14,7 @@
 
 enum { BLOCK_SMALL = 32, BLOCK_LARGE = 256 };
 
-/* ---- Blocks of 32 ------------------------------------------------------------------------------------ */
+/* ---- Blocks of 32 ---- */
 
 /* value = scale * (code - 8), code 0..15 */
 struct block_q4_0 {
@@ -60,7 +60,7 @@ struct block_mxfp4 {
     uint8_t nibbles[16];
 };
 
-/* ---- Blocks of 256 ----------------------------------------------------------------------------------- */
+/* ---- Blocks of 256 ---- */
 
 /*
  * Two, three and six bit codes lie in two halves of 128 elements: element e of a half is in byte e % 32, and
@@ -86,8 +86,8 @@ struct block_q3_k {
 struct block_q4_k {
     uint16_t scale, min; /* f16 */
     uint8_t groups[12];  /* six bits for each scale and min, see k_group_scale */
-    uint8_t
-        nibbles[128]; /* [element / 64][element % 32]: even groups in the lower half, odd ones in the upper */
+    /* [element / 64][element % 32]: even groups in the lower half, odd ones in the upper. */
+    uint8_t nibbles[128];
 };
 
 /* as Q4_K, with code 0..31 */
@@ -100,11 +100,12 @@ struct block_q5_k {
 
 /* value = scale * group scale * (code - 32); 16 groups of 16, code 0..63 */
 struct block_q6_k {
-    uint8_t nibbles[128]; /* [half][element % 64]: first 64 elements of the half in the lower half, then the
-                             upper */
-    uint8_t pairs[64];    /* [half][element % 32]: the upper two bits */
-    int8_t groups[16];    /* [group] */
-    uint16_t scale;       /* f16 */
+    /* [half][element % 64]: the first 64 elements of a half in the lower halves of its bytes, then the upper.
+     */
+    uint8_t nibbles[128];
+    uint8_t pairs[64]; /* [half][element % 32]: the upper two bits */
+    int8_t groups[16]; /* [group] */
+    uint16_t scale;    /* f16 */
 };
 
 /* value = scale * (group scale - 32) * iq4_values[code]; 8 groups of 32 */
@@ -129,7 +130,7 @@ static_assert(sizeof(struct block_q5_k) == 176, "Q5_K");
 static_assert(sizeof(struct block_q6_k) == 210, "Q6_K");
 static_assert(sizeof(struct block_iq4_xs) == 136, "IQ4_XS");
 
-/* ---- Small integers that are spread over bytes ------------------------------------------------------- */
+/* ---- Small integers that are spread over bytes ---- */
 
 /*
  * Q4_K and Q5_K: groups 0..3 have their scale in the lower six bits of bytes 0..3 and their min in those of
@@ -168,7 +169,7 @@ static inline int iq4_xs_group_scale(const struct block_iq4_xs *block, unsigned 
     return (low | high << 4) - 32;
 }
 
-/* ---- Nonlinear codes --------------------------------------------------------------------------------- */
+/* ---- Nonlinear codes ---- */
 
 static const int8_t iq4_values[16] = {
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};

@@ -47,7 +47,7 @@ INLINE float largest_magnitude(const float *values, size_t count)
     return lanes_largest(largest);
 }
 
-/* ---- Normalisation ----------------------------------------------------------------------------------- */
+/* ---- Normalisation ---- */
 
 /*
  * Copies values, divided by a power of two so that the largest magnitude is in [1, 2) and no later sum
@@ -103,7 +103,7 @@ INLINE struct half_scale half_scale_outward(float value, float unit)
     return scale;
 }
 
-/* ---- value = scale * code ---------------------------------------------------------------------------- */
+/* ---- value = scale * code ---- */
 
 /* Sums over values x and their codes q, for the closed forms. */
 struct fit_sums {
@@ -188,7 +188,7 @@ INLINE float fit_scale(const float *values, size_t count, nearest_function *near
     return best.scale;
 }
 
-/* ---- value = scale * code + offset ------------------------------------------------------------------- */
+/* ---- value = scale * code + offset ---- */
 
 struct line {
     float scale, offset;

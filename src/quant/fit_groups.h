@@ -12,7 +12,7 @@
 
 enum { MAX_GROUPS = 16 };
 
-/* ---- value = scale * group scale * code -------------------------------------------------------------- */
+/* ---- value = scale * group scale * code ---- */
 
 struct signed_groups {
     struct half_scale scale;
@@ -83,7 +83,7 @@ INLINE void encode_signed_groups(const float values[BLOCK_LARGE], size_t group_s
     }
 }
 
-/* ---- value = scale * group scale * code - min * group min -------------------------------------------- */
+/* ---- value = scale * group scale * code - min * group min ---- */
 
 struct affine_groups {
     struct half_scale scale, min;

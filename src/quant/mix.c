@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- The mixes ---------------------------------------------------------------------------------------- */
+/* ---- The mixes ---- */
 
 /* The layers that get the first of a rule's two types. */
 enum layers {
@@ -28,6 +28,7 @@ struct mix {
     uint32_t file_type;
     uint32_t type;
     struct rule attention_value, feed_forward_down, attention_output;
+    bool raises_mixtral_output; /* Q5_K for the attention output of a model with eight experts */
 };
 
 /* clang-format off */
@@ -43,25 +44,25 @@ static const struct mix mixes[] = {
     {"Q2_K", 10, TYPE_Q2_K,
         {EVERY_LAYER_OF_FEW_KVS, TYPE_Q4_K, TYPE_Q3_K},
         {EVERY_LAYER, TYPE_Q3_K},
-        {EVERY_LAYER, TYPE_Q3_K}},
+        {EVERY_LAYER, TYPE_Q3_K}, .raises_mixtral_output = true},
     {"Q2_K_S", 21, TYPE_Q2_K,
         {EVERY_LAYER_OF_FEW_KVS, TYPE_Q4_K, TYPE_Q2_K},
         {FIRST_EIGHTH, TYPE_Q4_K, TYPE_Q2_K}},
-    {"Q3_K_S", 11, TYPE_Q3_K},
+    {"Q3_K_S", 11, TYPE_Q3_K, .raises_mixtral_output = true},
     {"Q3_K_M", 12, TYPE_Q3_K,
         {FIRST_TWO, TYPE_Q5_K, TYPE_Q4_K},
         {FIRST_SIXTEENTH, TYPE_Q5_K, TYPE_Q4_K},
-        {EVERY_LAYER, TYPE_Q4_K}},
+        {EVERY_LAYER, TYPE_Q4_K}, .raises_mixtral_output = true},
     {"Q3_K_L", 13, TYPE_Q3_K,
         {EVERY_LAYER, TYPE_Q5_K},
         {EVERY_LAYER, TYPE_Q5_K},
         {EVERY_LAYER, TYPE_Q5_K}},
     {"Q4_K_S", 14, TYPE_Q4_K,
         {FIRST_FOUR, TYPE_Q5_K, TYPE_Q4_K},
-        {FIRST_EIGHTH, TYPE_Q5_K, TYPE_Q4_K}},
+        {FIRST_EIGHTH, TYPE_Q5_K, TYPE_Q4_K}, .raises_mixtral_output = true},
     {"Q4_K_M", 15, TYPE_Q4_K,
         {OUTER_AND_EVERY_THIRD, TYPE_Q6_K, TYPE_Q4_K},
-        {OUTER_AND_EVERY_THIRD, TYPE_Q6_K, TYPE_Q4_K}},
+        {OUTER_AND_EVERY_THIRD, TYPE_Q6_K, TYPE_Q4_K}, .raises_mixtral_output = true},
     {"Q5_K_S", 16, TYPE_Q5_K},
     {"Q5_K_M", 17, TYPE_Q5_K,
         {OUTER_AND_EVERY_THIRD, TYPE_Q6_K, TYPE_Q5_K},
@@ -69,10 +70,10 @@ static const struct mix mixes[] = {
     {"Q6_K", 18, TYPE_Q6_K},
     {"IQ4_NL", 25, TYPE_IQ4_NL,
         {EVERY_LAYER_OF_FEW_KVS, TYPE_Q5_K, TYPE_IQ4_NL},
-        {FIRST_EIGHTH, TYPE_Q5_K, TYPE_IQ4_NL}},
+        {FIRST_EIGHTH, TYPE_Q5_K, TYPE_IQ4_NL}, .raises_mixtral_output = true},
     {"IQ4_XS", 30, TYPE_IQ4_XS,
         {EVERY_LAYER_OF_FEW_KVS, TYPE_Q5_K, TYPE_IQ4_XS},
-        {FIRST_EIGHTH, TYPE_Q5_K, TYPE_IQ4_XS}},
+        {FIRST_EIGHTH, TYPE_Q5_K, TYPE_IQ4_XS}, .raises_mixtral_output = true},
     {"MXFP4", 38, TYPE_MXFP4},
 };
 /* clang-format on */
@@ -117,17 +118,17 @@ uint32_t mix_file_type(const struct mix *mix)
     return mix->file_type;
 }
 
-/* ---- Tensors that are not quantised
- * ---------------------------------------------------------------------- */
+/* ---- Tensors that are not quantised ---- */
 
 /* Parts of names: small important matrices, and matrices that are not multiplied. */
-static const char *const kept[] = {"_norm.weight", "ffn_gate_inp.weight", "altup", "laurel",
-    "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight", "time_mix_first.weight",
-    "time_mix_w0.weight", "time_mix_w1.weight", "time_mix_w2.weight", "time_mix_v0.weight",
-    "time_mix_v1.weight", "time_mix_v2.weight", "time_mix_a0.weight", "time_mix_a1.weight",
-    "time_mix_a2.weight", "time_mix_g1.weight", "time_mix_g2.weight", "time_mix_decay_w1.weight",
-    "time_mix_decay_w2.weight", "time_mix_lerp_fused.weight", "attn_rel_b.weight", ".position_embd",
-    ".rel_pos", ".patch_embd", ".patch_merger"};
+static const char *const kept[] = {"_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight",
+    "indexer.k_proj.weight", "indexer.q_proj.weight", "altup", "laurel", "per_layer_model_proj", "ssm_conv1d",
+    "shortconv.conv.weight", "time_mix_first.weight", "time_mix_w0.weight", "time_mix_w1.weight",
+    "time_mix_w2.weight", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight",
+    "time_mix_a0.weight", "time_mix_a1.weight", "time_mix_a2.weight", "time_mix_g1.weight",
+    "time_mix_g2.weight", "time_mix_decay_w1.weight", "time_mix_decay_w2.weight",
+    "time_mix_lerp_fused.weight", "attn_rel_b.weight", ".position_embd", ".rel_pos", ".patch_embd",
+    ".patch_merger"};
 
 static const char *const kept_whole_names[] = {"position_embd.weight", "token_types.weight"};
 
@@ -201,6 +202,8 @@ static uint32_t choose_by_role(
     static const char *const values[] = {"attn_v.weight", "attn_qkv.weight", "attn_kv_b.weight"};
     const char *name = tensor->name;
     bool is_embedding = strcmp(name, "token_embd.weight") == 0;
+    if (model->experts && mix->type == TYPE_MXFP4)
+        return tensor->is_stack ? TYPE_MXFP4 : TYPE_Q8_0;
     if (strcmp(name, "output.weight") == 0 || (is_embedding && model->tied)) {
         bool whole_blocks = tensor->columns % tensor_type_info(mix->type)->block_elements == 0;
         return mix->type == TYPE_Q8_0 || !whole_blocks ? TYPE_Q8_0 : TYPE_Q6_K;
@@ -208,6 +211,14 @@ static uint32_t choose_by_role(
     if (is_embedding)
         return mix->type;
     uint32_t layer = layer_of(name);
+    /* Mixtral's eight experts are most of the model, so more bits for its attention cost little. */
+    const bool is_mixtral = model->experts == 8;
+    if (is_mixtral && strstr(name, "attn_k.weight"))
+        return TYPE_Q8_0;
+    if (is_mixtral && contains_any(name, values, sizeof values / sizeof *values))
+        return TYPE_Q8_0;
+    if (is_mixtral && strstr(name, "attn_output.weight"))
+        return mix->raises_mixtral_output ? TYPE_Q5_K : mix->type;
     if (contains_any(name, values, sizeof values / sizeof *values)) {
         uint32_t type = follow(&mix->attention_value, mix->type, layer, model);
         /* Llama 70B: eight heads share one value matrix, so more bits for it cost little. */

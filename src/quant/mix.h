@@ -1,7 +1,7 @@
 /*
  * The type of each tensor in a named mix such as Q4_K_M: the same choice as llama.cpp's, so that files have
- * the size and quality that users expect from the name. llama.cpp's exceptions for mixture-of-experts
- * models are left out, since salvo runs dense models only.
+ * the size and quality that users expect from the name. Mixtures of experts are quantised as well, although
+ * salvo does not run them.
  */
 #ifndef QUANT_MIX_H
 #define QUANT_MIX_H
@@ -16,13 +16,15 @@ struct mix_model {
     uint32_t layers;
     uint32_t heads, kv_heads; /* 0 if the model has none */
     bool tied;                /* token_embd.weight is also the output matrix */
+    uint32_t experts;         /* 0 for a dense model */
 };
 
 struct mix_tensor {
     const char *name;
-    uint64_t columns,
-        rows;      /* elements of the fastest dimension; product of the others, so that a vector has 1 */
-    uint32_t type; /* of the source; tensors that are not quantised keep it */
+    uint64_t columns; /* elements of the fastest dimension */
+    uint64_t rows;    /* product of the other dimensions, so that a vector has 1 */
+    uint32_t type;    /* of the source; tensors that are not quantised keep it */
+    bool is_stack;    /* it has more than one matrix: one for each expert */
 };
 
 /* "Q4_K_M", case-insensitive, or "Q4_K" for the same. The error for an unknown name lists all names. */

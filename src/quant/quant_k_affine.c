@@ -2,7 +2,7 @@
 #include "quant/fit_groups.h"
 #include "quant/formats.h"
 
-/* ---- From codes to values ---------------------------------------------------------------------------- */
+/* ---- From codes to values ---- */
 
 INLINE void dequantize_group(float scale, float min, uint8_t group_scale, uint8_t group_min,
     const uint8_t *codes, size_t size, float *out)
@@ -12,7 +12,7 @@ INLINE void dequantize_group(float scale, float min, uint8_t group_scale, uint8_
         out[i] = step * (float)codes[i] - offset;
 }
 
-/* ---- Q2_K -------------------------------------------------------------------------------------------- */
+/* ---- Q2_K ---- */
 
 INLINE lanes nearest_q2_k(lanes value)
 {
@@ -53,7 +53,7 @@ static void quantize_q2_k(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- Shared by Q4_K and Q5_K ------------------------------------------------------------------------- */
+/* ---- Shared by Q4_K and Q5_K ---- */
 
 static void unpack_low_bits(const uint8_t nibbles[128], uint8_t codes[BLOCK_LARGE])
 {
@@ -88,7 +88,7 @@ static void dequantize_groups(uint16_t scale_bits, uint16_t min_bits, const uint
             codes + group * 32, 32, out + group * 32);
 }
 
-/* ---- Q4_K -------------------------------------------------------------------------------------------- */
+/* ---- Q4_K ---- */
 
 INLINE lanes nearest_q4_k(lanes value)
 {
@@ -122,7 +122,7 @@ static void quantize_q4_k(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- Q5_K -------------------------------------------------------------------------------------------- */
+/* ---- Q5_K ---- */
 
 INLINE lanes nearest_q5_k(lanes value)
 {

@@ -8,7 +8,7 @@ INLINE void dequantize_group(float step, const int8_t codes[16], float *out)
         out[i] = step * (float)codes[i];
 }
 
-/* ---- Q3_K -------------------------------------------------------------------------------------------- */
+/* ---- Q3_K ---- */
 
 INLINE lanes nearest_q3_k(lanes value)
 {
@@ -56,7 +56,7 @@ static void quantize_q3_k(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- Q6_K -------------------------------------------------------------------------------------------- */
+/* ---- Q6_K ---- */
 
 INLINE lanes nearest_q6_k(lanes value)
 {

@@ -3,7 +3,7 @@
 #include "quant/formats.h"
 #include "quant/nibbles.h"
 
-/* ---- Five bits, spread over bytes -------------------------------------------------------------------- */
+/* ---- Five bits, spread over bytes ---- */
 
 static void unpack_five_bits(const uint8_t nibbles[16], const uint8_t high[4], uint8_t codes[32])
 {
@@ -20,7 +20,7 @@ static void pack_five_bits(const uint8_t codes[32], uint8_t nibbles[16], uint8_t
         high[i / 8] |= (uint8_t)((codes[i] >> 4) << (i % 8));
 }
 
-/* ---- value = scale * (code - zero) ------------------------------------------------------------------- */
+/* ---- value = scale * (code - zero) ---- */
 
 INLINE lanes nearest_q4_0(lanes value)
 {
@@ -90,7 +90,7 @@ static void quantize_q5_0(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- value = scale * code + min ---------------------------------------------------------------------- */
+/* ---- value = scale * code + min ---- */
 
 INLINE lanes nearest_q4_1(lanes value)
 {
@@ -173,7 +173,7 @@ static void quantize_q5_1(const float *values, size_t block_count, void *blocks)
     }
 }
 
-/* ---- Q8_0 -------------------------------------------------------------------------------------------- */
+/* ---- Q8_0 ---- */
 
 /* -128 is not used: integer kernels take absolute values and 16-bit products of two codes. */
 INLINE lanes nearest_q8_0(lanes value)

@@ -1,4 +1,4 @@
-"""What the tests of commands share: a folder of models, and a way to run a command."""
+"""Common to the tests of commands: a folder of models, and a function that runs a command."""
 
 import os
 import subprocess

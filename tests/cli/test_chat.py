@@ -102,7 +102,8 @@ class Pipe(unittest.TestCase):
             ("/set temp hot", "'hot'"),
             ("/set tmep 1", "did you mean temp"),
             ("/set top-p 2", "0 to 1"),
-            ("/set repeat-penalty 0", "repeat penalty"),
+            ("/set repeat-penalty 0", "repeat penalty 0 is invalid: it must be between 1e-06 and 1e+06"),
+            ("/set repeat-penalty -1", "repeat penalty -1 is invalid: it must be between 1e-06 and 1e+06"),
             ("/set logit-bias 5", "ID=X"),
             ("/save", "needs a value"),
             ("/save /no/such/folder/file", "/no/such/folder"),
@@ -120,6 +121,7 @@ class Pipe(unittest.TestCase):
                 self.assertIn(words or "temp 0", error)
 
     def test_settings(self):
+        self.assertIn("top-p 0,", chat(["/set top_p 0", "/set"])[1])
         _, error, _ = chat(["/set", "/set temperature 0.5", "/set --top-k=7", "/set seed 12", "/set"], "--temp", "0")
         first, last = error.split("temp 0.5, ")
         self.assertNotIn("top-k 7", first)
@@ -273,7 +275,7 @@ class Full(unittest.TestCase):
         self.assertIn("the context is full", error)
         self.assertIn("--on-full slide", error)
         self.assertNotIn("no longer in it", error)
-        # What was refused is not part of the conversation: there is room again after taking a turn back.
+        # The refused message is not part of the conversation: after /undo there is room again.
         again = chat(self.MESSAGES + ["/undo", self.MESSAGES[1]], "-n", 8, "-c", 80, *FORCED, status=1)[0]
         self.assertEqual(len(again), len(answers) + 1)
 
@@ -303,6 +305,15 @@ class Full(unittest.TestCase):
                                           model=model)
             self.assertEqual(answers, ["x" * 40] * 3)
             self.assertIn("no longer in it", error)
+
+    def test_a_stop_string_across_a_slide(self):
+        slide = ("-c", 100, "--on-full", "slide", *FORCED)
+        answers, error, counts = chat(self.MESSAGES[:2] + ["z"], "-n", 45, *slide, "--stop", "x" * 40)
+        self.assertIn("no longer in it", error)
+        self.assertEqual(answers, [])
+        self.assertEqual([(count[2], count[4]) for count in counts], [(40, "stop")] * 3)
+        answers = chat(self.MESSAGES[:2] + ["z"], "-n", 40, *slide, "--stop", "x" * 41)[0]  # held back, and not complete
+        self.assertEqual(answers, ["x" * 40] * 3)
 
     def test_a_message_that_never_fits(self):
         error = chat(["y" * 200], "-c", 80, *FORCED, status=1)[1]
@@ -347,7 +358,7 @@ class Terminal:
         os.write(self.master, text.encode() if isinstance(text, str) else text)
 
     def end(self):
-        """What is left, and the exit status."""
+        """Returns the remaining output and the exit status."""
         deadline = time.time() + 30
         while True:
             if not select.select([self.master], [], [], max(0, deadline - time.time()))[0]:

@@ -283,7 +283,7 @@ class Prompts(unittest.TestCase):
 
 
 class TakenBack(unittest.TestCase):
-    """What /undo, /clear and the like take back is not in the file that /save writes, neither as text nor as tokens."""
+    """Messages removed by /undo, /clear and the like are not in the file that /save writes, neither as text nor as tokens."""
 
     SECRET = "zq zq zq"
 

@@ -25,7 +25,8 @@ class LlamaCpp(unittest.TestCase):
                       ["-n", 3, "--cache-type-k", "f32", "--cache-type-v", "f32"], ["-n", 3, "-ctk", "q8_0"], ["-n", 3, "-no-cnv"],
                       ["-n", 3, "-mg", 0], ["-n", 3, "--main-gpu=0"], ["-n", 3, "-sm", "none"], ["-n", 3, "-e"], ["-n", 3, "-r", "y"],
                       ["-r", "xxxx", "-n", 3], ["-n", 3, "--seed", -1], ["-n", 3, "-s-1"], ["-n", 3, "--repeat-last-n", -1],
-                      ["-n", 3, "--top-k", -1], ["-n", 3, "-st"], ["-n", 3, "-st", "-sys", "be kind"]):
+                      ["-n", 3, "--top-k", -1], ["--n_predict", 3], ["--n_predict=3"], ["-n", 3, "--ctx_size", 64],
+                      ["-n", 3, "--jinja", "--no-display-prompt", "--no-warmup", "--simple-io"], ["-n", 3, "-st"], ["-n", 3, "-st", "-sys", "be kind"]):
             with self.subTest(flags):
                 self.assertEqual(run(*flags)[0], b"xxx")
 
@@ -64,6 +65,11 @@ class LlamaCpp(unittest.TestCase):
             ("run", ["-cnv"], "salvo chat"), ("run", ["--chat", "-no-cnv"], "cannot be combined"), ("tokenize", ["-fa"], "'-fa'"),
             ("tokenize", ["-ngl", 99], "'-ngl'"), ("info", ["-tb", 2], "-tb is not supported"), ("run", ["-n", -2], "'-2'"),
             ("verify", ["--backend", "abacus", "--json"], "abacus"), ("run", ["-e=1"], "-e"), ("eval", ["-r", "x"], "'-r'"),
+            ("run", ["--chat-template", "chatml"], "--chat-template is not supported"), ("run", ["--no-mmap"], "always mapped"),
+            ("chat", ["--no_mmap"], "always mapped"), ("run", ["--mlock"], "--mlock is not supported"), ("chat", ["--color"], "NO_COLOR"),
+            ("bench", ["--no-warmup"], "warmed up"), ("verify", ["--cpu-isa", "mmx"], "mmx"), ("verify", ["--backend", "cpu:foo"], "'foo'"),
+            ("eval", ["--tokens", "99999"], "99999 is outside the vocabulary"), ("verify", ["--tokens", "99999"], "99999"),
+            ("detokenize", ["99999"], "99999"), ("tokenize", ["hi"], "give the text with -p"), ("perplexity", ["text.txt"], "with -f"),
         ):
             with self.subTest([command, *flags]):
                 output, error = salvo(command, *flags, *(["-p", "x"] if command == "run" else []), status=2)
@@ -72,6 +78,22 @@ class LlamaCpp(unittest.TestCase):
         done = subprocess.run([SALVO, "--list-devices"], capture_output=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"salvo devices", done.stderr)
+
+    def test_commands_of_ollama_are_answered_by_name(self):
+        for command, words in (("serve", "no 'serve' yet"), ("pull", "no 'pull' yet"), ("ps", "no 'ps'"), ("rm", "no 'rm'"), ("show", "salvo info"),
+                               ("stop", "no 'stop'"), ("create", "no 'create'")):
+            for arguments in ([command, "llama3"], ["help", command]):
+                error = salvo(*arguments, model=None, status=2)[1]
+                self.assertIn(words, error)
+                self.assertEqual(error.count("\n"), 1, error)
+
+    def test_help_names_the_defaults_and_options_of_the_command(self):
+        help = {name: salvo("help", name, model=None)[0].decode() for name in ("run", "chat", "bench", "perplexity")}
+        for name, default in (("run", "at most 8192"), ("bench", "the longest test"), ("perplexity", "512")):
+            lines = [line for line in help[name].splitlines() if "--context" in line]
+            self.assertEqual(len(lines), 1)
+            self.assertIn(default, lines[0])
+        self.assertNotIn("--prompt", help["chat"])
 
     def test_suggestions_are_near(self):
         for flag, near in (("--tmep", "--temp"), ("--contxt", "--context"), ("--sede", "--seed"), ("--kepe", None), ("--pre", None),

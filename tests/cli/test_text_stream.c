@@ -29,7 +29,7 @@ int library_failure(void)
     return EXIT_FAILED;
 }
 
-static char *write_file(char *path, const void *bytes, size_t size)
+static char *write_temporary(char *path, const void *bytes, size_t size)
 {
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
@@ -64,11 +64,11 @@ static void assert_pieces_are_the_whole(struct text_sample *sample)
     uint32_t count;
     sample_bool(sample, "tokenizer.ggml.add_bos_token", true);
     assert_int_equal(sample_open(sample), SALVO_OK);
-    ASSERT_OK(salvo_model_open(write_file(model_path, sample->file.data, sample->file.size), &model));
+    ASSERT_OK(salvo_model_open(write_temporary(model_path, sample->file.data, sample->file.size), &model));
     char *text = make_text(&size);
     ASSERT_OK(salvo_tokenize(model, text, size, SALVO_TOKENIZE_BOS, &whole, &whole_count));
 
-    assert_int_equal(text_stream_open(model, write_file(text_path, text, size), &stream), EXIT_DONE);
+    assert_int_equal(text_stream_open(model, write_temporary(text_path, text, size), &stream), EXIT_DONE);
     do {
         assert_int_equal(text_stream_next(&stream, 1000, &ids, &count), EXIT_DONE);
         assert_in_range(count, 0, whole_count - taken);

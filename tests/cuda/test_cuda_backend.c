@@ -2,6 +2,7 @@
  * The CUDA backend from end to end on a driver without a GPU, whose kernels run on the emulator: tables,
  * graphs, loading, steps, states. The CPU is the reference.
  */
+#include "batch_schedule.h"
 #include "cmocka_test.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
@@ -111,14 +112,15 @@ static void take_one_by_one(struct salvo_session *session, uint32_t count, int32
         ASSERT_OK(salvo_session_next(session, &out[i]));
 }
 
-static void submitting(const char *shape, const char *lowering)
+/* With blocks that are not all resident a token is a graph of launches. */
+static void submitting(const char *shape, bool resident)
 {
     enum { COUNT = 9 };
     const char *path = made_model_with_vocabulary(shape, "Q8_0");
     int32_t plain[COUNT], *ids;
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct salvo_sampler sampler;
-    setenv("SALVO_CUDA_LOWERING", lowering, 1);
+    fake->resident = resident;
     struct fixture fixture = fixture_open(path, on_cuda);
     ids = some_ids(11, fixture.vocabulary, 4);
     sampler = default_sampler(fixture.model);
@@ -144,26 +146,25 @@ static void submitting(const char *shape, const char *lowering)
     assert_int_equal(0, after.allocations_after_load);
     free(ids);
     fixture_close(&fixture);
-    unsetenv("SALVO_CUDA_LOWERING");
+    fake->resident = true;
 }
 
-static void lowerings(void **state)
+static void submissions(void **state)
 {
     (void)state;
-    static const char *const names[] = {"grid", "graph", "op", "layer"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        submitting("llama-tiny", names[i]);
-        submitting("rwkv7-tiny", names[i]);
-    }
+    submitting("llama-tiny", true);
+    submitting("rwkv7-tiny", true);
+    submitting("llama-tiny", false);
+    submitting("rwkv7-tiny", false);
 }
 
-/* Ids of the largest logits: without barriers (grid), and by the stages of sampling (op). */
-static void choose_greedily(
-    const char *shape, const char *lowering, int blocks, int shared_bytes, int32_t out[6])
+/* Ids of the largest logits: without barriers, and by the stages of sampling where blocks are not resident.
+ */
+static void choose_greedily(const char *shape, bool resident, int blocks, int shared_bytes, int32_t out[6])
 {
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct salvo_sampler sampler;
-    setenv("SALVO_CUDA_LOWERING", lowering, 1);
+    fake->resident = resident;
     set_fake_device(shared_bytes, blocks);
     struct fixture fixture = fixture_open(made_model_with_vocabulary(shape, "Q8_0"), on_cuda);
     int32_t *ids = some_ids(5, fixture.vocabulary, 8);
@@ -179,7 +180,7 @@ static void choose_greedily(
     memcpy(out, salvo_session_tokens(fixture.session) + 5, 6 * sizeof *out);
     free(ids);
     fixture_close(&fixture);
-    unsetenv("SALVO_CUDA_LOWERING");
+    fake->resident = true;
     set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
 
@@ -190,12 +191,12 @@ static void greedy(void **state)
     static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         int32_t expected[6], ids[6];
-        choose_greedily(shapes[i], "op", 3, FAKE_SHARED, expected);
-        choose_greedily(shapes[i], "grid", 3, FAKE_SHARED, ids);
+        choose_greedily(shapes[i], false, 3, FAKE_SHARED, expected);
+        choose_greedily(shapes[i], true, 3, FAKE_SHARED, ids);
         assert_memory_equal(expected, ids, sizeof ids);
-        choose_greedily(shapes[i], "grid", 30, FAKE_SHARED, ids);
+        choose_greedily(shapes[i], true, 30, FAKE_SHARED, ids);
         assert_memory_equal(expected, ids, sizeof ids);
-        choose_greedily(shapes[i], "grid", 3, LITTLE_SHARED, ids); /* attention has no room of its own */
+        choose_greedily(shapes[i], true, 3, LITTLE_SHARED, ids); /* attention has no room of its own */
         assert_memory_equal(expected, ids, sizeof ids);
     }
 }
@@ -223,6 +224,26 @@ static void share_steps(const char *shape)
     }
     free(ids);
     fixture_close(&fixture);
+}
+
+/* Decoding beside parts of prompts, with steps submitted before the results of the last are known. */
+static void mixtures(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *path = made_model(shapes[i], "F32");
+        struct fixture fixture = fixture_open(path, on_cuda);
+        struct schedule_report report = {0};
+        salvo_session_close(fixture.session);
+        fixture.session = NULL;
+        run_schedule(path, fixture.engine,
+            &(struct schedule){
+                .seed = 2, .requests = 5, .most_prompt = 20, .most_tokens = 5, .batch = 16, .cancel = true},
+            &report);
+        assert_true(report.mixed_steps > 0);
+        fixture_close(&fixture);
+    }
 }
 
 static void sessions(void **state)
@@ -544,9 +565,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_and_models),
         cmocka_unit_test(early_positions),
-        LONG_TEST(lowerings),
+        LONG_TEST(submissions),
         cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),
+        cmocka_unit_test(mixtures),
         LONG_TEST(states),
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),

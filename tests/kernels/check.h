@@ -1,5 +1,5 @@
 /*
- * What the kernel checks share, after dav1d's checkasm: random inputs, outputs between guards, and a clock.
+ * Common to the kernel checks, after dav1d's checkasm: random inputs, outputs between guards, and a clock.
  * Each file check_*.c compares the kernels of a table with the scalar ones, and times them when asked.
  */
 #ifndef CHECK_H

@@ -144,7 +144,7 @@ static float *random_rows(size_t rows, size_t k, bool extreme)
 /* ---- Rounding activations
  * ------------------------------------------------------------------------------------------ */
 
-/* What the panel holds of element i of a token. */
+/* Element i of token t of a panel, with both terms added. */
 static int panel_value(struct q8_panel panel, size_t width, size_t t, size_t i)
 {
     const int8_t *at = panel.values + (i / 8 * panel.terms * width + t) * 8 + i % 8;

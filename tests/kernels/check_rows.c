@@ -205,7 +205,7 @@ static void check_accuracy(const struct cpu_kernels *kernels, uint32_t step)
     check_same_floats("tanh of a point", points, tanh_points, 6);
 }
 
-/* What the rows mean, in double. */
+/* Compares the row functions with their definitions, computed in double. */
 static void check_meaning(const struct cpu_kernels *kernels)
 {
     enum { N = 576 };

@@ -24,7 +24,7 @@ struct job {
     bool done;
 };
 
-/* What the engine takes for the executor. */
+/* The executor that the engine gets; it forwards steps to `cpu` on a thread of its own. */
 struct executor {
     struct executor *cpu;
     pthread_t thread;

@@ -6,6 +6,7 @@
 #include "program/sampling.h"
 #include "unit/text_sample.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,4 +215,35 @@ void set_greedy(struct salvo_session *session)
     const struct salvo_sampler greedy = {
         .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1};
     ASSERT_OK(salvo_session_set_sampler(session, &greedy));
+}
+
+double divergence_of(const float *p, const float *q, uint32_t vocabulary)
+{
+    double p_total = 0, q_total = 0, divergence = 0;
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        p_total += exp((double)p[i]);
+        q_total += exp((double)q[i]);
+    }
+    for (uint32_t i = 0; i < vocabulary; i++)
+        divergence += exp((double)p[i]) / p_total * ((double)p[i] - (double)q[i] + log(q_total / p_total));
+    return divergence;
+}
+
+void quantized_copy(const char *path, const char *type, char *out, size_t size)
+{
+    const struct salvo_quantize_options options = {
+        .size = sizeof(struct salvo_quantize_options), .type = type};
+    struct salvo_model *model;
+    snprintf(out, size, "%s.%s", path, type);
+    ASSERT_OK(salvo_model_open(path, &model));
+    ASSERT_OK(salvo_quantize(model, out, &options));
+    salvo_model_close(model);
+}
+
+void write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(size, fwrite(bytes, 1, size, file));
+    assert_int_equal(0, fclose(file));
 }

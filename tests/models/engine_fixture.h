@@ -1,5 +1,5 @@
-/* Small models made on the spot, engines on them, and logits by different ways. Whatever fails, fails the
- * test. */
+/* Small models made on the spot, engines on them, and logits computed in different ways. Every failure fails
+ * the test. */
 #ifndef TESTS_ENGINE_FIXTURE_H
 #define TESTS_ENGINE_FIXTURE_H
 
@@ -32,6 +32,14 @@ float *logits_by_chunks(const struct fixture *fixture, const int32_t *ids, uint3
 
 /* Feeds ids and takes `count` more, to be freed. */
 int32_t *continuation(struct salvo_session *session, const int32_t *ids, uint32_t id_count, uint32_t count);
+
+/* KL divergence of `q` from `p`, rows of logits, in double precision. */
+double divergence_of(const float *p, const float *q, uint32_t vocabulary);
+
+/* Writes a copy of a model in another format; *out gets its path. */
+void quantized_copy(const char *model, const char *type, char *out, size_t size);
+
+void write_file(const char *path, const void *bytes, size_t size);
 
 struct salvo_counters counters_of(const struct salvo_engine *engine);
 struct salvo_sampler default_sampler(const struct salvo_model *model);

@@ -1,4 +1,4 @@
-/* What SmolLM2-135M-Instruct writes after three prompts, published with the reference data. */
+/* Continuations of three prompts by SmolLM2-135M-Instruct, published with the reference data. */
 #ifndef TESTS_SMOLLM2_CONTINUATIONS_H
 #define TESTS_SMOLLM2_CONTINUATIONS_H
 

@@ -33,7 +33,7 @@ static bool one_in(uint32_t many)
 
 /* ---- A generation, and all that can be seen of it ---- */
 
-/* What a callback does at its nth call; 0: never. */
+/* The options of a generation, and the number of the call at which a callback does something; 0: never. */
 struct script {
     int32_t prompt[300];
     uint32_t prompt_count, max_tokens;

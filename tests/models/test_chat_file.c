@@ -82,14 +82,6 @@ static void nobody_has_said_anything_yet(void **state)
     unlink(path);
 }
 
-static void write_bytes(const char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(size, fwrite(bytes, 1, size, file));
-    assert_int_equal(0, fclose(file));
-}
-
 static void assert_refused(struct fixture *fixture, const char *words)
 {
     struct salvo_messages *got = (void *)path;
@@ -122,21 +114,21 @@ static void what_is_no_conversation_is_refused(void **state)
     /* Every byte counts, and so does each that is missing. */
     for (size_t i = state_size; i < size; i++) {
         bytes[i] ^= 4;
-        write_bytes(bytes, size);
+        write_file(path, bytes, size);
         assert_refused(&fixture, i < state_size + 8 ? "bytes follow" : "conversation");
         bytes[i] ^= 4;
-        write_bytes(bytes, i);
+        write_file(path, bytes, i);
         assert_refused(&fixture, i == state_size ? "without a conversation" : "");
     }
-    write_bytes(bytes, state_size / 2);
+    write_file(path, bytes, state_size / 2);
     assert_refused(&fixture, "cut");
     bytes[state_size / 2] ^= 1; /* of the state, not of the messages */
-    write_bytes(bytes, size);
+    write_file(path, bytes, size);
     assert_refused(&fixture, "damaged");
     bytes[state_size / 2] ^= 1;
-    write_bytes(bytes, size + 1);
+    write_file(path, bytes, size + 1);
     assert_refused(&fixture, "damaged");
-    write_bytes("hello", 5);
+    write_file(path, "hello", 5);
     assert_refused(&fixture, "too few");
     free(ids);
     fixture_close(&other);
@@ -164,7 +156,7 @@ static void parts_cannot_be_exchanged(void **state)
     }
     const size_t state_size = salvo_session_state_size(fixture.session);
     memcpy(first + state_size, second + state_size, size - state_size);
-    write_bytes(first, size);
+    write_file(path, first, size);
     assert_refused(&fixture, "conversation is damaged");
     free(ids);
     fixture_close(&fixture);

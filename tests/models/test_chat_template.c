@@ -101,7 +101,7 @@ static void merges_do_not_see_where_text_came_from(void **state)
     (void)state;
     EXPECT_TOKENS("hel{{ messages[0].content }}", "lo", SAMPLE_HELLO);
     EXPECT_TOKENS("{{ messages[0].content }}llo hello", "he", SAMPLE_HELLO, SAMPLE_BLANK_HELLO);
-    /* What a vocabulary finds in any text it finds in messages, too. */
+    /* A user-defined token that the template does not write is matched in messages as in any text. */
     EXPECT_TOKENS("{{ messages[0].content }}", "<tool>", SAMPLE_TOOL);
     EXPECT_TOKENS("<to{{ messages[0].content }}", "ol>", SAMPLE_TOOL);
 }

@@ -287,7 +287,7 @@ static void stop_ids_hold_where_end_tokens_are_ignored(void **state)
     fixture_close(&fixture);
 }
 
-/* What never becomes whole is handed over at the very end. */
+/* The beginning of a stop string that never becomes complete is passed on at the end. */
 static void what_was_held_back_is_not_lost(void **state)
 {
     (void)state;

@@ -139,6 +139,48 @@ static void four_dimensions_are_converted(void **state)
     unlink(output_path());
 }
 
+/* Eight experts, as in Mixtral: the matrices of the experts are one tensor of three dimensions. */
+static void a_mixture_of_experts_is_converted(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 256, ROWS = 8 * 8 };
+    static const char *const names[] = {"blk.0.ffn_up_exps.weight", "blk.0.attn_k.weight"};
+    static const uint64_t shapes[][3] = {{COLUMNS, 8, 8}, {COLUMNS, ROWS}};
+    static float values[ROWS * COLUMNS];
+    static uint8_t expected[ROWS * COLUMNS];
+    struct gguf_writer *writer;
+    struct gguf *gguf;
+    char source[80];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        values[i] = sinf((float)i);
+    snprintf(source, sizeof source, "%s.experts", output_path());
+    ASSERT_OK(gguf_writer_open(source, &writer));
+    ASSERT_OK(gguf_writer_set_text(writer, "general.architecture", "llama"));
+    ASSERT_OK(gguf_writer_set_u32(writer, "llama.expert_count", 8));
+    for (int i = 0; i < 2; i++)
+        ASSERT_OK(gguf_writer_add_tensor(
+            writer, (struct salvo_text){names[i], strlen(names[i])}, TYPE_F32, i ? 2 : 3, shapes[i]));
+    for (int i = 0; i < 2; i++)
+        ASSERT_OK(gguf_writer_write(writer, values, sizeof values));
+    ASSERT_OK(gguf_writer_commit(writer));
+    gguf_writer_close(writer);
+
+    quantize_to(source, "Q4_K_M", false, 2);
+    ASSERT_OK(gguf_open(output_path(), &gguf));
+    static const enum tensor_type types[] = {TYPE_Q4_K, TYPE_Q8_0};
+    for (int i = 0; i < 2; i++) {
+        const struct gguf_tensor *tensor = gguf_find_tensor(gguf, names[i]);
+        assert_non_null(tensor);
+        assert_int_equal(types[i], tensor->type);
+        assert_int_equal(i ? 2 : 3, tensor->dimensions);
+        quantize(types[i], values, ROWS * COLUMNS, expected);
+        assert_memory_equal(expected, tensor->data, tensor->size);
+    }
+    gguf_close(gguf);
+    unlink(source);
+    unlink(output_path());
+}
+
 static bool stop_at_once(void *user, const char *tensor, uint64_t done, uint64_t total)
 {
     (void)user;
@@ -241,6 +283,7 @@ int main(void)
         cmocka_unit_test(the_same_bytes_with_any_number_of_threads),
         cmocka_unit_test(what_fails_leaves_no_file),
         cmocka_unit_test(four_dimensions_are_converted),
+        cmocka_unit_test(a_mixture_of_experts_is_converted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

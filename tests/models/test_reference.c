@@ -170,7 +170,7 @@ static void smollm2_matches_its_reference(void **state)
     assert_true(fabs(comparison.nll - 3.27552) <= 0.02);
 }
 
-/* What `verify` takes for the truth where two sides are far apart. */
+/* `verify` compares with this rounding when two sides diverge. */
 static void finest_rounding_loses_next_to_nothing(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What sessions hold: positions, rollback, saved states, cancelling, full contexts, and what is refused. */
+/* Sessions: positions, rollback, saved states, cancelling, full contexts, and refused arguments. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 #include "unit/text_sample.h"
@@ -246,7 +246,7 @@ static void nonsense_is_refused_by_name(void **state)
     struct salvo_sampler sampler = default_sampler(fixture.model);
     sampler.temperature = -1;
     assert_fails(
-        SALVO_ERROR_ARGUMENT, salvo_session_set_sampler(session, &sampler), "temperature cannot be -1");
+        SALVO_ERROR_ARGUMENT, salvo_session_set_sampler(session, &sampler), "temperature -1 is invalid");
     sampler = default_sampler(fixture.model);
     sampler.top_p = NAN;
     assert_fails(SALVO_ERROR_ARGUMENT, salvo_session_set_sampler(session, &sampler), "top-p");

@@ -131,14 +131,6 @@ static void a_loaded_session_goes_back_to_its_end(void **state)
     unlink(path);
 }
 
-static void write_bytes(const char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(size, fwrite(bytes, 1, size, file));
-    assert_int_equal(0, fclose(file));
-}
-
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
@@ -159,20 +151,20 @@ static void what_does_not_fit_is_refused(void **state)
     char *bytes = calloc(size + 3, 1);
     assert_non_null(bytes);
     ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
-    write_bytes(bytes, size / 2);
+    write_file(path, bytes, size / 2);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "cut");
-    write_bytes(bytes, size + 3);
+    write_file(path, bytes, size + 3);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "3 bytes follow");
-    write_bytes(bytes, 5);
+    write_file(path, bytes, 5);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "too few");
     bytes[size / 2] ^= 1;
-    write_bytes(bytes, size);
+    write_file(path, bytes, size);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "damaged");
     bytes[8] ^= 64;
-    write_bytes(bytes, size);
+    write_file(path, bytes, size);
     assert_refused(SALVO_ERROR_UNSUPPORTED, fixture.session, path, "version");
     bytes[0] = 'x';
-    write_bytes(bytes, size);
+    write_file(path, bytes, size);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "not a saved state");
 
     assert_int_equal(20, salvo_session_position(fixture.session)); /* refused without effect */
@@ -206,6 +198,20 @@ static void put_checksum(uint8_t *bytes, size_t size)
     memcpy(bytes + CHECKSUM_AT, &checksum, sizeof checksum);
 }
 
+/* Saves the state with four bytes replaced and the checksum corrected, and asserts that it is refused. */
+static void assert_change_refused(struct fixture *fixture, size_t at, int32_t number, const char *words)
+{
+    const size_t size = salvo_session_state_size(fixture->session);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    ASSERT_OK(salvo_session_state_save(fixture->session, bytes, size));
+    memcpy(bytes + at, &number, sizeof number);
+    put_checksum(bytes, size);
+    write_file(path, bytes, size);
+    assert_refused(SALVO_ERROR_FORMAT, fixture->session, path, words);
+    free(bytes);
+}
+
 static void ids_outside_the_vocabulary_are_refused(void **state)
 {
     (void)state;
@@ -213,18 +219,10 @@ static void ids_outside_the_vocabulary_are_refused(void **state)
         (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(20, fixture.vocabulary, 1);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
-    const size_t size = salvo_session_state_size(fixture.session);
-    uint8_t *bytes = malloc(size);
-    assert_non_null(bytes);
     for (uint32_t i = 0; i < 20; i++) {
         static const int32_t wrong[] = {-1, INT32_MIN, INT32_MAX, 331};
-        ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
-        memcpy(bytes + IDS_AT + i * sizeof *wrong, &wrong[i % 4], sizeof *wrong);
-        put_checksum(bytes, size);
-        write_bytes((const char *)bytes, size);
-        assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "outside the vocabulary");
+        assert_change_refused(&fixture, IDS_AT + i * sizeof *wrong, wrong[i % 4], "outside the vocabulary");
     }
-    free(bytes);
     free(ids);
     fixture_close(&fixture);
     unlink(path);
@@ -242,18 +240,13 @@ static void numbers_of_the_header_are_checked(void **state)
         (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
     int32_t *ids = some_ids(20, fixture.vocabulary, 1);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_change_refused(&fixture, wrong[i].at, wrong[i].number, "contradicts itself");
+    const int32_t last = 330; /* the largest id may be chosen */
     const size_t size = salvo_session_state_size(fixture.session);
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
-        memcpy(bytes + wrong[i].at, &wrong[i].number, sizeof wrong[i].number);
-        put_checksum(bytes, size);
-        write_bytes((const char *)bytes, size);
-        assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "contradicts itself");
-    }
-    const int32_t last = 330; /* the largest id may be chosen */
-    memcpy(bytes + COMPUTED_AT, &(int32_t){20}, sizeof last);
+    ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
     memcpy(bytes + PENDING_AT, &last, sizeof last);
     put_checksum(bytes, size);
     int32_t id;
@@ -278,7 +271,7 @@ static void names_of_other_models_do_no_harm(void **state)
     bytes[MODEL_HASH_AT] ^= 1;
     memcpy(bytes + MODEL_NAME_AT, "a\033[2J\n\200b", 9);
     put_checksum(bytes, size);
-    write_bytes((const char *)bytes, size);
+    write_file(path, bytes, size);
     assert_refused(SALVO_ERROR_ARGUMENT, fixture.session, path, "another model, 'a?[2J??b'");
     free(bytes);
     fixture_close(&fixture);

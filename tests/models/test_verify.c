@@ -95,12 +95,7 @@ static void distances_of_free_runs(void **state)
         .size = sizeof(struct salvo_engine_options), .context = 64, .sessions = 2};
     const char *path = made_model("llama-256", "F32");
     char rounded[4096];
-    struct salvo_model *model;
-    snprintf(rounded, sizeof rounded, "%s.rounded", path);
-    ASSERT_OK(salvo_model_open(path, &model));
-    ASSERT_OK(salvo_quantize(model, rounded,
-        &(struct salvo_quantize_options){.size = sizeof(struct salvo_quantize_options), .type = "Q4_0"}));
-    salvo_model_close(model);
+    quantized_copy(path, "Q4_0", rounded, sizeof rounded);
     struct fixture ours = fixture_open(rounded, options), theirs = fixture_open(path, options);
     const uint32_t vocabulary = ours.vocabulary;
     int32_t *ids = some_ids(COUNT, vocabulary, 3);
@@ -109,14 +104,7 @@ static void distances_of_free_runs(void **state)
     double sum = 0, largest = 0;
     for (size_t row = 0; row < COUNT; row++) {
         const float *q = got + row * vocabulary, *p = want + row * vocabulary;
-        double p_total = 0, q_total = 0, divergence = 0;
-        for (uint32_t i = 0; i < vocabulary; i++) {
-            p_total += exp((double)p[i]);
-            q_total += exp((double)q[i]);
-        }
-        for (uint32_t i = 0; i < vocabulary; i++)
-            divergence +=
-                exp((double)p[i]) / p_total * ((double)p[i] - (double)q[i] + log(q_total / p_total));
+        const double divergence = divergence_of(p, q, vocabulary);
         same += argmax(p, vocabulary) == argmax(q, vocabulary);
         sum += divergence;
         largest = divergence > largest ? divergence : largest;

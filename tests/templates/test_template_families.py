@@ -1,7 +1,7 @@
 """Templates in the style of the families in use, against jinja2, over many conversations; and where each character came from.
 
-What a user writes must be marked wherever it ends up. Two conversations that differ in every character of their contents
-show where that is: what differs in the two texts came from there.
+Every character of the conversation must be marked as content in the rendered text. The test renders two conversations that
+differ in every character of their contents: the characters that differ in the two texts are content.
 """
 
 import glob

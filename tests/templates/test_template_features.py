@@ -1,4 +1,4 @@
-"""What templates can say, piece by piece, against jinja2: the same text, or an error in both."""
+"""Features of templates, one by one, against jinja2: the same text, or an error in both."""
 
 import sys
 

@@ -64,7 +64,8 @@ static enum tensor_type mixed_type(
     }
 }
 
-/* What llama.cpp takes for rows that blocks of 256 do not divide, and then for rows that nothing divides. */
+/* llama.cpp's substitute for rows with an incomplete block of 256, and then for rows with an incomplete block
+ * of 32. */
 static enum tensor_type fitting_type(enum tensor_type type, uint64_t columns)
 {
     if (columns % tensor_type_info(type)->block_elements == 0)

@@ -30,7 +30,7 @@ struct model_shape {
     uint32_t gate_rank; /* 0: there is no gate */
 };
 
-/* What a tensor is for decides which type it gets. */
+/* The role of a tensor decides its type. */
 enum tensor_role {
     ROLE_SMALL, /* stays F32: vectors, and RWKV's pairs of thin matrices, as usual quantisers have it */
     ROLE_MATRIX,

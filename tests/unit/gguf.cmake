@@ -8,7 +8,7 @@ salvo_test(test_gguf_writer SOURCES test_gguf_writer.c ${gguf_sample} LABELS qui
 salvo_test(test_gguf_split SOURCES test_gguf_split.c ${gguf_sample} LABELS quick one_thread)
 salvo_test(test_gguf_faults SOURCES ../faults/test_gguf_faults.c ${gguf_sample} LABELS quick one_thread)
 
-# What we write, the Python package gguf reads, and the other way round.
+# The Python package gguf reads the files of our writer, and our reader its files.
 add_executable(gguf_interop gguf_interop.c)
 target_include_directories(gguf_interop PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(gguf_interop PRIVATE salvo-lib)

@@ -34,7 +34,7 @@ struct gguf_model {
     struct gguf *gguf;
 };
 
-/* What a key is there with gets the new value. */
+/* An existing key gets the new value. */
 void model_set_u32(struct gguf_model *model, const char *key, uint32_t value);
 void model_set_f32(struct gguf_model *model, const char *key, float value);
 void model_set_text(struct gguf_model *model, const char *key, const char *text);

@@ -137,7 +137,7 @@ static void arwkv7_has_the_feed_forward_of_llama(void **state)
     model_close(&file);
 }
 
-/* What the first layer's value residual holds means nothing, whether it is there or not. */
+/* The first layer's tensors for the value residual are ignored, and may be absent. */
 static void the_first_layer_needs_no_value_residual(void **state)
 {
     (void)state;

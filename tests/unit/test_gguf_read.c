@@ -1,4 +1,4 @@
-/* What a right file gives. */
+/* Reading a valid file. */
 #include "cmocka_test.h"
 
 #include "gguf_sample.h"

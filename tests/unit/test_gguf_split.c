@@ -12,7 +12,7 @@ enum { PARTS = 3 };
 
 static char folder[] = "/tmp/salvo-split-XXXXXX";
 
-/* What the metadata of a part says; a number of -1 is left out. */
+/* The split metadata of a part; -1: the key is absent. */
 struct claim {
     int number, count, tensors;
 };

@@ -1,4 +1,4 @@
-/* What the writer writes, the reader reads; what makes no sense is refused. */
+/* The reader reads the files of the writer; invalid arguments are refused. */
 #include "cmocka_test.h"
 
 #include "gguf_sample.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* What a half is worth, from its definition and without bit tricks. */
+/* The value of a half, from its definition and without bit tricks. */
 static double value_by_definition(uint16_t half)
 {
     int sign = half & 0x8000 ? -1 : 1, exponent = half >> 10 & 31, mantissa = half & 1023;

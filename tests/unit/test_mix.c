@@ -6,13 +6,15 @@
 
 static const struct mix_model wide = {"llama", 32, 32, 8, false}; /* four heads share their keys and values */
 static const struct mix_model plain = {"llama", 32, 32, 32, true};
+static const struct mix_model mixtral = {"llama", 32, 32, 8, false, 8};
+static const struct mix_model experts = {"qwen3moe", 32, 32, 8, false, 128};
 
 static uint32_t chosen(
     const char *mix_name, const struct mix_model *model, const char *tensor, uint64_t columns, uint64_t rows)
 {
     const struct mix *mix;
     assert_int_equal(mix_find(mix_name, &mix), SALVO_OK);
-    struct mix_tensor description = {tensor, columns, rows, TYPE_F32};
+    struct mix_tensor description = {tensor, columns, rows, TYPE_F32, strstr(tensor, "_exps") != NULL};
     return mix_choose(mix, model, &description);
 }
 
@@ -98,6 +100,39 @@ static void rows_that_are_not_whole_blocks_fall_back(void **state)
     assert_int_equal(chosen("Q4_0", &plain, "blk.4.attn_q.weight", 50, 50), TYPE_F16);
 }
 
+/* The choices of llama.cpp (llama-quant.cpp), in the order value, key, attention output, experts' down. */
+static void mixtures_of_experts(void **state)
+{
+    (void)state;
+    static const char *const tensors[] = {"blk.4.attn_v.weight", "blk.4.attn_k.weight",
+        "blk.4.attn_output.weight", "blk.4.ffn_down_exps.weight"};
+    static const struct {
+        const char *mix;
+        const struct mix_model *model;
+        uint32_t types[4];
+    } cases[] = {
+        {"Q4_K_M", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q5_K, TYPE_Q4_K}},
+        {"Q3_K_S", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q5_K, TYPE_Q3_K}},
+        {"Q3_K_L", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q3_K, TYPE_Q5_K}},
+        {"Q2_K", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q5_K, TYPE_Q3_K}},
+        {"Q2_K_S", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q2_K, TYPE_Q2_K}},
+        {"IQ4_XS", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q5_K, TYPE_IQ4_XS}},
+        {"Q5_K_M", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q5_K, TYPE_Q5_K}},
+        {"Q6_K", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q6_K, TYPE_Q6_K}},
+        {"Q4_0", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q4_0, TYPE_Q4_0}},
+        {"MXFP4", &mixtral, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q8_0, TYPE_MXFP4}},
+        {"MXFP4", &experts, {TYPE_Q8_0, TYPE_Q8_0, TYPE_Q8_0, TYPE_MXFP4}},
+        {"Q4_K_M", &experts, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q4_K, TYPE_Q4_K}},
+        {"Q3_K_M", &experts, {TYPE_Q4_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q4_K}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t j = 0; j < 4; j++)
+            assert_int_equal(chosen(cases[i].mix, cases[i].model, tensors[j], 4096, 1024), cases[i].types[j]);
+    assert_int_equal(chosen("MXFP4", &experts, "output.weight", 4096, 32000), TYPE_Q8_0);
+    assert_int_equal(chosen("MXFP4", &experts, "token_embd.weight", 4096, 32000), TYPE_Q8_0);
+    assert_int_equal(chosen("Q4_K_M", &mixtral, "blk.4.ffn_gate_inp.weight", 4096, 8), TYPE_F32);
+}
+
 static void small_and_delicate_tensors_stay(void **state)
 {
     (void)state;
@@ -118,6 +153,7 @@ int main(void)
         cmocka_unit_test(sensitive_tensors_get_more_bits),
         cmocka_unit_test(the_output_matrix_has_six_bits),
         cmocka_unit_test(rows_that_are_not_whole_blocks_fall_back),
+        cmocka_unit_test(mixtures_of_experts),
         cmocka_unit_test(small_and_delicate_tensors_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,8 +96,8 @@ static bool writes(const struct program *program, uint32_t op, buffer_id buffer)
     return false;
 }
 
-/* What `reader` reads from `buffer` was put there by an op before it; nothing that runs from that op's group
- * to the reader's may write where it lies. */
+/* An op before `reader` has written `buffer`. No group from the writer's to the reader's may write to its
+ * memory. */
 static void check_value_survives(const struct program *program, const uint32_t *groups, const size_t *offsets,
     uint32_t reader, buffer_id buffer)
 {

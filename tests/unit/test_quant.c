@@ -142,7 +142,7 @@ static void a_constant_keeps_its_value(void **state)
     }
 }
 
-/* What a format can express exactly comes back exactly: the search must find the scale it was made with. */
+/* Values that a format represents exactly are kept: the search must find the scale they were made with. */
 static void values_on_the_grid_return_unchanged(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What the three kinds of tokenizers do, on vocabularies small enough to see through. */
+/* The three kinds of tokenizers, on vocabularies small enough to check by hand. */
 #include "cmocka_test.h"
 #include "text_data.h"
 #include "text_sample.h"

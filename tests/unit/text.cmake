@@ -9,6 +9,5 @@ set_tests_properties(test_text_tokenizer test_text_split PROPERTIES TIMEOUT 120)
 
 # Against llama.cpp, through a program that tokenizes many texts at once.
 add_executable(text_tool text_tool.c)
-target_include_directories(text_tool PRIVATE ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(text_tool PRIVATE salvo-lib)
+target_link_libraries(text_tool PRIVATE sized-text)
 salvo_python_test(test_text_llama test_text_llama.py $<TARGET_FILE:text_tool> 4000)

@@ -1,10 +1,11 @@
 /*
  * Tokenizes many texts in one run, for tests in Python. Usage: text_tool MODEL FLAGS < texts > lines. Without
  * arguments it writes the names of all pre-tokenizers.
- * FLAGS is a number, enum tokenize_flags. Each text is its size, four bytes, little-endian, and its bytes;
- * the answer is a line with its ids. After the last one comes a line with the tokens that end generation.
+ * FLAGS is a number, enum tokenize_flags. Each text is a sized text; the answer is a line with its ids. After
+ * the last one comes a line with the tokens that end generation.
  */
 #include "gguf/gguf.h"
+#include "sized_text.h"
 #include "text/split.h"
 #include "text/tokenizer.h"
 
@@ -23,15 +24,9 @@ static enum salvo_status answer(const struct tokenizer *tokenizer, unsigned flag
     enum salvo_status status = SALVO_OK;
     struct token_list ids = {0};
     struct buffer text = {0};
-    unsigned char prefix[4];
-    while (fread(prefix, 1, sizeof prefix, stdin) == sizeof prefix) {
-        size_t size = prefix[0] | (size_t)prefix[1] << 8 | (size_t)prefix[2] << 16 | (size_t)prefix[3] << 24;
-        text.size = 0;
-        TRY(buffer_reserve(&text, size + 1));
-        if (fread(text.data, 1, size, stdin) != size)
-            TRY(fail(SALVO_ERROR_IO, "a text of %zu bytes is cut short", size));
+    while (sized_text_read(&text)) {
         ids.count = 0;
-        TRY(tokenizer_encode(tokenizer, text.data, size, flags, &ids));
+        TRY(tokenizer_encode(tokenizer, text.data, text.size, flags, &ids));
         print_ids(&ids);
     }
     for (size_t i = 0; i < tokenizer_vocabulary(tokenizer); i++) {

@@ -11,7 +11,7 @@ from pathlib import Path
 MOST_BUFFERS = 31
 MOST_THREADGROUP_BYTES = 32 << 10
 SIZES = {"float": 4, "uint": 4, "int": 4, "float2": 8, "uint2": 8, "float4": 16, "uint4": 16}
-# What devices have to offer for a variant, which need not become Metal: there is a baseline shader for each.
+# Device features that variants need. Variants need not compile for Metal: there is a baseline shader for each.
 VARIANTS = {"subgroup": "subgroups", "dot": "integer dot products", "coop": "cooperative matrices",
             "storage16": "16-bit storage", "storage8": "8-bit storage",
             "emulated": "nothing of its own, but tests"}

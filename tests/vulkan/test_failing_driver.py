@@ -1,6 +1,7 @@
 """A driver that fails a call: one line that names the call and the device, and exit status 1; `auto` says so and goes on
 with the CPU. Too little memory, a device that binds little at once, a damaged cache."""
 import glob
+import json
 import os
 import re
 import subprocess
@@ -52,6 +53,14 @@ class Checks:
             result = self.evaluate("--logits", "-", FAILING_DRIVER_CALL=call)
             assert expected and result.stdout == expected, (call, result.stderr)
 
+    def a_profile_is_one_json_document(self):
+        result = self.run("bench", "--backend", "vulkan", "-m", self.model, "-p", "4,9", "-n", "2", "-d", "0,3", "-r", "1", "-q",
+                          "--profile", "--json")
+        assert result.returncode == 0, result.stderr
+        profiles = json.loads(result.stdout)["profiles"]
+        assert [(profile["depth"], profile["tokens"]) for profile in profiles] == [(0, 4), (0, 9), (0, 1), (3, 4), (3, 9), (3, 1)]
+        assert all(profile["phases"] for profile in profiles)
+
     def calls_of_measurements(self):
         bench = ("bench", "--backend", "vulkan", "-m", self.model, "-p", "0", "-n", "2", "-r", "1", "-q")
         for call in ("vkCreateQueryPool", "vkGetQueryPoolResults"):
@@ -72,7 +81,7 @@ class Checks:
             assert said in error and "going on with cpu" in error, error
 
     def too_little_memory(self):
-        """What was asked for, and what was free."""
+        """The error names the memory requested and the memory free."""
         result = self.evaluate("-q", FAILING_DRIVER_FREE="5000000")
         error = result.stderr.decode()
         assert result.returncode == 1 and error.count("\n") == 1, error
@@ -142,6 +151,7 @@ def main(salvo, make_model, driver):
         checks.every_call()
         checks.calls_before_there_is_a_device()
         checks.calls_that_can_be_done_without()
+        checks.a_profile_is_one_json_document()
         checks.calls_of_measurements()
         checks.auto_goes_on_with_the_cpu()
         checks.too_little_memory()

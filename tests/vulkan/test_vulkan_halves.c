@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What weights are scaled by is found without looking at every one of them. */
+/* vulkan_format_largest bounds a row by its scales, without reading every element. */
 static void no_element_is_larger_than_its_scales_allow(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void numbers_beyond_halves_agree_with_the_cpu(void **state)
     assert_int_equal(0, result.failed);
 }
 
-/* What this is about does happen. */
+/* Guards the tests above: they must run on cooperative matrices. */
 static void matrices_are_cooperative(void **state)
 {
     (void)state;

@@ -58,7 +58,7 @@ static void an_access_outside_of_a_buffer_is_noticed(void **state)
     struct executor *executor = fixture.engine->executor;
     struct vulkan_plan *plan = &executor->single;
     const struct vulkan_device *device = &executor->device;
-    const VkDescriptorBufferInfo small = {executor->control.handle, 0, VK_WHOLE_SIZE};
+    const VkDescriptorBufferInfo small = {executor->ring_state.handle, 0, VK_WHOLE_SIZE};
     const int32_t id = 1;
     for (uint32_t i = 0; i < plan->dispatch_count; i++) {
         const VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,

@@ -135,7 +135,7 @@ static void smollm2_takes_at_most_200_megabytes_more(void **state)
     fixture_close(&fixture);
 }
 
-/* What the CPU writes, read by the device. */
+/* The device reads the ids that the CPU backend generated. */
 static void smollm2_fed_the_cpus_ids_chooses_the_same(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* What the Vulkan tests share: skipping where there is no device, and no message of a validation layer. */
+/* Common to the Vulkan tests: they are skipped without a device, and fail on messages of a validation layer.
+ */
 #ifndef TESTS_VULKAN_TEST_H
 #define TESTS_VULKAN_TEST_H
 

@@ -17,7 +17,7 @@ enum salvo_status backend_check_step(
 enum salvo_status backend_check_slot(
     const struct backend_options *options, uint32_t slot, uint32_t positions);
 
-/* Whether the results of a step are still there: those of the last `kept` tickets, up to `last`, are. */
+/* Whether the results of a step are still available: those of the last `kept` tickets, up to `last`, are. */
 enum salvo_status backend_check_ticket(uint64_t ticket, uint64_t last, uint32_t kept);
 
 #endif

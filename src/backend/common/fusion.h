@@ -12,8 +12,8 @@ const struct op *group_op(const struct program *program, const struct group *gro
 void fuse_groups(const struct program *program, const struct lowering_options *options, struct plan *plan);
 
 /*
- * The ops before the matmuls of a single token, when they are RMS or layer norm of the whole row, perhaps
- * after select_rows, and perhaps mixtures of the result with the row before (token_shift and lerps).
+ * The ops before the matmuls of a single token: an RMS or layer norm of the whole row, optionally after
+ * select_rows, optionally followed by lerps of the result with the previous row (token_shift and lerps).
  */
 struct matmul_inputs {
     const struct op *norm, *shift; /* NULL: there is none */
@@ -23,10 +23,10 @@ struct matmul_inputs {
     buffer_id normed; /* the result of the norm, or of select_rows without one */
 };
 
-/* False: there are other ops before the matmuls. */
+/* False: other ops precede the matmuls. */
 bool group_matmul_inputs(const struct program *program, const struct group *group, struct matmul_inputs *out);
 
-/* The lerp that makes this input of a matmul; NULL: none. */
+/* The lerp that computes this input of a matmul; NULL: none. */
 const struct op *matmul_inputs_lerp(const struct matmul_inputs *inputs, buffer_id input);
 
 /* A norm over all columns whose weights are vectors of the file. */
@@ -41,8 +41,7 @@ struct projection {
 };
 struct projection group_projection(const struct program *program, const struct group *group);
 
-/* The ops around a single token's wkv7, when they are those of RWKV-7 and their results are not read
- * elsewhere. */
+/* The ops around a single token's wkv7, if they are those of RWKV-7 and no other op reads their results. */
 struct wkv7_parts {
     const struct op *lerp;                /* mixes the value with the first layer's; NULL: none */
     const struct op *direction, *key;     /* l2_norm and rwkv_key of the same k */

@@ -23,7 +23,7 @@ struct lowering {
     struct plan *plan;
     bool single;
     uint32_t max_rounded;
-    bool *shared; /* [buffers]: written by some op that does not run inside, so that it cannot be private */
+    bool *shared; /* [buffers]: written by an op that does not run inside, so that it cannot be private */
 };
 
 /* An op that reads the previous row needs all rows of its input finished, and no other op may change them
@@ -111,7 +111,7 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     group->op_count = end - group->first_op;
 }
 
-/* Whether an op reads what the ops from `first` to `last` - 1 write. */
+/* Whether an op reads a buffer that the ops from `first` to `last` - 1 write. */
 static bool reads_results(const struct program *program, uint32_t op, uint32_t first, uint32_t last)
 {
     for (uint32_t i = first; i < last; i++) {
@@ -121,8 +121,8 @@ static bool reads_results(const struct program *program, uint32_t op, uint32_t f
     return false;
 }
 
-/* The first op of the chain first .. matmul-1 from which on all results are used up by the matmuls that end
- * at `last`. Each thread computes them when it begins, while others may be writing results already. */
+/* The first op of the chain first .. matmul-1 from which on only the matmuls that end at `last` read the
+ * results. Each thread computes these ops when it begins, while others may already be writing results. */
 static uint32_t start_of_private_ops(
     const struct lowering *lowering, uint32_t first, uint32_t matmul, uint32_t last)
 {
@@ -205,7 +205,8 @@ static void add_rows(struct lowering *lowering, uint32_t first, uint32_t end)
                             .rounded = NO_BUFFER});
 }
 
-/* In a batch the input of matmuls is rounded once per row, by the row phase before them or one of its own. */
+/* In a batch the input of matmuls is rounded once per row, by the row group before them or a row group of its
+ * own. */
 static void round_before(struct lowering *lowering, const struct group *matmul)
 {
     struct plan *plan = lowering->plan;
@@ -218,8 +219,9 @@ static void round_before(struct lowering *lowering, const struct group *matmul)
     last->fine = matmul->fine;
 }
 
-/* Lowers the ops from `chain` on, of which chain .. first-1 are row ops and `first` is none; returns the next
- * op. */
+/*
+ * Lowers the ops from `chain` on: chain .. first-1 are row ops, `first` is another op. Returns the next op.
+ */
 static uint32_t lower_heavy_op(struct lowering *lowering, uint32_t chain, uint32_t first)
 {
     const struct program *program = lowering->program;
@@ -276,8 +278,8 @@ static void lower_ops(struct lowering *lowering)
     }
 }
 
-/* A buffer that is private in one place and written elsewhere too must not be private: true when lowering has
- * to start again. */
+/* A buffer that is private in one group and written by another must not be private. True: lowering must start
+ * again. */
 static bool find_shared(struct lowering *lowering)
 {
     const struct program *program = lowering->program;
@@ -292,7 +294,7 @@ static bool find_shared(struct lowering *lowering)
     return found;
 }
 
-/* Private buffers get places of their own, one after the other: they are few and small. */
+/* Private buffers do not share memory: they are few and small. */
 static void place_private_buffers(const struct program *program, struct plan *plan)
 {
     for (uint32_t i = 0; i < program->buffer_count; i++) {

@@ -1,5 +1,5 @@
-/* From ops to groups: which neighbouring ops a backend runs as one phase. All backends share this; each runs
- * the groups in its own way. */
+/* Lowering: divides the ops of a program into groups, which backends run as one phase each. All backends use
+ * the same groups; each has its own kernels for them. */
 #ifndef COMMON_LOWERING_H
 #define COMMON_LOWERING_H
 
@@ -22,17 +22,18 @@ struct group {
     enum group_kind kind;
     enum row_kind rows;
     uint32_t first_op, op_count;
-    uint32_t inner; /* this many leading ops run inside its tasks: before matmuls on private buffers, before a
-                       wkv7 on the columns of its head */
-    uint32_t outer; /* wkv7: this many trailing ops run on the columns of its head */
-    uint32_t matmuls;  /* matmul: how many */
+    /* The number of leading ops that run inside its tasks: before matmuls on private buffers, before a wkv7
+     * on the columns of its head. */
+    uint32_t inner;
+    uint32_t outer;    /* wkv7: the number of trailing ops, which run on the columns of its head */
+    uint32_t matmuls;  /* matmul: their number */
     bool glu;          /* matmul: the last op is the glu of its two matmuls */
     buffer_id rounded; /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
     enum rounding rounding;
-    bool fine; /* as in op.h; all matmuls of a batch agree, those of a single token that share an input */
-    buffer_id
-        rounded_inputs[MAX_ROUNDED]; /* matmul of a single token: the inputs that are rounded to bytes */
-    uint32_t fine_inputs;            /* bit i: input i is for fine matmuls */
+    bool fine; /* as in op.h; the same for all matmuls, or for a single token, for all that share an input */
+    /* Matmul of a single token: the inputs that are rounded to int8. */
+    buffer_id rounded_inputs[MAX_ROUNDED];
+    uint32_t fine_inputs; /* bit i: input i is for fine matmuls */
     uint32_t rounded_count;
 };
 

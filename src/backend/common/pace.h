@@ -1,5 +1,5 @@
-/* How many tokens go into one submission, from the time of earlier submissions. Systems reset a GPU that is
- * busy with one submission for seconds, and a display on the same GPU freezes meanwhile. */
+/* The number of tokens per submission, chosen from the times of earlier submissions. Systems reset a GPU that
+ * is busy with one submission for seconds, and a display on the same GPU freezes meanwhile. */
 #ifndef COMMON_PACE_H
 #define COMMON_PACE_H
 
@@ -11,8 +11,9 @@ struct pace {
     uint64_t target_ns; /* time that a submission should take; 0: no limit */
     uint64_t token_ns;  /* of one decoded token, from the last submission; 0: not measured yet */
     uint32_t batch;
-    uint32_t chunk; /* tokens of a prompt: a multiple of PACE_CHUNK_STEP or the batch, so that the remainder
-                       of a prompt does not depend on how fast the device was */
+    /* Tokens of a prompt per submission: a multiple of PACE_CHUNK_STEP or the batch, so that the remainder of
+     * a prompt does not depend on the device's speed. */
+    uint32_t chunk;
 };
 
 /* `first_chunk`: tokens of a prompt before anything is measured. */

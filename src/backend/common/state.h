@@ -12,10 +12,10 @@
 
 #include "backend/backend.h"
 
-/* Where one head lies within a KV page of a backend, in bytes. */
+/* Offsets within a KV page of a backend, in bytes. */
 struct kv_page_layout {
-    size_t head_bytes;                  /* from one head to the next */
-    size_t position_step, element_step; /* from one position, one element to the next */
+    size_t head_bytes;                  /* distance of two heads */
+    size_t position_step, element_step; /* distance of two positions, of two elements */
     size_t scales_at;                   /* from the head's first element to its first scale */
     size_t scale_position_step, scale_step;
 };

@@ -1,4 +1,4 @@
-/* Attention of every instruction set; kernels.h says what is computed and in which order. */
+/* Attention functions of each instruction set; kernels.h defines their results and order of summation. */
 #ifndef CPU_ATTEND_H
 #define CPU_ATTEND_H
 
@@ -15,7 +15,7 @@ DECLARE_ATTEND(neon)
 DECLARE_ATTEND(avx2)
 DECLARE_ATTEND(avx512)
 
-/* The members of struct cpu_kernels that these fill. */
+/* The members of struct cpu_kernels that these functions fill. */
 #define ATTEND_KERNELS(isa)                                               \
     .attend_page = isa##_attend_page, .attend_merge = isa##_attend_merge, \
     .attend_finish = isa##_attend_finish, .kv_append = isa##_kv_append

@@ -1,4 +1,4 @@
-/* The reference attention: one query and one key at a time, in the order that kernels.h tells. */
+/* The reference attention: one query and one key at a time, in the order that kernels.h defines. */
 #include "backend/cpu/attend.h"
 #include "backend/cpu/rows.h"
 #include "quant/half.h"
@@ -48,7 +48,7 @@ static void attend_one(const struct kv_page *page, struct attend_query *query, f
         scalar_softcap(cap, count, weights);
     for (uint32_t i = 0; i < count; i++)
         maximum = weights[i] > maximum ? weights[i] : maximum;
-    maximum += 0.0f; /* no minus zero: which of two zeros is found first is nobody's business */
+    maximum += 0.0f; /* -0 becomes 0: the vector code may find either first */
     for (uint32_t i = 0; i < count; i++)
         weights[i] -= maximum;
     scalar_exp_f32(count, weights);
@@ -99,7 +99,7 @@ void scalar_attend_finish(struct attend_result result, size_t head_dim, float *o
         out[d] = result.sum == 0 ? 0 : result.output[d] * factor;
 }
 
-/* Elements first .. first + count - 1 of a row as q8_0, `stride` bytes apart. */
+/* Stores elements first .. first + count - 1 of a row as q8_0, `stride` bytes apart. */
 static uint16_t append_group(const float *x, uint32_t count, int8_t *bytes, size_t stride)
 {
     float largest = 0;

@@ -1,11 +1,11 @@
 /*
  * Attention over one page for one instruction set; included by attend_neon.c and the like, which define
- * ISA(name) and LANES_1 .. LANES_4, the lanes of a block for so many queries.
+ * ISA(name) and LANES_1 .. LANES_4, the lanes of a block for 1 to 4 queries.
  *
- * Scores have one key a lane and add over head_dim; outputs have one dimension a lane and add over keys. So
- * lanes never meet, and the bits depend neither on the size of a block nor on the queries beside. Work goes
- * in tiles of SIDE x SIDE elements, which stay in the first cache while every group of queries passes over
- * them; with many queries, or with bytes, a tile is first converted to floats, once for all.
+ * Scores have one key per lane and are summed over head_dim; outputs have one dimension per lane and are
+ * summed over keys. No sum crosses lanes, so the bits depend neither on the size of a block nor on other
+ * queries. Work is divided into tiles of SIDE x SIDE elements, which stay in the L1 cache while every group
+ * of queries uses them. With many queries, or for q8_0, a tile is converted to floats once, for all queries.
  */
 #include "backend/cpu/attend.h"
 #include "backend/cpu/rows.h"
@@ -13,25 +13,28 @@
 #include "quant/half.h"
 
 enum {
-    SIDE = 64,  /* of a tile; a multiple of the lanes of every block */
-    STRIP = 16, /* lanes of the smallest block */
-    BATCH = 64, /* queries that share a converted tile */
-    CREW = 4,   /* queries that share what a block loads; so few read f16 and f32 in place */
+    SIDE = 64,       /* elements of a tile's side; a multiple of the lanes of every block */
+    STRIP = 16,      /* lanes of the smallest block */
+    BATCH = 64,      /* queries that share a converted tile */
+    QUERY_GROUP = 4, /* queries that share the loads of a block; so few read f16 and f32 in place */
 };
 
-struct crew {
-    struct attend_query *query[CREW];
-    float *scores[CREW]; /* [256] */
+struct query_group {
+    struct attend_query *query[QUERY_GROUP];
+    float *scores[QUERY_GROUP]; /* [256] */
     uint32_t count, begin, end;
 };
 
-/* Queries that see at least one key. `begin` and `end` here and in crews hold all of their ranges. */
+/*
+ * Queries that see at least one key. Here and in query_groups, `begin` and `end` enclose the ranges of all
+ * queries.
+ */
 struct batch {
-    struct crew crews[BATCH / CREW];
+    struct query_group query_groups[BATCH / QUERY_GROUP];
     uint32_t count, begin, end;
 };
 
-/* Elements to read, TYPE_F16 or TYPE_F32, `stride` elements from row to row. */
+/* Elements of type TYPE_F16 or TYPE_F32; rows are `stride` elements apart. */
 struct tile {
     const void *at;
     size_t stride;
@@ -48,10 +51,10 @@ INLINE uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* ---- sums[query][lane] += factors[query][i] * tile[i][lane], over i in order ------------------------- */
+/* ---- sums[query][lane] += factors[query][i] * tile[i][lane], over i in order ---- */
 
-/* One row of the tile; conversions come some vectors before their use. A macro, since compilers keep the sums
- * in registers only where they see the whole array. */
+/* One row of the tile; values are converted some vectors before their use. A macro, since compilers keep the
+ * sums in registers only if they see the whole array. */
 #define ACCUMULATE_ROW(factor)                                                                      \
     do {                                                                                            \
         UNROLL                                                                                      \
@@ -70,12 +73,12 @@ INLINE uint32_t larger(uint32_t a, uint32_t b)
         }                                                                                           \
     } while (0)
 
-/* Both halves of attention are this: factors are queries or weights, lanes are keys or dimensions. */
+/* Computes scores and outputs: factors are queries or weights, lanes are keys or dimensions. */
 INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct tile tile,
     const float *const *factors, size_t count, float *const *sums)
 {
     enum { GROUPED = 4, AT_ONCE = 4 };
-    wide sum[CREW][SIDE / WIDE];
+    wide sum[QUERY_GROUP][SIDE / WIDE];
     const int vectors = lanes / WIDE, part = type == TYPE_F32 ? 1 : vectors < AT_ONCE ? vectors : AT_ONCE;
     UNROLL
     for (int q = 0; q < queries; q++) {
@@ -87,7 +90,7 @@ INLINE void accumulate(enum tensor_type type, int queries, int lanes, struct til
     const size_t stride = tile.stride * (type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float));
     size_t i = 0;
     for (; i + GROUPED <= count; i += GROUPED) {
-        float_group group[CREW];
+        float_group group[QUERY_GROUP];
         UNROLL
         for (int q = 0; q < queries; q++)
             group[q] = float_group_load(factors[q] + i);
@@ -133,14 +136,14 @@ DEFINE_BLOCK(strip_4, 4, STRIP)
 static const struct {
     accumulate_function *block, *strip;
     uint32_t lanes;
-} kernels[CREW + 1] = {{0}, {block_1, strip_1, LANES_1}, {block_2, strip_2, LANES_2},
+} kernels[QUERY_GROUP + 1] = {{0}, {block_1, strip_1, LANES_1}, {block_2, strip_2, LANES_2},
     {block_3, strip_3, LANES_3}, {block_4, strip_4, LANES_4}};
 
 /* `lanes` is a multiple of STRIP. */
 static void accumulate_lanes(struct tile tile, uint32_t queries, const float *const *factors, size_t count,
     uint32_t lanes, float *const *sums)
 {
-    float *at[CREW];
+    float *at[QUERY_GROUP];
     size_t size = tile.type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float);
     memcpy(at, sums, queries * sizeof *at);
     while (lanes) {
@@ -154,9 +157,9 @@ static void accumulate_lanes(struct tile tile, uint32_t queries, const float *co
     }
 }
 
-/* ---- Tiles converted to floats ----------------------------------------------------------------------- */
+/* ---- Tiles converted to floats ---- */
 
-/* n is a multiple of 8. With less than a vector left, a padded copy is converted, as everywhere. */
+/* n is a multiple of 8. Less than a vector is copied with padding and then converted. */
 INLINE void convert_f16(const uint16_t *from, uint32_t n, float *out)
 {
     uint32_t i = 0;
@@ -171,7 +174,7 @@ INLINE void convert_f16(const uint16_t *from, uint32_t n, float *out)
     }
 }
 
-/* n bytes, a multiple of 8, with a scale for each, or with one for all when `scales` is NULL. */
+/* Converts n bytes, a multiple of 8, with a scale for each, or with one scale for all if `scales` is NULL. */
 INLINE void convert_bytes(const int8_t *from, const float *scales, float scale, uint32_t n, float *out)
 {
     const wide all = (wide){0} + scale;
@@ -187,7 +190,8 @@ INLINE void convert_bytes(const int8_t *from, const float *scales, float scale, 
         out[i] = (float)from[i] * (scales ? scales[i] : scale);
 }
 
-/* Dimensions first .. first + count - 1 of keys begin .. end - 1, both multiples of STRIP: [count][SIDE]. */
+/* Converts dimensions first .. first + count - 1 of keys begin .. end - 1, both multiples of STRIP, to
+ * [count][SIDE]. */
 static void convert_keys(
     const struct kv_page *page, uint32_t first, uint32_t count, uint32_t begin, uint32_t end, float *out)
 {
@@ -206,8 +210,8 @@ static void convert_keys(
     }
 }
 
-/* Dimensions first .. first + count - 1 of values begin .. end - 1: [end - begin][SIDE], with zeros up to a
- * multiple of STRIP. */
+/* Converts dimensions first .. first + count - 1 of values begin .. end - 1 to [end - begin][SIDE], with
+ * zeros up to a multiple of STRIP. */
 static void convert_values(
     const struct kv_page *page, uint32_t first, uint32_t count, uint32_t begin, uint32_t end, float *out)
 {
@@ -232,7 +236,7 @@ static void convert_values(
 
 INLINE bool read_in_place(const struct kv_page *page, const struct batch *batch)
 {
-    return batch->count <= CREW && page->type != TYPE_Q8_0;
+    return batch->count <= QUERY_GROUP && page->type != TYPE_Q8_0;
 }
 
 INLINE const void *element_at(const void *elements, enum tensor_type type, size_t index)
@@ -240,35 +244,35 @@ INLINE const void *element_at(const void *elements, enum tensor_type type, size_
     return (const char *)elements + index * (type == TYPE_F16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* ---- Scores ------------------------------------------------------------------------------------------ */
+/* ---- Scores ---- */
 
-/* A tile of keys begin .. end - 1 (multiples of STRIP) for those who see any of them. Keys that only a
- * neighbour sees get a score too, which nobody reads. */
+/* Scores of a tile of keys begin .. end - 1 (multiples of STRIP), for the queries that see any of them. Keys
+ * that only another query sees get a score too, which is never read. */
 static void score_tile(
     const struct batch *batch, struct tile tile, uint32_t first, uint32_t count, uint32_t begin, uint32_t end)
 {
-    for (uint32_t t = 0; t * CREW < batch->count; t++) {
-        const struct crew *crew = &batch->crews[t];
-        uint32_t from = larger(begin, crew->begin / STRIP * STRIP);
-        uint32_t to = smaller(end, (crew->end + STRIP - 1) / STRIP * STRIP);
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++) {
+        const struct query_group *query_group = &batch->query_groups[t];
+        uint32_t from = larger(begin, query_group->begin / STRIP * STRIP);
+        uint32_t to = smaller(end, (query_group->end + STRIP - 1) / STRIP * STRIP);
         if (from >= to)
             continue;
-        const float *factors[CREW];
-        float *sums[CREW];
-        for (uint32_t q = 0; q < crew->count; q++) {
-            factors[q] = crew->query[q]->query + first;
-            sums[q] = crew->scores[q] + from;
+        const float *factors[QUERY_GROUP];
+        float *sums[QUERY_GROUP];
+        for (uint32_t q = 0; q < query_group->count; q++) {
+            factors[q] = query_group->query[q]->query + first;
+            sums[q] = query_group->scores[q] + from;
         }
         struct tile part = {element_at(tile.at, tile.type, from - begin), tile.stride, tile.type};
-        accumulate_lanes(part, crew->count, factors, count, to - from, sums);
+        accumulate_lanes(part, query_group->count, factors, count, to - from, sums);
     }
 }
 
 static void find_scores(const struct kv_page *page, const struct batch *batch, float *floats)
 {
-    for (uint32_t t = 0; t * CREW < batch->count; t++)
-        for (uint32_t q = 0; q < batch->crews[t].count; q++)
-            memset(batch->crews[t].scores[q], 0, KV_TILE * sizeof(float));
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++)
+        for (uint32_t q = 0; q < batch->query_groups[t].count; q++)
+            memset(batch->query_groups[t].scores[q], 0, KV_TILE * sizeof(float));
     for (uint32_t d = 0; d < page->head_dim; d += SIDE) {
         uint32_t count = smaller(SIDE, page->head_dim - d);
         for (uint32_t j = batch->begin / STRIP * STRIP, next; j < batch->end; j = next) {
@@ -285,7 +289,7 @@ static void find_scores(const struct kv_page *page, const struct batch *batch, f
     }
 }
 
-/* ---- Weights ----------------------------------------------------------------------------------------- */
+/* ---- Weights ---- */
 
 static float find_maximum(const float *x, uint32_t n)
 {
@@ -311,10 +315,10 @@ static float find_maximum(const float *x, uint32_t n)
         maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
     for (; i < n; i++)
         maximum = x[i] > maximum ? x[i] : maximum;
-    return maximum + 0.0f; /* no minus zero: which of two zeros is found first is nobody's business */
+    return maximum + 0.0f; /* -0 becomes 0: the scalar code may find either first */
 }
 
-/* 8 weights, in place. */
+/* Computes 8 weights in place. */
 INLINE void weigh(float *x, float maximum, struct partial_sums *sums)
 {
     UNROLL
@@ -336,7 +340,7 @@ static void find_weights(struct attend_query *query, float *scores, float cap)
     for (; i + 8 <= n; i += 8)
         weigh(x + i, maximum, &sums);
     if (i < n) {
-        float padded[8]; /* what follows the end weighs 0, which changes no sum */
+        float padded[8]; /* padding weighs 0, which changes no sum */
         for (uint32_t j = 0; j < 8; j++)
             padded[j] = i + j < n ? x[i + j] : -INFINITY;
         weigh(padded, maximum, &sums);
@@ -346,19 +350,19 @@ static void find_weights(struct attend_query *query, float *scores, float cap)
     query->sum = row_sum(sums);
 }
 
-/* ---- Outputs ----------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
-/* Adds `count` values, the first of which is the tile's first row and key `key` of the page, to `lanes`
- * dimensions from `first` on. `lanes` is a multiple of 8; the tile has zeros up to a multiple of STRIP. */
-static void add_values(const struct crew *crew, uint32_t from, uint32_t to, struct tile tile, uint32_t key,
-    uint32_t count, uint32_t first, uint32_t lanes)
+/* Adds `count` values to `lanes` dimensions from `first` on. The tile's first row is key `key` of the page.
+ * `lanes` is a multiple of 8; the tile has zeros up to a multiple of STRIP. */
+static void add_values(const struct query_group *query_group, uint32_t from, uint32_t to, struct tile tile,
+    uint32_t key, uint32_t count, uint32_t first, uint32_t lanes)
 {
-    const float *factors[CREW];
-    float *sums[CREW], padded[CREW][STRIP] = {{0}}, *padded_sums[CREW];
+    const float *factors[QUERY_GROUP];
+    float *sums[QUERY_GROUP], padded[QUERY_GROUP][STRIP] = {{0}}, *padded_sums[QUERY_GROUP];
     uint32_t whole = lanes / STRIP * STRIP, rest = lanes - whole, queries = to - from;
     for (uint32_t q = 0; q < queries; q++) {
-        factors[q] = crew->scores[from + q] + key;
-        sums[q] = crew->query[from + q]->output + first;
+        factors[q] = query_group->scores[from + q] + key;
+        sums[q] = query_group->query[from + q]->output + first;
     }
     accumulate_lanes(tile, queries, factors, count, whole, sums);
     if (!rest)
@@ -373,36 +377,39 @@ static void add_values(const struct crew *crew, uint32_t from, uint32_t to, stru
         memcpy(sums[q] + whole, padded[q], rest * sizeof(float));
 }
 
-/* Values begin .. end - 1. Keys that all of a crew see are worked on together, those before and after one
- * query at a time: what a query does not see must not reach it, not even times zero. */
+/*
+ * Adds values begin .. end - 1. Keys that all queries of a query_group see are added together, the keys
+ * before and after one query at a time: a value that a query does not see must not be added to it, not even
+ * times zero.
+ */
 static void value_tile(
     const struct batch *batch, struct tile tile, uint32_t first, uint32_t lanes, uint32_t begin, uint32_t end)
 {
-    for (uint32_t t = 0; t * CREW < batch->count; t++) {
-        const struct crew *crew = &batch->crews[t];
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++) {
+        const struct query_group *query_group = &batch->query_groups[t];
         uint32_t from = begin, to = end;
-        for (uint32_t q = 0; q < crew->count; q++) {
-            from = larger(from, crew->query[q]->begin);
-            to = smaller(to, crew->query[q]->end);
+        for (uint32_t q = 0; q < query_group->count; q++) {
+            from = larger(from, query_group->query[q]->begin);
+            to = smaller(to, query_group->query[q]->end);
         }
         struct {
             uint32_t from, to;
         } pieces[3] = {{begin, smaller(from, end)}, {from, to}, {larger(to, begin), end}};
-        if (from >= to) { /* none that all see */
+        if (from >= to) { /* no key that all see */
             pieces[0].to = end;
             pieces[1].from = pieces[1].to = pieces[2].from = end;
         }
         for (int piece = 0; piece < 3; piece++) {
             bool together = piece == 1;
-            for (uint32_t q = 0; q < (together ? 1 : crew->count); q++) {
-                uint32_t key = larger(pieces[piece].from, together ? 0 : crew->query[q]->begin);
-                uint32_t last = together ? to : smaller(pieces[piece].to, crew->query[q]->end);
+            for (uint32_t q = 0; q < (together ? 1 : query_group->count); q++) {
+                uint32_t key = larger(pieces[piece].from, together ? 0 : query_group->query[q]->begin);
+                uint32_t last = together ? to : smaller(pieces[piece].to, query_group->query[q]->end);
                 if (key >= last || pieces[piece].from >= pieces[piece].to)
                     continue;
                 struct tile part = {
                     element_at(tile.at, tile.type, (key - begin) * tile.stride), tile.stride, tile.type};
-                add_values(crew, together ? 0 : q, together ? crew->count : q + 1, part, key, last - key,
-                    first, lanes);
+                add_values(query_group, together ? 0 : q, together ? query_group->count : q + 1, part, key,
+                    last - key, first, lanes);
             }
         }
     }
@@ -426,21 +433,21 @@ static void find_outputs(const struct kv_page *page, const struct batch *batch, 
     }
 }
 
-/* ---- Pages ------------------------------------------------------------------------------------------- */
+/* ---- Pages ---- */
 
 static void batch_add(struct batch *batch, struct attend_query *query, float *scores)
 {
-    struct crew *crew = &batch->crews[batch->count / CREW];
-    if (batch->count % CREW == 0)
-        *crew = (struct crew){.begin = query->begin, .end = query->end};
+    struct query_group *query_group = &batch->query_groups[batch->count / QUERY_GROUP];
+    if (batch->count % QUERY_GROUP == 0)
+        *query_group = (struct query_group){.begin = query->begin, .end = query->end};
     if (batch->count == 0) {
         batch->begin = query->begin;
         batch->end = query->end;
     }
-    crew->query[crew->count] = query;
-    crew->scores[crew->count++] = scores;
-    crew->begin = smaller(crew->begin, query->begin);
-    crew->end = larger(crew->end, query->end);
+    query_group->query[query_group->count] = query;
+    query_group->scores[query_group->count++] = scores;
+    query_group->begin = smaller(query_group->begin, query->begin);
+    query_group->end = larger(query_group->end, query->end);
     batch->begin = smaller(batch->begin, query->begin);
     batch->end = larger(batch->end, query->end);
     batch->count++;
@@ -450,9 +457,9 @@ static void attend_batch(const struct kv_page *page, struct batch *batch, float 
 {
     float floats[SIDE * SIDE];
     find_scores(page, batch, floats);
-    for (uint32_t t = 0; t * CREW < batch->count; t++)
-        for (uint32_t q = 0; q < batch->crews[t].count; q++)
-            find_weights(batch->crews[t].query[q], batch->crews[t].scores[q], cap);
+    for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++)
+        for (uint32_t q = 0; q < batch->query_groups[t].count; q++)
+            find_weights(batch->query_groups[t].query[q], batch->query_groups[t].scores[q], cap);
     find_outputs(page, batch, floats);
     batch->count = 0;
 }
@@ -507,12 +514,12 @@ void ISA(attend_finish)(struct attend_result result, size_t head_dim, float *out
         vec_store(vec_load(result.output + d) * factor, out + d);
 }
 
-/* ---- Appending --------------------------------------------------------------------------------------- */
+/* ---- Appending ---- */
 
-/* n elements, a multiple of 8, as bytes; returns the scale. */
+/* Rounds n elements, a multiple of 8, to int8; returns the scale. */
 static uint16_t round_bytes(const float *x, uint32_t n, int8_t *out)
 {
-    uint32_t largest = 0; /* magnitudes compare as integers, and a NaN is the largest */
+    uint32_t largest = 0; /* magnitudes are compared as integers; NaN is the largest */
     for (uint32_t i = 0; i < n; i++)
         largest = larger(largest, f32_bits(x[i]) & 0x7fffffff);
     uint16_t scale = f16_from_f32(f32_from_bits(largest) * (1.0f / 127));

@@ -1,10 +1,10 @@
-/* Vectors of bytes as matmul_codes.h wants them, for both instruction sets of NEON. */
+/* Vectors of bytes for matmul_codes.h, for both NEON instruction sets. */
 #ifndef CPU_BYTES_NEON_H
 #define CPU_BYTES_NEON_H
 
 #include "backend/cpu/vec8.h"
 
-typedef uint8x16_t bytes; /* an octet each of two rows */
+typedef uint8x16_t bytes; /* octets of two rows */
 
 enum { VECTORS = 4, PREFETCH_AHEAD = 0 };
 

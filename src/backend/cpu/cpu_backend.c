@@ -1,4 +1,4 @@
-/* The CPU backend as the engine sees it: devices, state, counters, printing, and the debug path. */
+/* The functions of struct backend: devices, state, counters, printing, and the debug path. */
 #include "backend/common/checks.h"
 #include "backend/common/print.h"
 #include "backend/cpu/executor.h"

@@ -12,17 +12,17 @@
 
 #include <stdatomic.h>
 
-/* A weight as the kernels want it: one of the three. */
+/* A weight in the layout of its kernels, one of three. */
 struct weight {
-    const uint8_t *tiles; /* matrices that are multiplied, packed */
+    const uint8_t *tiles; /* a packed matrix for matmuls */
     const float *vector;  /* norms and biases */
-    const uint8_t *rows;  /* an embedding that is only looked up, as it is in the file */
+    const uint8_t *rows;  /* an embedding table that is only looked up: the rows in the file */
     size_t tile_bytes;
 };
 
 /* Recurrent states of all slots, in versions. */
 struct recurrent_versions {
-    uint8_t committed, current; /* what the last step left; what the running step reads */
+    uint8_t committed, current; /* written by the last step; read by the running step */
 };
 
 struct recurrent_pool {
@@ -31,10 +31,10 @@ struct recurrent_pool {
     struct recurrent_versions *versions; /* [slots] */
 };
 
-/* Rounded inputs of a single token that a thread keeps: more would not stay in its nearest cache. */
+/* Rounded inputs of a single token that a thread stores; more would not fit into its L1 cache. */
 enum { MAX_PANELS = 4 };
 
-/* What one thread works with. */
+/* Scratch memory of one thread. */
 struct scratch {
     uint8_t *private_buffers;
     struct q8_panel x[MAX_PANELS]; /* one row each */
@@ -43,7 +43,7 @@ struct scratch {
     float *sums[2];                    /* [tokens][8 rows] */
     float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][KV_TILE] */
     struct attend_query *attend;       /* [queries] */
-    struct attend_result *results;     /* [queries]: merged so far */
+    struct attend_result *results;     /* [queries], merged so far */
     struct sampling_candidate *candidates;
     float *logits;
 };
@@ -54,12 +54,12 @@ struct executor {
     struct backend_options options;
     enum activation_rounding rounding;
     struct team *team;
-    struct plan single, batch; /* T = 1, and the largest T */
+    struct plan single, batch; /* for one token and for the maximum of a step */
     struct weight *weights;    /* [buffers] */
     struct state_layout state;
     uint8_t **kv_pages; /* [buffers]: the pages of a KV cache */
     struct recurrent_pool recurrent;
-    struct arena tables; /* weights, states, plans: small things that live as long as the executor */
+    struct arena tables; /* small tables that live as long as the executor */
 
     uint8_t *weight_memory, *state_memory, *work_memory;
     size_t weight_bytes, state_bytes, work_bytes;
@@ -70,26 +70,26 @@ struct executor {
     float *sines;
     uint32_t rope_pairs;      /* largest dimensions / 2 */
     uint8_t *arena;           /* scratch buffers of the running step */
-    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens, room for two terms */
-    float *float_x;           /* the same for float weights: panels of OCTET tokens */
+    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens with up to two terms */
+    float *float_x;           /* float activations of a batch: panels of OCTET tokens */
     float *partials;          /* attention of one token: [heads][pages] of {maximum, sum, output[head_dim]} */
     atomic_uint *page_counts; /* [kv heads]: pages done */
 
-    /* The step that runs. */
+    /* The running step. */
     const struct plan *plan;
     const struct step *step;
-    struct run *runs;       /* [slots]: a copy, so that repetition can move them on */
+    struct run *runs;       /* [slots]: a copy, which repetitions advance */
     struct row_place *rows; /* [T] */
-    uint32_t early_end;     /* rows from here on are beyond EARLY_POSITIONS */
+    uint32_t early_end;     /* first row beyond EARLY_POSITIONS */
     uint32_t *output_rows;  /* [O]: row of each output */
     uint32_t live[ROW_KIND_COUNT];
     uint32_t *tasks;            /* [groups] */
-    uint32_t first_group;       /* of those that the team runs now */
+    uint32_t first_group;       /* first group that the team runs now */
     struct run_result *results; /* [slots] */
 
     /* Debug path. */
     const size_t *debug_offsets; /* [buffers]; NULL: no step is being debugged */
-    uint8_t *fast_arena;         /* the arena of other steps */
+    uint8_t *fast_arena;         /* the arena outside of the debug path */
     size_t debug_bytes;
 
     uint64_t tickets;
@@ -101,7 +101,7 @@ enum salvo_status executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out);
 void executor_close(struct executor *executor);
 
-/* run_step.c: taking a step sets plan, runs and results; laying it out sets the live rows. */
+/* run_step.c: step_take sets plan, runs and results; step_lay_out_rows sets the live rows. */
 enum salvo_status step_check(const struct executor *executor, const struct step *step);
 void step_take(struct executor *executor, const struct step *step);
 void step_lay_out_rows(struct executor *executor);
@@ -109,7 +109,7 @@ void step_run_groups(struct executor *executor, uint32_t first, uint32_t count);
 enum salvo_status step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
 
-/* load.c: packs every weight; needs the team. */
+/* load.c: packs all weights, on the team's threads. */
 enum salvo_status load_weights(struct executor *executor);
 
 /* kv_pool.c */
@@ -120,9 +120,9 @@ enum salvo_status kv_pool_move_page(struct executor *executor, buffer_id buffer,
     uint32_t count, uint8_t *saved, bool restores);
 
 /*
- * recurrent_pool.c. A step begins at what is committed; each token moves on from `before`, NULL at position 0
- * where a state is all zeros, to `after`, unless its run has failed; committing keeps what the runs have come
- * to.
+ * recurrent_pool.c. A step begins with the committed version. Each token reads `before` (NULL at position 0,
+ * where the state is zero) and writes `after`; a run that has failed does not advance. A commit keeps the
+ * last versions written.
  */
 enum salvo_status recurrent_pool_open(struct executor *executor);
 void recurrent_pool_begin(struct executor *executor);
@@ -134,21 +134,29 @@ void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uin
 void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
 
 /*
- * run_rows.c: terms to which a row is rounded for matmuls that take bytes (struct q8_panel): two for fine
- * ones, and at the first positions of a sequence, because nothing dilutes what goes wrong there: a recurrent
- * state has seen nothing else, and norms divide by next to nothing. It depends on the row's position alone,
- * not on what runs beside it.
+ * run_rows.c: the number of int8 terms that a row is rounded to for quantised matmuls (struct q8_panel): two
+ * for fine matmuls and at the first positions of a sequence, where rounding errors weigh most: a recurrent
+ * state has no earlier content, and norms divide by small numbers. It depends on the row's position alone,
+ * not on the other rows of the step.
  */
 unsigned row_terms(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row);
 
-/* The panel of the QUAD rows from `row` on, with terms for all of them, from element `k` of `columns` on. */
+/* The panel of the QUAD rows from `row` on, with the most terms that any of them has, from element `k` of
+ * `columns` on. */
 struct q8_panel quad_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 
-/* scratch.c: row `row` of a scratch buffer, in the arena or in the memory of the thread. */
+/* The panel of one row behind the panels of several tokens. */
+struct q8_panel row_panel(
+    const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns);
+
+/* How many of the live rows are in panels of several tokens. Each row behind them has a panel of its own. */
+uint32_t panel_rows(uint32_t live, enum rounding rounding);
+
+/* scratch.c: row `row` of a scratch buffer, in the arena or in the thread's private memory. */
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);
 
-/* run_*.c: how many tasks a group has in this step, and one of them. */
+/* run_*.c: the number of tasks of a group in this step, and the execution of one task. */
 uint32_t rows_tasks(const struct executor *executor, const struct group *group);
 void rows_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
 void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
@@ -157,7 +165,7 @@ uint32_t matmul_tasks(const struct executor *executor, const struct group *group
 void matmul_enter(struct executor *executor, const struct group *group, uint32_t thread);
 void matmul_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
 
-/* Columns of a row, whole groups and heads. */
+/* A range of columns that contains whole groups and heads. */
 struct column_range {
     size_t first, count;
 };
@@ -165,22 +173,23 @@ void recurrent_run_op(
     struct executor *executor, const struct op *op, uint32_t row, struct column_range range, uint32_t thread);
 void recurrent_shift_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
 
-/* Keeps a shift's row for the next step if it is the last of its run; one thread does it for each row. */
+/* Stores the row of a token shift for the next step if it is the last of its run. One thread calls it for
+ * each row. */
 void recurrent_keep_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
 
 uint32_t wkv7_tasks(const struct executor *executor, const struct group *group);
 void wkv7_work(struct executor *executor, const struct group *group, uint32_t task);
 
-/* Elements of K that are unpacked at a time, so that a tile stays in the first-level cache. */
+/* Elements of K that are unpacked at a time, so that a tile stays in the L1 cache. */
 enum { K_PART = 2048 };
 
-/* Queries that attention of many tokens works on at once: as many whole tokens as fit, or one token whose KV
- * head has more queries. Scratch has room for either (open.c). */
+/* Queries that attention of many tokens processes at once: as many whole tokens as fit, or one token if its
+ * KV head has more queries. Scratch memory has room for either (open.c). */
 enum { ATTEND_QUERIES = 48 };
 uint32_t attend_tasks(struct executor *executor, const struct group *group);
 void attend_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
 
-/* After a cancel: pages that were done while others were left out do not count for the next step. */
+/* After a cancelled step: resets the counts of completed pages for the next step. */
 void attend_forget_pages(struct executor *executor);
 
 void sample_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);

@@ -11,7 +11,7 @@
 #define MATVEC_ENTRY(isa, type) [TYPE_##type] = isa##_matvec_##type,
 #define UNPACK_ENTRY(isa, type) [TYPE_##type] = isa##_unpack_##type,
 
-/* matvec: whose matvec takes quantised and F16 weights. */
+/* matvec: the instruction set whose matvec is used for quantised and F16 weights. */
 #define MATMUL_KERNELS(isa, matvec)                                                             \
     .round_q8 = isa##_round_q8, .matvec_q8 = {FOR_QUANTISED_TYPES(MATVEC_ENTRY, matvec)},       \
     .unpack_q8 = {FOR_QUANTISED_TYPES(UNPACK_ENTRY, isa)},                                      \
@@ -55,7 +55,7 @@ static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
 
 static const struct {
     const struct cpu_kernels *kernels;
-    unsigned features; /* all of which it needs */
+    unsigned features; /* all of them are required */
 } tables[] = {
 #if defined(__aarch64__)
     {&neon_i8mm_kernels, CPU_NEON_DOTPROD | CPU_NEON_I8MM | CPU_NEON_FHM},

@@ -1,30 +1,30 @@
 /*
- * The inner loops of the CPU backend: one table of functions per instruction set, filled at start from what
- * the processor can do. The scalar table is the reference: it is written to be read, it defines the results,
- * and every other table is tested against it.
+ * The inner loops of the CPU backend: one table of functions per instruction set, chosen at start by the
+ * features of the processor. The scalar table is the reference: it is written for readability, it defines the
+ * results, and every other table is tested against it.
  *
- * BITS. A result does not depend on how many tokens, tiles or threads are worked on together. Each function
- * says in which order it adds; integer sums may be reordered, float sums may not. `fma(a, b, c)` is a*b + c
- * with one rounding; nothing else is contracted. On one table, matvec and matmul of the same data give the
- * same bits.
+ * BITS. A result does not depend on the number of tokens, tiles or threads that are computed together. Each
+ * function defines its order of summation; integer sums may be reordered, float sums may not. `fma(a, b, c)`
+ * is a*b + c with one rounding; nothing else is contracted. In one table, matvec and matmul of the same data
+ * give the same bits.
  *
- * WEIGHTS are stored in tiles of 8 output rows, repacked once at load (packing.h): a tile holds its 8 rows
- * for all of K, so that decoding reads memory in one stream. Rows beyond the last are zero. Quantised formats
- * are sequences of *groups* of 16 or 32 elements: signed integers q that fit a byte, a scale s, and for some
- * an offset m:  w = s * q + m. s and m are float32; formats with two levels (K quants) define them as the
- * product of the two levels, which is exact. Where it spares work q is a power of two times what the file
- * says, and s as much less (tile_format.h).
+ * WEIGHTS are stored in tiles of 8 output rows, repacked once at load (packing.h): a tile contains its 8 rows
+ * for all of K, so that decoding reads memory sequentially. Rows beyond the last are zero. Quantised formats
+ * are sequences of *groups* of 16 or 32 elements: signed integers q that fit into a byte, a scale s, and in
+ * some formats an offset m: w = s * q + m. s and m are float32; formats with two levels (K quants) define
+ * them as the product of the two levels, which is exact. Where it saves work, q is a power of two times the
+ * file's code, and s is divided by the same power (tile_format.h).
  *
  * QUANTISED MATMUL. Activations are rounded to integers, 32 at a time: x = d * p. p has one term, a byte, or
- * two for finer rounding, p = 128 * high + low, so that products of bytes make those of p. Each output starts
- * from acc = 0; for each group of weights in order acc = fma((float)sum(q * p), s * d, acc), and then, for
- * formats with offsets, acc = fma(m, d * (float)sum(p), acc). s * d and d * sum(p) are rounded to float32;
- * sum(p) runs over the group, so that groups of 16 use half_sums.
+ * for finer rounding two, p = 128 * high + low, so that products of bytes give the products of p. Each output
+ * starts with acc = 0; for each group of weights in order acc = fma((float)sum(q * p), s * d, acc), and then,
+ * for formats with offsets, acc = fma(m, d * (float)sum(p), acc). s * d and d * sum(p) are rounded to
+ * float32; sum(p) is over the group, so groups of 16 use half_sums.
  *
  * FLOAT MATMUL. For each 32 elements in order (the last may be fewer) part = fma(w[k], x[k], part), starting
- * from 0, then acc = acc + part, with w converted exactly to float32: one chain over all of K would round to
- * a sum that has long grown large. For F16 weights x is rounded to f16 first (f16_rounded), so that a
- * processor can multiply halves: the products are exact. matvec rounds by itself, matmul gets x rounded.
+ * from 0, then acc = acc + part, with w converted exactly to float32: a single chain over all of K would lose
+ * more precision as the sum grows. For F16 weights x is rounded to f16 first (f16_rounded), so that a
+ * processor can multiply halves: the products are exact. matvec rounds x itself, matmul expects it rounded.
  */
 #ifndef CPU_KERNELS_H
 #define CPU_KERNELS_H
@@ -39,24 +39,24 @@ enum {
     TILE_ROWS = 8, /* output rows of a weight tile */
     GROUP = 32,    /* activations that share a scale */
     TERM_BITS = 7,
-    TERM_SCALE = 1 << TERM_BITS, /* what the first of two terms counts */
+    TERM_SCALE = 1 << TERM_BITS, /* weight of the first of two terms */
     QUAD = 4,                    /* tokens of a q8 panel for matmul_q8 */
-    OCTET = 8, /* tokens of a float panel for matmul_float; also the bytes that stay together in q8 layouts */
+    OCTET = 8,       /* tokens of a float panel for matmul_float; also the adjacent bytes in q8 layouts */
     KV_TILE = 256,   /* positions of a KV page; attention merges page by page */
     TYPE_LIMIT = 40, /* tables indexed by enum tensor_type */
 };
 
 /*
- * Activations rounded to integers, of `width` tokens interleaved: 1 for matvec, QUAD for matmul_q8. For each
- * 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127; with two terms
- * d = largest |x| / (127 * 128), and of p the first term is p / 128 rounded, halves up, the second what is
- * left, -64 .. 63. d = 0 and p = 0 where the largest |x| is less than 2^-100. A group with a NaN or an
- * infinity gets d = NaN and p = 0, so that it is not lost. Below, t is the token, g the group, o the octet, e
- * the element of it, i the term.
+ * Activations rounded to integers, of `width` interleaved tokens: 1 for matvec, QUAD for matmul_q8. For each
+ * 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127. With two terms
+ * d = largest |x| / (127 * 128); the first term is p / 128 rounded, halves up, the second is the remainder,
+ * -64 .. 63. If the largest |x| is below 2^-100, d = 0 and p = 0. A group with a NaN or an infinity gets d =
+ * NaN and p = 0, so that the output is NaN. Below, t is the token, g the group, o the octet, e the element in
+ * it, i the term.
  *
- * A panel of two terms also takes tokens of one: p is the first term, the second is 0, and d is 128 times
- * less. Such a token's products have the same bits as in a panel of one term: all that differs is a power of
- * two.
+ * A panel of two terms may also contain tokens of one term: p is the first term, the second is 0, and d is
+ * divided by 128. The products of such a token have the same bits as in a panel of one term, because only a
+ * power of two differs.
  */
 struct q8_panel {
     int8_t *values;   /* p: [(((g * 4 + o) * terms + i) * width + t) * 8 + e] */
@@ -66,13 +66,15 @@ struct q8_panel {
     unsigned terms;   /* 1 or 2 */
 };
 
-/* The largest p. */
+/* The largest |p|. */
 static inline float q8_largest(unsigned terms)
 {
     return terms == 2 ? 127 * TERM_SCALE : 127;
 }
 
-/* Where all 32 activations are smaller, they are nothing: scales stay far from what float32 cannot hold. */
+/*
+ * Groups of 32 activations that are all smaller count as zero, so that scales stay in the range of float32.
+ */
 #define Q8_SMALLEST 0x1p-100f
 
 /* A weight tile unpacked for matmul_q8. */
@@ -82,20 +84,20 @@ struct weight_panel {
     float *offsets; /* [K / group][8 rows], untouched by formats without offsets */
 };
 
-/* One (query, page) pair's work in attention: keys begin .. end-1 of the page, counted within the page. */
+/* The work of attention for one query and one page: keys begin .. end-1, counted within the page. */
 struct attend_query {
-    const float *query; /* [head_dim], already scaled by the caller's attention scale */
-    float *output;      /* [head_dim]: weighted sum of the values, not yet divided */
-    float maximum,
-        sum; /* written: largest score and sum of exp(score - maximum); -INFINITY and 0 when begin == end */
+    const float *query; /* [head_dim], already multiplied by the attention scale */
+    float *output;      /* [head_dim]: the weighted sum of the values, not yet divided by `sum` */
+    /* Results: the largest score and the sum of exp(score - maximum); -INFINITY and 0 when begin == end. */
+    float maximum, sum;
     uint32_t begin, end;
 };
 
 /*
- * One page of the KV cache of one KV head. Keys are stored with positions innermost, [head_dim][256], so that
- * scores are added over head_dim in order with one position a lane; values are stored [256][head_dim]. For
- * TYPE_Q8_0 keys and values are bytes in those layouts, with f16 scales [head_dim / 32][256] for keys and
- * [256][head_dim / 32] for values (head_dim / 32 rounded up).
+ * One page of the KV cache of one KV head. In keys, positions are innermost, [head_dim][256], so that scores
+ * are summed over head_dim in order with one position per lane; values are [256][head_dim]. For TYPE_Q8_0
+ * both are bytes in the same layouts, with f16 scales [head_dim / 32][256] for keys and [256][head_dim / 32]
+ * for values (head_dim / 32 rounded up).
  */
 struct kv_page {
     const void *keys, *values;
@@ -106,21 +108,20 @@ struct kv_page {
 
 /*
  * score[j] = sum over d in order of fma(query[d], key[d][j], .) from 0; with a cap: cap * tanh(score / cap).
- * maximum = largest score, weight[j] = exp(score[j] - maximum) by exp_f32 below,
- * sum = of the weights as row_sum below adds them (index j - begin), output[d] = fma(weight[j], value[j][d],
- * .) over j in order from 0. Queries may have different ranges; keys outside a query's range are not touched
- * for it. `scores` is scratch, [count][256].
+ * maximum = the largest score; weight[j] = exp(score[j] - maximum) by exp_f32 below; sum = row_sum of the
+ * weights (index j - begin); output[d] = fma(weight[j], value[j][d], .) over j in order from 0. Queries may
+ * have different ranges; keys outside a query's range do not affect it. `scores` is scratch, [count][256].
  */
 typedef void attend_page_function(
     const struct kv_page *page, struct attend_query *queries, size_t count, float cap, float *scores);
 
-/* What attention over some pages has come to; empty is -INFINITY and 0, and the output is not read. */
+/* Attention over one or more pages. Without any key: -INFINITY and 0, and the output is not read. */
 struct attend_result {
     float maximum, sum;
     float *output; /* [head_dim] */
 };
 
-/* The same page as struct kv_page, for writing. */
+/* The page of struct kv_page, for writing. */
 struct kv_room {
     void *keys, *values;
     uint16_t *key_scales, *value_scales;
@@ -129,9 +130,10 @@ struct kv_room {
 };
 
 /*
- * One head of a wkv7 over some tokens of a run, or a part of its values, which do not see each other. Rows of
- * tokens lie `stride` apart. A state is [head_dim keys][head_dim values]; `before` and `after` point at the
- * first of the values, and so do v and out. They may be the same; otherwise `after` need hold nothing.
+ * wkv7 of one head, or of some of its values, which are independent of each other, over tokens of a run. Rows
+ * of tokens are `stride` apart. A state is [head_dim keys][head_dim values]; `before` and `after` point to
+ * the first of the values, as do v and out. before and after may be equal; otherwise the contents of `after`
+ * are not read.
  */
 struct wkv7_head {
     const float *r, *w, *k, *kk, *a; /* [tokens][head_dim] */
@@ -145,11 +147,11 @@ struct wkv7_head {
 struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni" */
 
-    /* Rounds token t of a panel of `width` tokens to `terms`, as many as the panel has or fewer; k is a
+    /* Rounds token t of a panel of `width` tokens to `terms` terms, at most those of the panel; k is a
      * multiple of 32. */
     void (*round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t);
 
-    /* out[tile * 8 + row] for `tiles` consecutive tiles, panel of width 1. NULL for types that are not
+    /* out[tile * 8 + row] for consecutive tiles and a panel of width 1. NULL for types that are not
      * quantised. */
     void (*matvec_q8[TYPE_LIMIT])(
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out);
@@ -159,8 +161,8 @@ struct cpu_kernels {
 
     /*
      * out[token * 8 + row] for 4 tokens and the 8 rows of one unpacked tile. `group` is 16 or 32; `offsets`
-     * says whether the format has them. k may be a part of K: pass first = false to go on adding to what
-     * `out` holds.
+     * says whether the format has them. k may be a part of K: with first = false the results are added to
+     * `out`.
      */
     void (*matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
         bool first, float *out);
@@ -177,30 +179,31 @@ struct cpu_kernels {
     attend_page_function *attend_page;
 
     /*
-     * Merges the result of a page into that of the pages to its left. M = the larger maximum (the left one
-     * unless the right one is larger), a = exp(left maximum - M), b = exp(right maximum - M); sum = fma(left
-     * sum, a, right sum * b); output[d] = fma(left output[d], a, right output[d] * b). A side whose sum is 0
-     * leaves the other as it is, bit for bit.
+     * Merges the result of a page into the result of the pages to its left. M = the larger maximum (the left
+     * one unless the right one is larger), a = exp(left maximum - M), b = exp(right maximum - M); sum =
+     * fma(left sum, a, right sum * b); output[d] = fma(left output[d], a, right output[d] * b). If one sum is
+     * 0, the result is the other side, bit for bit.
      */
     void (*attend_merge)(struct attend_result from, size_t head_dim, struct attend_result *into);
 
-    /* out[d] = output[d] * (1 / sum); zeros when the sum is 0: a query that saw no key. May work in place. */
+    /*
+     * out[d] = output[d] * (1 / sum); zeros if the sum is 0, for a query that sees no key. May work in place.
+     */
     void (*attend_finish)(struct attend_result result, size_t head_dim, float *out);
 
     /*
      * Writes one position (0 .. 255 of the page) of one head: the key into its column, the value into its
-     * row; nothing else is touched. f16 is rounded to nearest even. q8_0, for each 32 elements (the last
-     * group may be shorter): scale = largest |x| * (1 / 127) rounded to f16, byte = x * (1 / scale) rounded
-     * to nearest even, at most 127; a group of zeros, or one whose scale would be 0, is zeros; a group with a
-     * NaN, an infinity or a scale beyond f16 gets the scale NaN and bytes 0.
+     * row. f16 is rounded to nearest even. q8_0, for each 32 elements (the last group may be shorter): scale
+     * = largest |x| * (1 / 127) rounded to f16, byte = x * (1 / scale) rounded to nearest even, at most 127;
+     * a group of zeros, or one whose scale would be 0, is zeros; a group with a NaN, an infinity or a scale
+     * beyond f16 gets the scale NaN and bytes 0.
      */
     void (*kv_append)(const struct kv_room *room, uint32_t position, const float *key, const float *value);
 
     /*
      * Row functions. row_sum: 8 partial sums, element i into partial sum i % 8 in order, then ((0+4)+(2+6)) +
-     * ((1+5)+(3+7)). exp_f32 etc. are within 2 units in the last place of the true value over all of float32,
-     * exact at 0 (exp(0) = 1), exp(-INFINITY) = 0, NaN to NaN. The same element gives the same bits wherever
-     * it stands in a row.
+     * ((1+5)+(3+7)). exp_f32 etc. are within 2 ulp of the true value over all of float32, exact at 0 (exp(0)
+     * = 1), exp(-INFINITY) = 0, NaN to NaN. An element gives the same bits at any index of a row.
      */
     void (*rms_norm)(const float *x, const float *weight, size_t n, float epsilon,
         float *out); /* x * (1/sqrt(sum(x*x)/n + eps)) * w; weight may be NULL */
@@ -214,8 +217,8 @@ struct cpu_kernels {
     void (*tanh_f32)(size_t n, float *in_out);
 
     /* Row functions of recurrent models, as op.h defines the ops of the same names; recurrent.h has the order
-     * of roundings. `n` is one group or one head. Weights of l2_norm may be NULL. All but wkv7 may work in
-     * place. */
+     * of roundings. `n` is one group or one head. The weights of l2_norm may be NULL. All but wkv7 may work
+     * in place. */
     void (*layer_norm)(
         const float *x, const float *weight, const float *bias, size_t n, float epsilon, float *out);
     void (*l2_norm)(const float *x, const float *weight, size_t n, float epsilon, float *out);
@@ -235,20 +238,20 @@ struct cpu_kernels {
      */
     void (*wkv7)(const struct wkv7_head *head);
 
-    /* Index of the largest value, the lowest on ties; NaN never wins; n when all are NaN. *out_value is that
-     * value, NaN when there is none. */
+    /* The index of the largest value, the lowest on ties; NaN is never chosen; n if all are NaN. *out_value
+     * is the value, or NaN. */
     size_t (*argmax)(const float *x, size_t n, float *out_value);
 
     /*
      * Rotates pairs of a head's row: (a, b) becomes (fma(a, cos, -(b * sin)), fma(b, cos, a * sin)). Pair i
-     * is elements i and i + pairs (NeoX), or 2i and 2i + 1 (Llama); elements from 2 * pairs on are not
-     * touched.
+     * is elements i and i + pairs (NeoX), or 2i and 2i + 1 (Llama); elements from 2 * pairs on stay
+     * unchanged.
      */
     void (*rope_halves)(const float *cosines, const float *sines, size_t pairs, float *in_out);
     void (*rope_neighbours)(const float *cosines, const float *sines, size_t pairs, float *in_out);
 };
 
-/* The best table for this processor; NULL if `name` is given and is not known or cannot run here. */
+/* The best table for this processor; NULL if `name` is given and is unknown or needs another processor. */
 const struct cpu_kernels *cpu_kernels_find(const char *name);
 
 /* All tables built into this program, best first, ending with the scalar one; `usable` says whether this

@@ -1,6 +1,6 @@
 /*
- * The pool of KV pages: [heads][256 positions]. Within a head, keys have their positions innermost and values
- * their elements (kernels.h says why); the scales of q8_0 follow the elements.
+ * The pool of KV pages: [heads][256 positions]. Within a head, positions are innermost in keys, elements in
+ * values (see kernels.h); the scales of q8_0 follow the elements.
  */
 #include "backend/cpu/executor.h"
 

@@ -1,5 +1,5 @@
 /*
- * Loads the weights once: matrices of matmuls are packed into tiles, vectors become floats, an embedding
+ * Loads the weights: packs the matrices of matmuls into tiles and converts vectors to floats; an embedding
  * table that is only looked up stays in the file. Mapped pages are released as soon as they are packed, so
  * that no weight is in memory twice.
  */
@@ -39,7 +39,7 @@ static void pack_some(void *context, uint32_t phase, uint32_t task, uint32_t thr
             job->buffer->columns, i * TILE_ROWS, job->tiles + i * job->tile_bytes);
 }
 
-/* `tiles` is written by the team. */
+/* The team writes to `tiles`. */
 static void pack_matrix(
     struct executor *executor, buffer_id id, uint8_t *tiles) // NOLINT(readability-non-const-parameter)
 {

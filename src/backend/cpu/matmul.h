@@ -1,5 +1,4 @@
-/* The matmul functions of each instruction set, as kernels.h defines them; kernels.c puts them into tables.
- */
+/* The matmul functions of each instruction set, defined in kernels.h; kernels.c makes tables of them. */
 #ifndef CPU_MATMUL_H
 #define CPU_MATMUL_H
 
@@ -49,7 +48,7 @@ DECLARE_MATMULS(neon)
 DECLARE_MATMULS(avx2)
 DECLARE_MATMULS(avx512)
 
-/* With SMMLA, and for F16 with FMLAL; the rest is as with dotprod. */
+/* With SMMLA, and for F16 with FMLAL; all other functions are those of dotprod. */
 #define DECLARE_MATVEC(isa, type) \
     void isa##_matvec_##type(     \
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out);

@@ -1,9 +1,10 @@
-/* AVX2 multiplies unsigned by signed bytes into pairs of words: signs move from one operand to the other. */
+/* AVX2 multiplies unsigned by signed bytes into pairs of 16-bit sums: the sign of one operand is moved to the
+ * other. */
 #include "backend/cpu/vec8.h"
 
 #define ISA(name) avx2_##name
 
-typedef __m256i bytes; /* an octet each of four rows */
+typedef __m256i bytes; /* octets of four rows */
 
 enum { VECTORS = 2, PREFETCH_AHEAD = 2048 };
 
@@ -40,7 +41,7 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
     return _mm256_cmpeq_epi8(bits & wanted, wanted);
 }
 
-/* No sum of two products leaves 16 bits: x is at least -127, so that 2 * 128 * 127 is the largest. */
+/* No sum of two products overflows 16 bits: x is at least -127, so the largest is 2 * 128 * 127. */
 INLINE vec8 codes_dot(
     const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {
@@ -60,7 +61,7 @@ INLINE vec8 codes_dot(
             }
         }
     }
-    __m256i rows = _mm256_hadd_epi32(sums[0], sums[1]); /* 0 1 4 5 2 3 6 7 */
+    __m256i rows = _mm256_hadd_epi32(sums[0], sums[1]); /* rows 0 1 4 5 2 3 6 7 */
     return _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(rows, 0xd8));
 }
 

@@ -1,9 +1,9 @@
-/* With VNNI: VPDPBUSD adds four products of an unsigned and a signed byte to each of sixteen sums. */
+/* VNNI: VPDPBUSD adds four products of an unsigned and a signed byte to each of sixteen sums. */
 #include "backend/cpu/vec8.h"
 
 #define ISA(name) avx512_##name
 
-typedef __m512i bytes; /* an octet each of eight rows: a plane */
+typedef __m512i bytes; /* octets of eight rows: a plane */
 
 enum { VECTORS = 1, PREFETCH_AHEAD = 2048 };
 
@@ -45,7 +45,7 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
     return _mm512_movm_epi8(_mm512_test_epi8_mask(bits, wanted));
 }
 
-/* x + 128 is unsigned; what that adds, 128 times the sum of the codes, is the same for every x. */
+/* x + 128 is unsigned; the excess, 128 times the sum of the codes, is the same for every x. */
 INLINE vec8 codes_dot(
     const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {

@@ -1,23 +1,22 @@
 /*
- * From packed tiles to products: what the quantised matmul functions of every instruction set share, included
- * by matmul_template.h and matmul_neon_i8mm.c. What those define before:
+ * Dot products of packed tiles, common to the quantised matmul functions of all instruction sets. Included by
+ * matmul_template.h and matmul_neon_i8mm.c, after these definitions:
  *
- *   bytes         a vector of bytes, with the operators & and |
- *   VECTORS       how many make a plane of 64 bytes
- *   PREFETCH_AHEAD  bytes; 0: none
+ *   bytes           a vector of bytes, with the operators & and |
+ *   VECTORS         vectors in a plane of 64 bytes
+ *   PREFETCH_AHEAD  in bytes; 0: none
  *   bytes_load, bytes_store, bytes_all
- *   bytes_field   (v >> shift) & mask for each byte; shift may be negative
- *   bytes_look_up table[v] for each byte, 0..15
- *   bytes_bit     from half a plane of bits: all ones where the bit of an octet is set; for vector `index` of
- *                 the plane
- *   codes_dot     the sums of products over `octets` octets of 8 rows with those of one x, as floats; octet o
- * of term i of x is `step` bytes times (o * terms + i) further on
+ *   bytes_field     (v >> shift) & mask for each byte; shift may be negative
+ *   bytes_look_up   table[v] for each byte, 0..15
+ *   bytes_bit       from half a plane of bits: all ones where the bit of an octet is set, for vector `index`
+ *                   of the plane
+ *   codes_dot       the dot products of `octets` octets of 8 rows with one x, as floats; octet o of term i of
+ *                   x is at step * (o * terms + i) bytes
  */
 #include "backend/cpu/vec8.h"
 #include "quant/blocks.h"
 
-/* ---- Codes: 32 elements of 8 rows in registers
- * ------------------------------------------------------------- */
+/* ---- Codes: 32 elements of 8 rows in registers ---- */
 
 struct codes {
     bytes v[4 * VECTORS]; /* four planes, one for each octet */
@@ -77,8 +76,7 @@ INLINE struct codes load_codes(struct tile_format f, const uint8_t *from)
     return codes;
 }
 
-/* ---- Scales and offsets of 8 rows
- * --------------------------------------------------------------------------- */
+/* ---- Scales and offsets of 8 rows ---- */
 
 struct levels {
     vec8 scale, offset;
@@ -112,8 +110,7 @@ INLINE struct levels group_levels(
     return levels;
 }
 
-/* ---- Quantised weights
- * ---------------------------------------------------------------------------------------- */
+/* ---- Quantised weights ---- */
 
 /* One step of the sum that kernels.h defines. */
 INLINE vec8 add_group(
@@ -123,8 +120,7 @@ INLINE vec8 add_group(
     return offsets ? vec8_fma(levels.offset, vec8_all(*x_sum), sum) : sum;
 }
 
-/* Weights are read once, as fast as they come: where the processor does not look ahead far enough, it is
- * told. */
+/* Weights are read once, at memory bandwidth: prefetch for processors that do not look ahead far enough. */
 INLINE void prefetch_block(const uint8_t *block, size_t size)
 {
     for (size_t at = 0; PREFETCH_AHEAD && at < size; at += 64)

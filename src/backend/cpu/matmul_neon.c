@@ -1,4 +1,4 @@
-/* With the dot products of Armv8.2: SDOT adds four products of bytes to each of four sums. */
+/* Dot products of Armv8.2: SDOT adds four products of bytes to each of four sums. */
 #include "backend/cpu/bytes_neon.h"
 
 #define ISA(name) neon_##name

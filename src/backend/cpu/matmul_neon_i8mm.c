@@ -1,9 +1,8 @@
-/* With the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of eight bytes.
- */
+/* Matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of eight bytes. */
 #include "backend/cpu/bytes_neon.h"
 #include "backend/cpu/matmul_smmla.h"
 
-/* ---- One token: the two terms of x take the places of two tokens ---- */
+/* ---- One token: the two terms of x are used as two tokens ---- */
 
 INLINE float32x4_t join_terms(int32x4_t rows01, int32x4_t rows23)
 {
@@ -60,8 +59,7 @@ INLINE float16x8_t round_halves(const float *x)
     return vcvt_high_f16_f32(vcvt_f16_f32(low), high);
 }
 
-/* FMLAL multiplies halves and adds to floats with one rounding: what fma of the converted weights would give.
- */
+/* FMLAL multiplies halves and adds to floats with one rounding, like fma of the converted weights. */
 INLINE vec8 add_f16_column(const float16_t *column, float16x8_t x, vec8 sum)
 {
     const float16x8_t weights = vld1q_f16(column);

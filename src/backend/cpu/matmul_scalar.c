@@ -1,4 +1,4 @@
-/* The reference: what kernels.h says, in plain loops. */
+/* The reference matmul functions: the definitions of kernels.h in plain loops. */
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/packing.h"
 #include "backend/cpu/tile_row.h"
@@ -6,12 +6,12 @@
 
 #include <math.h>
 
-/* ---- Activations --------------------------------------------------------------------------------------- */
+/* ---- Activations ---- */
 
 void scalar_round_q8(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t)
 {
     for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
-        uint32_t largest = 0; /* bits of |x|: infinity is above every number, NaN above that */
+        uint32_t largest = 0; /* bits of |x|: NaN > infinity > every number */
         for (size_t i = 0; i < GROUP; i++) {
             uint32_t magnitude = f32_bits(x[i]) & 0x7fffffff;
             largest = magnitude > largest ? magnitude : largest;
@@ -41,7 +41,8 @@ void scalar_round_q8(const float *x, size_t k, unsigned terms, struct q8_panel p
 /* ---- Quantised weights -----------------------------------------------------------------------------------
  */
 
-/* The codes' octets are `stride` bytes apart, those of x `step` bytes, the terms of an octet in turn. */
+/* The octets of the codes are `stride` bytes apart, those of x `step` bytes; the terms of an octet are
+ * adjacent octets. */
 static int dot_octets(
     const int8_t *codes, size_t stride, const int8_t *x, size_t step, size_t octets, unsigned terms)
 {
@@ -170,8 +171,7 @@ void scalar_matmul_float(const float *tile, size_t k, const float *x, bool first
     }
 }
 
-/* ---- One function per type
- * --------------------------------------------------------------------------------- */
+/* ---- One function per type ---- */
 
 #define DEFINE_QUANTISED(isa, type)                                                       \
     void isa##_matvec_##type(                                                             \

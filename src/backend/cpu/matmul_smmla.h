@@ -1,7 +1,7 @@
 /*
- * Four tokens with the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two tokens of
- * eight bytes. Included by a file for each number of terms of x, because they want different flags of the
- * compiler.
+ * Matmul of four tokens with the matrix products of Armv8.6: SMMLA multiplies two rows of eight bytes by two
+ * tokens of eight bytes. Included by one file for each number of terms of x, because these need different
+ * compiler flags.
  */
 #ifndef CPU_MATMUL_SMMLA_H
 #define CPU_MATMUL_SMMLA_H
@@ -11,9 +11,9 @@
 
 #include <arm_neon.h>
 
-enum { PAIRS = 4 }; /* of rows */
+enum { PAIRS = 4 }; /* pairs of rows */
 
-/* The tile's result as SMMLA makes it: for a pair of rows and a pair of tokens, [row][token]. */
+/* The sums of a tile as SMMLA returns them: [row][token] for a pair of rows and a pair of tokens. */
 struct squares {
     float32x4_t v[2][PAIRS]; /* [token pair][row pair] */
 };
@@ -42,7 +42,7 @@ INLINE void store_squares(struct squares squares, float *out)
     }
 }
 
-/* Eight values, one a row, each twice: for the two tokens of a square. */
+/* Eight values, one per row, each twice: for both tokens of a square. */
 INLINE void load_twice(const float *from, float32x4_t out[PAIRS])
 {
     for (unsigned half = 0; half < 2; half++) {
@@ -52,7 +52,7 @@ INLINE void load_twice(const float *from, float32x4_t out[PAIRS])
     }
 }
 
-/* The values of two tokens, for each of two rows. */
+/* The values of two tokens, for both rows of a square. */
 INLINE float32x4_t load_pair(const float *from)
 {
     float32x2_t pair = vld1_f32(from);
@@ -133,7 +133,7 @@ INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, 
 INLINE void multiply_any(struct weight_panel tile, size_t k, unsigned group, bool offsets,
     const unsigned terms, struct q8_panel x, bool first, float *out)
 {
-    if (group == 32 && !offsets) /* first: what gcc sees first it schedules best, by 7 % */
+    if (group == 32 && !offsets) /* first: gcc schedules the first case best, by 7 % */
         multiply(tile, k, 1, false, terms, x, first, out);
     else if (group == 32)
         multiply(tile, k, 1, true, terms, x, first, out);

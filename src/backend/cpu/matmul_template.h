@@ -1,6 +1,6 @@
 /*
  * The matmul functions for one instruction set, included by matmul_neon.c and the like, which define
- * ISA(name), the name with its prefix, and what matmul_codes.h asks for.
+ * ISA(name), the name with its prefix, and the names that matmul_codes.h requires.
  */
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/matmul_codes.h"
@@ -9,8 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-/* ---- Quantised weights
- * ---------------------------------------------------------------------------------------- */
+/* ---- Quantised weights ---- */
 
 INLINE void unpack_q8(enum tensor_type type, const uint8_t *block, size_t k, struct weight_panel out)
 {
@@ -92,8 +91,7 @@ void ISA(matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool off
 
 #endif
 
-/* ---- Activations
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Activations ---- */
 
 void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t)
 {
@@ -104,7 +102,7 @@ void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel pan
         float largest;
         memcpy(&largest, &bits, sizeof largest);
         float scale = largest / q8_largest(terms), inverse = 1 / scale;
-        if (!(largest <= FLT_MAX) || largest < Q8_SMALLEST) { /* nothing that a byte could tell */
+        if (!(largest <= FLT_MAX) || largest < Q8_SMALLEST) { /* zero or not finite */
             scale = largest <= FLT_MAX ? 0 : NAN;
             inverse = 0;
             v[0] = v[1] = v[2] = v[3] = vec8_all(0);
@@ -125,8 +123,7 @@ void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel pan
     }
 }
 
-/* ---- Float weights
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Float weights ---- */
 
 INLINE size_t float_bytes(enum tensor_type type)
 {
@@ -144,7 +141,7 @@ INLINE vec8 load_column(enum tensor_type type, const uint8_t *tile, size_t i)
     return vec8_load((const float *)(const void *)from);
 }
 
-/* Each sum is one chain of additions; several tiles side by side keep the adders busy. */
+/* Each sum is one chain of additions; several tiles at once hide their latency. */
 INLINE void matvec_float_tiles(
     enum tensor_type type, const unsigned tiles, const uint8_t *tile, size_t k, const float *x, float *out)
 {
@@ -213,8 +210,7 @@ void ISA(matmul_float)(const float *tile, size_t k, const float *x, bool first, 
     }
 }
 
-/* ---- One function per type
- * ----------------------------------------------------------------------------------------- */
+/* ---- One function per type ---- */
 
 #define DEFINE_QUANTISED(unused, type)                                                    \
     void ISA(matvec_##type)(                                                              \

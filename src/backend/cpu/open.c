@@ -1,4 +1,4 @@
-/* Opening an executor: plans are lowered and memory is allocated before any weight is read. */
+/* Opens an executor: lowers the plans and allocates memory before any weight is read. */
 #include "backend/common/checks.h"
 #include "backend/cpu/executor.h"
 
@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sizes that the buffers of the work memory depend on. */
+/* Sizes of the work memory's buffers. */
 struct needs {
     size_t columns, q8_columns,
-        float_columns; /* widest matmul input: any, of quantised weights, of float weights */
-    size_t queries;    /* that attention works on at once */
+        float_columns; /* widest input of any matmul, of quantised and of float weights */
+    size_t queries;    /* queries that attention computes at once */
     size_t query_elements, partials, kv_heads; /* of attention */
 };
 
@@ -42,7 +42,7 @@ static void add_up_needs(const struct executor *executor, struct needs *needs)
     }
 }
 
-/* Takes parts of the work memory one after the other; without memory it only counts bytes. */
+/* Allocates consecutive parts of the work memory; without memory it only counts bytes. */
 struct work_layout {
     uint8_t *memory;
     size_t used;
@@ -169,7 +169,7 @@ static enum salvo_status choose_kernels(struct executor *executor)
         if (usable)
             snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", kernels->name);
     }
-    return fail(SALVO_ERROR_UNSUPPORTED, "instruction set '%s' is not available on this CPU; available: %s",
+    return fail(SALVO_ERROR_ARGUMENT, "instruction set '%s' is not available on this CPU; available: %s",
         executor->options.isa, names);
 }
 

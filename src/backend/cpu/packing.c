@@ -33,7 +33,7 @@ unsigned quant_group(enum tensor_type type, bool *out_offsets)
     return format.group;
 }
 
-/* ---- A block as the tile has it ------------------------------------------------------------------------ */
+/* ---- A block in a tile ---- */
 
 /* The functions below take the four octets of a group. */
 static void write_nibbles(uint8_t *planes, unsigned row, const uint64_t o[4], unsigned shift)
@@ -49,7 +49,7 @@ static void write_pairs(uint8_t *plane, unsigned row, const uint64_t o[4])
                                      octet_bits(o[2], 0, 3) << 4 | octet_bits(o[3], 0, 3) << 6);
 }
 
-/* Rows come in order: the later one of two that share bytes finds the bytes of the earlier. */
+/* Rows must be written in order: of two rows that share bytes, the later one is merged into the earlier. */
 static void write_bits(uint8_t *half_plane, unsigned row, const uint64_t o[4], unsigned shift)
 {
     uint8_t *to = half_plane + row / 4 * 16 + row % 2 * 8;
@@ -105,7 +105,7 @@ static void write_header(
     }
 }
 
-/* `row` is NULL for rows beyond the last: scales of zero; where a scale cannot be zero, code 0 means zero. */
+/* `from` is NULL beyond the last row: scales are zero; in formats without a zero scale, code 0 means zero. */
 INLINE void pack_row(enum tensor_type type, const uint8_t *from, uint64_t k, unsigned row, uint8_t *tile)
 {
     const struct tile_format format = tile_formats[type];
@@ -167,7 +167,7 @@ void packing_pack_tile(
     const uint64_t row_bytes = k / info->block_elements * info->block_bytes;
     for (unsigned row = 0; row < TILE_ROWS; row++) {
         const uint8_t *from = first + row < rows ? matrix + (first + row) * row_bytes : NULL;
-        switch (type) { /* spelled out, so that each format gets its own loop */
+        switch (type) { /* a case per format, so that each gets its own loop */
         case TYPE_F32:
         case TYPE_F16:
         case TYPE_BF16:

@@ -1,16 +1,17 @@
 /*
- * What recurrent models need of every instruction set; kernels.h says what the functions compute. Written
- * once more here only what fixes the bits, with row_sum as there:
+ * Functions of recurrent models, for each instruction set; kernels.h defines their results. The order of
+ * roundings, with row_sum of kernels.h:
  *
- *   layer_norm    mean = row_sum(x) / n, d = x - mean, out = fma(d * (1 / sqrt(row_sum(d * d) / n +
- * epsilon)), weight, bias) l2_norm       y = x * weight, out = y * (1 / max(sqrt(row_sum(y * y)), epsilon))
- *   lerp          fma(y - x, weight, x)
- *   rwkv_key      k * fma(a - 1, weight, 1)
- *   rwkv_bonus    fma(row_sum(r * k * weight), v, x)
- *   sigmoid       1 / (1 + exp(-x))
- *   decay         exp(-0.60653066 * sigmoid(x))
+ *   layer_norm  mean = row_sum(x) / n, d = x - mean,
+ *               out = fma(d * (1 / sqrt(row_sum(d * d) / n + epsilon)), weight, bias)
+ *   l2_norm     y = x * weight, out = y * (1 / max(sqrt(row_sum(y * y)), epsilon))
+ *   lerp        fma(y - x, weight, x)
+ *   rwkv_key    k * fma(a - 1, weight, 1)
+ *   rwkv_bonus  fma(row_sum(r * k * weight), v, x)
+ *   sigmoid     1 / (1 + exp(-x))
+ *   decay       exp(-0.60653066 * sigmoid(x))
  *
- * All tables give the same bits as the scalar one, NaN apart: a NaN is a NaN, whatever its payload.
+ * All tables give the same bits as the scalar one, except for the payload of NaN.
  */
 #ifndef CPU_RECURRENT_H
 #define CPU_RECURRENT_H
@@ -39,7 +40,7 @@ DECLARE_RECURRENT(neon)
 DECLARE_RECURRENT(avx2)
 DECLARE_RECURRENT(avx512)
 
-/* The members of struct cpu_kernels that these fill. */
+/* The members of struct cpu_kernels that these functions fill. */
 #define RECURRENT_KERNELS(isa)                                                                      \
     .layer_norm = isa##_layer_norm, .l2_norm = isa##_l2_norm, .mul = isa##_mul, .lerp = isa##_lerp, \
     .rwkv_key = isa##_rwkv_key, .rwkv_bonus = isa##_rwkv_bonus, .sigmoid = isa##_sigmoid,           \

@@ -33,7 +33,7 @@ static float *version_of(const struct executor *executor, uint32_t slot, unsigne
            ((size_t)slot * VERSIONS + version) * executor->state.recurrent_elements;
 }
 
-/* The lowest version that is neither committed nor the one that is read. */
+/* The lowest version that is neither committed nor being read. */
 static unsigned next_version(struct recurrent_versions versions)
 {
     unsigned next = 0;

@@ -1,5 +1,5 @@
 /* The reference functions of recurrent models: one element at a time, in the order that kernels.h and
- * recurrent.h tell. */
+ * recurrent.h define. */
 #include "backend/cpu/recurrent.h"
 #include "backend/cpu/rows.h"
 

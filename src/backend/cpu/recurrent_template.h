@@ -1,6 +1,6 @@
 /*
  * The functions of recurrent models for one instruction set; included by recurrent_neon.c and the like, which
- * define ISA(name). What is left at the end of a row goes through the same vectors, padded.
+ * define ISA(name). The remainder of a row is padded and computed with the same vectors.
  */
 #include "backend/cpu/recurrent.h"
 #include "backend/cpu/rows_vec.h"
@@ -14,7 +14,7 @@ INLINE vec load_up_to(const float *from, size_t n)
     return n >= VEC ? vec_load(from) : vec_load_some(from, n);
 }
 
-/* out = function(x, y, z); y and z that are NULL are handed over as x. */
+/* out = function(x, y, z); if y or z is NULL, x is passed instead. */
 INLINE void map3(
     const float *x, const float *y, const float *z, size_t n, float *out, map3_function *function)
 {
@@ -99,7 +99,7 @@ void ISA(decay)(size_t n, float *in_out)
 
 /* ---- Sums over rows ---- */
 
-/* row_sum of function(x, y, z), which must be 0 for zeros: they fill up the last eight. */
+/* row_sum of function(x, y, z), which must be 0 for zeros: zeros pad the last eight. */
 INLINE float sum3(const float *x, const float *y, const float *z, size_t n, map3_function *function)
 {
     struct partial_sums sums = {{{0}}};
@@ -144,7 +144,7 @@ INLINE vec product_of_three(vec r, vec k, vec weight)
     return r * k * weight;
 }
 
-/* row_sum of (x - mean)^2. The padding would not be 0, so its lanes are left out by hand. */
+/* row_sum of (x - mean)^2. The padding would not be 0, so its lanes are excluded. */
 INLINE float sum_of_deviations(const float *x, float mean, size_t n)
 {
     struct partial_sums sums = {{{0}}};
@@ -219,10 +219,10 @@ void ISA(rwkv_bonus)(
 /* ---- wkv7 ---- */
 
 /*
- * Values are lanes, so that sums over keys need no adding across lanes and every width of vector adds in the
- * same order. A block of values stays in the first-level cache for all tokens: each key's vectors are loaded
- * and stored once per token, as the sums of the next token are formed while the new state is at hand. Keys
- * are taken four at a time, so that what belongs to them fits registers.
+ * Values are lanes, so that sums over keys never cross lanes and every vector width sums in the same order. A
+ * block of values stays in the L1 cache for all tokens: each key's vectors are loaded and stored once per
+ * token, since the sums of the next token are formed while the new state is in registers. Four keys are
+ * processed at a time, so that their data fit into registers.
  */
 #define DEFINE_WKV7_BLOCK(name, type, lanes, count, load, store, fma)                               \
     INLINE void name(const struct wkv7_head *head, size_t first)                                    \
@@ -278,7 +278,7 @@ INLINE vec fma_with_all(vec a, float b, vec sum)
     return vec_fma(a, vec_all(b), sum);
 }
 
-/* Two vectors of 16 lanes hide each other's latency; shorter ones come in fours. */
+/* Two vectors of 16 lanes hide each other's latency; narrower ones need four. */
 enum { BLOCK_VECTORS = WIDE == 16 ? 2 : 4 };
 DEFINE_WKV7_BLOCK(wkv7_block, wide, WIDE, BLOCK_VECTORS, wide_load, wide_store, wide_fma)
 DEFINE_WKV7_BLOCK(wkv7_eight, vec, VEC, 8 / VEC, vec_load, vec_store, fma_with_all)

@@ -1,6 +1,6 @@
 /*
- * Row functions of every instruction set; kernels.h says what they compute. Written once more here only what
- * fixes the bits:
+ * Row functions of each instruction set; kernels.h defines their results. The formulas that determine the
+ * bits:
  *
  *   exp   n = round(x * log2 e), r = x - n ln 2 in two fma, 1 + (r + r^2 P(r)) times 2^n (rows_math.h)
  *   tanh  |x| < 0.625: x + x^3 Q(x^2); else 1 - 2 / (exp(2 |x|) + 1), with the sign of x
@@ -8,7 +8,7 @@
  *   gelu  gate / (1 + exp(-2 z)) * up with z = 0.79788456 gate (1 + 0.044715 gate^2), which is the tanh form
  *         0.5 gate (1 + tanh z), without its cancellation
  *
- * All tables give the same bits as the scalar one, NaN apart: a NaN is a NaN, whatever its payload.
+ * All tables give the same bits as the scalar one, except for the payload of NaN.
  */
 #ifndef CPU_ROWS_H
 #define CPU_ROWS_H
@@ -32,7 +32,7 @@ DECLARE_ROWS(neon)
 DECLARE_ROWS(avx2)
 DECLARE_ROWS(avx512)
 
-/* The members of struct cpu_kernels that these fill. */
+/* The members of struct cpu_kernels that these functions fill. */
 #define ROW_KERNELS(isa)                                                                                    \
     .rms_norm = isa##_rms_norm, .glu_silu = isa##_glu_silu, .glu_gelu = isa##_glu_gelu, .add = isa##_add,   \
     .softcap = isa##_softcap, .exp_f32 = isa##_exp_f32, .tanh_f32 = isa##_tanh_f32, .argmax = isa##_argmax, \

@@ -1,4 +1,4 @@
-/* The reference row functions: one element at a time, in the order that kernels.h tells. */
+/* The reference row functions: one element at a time, in the order that kernels.h defines. */
 #include "backend/cpu/rows.h"
 #include "backend/cpu/rows_math.h"
 

@@ -1,14 +1,14 @@
 /*
  * The row functions for one instruction set; included by rows_neon.c and the like, which define ISA(name).
- * What is left at the end of a row goes through the same vectors, padded: an element's bits do not depend on
- * where it stands.
+ * The remainder of a row is padded and computed with the same vectors: an element gives the same bits at any
+ * index.
  */
 #include "backend/cpu/rows.h"
 #include "backend/cpu/rows_vec.h"
 
 typedef vec map_function(vec x, vec y);
 
-/* out = function(x, y), or of `parameter` instead of y when y is NULL. */
+/* out = function(x, y); if y is NULL, `parameter` is passed instead. */
 INLINE void map(const float *x, const float *y, float parameter, size_t n, float *out, map_function *function)
 {
     vec same = vec_all(parameter);
@@ -67,7 +67,7 @@ void ISA(rms_norm)(const float *x, const float *weight, size_t n, float epsilon,
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
         add_squares(x + i, &sums);
-    if (i < n) { /* the zeros of the padding change no sum of squares */
+    if (i < n) { /* zeros of the padding change no sum of squares */
         float padded[8] = {0};
         memcpy(padded, x + i, (n - i) * sizeof *x);
         add_squares(padded, &sums);
@@ -118,7 +118,7 @@ void ISA(tanh_f32)(size_t n, float *in_out)
     map(in_out, NULL, 0, n, in_out, tanh_of);
 }
 
-/* The largest value first, in any order; then the first element that equals it. */
+/* Finds the largest value, in any order, then the first element that equals it. */
 size_t ISA(argmax)(const float *x, size_t n, float *out_value)
 {
     enum { CHAINS = 4 };

@@ -1,7 +1,7 @@
 /*
- * Vectors for the row functions and attention, written with the operators that gcc and clang both give to
- * vector types; what has no operator is here, once per instruction set. `vec` has VEC lanes (4 or 8), `wide`
- * WIDE lanes, the widest there is. All of it rounds as the scalar code does.
+ * Vectors for the row functions and attention, written with the operators of gcc's and clang's vector types;
+ * all other operations are here, once per instruction set. `vec` has VEC lanes (4 or 8), `wide` has WIDE
+ * lanes, the most of the instruction set. All operations round as the scalar code does.
  */
 #ifndef CPU_ROWS_VEC_H
 #define CPU_ROWS_VEC_H
@@ -15,8 +15,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Before a loop of at most 16 turns whose number is known: all of them in a row, so that arrays become
- * registers. */
+/* Before a loop of at most 16 iterations whose number is constant: unrolls it completely, so that arrays
+ * become registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -29,7 +29,7 @@
 
 enum { VEC = 4, WIDE = 4 };
 typedef float32x4_t vec, wide;
-typedef int32x4_t vec_int; /* comparisons give all ones where they hold */
+typedef int32x4_t vec_int; /* comparisons give all ones if true */
 
 INLINE vec vec_load(const float *from)
 {
@@ -51,7 +51,7 @@ INLINE vec vec_fma(vec a, vec b, vec c)
     return vfmaq_f32(c, a, b);
 }
 
-/* A NaN in x stays. */
+/* A NaN in x is kept. */
 INLINE vec vec_at_least(float limit, vec x)
 {
     return vmaxq_f32(vdupq_n_f32(limit), x);
@@ -67,13 +67,13 @@ INLINE vec vec_select(vec_int mask, vec where_set, vec elsewhere)
     return vbslq_f32(vreinterpretq_u32_s32(mask), where_set, elsewhere);
 }
 
-/* x where it is larger than so_far; a NaN in x never wins. */
+/* x where it is larger than so_far; a NaN in x is ignored. */
 INLINE vec vec_larger(vec x, vec so_far)
 {
     return vbslq_f32(vcgtq_f32(x, so_far), x, so_far);
 }
 
-/* Rounded to nearest even; the lanes fit a byte. */
+/* Rounds to nearest even; the lanes must fit into a byte. */
 INLINE void vec_store_bytes(vec x, int8_t *to)
 {
     int16x4_t words = vmovn_s32(vcvtnq_s32_f32(x));
@@ -87,7 +87,7 @@ INLINE void vec_store_f16(vec x, uint16_t *to)
     memcpy(to, &halves, sizeof halves);
 }
 
-/* Even and odd elements of two neighbouring vectors, and back. */
+/* Even and odd elements of two adjacent vectors, and back. */
 INLINE void vec_unzip(vec low, vec high, vec *even, vec *odd)
 {
     *even = vuzp1q_f32(low, high);
@@ -116,7 +116,7 @@ INLINE wide wide_fma(wide a, float b, wide sum)
     return vfmaq_n_f32(sum, a, b);
 }
 
-/* Four floats in a row, of which wide_fma takes one by its index: here they fit one register. */
+/* Four consecutive floats, of which wide_fma takes one by its index: here they are in one register. */
 typedef float32x4_t float_group;
 
 INLINE float_group float_group_load(const float *from)
@@ -169,7 +169,7 @@ INLINE vec vec_fma(vec a, vec b, vec c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
-/* A NaN in x stays: with a NaN the instruction gives its second operand. */
+/* A NaN in x is kept: for a NaN the instruction returns its second operand. */
 INLINE vec vec_at_least(float limit, vec x)
 {
     return _mm256_max_ps(_mm256_set1_ps(limit), x);
@@ -185,13 +185,13 @@ INLINE vec vec_select(vec_int mask, vec where_set, vec elsewhere)
     return _mm256_blendv_ps(elsewhere, where_set, (__m256)mask);
 }
 
-/* x where it is larger than so_far; a NaN in x never wins. */
+/* x where it is larger than so_far; a NaN in x is ignored. */
 INLINE vec vec_larger(vec x, vec so_far)
 {
     return _mm256_max_ps(x, so_far);
 }
 
-/* Rounded to nearest even; the lanes fit a byte. */
+/* Rounds to nearest even; the lanes must fit into a byte. */
 INLINE void vec_store_bytes(vec x, int8_t *to)
 {
     __m256i integers = _mm256_cvtps_epi32(x);
@@ -204,7 +204,7 @@ INLINE void vec_store_f16(vec x, uint16_t *to)
     _mm_storeu_si128((__m128i *)(void *)to, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* Even and odd elements of two neighbouring vectors, and back. */
+/* Even and odd elements of two adjacent vectors, and back. */
 INLINE void vec_unzip(vec low, vec high, vec *even, vec *odd)
 {
     __m256 left = _mm256_permute2f128_ps(low, high, 0x20), right = _mm256_permute2f128_ps(low, high, 0x31);
@@ -219,7 +219,9 @@ INLINE void vec_zip(vec even, vec odd, vec *low, vec *high)
     *high = _mm256_permute2f128_ps(left, right, 0x31);
 }
 
-/* Four floats in a row, of which wide_fma takes one by its index: here it is read from memory each time. */
+/*
+ * Four consecutive floats, of which wide_fma takes one by its index: here it is read from memory each time.
+ */
 typedef const float *float_group;
 
 INLINE float_group float_group_load(const float *from)
@@ -294,9 +296,9 @@ INLINE void wide_load_bytes(const int8_t *from, wide out[16 / WIDE])
 #endif
 #endif
 
-/* ---- For every instruction set ----------------------------------------------------------------------- */
+/* ---- For every instruction set ---- */
 
-/* The first n (less than VEC) elements; zeros fill the rest. */
+/* Loads the first n (less than VEC) elements; the other lanes are zero. */
 INLINE vec vec_load_some(const float *from, size_t n)
 {
     float padded[VEC] = {0};
@@ -316,7 +318,7 @@ INLINE vec vec_magnitude(vec x)
     return (vec)((vec_int)x & 0x7fffffff);
 }
 
-/* From x and n = x / ln 2, rounded, to e^(x - n ln 2). */
+/* e^(x - n ln 2), where n is x / ln 2 rounded. */
 INLINE vec vec_exp_rest(vec x, vec n)
 {
     vec r = vec_fma(n, vec_all(-LN2_LOW), vec_fma(n, vec_all(-LN2_HIGH), x)), square = r * r;
@@ -325,7 +327,7 @@ INLINE vec vec_exp_rest(vec x, vec n)
     return vec_all(1) + vec_fma(square, p, r);
 }
 
-/* 2^n is multiplied in as two factors, so that results below the normal range are rounded once, last. */
+/* Multiplies by 2^n in two factors, so that subnormal results are rounded only once, at the end. */
 INLINE vec vec_exp(vec x)
 {
     x = vec_at_most(EXP_HIGHEST, vec_at_least(EXP_LOWEST, x));
@@ -334,8 +336,8 @@ INLINE vec vec_exp(vec x)
     return vec_exp_rest(x, n) * (vec)((half + 127) << 23) * (vec)((exponent - half + 127) << 23);
 }
 
-/* The same for x <= 0 or NaN, with the same bits: one factor is then 2^-31 for all, and x / ln 2 can be
- * rounded at once to the exponent of the other, with its bias. */
+/* vec_exp for x <= 0 or NaN, with the same bits: one factor is then always 2^-31, and x / ln 2 can be rounded
+ * directly to the biased exponent of the other. */
 INLINE vec vec_exp_negative(vec x)
 {
     const float biased = ROUNDER + 127 + 31;
@@ -344,8 +346,8 @@ INLINE vec vec_exp_negative(vec x)
     return vec_exp_rest(x, n) * (vec)((vec_int)rounded << 23) * vec_all(0x1p-31f);
 }
 
-/* 1 + e^x. Below -86 the power no longer changes the sum, and from there on one factor could hold 2^n but
- * for the largest: it holds 2^(n - 1). */
+/* 1 + e^x. Below -86, e^x no longer changes the sum. Above that, one factor can hold every 2^n but the
+ * largest, so it holds 2^(n - 1). */
 INLINE vec vec_one_plus_exp(vec x)
 {
     const float biased = ROUNDER + 127 - 1;
@@ -367,7 +369,7 @@ INLINE vec vec_tanh(vec x)
     return (vec)((vec_int)vec_select((vec_int)(magnitude < vec_all(TANH_SMALL)), small, large) | sign);
 }
 
-/* Eight partial sums, which row_sum adds up as kernels.h tells. */
+/* Eight partial sums, which row_sum adds in the order of kernels.h. */
 struct partial_sums {
     vec part[8 / VEC];
 };

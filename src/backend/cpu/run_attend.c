@@ -1,8 +1,7 @@
 /*
- * Attention. A single token: tasks are pairs of KV head and page, so that a long context is shared among
- * threads; whoever finishes the last page of a head merges them, left to right. Many tokens: tasks are pairs
- * of KV head and a block of tokens, which walk through the pages and merge as they go. The same pages in the
- * same order either way.
+ * Attention. Single token: a task is a KV head and a page, so that threads share a long context; the task
+ * that completes the last page of a head merges its pages, left to right. Many tokens: a task is a KV head
+ * and a block of tokens, and merges page by page. Both merge the same pages in the same order.
  */
 #include "backend/cpu/executor.h"
 
@@ -19,7 +18,7 @@ static uint32_t heads_per_kv_head(const struct op *op)
     return op->attend.heads / op->attend.kv_heads;
 }
 
-/* The first position that the token at `position` sees. */
+/* The first position that the token at `position` attends to. */
 static uint32_t first_seen(const struct op *op, uint32_t position)
 {
     return op->attend.window && position + 1 > op->attend.window ? position + 1 - op->attend.window : 0;
@@ -33,7 +32,7 @@ static struct kv_page page_of(
         room.keys, room.values, room.key_scales, room.value_scales, room.type, room.head_dim};
 }
 
-/* The part of page `page` that lies in begin .. end-1, counted within the page. */
+/* The part of page `page` within begin .. end-1, counted within the page. */
 static void clip_to_page(uint32_t page, uint32_t begin, uint32_t end, struct attend_query *query)
 {
     const uint32_t first = page * KV_TILE;
@@ -68,8 +67,8 @@ static void set_partial(const struct executor *executor, const struct op *op, ui
     place[1] = query->sum;
 }
 
-/* rope and append of one KV head, when they run inside: the task that has the token's page does it before it
- * reads. */
+/* Fused rope and append of one KV head. The task that has the token's page executes it before it reads the
+ * page. */
 static void append_inside(
     struct executor *executor, const struct group *group, uint32_t head, uint32_t thread)
 {
@@ -87,7 +86,7 @@ static void append_inside(
     executor->kernels->kv_append(&room, position % KV_TILE, key, value);
 }
 
-/* This thread's copies of the queries of a KV head, rotated if rope runs inside, and scaled. */
+/* This thread's copies of the queries of a KV head: rotated if rope is fused, and scaled. */
 static void prepare_queries(
     struct executor *executor, const struct group *group, uint32_t kv_head, uint32_t thread)
 {
@@ -169,10 +168,10 @@ static uint32_t tokens_per_block(const struct op *op)
     return each >= ATTEND_QUERIES ? 1 : ATTEND_QUERIES / each;
 }
 
-/* A block of tokens of one run that attends together. */
+/* A block of tokens of one run that a task computes. */
 struct block {
     const struct run *run;
-    uint32_t first, count; /* tokens within the run */
+    uint32_t first, count; /* tokens, counted within the run */
     uint32_t kv_head;
 };
 

@@ -1,7 +1,7 @@
 /*
- * Matmul phases. One row: every task streams some tiles of the weights past it. More rows: a tile is unpacked
- * once and multiplied with all rows, four or eight at a time. Both add in the same order, so a row does not
- * notice.
+ * Matmul groups. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
+ * not fill such a panel are multiplied one by one with packed tiles, which costs less than computing the
+ * missing rows. Both add in the same order, so the results of a row do not depend on the rows beside it.
  */
 #include "backend/cpu/executor.h"
 
@@ -10,9 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of rounded activations that are walked through for one tile: they should stay in the second-level
- * cache. */
+/* Bytes of rounded activations that are multiplied with one tile: they should stay in the L2 cache. */
 static const size_t activation_bytes = 512 * 1024;
+static const size_t tile_cache_bytes = 64 * 1024;
 
 static uint32_t tiles_of(const struct executor *executor, const struct op *op)
 {
@@ -24,7 +24,7 @@ static const struct op *matmul_of(const struct executor *executor, const struct 
     return &executor->program->ops[group->first_op + group->inner + index];
 }
 
-/* Tiles of all matmuls one after the other; a glu's two matrices have theirs in step and count once. */
+/* The tiles of all matmuls; with a glu, gate and up are computed together and counted once. */
 static uint32_t count_tiles(const struct executor *executor, const struct group *group)
 {
     uint32_t tiles = 0;
@@ -33,7 +33,9 @@ static uint32_t count_tiles(const struct executor *executor, const struct group 
     return tiles;
 }
 
-/* A few tasks per thread even out what the system takes away; more would only be more to take. */
+/*
+ * A few tasks per thread balance the load when a thread is descheduled; more tasks cost more than they gain.
+ */
 static uint32_t tiles_per_task(const struct executor *executor, uint32_t tiles)
 {
     uint32_t wanted = team_threads(executor->team) == 1 ? 1 : team_threads(executor->team) * 4;
@@ -46,11 +48,11 @@ uint32_t matmul_tasks(const struct executor *executor, const struct group *group
     return executor->live[group->rows] ? (tiles + block - 1) / block : 0;
 }
 
-/* Runs the ops that every thread does for itself, and rounds their results. */
+/* Runs the ops that each thread repeats for itself, and rounds their results. */
 void matmul_enter(struct executor *executor, const struct group *group, uint32_t thread)
 {
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
-        return; /* the row phase before has done it */
+        return; /* the row group before has done it */
     for (uint32_t i = 0; i < group->inner; i++)
         rows_run_op(executor, &executor->program->ops[group->first_op + i], 0, thread);
     for (uint32_t i = 0; i < group->rounded_count; i++) {
@@ -63,19 +65,20 @@ void matmul_enter(struct executor *executor, const struct group *group, uint32_t
 }
 
 /* The rounded row that a matmul reads. */
-static struct q8_panel panel_of(
-    const struct executor *executor, const struct group *group, const struct op *op, uint32_t thread)
+static struct q8_panel panel_of(const struct executor *executor, const struct group *group,
+    const struct op *op, uint32_t row, uint32_t thread)
 {
     uint32_t i = 0;
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
-        return quad_panel(executor, op->matmul.fine, group->rows, 0, 0, 0);
+        return row_panel(
+            executor, op->matmul.fine, group->rows, row, executor->program->buffers[op->inputs[0]].columns);
     while (group->rounded_inputs[i] != op->inputs[1])
         i++;
     return executor->scratch[thread].x[i];
 }
 
 static void multiply_one_row(struct executor *executor, const struct group *group, const struct op *op,
-    uint32_t tile, uint32_t count, uint32_t thread, float *sums)
+    uint32_t tile, uint32_t count, uint32_t row, uint32_t thread, float *sums)
 {
     const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
     const struct weight *packed = &executor->weights[op->inputs[0]];
@@ -83,10 +86,11 @@ static void multiply_one_row(struct executor *executor, const struct group *grou
     const bool single = executor->plan->capacity[ROWS_TOKENS] == 1;
     if (op->matmul.rounding == ROUNDING_Q8) {
         executor->kernels->matvec_q8[weight->type](
-            tiles, count, weight->columns, panel_of(executor, group, op, thread), sums);
+            tiles, count, weight->columns, panel_of(executor, group, op, row, thread), sums);
     } else {
         executor->kernels->matvec_float[weight->type](tiles, count, weight->columns,
-            single ? row_of(executor, op->inputs[1], 0, thread) : executor->float_x, sums);
+            single ? row_of(executor, op->inputs[1], 0, thread) : executor->float_x + row * weight->columns,
+            sums);
     }
 }
 
@@ -121,8 +125,8 @@ static void activate(const struct executor *executor, const struct op *op, size_
 }
 
 /*
- * Sums of some tiles for rows first .. end-1, [row][tiles * 8], become columns of the output: with bias,
- * added to what is there, or through a glu.
+ * Turns the sums of some tiles for rows first .. end-1, [row][tiles * 8], into columns of the output: adds
+ * the bias, accumulates, or applies the glu.
  */
 static void finish_tiles(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t tiles, float *const sums[2], uint32_t first, uint32_t end, uint32_t thread)
@@ -143,7 +147,7 @@ static void finish_tiles(struct executor *executor, const struct group *group, c
                     : executor->kernels->glu_silu)(sums[0] + i * width, sums[1] + i * width, columns, out);
         } else if (op->matmul.accumulate) {
             executor->kernels->add(sums[0] + i * width, columns, out);
-        } else if (columns == TILE_ROWS) { /* a tile of a batch: no call for 32 bytes */
+        } else if (columns == TILE_ROWS) { /* one tile: memcpy of a constant size is inlined */
             memcpy(out, sums[0] + i * width, TILE_ROWS * sizeof *out);
         } else {
             memcpy(out, sums[0] + i * width, columns * sizeof *out);
@@ -151,23 +155,20 @@ static void finish_tiles(struct executor *executor, const struct group *group, c
     }
 }
 
+enum { TILES_AT_ONCE = 64 };
+
+/* At most TILES_AT_ONCE tiles. */
 static void work_on_one_row(struct executor *executor, const struct group *group, const struct op *op,
-    uint32_t tile, uint32_t count, uint32_t thread)
+    uint32_t tile, uint32_t count, uint32_t row, uint32_t thread)
 {
-    enum { AT_ONCE = 64 };
-    float gate[AT_ONCE * TILE_ROWS], up[AT_ONCE * TILE_ROWS];
-    while (count) {
-        uint32_t now = count < AT_ONCE ? count : AT_ONCE;
-        multiply_one_row(executor, group, op, tile, now, thread, gate);
-        if (group->glu)
-            multiply_one_row(executor, group, matmul_of(executor, group, 1), tile, now, thread, up);
-        finish_tiles(executor, group, op, tile, now, (float *const[]){gate, up}, 0, 1, thread);
-        tile += now;
-        count -= now;
-    }
+    float gate[TILES_AT_ONCE * TILE_ROWS], up[TILES_AT_ONCE * TILE_ROWS];
+    multiply_one_row(executor, group, op, tile, count, row, thread, gate);
+    if (group->glu)
+        multiply_one_row(executor, group, matmul_of(executor, group, 1), tile, count, row, thread, up);
+    finish_tiles(executor, group, op, tile, count, (float *const[]){gate, up}, row, row + 1, thread);
 }
 
-/* One tile times rows first .. end-1 into sums [row - first][8]; K in parts. */
+/* One tile times rows first .. end-1 into sums [row - first][8], in parts of K. */
 static void multiply_rows_q8(struct executor *executor, const struct op *op, uint32_t tile, uint32_t first,
     uint32_t end, struct weight_panel unpacked, float *sums)
 {
@@ -206,28 +207,46 @@ static void multiply_rows_float(struct executor *executor, const struct op *op, 
     }
 }
 
+static void work_on_panels(struct executor *executor, const struct group *group, const struct op *op,
+    uint32_t tile, uint32_t first, uint32_t end, uint32_t thread)
+{
+    struct scratch *scratch = &executor->scratch[thread];
+    for (uint32_t i = 0; i < (group->glu ? 2 : 1); i++) {
+        const struct op *matrix = group->glu ? matmul_of(executor, group, i) : op;
+        if (group->rounding == ROUNDING_Q8)
+            multiply_rows_q8(executor, matrix, tile, first, end, scratch->tiles[i], scratch->sums[i]);
+        else
+            multiply_rows_float(
+                executor, matrix, tile, first, end, scratch->float_tiles[i], scratch->sums[i]);
+    }
+    finish_tiles(executor, group, op, tile, 1, scratch->sums, first, end, thread);
+}
+
+/* Tiles that several rows read one after the other: they should stay in the first-level cache. */
+static uint32_t tiles_in_cache(const struct executor *executor, const struct op *op)
+{
+    const size_t tiles = tile_cache_bytes / executor->weights[op->inputs[0]].tile_bytes;
+    return tiles < 4 ? 4 : tiles < TILES_AT_ONCE ? (uint32_t)tiles : TILES_AT_ONCE;
+}
+
 static void work_on_rows(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t count, uint32_t thread)
 {
-    struct scratch *scratch = &executor->scratch[thread];
-    const uint32_t live = executor->live[group->rows];
+    const uint32_t live = executor->live[group->rows], panel_end = panel_rows(live, group->rounding);
     const bool integers = group->rounding == ROUNDING_Q8;
     const size_t row_bytes =
         executor->program->buffers[op->inputs[1]].columns * (integers ? 1 : sizeof(float));
+    const uint32_t at_once = live == 1 ? TILES_AT_ONCE : tiles_in_cache(executor, op);
     uint32_t block = (uint32_t)(activation_bytes / row_bytes) / OCTET * OCTET;
     block = block < 2 * OCTET ? 2 * OCTET : block;
     for (uint32_t first = 0; first < live; first += block) {
         const uint32_t end = first + block < live ? first + block : live;
-        for (uint32_t i = tile; i < tile + count; i++) {
-            for (uint32_t j = 0; j < (group->glu ? 2 : 1); j++) {
-                const struct op *matrix = group->glu ? matmul_of(executor, group, j) : op;
-                if (integers)
-                    multiply_rows_q8(executor, matrix, i, first, end, scratch->tiles[j], scratch->sums[j]);
-                else
-                    multiply_rows_float(
-                        executor, matrix, i, first, end, scratch->float_tiles[j], scratch->sums[j]);
-            }
-            finish_tiles(executor, group, op, i, 1, scratch->sums, first, end, thread);
+        for (uint32_t begin = tile; begin < tile + count; begin += at_once) {
+            const uint32_t tiles = tile + count - begin < at_once ? tile + count - begin : at_once;
+            for (uint32_t i = begin; first < panel_end && i < begin + tiles; i++)
+                work_on_panels(executor, group, op, i, first, end < panel_end ? end : panel_end, thread);
+            for (uint32_t row = first < panel_end ? panel_end : first; row < end; row++)
+                work_on_one_row(executor, group, op, begin, tiles, row, thread);
         }
     }
 }
@@ -236,19 +255,17 @@ void matmul_work(struct executor *executor, const struct group *group, uint32_t 
 {
     const uint32_t tiles = count_tiles(executor, group), block = tiles_per_task(executor, tiles);
     const uint32_t begin = task * block, end = begin + block < tiles ? begin + block : tiles;
-    uint32_t first = 0; /* tile of this matmul among all */
+    uint32_t first = 0; /* first tile of this matmul */
     for (uint32_t i = 0; task == 0 && i < group->inner; i++) {
         const struct op *op = &executor->program->ops[group->first_op + i];
-        if (op->kind == OP_TOKEN_SHIFT) /* every thread has the row, one keeps it */
+        if (op->kind == OP_TOKEN_SHIFT) /* every thread has the row, one stores it */
             recurrent_keep_row(executor, op, 0, thread);
     }
     for (uint32_t i = 0; i < (group->glu ? 1 : group->matmuls); i++) {
         const struct op *op = matmul_of(executor, group, i);
         const uint32_t last = first + tiles_of(executor, op);
         const uint32_t from = begin > first ? begin : first, to = end < last ? end : last;
-        if (from < to && executor->live[group->rows] == 1)
-            work_on_one_row(executor, group, op, from - first, to - from, thread);
-        else if (from < to)
+        if (from < to)
             work_on_rows(executor, group, op, from - first, to - from, thread);
         first = last;
     }

@@ -1,15 +1,15 @@
 /*
- * Ops of recurrent models: those that work on columns of a row, the shift that looks at the row before, and
- * the phase of wkv7, whose tasks are heads of runs.
+ * Ops of recurrent models: ops on the columns of a row, the token shift, which reads the previous row, and
+ * wkv7, whose tasks are heads of runs.
  *
- * For a single token, ops around the wkv7 that stay within a head run inside its tasks, on the head's
- * columns. More tokens are worth phases of their own, and a head is then divided among tasks by its values.
+ * For a single token, the ops around wkv7 that stay within a head run inside its tasks, on the head's
+ * columns. For more tokens they are groups of their own, and the values of a head are divided among tasks.
  */
 #include "backend/cpu/executor.h"
 
 #include <string.h>
 
-/* Values of a head that one task works on when heads are divided. */
+/* Values of a head per task when heads are divided. */
 enum { VALUES_PER_TASK = 32 };
 
 /* ---- Columns of a row ---- */
@@ -70,7 +70,7 @@ void recurrent_run_op(
     }
 }
 
-/* ---- The row before ---- */
+/* ---- Token shift ---- */
 
 void recurrent_shift_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
 {
@@ -114,7 +114,7 @@ uint32_t wkv7_tasks(const struct executor *executor, const struct group *group)
     return executor->live[ROWS_RUNS] * op->wkv7.heads * tasks_per_head(op, group);
 }
 
-/* Values first .. first + count - 1 of a head, over the rows of a run. */
+/* Computes values first .. first + count - 1 of a head, over the rows of a run. */
 static void run_values(struct executor *executor, const struct op *op, const struct run *run, uint32_t head,
     uint32_t first, uint32_t count)
 {
@@ -144,7 +144,7 @@ static void run_values(struct executor *executor, const struct op *op, const str
     });
 }
 
-/* The ops first .. first + count - 1 on the columns of one head of a single row. */
+/* Runs ops first .. first + count - 1 on the columns of one head of a single row. */
 static void run_around(struct executor *executor, uint32_t first, uint32_t count, struct column_range range)
 {
     for (uint32_t i = 0; i < count; i++)

@@ -1,5 +1,5 @@
-/* Phases that work row by row: each task takes a few rows through all ops of its group, then rounds them for
- * the matmuls. */
+/* Groups of row ops: each task takes a few rows through all ops of its group, then rounds them for the
+ * matmuls. */
 #include "backend/cpu/executor.h"
 
 #include "backend/common/weights.h"
@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* cos and sin for all ropes at this row's position. Angles are computed in double: a position times a
- * frequency loses precision. */
+/* cos and sin of all ropes at this row's position. Angles are computed in double: float would lose precision
+ * at large positions. */
 static void prepare_ropes(struct executor *executor, uint32_t row)
 {
     const struct program *program = executor->program;
@@ -133,7 +133,7 @@ void rows_run_op(struct executor *executor, const struct op *op, uint32_t row, u
     case OP_WKV7:
     case OP_SAMPLE:
     case OP_KIND_COUNT:
-        break; /* groups of their own */
+        break; /* have groups of their own */
     }
 }
 
@@ -151,7 +151,7 @@ struct q8_panel quad_panel(
     const struct q8_panel x = executor->x;
     const size_t groups = (row * columns + k * QUAD) / 32;
     const uint32_t live = executor->live[rows], end = row + QUAD < live ? row + QUAD : live;
-    const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* this is called for every tile */
+    const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* called for every tile */
     unsigned terms = fine ? row_terms(executor, fine, rows, row) : 1;
     for (uint32_t i = row; i < end && terms == 1 && !late; i++)
         terms = row_terms(executor, fine, rows, i);
@@ -159,15 +159,35 @@ struct q8_panel quad_panel(
         x.sums + groups, x.half_sums + groups * 2, terms};
 }
 
-/* One row into its place in the panels. A row alone is laid out for matvec. */
+struct q8_panel row_panel(
+    const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns)
+{
+    const struct q8_panel x = executor->x;
+    const size_t groups = row * columns / 32;
+    return (struct q8_panel){x.values + row * columns * 2, x.scales + groups, x.sums + groups,
+        x.half_sums + groups * 2, row_terms(executor, fine, rows, row)};
+}
+
+uint32_t panel_rows(uint32_t live, enum rounding rounding)
+{
+    if (rounding != ROUNDING_Q8)
+        return live % OCTET < 4 ? live / OCTET * OCTET : live;
+    return live % QUAD == 3 && live > QUAD ? live : live / QUAD * QUAD;
+}
+
+/* Stores one row where the matmul reads it: in a panel of several tokens or, behind these, on its own. */
 static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     const float *x = row_of(executor, group->rounded, row, 0);
     if (group->rounding == ROUNDING_Q8) {
         const unsigned terms = row_terms(executor, group->fine, group->rows, row);
-        struct q8_panel panel = quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0);
-        executor->kernels->round_q8(x, k, terms, panel, alone ? 1 : QUAD, row % QUAD);
+        if (alone)
+            executor->kernels->round_q8(
+                x, k, terms, row_panel(executor, group->fine, group->rows, row, k), 1, 0);
+        else
+            executor->kernels->round_q8(x, k, terms,
+                quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0), QUAD, row % QUAD);
     } else {
         const size_t width = alone ? 1 : OCTET;
         float *panel = executor->float_x + row / width * width * k + row % width;
@@ -176,7 +196,7 @@ static void round_row(struct executor *executor, const struct group *group, uint
     }
 }
 
-/* Rows between the last live one and the end of its panel are zeros: computed along, never stored. */
+/* Rows between the last live one and the end of its panel are zeros: computed, never stored. */
 static void pad_panel(struct executor *executor, const struct group *group, uint32_t live)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
@@ -197,7 +217,7 @@ static void pad_panel(struct executor *executor, const struct group *group, uint
     }
 }
 
-/* Neighbouring rows share the cache lines of a panel, so a task takes whole panels. */
+/* Adjacent rows share the cache lines of a panel, so a task takes whole panels. */
 static uint32_t rows_per_task(const struct group *group)
 {
     return group->rounded == NO_BUFFER ? 1 : OCTET;
@@ -212,6 +232,7 @@ uint32_t rows_tasks(const struct executor *executor, const struct group *group)
 void rows_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     const uint32_t live = executor->live[group->rows], block = rows_per_task(group);
+    const uint32_t panel_end = panel_rows(live, group->rounding);
     uint32_t end = (task + 1) * block < live ? (task + 1) * block : live;
     for (uint32_t row = task * block; row < end; row++) {
         for (uint32_t i = 0; i < group->op_count; i++) {
@@ -221,9 +242,9 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
                 recurrent_keep_row(executor, op, row, thread);
         }
         if (group->rounded != NO_BUFFER)
-            round_row(executor, group, row, live == 1);
+            round_row(executor, group, row, row >= panel_end);
     }
     const uint32_t width = group->rounding == ROUNDING_Q8 ? QUAD : OCTET;
-    if (group->rounded != NO_BUFFER && end == live && live > 1 && live % width)
+    if (group->rounded != NO_BUFFER && end == live && panel_end == live && live % width)
         pad_panel(executor, group, live);
 }

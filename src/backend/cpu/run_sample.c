@@ -1,4 +1,4 @@
-/* Choosing ids: one task per output row, by the definition in program/sampling.h. */
+/* Samples ids: one task per output row, as program/sampling.h defines. */
 #include "backend/cpu/executor.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ void sample_work(struct executor *executor, const struct group *group, uint32_t 
         id = index < vocabulary ? (int32_t)index : -1;
     } else {
         struct scratch *scratch = &executor->scratch[thread];
-        memcpy(scratch->logits, logits, vocabulary * sizeof *logits); /* the caller may want to see them */
+        memcpy(scratch->logits, logits, vocabulary * sizeof *logits); /* the sampler changes them */
         id = sampling_choose(&run->sampler, scratch->logits, vocabulary, tokens, count, scratch->candidates);
     }
     if (id < 0) {

@@ -1,4 +1,4 @@
-/* A step: checked, laid out in rows, and run by the team through the groups of its plan. */
+/* Runs a step: checks it, lays out its rows, and runs the groups of its plan on the team. */
 #include "backend/cpu/executor.h"
 
 #include "backend/common/checks.h"
@@ -10,7 +10,7 @@ enum salvo_status step_check(const struct executor *executor, const struct step 
     return backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step);
 }
 
-/* Live rows, and where each of them is. */
+/* Counts the live rows and finds the run and position of each. */
 void step_lay_out_rows(struct executor *executor)
 {
     const uint32_t runs = executor->step->run_count, tokens = executor->step->token_count;
@@ -36,7 +36,7 @@ static uint32_t tasks_of(struct executor *executor, const struct group *group)
         return attend_tasks(executor, group);
     case GROUP_WKV7:
         return wkv7_tasks(executor, group);
-    case GROUP_PROJECT_ATTEND: /* not asked for */
+    case GROUP_PROJECT_ATTEND: /* never requested */
     case GROUP_SAMPLE:
         break;
     }
@@ -53,7 +53,7 @@ static void work_on_group(
     struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     if (step_is_cancelled(executor->step->cancel))
-        return; /* the step fails as a whole */
+        return; /* the whole step fails */
     switch (group->kind) {
     case GROUP_ROWS:
         rows_work(executor, group, task, thread);
@@ -99,7 +99,7 @@ void step_run_groups(struct executor *executor, uint32_t first, uint32_t count)
                                  .work = work_on_phase});
 }
 
-/* Copies the step's runs and puts the host's ids where `embed` reads them. */
+/* Copies the step's runs, and the host's ids to the token buffer that `embed` reads. */
 void step_take(struct executor *executor, const struct step *step)
 {
     executor->step = step;
@@ -115,7 +115,7 @@ void step_take(struct executor *executor, const struct step *step)
     recurrent_pool_begin(executor);
 }
 
-/* After a decode step: whether any run goes on; those that ended stay where they are. */
+/* Advances the runs after a decode step; false when a run has ended. */
 static bool advance(struct executor *executor)
 {
     const struct step *step = executor->step;
@@ -128,14 +128,13 @@ static bool advance(struct executor *executor)
                 !result->failed && run->stop_mask >> j & 1 && tokens[run->first + 1] == step->stop_ids[j];
         if (result->ended || result->failed || run->first + 1 >= executor->options.context ||
             (run->limit && run->first + 1 >= run->limit))
-            return false; /* runs of one step go on together; the host sorts out who continues */
+            return false; /* the runs of a step continue together or not at all */
         run->first++;
     }
     return true;
 }
 
-/* After a cancel: the tokens of the first `count` repetitions are complete, the one that was running is not.
- */
+/* After a cancellation: the tokens of the first `count` repetitions are complete, the running one is not. */
 static void keep_repetitions(struct executor *executor, uint32_t count)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++)
@@ -172,7 +171,7 @@ cleanup:
     return status;
 }
 
-/* A step is done when submit returns: the caller's thread is one of the team. */
+/* A step is complete when submit returns: the calling thread is one of the team. */
 enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
 {
     enum salvo_status status = backend_check_ticket(ticket, executor->tickets, 1);

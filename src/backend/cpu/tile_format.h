@@ -1,15 +1,15 @@
 /*
- * How a tile of quantised weights lies in memory. Eight rows are cut into blocks of 32 or 256 elements; a
+ * The layout of a tile of quantised weights. Eight rows are divided into blocks of 32 or 256 elements; a
  * block is a header with the scales of the eight rows, then the codes of its groups of 32 elements:
  *
- *   8 scales, one a row: f16, or for MXFP4 an exponent byte
+ *   8 scales, one per row: f16, or for MXFP4 an exponent byte
  *   8 minimums (f16), for formats with offsets
  *   blocks of 256 only, the second level: for each group 8 scale bytes; then for each group 8 minimum bytes
  *       (Q2_K: one byte holds both, the scale in its lower half)
  *   for each 32 elements the codes, in planes
  *
- * A *plane* is 64 bytes, [row][8]: an octet of neighbouring elements of one row stays together, so that 16,
- * 32 or 64 bytes of a plane are 2, 4 or 8 rows. The 32 elements of a row are octets 0..3.
+ * A *plane* is 64 bytes, [row][8]: an octet, 8 adjacent elements of one row, stays together, so that 16, 32
+ * or 64 bytes of a plane are 2, 4 or 8 rows. The 32 elements of a row are octets 0..3.
  *
  *   bytes:   4 planes, plane o is octet o
  *   nibbles: 2 planes, plane j has octet j in the lower half of its bytes and octet j + 2 in the upper
@@ -17,10 +17,10 @@
  *   bits:    half a plane: 16 bytes for rows 0, 1 (octet o at bit o) and 2, 3 (at bit o + 4), then 16 for
  *            rows 4, 5 and 6, 7
  *
- * Signed codes are two's complement. Of four and six bits (a nibble with a pair below it) they are used from
- * the top of a byte, where they need no sign extension: the code is then 16 or 4 times its worth, and `unit`,
- * by which the scale is multiplied, makes up for it. Codes of three and five bits have their top bit apart; a
- * top bit that is set gives the bits `top` to the byte.
+ * Signed codes are two's complement. Signed codes of four and six bits (a nibble with a pair below it) are
+ * kept at the top of a byte, where they need no sign extension: the code is then 16 or 4 times its value, and
+ * the scale is multiplied by `unit` to compensate. Codes of three and five bits have their top bit in a
+ * separate plane; a set top bit ORs `top` into the byte.
  */
 #ifndef CPU_TILE_FORMAT_H
 #define CPU_TILE_FORMAT_H
@@ -48,7 +48,7 @@ enum tile_codes {
 };
 
 enum tile_levels {
-    LEVELS_ONE,     /* blocks of 32; the others have blocks of 256 */
+    LEVELS_ONE,     /* blocks of 32; all others have blocks of 256 */
     LEVELS_SIGNED,  /* int8 scales */
     LEVELS_BYTES,   /* uint8 scales and minimums */
     LEVELS_NIBBLES, /* both in one byte */
@@ -87,7 +87,7 @@ INLINE size_t tile_block_elements(struct tile_format f)
     return f.levels == LEVELS_ONE ? 32 : 256;
 }
 
-/* Of 32 elements of 8 rows. */
+/* Bytes of the codes of 32 elements of 8 rows. */
 INLINE size_t tile_code_bytes(struct tile_format f)
 {
     switch (f.codes) {
@@ -106,7 +106,7 @@ INLINE size_t tile_code_bytes(struct tile_format f)
     }
 }
 
-/* Where in a block things begin. */
+/* Offsets of the parts of a block. */
 INLINE size_t tile_minimums_at(struct tile_format f)
 {
     return f.exponent_scale ? 8 : 16;

@@ -10,13 +10,13 @@ static uint16_t load_f16(const uint8_t *from)
     return half;
 }
 
-/* 2^(exponent - 128), also where that is denormal. */
+/* 2^(exponent - 128), also if the result is subnormal. */
 static float exponent_scale(uint8_t exponent)
 {
     return f32_from_bits(exponent < 2 ? 0x00200000u << exponent : (uint32_t)(exponent - 1) << 23);
 }
 
-/* ---- Planes: octet o of a row, codes in the lower bits of its bytes ----------------------------------- */
+/* ---- Planes: octet o of a row, codes in the lower bits of its bytes ---- */
 
 static uint64_t octet_of_nibbles(const uint8_t *planes, unsigned row, unsigned o)
 {
@@ -69,7 +69,7 @@ static uint64_t read_octet(struct tile_format f, const uint8_t *codes, unsigned 
     return 0;
 }
 
-/* ---- Scales ------------------------------------------------------------------------------------------- */
+/* ---- Scales ---- */
 
 static void read_scales(
     struct tile_format f, const uint8_t *block, size_t group, unsigned row, struct row_group *out)

@@ -1,4 +1,4 @@
-/* One row of a tile read plainly: what reading rows and the scalar kernels have in common. */
+/* Reads one row of a tile without vectors, for packing_read_row and the scalar kernels. */
 #ifndef CPU_TILE_ROW_H
 #define CPU_TILE_ROW_H
 
@@ -11,7 +11,7 @@ struct row_group {
     float scales[2], offsets[2];
 };
 
-/* Group-of-32 `group` of row `row`, counted from the tile's beginning. */
+/* Reads group number `group` of 32 elements of row `row`. */
 void tile_row_group(
     struct tile_format format, const uint8_t *tile, size_t group, unsigned row, struct row_group *out);
 

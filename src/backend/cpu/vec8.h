@@ -1,4 +1,4 @@
-/* Eight floats, one for each row of a tile: what NEON and AVX2 must say differently. */
+/* Eight floats, one for each row of a tile, for NEON and AVX2. */
 #ifndef CPU_VEC8_H
 #define CPU_VEC8_H
 
@@ -44,7 +44,7 @@ INLINE vec8 vec8_fma(vec8 a, vec8 b, vec8 sum)
     return (vec8){vfmaq_f32(sum.low, a.low, b.low), vfmaq_f32(sum.high, a.high, b.high)};
 }
 
-/* One element in all places; the index is a constant once loops are unrolled. */
+/* One element in all lanes; the index is constant once loops are unrolled. */
 INLINE vec8 vec8_pick(vec8 x, unsigned i)
 {
     return vec8_all(i < 4 ? x.low[i % 4] : x.high[i % 4]);
@@ -97,14 +97,15 @@ INLINE float32x4_t exponents_to_f32(uint32x4_t exponents)
     return vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(exponents, vdupq_n_u32(2)), denormal, normal));
 }
 
-/* 2^(exponent - 128), also where that is denormal. */
+/* 2^(exponent - 128), also if the result is subnormal. */
 INLINE vec8 vec8_load_exponents(const uint8_t *from)
 {
     uint16x8_t wide = vmovl_u8(vld1_u8(from));
     return (vec8){exponents_to_f32(vmovl_u16(vget_low_u16(wide))), exponents_to_f32(vmovl_high_u16(wide))};
 }
 
-/* Bits of |x|, the largest of each place: infinity is above every number, NaN above that. */
+/* The larger magnitude of each lane, by its bits: infinity is larger than every number, NaN larger than
+ * infinity. */
 INLINE vec8 vec8_larger_magnitude(vec8 x, vec8 y)
 {
     uint32x4_t low =
@@ -124,7 +125,7 @@ INLINE int16x8_t narrow_words(int32x4_t low, int32x4_t high)
     return vcombine_s16(vmovn_s32(low), vmovn_s32(high));
 }
 
-/* Rounded to nearest even and stored as bytes, which the values must fit; returns their sum. */
+/* Rounds to nearest even and stores as bytes, into which the values must fit; returns their sum. */
 INLINE int vec8_store_bytes(vec8 x, int8_t *to)
 {
     int16x8_t words = narrow_words(vcvtnq_s32_f32(x.low), vcvtnq_s32_f32(x.high));
@@ -132,7 +133,7 @@ INLINE int vec8_store_bytes(vec8 x, int8_t *to)
     return vaddvq_s16(words);
 }
 
-/* The same with two terms: p = high * 128 + low, low -64 .. 63. */
+/* Rounds to two terms: p = high * 128 + low, low -64 .. 63. */
 INLINE int vec8_store_terms(vec8 x, int8_t *high, int8_t *low)
 {
     int32x4_t p[2] = {vcvtnq_s32_f32(x.low), vcvtnq_s32_f32(x.high)};

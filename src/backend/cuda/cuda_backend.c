@@ -18,17 +18,6 @@ static struct salvo_device device(uint32_t number)
     return cuda_device_at(number)->device;
 }
 
-static const char *lowering_name(const struct executor *executor)
-{
-    static const char *const names[] = {
-        [CUDA_LOWERING_GRID] = "one launch on all multiprocessors",
-        [CUDA_LOWERING_GRAPH] = "a graph of one launch a phase",
-        [CUDA_LOWERING_LAYER] = "a launch and a wait per layer",
-        [CUDA_LOWERING_OP] = "a launch and a wait per phase",
-    };
-    return names[executor->lowering];
-}
-
 /* Where the device goes on by itself, a few tokens a launch hide what it costs to hand over the next. */
 static struct backend_info info(const struct executor *executor)
 {
@@ -97,7 +86,9 @@ static void print_plans(
     const struct backend_counters counted = counters(executor);
     snprintf(text, sizeof text,
         "cuda %s, %u blocks; one token: %s; weights packed in tiles of %d rows by %d columns",
-        executor->context.name, executor->blocks, lowering_name(executor), CUDA_TILE_ROWS, CUDA_TILE_COLUMNS);
+        executor->context.name, executor->blocks,
+        executor->resident ? "one launch on all multiprocessors" : "a graph of one launch per phase",
+        CUDA_TILE_ROWS, CUDA_TILE_COLUMNS);
     line(user, text);
     print_memory(printer, &counted, executor->free_before);
     print_cuda_plan(printer, executor, &executor->single);

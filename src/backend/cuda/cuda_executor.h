@@ -12,14 +12,6 @@
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
 
-/* How one token is submitted. */
-enum cuda_lowering {
-    CUDA_LOWERING_GRID,  /* one launch */
-    CUDA_LOWERING_GRAPH, /* a launch per phase, recorded once, launched as one */
-    CUDA_LOWERING_LAYER, /* for measurements: a launch per layer, and a wait after each */
-    CUDA_LOWERING_OP,    /* for measurements: a launch per phase, and a wait after each */
-};
-
 /*
  * How plans for one token are fitted into shared memory; the next one is tried where one does not fit.
  * Tight: inputs of matmuls are taken in pieces, rows of matrices are cut into slices, and attention and
@@ -155,9 +147,9 @@ struct executor {
     bool programmatic; /* launches may begin before the one before them has ended */
     bool warpgroups;   /* there are kernels for them */
     uint32_t blocks;   /* of the decode kernel's grid */
-    bool resident;     /* all of them at once; if not, none waits for another */
+    bool resident;     /* all blocks run at once, and a token is one launch; if not, a token is a graph with
+                          a launch per phase, and no block waits for another */
     enum cuda_fit fit;
-    enum cuda_lowering lowering;
     uint32_t flags; /* that every launch of the decode kernel gets */
 
     struct cuda_plan single;                /* one token */

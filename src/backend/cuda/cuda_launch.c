@@ -135,21 +135,11 @@ cleanup:
     return status;
 }
 
-static uint32_t flags_of_phase(const struct cuda_plan *plan, uint32_t first, uint32_t end)
+/* All phases of a token. */
+static enum salvo_status launch_token(struct executor *executor, const struct cuda_plan *plan)
 {
-    return (first == 0 ? CUDA_TAKE_STEP : 0) | (end == plan->tables.phase_count ? CUDA_FINISH_TOKEN : 0);
-}
-
-static enum salvo_status launch_each_phase(struct executor *executor, const struct cuda_plan *plan)
-{
-    enum salvo_status status = SALVO_OK;
-    for (uint32_t i = 0; i < plan->tables.phase_count; i++) {
-        const uint32_t flags = flags_of_phase(plan, i, i + 1);
-        /* The first takes the step and the last ends it: all their blocks have to meet. */
-        TRY(cuda_launch_phases(executor, plan, i, i + 1, flags ? flags : CUDA_PROGRAMMATIC));
-    }
-cleanup:
-    return status;
+    return cuda_launch_phases(
+        executor, plan, 0, plan->tables.phase_count, CUDA_TAKE_STEP | CUDA_FINISH_TOKEN);
 }
 
 enum salvo_status cuda_graphs_open(struct executor *executor)
@@ -162,9 +152,9 @@ enum salvo_status cuda_graphs_open(struct executor *executor)
         TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
         TRY(end_capture(executor, launch_nodes(executor, plan), &plan->graph));
     }
-    if (executor->lowering == CUDA_LOWERING_GRAPH) {
+    if (!executor->resident) {
         TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
-        TRY(end_capture(executor, launch_each_phase(executor, &executor->single), &executor->single.graph));
+        TRY(end_capture(executor, launch_token(executor, &executor->single), &executor->single.graph));
     }
     TRY(cuda_queue_wait(executor));
 cleanup:
@@ -183,28 +173,9 @@ const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t 
     return &executor->many[i];
 }
 
-/* For measurements: what it costs to hand over ops or layers one by one and to wait for each. */
-static enum salvo_status launch_in_parts(struct executor *executor, const struct cuda_plan *plan)
-{
-    enum salvo_status status = SALVO_OK;
-    const uint32_t count = plan->tables.phase_count, layers = executor->program->layers;
-    const uint32_t each =
-        executor->lowering == CUDA_LOWERING_OP || !layers ? 1 : (count + layers - 1) / layers;
-    for (uint32_t first = 0; first < count; first += each) {
-        const uint32_t end = first + each < count ? first + each : count;
-        TRY(cuda_launch_phases(executor, plan, first, end, flags_of_phase(plan, first, end)));
-        TRY(cuda_queue_wait(executor));
-    }
-cleanup:
-    return status;
-}
-
 enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan)
 {
     if (plan->graph)
         return CUDA_CALL(&executor->context, graph_launch, (plan->graph, executor->queue));
-    if (executor->lowering == CUDA_LOWERING_OP || executor->lowering == CUDA_LOWERING_LAYER)
-        return launch_in_parts(executor, plan);
-    return cuda_launch_phases(
-        executor, plan, 0, plan->tables.phase_count, CUDA_TAKE_STEP | CUDA_FINISH_TOKEN);
+    return launch_token(executor, plan);
 }

@@ -174,33 +174,28 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
     builder->packed_input_bytes = 0;
 }
 
-/* The phase that is being built, if it does no more than a struct cuda_norm_rows says. */
-static bool find_norm(const struct phase_builder *builder, struct cuda_norm_rows *out)
+/* A group that only rounds rows, or their RMS norm. */
+static bool find_norm(
+    const struct phase_builder *builder, const struct group *group, struct cuda_norm_rows *out)
 {
-    const struct cuda_phase *phase = &builder->phase;
-    const struct cuda_load *load = &builder->loads[0];
-    const struct cuda_row_op *op = &builder->ops[0];
-    const struct cuda_round *round = &builder->rounds[0];
-    if (phase->load_count != 1 || load->kind != CUDA_LOAD_ROW || load->columns % 4 != 0 ||
-        phase->op_count > 1 || phase->store_count > 1 || phase->round_count != 1)
+    const struct program *program = builder->program;
+    const struct op *norm = group->op_count ? &program->ops[group->first_op] : NULL;
+    const uint32_t columns = (uint32_t)program->buffers[group->rounded].columns;
+    if (columns % 4 != 0 || (columns > NORM_COLUMNS && (norm || builder->executor->fit == CUDA_FIT_ROOMY)))
         return false;
-    if (load->columns > NORM_COLUMNS && (phase->op_count || builder->executor->fit == CUDA_FIT_ROOMY))
+    if (norm && (group->op_count > 1 || norm->kind != OP_RMS_NORM || !is_whole_norm(program, norm) ||
+                    norm->out != group->rounded))
         return false;
-    if (phase->op_count == 1 && (op->kind != OP_RMS_NORM || op->group != op->columns ||
-                                    op->columns != load->columns || op->in[0] != load->place))
-        return false;
-    if (round->place != (phase->op_count ? op->out : load->place) ||
-        (phase->store_count && builder->stores[0].place != round->place))
-        return false;
+    const bool is_read = norm && value_is_read(program, norm->out, group->first_op + group->op_count);
     *out = (struct cuda_norm_rows){
         .places = token_places(builder),
-        .x = load->from,
-        .weight = phase->op_count ? op->weight : 0,
-        .out = phase->store_count ? builder->stores[0].to : 0,
+        .x = phase_address(builder, norm ? norm->inputs[0] : group->rounded),
+        .weight = norm ? phase_vector(builder, norm->inputs[1]) : 0,
+        .out = is_read ? phase_address(builder, norm->out) : 0,
         .packed_input = builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1],
-        .rows = phase->rows,
-        .columns = load->columns,
-        .epsilon = op->value,
+        .rows = group->rows,
+        .columns = columns,
+        .epsilon = norm ? norm->rms_norm.epsilon : 0,
     };
     return true;
 }
@@ -224,11 +219,11 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
         packed_input->stride = (uint32_t)builder->program->buffers[group->rounded].columns;
         return SALVO_OK;
     }
-    add_rounding_phase(builder, group, first);
     struct cuda_node node = {.kind = CUDA_NODE_NORM};
-    if (find_norm(builder, &node.norm))
+    if (find_norm(builder, group, &node.norm))
         return add_node(
             builder, &node, cuda_norm_launch(capacity_of(builder, group->rows), node.norm.columns));
+    add_rounding_phase(builder, group, first);
     if (!phase_fits(builder) && first < end) {
         TRY(lower_plain_rows(builder, first, end));
         add_rounding_phase(builder, group, end);

@@ -39,28 +39,6 @@ cleanup:
 }
 
 /*
- * Which lowering: for measurements the environment says so. Otherwise the whole token is one launch on all
- * multiprocessors, which docs/performance.md compares with the others.
- */
-static enum cuda_lowering choose_lowering(void)
-{
-    static const char *const names[] = {
-        [CUDA_LOWERING_GRID] = "grid",
-        [CUDA_LOWERING_GRAPH] = "graph",
-        [CUDA_LOWERING_LAYER] = "layer",
-        [CUDA_LOWERING_OP] = "op",
-    };
-    const char *wanted = getenv("SALVO_CUDA_LOWERING");
-    for (size_t i = 0; wanted && i < sizeof names / sizeof *names; i++) {
-        if (strcmp(wanted, names[i]) == 0)
-            return (enum cuda_lowering)i;
-    }
-    if (wanted)
-        log_line(SALVO_LOG_WARNING, "SALVO_CUDA_LOWERING cannot be '%s': grid, graph, layer or op", wanted);
-    return CUDA_LOWERING_GRID;
-}
-
-/*
  * A token in one launch needs all blocks of the decode kernel resident at once, since they wait for each
  * other. Another process may occupy multiprocessors, which no query reports: an empty kernel of the same size
  * is launched.
@@ -91,7 +69,6 @@ static enum salvo_status find_residency(struct executor *executor)
             "cuda device %u (%s): %u blocks of %u bytes cannot be resident at once; a token is a graph of "
             "launches instead of one",
             context->number, context->name, executor->blocks, config.shared_bytes);
-        executor->lowering = CUDA_LOWERING_GRAPH;
     }
 cleanup:
     return status;
@@ -113,7 +90,6 @@ static enum salvo_status open_device(struct executor *executor)
     if (executor->device->major == WARPGROUP_MAJOR)
         TRY(cuda_function_exists(executor, "salvo_gemm_wide_64", &executor->warpgroups));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
-    executor->lowering = choose_lowering();
     executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */
     TRY(find_residency(executor));
 cleanup:

@@ -354,7 +354,7 @@ void cuda_pace_open(struct executor *executor)
 uint32_t cuda_most_ahead(const struct executor *executor)
 {
     const uint32_t fitting = pace_tokens(&executor->pace);
-    return executor->lowering != CUDA_LOWERING_GRID ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
+    return !executor->resident ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
 }
 
 static enum salvo_status submit_entries(

@@ -15,7 +15,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static PFN_vkGetInstanceProcAddr get_address;
 static atomic_ullong validation_messages;
 
-/* A function pointer out of an object pointer, which C has no cast for. */
+/* ISO C has no cast from an object pointer to a function pointer. */
 static PFN_vkGetInstanceProcAddr find_entry(void *library, const char *name)
 {
     union {
@@ -25,7 +25,7 @@ static PFN_vkGetInstanceProcAddr find_entry(void *library, const char *name)
     return pointer.function;
 }
 
-/* A driver without a loader: it wants to be asked for its version first. */
+/* A driver that is opened without the loader must be asked for its interface version first. */
 static PFN_vkGetInstanceProcAddr open_driver(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -91,8 +91,8 @@ static bool has_extension(const char *layer, const char *name)
     return false;
 }
 
-/* With SALVO_VULKAN_VALIDATION=1 the Khronos layer looks at every call, at hazards between dispatches, and,
- * with "gpu", at what shaders read and write. */
+/* With SALVO_VULKAN_VALIDATION=1 the Khronos layer checks every call and the hazards between dispatches; with
+ * "gpu" it checks the memory accesses of shaders instead. */
 static VkResult create_instance(PFN_vkCreateInstance create)
 {
     const char *validation = getenv("SALVO_VULKAN_VALIDATION");
@@ -131,7 +131,7 @@ static VkResult create_instance(PFN_vkCreateInstance create)
     const VkApplicationInfo application = {
         .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
         .pApplicationName = "salvo",
-        .apiVersion = VK_API_VERSION_1_3, /* the most that is used; devices need 1.1 */
+        .apiVersion = VK_API_VERSION_1_3, /* the newest version used; devices need 1.1 */
     };
     const VkInstanceCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,

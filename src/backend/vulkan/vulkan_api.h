@@ -1,6 +1,6 @@
 /*
- * Vulkan, opened at run time: the loader, or one driver directly when SALVO_VULKAN_ICD names it. The
- * functions are in two tables, those of the instance and those of a device.
+ * Vulkan, opened at run time: the loader, or one driver directly if SALVO_VULKAN_ICD names it. Instance
+ * functions and device functions are in separate tables.
  */
 #ifndef VULKAN_API_H
 #define VULKAN_API_H
@@ -84,22 +84,22 @@ struct device_functions {
     FOR_DEVICE_FUNCTIONS(DECLARE_FUNCTION)
 };
 
-/* The instance of this process, made when first asked for; NULL where there is no Vulkan. */
+/* The instance of this process, created at the first call; NULL without Vulkan. */
 struct vulkan_instance {
     VkInstance handle;
     struct instance_functions functions;
 };
 const struct vulkan_instance *vulkan_instance(void);
 
-/* One of its functions that not every driver has; NULL: this has not. */
+/* An optional instance function; NULL: the driver does not have it. */
 PFN_vkVoidFunction vulkan_instance_function(const char *name);
 
 enum salvo_status vulkan_load_device_functions(VkDevice device, struct device_functions *out);
 
-/* "vkQueueSubmit on llvmpipe: VK_ERROR_DEVICE_LOST"; SALVO_ERROR_MEMORY where it is memory that lacks. */
+/* Sets the error "vkQueueSubmit on llvmpipe: VK_ERROR_DEVICE_LOST"; SALVO_ERROR_MEMORY if memory ran out. */
 enum salvo_status vulkan_fail(VkResult result, const char *call, const char *device);
 
-/* Warnings and errors of validation layers so far, where SALVO_VULKAN_VALIDATION asked for them. */
+/* The number of warnings and errors from validation layers so far (SALVO_VULKAN_VALIDATION). */
 uint64_t vulkan_validation_messages(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Groups of attention: of a single token, whose positions are split over workgroups, or of a batch. */
+/* Attention groups: of a single token, whose positions are split over workgroups, or of a batch. */
 #include "backend/common/fusion.h"
 #include "backend/vulkan/vulkan_executor.h"
 
@@ -12,15 +12,15 @@ enum {
     MOST_HEADS = 4,
     MOST_HEAD_DIM = 512,
     LEAST_POSITIONS = 64,
-    MULTIPROCESSORS = 128, /* of a large device */
-    BYTES_AHEAD = 160      /* of weights, on their way to an invocation */
+    MULTIPROCESSORS = 128, /* of a large GPU */
+    BYTES_AHEAD = 160      /* weight bytes that an invocation loads before it needs them */
 };
 
-/* What attend_one.comp has room for, in floats. */
+/* Shared memory of attend_one.comp, in floats. */
 enum { MOST_PARTS = 4096, MOST_ROWS = 2048 };
 
-/* Rope, rope and append before a single token's attention, which it does itself. */
-static void take_in_ropes(
+/* Arguments for the two ropes and the append, which a single token's attention executes itself. */
+static void fuse_ropes(
     const struct executor *executor, const struct op *attend, struct attend_arguments *arguments)
 {
     const struct op *ropes = attend - 3;
@@ -32,9 +32,9 @@ static void take_in_ropes(
 }
 
 /*
- * As many splits as there are multiprocessors to keep busy (how many, Vulkan does not tell), or more. Of
- * workgroups that make queries no more than those: each split makes them again, and one that has to wait for
- * a place begins with that late. A processor has no use for many.
+ * At least as many workgroups as the device has multiprocessors; Vulkan does not report their number.
+ * Workgroups that compute queries are at most as many: each split repeats the projection, and a split that
+ * waits for a free multiprocessor starts it late. On a processor, more splits gain nothing.
  */
 static uint32_t splits_shift_for(const struct executor *executor, uint32_t groups, bool projects)
 {
@@ -45,7 +45,7 @@ static uint32_t splits_shift_for(const struct executor *executor, uint32_t group
     return shift;
 }
 
-/* Invocations that share a position: no more than the head has units of eight elements, or four. */
+/* Invocations that share a position, as a power of two: at most one per unit of 8 elements (F32: 4). */
 static uint32_t lanes_shift_for(const struct executor *executor, uint32_t head_dim)
 {
     const uint32_t units = head_dim / (executor->options.kv_type == TYPE_F32 ? 4 : 8);
@@ -55,15 +55,15 @@ static uint32_t lanes_shift_for(const struct executor *executor, uint32_t head_d
     return shift;
 }
 
-/* How a single token's workgroup is made up. */
+/* The shape of a workgroup for a single token. */
 struct workgroup {
-    uint32_t threads, heads; /* heads: of one kv head, together */
+    uint32_t threads, heads; /* heads of one kv head in one workgroup */
     uint32_t lanes_shift, reach_shift, at_once;
 };
 
 /*
- * Where shuffles bring many invocations together, workgroups are large: all positions of a short context are
- * then on their way at once. As many heads together as memory has room for.
+ * With subgroups of 32 or more, workgroups are large: all positions of a short context are then loaded at
+ * once. A workgroup has as many heads as fit into shared memory.
  */
 static struct workgroup workgroup_for(
     const struct executor *executor, uint32_t group_heads, uint32_t head_dim)
@@ -99,13 +99,14 @@ static void bind_state(
     vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
 }
 
-/* How the rows that attention makes itself are cut into pieces, and those dealt out: blocks of a piece, as a
- * power of two, and pieces that an invocation asks for at once. */
+/* How the rows that attention projects itself are divided among invocations: the blocks of a piece, as a
+ * power of two, and the pieces that an invocation loads ahead. */
 struct row_split {
     uint32_t piece_shift, ahead;
 };
 
-/* Two blocks are fewer sums that meet than one; more where there is no room for so many. */
+/* A piece of two blocks leaves half as many partial sums as one block; more blocks if the sums do not fit
+ * into shared memory. */
 static struct row_split row_split_for(uint32_t threads, uint32_t rows, uint32_t blocks, uint32_t block_bytes)
 {
     uint32_t shift = 1;
@@ -116,7 +117,7 @@ static struct row_split row_split_for(uint32_t threads, uint32_t rows, uint32_t 
     return (struct row_split){shift, dealt < most ? dealt : most ? most : 1};
 }
 
-/* What the pipeline has to know where attention makes queries, key and value itself. */
+/* The constants of a pipeline whose attention computes query, key and value itself. */
 static void specialise_projection(const struct executor *executor, const struct group *group,
     struct workgroup workgroup, struct pipeline_constants *constants)
 {
@@ -142,7 +143,7 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     const bool projects = group->kind == GROUP_PROJECT_ATTEND,
-               takes_ropes = vulkan_takes_ropes(executor, group);
+               fuses_ropes = vulkan_fuses_ropes(executor, group);
     const uint32_t groups = op->attend.heads / workgroup.heads;
     struct {
         struct attend_arguments attend;
@@ -167,15 +168,15 @@ static enum salvo_status add_single(struct compiling *compiling, uint32_t index,
         &executor->pipelines, projects ? SHADER_PROJECT_ATTEND : SHADER_ATTEND_ONE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &all,
         sizeof all.attend + (projects ? sizeof all.project : sizeof all.token), &dispatch));
-    bind_state(compiling, op, takes_ropes, dispatch);
+    bind_state(compiling, op, fuses_ropes, dispatch);
     memcpy(dispatch->groups, (uint32_t[]){groups, 1U << arguments.splits_shift, 1}, sizeof dispatch->groups);
     if (projects) {
         all.project = vulkan_project_token(compiling, group, dispatch);
     } else {
         all.token = (struct attend_token){.q = vulkan_arena_at(compiling, op->inputs[0]),
-            .k = takes_ropes ? vulkan_arena_at(compiling, op[-1].inputs[0]) : ROW_NOTHING,
-            .v = takes_ropes ? vulkan_arena_at(compiling, op[-1].inputs[1]) : ROW_NOTHING,
-            .rotated = takes_ropes};
+            .k = fuses_ropes ? vulkan_arena_at(compiling, op[-1].inputs[0]) : NO_OPERAND,
+            .v = fuses_ropes ? vulkan_arena_at(compiling, op[-1].inputs[1]) : NO_OPERAND,
+            .rotated = fuses_ropes};
     }
     memcpy(dispatch->arguments, &all, dispatch->argument_bytes);
 cleanup:
@@ -188,14 +189,14 @@ static enum salvo_status compile_single(
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
-    /* A workgroup that makes queries has one head, or it would make them for longer. */
+    /* A workgroup that computes queries has one head: with more heads it would compute for longer. */
     const bool projects = group->kind == GROUP_PROJECT_ATTEND;
     const uint32_t most_heads = projects ? 1 : arguments.group_heads;
     const struct workgroup workgroup = workgroup_for(executor, most_heads, op->attend.head_dim);
     struct dispatch *dispatch;
     uint32_t pipeline;
-    if (vulkan_takes_ropes(executor, group))
-        take_in_ropes(executor, op, &arguments);
+    if (vulkan_fuses_ropes(executor, group))
+        fuse_ropes(executor, op, &arguments);
     arguments.splits_shift = splits_shift_for(executor, op->attend.heads / workgroup.heads, projects);
     arguments.least = workgroup.threads > ATTEND_THREADS ? 2 * LEAST_POSITIONS : LEAST_POSITIONS;
     arguments.pages_at = executor->options.batch * ROW_WORDS + executor->options.outputs;
@@ -203,7 +204,7 @@ static enum salvo_status compile_single(
     arguments.counts_at = executor->split_counts_at;
     TRY(add_single(compiling, index, workgroup, op, arguments));
     if (executor->device.physical->features.subgroup)
-        return SALVO_OK; /* the last to end has merged */
+        return SALVO_OK; /* the workgroup that ends last has merged the splits */
     const struct pipeline_constants merge = {.threads = MERGE_THREADS, .head_dim = op->attend.head_dim};
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MERGE, merge, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
@@ -245,7 +246,7 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     const struct op *op = group_op(executor->program, group);
-    if (!vulkan_takes_ropes(executor, group) && group->inner)
+    if (!vulkan_fuses_ropes(executor, group) && group->inner)
         TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
     if (op->attend.head_dim > MOST_HEAD_DIM)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the Vulkan kernels take at most %d",

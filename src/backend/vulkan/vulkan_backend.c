@@ -1,4 +1,4 @@
-/* The Vulkan backend as the engine sees it: devices, counters and printing; the rest is in its own files. */
+/* The functions of struct backend: devices, counters and printing; the others are in files of their own. */
 #include "backend/common/print.h"
 #include "backend/vulkan/vulkan_executor.h"
 
@@ -25,15 +25,15 @@ static const char *why_none(void)
                              : "neither a Vulkan loader nor the driver that SALVO_VULKAN_ICD names was found";
 }
 
-/* Devices stand in order, the best first: when that is a processor, the CPU backend is the better one. */
-static bool is_only_asked(void)
+/* Devices are sorted, the best first. If the best is a processor, the CPU backend is faster. */
+static bool auto_skips(void)
 {
     const struct vulkan_physical *best = vulkan_device_at(0);
     return !best || best->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
 }
 
-/* Between two submissions a device is idle for a while. Where states are recurrent, the next one begins when
- * it is known how far the last one came, so that nothing is won. */
+/* A device is idle between two submissions. With recurrent state the next step needs the position that the
+ * last one reached, so submitting it early gains nothing. */
 static struct backend_info info(const struct executor *executor)
 {
     return (struct backend_info){.isa = executor->device.physical->feature_names,
@@ -89,7 +89,7 @@ const struct backend vulkan_backend = {
     .device_count = vulkan_device_count,
     .device = device,
     .why_none = why_none,
-    .is_only_asked = is_only_asked,
+    .auto_skips = auto_skips,
     .open = vulkan_executor_open,
     .close = vulkan_executor_close,
     .info = info,

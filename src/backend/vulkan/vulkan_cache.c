@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* Drivers trust what they are given, so a file says what it should be. */
+/* Drivers trust the cache data, so the file has a header that identifies and checks it. */
 struct cache_header {
     uint64_t magic, size, hash;
 };
@@ -16,7 +16,7 @@ struct cache_header {
 
 enum { MAX_CACHE_BYTES = 256 << 20 };
 
-/* False where there is no place for it. */
+/* False if neither XDG_CACHE_HOME nor HOME is set. */
 static bool cache_path(const struct vulkan_physical *physical, char *path, size_t size)
 {
     const char *folder = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

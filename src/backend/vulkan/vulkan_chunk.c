@@ -8,7 +8,7 @@ static const uint64_t target_ns = 100000000;
 
 void vulkan_chunk_open(struct executor *executor)
 {
-    const bool is_processor = executor->device.physical->features.processor; /* no system resets it */
+    const bool is_processor = executor->device.physical->features.processor; /* has no time limit */
     pace_open(&executor->pace, is_processor ? 0 : target_ns, executor->options.batch, FIRST_CHUNK);
 }
 

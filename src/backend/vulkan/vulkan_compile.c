@@ -1,4 +1,4 @@
-/* From a plan's groups to dispatches: which shader, what it sees, how many workgroups. */
+/* Turns the groups of a plan into dispatches: shader, bindings, number of workgroups. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -38,7 +38,7 @@ static enum salvo_status compile_take(struct compiling *compiling)
     struct executor *executor = compiling->executor;
     const struct backend_options *options = &executor->options;
     const struct op *first = executor->program->ops;
-    const bool embeds = vulkan_takes_embed(compiling, first);
+    const bool embeds = vulkan_fuses_embed(compiling, first);
     struct {
         struct take_arguments take;
         struct embed_token token;
@@ -63,11 +63,11 @@ static enum salvo_status compile_take(struct compiling *compiling)
         &executor->pipelines, embeds ? SHADER_TAKE_EMBED : SHADER_TAKE, constants, &pipeline));
     TRY(vulkan_add_dispatch(
         compiling, 0, pipeline, &arguments, embeds ? sizeof arguments : sizeof arguments.take, &dispatch));
-    vulkan_bind(dispatch, BIND_CONTROL, &executor->control, true);
+    vulkan_bind(dispatch, BIND_RING_STATE, &executor->ring_state, true);
     vulkan_bind(dispatch, BIND_RING, &executor->ring, false);
     vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
-    vulkan_bind(dispatch, BIND_MIRROR, &executor->mirror, false);
-    vulkan_bind(dispatch, BIND_WORK, &executor->step, true);
+    vulkan_bind(dispatch, BIND_HOST_TOKENS, &executor->host_tokens, false);
+    vulkan_bind(dispatch, BIND_STEP_WORDS, &executor->step, true);
     if (embeds)
         vulkan_bind(dispatch, BIND_WEIGHTS,
             &executor->weight_buffers[executor->weights[first->inputs[0]].slices[0].buffer], false);
@@ -99,11 +99,11 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
     dispatch->bound[BIND_ARENA].writes = false;
     vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, false);
     vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
-    vulkan_bind(dispatch, BIND_MIRROR, &executor->mirror, true);
+    vulkan_bind(dispatch, BIND_HOST_TOKENS, &executor->host_tokens, true);
     vulkan_bind(dispatch, BIND_RING, &executor->outcomes, true);
-    vulkan_bind(dispatch, BIND_WORK, &executor->work, true);
+    vulkan_bind(dispatch, BIND_SAMPLE_SCRATCH, &executor->sample_scratch, true);
     vulkan_bind(dispatch, BIND_BIAS, &executor->bias, false);
-    vulkan_bind(dispatch, BIND_CONTROL, &executor->control, true);
+    vulkan_bind(dispatch, BIND_RING_STATE, &executor->ring_state, true);
     dispatch->groups[0] = outputs < SAMPLE_GROUPS ? outputs : SAMPLE_GROUPS;
 cleanup:
     return status;
@@ -111,7 +111,7 @@ cleanup:
 
 /* ---- Plans ---- */
 
-/* Devices need not take more than 65535 workgroups in a row: heads and batches can be more. */
+/* Devices guarantee only 65535 workgroups per dimension: heads and batches can be more. */
 static enum salvo_status check_dispatches(const struct compiling *compiling)
 {
     const struct vulkan_physical *physical = compiling->executor->device.physical;

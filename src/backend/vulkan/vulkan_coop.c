@@ -28,7 +28,7 @@ uint32_t vulkan_coop_threads(const struct vulkan_physical *device, const struct 
     return team * tile->beside * tile->below;
 }
 
-/* Shared memory of a workgroup, as matmul_coop.comp has it: inputs, or sums of one piece of each team. */
+/* Shared memory of a workgroup in matmul_coop.comp: inputs, or the sums of one piece of each team. */
 static uint32_t pool_bytes(const struct vulkan_physical *device, const struct coop_tile *tile)
 {
     const uint32_t rows = 16 * tile->rows * tile->below, tokens = 16 * tile->tokens * tile->beside;
@@ -70,7 +70,7 @@ void vulkan_coop_ask(struct vulkan_coop_features *features)
     features->matrices.cooperativeMatrix = VK_TRUE;
 }
 
-/* Tiles are made of 16 x 16, blocks have 32 inputs. */
+/* The shader's tiles are multiples of 16 x 16, and its blocks have 32 inputs. */
 static bool suits(const shape *offered)
 {
     return offered->scope == COOP_SUBGROUP && offered->AType == COOP_HALVES &&

@@ -1,4 +1,5 @@
-/* Cooperative matrices: what a device offers of the extension that the shader was compiled for. */
+/* Cooperative matrices: the shapes that a device offers through the extension that the shader was compiled
+ * for. */
 #ifndef VULKAN_COOP_H
 #define VULKAN_COOP_H
 
@@ -15,17 +16,17 @@ typedef VkPhysicalDeviceCooperativeMatrixFeaturesNV coop_features;
 typedef VkBaseOutStructure coop_features;
 #endif
 
-/* What the shader needs, as features of a device, chained. */
+/* The device features that the shader needs, as a chain of structs. */
 struct vulkan_coop_features {
     VkPhysicalDeviceShaderFloat16Int8Features float16;
     VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
     coop_features matrices;
 };
 void vulkan_coop_chain(struct vulkan_coop_features *features, void *next);
-void vulkan_coop_ask(struct vulkan_coop_features *features); /* for all of it */
+void vulkan_coop_ask(struct vulkan_coop_features *features); /* enables all of them */
 
-/* Tiles: what a team, a subgroup, has in sixteens, how many teams are beside and below each other, and how
- * many blocks of 32 inputs there are at a time. */
+/* A tile of matmul_coop.comp: the tokens and rows of a team (a subgroup) in units of 16, the number of teams
+ * in both directions, and the blocks of 32 inputs per iteration. */
 struct coop_tile {
     uint32_t tokens, rows;
     uint32_t beside, below;
@@ -34,10 +35,10 @@ struct coop_tile {
 extern const struct coop_tile coop_large_tile, coop_small_tile;
 
 uint32_t vulkan_coop_threads(const struct vulkan_physical *device, const struct coop_tile *tile);
-/* Within the limits of a device whose shape is known. Every device that multiplies so has the small one. */
+/* Whether a tile is within the device's limits. The small tile always is. */
 bool vulkan_coop_fits(const struct vulkan_physical *device, const struct coop_tile *tile);
 
-/* Notes a shape of halves with sums in floats; false where there is none. Only for devices that have the
+/* Finds a shape that multiplies halves and sums floats; false if there is none. Only for devices with the
  * extension. */
 bool vulkan_coop_find(struct vulkan_physical *device);
 

@@ -1,5 +1,5 @@
-/* The debug path: the plan of a step is compiled again, on scratch buffers that the host sees and that do not
- * share memory, and its dispatches run group by group. */
+/* The debug path: compiles the plan of a step again, with scratch buffers that are mapped and share no
+ * memory, and runs its dispatches group by group. */
 #include "backend/vulkan/vulkan_executor.h"
 
 const struct plan *vulkan_debug_plan(const struct executor *executor, uint32_t tokens)
@@ -13,7 +13,7 @@ void vulkan_debug_end(struct executor *executor)
     vulkan_buffer_close(&executor->device, &executor->debug_arena);
 }
 
-/* Dispatches first .. first + count - 1, until they are done. */
+/* Runs dispatches first .. first + count - 1 and waits for them. */
 static enum salvo_status run_dispatches(struct executor *executor, uint32_t first, uint32_t count)
 {
     enum salvo_status status = SALVO_OK;
@@ -40,10 +40,10 @@ enum salvo_status vulkan_debug_begin(struct executor *executor, const struct ste
     *out_memory = executor->debug_arena.mapped;
     struct compiling compiling = {executor, &executor->debug, &executor->debug_arena, offsets, private_at};
     TRY(vulkan_plan_compile(&compiling));
-    TRY(vulkan_pipelines_make(&executor->pipelines)); /* those that neither plan of the engine has */
+    TRY(vulkan_pipelines_make(&executor->pipelines)); /* pipelines that neither plan of the engine uses */
     TRY(vulkan_step_begin(executor, step, &pending));
     TRY(run_dispatches(executor, 0, 1));       /* takes the step */
-    executor->completed = executor->submitted; /* nobody is to wait for it */
+    executor->completed = executor->submitted; /* the step is run here, not submitted: no wait for it */
 cleanup:
     if (status != SALVO_OK)
         vulkan_debug_end(executor);

@@ -12,7 +12,7 @@ static struct vulkan_physical devices[MAX_VULKAN_DEVICES];
 static uint32_t device_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Whether a list in the environment names a feature. */
+/* Whether the list in an environment variable contains a name. */
 static bool is_named(const char *variable, const char *name)
 {
     const char *list = getenv(variable);
@@ -66,7 +66,7 @@ static bool has_host_local_memory(const VkPhysicalDeviceMemoryProperties *memory
     return false;
 }
 
-/* Puts a struct before those of a chain that begins at *first. */
+/* Inserts a struct at the front of the chain that begins at *first. */
 static void chain_if(bool wanted, void **first, void *item, void **next)
 {
     if (wanted) {
@@ -75,9 +75,9 @@ static void chain_if(bool wanted, void **first, void *item, void **next)
     }
 }
 
-/* Cooperative matrices need what Vulkan has had since 1.2, subgroups that are full, and room for a tile: rows
- * are rounded for them before it is known which matrix meets them, so that all use them or none. Processors
- * are faster without tiles. */
+/* Cooperative matrices need Vulkan 1.2, full subgroups, and limits that fit a tile. Rows are rounded before
+ * the matmuls that read them are known, so all matmuls use cooperative matrices or none. Processors are
+ * faster without tiles. */
 static void find_coop(struct vulkan_physical *device, bool has_extension)
 {
     struct vulkan_features *offers = &device->features;
@@ -91,7 +91,7 @@ static void find_coop(struct vulkan_physical *device, bool has_extension)
     offers->coop_matrix = offers->coop_matrix && vulkan_coop_fits(device, &coop_small_tile);
 }
 
-/* What files are mapped by. */
+/* The granularity of mapped files. */
 static uint64_t page_bytes(void)
 {
     const long bytes = sysconf(_SC_PAGESIZE);

@@ -1,4 +1,4 @@
-/* The steps that all kinds of groups need on their way to dispatches: places of buffers, bindings, tables. */
+/* Helpers for all kinds of groups: places of buffers, bindings, tables. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -16,7 +16,7 @@ uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
 
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)
 {
-    return buffer == NO_BUFFER ? ROW_NOTHING : compiling->executor->weights[buffer].vector;
+    return buffer == NO_BUFFER ? NO_OPERAND : compiling->executor->weights[buffer].vector;
 }
 
 void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes)
@@ -34,7 +34,7 @@ uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *
     return (uint32_t)(first - begin / sizeof(float));
 }
 
-/* Rows that a grid has: software devices run every workgroup to its end, so they get few. */
+/* Rows of a grid. Software devices run workgroups one after the other, so their grids have few rows. */
 uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows)
 {
     return executor->device.physical->features.processor && rows > 4 ? 4 : rows;
@@ -58,7 +58,7 @@ enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t grou
         .group = group};
     assert(argument_bytes <= MAX_ARGUMENT_BYTES);
     memcpy(dispatch->arguments, arguments, argument_bytes);
-    /* Shaders name more than every dispatch uses; what is not used is bound to something harmless. */
+    /* Shaders declare more bindings than each dispatch uses; unused ones are bound to the arena. */
     for (uint32_t i = 0; i < BIND_COUNT; i++)
         vulkan_bind(dispatch, i, compiling->arena, false);
     const uint64_t words_at = executor->step_words_at * UINT64_C(4);
@@ -70,7 +70,7 @@ cleanup:
     return status;
 }
 
-bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op)
+bool vulkan_fuses_embed(const struct compiling *compiling, const struct op *op)
 {
     const struct executor *executor = compiling->executor;
     return op->kind == OP_EMBED && op == executor->program->ops &&

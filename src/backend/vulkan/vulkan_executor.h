@@ -1,5 +1,4 @@
-/* A program on a Vulkan device: its plans as recorded commands, weights, state and rings. Private to
- * backend/vulkan. */
+/* A program on a Vulkan device: recorded plans, weights, state and rings. Private to backend/vulkan. */
 #ifndef VULKAN_EXECUTOR_H
 #define VULKAN_EXECUTOR_H
 
@@ -13,41 +12,41 @@
 #include "backend/vulkan/vulkan_pipelines.h"
 #include "backend/vulkan/vulkan_shared.h"
 
-/* Some rows of a matrix that lie together: all of them, unless a device cannot bind so much. */
+/* Adjacent rows of a matrix: all rows, unless the device cannot bind that many bytes. */
 struct weight_slice {
     uint32_t first_row, rows;
-    uint32_t buffer;              /* among the executor's */
-    uint64_t offset, bytes;       /* in the buffer, which is bound whole */
-    uint32_t codes, high, scales; /* planes, in words from where the buffer begins */
-    uint32_t range;               /* in the vectors, as in struct matrix */
+    uint32_t buffer;              /* index in the executor's weight_buffers */
+    uint64_t offset, bytes;       /* in the buffer; a dispatch binds the whole buffer */
+    uint32_t codes, high, scales; /* planes, in words from the buffer's beginning */
+    uint32_t range;               /* offset in the vectors, as in struct matrix */
 };
 
 struct vulkan_weight {
-    struct weight_slice *slices; /* of a matrix */
+    struct weight_slice *slices; /* of a matrix; NULL for a vector */
     uint32_t slice_count;
-    bool is_imported; /* it is used where the file is mapped */
-    uint32_t vector;  /* in floats in the vectors; ROW_NOTHING: it is none */
+    bool is_imported; /* read from the mapped file, without a copy */
+    uint32_t vector;  /* offset in the vectors, in floats; NO_OPERAND: a matrix */
 };
 
-/* What a dispatch sees of a buffer. Dispatches that see the same share a descriptor set. */
+/* The part of a buffer that a dispatch binds. Dispatches with equal bindings share a descriptor set. */
 struct bound {
     const struct vulkan_buffer *buffer;
-    uint64_t offset, size; /* size: UINT64_MAX for all from there on */
+    uint64_t offset, size; /* size: UINT64_MAX for the rest of the buffer */
     bool writes;
 };
 
 enum { MAX_ARGUMENT_BYTES = 128 };
 
 struct dispatch {
-    uint32_t pipeline; /* among those of the executor */
+    uint32_t pipeline; /* index in the executor's pipelines */
     struct bound bound[BIND_COUNT];
     uint32_t groups[3];
     uint32_t argument_bytes;
     uint8_t arguments[MAX_ARGUMENT_BYTES];
-    uint32_t group; /* of the plan */
+    uint32_t group; /* index in the plan */
 };
 
-/* Dispatches of a plan, and the tables that they read. */
+/* A plan as dispatches, and the tables that they read. */
 struct vulkan_plan {
     struct plan lowered;
     struct dispatch *dispatches;
@@ -58,45 +57,47 @@ struct vulkan_plan {
     uint32_t matrix_count, matrix_capacity;
     struct vulkan_buffer row_table, matrix_table;
     VkDescriptorPool pool;
-    VkDescriptorSet *sets;             /* [dispatches], many of them the same */
-    VkCommandBuffer commands, several; /* several: of a single token, TOKENS_AHEAD times */
+    VkDescriptorSet *sets; /* [dispatches]; equal sets are shared */
+    VkCommandBuffer commands;
+    VkCommandBuffer commands_ahead; /* a single token's commands, TOKENS_AHEAD times */
     uint32_t barriers;
 };
 
-/* A slot's versions of recurrent state: what is committed, and what the last step submitted will leave. */
+/* The versions of a slot's recurrent state: the committed one, and the one that the last submitted step
+ * writes. */
 struct recurrent_slot {
     uint8_t committed, current;
-    uint64_t ignored; /* tickets up to this one do not commit: a step before them failed */
+    uint64_t ignored; /* tickets up to this one do not commit, because a step before them failed */
 };
 
-/* What a run of a submitted step reads and writes. */
+/* A run of a submitted step: its slot, position and versions of recurrent state. */
 struct pending_run {
     uint32_t slot, first, count;
     bool samples; /* an id, unless it fails or does nothing */
-    uint8_t before, after, other;
+    uint8_t read_version, write_version, next_version;
 };
 
-/* A step that was submitted; its results once it is complete. */
+/* A submitted step, and its results when it is complete. */
 struct pending_step {
     uint64_t ticket;
     VkFence fence;
     uint32_t run_count, token_count, repeat;
     const volatile bool *cancel;
-    uint64_t begun_ns;          /* when it was handed over to an idle device; 0: to one that was busy */
+    uint64_t begun_ns;          /* time of submission to an idle device; 0: the device was busy */
     struct pending_run *runs;   /* [slots] */
     struct run_result *results; /* [slots] */
     enum salvo_status status;
 };
 
-/* When the work of each entry of the ring began and ended on the device. */
+/* Idle time: timestamps of the device around each entry of the ring. */
 struct vulkan_idle {
     bool is_measured;
     VkQueryPool stamps;                                     /* [entries][begin, end] */
-    VkCommandBuffer begin[RING_ENTRIES], end[RING_ENTRIES]; /* commands that write them */
-    uint64_t last_ticket, last_end;                         /* the step that was looked at last */
+    VkCommandBuffer begin[RING_ENTRIES], end[RING_ENTRIES]; /* commands that write the stamps */
+    uint64_t last_ticket, last_end;                         /* the last step evaluated */
 };
 
-/* Whose bias a row of the bias buffer holds. */
+/* The slot and version of the bias in a row of the bias buffer. */
 struct bias_row {
     uint32_t slot;
     const float *bias;
@@ -110,33 +111,34 @@ struct executor {
     struct vulkan_pipelines pipelines;
     struct vulkan_transfer transfer;
     VkCommandPool command_pool;
-    struct arena tables; /* small things that live as long as the executor */
+    struct arena tables; /* small tables that live as long as the executor */
 
     struct vulkan_plan single, batch;
     struct vulkan_weight *weights; /* [buffers] */
     struct state_layout state;
     struct vulkan_buffer *kv_pages; /* [buffers]: a KV cache as pages of [heads][256 positions][head words] */
     struct vulkan_buffer *weight_buffers;
-    uint32_t weight_buffer_count, imported_buffers; /* the first of them are the file itself */
+    uint32_t weight_buffer_count, imported_buffers; /* the imported buffers come first */
     uint64_t weight_bytes, state_bytes, scratch_bytes;
-    uint64_t free_before;        /* of the device, in bytes */
+    uint64_t free_before;        /* free device memory before loading, in bytes */
     uint32_t recurrent_elements; /* floats of one version of a slot's recurrent state */
     uint32_t *rope_offsets;      /* [ropes], in floats */
 
-    struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, control, work, bias;
-    struct vulkan_buffer step;     /* the one that runs */
-    struct vulkan_buffer ring;     /* steps from the host */
-    struct vulkan_buffer outcomes; /* results for the host */
-    struct vulkan_buffer mirror;   /* the ids of all slots as the host knows them */
-    float *logits;                 /* [outputs][vocabulary], a copy made when the host asks */
-    struct bias_row *bias_rows;    /* [bias_row_count] */
+    struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, ring_state,
+        sample_scratch, bias;
+    struct vulkan_buffer step;        /* the running step */
+    struct vulkan_buffer ring;        /* steps written by the host */
+    struct vulkan_buffer outcomes;    /* results written by the device */
+    struct vulkan_buffer host_tokens; /* the host's copy of the ids of all slots */
+    float *logits;                    /* [outputs][vocabulary], copied when the host reads logits */
+    struct bias_row *bias_rows;       /* [bias_row_count] */
     uint32_t bias_row_count;
     uint32_t step_words_at, step_entry_words; /* in words */
     uint32_t split_counts_at;                 /* in words in the partials */
 
     struct recurrent_slot *recurrent_slots; /* [slots] */
     struct pending_step pending[RING_ENTRIES];
-    VkSemaphore timeline; /* counts the steps that are done, by their tickets; NULL: they have fences */
+    VkSemaphore timeline;          /* counts completed steps by their tickets; NULL: steps have fences */
     uint64_t submitted, completed; /* tickets */
     struct pace pace;
     uint32_t last_outputs;
@@ -167,7 +169,7 @@ enum salvo_status vulkan_executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out);
 void vulkan_executor_close(struct executor *executor);
 
-/* Where slices begin: no device asks for more. */
+/* Alignment of slices; no device requires more. */
 enum { SLICE_ALIGNMENT = 256 };
 
 /* vulkan_import.c: imports the matrices that need no copy, and clears WEIGHT_MATRIX in their `uses`. */
@@ -178,46 +180,47 @@ enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses
 enum salvo_status vulkan_weights_place(struct executor *executor);
 enum salvo_status vulkan_weights_load(struct executor *executor);
 
-/* A plan while its groups become dispatches; `offsets` [buffers] are places in `arena`. */
+/* State of compiling a plan; `offsets` [buffers] are offsets in `arena`. */
 struct compiling {
     struct executor *executor;
     struct vulkan_plan *plan;
     const struct vulkan_buffer *arena;
     const size_t *offsets;
-    size_t private_at; /* where those begin that fused kernels would keep to themselves */
+    size_t private_at; /* offset of the plan's private buffers */
 };
 
 /* vulkan_dispatch.c */
 
-/* Whether the id of a single token is looked up where the step is taken. Not where groups run one by one. */
-bool vulkan_takes_embed(const struct compiling *compiling, const struct op *op);
+/* Whether take.comp also looks up the embedding of a single token. Not in the debug path, where groups run
+ * one by one. */
+bool vulkan_fuses_embed(const struct compiling *compiling, const struct op *op);
 
-/* Adds a dispatch whose bindings are empty but for step and arena. */
+/* Adds a dispatch; only step, arena and unused bindings are bound. */
 enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t group, uint32_t pipeline,
     const void *arguments, size_t argument_bytes, struct dispatch **out);
 void vulkan_bind(
     struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes);
-/* Binds some floats of the arena, and tells where they are in what is bound. */
+/* Binds `count` floats of the arena from `first` on, and returns their offset in the binding. */
 uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *dispatch, uint32_t binding,
     uint64_t first, uint64_t count, bool writes);
 enum salvo_status vulkan_add_matrix(struct vulkan_plan *plan, struct matrix matrix);
 uint32_t vulkan_most_rows(const struct executor *executor, uint32_t rows);
 uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer); /* in floats */
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer);
-/* A slice of a matmul's matrix, for its rows of the result. */
+/* The table entry for one slice of a matmul's matrix. */
 struct matrix vulkan_matrix(
     const struct compiling *compiling, const struct op *op, const struct weight_slice *slice);
-/* Whether gate and up, the first two of `ops`, can be one dispatch: whole, of one format, bound together. */
+/* Whether gate and up, the first two of `ops`, can be one dispatch: unsliced, of one format, in one buffer.
+ */
 bool vulkan_gate_fits(const struct executor *executor, const struct op *ops);
-/* Whether matmuls of quantised and half weights multiply halves, by cooperative matrices. */
+/* Whether matmuls of quantised and F16 weights multiply halves, by cooperative matrices. */
 bool vulkan_uses_halves(const struct compiling *compiling);
 
 /* vulkan_compile.c */
 enum salvo_status vulkan_plan_compile(struct compiling *compiling);
 void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan);
 
-/* vulkan_rows.c, vulkan_matmul.c, vulkan_matvec.c: groups of these kinds, matmuls of a batch or a single
- * token. */
+/* vulkan_rows.c, vulkan_matmul.c (batch), vulkan_matvec.c (single token): groups of row ops and matmuls. */
 enum salvo_status vulkan_compile_rows(
     struct compiling *compiling, uint32_t group, uint32_t first_op, uint32_t op_count, buffer_id rounded);
 enum salvo_status vulkan_compile_matmul(struct compiling *compiling, uint32_t index);
@@ -227,21 +230,19 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
 enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t index);
 enum salvo_status vulkan_compile_wkv7(struct compiling *compiling, uint32_t index);
 
-/* vulkan_project.c: whether a single token's attention does rope, rope and append itself. */
-bool vulkan_takes_ropes(const struct executor *executor, const struct group *group);
-/* Whether the kernel takes a GROUP_PROJECT_ATTEND; the arguments and bindings of its
- * dispatch. */
-bool vulkan_takes_projection(const struct executor *executor, const struct group *group);
+/* vulkan_project.c: whether a single token's attention executes both ropes and the append itself. */
+bool vulkan_fuses_ropes(const struct executor *executor, const struct group *group);
+/* Whether the kernel supports this GROUP_PROJECT_ATTEND; the arguments and bindings of its dispatch. */
+bool vulkan_supports_projection(const struct executor *executor, const struct group *group);
 struct project_token vulkan_project_token(
     const struct compiling *compiling, const struct group *group, struct dispatch *dispatch);
 
-/* vulkan_record.c: descriptor sets and commands, of `count` dispatches one after the other, `times` over. */
+/* vulkan_record.c: descriptor sets; the commands of `count` dispatches, repeated `times` times. */
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan);
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
     uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps);
 
-/* vulkan_step.c: beginning writes a step into the next entry of the ring and gives it a ticket; ending waits.
- */
+/* vulkan_step.c: submitting writes a step into the next entry of the ring and returns its ticket. */
 enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
 enum salvo_status vulkan_progress(
@@ -257,10 +258,10 @@ uint64_t vulkan_objects(const struct executor *executor); /* buffers and pipelin
 /* vulkan_chunk.c */
 void vulkan_chunk_open(struct executor *executor);
 void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending);
-void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
+void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending); /* a complete step */
 uint32_t vulkan_chunk(const struct executor *executor);
-uint32_t vulkan_tokens_per_submission(
-    const struct executor *executor);                         /* single tokens of one submission, at most */
+/* The maximum number of single tokens in one submission. */
+uint32_t vulkan_tokens_per_submission(const struct executor *executor);
 uint32_t vulkan_cancel_mask(const struct executor *executor); /* struct step_header */
 
 /* vulkan_state.c */
@@ -274,7 +275,7 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
 
 /* vulkan_idle.c */
 enum salvo_status vulkan_idle_measure(struct executor *executor, bool on);
-void vulkan_idle_note(struct executor *executor, const struct pending_step *pending); /* which is complete */
+void vulkan_idle_note(struct executor *executor, const struct pending_step *pending); /* a complete step */
 void vulkan_idle_close(struct executor *executor);
 
 /* vulkan_profile.c */

@@ -17,7 +17,7 @@ enum scale_kind {
 };
 
 struct format {
-    uint8_t code_words, high_words; /* of 32 elements */
+    uint8_t code_words, high_words; /* words of 32 elements */
     uint8_t scales;
 };
 
@@ -85,9 +85,10 @@ bool vulkan_format_planes(enum tensor_type type, uint64_t columns, struct row_pl
     return true;
 }
 
-/* ---- Codes of 32 elements, a byte each in eight words: taken from bytes, and put where shaders look ---- */
+/* ---- Codes of 32 elements as eight words with a byte each: extracted from the file's blocks, stored in the
+ * planes ---- */
 
-/* Some bits of each of 32 bytes. */
+/* Extracts some bits of each of 32 bytes. */
 static void take_bits(const uint8_t bytes[32], unsigned shift, uint32_t mask, uint32_t codes[8])
 {
     memcpy(codes, bytes, 32);
@@ -115,7 +116,7 @@ static void put_bits(const uint32_t codes[8], uint32_t *out)
     *out = word;
 }
 
-/* Of 32 bits, one for each element. */
+/* Stores 32 bits, one for each element. */
 static void put_high_bits(const uint8_t bits[4], uint32_t *out)
 {
     uint32_t codes[8];
@@ -128,7 +129,7 @@ static void put_high_bits(const uint8_t bits[4], uint32_t *out)
 
 /* ---- Blocks of 32 ---- */
 
-/* Appends a half to a row of halves, two a word. */
+/* Stores a half in a row of halves, two per word. */
 static void put_half(uint32_t *scales, uint64_t index, uint16_t half)
 {
     uint8_t *bytes = (uint8_t *)(scales + index / 2) + index % 2 * sizeof half;
@@ -186,9 +187,9 @@ static void pack_small(enum tensor_type type, const uint8_t *data, uint64_t inde
     }
 }
 
-/* ---- Blocks of 256: for each, a word with the outer scales and then the groups' ---- */
+/* ---- Blocks of 256: for each block a word with the outer scales, then the scales of its groups ---- */
 
-static const uint32_t bit = 0x01010101, pair = 0x03030303, nibble = 0x0f0f0f0f; /* of each of four bytes */
+static const uint32_t bit = 0x01010101, pair = 0x03030303, nibble = 0x0f0f0f0f; /* masks of four bytes */
 
 static void nibbles_of_k(const uint8_t *nibbles, unsigned group, uint32_t codes[8])
 {
@@ -294,7 +295,7 @@ void vulkan_format_pack(enum tensor_type type, const uint8_t *blocks, uint64_t c
         return;
     }
     const struct format *format = format_of(type);
-    const uint32_t each = info->block_elements / 32; /* of 32 in one block of the file */
+    const uint32_t each = info->block_elements / 32; /* blocks of 32 elements in one block of the file */
     for (uint64_t i = 0; i < columns / info->block_elements; i++, blocks += info->block_bytes) {
         if (each == 1)
             pack_small(type, blocks, i, codes, high, scales);
@@ -306,9 +307,9 @@ void vulkan_format_pack(enum tensor_type type, const uint8_t *blocks, uint64_t c
     }
 }
 
-/* ---- How large elements can be ---- */
+/* ---- The largest possible element ---- */
 
-/* Where a block has its scale and its minimum, both halves, and what these are multiplied by at most. */
+/* Offsets of a block's scale and minimum, both f16, and the largest factors that they are multiplied by. */
 struct reach {
     uint16_t scale_at, minimum_at;
     float code, minimum;

@@ -1,5 +1,6 @@
-/* Idle time of the device between two steps: timestamps before and after each submission, in command buffers
- * of their own because a plan is recorded once. Only submitted while idle time is measured. */
+/* Idle time of the device between two steps: timestamps before and after each submission. They have command
+ * buffers of their own, because a plan is recorded once, and are submitted only while idle time is measured.
+ */
 #include "backend/vulkan/vulkan_executor.h"
 
 static enum salvo_status record_stamp(
@@ -12,7 +13,7 @@ static enum salvo_status record_stamp(
     const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
         .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT};
     CHECK(device, BeginCommandBuffer, (commands, &begin));
-    if (!at_end) { /* a step begins when those before it are over */
+    if (!at_end) { /* a step begins when all earlier steps have ended */
         device->call.CmdPipelineBarrier(commands, compute, compute, 0, 0, NULL, 0, NULL, 0, NULL);
         device->call.CmdResetQueryPool(commands, stamps, entry * 2, 2);
     }

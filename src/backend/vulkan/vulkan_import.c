@@ -1,7 +1,7 @@
 /*
- * Weights that are used where they lie. Matrices of floats are the same in the file and on the device, so
- * that a device that shares the host's memory can read the mapped file itself (VK_EXT_external_memory_host).
- * Whatever it refuses is packed and copied as everything else.
+ * Weights that are read from the mapped file. Float matrices have the same layout in the file and on the
+ * device, so a device with unified memory can read the mapped file (VK_EXT_external_memory_host). All
+ * matrices that cannot be imported are packed and copied.
  */
 #include "backend/vulkan/vulkan_executor.h"
 
@@ -9,16 +9,16 @@
 
 #include <stdlib.h>
 
-/* What can be allocated in one piece, and bound at once, as in vulkan_weights.c. */
+/* The largest size that can be allocated and bound at once, as in vulkan_weights.c. */
 static uint64_t largest_window(const struct vulkan_physical *physical)
 {
     const uint64_t range = physical->limits.maxStorageBufferRange, piece = UINT64_C(1) << 30;
     return range < piece ? range : piece;
 }
 
-/* A stretch of a mapped file. */
+/* A range of a mapped file. */
 struct window {
-    const uint8_t *begin; /* at a page */
+    const uint8_t *begin; /* page-aligned */
     uint64_t size;
     uint32_t part; /* of a split model */
 };
@@ -28,7 +28,7 @@ static bool is_float(enum tensor_type type)
     return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
 }
 
-/* Rows are read by fours, and matrices begin where sixteen bytes do. */
+/* Shaders load four elements at a time, so rows must be multiples of four and matrices 16-byte aligned. */
 static bool is_as_in_the_file(const struct program_buffer *buffer)
 {
     return is_float(buffer->type) && buffer->columns % 4 == 0 && (uintptr_t)weight_rows(buffer) % 16 == 0;
@@ -43,7 +43,7 @@ static int by_place(const void *a, const void *b)
     return weight_rows(*x) < weight_rows(*y) ? -1 : weight_rows(*x) > weight_rows(*y);
 }
 
-/* The pages of a matrix; the file's mapping ends with a page, too. */
+/* The pages that contain a matrix; the file's mapping also ends at a page. */
 static struct window pages_of(const struct program_buffer *buffer, uint64_t page)
 {
     const uint8_t *begin = weight_rows(buffer) - (uintptr_t)weight_rows(buffer) % page;
@@ -51,7 +51,7 @@ static struct window pages_of(const struct program_buffer *buffer, uint64_t page
     return (struct window){begin, (size + page - 1) / page * page, buffer->tensor->part};
 }
 
-/* Stretches that hold all matrices, with what lies between them. */
+/* Finds ranges that contain all matrices; gaps between matrices are included. */
 static uint32_t find_windows(const struct program_buffer **matrices, uint32_t count,
     const struct vulkan_physical *physical, struct window *windows)
 {
@@ -90,8 +90,7 @@ cleanup:
     return status;
 }
 
-/* A window becomes a buffer, and the matrices in it get their places; without an effect where it cannot be.
- */
+/* Imports a window as a buffer and sets the places of its matrices. Does nothing if the device refuses. */
 static enum salvo_status import_window(struct executor *executor, const struct window *window, uint8_t *uses)
 {
     enum salvo_status status = SALVO_OK;

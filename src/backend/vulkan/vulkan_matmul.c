@@ -1,17 +1,17 @@
 /*
- * Matmuls of a batch. Matrices that lie together are one dispatch: its workgroups find theirs in a table. A
- * gate is applied where both its matrices can be bound together.
+ * Matmuls of a batch. Matrices in one buffer are one dispatch: its workgroups find their matrix in a table.
+ * Gate and up are one dispatch if both can be bound together.
  */
 #include "backend/vulkan/vulkan_coop.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 enum { TILE_ROWS = 64, TILE_THREADS = 256, DIRECT_THREADS = 32 };
 
-/* Slices that one dispatch works on. */
+/* The slices of one dispatch. */
 struct bundle {
     const struct group *group;
     const struct op *glu;
-    uint32_t index; /* of the group */
+    uint32_t index; /* index of the group */
     uint32_t first_matrix;
     uint32_t buffer;
     uint64_t types;
@@ -21,7 +21,7 @@ struct bundle {
 struct tiling {
     enum vulkan_shader shader;
     struct pipeline_constants constants;
-    uint32_t rows, tokens; /* of a workgroup */
+    uint32_t rows, tokens; /* of one workgroup */
 };
 
 static uint32_t parts(uint32_t whole, uint32_t part)
@@ -47,9 +47,8 @@ static struct tiling tiling_by(
     };
 }
 
-/* Large tiles prepare half as many weights, small ones wait less for each other. Which wins was measured: the
- * large where they keep a device busy for long, by how many there are and by the blocks each walks through.
- */
+/* A large tile unpacks half as many weights as a small one; small tiles wait less for each other. Large tiles
+ * measured faster where there are many of them and each has many blocks. */
 static struct tiling coop_tiling(
     const struct compiling *compiling, const struct bundle *bundle, uint32_t tokens)
 {
@@ -106,7 +105,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     uint32_t pipeline;
     uint32_t groups = 0;
     const uint32_t last =
-        bundle->glu ? bundle->first_matrix + 1 : count; /* a gate and its mate go together */
+        bundle->glu ? bundle->first_matrix + 1 : count; /* gate and up are processed together */
     for (uint32_t i = bundle->first_matrix; i < count; i++) {
         struct matrix *matrix = &plan->matrices[i];
         matrix->first_group = i < last ? groups : 0;

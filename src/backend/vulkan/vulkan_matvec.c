@@ -1,6 +1,6 @@
 /*
- * Matmuls of a single token. Matrices of one width that can be bound together are one dispatch; a norm before
- * them, and mixtures with the row before, are computed by each of its workgroups.
+ * Matmuls of a single token. Matrices of one width in one buffer are one dispatch; each of its workgroups
+ * computes the norm before them and the lerps with the previous row.
  */
 #include "backend/common/fusion.h"
 #include "backend/vulkan/vulkan_executor.h"
@@ -12,30 +12,30 @@ static_assert(sizeof(struct matvec_arguments) <= MAX_ARGUMENT_BYTES, "every devi
 
 enum { BLOCKS_AHEAD = 4, MANY_ROWS = 8192 };
 
-/* The first matmul stores the row for the next token's shift, so it must be one that mixes. */
+/* The first matmul stores the row for the next token's shift, so its input must be a lerp. */
 static bool find_inputs(const struct executor *executor, const struct group *group, struct matmul_inputs *out)
 {
     return group_matmul_inputs(executor->program, group, out) &&
            (!out->shift || group_op(executor->program, group)->inputs[1] == out->lerps->out);
 }
 
-/* Slices that one dispatch works on. */
+/* The slices of one dispatch. */
 struct bundle {
     const struct group *group;
     const struct matmul_inputs *inputs;
     const struct op *glu;
-    uint32_t index; /* of the group */
+    uint32_t index; /* index of the group */
     struct matrix matrices[MATVEC_ENTRIES];
     uint32_t matrix_count, columns;
     uint32_t slice_count; /* of the whole group */
-    bool is_normed;       /* all of them; no other of the group can be bound with them */
+    bool is_normed;       /* the norm applies to these slices */
     uint64_t types;
     uint32_t buffer;
-    bool is_kept; /* a dispatch leaves the row to the shift */
+    bool is_kept; /* a dispatch already stores the row for the shift */
 };
 
-/* Large workgroups keep what an invocation holds in registers small, so that a multiprocessor has room for
- * all of them. Where neighbours must meet in shared memory, that has room for fewer. */
+/* In large workgroups each invocation needs few registers, so that a multiprocessor can run all of them.
+ * Without subgroups the sums go through shared memory, which has room for fewer invocations. */
 static uint32_t threads_for(const struct executor *executor)
 {
     const struct vulkan_physical *physical = executor->device.physical;
@@ -50,9 +50,9 @@ static bool is_float(uint32_t type)
 }
 
 /*
- * Invocations that share a row, as a power of two: as many as have something to do, so that all is soon done;
- * where there are many rows, as few as have all of a row on its way at once. Where invocations are lanes of
- * one thread, those that share nothing but the input are best.
+ * The number of invocations that share a row, as a power of two. Few rows: as many as have a block each, for
+ * the lowest latency. Many rows: as few as can load the whole row ahead. On a processor, invocations are
+ * lanes of one thread, and one invocation per row is fastest.
  */
 static uint32_t lanes_shift_for(const struct executor *executor, const struct bundle *bundle, bool of_floats)
 {
@@ -67,7 +67,7 @@ static uint32_t lanes_shift_for(const struct executor *executor, const struct bu
     return shift;
 }
 
-/* Whether they can come as arguments. */
+/* Whether the matrices fit into push constants. */
 static bool is_simple(const struct bundle *bundle)
 {
     bool result = bundle->matrix_count <= MATVEC_MATRICES;
@@ -82,7 +82,7 @@ static void describe_norm(
     const struct compiling *compiling, const struct bundle *bundle, struct matvec_arguments *out)
 {
     const struct op *norm = bundle->is_normed ? bundle->inputs->norm : NULL;
-    out->norm = out->norm_bias = ROW_NOTHING;
+    out->norm = out->norm_bias = NO_OPERAND;
     if (!norm)
         return;
     out->norm = vulkan_vector_at(compiling, norm->inputs[1]);
@@ -91,16 +91,16 @@ static void describe_norm(
     out->epsilon = norm->layer_norm.epsilon;
 }
 
-/* What is read and written of the arena. */
+/* Binds the parts of the arena that the dispatch reads and writes. */
 static void bind_arena(struct compiling *compiling, struct bundle *bundle, struct dispatch *dispatch)
 {
     uint64_t read = UINT64_MAX, read_end = 0, written = UINT64_MAX, written_end = 0;
-    if (bundle->matrix_count == bundle->slice_count) { /* all of the group: the next will wait in any case */
+    if (bundle->matrix_count == bundle->slice_count) { /* the whole group: the next one waits in any case */
         vulkan_bind(dispatch, BIND_ROUNDED, compiling->arena, false);
         vulkan_bind(dispatch, BIND_ARENA, compiling->arena, true);
         return;
     }
-    /* From the first to the last float, so that dispatches of one group need not wait for each other. */
+    /* From the first to the last float, so that dispatches of one group need no barrier between them. */
     for (uint32_t i = 0; i < bundle->matrix_count; i++) {
         const struct matrix *matrix = &bundle->matrices[i];
         const uint64_t x_end = (uint64_t)matrix->x + bundle->columns,
@@ -150,13 +150,13 @@ cleanup:
     return status;
 }
 
-/* Which workgroups have which rows. */
+/* Assigns rows to workgroups. */
 static uint32_t share_out(
     const struct executor *executor, struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
 {
-    /* More workgroups than this would only prepare the input again. */
+    /* With more workgroups, each would only repeat the preparation of the input. */
     const uint32_t most_groups = executor->device.physical->features.processor ? 32 : 2048;
-    const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* a gate and its mate go together */
+    const uint32_t last = bundle->glu ? 1 : bundle->matrix_count; /* gate and up are processed together */
     const uint32_t threads = threads_for(executor);
     uint32_t groups = 0;
     for (uint32_t i = 0; i < last; i++) {
@@ -169,7 +169,7 @@ static uint32_t share_out(
     return groups;
 }
 
-/* What the pipeline needs of the shader. */
+/* The flags that the pipeline is specialised on. */
 static uint32_t parts_of(
     const struct bundle *bundle, uint32_t threads, uint32_t lanes_shift, uint32_t float_shift)
 {
@@ -179,18 +179,18 @@ static uint32_t parts_of(
     if (bundle->glu)
         result |= MATVEC_GLU;
     if (bundle->matrix_count == 1)
-        result |= MATVEC_ALONE;
+        result |= MATVEC_ONE_MATRIX;
     if (!is_simple(bundle))
         result |= MATVEC_TABLE;
     if (norm)
-        result |= norm->kind == OP_LAYER_NORM ? MATVEC_NORM | MATVEC_MEAN : MATVEC_NORM;
+        result |= norm->kind == OP_LAYER_NORM ? MATVEC_NORM | MATVEC_LAYER_NORM : MATVEC_NORM;
     for (uint32_t i = 0; i < bundle->matrix_count; i++) {
         const struct matrix *matrix = &bundle->matrices[i];
         const uint32_t at_once = threads >> (is_float(matrix->type) ? float_shift : lanes_shift);
-        if (matrix->lerp != ROW_NOTHING)
+        if (matrix->lerp != NO_OPERAND)
             result |= MATVEC_LERP;
         if (matrix->rows_per_group > at_once)
-            result |= MATVEC_ROUNDS;
+            result |= MATVEC_LOOPS;
         if (matrix->activation != activation)
             activation = MATVEC_ANY;
     }
@@ -213,13 +213,13 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     };
     struct matvec_arguments arguments = {
         .flags = bundle->group->rows,
-        .shift = shift ? (uint32_t)executor->state.recurrent_offsets[shift->token_shift.state] : ROW_NOTHING,
+        .shift = shift ? (uint32_t)executor->state.recurrent_offsets[shift->token_shift.state] : NO_OPERAND,
         .recurrent_elements = executor->recurrent_elements,
     };
     struct dispatch *dispatch;
     uint32_t pipeline;
-    /* By the first workgroup, if it mixes. */
-    const bool keeps = shift && !bundle->is_kept && bundle->matrices[0].lerp != ROW_NOTHING;
+    /* The first workgroup stores the row, if its input is a lerp. */
+    const bool keeps = shift && !bundle->is_kept && bundle->matrices[0].lerp != NO_OPERAND;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_MATVEC, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
@@ -233,7 +233,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
         vulkan_bind(dispatch, BIND_RECURRENT, &executor->recurrent, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);
     vulkan_bind(dispatch, BIND_WEIGHTS, &executor->weight_buffers[bundle->buffer], false);
-    arguments.flags |= (keeps ? MATVEC_KEEPS : 0) | bundle->matrices[0].rows_per_group << 8;
+    arguments.flags |= (keeps ? MATVEC_STORES_ROW : 0) | bundle->matrices[0].rows_per_group << 8;
     describe_norm(compiling, bundle, &arguments);
     TRY(fill_arguments(compiling, bundle, &arguments));
     memcpy(dispatch->arguments, &arguments, sizeof arguments);
@@ -263,7 +263,7 @@ static enum salvo_status add_slice(
     }
     struct matrix matrix = vulkan_matrix(compiling, op, slice);
     matrix.to += slice->first_row;
-    if (matrix.bias != ROW_NOTHING)
+    if (matrix.bias != NO_OPERAND)
         matrix.bias += slice->first_row;
     if (is_normed)
         matrix.x = vulkan_arena_at(compiling, inputs->x);
@@ -271,7 +271,7 @@ static enum salvo_status add_slice(
         matrix.to = vulkan_arena_at(compiling, bundle->glu->out);
         matrix.activation = bundle->glu->glu.activation;
     }
-    matrix.lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : ROW_NOTHING;
+    matrix.lerp = lerp ? vulkan_vector_at(compiling, lerp->inputs[2]) : NO_OPERAND;
     bundle->types |= UINT64_C(1) << weight->type;
     bundle->matrices[bundle->matrix_count++] = matrix;
 cleanup:

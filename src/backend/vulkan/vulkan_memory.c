@@ -13,7 +13,7 @@ static uint32_t find_type(const struct vulkan_device *device, uint32_t allowed, 
     return no_type;
 }
 
-/* The best kind of memory that there is for a place: each has its wishes, dearest first. */
+/* The best memory type for a place: the property sets are tried in order of preference. */
 static uint32_t choose_type(const struct vulkan_device *device, uint32_t allowed, enum vulkan_place place)
 {
     const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
@@ -71,8 +71,8 @@ enum salvo_status vulkan_buffer_open(const struct vulkan_device *device, uint64_
     out->taken = needs.size;
     device->usage->bytes[heap] += needs.size;
     CHECK(device, BindBufferMemory, (device->handle, out->handle, out->memory, 0));
-    /* Memory that is the device's and the host's is mapped, except where a discrete device's would be slow to
-     * write piece by piece. */
+    /* Memory that both device and host can access is mapped, except on a discrete device, where small writes
+     * are slow. */
     bool is_visible = (device->memory.memoryTypes[type].propertyFlags & visible) == visible;
     if (is_visible &&
         (place != PLACE_DEVICE || device->physical->type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU))
@@ -192,7 +192,7 @@ static enum salvo_status begin(struct vulkan_transfer *transfer)
     enum salvo_status status = SALVO_OK;
     const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
         .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-    /* What steps wrote before is seen, and what is written here is seen by the next step. */
+    /* Makes the writes of earlier steps visible here, and the writes from here visible to later steps. */
     const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
         .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
         .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
@@ -222,7 +222,7 @@ enum salvo_status vulkan_flush(struct vulkan_transfer *transfer)
 {
     enum salvo_status status = SALVO_OK;
     const bool has_any = transfer->staged > 0;
-    transfer->staged = 0; /* also where it fails: what comes next begins anew */
+    transfer->staged = 0; /* also after a failure, so that the next copy starts empty */
     if (has_any)
         TRY(end(transfer));
 cleanup:

@@ -1,5 +1,5 @@
-/* Opening an executor: plans are compiled and all memory is taken before a weight is touched; nothing is made
- * after that. */
+/* Opens an executor: compiles the plans and allocates all memory before weights are loaded. Nothing is
+ * allocated after that. */
 #include "backend/common/checks.h"
 #include "backend/vulkan/vulkan_executor.h"
 
@@ -13,7 +13,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* A buffer that shaders see whole. */
+/* A buffer that shaders bind as a whole, so its size is limited. */
 static enum salvo_status open_bound(struct executor *executor, uint64_t size, enum vulkan_place place,
     const char *what, struct vulkan_buffer *out)
 {
@@ -28,11 +28,12 @@ static enum salvo_status open_bound(struct executor *executor, uint64_t size, en
     return status;
 }
 
-/* ---- Angles ---- */
+/* ---- Rope tables ---- */
 
 /*
- * cos and sin for every position would be a large table, and computed on the device they would lose
- * precision: instead those of 0 .. 255 and of all multiples of 256, in double, which the device multiplies.
+ * A table of cos and sin for every position would be large, and computing them on the device would lose
+ * precision. The tables contain positions 0 .. 255 and all multiples of 256, computed in double; the device
+ * combines two entries.
  */
 static enum salvo_status open_ropes(struct executor *executor)
 {
@@ -66,7 +67,7 @@ cleanup:
 
 /* ---- Memory ---- */
 
-/* Rows that were rounded: to halves with what they are multiplied by, or to bytes with scales and sums. */
+/* Bytes of the rounded rows: halves with their scale, or int8 with scales and sums. */
 static uint64_t rounded_bytes(const struct executor *executor)
 {
     const struct program *program = executor->program;
@@ -95,7 +96,7 @@ static uint64_t partial_bytes(const struct executor *executor)
     return bytes;
 }
 
-/* Behind the partial results: how many splits of a token's attention are done, for each head. */
+/* Counters behind the partial results: for each head, the splits of a token's attention that are done. */
 static uint64_t count_bytes(const struct program *program)
 {
     uint64_t heads = 0;
@@ -127,31 +128,31 @@ static enum salvo_status open_scratch(struct executor *executor)
     executor->split_counts_at = (uint32_t)(partial_bytes(executor) / sizeof(uint32_t));
     TRY(vulkan_clear(&executor->transfer, &executor->partials));
     TRY(open_bound(executor, (uint64_t)groups * 2 * vocabulary * sizeof(uint32_t), PLACE_DEVICE, "sampling",
-        &executor->work));
+        &executor->sample_scratch));
     TRY(open_bound(executor, ids, PLACE_DEVICE, "ids", &executor->tokens));
-    TRY(open_bound(executor, ids, PLACE_TO_HOST, "ids", &executor->mirror));
-    TRY(open_bound(executor, sizeof(struct control) + options->slots * sizeof(uint32_t), PLACE_DEVICE,
-        "control", &executor->control));
+    TRY(open_bound(executor, ids, PLACE_TO_HOST, "ids", &executor->host_tokens));
+    TRY(open_bound(executor, sizeof(struct ring_state) + options->slots * sizeof(uint32_t), PLACE_DEVICE,
+        "ring state", &executor->ring_state));
     TRY(open_bound(executor, (uint64_t)executor->bias_row_count * vocabulary * sizeof(float), PLACE_TO_DEVICE,
         "bias", &executor->bias));
     TRY(ARENA_NEW(&executor->tables, &executor->bias_rows, executor->bias_row_count));
     TRY(NEW(&executor->logits, (size_t)options->outputs * vocabulary));
-    TRY(vulkan_clear(&executor->transfer, &executor->work));
-    TRY(vulkan_clear(&executor->transfer, &executor->control));
+    TRY(vulkan_clear(&executor->transfer, &executor->sample_scratch));
+    TRY(vulkan_clear(&executor->transfer, &executor->ring_state));
     TRY(vulkan_clear(&executor->transfer, &executor->tokens));
-    memset(executor->mirror.mapped, 0, executor->mirror.size);
+    memset(executor->host_tokens.mapped, 0, executor->host_tokens.size);
 cleanup:
     return status;
 }
 
-/* Steps and their results: an entry is header and runs, then rows, output rows and pages. */
+/* The rings of steps and results. A step has header and runs, then rows, output rows and pages. */
 static enum salvo_status open_rings(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct backend_options *options = &executor->options;
     const uint64_t page_words = executor->state.pages_per_slot;
     const uint64_t first = HEADER_WORDS + (uint64_t)options->slots * RUN_WORDS;
-    const uint64_t words_at = (first + 63) / 64 * 64; /* what every device can bind from */
+    const uint64_t words_at = (first + 63) / 64 * 64; /* every device can bind at multiples of 64 words */
     const uint64_t entry =
         words_at + (uint64_t)options->batch * ROW_WORDS + options->outputs + options->slots * page_words;
     executor->step_words_at = (uint32_t)words_at;
@@ -181,14 +182,14 @@ cleanup:
 
 /* ---- Plans ---- */
 
-/* Kernels that project are for devices on which a dispatch is expensive. */
+/* Fused projection and attention is for devices on which a dispatch is expensive. */
 static enum salvo_status lower_plans(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct backend_options *options = &executor->options;
     const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_ROUNDED,
         .projects_attention = !executor->device.physical->features.processor,
-        .takes = vulkan_takes_projection, .executor = executor};
+        .takes = vulkan_supports_projection, .executor = executor};
     const struct lowering_options batch = {
         {options->batch, options->slots, options->outputs}, .max_rounded = MAX_ROUNDED};
     TRY(lower_program(executor->program, &single, &executor->tables, &executor->single.lowered));
@@ -208,9 +209,9 @@ static enum salvo_status record(struct executor *executor, struct vulkan_plan *p
 {
     enum salvo_status status = SALVO_OK;
     TRY(vulkan_plan_record(executor, plan, 0, plan->dispatch_count, 1, plan->commands, VK_NULL_HANDLE));
-    if (plan->several)
+    if (plan->commands_ahead)
         TRY(vulkan_plan_record(
-            executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->several, VK_NULL_HANDLE));
+            executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->commands_ahead, VK_NULL_HANDLE));
 cleanup:
     return status;
 }
@@ -276,9 +277,9 @@ void vulkan_executor_close(struct executor *executor)
         return;
     const struct vulkan_device *device = &executor->device;
     struct vulkan_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->rounded,
-        &executor->recurrent, &executor->tokens, &executor->ropes, &executor->partials, &executor->control,
-        &executor->work, &executor->bias, &executor->step, &executor->ring, &executor->outcomes,
-        &executor->mirror};
+        &executor->recurrent, &executor->tokens, &executor->ropes, &executor->partials, &executor->ring_state,
+        &executor->sample_scratch, &executor->bias, &executor->step, &executor->ring, &executor->outcomes,
+        &executor->host_tokens};
     if (device->handle && device->call.DeviceWaitIdle) {
         (void)device->call.DeviceWaitIdle(device->handle);
         vulkan_debug_end(executor);

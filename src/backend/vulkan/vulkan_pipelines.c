@@ -122,7 +122,7 @@ struct code {
 
 #define CODE(name) ((struct code){name##_code, sizeof name##_code})
 
-/* The variant that suits the device. */
+/* The SPIR-V variant for the device's features. */
 static struct code code_of(enum vulkan_shader shader, const struct vulkan_features *features)
 {
     switch (shader) {
@@ -268,7 +268,7 @@ static bool is_same(struct pipeline_constants a, struct pipeline_constants b)
            a.state_types == b.state_types && a.head_dim == b.head_dim;
 }
 
-/* What a pipeline needs to be made, apart from time: looked at before, so that only its creation can fail. */
+/* Checks all limits first, so that on the worker threads only vkCreateComputePipelines can fail. */
 static enum salvo_status prepare(
     struct vulkan_pipelines *pipelines, enum vulkan_shader shader, struct pipeline_constants constants)
 {
@@ -348,7 +348,7 @@ enum salvo_status vulkan_pipelines_begin(struct vulkan_pipelines *pipelines)
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t threads = tasks < MOST_COMPILE_THREADS ? tasks : MOST_COMPILE_THREADS;
     threads = processors < (long)threads ? (uint32_t)processors : threads;
-    /* A system that refuses threads leaves the work to the caller's. */
+    /* If no thread can be started, the calling thread compiles. */
     if (threads < 2 || team_open(threads, false, 1, &pipelines->team) != SALVO_OK)
         TRY(team_open(1, false, 1, &pipelines->team));
     atomic_store(&pipelines->result, VK_SUCCESS);

@@ -1,4 +1,4 @@
-/* Shaders, and pipelines made of them: one for each set of constants that a plan asks for. */
+/* Shaders, and the pipelines made of them: one for each set of constants that a plan requests. */
 #ifndef VULKAN_PIPELINES_H
 #define VULKAN_PIPELINES_H
 
@@ -26,20 +26,20 @@ enum vulkan_shader {
     SHADER_COUNT
 };
 
-/* What every shader keeps to, since Apple's devices have no more. check_shaders.py looks at the memory. */
+/* Limits of every shader, chosen for Apple GPUs. check_shaders.py checks the shared memory. */
 enum { MOST_THREADS = 1024, MOST_SHARED_BYTES = 32 << 10 };
 
 /* Pipelines are compiled by one thread per processor: compiling dominates the first start. */
 enum { MOST_COMPILE_THREADS = 16 };
 
-/* What a pipeline is specialised on. */
+/* The specialisation constants of a pipeline. */
 struct pipeline_constants {
     uint32_t threads;
-    uint64_t types; /* formats of weights, a bit for each number of a type */
-    uint32_t extra; /* tokens of an invocation, head_dim */
-    uint32_t columns;
-    uint32_t state_types,
-        head_dim; /* of attention: as types. Of cooperative matrices all three: what they multiply */
+    uint64_t types; /* formats of the weights: bit n is enum tensor_type n */
+    uint32_t extra; /* depends on the shader: tokens of an invocation, flags */
+    /* state_types: types of the KV cache, as `types`. For cooperative matrices these three are their shape.
+     */
+    uint32_t columns, state_types, head_dim;
 };
 
 struct vulkan_pipelines {
@@ -54,9 +54,9 @@ struct vulkan_pipelines {
         VkPipeline handle;
     } * made;
     uint32_t count, capacity;
-    uint32_t ready; /* the first ones have been made */
+    uint32_t ready; /* number of pipelines created; they come first */
 
-    /* While pipelines are being compiled. */
+    /* Used while pipelines are being compiled. */
     struct team *team;
     atomic_int result; /* VkResult of the last failure */
     atomic_bool cancelled;
@@ -65,15 +65,15 @@ struct vulkan_pipelines {
 enum salvo_status vulkan_pipelines_open(const struct vulkan_device *device, struct vulkan_pipelines *out);
 void vulkan_pipelines_close(struct vulkan_pipelines *pipelines);
 
-/* The index of a pipeline, which exists after the next vulkan_pipelines_make. vulkan_pipelines_begin lets
- * threads compile in the background until then; no pipeline is requested in between. */
+/* Returns the index of a pipeline, which exists after the next vulkan_pipelines_make. From
+ * vulkan_pipelines_begin until then threads compile in the background, and no pipeline may be requested. */
 enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulkan_shader shader,
     struct pipeline_constants constants, uint32_t *out);
 enum salvo_status vulkan_pipelines_begin(struct vulkan_pipelines *pipelines);
 enum salvo_status vulkan_pipelines_make(struct vulkan_pipelines *pipelines);
 
-/* vulkan_cache.c: what the driver compiled, kept in the user's cache folder. A file that is damaged or is not
- * to be had counts as none. */
+/* vulkan_cache.c: the driver's pipeline cache, in the user's cache folder. A damaged or missing file is an
+ * empty cache. */
 void vulkan_cache_load(const struct vulkan_physical *physical, uint8_t **out_data, size_t *out_size);
 void vulkan_cache_store(const struct vulkan_physical *physical, const uint8_t *data, size_t size);
 

@@ -1,4 +1,4 @@
-/* Where the time of a step goes: the plan's commands once more, with a timestamp after each dispatch. */
+/* Times each dispatch of a step: the plan's commands recorded again, with a timestamp after each dispatch. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -7,7 +7,7 @@ struct profiling {
     VkQueryPool queries;
     VkCommandBuffer commands;
     uint64_t *stamps; /* [dispatches + 1] */
-    double *seconds;  /* [groups + 1]: taking the step comes last */
+    double *seconds;  /* [groups + 1]: the last is take.comp */
 };
 
 static enum salvo_status open_profiling(
@@ -44,7 +44,7 @@ static void close_profiling(struct executor *executor, struct profiling *profili
     memory_free(profiling->seconds);
 }
 
-/* Runs the step once and takes back what it committed. */
+/* Runs the step once and reverts its commit. */
 static enum salvo_status run_once(
     struct executor *executor, const struct step *step, const struct profiling *profiling)
 {

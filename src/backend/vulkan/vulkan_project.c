@@ -6,11 +6,11 @@
 #include "backend/common/fusion.h"
 #include "backend/vulkan/vulkan_executor.h"
 
-/* Limits: columns that fit the shader's memory; blocks of the rows of one head of query, key and value, which
- * each workgroup multiplies. With more blocks a dispatch of its own is as fast. */
+/* Limits: the columns that fit into shared memory, and the blocks of one head's query, key and value rows,
+ * which each workgroup multiplies. Above MOST_BLOCKS a separate dispatch is as fast. */
 enum { MOST_COLUMNS = 1024, MOST_BLOCKS = 6144 };
 
-bool vulkan_takes_ropes(const struct executor *executor, const struct group *group)
+bool vulkan_fuses_ropes(const struct executor *executor, const struct group *group)
 {
     if (group->inner < 3 || executor->options.kv_type == TYPE_Q8_0)
         return false;
@@ -20,13 +20,13 @@ bool vulkan_takes_ropes(const struct executor *executor, const struct group *gro
     return q->dimensions == k->dimensions && q->halves == k->halves;
 }
 
-bool vulkan_takes_projection(const struct executor *executor, const struct group *group)
+bool vulkan_supports_projection(const struct executor *executor, const struct group *group)
 {
     const struct program *program = executor->program;
     const struct projection parts = group_projection(program, group);
     const struct vulkan_weight *first = &executor->weights[parts.matmuls[0].inputs[0]];
     const uint64_t columns = program->buffers[parts.matmuls[0].inputs[0]].columns;
-    /* All three are whole matrices of blocks in one buffer, since one dispatch binds one. */
+    /* All three must be unsliced quantised matrices in one buffer: a dispatch binds one weight buffer. */
     for (uint32_t i = 0; i < 3; i++) {
         const buffer_id matrix = parts.matmuls[i].inputs[0];
         const struct vulkan_weight *weight = &executor->weights[matrix];
@@ -34,7 +34,7 @@ bool vulkan_takes_projection(const struct executor *executor, const struct group
             tensor_type_info(program->buffers[matrix].type)->block_elements == 1)
             return false;
     }
-    return vulkan_takes_ropes(executor, group) && columns <= MOST_COLUMNS &&
+    return vulkan_fuses_ropes(executor, group) && columns <= MOST_COLUMNS &&
            columns / 32 * 3 * parts.attend->attend.head_dim <= MOST_BLOCKS;
 }
 

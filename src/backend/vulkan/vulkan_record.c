@@ -1,4 +1,5 @@
-/* Dispatches become descriptor sets and commands, with a barrier wherever one touches what another wrote. */
+/* Turns dispatches into descriptor sets and commands, with a barrier before each dispatch that accesses data
+ * that an earlier one writes. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -45,7 +46,7 @@ static bool binds_the_same(const struct dispatch *a, const struct dispatch *b)
     return true;
 }
 
-/* Numbers the sets that differ; `firsts` are the dispatches that see them first. Both [dispatches]. */
+/* Numbers the distinct sets; firsts[n] is the first dispatch that uses set n. Both are [dispatches]. */
 static uint32_t number_sets(const struct vulkan_plan *plan, uint32_t *numbers, uint32_t *firsts)
 {
     uint32_t count = 0;
@@ -97,7 +98,7 @@ enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_p
         .commandBufferCount = 1};
     CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands));
     if (plan == &executor->single)
-        CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->several));
+        CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands_ahead));
 cleanup:
     memory_free(layouts);
     memory_free(different);
@@ -111,8 +112,8 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
     const struct vulkan_device *device = &executor->device;
     if (plan->commands)
         device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands);
-    if (plan->several)
-        device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->several);
+    if (plan->commands_ahead)
+        device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands_ahead);
     if (plan->pool)
         device->call.DestroyDescriptorPool(device->handle, plan->pool, NULL);
     vulkan_buffer_close(device, &plan->row_table);
@@ -124,7 +125,7 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
     *plan = (struct vulkan_plan){0};
 }
 
-/* Whether a begins before b ends. */
+/* Whether the beginning of a is within b. */
 static bool begins_within(const struct bound *a, const struct bound *b)
 {
     return a->offset < b->offset || a->offset - b->offset < b->size;
@@ -135,7 +136,7 @@ static bool overlaps(const struct bound *a, const struct bound *b)
     return a->buffer == b->buffer && begins_within(a, b) && begins_within(b, a);
 }
 
-/* Whether one of them writes what the other reads or writes. */
+/* Whether one dispatch writes data that the other reads or writes. */
 static bool conflicts(const struct dispatch *earlier, const struct dispatch *later)
 {
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
@@ -156,7 +157,7 @@ static void add_barrier(const struct executor *executor, VkCommandBuffer command
     executor->device.call.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
-/* Counts the barriers that stand between them. */
+/* Returns the number of barriers. */
 static uint32_t record_dispatches(const struct executor *executor, const struct vulkan_plan *plan,
     uint32_t first, uint32_t count, VkCommandBuffer commands, VkQueryPool stamps)
 {
@@ -164,7 +165,7 @@ static uint32_t record_dispatches(const struct executor *executor, const struct 
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     uint32_t pipeline = UINT32_MAX;
-    uint32_t barriers = 0, since = first; /* the dispatch that the last barrier stands before */
+    uint32_t barriers = 0, since = first; /* first dispatch after the last barrier */
     for (uint32_t i = first; i < first + count; i++) {
         const struct dispatch *dispatch = &plan->dispatches[i];
         for (uint32_t j = since; j < i; j++) {
@@ -199,9 +200,9 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-        .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT}; /* several steps are on their way at once */
+        .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT}; /* several steps can be in flight */
     CHECK(device, BeginCommandBuffer, (commands, &begin));
-    /* After all that was submitted before, steps and copies. */
+    /* After all earlier submissions, steps and copies. */
     add_barrier(executor, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT,
         VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, compute, shader);
     if (stamps) {

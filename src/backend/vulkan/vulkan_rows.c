@@ -1,9 +1,9 @@
-/* Chains of row ops as tables that one shader walks through. */
+/* Chains of row ops: a table of ops for rows.comp. */
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
 
-/* Where invocations take turns at every barrier, few are better. */
+/* A processor runs the invocations of a workgroup in turn between barriers, so few are faster. */
 enum { ROWS_THREADS = 256, PROCESSOR_THREADS = 16 };
 
 static enum salvo_status add_row_op(struct vulkan_plan *plan, struct row_op op)
@@ -23,7 +23,7 @@ static uint32_t input_at(const struct compiling *compiling, const struct op *op,
 {
     const buffer_id input = op->inputs[index];
     if (input == NO_BUFFER)
-        return ROW_NOTHING;
+        return NO_OPERAND;
     return compiling->executor->program->buffers[input].kind == BUFFER_WEIGHT
                ? vulkan_vector_at(compiling, input)
                : vulkan_arena_at(compiling, input);
@@ -47,8 +47,8 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
         .columns = (uint32_t)program->buffers[shape].columns,
         .to = op->out == NO_BUFFER ? 0 : vulkan_arena_at(compiling, op->out),
         .x = op->kind == OP_EMBED ? 0 : input_at(compiling, op, 0),
-        .weight = ROW_NOTHING,
-        .bias = ROW_NOTHING,
+        .weight = NO_OPERAND,
+        .bias = NO_OPERAND,
     };
     switch (op->kind) {
     case OP_EMBED:
@@ -60,7 +60,7 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
         result.group = op->layer_norm.group;
         result.number = op->layer_norm.epsilon;
         result.weight = input_at(compiling, op, 1);
-        result.bias = op->kind == OP_LAYER_NORM ? input_at(compiling, op, 2) : ROW_NOTHING;
+        result.bias = op->kind == OP_LAYER_NORM ? input_at(compiling, op, 2) : NO_OPERAND;
         break;
     case OP_ROPE:
         fill_rope(compiling, op, &result);
@@ -104,7 +104,7 @@ static struct row_op row_op_of(const struct compiling *compiling, const struct o
     return result;
 }
 
-/* Formats of all tables that ids are looked up in. */
+/* The formats of all embedding tables. */
 static uint64_t table_types(const struct program *program)
 {
     uint64_t types = 0;
@@ -115,7 +115,7 @@ static uint64_t table_types(const struct program *program)
     return types;
 }
 
-/* One dispatch over the row ops from `first` on; its bindings beyond the usual are the caller's. */
+/* Adds a dispatch over the row ops from `first` on; the caller binds the buffers of its op. */
 static enum salvo_status add_rows(
     struct compiling *compiling, uint32_t group, enum row_kind rows, uint32_t first, struct dispatch **out)
 {
@@ -144,7 +144,7 @@ cleanup:
     return status;
 }
 
-/* A table in several slices is looked up in each: rows that it does not have stay as they are. */
+/* A table in several slices has a dispatch for each: a dispatch skips the ids that are not in its slice. */
 static enum salvo_status add_embed(struct compiling *compiling, uint32_t group, const struct op *op)
 {
     enum salvo_status status = SALVO_OK;
@@ -183,8 +183,8 @@ enum salvo_status vulkan_compile_rows(
     for (uint32_t i = 0; i < op_count; i++) {
         const struct op *op = &program->ops[first_op + i];
         rows = op->rows;
-        if (op->kind == OP_EMBED) { /* always the first of its chain */
-            if (!vulkan_takes_embed(compiling, op))
+        if (op->kind == OP_EMBED) { /* always the first op of its chain */
+            if (!vulkan_fuses_embed(compiling, op))
                 TRY(add_embed(compiling, group, op));
             first = plan->row_op_count;
             continue;

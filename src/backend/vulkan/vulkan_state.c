@@ -11,7 +11,7 @@ uint32_t vulkan_head_words(const struct executor *executor, buffer_id cache)
     return (uint32_t)((kv_head_bytes(&executor->state.caches[cache]) + 3) / 4);
 }
 
-/* Elements of a position are adjacent, its scales follow them. */
+/* The elements of a position are adjacent; its scales follow them. */
 static struct kv_page_layout page_layout(const struct kv_cache *cache, uint32_t head_words)
 {
     const size_t position_bytes = head_words * sizeof(uint32_t);
@@ -80,7 +80,7 @@ size_t vulkan_state_size(const struct executor *executor, uint32_t positions)
     return state_saved_bytes(executor->program, &executor->state, positions);
 }
 
-/* A page is restored by reading it, changing its first positions and writing it back. */
+/* Restoring reads a page, changes its first positions and writes it back. */
 static enum salvo_status move_page(
     struct executor *executor, buffer_id buffer, uint32_t page, uint32_t count, uint8_t *saved, bool restores)
 {
@@ -130,7 +130,7 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
     TRY(backend_check_slot(&executor->options, slot, positions));
     TRY(vulkan_wait_for_all(executor));
     if (positions) {
-        memcpy((uint8_t *)executor->mirror.mapped + tokens_at, ids, positions * sizeof *ids);
+        memcpy((uint8_t *)executor->host_tokens.mapped + tokens_at, ids, positions * sizeof *ids);
         TRY(vulkan_write(&executor->transfer, &executor->tokens, tokens_at, ids, positions * sizeof *ids));
     }
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));

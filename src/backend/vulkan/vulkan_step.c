@@ -28,9 +28,9 @@ IS_AT(step_run, count, RUN_COUNT);
 IS_AT(step_run, first_row, RUN_FIRST_ROW);
 IS_AT(step_run, logits, RUN_LOGITS);
 IS_AT(step_run, limit, RUN_LIMIT);
-IS_AT(step_run, before, RUN_BEFORE);
-IS_AT(step_run, after, RUN_AFTER);
-IS_AT(step_run, other, RUN_OTHER);
+IS_AT(step_run, read_version, RUN_READ_VERSION);
+IS_AT(step_run, write_version, RUN_WRITE_VERSION);
+IS_AT(step_run, next_version, RUN_NEXT_VERSION);
 IS_AT(step_run, source, RUN_SOURCE);
 static_assert(sizeof(struct row_place) == ROW_WORDS * 4, "the shader reads it as words");
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
@@ -38,7 +38,7 @@ static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides")
 /* Marks an id that is not sampled yet. */
 static const int32_t no_id = -1;
 
-/* A wait reads the cancel flag once in this time. */
+/* The interval at which a wait reads the cancel flag. */
 static const uint64_t slice_ns = 5000000;
 
 static struct pending_step *pending_of(struct executor *executor, uint64_t ticket)
@@ -60,7 +60,7 @@ static struct run_outcome *outcomes_of(const struct executor *executor, uint64_t
 
 static int32_t *ids_of(const struct executor *executor, uint32_t slot)
 {
-    return (int32_t *)executor->mirror.mapped + slot_tokens_at(&executor->options, slot);
+    return (int32_t *)executor->host_tokens.mapped + slot_tokens_at(&executor->options, slot);
 }
 
 /* ---- Ending ---- */
@@ -78,7 +78,7 @@ static VkResult wait_a_while(
     return device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, nanoseconds);
 }
 
-/* Passes a cancel on to the device meanwhile, which ends a step that repeats. */
+/* While waiting, passes a cancellation on to the device, which then ends a step that repeats. */
 static enum salvo_status wait_for_step(struct executor *executor, struct pending_step *pending)
 {
     const struct vulkan_device *device = &executor->device;
@@ -95,17 +95,17 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
         result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", device->physical->name);
 }
 
-/* The version of recurrent state that a run has written last: repetitions alternate between two. */
+/* The version of recurrent state that a run wrote last: repetitions alternate between two versions. */
 static uint8_t version_after(
     const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
 {
     if (pending->repeat <= 1)
-        return run->after;
-    return sampled == 0 ? run->before : sampled % 2 ? run->after : run->other;
+        return run->write_version;
+    return sampled == 0 ? run->read_version : sampled % 2 ? run->write_version : run->next_version;
 }
 
-/* Reads the results of a step and commits its recurrent state. A step that repeats keeps the tokens that were
- * complete. */
+/* Reads the results of a step and commits its recurrent state. A cancelled step that repeats keeps its
+ * complete tokens. */
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending)
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
@@ -121,7 +121,7 @@ enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_s
             .failed = outcomes[i].failed != 0,
             .failed_position = outcomes[i].failed ? outcomes[i].failed - 1 : 0,
         };
-        /* One that did nothing because the step before it stopped early leaves the states as they are. */
+        /* A run that did nothing because the step before it stopped early leaves its state unchanged. */
         const bool did_nothing = run->samples && outcomes[i].sampled == 0;
         if (cancelled || did_nothing || pending->ticket <= slot->ignored) {
             slot->ignored = executor->submitted;
@@ -184,7 +184,7 @@ static uint32_t ids_so_far(const struct executor *executor, const struct pending
     return seen;
 }
 
-/* Ids arrive one by one only from steps that repeat. */
+/* Only steps that repeat return ids before they are complete. */
 enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
@@ -199,7 +199,7 @@ enum salvo_status vulkan_progress(
          waited += poll_ns) {
         *out_sampled = ids_so_far(executor, pending, seen);
         if (*out_sampled > seen || wait_a_while(executor, pending, poll_ns) != VK_TIMEOUT)
-            break; /* done, or lost: complete finds out */
+            break; /* complete or lost: complete() finds out which */
         if (step_is_cancelled(pending->cancel))
             ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
     }
@@ -227,7 +227,7 @@ static bool find_versions(
         for (uint32_t j = 0; j < pending->run_count; j++) {
             const struct pending_run *run = &pending->runs[j];
             if (run->slot == slot)
-                used[run->before] = used[run->after] = used[run->other] = true;
+                used[run->read_version] = used[run->write_version] = used[run->next_version] = true;
         }
     }
     for (uint8_t i = 0; i < RECURRENT_VERSIONS && count < 2; i++) {
@@ -260,7 +260,7 @@ static bool must_wait(const struct executor *executor, const struct step *step)
     return false;
 }
 
-/* A share of 1 as a whole number of 2^-32. */
+/* A fraction below 1 as a multiple of 2^-32. */
 static uint64_t fixed_share(float share)
 {
     return share > 0 ? (uint64_t)(share * 0x1p32f) : 0;
@@ -287,7 +287,7 @@ static void write_sampler(const struct sampler_settings *settings, uint32_t bias
     out->seed_high = (uint32_t)(settings->seed >> 32);
 }
 
-/* The row of the bias buffer that holds a run's bias, from 1; 0 for none. A row changes only while no step
+/* The row of the bias buffer with a run's bias, counted from 1; 0: no bias. A row changes only while no step
  * reads it. */
 static enum salvo_status place_bias(
     struct executor *executor, const struct step *step, const struct run *run, uint32_t *out)
@@ -324,7 +324,7 @@ cleanup:
     return status;
 }
 
-/* Rows, output rows and pages: what follows the runs in an entry. */
+/* Writes rows, output rows and pages, which follow the runs in an entry. */
 static void write_words(
     const struct executor *executor, const struct step *step, struct step_header *header, uint32_t *words)
 {
@@ -356,18 +356,18 @@ static void write_run(
         .first = run->first,
         .count = run->count,
         .samples = run->logits == LOGITS_LAST,
-        .before = slot->current};
-    (void)find_versions(executor, run->slot, &pending->after, &pending->other);
-    slot->current = pending->after;
+        .read_version = slot->current};
+    (void)find_versions(executor, run->slot, &pending->write_version, &pending->next_version);
+    slot->current = pending->write_version;
     out->slot = run->slot;
     out->first = run->first;
     out->count = run->count;
     out->first_row = run->first_row;
     out->logits = run->logits;
     out->limit = run->limit;
-    out->before = pending->before;
-    out->after = pending->after;
-    out->other = pending->other;
+    out->read_version = pending->read_version;
+    out->write_version = pending->write_version;
+    out->next_version = pending->next_version;
     out->source = run->source;
     out->stop_mask = run->stop_mask;
 }
@@ -404,7 +404,7 @@ enum salvo_status vulkan_step_begin(
     struct pending_step *pending = pending_of(executor, ticket);
     uint32_t *entry = ring_entry(executor, ticket);
     struct step_run *runs = (struct step_run *)(void *)(entry + HEADER_WORDS);
-    /* The ring may be the device's memory: slow to read, so that it is only written. */
+    /* The ring may be device memory, which is slow to read, so it is only written. */
     struct step_header header = {
         .tokens = step->token_count,
         .runs = step->run_count,
@@ -442,7 +442,7 @@ cleanup:
 
 enum { MAX_REPEAT = 256 };
 
-/* One submission; the last of a step signals its end. */
+/* One submission. The last submission of a step signals its end. */
 static enum salvo_status submit_commands(struct executor *executor, const struct pending_step *pending,
     const VkCommandBuffer *commands, uint32_t count, bool is_last)
 {
@@ -467,7 +467,7 @@ cleanup:
     return status;
 }
 
-/* The commands of a step, as often as it repeats, with one submission or, of a slow device, a few. */
+/* Submits the commands of a step as often as it repeats: in one submission, or in a few on a slow device. */
 static enum salvo_status submit_plan(
     struct executor *executor, const struct vulkan_plan *plan, const struct pending_step *pending)
 {
@@ -480,8 +480,8 @@ static enum salvo_status submit_plan(
         commands[count++] = executor->idle.begin[entry];
     while (left > 0) {
         for (uint32_t room = left < together ? left : together, each; room > 0; room -= each, left -= each) {
-            each = plan->several && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
-            commands[count++] = each > 1 ? plan->several : plan->commands;
+            each = plan->commands_ahead && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
+            commands[count++] = each > 1 ? plan->commands_ahead : plan->commands;
         }
         if (left > 0)
             TRY(submit_commands(executor, pending, commands, count, false));
@@ -509,7 +509,7 @@ enum salvo_status vulkan_submit(struct executor *executor, const struct step *st
     TRY(submit_plan(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;
 cleanup:
-    if (status != SALVO_OK && pending) { /* device and host no longer count the same steps */
+    if (status != SALVO_OK && pending) { /* the counts of device and host differ from now on */
         executor->is_lost = true;
         executor->completed = executor->submitted;
     }

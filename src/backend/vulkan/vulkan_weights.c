@@ -1,6 +1,6 @@
 /*
- * Weights onto the device, once. Matrices lie behind each other in the order in which ops use them, so that
- * those of one dispatch can be bound together; one that is larger than the device can bind is cut by rows.
+ * Loads the weights. Matrices are stored in the order in which ops use them, so that the matrices of one
+ * dispatch are in one buffer; a matrix that the device cannot bind as a whole is sliced by rows.
  */
 #include "backend/vulkan/vulkan_executor.h"
 #include "backend/vulkan/vulkan_format.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Buffers are kept to what every driver allocates in one piece, and to what the device can bind at once. */
+/* The largest buffer that every driver allocates. */
 static const uint64_t largest_buffer = UINT64_C(1) << 30;
 
 static uint64_t align(uint64_t size)
@@ -30,7 +30,7 @@ static uint64_t slice_bytes(struct row_planes planes, uint64_t rows)
            plane_bytes(planes.scales, rows);
 }
 
-/* Cuts a matrix and gives its slices their places, in the last buffer or a new one. */
+/* Slices a matrix and sets the places of its slices, in the last buffer or a new one. */
 static enum salvo_status place_matrix(
     struct executor *executor, buffer_id id, uint64_t *used, uint64_t *floats)
 {
@@ -87,7 +87,7 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
     TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
     weight_uses(program, uses);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        executor->weights[i].vector = ROW_NOTHING;
+        executor->weights[i].vector = NO_OPERAND;
         if (uses[i] & WEIGHT_VECTOR) {
             executor->weights[i].vector = (uint32_t)floats;
             floats +=
@@ -119,10 +119,10 @@ cleanup:
     return status;
 }
 
-/* Rows of a slice that are packed and handed over at a time. */
+/* Bytes of a slice that are packed and copied at a time. */
 static const uint64_t piece_bytes = 4 << 20;
 
-/* Where the host sees the device's memory, rows are packed to where they stay. */
+/* If device memory is mapped, rows are packed in place. */
 static void pack_mapped(const struct program_buffer *buffer, const struct weight_slice *slice,
     struct row_planes planes, uint8_t *out)
 {
@@ -188,7 +188,7 @@ static uint64_t largest_row_bytes(const struct program *program)
     return most;
 }
 
-/* A power of two by which no element of a slice leaves the range of halves, nor comes near its end. */
+/* The power of two that brings the largest element of a slice to at most 2^15, half the range of f16. */
 static float range_of(const struct program_buffer *buffer, const struct weight_slice *slice)
 {
     enum { LARGEST = 15, MOST = 120 };
@@ -207,7 +207,7 @@ static float range_of(const struct program_buffer *buffer, const struct weight_s
     return ldexpf(1, exponent > MOST ? MOST : exponent < -MOST ? -MOST : exponent);
 }
 
-/* Where weights become halves, all slices have a range. */
+/* Sets the range of all slices, for weights that are converted to halves. */
 static void find_ranges(const struct executor *executor, buffer_id id, float *vectors)
 {
     const struct vulkan_weight *weight = &executor->weights[id];
@@ -219,7 +219,7 @@ static void find_ranges(const struct executor *executor, buffer_id id, float *ve
 static void load_vector(const struct executor *executor, buffer_id id, float *vectors)
 {
     const struct program_buffer *buffer = &executor->program->buffers[id];
-    if (executor->weights[id].vector != ROW_NOTHING)
+    if (executor->weights[id].vector != NO_OPERAND)
         dequantize(buffer->type, weight_rows(buffer), buffer->rows * buffer->columns,
             vectors + executor->weights[id].vector);
 }

@@ -1,4 +1,4 @@
-/* Groups of recurrence: of a single token with all that stands around it, or of a batch. */
+/* Groups of wkv7: of a single token with the ops around it, or of a batch. */
 #include "backend/common/fusion.h"
 #include "backend/vulkan/vulkan_executor.h"
 
@@ -20,15 +20,15 @@ static enum salvo_status compile_single(
         .v = vulkan_arena_at(compiling, parts->lerp ? parts->lerp->inputs[0] : op->inputs[3]),
         .a = vulkan_arena_at(compiling, op->inputs[5]),
         .to = vulkan_arena_at(compiling, op->out),
-        .share = parts->lerp ? vulkan_arena_at(compiling, parts->lerp->inputs[2]) : ROW_NOTHING,
-        .first_value = parts->lerp ? vulkan_arena_at(compiling, parts->lerp->inputs[1]) : ROW_NOTHING,
-        .direction_weight = vulkan_vector_at(compiling, parts->direction->inputs[1]),
-        .strength_weight = vulkan_vector_at(compiling, parts->key->inputs[2]),
-        .norm_weight = parts->norm ? vulkan_vector_at(compiling, parts->norm->inputs[1]) : ROW_NOTHING,
-        .norm_bias = parts->norm ? vulkan_vector_at(compiling, parts->norm->inputs[2]) : ROW_NOTHING,
-        .bonus_weight = parts->bonus ? vulkan_vector_at(compiling, parts->bonus->inputs[4]) : ROW_NOTHING,
-        .gate = parts->gate ? vulkan_arena_at(compiling, parts->gate->inputs[1]) : ROW_NOTHING,
-        .direction_epsilon = parts->direction->l2_norm.epsilon,
+        .value_mix = parts->lerp ? vulkan_arena_at(compiling, parts->lerp->inputs[2]) : NO_OPERAND,
+        .first_value = parts->lerp ? vulkan_arena_at(compiling, parts->lerp->inputs[1]) : NO_OPERAND,
+        .k_k = vulkan_vector_at(compiling, parts->direction->inputs[1]),
+        .k_a = vulkan_vector_at(compiling, parts->key->inputs[2]),
+        .norm_weight = parts->norm ? vulkan_vector_at(compiling, parts->norm->inputs[1]) : NO_OPERAND,
+        .norm_bias = parts->norm ? vulkan_vector_at(compiling, parts->norm->inputs[2]) : NO_OPERAND,
+        .r_k = parts->bonus ? vulkan_vector_at(compiling, parts->bonus->inputs[4]) : NO_OPERAND,
+        .gate = parts->gate ? vulkan_arena_at(compiling, parts->gate->inputs[1]) : NO_OPERAND,
+        .kk_epsilon = parts->direction->l2_norm.epsilon,
         .norm_epsilon = parts->norm ? parts->norm->layer_norm.epsilon : 0,
         .state = (uint32_t)executor->state.recurrent_offsets[op->wkv7.state],
         .recurrent_elements = executor->recurrent_elements,

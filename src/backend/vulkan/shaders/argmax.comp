@@ -1,5 +1,5 @@
 #version 450
-/* The largest logit of each block of the vocabulary, for rows whose sampler wants nothing but the largest. */
+/* Finds the largest logit of each block of the vocabulary, for rows that are sampled greedily. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
@@ -8,7 +8,7 @@ layout(std430, binding = BIND_PARTIALS) buffer Partials { uvec2 partials[]; };
 layout(push_constant) uniform Push { sample_arguments arguments; };
 #include "order.glsl"
 
-const uint AHEAD = 4; /* logits of an invocation, asked for before it is known whether anybody wants them */
+const uint AHEAD = 4; /* logits that an invocation loads before it knows whether the row is greedy */
 
 uint output_index;
 

@@ -1,13 +1,13 @@
 #version 450
-/* Attention of the tokens of a batch: one token and head over all its positions, THREADS at a time with a running
- * maximum. */
+/* Attention of a batch: a workgroup computes one token and head over all its positions, THREADS at a time, with a
+ * running maximum. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "states.glsl"
 #ifdef STORAGE16
 #extension GL_EXT_shader_16bit_storage : require
-/* The same memory, two bytes or one at a time: neighbours have one element each, which need not be cut out of a word. As
- * integers, since not every device that has them can convert halves. */
+/* The same memory with 16-bit or 8-bit loads: neighbouring invocations load one element each, without extracting it
+ * from a word. As integers, since not every device with such loads can convert halves. */
 layout(std430, binding = BIND_VALUES) readonly buffer HalfValues { uint16_t half_values[]; };
 #endif
 #ifdef STORAGE8
@@ -127,7 +127,7 @@ void attend_row(uint row)
         barrier();
     }
 
-    /* The parts of a column come together through memory; columns beyond the threads have one part. */
+    /* The partial sums of a column are added through shared memory; columns from THREADS on have one part. */
     for (uint i = 0; i < MOST_EACH && i * THREADS < HEAD_DIM; i++) {
         barrier();
         reduced[tid] = sums[i];

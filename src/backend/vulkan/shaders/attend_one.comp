@@ -1,10 +1,11 @@
 #version 450
 /*
- * Attention of a single token. A workgroup has up to four heads of one kv head and a part of the positions: LANES
- * neighbouring invocations share a position, and each such team goes through positions of its own with a running
- * maximum; teams come together at the end, first those of a subgroup. Parts come together where the last of them ends, or in merge.comp
- * where workgroups cannot tell each other. The token may come without rope: then its key and value are rotated,
- * rounded and kept here. With PROJECTS it comes as the row that its query, key and value are yet to be made of.
+ * Attention of a single token. A workgroup has up to four heads of one kv head and a split of the positions. LANES
+ * neighbouring invocations, a team, share a position; each team computes its positions with a running maximum. At the
+ * end the teams are merged, first within a subgroup, then through shared memory. The workgroup that ends last merges
+ * the splits; merge.comp does so on devices where workgroups cannot signal each other. If rope and append are fused,
+ * key and value are rotated, rounded and stored here. With PROJECTS the input is the row from which query, key and
+ * value are computed.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -13,12 +14,12 @@
 #include "states.glsl"
 
 layout(constant_id = 3) const uint HEADS_AND_LANES = 0x101001;
-const uint HEADS = HEADS_AND_LANES & 15u;              /* of this workgroup, at most 4 */
-const uint LANES = 1u << (HEADS_AND_LANES >> 4 & 15u); /* that share a position */
-const uint REACH = 1u << (HEADS_AND_LANES >> 8 & 15u); /* invocations of teams that shuffles bring together */
-const uint AT_ONCE = HEADS_AND_LANES >> 12 & 15u;      /* positions of a team */
+const uint HEADS = HEADS_AND_LANES & 15u;              /* heads of this workgroup, at most 4 */
+const uint LANES = 1u << (HEADS_AND_LANES >> 4 & 15u); /* invocations that share a position */
+const uint REACH = 1u << (HEADS_AND_LANES >> 8 & 15u); /* invocations that are merged by shuffles */
+const uint AT_ONCE = HEADS_AND_LANES >> 12 & 15u;      /* positions of a team at once */
 const uint TEAMS = THREADS / LANES, PARTIES = THREADS / REACH;
-const uint EACH = (UNITS + LANES - 1) / LANES;   /* units of a lane */
+const uint EACH = (UNITS + LANES - 1) / LANES;   /* units of each lane */
 const uint FOURS_OF_UNIT = IS_F32 ? 1 : 2, FOURS = EACH * FOURS_OF_UNIT;
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
@@ -38,9 +39,9 @@ layout(push_constant) uniform Push { attend_arguments arguments; attend_token to
 const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_PARTIES = 128;
 const float LOWEST = -3.0e38;
 
-/* Rows of HEAD_DIM floats: the queries, then the token's own key and value as they are kept. */
+/* Rows of HEAD_DIM floats: the queries, then the token's own key and value after rounding. */
 shared float rows[MOST_ROWS];
-shared float parts[MOST_PARTS]; /* [parties][heads][HEAD_DIM] */
+shared float parts[MOST_PARTS]; /* [groups of REACH invocations][heads][HEAD_DIM] */
 shared vec4 maxima[MOST_PARTIES], sums_of_weights[MOST_PARTIES];
 shared uint page_numbers[MOST_PAGES];
 shared uint arrived;
@@ -51,7 +52,7 @@ uint kv_head, first_head, position, begin, end;
 bool has_own;
 uvec4 keys_ahead[AT_ONCE * EACH], values_ahead[AT_ONCE * EACH];
 vec4 q[HEADS * FOURS], sums[HEADS * FOURS];
-vec4 maximum, sum; /* of each head */
+vec4 maximum, sum; /* one element per head */
 
 #ifdef PROJECTS
 #include "project.glsl"
@@ -72,7 +73,7 @@ uint place_of(uint j)
 
 uint rotated_pairs() { return IS_ROTATED ? arguments.dimensions / 2 : 0; }
 
-/* By which pair `i` of all rows is turned; of values by nothing. */
+/* The rotation of pair `i` of all rows; values are not rotated. */
 vec2 angle_of(uint i)
 {
     const uint pairs_of_row = HEAD_DIM / 2;
@@ -86,8 +87,8 @@ vec2 angle_of(uint i)
 
 float as_kept(float value) { return IS_F32 ? value : half_value(half_bits(value)); }
 
-/* Queries and, where it is to be kept, the key are rotated pair by pair: the first of this invocation by an angle that
- * was asked for. */
+/* Rotates the queries and the key, pair by pair. `first_angle` is the rotation of this invocation's first pair, loaded
+ * earlier. */
 void load_rows(vec2 first_angle)
 {
     const uint pairs = HEAD_DIM / 2;
@@ -103,7 +104,7 @@ void load_rows(vec2 first_angle)
     }
 }
 
-void keep_own()
+void store_own()
 {
     uint at = place_of(position);
     for (uint i = tid; i < 2 * arguments.head_words; i += THREADS) {
@@ -120,7 +121,7 @@ void keep_own()
 
 uint position_of(uint first, uint n) { return first + n * TEAMS + tid / LANES; }
 
-/* Which columns are four `i` of this invocation's. */
+/* The first column of this invocation's `i`th vec4. */
 uint column_of(uint i) { return (i / FOURS_OF_UNIT * LANES + (tid & (LANES - 1))) * UNIT + 4 * (i % FOURS_OF_UNIT); }
 
 vec4 four_of_row(uint row_at, uint column)
@@ -189,7 +190,7 @@ void attend_to(uint first)
     }
 }
 
-/* Teams come together as far as shuffles reach; each such party leaves what it has in shared memory. */
+/* Merges the teams by shuffles, and stores the result of each REACH invocations in shared memory. */
 void gather()
 {
     vec4 largest = maximum_between(maximum, LANES, REACH), factor = exp(maximum - largest);
@@ -211,7 +212,7 @@ void gather()
     barrier();
 }
 
-/* Column `i` of all heads over all parties: the maximum, the sum of weights, the weighted values. */
+/* Merges column `i` of all heads: the maximum, the sum of weights, the weighted values. */
 vec3 gathered(uint i)
 {
     uint h = i / HEAD_DIM;
@@ -267,10 +268,11 @@ void main()
     position = row_position(0);
     uint live = header.tokens, page = tid < min(arguments.pages, MOST_PAGES) ? words[arguments.pages_at + tid] : 0;
 #ifdef PROJECTS
-    /* While the position is on its way, which tells who has what to do: of a short context the first split has all. */
-    uint asked_for = (HEADS + (split == 0 ? 2 : 0)) * HEAD_DIM * PIECES;
+    /* Loads weights before the position is known, which decides the work of each split. In a short context the first
+     * split has all positions. */
+    uint loaded = (HEADS + (split == 0 ? 2 : 0)) * HEAD_DIM * PIECES;
     begin_input();
-    ask_for_pieces(0, 0, asked_for);
+    load_pieces(0, 0, loaded);
 #endif
     if (tid < MOST_PAGES)
         page_numbers[tid] = page;
@@ -283,8 +285,8 @@ void main()
     has_own = IS_ROTATED && end == position + 1;
 #ifdef PROJECTS
     uint pieces = (HEADS + (has_own ? 2 : 0)) * HEAD_DIM * PIECES;
-    if (pieces > asked_for)
-        ask_for_pieces(0, asked_for, pieces);
+    if (pieces > loaded)
+        load_pieces(0, loaded, pieces);
 #endif
     vec2 first_angle = angle_of(tid);
     barrier();
@@ -295,7 +297,7 @@ void main()
     load_rows(first_angle);
     barrier();
     if (has_own && first_head == kv_head * arguments.group_heads)
-        keep_own();
+        store_own();
     [[unroll]] for (uint i = 0; i < HEADS * FOURS; i++) {
         q[i] = four_of_row(i / FOURS * HEAD_DIM, column_of(i % FOURS));
         sums[i] = vec4(0);

@@ -1,15 +1,16 @@
 /*
- * Packed matrices (vulkan_format.c): codes of 32 neighbouring elements as eight words of four bytes, element
- * 4 i + e in byte e of word i; w = scale * (code - bias) + minimum, with a scale for each 16.
+ * Packed matrices (layout: vulkan_format.h). The codes of a block of 32 elements are unpacked to eight words of four
+ * bytes, element 4 i + e in byte e of word i. Value: scale * (code - bias) + minimum; each 16 elements have a scale.
  */
 layout(std430, binding = BIND_WEIGHTS) readonly buffer Weights { uint weights[]; };
 #if defined(SUBGROUP) || defined(INT_DOT) || defined(COOP)
-/* The same memory, sixteen bytes at a time. */
+/* The same memory with 16-byte loads. */
 #define WIDE_WEIGHTS 1
 layout(std430, binding = BIND_WEIGHTS) readonly buffer WideWeights { uvec4 wide_weights[]; };
 #endif
 
-/* Formats that a pipeline can meet, a bit for each number of a type; the code of the others goes away. */
+/* The formats that this pipeline supports, a bit for each enum tensor_type; the compiler removes the code of all
+ * others. */
 layout(constant_id = 1) const uint TYPES_LOW = 0xffffffffu;
 layout(constant_id = 2) const uint TYPES_HIGH = 0xffffffffu;
 
@@ -18,7 +19,7 @@ bool can_be(uint type)
     return (type < 32 ? TYPES_LOW >> type & 1u : TYPES_HIGH >> (type - 32) & 1u) != 0;
 }
 
-/* Where there is but one format nothing has to be asked: on some devices both sides of a question run. */
+/* With one format no test is needed: some devices execute both sides of a branch. */
 bool has_one_type() { return bitCount(TYPES_LOW) + bitCount(TYPES_HIGH) == 1; }
 #define IS(number) (can_be(number) && (has_one_type() || type == number))
 
@@ -32,7 +33,7 @@ bool is_float_type(uint type)
     return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
 }
 
-/* Words of 32 elements, in each plane. */
+/* Words of a block in each plane. */
 uint code_words(uint type)
 {
     return IS(TYPE_Q8_0) ? 8 : IS(TYPE_Q2_K) || IS(TYPE_Q3_K) ? 2 : 4;
@@ -61,7 +62,7 @@ uint byte_of(uint word, uint index) { return word >> (8 * index) & 0xffu; }
 int signed_byte_of(uint word, uint index) { return bitfieldExtract(int(word), int(8 * index), 8); }
 
 struct block_scales {
-    vec2 scale, minimum; /* of the two halves */
+    vec2 scale, minimum; /* of both halves of the block */
     int bias;
 };
 
@@ -80,7 +81,7 @@ bool has_minimums(uint type)
     return IS(TYPE_Q4_1) || IS(TYPE_Q5_1) || IS(TYPE_Q4_K) || IS(TYPE_Q5_K) || IS(TYPE_Q2_K);
 }
 
-/* The words that hold the scales of a block. */
+/* Loads the words that contain the scales of a block. */
 uvec3 load_scale_words(uint type, uint row_at, uint block)
 {
     if (has_levels(type)) {
@@ -146,7 +147,7 @@ uint look_up(uint nibbles, const uint table[4])
     return result;
 }
 
-/* Word `i` of a block's codes, of the words that hold it: of the plane of codes, and of that of upper bits. */
+/* Unpacks word `i` of a block's codes from a word of the code plane and a word of the plane of upper bits. */
 uint codes_of(uint type, uint word, uint high, uint i)
 {
     if (IS(TYPE_Q8_0))
@@ -167,19 +168,19 @@ uint codes_of(uint type, uint word, uint high, uint i)
     return nibbles;
 }
 
-/* Which word of the plane of codes has word `i` of them. */
+/* The word of the code plane that contains unpacked word `i`. */
 uint code_word_of(uint type, uint i) { return IS(TYPE_Q8_0) ? i : IS(TYPE_Q2_K) || IS(TYPE_Q3_K) ? i >> 2 : i & 3u; }
 
-/* The same, from planes that begin at `codes` and `high`. */
+/* Loads and unpacks word `i`; the planes of the block begin at `codes` and `high`. */
 uint load_codes(uint type, uint codes, uint high, uint i)
 {
     uint upper = high_words(type) == 0 ? 0 : weights[high + (IS(TYPE_Q6_K) ? i >> 2 : 0)];
     return codes_of(type, weights[codes + code_word_of(type, i)], upper, i);
 }
 
-/* A block as it lies there, with the words of its scales. */
+/* A block as loaded, with the words of its scales. */
 struct packed_block {
-    uvec4 codes, more; /* more: of formats with a byte for each */
+    uvec4 codes, more; /* more: second half of formats with 8-bit codes */
     uvec2 high;
     uvec3 scales;
 };
@@ -212,14 +213,14 @@ packed_block load_block(uint type, uint codes_at, uint high_at, uint scales_at, 
     return result;
 }
 
-/* Word `i` of its codes. */
+/* Unpacks word `i` of a loaded block. */
 uint word_of_block(uint type, packed_block b, uint i)
 {
     uint at = code_word_of(type, i), word = at < 4 ? b.codes[at & 3u] : b.more[at & 3u];
     return codes_of(type, word, IS(TYPE_Q6_K) ? b.high[i >> 2] : b.high.x, i);
 }
 
-/* Four bytes as numbers. */
+/* Four codes as floats. */
 vec4 code_values(uint type, uint word)
 {
     if (codes_are_signed(type))
@@ -227,7 +228,7 @@ vec4 code_values(uint type, uint word)
     return vec4(byte_of(word, 0), byte_of(word, 1), byte_of(word, 2), byte_of(word, 3));
 }
 
-/* Elements 4 i .. 4 i + 3 of a row of a float matrix that begins at word `row_at`; rows are padded. */
+/* Loads elements 4 i .. 4 i + 3 of a row of a float matrix; the row begins at word `row_at` and is padded. */
 vec4 load_floats(uint type, uint row_at, uint i)
 {
     if (IS(TYPE_F32)) {
@@ -244,7 +245,7 @@ vec4 load_floats(uint type, uint row_at, uint i)
 
 uint float_row_words(uint type, uint columns) { return (columns + 3) / 4 * (IS(TYPE_F32) ? 4 : 2); }
 
-/* Elements 4 i .. 4 i + 3 of row `row`, each product and sum rounded once as quant/ does. */
+/* Dequantises elements 4 i .. 4 i + 3 of row `row`, with the same roundings as src/quant. */
 vec4 dequantized(uint type, uint codes, uint high, uint scales, uint columns, uint row, uint i)
 {
     if (is_float_type(type))

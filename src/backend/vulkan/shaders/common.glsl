@@ -1,4 +1,4 @@
-/* What every shader needs: the arguments' structs, the step that runs, and numbers. */
+/* Definitions for all shaders: shared structs, the running step, conversions of numbers. */
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "vulkan_shared.h"
@@ -12,7 +12,7 @@ layout(std430, binding = BIND_STEP) readonly buffer Step {
 };
 layout(std430, binding = BIND_WORDS) readonly buffer Words { uint words[]; };
 
-/* The numbers of program/op.h, step.h and base/tensor_type.h. */
+/* Numbers of enums in program/op.h, program/step.h and base/tensor_type.h. */
 const uint ROWS_TOKENS = 0, ROWS_RUNS = 1, ROWS_OUTPUTS = 2;
 const uint LOGITS_NONE = 0;
 const uint LOGITS_LAST = 1;
@@ -33,14 +33,14 @@ uint row_run(uint row) { return words[row * ROW_WORDS]; }
 uint row_position(uint row) { return words[row * ROW_WORDS + 1]; }
 uint output_row(uint index) { return words[header.outputs_at + index]; }
 
-/* Where a position of a run lies in the pool: page by page. */
+/* The index of a run's position in the page pool. */
 uint pool_position(uint run, uint position)
 {
     uint page = words[header.pages_at + run * header.pages_stride + position / PAGE_POSITIONS];
     return page * PAGE_POSITIONS + position % PAGE_POSITIONS;
 }
 
-/* a / b for a < 2^23: integer division is slow on most devices, and on some there is none for vectors. */
+/* a / b for a < 2^23. Integer division is slow on most devices, and some lack it for vectors. */
 uint quotient(uint a, uint b)
 {
     uint guess = uint(float(a) / float(b));
@@ -48,9 +48,9 @@ uint quotient(uint a, uint b)
     return rest < 0 ? guess - 1 : rest >= int(b) ? guess + 1 : guess;
 }
 
-/* 1 / b rounded to nearest, of positive b neither large nor small: devices may be a few places off, and a row that
- * is rounded to bytes would then differ by one here and there. What is missing comes from 1 - q * b, whose product
- * is taken in two parts. */
+/* 1 / b, correctly rounded, for positive b of moderate size. The division of a device may be off by a few ulp, and a
+ * row rounded to int8 would then differ from other backends. The correction is computed from 1 - q * b, with an exact
+ * product in two parts. */
 float exact_inverse(float b)
 {
     float q = 1.0 / b;
@@ -64,14 +64,14 @@ float exact_inverse(float b)
     return result;
 }
 
-/* The scale of 32 elements whose largest magnitude has these bits, and its inverse: {0, 0} where it would be
- * too small, {NaN, 0} where something is not finite. */
+/* The int8 scale of 32 elements and its inverse, from the bits of their largest magnitude: {0, 0} if the scale would be
+ * too small, {NaN, 0} if an element is not finite. */
 vec2 byte_scale(uint largest_bits)
 {
     float magnitude = uintBitsToFloat(largest_bits);
     if (largest_bits >= 0x7f800000u)
         return vec2(uintBitsToFloat(0x7fc00000u), 0.0);
-    if (magnitude < 1.0e-30 || magnitude > 1.0e30) { /* splitting would overflow; nobody meets these */
+    if (magnitude < 1.0e-30 || magnitude > 1.0e30) { /* the exact product would overflow */
         float scale = magnitude / 127.0;
         return scale < 1.1754944e-38 ? vec2(0.0) : vec2(scale, 1.0 / scale);
     }
@@ -82,7 +82,7 @@ vec2 byte_scale(uint largest_bits)
     return vec2(scale, exact_inverse(scale));
 }
 
-/* Bits of the nearest half, ties to even: packHalf2x16 may round as it likes. */
+/* The bits of the nearest half, ties to even: the rounding of packHalf2x16 is not defined. */
 uint half_bits(float value)
 {
     uint bits = floatBitsToUint(value), magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
@@ -90,14 +90,14 @@ uint half_bits(float value)
         return sign | 0x7e00u;
     if (magnitude >= 0x477ff000u) /* 65520 */
         return sign | 0x7c00u;
-    if (magnitude < 0x38800000u) { /* below 2^-14: whole steps of 2^-24 */
+    if (magnitude < 0x38800000u) { /* subnormal halves: multiples of 2^-24 */
         precise float steps = uintBitsToFloat(magnitude) * 16777216.0;
         return sign | uint(roundEven(steps));
     }
     return sign | (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
 }
 
-/* Two halves as floats. Software devices may not be able to compile unpackHalf2x16 (LLVM 15 on ARM is not). */
+/* Converts two halves to floats. Some software devices cannot compile unpackHalf2x16 (LLVM 15 on ARM). */
 layout(constant_id = 4) const uint NATIVE_HALVES = 1;
 
 float half_value(uint bits)
@@ -115,10 +115,10 @@ vec2 two_halves(uint word)
     return NATIVE_HALVES != 0 ? unpackHalf2x16(word) : vec2(half_value(word), half_value(word >> 16));
 }
 
-/* The lower or the upper half of a word. */
+/* The lower or the upper half of a word, as a float. */
 float half_of(uint word, uint index) { return half_value(word >> (16 * (index & 1u))); }
 
-/* The nearest half; finite values beyond its range become its largest. */
+/* The nearest half, as a float; finite values out of range become the largest half. */
 float rounded_to_half(float value)
 {
     if (isnan(value) || isinf(value))

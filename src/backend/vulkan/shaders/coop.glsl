@@ -1,7 +1,8 @@
 /*
- * Pieces of matrices that a subgroup multiplies together, PIECE_TOKENS x PIECE_DEPTH times PIECE_DEPTH x PIECE_ROWS:
- * GL_KHR_cooperative_matrix, GL_NV_cooperative_matrix (of which glslc of Debian 12 knows no other), or, for devices that
- * have neither, the same by hand, so that tests see everything around it. Pieces lie in `pool`, sixteen bytes at a time.
+ * Products of small matrices by a subgroup, PIECE_TOKENS x PIECE_DEPTH times PIECE_DEPTH x PIECE_ROWS, through
+ * GL_KHR_cooperative_matrix or GL_NV_cooperative_matrix (the only one that glslc of Debian 12 knows). For tests on
+ * devices with neither, the products are computed without the extension. The pieces are in `pool`, in units of 16
+ * bytes.
  */
 #ifdef COOP_KHR
 #pragma use_vulkan_memory_model
@@ -33,7 +34,8 @@
 #define NO_SUM                         SUM_PIECE(0.0)
 #define OWN_TEAM                       gl_SubgroupID
 #else
-/* Teams of 32, of which an invocation has every 32nd sum of 16 x 16; a piece of the operands is only where it lies. */
+/* Emulation: a team has 32 invocations; each has every 32nd of the 16 x 16 sums. A piece of an operand is its offset in
+ * `pool`. */
 const uint TEAM = 32, SUMS_EACH = 8;
 struct sum_piece { float sums[SUMS_EACH]; };
 #define X_PIECE                        uvec2

@@ -1,4 +1,4 @@
-/* Four signed bytes times four signed bytes. */
+/* The dot product of four signed bytes. */
 #ifdef INT_DOT
 #extension GL_EXT_spirv_intrinsics : require
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)

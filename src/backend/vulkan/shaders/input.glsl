@@ -1,8 +1,7 @@
 /*
- * The row that a single token's matrices are multiplied with: held in registers, normed, rounded to bytes in shared
- * memory; and what a block of a matrix makes of those. All invocations of a workgroup work on it together. Who includes
- * this says by HAS_NORM and HAS_MEAN what the row goes through, by MOST_BYTES and MOST_BLOCKS how much of it there is
- * room for.
+ * The input row of a single token's matmuls: held in registers, normed, rounded to int8 in shared memory; and the dot
+ * product of a weight block with it. All invocations of a workgroup execute these functions together. The including
+ * shader defines HAS_NORM and HAS_MEAN (which norm), MOST_BYTES and MOST_BLOCKS (size of the shared memory).
  */
 #include "blocks.glsl"
 #include "dot.glsl"
@@ -12,27 +11,27 @@ layout(constant_id = 5) const uint COLUMNS = 8192;
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
 layout(std430, binding = BIND_ROUNDED) readonly buffer Input { float inputs[]; };
 #ifdef SUBGROUP
-/* The same memory, sixteen bytes at a time. */
+/* The same memory with 16-byte loads. */
 layout(std430, binding = BIND_ROUNDED) readonly buffer WideInput { vec4 wide_inputs[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer WideVectors { vec4 wide_vectors[]; };
 #endif
 
-/* Elements of the input that are at hand at once: as floats or as bytes. */
+/* Elements of the input that are in shared memory at once, as floats or int8. */
 const uint FLOAT_TYPES = 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16;
 const uint CHUNK = (TYPES_LOW & FLOAT_TYPES) != 0 ? 4096 : 8192;
 const uint AT_HAND = COLUMNS < CHUNK ? COLUMNS : CHUNK;
-const uint HELD = (AT_HAND + 4 * THREADS - 1) / (4 * THREADS); /* fours of one invocation */
+const uint HELD = (AT_HAND + 4 * THREADS - 1) / (4 * THREADS); /* vec4s held by one invocation */
 
-shared uvec4 xs[MOST_BYTES / 16]; /* floats, or bytes */
+shared uvec4 xs[MOST_BYTES / 16]; /* floats or int8 */
 shared float x_scales[MOST_BLOCKS];
-shared uint x_sums[MOST_BLOCKS]; /* of the two halves, 16 bits each */
+shared uint x_sums[MOST_BLOCKS]; /* sums of the two halves of a block, 16 bits each */
 
 uint type, x_at;
-uint norm_at, norm_bias_at; /* in the vectors */
+uint norm_at, norm_bias_at; /* offsets in the vectors */
 float norm_epsilon;
 vec4 held[HELD], norm_weights[HELD], norm_biases[HELD];
 
-/* Where there is but one format. */
+/* The format of a pipeline that has only one. */
 uint only_type() { return findLSB(TYPES_LOW != 0 ? TYPES_LOW : TYPES_HIGH) + (TYPES_LOW != 0 ? 0 : 32); }
 
 vec4 four_of_input(uint first, uint i)
@@ -63,7 +62,7 @@ vec4 four_of_vectors(uint first, uint i)
     return four;
 }
 
-/* Number `k` of this invocation's fours in the chunk that begins at `first`; whether it is within the row. */
+/* The index of this invocation's `k`th vec4 in the chunk that begins at `first`; whether it is within the row. */
 uint four_at(uint first, uint k) { return first / 4 + k * THREADS + tid; }
 bool is_within(uint first, uint k) { return k * THREADS + tid < (AT_HAND + 3) / 4 && 4 * four_at(first, k) < COLUMNS; }
 
@@ -129,8 +128,8 @@ void norm_input(vec2 moments, uint first)
     }
 }
 
-/* Eight neighbours have a block; the largest magnitude by its bits. */
-void keep_bytes()
+/* Rounds to int8. Eight neighbouring invocations have one block; magnitudes are compared by their bits. */
+void store_bytes()
 {
     [[unroll]] for (uint k = 0; k < HELD; k++) {
         uvec4 bits = floatBitsToUint(held[k]) & 0x7fffffffu;
@@ -143,7 +142,7 @@ void keep_bytes()
             sum += code;
             word |= (uint(code) & 0xffu) << (8 * j);
         }
-        /* Both halves' sums in one number: exact, and they do not meet. */
+        /* Adds the sums of both halves as one float, the second times 2^12: the result is exact. */
         int halves = int(sum_of_lanes((tid & 4u) != 0 ? float(sum) * 4096.0 : float(sum), 8));
         if (i < AT_HAND / 4) {
             xs[i / 4][i & 3u] = word;
@@ -158,7 +157,7 @@ void keep_bytes()
 
 /* ---- Blocks of a row ---- */
 
-/* A half of 32 products. */
+/* Half of a block: 16 products. */
 int dot_half(packed_block b, uvec4 x, uint part)
 {
     int sum = 0;

@@ -1,7 +1,7 @@
 /*
- * Sums and maxima over neighbouring invocations: by shuffles as far as subgroups reach, beyond that through
- * shared memory. All invocations of a workgroup call these together. `tid` numbers them so that neighbours are
- * of one subgroup.
+ * Sums and maxima over neighbouring invocations: by shuffles within a subgroup, beyond that through shared memory. All
+ * invocations of a workgroup call these functions together. `tid` numbers the invocations so that neighbours are in one
+ * subgroup.
  */
 #ifdef SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require
@@ -24,7 +24,8 @@ void number_invocations()
 #endif
 }
 
-/* Over invocations whose numbers differ in the bits from `from` up to `to`, both powers of two; for each. */
+/* The sum over invocations whose numbers differ in the bits from `from` up to `to`, both powers of two. Each invocation
+ * gets the sum. */
 vec4 sum_between(vec4 value, uint from, uint to)
 {
     uint step = from;
@@ -57,7 +58,7 @@ vec4 maximum_between(vec4 value, uint from, uint to)
     return value;
 }
 
-/* Over 2^n neighbours, for each of them. */
+/* The sum over 2^n neighbours; each of them gets it. */
 float sum_of_lanes(float value, uint lanes)
 {
     uint step = 1;
@@ -90,7 +91,7 @@ uint maximum_of_lanes(uint value, uint lanes)
     return value;
 }
 
-/* Over the whole workgroup, whose size is a power of two. */
+/* The sum over the whole workgroup, whose size is a power of two. */
 float sum_of_all(float value)
 {
 #ifdef SUBGROUP

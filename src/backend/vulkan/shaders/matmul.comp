@@ -1,27 +1,27 @@
 #version 450
 /*
- * Matrices times many rows, in tiles of 64 outputs and 16 * TOKENS_EACH tokens: of quantised matrices 128 inputs at a
- * time, of floats 32. What comes next is asked for while the products of what is there are summed. Quantised matrices
- * meet rows that were rounded to bytes before.
+ * Matmul of a batch, in tiles of 64 outputs and 16 * TOKENS_EACH tokens: 128 inputs at a time for quantised matrices,
+ * 32 for floats. The next inputs are loaded while the products of the current ones are summed. The input rows of
+ * quantised matrices are already rounded to int8.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "products.glsl"
 
 const uint TILE_ROWS = 64, ROWS_EACH = 4, MOST_TOKENS = 64;
-const uint STEP = 4; /* blocks at a time */
+const uint STEP = 4; /* blocks per iteration */
 
-/* By fours of outputs or tokens: words of codes, [STEP][8][16], or floats, [32][16]. */
+/* Units of four outputs or tokens: words of codes, [STEP][8][16], or floats, [32][16]. */
 shared uvec4 weight_quads[512], x_quads[512];
-/* [STEP][16], of the halves of a block where these differ. */
+/* [STEP][16]; two if the halves of a block have different scales. */
 shared vec4 scale_quads[2][64], minimum_quads[2][64], x_scale_quads[64], x_sum_quads[2][64];
 
 uint tid, tile_tokens;
 
-/* Formats whose halves of a block have scales of their own. */
+/* Formats with a scale for each half of a block. */
 bool halves_differ(uint type) { return IS(TYPE_Q2_K) || IS(TYPE_Q3_K) || IS(TYPE_Q6_K); }
 
-/* ---- What comes next: a block of an output and one of a token ---- */
+/* ---- Loads of the next iteration: a block of an output and one of a token ---- */
 
 packed_block block_ahead;
 uvec4 low_ahead, upper_ahead;
@@ -31,7 +31,7 @@ int x_sums_ahead;
 uint own_row() { return tid & (TILE_ROWS - 1); }
 uint own_block() { return tid / TILE_ROWS; }
 
-void ask_for_bytes(matrix m, uint first_row, uint first_token, uint tokens, uint first_block)
+void load_bytes(matrix m, uint first_row, uint first_token, uint tokens, uint first_block)
 {
     uint type = m.type, blocks = m.columns / 32, block = first_block + own_block();
     uint row = first_row + own_row(), token = first_token + own_row();
@@ -51,7 +51,7 @@ void ask_for_bytes(matrix m, uint first_row, uint first_token, uint tokens, uint
     }
 }
 
-void keep_bytes(matrix m, uint first_row, uint first_block)
+void store_bytes(matrix m, uint first_row, uint first_block)
 {
     uint type = m.type, block = first_block + own_block(), row = own_row(), quad = row / 4, part = row & 3u,
          at = own_block() * 16 + quad;
@@ -106,7 +106,7 @@ void multiply_bytes(uint type, uint r, uint t, inout vec4 sums[4])
 void load_floats_of_tile(matrix m, uint first_row, uint first_token, uint tokens, uint first)
 {
     uint type = m.type;
-    for (uint i = tid; i < 512; i += THREADS) { /* 64 outputs or tokens, fours of inputs */
+    for (uint i = tid; i < 512; i += THREADS) { /* 64 outputs or tokens, four inputs each */
         uint r = i & 63u, four = i / 64, row = first_row + r, token = first_token + r, quad = first / 4 + four;
         vec4 w = vec4(0), x = vec4(0);
         if (row < m.rows && quad * 4 < m.columns)
@@ -148,12 +148,12 @@ void multiply_tile(matrix m, uint first_row, uint first_token, uint tokens, inou
         }
         return;
     }
-    ask_for_bytes(m, first_row, first_token, tokens, 0);
+    load_bytes(m, first_row, first_token, tokens, 0);
     for (uint block = 0; block < blocks; block += STEP) {
         barrier();
-        keep_bytes(m, first_row, block);
+        store_bytes(m, first_row, block);
         barrier();
-        ask_for_bytes(m, first_row, first_token, tokens, block + STEP);
+        load_bytes(m, first_row, first_token, tokens, block + STEP);
         multiply_bytes(type, r, t, sums);
     }
 }

@@ -1,9 +1,11 @@
 #version 450
 /*
- * Matrices times many rows by cooperative matrices. Teams, subgroups side by side, share a tile of outputs and tokens, of
- * which each has a part. Weights become halves on their way to shared memory; rows come as halves (rows.comp) or,
- * where the weights are such, become them here, clamped to their range. Otherwise both are brought into it by powers of
- * two, of a matrix and of a row, which sums are freed of in the end. Sums are floats. Of gate and `up` a tile has as many outputs each.
+ * Matmul of a batch by cooperative matrices. The teams (subgroups) of a workgroup share a tile of outputs and tokens;
+ * each computes a part of it. Weights are converted to halves on their way to shared memory; sums are floats. The input
+ * rows of quantised weights are halves already (rows.comp). To avoid overflow, these weights and rows are multiplied by
+ * powers of two, one per matrix and one per row, and the sums are divided by both. The input rows of F16 weights are
+ * converted here, clamped to the range of halves. With a fused glu, half of a tile's outputs are of the gate and half
+ * of `up`.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -11,20 +13,20 @@
 
 layout(std430, binding = BIND_ROUNDED) readonly buffer WideRounded { uvec4 wide_rounded[]; };
 
-/* What a subgroup multiplies with one instruction. */
+/* The shape that a subgroup multiplies with one instruction. */
 layout(constant_id = 5) const uint PIECE_TOKENS = 16;
 layout(constant_id = 6) const uint PIECE_ROWS = 16;
 layout(constant_id = 7) const uint PIECE_DEPTH = 16;
 
 const uint TEAM_TOKENS = 16 * TOKENS_EACH, TEAM_ROWS = 16 * (TOKENS_AND_GLU >> 8 & 15u);
-const uint TEAMS_BESIDE = TOKENS_AND_GLU >> 12 & 15u; /* with other tokens and the same outputs */
-const uint TEAMS_BELOW = TOKENS_AND_GLU >> 16 & 15u;  /* the other way round */
-const uint STEP = TOKENS_AND_GLU >> 20 & 15u;         /* blocks of 32 inputs at a time */
+const uint TEAMS_BESIDE = TOKENS_AND_GLU >> 12 & 15u; /* teams with the same outputs and other tokens */
+const uint TEAMS_BELOW = TOKENS_AND_GLU >> 16 & 15u;  /* teams with the same tokens and other outputs */
+const uint STEP = TOKENS_AND_GLU >> 20 & 15u;         /* blocks of 32 inputs per iteration */
 const uint TILE_TOKENS = TEAM_TOKENS * TEAMS_BESIDE, TILE_ROWS = TEAM_ROWS * TEAMS_BELOW;
 const uint MATRIX_ROWS = HAS_GLU != 0 ? TILE_ROWS / 2 : TILE_ROWS;
 
-/* In sixteens of bytes, with one between rows, so that neighbours are in other banks: weights, then inputs; in the end
- * sums of some tokens. */
+/* In units of 16 bytes, with one unit of padding between rows against bank conflicts: weights, then inputs; at the end,
+ * the sums of some tokens. */
 const uint STRIDE = 4 * STEP + 1, SUM_STRIDE = TILE_ROWS / 4 + 1;
 const uint X_AT = TILE_ROWS * STRIDE;
 const uint INPUT_SIZE = X_AT + TILE_TOKENS * STRIDE;
@@ -34,20 +36,20 @@ shared uvec4 pool[INPUT_SIZE > SUM_SIZE ? INPUT_SIZE : SUM_SIZE];
 #include "coop.glsl"
 
 const uint WEIGHT_UNITS = TILE_ROWS * STEP, WEIGHTS_EACH = (WEIGHT_UNITS + THREADS - 1) / THREADS; /* blocks */
-const uint X_UNITS = TILE_TOKENS * 4 * STEP, XS_EACH = (X_UNITS + THREADS - 1) / THREADS;          /* eights of halves */
+const uint X_UNITS = TILE_TOKENS * 4 * STEP, XS_EACH = (X_UNITS + THREADS - 1) / THREADS;          /* eight halves */
 const uint TOKEN_PIECES = TEAM_TOKENS / PIECE_TOKENS, ROW_PIECES = TEAM_ROWS / PIECE_ROWS;
 
 uint tid;
 matrix m, up;
 uint first_row, first_token, tokens;
-float range, up_range; /* of both matrices */
+float range, up_range; /* factors of both matrices */
 
 uint pair_of_halves(vec2 pair)
 {
     return NATIVE_HALVES != 0 ? packHalf2x16(pair) : half_bits(pair.x) | half_bits(pair.y) << 16;
 }
 
-/* ---- Blocks of weights and rows of halves: what comes next is asked for while products are summed ---- */
+/* ---- Quantised weights and rows of halves: the next iteration is loaded while products are summed ---- */
 
 packed_block blocks_ahead[WEIGHTS_EACH];
 uvec4 xs_ahead[XS_EACH];
@@ -57,7 +59,7 @@ uint row_of(uint r) { return first_row + (is_of_up(r) ? r - MATRIX_ROWS : r); }
 uint x_row_at(uint token) { return token * (m.columns / 2 + ROW_HALVES_WORDS); }
 bool is_there(uint r, uint block) { return r < TILE_ROWS && row_of(r) < m.rows && block * 32 < m.columns; }
 
-void ask_for_blocks(uint first_block)
+void load_blocks(uint first_block)
 {
     uint type = m.type;
     [[unroll]] for (uint i = 0; i < WEIGHTS_EACH; i++) {
@@ -74,7 +76,7 @@ void ask_for_blocks(uint first_block)
     }
 }
 
-void keep_blocks(uint first_block)
+void store_blocks(uint first_block)
 {
     uint type = m.type;
     [[unroll]] for (uint i = 0; i < WEIGHTS_EACH; i++) {
@@ -103,9 +105,9 @@ void keep_blocks(uint first_block)
     }
 }
 
-/* ---- Weights that are halves; rows of floats ---- */
+/* ---- F16 weights and rows of floats ---- */
 
-void keep_halves(uint first_block)
+void store_halves(uint first_block)
 {
     uint type = m.type, row_words = float_row_words(type, m.columns);
     for (uint unit = tid; unit < TILE_ROWS * 4 * STEP; unit += THREADS) {
@@ -127,7 +129,7 @@ void keep_halves(uint first_block)
                     pair[j] = arena[m.x + token * m.columns + column + 2 * i + j];
             }
             vec2 finite = clamp(pair, vec2(-65504.0), vec2(65504.0));
-            eight[i] = pair_of_halves(mix(finite, pair, isnan(pair))); /* NaN stays */
+            eight[i] = pair_of_halves(mix(finite, pair, isnan(pair))); /* keep NaN */
         }
         pool[X_AT + t * STRIDE + unit % (4 * STEP)] = eight;
     }
@@ -164,26 +166,26 @@ void multiply_tile()
     if (IS(TYPE_F16)) {
         for (uint block = 0; block < blocks; block += STEP) {
             barrier();
-            keep_halves(block);
+            store_halves(block);
             barrier();
             multiply();
         }
         return;
     }
-    ask_for_blocks(0);
+    load_blocks(0);
     for (uint block = 0; block < blocks; block += STEP) {
         barrier();
-        keep_blocks(block);
+        store_blocks(block);
         barrier();
-        ask_for_blocks(block + STEP);
+        load_blocks(block + STEP);
         multiply();
     }
 }
 
-/* ---- Sums: each team's tokens of one piece after the other ---- */
+/* ---- Storing the sums: one piece of each team's tokens after the other ---- */
 
 /* The inverse of a power of two. */
-float undone(float power) { return uintBitsToFloat(0x7f000000u - floatBitsToUint(power)); }
+float inverse_of_power(float power) { return uintBitsToFloat(0x7f000000u - floatBitsToUint(power)); }
 
 float sum_at(uint t, uint r) { return uintBitsToFloat(pool[t * SUM_STRIDE + r / 4][r & 3u]); }
 
@@ -197,8 +199,8 @@ void store_tokens(uint piece)
             float sum = sum_at(t, r), up_sum = HAS_GLU != 0 ? sum_at(t, MATRIX_ROWS + r) : 0.0;
             if (!IS(TYPE_F16)) {
                 float of_row = uintBitsToFloat(rounded[x_row_at(token) + m.columns / 2]);
-                sum = sum * of_row * undone(range);
-                up_sum = up_sum * of_row * undone(up_range);
+                sum = sum * of_row * inverse_of_power(range);
+                up_sum = up_sum * of_row * inverse_of_power(up_range);
             }
             store(m, up, first_row + r, token, sum, up_sum);
         }

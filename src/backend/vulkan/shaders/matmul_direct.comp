@@ -1,14 +1,14 @@
 #version 450
 /*
- * The same as matmul.comp on processors, without tiles: sharing costs more there than loading. What costs is every
- * load, lane by lane, so several rows of an invocation share those of the input. lavapipe ends loops after 65,535 turns
- * in all, without a word: an invocation has few, and loops over tokens are unrolled.
+ * Matmul of a batch on processors, without tiles: shared memory costs more there than loads. Loads are executed lane by
+ * lane and dominate, so several rows of an invocation share the loads of the input. lavapipe silently ends loops after
+ * 65,535 iterations in total: an invocation has few iterations, and loops over tokens are unrolled.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "products.glsl"
 
-float directs[2 * DIRECT_ROWS * DIRECT_TOKENS]; /* sums; of `up` behind those of the gate */
+float directs[2 * DIRECT_ROWS * DIRECT_TOKENS]; /* sums of the gate, then of `up` */
 
 void multiply_floats_directly(matrix m, uint first_row, uint first_token, uint count, uint place)
 {
@@ -78,7 +78,7 @@ void multiply_directly(matrix m, uint first_row, uint first_token, uint count, u
         multiply_blocks_directly(m, first_row, first_token, count, place);
 }
 
-/* Rows `first_row` and those THREADS, 2 THREADS, ... behind it. */
+/* Computes the rows first_row, first_row + THREADS, first_row + 2 THREADS, ... */
 void work_directly(matrix m, matrix up, uint first_row, uint first, uint tokens)
 {
     const uint each = DIRECT_ROWS * DIRECT_TOKENS;

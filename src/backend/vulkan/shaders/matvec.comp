@@ -1,25 +1,26 @@
 #version 450
 /*
- * Matrices times one row. A workgroup takes some rows of one matrix; `lanes` neighbouring invocations share a
- * row. What stands before it (a norm, a mixture with the row before, rounding to bytes) every workgroup does for
- * itself: cheaper than one more dispatch and a barrier. A token is a long chain of short dispatches, so what
- * counts is how long one takes from its first load to its last store: weights are asked for before the input is
- * looked at, and what does not change from step to step comes as push or specialisation constants.
+ * Matmul of a single token. A workgroup computes some rows of one matrix; LANES neighbouring invocations share a row.
+ * Each workgroup repeats the ops before the matmul (norm, lerp with the previous row, rounding to int8), which is
+ * cheaper than another dispatch and a barrier. A token is a long chain of short dispatches, so the latency from the
+ * first load to the last store counts: weights are loaded before the input is read, and values that never change are
+ * push or specialisation constants.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "lanes.glsl"
 
 layout(constant_id = 3) const uint LANES_AND_MORE = 0;
-/* What a pipeline can do without is left out: between short dispatches, fetching code is a good part of the time. */
+/* Unused code is removed by specialisation: between short dispatches, fetching instructions takes a good part of the
+ * time. */
 const uint HAS_GLU = LANES_AND_MORE & MATVEC_GLU;
 const uint FROM_TABLE = LANES_AND_MORE & MATVEC_TABLE;
-const bool IS_ALONE = (LANES_AND_MORE & (MATVEC_GLU | MATVEC_ALONE)) != 0; /* nobody looks for the matrix */
-const bool HAS_NORM = (LANES_AND_MORE & MATVEC_NORM) != 0, HAS_MEAN = (LANES_AND_MORE & MATVEC_MEAN) != 0,
-           HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_ROUNDS = (LANES_AND_MORE & MATVEC_ROUNDS) != 0;
+const bool HAS_ONE_MATRIX = (LANES_AND_MORE & (MATVEC_GLU | MATVEC_ONE_MATRIX)) != 0; /* no look-up is needed */
+const bool HAS_NORM = (LANES_AND_MORE & MATVEC_NORM) != 0, HAS_MEAN = (LANES_AND_MORE & MATVEC_LAYER_NORM) != 0,
+           HAS_LERP = (LANES_AND_MORE & MATVEC_LERP) != 0, HAS_LOOPS = (LANES_AND_MORE & MATVEC_LOOPS) != 0;
 const uint LANES_SHIFT = LANES_AND_MORE >> 8 & 15u, FLOAT_SHIFT = LANES_AND_MORE >> 12 & 15u;
-const uint LANES = 1u << LANES_SHIFT;       /* invocations that share a row of blocks */
-const uint FLOAT_LANES = 1u << FLOAT_SHIFT; /* the same of floats */
+const uint LANES = 1u << LANES_SHIFT;       /* invocations that share a row of a quantised matrix */
+const uint FLOAT_LANES = 1u << FLOAT_SHIFT; /* invocations that share a row of floats */
 const uint ACTIVATION = LANES_AND_MORE >> 16;                /* of all matrices, or MATVEC_ANY */
 
 #define MOST_BYTES 16384
@@ -31,7 +32,7 @@ layout(std430, binding = BIND_RECURRENT) buffer Recurrent { float recurrent[]; }
 layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; };
 layout(push_constant) uniform Push { matvec_arguments arguments; };
 
-/* Blocks of one invocation, and how many of them are asked for at once. */
+/* Blocks of one invocation, and the number of them that are loaded ahead. */
 const uint BLOCKS = COLUMNS / 32, CHUNK_BLOCKS = CHUNK / 32;
 const uint EACH = (BLOCKS + LANES - 1) / LANES;
 const uint AHEAD = EACH < 1 ? 1 : EACH < 4 ? EACH : 4;
@@ -42,13 +43,13 @@ uint lanes, lerp_at;
 
 /* ---- The input ---- */
 
-/* Mixed with the row before it, which the slot's state has; the first workgroup leaves this row there. */
+/* The lerp with the previous row, from the slot's recurrent state; the first workgroup stores this row there. */
 vec4 mixed(vec4 four, uint i)
 {
     uint slot = runs[0].slot * RECURRENT_VERSIONS;
-    uint before = (slot + runs[0].before) * arguments.recurrent_elements + arguments.shift + 4 * i;
-    uint after = (slot + runs[0].after) * arguments.recurrent_elements + arguments.shift + 4 * i;
-    bool keeps = (arguments.flags & MATVEC_KEEPS) != 0 && gl_WorkGroupID.x == 0 && live_rows(ROWS_TOKENS) != 0;
+    uint before = (slot + runs[0].read_version) * arguments.recurrent_elements + arguments.shift + 4 * i;
+    uint after = (slot + runs[0].write_version) * arguments.recurrent_elements + arguments.shift + 4 * i;
+    bool keeps = (arguments.flags & MATVEC_STORES_ROW) != 0 && gl_WorkGroupID.x == 0 && live_rows(ROWS_TOKENS) != 0;
     vec4 previous = vec4(0);
     [[unroll]] for (uint j = 0; j < 4; j++) {
         if (COLUMNS % 4 == 0 || 4 * i + j < COLUMNS) {
@@ -60,17 +61,17 @@ vec4 mixed(vec4 four, uint i)
     return four + (previous - four) * four_of_vectors(lerp_at, i);
 }
 
-/* What the matrices are multiplied with. */
+/* Norm, lerp and rounding of the part of the row from `first` on. */
 void finish_input(vec2 moments, uint first)
 {
     norm_input(moments, first);
     [[unroll]] for (uint k = 0; k < HELD; k++) {
-        if (HAS_LERP && lerp_at != ROW_NOTHING && is_within(first, k))
+        if (HAS_LERP && lerp_at != NO_OPERAND && is_within(first, k))
             held[k] = mixed(held[k], four_at(first, k));
     }
 }
 
-void keep_floats()
+void store_floats()
 {
     [[unroll]] for (uint k = 0; k < HELD; k++) {
         vec4 four = held[k];
@@ -87,18 +88,18 @@ void load_x(vec2 moments, uint first)
         hold_input(first);
     finish_input(moments, first);
     if (is_float_type(type))
-        keep_floats();
+        store_floats();
     else
-        keep_bytes();
+        store_bytes();
     barrier();
 }
 
 /* ---- Rows ---- */
 
 packed_block ahead[AHEAD], up_ahead[AHEAD];
-vec3 beside; /* what the row's sum meets: biases, what is there already */
+vec3 beside; /* biases, and the value to accumulate to */
 
-float bias_of(matvec_matrix of, uint row) { return of.bias == ROW_NOTHING ? 0.0 : vectors[of.bias + row]; }
+float bias_of(matvec_matrix of, uint row) { return of.bias == NO_OPERAND ? 0.0 : vectors[of.bias + row]; }
 
 void ask_for(uint row, uint tile, uint lane)
 {
@@ -114,7 +115,7 @@ void ask_for(uint row, uint tile, uint lane)
     }
 }
 
-void ask_for_rest(uint row)
+void load_rest(uint row)
 {
     if (row >= m.rows)
         return;
@@ -123,7 +124,7 @@ void ask_for_rest(uint row)
     beside.z = (m.kind & MATVEC_ACCUMULATES) != 0 ? arena[m.to + row] : 0.0;
 }
 
-/* Products of what was asked for; asks for the next, which may be of another row. */
+/* The products of the blocks loaded ahead; loads the next ones, which may be of another row. */
 vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
 {
     packed_block now[AHEAD], up_now[AHEAD];
@@ -132,7 +133,7 @@ vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
         now[i] = ahead[i];
         up_now[i] = up_ahead[i];
     }
-    if (TILES > 1 || HAS_ROUNDS) {
+    if (TILES > 1 || HAS_LOOPS) {
         bool is_last = tile + 1 == TILES;
         ask_for(is_last ? next_row : row, is_last ? 0 : tile + 1, lane);
     }
@@ -207,7 +208,7 @@ void main()
     number_invocations();
     uint live = live_rows(arguments.flags & MATVEC_ROW_KIND), group = gl_WorkGroupID.x, index = 0;
     uint rows_per_group = arguments.flags >> 8;
-    [[unroll]] for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && !IS_ALONE; i++)
+    [[unroll]] for (uint i = 1; i < (FROM_TABLE != 0 ? MATVEC_ENTRIES : MATVEC_MATRICES) && !HAS_ONE_MATRIX; i++)
         index += group >= arguments.words[i - 1] ? 1 : 0;
     if (FROM_TABLE != 0) {
         matrix from = matrices[arguments.first_matrix + index];
@@ -233,21 +234,21 @@ void main()
     uint end = min(begin + rows_per_group, m.rows);
     hold_input(0);
     ask_for(begin + own, 0, lane);
-    ask_for_rest(begin + own);
+    load_rest(begin + own);
     vec2 moments = moments_of_input();
     if (COLUMNS <= CHUNK)
         load_x(moments, 0);
     uint first_row = begin;
     do {
         uint row = first_row + own;
-        vec2 sums = dot_row(moments, row, lane, HAS_ROUNDS ? row + at_once : m.rows);
+        vec2 sums = dot_row(moments, row, lane, HAS_LOOPS ? row + at_once : m.rows);
         sums.x = sum_of_lanes(sums.x, lanes);
         if (HAS_GLU != 0)
             sums.y = sum_of_lanes(sums.y, lanes);
         if (lane == 0 && row < end && live != 0)
             store(row, sums);
         first_row += at_once;
-        if (HAS_ROUNDS)
-            ask_for_rest(first_row + own);
-    } while (HAS_ROUNDS && first_row < end);
+        if (HAS_LOOPS)
+            load_rest(first_row + own);
+    } while (HAS_LOOPS && first_row < end);
 }

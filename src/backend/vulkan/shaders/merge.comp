@@ -1,5 +1,5 @@
 #version 450
-/* The parts of a single token's attention, left to right; where there is but one, it is done. */
+/* Merges the splits of a single token's attention, left to right; a single split needs no merge. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "states.glsl"

@@ -1,8 +1,8 @@
 /*
- * Logits in order: their bits as numbers that compare alike. NaN and minus infinity count as nothing. A
- * candidate is {order, id}; the larger order comes first, among equal ones the lower id.
+ * Logits as integers that have the same order. NaN and minus infinity are never chosen. A candidate is {order, id}; the
+ * larger order comes first, among equal ones the lower id.
  */
-const uint ORDER_LOWEST = 0x007fffffu; /* minus infinity's */
+const uint ORDER_LOWEST = 0x007fffffu; /* of minus infinity */
 const uvec2 NOTHING_CHOSEN = uvec2(ORDER_LOWEST, 0xffffffffu);
 
 uint order_of(float logit)
@@ -11,7 +11,7 @@ uint order_of(float logit)
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return ORDER_LOWEST;
     if (bits == 0x80000000u)
-        bits = 0; /* both zeros are equal */
+        bits = 0; /* -0 and 0 are equal */
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
@@ -31,7 +31,7 @@ uvec2 better(uvec2 a, uvec2 b)
     return b.x > a.x || (b.x == a.x && b.y < a.y) ? b : a;
 }
 
-/* The best of all invocations, for each of them: in two stages, since a barrier takes longer than a few reads. */
+/* The best of all invocations; each gets it. Two stages, since a barrier takes longer than a few loads. */
 const uint BEST_COLUMNS = 16;
 shared uvec2 best[1024], best_of_column[BEST_COLUMNS];
 

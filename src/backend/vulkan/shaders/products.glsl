@@ -1,10 +1,10 @@
-/* Matrices times many rows, whoever multiplies: what is bound, which matrix a workgroup has, and what becomes of sums. */
+/* Common parts of the batch matmuls: bindings, the matrix of a workgroup, storing sums. */
 #include "blocks.glsl"
 #include "dot.glsl"
 
 layout(constant_id = 3) const uint TOKENS_AND_GLU = 2;
-const uint TOKENS_EACH = TOKENS_AND_GLU & 15u; /* of one invocation, in tiles */
-const uint HAS_GLU = TOKENS_AND_GLU >> 4 & 1u; /* two matrices, of which the second is `up` */
+const uint TOKENS_EACH = TOKENS_AND_GLU & 15u; /* tokens of one invocation */
+const uint HAS_GLU = TOKENS_AND_GLU >> 4 & 1u; /* two matrices, the second is `up` */
 
 layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_VECTORS) readonly buffer Vectors { float vectors[]; };
@@ -12,7 +12,7 @@ layout(std430, binding = BIND_TABLE) readonly buffer Table { matrix matrices[]; 
 layout(std430, binding = BIND_ROUNDED) readonly buffer Rounded { uint rounded[]; };
 layout(push_constant) uniform Push { matmul_arguments arguments; };
 
-/* Of the table; of a gate and `up` the gate. */
+/* The index in the table of this workgroup's matrix; with a glu, that of the gate. */
 uint own_matrix()
 {
     uint index = arguments.first_matrix;
@@ -24,7 +24,7 @@ uint own_matrix()
 
 float with_bias(matrix m, uint row, float sum)
 {
-    return m.bias == ROW_NOTHING ? sum : sum + vectors[m.bias + m.to_first + row];
+    return m.bias == NO_OPERAND ? sum : sum + vectors[m.bias + m.to_first + row];
 }
 
 void store(matrix m, matrix up, uint row, uint token, float sum, float up_sum)

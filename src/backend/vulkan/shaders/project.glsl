@@ -1,8 +1,8 @@
 /*
- * Queries, and the token's own key and value, from the row that comes in, for attention that makes them itself: its
- * workgroups take what they need sooner than a dispatch before them would have done. A row of a matrix is cut into
- * pieces of one block or a few, and those of all rows are dealt out to all invocations. Their sums meet in `parts`,
- * and are added as matvec.comp adds them: neighbours first.
+ * Computes the queries and the token's own key and value from the input row, for fused attention: each workgroup
+ * computes its rows in less time than a separate dispatch takes. Rows of a matrix are divided into pieces of one or
+ * more blocks, and the pieces of all rows are distributed over all invocations. Their partial sums are stored in
+ * `parts` and added in the same order as in matvec.comp: neighbours first.
  */
 const bool HAS_NORM = true, HAS_MEAN = false;
 #define MOST_BYTES 1024
@@ -11,8 +11,8 @@ const bool HAS_NORM = true, HAS_MEAN = false;
 
 const uint BLOCKS = COLUMNS / 32;
 const uint EACH_PIECE = 1u << (HEADS_AND_LANES >> ATTEND_PIECE & 7u); /* blocks */
-const uint PIECES = (BLOCKS + EACH_PIECE - 1) / EACH_PIECE;           /* of a row */
-/* Pieces of one invocation, and how many of them are asked for at once. */
+const uint PIECES = (BLOCKS + EACH_PIECE - 1) / EACH_PIECE;           /* pieces of a row */
+/* Pieces of one invocation, and the number of them that are loaded ahead. */
 const uint DEALT = ((HEADS + 2) * HEAD_DIM * PIECES + THREADS - 1) / THREADS;
 const uint AHEAD = HEADS_AND_LANES >> ATTEND_AHEAD;
 
@@ -26,15 +26,15 @@ void begin_input()
     hold_input(0);
 }
 
-/* Rows are numbered as in `rows`. Matrix 0 makes queries, 1 and 2 make key and value. */
+/* Rows are numbered as in `rows`. Matrix 0 computes queries, 1 the key, 2 the value. */
 uint matrix_of(uint row) { return row < HEADS ? 0 : row - HEADS + 1; }
 uint first_row_of(uint row) { return (row < HEADS ? first_head + row : kv_head) * HEAD_DIM; }
 uint type_of(uint row) { return has_one_type() ? only_type() : token.types >> (8 * matrix_of(row)) & 0xffu; }
 uint piece_at(uint first, uint n) { return first + n * THREADS + tid; }
 uint block_at(uint piece, uint b) { return piece % PIECES * EACH_PIECE + b; }
 
-/* As many as are on their way at once, but none before `from`, none from `count` on. */
-void ask_for_pieces(uint first, uint from, uint count)
+/* Loads up to AHEAD pieces from `first` on, limited to pieces from .. count - 1. */
+void load_pieces(uint first, uint from, uint count)
 {
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {
         uint piece = piece_at(first, n), row = piece / (PIECES * HEAD_DIM), inside = piece / PIECES - row * HEAD_DIM;
@@ -50,18 +50,18 @@ void ask_for_pieces(uint first, uint from, uint count)
     }
 }
 
-/* Whether `i` of `count` numbers, which are added two by two again and again, is one that another is added to. Loops
- * over these have as many turns as can be known, so that they are unrolled and arrays stay in registers. */
+/* Pairwise summation of `count` numbers: whether number `i` is one that another is added to at `level`. These loops
+ * have a constant number of iterations, so that they are unrolled and arrays stay in registers. */
 bool is_joined(uint i, uint level, uint count) { return (i & ((2u << level) - 1)) == 0 && i + (1u << level) < count; }
 
-/* Sums of what was asked for; asks for the next. */
+/* The sums of the pieces loaded ahead; loads the next ones. */
 void multiply_pieces(uint first, uint count)
 {
     packed_block now[AHEAD * EACH_PIECE];
     [[unroll]] for (uint i = 0; i < AHEAD * EACH_PIECE; i++)
         now[i] = pieces_ahead[i];
     if (DEALT > AHEAD)
-        ask_for_pieces(first + AHEAD * THREADS, 0, count);
+        load_pieces(first + AHEAD * THREADS, 0, count);
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {
         uint piece = piece_at(first, n);
         float of_blocks[EACH_PIECE];
@@ -82,11 +82,11 @@ void multiply_pieces(uint first, uint count)
     }
 }
 
-/* `count` pieces, the first of which were asked for. */
+/* Computes `count` pieces, the first of which are already loaded. */
 void project(uint count)
 {
     norm_input(moments_of_input(), 0);
-    keep_bytes();
+    store_bytes();
     barrier();
     uint first = 0;
     do {
@@ -109,5 +109,5 @@ float projected(uint row, uint column)
                 of_pieces[n] += of_pieces[n + (1u << level)];
         }
     }
-    return bias == ROW_NOTHING ? of_pieces[0] : of_pieces[0] + vectors[bias + first_row_of(row) + column];
+    return bias == NO_OPERAND ? of_pieces[0] : of_pieces[0] + vectors[bias + first_row_of(row) + column];
 }

@@ -1,5 +1,5 @@
 #version 450
-/* Ops that work row by row, one after the other as a table tells: one workgroup takes a row through all. */
+/* Row ops, executed one after the other from a table: one workgroup takes a row through all of them. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "blocks.glsl"
@@ -24,7 +24,7 @@ shared uint largest[1024];
 
 uint tid;
 
-/* Sums over teams of 2^`shift` neighbouring invocations; everybody gets that of its team. */
+/* The sum over 2^`shift` neighbouring invocations, a team; each of them gets it. */
 float team_sum(float value, uint shift)
 {
     uint team = 1u << shift;
@@ -39,7 +39,7 @@ float team_sum(float value, uint shift)
     return sums[tid & ~(team - 1)];
 }
 
-/* 2^this invocations share a group of columns: all, or as many as the group has columns. */
+/* log2 of the invocations that share a group of columns: all, or as many as the group has columns. */
 uint team_shift(uint group)
 {
     uint shift = 0;
@@ -68,7 +68,7 @@ void embed(row_op op, uint row)
     }
 }
 
-/* Every group of columns by a team; all go round equally often, so that they can meet. */
+/* A team computes a group of columns. All teams have the same number of iterations, because of the barriers. */
 void normalise(row_op op, uint row)
 {
     uint shift = team_shift(op.group), team = 1u << shift, teams = THREADS >> shift, groups = op.groups,
@@ -86,7 +86,7 @@ void normalise(row_op op, uint row)
         }
         for (uint i = begin + lane; i < end; i += team) {
             float value = arena[x + i] - mean;
-            if (op.kind == OP_L2_NORM && op.weight != ROW_NOTHING)
+            if (op.kind == OP_L2_NORM && op.weight != NO_OPERAND)
                 value *= vectors[op.weight + i];
             sum += value * value;
         }
@@ -100,8 +100,8 @@ void normalise(row_op op, uint row)
         for (uint i = begin + lane; i < end; i += team) {
             float value = (arena[x + i] - mean) * scale;
             if (op.kind == OP_RMS_NORM)
-                value *= op.weight == ROW_NOTHING ? 1.0 : vectors[op.weight + (i - begin)];
-            else if (op.weight != ROW_NOTHING)
+                value *= op.weight == NO_OPERAND ? 1.0 : vectors[op.weight + (i - begin)];
+            else if (op.weight != NO_OPERAND)
                 value *= vectors[op.weight + i];
             if (op.kind == OP_LAYER_NORM)
                 value += vectors[op.bias + i];
@@ -111,7 +111,7 @@ void normalise(row_op op, uint row)
     }
 }
 
-/* cos and sin of a position: those of its upper part turned by those of its lower. */
+/* cos and sin of a position: the product of its two table entries (multiple of 256, remainder). */
 vec2 angle_of(uint table, uint pairs, uint pair, uint position)
 {
     uint lower = table + ((position & 255u) * pairs + pair) * 2;
@@ -134,7 +134,7 @@ void rotate(row_op op, uint row)
     }
 }
 
-/* Thirty-two elements (fewer at the end of a head) as bytes; gives the bits of their scale. */
+/* Stores up to 32 elements as int8; returns the bits of their scale. */
 uint append_group(uint x, uint count, uint at, bool is_key)
 {
     float most = 0;
@@ -197,8 +197,8 @@ void append(row_op op, uint row)
 void shift_row(row_op op, uint row)
 {
     uint run = row_run(row), slot = runs[run].slot;
-    uint before = (slot * RECURRENT_VERSIONS + runs[run].before) * arguments.recurrent_elements + op.state;
-    uint after = (slot * RECURRENT_VERSIONS + runs[run].after) * arguments.recurrent_elements + op.state;
+    uint before = (slot * RECURRENT_VERSIONS + runs[run].read_version) * arguments.recurrent_elements + op.state;
+    uint after = (slot * RECURRENT_VERSIONS + runs[run].write_version) * arguments.recurrent_elements + op.state;
     bool first = row == runs[run].first_row, last = row + 1 == runs[run].first_row + runs[run].count;
     bool from_zero = runs[run].first == 0;
     for (uint i = tid; i < op.columns; i += THREADS) {
@@ -227,7 +227,7 @@ void add_bonus(row_op op, uint row)
     }
 }
 
-/* Elements that see nothing but their own column. */
+/* Elementwise ops. */
 void each_column(row_op op, uint row)
 {
     uint source = op.kind == OP_SELECT_ROWS ? output_row(row) : row;
@@ -250,7 +250,7 @@ void each_column(row_op op, uint row)
     }
 }
 
-/* A row as bytes: [columns / 4] words of codes, then for each 32 a scale, then the two sums of 16 codes. */
+/* A row as int8: [columns / 4] words of codes, then a scale for each 32, then for each the two sums of 16 codes. */
 void round_row(row_op op, uint row)
 {
     uint blocks = op.columns / 32, x = op.x + row * op.columns, at = row * (op.columns / 4 + 2 * blocks);
@@ -293,7 +293,7 @@ void round_row(row_op op, uint row)
     }
 }
 
-/* A row as halves, multiplied by a power of two so that the largest is neither near their end nor small. */
+/* A row as halves, multiplied by a power of two that brings the largest element near the upper end of their range. */
 void round_row_to_halves(row_op op, uint row)
 {
     uint x = op.x + row * op.columns, at = row * (op.columns / 2 + ROW_HALVES_WORDS), most = 0;
@@ -308,7 +308,7 @@ void round_row_to_halves(row_op op, uint row)
     }
     most = largest[0];
     bool is_finite = most < 0x7f800000u;
-    /* 2^14 <= largest * range < 2^15; the exponents of both ranges stay those of numbers that are not too small. */
+    /* 2^14 <= largest * range < 2^15. The exponents are limited so that neither range is subnormal. */
     uint range = clamp(268 - (most >> 23), 1u, 253u) << 23;
     for (uint i = tid; i < op.columns / 2; i += THREADS) {
         precise vec2 pair = vec2(arena[x + 2 * i], arena[x + 2 * i + 1]) * uintBitsToFloat(range);

@@ -1,10 +1,10 @@
 #version 450
 /*
- * Chooses ids as program/sampling.h defines it: integer weights, so that the order of sums does not matter and
- * the id is that of every other backend. One workgroup takes one output row, and then another.
+ * Chooses ids as program/sampling.h defines: weights are integers, so that the order of summation does not matter and
+ * all backends choose the same id. A workgroup processes one output row after another.
  *
- * What stays is described by a cut {order, id}: all that comes before it, and itself. A cut is found digit by
- * digit, by adding up what each digit's candidates weigh.
+ * The candidates that a filter keeps are described by a cut {order, id}: the last candidate kept. A cut is found by a
+ * radix search over the bits of `order`, 8 bits at a time, which sums the weights for each of the 256 digits.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -14,11 +14,12 @@
 layout(std430, binding = BIND_ARENA) readonly buffer Arena { float arena[]; };
 layout(std430, binding = BIND_PARTIALS) readonly buffer Partials { uvec2 partials[]; };
 layout(std430, binding = BIND_TOKENS) coherent buffer Tokens { int tokens[]; };
-layout(std430, binding = BIND_MIRROR) writeonly buffer Mirror { int mirror[]; };
+layout(std430, binding = BIND_HOST_TOKENS) writeonly buffer HostTokens { int host_tokens[]; };
 layout(std430, binding = BIND_RING) buffer Outcomes { run_outcome outcomes[]; };
-layout(std430, binding = BIND_WORK) coherent buffer Work { uint work[]; }; /* for each workgroup: orders, counts */
-layout(std430, binding = BIND_CONTROL) buffer Control {
-    control state;
+/* Of each workgroup: orders, counts. */
+layout(std430, binding = BIND_SAMPLE_SCRATCH) coherent buffer SampleScratch { uint scratch[]; };
+layout(std430, binding = BIND_RING_STATE) buffer RingState {
+    ring_state state;
     uint next[];
 };
 layout(std430, binding = BIND_BIAS) readonly buffer Bias { float bias[]; };
@@ -36,9 +37,9 @@ uint tid, vocabulary, orders_at, counts_at;
 uvec2 largest;
 float largest_logit;
 
-uint order_at(uint id) { return work[orders_at + id]; }
+uint order_at(uint id) { return scratch[orders_at + id]; }
 
-/* ---- Numbers that are the same everywhere: products and sums that are rounded one by one ---- */
+/* ---- Arithmetic with the same result on every device: each product and sum is rounded once ---- */
 
 float exact_weight(float x)
 {
@@ -67,7 +68,7 @@ float exact_weight(float x)
     return weight;
 }
 
-/* Infinities of one sign are equal; their difference would be NaN. */
+/* Equal infinities have difference 0, not NaN. */
 uvec2 weight_of(uint order, float inverse_temperature)
 {
     if (order == largest.x)
@@ -78,8 +79,8 @@ uvec2 weight_of(uint order, float inverse_temperature)
     return weight >= 4294967296.0 ? WEIGHT_ONE : uvec2(uint(weight), 0);
 }
 
-/* a * b + c with one rounding, from operations that round each: the exact product and sum in parts, the last
- * of which is rounded to odd. */
+/* a * b + c with one rounding, from operations that round each: the exact product and sum in parts, the last part
+ * rounded to odd. */
 float exact_fma(float a, float b, float c)
 {
     precise float split_a = a * 4097.0, split_b = b * 4097.0;
@@ -119,25 +120,25 @@ void load_logits(step_run run, uint run_index, uint output_index, uint position)
         precise float logit = arena[from + i];
         if (run.has_bias != 0)
             logit = logit + bias[(run.has_bias - 1) * vocabulary + i];
-        work[orders_at + i] = floatBitsToUint(logit);
+        scratch[orders_at + i] = floatBitsToUint(logit);
     }
     memoryBarrierBuffer();
     barrier();
     uint count = position + 1, recent = min(run.recent, count);
     uint first = run.slot * (header.context + 1) + count - recent;
     for (uint i = tid; i < recent; i += THREADS)
-        atomicAdd(work[counts_at + uint(tokens[first + i])], 1);
+        atomicAdd(scratch[counts_at + uint(tokens[first + i])], 1);
     memoryBarrierBuffer();
     barrier();
     for (uint i = tid; i < recent; i += THREADS) {
-        uint id = uint(tokens[first + i]), times = atomicExchange(work[counts_at + id], 0);
+        uint id = uint(tokens[first + i]), times = atomicExchange(scratch[counts_at + id], 0);
         if (times != 0)
-            work[orders_at + id] = floatBitsToUint(penalised(run, times, uintBitsToFloat(work[orders_at + id])));
+            scratch[orders_at + id] = floatBitsToUint(penalised(run, times, uintBitsToFloat(scratch[orders_at + id])));
     }
     memoryBarrierBuffer();
     barrier();
     for (uint i = tid; i < vocabulary; i += THREADS)
-        work[orders_at + i] = order_of(uintBitsToFloat(work[orders_at + i]));
+        scratch[orders_at + i] = order_of(uintBitsToFloat(scratch[orders_at + i]));
     memoryBarrierBuffer();
     barrier();
 }
@@ -167,7 +168,7 @@ void clear_sums()
 
 uvec2 sum_at(uint index) { return uvec2(low_sums[index], high_sums[index]); }
 
-/* Sums of this digit and all above it. */
+/* Replaces the sum of each digit by the sum of this and all higher digits. */
 void add_up_digits()
 {
     for (uint step = 1; step < DIGITS; step *= 2) {
@@ -183,7 +184,7 @@ void add_up_digits()
     }
 }
 
-/* 2^this neighbouring ids are added up together: so many that the chunks suffice. */
+/* log2 of the number of neighbouring ids that share a sum, so that MOST_CHUNKS sums suffice. */
 uint chunk_shift()
 {
     uint shift = 6;
@@ -194,7 +195,7 @@ uint chunk_shift()
 
 uint chunk_count() { return ((vocabulary - 1) >> chunk_shift()) + 1; }
 
-/* Of the ids of order `order` that stay, number `wanted` (from 1) in rising order. */
+/* The id number `wanted` (from 1, in rising order) among the kept ids whose order is `order`. */
 uint nth_equal(uvec2 limit, uint order, uint wanted)
 {
     clear_sums();
@@ -222,7 +223,8 @@ uint nth_equal(uvec2 limit, uint order, uint wanted)
 
 uvec2 measure(uint order, bool by_weight) { return by_weight ? weight_of(order, 1.0) : uvec2(1, 0); }
 
-/* The cut that leaves the fewest of the largest whose measures reach `wanted`; `limit` when they do not. */
+/* The cut that keeps the fewest candidates whose measures (weights or counts) sum to `wanted`; `limit` if all together
+ * do not. */
 uvec2 find_cut(uvec2 limit, uvec2 wanted, bool by_weight)
 {
     uint prefix = 0;
@@ -236,7 +238,7 @@ uvec2 find_cut(uvec2 limit, uvec2 wanted, bool by_weight)
         barrier();
         add_up_digits();
         if (wide_less(sum_at(0), wanted))
-            return limit; /* the same for everybody, and only with the first digit */
+            return limit; /* all invocations return here, and only at the first digit */
         for (uint i = tid; i < DIGITS; i += THREADS) {
             uvec2 above = i + 1 < DIGITS ? sum_at(i + 1) : uvec2(0);
             if (!wide_less(sum_at(i), wanted) && wide_less(above, wanted)) {
@@ -252,7 +254,7 @@ uvec2 find_cut(uvec2 limit, uvec2 wanted, bool by_weight)
             break;
     }
     uvec2 each = measure(prefix, by_weight);
-    uint count = 0; /* the fewest with count * each >= wanted */
+    uint count = 0; /* the smallest count with count * each >= wanted */
     for (uint bit = 1u << 30; bit > 0; bit >>= 1) {
         if (count + bit <= vocabulary && wide_less(wide_mul(uvec2(count + bit - 1, 0), each), wanted))
             count += bit;
@@ -260,7 +262,7 @@ uvec2 find_cut(uvec2 limit, uvec2 wanted, bool by_weight)
     return uvec2(prefix, nth_equal(limit, prefix, max(count, 1)));
 }
 
-/* The sum of weights of all that stay. */
+/* The sum of the weights of all kept candidates. */
 uvec2 sum_of_weights(uvec2 cut)
 {
     clear_sums();
@@ -275,7 +277,7 @@ uvec2 sum_of_weights(uvec2 cut)
     return sum;
 }
 
-/* `share` < 2^32 of a sum, rounded down. */
+/* sum * share / 2^32, rounded down. */
 uvec2 share_of(uvec2 sum, uint share)
 {
     return wide_add(wide_product(sum.y, share), uvec2(wide_product(sum.x, share).y, 0));
@@ -347,7 +349,7 @@ uint sample_row(step_run run, uint run_index, uint output_index, uint position)
     return choose(run, cut, position + 1);
 }
 
-/* What argmax.comp found, if anything; there is room for as many outputs as workgroups come to. */
+/* This invocation's best of the blocks that argmax.comp has reduced. */
 uvec2 found_in_block(uint output_index)
 {
     uvec2 mine = NOTHING_CHOSEN;
@@ -356,14 +358,14 @@ uvec2 found_in_block(uint output_index)
     return mine;
 }
 
-/* `own_stop`: stop id number `tid`; -1: there are fewer. */
+/* `own_stop`: the stop id that this invocation compares, if there are as many. */
 void finish(step_run run, uint run_index, uint position, uint left, int own_stop, uint id)
 {
     uint at = header.entry * header.slots + run_index;
     if (id == NOTHING_CHOSEN.y) {
         if (tid == 0) {
             outcomes[at].failed = 1 + position;
-            next[run.slot] = position; /* nothing goes on from here */
+            next[run.slot] = position; /* no run continues from here */
             state.stopped = 1;
         }
         return;
@@ -371,8 +373,8 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
     if (tid == 0) {
         uint place = run.slot * (header.context + 1) + position + 1;
         tokens[place] = int(id);
-        mirror[place] = int(id);
-        outcomes[at].sampled = header.repeat - left; /* written only: it is the host's memory */
+        host_tokens[place] = int(id);
+        outcomes[at].sampled = header.repeat - left; /* host memory: written, never read */
     }
     if (own_stop == int(id) && (run.stop_mask >> tid & 1) != 0) {
         outcomes[at].ended = 1;
@@ -381,7 +383,7 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
     }
 }
 
-/* A single token's is asked for all at once, before it is known whether there is an output. */
+/* For a single token all data are loaded at once, before it is known whether the row has an output. */
 void main()
 {
     tid = gl_LocalInvocationIndex;

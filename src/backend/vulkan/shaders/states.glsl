@@ -1,6 +1,6 @@
 /*
- * Keys and values as the states keep them, eight elements (of f32 four) at a time. A pipeline knows the type of
- * the state and the size of a head.
+ * Loads keys and values from the KV cache in units of eight elements (F32: four). Type and head size are specialisation
+ * constants.
  */
 layout(constant_id = 6) const uint STATE_TYPES = 1u << TYPE_F16;
 layout(constant_id = 7) const uint HEAD_DIM = 64;
@@ -11,14 +11,14 @@ const uint UNITS = (HEAD_DIM + UNIT - 1) / UNIT;
 layout(std430, binding = BIND_KEYS) buffer Keys { uint keys[]; };
 layout(std430, binding = BIND_VALUES) buffer Values { uint values[]; };
 #ifdef SUBGROUP
-/* The same memory, sixteen bytes at a time. */
+/* The same memory with 16-byte loads. */
 layout(std430, binding = BIND_KEYS) readonly buffer WideKeys { uvec4 wide_keys[]; };
 layout(std430, binding = BIND_VALUES) readonly buffer WideValues { uvec4 wide_values[]; };
 #endif
 
 uint state_word(bool of_keys, uint at) { return of_keys ? keys[at] : values[at]; }
 
-/* Unit `i` of the head that begins at word `at`; of bytes two words and their scale. */
+/* Unit `i` of the head that begins at word `at`; for Q8_0 two words and the scale. */
 uvec4 load_unit(bool of_keys, uint at, uint i)
 {
     uvec4 result = uvec4(0);
@@ -40,7 +40,7 @@ uvec4 load_unit(bool of_keys, uint at, uint i)
     return result;
 }
 
-/* Four elements of a unit: the first or the second. */
+/* The first or second four elements of a unit. */
 vec4 four_of_unit(uvec4 unit, uint which)
 {
     if (IS_F32)
@@ -54,11 +54,11 @@ vec4 four_of_unit(uvec4 unit, uint which)
     return which == 0 ? vec4(two_halves(unit.x), two_halves(unit.y)) : vec4(two_halves(unit.z), two_halves(unit.w));
 }
 
-/* The first position that one sees. */
+/* The first position that a position attends to. */
 uint first_seen_from(uint position, uint window)
 {
     return window != 0 && position + 1 > window ? position + 1 - window : 0;
 }
 
-/* Positions of each part that `seen` of them are split into, of which there are at most 2^shift. */
+/* Positions per split if `seen` positions are divided into at most 2^shift splits of at least `least`. */
 uint positions_each(uint seen, uint shift, uint least) { return max((seen + (1u << shift) - 1) >> shift, least); }

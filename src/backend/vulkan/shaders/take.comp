@@ -1,36 +1,36 @@
 #version 450
 /*
- * The first op of a plan: takes the next step from the host's ring, or moves a repeated one on by a token. What a read
- * costs is waiting for it, most of all for the host's memory. So all that a small step can consist of is asked for at
- * once, and looked at where it then is, in shared memory: the ring is waited for once. With EMBEDS the step is of one
- * token, and its id is looked up, too: a dispatch of its own would have to find out again what is known here.
+ * The first dispatch of a plan: takes the next step from the host's ring, or advances a repeated step by one token. Its
+ * cost is the latency of reads, especially from host memory. It therefore loads all parts of a small step at once into
+ * shared memory, so that it waits for the ring once. With EMBEDS the step has one token, and its embedding is looked up
+ * here as well, which saves a dispatch that would read the step again.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(std430, binding = BIND_CONTROL) buffer Control {
-    control state;
-    uint next[]; /* of each slot: the position that it has come to */
+layout(std430, binding = BIND_RING_STATE) buffer RingState {
+    ring_state state;
+    uint next[]; /* the next position of each slot */
 };
 layout(std430, binding = BIND_RING) readonly buffer Ring { uint ring[]; };
 layout(std430, binding = BIND_TOKENS) buffer Tokens { int tokens[]; };
-layout(std430, binding = BIND_MIRROR) readonly buffer Mirror { int mirror[]; };
-layout(std430, binding = BIND_WORK) buffer Current { uint current[]; }; /* the step as words */
+layout(std430, binding = BIND_HOST_TOKENS) readonly buffer HostTokens { int host_tokens[]; };
+layout(std430, binding = BIND_STEP_WORDS) buffer Current { uint current[]; }; /* the running step as words */
 #ifdef EMBEDS
 #include "blocks.glsl"
 layout(std430, binding = BIND_ARENA) writeonly buffer Arena { float arena[]; };
 layout(push_constant) uniform Push { take_arguments arguments; embed_token token; };
-shared int given_id; /* by the host */
+shared int given_id; /* id from the host */
 #else
 layout(push_constant) uniform Push { take_arguments arguments; };
 #endif
 
-/* The step's parts, and how many words of each are asked for before it is known how many there are. */
+/* The parts of a step; the first WINDOW words of each part are loaded before its size is known. */
 const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WINDOW = 128;
 
 shared uint window[PARTS * WINDOW];
-shared uint reached[WINDOW]; /* the first of `next` */
-shared uint taken, left; /* of `state`, as it was */
+shared uint reached[WINDOW]; /* the first WINDOW entries of `next` */
+shared uint taken, left; /* `state` at the beginning */
 shared uint stop;
 
 uint tid, from;
@@ -44,7 +44,7 @@ uint part_at(uint part)
                                    : arguments.pages_at;
 }
 
-/* Word `i` of a part of the step as it was given or, if it is repeated, has become. */
+/* Word `i` of a part of the step: from the ring or, if it is repeated, from the running step. */
 uint word_of(uint part, uint i)
 {
     if (i < WINDOW)
@@ -65,7 +65,7 @@ void set_run_word(uint run, uint i, uint value)
         current[at] = value;
 }
 
-void ask_for_step()
+void load_step()
 {
     for (uint i = tid; i < WINDOW; i += THREADS) {
         uint words_ahead[PARTS];
@@ -76,8 +76,8 @@ void ask_for_step()
     }
 }
 
-/* Whether a run continues from the id that the step before it was to sample, and that step ended earlier. */
-bool is_astray(uint run)
+/* Whether a run continues from a token that the previous step did not reach. */
+bool misses_position(uint run)
 {
     if (run_word(run, RUN_SOURCE) != SOURCE_LAST)
         return false;
@@ -85,20 +85,20 @@ bool is_astray(uint run)
     return (slot < WINDOW ? reached[slot] : next[slot]) != run_word(run, RUN_FIRST);
 }
 
-void keep_part(uint part, uint count)
+void store_part(uint part, uint count)
 {
     for (uint i = tid; i < count; i += THREADS)
         current[part_at(part) + i] = word_of(part, i);
 }
 
-/* The ids that the host has given stand in its mirror, at the positions of the rows. */
+/* Copies the ids that the host wrote, at the positions of the rows. */
 void take_ids(uint count)
 {
     for (uint row = tid; row < count; row += THREADS) {
         uint run = word_of(ROWS, row * ROW_WORDS), position = word_of(ROWS, row * ROW_WORDS + 1),
              place = run_word(run, RUN_SLOT) * (arguments.context + 1) + position;
         if (run_word(run, RUN_SOURCE) != SOURCE_LAST) {
-            int id = mirror[place];
+            int id = host_tokens[place];
             tokens[place] = id;
 #ifdef EMBEDS
             given_id = id;
@@ -109,19 +109,19 @@ void take_ids(uint count)
 
 void take_next()
 {
-    ask_for_step();
+    load_step();
     barrier();
-    if (tid == 0 && header_word(RUNS_WORD) == 1 && is_astray(0))
+    if (tid == 0 && header_word(RUNS_WORD) == 1 && misses_position(0))
         stop = 1;
     take_ids(header_word(TOKENS_WORD));
-    keep_part(ROWS, header_word(TOKENS_WORD) * ROW_WORDS);
-    keep_part(OUTPUTS, header_word(OUTPUTS_WORD));
-    keep_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
+    store_part(ROWS, header_word(TOKENS_WORD) * ROW_WORDS);
+    store_part(OUTPUTS, header_word(OUTPUTS_WORD));
+    store_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
 }
 
-/* Whether anything but an id ends a step that repeats: the host, which is asked now and then, or the room that one of
- * its runs has. */
-void look_for_end()
+/* Ends a step that repeats if the host has cancelled it, which is checked only now and then, or if a run has reached
+ * its limit or the end of the context. */
+void check_end()
 {
     for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
         uint position = run_word(i, RUN_FIRST) + 1, limit = run_word(i, RUN_LIMIT);
@@ -134,7 +134,7 @@ void look_for_end()
 }
 
 /* A step that does nothing has no tokens, runs and outputs. */
-void keep_header_and_runs(uint word_count)
+void store_header_and_runs(uint word_count)
 {
     for (uint i = tid; i < word_count; i += THREADS)
         current[i] = stop != 0 && i <= OUTPUTS_WORD ? 0 : word_of(HEADER_AND_RUNS, i);
@@ -142,10 +142,10 @@ void keep_header_and_runs(uint word_count)
 
 void advance_run(uint run)
 {
-    uint written = run_word(run, RUN_AFTER), position = run_word(run, RUN_FIRST) + 1;
-    set_run_word(run, RUN_AFTER, run_word(run, RUN_OTHER));
-    set_run_word(run, RUN_OTHER, written);
-    set_run_word(run, RUN_BEFORE, written);
+    uint written = run_word(run, RUN_WRITE_VERSION), position = run_word(run, RUN_FIRST) + 1;
+    set_run_word(run, RUN_WRITE_VERSION, run_word(run, RUN_NEXT_VERSION));
+    set_run_word(run, RUN_NEXT_VERSION, written);
+    set_run_word(run, RUN_READ_VERSION, written);
     set_run_word(run, RUN_FIRST, position);
     current[arguments.words_at + run_word(run, RUN_FIRST_ROW) * ROW_WORDS + 1] = position;
 }
@@ -188,22 +188,22 @@ void main()
     repeats = left != 0;
     from = taken % RING_ENTRIES * arguments.entry_words;
     if (repeats)
-        look_for_end();
+        check_end();
     else
         take_next();
     barrier();
-    /* Runs of one step go on together: when one has ended, the step is over. */
-    uint going_on = stop != 0 ? 0 : header_word(RUNS_WORD),
+    /* All runs of a step continue together: when one has ended, the step ends. */
+    uint live_runs = stop != 0 ? 0 : header_word(RUNS_WORD),
          word_count = HEADER_WORDS + header_word(RUNS_WORD) * RUN_WORDS;
     if (!repeats) {
-        keep_header_and_runs(word_count);
+        store_header_and_runs(word_count);
         memoryBarrierBuffer();
         barrier();
     }
-    for (uint i = tid; i < going_on; i += THREADS) {
+    for (uint i = tid; i < live_runs; i += THREADS) {
         if (repeats) {
             advance_run(i);
-        } else if (is_astray(i)) {
+        } else if (misses_position(i)) {
             /* Its rows are computed among the others; nothing is sampled, and the host commits nothing. */
             current[run_at(i, RUN_LOGITS)] = LOGITS_NONE;
             continue;
@@ -212,10 +212,10 @@ void main()
     }
     barrier();
 #ifdef EMBEDS
-    int id = going_on != 0 ? id_of_token() : -1;
+    int id = live_runs != 0 ? id_of_token() : -1;
 #endif
     if (repeats)
-        keep_header_and_runs(min(word_count, WINDOW));
+        store_header_and_runs(min(word_count, WINDOW));
     if (tid == 0) {
         state.stopped = stop;
         state.left = (repeats ? left : header_word(REPEAT_WORD)) - 1;

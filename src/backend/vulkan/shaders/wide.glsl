@@ -1,4 +1,4 @@
-/* Sixty-four bits as two words, low first: devices need not have them. */
+/* 64-bit integers as two words, low first: devices need not support them. */
 uvec2 wide_add(uvec2 a, uvec2 b)
 {
     uint carry, low = uaddCarry(a.x, b.x, carry);

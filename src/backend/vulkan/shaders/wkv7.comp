@@ -1,6 +1,6 @@
 #version 450
-/* One head of one run, token after token: an invocation has one value, and its column of the state at hand. What the
- * next token needs is asked for while this one's is worked on. */
+/* One head of one run, token by token: an invocation has one value, and its column of the state in registers. The
+ * inputs of the next token are loaded while the current one is computed. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
@@ -10,8 +10,8 @@ layout(std430, binding = BIND_ARENA) buffer Arena { float arena[]; };
 layout(std430, binding = BIND_RECURRENT) buffer Recurrent { float recurrent[]; };
 layout(push_constant) uniform Push { wkv7_arguments arguments; };
 
-shared vec4 by_key[HEAD_DIM]; /* r, w, k, direction times rate */
-shared float directions[HEAD_DIM];
+shared vec4 by_key[HEAD_DIM]; /* r, w, k, kk * a */
+shared float kks[HEAD_DIM];
 
 float ahead[6];
 
@@ -31,8 +31,8 @@ void main()
     if (run >= header.runs)
         return;
     uint slot = runs[run].slot, inside = arguments.state + head * HEAD_DIM * HEAD_DIM + value;
-    uint before = (slot * RECURRENT_VERSIONS + runs[run].before) * arguments.recurrent_elements + inside;
-    uint after = (slot * RECURRENT_VERSIONS + runs[run].after) * arguments.recurrent_elements + inside;
+    uint before = (slot * RECURRENT_VERSIONS + runs[run].read_version) * arguments.recurrent_elements + inside;
+    uint after = (slot * RECURRENT_VERSIONS + runs[run].write_version) * arguments.recurrent_elements + inside;
     uint at = runs[run].first_row * arguments.columns + head * HEAD_DIM + value, count = runs[run].count;
     float column[HEAD_DIM];
     ask_for(at);
@@ -42,12 +42,12 @@ void main()
         float v = ahead[5], removed = 0, sum = 0;
         barrier();
         by_key[value] = vec4(ahead[0], ahead[1], ahead[2], ahead[3] * ahead[4]);
-        directions[value] = ahead[3];
+        kks[value] = ahead[3];
         barrier();
         if (t + 1 < count)
             ask_for(at + arguments.columns);
         [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
-            removed += column[j] * directions[j];
+            removed += column[j] * kks[j];
         [[unroll]] for (uint j = 0; j < HEAD_DIM; j++) {
             vec4 key = by_key[j];
             column[j] = column[j] * key.y - removed * key.w + v * key.z;
