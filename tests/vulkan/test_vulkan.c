@@ -1,4 +1,5 @@
 /* The Vulkan backend against the CPU: whole programs, sampling, states that move, and what it promises. */
+#include "batch_schedule.h"
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_executor.h"
@@ -290,6 +291,34 @@ static void sessions_share_a_step(void **state)
     fixture_close(&alone);
 }
 
+/* Decoding beside parts of prompts, with steps submitted before the results of the last are known. */
+static void mixtures_give_what_each_request_gets_alone(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *path = made_model(shapes[i], "F32");
+        struct fixture fixture = open_on("vulkan", path, 3);
+        struct schedule_report report = {0};
+        salvo_session_close(fixture.session);
+        fixture.session = NULL;
+        for (uint64_t seed = 1; seed <= 3; seed++) {
+            run_schedule(path, fixture.engine,
+                &(struct schedule){.seed = seed,
+                    .requests = 6,
+                    .most_prompt = 30,
+                    .most_tokens = 8,
+                    .batch = 16,
+                    .cancel = true},
+                &report);
+        }
+        assert_true(report.mixed_steps > 5);
+        assert_true(report.idle_runs > 0);
+        assert_true(report.cancelled > 0);
+        fixture_close(&fixture);
+    }
+}
+
 /* One submission of several dispatches a token, fewer barriers, and no allocation after loading. */
 static void a_token_is_one_submission(void **state)
 {
@@ -416,6 +445,7 @@ int main(void)
         cmocka_unit_test(conversations_of_llama),
         cmocka_unit_test(conversations_of_rwkv7),
         cmocka_unit_test(sessions_share_a_step),
+        cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(steps_are_on_their_way_together),
         cmocka_unit_test(every_allocation_of_opening_can_fail),

@@ -146,7 +146,6 @@ unsigned row_terms(const struct executor *executor, bool fine, enum row_kind row
 struct q8_panel quad_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 
-<<<<<<< HEAD
 /* The panel of one row behind the panels of several tokens. */
 struct q8_panel row_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns);
@@ -154,10 +153,7 @@ struct q8_panel row_panel(
 /* How many of the live rows are in panels of several tokens. Each row behind them has a panel of its own. */
 uint32_t panel_rows(uint32_t live, enum rounding rounding);
 
-/* scratch.c: row `row` of a scratch buffer, in the arena or in the memory of the thread. */
-=======
 /* scratch.c: row `row` of a scratch buffer, in the arena or in the thread's private memory. */
->>>>>>> wt-words
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);
 
 /* run_*.c: the number of tasks of a group in this step, and the execution of one task. */

@@ -1,13 +1,7 @@
 /*
-<<<<<<< HEAD
- * Matmul phases. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
+ * Matmul groups. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
  * not fill such a panel are multiplied one by one with packed tiles, which costs less than computing the
  * missing rows. Both add in the same order, so the results of a row do not depend on the rows beside it.
-=======
- * Matmul groups. One row: each task multiplies some tiles of the weights with it. More rows: a tile is
- * unpacked once and multiplied with all rows, four or eight at a time. Both sum in the same order, so a row
- * gets the same bits.
->>>>>>> wt-words
  */
 #include "backend/cpu/executor.h"
 

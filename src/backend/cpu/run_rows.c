@@ -159,7 +159,6 @@ struct q8_panel quad_panel(
         x.sums + groups, x.half_sums + groups * 2, terms};
 }
 
-<<<<<<< HEAD
 struct q8_panel row_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns)
 {
@@ -177,9 +176,6 @@ uint32_t panel_rows(uint32_t live, enum rounding rounding)
 }
 
 /* Stores one row where the matmul reads it: in a panel of several tokens or, behind these, on its own. */
-=======
-/* Rounds a row into its place in the panels. A single row has the layout of matvec. */
->>>>>>> wt-words
 static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;

@@ -124,7 +124,8 @@ static bool advance(struct executor *executor)
         struct run_result *result = &executor->results[i];
         const int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
         for (uint32_t j = 0; j < step->stop_count; j++)
-            result->ended |= !result->failed && tokens[run->first + 1] == step->stop_ids[j];
+            result->ended |=
+                !result->failed && run->stop_mask >> j & 1 && tokens[run->first + 1] == step->stop_ids[j];
         if (result->ended || result->failed || run->first + 1 >= executor->options.context ||
             (run->limit && run->first + 1 >= run->limit))
             return false; /* the runs of a step continue together or not at all */

@@ -121,6 +121,7 @@ static enum salvo_status write_entry(
             .source = skip ? SOURCE_LAST : run.source,
             .logits = run.logits,
             .limit = run.limit,
+            .stop_mask = run.stop_mask,
             .sampler = sampler_of(&run.sampler, bias),
         };
         if (executor->state.pages_per_slot) {

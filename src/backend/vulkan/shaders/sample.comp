@@ -376,8 +376,9 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
         host_tokens[place] = int(id);
         outcomes[at].sampled = header.repeat - left; /* host memory: written, never read */
     }
-    if (own_stop == int(id)) {
+    if (own_stop == int(id) && (run.stop_mask >> tid & 1) != 0) {
         outcomes[at].ended = 1;
+        next[run.slot] = position; /* steps behind this one do not continue after a stop id */
         state.stopped = 1;
     }
 }

@@ -173,7 +173,7 @@ __device__ __noinline__ void run_wkv7(uint32_t index, uint32_t which)
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     const cuda_phase *phase = fetch_phase(shared, index);
-    const cuda_wkv7 &wkv7 = *table_of<cuda_wkv7>(phase, phase->heavy_at);
+    const cuda_wkv7 &wkv7 = *table_of<cuda_wkv7>(phase, phase->wkv7_at);
     float *vectors = (float *)(shared + head.machine.vectors_at);
     if (threadIdx.x == 0) {
         head.row.first = which * wkv7.head_dim;
@@ -429,7 +429,8 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     tokens.begun = flags & CUDA_COUNT_TOKEN ? 1 : 0;
     const cuda_step *step = (const cuda_step *)machine.step;
     tokens.repeat = flags & CUDA_TAKE_STEP ? __ldcg(&step->repeat) : 1;
-    tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->logits) == LOGITS_LAST};
+    tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->stop_mask),
+        __ldcg(&run->logits) == LOGITS_LAST};
     const bool is_whole = flags & CUDA_TAKE_STEP && flags & CUDA_FINISH_TOKEN;
     head.greedy = is_whole && tokens.rules.samples && is_greedy(machine, run);
     if (head.greedy)
