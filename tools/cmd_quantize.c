@@ -82,7 +82,7 @@ static int run(int count, char **arguments)
         .progress = show_progress,
     };
     double start = seconds_now();
-    interrupt_catch(NULL); /* so that no half of a file is left behind */
+    interrupt_catch(NULL); /* so that no temporary file is left behind */
     enum salvo_status status = salvo_quantize(model, out, &quantize_options);
     interrupt_release();
     progress_clear();

@@ -28,7 +28,8 @@ static const struct option option_table[] = {
 
 struct report {
     struct json_writer json;
-    bool begun; /* a comparison that fails before its first result writes no JSON */
+    bool begun; /* the JSON document is begun: not before the first result, so that an error leaves standard
+                   output empty */
     unsigned shown;
 };
 

@@ -109,8 +109,8 @@ const char *nearest_name(const char *word, const char *const *names, size_t coun
 /* Whether `word` is in a list of words separated by spaces. */
 bool is_listed(const char *list, const char *word, size_t length);
 
-/* Stores `text`, NULL for an option without a value, in the option's target: EXIT_DONE, or EXIT_USAGE after
- * saying what is wrong with it. `shown` is how the option was written. */
+/* Parses `text`, NULL for an option without a value, and stores it in the option's target. EXIT_DONE, or
+ * EXIT_USAGE after an error message. `shown` is the option as the user wrote it. */
 int option_store(const char *command, const struct option *option, const char *shown, const char *text);
 
 /* A table row that every command with a model has. */

@@ -64,7 +64,7 @@ static int parse_kv_type(const char *flag, const char *name, enum salvo_kv_type 
     return name ? usage_error("invalid %s '%s': expected auto, f16, f32 or q8_0", flag, name) : EXIT_DONE;
 }
 
-/* Keys and values have one type, whichever of its names gives it. */
+/* Keys and values have one type, given by any of three options. */
 static int choose_kv_type(enum salvo_kv_type *out)
 {
     const struct {
@@ -90,7 +90,7 @@ static int choose_kv_type(enum salvo_kv_type *out)
     return EXIT_DONE;
 }
 
-/* How many layers were asked for on the device: UINT64_MAX is all of them. */
+/* The requested number of layers on the device; UINT64_MAX: all. */
 static int parse_gpu_layers(uint64_t *out)
 {
     const char *text = engine_flags.gpu_layers;

@@ -68,7 +68,7 @@ int input_read(const char *text, const char *file, struct input *out)
     return result;
 }
 
-/* A terminal would wait for somebody who has given the text already. */
+/* False for a terminal, where reading would wait for a user who has already given the text. */
 static bool has_standard_input(void)
 {
     struct stat input, nothing;

@@ -39,7 +39,7 @@ static void note_interrupt(int signal_number)
 
 void interrupt_catch_each(struct salvo_session *session)
 {
-    /* While an answer comes, what is being written goes on; while a line is read, reading it ends. */
+    /* During an answer interrupted writes are restarted; while a line is read, the signal ends the read. */
     running = session;
     set_handler(SIGINT, note_interrupt, session ? SA_RESTART : 0);
 }

@@ -10,7 +10,8 @@
 #define CHANGED(file) ((file)->st_ctim)
 #endif
 
-/* A file that somebody else has changed or put in its place is another one; it may well get the inode. */
+/* Identifies a file. The time of change is compared too, because a file that replaces it may get the same
+ * inode. */
 enum { MOST = 64 };
 static struct owned_file {
     dev_t device;

@@ -131,7 +131,7 @@ int sampler_flag_set(const struct salvo_model *model, struct salvo_session *sess
     if (result == EXIT_DONE)
         result = sampler_from_flags(model, session, out);
     if (result != EXIT_DONE || option->kind == OPTION_TEXTS)
-        flags = before; /* a bias is in the session now, and its text does not live on */
+        flags = before; /* the session has the bias now; the text of the option is freed by the caller */
     return result;
 }
 
