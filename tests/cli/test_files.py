@@ -259,7 +259,7 @@ class Odd(unittest.TestCase):
 
     def test_an_ignored_interrupt_stays_ignored(self):
         command = [SALVO, "run", "-m", MODEL, "-p", "hello", "-n", "400", "-v", *FORCED]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        process = subprocess.Popen(command, bufsize=0, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
         process.stderr.readline()  # the engine is open
         for _ in range(20):
