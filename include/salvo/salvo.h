@@ -24,10 +24,10 @@
  * values, or 0 and 1 for off and on, where their comment says so.
  *
  * THREADS. Any number of threads may use a model or a chat template at once. An engine and its sessions are
- * used by one thread at a time; only salvo_session_cancel may be called from any thread, and from signal
- * handlers. The CPU backend starts `threads` - 1 worker threads per engine; loading and quantising start
- * threads that end with the call. All threads of the library block all signals but those of
- * faults, SIGTRAP and SIGABRT.
+ * used by one thread at a time; only salvo_session_cancel and salvo_engine_cancel may be called from any
+ * thread, and from signal handlers. The CPU backend starts `threads` - 1 worker threads per engine; loading
+ * and quantising start threads that end with the call. All threads of the library block all signals but those
+ * of faults, SIGTRAP and SIGABRT.
  *
  * SIGNALS. Opening a model or a state file installs a handler for SIGBUS, so that a file truncated while it
  * is mapped is reported as an error; faults outside the mapped files go to the handler that was installed
@@ -82,7 +82,7 @@ enum salvo_status {
     SALVO_ERROR_UNSUPPORTED = 4, /* a valid file, or a device, is not supported */
     SALVO_ERROR_MEMORY = 5,      /* not enough memory */
     SALVO_ERROR_CONTEXT = 6,     /* the context is full */
-    SALVO_ERROR_CANCELLED = 7,   /* stopped by salvo_session_cancel or by the progress callback of quantize */
+    SALVO_ERROR_CANCELLED = 7,   /* stopped by a cancel or by the progress callback of quantize */
     SALVO_ERROR_NUMERIC = 8,     /* all logits are NaN or -infinity; a weight to quantise is not finite */
     SALVO_ERROR_DEVICE = 9       /* a device or its driver failed; close the engine and open it again */
 };
@@ -527,6 +527,86 @@ SALVO_API const float *salvo_session_logits(const struct salvo_session *session)
 typedef bool (*salvo_logits_function)(void *user, uint32_t position, const float *logits);
 SALVO_API enum salvo_status salvo_session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
+
+/* ---- Batches: runs of many sessions in one submission ---- */
+
+/*
+ * salvo_engine_submit starts one step for many sessions: some decode a token, others compute a part of their
+ * prompt. salvo_engine_wait returns its results. Up to SALVO_OPEN_STEPS steps may be open, that is submitted
+ * and not waited for, so that the next step is on its way before the caller has looked at the last one. A
+ * device that works by itself computes meanwhile; the CPU computes a step within salvo_engine_submit.
+ *
+ * A run that decodes appends the id that was chosen after the session's last token, computes it and chooses
+ * the next one; it may be submitted while that id is not known yet, because the run before it is open. After
+ * a rollback and after a run that chooses nothing, no id is known: the run then only chooses one. An id that
+ * a run with `ids` finds chosen is dropped.
+ *
+ * Runs depend on earlier runs of the same session that are open: behind one that failed or was cancelled they
+ * fail with its status; behind one that chose a stop id, runs that decode do nothing, without an error. So a
+ * session that has ended needs no care in steps that are already submitted.
+ *
+ * A run never changes its neighbours: with or without another session in a step, also one that fails, is
+ * cancelled or ends, the results of a run have the same bits on that backend as long as the step has as many
+ * tokens. On the CPU they have the same bits in every company, as one submission or many; on GPUs, where the
+ * kernels depend on the number of tokens in a step, they differ within the tolerances of salvo_verify.
+ */
+
+enum {
+    SALVO_OPEN_STEPS = 4,
+    SALVO_STOP_IDS = 32 /* stop ids of one run */
+};
+
+enum salvo_want {
+    SALVO_WANT_ID = 0,     /* choose an id with the session's sampler */
+    SALVO_WANT_NOTHING = 1 /* for a part of a prompt that others follow */
+};
+
+struct salvo_run {
+    struct salvo_session *session;
+    const int32_t *ids; /* appended to the session, in one step */
+    size_t count;       /* 0: the run decodes */
+    uint32_t want;      /* enum salvo_want */
+    uint32_t stop_id_count;
+    const int32_t *stop_ids; /* runs that decode behind one that chooses such an id do nothing */
+    uint64_t handle;         /* for salvo_engine_cancel, below 2^63; 0: the run cannot be cancelled */
+    float *logits; /* NULL, or memory for the logits that the id is chosen from, [vocabulary], written until
+                      salvo_engine_wait has returned. The next step then waits for this one */
+};
+
+struct salvo_run_result {
+    uint32_t status;     /* enum salvo_status */
+    int32_t id;          /* chosen after the session's last token; -1: none */
+    uint32_t ended;      /* 1: `id` is a stop id of the run */
+    uint32_t tokens;     /* appended to the session by this run */
+    uint32_t position;   /* tokens of the session after it */
+    const char *message; /* why it failed, or ""; valid until the next salvo_engine_submit */
+};
+
+/*
+ * `run_size` is sizeof(struct salvo_run); no session may be in two runs of a step, and all runs together have
+ * at most `batch` tokens (struct salvo_engine_info), one for a run that decodes. A mistake in the list is an
+ * error without effect. A problem of one session, such as a full context, is that run's result and does not
+ * stop the others. Sessions keep the sampler that they have now. `ids` and `stop_ids` are copied.
+ *
+ * Other functions that compute with or change a session first complete all steps; their results can still be
+ * waited for. salvo_session_position and salvo_session_tokens have what completed steps have appended.
+ */
+SALVO_API enum salvo_status salvo_engine_submit(struct salvo_engine *engine, const struct salvo_run *runs,
+    size_t count, size_t run_size, uint64_t *out_step);
+
+/* Waits for a step and fills one result for each of its runs, in their order. `count` is the number of runs,
+ * `result_size` is sizeof(struct salvo_run_result). The step is then no longer open. Steps complete in the
+ * order in which they were submitted; they may be waited for in any order. */
+SALVO_API enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint64_t step,
+    struct salvo_run_result *results, size_t count, size_t result_size);
+
+/*
+ * Cancels the open runs with this handle: a run that has not been completed fails with
+ * SALVO_ERROR_CANCELLED and leaves its session as it was before the run. Does nothing once the run has
+ * completed, so it never hits a later run with another handle. A step that has begun is computed to its end.
+ * May be called from any thread or signal handler while the engine is open.
+ */
+SALVO_API void salvo_engine_cancel(struct salvo_engine *engine, uint64_t handle);
 
 /* ---- Generation ---- */
 

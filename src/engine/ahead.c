@@ -110,6 +110,7 @@ static enum salvo_status submit(
     engine->runs[0] = session_run(session, 1, 0, LOGITS_LAST);
     engine->runs[0].first = first;
     engine->runs[0].source = ahead->flight_count ? SOURCE_LAST : SOURCE_IDS;
+    engine->runs[0].stop_mask = UINT32_MAX;
     const int32_t id =
         session->pending >= 0 && first == session->position ? session->pending : session->tokens[first];
     const struct step step = {

@@ -1,5 +1,6 @@
 #include "engine/arguments.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -69,27 +70,53 @@ enum salvo_status result_write(const char *name, const void *result, size_t know
     return SALVO_OK;
 }
 
-enum salvo_status messages_read(const struct salvo_message *given, size_t count, size_t item_size,
-    struct salvo_message **out_copy, const struct salvo_message **out)
+enum salvo_status items_read(const char *name, const void *given, size_t count, size_t item_size,
+    size_t known, void **out_copy, const void **out)
 {
     enum salvo_status status = SALVO_OK;
-    struct salvo_message *copy = NULL;
+    const char *noun = name + strlen("salvo_");
+    uint8_t *copy = NULL;
+    size_t bytes;
     *out_copy = NULL;
     *out = given;
     if (count == 0)
         goto cleanup;
     if (!given)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "the list of %zu messages is NULL", count));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "the list of %zu %ss is NULL", count, noun));
     if (item_size == 0)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "the size of a message is 0; it is sizeof(struct salvo_message)"));
-    if (item_size != sizeof *given) {
-        TRY(NEW(&copy, count));
-        for (size_t i = 0; i < count; i++) {
-            TRY(copy_known(
-                "salvo_message", (const uint8_t *)given + i * item_size, item_size, sizeof *copy, &copy[i]));
-        }
+        TRY(fail(SALVO_ERROR_ARGUMENT, "the size of a %s is 0; it is sizeof(struct %s)", noun, name));
+    if (item_size != known) {
+        if (!checked_mul(count, known, &bytes))
+            TRY(fail(SALVO_ERROR_MEMORY, "a list of %zu %ss is too large", count, noun));
+        TRY(NEW(&copy, bytes));
+        for (size_t i = 0; i < count; i++)
+            TRY(copy_known(name, (const uint8_t *)given + i * item_size, item_size, known, copy + i * known));
         *out = copy;
     }
+    *out_copy = copy;
+    copy = NULL;
+cleanup:
+    memory_free(copy);
+    return status;
+}
+
+void item_write(const void *item, size_t known, void *out, size_t item_size, size_t index)
+{
+    uint8_t *place = (uint8_t *)out + index * item_size;
+    memset(place, 0, item_size);
+    memcpy(place, item, item_size < known ? item_size : known);
+}
+
+enum salvo_status messages_read(const struct salvo_message *given, size_t count, size_t item_size,
+    struct salvo_message **out_copy, const struct salvo_message **out)
+{
+    enum salvo_status status = SALVO_OK;
+    void *copy = NULL;
+    const void *messages;
+    *out_copy = NULL;
+    *out = given;
+    TRY(items_read("salvo_message", given, count, item_size, sizeof *given, &copy, &messages));
+    *out = messages;
     for (size_t i = 0; i < count; i++) {
         if ((*out)[i].content.size && !(*out)[i].content.data)
             TRY(fail(SALVO_ERROR_ARGUMENT, "the content of message %zu of %zu is NULL", i + 1, count));

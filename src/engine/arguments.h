@@ -20,6 +20,14 @@ enum salvo_status options_read(const char *name, const void *given, size_t known
 /* Stores `result`, a struct of `known` bytes, in *out: as many bytes as the caller's struct has. */
 enum salvo_status result_write(const char *name, const void *result, size_t known, void *out);
 
+/* The caller's array of structs as an array of this version's struct of `known` bytes: the caller's own, or a
+ * copy in *out_copy, which the caller frees with memory_free. */
+enum salvo_status items_read(const char *name, const void *given, size_t count, size_t item_size,
+    size_t known, void **out_copy, const void **out);
+
+/* Stores `item`, a struct of `known` bytes, in place `index` of the caller's array. */
+void item_write(const void *item, size_t known, void *out, size_t item_size, size_t index);
+
 /* The caller's messages as an array of this version's struct: the caller's own, or a copy in *out_copy, which
  * the caller frees with memory_free. */
 enum salvo_status messages_read(const struct salvo_message *given, size_t count, size_t item_size,

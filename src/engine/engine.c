@@ -165,7 +165,8 @@ static enum salvo_status open_sessions(struct salvo_engine *engine)
     TRY(NEW(&engine->tokens, (size_t)slots * context));
     TRY(NEW(&engine->runs, slots));
     TRY(NEW(&engine->results, slots));
-    TRY(NEW(&engine->ids, slots));
+    TRY(NEW(&engine->ids, engine->options.batch));
+    TRY(batch_open(engine));
     for (uint32_t slot = 0; slot < slots; slot++) {
         engine->sessions[slot] = (struct salvo_session){
             .engine = engine,
@@ -267,6 +268,7 @@ void salvo_engine_close(struct salvo_engine *engine)
 {
     if (!engine)
         return;
+    batch_close(engine);
     if (engine->executor)
         engine->backend->close(engine->executor);
     for (uint32_t slot = 0; engine->sessions && slot < engine->options.slots; slot++)

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "engine/ahead.h"
+#include "engine/batch.h"
 #include "engine/model.h"
 #include "engine/snapshots.h"
 
@@ -37,6 +38,7 @@ struct salvo_session {
     uint32_t logits_row;
     struct sampler_settings sampler;
     float *bias; /* [vocabulary], sampler.bias points to it; NULL: no bias was ever set */
+    struct batch_session batch;
 };
 
 struct salvo_engine {
@@ -59,10 +61,11 @@ struct salvo_engine {
     /* The running or last step. */
     struct run *runs;           /* [slots] */
     struct run_result *results; /* [slots] */
-    int32_t *ids;               /* [slots]: last tokens, for a step of several sessions */
+    int32_t *ids;               /* [batch] */
     uint64_t steps;
     uint64_t waits; /* submissions that began when no other was in flight */
     struct ahead ahead;
+    struct batch batch;
     int32_t end_ids[MAX_STOP_IDS]; /* of the vocabulary, valid if `knows_end_ids` */
     uint32_t end_id_count;
     bool knows_end_ids;
@@ -95,6 +98,12 @@ enum salvo_status session_check_next(const struct salvo_session *session, bool *
 
 /* Computes all tokens but the last. */
 enum salvo_status session_prepare_last(struct salvo_session *session);
+
+/* Computes all tokens; the pending id stays. */
+enum salvo_status session_catch_up(struct salvo_session *session);
+
+/* Checks new tokens and stores them at position `at`, without changing the session's position. */
+enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count);
 
 /* Errors of a step without an id. */
 enum salvo_status session_cancelled(struct salvo_session *session);

@@ -231,14 +231,13 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
     return status == SALVO_OK ? commit(session, 0, 0) : status;
 }
 
-/* Checks new tokens and stores them after the session's, without changing its position. */
-static enum salvo_status stage(struct salvo_session *session, const int32_t *ids, size_t count)
+enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count)
 {
     uint32_t context = session->engine->options.context;
-    if (count > context - session->position) {
+    if (count > context - at) {
         return fail(SALVO_ERROR_CONTEXT,
             "%zu tokens do not fit: the context of %" PRIu32 " holds %" PRIu32 " already", count, context,
-            session->position);
+            at);
     }
     if (count && !ids)
         return fail(SALVO_ERROR_ARGUMENT, "the list of %zu tokens is NULL", count);
@@ -248,7 +247,7 @@ static enum salvo_status stage(struct salvo_session *session, const int32_t *ids
             return status;
     }
     if (count)
-        memmove(session->tokens + session->position, ids, count * sizeof *ids);
+        memmove(session->tokens + at, ids, count * sizeof *ids);
     return SALVO_OK;
 }
 
@@ -261,7 +260,7 @@ enum salvo_status session_feed(struct salvo_session *session, const int32_t *ids
 {
     enum salvo_status status = SALVO_OK;
     TRY(check_cancel(session));
-    TRY(stage(session, ids, count));
+    TRY(session_stage(session, session->position, ids, count));
     uint32_t end = session->position + (uint32_t)count;
     while (count && session->computed < end) {
         uint32_t left = end - session->computed, batch = most_at_once(session->engine);
@@ -277,7 +276,7 @@ enum salvo_status session_eval(
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     TRY(check_cancel(session));
-    TRY(stage(session, ids, count));
+    TRY(session_stage(session, session->position, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
     while (count && session->computed < end) {
         uint32_t first = session->computed, left = end - first, rows = most_at_once(engine);
@@ -311,18 +310,31 @@ enum salvo_status session_check_next(const struct salvo_session *session, bool *
     return SALVO_OK;
 }
 
-/* Computes all tokens but the last. After a rollback or an evaluation the id sampled after the last token is
- * lost: the last token runs again, with the same bits, as do the tokens before it that were rolled back. */
-enum salvo_status session_prepare_last(struct salvo_session *session)
+static enum salvo_status compute_to(struct salvo_session *session, uint32_t end)
 {
     enum salvo_status status = SALVO_OK;
-    const uint32_t last = session->position - 1;
-    TRY(snapshots_go_back(session, last));
-    while (session->computed < last) {
-        uint32_t left = last - session->computed, batch = most_at_once(session->engine);
+    while (session->computed < end) {
+        uint32_t left = end - session->computed, batch = most_at_once(session->engine);
         TRY(run_tokens(session, left < batch ? left : batch, LOGITS_NONE));
     }
 cleanup:
+    return status;
+}
+
+/* After a rollback or an evaluation the id sampled after the last token is lost: the last token runs again,
+ * with the same bits, as do the tokens since the restored snapshot. */
+enum salvo_status session_prepare_last(struct salvo_session *session)
+{
+    const uint32_t last = session->position - 1;
+    const enum salvo_status status = snapshots_go_back(session, last);
+    return status == SALVO_OK ? compute_to(session, last) : status;
+}
+
+enum salvo_status session_catch_up(struct salvo_session *session)
+{
+    const int32_t pending = session->pending;
+    const enum salvo_status status = compute_to(session, session->position);
+    session->pending = pending;
     return status;
 }
 
@@ -356,74 +368,44 @@ enum salvo_status session_next(struct salvo_session *session, int32_t *out_id)
     return status;
 }
 
-/* Prepares a session for a step of several sessions, if it needs one. */
-static enum salvo_status prepare_for_step(struct salvo_session *session)
-{
-    enum salvo_status status = SALVO_OK;
-    bool needs_step;
-    TRY(check_cancel(session));
-    TRY(session_check_next(session, &needs_step));
-    if (needs_step) {
-        TRY(session_prepare_last(session));
-        TRY(snapshots_take_if_due(session));
-    }
-cleanup:
-    return status;
-}
-
-/* Adds a session's last token to the step of several sessions. */
-static void join_step(struct salvo_session *session, uint32_t *run_count)
-{
-    struct salvo_engine *engine = session->engine;
-    engine->ids[*run_count] = session->tokens[session->computed];
-    engine->runs[*run_count] = session_run(session, 1, *run_count, LOGITS_LAST);
-    ++*run_count;
-}
-
-static enum salvo_status check_sessions(struct salvo_session *const *sessions, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!sessions[i])
-            return fail(SALVO_ERROR_ARGUMENT, "session %zu of %zu is NULL", i + 1, count);
-        if (sessions[i]->engine != sessions[0]->engine)
-            return fail(SALVO_ERROR_ARGUMENT, "sessions of different engines cannot share a step");
-        for (size_t j = 0; j < i; j++) {
-            if (sessions[i] == sessions[j])
-                return fail(SALVO_ERROR_ARGUMENT, "a session was given twice");
-        }
-    }
-    return SALVO_OK;
-}
-
 enum salvo_status sessions_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = sessions[0]->engine;
+    const struct batch_step *step = NULL;
+    uint64_t ticket = 0;
     uint32_t run_count = 0;
-    for (size_t i = 0; i < count; i++)
-        out_ids[i] = -1;
-    TRY(check_sessions(sessions, count));
-    for (size_t i = 0; i < count; i++)
-        out_statuses[i] = prepare_for_step(sessions[i]); /* may run steps of its own */
+    TRY(batch_check_sessions(engine, sessions, count));
     for (size_t i = 0; i < count; i++) {
-        if (out_statuses[i] == SALVO_OK && sessions[i]->pending < 0)
-            join_step(sessions[i], &run_count);
+        bool needs_step = false;
+        out_statuses[i] = check_cancel(sessions[i]);
+        if (out_statuses[i] == SALVO_OK)
+            out_statuses[i] = session_check_next(sessions[i], &needs_step);
+        if (needs_step)
+            engine->batch.runs[run_count++] = (struct salvo_run){.session = sessions[i]};
     }
     if (run_count) {
-        struct salvo_engine *engine = sessions[0]->engine;
-        const struct step step = {
-            .runs = engine->runs, .run_count = run_count, .token_count = run_count, .ids = engine->ids};
-        TRY(engine_run(engine, &step));
+        TRY(batch_submit(engine, engine->batch.runs, run_count, &ticket));
+        TRY(batch_wait(engine, ticket, run_count, &step));
+    }
+    for (uint32_t run = 0; run < run_count; run++) {
+        if (step->runs[run].result.status == SALVO_ERROR_DEVICE)
+            TRY(fail(SALVO_ERROR_DEVICE, "%s", step->runs[run].message));
     }
     for (size_t i = 0, run = 0; i < count; i++) {
-        if (out_statuses[i] == SALVO_OK && sessions[i]->pending < 0) {
-            out_statuses[i] = commit(sessions[i], (uint32_t)run, (uint32_t)run);
-            run++;
+        if (step && run < run_count && step->runs[run].session == sessions[i]) {
+            const struct salvo_run_result *result = &step->runs[run++].result;
+            out_statuses[i] = result->status;
+            if (result->status != SALVO_OK)
+                (void)fail(result->status, "%s", result->message);
         }
         if (out_statuses[i] == SALVO_OK)
             out_ids[i] = session_take(sessions[i]);
     }
 cleanup:
+    if (step)
+        batch_release(engine, ticket);
     for (size_t i = 0; status != SALVO_OK && i < count; i++)
         out_statuses[i] = status;
     return status;

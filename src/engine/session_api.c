@@ -2,14 +2,16 @@
  * The public functions on sessions. Each checks its arguments and enters the engine, then calls the function
  * of the same name without `salvo_`. New public functions on sessions belong here.
  */
+#include "base/memory.h"
 #include "engine/arguments.h"
 #include "engine/session.h"
 
-/* Settles decoding ahead if a callback calls back into the library: no other step may run on the device
- * meanwhile. */
+/* Completes the steps in flight: those of batches, and those of generation when a callback calls back into
+ * the library. Nothing else may run on the device while a function works. */
 static enum salvo_status engine_enter(struct salvo_engine *engine)
 {
-    return ahead_settle(engine);
+    const enum salvo_status status = ahead_settle(engine);
+    return status == SALVO_OK ? batch_settle(engine) : status;
 }
 
 #define ENTER(session)                                                     \
@@ -35,6 +37,7 @@ void salvo_session_close(struct salvo_session *session)
     if (!session)
         return;
     (void)engine_enter(session->engine);
+    batch_forget(session);
     session->is_open = false;
 }
 
@@ -120,6 +123,44 @@ enum salvo_status salvo_engine_next(
     }
     ENTER(sessions[0]);
     return sessions_next(sessions, count, out_ids, out_statuses);
+}
+
+enum salvo_status salvo_engine_submit(struct salvo_engine *engine, const struct salvo_run *runs, size_t count,
+    size_t run_size, uint64_t *out_step)
+{
+    enum salvo_status status = SALVO_OK;
+    void *copy = NULL;
+    const void *known;
+    REQUIRE(out_step);
+    *out_step = 0;
+    REQUIRE(engine);
+    TRY(ahead_settle(engine));
+    TRY(items_read("salvo_run", runs, count, run_size, sizeof *runs, &copy, &known));
+    TRY(batch_submit(engine, known, count, out_step));
+cleanup:
+    memory_free(copy);
+    return status;
+}
+
+enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint64_t number,
+    struct salvo_run_result *results, size_t count, size_t result_size)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct batch_step *step;
+    REQUIRE(engine);
+    REQUIRE(results);
+    TRY(batch_wait(engine, number, count, &step));
+    for (uint32_t i = 0; i < step->run_count; i++)
+        item_write(&step->runs[i].result, sizeof step->runs[i].result, results, result_size, i);
+    batch_release(engine, number);
+cleanup:
+    return status;
+}
+
+void salvo_engine_cancel(struct salvo_engine *engine, uint64_t handle)
+{
+    if (engine)
+        batch_cancel(engine, handle);
 }
 
 const float *salvo_session_logits(const struct salvo_session *session)

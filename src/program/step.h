@@ -44,14 +44,15 @@ struct run {
     enum run_logits logits;
     const uint32_t *pages; /* KV page of positions 256 i .. 256 i + 255, for all positions up to the last */
     struct sampler_settings sampler;
-    uint32_t limit; /* with repetition: stop once this many positions are filled */
+    uint32_t limit;     /* with repetition: stop once this many positions are filled */
+    uint32_t stop_mask; /* bit i: sampling step.stop_ids[i] ends the run */
 };
 
 struct step {
     const struct run *runs;
     uint32_t run_count, token_count; /* live R and T */
     const int32_t *ids;              /* [token_count], for SOURCE_IDS runs */
-    const int32_t *stop_ids;         /* with repetition: end after sampling one of these */
+    const int32_t *stop_ids;         /* [stop_count], at most MAX_STOP_IDS; each run has a mask of its own */
     uint32_t stop_count;
     /* Tokens that each run decodes with one submission; every run then has one token and LOGITS_LAST. 0
      * counts as 1. */

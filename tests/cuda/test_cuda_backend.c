@@ -2,6 +2,7 @@
  * The CUDA backend from end to end on a driver without a GPU, whose kernels run on the emulator: tables,
  * graphs, loading, steps, states. The CPU is the reference.
  */
+#include "batch_schedule.h"
 #include "cmocka_test.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
@@ -223,6 +224,26 @@ static void share_steps(const char *shape)
     }
     free(ids);
     fixture_close(&fixture);
+}
+
+/* Decoding beside parts of prompts, with steps submitted before the results of the last are known. */
+static void mixtures(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *path = made_model(shapes[i], "F32");
+        struct fixture fixture = fixture_open(path, on_cuda);
+        struct schedule_report report = {0};
+        salvo_session_close(fixture.session);
+        fixture.session = NULL;
+        run_schedule(path, fixture.engine,
+            &(struct schedule){
+                .seed = 2, .requests = 3, .most_prompt = 8, .most_tokens = 4, .batch = 16, .cancel = true},
+            &report);
+        assert_true(report.mixed_steps > 0);
+        fixture_close(&fixture);
+    }
 }
 
 static void sessions(void **state)
@@ -547,6 +568,7 @@ int main(void)
         LONG_TEST(submissions),
         cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),
+        cmocka_unit_test(mixtures),
         LONG_TEST(states),
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),

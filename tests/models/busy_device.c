@@ -12,15 +12,15 @@ enum { RING = 4, IN_FLIGHT = 3, AHEAD = 5, MOST_SLOTS = 8 };
 
 struct job {
     uint64_t ticket;
-    struct run run;
-    uint32_t pages[64];
+    struct run runs[MOST_SLOTS];
+    uint32_t pages[MOST_SLOTS][64];
     int32_t *ids; /* of a prompt */
-    uint32_t token_count, repeat;
+    uint32_t run_count, token_count, repeat;
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     const volatile bool *cancel;
     enum salvo_status status;
-    struct run_result result;
+    struct run_result results[MOST_SLOTS];
     bool done;
 };
 
@@ -32,7 +32,8 @@ struct executor {
     pthread_cond_t changed;
     struct job jobs[RING];
     uint64_t submitted, finished;
-    uint32_t next[MOST_SLOTS]; /* position where a queued run has to begin; 0: ended */
+    uint32_t next[MOST_SLOTS];      /* position where a queued run has to begin; 0: ended */
+    uint32_t live_rows[MOST_SLOTS]; /* logits row of the CPU's step for that of the last job */
     unsigned most_in_flight, random;
     busy_hook hook;
     void *hook_user;
@@ -48,50 +49,85 @@ static void pause_a_while(struct executor *device)
         nanosleep(&(struct timespec){.tv_nsec = (device->random >> 8) % 300000}, NULL);
 }
 
-static bool is_stop_id(const struct job *job, int32_t id)
+static bool is_stop_id(const struct job *job, const struct run *run, int32_t id)
 {
     for (uint32_t i = 0; i < job->stop_count; i++) {
-        if (job->stop_ids[i] == id)
+        if (run->stop_mask >> i & 1 && job->stop_ids[i] == id)
             return true;
     }
     return false;
 }
 
+/* The runs whose slots are where they continue, with rows and ids of their own; `places` are their indexes in
+ * the job. */
+static struct step live_step(
+    struct executor *device, const struct job *job, struct run *runs, int32_t *ids, uint32_t *places)
+{
+    struct step step = {.runs = runs, .ids = ids};
+    uint32_t row = 0, live_row = 0;
+    for (uint32_t i = 0; i < job->run_count; i++) {
+        struct run run = job->runs[i];
+        run.first += job->results[i].sampled;
+        run.source = job->results[i].sampled ? SOURCE_LAST : run.source;
+        if (run.logits == LOGITS_LAST)
+            device->live_rows[row++] = live_row;
+        if (run.source == SOURCE_LAST && device->next[run.slot] != run.first)
+            continue;
+        live_row += run.logits == LOGITS_LAST;
+        memcpy(ids + step.token_count, job->ids + run.first_row, run.count * sizeof *ids);
+        run.first_row = step.token_count;
+        step.token_count += run.count;
+        places[step.run_count] = i;
+        runs[step.run_count++] = run;
+    }
+    return step;
+}
+
+static void note_result(struct executor *device, struct job *job, uint32_t place, const struct run *run,
+    const struct run_result *result)
+{
+    const int32_t *tokens = cpu_backend.tokens(device->cpu, run->slot);
+    job->results[place].sampled += result->sampled;
+    job->results[place].failed = result->failed;
+    job->results[place].failed_position = result->failed_position;
+    device->next[run->slot] = job->status != SALVO_OK || result->failed ? 0 : run->first + run->count;
+    if (result->sampled && is_stop_id(job, run, tokens[run->first + run->count])) {
+        job->results[place].ended = true;
+        device->next[run->slot] = 0;
+    }
+}
+
 /* One repetition; whether another may follow. */
 static bool do_token(struct executor *device, struct job *job, enum busy_fate fate)
 {
-    struct run run = job->run;
-    struct run_result result = {0};
+    struct run runs[MOST_SLOTS];
+    struct run_result results[MOST_SLOTS] = {{0}};
+    uint32_t places[MOST_SLOTS];
+    int32_t ids[512];
     uint64_t ticket;
-    run.first += job->result.sampled;
-    run.source = job->result.sampled ? SOURCE_LAST : job->run.source;
-    if (run.source == SOURCE_LAST && device->next[run.slot] != run.first)
+    assert_true(job->token_count <= sizeof ids / sizeof *ids);
+    const struct step step = live_step(device, job, runs, ids, places);
+    if (step.run_count == 0)
         return false;
-    const struct step step = {.runs = &run, .run_count = 1, .token_count = job->token_count, .ids = job->ids};
     enum salvo_status status = SALVO_OK;
     if (fate != BUSY_LOST_BEFORE)
         status = cpu_backend.submit(device->cpu, &step, &ticket);
     if (fate != BUSY_LOST_BEFORE && status == SALVO_OK)
-        status = cpu_backend.wait(device->cpu, ticket, &result);
+        status = cpu_backend.wait(device->cpu, ticket, results);
     if (fate != BUSY_GOES_ON) {
         status = SALVO_ERROR_DEVICE;
-        result = (struct run_result){0};
+        memset(results, 0, sizeof results);
     }
+    bool goes_on = false;
     pthread_mutex_lock(&device->mutex);
     job->status = status;
-    job->result.sampled += result.sampled;
-    job->result.failed = result.failed;
-    job->result.failed_position = result.failed_position;
-    device->next[run.slot] = run.first + run.count;
-    if (status != SALVO_OK || result.failed)
-        device->next[run.slot] = 0;
-    if (result.sampled && is_stop_id(job, cpu_backend.tokens(device->cpu, run.slot)[run.first + run.count])) {
-        job->result.ended = true;
-        device->next[run.slot] = 0;
+    for (uint32_t i = 0; i < step.run_count; i++) {
+        note_result(device, job, places[i], &runs[i], &results[i]);
+        goes_on |= device->next[runs[i].slot] != 0;
     }
     pthread_cond_broadcast(&device->changed);
     pthread_mutex_unlock(&device->mutex);
-    return device->next[run.slot] != 0;
+    return goes_on;
 }
 
 static void do_job(struct executor *device, struct job *job)
@@ -100,9 +136,9 @@ static void do_job(struct executor *device, struct job *job)
         pause_a_while(device);
         enum busy_fate fate = BUSY_GOES_ON;
         if (device->hook)
-            fate = device->hook(device->hook_user, job->run.first + job->result.sampled);
+            fate = device->hook(device->hook_user, job->runs[0].first + job->results[0].sampled);
         if (job->cancel && __atomic_load_n(job->cancel, __ATOMIC_RELAXED)) {
-            device->next[job->run.slot] = 0;
+            device->next[job->runs[0].slot] = 0;
             job->status = i ? SALVO_OK : fail(SALVO_ERROR_CANCELLED, "cancelled");
             return;
         }
@@ -144,25 +180,28 @@ static struct backend_info info(const struct executor *device)
 
 static enum salvo_status submit(struct executor *device, const struct step *step, uint64_t *out_ticket)
 {
-    assert_int_equal(1, step->run_count);
-    const struct run *run = &step->runs[0];
-    const uint32_t page_count = (run->first + run->count - 1) / PAGE_POSITIONS + 1;
+    assert_true(step->run_count == 1 || (step->repeat <= 1 && !step->cancel));
     pthread_mutex_lock(&device->mutex);
     assert_true(device->submitted - device->finished < IN_FLIGHT);
     struct job *job = &device->jobs[device->submitted % RING];
     free(job->ids);
     *job = (struct job){
         .ticket = ++device->submitted,
-        .run = *run,
+        .run_count = step->run_count,
         .token_count = step->token_count,
         .repeat = step->repeat ? step->repeat : 1,
         .stop_count = step->stop_count,
         .cancel = step->cancel,
     };
     /* Copied, as a device does: the caller may change them. Pages for what may come, too. */
-    memcpy(job->pages, run->pages, sizeof(uint32_t) * page_count);
-    job->pages[page_count] = page_count < 63 ? run->pages[page_count - 1] + 1 : 0;
-    job->run.pages = job->pages;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        const uint32_t page_count = (run->first + run->count - 1) / PAGE_POSITIONS + 1;
+        memcpy(job->pages[i], run->pages, sizeof(uint32_t) * page_count);
+        job->pages[i][page_count] = page_count < 63 ? run->pages[page_count - 1] + 1 : 0;
+        job->runs[i] = *run;
+        job->runs[i].pages = job->pages[i];
+    }
     if (step->stop_count)
         memcpy(job->stop_ids, step->stop_ids, step->stop_count * sizeof *step->stop_ids);
     job->ids = malloc(step->token_count * sizeof *job->ids);
@@ -189,7 +228,7 @@ static enum salvo_status wait_for(struct executor *device, uint64_t ticket, stru
     const struct job *job = job_of(device, ticket);
     while (!job->done)
         pthread_cond_wait(&device->changed, &device->mutex);
-    results[0] = job->result;
+    memcpy(results, job->results, job->run_count * sizeof *results);
     enum salvo_status status = job->status;
     pthread_mutex_unlock(&device->mutex);
     return status == SALVO_OK ? SALVO_OK : fail(status, "the device has failed or was cancelled");
@@ -200,9 +239,9 @@ static enum salvo_status progress(
 {
     pthread_mutex_lock(&device->mutex);
     const struct job *job = job_of(device, ticket);
-    while (!job->done && job->result.sampled <= seen)
+    while (!job->done && job->results[0].sampled <= seen)
         pthread_cond_wait(&device->changed, &device->mutex);
-    *out_sampled = job->result.sampled;
+    *out_sampled = job->results[0].sampled;
     *out_done = job->done;
     pthread_mutex_unlock(&device->mutex);
     return SALVO_OK;
@@ -216,7 +255,9 @@ static struct executor *idle_cpu(const struct executor *device)
 
 static const float *logits(struct executor *device, uint32_t row)
 {
-    return cpu_backend.logits(idle_cpu(device), row);
+    const struct job *last = &device->jobs[(device->submitted - 1) % RING];
+    const bool is_mapped = last->runs[0].logits != LOGITS_ALL;
+    return cpu_backend.logits(idle_cpu(device), is_mapped ? device->live_rows[row] : row);
 }
 
 static const int32_t *tokens(struct executor *device, uint32_t slot)

@@ -173,6 +173,9 @@ static void required_pointers_are_checked(void **state)
     struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
     struct salvo_counters counters = SALVO_COUNTERS_INIT;
     struct salvo_quantize_options quantize = SALVO_QUANTIZE_OPTIONS_INIT;
+    struct salvo_run run = {0};
+    struct salvo_run_result run_result;
+    uint64_t step;
     enum salvo_status statuses[1];
     char *bytes;
     uint8_t memory[8];
@@ -243,6 +246,13 @@ static void required_pointers_are_checked(void **state)
         CALL(salvo_engine_next((struct salvo_session *const[]){NULL}, 1, &id, statuses)),
         CALL(salvo_engine_next(&fixture.session, 1, NULL, statuses)),
         CALL(salvo_engine_next(&fixture.session, 1, &id, NULL)),
+        CALL(salvo_engine_submit(NULL, &run, 1, sizeof run, &step)),
+        CALL(salvo_engine_submit(fixture.engine, NULL, 1, sizeof run, &step)),
+        CALL(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step)),
+        CALL(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, NULL)),
+        CALL(salvo_engine_wait(NULL, 1, &run_result, 1, sizeof run_result)),
+        CALL(salvo_engine_wait(fixture.engine, 1, NULL, 1, sizeof run_result)),
+        CALL(salvo_engine_wait(fixture.engine, 1, &run_result, 1, sizeof run_result)),
         CALL(salvo_session_generate(NULL, NULL, NULL)),
         CALL(salvo_session_rollback(NULL, 0)),
         CALL(salvo_session_mark(NULL)),

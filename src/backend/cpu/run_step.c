@@ -124,7 +124,8 @@ static bool advance(struct executor *executor)
         struct run_result *result = &executor->results[i];
         const int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
         for (uint32_t j = 0; j < step->stop_count; j++)
-            result->ended |= !result->failed && tokens[run->first + 1] == step->stop_ids[j];
+            result->ended |=
+                !result->failed && run->stop_mask >> j & 1 && tokens[run->first + 1] == step->stop_ids[j];
         if (result->ended || result->failed || run->first + 1 >= executor->options.context ||
             (run->limit && run->first + 1 >= run->limit))
             return false; /* the runs of a step continue together or not at all */
@@ -153,7 +154,7 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
         step_run_groups(executor, 0, executor->plan->group_count);
         executor->counters.tokens += executor->live[ROWS_TOKENS];
         if (step_is_cancelled(step->cancel)) {
-            attend_forget_pages(executor);
+            attend_reset_pages(executor);
             if (i == 0)
                 TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
             keep_repetitions(executor, i);

@@ -120,7 +120,7 @@ struct cuda_run {
     uint32_t slot, first, count, first_row;
     uint32_t source, logits; /* enum run_source, enum run_logits */
     uint32_t limit;          /* positions */
-    uint32_t padding;
+    uint32_t stop_mask;      /* bit i: cuda_step.stop_ids[i] ends it */
     struct cuda_sampler sampler;
 };
 

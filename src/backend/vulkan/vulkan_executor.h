@@ -29,7 +29,7 @@ struct vulkan_weight {
 };
 
 /* The part of a buffer that a dispatch binds. Dispatches with equal bindings share a descriptor set. */
-struct bound {
+struct buffer_binding {
     const struct vulkan_buffer *buffer;
     uint64_t offset, size; /* size: UINT64_MAX for the rest of the buffer */
     bool writes;
@@ -39,7 +39,7 @@ enum { MAX_ARGUMENT_BYTES = 128 };
 
 struct dispatch {
     uint32_t pipeline; /* index in the executor's pipelines */
-    struct bound bound[BIND_COUNT];
+    struct buffer_binding bindings[BIND_COUNT];
     uint32_t groups[3];
     uint32_t argument_bytes;
     uint8_t arguments[MAX_ARGUMENT_BYTES];
@@ -72,7 +72,8 @@ struct recurrent_slot {
 
 /* A run of a submitted step: its slot, position and versions of recurrent state. */
 struct pending_run {
-    uint32_t slot, first;
+    uint32_t slot, first, count;
+    bool samples; /* an id, unless it fails or does nothing */
     uint8_t read_version, write_version, next_version;
 };
 
@@ -81,7 +82,6 @@ struct pending_step {
     uint64_t ticket;
     VkFence fence;
     uint32_t run_count, token_count, repeat;
-    bool samples; /* its runs sample ids, unless they fail or stop before */
     const volatile bool *cancel;
     uint64_t begun_ns;          /* time of submission to an idle device; 0: the device was busy */
     struct pending_run *runs;   /* [slots] */

@@ -76,7 +76,8 @@ struct step_run {
     FLOAT repeat_penalty, inverse_repeat, presence_penalty, frequency_penalty;
     UINT recent; /* maximum number of last ids that are penalised */
     UINT seed_low, seed_high;
-    UINT source; /* enum run_source */
+    UINT source;    /* enum run_source */
+    UINT stop_mask; /* bit i: stop_ids[i] of the header ends it */
 };
 
 /* The structs as words, as they are copied, and the members that take.comp reads. */
@@ -88,11 +89,12 @@ SHARED_ENUM(REPEAT_WORD, 6)
 SHARED_ENUM(ENTRY_WORD, 10)
 SHARED_ENUM(CANCELLED_WORD, 11)
 SHARED_ENUM(CANCEL_MASK_WORD, 12)
-SHARED_ENUM(RUN_WORDS, 26)
+SHARED_ENUM(RUN_WORDS, 27)
 SHARED_ENUM(RUN_SLOT, 0)
 SHARED_ENUM(RUN_FIRST, 1)
 SHARED_ENUM(RUN_COUNT, 2)
 SHARED_ENUM(RUN_FIRST_ROW, 3)
+SHARED_ENUM(RUN_LOGITS, 4)
 SHARED_ENUM(RUN_LIMIT, 5)
 SHARED_ENUM(RUN_READ_VERSION, 6)
 SHARED_ENUM(RUN_WRITE_VERSION, 7)

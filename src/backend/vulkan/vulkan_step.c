@@ -26,6 +26,7 @@ IS_AT(step_run, slot, RUN_SLOT);
 IS_AT(step_run, first, RUN_FIRST);
 IS_AT(step_run, count, RUN_COUNT);
 IS_AT(step_run, first_row, RUN_FIRST_ROW);
+IS_AT(step_run, logits, RUN_LOGITS);
 IS_AT(step_run, limit, RUN_LIMIT);
 IS_AT(step_run, read_version, RUN_READ_VERSION);
 IS_AT(step_run, write_version, RUN_WRITE_VERSION);
@@ -108,7 +109,6 @@ static uint8_t version_after(
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending)
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
-    bool did_nothing = false;
     bool cancelled = step_is_cancelled(pending->cancel);
     for (uint32_t i = 0; i < pending->run_count; i++)
         cancelled = cancelled && (pending->repeat <= 1 || outcomes[i].sampled == 0);
@@ -121,8 +121,8 @@ enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_s
             .failed = outcomes[i].failed != 0,
             .failed_position = outcomes[i].failed ? outcomes[i].failed - 1 : 0,
         };
-        /* A step that did nothing because the step before it stopped early leaves the states unchanged. */
-        did_nothing = pending->samples && outcomes[i].sampled == 0;
+        /* A run that did nothing because the step before it stopped early leaves its state unchanged. */
+        const bool did_nothing = run->samples && outcomes[i].sampled == 0;
         if (cancelled || did_nothing || pending->ticket <= slot->ignored) {
             slot->ignored = executor->submitted;
             slot->current = slot->committed;
@@ -131,10 +131,8 @@ enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_s
             if (pending->repeat > 1 || outcomes[i].failed)
                 slot->current = slot->committed;
         }
-        executor->counters.tokens += pending->repeat > 1 ? outcomes[i].sampled : 0;
+        executor->counters.tokens += pending->repeat > 1 ? outcomes[i].sampled : did_nothing ? 0 : run->count;
     }
-    if (pending->repeat <= 1 && !did_nothing)
-        executor->counters.tokens += pending->token_count;
     executor->counters.bytes_read_back += pending->run_count * (sizeof *outcomes + sizeof(int32_t));
     return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
 }
@@ -263,20 +261,20 @@ static bool must_wait(const struct executor *executor, const struct step *step)
 }
 
 /* A fraction below 1 as a multiple of 2^-32. */
-static uint64_t fixed_share(float share)
+static uint64_t fixed_fraction(float fraction)
 {
-    return share > 0 ? (uint64_t)(share * 0x1p32f) : 0;
+    return fraction > 0 ? (uint64_t)(fraction * 0x1p32f) : 0;
 }
 
 static void write_sampler(const struct sampler_settings *settings, uint32_t bias_row, struct step_run *out)
 {
-    const uint64_t lowest = fixed_share(settings->min_p < 1 ? settings->min_p : 1);
+    const uint64_t lowest = fixed_fraction(settings->min_p < 1 ? settings->min_p : 1);
     out->plain = sampler_is_argmax(settings);
     out->has_bias = bias_row;
     out->temperature = settings->temperature;
     out->inverse_temperature = 1 / settings->temperature;
     out->top_k = settings->top_k;
-    out->top_p = (uint32_t)fixed_share(settings->top_p < 1 ? settings->top_p : 0);
+    out->top_p = (uint32_t)fixed_fraction(settings->top_p < 1 ? settings->top_p : 0);
     out->top_p_off = !(settings->top_p < 1);
     out->min_p_low = (uint32_t)lowest;
     out->min_p_high = (uint32_t)(lowest >> 32);
@@ -354,7 +352,11 @@ static void write_run(
     const struct executor *executor, const struct run *run, struct pending_run *pending, struct step_run *out)
 {
     struct recurrent_slot *slot = &executor->recurrent_slots[run->slot];
-    *pending = (struct pending_run){.slot = run->slot, .first = run->first, .read_version = slot->current};
+    *pending = (struct pending_run){.slot = run->slot,
+        .first = run->first,
+        .count = run->count,
+        .samples = run->logits == LOGITS_LAST,
+        .read_version = slot->current};
     (void)find_versions(executor, run->slot, &pending->write_version, &pending->next_version);
     slot->current = pending->write_version;
     out->slot = run->slot;
@@ -367,6 +369,7 @@ static void write_run(
     out->write_version = pending->write_version;
     out->next_version = pending->next_version;
     out->source = run->source;
+    out->stop_mask = run->stop_mask;
 }
 
 static enum salvo_status check_not_lost(const struct executor *executor)
@@ -426,7 +429,6 @@ enum salvo_status vulkan_step_begin(
     pending->run_count = step->run_count;
     pending->token_count = step->token_count;
     pending->repeat = header.repeat;
-    pending->samples = header.outputs > 0 && step->runs[0].logits == LOGITS_LAST;
     pending->cancel = step->cancel;
     pending->begun_ns = 0;
     pending->status = SALVO_OK;

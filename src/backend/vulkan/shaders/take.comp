@@ -76,13 +76,13 @@ void load_step()
     }
 }
 
-/* Whether the run continues from a token that the previous step did not reach. */
-bool misses_position()
+/* Whether a run continues from a token that the previous step did not reach. */
+bool misses_position(uint run)
 {
-    if (header_word(RUNS_WORD) != 1 || run_word(0, RUN_SOURCE) != SOURCE_LAST)
+    if (run_word(run, RUN_SOURCE) != SOURCE_LAST)
         return false;
-    uint slot = run_word(0, RUN_SLOT);
-    return (slot < WINDOW ? reached[slot] : next[slot]) != run_word(0, RUN_FIRST);
+    uint slot = run_word(run, RUN_SLOT);
+    return (slot < WINDOW ? reached[slot] : next[slot]) != run_word(run, RUN_FIRST);
 }
 
 void store_part(uint part, uint count)
@@ -111,7 +111,7 @@ void take_next()
 {
     load_step();
     barrier();
-    if (tid == 0 && misses_position())
+    if (tid == 0 && header_word(RUNS_WORD) == 1 && misses_position(0))
         stop = 1;
     take_ids(header_word(TOKENS_WORD));
     store_part(ROWS, header_word(TOKENS_WORD) * ROW_WORDS);
@@ -131,6 +131,13 @@ void check_end()
     if (tid == 0 && (left & header_word(CANCEL_MASK_WORD)) == 0 &&
         ring[header_word(ENTRY_WORD) * arguments.entry_words + CANCELLED_WORD] != 0)
         atomicMax(stop, 1);
+}
+
+/* A step that does nothing has no tokens, runs and outputs. */
+void store_header_and_runs(uint word_count)
+{
+    for (uint i = tid; i < word_count; i += THREADS)
+        current[i] = stop != 0 && i <= OUTPUTS_WORD ? 0 : word_of(HEADER_AND_RUNS, i);
 }
 
 void advance_run(uint run)
@@ -188,17 +195,27 @@ void main()
     /* All runs of a step continue together: when one has ended, the step ends. */
     uint live_runs = stop != 0 ? 0 : header_word(RUNS_WORD),
          word_count = HEADER_WORDS + header_word(RUNS_WORD) * RUN_WORDS;
+    if (!repeats) {
+        store_header_and_runs(word_count);
+        memoryBarrierBuffer();
+        barrier();
+    }
     for (uint i = tid; i < live_runs; i += THREADS) {
-        if (repeats)
+        if (repeats) {
             advance_run(i);
+        } else if (misses_position(i)) {
+            /* Its rows are computed among the others; nothing is sampled, and the host commits nothing. */
+            current[run_at(i, RUN_LOGITS)] = LOGITS_NONE;
+            continue;
+        }
         next[run_word(i, RUN_SLOT)] = run_word(i, RUN_FIRST) + run_word(i, RUN_COUNT);
     }
     barrier();
 #ifdef EMBEDS
     int id = live_runs != 0 ? id_of_token() : -1;
 #endif
-    for (uint i = tid; i < (repeats ? min(word_count, WINDOW) : word_count); i += THREADS)
-        current[i] = stop != 0 && i <= OUTPUTS_WORD ? 0 : word_of(HEADER_AND_RUNS, i);
+    if (repeats)
+        store_header_and_runs(min(word_count, WINDOW));
     if (tid == 0) {
         state.stopped = stop;
         state.left = (repeats ? left : header_word(REPEAT_WORD)) - 1;

@@ -181,12 +181,12 @@ KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
     const cuda_step *step = (const cuda_step *)machine.step;
     const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at) + index;
     const uint32_t count = __ldcg(&run->count), first = __ldcg(&run->first),
-                   stops = __ldcg(&step->stop_count);
+                   stops = __ldcg(&step->stop_count), stop_mask = __ldcg(&run->stop_mask);
     const bool samples = count && __ldcg(&run->logits) == LOGITS_LAST;
     const int32_t id = samples ? sampled_id(machine, run) : CUDA_SAMPLE_NOT_ASKED;
     bool ended = false;
     for (uint32_t i = 0; i < stops; i++)
-        ended |= id >= 0 && __ldcg(&step->stop_ids[i]) == id;
+        ended |= id >= 0 && stop_mask >> i & 1 && __ldcg(&step->stop_ids[i]) == id;
     volatile cuda_result *result =
         (volatile cuda_result *)machine.results + (uint64_t)entry_of(machine) * machine.slots + index;
     const bool failed = samples && id < 0;

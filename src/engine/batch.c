@@ -1,0 +1,512 @@
+#include "engine/batch.h"
+
+#include "base/memory.h"
+#include "engine/session.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static_assert((int)MAX_STOP_IDS == (int)SALVO_STOP_IDS, "the public limit is that of a step");
+
+/* The highest bit of a run's handle. */
+static const uint64_t cancelled_bit = UINT64_C(1) << 63;
+
+enum salvo_status batch_open(struct salvo_engine *engine)
+{
+    enum salvo_status status = SALVO_OK;
+    struct batch *batch = &engine->batch;
+    for (size_t i = 0; i < SALVO_OPEN_STEPS; i++) {
+        TRY(NEW(&batch->steps[i].runs, engine->options.slots));
+        TRY(NEW(&batch->steps[i].handles, engine->options.slots));
+    }
+    TRY(NEW(&batch->runs, engine->options.slots));
+    TRY(NEW(&batch->results, engine->options.slots));
+cleanup:
+    return status;
+}
+
+void batch_close(struct salvo_engine *engine)
+{
+    struct batch *batch = &engine->batch;
+    for (; batch->completed < batch->last_ticket; batch->completed++) {
+        const struct batch_step *step = &batch->steps[(batch->completed + 1) % SALVO_OPEN_STEPS];
+        if (step->in_flight)
+            (void)engine->backend->wait(engine->executor, step->device_ticket, engine->results);
+    }
+    for (size_t i = 0; i < SALVO_OPEN_STEPS; i++) {
+        memory_free(batch->steps[i].runs);
+        memory_free(batch->steps[i].handles);
+    }
+    memory_free(batch->runs);
+    memory_free(batch->results);
+}
+
+static void record_failure(struct batch_run *run, enum salvo_status status)
+{
+    run->result.status = status;
+    snprintf(run->message, sizeof run->message, "%s", salvo_error());
+    run->result.message = run->message;
+}
+
+/* ---- Recurrent state that a run has changed in vain ---- */
+
+static void lead_astray(struct salvo_session *session)
+{
+    if (!session->engine->has_recurrent_state || session->batch.astray)
+        return;
+    session->batch.astray = true;
+    session->engine->batch.astray_count++;
+}
+
+static enum salvo_status bring_back(struct salvo_session *session)
+{
+    if (!session->batch.astray)
+        return SALVO_OK;
+    session->batch.astray = false;
+    session->engine->batch.astray_count--;
+    const uint32_t computed = session->computed++; /* so that the state is restored */
+    return snapshots_go_back(session, computed);
+}
+
+/* ---- Completing ---- */
+
+static bool is_stop_id(const struct batch_run *run, int32_t id)
+{
+    for (uint32_t i = 0; i < run->stop_count; i++) {
+        if (run->stop_ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+static enum salvo_status copy_logits(const struct salvo_engine *engine, const struct batch_run *run)
+{
+    const float *logits = engine->backend->logits(engine->executor, run->logits_row);
+    if (!logits)
+        return SALVO_ERROR_DEVICE; /* the backend has set the message */
+    memcpy(run->logits, logits, engine->program->vocabulary * sizeof *logits);
+    return SALVO_OK;
+}
+
+/* Appends the tokens of a run to its session, and the id chosen after them to the result. */
+static void commit(const struct batch_step *step, struct batch_run *run)
+{
+    struct salvo_session *session = run->session;
+    const struct salvo_engine *engine = session->engine;
+    const uint32_t end = run->first + run->count;
+    if (run->source == SOURCE_LAST)
+        session->tokens[run->first] = session->pending;
+    run->result.tokens = end - session->position;
+    session->position = session->computed = end;
+    session->pending = run->samples ? engine->backend->tokens(engine->executor, session->slot)[end] : -1;
+    session->logits_step = run->samples ? step->step : 0;
+    session->logits_row = run->logits_row;
+    session->batch.stopped = run->samples && is_stop_id(run, session->pending);
+    run->result.id = session->pending;
+    run->result.ended = session->batch.stopped;
+}
+
+/* Whether the device or, where it does not know all stop ids, the engine ends the session before this run. */
+static bool does_nothing(const struct batch_run *run, const struct run_result *left)
+{
+    return (run->decodes && run->follows && run->session->batch.stopped) ||
+           (run->samples && left->sampled == 0);
+}
+
+static enum salvo_status not_computed(enum salvo_status status)
+{
+    return fail(status, "not computed: an earlier run of the session failed or was cancelled");
+}
+
+/* Takes over the results of a run, whose step ended with `status`. */
+static void finish_run(
+    struct batch_step *step, uint32_t index, enum salvo_status status, const struct run_result *left)
+{
+    struct batch_run *run = &step->runs[index];
+    struct salvo_session *session = run->session;
+    const bool cancelled = __atomic_exchange_n(&step->handles[index], 0, __ATOMIC_SEQ_CST) & cancelled_bit;
+    session->batch.flying--;
+    if (status == SALVO_OK && session->batch.failed != SALVO_OK)
+        status = not_computed(session->batch.failed);
+    else if (status == SALVO_OK && left->failed)
+        status = session_no_id(left->failed_position);
+    else if (status == SALVO_OK && cancelled)
+        status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
+    if (status != SALVO_OK) {
+        if (!left->failed)
+            lead_astray(session);
+        session->batch.failed = status;
+        record_failure(run, status);
+    } else if (does_nothing(run, left)) {
+        if (left->sampled)
+            lead_astray(session);
+    } else {
+        commit(step, run);
+        if (run->logits && copy_logits(session->engine, run) != SALVO_OK)
+            record_failure(run, SALVO_ERROR_DEVICE);
+    }
+    run->result.position = session->position;
+}
+
+/* Completes the oldest step in flight. */
+static void complete_next(struct salvo_engine *engine)
+{
+    struct batch *batch = &engine->batch;
+    struct batch_step *step = &batch->steps[++batch->completed % SALVO_OPEN_STEPS];
+    const struct run_result *left = engine->results;
+    if (!step->in_flight)
+        return;
+    step->in_flight = false;
+    enum salvo_status status = engine->backend->wait(engine->executor, step->device_ticket, engine->results);
+    if (status != SALVO_OK)
+        memset(engine->results, 0, engine->options.slots * sizeof *engine->results);
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        if (step->runs[i].count)
+            finish_run(step, i, status, left++);
+    }
+}
+
+static void complete(struct salvo_engine *engine, uint64_t ticket)
+{
+    while (engine->batch.completed < ticket)
+        complete_next(engine);
+}
+
+enum salvo_status batch_settle(struct salvo_engine *engine)
+{
+    enum salvo_status status = SALVO_OK;
+    complete(engine, engine->batch.last_ticket);
+    for (uint32_t slot = 0; engine->batch.astray_count && slot < engine->options.slots; slot++)
+        TRY(bring_back(&engine->sessions[slot]));
+cleanup:
+    return status;
+}
+
+/* ---- Planning ---- */
+
+/* `number` counts from 1, among those since engine->batch.checks was raised. */
+static enum salvo_status check_session(
+    const struct salvo_engine *engine, struct salvo_session *session, size_t number)
+{
+    if (!session)
+        return fail(SALVO_ERROR_ARGUMENT, "session %zu is NULL", number);
+    if (session->engine != engine)
+        return fail(SALVO_ERROR_ARGUMENT, "sessions of different engines cannot share a step");
+    if (session->batch.checked == engine->batch.checks)
+        return fail(SALVO_ERROR_ARGUMENT, "session %zu was given twice", number);
+    session->batch.checked = engine->batch.checks;
+    return SALVO_OK;
+}
+
+enum salvo_status batch_check_sessions(
+    struct salvo_engine *engine, struct salvo_session *const *sessions, size_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    engine->batch.checks++;
+    for (size_t i = 0; i < count; i++)
+        TRY(check_session(engine, sessions[i], i + 1));
+cleanup:
+    return status;
+}
+
+static enum salvo_status check_run(
+    const struct salvo_engine *engine, const struct salvo_run *run, size_t number, uint32_t *rows)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_session *session = run->session;
+    TRY(check_session(engine, session, number));
+    if (run->want > SALVO_WANT_NOTHING)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want));
+    if (run->want == SALVO_WANT_NOTHING && (run->count == 0 || run->logits || run->stop_id_count))
+        TRY(fail(SALVO_ERROR_ARGUMENT,
+            "run %zu wants nothing: it must have ids, and neither logits nor stop ids", number));
+    if (run->handle & cancelled_bit)
+        TRY(fail(
+            SALVO_ERROR_ARGUMENT, "run %zu: a handle of %" PRIu64 " is above 2^63 - 1", number, run->handle));
+    if (run->count && !run->ids)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu: the list of %zu tokens is NULL", number, run->count));
+    if (run->stop_id_count > MAX_STOP_IDS)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu has %u stop ids; at most %d are possible", number,
+            run->stop_id_count, MAX_STOP_IDS));
+    if (run->stop_id_count && !run->stop_ids)
+        TRY(fail(
+            SALVO_ERROR_ARGUMENT, "run %zu: the list of %u stop ids is NULL", number, run->stop_id_count));
+    /* A prompt also computes the session's last token, if that has not been computed. */
+    const bool has_more = run->count && session->position && !session->batch.flying &&
+                          (session->batch.astray || session->computed < session->position);
+    const size_t most = engine->options.batch - *rows, count = run->count ? run->count : 1;
+    if (count > most || count + has_more > most)
+        TRY(fail(SALVO_ERROR_ARGUMENT,
+            "run %zu: its %zu tokens and the %u before them exceed the engine's batch of %u", number,
+            count + has_more, *rows, engine->options.batch));
+    *rows += (uint32_t)count + has_more;
+cleanup:
+    return status;
+}
+
+static enum salvo_status check_runs(struct salvo_engine *engine, const struct salvo_run *runs, size_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t rows = 0;
+    engine->batch.checks++;
+    if (count == 0)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "a step needs at least one run"));
+    for (size_t i = 0; i < count; i++)
+        TRY(check_run(engine, &runs[i], i + 1, &rows));
+cleanup:
+    return status;
+}
+
+/* The session has no run in flight: all its tokens are known. Computes, with steps of its own, what a
+ * rollback has left to be computed again. */
+static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batch_run *run)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_session *session = run->session;
+    bool needs_last = false;
+    const bool is_current = session->computed == session->position && !session->batch.astray &&
+                            (!run->decodes || session->pending >= 0) &&
+                            !snapshots_are_due(session, session->computed);
+    if (!is_current) /* states are saved and restored while the device is idle */
+        complete(session->engine, session->engine->batch.last_ticket);
+    TRY(bring_back(session));
+    if (!run->decodes)
+        TRY(session_stage(session, session->position, given->ids, given->count));
+    else
+        TRY(session_check_next(session, &needs_last));
+    if (needs_last) {
+        TRY(session_prepare_last(session));
+    } else if (run->decodes) {
+        TRY(session_catch_up(session));
+        session->tokens[session->position] = session->pending;
+    } else if (session->computed + 1 < session->position) {
+        TRY(session_prepare_last(session));
+    }
+    TRY(snapshots_take_if_due(session));
+    run->source = SOURCE_IDS;
+    run->first = session->computed;
+    run->count =
+        session->position - session->computed + (run->decodes ? !needs_last : (uint32_t)given->count);
+cleanup:
+    return status;
+}
+
+/* Behind a run in flight, whose chosen id is not known yet. */
+static enum salvo_status plan_behind(const struct salvo_run *given, struct batch_run *run)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_session *session = run->session;
+    const uint32_t context = session->engine->options.context, planned = session->batch.planned;
+    if (!run->decodes) {
+        TRY(session_stage(session, planned, given->ids, given->count));
+    } else if (!session->batch.chooses) {
+        TRY(fail(SALVO_ERROR_ARGUMENT, "the run before it chooses no id to continue with"));
+    } else if (planned == context) {
+        TRY(fail(SALVO_ERROR_CONTEXT, "the context of %" PRIu32 " tokens is full", context));
+    }
+    run->source = run->decodes ? SOURCE_LAST : SOURCE_IDS;
+    run->first = planned;
+    run->count = run->decodes ? 1 : (uint32_t)given->count;
+cleanup:
+    return status;
+}
+
+/* Decides what the run computes. A count of 0: nothing, because the session has ended. */
+static enum salvo_status plan_run(const struct salvo_run *given, struct batch_run *run)
+{
+    struct salvo_session *session = run->session;
+    struct batch_session *state = &session->batch;
+    while (state->flying && snapshots_are_due(session, state->planned))
+        complete_next(session->engine);
+    if (!run->follows) {
+        state->failed = state->refused = SALVO_OK;
+        state->stopped = false;
+    }
+    if (state->failed != SALVO_OK || state->refused != SALVO_OK)
+        return not_computed(state->failed != SALVO_OK ? state->failed : state->refused);
+    if (state->flying)
+        return plan_behind(given, run);
+    return run->decodes && state->stopped ? SALVO_OK : plan_at_rest(given, run);
+}
+
+/* ---- Submitting ---- */
+
+/* The bits of the run's stop ids in the list of the step, to which new ones are added while there is room.
+ * The engine finds the others itself when the run is complete. */
+static uint32_t mask_stop_ids(const struct batch_run *run, int32_t *stop_ids, uint32_t *stop_count)
+{
+    uint32_t mask = 0;
+    for (uint32_t i = 0; i < run->stop_count; i++) {
+        uint32_t place = 0;
+        while (place < *stop_count && stop_ids[place] != run->stop_ids[i])
+            place++;
+        if (place == MAX_STOP_IDS)
+            continue;
+        stop_ids[place] = run->stop_ids[i];
+        *stop_count += place == *stop_count;
+        mask |= UINT32_C(1) << place;
+    }
+    return mask;
+}
+
+static uint32_t most_in_flight(const struct salvo_engine *engine)
+{
+    const uint32_t most = engine->backend->info(engine->executor).in_flight;
+    return most ? most : 1;
+}
+
+/* Hands the live runs over to the device, if there are any. */
+static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *step)
+{
+    int32_t stop_ids[MAX_STOP_IDS];
+    struct step device_step = {.runs = engine->runs, .ids = engine->ids, .stop_ids = stop_ids};
+    uint32_t outputs = 0;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        struct batch_run *run = &step->runs[i];
+        if (!run->count)
+            continue;
+        struct run *device_run = &engine->runs[device_step.run_count++];
+        *device_run = session_run(
+            run->session, run->count, device_step.token_count, run->samples ? LOGITS_LAST : LOGITS_NONE);
+        device_run->first = run->first;
+        device_run->source = run->source;
+        device_run->stop_mask = mask_stop_ids(run, stop_ids, &device_step.stop_count);
+        memcpy(engine->ids + device_step.token_count, run->session->tokens + run->first,
+            run->count * sizeof *engine->ids);
+        run->logits_row = outputs;
+        outputs += run->samples;
+        device_step.token_count += run->count;
+    }
+    if (device_step.run_count == 0)
+        return SALVO_OK;
+    const uint64_t allocations = memory_count();
+    engine->waits += engine->batch.completed + 1 == step->ticket;
+    step->step = ++engine->steps;
+    const enum salvo_status status =
+        engine->backend->submit(engine->executor, &device_step, &step->device_ticket);
+    step->in_flight = status == SALVO_OK;
+    engine->allocations += memory_count() - allocations;
+    return status;
+}
+
+static void begin_run(const struct salvo_run *given, struct batch_step *step, uint32_t index)
+{
+    struct batch_run *run = &step->runs[index];
+    *run = (struct batch_run){
+        .session = given->session,
+        .decodes = given->count == 0,
+        .samples = given->want == SALVO_WANT_ID,
+        .follows = given->session->batch.open > 0,
+        .logits = given->logits,
+        .stop_count = given->stop_id_count,
+        .result = {.id = -1, .message = ""},
+    };
+    if (run->stop_count)
+        memcpy(run->stop_ids, given->stop_ids, run->stop_count * sizeof *run->stop_ids);
+    given->session->batch.open++;
+    const enum salvo_status status = plan_run(given, run);
+    if (status != SALVO_OK) {
+        run->count = 0;
+        given->session->batch.refused = status;
+        record_failure(run, status);
+    }
+    __atomic_store_n(&step->handles[index], run->count ? given->handle : 0, __ATOMIC_SEQ_CST);
+    run->result.position = given->session->position;
+}
+
+enum salvo_status batch_submit(
+    struct salvo_engine *engine, const struct salvo_run *runs, size_t count, uint64_t *out_ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    struct batch *batch = &engine->batch;
+    struct batch_step *step = &batch->steps[(batch->last_ticket + 1) % SALVO_OPEN_STEPS];
+    *out_ticket = 0;
+    if (step->ticket)
+        TRY(fail(SALVO_ERROR_ARGUMENT,
+            "the results of step %" PRIu64 " have not been waited for: at most %d steps can be open",
+            step->ticket, SALVO_OPEN_STEPS));
+    TRY(check_runs(engine, runs, count));
+    for (uint64_t ticket = batch->last_ticket; ticket > batch->completed; ticket--) {
+        if (batch->steps[ticket % SALVO_OPEN_STEPS].wants_logits) /* the next step replaces them */
+            complete(engine, ticket);
+    }
+    while (batch->last_ticket - batch->completed >= most_in_flight(engine))
+        complete_next(engine);
+    step->run_count = (uint32_t)count;
+    step->wants_logits = step->in_flight = false;
+    for (uint32_t i = 0; i < count; i++) {
+        begin_run(&runs[i], step, i);
+        step->wants_logits |= runs[i].logits != NULL;
+    }
+    *out_ticket = step->ticket = ++batch->last_ticket;
+    const enum salvo_status submitted = submit(engine, step);
+    for (uint32_t i = 0; i < count; i++) {
+        struct batch_run *run = &step->runs[i];
+        struct batch_session *state = &run->session->batch;
+        if (!run->count)
+            continue;
+        state->flying++;
+        state->planned = run->first + run->count;
+        state->chooses = run->samples;
+        if (submitted != SALVO_OK)
+            finish_run(step, i, submitted, &(struct run_result){0});
+    }
+    if (most_in_flight(engine) == 1)
+        complete(engine, step->ticket);
+cleanup:
+    return status;
+}
+
+/* ---- Results ---- */
+
+enum salvo_status batch_wait(
+    struct salvo_engine *engine, uint64_t ticket, size_t count, const struct batch_step **out)
+{
+    const struct batch_step *step = &engine->batch.steps[ticket % SALVO_OPEN_STEPS];
+    *out = NULL;
+    if (ticket == 0 || step->ticket != ticket)
+        return fail(SALVO_ERROR_ARGUMENT, "step %" PRIu64 " is not open", ticket);
+    if (count != step->run_count)
+        return fail(SALVO_ERROR_ARGUMENT, "step %" PRIu64 " has %" PRIu32 " runs, not %zu", ticket,
+            step->run_count, count);
+    complete(engine, ticket);
+    *out = step;
+    return SALVO_OK;
+}
+
+void batch_release(struct salvo_engine *engine, uint64_t ticket)
+{
+    struct batch_step *step = &engine->batch.steps[ticket % SALVO_OPEN_STEPS];
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        if (step->runs[i].session)
+            step->runs[i].session->batch.open--;
+    }
+    step->ticket = 0;
+}
+
+void batch_forget(struct salvo_session *session)
+{
+    struct batch *batch = &session->engine->batch;
+    for (size_t i = 0; i < SALVO_OPEN_STEPS; i++) {
+        for (uint32_t j = 0; batch->steps[i].ticket && j < batch->steps[i].run_count; j++) {
+            if (batch->steps[i].runs[j].session == session)
+                batch->steps[i].runs[j].session = NULL;
+        }
+    }
+    batch->astray_count -= session->batch.astray;
+    session->batch = (struct batch_session){0};
+}
+
+/* A handle that is replaced meanwhile is another run's: nothing happens then. */
+void batch_cancel(struct salvo_engine *engine, uint64_t handle)
+{
+    for (size_t i = 0; handle && i < SALVO_OPEN_STEPS; i++) {
+        for (uint32_t j = 0; j < engine->options.slots; j++) {
+            uint64_t expected = handle;
+            (void)__atomic_compare_exchange_n(&engine->batch.steps[i].handles[j], &expected,
+                handle | cancelled_bit, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        }
+    }
+}

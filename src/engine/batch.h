@@ -1,0 +1,95 @@
+/*
+ * Batches: runs of many sessions in one submission, the functions salvo_engine_submit, salvo_engine_wait and
+ * salvo_engine_cancel. A step is in flight until its results are taken over into the sessions (completed),
+ * and open until the caller has got them. Steps complete in the order of submission. A backend that computes
+ * within `submit` has no step in flight.
+ */
+#ifndef ENGINE_BATCH_H
+#define ENGINE_BATCH_H
+
+#include "program/step.h"
+
+#include <salvo/salvo.h>
+
+enum { BATCH_MESSAGE_BYTES = 256 };
+
+struct salvo_engine;
+struct salvo_session;
+
+struct batch_run {
+    struct salvo_session *session; /* NULL: closed since */
+    uint32_t first, count;         /* positions to compute; count 0: not part of the step */
+    uint32_t logits_row;
+    bool decodes; /* has no ids of its own */
+    bool samples;
+    bool follows; /* submitted while an earlier run of the session was open */
+    enum run_source source;
+    float *logits; /* the caller's, or NULL */
+    int32_t stop_ids[MAX_STOP_IDS];
+    uint32_t stop_count;
+    struct salvo_run_result result;
+    char message[BATCH_MESSAGE_BYTES]; /* what result.message points at */
+};
+
+struct batch_step {
+    uint64_t ticket;        /* 0: not open */
+    uint64_t device_ticket; /* while in flight */
+    uint64_t step;          /* engine->steps of its submission */
+    bool in_flight, wants_logits;
+    uint32_t run_count;
+    struct batch_run *runs; /* [slots] */
+    uint64_t *handles;      /* [slots], only by atomic operations; 0: none, or the run has ended */
+};
+
+struct batch {
+    struct batch_step steps[SALVO_OPEN_STEPS]; /* ticket t is in place t % SALVO_OPEN_STEPS */
+    uint64_t last_ticket, completed;           /* tickets up to `completed` are not in flight */
+    uint64_t checks;                           /* lists of runs checked */
+    uint32_t astray_count;                     /* sessions whose device state must be restored */
+    struct salvo_run *runs;                    /* [slots], and the results: for salvo_engine_next */
+    struct salvo_run_result *results;
+};
+
+/* The part of a session that belongs to its runs in batches. */
+struct batch_session {
+    uint64_t checked;      /* the list of runs that it was last found in */
+    uint32_t open, flying; /* runs that are open; of these, in flight */
+    uint32_t planned;      /* while runs are in flight: positions that the session will have */
+    bool chooses;          /* while runs are in flight: the last one chooses an id */
+
+    /* Recurrent state on the device is not that of the session's `computed` tokens: a run that does not count
+     * has changed it. */
+    bool astray;
+
+    /* Of the runs that are open: the last completed one chose a stop id; the status of the first that failed
+     * when it was completed or, before it was submitted, was refused. Later runs then do nothing. */
+    bool stopped;
+    enum salvo_status failed, refused;
+};
+
+enum salvo_status batch_open(struct salvo_engine *engine);
+void batch_close(struct salvo_engine *engine); /* waits for steps in flight and drops their results */
+
+/* Checks that no session is NULL, of another engine or given twice. */
+enum salvo_status batch_check_sessions(
+    struct salvo_engine *engine, struct salvo_session *const *sessions, size_t count);
+
+enum salvo_status batch_submit(
+    struct salvo_engine *engine, const struct salvo_run *runs, size_t count, uint64_t *out_ticket);
+
+/* Completes a step of `count` runs and returns it, with their results. The step stays open. */
+enum salvo_status batch_wait(
+    struct salvo_engine *engine, uint64_t ticket, size_t count, const struct batch_step **out);
+
+/* Ends a step whose results the caller has. */
+void batch_release(struct salvo_engine *engine, uint64_t ticket);
+
+void batch_cancel(struct salvo_engine *engine, uint64_t handle);
+
+/* Completes all steps in flight and restores sessions that are astray: before anything else uses them. */
+enum salvo_status batch_settle(struct salvo_engine *engine);
+
+/* Forgets a session that is closed, when nothing is in flight. */
+void batch_forget(struct salvo_session *session);
+
+#endif

@@ -1,0 +1,323 @@
+/* Batches: every request gets the same ids and logits, by memcmp, as alone, whatever happens around it. */
+#include "batch_schedule.h"
+#include "busy_device.h"
+#include "cmocka_test.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SESSIONS = 4, CONTEXT = 512, BATCH = 24 };
+
+static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+
+static struct fixture open_batch(const char *shape)
+{
+    return fixture_open(
+        made_model(shape, "Q8_0"), (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                       .backend = "cpu",
+                                       .threads = 2,
+                                       .context = CONTEXT,
+                                       .batch = BATCH,
+                                       .sessions = SESSIONS});
+}
+
+/* ---- Schedules ---- */
+
+static void run_schedules(const char *shape, bool busy, uint64_t seeds, struct schedule_report *report)
+{
+    struct fixture fixture = open_batch(shape);
+    if (busy)
+        busy_device_install(fixture.engine);
+    salvo_session_close(fixture.session);
+    fixture.session = NULL;
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        const struct schedule schedule = {.seed = seed,
+            .requests = 10,
+            .most_prompt = seed % 4 ? 40 : 300, /* the longer ones need several pages and snapshots */
+            .most_tokens = 20,
+            .batch = BATCH - SESSIONS,
+            .compare_logits = true,
+            .cancel = true};
+        run_schedule(made_model(shape, "Q8_0"), fixture.engine, &schedule, report);
+    }
+    fixture_close(&fixture);
+}
+
+static void requests_in_company_equal_requests_alone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct schedule_report report = {0};
+        run_schedules(shapes[i], false, 6, &report);
+        assert_true(report.mixed_steps > 20);
+        assert_int_equal(SALVO_OPEN_STEPS, report.most_open);
+        assert_true(report.idle_runs > 0);
+    }
+}
+
+static void a_device_that_works_by_itself_gives_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct schedule_report report = {0};
+        run_schedules(shapes[i], true, 6, &report);
+        assert_true(report.mixed_steps > 20);
+        assert_true(report.idle_runs > 0);
+        assert_true(report.cancelled > 0);
+    }
+}
+
+struct canceller {
+    struct salvo_engine *engine;
+    uint64_t *last_handle;
+    atomic_bool stop;
+};
+
+static void *cancel_again_and_again(void *user)
+{
+    struct canceller *canceller = user;
+    while (!atomic_load(&canceller->stop)) {
+        const uint64_t handle = __atomic_load_n(canceller->last_handle, __ATOMIC_RELAXED);
+        if (handle % 3 == 0)
+            salvo_engine_cancel(canceller->engine, handle);
+    }
+    return NULL;
+}
+
+static void another_thread_may_cancel(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct fixture fixture = open_batch(shapes[i]);
+        struct schedule_report report = {0};
+        struct canceller canceller = {.engine = fixture.engine, .last_handle = &report.last_handle};
+        pthread_t thread;
+        salvo_session_close(fixture.session);
+        fixture.session = NULL;
+        assert_int_equal(0, pthread_create(&thread, NULL, cancel_again_and_again, &canceller));
+        const struct schedule schedule = {.seed = 9,
+            .requests = 10,
+            .most_prompt = 60,
+            .most_tokens = 20,
+            .batch = BATCH - SESSIONS,
+            .compare_logits = true};
+        run_schedule(made_model(shapes[i], "Q8_0"), fixture.engine, &schedule, &report);
+        atomic_store(&canceller.stop, true);
+        assert_int_equal(0, pthread_join(thread, NULL));
+        fixture_close(&fixture);
+    }
+}
+
+/* ---- Single cases ---- */
+
+static struct salvo_run_result submit_one(struct salvo_engine *engine, struct salvo_run run)
+{
+    struct salvo_run_result result;
+    uint64_t step;
+    ASSERT_OK(salvo_engine_submit(engine, &run, 1, sizeof run, &step));
+    ASSERT_OK(salvo_engine_wait(engine, step, &result, 1, sizeof result));
+    return result;
+}
+
+static void assert_refused(
+    struct salvo_engine *engine, const struct salvo_run *runs, size_t count, const char *part)
+{
+    uint64_t step = 7;
+    assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_engine_submit(engine, runs, count, sizeof *runs, &step));
+    assert_int_equal(0, step);
+    if (!strstr(salvo_error(), part))
+        fail_msg("'%s' does not say '%s'", salvo_error(), part);
+}
+
+static void mistakes_in_the_list_have_no_effect(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_batch("llama-tiny"), other = open_batch("llama-tiny");
+    struct salvo_session *session = fixture.session, *second;
+    int32_t *ids = some_ids(BATCH + 1, fixture.vocabulary, 1);
+    float logits[1];
+    ASSERT_OK(salvo_session_open(fixture.engine, &second));
+    ASSERT_OK(salvo_session_feed(session, ids, 5));
+    const struct {
+        struct salvo_run runs[2];
+        size_t count;
+        const char *part;
+    } cases[] = {
+        {{{0}}, 0, "at least one run"},
+        {{{.session = session}, {0}}, 2, "session 2 is NULL"},
+        {{{.session = session}, {.session = session}}, 2, "session 2 was given twice"},
+        {{{.session = session}, {.session = other.session}}, 2, "different engines"},
+        {{{.session = session, .want = 2}}, 1, "a wish of 2"},
+        {{{.session = session, .want = SALVO_WANT_NOTHING}}, 1, "wants nothing"},
+        {{{.session = session, .ids = ids, .count = 1, .want = SALVO_WANT_NOTHING, .logits = logits}}, 1,
+            "wants nothing"},
+        {{{.session = session, .count = 1}}, 1, "list of 1 tokens is NULL"},
+        {{{.session = session, .stop_id_count = 1}}, 1, "list of 1 stop ids is NULL"},
+        {{{.session = session, .stop_ids = ids, .stop_id_count = SALVO_STOP_IDS + 1}}, 1, "33 stop ids"},
+        {{{.session = session, .handle = UINT64_C(1) << 63}}, 1, "above 2^63 - 1"},
+        {{{.session = session, .ids = ids, .count = BATCH + 1}}, 1, "batch of 24"},
+        {{{.session = session}, {.session = second, .ids = ids, .count = BATCH}}, 2,
+            "run 2: its 24 tokens and the 1 before them exceed the engine's batch of 24"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(fixture.engine, cases[i].runs, cases[i].count, cases[i].part);
+    assert_int_equal(5, salvo_session_position(session));
+    assert_int_equal(0, salvo_session_position(second));
+    struct salvo_run_result result = submit_one(fixture.engine, (struct salvo_run){.session = session});
+    assert_int_equal(SALVO_OK, result.status);
+    assert_int_equal(1, result.tokens);
+    free(ids);
+    fixture_close(&fixture);
+    fixture_close(&other);
+}
+
+static void sessions_that_fail_do_not_stop_others(void **state)
+{
+    (void)state;
+    enum { FULL, GOOD, EMPTY, MUTE };
+    for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
+        struct fixture fixture = open_batch(shapes[shape]);
+        struct salvo_session *sessions[SESSIONS] = {fixture.session};
+        struct salvo_run runs[SESSIONS] = {{0}};
+        struct salvo_run_result results[SESSIONS];
+        int32_t *ids = some_ids(CONTEXT, fixture.vocabulary, 2);
+        uint64_t step;
+        for (int i = 1; i < SESSIONS; i++)
+            ASSERT_OK(salvo_session_open(fixture.engine, &sessions[i]));
+        for (int i = 0; i < SESSIONS; i++) {
+            set_greedy(sessions[i]);
+            runs[i].session = sessions[i];
+        }
+        ASSERT_OK(salvo_session_feed(sessions[GOOD], ids, 10));
+        int32_t *expected = continuation(sessions[EMPTY], ids, 10, 3);
+        ASSERT_OK(salvo_session_rollback(sessions[EMPTY], 0));
+        ASSERT_OK(salvo_session_feed(sessions[FULL], ids, CONTEXT));
+        for (int32_t id = 0; id < (int32_t)fixture.vocabulary; id++)
+            ASSERT_OK(salvo_session_set_bias(sessions[MUTE], id, -INFINITY));
+        runs[MUTE].ids = ids;
+        runs[MUTE].count = 10;
+        for (int i = 1; i < 3; i++) {
+            ASSERT_OK(salvo_engine_submit(fixture.engine, runs, SESSIONS, sizeof *runs, &step));
+            ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, SESSIONS, sizeof *results));
+            assert_int_equal(SALVO_ERROR_CONTEXT, results[FULL].status);
+            assert_non_null(strstr(results[FULL].message, "context of 512 tokens is full"));
+            assert_int_equal(SALVO_OK, results[GOOD].status);
+            assert_string_equal("", results[GOOD].message);
+            assert_int_equal(expected[i], results[GOOD].id);
+            assert_int_equal(10 + i, results[GOOD].position);
+            assert_int_equal(SALVO_ERROR_ARGUMENT, results[EMPTY].status);
+            assert_non_null(strstr(results[EMPTY].message, "no token was fed"));
+            assert_int_equal(SALVO_ERROR_NUMERIC, results[MUTE].status);
+            assert_non_null(strstr(results[MUTE].message, "position 9"));
+            assert_int_equal(0, results[MUTE].position);
+        }
+        free(expected);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+/* Behind a run that was refused or failed, its session's runs would continue in the wrong place. */
+static void runs_behind_a_failed_one_fail(void **state)
+{
+    (void)state;
+    for (int busy = 0; busy < 2; busy++) {
+        struct fixture fixture = open_batch("llama-tiny");
+        int32_t *ids = some_ids(20, fixture.vocabulary, 3), outside = (int32_t)fixture.vocabulary;
+        struct salvo_run good = {.session = fixture.session, .ids = ids, .count = 10}, bad = good,
+                         decode = good;
+        struct salvo_run_result results[4];
+        uint64_t steps[4];
+        if (busy)
+            busy_device_install(fixture.engine);
+        good.want = SALVO_WANT_NOTHING;
+        bad.ids = &outside;
+        bad.count = 1;
+        decode.count = 0;
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &good, 1, sizeof good, &steps[0]));
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &bad, 1, sizeof bad, &steps[1]));
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &good, 1, sizeof good, &steps[2]));
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &decode, 1, sizeof decode, &steps[3]));
+        assert_refused(fixture.engine, &good, 1, "at most 4 steps");
+        for (int i = 3; i >= 0; i--)
+            ASSERT_OK(salvo_engine_wait(fixture.engine, steps[i], &results[i], 1, sizeof *results));
+        assert_int_equal(SALVO_OK, results[0].status);
+        for (int i = 1; i < 4; i++)
+            assert_int_equal(SALVO_ERROR_ARGUMENT, results[i].status);
+        assert_non_null(strstr(results[1].message, "outside the vocabulary"));
+        assert_non_null(strstr(results[3].message, "an earlier run of the session"));
+        assert_int_equal(10, salvo_session_position(fixture.session));
+        assert_int_equal(SALVO_OK, submit_one(fixture.engine, decode).status);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+static void a_closed_session_leaves_its_results(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_batch("rwkv7-tiny");
+    int32_t *ids = some_ids(20, fixture.vocabulary, 4);
+    struct salvo_run run = {.session = fixture.session, .ids = ids, .count = 10};
+    struct salvo_run_result result;
+    uint64_t step;
+    int32_t *expected = continuation(fixture.session, ids, 10, 1);
+    ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+    busy_device_install(fixture.engine);
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    salvo_session_close(fixture.session);
+    ASSERT_OK(salvo_session_open(fixture.engine, &fixture.session));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
+    assert_int_equal(10, result.position);
+    assert_int_equal(0, salvo_session_position(fixture.session));
+    assert_int_equal(SALVO_ERROR_ARGUMENT,
+        salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result)); /* no longer open */
+    free(expected);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Callers of an older or newer version have structs of another size. */
+static void structs_may_have_another_size(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_batch("llama-tiny");
+    int32_t id = 5;
+    struct {
+        struct salvo_run run;
+        uint64_t later;
+    } runs[1] = {{{.session = fixture.session, .ids = &id, .count = 1}, 0}};
+    struct {
+        struct salvo_run_result result;
+        uint64_t later;
+    } results[1] = {{{0}, 9}};
+    uint64_t step;
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &runs[0].run, 1, sizeof *runs, &step));
+    assert_int_equal(SALVO_ERROR_ARGUMENT,
+        salvo_engine_wait(fixture.engine, step, &results[0].result, 2, sizeof *results));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, &results[0].result, 1, sizeof *results));
+    assert_int_equal(1, results[0].result.tokens);
+    assert_int_equal(0, results[0].later);
+    runs[0].later = 1;
+    assert_int_equal(
+        SALVO_ERROR_ARGUMENT, salvo_engine_submit(fixture.engine, &runs[0].run, 1, sizeof *runs, &step));
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests_in_company_equal_requests_alone),
+        cmocka_unit_test(a_device_that_works_by_itself_gives_the_same),
+        cmocka_unit_test(another_thread_may_cancel),
+        cmocka_unit_test(mistakes_in_the_list_have_no_effect),
+        cmocka_unit_test(sessions_that_fail_do_not_stop_others),
+        cmocka_unit_test(runs_behind_a_failed_one_fail),
+        cmocka_unit_test(a_closed_session_leaves_its_results),
+        cmocka_unit_test(structs_may_have_another_size),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
