@@ -82,7 +82,7 @@ enum salvo_status {
     SALVO_ERROR_UNSUPPORTED = 4, /* a valid file, or a device, is not supported */
     SALVO_ERROR_MEMORY = 5,      /* not enough memory */
     SALVO_ERROR_CONTEXT = 6,     /* the context is full */
-    SALVO_ERROR_CANCELLED = 7,   /* stopped by a cancel or by the progress callback of quantize */
+    SALVO_ERROR_CANCELLED = 7,   /* stopped by a cancel function or by the progress callback of quantize */
     SALVO_ERROR_NUMERIC = 8,     /* all logits are NaN or -infinity; a weight to quantise is not finite */
     SALVO_ERROR_DEVICE = 9       /* a device or its driver failed; close the engine and open it again */
 };
@@ -569,8 +569,9 @@ struct salvo_run {
     uint32_t stop_id_count;
     const int32_t *stop_ids; /* runs that decode behind one that chooses such an id do nothing */
     uint64_t handle;         /* for salvo_engine_cancel, below 2^63; 0: the run cannot be cancelled */
-    float *logits; /* NULL, or memory for the logits that the id is chosen from, [vocabulary], written until
-                      salvo_engine_wait has returned. The next step then waits for this one */
+    /* NULL, or memory for the logits that the id is chosen from, [vocabulary], written until
+     * salvo_engine_wait has returned. The next step then waits for this one. */
+    float *logits;
 };
 
 struct salvo_run_result {
