@@ -239,7 +239,7 @@ static void mixtures(void **state)
         fixture.session = NULL;
         run_schedule(path, fixture.engine,
             &(struct schedule){
-                .seed = 2, .requests = 5, .most_prompt = 20, .most_tokens = 5, .batch = 16, .cancel = true},
+                .seed = 2, .requests = 3, .most_prompt = 8, .most_tokens = 4, .batch = 16, .cancel = true},
             &report);
         assert_true(report.mixed_steps > 0);
         fixture_close(&fixture);

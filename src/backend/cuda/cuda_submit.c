@@ -89,6 +89,15 @@ static void write_rows(
         step_output_rows(step->runs, step->run_count, (uint32_t *)(void *)(entry + machine->outputs_at));
 }
 
+/* The decode kernel does not look at masks: the entry of a single run lists no stop ids but its own. */
+static void write_stop_ids(const struct step *step, struct cuda_step *head)
+{
+    for (uint32_t i = 0; i < step->stop_count && i < CUDA_MAX_STOPS; i++) {
+        if (step->run_count > 1 || step->runs[0].stop_mask >> i & 1)
+            head->stop_ids[head->stop_count++] = step->stop_ids[i];
+    }
+}
+
 /* The next entry of the ring: token number `skip` of a step that repeats, and how many more are left to the
  * device. */
 static enum salvo_status write_entry(
@@ -103,11 +112,9 @@ static enum salvo_status write_entry(
     *head = (struct cuda_step){.run_count = step->run_count,
         .token_count = step->token_count,
         .repeat = repeat,
-        .stop_count = step->stop_count < CUDA_MAX_STOPS ? step->stop_count : CUDA_MAX_STOPS,
         .plan = cuda_plan_for(executor, step->token_count)->plan.capacity[ROWS_TOKENS],
         .sequence = (uint32_t)executor->entries};
-    if (head->stop_count)
-        memcpy(head->stop_ids, step->stop_ids, head->stop_count * sizeof *head->stop_ids);
+    write_stop_ids(step, head);
     for (uint32_t i = 0; i < step->run_count; i++) {
         struct run run = step->runs[i];
         cuda_address bias;
@@ -121,7 +128,7 @@ static enum salvo_status write_entry(
             .source = skip ? SOURCE_LAST : run.source,
             .logits = run.logits,
             .limit = run.limit,
-            .stop_mask = run.stop_mask,
+            .stop_mask = step->run_count > 1 ? run.stop_mask : UINT32_MAX,
             .sampler = sampler_of(&run.sampler, bias),
         };
         if (executor->state.pages_per_slot) {

@@ -406,7 +406,8 @@ cleanup:
 bool number_to_integer(const struct value *value, struct value *out)
 {
     const bool data = value->data;
-    if (value->kind == VALUE_FLOAT && value->number >= -0x1p63 && value->number < 0x1p63)
+    if (value->kind == VALUE_FLOAT && value->number >= (double)INT64_MIN &&
+        value->number < -(double)INT64_MIN)
         *out = value_int((int64_t)value->number);
     else if (value_is_integral(value))
         *out = value_int(value_integer(value));

@@ -124,7 +124,7 @@ struct token_count {
 
 /* Limits of a step that decide whether another token follows. */
 struct token_rules {
-    uint32_t limit, stop_count, stop_mask;
+    uint32_t limit, stop_count;
     bool samples;
 };
 
@@ -140,7 +140,7 @@ KERNEL_INLINE bool finish_token(const cuda_machine &machine, const token_rules &
         return false;
     count.sampled = done;
     for (uint32_t i = 0; i < rules.stop_count; i++)
-        count.ended |= rules.stop_mask >> i & 1 && __ldcg(&step->stop_ids[i]) == id;
+        count.ended |= __ldcg(&step->stop_ids[i]) == id;
     return !count.ended && done < repeat && position + 1 < machine.context &&
            (rules.limit == 0 || position + 1 < rules.limit);
 }

@@ -429,8 +429,7 @@ KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t fla
     tokens.begun = flags & CUDA_COUNT_TOKEN ? 1 : 0;
     const cuda_step *step = (const cuda_step *)machine.step;
     tokens.repeat = flags & CUDA_TAKE_STEP ? __ldcg(&step->repeat) : 1;
-    tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->stop_mask),
-        __ldcg(&run->logits) == LOGITS_LAST};
+    tokens.rules = {__ldcg(&run->limit), __ldcg(&step->stop_count), __ldcg(&run->logits) == LOGITS_LAST};
     const bool is_whole = flags & CUDA_TAKE_STEP && flags & CUDA_FINISH_TOKEN;
     head.greedy = is_whole && tokens.rules.samples && is_greedy(machine, run);
     if (head.greedy)
