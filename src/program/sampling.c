@@ -404,3 +404,53 @@ int32_t sampling_choose(const struct sampler_settings *settings, float *logits, 
     return choose_by_weight(
         scratch, remaining, largest, 1 / settings->temperature, sampling_random(settings->seed, count));
 }
+
+/* ---- Log-probabilities ---- */
+
+/* Inserts an id behind those that come before it; the last one drops out. */
+static void insert_top(struct sampling_candidate *top, uint32_t count, struct sampling_candidate candidate)
+{
+    uint32_t place = count - 1;
+    for (; place > 0 && comes_before(candidate, top[place - 1]); place--)
+        top[place] = top[place - 1];
+    top[place] = candidate;
+}
+
+/* The natural logarithm of the softmax's denominator, relative to the largest logit. */
+static double log_of_sum(const float *logits, uint32_t vocabulary, float largest)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        if (logits[i] == largest)
+            sum += 1; /* also when it is infinite */
+        else if (logits[i] > -INFINITY)
+            sum += exp((double)logits[i] - (double)largest);
+    }
+    return log(sum);
+}
+
+static float logprob_of(float logit, float largest, double log_sum)
+{
+    if (!(logit > -INFINITY))
+        return -INFINITY;
+    return (float)((logit == largest ? 0 : (double)logit - (double)largest) - log_sum);
+}
+
+void sampling_logprobs(const float *logits, uint32_t vocabulary, int32_t chosen, uint32_t top_count,
+    struct sampling_logprob *out)
+{
+    struct sampling_candidate top[MAX_TOP_LOGPROBS];
+    const int32_t largest_id = find_largest(logits, vocabulary);
+    assert(largest_id >= 0 && top_count <= MAX_TOP_LOGPROBS);
+    const float largest = logits[largest_id];
+    const double log_sum = log_of_sum(logits, vocabulary, largest);
+    for (uint32_t i = 0; i < top_count; i++)
+        top[i] = (struct sampling_candidate){-INFINITY, -1};
+    for (uint32_t i = 0; top_count && i < vocabulary; i++) {
+        if (logits[i] > top[top_count - 1].logit)
+            insert_top(top, top_count, (struct sampling_candidate){logits[i], (int32_t)i});
+    }
+    out[0] = (struct sampling_logprob){chosen, logprob_of(logits[chosen], largest, log_sum)};
+    for (uint32_t i = 0; i < top_count; i++)
+        out[i + 1] = (struct sampling_logprob){top[i].id, logprob_of(top[i].logit, largest, log_sum)};
+}

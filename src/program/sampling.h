@@ -48,4 +48,16 @@ struct sampling_candidate {
 int32_t sampling_choose(const struct sampler_settings *settings, float *logits, uint32_t vocabulary,
     const int32_t *tokens, uint32_t count, struct sampling_candidate *scratch);
 
+/*
+ * The log-probability of id `chosen`, then of the `top_count` largest logits, larger ones and then lower ids
+ * first: log-softmax of the logits as they are, in float64. NaN counts as -INFINITY. Ids that have no
+ * probability are not among the largest; elements without an id have id -1 and -INFINITY.
+ */
+struct sampling_logprob {
+    int32_t id;
+    float logprob;
+};
+void sampling_logprobs(const float *logits, uint32_t vocabulary, int32_t chosen, uint32_t top_count,
+    struct sampling_logprob *out);
+
 #endif

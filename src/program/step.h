@@ -9,6 +9,7 @@
 enum {
     PAGE_POSITIONS = 256, /* positions of one KV page */
     MAX_STOP_IDS = 32,
+    MAX_TOP_LOGPROBS = 20,
 };
 
 enum run_source {
@@ -46,6 +47,9 @@ struct run {
     struct sampler_settings sampler;
     uint32_t limit;     /* with repetition: stop once this many positions are filled */
     uint32_t stop_mask; /* bit i: sampling step.stop_ids[i] ends the run */
+    bool has_logprobs; /* with LOGITS_LAST: log-probabilities of the sampled id and of the `top_count` largest
+                        */
+    uint32_t top_count;
 };
 
 struct step {

@@ -280,6 +280,57 @@ static void a_closed_session_leaves_its_results(void **state)
     fixture_close(&fixture);
 }
 
+/* Of the logits as they are, whatever the sampler makes of them. */
+static void logprobs_are_those_of_the_model(void **state)
+{
+    (void)state;
+    enum { TOP = 5 };
+    struct fixture fixture = open_batch("llama-tiny");
+    int32_t *ids = some_ids(10, fixture.vocabulary, 6), top_ids[TOP];
+    float *logits = calloc(fixture.vocabulary, sizeof *logits), logprobs[1 + TOP];
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    assert_non_null(logits);
+    sampler.temperature = 2;
+    sampler.repeat_penalty = 1.5f;
+    sampler.repeat_last_n = 64;
+    ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 3, -INFINITY));
+    struct salvo_run run = {.session = fixture.session,
+        .ids = ids,
+        .count = 10,
+        .logits = logits,
+        .logprobs = logprobs,
+        .top_ids = top_ids,
+        .top_count = TOP};
+    for (int i = 0; i < 5; i++, run.count = 0) {
+        const struct salvo_run_result result = submit_one(fixture.engine, run);
+        assert_int_equal(SALVO_OK, result.status);
+        double sum = 0;
+        for (uint32_t j = 0; j < fixture.vocabulary; j++)
+            sum += exp(logits[j]);
+        for (int j = 0; j <= TOP; j++) {
+            const int32_t id = j ? top_ids[j - 1] : result.id;
+            assert_true(fabs(logprobs[j] - (logits[id] - log(sum))) < 1e-5);
+            assert_true(j < 2 || logprobs[j] <= logprobs[j - 1]);
+        }
+        assert_true(logprobs[0] <= logprobs[1]);
+    }
+    run.top_count = SALVO_TOP_LOGPROBS + 1;
+    assert_refused(fixture.engine, &run, 1, "the 21 most likely ids; at most 20");
+    run.top_count = 1;
+    run.top_ids = NULL;
+    assert_refused(fixture.engine, &run, 1, "lists for the 1 most likely ids are NULL");
+    run = (struct salvo_run){.session = fixture.session, .logprobs = logprobs};
+    busy_device_install(fixture.engine); /* which has none */
+    uint64_t step;
+    assert_int_equal(
+        SALVO_ERROR_UNSUPPORTED, salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    assert_non_null(strstr(salvo_error(), "backend busy does not compute log-probabilities"));
+    free(logits);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 /* Callers of an older or newer version have structs of another size. */
 static void structs_may_have_another_size(void **state)
 {
@@ -317,6 +368,7 @@ int main(void)
         cmocka_unit_test(sessions_that_fail_do_not_stop_others),
         cmocka_unit_test(runs_behind_a_failed_one_fail),
         cmocka_unit_test(a_closed_session_leaves_its_results),
+        cmocka_unit_test(logprobs_are_those_of_the_model),
         cmocka_unit_test(structs_may_have_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
