@@ -62,22 +62,22 @@ uint64_t sampling_weight(float x)
     return (uint64_t)exact_weight(x);
 }
 
-/* A share of 1 in units of 2^-32, so that shares of integer sums are integers. */
-static uint64_t fixed_share(float share)
+/* A fraction in units of 2^-32, so that fractions of integer sums are integers. */
+static uint64_t fixed_fraction(float fraction)
 {
-    return share > 0 ? (uint64_t)(share * 0x1p32f) : 0;
+    return fraction > 0 ? (uint64_t)(fraction * 0x1p32f) : 0;
 }
 
-/* `share` < 2^32 of a sum < 2^63, rounded down. */
-static uint64_t share_of(uint64_t sum, uint64_t share)
+/* sum * fraction / 2^32, rounded down; fraction < 2^32, sum < 2^63. */
+static uint64_t fraction_of(uint64_t sum, uint64_t fraction)
 {
-    return (sum >> 32) * share + ((sum & UINT32_MAX) * share >> 32);
+    return (sum >> 32) * fraction + ((sum & UINT32_MAX) * fraction >> 32);
 }
 
 /* At least 1, so that at least one candidate stays. */
 static uint64_t top_p_target(uint64_t sum, float top_p)
 {
-    uint64_t target = share_of(sum, fixed_share(top_p));
+    uint64_t target = fraction_of(sum, fixed_fraction(top_p));
     return target ? target : 1;
 }
 
@@ -268,7 +268,7 @@ static uint32_t gather_top_k(
 
 /*
  * top-p over a whole vocabulary, in two passes: the first sums weights in bins of 1/8 by the distance of the
- * logit from the largest; the second searches the last candidate in the bin where the sum reaches the target.
+ * logit from the largest; the second searches the last candidate in the bin where the sum limits the target.
  * One bin collects logits without weight.
  */
 enum { STEPS_OF_ONE = 8, WEIGHTLESS = 23 * STEPS_OF_ONE + 1, STEPS };
@@ -316,7 +316,7 @@ static struct sampling_candidate find_top_p_of_all(
 }
 
 /* A lower bound of logits that stay; it need not be tight, so the logarithm need not be exact. */
-static float surely_below(float cut, float largest, uint64_t lowest_weight)
+static float logit_lower_bound(float cut, float largest, uint64_t lowest_weight)
 {
     float below_cut = nextafterf(cut, -INFINITY);
     if (lowest_weight == 0 || isinf(largest))
@@ -331,7 +331,7 @@ static uint32_t gather_remaining(const float *logits, uint32_t vocabulary, struc
     float largest, uint64_t lowest_weight, struct sampling_candidate *candidates)
 {
     uint32_t count = 0;
-    float threshold = surely_below(cut.logit, largest, lowest_weight);
+    float threshold = logit_lower_bound(cut.logit, largest, lowest_weight);
     for (uint32_t first = 0; first < vocabulary; first = block_end(first, vocabulary)) {
         if (block_is_below(logits, first, vocabulary, threshold))
             continue;
@@ -399,7 +399,7 @@ int32_t sampling_choose(const struct sampler_settings *settings, float *logits, 
 
     float largest = logits[largest_id];
     struct sampling_candidate cut = find_cut(settings, logits, vocabulary, largest, scratch);
-    uint64_t lowest_weight = fixed_share(settings->min_p < 1 ? settings->min_p : 1);
+    uint64_t lowest_weight = fixed_fraction(settings->min_p < 1 ? settings->min_p : 1);
     uint32_t remaining = gather_remaining(logits, vocabulary, cut, largest, lowest_weight, scratch);
     return choose_by_weight(
         scratch, remaining, largest, 1 / settings->temperature, sampling_random(settings->seed, count));

@@ -156,7 +156,7 @@ INLINE void encode(const float *values, size_t count, float scale, float offset,
 }
 
 /* First guesses: the largest magnitude maps to code first, first + step, ... and the negative of each. */
-struct reach {
+struct guesses {
     float first, step;
     int count;
 };
@@ -174,12 +174,12 @@ INLINE void improve_scale(
         *best = (struct scale_fit){scale, gain};
 }
 
-INLINE float fit_scale(const float *values, size_t count, nearest_function *nearest, struct reach reach)
+INLINE float fit_scale(const float *values, size_t count, nearest_function *nearest, struct guesses guesses)
 {
     struct scale_fit best = {0, 0};
     float per_peak = reciprocal(largest_magnitude(values, count));
-    for (int i = 0; i < reach.count; i++) {
-        float guess = (reach.first + reach.step * (float)i) * per_peak;
+    for (int i = 0; i < guesses.count; i++) {
+        float guess = (guesses.first + guesses.step * (float)i) * per_peak;
         improve_scale(values, count, nearest, guess, &best);
         improve_scale(values, count, nearest, -guess, &best);
     }

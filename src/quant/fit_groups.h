@@ -58,11 +58,11 @@ INLINE float refit_signed_scale(const float values[BLOCK_LARGE], size_t group_si
 }
 
 INLINE struct signed_groups fit_signed_groups(const float values[BLOCK_LARGE], float unit, size_t group_size,
-    int lowest, nearest_function *nearest, struct reach reach)
+    int lowest, nearest_function *nearest, struct guesses guesses)
 {
     float fits[MAX_GROUPS], widest = 0;
     for (size_t group = 0; group < BLOCK_LARGE / group_size; group++) {
-        fits[group] = fit_scale(values + group * group_size, group_size, nearest, reach);
+        fits[group] = fit_scale(values + group * group_size, group_size, nearest, guesses);
         bool wider = fits[group] * fits[group] > widest * widest;
         widest = wider ? fits[group] : widest;
     }

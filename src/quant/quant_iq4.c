@@ -30,7 +30,7 @@ INLINE lanes nearest_iq4_code(lanes value)
 }
 
 /* The largest magnitude maps to -127 or, with the opposite sign, to 113. */
-static const struct reach reach = {100, 4, 8};
+static const struct guesses guesses = {100, 4, 8};
 
 static void dequantize_iq4_nl(const void *blocks, size_t block_count, float *out)
 {
@@ -44,7 +44,7 @@ static void quantize_iq4_nl(const float *values, size_t block_count, void *block
     struct block_iq4_nl *block = blocks;
     for (size_t i = 0; i < block_count; i++, block++, values += 32) {
         float normal[32], unit = normalise(values, 32, normal);
-        struct half_scale scale = half_scale_nearest(fit_scale(normal, 32, nearest_iq4, reach), unit);
+        struct half_scale scale = half_scale_nearest(fit_scale(normal, 32, nearest_iq4, guesses), unit);
         uint8_t codes[32];
         encode(normal, 32, scale.value, 0, nearest_iq4_code, 0, codes);
         block->scale = scale.bits;
@@ -71,7 +71,7 @@ static void quantize_iq4_xs(const float *values, size_t block_count, void *block
     uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, values += BLOCK_LARGE) {
         float unit = normalise(values, BLOCK_LARGE, normal);
-        struct signed_groups fit = fit_signed_groups(normal, unit, 32, -32, nearest_iq4, reach);
+        struct signed_groups fit = fit_signed_groups(normal, unit, 32, -32, nearest_iq4, guesses);
         encode_signed_groups(normal, 32, nearest_iq4_code, 0, &fit, codes);
         memset(block, 0, sizeof *block);
         block->scale = fit.scale.bits;

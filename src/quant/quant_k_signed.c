@@ -34,13 +34,13 @@ static void dequantize_q3_k(const void *blocks, size_t block_count, float *out)
 
 static void quantize_q3_k(const float *values, size_t block_count, void *blocks)
 {
-    const struct reach reach = {2.8f, 0.15f, 11};
+    const struct guesses guesses = {2.8f, 0.15f, 11};
     struct block_q3_k *block = blocks;
     float normal[BLOCK_LARGE];
     uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, values += BLOCK_LARGE) {
         float unit = normalise(values, BLOCK_LARGE, normal);
-        struct signed_groups fit = fit_signed_groups(normal, unit, 16, -32, nearest_q3_k, reach);
+        struct signed_groups fit = fit_signed_groups(normal, unit, 16, -32, nearest_q3_k, guesses);
         encode_signed_groups(normal, 16, nearest_q3_k, -4, &fit, codes);
         memset(block, 0, sizeof *block);
         block->scale = fit.scale.bits;
@@ -81,13 +81,13 @@ static void dequantize_q6_k(const void *blocks, size_t block_count, float *out)
 
 static void quantize_q6_k(const float *values, size_t block_count, void *blocks)
 {
-    const struct reach reach = {30.0f, 0.3f, 9};
+    const struct guesses guesses = {30.0f, 0.3f, 9};
     struct block_q6_k *block = blocks;
     float normal[BLOCK_LARGE];
     uint8_t codes[BLOCK_LARGE];
     for (size_t i = 0; i < block_count; i++, block++, values += BLOCK_LARGE) {
         float unit = normalise(values, BLOCK_LARGE, normal);
-        struct signed_groups fit = fit_signed_groups(normal, unit, 16, -128, nearest_q6_k, reach);
+        struct signed_groups fit = fit_signed_groups(normal, unit, 16, -128, nearest_q6_k, guesses);
         encode_signed_groups(normal, 16, nearest_q6_k, -32, &fit, codes);
         memset(block, 0, sizeof *block);
         block->scale = fit.scale.bits;

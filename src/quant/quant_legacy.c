@@ -33,10 +33,10 @@ INLINE lanes nearest_q5_0(lanes value)
 }
 
 INLINE uint16_t quantize_signed(
-    const float *values, int zero, nearest_function *nearest, struct reach reach, uint8_t codes[32])
+    const float *values, int zero, nearest_function *nearest, struct guesses guesses, uint8_t codes[32])
 {
     float normal[32], unit = normalise(values, 32, normal);
-    struct half_scale scale = half_scale_nearest(fit_scale(normal, 32, nearest, reach), unit);
+    struct half_scale scale = half_scale_nearest(fit_scale(normal, 32, nearest, guesses), unit);
     encode(normal, 32, scale.value, 0, nearest, -zero, codes);
     return scale.bits;
 }
@@ -60,11 +60,11 @@ static void dequantize_q4_0(const void *blocks, size_t block_count, float *out)
 
 static void quantize_q4_0(const float *values, size_t block_count, void *blocks)
 {
-    const struct reach reach = {6.8f, 0.2f, 9};
+    const struct guesses guesses = {6.8f, 0.2f, 9};
     struct block_q4_0 *block = blocks;
     uint8_t codes[32];
     for (size_t i = 0; i < block_count; i++, block++, values += 32) {
-        block->scale = quantize_signed(values, 8, nearest_q4_0, reach, codes);
+        block->scale = quantize_signed(values, 8, nearest_q4_0, guesses, codes);
         pack_nibbles(codes, block->nibbles);
     }
 }
@@ -81,11 +81,11 @@ static void dequantize_q5_0(const void *blocks, size_t block_count, float *out)
 
 static void quantize_q5_0(const float *values, size_t block_count, void *blocks)
 {
-    const struct reach reach = {14.6f, 0.25f, 9};
+    const struct guesses guesses = {14.6f, 0.25f, 9};
     struct block_q5_0 *block = blocks;
     uint8_t codes[32];
     for (size_t i = 0; i < block_count; i++, block++, values += 32) {
-        block->scale = quantize_signed(values, 16, nearest_q5_0, reach, codes);
+        block->scale = quantize_signed(values, 16, nearest_q5_0, guesses, codes);
         pack_five_bits(codes, block->nibbles, block->high);
     }
 }

@@ -1,7 +1,7 @@
 #include "text/template.h"
 
 #include "base/memory.h"
-#include "text/jinja/interpreter.h"
+#include "text/jinja/builtins.h"
 #include "text/jinja/json.h"
 
 #include <string.h>
@@ -224,7 +224,8 @@ enum salvo_status template_render(
 {
     enum salvo_status status = SALVO_OK;
     const struct template_limits *limits = input->limits ? input->limits : &template_limits;
-    struct interpreter in = {.heap = {.left = limits->memory}, .work_left = limits->work};
+    struct interpreter in = {
+        .heap = {.left = limits->memory}, .builtins = &builtin_tables, .work_left = limits->work};
     struct text output = {.heap = &in.heap};
     struct value variables;
     struct scope *given;

@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-bool text_equals(struct salvo_text text, const char *string)
-{
-    return text.size == strlen(string) && memcmp(text.data, string, text.size) == 0;
-}
-
 /* ---- Which kind -------------------------------------------------------------------------------------- */
 
 static enum salvo_status read_model(const struct gguf *gguf, struct vocabulary *vocabulary)

@@ -6,6 +6,8 @@
 #include "base/string_map.h"
 #include "text/split.h"
 
+#include <string.h>
+
 struct gguf;
 
 enum token_type { /* the numbers are those of the format */
@@ -57,6 +59,9 @@ static inline bool token_is_control(const struct token *token)
     return token->type == TOKEN_CONTROL || token->type == TOKEN_UNKNOWN;
 }
 
-bool text_equals(struct salvo_text text, const char *string);
+static inline bool text_equals(struct salvo_text text, const char *string)
+{
+    return text.size == strlen(string) && memcmp(text.data, string, text.size) == 0;
+}
 
 #endif

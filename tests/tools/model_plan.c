@@ -26,10 +26,11 @@ const struct model_shape model_shapes[] = {
     {"smollm-360m", LLAMA_SHAPE( 32,     960,  15,   5,  2560,  49152,  true,  8192,   100000,  0)},
     {"llama-1b",    LLAMA_SHAPE( 16,     2048, 32,   8,  8192,  128256, true,  131072, 500000,  32)},
     {"llama-8b",    LLAMA_SHAPE( 32,     4096, 32,   8,  14336, 128256, false, 131072, 500000,  8)},
-    /* For tests: rows of 32-blocks only, rows that no block format fits, rows of 256-blocks, heads of 128. */
+    /* For tests: rows of 32-blocks only, rows that no block format fits, rows of 256-blocks, of one such block, heads of 128. */
     {"llama-tiny",  LLAMA_SHAPE( 2,      160,  5,    1,  288,   331,    false, 512,    10000,   0)},
     {"llama-odd",   LLAMA_SHAPE( 2,      200,  5,    5,  328,   97,     true,  512,    10000,   8)},
     {"llama-256",   LLAMA_SHAPE( 2,      256,  4,    2,  512,   512,    true,  512,    10000,   0)},
+    {"llama-mini",  LLAMA_SHAPE( 1,      256,  4,    2,  256,   97,     true,  512,    10000,   0)},
     {"llama-128",   LLAMA_SHAPE( 1,      640,  5,    1,  256,   331,    true,  512,    10000,   0)}, /* a head */
     {"llama-64to1", LLAMA_SHAPE( 1,      512,  64,   1,  96,    97,     true,  512,    10000,   0)}, /* queries to KV heads */
     /* Rows of a matrix that small shared memory does not hold, after no norm and after one. */

@@ -31,8 +31,9 @@ class Checks:
                               timeout=300, check=False)
 
     def evaluate(self, *arguments, backend="vulkan", model=None, **environment):
-        return self.run("eval", "--backend", backend, "-m", model or self.model, "--tokens", "1,2,3", *arguments,
-                        **environment)
+        """A batch of one token needs the fewest pipelines: lavapipe compiles each of them again in every process."""
+        return self.run("eval", "--backend", backend, "-m", model or self.model, "--tokens", "1,2,3", "-c", "16", "-b", "1",
+                        *arguments, **environment)
 
     def every_call(self):
         for call in CALLS:
@@ -120,7 +121,8 @@ class Checks:
             model, results = self.make("llama-256", mix), []
             for environment in ({}, {"SALVO_VULKAN_DISABLE": "host-import"},
                                 {"FAILING_DRIVER_CALL": "vkGetMemoryHostPointerPropertiesEXT"}):
-                shown = self.run("info", "--program", "--backend", "vulkan", "-m", model, **environment).stdout.decode()
+                shown = self.run("info", "--program", "--backend", "vulkan", "-m", model, "-c", "16", "-b", "1",
+                                 **environment).stdout.decode()
                 imported = int(re.search(r"in the mapped file: (\d+) bytes", shown).group(1))
                 assert (imported > 0) == (not environment), shown
                 results.append(self.evaluate("--logits", "-", model=model, **environment))

@@ -20,13 +20,46 @@ static struct fixture open_on(const char *backend, const char *path, uint32_t se
                                   .threads = 2});
 }
 
-static void programs_agree_with_the_cpu(void **state)
+enum { SESSIONS = 3 };
+
+/* llama-tiny in F32, with a new session. The tests share one engine: where the device is a processor, opening
+ * compiles shaders for seconds. */
+static struct fixture tiny;
+
+static void open_tiny(void)
+{
+    if (!tiny.engine) {
+        tiny = open_on("vulkan", made_model("llama-tiny", "F32"), SESSIONS);
+        return;
+    }
+    salvo_session_close(tiny.session);
+    ASSERT_OK(salvo_session_open(tiny.engine, &tiny.session));
+}
+
+static void nothing_is_reported_after_closing(void **state)
+{
+    if (tiny.engine)
+        fixture_close(&tiny);
+    no_validation_messages(state);
+}
+
+static void programs_of_llama_in_floats_agree_with_the_cpu(void **state)
 {
     (void)state;
     assert_verified(made_model("llama-odd", "F32"), SALVO_KV_AUTO);
+}
+
+static void programs_of_llama_in_blocks_agree_with_the_cpu(void **state)
+{
+    (void)state;
     assert_verified(made_model("llama-odd", "Q4_0"), SALVO_KV_F16);
     assert_verified_with(
         made_model("llama-tiny", "Q4_0"), SALVO_KV_F32, 200); /* more positions than threads */
+}
+
+static void programs_of_rwkv7_agree_with_the_cpu(void **state)
+{
+    (void)state;
     assert_verified(made_model("rwkv7-256", "Q4_K_M"), SALVO_KV_AUTO);
 }
 
@@ -77,10 +110,10 @@ static void ids_are_chosen_as_sampling_defines(void **state)
             .presence_penalty = 0.2f,
             .repeat_last_n = 20},
     };
-    struct fixture fixture = open_on("vulkan", made_model("llama-tiny", "F32"), 1);
-    int32_t *ids = some_ids(12, fixture.vocabulary, 7);
-    float *logits = malloc(fixture.vocabulary * sizeof *logits);
-    struct sampling_candidate *scratch = malloc(fixture.vocabulary * sizeof *scratch);
+    open_tiny();
+    int32_t *ids = some_ids(12, tiny.vocabulary, 7);
+    float *logits = malloc(tiny.vocabulary * sizeof *logits);
+    struct sampling_candidate *scratch = malloc(tiny.vocabulary * sizeof *scratch);
     for (size_t i = 0; i < sizeof samplers / sizeof *samplers; i++) {
         const struct salvo_sampler *sampler = &samplers[i];
         const struct sampler_settings settings = {
@@ -94,42 +127,40 @@ static void ids_are_chosen_as_sampling_defines(void **state)
             .repeat_last_n = sampler->repeat_last_n,
             .seed = sampler->seed,
         };
-        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
-        ASSERT_OK(salvo_session_set_sampler(fixture.session, sampler));
-        ASSERT_OK(salvo_session_feed(fixture.session, ids, 12));
+        ASSERT_OK(salvo_session_rollback(tiny.session, 0));
+        ASSERT_OK(salvo_session_set_sampler(tiny.session, sampler));
+        ASSERT_OK(salvo_session_feed(tiny.session, ids, 12));
         for (uint32_t position = 12; position < 24; position += 2) {
             int32_t id;
-            memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
-            int32_t expected = sampling_choose(&settings, logits, fixture.vocabulary,
-                salvo_session_tokens(fixture.session), position, scratch);
-            ASSERT_OK(salvo_session_next(fixture.session, &id));
+            memcpy(logits, salvo_session_logits(tiny.session), tiny.vocabulary * sizeof *logits);
+            int32_t expected = sampling_choose(
+                &settings, logits, tiny.vocabulary, salvo_session_tokens(tiny.session), position, scratch);
+            ASSERT_OK(salvo_session_next(tiny.session, &id));
             assert_int_equal(expected, id);
-            ASSERT_OK(salvo_session_feed(
-                fixture.session, &ids[(position + 1) % 12], 1)); /* so there are two more */
+            ASSERT_OK(
+                salvo_session_feed(tiny.session, &ids[(position + 1) % 12], 1)); /* so there are two more */
         }
     }
     free(logits);
     free(scratch);
     free(ids);
-    fixture_close(&fixture);
 }
 
 static void a_bias_counts(void **state)
 {
     (void)state;
-    struct fixture fixture = open_on("vulkan", made_model("llama-tiny", "F32"), 1);
-    int32_t *ids = some_ids(5, fixture.vocabulary, 9), id;
-    set_greedy(fixture.session);
-    ASSERT_OK(salvo_session_set_bias(fixture.session, 11, 1000));
-    ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
-    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    open_tiny();
+    int32_t *ids = some_ids(5, tiny.vocabulary, 9), id;
+    set_greedy(tiny.session);
+    ASSERT_OK(salvo_session_set_bias(tiny.session, 11, 1000));
+    ASSERT_OK(salvo_session_feed(tiny.session, ids, 5));
+    ASSERT_OK(salvo_session_next(tiny.session, &id));
     assert_int_equal(11, id);
-    ASSERT_OK(salvo_session_set_bias(fixture.session, 11, 0));
-    ASSERT_OK(salvo_session_set_bias(fixture.session, 12, 1000));
-    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    ASSERT_OK(salvo_session_set_bias(tiny.session, 11, 0));
+    ASSERT_OK(salvo_session_set_bias(tiny.session, 12, 1000));
+    ASSERT_OK(salvo_session_next(tiny.session, &id));
     assert_int_equal(12, id);
     free(ids);
-    fixture_close(&fixture);
 }
 
 enum { PROMPT = 20, TAKEN = 6 };
@@ -189,42 +220,61 @@ static void check_ahead(const struct fixture *fixture, const int32_t *ids)
     free(expected);
 }
 
-static void conversations_go_on_elsewhere_again_and_ahead(void **state)
+static void check_conversations(const struct fixture *vulkan, const char *shape)
+{
+    struct fixture cpu = open_on("cpu", made_model(shape, "F32"), 1);
+    int32_t *ids = some_ids(PROMPT, cpu.vocabulary, 3);
+    set_greedy(cpu.session);
+    set_greedy(vulkan->session);
+    check_move(&cpu, vulkan, ids);
+    check_move(vulkan, &cpu, ids);
+    check_new_start(vulkan, ids);
+    check_ahead(vulkan, ids);
+    free(ids);
+    fixture_close(&cpu);
+}
+
+/* Devices may limit workgroups to 1024 invocations. */
+static void check_workgroups(const struct fixture *fixture)
+{
+    const struct vulkan_pipelines *pipelines = &fixture->engine->executor->pipelines;
+    assert_true(pipelines->count > 5);
+    for (uint32_t i = 0; i < pipelines->count; i++)
+        assert_in_range(pipelines->made[i].constants.threads, 1, 1024);
+}
+
+static void conversations_of_llama(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
-    for (int i = 0; i < 2; i++) {
-        const char *path = made_model(shapes[i], "F32");
-        struct fixture cpu = open_on("cpu", path, 1), vulkan = open_on("vulkan", path, 1);
-        int32_t *ids = some_ids(PROMPT, cpu.vocabulary, 3);
-        set_greedy(cpu.session);
-        set_greedy(vulkan.session);
-        check_move(&cpu, &vulkan, ids);
-        check_move(&vulkan, &cpu, ids);
-        check_new_start(&vulkan, ids);
-        check_ahead(&vulkan, ids);
-        free(ids);
-        fixture_close(&cpu);
-        fixture_close(&vulkan);
-    }
+    open_tiny();
+    check_workgroups(&tiny);
+    check_conversations(&tiny, "llama-tiny");
+}
+
+static void conversations_of_rwkv7(void **state)
+{
+    (void)state;
+    struct fixture vulkan = open_on("vulkan", made_model("rwkv7-tiny", "F32"), 1);
+    check_workgroups(&vulkan);
+    check_conversations(&vulkan, "rwkv7-tiny");
+    fixture_close(&vulkan);
 }
 
 /* Several sessions in one step get what each gets alone on the CPU. */
 static void sessions_share_a_step(void **state)
 {
     (void)state;
-    enum { COUNT = 3 };
-    const char *path = made_model("llama-tiny", "F32");
-    struct fixture fixture = open_on("vulkan", path, COUNT), alone = open_on("cpu", path, COUNT);
-    struct salvo_session *sessions[COUNT] = {fixture.session}, *others[COUNT] = {alone.session};
-    int32_t ids[COUNT], expected[COUNT];
-    enum salvo_status statuses[COUNT];
-    for (uint32_t i = 0; i < COUNT; i++) {
+    open_tiny();
+    struct fixture alone = open_on("cpu", made_model("llama-tiny", "F32"), SESSIONS);
+    struct salvo_session *sessions[SESSIONS] = {tiny.session}, *others[SESSIONS] = {alone.session};
+    int32_t ids[SESSIONS], expected[SESSIONS];
+    enum salvo_status statuses[SESSIONS];
+    for (uint32_t i = 0; i < SESSIONS; i++) {
         if (i) {
-            ASSERT_OK(salvo_session_open(fixture.engine, &sessions[i]));
+            ASSERT_OK(salvo_session_open(tiny.engine, &sessions[i]));
             ASSERT_OK(salvo_session_open(alone.engine, &others[i]));
         }
-        int32_t *prompt = some_ids(4 + 3 * i, fixture.vocabulary, i);
+        int32_t *prompt = some_ids(4 + 3 * i, tiny.vocabulary, i);
         set_greedy(sessions[i]);
         set_greedy(others[i]);
         ASSERT_OK(salvo_session_feed(sessions[i], prompt, 4 + 3 * i));
@@ -232,11 +282,12 @@ static void sessions_share_a_step(void **state)
         free(prompt);
     }
     for (int round = 0; round < 5; round++) {
-        ASSERT_OK(salvo_engine_next(sessions, COUNT, ids, statuses));
-        ASSERT_OK(salvo_engine_next(others, COUNT, expected, statuses));
+        ASSERT_OK(salvo_engine_next(sessions, SESSIONS, ids, statuses));
+        ASSERT_OK(salvo_engine_next(others, SESSIONS, expected, statuses));
         assert_memory_equal(expected, ids, sizeof ids);
     }
-    fixture_close(&fixture);
+    for (uint32_t i = 1; i < SESSIONS; i++)
+        salvo_session_close(sessions[i]);
     fixture_close(&alone);
 }
 
@@ -272,20 +323,19 @@ static void mixtures_give_what_each_request_gets_alone(void **state)
 static void a_token_is_one_submission(void **state)
 {
     (void)state;
-    struct fixture fixture = open_on("vulkan", made_model("llama-tiny", "F32"), 1);
-    int32_t *ids = some_ids(8, fixture.vocabulary, 3);
-    set_greedy(fixture.session);
-    ASSERT_OK(salvo_session_feed(fixture.session, ids, 8));
-    struct salvo_counters before = counters_of(fixture.engine);
-    free(continuation(fixture.session, ids, 0, 10));
-    struct salvo_counters after = counters_of(fixture.engine);
+    open_tiny();
+    int32_t *ids = some_ids(8, tiny.vocabulary, 3);
+    set_greedy(tiny.session);
+    ASSERT_OK(salvo_session_feed(tiny.session, ids, 8));
+    struct salvo_counters before = counters_of(tiny.engine);
+    free(continuation(tiny.session, ids, 0, 10));
+    struct salvo_counters after = counters_of(tiny.engine);
     assert_in_range(after.submissions - before.submissions, 9, 10);
     assert_int_equal(after.submissions - before.submissions, after.tokens - before.tokens);
     const uint64_t dispatches = after.dispatches - before.dispatches;
     assert_true(dispatches > after.tokens - before.tokens && after.barriers - before.barriers < dispatches);
     assert_int_equal(0, after.allocations_after_load);
     free(ids);
-    fixture_close(&fixture);
 }
 
 /* How many steps were complete when the first text came. */
@@ -350,7 +400,7 @@ static void every_allocation_of_opening_can_fail(void **state)
 {
     (void)state;
     const struct salvo_engine_options options = {
-        .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 32, .batch = 4};
+        .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 32, .batch = 1};
     struct salvo_model *model;
     struct salvo_engine *engine;
     unsigned failures = 0;
@@ -374,21 +424,6 @@ static void every_allocation_of_opening_can_fail(void **state)
     salvo_model_close(model);
 }
 
-static void workgroups_are_as_small_as_devices_may_ask_for(void **state)
-{
-    (void)state;
-    static const char *const shapes[] = {
-        "llama-tiny", "rwkv7-tiny"}; /* with pipelines that other tests made */
-    for (int i = 0; i < 2; i++) {
-        struct fixture fixture = open_on("vulkan", made_model(shapes[i], "F32"), 1);
-        const struct vulkan_pipelines *pipelines = &fixture.engine->executor->pipelines;
-        assert_true(pipelines->count > 5);
-        for (uint32_t j = 0; j < pipelines->count; j++)
-            assert_in_range(pipelines->made[j].constants.threads, 1, 1024);
-        fixture_close(&fixture);
-    }
-}
-
 static void processors_are_used_only_when_asked_for(void **state)
 {
     (void)state;
@@ -401,19 +436,21 @@ static void processors_are_used_only_when_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_agree_with_the_cpu),
+        cmocka_unit_test(programs_of_llama_in_floats_agree_with_the_cpu),
+        cmocka_unit_test(programs_of_llama_in_blocks_agree_with_the_cpu),
+        cmocka_unit_test(programs_of_rwkv7_agree_with_the_cpu),
         cmocka_unit_test(bytes_in_the_cache_agree_with_the_cpu),
         cmocka_unit_test(ids_are_chosen_as_sampling_defines),
         cmocka_unit_test(a_bias_counts),
-        cmocka_unit_test(conversations_go_on_elsewhere_again_and_ahead),
+        cmocka_unit_test(conversations_of_llama),
+        cmocka_unit_test(conversations_of_rwkv7),
         cmocka_unit_test(sessions_share_a_step),
         cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(steps_are_on_their_way_together),
         cmocka_unit_test(every_allocation_of_opening_can_fail),
-        cmocka_unit_test(workgroups_are_as_small_as_devices_may_ask_for),
         cmocka_unit_test(processors_are_used_only_when_asked_for),
-        cmocka_unit_test(no_validation_messages),
+        cmocka_unit_test(nothing_is_reported_after_closing),
     };
     return RUN_VULKAN_TESTS(tests);
 }

@@ -176,7 +176,7 @@ void recurrent_shift_row(struct executor *executor, const struct op *op, uint32_
 
 /* Stores the row of a token shift for the next step if it is the last of its run. One thread calls it for
  * each row. */
-void recurrent_keep_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
+void recurrent_store_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread);
 
 uint32_t wkv7_tasks(const struct executor *executor, const struct group *group);
 void wkv7_work(struct executor *executor, const struct group *group, uint32_t task);
@@ -191,7 +191,7 @@ uint32_t attend_tasks(struct executor *executor, const struct group *group);
 void attend_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
 
 /* After a cancelled step: resets the counts of completed pages for the next step. */
-void attend_forget_pages(struct executor *executor);
+void attend_reset_pages(struct executor *executor);
 
 void sample_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread);
 

@@ -59,8 +59,7 @@ INLINE float32x4_t load_pair(const float *from)
     return vcombine_f32(pair, pair);
 }
 
-INLINE void dot_one_digit(
-    const int8_t *rows, const int8_t *x, const unsigned octets, int32x4_t dots[2][PAIRS])
+INLINE void dot_one_term(const int8_t *rows, const int8_t *x, const unsigned octets, int32x4_t dots[2][PAIRS])
 {
     for (unsigned p = 0; p < PAIRS; p++)
         dots[0][p] = dots[1][p] = vdupq_n_s32(0);
@@ -111,7 +110,7 @@ INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, 
         if (terms == 2)
             dot_two_terms(rows, tokens, octets, dots);
         else
-            dot_one_digit(rows, tokens, octets, dots);
+            dot_one_term(rows, tokens, octets, dots);
         float32x4_t scales[PAIRS], minimums[PAIRS];
         load_twice(tile.scales + i * TILE_ROWS, scales);
         if (offsets)

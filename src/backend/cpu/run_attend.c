@@ -150,7 +150,7 @@ static void attend_one_token(
     }
 }
 
-void attend_forget_pages(struct executor *executor)
+void attend_reset_pages(struct executor *executor)
 {
     const struct program *program = executor->program;
     for (uint32_t i = 0; i < program->op_count; i++) {

@@ -259,7 +259,7 @@ void matmul_work(struct executor *executor, const struct group *group, uint32_t 
     for (uint32_t i = 0; task == 0 && i < group->inner; i++) {
         const struct op *op = &executor->program->ops[group->first_op + i];
         if (op->kind == OP_TOKEN_SHIFT) /* every thread has the row, one stores it */
-            recurrent_keep_row(executor, op, 0, thread);
+            recurrent_store_row(executor, op, 0, thread);
     }
     for (uint32_t i = 0; i < (group->glu ? 1 : group->matmuls); i++) {
         const struct op *op = matmul_of(executor, group, i);

@@ -85,7 +85,7 @@ void recurrent_shift_row(struct executor *executor, const struct op *op, uint32_
         memset(out, 0, bytes);
 }
 
-void recurrent_keep_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
+void recurrent_store_row(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
 {
     const struct run *run = &executor->runs[executor->rows[row].run];
     if (row + 1 == run->first_row + run->count) {

@@ -239,7 +239,7 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
             const struct op *op = &executor->program->ops[group->first_op + i];
             rows_run_op(executor, op, row, thread);
             if (op->kind == OP_TOKEN_SHIFT)
-                recurrent_keep_row(executor, op, row, thread);
+                recurrent_store_row(executor, op, row, thread);
         }
         if (group->rounded != NO_BUFFER)
             round_row(executor, group, row, row >= panel_end);

@@ -154,7 +154,7 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
         step_run_groups(executor, 0, executor->plan->group_count);
         executor->counters.tokens += executor->live[ROWS_TOKENS];
         if (step_is_cancelled(step->cancel)) {
-            attend_forget_pages(executor);
+            attend_reset_pages(executor);
             if (i == 0)
                 TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
             keep_repetitions(executor, i);

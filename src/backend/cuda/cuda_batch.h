@@ -136,14 +136,6 @@ struct cuda_flash {
     struct cuda_packed_input rounded; /* values 0: it is not */
 };
 
-struct cuda_gemm_matmul {
-    struct cuda_matrix matrix;
-    uint64_t bias, out; /* bias: [rows] floats or 0; out: [T][rows] floats */
-    uint32_t activation, accumulate;
-    float cap; /* not 0: then cap * tanh(result / cap) */
-    uint32_t padding;
-};
-
 /* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and out =
  * glu(first) * second goes to the out of the first. A matmul with a multiple of CUDA_TILE_COLUMNS rows may
  * round its result to bytes at once. */
@@ -151,7 +143,7 @@ struct cuda_gemm {
     uint64_t places; /* of the step's tokens: struct cuda_row [T] */
     struct cuda_packed_input packed_input;
     struct cuda_packed_input rounded; /* of the first one's out; values 0: not rounded */
-    struct cuda_gemm_matmul matmuls[GEMM_MATMULS];
+    struct cuda_matmul matmuls[GEMM_MATMULS];
     uint32_t count;
     uint32_t glu;  /* ACTIVATION_NONE: no glu */
     uint32_t rows; /* enum row_kind: tokens or outputs */

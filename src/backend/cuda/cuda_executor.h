@@ -69,14 +69,31 @@ struct cuda_node {
     };
 };
 
-enum { CUDA_MOST_ROUNDS = 16 }; /* of a phase */
+enum { CUDA_MOST_ROUNDS = 16, CUDA_MOST_MATMULS = 24 }; /* of a phase */
 
-/* The parts of a phase that become records, for the host alone. */
+/* A matmul of a phase, or a slice of one: some owners of its matrix. */
+struct cuda_phase_matmul {
+    struct cuda_matmul matmul;
+    cuda_address before;  /* [rows], added to the result; 0: nothing */
+    uint32_t round;       /* its input, one of the phase's rounds */
+    uint32_t first_block; /* owner o is block (first_block + o) % blocks */
+    bool is_fine;         /* the input has two terms */
+    bool is_plain;        /* out is floats: logits */
+    buffer_id weight;
+    struct cuda_matrix whole; /* the matrix without slices */
+};
+
+/* The work of a phase as its group describes it. Records are made of it; the device never sees it. */
 struct cuda_phase_parts {
-    bool simple; /* matmul: records hold the inputs */
-    bool has_head;
+    struct cuda_phase_matmul matmuls[CUDA_MOST_MATMULS];
+    bool simple;                                  /* matmul: records hold the inputs */
     struct cuda_vector vectors[CUDA_MOST_ROUNDS]; /* matmul: the input of each round */
-    struct cuda_wkv7_record head;                 /* wkv7: of the first head */
+    struct cuda_attend attend;
+    uint32_t wkv7_heads;
+    bool has_head;
+    struct cuda_wkv7_record head; /* of the first head, if has_head */
+    const struct op *embed;       /* the only op of the phase; NULL: it has others */
+    cuda_address embedded;        /* out of that op */
 };
 
 /* The tables of a plan as they go to the device. */

@@ -41,35 +41,36 @@ static bool describe_vector(const struct phase_builder *builder, uint32_t index,
 
 /* The warps load the columns that both matrices need of one vector. In pieces each matrix has its own
  * rounding of it. */
-static bool share_input(
-    const struct phase_builder *builder, const struct cuda_matmul *gate, const struct cuda_matmul *up)
+static bool share_input(const struct phase_builder *builder, const struct cuda_phase_matmul *gate,
+    const struct cuda_phase_matmul *up)
 {
     if (builder->phase.groups_at_once)
         return builder->rounds[gate->round].place == builder->rounds[up->round].place;
-    return gate->round == up->round && gate->matrix.parts_per_round == up->matrix.parts_per_round;
+    return gate->round == up->round &&
+           gate->matmul.matrix.parts_per_round == up->matmul.matrix.parts_per_round;
 }
 
-static bool fits_registers(const struct phase_builder *builder, const struct cuda_phase_parts *parts)
+static bool fits_registers(const struct phase_builder *builder, const struct cuda_vector *vectors)
 {
     for (uint32_t i = 0; i < builder->phase.matmul_count && !builder->phase.groups_at_once; i++) {
-        const struct cuda_matmul *matmul = &builder->matmuls[i];
-        if (parts->vectors[matmul->round].norm == CUDA_NORM_LAYER &&
-            matmul->matrix.part_groups > CUDA_MIXED_GROUPS)
+        const struct cuda_phase_matmul *matmul = &builder->parts.matmuls[i];
+        if (vectors[matmul->round].norm == CUDA_NORM_LAYER &&
+            matmul->matmul.matrix.part_groups > CUDA_MIXED_GROUPS)
             return false;
     }
     return true;
 }
 
-void cuda_describe_inputs(const struct phase_builder *builder, struct cuda_phase_parts *out)
+bool cuda_describe_inputs(const struct phase_builder *builder, struct cuda_vector vectors[CUDA_MOST_ROUNDS])
 {
     const struct cuda_phase *phase = &builder->phase;
-    bool mixed = false;
-    out->simple = true;
+    const struct cuda_phase_matmul *matmuls = builder->parts.matmuls;
+    bool simple = true, mixed = false;
     for (uint32_t i = 0; i < phase->round_count; i++) {
-        out->simple = describe_vector(builder, i, &out->vectors[i]) && out->simple;
-        mixed = mixed || out->vectors[i].lerp;
+        simple = describe_vector(builder, i, &vectors[i]) && simple;
+        mixed = mixed || vectors[i].lerp;
     }
     for (uint32_t i = 1; phase->glu != ACTIVATION_NONE && i < phase->matmul_count; i += 2)
-        out->simple = out->simple && share_input(builder, &builder->matmuls[i - 1], &builder->matmuls[i]);
-    out->simple = out->simple && fits_registers(builder, out) && (!builder->inputs.shift || mixed);
+        simple = simple && share_input(builder, &matmuls[i - 1], &matmuls[i]);
+    return simple && fits_registers(builder, vectors) && (!builder->inputs.shift || mixed);
 }

@@ -244,33 +244,19 @@ static enum salvo_status lower_rows(struct phase_builder *builder, const struct 
 
 /* ---- Matmuls ---- */
 
-static struct cuda_gemm_matmul gemm_matmul(const struct phase_builder *builder, const struct op *op)
-{
-    return (struct cuda_gemm_matmul){
-        .matrix = builder->executor->weights[op->inputs[0]].matrix,
-        .bias = phase_vector(builder, op->inputs[2]),
-        .out = phase_address(builder, op->out),
-        .activation = op->matmul.activation,
-        .accumulate = op->matmul.accumulate,
-    };
-}
-
 static struct cuda_node gemm_of(const struct phase_builder *builder, const struct group *group,
     const struct op *ops, uint32_t count, bool glu)
 {
     struct cuda_node node = {.kind = CUDA_NODE_GEMM};
-    const struct op *last = &builder->program->ops[group->first_op + group->op_count - 1];
     node.gemm.places = token_places(builder);
     node.gemm.packed_input =
         builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
     node.gemm.count = count;
     node.gemm.glu = glu ? ops[2].glu.activation : ACTIVATION_NONE;
     node.gemm.rows = group->rows;
-    for (uint32_t i = 0; i < count; i++) {
-        node.gemm.matmuls[i] = gemm_matmul(builder, &ops[i]);
-        if (last->kind == OP_SOFTCAP)
-            node.gemm.matmuls[i].cap = last->softcap.cap;
-    }
+    for (uint32_t i = 0; i < count; i++)
+        node.gemm.matmuls[i] = cuda_matmul_of(builder, group, &ops[i],
+            &builder->executor->weights[ops[i].inputs[0]].matrix, phase_address(builder, ops[i].out));
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
     const struct cuda_room room = {

@@ -30,66 +30,6 @@ void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum 
         builder->place_of[i] = CUDA_NONE;
 }
 
-/* Only values between the phases of a single token are tagged words; the logits have other readers. */
-static bool is_tagged(const struct phase_builder *builder, buffer_id buffer)
-{
-    return builder->plan == &builder->executor->single && buffer != builder->program->logits;
-}
-
-cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer)
-{
-    const struct cuda_scratch *scratch = &builder->plan->scratch;
-    const struct plan *plan = &builder->plan->plan;
-    if (is_tagged(builder, buffer))
-        return builder->tagged_address[buffer];
-    return plan->is_private[buffer] ? scratch->spilled + plan->offsets[buffer]
-                                    : scratch->arena + scratch->offsets[buffer];
-}
-
-static bool has_attention(const struct phase_builder *builder, uint32_t first_op, uint32_t end)
-{
-    while (first_op < end && builder->program->ops[first_op].kind != OP_ATTEND)
-        first_op++;
-    return first_op < end;
-}
-
-bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op)
-{
-    const uint32_t end = builder->program->op_count;
-    if (builder->plan == &builder->executor->debug) /* which is compared with what the program says */
-        return false;
-    return builder->plan == &builder->executor->single
-               ? has_attention(builder, 0, end)
-               : has_attention(builder, 0, first_op) && !has_attention(builder, first_op, end);
-}
-
-cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes)
-{
-    const cuda_address words = builder->plan->scratch.tagged_words + builder->tagged_bytes;
-    builder->tagged_bytes += (bytes + 127) / 128 * 128;
-    return words;
-}
-
-cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer)
-{
-    if (!is_tagged(builder, buffer))
-        return phase_address(builder, buffer);
-    if (builder->written_count == MOST_WRITTEN) {
-        builder->overflows = true;
-        return 0;
-    }
-    const cuda_address words =
-        phase_tagged_words(builder, builder->program->buffers[buffer].columns * sizeof(uint32_t));
-    builder->written[builder->written_count].buffer = buffer;
-    builder->written[builder->written_count++].tagged_words = words;
-    return words;
-}
-
-cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight)
-{
-    return weight == NO_BUFFER ? 0 : builder->executor->weights[weight].vector;
-}
-
 static uint32_t columns_of(const struct phase_builder *builder, buffer_id buffer)
 {
     return (uint32_t)builder->program->buffers[buffer].columns;
@@ -285,6 +225,12 @@ static uint32_t table(uint32_t *at, uint32_t count, size_t size)
     return begin;
 }
 
+_Static_assert(sizeof(struct cuda_phase) + MOST_LOADS * sizeof(struct cuda_load) +
+                       2 * MOST_OPS * sizeof(struct cuda_row_op) + MOST_STORES * sizeof(struct cuda_store) +
+                       CUDA_MOST_ROUNDS * sizeof(struct cuda_round) + sizeof(struct cuda_wkv7) + 7 * 16 <=
+                   CUDA_PHASE_LIMIT,
+    "a phase with full tables fits");
+
 /* Where the phase's tables lie; its size. */
 static uint32_t lay_out(struct cuda_phase *phase)
 {
@@ -294,11 +240,7 @@ static uint32_t lay_out(struct cuda_phase *phase)
     phase->outer_at = table(&at, phase->outer_count, sizeof(struct cuda_row_op));
     phase->stores_at = table(&at, phase->store_count, sizeof(struct cuda_store));
     phase->rounds_at = table(&at, phase->round_count, sizeof(struct cuda_round));
-    phase->matmuls_at = table(&at, phase->matmul_count, sizeof(struct cuda_matmul));
-    const size_t heavy = phase->kind == CUDA_PHASE_ATTEND ? sizeof(struct cuda_attend)
-                         : phase->kind == CUDA_PHASE_WKV7 ? sizeof(struct cuda_wkv7)
-                                                          : 0;
-    phase->heavy_at = table(&at, 1, heavy);
+    phase->wkv7_at = table(&at, phase->kind == CUDA_PHASE_WKV7, sizeof(struct cuda_wkv7));
     phase->size = at;
     return at;
 }
@@ -310,11 +252,9 @@ static void raise_to(uint32_t *most, uint32_t value)
 
 static bool is_simple(const struct phase_builder *builder)
 {
-    struct cuda_phase_parts parts;
-    if (builder->plan->plan.capacity[ROWS_TOKENS] > 1 || builder->phase.kind != CUDA_PHASE_MATMUL)
-        return false;
-    cuda_describe_inputs(builder, &parts);
-    return parts.simple;
+    struct cuda_vector vectors[CUDA_MOST_ROUNDS];
+    return builder->plan->plan.capacity[ROWS_TOKENS] == 1 && builder->phase.kind == CUDA_PHASE_MATMUL &&
+           cuda_describe_inputs(builder, vectors);
 }
 
 /* Vectors need no place where each warp takes its own input. */
@@ -329,8 +269,8 @@ static uint64_t packed_input_bytes(const struct phase_builder *builder)
     if (!is_simple(builder))
         return builder->packed_input_bytes;
     for (uint32_t i = 0; i < builder->phase.matmul_count; i++) {
-        const struct cuda_matmul *matmul = &builder->matmuls[i];
-        const uint32_t all = matmul->matrix.part_groups, at_once = builder->phase.groups_at_once;
+        const struct cuda_phase_matmul *matmul = &builder->parts.matmuls[i];
+        const uint32_t all = matmul->matmul.matrix.part_groups, at_once = builder->phase.groups_at_once;
         const uint64_t size = (uint64_t)CUDA_WARPS * (at_once && at_once < all ? at_once : all) *
                               part_size((enum rounding)builder->rounds[matmul->round].rounding);
         most = size > most ? size : most;
@@ -340,13 +280,12 @@ static uint64_t packed_input_bytes(const struct phase_builder *builder)
 
 bool phase_fits(const struct phase_builder *builder)
 {
-    struct cuda_phase phase = builder->phase;
     const struct executor *executor = builder->executor;
     const uint64_t partials = builder->partials * sizeof(float), least = cuda_partial_floor(executor),
                    all = cuda_overlay_floor(executor);
     uint64_t shared =
         place_bytes(builder) + packed_input_bytes(builder) + (partials > least ? partials : least);
-    if (builder->overflows || lay_out(&phase) > CUDA_PHASE_LIMIT)
+    if (builder->overflows)
         return false;
     /* Rows of many tokens have a block's shared memory for themselves. */
     if (executor->fit != CUDA_FIT_ROOMY && builder->plan->plan.capacity[ROWS_TOKENS] > 1)
@@ -374,7 +313,7 @@ enum salvo_status phase_end(struct phase_builder *builder)
         builder->rounds[i].packed_input =
             is_simple(builder) ? 0 : builder->rounds[i].packed_input + (uint32_t)place_bytes(builder);
     if (phase->kind == CUDA_PHASE_MATMUL)
-        cuda_describe_inputs(builder, &builder->parts);
+        builder->parts.simple = cuda_describe_inputs(builder, builder->parts.vectors);
     tables->phase_parts[tables->phase_count] = builder->parts;
     for (uint32_t i = 0; i < builder->written_count; i++)
         builder->tagged_address[builder->written[i].buffer] = builder->written[i].tagged_words;
@@ -388,11 +327,8 @@ enum salvo_status phase_end(struct phase_builder *builder)
     memcpy(to + phase->outer_at, builder->outer, phase->outer_count * sizeof *builder->outer);
     memcpy(to + phase->stores_at, builder->stores, phase->store_count * sizeof *builder->stores);
     memcpy(to + phase->rounds_at, builder->rounds, phase->round_count * sizeof *builder->rounds);
-    memcpy(to + phase->matmuls_at, builder->matmuls, phase->matmul_count * sizeof *builder->matmuls);
-    if (phase->kind == CUDA_PHASE_ATTEND)
-        memcpy(to + phase->heavy_at, &builder->attend, sizeof builder->attend);
-    else if (phase->kind == CUDA_PHASE_WKV7)
-        memcpy(to + phase->heavy_at, &builder->wkv7, sizeof builder->wkv7);
+    if (phase->kind == CUDA_PHASE_WKV7)
+        memcpy(to + phase->wkv7_at, &builder->wkv7, sizeof builder->wkv7);
     raise_to(&tables->most_vector_bytes, (uint32_t)(place_bytes(builder) + packed_input_bytes(builder)));
     raise_to(&tables->most_partials, (uint32_t)builder->partials);
 cleanup:
@@ -406,6 +342,11 @@ static void add_rows(struct phase_builder *builder, uint32_t first, uint32_t end
     for (uint32_t i = first; i < end; i++)
         phase_add_op(builder, &builder->program->ops[i], false);
     phase_store_outputs(builder, first, end);
+    const struct op *op = &builder->program->ops[first];
+    if (end - first == 1 && op->kind == OP_EMBED && builder->phase.store_count == 1) {
+        builder->parts.embed = op;
+        builder->parts.embedded = builder->stores[0].to;
+    }
 }
 
 enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end)

@@ -8,14 +8,7 @@
 #include "backend/common/fusion.h"
 #include "backend/cuda/cuda_executor.h"
 
-enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_MATMULS = 24 };
-enum { MOST_WRITTEN = 24 };
-
-/* The weight of a matmul, which may have but a slice of it. */
-struct cuda_multiplied {
-    buffer_id buffer;
-    struct cuda_matrix matrix;
-};
+enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_WRITTEN = 24 };
 
 struct phase_builder {
     struct executor *executor;
@@ -29,9 +22,6 @@ struct phase_builder {
     struct cuda_store stores[MOST_STORES];
     struct cuda_round rounds[CUDA_MOST_ROUNDS];
     buffer_id rounded[CUDA_MOST_ROUNDS]; /* the buffer of each round */
-    struct cuda_matmul matmuls[MOST_MATMULS];
-    struct cuda_multiplied multiplied[MOST_MATMULS];
-    struct cuda_attend attend;
     struct cuda_wkv7 wkv7;
     struct matmul_inputs inputs; /* matmul: the ops inside the phase before them */
     bool inputs_known;           /* no other ops are inside */
@@ -53,6 +43,24 @@ struct phase_builder {
     uint64_t tagged_bytes; /* bytes, by this phase and those before it */
 };
 
+/*
+ * cuda_addresses.c. The address of a buffer for readers of this phase; and where this phase writes it, which
+ * is another address for a single token.
+ */
+cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
+cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
+/*
+ * Whether inputs of matmuls from op `first_op` on are rounded to two terms even where the program asks for
+ * one. For a single token, in programs with attention: such a token does not wait for instructions. For many
+ * tokens, after the last attention, where rounding costs the most accuracy.
+ */
+bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
+
+/* Memory of tagged words that no other phase uses. */
+cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
+/* A vector of weights; 0 for NO_BUFFER. */
+cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight);
+
 /* Begins a phase of its own; nothing of the last one is left. */
 void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows);
 
@@ -72,11 +80,11 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine);
 
 /*
- * cuda_inputs.c. Describes the inputs of a matmul phase from the group's ops. Where a record can hold them
- * (`simple`), each warp computes its own input, in registers; otherwise the vectors and packed inputs of all
- * inputs are in shared memory at once.
+ * cuda_inputs.c. Describes the inputs of a matmul phase, one for each round, from the group's ops. True: a
+ * record can hold them, and each warp computes its own input, in registers; otherwise the vectors and packed
+ * inputs of all inputs are in shared memory at once.
  */
-void cuda_describe_inputs(const struct phase_builder *builder, struct cuda_phase_parts *out);
+bool cuda_describe_inputs(const struct phase_builder *builder, struct cuda_vector vectors[CUDA_MOST_ROUNDS]);
 
 /* cuda_wkv7.c: the record of the first head, if the ops around the wkv7 are those of RWKV-7. */
 void cuda_describe_wkv7(
@@ -90,21 +98,6 @@ bool phase_fits(const struct phase_builder *builder);
 /* Appends the phase to the plan's tables. */
 enum salvo_status phase_end(struct phase_builder *builder);
 
-/* Address of a buffer for readers of this phase; and where this phase writes it, which is another place for a
- * single token. */
-cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
-cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
-/*
- * Whether inputs of matmuls from op `first_op` on are rounded to two terms even where the program asks for
- * one. Of a single token, in programs with attention: instructions are not what such a token waits for. Of
- * many, what follows the last attention, which loses most by rounding.
- */
-bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op);
-
-/* Memory of tagged words that no other phase uses. */
-cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
-cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight); /* 0 for NO_BUFFER */
-
 /* Row ops first .. end - 1 as phases of their own, as few as possible. */
 enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
 
@@ -116,6 +109,11 @@ static inline cuda_address cuda_row_address(cuda_address base, uint64_t row)
 
 /* cuda_attend.c: attention without ropes or appending to the cache. */
 struct cuda_attend cuda_attend_of(struct phase_builder *builder, const struct op *op);
+
+/* cuda_matmul.c: a matmul of the group; and all of a group's matmuls for one token, as phases. */
+struct cuda_matmul cuda_matmul_of(const struct phase_builder *builder, const struct group *group,
+    const struct op *op, const struct cuda_matrix *matrix, cuda_address out);
+enum salvo_status cuda_matmuls_build(struct phase_builder *builder, const struct group *group);
 
 /* cuda_nodes.c: the launches of a plan for many tokens. */
 enum salvo_status cuda_nodes_build(struct phase_builder *builder);

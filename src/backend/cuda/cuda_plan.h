@@ -103,7 +103,7 @@ struct cuda_matrix {
 struct cuda_stream {
     uint64_t base, owner_bytes;
     uint32_t group_bytes, chunk_bytes, groups;
-    uint32_t first_block, owners; /* as in struct cuda_matmul */
+    uint32_t first_block, owners; /* owner o is block (first_block + o) % blocks */
     uint32_t padding[3];
 };
 
@@ -212,17 +212,13 @@ struct cuda_round {
 
 /* ---- Heavy ops ---- */
 
-/* One matmul of a phase for one token. */
+/* A matmul, of one token (its records are made of it) or of many (an argument of the kernels). */
 struct cuda_matmul {
     struct cuda_matrix matrix;
-    uint64_t bias, out; /* out: [rows] */
-    uint64_t before;    /* [rows]: what is added to; 0: nothing */
-    uint32_t round;     /* which of the phase's rounds is its input */
-    uint32_t activation;
-    uint32_t first_block; /* owner o is block (first_block + o) % blocks */
-    uint32_t is_plain;    /* out is floats: logits */
-    float cap; /* not 0: the result is cap * tanh(result / cap), a softcap of the logits; after bias and
-                  activation */
+    uint64_t bias, out; /* bias: [rows] floats or 0; out: [T][rows] */
+    uint32_t activation, accumulate;
+    float cap; /* not 0: a softcap after bias and activation, cap * tanh(result / cap) */
+    uint32_t padding;
 };
 
 /*
@@ -278,15 +274,15 @@ struct cuda_phase {
     uint32_t outer_at, outer_count; /* wkv7: row ops after it */
     uint32_t stores_at, store_count;
     uint32_t rounds_at, round_count;
-    uint32_t matmuls_at, matmul_count;
-    uint32_t heavy_at; /* struct cuda_attend or struct cuda_wkv7 */
-    uint32_t glu;      /* activation of the gate, the first of two matmuls, which has the glu's out;
-                          ACTIVATION_NONE:      no glu */
-    uint32_t stage;    /* sample: which of its stages */
-    uint32_t size;     /* bytes, tables included; at most CUDA_PHASE_LIMIT */
+    uint32_t groups_at_once; /* part groups of an input that are packed at once; 0: whole inputs */
+    uint32_t matmul_count;
+    uint32_t wkv7_at; /* struct cuda_wkv7 */
+    uint32_t glu;     /* activation of the gate, the first of two matmuls, which has the glu's out;
+                         ACTIVATION_NONE:      no glu */
+    uint32_t stage;   /* sample: which of its stages */
+    uint32_t size;    /* bytes, tables included; at most CUDA_PHASE_LIMIT */
     uint32_t stream_first, stream_count; /* its matmuls among the streams */
     uint32_t meets;                      /* all blocks meet after it */
-    uint32_t groups_at_once; /* part groups of an input that are packed at once; 0: whole inputs */
 };
 
 /* ---- Records: the work of each block ---- */

@@ -20,26 +20,27 @@ static uint64_t attend_bytes(const struct cuda_attend *attend, uint32_t position
     return 2 * positions * attend->kv_heads * attend->head_dim * element;
 }
 
+static uint64_t wkv7_bytes(uint32_t heads, uint32_t head_dim)
+{
+    return 2 * (uint64_t)heads * head_dim * head_dim * sizeof(float);
+}
+
 /* Weights and state that a phase reads. */
 static uint64_t bytes_of(const struct cuda_tables *tables, uint32_t index, uint32_t position)
 {
     const uint8_t *memory = tables->phases + (size_t)index * tables->phase_bytes;
+    const struct cuda_phase_parts *parts = &tables->phase_parts[index];
     struct cuda_phase phase;
     uint64_t bytes = 0;
     memcpy(&phase, memory, sizeof phase);
-    for (uint32_t i = 0; i < phase.matmul_count; i++) {
-        struct cuda_matmul matmul;
-        memcpy(&matmul, memory + phase.matmuls_at + i * sizeof matmul, sizeof matmul);
-        bytes += cuda_matrix_bytes(&matmul.matrix);
-    }
+    for (uint32_t i = 0; i < phase.matmul_count; i++)
+        bytes += cuda_matrix_bytes(&parts->matmuls[i].matmul.matrix);
     if (phase.kind == CUDA_PHASE_ATTEND) {
-        struct cuda_attend attend;
-        memcpy(&attend, memory + phase.heavy_at, sizeof attend);
-        bytes += attend_bytes(&attend, position);
+        bytes += attend_bytes(&parts->attend, position);
     } else if (phase.kind == CUDA_PHASE_WKV7) {
         struct cuda_wkv7 wkv7;
-        memcpy(&wkv7, memory + phase.heavy_at, sizeof wkv7);
-        bytes += 2 * (uint64_t)wkv7.heads * wkv7.head_dim * wkv7.head_dim * sizeof(float);
+        memcpy(&wkv7, memory + phase.wkv7_at, sizeof wkv7);
+        bytes += wkv7_bytes(wkv7.heads, wkv7.head_dim);
     }
     return bytes;
 }
@@ -54,7 +55,7 @@ static uint64_t bytes_of_node(const struct cuda_node *node, const struct step *s
     } else if (node->kind == CUDA_NODE_ATTEND) {
         bytes = attend_bytes(&node->flash.attend, step->runs[0].first + step->runs[0].count - 1);
     } else if (node->kind == CUDA_NODE_WKV7) {
-        bytes = 2 * (uint64_t)node->wkv7.heads * node->wkv7.head_dim * node->wkv7.head_dim * sizeof(float);
+        bytes = wkv7_bytes(node->wkv7.heads, node->wkv7.head_dim);
     }
     return bytes;
 }

@@ -1,6 +1,6 @@
 /*
- * Phases are cut up into what each block does. Matmuls whose input only passes a norm, perhaps mixed with
- * that of the token before, get it from memory themselves.
+ * The work of each phase (struct cuda_phase_parts) is divided among the blocks, as records. Matmuls whose
+ * input only passes a norm, perhaps mixed with that of the token before, load it from memory themselves.
  */
 #include "backend/cuda/cuda_phase.h"
 #include "base/memory.h"
@@ -10,11 +10,6 @@
 static const struct cuda_phase *phase_at(const struct cuda_tables *tables, uint32_t index)
 {
     return (const struct cuda_phase *)(const void *)(tables->phases + (size_t)index * tables->phase_bytes);
-}
-
-static const void *table_at(const struct cuda_phase *phase, uint32_t at)
-{
-    return (const uint8_t *)phase + at;
 }
 
 /* ---- Lists ---- */
@@ -51,13 +46,11 @@ cleanup:
     return status;
 }
 
-static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase *phase)
+static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase_parts *parts)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_wkv7 *wkv7 = table_at(phase, phase->heavy_at);
-    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
     struct cuda_record *record;
-    for (uint32_t i = list->blocks - 1 - list->block; i < wkv7->heads; i += list->blocks) {
+    for (uint32_t i = list->blocks - 1 - list->block; i < parts->wkv7_heads; i += list->blocks) {
         TRY(add(list, CUDA_RECORD_WKV7, &record));
         record->index = i;
         if (parts->has_head) {
@@ -89,7 +82,7 @@ static uint32_t partial_bytes(const struct cuda_share *share)
     return share->tile_rows * share->parts_per_round * CUDA_TILE_ROWS * (uint32_t)sizeof(float);
 }
 
-static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_matmul *matmul,
+static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_phase_matmul *matmul,
     bool has_glu, bool takes_input, bool tagged)
 {
     const bool by_finisher = record->rows <= CUDA_FINISHED_ROWS && !record->is_wide;
@@ -97,7 +90,7 @@ static uint32_t flags_of(const struct cuda_matmul_record *record, const struct c
                   record->vector.rounding == ROUNDING_Q8;
     return (tagged ? MATMUL_TAGGED : 0) | (matmul->is_plain ? MATMUL_PLAIN : 0) |
            (matmul->before ? MATMUL_ADDS : 0) | (has_glu ? MATMUL_GLU : 0) | (defers ? MATMUL_DEFERS : 0) |
-           (matmul->bias || record->up_bias || matmul->activation != ACTIVATION_NONE || matmul->cap > 0
+           (record->bias || record->up_bias || record->activation != ACTIVATION_NONE || record->cap > 0
                    ? MATMUL_SPECIAL
                    : 0) |
            (by_finisher ? MATMUL_FINISHER : 0);
@@ -119,12 +112,11 @@ static bool is_short(const struct cuda_matmul_record *record)
 }
 
 static enum salvo_status add_matmul(struct record_list *list, const struct cuda_phase *phase,
-    const struct cuda_matmul *matmul, const struct cuda_matmul *up, bool tagged)
+    const struct cuda_phase_matmul *matmul, const struct cuda_phase_matmul *up, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_matrix *matrix = &matmul->matrix;
+    const struct cuda_matrix *matrix = &matmul->matmul.matrix;
     const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
-    const struct cuda_round *rounds = table_at(phase, phase->rounds_at);
     const uint32_t owner = (list->block + list->blocks - matmul->first_block) % list->blocks;
     const uint32_t each = matrix->tile_rows_per_block * CUDA_TILE_ROWS, first = owner * each;
     struct cuda_record *record;
@@ -139,25 +131,25 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     list->keeps = list->keeps && !out->vector.keeps;
     out->shares[0] = share_of(matrix);
     if (up) {
-        out->shares[1] = share_of(&up->matrix);
-        out->up_packed_input = rounds[up->round].packed_input;
-        out->up_rounding = rounds[up->round].rounding;
+        out->shares[1] = share_of(&up->matmul.matrix);
+        out->up_packed_input = parts->vectors[up->round].packed_input;
+        out->up_rounding = parts->vectors[up->round].rounding;
     }
     out->is_wide = partial_bytes(&out->shares[0]) + partial_bytes(&out->shares[1]) > list->partial_half;
-    out->out = cuda_row_address(matmul->out, first);
+    out->out = cuda_row_address(matmul->matmul.out, first);
     out->before = cuda_row_address(matmul->before, first);
-    out->bias = cuda_row_address(matmul->bias, first);
-    out->up_bias = up ? cuda_row_address(up->bias, first) : 0;
+    out->bias = cuda_row_address(matmul->matmul.bias, first);
+    out->up_bias = up ? cuda_row_address(up->matmul.bias, first) : 0;
     out->rows = first >= matrix->rows ? 0 : matrix->rows - first < each ? matrix->rows - first : each;
-    out->activation = matmul->activation;
+    out->activation = matmul->matmul.activation;
     out->glu = phase->glu;
-    out->cap = matmul->cap;
+    out->cap = matmul->matmul.cap;
     out->per_column = 1.0f / (float)out->vector.columns;
     out->up_partials = out->shares[0].tile_rows * out->shares[0].parts_per_round * CUDA_TILE_ROWS;
     out->groups_at_once = phase->groups_at_once;
     out->flags = flags_of(out, matmul, up != NULL, parts->simple, tagged);
     record->wait_distance = out->is_wide ? 1 : 2;
-    record->index = rounds[matmul->round].fine;
+    record->index = matmul->is_fine;
     if (out->groups_at_once)
         record->kind = CUDA_RECORD_PIECES;
     else if (is_short(out))
@@ -168,21 +160,21 @@ cleanup:
 
 static bool joins(const struct record_list *list, const struct cuda_phase *phase)
 {
-    const struct cuda_matmul *matmuls = table_at(phase, phase->matmuls_at);
+    const struct cuda_phase_matmul *matmuls = list->tables->phase_parts[list->phase].matmuls;
     bool found = false;
     for (uint32_t i = 0; i < phase->matmul_count; i++)
         found = found || (list->block + list->blocks - matmuls[i].first_block) % list->blocks <
-                             matmuls[i].matrix.owners;
+                             matmuls[i].matmul.matrix.owners;
     return found;
 }
 
 static enum salvo_status add_matmuls(struct record_list *list, const struct cuda_phase *phase, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_matmul *matmuls = table_at(phase, phase->matmuls_at);
-    const bool prepared = !list->tables->phase_parts[list->phase].simple;
+    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
+    const struct cuda_phase_matmul *matmuls = parts->matmuls;
     struct cuda_record *record;
-    if (prepared && (joins(list, phase) || list->block == 0)) /* block 0 keeps states */
+    if (!parts->simple && (joins(list, phase) || list->block == 0)) /* block 0 keeps states */
         TRY(add(list, CUDA_RECORD_PREPARE, &record));
     const uint32_t each = phase->glu != ACTIVATION_NONE ? 2 : 1;
     for (uint32_t i = 0; i < phase->matmul_count; i += each)
@@ -195,9 +187,8 @@ cleanup:
 static uint32_t shape_of_tasks(const struct cuda_tables *tables, const struct cuda_attend *attend)
 {
     for (uint32_t i = 0;; i++) {
-        const struct cuda_phase *phase = phase_at(tables, i);
-        const struct cuda_attend *other = table_at(phase, phase->heavy_at);
-        if (phase->kind == CUDA_PHASE_ATTEND && other->heads == attend->heads &&
+        const struct cuda_attend *other = &tables->phase_parts[i].attend;
+        if (phase_at(tables, i)->kind == CUDA_PHASE_ATTEND && other->heads == attend->heads &&
             other->kv_heads == attend->kv_heads && other->window == attend->window &&
             other->splits == attend->splits && other->tiled == attend->tiled &&
             other->appends == attend->appends)
@@ -208,53 +199,40 @@ static uint32_t shape_of_tasks(const struct cuda_tables *tables, const struct cu
 /* The attention after that of phase `index`; the last one is followed by the first, of the next token. */
 static const struct cuda_attend *next_attend(const struct cuda_tables *tables, uint32_t index)
 {
-    const struct cuda_phase *phase;
     do {
         index = index + 1 < tables->phase_count ? index + 1 : 0;
-        phase = phase_at(tables, index);
-    } while (phase->kind != CUDA_PHASE_ATTEND);
-    return table_at(phase, phase->heavy_at);
+    } while (phase_at(tables, index)->kind != CUDA_PHASE_ATTEND);
+    return &tables->phase_parts[index].attend;
 }
 
-static const struct cuda_matrix *find_table(const struct executor *executor, uint32_t index)
-{
-    uint32_t i = 0;
-    while (!(executor->weight_uses[i] & WEIGHT_LOOKED_UP) || executor->weights[i].matrix_index != index)
-        i++;
-    return &executor->weights[i].matrix;
-}
-
-/* The table of a phase that only looks up a row of it; NULL for other phases. */
+/* The table of an embedding that is alone in its phase; NULL for other phases. */
 static const struct cuda_matrix *table_of_phase(
-    const struct record_list *list, const struct cuda_phase *phase)
+    const struct record_list *list, const struct cuda_phase_parts *parts)
 {
     enum { MOST_TILE_ROWS = 1 << 16 }; /* that a reciprocal divides exactly */
-    const struct cuda_row_op *op = table_at(phase, phase->ops_at);
-    if (phase->op_count != 1 || op->kind != OP_EMBED || phase->store_count != 1)
+    if (!parts->embed)
         return NULL;
-    const struct cuda_matrix *table = find_table(list->executor, op->matrix);
+    const struct cuda_matrix *table = &list->executor->weights[parts->embed->inputs[0]].matrix;
     return table->tile_rows <= MOST_TILE_ROWS && table->tile_rows_per_block > 1 ? table : NULL;
 }
 
 /* Row ops run on the first block. An embedding alone, with which every token begins, is a record of its own,
  * without phase tables. It runs on the middle block, because the first is the last to be done with the token
  * before. */
-static enum salvo_status add_rows(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+static enum salvo_status add_rows(struct record_list *list, const struct cuda_phase_parts *parts, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_matrix *table = tagged ? table_of_phase(list, phase) : NULL;
+    const struct cuda_matrix *table = tagged ? table_of_phase(list, parts) : NULL;
     struct cuda_record *record;
     if (list->block != (table ? list->blocks / 2 : 0))
         goto cleanup;
     TRY(add(list, table ? CUDA_RECORD_EMBED : CUDA_RECORD_ROWS, &record));
     if (table) {
-        const struct cuda_row_op *op = table_at(phase, phase->ops_at);
-        const struct cuda_store *store = table_at(phase, phase->stores_at);
         record->embed = (struct cuda_embed_record){
             .table = *table,
-            .out = store->to,
+            .out = parts->embedded,
             .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tile_rows_per_block) + 1,
-            .scale = op->value,
+            .scale = parts->embed->embed.scale,
         };
     }
 cleanup:
@@ -265,13 +243,14 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_phase *phase = phase_at(list->tables, list->phase);
+    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
     struct cuda_record *record;
     switch (phase->kind) {
     case CUDA_PHASE_MATMUL:
         TRY(add_matmuls(list, phase, tagged));
         break;
     case CUDA_PHASE_ATTEND: {
-        const struct cuda_attend *attend = table_at(phase, phase->heavy_at);
+        const struct cuda_attend *attend = &parts->attend;
         TRY(add(list, CUDA_RECORD_ATTEND, &record));
         record->attend = *attend;
         record->index = shape_of_tasks(list->tables, attend);
@@ -283,14 +262,14 @@ static enum salvo_status add_phase(struct record_list *list, bool tagged)
         break;
     }
     case CUDA_PHASE_WKV7:
-        TRY(add_heads(list, phase));
+        TRY(add_heads(list, parts));
         break;
     case CUDA_PHASE_SAMPLE:
         TRY(add(list, CUDA_RECORD_SAMPLE, &record));
         record->index = phase->stage;
         break;
     default:
-        TRY(add_rows(list, phase, tagged));
+        TRY(add_rows(list, parts, tagged));
     }
     if (phase->meets) {
         TRY(add(list, CUDA_RECORD_MEET, &record));

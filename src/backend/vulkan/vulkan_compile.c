@@ -90,13 +90,13 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
     uint32_t pipeline;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_ARGMAX, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-    dispatch->bound[BIND_ARENA].writes = false;
+    dispatch->bindings[BIND_ARENA].writes = false;
     vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, true);
     dispatch->groups[0] = ARGMAX_BLOCKS;
     dispatch->groups[1] = outputs;
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_SAMPLE, constants, &pipeline));
     TRY(vulkan_add_dispatch(compiling, index, pipeline, &arguments, sizeof arguments, &dispatch));
-    dispatch->bound[BIND_ARENA].writes = false;
+    dispatch->bindings[BIND_ARENA].writes = false;
     vulkan_bind(dispatch, BIND_PARTIALS, &executor->partials, false);
     vulkan_bind(dispatch, BIND_TOKENS, &executor->tokens, true);
     vulkan_bind(dispatch, BIND_HOST_TOKENS, &executor->host_tokens, true);

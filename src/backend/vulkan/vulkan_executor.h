@@ -29,7 +29,7 @@ struct vulkan_weight {
 };
 
 /* The part of a buffer that a dispatch binds. Dispatches with equal bindings share a descriptor set. */
-struct bound {
+struct buffer_binding {
     const struct vulkan_buffer *buffer;
     uint64_t offset, size; /* size: UINT64_MAX for the rest of the buffer */
     bool writes;
@@ -39,7 +39,7 @@ enum { MAX_ARGUMENT_BYTES = 128 };
 
 struct dispatch {
     uint32_t pipeline; /* index in the executor's pipelines */
-    struct bound bound[BIND_COUNT];
+    struct buffer_binding bindings[BIND_COUNT];
     uint32_t groups[3];
     uint32_t argument_bytes;
     uint8_t arguments[MAX_ARGUMENT_BYTES];

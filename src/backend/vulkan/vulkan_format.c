@@ -310,38 +310,38 @@ void vulkan_format_pack(enum tensor_type type, const uint8_t *blocks, uint64_t c
 /* ---- The largest possible element ---- */
 
 /* Offsets of a block's scale and minimum, both f16, and the largest factors that they are multiplied by. */
-struct reach {
+struct scale_limits {
     uint16_t scale_at, minimum_at;
     float code, minimum;
 };
 
-static const struct reach *reach_of(enum tensor_type type)
+static const struct scale_limits *scale_limits_of(enum tensor_type type)
 {
-#define REACH(type, most)                                                   \
+#define LIMITS(type, most)                                                  \
     {                                                                       \
         offsetof(struct type, scale), offsetof(struct type, scale), most, 0 \
     }
-#define REACH_MINIMUM(type, most, least)                                      \
+#define LIMITS_MINIMUM(type, most, least)                                     \
     {                                                                         \
         offsetof(struct type, scale), offsetof(struct type, min), most, least \
     }
-    static const struct reach reaches[] = {
-        [TYPE_Q4_0] = REACH(block_q4_0, 8),
-        [TYPE_Q4_1] = REACH_MINIMUM(block_q4_1, 15, 1),
-        [TYPE_Q5_0] = REACH(block_q5_0, 16),
-        [TYPE_Q5_1] = REACH_MINIMUM(block_q5_1, 31, 1),
-        [TYPE_Q8_0] = REACH(block_q8_0, 128),
-        [TYPE_Q2_K] = REACH_MINIMUM(block_q2_k, 15 * 3, 15),
-        [TYPE_Q3_K] = REACH(block_q3_k, 32 * 4),
-        [TYPE_Q4_K] = REACH_MINIMUM(block_q4_k, 63 * 15, 63),
-        [TYPE_Q5_K] = REACH_MINIMUM(block_q5_k, 63 * 31, 63),
-        [TYPE_Q6_K] = REACH(block_q6_k, 128 * 32),
-        [TYPE_IQ4_NL] = REACH(block_q4_0, 127),
-        [TYPE_IQ4_XS] = REACH(block_iq4_xs, 32 * 127),
+    static const struct scale_limits limits[] = {
+        [TYPE_Q4_0] = LIMITS(block_q4_0, 8),
+        [TYPE_Q4_1] = LIMITS_MINIMUM(block_q4_1, 15, 1),
+        [TYPE_Q5_0] = LIMITS(block_q5_0, 16),
+        [TYPE_Q5_1] = LIMITS_MINIMUM(block_q5_1, 31, 1),
+        [TYPE_Q8_0] = LIMITS(block_q8_0, 128),
+        [TYPE_Q2_K] = LIMITS_MINIMUM(block_q2_k, 15 * 3, 15),
+        [TYPE_Q3_K] = LIMITS(block_q3_k, 32 * 4),
+        [TYPE_Q4_K] = LIMITS_MINIMUM(block_q4_k, 63 * 15, 63),
+        [TYPE_Q5_K] = LIMITS_MINIMUM(block_q5_k, 63 * 31, 63),
+        [TYPE_Q6_K] = LIMITS(block_q6_k, 128 * 32),
+        [TYPE_IQ4_NL] = LIMITS(block_q4_0, 127),
+        [TYPE_IQ4_XS] = LIMITS(block_iq4_xs, 32 * 127),
     };
-#undef REACH
-#undef REACH_MINIMUM
-    return (size_t)type < sizeof reaches / sizeof *reaches && reaches[type].code > 0 ? &reaches[type] : NULL;
+#undef LIMITS
+#undef LIMITS_MINIMUM
+    return (size_t)type < sizeof limits / sizeof *limits && limits[type].code > 0 ? &limits[type] : NULL;
 }
 
 static uint16_t larger_half(uint16_t largest, const uint8_t *at)
@@ -355,7 +355,7 @@ static uint16_t larger_half(uint16_t largest, const uint8_t *at)
 float vulkan_format_largest(enum tensor_type type, const uint8_t *blocks, uint64_t columns)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    const struct reach *reach = reach_of(type);
+    const struct scale_limits *limits = scale_limits_of(type);
     const uint8_t *end = blocks + columns / info->block_elements * info->block_bytes;
     uint16_t scale = 0, minimum = 0;
     if (type == TYPE_MXFP4) {
@@ -365,13 +365,13 @@ float vulkan_format_largest(enum tensor_type type, const uint8_t *blocks, uint64
         }
         return ldexpf(12, scale - 128);
     }
-    if (!reach)
+    if (!limits)
         return 0;
     for (; blocks < end; blocks += info->block_bytes) {
-        scale = larger_half(scale, blocks + reach->scale_at);
-        minimum = larger_half(minimum, blocks + reach->minimum_at);
+        scale = larger_half(scale, blocks + limits->scale_at);
+        minimum = larger_half(minimum, blocks + limits->minimum_at);
     }
     if (scale >= 0x7c00 || minimum >= 0x7c00)
         return INFINITY;
-    return f16_to_f32(scale) * reach->code + f16_to_f32(minimum) * reach->minimum;
+    return f16_to_f32(scale) * limits->code + f16_to_f32(minimum) * limits->minimum;
 }

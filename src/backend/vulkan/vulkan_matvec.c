@@ -151,7 +151,7 @@ cleanup:
 }
 
 /* Assigns rows to workgroups. */
-static uint32_t share_out(
+static uint32_t assign_rows(
     const struct executor *executor, struct bundle *bundle, uint32_t lanes_shift, uint32_t float_shift)
 {
     /* With more workgroups, each would only repeat the preparation of the input. */
@@ -170,7 +170,7 @@ static uint32_t share_out(
 }
 
 /* The flags that the pipeline is specialised on. */
-static uint32_t parts_of(
+static uint32_t matvec_flags(
     const struct bundle *bundle, uint32_t threads, uint32_t lanes_shift, uint32_t float_shift)
 {
     const struct op *norm = bundle->is_normed ? bundle->inputs->norm : NULL;
@@ -204,11 +204,11 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     const uint32_t lanes_shift = lanes_shift_for(executor, bundle, false),
                    float_shift = lanes_shift_for(executor, bundle, true);
     const struct op *shift = bundle->is_normed ? bundle->inputs->shift : NULL;
-    const uint32_t groups = share_out(executor, bundle, lanes_shift, float_shift);
+    const uint32_t groups = assign_rows(executor, bundle, lanes_shift, float_shift);
     const struct pipeline_constants constants = {
         .threads = threads_for(executor),
         .types = bundle->types,
-        .extra = parts_of(bundle, threads_for(executor), lanes_shift, float_shift),
+        .extra = matvec_flags(bundle, threads_for(executor), lanes_shift, float_shift),
         .columns = bundle->columns,
     };
     struct matvec_arguments arguments = {
@@ -224,11 +224,11 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
-        if (dispatch->bound[i].buffer == compiling->arena)
+        if (dispatch->bindings[i].buffer == compiling->arena)
             vulkan_bind(dispatch, i, &executor->vectors, false);
     }
     bind_arena(compiling, bundle, dispatch);
-    dispatch->bound[BIND_RECURRENT] = dispatch->bound[BIND_ARENA];
+    dispatch->bindings[BIND_RECURRENT] = dispatch->bindings[BIND_ARENA];
     if (shift)
         vulkan_bind(dispatch, BIND_RECURRENT, &executor->recurrent, true);
     vulkan_bind(dispatch, BIND_TABLE, &compiling->plan->matrix_table, false);

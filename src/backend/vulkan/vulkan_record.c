@@ -22,7 +22,7 @@ static void write_set(const struct executor *executor, const struct dispatch *di
     VkDescriptorBufferInfo buffers[BIND_COUNT];
     VkWriteDescriptorSet writes[BIND_COUNT];
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
-        const struct bound *bound = &dispatch->bound[i];
+        const struct buffer_binding *bound = &dispatch->bindings[i];
         const uint64_t rest = bound->buffer->size - bound->offset;
         buffers[i] = (VkDescriptorBufferInfo){
             bound->buffer->handle, bound->offset, bound->size < rest ? bound->size : rest};
@@ -39,7 +39,7 @@ static void write_set(const struct executor *executor, const struct dispatch *di
 static bool binds_the_same(const struct dispatch *a, const struct dispatch *b)
 {
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
-        const struct bound *x = &a->bound[i], *y = &b->bound[i];
+        const struct buffer_binding *x = &a->bindings[i], *y = &b->bindings[i];
         if (x->buffer != y->buffer || x->offset != y->offset || x->size != y->size)
             return false;
     }
@@ -126,12 +126,12 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
 }
 
 /* Whether the beginning of a is within b. */
-static bool begins_within(const struct bound *a, const struct bound *b)
+static bool begins_within(const struct buffer_binding *a, const struct buffer_binding *b)
 {
     return a->offset < b->offset || a->offset - b->offset < b->size;
 }
 
-static bool overlaps(const struct bound *a, const struct bound *b)
+static bool overlaps(const struct buffer_binding *a, const struct buffer_binding *b)
 {
     return a->buffer == b->buffer && begins_within(a, b) && begins_within(b, a);
 }
@@ -141,7 +141,7 @@ static bool conflicts(const struct dispatch *earlier, const struct dispatch *lat
 {
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
         for (uint32_t j = 0; j < BIND_COUNT; j++) {
-            const struct bound *a = &earlier->bound[i], *b = &later->bound[j];
+            const struct buffer_binding *a = &earlier->bindings[i], *b = &later->bindings[j];
             if ((a->writes || b->writes) && overlaps(a, b))
                 return true;
         }

@@ -261,20 +261,20 @@ static bool must_wait(const struct executor *executor, const struct step *step)
 }
 
 /* A fraction below 1 as a multiple of 2^-32. */
-static uint64_t fixed_share(float share)
+static uint64_t fixed_fraction(float fraction)
 {
-    return share > 0 ? (uint64_t)(share * 0x1p32f) : 0;
+    return fraction > 0 ? (uint64_t)(fraction * 0x1p32f) : 0;
 }
 
 static void write_sampler(const struct sampler_settings *settings, uint32_t bias_row, struct step_run *out)
 {
-    const uint64_t lowest = fixed_share(settings->min_p < 1 ? settings->min_p : 1);
+    const uint64_t lowest = fixed_fraction(settings->min_p < 1 ? settings->min_p : 1);
     out->plain = sampler_is_argmax(settings);
     out->has_bias = bias_row;
     out->temperature = settings->temperature;
     out->inverse_temperature = 1 / settings->temperature;
     out->top_k = settings->top_k;
-    out->top_p = (uint32_t)fixed_share(settings->top_p < 1 ? settings->top_p : 0);
+    out->top_p = (uint32_t)fixed_fraction(settings->top_p < 1 ? settings->top_p : 0);
     out->top_p_off = !(settings->top_p < 1);
     out->min_p_low = (uint32_t)lowest;
     out->min_p_high = (uint32_t)(lowest >> 32);

@@ -27,19 +27,27 @@ struct function {
     struct value self;
 };
 
-/* Lists of tables, terminated by NULL; a table is terminated by a NULL name. */
-extern const struct builtin *const builtin_filters[];
-extern const struct builtin *const builtin_tests[];
-extern const struct builtin *const builtin_functions[];
-extern const struct builtin *const string_methods[];
-extern const struct builtin *const list_methods[];
-extern const struct builtin *const dict_methods[];
+/* Lists of tables, each terminated by NULL; a table is terminated by a NULL name. */
+struct builtin_tables {
+    const struct builtin *const *filters, *const *tests, *const *functions;
+    const struct builtin *const *string_methods, *const *list_methods, *const *dict_methods;
+};
 
-/* The tables, one for each file. */
-extern const struct builtin text_filters[], text_methods[], split_methods[], character_methods[];
-extern const struct builtin sequence_filters[], choice_filters[], order_filters[], number_filters[];
+/* All of them: builtins.c. The interpreter points at it, because some filters call other filters by name. */
+extern const struct builtin_tables builtin_tables;
+
+/* The tables of the files. */
+extern const struct builtin text_filters[], sequence_filters[], choice_filters[], order_filters[],
+    number_filters[];
+extern const struct builtin text_methods[], split_methods[], character_methods[], list_methods[],
+    dict_methods[];
+extern const struct builtin test_builtins[], function_builtins[];
 
 const struct builtin *builtin_find(const struct builtin *const *tables, struct string name);
+
+/* The builtin as a value; `self` is the owner of a method. */
+enum salvo_status builtin_bind(
+    struct interpreter *in, const struct builtin *builtin, struct value self, struct value *out);
 
 /* The error for a filter or a test that does not exist. */
 enum salvo_status fail_unknown(const struct node *node);

@@ -70,7 +70,7 @@ static enum salvo_status map(struct interpreter *in, const struct call *call, st
     if (is_empty(call, in, &status, out))
         goto cleanup;
     if (call->arguments->count) {
-        TRY(find_by_name(call->arguments->values[0], builtin_filters, "filter", &filter));
+        TRY(find_by_name(call->arguments->values[0], in->builtins->filters, "filter", &filter));
         rest = without_first(call->arguments, 1);
     }
     TRY(value_items(in, call->self, &items, &count));
@@ -105,7 +105,7 @@ static enum salvo_status choose(
     if (by_path)
         path = arguments->values[0];
     if (arguments->count > used) {
-        TRY(find_by_name(arguments->values[used], builtin_tests, "test", &test));
+        TRY(find_by_name(arguments->values[used], in->builtins->tests, "test", &test));
         rest = without_first(arguments, used + 1);
     }
     TRY(value_items(in, call->self, &items, &count));

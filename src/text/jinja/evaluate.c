@@ -2,35 +2,27 @@
 #include "text/jinja/builtins.h"
 #include "text/jinja/lexer.h"
 
-/* ---- Names ------------------------------------------------------------------------------------------- */
+#include <string.h>
 
-static enum salvo_status look_up(struct interpreter *in, struct string name, struct value *out)
+/* ---- Names and literals
+ * ---------------------------------------------------------------------------------------- */
+
+static enum salvo_status evaluate_name(struct interpreter *in, struct string name, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
-    for (const struct scope *scope = in->scope; scope; scope = scope->parent) {
-        for (const struct variable *at = scope->variables; at; at = at->next) {
-            TRY(spend(in, 1));
-            if (string_equal(at->name, name)) {
-                *out = at->value;
-                goto cleanup;
-            }
-        }
-    }
-    const struct builtin *builtin = builtin_find(builtin_functions, name);
-    if (builtin) {
-        struct function *function;
-        TRY(HEAP_NEW(&in->heap, &function, 1));
-        function->builtin = builtin;
-        *out = (struct value){.kind = VALUE_FUNCTION, .function = function};
-    } else {
+    const struct variable *variable;
+    TRY(scope_find(in, name, &variable));
+    const struct builtin *builtin = variable ? NULL : builtin_find(in->builtins->functions, name);
+    if (variable)
+        *out = variable->value;
+    else if (builtin)
+        TRY(builtin_bind(in, builtin, (struct value){0}, out));
+    else
         *out = value_undefined(UNDEFINED_VARIABLE, name);
-    }
 
 cleanup:
     return status;
 }
-
-/* ---- Literals ---------------------------------------------------------------------------------------- */
 
 static size_t count_nodes(const struct node *node)
 {
@@ -168,6 +160,103 @@ cleanup:
     return status;
 }
 
+/* ---- Arguments --------------------------------------------------------------------------------------- */
+
+/* Room for arguments that are not all known before they are evaluated. */
+struct gathering {
+    struct interpreter *in;
+    struct value *values;
+    size_t count, capacity;
+    struct named_value *named;
+    size_t named_count, named_capacity;
+};
+
+static enum salvo_status add_value(struct gathering *all, struct value value)
+{
+    enum salvo_status status = SALVO_OK;
+    if (all->count == all->capacity) {
+        struct value *larger;
+        size_t capacity = all->capacity ? 2 * all->capacity : 4;
+        TRY(HEAP_NEW(&all->in->heap, &larger, capacity));
+        if (all->count)
+            memcpy(larger, all->values, all->count * sizeof *larger);
+        all->values = larger;
+        all->capacity = capacity;
+    }
+    all->values[all->count++] = value;
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status add_named(struct gathering *all, struct string name, struct value value)
+{
+    enum salvo_status status = SALVO_OK;
+    char shown[64];
+    for (size_t i = 0; i < all->named_count; i++) {
+        if (string_equal(all->named[i].name, name))
+            TRY(fail(
+                SALVO_ERROR_FORMAT, "argument '%s' is given twice", string_show(name, shown, sizeof shown)));
+    }
+    TRY(spend(all->in, all->named_count));
+    if (all->named_count == all->named_capacity) {
+        struct named_value *larger;
+        size_t capacity = all->named_capacity ? 2 * all->named_capacity : 4;
+        TRY(HEAP_NEW(&all->in->heap, &larger, capacity));
+        if (all->named_count)
+            memcpy(larger, all->named, all->named_count * sizeof *larger);
+        all->named = larger;
+        all->named_capacity = capacity;
+    }
+    all->named[all->named_count++] = (struct named_value){name, value};
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status add_spread(struct gathering *all, struct value value, bool named)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value *items;
+    size_t count;
+    if (!named) {
+        TRY(value_items(all->in, value, &items, &count));
+        for (size_t i = 0; i < count; i++)
+            TRY(add_value(all, items[i]));
+        goto cleanup;
+    }
+    if (value.kind != VALUE_DICT)
+        TRY(fail(SALVO_ERROR_FORMAT, "** needs a dict, not '%s'", value_type(&value)));
+    for (size_t i = 0; i < value.dict->count; i++) {
+        struct string name;
+        TRY(want_string(&value.dict->pairs[i].key, "an argument name", &name));
+        TRY(add_named(all, name, value.dict->pairs[i].value));
+    }
+
+cleanup:
+    return status;
+}
+
+enum salvo_status gather_arguments(struct interpreter *in, const struct node *items, struct arguments *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct gathering all = {.in = in};
+    for (const struct node *item = items; item; item = item->next) {
+        struct value value;
+        TRY(evaluate(in, item->left, &value));
+        if (item->kind == NODE_ARGUMENT)
+            TRY(add_value(&all, value));
+        else if (item->kind == NODE_NAMED_ARGUMENT)
+            TRY(add_named(&all, item->name, value));
+        else
+            TRY(add_spread(&all, value, item->kind == NODE_NAMED_SPREAD));
+    }
+
+cleanup:
+    *out = (struct arguments){all.values, all.count, all.named, all.named_count};
+    return status;
+}
+
 /* ---- Members, filters, calls ------------------------------------------------------------------------- */
 
 static enum salvo_status evaluate_slice(struct interpreter *in, const struct node *node, struct value *out)
@@ -217,6 +306,25 @@ cleanup:
     return status;
 }
 
+enum salvo_status call_value(
+    struct interpreter *in, struct value callee, const struct arguments *arguments, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(enter(in));
+    if (callee.kind == VALUE_FUNCTION)
+        TRY(builtin_call(in, callee.function->builtin, callee.function->self, arguments, out));
+    else if (callee.kind == VALUE_OBJECT && callee.object->type->call)
+        TRY(callee.object->type->call(in, callee.object, arguments, out));
+    else if (callee.kind == VALUE_UNDEFINED)
+        TRY(fail_undefined(&callee));
+    else
+        TRY(fail(SALVO_ERROR_FORMAT, "'%s' is not callable", value_type(&callee)));
+
+cleanup:
+    leave(in);
+    return status;
+}
+
 static enum salvo_status evaluate_call(struct interpreter *in, const struct node *node, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
@@ -251,7 +359,7 @@ static enum salvo_status evaluate_node(struct interpreter *in, const struct node
         *out = node->constant;
         return SALVO_OK;
     case NODE_NAME:
-        return look_up(in, node->name, out);
+        return evaluate_name(in, node->name, out);
     case NODE_LIST:
         return evaluate_row(in, node, LIST_LIST, out);
     case NODE_TUPLE:

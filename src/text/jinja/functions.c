@@ -79,36 +79,96 @@ static enum salvo_status namespace_function(
     return status;
 }
 
+/* ---- Cyclers and joiners ----------------------------------------------------------------------------- */
+
+struct cycler {
+    struct object object;
+    struct value *items;
+    size_t count, at;
+};
+
+static enum salvo_status cycle_next(struct interpreter *in, const struct call *call, struct value *out)
+{
+    struct cycler *cycler = (struct cycler *)call->self.object;
+    (void)in;
+    *out = cycler->items[cycler->at];
+    cycler->at = (cycler->at + 1) % cycler->count;
+    return SALVO_OK;
+}
+
+static enum salvo_status cycle_reset(struct interpreter *in, const struct call *call, struct value *out)
+{
+    (void)in;
+    ((struct cycler *)call->self.object)->at = 0;
+    *out = value_none();
+    return SALVO_OK;
+}
+
+static enum salvo_status cycler_attribute(
+    struct interpreter *in, struct object *self, struct string name, struct value *out)
+{
+    static const struct builtin methods[] = {{"next", cycle_next, "", 0}, {"reset", cycle_reset, "", 0}, {0}};
+    static const struct builtin *const tables[] = {methods, NULL};
+    const struct cycler *cycler = (const struct cycler *)self;
+    const struct builtin *method = builtin_find(tables, name);
+    if (string_is(name, "current"))
+        *out = cycler->items[cycler->at];
+    return method ? builtin_bind(in, method, value_object(self), out) : SALVO_OK;
+}
+
 static enum salvo_status cycler(struct interpreter *in, const struct call *call, struct value *out)
 {
+    static const struct object_type type = {.name = "Cycler", .attribute = cycler_attribute};
     enum salvo_status status = SALVO_OK;
     struct cycler *cycler;
     if (!call->arguments->count)
         TRY(fail(SALVO_ERROR_FORMAT, "cycler needs at least one item"));
     TRY(HEAP_NEW(&in->heap, &cycler, 1));
+    cycler->object.type = &type;
     TRY(HEAP_NEW(&in->heap, &cycler->items, call->arguments->count));
     for (; cycler->count < call->arguments->count; cycler->count++)
         cycler->items[cycler->count] = call->arguments->values[cycler->count];
-    *out = (struct value){.kind = VALUE_CYCLER, .cycler = cycler};
+    *out = value_object(&cycler->object);
 
 cleanup:
     return status;
+}
+
+struct joiner {
+    struct object object;
+    struct string separator;
+    bool used;
+};
+
+/* Empty the first time, then the separator. */
+static enum salvo_status joiner_call(
+    struct interpreter *in, struct object *self, const struct arguments *arguments, struct value *out)
+{
+    struct joiner *joiner = (struct joiner *)self;
+    (void)in;
+    (void)arguments;
+    *out = value_string(joiner->used ? joiner->separator : (struct string){0});
+    joiner->used = true;
+    return SALVO_OK;
 }
 
 static enum salvo_status joiner(struct interpreter *in, const struct call *call, struct value *out)
 {
+    static const struct object_type type = {.name = "Joiner", .call = joiner_call};
     static const uint32_t comma[] = {',', ' '};
     enum salvo_status status = SALVO_OK;
     struct joiner *joiner;
     TRY(HEAP_NEW(&in->heap, &joiner, 1));
-    joiner->separator = (struct string){comma, 2};
+    *joiner = (struct joiner){.object.type = &type, .separator = {comma, 2}};
     if (call->given[0].kind != VALUE_ABSENT)
         TRY(want_string(&call->given[0], "joiner", &joiner->separator));
-    *out = (struct value){.kind = VALUE_JOINER, .joiner = joiner};
+    *out = value_object(&joiner->object);
 
 cleanup:
     return status;
 }
+
+/* ---- Of chat templates ------------------------------------------------------------------------------- */
 
 /* The template refuses the conversation: that is the caller's mistake, not the template's. */
 static enum salvo_status raise_exception(struct interpreter *in, const struct call *call, struct value *out)
@@ -144,7 +204,7 @@ cleanup:
     return status;
 }
 
-static const struct builtin functions[] = {
+const struct builtin function_builtins[] = {
     {"range", range, "start stop step", 1},
     {"dict", dict_function, "*", 0},
     {"namespace", namespace_function, "*", 0},
@@ -154,5 +214,3 @@ static const struct builtin functions[] = {
     {"strftime_now", strftime_now, "format", 1},
     {0},
 };
-
-const struct builtin *const builtin_functions[] = {functions, NULL};

@@ -18,19 +18,17 @@ struct scope {
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
+struct builtin_tables;
+
 struct interpreter {
     struct heap heap;
+    const struct builtin_tables *builtins;
     uint64_t work_left; /* in nodes, items and characters */
     unsigned depth;
     struct text *output;
     struct scope *scope;
     enum flow flow;
     bool placed; /* the current error names its line and column */
-};
-
-struct macro {
-    const struct node *node;
-    struct scope *scope; /* where it was defined */
 };
 
 /* ---- Limits ---- */
@@ -122,34 +120,53 @@ enum salvo_status format_percent(
 enum salvo_status format_braces(
     struct interpreter *in, struct string format, const struct arguments *arguments, struct value *out);
 
-/* Python's int() and float() of numbers and strings; *valid false when they would not. */
-enum salvo_status number_to_integer(const struct value *value, bool *valid, struct value *out);
+/* Python's int() of a number: false for a float that no integer holds. */
+bool number_to_integer(const struct value *value, struct value *out);
 
-/* ---- Running: evaluate.c, run.c, calls.c ---- */
-
-enum salvo_status evaluate(struct interpreter *in, const struct node *node, struct value *out);
-enum salvo_status run_body(struct interpreter *in, const struct node *body);
-
-/* Runs a body and returns its output. */
-enum salvo_status run_captured(struct interpreter *in, const struct node *body, struct string *out);
-
-enum salvo_status call_value(
-    struct interpreter *in, struct value callee, const struct arguments *arguments, struct value *out);
-enum salvo_status call_macro(
-    struct interpreter *in, const struct macro *macro, const struct arguments *arguments, struct value *out);
-enum salvo_status gather_arguments(struct interpreter *in, const struct node *items, struct arguments *out);
+/* ---- Variables: scopes.c ---- */
 
 enum salvo_status scope_open(struct interpreter *in, struct scope *parent, struct scope **out);
 enum salvo_status scope_set(
     struct interpreter *in, struct scope *scope, struct string name, struct value value);
-enum salvo_status assign(struct interpreter *in, const struct node *target, struct value value);
 
-/* Loops: loops.c. */
-enum salvo_status run_for(struct interpreter *in, const struct node *node);
+/* The variable in the innermost scope that has it; NULL when there is none. */
+enum salvo_status scope_find(struct interpreter *in, struct string name, const struct variable **out);
+
+/* ---- Running: evaluate.c, run.c ---- */
+
+enum salvo_status evaluate(struct interpreter *in, const struct node *node, struct value *out);
+enum salvo_status gather_arguments(struct interpreter *in, const struct node *items, struct arguments *out);
+enum salvo_status call_value(
+    struct interpreter *in, struct value callee, const struct arguments *arguments, struct value *out);
+enum salvo_status run_body(struct interpreter *in, const struct node *body);
+
+/* ---- Objects: loops.c, macros.c ---- */
+
+struct loop {
+    struct object object;
+    const struct node *node;
+    struct scope *scope; /* around the loop */
+    const struct value *items;
+    size_t count, at;
+    unsigned depth;            /* of a recursive loop, from 0 */
+    const struct list *latest; /* the last arguments of loop.changed; NULL: none yet */
+};
+
 enum salvo_status loop_attribute(
-    struct interpreter *in, struct loop *loop, struct string name, struct value *out);
-enum salvo_status loop_call(
-    struct interpreter *in, struct loop *loop, const struct arguments *arguments, struct value *out);
-enum salvo_status loop_write(const struct loop *loop, struct text *text);
+    struct interpreter *in, struct object *self, struct string name, struct value *out);
+enum salvo_status loop_write(struct interpreter *in, const struct object *self, struct text *text);
+
+struct macro {
+    struct object object;
+    const struct node *node;
+    struct scope *scope; /* where it was defined */
+};
+
+/* Sets the parameters, and varargs, kwargs and caller if the body mentions them, in the current scope. */
+enum salvo_status macro_bind(
+    struct interpreter *in, const struct macro *macro, const struct arguments *arguments);
+enum salvo_status macro_attribute(
+    struct interpreter *in, struct object *self, struct string name, struct value *out);
+enum salvo_status macro_write(struct interpreter *in, const struct object *self, struct text *text);
 
 #endif

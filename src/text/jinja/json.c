@@ -188,7 +188,7 @@ static enum salvo_status sort_keys(struct interpreter *in, struct value *dict)
     enum salvo_status status = SALVO_OK;
     const struct value case_matters = value_bool(true);
     const struct arguments arguments = {.values = &case_matters, .count = 1};
-    const struct builtin *dictsort = builtin_find(builtin_filters, (struct string){name, 8});
+    const struct builtin *dictsort = builtin_find(in->builtins->filters, (struct string){name, 8});
     struct value pairs = {0}, sorted;
     TRY(builtin_call(in, dictsort, *dict, &arguments, &pairs));
     TRY(dict_new(&in->heap, dict->dict->count, &sorted));

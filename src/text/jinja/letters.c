@@ -25,6 +25,17 @@ bool char_is_line_end(uint32_t character)
            code == 0x2029;
 }
 
+size_t string_line_end(struct string string, size_t at, size_t *next)
+{
+    size_t end = at;
+    while (end < string.size && !char_is_line_end(string.chars[end]))
+        end++;
+    *next = end + (end < string.size);
+    if (*next < string.size && CHAR_CODE(string.chars[end]) == '\r' && CHAR_CODE(string.chars[*next]) == '\n')
+        ++*next;
+    return end;
+}
+
 bool char_is_printable(uint32_t character)
 {
     uint32_t code = CHAR_CODE(character);

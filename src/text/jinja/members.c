@@ -23,72 +23,35 @@ static bool changes_object(const struct value *owner, struct string name)
            (owner->kind == VALUE_DICT && is_among(name, of_dicts));
 }
 
-static const struct builtin *find_method(const struct value *owner, struct string name)
+static const struct builtin *find_method(
+    const struct builtin_tables *builtins, const struct value *owner, struct string name)
 {
     switch ((enum value_kind)owner->kind) {
     case VALUE_STRING:
-        return builtin_find(string_methods, name);
+        return builtin_find(builtins->string_methods, name);
     case VALUE_LIST:
-        return owner->list->kind <= LIST_RANGE ? builtin_find(list_methods, name) : NULL;
+        return owner->list->kind <= LIST_RANGE ? builtin_find(builtins->list_methods, name) : NULL;
     case VALUE_DICT:
-        return builtin_find(dict_methods, name);
+        return builtin_find(builtins->dict_methods, name);
     default:
         return NULL;
     }
 }
-
-static enum salvo_status bind_method(
-    struct interpreter *in, const struct builtin *builtin, struct value self, struct value *out)
-{
-    struct function *function;
-    enum salvo_status status = HEAP_NEW(&in->heap, &function, 1);
-    if (status == SALVO_OK) {
-        *function = (struct function){builtin, self};
-        *out = (struct value){.kind = VALUE_FUNCTION, .function = function};
-    }
-    return status;
-}
-
-static enum salvo_status macro_attribute(
-    struct interpreter *in, const struct macro *macro, struct string name, struct value *out)
-{
-    enum salvo_status status = SALVO_OK;
-    size_t count = 0;
-    for (const struct node *item = macro->node->items; item; item = item->next)
-        count++;
-    if (string_is(name, "name")) {
-        *out = value_string(macro->node->name);
-    } else if (string_is(name, "arguments")) {
-        TRY(list_new(&in->heap, LIST_TUPLE, count, out));
-        for (const struct node *item = macro->node->items; item; item = item->next)
-            out->list->items[out->list->count++] = value_string(item->name);
-    }
-
-cleanup:
-    return status;
-}
-
-static enum salvo_status cycler_attribute(
-    struct interpreter *in, struct value owner, struct string name, struct value *out);
 
 /* As Python's getattr(): *out stays undefined when the attribute is missing. */
 static enum salvo_status python_attribute(
     struct interpreter *in, struct value owner, struct string name, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
-    const struct builtin *method = find_method(&owner, name);
+    const struct builtin *method = find_method(in->builtins, &owner, name);
     if (name.size && CHAR_CODE(name.chars[0]) == '_')
         *out = value_undefined(UNDEFINED_MEMBER, name);
     else if (changes_object(&owner, name))
         *out = value_undefined(UNDEFINED_UNSAFE, name);
     else if (method)
-        TRY(bind_method(in, method, owner, out));
-    else if (owner.kind == VALUE_LOOP)
-        TRY(loop_attribute(in, owner.loop, name, out));
-    else if (owner.kind == VALUE_MACRO)
-        TRY(macro_attribute(in, owner.macro, name, out));
-    else if (owner.kind == VALUE_CYCLER)
-        TRY(cycler_attribute(in, owner, name, out));
+        TRY(builtin_bind(in, method, owner, out));
+    else if (owner.kind == VALUE_OBJECT && owner.object->type->attribute)
+        TRY(owner.object->type->attribute(in, owner.object, name, out));
     else if (value_is_list(&owner, LIST_TUPLE) && owner.list->group && string_is(name, "grouper"))
         *out = owner.list->items[0];
     else if (value_is_list(&owner, LIST_TUPLE) && owner.list->group && string_is(name, "list"))
@@ -101,34 +64,6 @@ cleanup:
 static bool is_found(const struct value *value)
 {
     return value->kind != VALUE_UNDEFINED || value->reason == UNDEFINED_UNSAFE;
-}
-
-static enum salvo_status cycle_next(struct interpreter *in, const struct call *call, struct value *out)
-{
-    (void)in;
-    struct cycler *cycler = call->self.cycler;
-    *out = cycler->items[cycler->at];
-    cycler->at = (cycler->at + 1) % cycler->count;
-    return SALVO_OK;
-}
-
-static enum salvo_status cycle_reset(struct interpreter *in, const struct call *call, struct value *out)
-{
-    (void)in;
-    call->self.cycler->at = 0;
-    *out = value_none();
-    return SALVO_OK;
-}
-
-static enum salvo_status cycler_attribute(
-    struct interpreter *in, struct value owner, struct string name, struct value *out)
-{
-    static const struct builtin methods[] = {{"next", cycle_next, "", 0}, {"reset", cycle_reset, "", 0}, {0}};
-    static const struct builtin *const tables[] = {methods, NULL};
-    const struct builtin *method = builtin_find(tables, name);
-    if (string_is(name, "current"))
-        *out = owner.cycler->items[owner.cycler->at];
-    return method ? bind_method(in, method, owner, out) : SALVO_OK;
 }
 
 /* ---- Items ------------------------------------------------------------------------------------------- */

@@ -8,28 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A double that an integer can hold. */
-static bool fits_integer(double number)
-{
-    return number >= -9223372036854775808.0 && number < 9223372036854775808.0;
-}
-
-enum salvo_status number_to_integer(const struct value *value, bool *valid, struct value *out)
-{
-    *valid = value_is_integral(value) || (value->kind == VALUE_FLOAT && fits_integer(value->number));
-    if (*valid)
-        *out = value_int(value->kind == VALUE_FLOAT ? (int64_t)value->number : value_integer(value));
-    out->data = value->data;
-    return SALVO_OK;
-}
-
 static enum salvo_status int_filter(struct interpreter *in, const struct call *call, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     struct value self = call->self;
     int64_t base = 10, integer;
     double number;
-    bool valid = false;
     if (self.kind == VALUE_UNDEFINED)
         TRY(fail_undefined(&self));
     if (call->given[1].kind != VALUE_ABSENT)
@@ -45,8 +29,7 @@ static enum salvo_status int_filter(struct interpreter *in, const struct call *c
     } else if (self.kind == VALUE_FLOAT && isinf(self.number)) {
         TRY(fail(SALVO_ERROR_FORMAT, "int: cannot convert infinity to an integer"));
     }
-    TRY(number_to_integer(&self, &valid, out));
-    if (!valid)
+    if (!number_to_integer(&self, out))
         *out = call->given[0].kind == VALUE_ABSENT ? value_int(0) : call->given[0];
 
 cleanup:
@@ -226,6 +209,3 @@ const struct builtin number_filters[] = {
     {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
     {0},
 };
-
-const struct builtin *const builtin_filters[] = {
-    text_filters, sequence_filters, choice_filters, order_filters, number_filters, NULL};

@@ -231,7 +231,7 @@ cleanup:
 bool value_can_iterate(const struct value *value)
 {
     return value->kind == VALUE_UNDEFINED || value->kind == VALUE_STRING || value->kind == VALUE_LIST ||
-           value->kind == VALUE_DICT || value->kind == VALUE_LOOP;
+           value->kind == VALUE_DICT || (value->kind == VALUE_OBJECT && value->object->type->iterable);
 }
 
 enum salvo_status value_items(struct interpreter *in, struct value value, struct value **out, size_t *count)
@@ -401,4 +401,18 @@ enum salvo_status dict_set_name(
 
 cleanup:
     return status;
+}
+
+bool number_to_integer(const struct value *value, struct value *out)
+{
+    const bool data = value->data;
+    if (value->kind == VALUE_FLOAT && value->number >= (double)INT64_MIN &&
+        value->number < -(double)INT64_MIN)
+        *out = value_int((int64_t)value->number);
+    else if (value_is_integral(value))
+        *out = value_int(value_integer(value));
+    else
+        return false;
+    out->data = data;
+    return true;
 }

@@ -451,7 +451,7 @@ enum salvo_status parse_filters(
     while (inline_first || skip_sign(parser, '|')) {
         inline_first = false;
         TRY(node_new(parser, NODE_FILTER, parser->at, &node));
-        TRY(parse_builtin_name(parser, builtin_filters, node));
+        TRY(parse_builtin_name(parser, builtin_tables.filters, node));
         if (next_is_sign(parser, '('))
             TRY(parse_arguments(parser, &node->items));
         node->left = left;
@@ -485,7 +485,7 @@ static enum salvo_status parse_test(struct parser *parser, struct node *left, st
     TRY(node_new(parser, NODE_TEST, parser->at++, &node));
     if (next_is_word(parser, "not"))
         TRY(node_new(parser, NODE_NOT, parser->at++, &negation));
-    TRY(parse_builtin_name(parser, builtin_tests, node));
+    TRY(parse_builtin_name(parser, builtin_tables.tests, node));
     node->left = left;
     if (next_is_sign(parser, '(')) {
         TRY(parse_arguments(parser, &node->items));

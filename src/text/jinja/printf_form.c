@@ -139,7 +139,6 @@ static enum salvo_status write_conversion(struct percent *percent, struct value 
 {
     enum salvo_status status = SALVO_OK;
     char type = field.type;
-    bool valid;
     if (type == 's' || type == 'r' || type == 'a')
         return write_text(percent, value, field, type != 's');
     if (type == 'c')
@@ -152,8 +151,7 @@ static enum salvo_status write_conversion(struct percent *percent, struct value 
     if (!value_is_number(&value) || (type && strchr("oxX", type) && value.kind == VALUE_FLOAT))
         TRY(fail(SALVO_ERROR_FORMAT, "%%%c needs a number, not '%s'", type, value_type(&value)));
     if (integers) {
-        TRY(number_to_integer(&value, &valid, &value));
-        if (!valid)
+        if (!number_to_integer(&value, &value))
             TRY(fail(SALVO_ERROR_FORMAT, "%%%c: the number is not an integer", type));
         field.type = strchr("diu", type) ? 'd' : type;
     }

@@ -1,34 +1,8 @@
 /* Statements: what they write, and what they set. */
 #include "text/jinja/builtins.h"
 
-/* ---- Scopes ------------------------------------------------------------------------------------------ */
-
-enum salvo_status scope_open(struct interpreter *in, struct scope *parent, struct scope **out)
-{
-    enum salvo_status status = HEAP_NEW(&in->heap, out, 1);
-    if (status == SALVO_OK)
-        (*out)->parent = parent;
-    return status;
-}
-
-enum salvo_status scope_set(
-    struct interpreter *in, struct scope *scope, struct string name, struct value value)
-{
-    enum salvo_status status = SALVO_OK;
-    struct variable *variable = scope->variables;
-    for (; variable && !string_equal(variable->name, name); variable = variable->next)
-        TRY(spend(in, 1));
-    if (!variable) {
-        TRY(HEAP_NEW(&in->heap, &variable, 1));
-        variable->name = name;
-        variable->next = scope->variables;
-        scope->variables = variable;
-    }
-    variable->value = value;
-
-cleanup:
-    return status;
-}
+/* ---- Assignments ------------------------------------------------------------------------------------------
+ */
 
 static enum salvo_status assign_member(struct interpreter *in, const struct node *target, struct value value)
 {
@@ -42,6 +16,8 @@ static enum salvo_status assign_member(struct interpreter *in, const struct node
 cleanup:
     return status;
 }
+
+static enum salvo_status assign(struct interpreter *in, const struct node *target, struct value value);
 
 static enum salvo_status assign_tuple(struct interpreter *in, const struct node *target, struct value value)
 {
@@ -60,7 +36,7 @@ cleanup:
     return status;
 }
 
-enum salvo_status assign(struct interpreter *in, const struct node *target, struct value value)
+static enum salvo_status assign(struct interpreter *in, const struct node *target, struct value value)
 {
     if (target->kind == NODE_NAME)
         return scope_set(in, in->scope, target->name, value);
@@ -88,7 +64,7 @@ cleanup:
     return status;
 }
 
-enum salvo_status run_captured(struct interpreter *in, const struct node *body, struct string *out)
+static enum salvo_status run_captured(struct interpreter *in, const struct node *body, struct string *out)
 {
     struct text *outer = in->output, text = {.heap = &in->heap};
     in->output = &text;
@@ -123,6 +99,126 @@ static enum salvo_status run_filtered(struct interpreter *in, const struct node 
     *out = value_string(string);
     if (node->right && in->flow == FLOW_ON)
         TRY(filter_value(in, node->right, *out, out));
+
+cleanup:
+    return status;
+}
+
+/* ---- Loops ----------------------------------------------------------------------------------------- */
+
+static const struct object_type loop_type;
+
+static const uint32_t loop_name[] = {'l', 'o', 'o', 'p'};
+
+/* Only the items that the condition holds for. */
+static enum salvo_status select_items(struct interpreter *in, const struct node *node,
+    const struct value *items, size_t *count, struct value **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct scope *outer = in->scope;
+    size_t kept = 0;
+    TRY(HEAP_NEW(&in->heap, out, *count));
+    for (size_t i = 0; i < *count; i++) {
+        struct value holds;
+        TRY(scope_open(in, outer, &in->scope));
+        TRY(assign(in, node->left, items[i]));
+        TRY(evaluate(in, node->condition, &holds));
+        if (value_true(&holds))
+            (*out)[kept++] = items[i];
+    }
+    *count = kept;
+
+cleanup:
+    in->scope = outer;
+    return status;
+}
+
+/* `completed`: some iteration came to its end. jinja2 takes "else" otherwise, also after a break in the first
+ * one. */
+static enum salvo_status run_iterations(struct interpreter *in, struct loop *loop, bool *completed)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct string name = {loop_name, sizeof loop_name / sizeof *loop_name};
+    for (loop->at = 0; loop->at < loop->count; loop->at++) {
+        TRY(spend(in, 1));
+        TRY(scope_open(in, loop->scope, &in->scope));
+        TRY(scope_set(in, in->scope, name, value_object(&loop->object)));
+        TRY(assign(in, loop->node->left, loop->items[loop->at]));
+        TRY(run_body(in, loop->node->body));
+        enum flow flow = in->flow;
+        in->flow = FLOW_ON;
+        *completed = *completed || flow == FLOW_ON;
+        if (flow == FLOW_BREAK)
+            break;
+    }
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status run_loop(
+    struct interpreter *in, const struct node *node, struct scope *scope, struct value over, unsigned depth)
+{
+    enum salvo_status status = SALVO_OK;
+    struct scope *outer = in->scope;
+    struct value *items;
+    struct loop *loop;
+    size_t count;
+    bool completed = false;
+    TRY(enter(in));
+    TRY(value_items(in, over, &items, &count));
+    in->scope = scope;
+    if (node->condition)
+        TRY(select_items(in, node, items, &count, &items));
+    TRY(HEAP_NEW(&in->heap, &loop, 1));
+    *loop = (struct loop){.object.type = &loop_type,
+        .node = node,
+        .scope = scope,
+        .items = items,
+        .count = count,
+        .depth = depth};
+    TRY(run_iterations(in, loop, &completed));
+    if (!completed) {
+        TRY(scope_open(in, scope, &in->scope));
+        TRY(run_body(in, node->otherwise));
+    }
+
+cleanup:
+    in->scope = outer;
+    leave(in);
+    return status;
+}
+
+/* loop(items) in a recursive loop: the output of its body for these items. */
+static enum salvo_status loop_call(
+    struct interpreter *in, struct object *self, const struct arguments *arguments, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct loop *loop = (struct loop *)self;
+    struct text *outer = in->output, text = {.heap = &in->heap};
+    if (!loop->node->recursive || arguments->count != 1)
+        TRY(fail(SALVO_ERROR_FORMAT, "loop() takes one argument and needs a 'recursive' loop"));
+    in->output = &text;
+    status = run_loop(in, loop->node, loop->scope, arguments->values[0], loop->depth + 1);
+    in->output = outer;
+    *out = value_string(text_take(&text));
+
+cleanup:
+    return status;
+}
+
+static const struct object_type loop_type = {.name = "LoopContext",
+    .iterable = true,
+    .call = loop_call,
+    .attribute = loop_attribute,
+    .write = loop_write};
+
+static enum salvo_status run_for(struct interpreter *in, const struct node *node)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value over;
+    TRY(evaluate(in, node->right, &over));
+    TRY(run_loop(in, node, in->scope, over, 0));
 
 cleanup:
     return status;
@@ -173,13 +269,34 @@ cleanup:
     return status;
 }
 
+/* ---- Macros ------------------------------------------------------------------------------------------ */
+
+static enum salvo_status macro_call(
+    struct interpreter *in, struct object *self, const struct arguments *arguments, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct macro *macro = (const struct macro *)self;
+    struct scope *outer = in->scope;
+    struct string string;
+    TRY(scope_open(in, macro->scope, &in->scope));
+    TRY(macro_bind(in, macro, arguments));
+    TRY(run_captured(in, macro->node->body, &string));
+    *out = value_string(string);
+
+cleanup:
+    in->scope = outer;
+    return status;
+}
+
 static enum salvo_status make_macro(struct interpreter *in, const struct node *node, struct value *out)
 {
+    static const struct object_type type = {
+        .name = "Macro", .call = macro_call, .attribute = macro_attribute, .write = macro_write};
     struct macro *macro;
     enum salvo_status status = HEAP_NEW(&in->heap, &macro, 1);
     if (status == SALVO_OK) {
-        *macro = (struct macro){node, in->scope};
-        *out = (struct value){.kind = VALUE_MACRO, .macro = macro};
+        *macro = (struct macro){{&type}, node, in->scope};
+        *out = value_object(&macro->object);
     }
     return status;
 }

@@ -343,14 +343,14 @@ static enum salvo_status dict_items(struct interpreter *in, const struct call *c
     return view_dict(in, call->self.dict, VIEW_ITEMS, LIST_ITEMS, out);
 }
 
-static const struct builtin of_lists[] = {
+const struct builtin list_methods[] = {
     {"index", list_index, "value", 1},
     {"count", list_count, "value", 1},
     {"copy", list_filter, "", 0},
     {0},
 };
 
-static const struct builtin of_dicts[] = {
+const struct builtin dict_methods[] = {
     {"get", dict_get, "key default", 1},
     {"keys", dict_keys, "", 0},
     {"values", dict_values, "", 0},
@@ -358,7 +358,3 @@ static const struct builtin of_dicts[] = {
     {"copy", dict_copy, "", 0},
     {0},
 };
-
-const struct builtin *const list_methods[] = {of_lists, NULL};
-const struct builtin *const dict_methods[] = {of_dicts, NULL};
-const struct builtin *const string_methods[] = {text_methods, split_methods, character_methods, NULL};

@@ -1,5 +1,6 @@
 /* Methods of strings that cut them, search them, or say something about them. */
 #include "text/jinja/builtins.h"
+#include "text/jinja/letters.h"
 
 #include <string.h>
 

@@ -26,7 +26,7 @@ TEST(is_iterable, value_can_iterate(self))
 TEST(is_sequence, self->kind == VALUE_UNDEFINED || self->kind == VALUE_STRING || self->kind == VALUE_DICT ||
                       (self->kind == VALUE_LIST && self->list->kind <= LIST_RANGE))
 TEST(is_callable, self->kind == VALUE_UNDEFINED || self->kind == VALUE_FUNCTION ||
-                      self->kind == VALUE_MACRO || self->kind == VALUE_LOOP || self->kind == VALUE_JOINER)
+                      (self->kind == VALUE_OBJECT && self->object->type->call))
 TEST(is_escaped, self->kind == VALUE_STRING && self->markup)
 
 static enum salvo_status is_upper(struct interpreter *in, const struct call *call, struct value *out)
@@ -150,21 +150,19 @@ static enum salvo_status is_same(struct interpreter *in, const struct call *call
 
 static enum salvo_status is_filter(struct interpreter *in, const struct call *call, struct value *out)
 {
-    (void)in;
     *out = value_bool(
-        call->self.kind == VALUE_STRING && builtin_find(builtin_filters, call->self.string) != NULL);
+        call->self.kind == VALUE_STRING && builtin_find(in->builtins->filters, call->self.string) != NULL);
     return SALVO_OK;
 }
 
 static enum salvo_status is_test(struct interpreter *in, const struct call *call, struct value *out)
 {
-    (void)in;
-    *out =
-        value_bool(call->self.kind == VALUE_STRING && builtin_find(builtin_tests, call->self.string) != NULL);
+    *out = value_bool(
+        call->self.kind == VALUE_STRING && builtin_find(in->builtins->tests, call->self.string) != NULL);
     return SALVO_OK;
 }
 
-static const struct builtin tests[] = {
+const struct builtin test_builtins[] = {
     {"defined", is_defined, "", 0},
     {"undefined", is_undefined, "", 0},
     {"none", is_none, "", 0},
@@ -206,5 +204,3 @@ static const struct builtin tests[] = {
     {"test", is_test, "", 0},
     {0},
 };
-
-const struct builtin *const builtin_tests[] = {tests, NULL};

@@ -124,11 +124,13 @@ cleanup:
     return status;
 }
 
-static enum salvo_status write_named(struct text *text, const char *before, struct string name)
+static enum salvo_status write_object(struct interpreter *in, const struct object *object, struct text *text)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(text_ascii(text, before, 0));
-    TRY(write_string_repr(text, name));
+    if (object->type->write)
+        return object->type->write(in, object, text);
+    TRY(text_char(text, '<'));
+    TRY(text_ascii(text, object->type->name, 0));
     TRY(text_char(text, '>'));
 
 cleanup:
@@ -183,15 +185,8 @@ enum salvo_status value_write_repr(struct interpreter *in, struct value value, s
         TRY(text_ascii(text, value.function->builtin->name, 0));
         TRY(text_char(text, '>'));
         break;
-    case VALUE_MACRO:
-        TRY(write_named(text, "<Macro ", value.macro->node->name));
-        break;
-    case VALUE_LOOP:
-        TRY(loop_write(value.loop, text));
-        break;
-    case VALUE_CYCLER:
-    case VALUE_JOINER:
-        TRY(text_ascii(text, value.kind == VALUE_CYCLER ? "<Cycler>" : "<Joiner>", 0));
+    case VALUE_OBJECT:
+        TRY(write_object(in, value.object, text));
         break;
     }
 

@@ -166,17 +166,6 @@ size_t string_find_last(struct string string, struct string part, size_t before)
     return SIZE_MAX;
 }
 
-size_t string_line_end(struct string string, size_t at, size_t *next)
-{
-    size_t end = at;
-    while (end < string.size && !char_is_line_end(string.chars[end]))
-        end++;
-    *next = end + (end < string.size);
-    if (*next < string.size && CHAR_CODE(string.chars[end]) == '\r' && CHAR_CODE(string.chars[*next]) == '\n')
-        ++*next;
-    return end;
-}
-
 uint32_t string_mark(struct string string)
 {
     uint32_t mark = 0;
@@ -254,10 +243,6 @@ const char *value_type(const struct value *value)
         [VALUE_DICT] = "dict",
         [VALUE_NAMESPACE] = "Namespace",
         [VALUE_FUNCTION] = "function",
-        [VALUE_MACRO] = "Macro",
-        [VALUE_LOOP] = "LoopContext",
-        [VALUE_CYCLER] = "Cycler",
-        [VALUE_JOINER] = "Joiner",
     };
     static const char *const lists[] = {
         [LIST_LIST] = "list",
@@ -268,5 +253,7 @@ const char *value_type(const struct value *value)
         [LIST_ITEMS] = "dict_items",
         [LIST_GENERATOR] = "generator",
     };
-    return value->kind == VALUE_LIST ? lists[value->list->kind] : names[value->kind];
+    return value->kind == VALUE_LIST     ? lists[value->list->kind]
+           : value->kind == VALUE_OBJECT ? value->object->type->name
+                                         : names[value->kind];
 }

@@ -63,9 +63,6 @@ bool string_ends(struct string string, struct string suffix);
 size_t string_find(struct string string, struct string part, size_t from);
 size_t string_find_last(struct string string, struct string part, size_t before);
 
-/* Where the line that begins at `at` ends; *next is where the next one begins. */
-size_t string_line_end(struct string string, size_t at, size_t *next);
-
 /* CHAR_DATA if any character is marked. */
 uint32_t string_mark(struct string string);
 
@@ -100,10 +97,7 @@ enum value_kind {
     VALUE_DICT,
     VALUE_NAMESPACE,
     VALUE_FUNCTION,
-    VALUE_MACRO,
-    VALUE_LOOP,
-    VALUE_CYCLER,
-    VALUE_JOINER,
+    VALUE_OBJECT,
 };
 
 /* Why a value is undefined. */
@@ -122,10 +116,7 @@ enum list_kind { LIST_LIST, LIST_TUPLE, LIST_RANGE, LIST_KEYS, LIST_VALUES, LIST
 struct list;
 struct dict;
 struct function;
-struct macro;
-struct loop;
-struct cycler;
-struct joiner;
+struct object;
 
 struct value {
     uint8_t kind;   /* enum value_kind */
@@ -140,10 +131,7 @@ struct value {
         struct list *list;
         struct dict *dict; /* also a namespace */
         const struct function *function;
-        const struct macro *macro;
-        struct loop *loop;
-        struct cycler *cycler;
-        struct joiner *joiner;
+        struct object *object;
     };
 };
 
@@ -164,15 +152,26 @@ struct dict {
     size_t count, capacity;
 };
 
-struct cycler {
-    struct value *items;
-    size_t count, at;
+/*
+ * A macro, the variable `loop`, a cycler or a joiner: a struct that begins with this one. Expressions call
+ * its functions through pointers, because some of them run statements, which contain expressions.
+ */
+struct object {
+    const struct object_type *type;
 };
 
-/* Empty the first time it is called, then the separator. */
-struct joiner {
-    struct string separator;
-    bool used;
+struct interpreter;
+struct arguments;
+
+struct object_type {
+    const char *name; /* of the type in Python */
+    bool iterable;
+    /* NULL: such objects cannot be called, have no attributes, are written as "<name>". */
+    enum salvo_status (*call)(
+        struct interpreter *in, struct object *self, const struct arguments *arguments, struct value *out);
+    enum salvo_status (*attribute)(
+        struct interpreter *in, struct object *self, struct string name, struct value *out);
+    enum salvo_status (*write)(struct interpreter *in, const struct object *self, struct text *text);
 };
 
 static inline struct value value_none(void)
@@ -198,6 +197,11 @@ static inline struct value value_float(double number)
 static inline struct value value_string(struct string string)
 {
     return (struct value){.kind = VALUE_STRING, .string = string};
+}
+
+static inline struct value value_object(struct object *object)
+{
+    return (struct value){.kind = VALUE_OBJECT, .object = object};
 }
 
 static inline struct value value_undefined(enum undefined_reason reason, struct string name)

@@ -12,7 +12,7 @@ const uint AHEAD = 4; /* logits that an invocation loads before it knows whether
 
 uint output_index;
 
-bool is_wanted()
+bool is_greedy()
 {
     uint run = 0;
     if (arguments.is_single == 0) {
@@ -34,7 +34,7 @@ void main()
     float logits_ahead[AHEAD];
     [[unroll]] for (uint n = 0; n < AHEAD; n++)
         logits_ahead[n] = begin + n * THREADS < end ? arena[from + begin + n * THREADS] : 0.0;
-    if (!is_wanted())
+    if (!is_greedy())
         return;
     uvec2 mine = NOTHING_CHOSEN;
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {

@@ -18,7 +18,7 @@ const uint HEADS = HEADS_AND_LANES & 15u;              /* heads of this workgrou
 const uint LANES = 1u << (HEADS_AND_LANES >> 4 & 15u); /* invocations that share a position */
 const uint REACH = 1u << (HEADS_AND_LANES >> 8 & 15u); /* invocations that are merged by shuffles */
 const uint AT_ONCE = HEADS_AND_LANES >> 12 & 15u;      /* positions of a team at once */
-const uint TEAMS = THREADS / LANES, PARTIES = THREADS / REACH;
+const uint TEAMS = THREADS / LANES, PARTIALS = THREADS / REACH;
 const uint EACH = (UNITS + LANES - 1) / LANES;   /* units of each lane */
 const uint FOURS_OF_UNIT = IS_F32 ? 1 : 2, FOURS = EACH * FOURS_OF_UNIT;
 
@@ -36,13 +36,13 @@ layout(push_constant) uniform Push { attend_arguments arguments; attend_token to
 #define IS_ROTATED (token.rotated != 0)
 #endif
 
-const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_PARTIES = 128;
+const uint MOST_ROWS = 2048, MOST_PARTS = 4096, MOST_PAGES = 128, MOST_PARTIALS = 128;
 const float LOWEST = -3.0e38;
 
 /* Rows of HEAD_DIM floats: the queries, then the token's own key and value after rounding. */
 shared float rows[MOST_ROWS];
 shared float parts[MOST_PARTS]; /* [groups of REACH invocations][heads][HEAD_DIM] */
-shared vec4 maxima[MOST_PARTIES], sums_of_weights[MOST_PARTIES];
+shared vec4 maxima[MOST_PARTIALS], sums_of_weights[MOST_PARTIALS];
 shared uint page_numbers[MOST_PAGES];
 shared uint arrived;
 
@@ -85,7 +85,7 @@ vec2 angle_of(uint i)
     return vec2(lower.x * upper.x - lower.y * upper.y, lower.y * upper.x + lower.x * upper.y);
 }
 
-float as_kept(float value) { return IS_F32 ? value : half_value(half_bits(value)); }
+float as_cached(float value) { return IS_F32 ? value : half_value(half_bits(value)); }
 
 /* Rotates the queries and the key, pair by pair. `first_angle` is the rotation of this invocation's first pair, loaded
  * earlier. */
@@ -98,9 +98,9 @@ void load_rows(vec2 first_angle)
         uint a = apart ? pair : 2 * pair, b = apart ? pair + rotated_pairs() : a + 1;
         float x = projected(row, a), y = projected(row, b);
         vec2 angle = i == tid ? first_angle : angle_of(i);
-        float turned_x = turns ? x * angle.x - y * angle.y : x, turned_y = turns ? y * angle.x + x * angle.y : y;
-        rows[row * HEAD_DIM + a] = row < HEADS ? turned_x * arguments.scale : as_kept(turned_x);
-        rows[row * HEAD_DIM + b] = row < HEADS ? turned_y * arguments.scale : as_kept(turned_y);
+        float rotated_x = turns ? x * angle.x - y * angle.y : x, rotated_y = turns ? y * angle.x + x * angle.y : y;
+        rows[row * HEAD_DIM + a] = row < HEADS ? rotated_x * arguments.scale : as_cached(rotated_x);
+        rows[row * HEAD_DIM + b] = row < HEADS ? rotated_y * arguments.scale : as_cached(rotated_y);
     }
 }
 
@@ -132,15 +132,15 @@ vec4 four_of_row(uint row_at, uint column)
     return four;
 }
 
-void ask_for(uint first)
+void load_ahead(uint first)
 {
     [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         uint j = position_of(first, n), at = j < end ? place_of(j) : 0;
         [[unroll]] for (uint e = 0; e < EACH; e++) {
             uint unit = e * LANES + (tid & (LANES - 1));
-            bool is_there = j < end && unit < UNITS && !(has_own && j == position);
-            keys_ahead[n * EACH + e] = is_there ? load_unit(true, at, unit) : uvec4(0);
-            values_ahead[n * EACH + e] = is_there ? load_unit(false, at, unit) : uvec4(0);
+            bool exists = j < end && unit < UNITS && !(has_own && j == position);
+            keys_ahead[n * EACH + e] = exists ? load_unit(true, at, unit) : uvec4(0);
+            values_ahead[n * EACH + e] = exists ? load_unit(false, at, unit) : uvec4(0);
         }
     }
 }
@@ -172,7 +172,7 @@ void attend_to(uint first)
                 scores[n][h] += dot(q[h * FOURS + i], key);
         }
     }
-    ask_for(first + AT_ONCE * TEAMS);
+    load_ahead(first + AT_ONCE * TEAMS);
     [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
         scores[n] = capped(sum_between(scores[n], 1, LANES));
         larger = position_of(first, n) < end ? max(larger, scores[n]) : larger;
@@ -217,9 +217,9 @@ vec3 gathered(uint i)
 {
     uint h = i / HEAD_DIM;
     vec3 result = vec3(maxima[0][h], 0, 0);
-    [[unroll]] for (uint n = 1; n < PARTIES; n++)
+    [[unroll]] for (uint n = 1; n < PARTIALS; n++)
         result.x = max(result.x, maxima[n][h]);
-    [[unroll]] for (uint n = 0; n < PARTIES; n++) {
+    [[unroll]] for (uint n = 0; n < PARTIALS; n++) {
         float factor = exp(maxima[n][h] - result.x);
         result.y += factor * sums_of_weights[n][h];
         result.z += factor * parts[n * HEADS * HEAD_DIM + i];
@@ -290,7 +290,7 @@ void main()
 #endif
     vec2 first_angle = angle_of(tid);
     barrier();
-    ask_for(begin);
+    load_ahead(begin);
 #ifdef PROJECTS
     project(pieces);
 #endif

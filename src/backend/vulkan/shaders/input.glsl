@@ -19,8 +19,8 @@ layout(std430, binding = BIND_VECTORS) readonly buffer WideVectors { vec4 wide_v
 /* Elements of the input that are in shared memory at once, as floats or int8. */
 const uint FLOAT_TYPES = 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16;
 const uint CHUNK = (TYPES_LOW & FLOAT_TYPES) != 0 ? 4096 : 8192;
-const uint AT_HAND = COLUMNS < CHUNK ? COLUMNS : CHUNK;
-const uint HELD = (AT_HAND + 4 * THREADS - 1) / (4 * THREADS); /* vec4s held by one invocation */
+const uint SHARED_COLUMNS = COLUMNS < CHUNK ? COLUMNS : CHUNK;
+const uint HELD = (SHARED_COLUMNS + 4 * THREADS - 1) / (4 * THREADS); /* vec4s held by one invocation */
 
 shared uvec4 xs[MOST_BYTES / 16]; /* floats or int8 */
 shared float x_scales[MOST_BLOCKS];
@@ -64,7 +64,7 @@ vec4 four_of_vectors(uint first, uint i)
 
 /* The index of this invocation's `k`th vec4 in the chunk that begins at `first`; whether it is within the row. */
 uint four_at(uint first, uint k) { return first / 4 + k * THREADS + tid; }
-bool is_within(uint first, uint k) { return k * THREADS + tid < (AT_HAND + 3) / 4 && 4 * four_at(first, k) < COLUMNS; }
+bool is_within(uint first, uint k) { return k * THREADS + tid < (SHARED_COLUMNS + 3) / 4 && 4 * four_at(first, k) < COLUMNS; }
 
 void hold_input(uint first)
 {
@@ -144,7 +144,7 @@ void store_bytes()
         }
         /* Adds the sums of both halves as one float, the second times 2^12: the result is exact. */
         int halves = int(sum_of_lanes((tid & 4u) != 0 ? float(sum) * 4096.0 : float(sum), 8));
-        if (i < AT_HAND / 4) {
+        if (i < SHARED_COLUMNS / 4) {
             xs[i / 4][i & 3u] = word;
             if ((tid & 7u) == 0) {
                 int low = bitfieldExtract(halves, 0, 12);

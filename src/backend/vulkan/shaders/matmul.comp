@@ -55,15 +55,15 @@ void store_bytes(matrix m, uint first_row, uint first_block)
 {
     uint type = m.type, block = first_block + own_block(), row = own_row(), quad = row / 4, part = row & 3u,
          at = own_block() * 16 + quad;
-    bool is_there = block < m.columns / 32 && first_row + row < m.rows;
+    bool exists = block < m.columns / 32 && first_row + row < m.rows;
     block_scales s = scales_of(type, block_ahead.scales, block);
     [[unroll]] for (uint i = 0; i < 8; i++) {
-        weight_quads[(own_block() * 8 + i) * 16 + quad][part] = is_there ? word_of_block(type, block_ahead, i) : 0;
+        weight_quads[(own_block() * 8 + i) * 16 + quad][part] = exists ? word_of_block(type, block_ahead, i) : 0;
         x_quads[(own_block() * 8 + i) * 16 + quad][part] = i < 4 ? low_ahead[i & 3u] : upper_ahead[i & 3u];
     }
     [[unroll]] for (uint i = 0; i < 2; i++) {
-        scale_quads[i][at][part] = is_there ? s.scale[i] : 0.0;
-        minimum_quads[i][at][part] = is_there ? s.minimum[i] - s.scale[i] * float(s.bias) : 0.0;
+        scale_quads[i][at][part] = exists ? s.scale[i] : 0.0;
+        minimum_quads[i][at][part] = exists ? s.minimum[i] - s.scale[i] * float(s.bias) : 0.0;
     }
     x_scale_quads[at][part] = x_scale_ahead;
     x_sum_quads[0][at][part] = float(bitfieldExtract(x_sums_ahead, 0, 16));

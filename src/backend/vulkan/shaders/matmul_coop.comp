@@ -57,7 +57,7 @@ uvec4 xs_ahead[XS_EACH];
 bool is_of_up(uint r) { return HAS_GLU != 0 && r >= MATRIX_ROWS; }
 uint row_of(uint r) { return first_row + (is_of_up(r) ? r - MATRIX_ROWS : r); }
 uint x_row_at(uint token) { return token * (m.columns / 2 + ROW_HALVES_WORDS); }
-bool is_there(uint r, uint block) { return r < TILE_ROWS && row_of(r) < m.rows && block * 32 < m.columns; }
+bool has_block(uint r, uint block) { return r < TILE_ROWS && row_of(r) < m.rows && block * 32 < m.columns; }
 
 void load_blocks(uint first_block)
 {
@@ -65,7 +65,7 @@ void load_blocks(uint first_block)
     [[unroll]] for (uint i = 0; i < WEIGHTS_EACH; i++) {
         uint unit = i * THREADS + tid, r = unit / STEP, block = first_block + unit % STEP;
         uvec3 planes = is_of_up(r) ? uvec3(up.codes, up.high, up.scales) : uvec3(m.codes, m.high, m.scales);
-        if (is_there(r, block))
+        if (has_block(r, block))
             blocks_ahead[i] = load_block(type, planes.x, planes.y, planes.z, m.columns / 32, row_of(r), block);
     }
     [[unroll]] for (uint i = 0; i < XS_EACH; i++) {
@@ -82,7 +82,7 @@ void store_blocks(uint first_block)
     [[unroll]] for (uint i = 0; i < WEIGHTS_EACH; i++) {
         uint unit = i * THREADS + tid, r = unit / STEP, place = unit % STEP, block = first_block + place;
         if (r < TILE_ROWS) {
-            bool exists = is_there(r, block);
+            bool exists = has_block(r, block);
             block_scales s = scales_of(type, blocks_ahead[i].scales, block);
             float own_range = is_of_up(r) ? up_range : range;
             vec2 scale = s.scale * own_range, minimum = s.minimum * own_range - scale * float(s.bias);

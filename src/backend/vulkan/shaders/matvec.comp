@@ -77,7 +77,7 @@ void store_floats()
         vec4 four = held[k];
         [[unroll]] for (uint j = 0; j < 4; j++)
             four[j] = IS(TYPE_F16) ? rounded_to_half(four[j]) : four[j];
-        if (k * THREADS + tid < (AT_HAND + 3) / 4)
+        if (k * THREADS + tid < (SHARED_COLUMNS + 3) / 4)
             xs[k * THREADS + tid] = floatBitsToUint(four);
     }
 }
@@ -101,7 +101,7 @@ vec3 beside; /* biases, and the value to accumulate to */
 
 float bias_of(matvec_matrix of, uint row) { return of.bias == NO_OPERAND ? 0.0 : vectors[of.bias + row]; }
 
-void ask_for(uint row, uint tile, uint lane)
+void load_ahead(uint row, uint tile, uint lane)
 {
     if (row >= m.rows || is_float_type(type))
         return;
@@ -135,7 +135,7 @@ vec2 dot_tile(uint row, uint tile, uint lane, uint next_row)
     }
     if (TILES > 1 || HAS_LOOPS) {
         bool is_last = tile + 1 == TILES;
-        ask_for(is_last ? next_row : row, is_last ? 0 : tile + 1, lane);
+        load_ahead(is_last ? next_row : row, is_last ? 0 : tile + 1, lane);
     }
     [[unroll]] for (uint i = 0; i < AHEAD; i++) {
         uint block = (tile * AHEAD + i) * LANES + lane;
@@ -233,7 +233,7 @@ void main()
     uint begin = (group - (index == 0 ? 0 : arguments.words[index - 1])) * rows_per_group;
     uint end = min(begin + rows_per_group, m.rows);
     hold_input(0);
-    ask_for(begin + own, 0, lane);
+    load_ahead(begin + own, 0, lane);
     load_rest(begin + own);
     vec2 moments = moments_of_input();
     if (COLUMNS <= CHUNK)

@@ -13,7 +13,7 @@ const uint BLOCKS = COLUMNS / 32;
 const uint EACH_PIECE = 1u << (HEADS_AND_LANES >> ATTEND_PIECE & 7u); /* blocks */
 const uint PIECES = (BLOCKS + EACH_PIECE - 1) / EACH_PIECE;           /* pieces of a row */
 /* Pieces of one invocation, and the number of them that are loaded ahead. */
-const uint DEALT = ((HEADS + 2) * HEAD_DIM * PIECES + THREADS - 1) / THREADS;
+const uint PIECES_EACH = ((HEADS + 2) * HEAD_DIM * PIECES + THREADS - 1) / THREADS;
 const uint AHEAD = HEADS_AND_LANES >> ATTEND_AHEAD;
 
 packed_block pieces_ahead[AHEAD * EACH_PIECE];
@@ -60,7 +60,7 @@ void multiply_pieces(uint first, uint count)
     packed_block now[AHEAD * EACH_PIECE];
     [[unroll]] for (uint i = 0; i < AHEAD * EACH_PIECE; i++)
         now[i] = pieces_ahead[i];
-    if (DEALT > AHEAD)
+    if (PIECES_EACH > AHEAD)
         load_pieces(first + AHEAD * THREADS, 0, count);
     [[unroll]] for (uint n = 0; n < AHEAD; n++) {
         uint piece = piece_at(first, n);
@@ -92,7 +92,7 @@ void project(uint count)
     do {
         multiply_pieces(first, count);
         first += AHEAD * THREADS;
-    } while (DEALT > AHEAD && first < count);
+    } while (PIECES_EACH > AHEAD && first < count);
     barrier();
 }
 

@@ -277,10 +277,10 @@ uvec2 sum_of_weights(uvec2 cut)
     return sum;
 }
 
-/* sum * share / 2^32, rounded down. */
-uvec2 share_of(uvec2 sum, uint share)
+/* sum * fraction / 2^32, rounded down. */
+uvec2 fraction_of(uvec2 sum, uint fraction)
 {
-    return wide_add(wide_product(sum.y, share), uvec2(wide_product(sum.x, share).y, 0));
+    return wide_add(wide_product(sum.y, fraction), uvec2(wide_product(sum.x, fraction).y, 0));
 }
 
 /* ---- Stages 8 and 9 ---- */
@@ -343,7 +343,7 @@ uint sample_row(step_run run, uint run_index, uint output_index, uint position)
     if (run.top_k > 0 && run.top_k < vocabulary)
         cut = find_cut(cut, uvec2(run.top_k, 0), false);
     if (run.top_p_off == 0) {
-        uvec2 wanted = share_of(sum_of_weights(cut), run.top_p);
+        uvec2 wanted = fraction_of(sum_of_weights(cut), run.top_p);
         cut = find_cut(cut, wanted == uvec2(0) ? uvec2(1, 0) : wanted, true);
     }
     return choose(run, cut, position + 1);

@@ -15,7 +15,7 @@ shared float kks[HEAD_DIM];
 
 float ahead[6];
 
-void ask_for(uint at)
+void load_ahead(uint at)
 {
     ahead[0] = arena[arguments.r + at];
     ahead[1] = arena[arguments.w + at];
@@ -35,7 +35,7 @@ void main()
     uint after = (slot * RECURRENT_VERSIONS + runs[run].write_version) * arguments.recurrent_elements + inside;
     uint at = runs[run].first_row * arguments.columns + head * HEAD_DIM + value, count = runs[run].count;
     float column[HEAD_DIM];
-    ask_for(at);
+    load_ahead(at);
     [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
         column[j] = runs[run].first == 0 ? 0.0 : recurrent[before + j * HEAD_DIM];
     for (uint t = 0; t < count; t++, at += arguments.columns) {
@@ -45,7 +45,7 @@ void main()
         kks[value] = ahead[3];
         barrier();
         if (t + 1 < count)
-            ask_for(at + arguments.columns);
+            load_ahead(at + arguments.columns);
         [[unroll]] for (uint j = 0; j < HEAD_DIM; j++)
             removed += column[j] * kks[j];
         [[unroll]] for (uint j = 0; j < HEAD_DIM; j++) {

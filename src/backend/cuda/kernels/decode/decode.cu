@@ -173,7 +173,7 @@ __device__ __noinline__ void run_wkv7(uint32_t index, uint32_t which)
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     const cuda_phase *phase = fetch_phase(shared, index);
-    const cuda_wkv7 &wkv7 = *table_of<cuda_wkv7>(phase, phase->heavy_at);
+    const cuda_wkv7 &wkv7 = *table_of<cuda_wkv7>(phase, phase->wkv7_at);
     float *vectors = (float *)(shared + head.machine.vectors_at);
     if (threadIdx.x == 0) {
         head.row.first = which * wkv7.head_dim;

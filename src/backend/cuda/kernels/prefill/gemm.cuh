@@ -88,7 +88,7 @@ KERNEL_INLINE void leave_sums(const float (&sums)[TOKENS / 8][4], uint32_t split
 template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     static constexpr uint32_t quads = ROWS / 4, stride = sum_stride<ROWS>;
     const cuda_gemm &gemm;
-    const cuda_gemm_matmul &matmul;
+    const cuda_matmul &matmul;
     uint32_t rows, first_row, end; /* end: of the quads */
     bool accumulates, whole;       /* whole: rows of four lie at multiples of 16 bytes */
     float *out;                    /* the first token's first row */
@@ -161,7 +161,7 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     }
 
     /* Bias and activation of the rows from `row` on; matmuls mostly have none. */
-    static KERNEL_INLINE void activate(const cuda_gemm_matmul &of, uint32_t row, uint32_t rows, float4 &sum)
+    static KERNEL_INLINE void activate(const cuda_matmul &of, uint32_t row, uint32_t rows, float4 &sum)
     {
         const float *bias = (const float *)of.bias;
         if (bias) {
