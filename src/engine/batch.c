@@ -135,6 +135,15 @@ static enum salvo_status not_computed(enum salvo_status status)
     return fail(status, "not computed: an earlier run of the session failed or was cancelled");
 }
 
+static enum salvo_status no_id(const struct batch_run *run, uint32_t position)
+{
+    if (!run->mask)
+        return session_no_id(position);
+    return fail(SALVO_ERROR_NUMERIC,
+        "no token can be chosen at position %" PRIu32 ": the mask allows none whose logit is a number",
+        position);
+}
+
 /* Takes over the results of a run, whose step ended with `status`. */
 static void finish_run(
     struct batch_step *step, uint32_t index, enum salvo_status status, const struct run_result *left)
@@ -146,7 +155,7 @@ static void finish_run(
     if (status == SALVO_OK && session->batch.failed != SALVO_OK)
         status = not_computed(session->batch.failed);
     else if (status == SALVO_OK && left->failed)
-        status = session_no_id(left->failed_position);
+        status = no_id(run, left->failed_position);
     else if (status == SALVO_OK && cancelled)
         status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
     if (status != SALVO_OK) {
@@ -227,11 +236,15 @@ cleanup:
     return status;
 }
 
-static enum salvo_status check_logprobs(
+/* Parts of a run that not every backend has. */
+static enum salvo_status check_extras(
     const struct salvo_engine *engine, const struct salvo_run *run, size_t number)
 {
     if (run->logprobs && !engine->backend->logprobs)
         return fail(SALVO_ERROR_UNSUPPORTED, "run %zu: backend %s does not compute log-probabilities", number,
+            engine->backend->name);
+    if (run->mask && !engine->backend->has_masks)
+        return fail(SALVO_ERROR_UNSUPPORTED, "run %zu: backend %s has no masks of ids", number,
             engine->backend->name);
     if (run->top_count > MAX_TOP_LOGPROBS)
         return fail(SALVO_ERROR_ARGUMENT, "run %zu: the %u most likely ids; at most %d are possible", number,
@@ -251,11 +264,12 @@ static enum salvo_status check_run(
     if (run->want > SALVO_WANT_NOTHING)
         TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want));
     if (run->want == SALVO_WANT_NOTHING &&
-        (run->count == 0 || run->logits || run->logprobs || run->stop_id_count))
+        (run->count == 0 || run->logits || run->logprobs || run->mask || run->stop_id_count))
         TRY(fail(SALVO_ERROR_ARGUMENT,
-            "run %zu wants nothing: it must have ids, and neither logits, log-probabilities nor stop ids",
+            "run %zu wants nothing: it must have ids, and none of logits, log-probabilities, mask and stop "
+            "ids",
             number));
-    TRY(check_logprobs(engine, run, number));
+    TRY(check_extras(engine, run, number));
     if (run->handle & cancelled_bit)
         TRY(fail(
             SALVO_ERROR_ARGUMENT, "run %zu: a handle of %" PRIu64 " is above 2^63 - 1", number, run->handle));
@@ -407,6 +421,7 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
             run->session, run->count, device_step.token_count, run->samples ? LOGITS_LAST : LOGITS_NONE);
         device_run->first = run->first;
         device_run->source = run->source;
+        device_run->sampler.mask = run->mask;
         device_run->has_logprobs = run->logprobs != NULL;
         device_run->top_count = run->top_count;
         device_run->stop_mask = mask_stop_ids(run, stop_ids, &device_step.stop_count);
@@ -436,6 +451,7 @@ static void begin_run(const struct salvo_run *given, struct batch_step *step, ui
         .decodes = given->count == 0,
         .samples = given->want == SALVO_WANT_ID,
         .follows = given->session->batch.open > 0,
+        .mask = given->mask,
         .logits = given->logits,
         .logprobs = given->logprobs,
         .top_ids = given->top_ids,

@@ -24,7 +24,8 @@ struct batch_run {
     bool samples;
     bool follows; /* submitted while an earlier run of the session was open */
     enum run_source source;
-    float *logits; /* the caller's, or NULL, as the next two */
+    const uint32_t *mask; /* the caller's, during submit; NULL: none */
+    float *logits;        /* the caller's, or NULL, as the next two */
     float *logprobs;
     int32_t *top_ids;
     uint32_t top_count;

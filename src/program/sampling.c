@@ -96,7 +96,13 @@ static uint64_t weight_of(float logit, float largest, float inverse_temperature)
     return logit == largest ? WEIGHT_ONE : sampling_weight((logit - largest) * inverse_temperature);
 }
 
-/* ---- Stages 1 and 2 ---- */
+/* ---- Stages 0 to 2 ---- */
+
+static void apply_mask(const uint32_t *mask, uint32_t vocabulary, float *logits)
+{
+    for (uint32_t i = 0; i < vocabulary; i++)
+        logits[i] = mask[i / 32] >> i % 32 & 1 ? logits[i] : -INFINITY;
+}
 
 static void add_bias(const float *bias, uint32_t vocabulary, float *logits)
 {
@@ -388,6 +394,8 @@ static int32_t choose_by_weight(const struct sampling_candidate *candidates, uin
 int32_t sampling_choose(const struct sampler_settings *settings, float *logits, uint32_t vocabulary,
     const int32_t *tokens, uint32_t count, struct sampling_candidate *scratch)
 {
+    if (settings->mask)
+        apply_mask(settings->mask, vocabulary, logits);
     if (settings->bias)
         add_bias(settings->bias, vocabulary, logits);
     uint32_t recent = settings->repeat_last_n < count ? settings->repeat_last_n : count;

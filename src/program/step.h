@@ -32,6 +32,7 @@ struct sampler_settings {
     float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
     uint32_t repeat_last_n;                                    /* number of last ids that penalties count */
     uint64_t seed;
+    const uint32_t *mask;  /* [ceil(vocabulary / 32)]: bit i % 32 of word i / 32 allows id i; NULL: all ids */
     const float *bias;     /* [vocabulary] added to the logits, or NULL */
     uint64_t bias_version; /* changes when the contents of `bias` change */
 };

@@ -450,6 +450,37 @@ static void timing(void **state)
     }
 }
 
+/* A mask does what a bias of -infinity does, also beside a bias. */
+static void masks_forbid_ids(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 31, 32, 33, 320, 1000};
+    static float logits[1000], bias[1000], forbidding[1000];
+    static uint32_t mask[32];
+    static int32_t tokens[50];
+    uint64_t counter = 0;
+    for (unsigned round = 0; round < 1200; round++) {
+        const uint32_t size = sizes[round % 6];
+        sampling_case_fill(round, size, logits, bias, &counter);
+        memset(mask, round % 3 ? 0 : 0xff, sizeof mask); /* few ids, or all but a few */
+        for (uint32_t i = 0; i < 1 + size / 16; i++) {
+            const uint32_t id = (uint32_t)(sampling_case_uniform(&counter) * (float)size) % size;
+            mask[id / 32] ^= UINT32_C(1) << id % 32;
+        }
+        struct sampler_settings settings = sampling_case_settings(round, 40, bias);
+        for (uint32_t i = 0; i < size; i++)
+            forbidding[i] = !(mask[i / 32] >> i % 32 & 1) ? -INFINITY : settings.bias ? bias[i] : 0;
+        struct sampler_settings expected = settings;
+        expected.bias = forbidding;
+        settings.mask = mask;
+        assert_int_equal(choose(&expected, logits, size, tokens, round % 51),
+            choose(&settings, logits, size, tokens, round % 51));
+    }
+    memset(mask, 0, sizeof mask);
+    assert_int_equal(-1, choose(&(struct sampler_settings){.top_p = 1, .repeat_penalty = 1, .mask = mask},
+                             logits, 32, tokens, 0));
+}
+
 /* ---- Log-probabilities ---- */
 
 /* log(exp(l) / sum) in long double, without subtracting the largest first. */
@@ -531,6 +562,7 @@ int main(void)
         cmocka_unit_test(random_numbers_are_those_of_the_definition),
         cmocka_unit_test(every_stage_agrees_with_a_plain_implementation),
         cmocka_unit_test(borders_belong_to_the_id_above),
+        cmocka_unit_test(masks_forbid_ids),
         cmocka_unit_test(logprobs_are_a_log_softmax),
         cmocka_unit_test(infinite_logits_share_the_probability),
         cmocka_unit_test(large_vocabularies_agree_too),
