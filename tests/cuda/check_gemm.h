@@ -254,7 +254,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     std::vector<std::vector<float>> biases, before;
     std::vector<device_array<float> *> bias_arrays, outs;
     cuda_gemm gemm = {};
-    gemm.places = machine.places();
+    gemm.token_rows = machine.token_rows();
     gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)c.types.size();
     gemm.glu = c.glu;
@@ -454,7 +454,7 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         (uint32_t)EARLY_POSITIONS);
     std::vector<test_matrix *> matrices;
     cuda_gemm gemm = {};
-    gemm.places = machine.places();
+    gemm.token_rows = machine.token_rows();
     gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)types.size();
     gemm.glu = glu ? ACTIVATION_SILU : ACTIVATION_NONE;

@@ -39,7 +39,7 @@ static void say(const struct model_shape *shape, const char *mix, const char *wh
 
 static uint64_t share_bytes(const struct cuda_share *share, uint32_t tile_bytes)
 {
-    return (uint64_t)share->tile_rows * share->parts_per_round * share->part_groups * tile_bytes;
+    return (uint64_t)share->tile_rows * share->parts_per_pass * share->part_groups * tile_bytes;
 }
 
 /* As many bytes are copied for a block as its records multiply. */
@@ -92,8 +92,8 @@ static void check_plan(const struct executor *executor)
     struct cuda_machine machine = {0};
     ASSERT_OK(cuda_layout_shared(executor, tables, &machine));
     assert_true(machine.shared_bytes <= (uint32_t)executor->device->shared_bytes);
-    assert_true(machine.ring_bytes >= tables->most_chunk_bytes);
-    assert_true(machine.ring_at - machine.vectors_at >= CUDA_SAMPLE_SHARED);
+    assert_true(machine.weight_ring_bytes >= tables->most_chunk_bytes);
+    assert_true(machine.weight_ring_at - machine.vectors_at >= CUDA_SAMPLE_SHARED);
     for (uint32_t block = 0; block < executor->blocks; block += executor->blocks / 3 + 1)
         check_streams(executor, block);
     check_logits(executor);

@@ -41,7 +41,7 @@ struct scratch {
     struct weight_panel tiles[2];  /* unpacked; two for a glu */
     float *float_tiles[2];
     float *sums[2];                    /* [tokens][8 rows] */
-    float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][KV_TILE] */
+    float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][PAGE_POSITIONS] */
     struct attend_query *attend;       /* [queries] */
     struct attend_result *results;     /* [queries], merged so far */
     struct sampling_candidate *candidates;
