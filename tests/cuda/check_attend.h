@@ -38,11 +38,11 @@ struct test_cache {
     test_cache(numbers &random, enum tensor_type type_, uint32_t pages_, uint32_t heads_, uint32_t head_dim_,
         float size)
         : type(type_), pages(pages_), heads(heads_), head_dim(head_dim_),
-          values(random.vector((size_t)pages_ * heads_ * CUDA_PAGE * head_dim_, size))
+          values(random.vector((size_t)pages_ * heads_ * PAGE_POSITIONS * head_dim_, size))
     {
-        const size_t elements = (size_t)CUDA_PAGE * head_dim, groups = (head_dim + 31) / 32;
+        const size_t elements = (size_t)PAGE_POSITIONS * head_dim, groups = (head_dim + 31) / 32;
         const size_t element = type == TYPE_F32 ? 4 : type == TYPE_F16 ? 2 : 1;
-        head_bytes = elements * element + (type == TYPE_Q8_0 ? CUDA_PAGE * groups * 2 : 0);
+        head_bytes = elements * element + (type == TYPE_Q8_0 ? PAGE_POSITIONS * groups * 2 : 0);
         bytes.assign((size_t)pages * heads * head_bytes, 0);
         for (size_t i = 0; i < values.size(); i++)
             set(i, values[i]);
@@ -51,7 +51,7 @@ struct test_cache {
     /* Element i, rounded to the type. Scales of bytes are made up: 1/64 and 1/32 in turn. */
     void set(size_t i, float value)
     {
-        const size_t elements = (size_t)CUDA_PAGE * head_dim, groups = (head_dim + 31) / 32;
+        const size_t elements = (size_t)PAGE_POSITIONS * head_dim, groups = (head_dim + 31) / 32;
         uint8_t *head = bytes.data() + i / elements * head_bytes;
         const size_t at = i % elements, position = at / head_dim, group = at % head_dim / 32;
         if (type == TYPE_F32) {
@@ -73,7 +73,7 @@ struct test_cache {
 
     size_t at(uint32_t page, uint32_t head, uint32_t position) const
     {
-        return (((size_t)page * heads + head) * CUDA_PAGE + position) * head_dim;
+        return (((size_t)page * heads + head) * PAGE_POSITIONS + position) * head_dim;
     }
 };
 
@@ -106,12 +106,12 @@ struct attend_setup {
     {
         uint32_t slots = 0;
         for (const test_run &run : c.runs) {
-            const uint32_t needed = (run.first + run.count + CUDA_PAGE - 1) / CUDA_PAGE;
+            const uint32_t needed = (run.first + run.count + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
             pages_per_slot = std::max(pages_per_slot, needed + 1);
             slots = std::max(slots, run.slot + 1);
         }
         pages = pages_per_slot * (uint32_t)c.runs.size();
-        machine = new test_machine(c.runs, slots, pages_per_slot * CUDA_PAGE, pages_per_slot);
+        machine = new test_machine(c.runs, slots, pages_per_slot * PAGE_POSITIONS, pages_per_slot);
         std::vector<uint32_t> order(pages);
         for (uint32_t i = 0; i < pages; i++)
             order[i] = i;
@@ -126,7 +126,7 @@ struct attend_setup {
         /* Memory beyond a run's last position is not written. */
         for (size_t i = 0; i < c.runs.size(); i++) {
             const uint32_t end = c.runs[i].first + c.runs[i].count;
-            for (uint32_t p = end; c.type != TYPE_Q8_0 && p < pages_per_slot * CUDA_PAGE; p++)
+            for (uint32_t p = end; c.type != TYPE_Q8_0 && p < pages_per_slot * PAGE_POSITIONS; p++)
                 spoil(c, i, p);
         }
         if (c.with_nan)
@@ -145,10 +145,10 @@ struct attend_setup {
 
     void spoil(const attend_case &c, size_t run, uint32_t position)
     {
-        const uint32_t page = machine->pages_of(run)[position / CUDA_PAGE];
+        const uint32_t page = machine->pages_of(run)[position / PAGE_POSITIONS];
         for (uint32_t head = 0; head < c.kv_heads; head++) {
             for (uint32_t d = 0; d < c.head_dim; d++)
-                values->set(values->at(page, head, position % CUDA_PAGE) + d, NAN);
+                values->set(values->at(page, head, position % PAGE_POSITIONS) + d, NAN);
         }
     }
 };
@@ -163,7 +163,7 @@ inline void reference_attend(const attend_case &c, attend_setup &setup, size_t r
     double largest = -INFINITY, sum = 0;
     for (uint32_t p = begin; p <= position; p++) {
         const float *k = &setup.keys->values[setup.keys->at(
-            setup.machine->pages_of(run)[p / CUDA_PAGE], kv_head, p % CUDA_PAGE)];
+            setup.machine->pages_of(run)[p / PAGE_POSITIONS], kv_head, p % PAGE_POSITIONS)];
         double score = 0;
         for (uint32_t d = 0; d < c.head_dim; d++)
             score += (double)q[d] * k[d];
@@ -175,7 +175,7 @@ inline void reference_attend(const attend_case &c, attend_setup &setup, size_t r
         out[d] = 0;
     for (uint32_t p = begin; p <= position; p++) {
         const float *v = &setup.values->values[setup.values->at(
-            setup.machine->pages_of(run)[p / CUDA_PAGE], kv_head, p % CUDA_PAGE)];
+            setup.machine->pages_of(run)[p / PAGE_POSITIONS], kv_head, p % PAGE_POSITIONS)];
         const double weight = std::exp(scores[p - begin] - largest);
         sum += weight;
         for (uint32_t d = 0; d < c.head_dim; d++)

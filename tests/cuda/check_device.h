@@ -339,7 +339,7 @@ struct test_machine {
         machine.slots = slots;
         machine.context = context;
         machine.pages_per_slot = pages_per_slot;
-        machine.ring_entries = 4;
+        machine.step_ring_entries = 4;
         uint32_t at = (uint32_t)sizeof(cuda_step);
         const auto take = [&at](uint32_t bytes) {
             at = (at + 15) / 16 * 16;
@@ -368,7 +368,7 @@ struct test_machine {
     test_machine(const test_machine &) = delete;
     test_machine &operator=(const test_machine &) = delete;
 
-    uint64_t places() const { return machine.step + machine.rows_at; }
+    uint64_t token_rows() const { return machine.step + machine.rows_at; }
     bool is_early(uint32_t row) const
     {
         return ((const cuda_row *)(step.data() + machine.rows_at))[row].position < EARLY_POSITIONS;

@@ -254,7 +254,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     std::vector<std::vector<float>> biases, before;
     std::vector<device_array<float> *> bias_arrays, outs;
     cuda_gemm gemm = {};
-    gemm.places = machine.places();
+    gemm.token_rows = machine.token_rows();
     gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)c.types.size();
     gemm.glu = c.glu;
@@ -386,7 +386,7 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {33}, large ? 768u : 416u, 70, 80, 0, true}, seed++);
         check_gemm(results, {{type, type}, {24, 24}, 256, 5, 8, ACTIVATION_SILU, true}, seed++);
         check_gemm(results, {{type, type}, {40, 40}, 256, 35, 40, ACTIVATION_GELU}, seed++);
-        check_gemm(results, {{type}, {34}, 2048, 70, 256, 0, false, true}, seed++);
+        check_gemm(results, {{type}, {35}, 2048, 70, 256, 0, false, true}, seed++);
         check_gemm(results, {{type, type}, {40, 40}, 256, 70, 256, ACTIVATION_SILU}, seed++);
         for (uint32_t tokens : {1, 2, 7, 8, 16, 17, 31, 33, 63, 64, 65, 127, 200}) {
             for (uint32_t rows : {1, 8, 31, 100, 130, 576}) {
@@ -454,7 +454,7 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         (uint32_t)EARLY_POSITIONS);
     std::vector<test_matrix *> matrices;
     cuda_gemm gemm = {};
-    gemm.places = machine.places();
+    gemm.token_rows = machine.token_rows();
     gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)types.size();
     gemm.glu = glu ? ACTIVATION_SILU : ACTIVATION_NONE;

@@ -88,7 +88,7 @@ struct rows_check {
         step->plan = PLAN;
         step->sequence = SEQUENCE;
         cuda_machine &m = machine.machine;
-        m.ring = ring.address;
+        m.step_ring = ring.address;
         m.sequence = words.address;
         m.done = words.address + 4;
         m.cancel = words.address + 4 * (RING + 1);
@@ -239,7 +239,7 @@ struct rows_check {
         const device_array<float> x_array(x), weight_array(weight), out_array((size_t)capacity * columns);
         const device_array<uint8_t> packed_input_array(cuda_packed_input_bytes(rounding, columns, capacity));
         cuda_norm_rows norm = {};
-        norm.places = machine.places();
+        norm.token_rows = machine.token_rows();
         norm.x = x_array.address;
         norm.weight = normalises ? weight_array.address : 0;
         norm.out = stores ? out_array.address : 0;

@@ -99,7 +99,8 @@ bool begin_step(const cuda_machine &machine)
     if (++control.steps != control.fails_at)
         return false;
     uint32_t &sequence = *(uint32_t *)machine.sequence;
-    cuda_step &entry = *(cuda_step *)(machine.ring + sequence % machine.ring_entries * machine.step_bytes);
+    cuda_step &entry =
+        *(cuda_step *)(machine.step_ring + sequence % machine.step_ring_entries * machine.step_bytes);
     sequence += control.failure == FAKE_WRONG_NUMBER;
     entry.plan += control.failure == FAKE_WRONG_PLAN;
     return control.failure == FAKE_STALL;

@@ -39,7 +39,7 @@ static void say(const struct model_shape *shape, const char *mix, const char *wh
 
 static uint64_t share_bytes(const struct cuda_share *share, uint32_t tile_bytes)
 {
-    return (uint64_t)share->tile_rows * share->parts_per_round * share->part_groups * tile_bytes;
+    return (uint64_t)share->tile_rows * share->parts_per_pass * share->part_groups * tile_bytes;
 }
 
 /* As many bytes are copied for a block as its records multiply. */
@@ -92,8 +92,8 @@ static void check_plan(const struct executor *executor)
     struct cuda_machine machine = {0};
     ASSERT_OK(cuda_layout_shared(executor, tables, &machine));
     assert_true(machine.shared_bytes <= (uint32_t)executor->device->shared_bytes);
-    assert_true(machine.ring_bytes >= tables->most_chunk_bytes);
-    assert_true(machine.ring_at - machine.vectors_at >= CUDA_SAMPLE_SHARED);
+    assert_true(machine.weight_ring_bytes >= tables->most_chunk_bytes);
+    assert_true(machine.weight_ring_at - machine.vectors_at >= CUDA_SAMPLE_SHARED);
     for (uint32_t block = 0; block < executor->blocks; block += executor->blocks / 3 + 1)
         check_streams(executor, block);
     check_logits(executor);
@@ -107,6 +107,79 @@ static bool has_pieces(const struct executor *executor)
             return true;
     }
     return false;
+}
+
+/* ---- Inputs of matmuls ---- */
+
+/* Whether a record writes its results from this address on. */
+static bool writes(const struct cuda_tables *tables, const struct cuda_record *record, cuda_address address)
+{
+    if (record->kind <= CUDA_RECORD_MATMUL)
+        return record->matmul.out == address;
+    if (record->kind == CUDA_RECORD_ATTEND)
+        return record->attend.out == address;
+    if (record->kind == CUDA_RECORD_EMBED)
+        return record->embed.out == address;
+    if (record->kind == CUDA_RECORD_WKV7_HEAD)
+        return record->wkv7.out == address;
+    if (record->kind != CUDA_RECORD_ROWS)
+        return false;
+    const uint8_t *memory = tables->phases + (size_t)record->phase * tables->phase_bytes;
+    struct cuda_phase phase;
+    struct cuda_store store;
+    memcpy(&phase, memory, sizeof phase);
+    memcpy(&store, memory + phase.stores_at, sizeof store);
+    return phase.store_count && store.to == address;
+}
+
+/* Matmuls read results of phases before theirs. */
+static void check_addresses(const struct cuda_tables *tables)
+{
+    cuda_address *checked = test_calloc(tables->phase_count, sizeof *checked);
+    for (uint32_t i = 0; i < tables->record_count; i++) {
+        const struct cuda_record *record = &tables->records[i];
+        const cuda_address from = record->matmul.vector.from;
+        if (record->kind > CUDA_RECORD_MATMUL || (from && checked[record->phase] == from))
+            continue;
+        uint32_t writer = 0;
+        while (writer < tables->record_count && (tables->records[writer].phase >= record->phase ||
+                                                    !writes(tables, &tables->records[writer], from)))
+            writer++;
+        assert_true(from && writer < tables->record_count);
+        checked[record->phase] = from;
+    }
+    test_free(checked);
+}
+
+/* Matmuls whose input is mixed with that of the token before read the state of their own token_shift. */
+static void check_shifts(const struct executor *executor)
+{
+    const struct cuda_tables *tables = &executor->single.tables;
+    const struct program *program = executor->program;
+    const uint64_t none = UINT64_MAX;
+    uint64_t *states = test_malloc(tables->phase_count * sizeof *states);
+    uint32_t phase = 0;
+    for (uint32_t i = 0; i < tables->phase_count; i++)
+        states[i] = none;
+    for (uint32_t i = 0; i < tables->record_count; i++) {
+        const struct cuda_record *record = &tables->records[i];
+        if (record->kind <= CUDA_RECORD_MATMUL && record->matmul.vector.lerp)
+            states[record->phase] = record->matmul.vector.state;
+    }
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        if (program->ops[i].kind != OP_TOKEN_SHIFT)
+            continue;
+        const uint64_t expected = executor->state.recurrent_offsets[program->ops[i].token_shift.state];
+        while (phase < tables->phase_count && states[phase] == none)
+            phase++;
+        assert_true(phase < tables->phase_count && states[phase] == expected);
+        while (phase < tables->phase_count && (states[phase] == none || states[phase] == expected))
+            phase++;
+    }
+    while (phase < tables->phase_count && states[phase] == none)
+        phase++;
+    assert_int_equal(tables->phase_count, phase);
+    test_free(states);
 }
 
 struct size {
@@ -193,7 +266,7 @@ static void awkward_shapes(void **state)
     }
 }
 
-/* An H200 has room for everything: what fits as it is stays as it is. */
+/* An H200 has room for everything: no input is divided, and records hold all of them. */
 static void roomy_devices(void **state)
 {
     (void)state;
@@ -208,6 +281,8 @@ static void roomy_devices(void **state)
         ASSERT_OK(cuda_executor_plan(program, &usual, &executor));
         assert_int_equal(CUDA_FIT_ROOMY, executor->fit);
         assert_false(has_pieces(executor));
+        check_addresses(&executor->single.tables);
+        check_shifts(executor);
         cuda_executor_close(executor);
         program_close(program);
         hollow_model_close(&model);

@@ -21,12 +21,12 @@ static size_t element_size(enum tensor_type type)
 
 static size_t scales_count(uint32_t head_dim)
 {
-    return (size_t)(head_dim + 31) / 32 * KV_TILE;
+    return (size_t)(head_dim + 31) / 32 * PAGE_POSITIONS;
 }
 
 static struct kv_room room_new(enum tensor_type type, uint32_t head_dim)
 {
-    size_t bytes = (size_t)head_dim * KV_TILE * element_size(type);
+    size_t bytes = (size_t)head_dim * PAGE_POSITIONS * element_size(type);
     size_t scale_bytes = type == TYPE_Q8_0 ? scales_count(head_dim) * sizeof(uint16_t) : 1;
     return (struct kv_room){guarded_new(bytes), guarded_new(bytes), guarded_new(scale_bytes),
         guarded_new(scale_bytes), type, head_dim};
@@ -48,7 +48,7 @@ static struct kv_page room_page(struct kv_room room)
 
 static void check_same_rooms(struct kv_room got, struct kv_room want)
 {
-    size_t bytes = (size_t)got.head_dim * KV_TILE * element_size(got.type);
+    size_t bytes = (size_t)got.head_dim * PAGE_POSITIONS * element_size(got.type);
     check_same_bytes("keys", got.keys, want.keys, bytes);
     check_same_bytes("values", got.values, want.values, bytes);
     if (got.type == TYPE_Q8_0) {
@@ -93,7 +93,7 @@ static void check_append(const struct cpu_kernels *kernels, const struct cpu_ker
     check_begin(kernels, "kv_append %s head_dim %u%s", type_names[type], head_dim, extreme ? " extreme" : "");
     struct kv_room got = room_new(types[type], head_dim), want = room_new(types[type], head_dim);
     for (int round = 0; round < 5; round++) {
-        uint32_t position = round == 0 ? KV_TILE - 1 : (uint32_t)(random_bits() % KV_TILE);
+        uint32_t position = round == 0 ? PAGE_POSITIONS - 1 : (uint32_t)(random_bits() % PAGE_POSITIONS);
         float *key = random_floats(head_dim, extreme), *value = random_floats(head_dim, extreme);
         if (round == 1)
             memset(key, 0, head_dim * sizeof *key);
@@ -103,7 +103,7 @@ static void check_append(const struct cpu_kernels *kernels, const struct cpu_ker
         kernels->kv_append(&got, position, key, value);
         scalar->kv_append(&want, position, key, value);
         check_same_rooms(got, want);
-        size_t size = element_size(types[type]), bytes = (size_t)head_dim * KV_TILE * size;
+        size_t size = element_size(types[type]), bytes = (size_t)head_dim * PAGE_POSITIONS * size;
         if (round == 0) {
             check_that(touched(got.keys, bytes) <= head_dim * size, "wrote another position's key");
             check_that(touched(got.values, bytes) <= head_dim * size, "wrote another position's value");
@@ -123,9 +123,9 @@ static const char *const range_names[] = {"full", "decode", "diagonal", "window"
 static void set_range(enum ranges ranges, size_t index, uint32_t start, struct attend_query *query)
 {
     uint32_t last = start + (uint32_t)index / 3;
-    last = last < KV_TILE ? last : KV_TILE - 1;
+    last = last < PAGE_POSITIONS ? last : PAGE_POSITIONS - 1;
     query->begin = 0;
-    query->end = KV_TILE;
+    query->end = PAGE_POSITIONS;
     if (ranges == DECODE)
         query->end = start + 1;
     if (ranges == DIAGONAL || ranges == WINDOW)
@@ -133,8 +133,8 @@ static void set_range(enum ranges ranges, size_t index, uint32_t start, struct a
     if (ranges == WINDOW)
         query->begin = last > 37 ? last - 37 : 0;
     if (ranges == RANDOM) {
-        query->begin = (uint32_t)(random_bits() % (KV_TILE + 1));
-        query->end = query->begin + (uint32_t)(random_bits() % (KV_TILE + 1 - query->begin));
+        query->begin = (uint32_t)(random_bits() % (PAGE_POSITIONS + 1));
+        query->end = query->begin + (uint32_t)(random_bits() % (PAGE_POSITIONS + 1 - query->begin));
     }
 }
 
@@ -148,7 +148,7 @@ struct queries {
 static void queries_new(
     size_t count, uint32_t head_dim, enum ranges ranges, const struct queries *like, struct queries *out)
 {
-    uint32_t start = (uint32_t)(random_bits() % KV_TILE);
+    uint32_t start = (uint32_t)(random_bits() % PAGE_POSITIONS);
     out->count = count;
     out->inputs = random_floats(count * head_dim, false);
     out->outputs = guarded_new(count * head_dim * sizeof(float));
@@ -177,11 +177,11 @@ static void check_page(const struct cpu_kernels *kernels, const struct cpu_kerne
     static struct queries got, want;
     queries_new(count, page->head_dim, ranges, NULL, &got);
     queries_new(count, page->head_dim, ranges, &got, &want);
-    float *scores = guarded_new(count * KV_TILE * sizeof *scores);
+    float *scores = guarded_new(count * PAGE_POSITIONS * sizeof *scores);
     kernels->attend_page(page, got.query, count, cap, scores);
     guarded_free(scores);
     for (size_t i = 0; i < count; i++) { /* one at a time: the bits do not depend on the company */
-        float alone[KV_TILE];
+        float alone[PAGE_POSITIONS];
         scalar->attend_page(page, &want.query[i], 1, cap, alone);
         check_same_floats("maximum", &got.query[i].maximum, &want.query[i].maximum, 1);
         check_same_floats("sum", &got.query[i].sum, &want.query[i].sum, 1);
@@ -196,7 +196,7 @@ static void check_pages(
 {
     static const size_t counts[] = {1, 2, 3, 4, 5, 7, 8, 9, 24, 50, 64, 65, 70};
     struct kv_room room = room_new(types[type], head_dim);
-    fill_room(kernels, room, 0, KV_TILE, false);
+    fill_room(kernels, room, 0, PAGE_POSITIONS, false);
     struct kv_page page = room_page(room);
     for (int wild = 0; wild < 2; wild++) {
         if (wild) { /* what some queries see and others do not */
@@ -226,13 +226,13 @@ static void check_no_leak(const struct cpu_kernels *kernels, size_t type)
     enum { HEAD_DIM = 72 };
     check_begin(kernels, "attend_page %s: NaN outside the range", type_names[type]);
     struct kv_room room = room_new(types[type], HEAD_DIM);
-    memset(room.keys, 0x7f, (size_t)HEAD_DIM * KV_TILE * element_size(types[type]));
-    memset(room.values, 0x7f, (size_t)HEAD_DIM * KV_TILE * element_size(types[type]));
+    memset(room.keys, 0x7f, (size_t)HEAD_DIM * PAGE_POSITIONS * element_size(types[type]));
+    memset(room.values, 0x7f, (size_t)HEAD_DIM * PAGE_POSITIONS * element_size(types[type]));
     fill_room(kernels, room, 77, 91, false);
     struct kv_page page = room_page(room);
     static struct queries queries;
     for (size_t count = 1; count <= 12; count++) {
-        float scores[12 * KV_TILE];
+        float scores[12 * PAGE_POSITIONS];
         queries_new(count, HEAD_DIM, FULL, NULL, &queries);
         for (size_t i = 0; i < count; i++) {
             queries.query[i].begin = 77 + (uint32_t)i % 3;
@@ -260,11 +260,11 @@ static double worse(double a, double b)
 
 static float key_in_double(const struct kv_room *room, uint32_t d, uint32_t j)
 {
-    size_t at = (size_t)d * KV_TILE + j;
+    size_t at = (size_t)d * PAGE_POSITIONS + j;
     return room->type == TYPE_F32   ? ((const float *)room->keys)[at]
            : room->type == TYPE_F16 ? f16_to_f32(((const uint16_t *)room->keys)[at])
                                     : (float)((const int8_t *)room->keys)[at] *
-                                          f16_to_f32(room->key_scales[(size_t)(d / 32) * KV_TILE + j]);
+                                          f16_to_f32(room->key_scales[(size_t)(d / 32) * PAGE_POSITIONS + j]);
 }
 
 static float value_in_double(const struct kv_room *room, uint32_t d, uint32_t j)
@@ -282,35 +282,35 @@ static void check_whole(const struct cpu_kernels *kernels, size_t type, float ca
     enum { HEAD_DIM = 40, PAGES = 3 };
     check_begin(kernels, "attention over pages, %s%s", type_names[type], cap != 0 ? " capped" : "");
     struct kv_room rooms[PAGES];
-    float *query = random_floats(HEAD_DIM, false), scores[KV_TILE], page_output[HEAD_DIM] = {0},
+    float *query = random_floats(HEAD_DIM, false), scores[PAGE_POSITIONS], page_output[HEAD_DIM] = {0},
           running[HEAD_DIM];
     struct attend_result result = {-INFINITY, 0, running};
-    static double weights[PAGES * KV_TILE];
+    static double weights[PAGES * PAGE_POSITIONS];
     double maximum = -INFINITY, sum = 0, worst = 0;
     for (uint32_t p = 0; p < PAGES; p++) {
         rooms[p] = room_new(types[type], HEAD_DIM);
-        fill_room(kernels, rooms[p], 0, KV_TILE, false);
+        fill_room(kernels, rooms[p], 0, PAGE_POSITIONS, false);
         struct kv_page page = room_page(rooms[p]);
-        struct attend_query work = {query, page_output, 0, 0, 0, KV_TILE - 5 * p};
+        struct attend_query work = {query, page_output, 0, 0, 0, PAGE_POSITIONS - 5 * p};
         kernels->attend_page(&page, &work, 1, cap, scores);
         kernels->attend_merge((struct attend_result){work.maximum, work.sum, page_output}, HEAD_DIM, &result);
-        for (uint32_t j = 0; j < KV_TILE; j++) {
+        for (uint32_t j = 0; j < PAGE_POSITIONS; j++) {
             double score = 0;
             for (uint32_t d = 0; d < HEAD_DIM; d++)
                 score += (double)query[d] * key_in_double(&rooms[p], d, j);
             score = cap != 0 ? cap * tanh(score / cap) : score;
-            weights[p * KV_TILE + j] = j < work.end ? score : -INFINITY;
-            maximum = worse(maximum, weights[p * KV_TILE + j]);
+            weights[p * PAGE_POSITIONS + j] = j < work.end ? score : -INFINITY;
+            maximum = worse(maximum, weights[p * PAGE_POSITIONS + j]);
         }
     }
     kernels->attend_finish(result, HEAD_DIM, running);
-    for (uint32_t j = 0; j < PAGES * KV_TILE; j++)
+    for (uint32_t j = 0; j < PAGES * PAGE_POSITIONS; j++)
         sum += weights[j] = exp(weights[j] - maximum);
     for (uint32_t d = 0; d < HEAD_DIM; d++) {
         double want = 0;
-        for (uint32_t j = 0; j < PAGES * KV_TILE; j++)
+        for (uint32_t j = 0; j < PAGES * PAGE_POSITIONS; j++)
             if (weights[j] > 0)
-                want += weights[j] / sum * value_in_double(&rooms[j / KV_TILE], d, j % KV_TILE);
+                want += weights[j] / sum * value_in_double(&rooms[j / PAGE_POSITIONS], d, j % PAGE_POSITIONS);
         worst = worse(worst, fabs(want - running[d]));
     }
     check_that(worst < 1e-5, "far from softmax in double");
@@ -403,14 +403,14 @@ static void bench_attend_case(const struct cpu_kernels *kernels, size_t type, ui
     work.rooms = malloc(pages * sizeof *work.rooms);
     work.rooms_count = pages;
     work.next = 0;
-    work.scores = guarded_new(count * KV_TILE * sizeof(float));
+    work.scores = guarded_new(count * PAGE_POSITIONS * sizeof(float));
     if (!work.rooms)
         abort();
     for (size_t i = 0; i < pages; i++) {
         work.rooms[i] = room_new(types[type], head_dim);
-        size_t bytes = (size_t)head_dim * KV_TILE * element_size(types[type]);
+        size_t bytes = (size_t)head_dim * PAGE_POSITIONS * element_size(types[type]);
         if (i == 0) {
-            fill_room(kernels, work.rooms[i], 0, KV_TILE, false);
+            fill_room(kernels, work.rooms[i], 0, PAGE_POSITIONS, false);
         } else {
             memcpy(work.rooms[i].keys, work.rooms[0].keys, bytes);
             memcpy(work.rooms[i].values, work.rooms[0].values, bytes);
@@ -426,7 +426,7 @@ static void bench_attend_case(const struct cpu_kernels *kernels, size_t type, ui
         seen += work.queries.query[i].end;
     }
     double seconds = bench(bench_page, &work);
-    double bytes = 2.0 * head_dim * KV_TILE * (double)element_size(types[type]);
+    double bytes = 2.0 * head_dim * PAGE_POSITIONS * (double)element_size(types[type]);
     if (count <= 8)
         bench_print(kernels, name, bytes, "GB/s", seconds);
     else

@@ -97,7 +97,8 @@ static void write_group(
     static const char *const roundings[] = {"f32", "f16", "q8"};
     write_text(text, "%s%s[", text->used ? " " : "", kinds[group->kind]);
     for (uint32_t i = 0; i < group->op_count; i++) {
-        bool first = i == 0 || i == group->inner || (group->outer && i == group->op_count - group->outer);
+        bool first =
+            i == 0 || i == group->ops_before || (group->ops_after && i == group->op_count - group->ops_after);
         const struct op *op = &program->ops[group->first_op + i];
         write_text(text, "%s%s%s",
             i == 0  ? ""
@@ -128,7 +129,7 @@ static void check_plan(const struct program *program, const struct plan *plan)
         }
         if (group->kind == GROUP_MATMUL) {
             const bool capped = program->ops[next + group->op_count - 1].kind == OP_SOFTCAP;
-            assert_int_equal(group->inner + group->matmuls + group->glu + capped, group->op_count);
+            assert_int_equal(group->ops_before + group->matmuls + group->glu + capped, group->op_count);
         }
         next += group->op_count;
     }

@@ -117,7 +117,7 @@ static bool refuses(const struct executor *executor, const struct group *group)
 {
     assert_null(executor);
     assert_int_equal(GROUP_PROJECT_ATTEND, group->kind);
-    assert_int_equal(7, group->inner);
+    assert_int_equal(7, group->ops_before);
     asked++;
     return false;
 }
@@ -160,7 +160,7 @@ static void inputs_of_matmuls_have_parts(void **state)
     struct program *program = lower_case(make_mixed, model_open(&file), &options, &tables, &plan);
     const struct group *group = &plan.groups[1];
     const struct op *ops = &program->ops[group->first_op];
-    assert_int_equal(4, group->inner);
+    assert_int_equal(4, group->ops_before);
     assert_true(group_matmul_inputs(program, group, &inputs));
     assert_ptr_equal(&ops[0], inputs.norm);
     assert_ptr_equal(&ops[1], inputs.shift);

@@ -2,7 +2,7 @@
 
 const struct op *group_op(const struct program *program, const struct group *group)
 {
-    return &program->ops[group->first_op + group->inner];
+    return &program->ops[group->first_op + group->ops_before];
 }
 
 static bool is_vector(const struct program *program, buffer_id buffer)
@@ -22,7 +22,7 @@ bool is_whole_norm(const struct program *program, const struct op *op)
 
 bool group_matmul_inputs(const struct program *program, const struct group *group, struct matmul_inputs *out)
 {
-    const struct op *op = &program->ops[group->first_op], *end = op + group->inner;
+    const struct op *op = &program->ops[group->first_op], *end = op + group->ops_before;
     *out = (struct matmul_inputs){.x = NO_BUFFER, .normed = NO_BUFFER};
     if (op == end)
         return true;
@@ -98,10 +98,10 @@ static bool join(const struct program *program, const struct lowering_options *o
         return true;
     }
     if (!options->projects_attention || options->capacity[ROWS_TOKENS] > 1 || group->kind != GROUP_MATMUL ||
-        group->inner != 1 || group->matmuls != 3 || next->kind != GROUP_ATTEND || next->inner != 3)
+        group->ops_before != 1 || group->matmuls != 3 || next->kind != GROUP_ATTEND || next->ops_before != 3)
         return false;
     joined.kind = GROUP_PROJECT_ATTEND;
-    joined.inner = group->op_count + next->inner;
+    joined.ops_before = group->op_count + next->ops_before;
     if (!can_project(program, &joined) || (options->takes && !options->takes(options->executor, &joined)))
         return false;
     *group = joined;
@@ -126,7 +126,7 @@ void fuse_groups(const struct program *program, const struct lowering_options *o
 static bool find_before(
     const struct program *program, const struct group *group, const struct op *wkv7, struct wkv7_parts *out)
 {
-    for (const struct op *op = wkv7 - group->inner; op < wkv7; op++) {
+    for (const struct op *op = wkv7 - group->ops_before; op < wkv7; op++) {
         if (value_is_read(program, op->out, group->first_op + group->op_count))
             return false;
         if (op->kind == OP_LERP && op->out == wkv7->inputs[3] && !out->lerp &&
@@ -147,7 +147,7 @@ static bool find_before(
 /* In this order: norm, bonus, gate. */
 static bool find_after(const struct group *group, const struct op *wkv7, struct wkv7_parts *out)
 {
-    for (const struct op *op = wkv7 + 1; op <= wkv7 + group->outer; op++) {
+    for (const struct op *op = wkv7 + 1; op <= wkv7 + group->ops_after; op++) {
         if (op->out != wkv7->out || op->inputs[0] != wkv7->out)
             return false;
         if (op->kind == OP_LAYER_NORM && op->layer_norm.group == wkv7->wkv7.head_dim && !out->norm &&

@@ -178,10 +178,10 @@ static uint32_t collect_around_wkv7(
     uint32_t start = wkv7;
     while (start > chain && stays_within_heads(program, &ops[start - 1], &ops[wkv7]))
         start--;
-    while (wkv7 + 1 + group->outer < program->op_count &&
-           stays_within_heads(program, &ops[wkv7 + 1 + group->outer], &ops[wkv7]))
-        group->outer++;
-    group->op_count += group->outer;
+    while (wkv7 + 1 + group->ops_after < program->op_count &&
+           stays_within_heads(program, &ops[wkv7 + 1 + group->ops_after], &ops[wkv7]))
+        group->ops_after++;
+    group->op_count += group->ops_after;
     return start;
 }
 
@@ -222,37 +222,37 @@ static void round_before(struct lowering *lowering, const struct group *matmul)
 /*
  * Lowers the ops from `chain` on: chain .. first-1 are row ops, `first` is another op. Returns the next op.
  */
-static uint32_t lower_heavy_op(struct lowering *lowering, uint32_t chain, uint32_t first)
+static uint32_t lower_main_op(struct lowering *lowering, uint32_t chain, uint32_t first)
 {
     const struct program *program = lowering->program;
     const struct op *op = &program->ops[first];
     struct group group = {.rows = op->rows, .first_op = first, .op_count = 1, .rounded = NO_BUFFER};
-    uint32_t inner = first;
+    uint32_t start = first;
     if (op->kind == OP_MATMUL) {
         collect_matmuls(lowering, first, &group);
         if (lowering->single)
-            inner = start_of_private_ops(lowering, chain, first, first + group.op_count);
-        for (uint32_t i = inner; i < first; i++)
+            start = start_of_private_ops(lowering, chain, first, first + group.op_count);
+        for (uint32_t i = start; i < first; i++)
             lowering->plan->is_private[program->ops[i].out] = true;
     } else if (op->kind == OP_ATTEND) {
         group.kind = GROUP_ATTEND;
         if (lowering->single && can_run_inside_attention(program, chain, first))
-            inner = first - 3;
+            start = first - 3;
     } else if (op->kind == OP_WKV7) {
         group.kind = GROUP_WKV7;
         if (lowering->single)
-            inner = collect_around_wkv7(program, chain, first, &group);
+            start = collect_around_wkv7(program, chain, first, &group);
     } else {
         group.kind = GROUP_SAMPLE;
     }
-    add_rows(lowering, chain, inner);
+    add_rows(lowering, chain, start);
     if (op->kind == OP_MATMUL && !lowering->single)
         round_before(lowering, &group);
-    group.inner = first - inner;
-    group.first_op = inner;
-    group.op_count += group.inner;
+    group.ops_before = first - start;
+    group.first_op = start;
+    group.op_count += group.ops_before;
     add_group(lowering, group);
-    return inner + group.op_count;
+    return start + group.op_count;
 }
 
 static void lower_ops(struct lowering *lowering)
@@ -262,7 +262,7 @@ static void lower_ops(struct lowering *lowering)
     memset(lowering->plan->is_private, 0, program->buffer_count * sizeof *lowering->plan->is_private);
     for (uint32_t i = 0; i < program->op_count;) {
         if (!is_row_op(&program->ops[i])) {
-            i = lower_heavy_op(lowering, i, i);
+            i = lower_main_op(lowering, i, i);
             continue;
         }
         uint32_t end = end_of_row_chain(lowering, i);
@@ -270,7 +270,7 @@ static void lower_ops(struct lowering *lowering)
                           program->ops[end].kind != OP_SAMPLE &&
                           program->ops[end].rows == program->ops[i].rows;
         if (feeds_next) {
-            i = lower_heavy_op(lowering, i, end);
+            i = lower_main_op(lowering, i, end);
         } else {
             add_rows(lowering, i, end);
             i = end;
@@ -287,7 +287,7 @@ static bool find_shared(struct lowering *lowering)
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct group *group = &lowering->plan->groups[lowering->plan->group_of_op[i]];
         const buffer_id out = program->ops[i].out;
-        bool inside = group->kind == GROUP_MATMUL && i < group->first_op + group->inner;
+        bool inside = group->kind == GROUP_MATMUL && i < group->first_op + group->ops_before;
         if (out != NO_BUFFER && !inside && lowering->plan->is_private[out] && !lowering->shared[out])
             found = lowering->shared[out] = true;
     }
@@ -355,9 +355,10 @@ void lower_describe_ops(
         const enum operand_kind first = op_infos[op->kind].inputs[0].kind;
         const bool has_weight = first == OPERAND_MATRIX || first == OPERAND_TABLE;
         const buffer_id named = has_weight ? op->inputs[0] : op->out;
-        used += (size_t)snprintf(text + used, size - used, "%s%s%s%s%s", i ? ", " : "",
-            op_infos[op->kind].name, named == NO_BUFFER ? "" : " ",
-            named == NO_BUFFER ? "" : program->buffers[named].name, i + 1 == group->inner ? " (inside)" : "");
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s%s%s%s", i ? ", " : "", op_infos[op->kind].name,
+                named == NO_BUFFER ? "" : " ", named == NO_BUFFER ? "" : program->buffers[named].name,
+                i + 1 == group->ops_before ? " (inside)" : "");
     }
     if (group->rounded != NO_BUFFER && used < size)
         snprintf(text + used, size - used, "%sround %s to %s", group->op_count ? ", " : "",

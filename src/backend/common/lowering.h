@@ -24,11 +24,11 @@ struct group {
     uint32_t first_op, op_count;
     /* The number of leading ops that run inside its tasks: before matmuls on private buffers, before a wkv7
      * on the columns of its head. */
-    uint32_t inner;
-    uint32_t outer;    /* wkv7: the number of trailing ops, which run on the columns of its head */
-    uint32_t matmuls;  /* matmul: their number */
-    bool glu;          /* matmul: the last op is the glu of its two matmuls */
-    buffer_id rounded; /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
+    uint32_t ops_before;
+    uint32_t ops_after; /* wkv7: the number of trailing ops, which run on the columns of its head */
+    uint32_t matmuls;   /* matmul: their number */
+    bool glu;           /* matmul: the last op is the glu of its two matmuls */
+    buffer_id rounded;  /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
     enum rounding rounding;
     bool fine; /* as in op.h; the same for all matmuls, or for a single token, for all that share an input */
     /* Matmul of a single token: the inputs that are rounded to int8. */

@@ -8,7 +8,7 @@
 /* Element d of position j. All conversions are exact. */
 static float key_at(const struct kv_page *page, uint32_t d, uint32_t j)
 {
-    size_t at = (size_t)d * KV_TILE + j;
+    size_t at = (size_t)d * PAGE_POSITIONS + j;
     switch (page->type) {
     case TYPE_F32:
         return ((const float *)page->keys)[at];
@@ -16,7 +16,7 @@ static float key_at(const struct kv_page *page, uint32_t d, uint32_t j)
         return f16_to_f32(((const uint16_t *)page->keys)[at]);
     default:
         return (float)((const int8_t *)page->keys)[at] *
-               f16_to_f32(page->key_scales[(size_t)(d / GROUP) * KV_TILE + j]);
+               f16_to_f32(page->key_scales[(size_t)(d / GROUP) * PAGE_POSITIONS + j]);
     }
 }
 
@@ -123,15 +123,15 @@ void scalar_kv_append(const struct kv_room *room, uint32_t position, const float
         int8_t *keys = room->keys, *values = room->values;
         for (uint32_t g = 0; g < groups; g++) {
             uint32_t d = g * GROUP, count = head_dim - d < GROUP ? head_dim - d : GROUP;
-            room->key_scales[(size_t)g * KV_TILE + position] =
-                append_group(key + d, count, keys + (size_t)d * KV_TILE + position, KV_TILE);
+            room->key_scales[(size_t)g * PAGE_POSITIONS + position] =
+                append_group(key + d, count, keys + (size_t)d * PAGE_POSITIONS + position, PAGE_POSITIONS);
             room->value_scales[(size_t)position * groups + g] =
                 append_group(value + d, count, values + (size_t)position * head_dim + d, 1);
         }
         return;
     }
     for (uint32_t d = 0; d < head_dim; d++) {
-        size_t at_key = (size_t)d * KV_TILE + position, at_value = (size_t)position * head_dim + d;
+        size_t at_key = (size_t)d * PAGE_POSITIONS + position, at_value = (size_t)position * head_dim + d;
         if (room->type == TYPE_F32) {
             ((float *)room->keys)[at_key] = key[d];
             ((float *)room->values)[at_value] = value[d];

@@ -197,14 +197,15 @@ static void convert_keys(
 {
     float scales[SIDE]; /* of the keys, for 32 dimensions */
     for (uint32_t d = first; d < first + count; d++, out += SIDE) {
-        size_t at = (size_t)d * KV_TILE + begin;
+        size_t at = (size_t)d * PAGE_POSITIONS + begin;
         if (page->type == TYPE_F32) {
             memcpy(out, (const float *)page->keys + at, (end - begin) * sizeof *out);
         } else if (page->type == TYPE_F16) {
             convert_f16((const uint16_t *)page->keys + at, end - begin, out);
         } else {
             if (d % GROUP == 0)
-                convert_f16(page->key_scales + (size_t)(d / GROUP) * KV_TILE + begin, end - begin, scales);
+                convert_f16(
+                    page->key_scales + (size_t)(d / GROUP) * PAGE_POSITIONS + begin, end - begin, scales);
             convert_bytes((const int8_t *)page->keys + at, scales, 0, end - begin, out);
         }
     }
@@ -272,15 +273,15 @@ static void find_scores(const struct kv_page *page, const struct batch *batch, f
 {
     for (uint32_t t = 0; t * QUERY_GROUP < batch->count; t++)
         for (uint32_t q = 0; q < batch->query_groups[t].count; q++)
-            memset(batch->query_groups[t].scores[q], 0, KV_TILE * sizeof(float));
+            memset(batch->query_groups[t].scores[q], 0, PAGE_POSITIONS * sizeof(float));
     for (uint32_t d = 0; d < page->head_dim; d += SIDE) {
         uint32_t count = smaller(SIDE, page->head_dim - d);
         for (uint32_t j = batch->begin / STRIP * STRIP, next; j < batch->end; j = next) {
             next = smaller((j / SIDE + 1) * SIDE, (batch->end + STRIP - 1) / STRIP * STRIP);
             struct tile tile = {floats, SIDE, TYPE_F32};
             if (read_in_place(page, batch)) {
-                tile = (struct tile){
-                    element_at(page->keys, page->type, (size_t)d * KV_TILE + j), KV_TILE, page->type};
+                tile = (struct tile){element_at(page->keys, page->type, (size_t)d * PAGE_POSITIONS + j),
+                    PAGE_POSITIONS, page->type};
             } else {
                 convert_keys(page, d, count, j, next, floats);
             }
@@ -473,7 +474,7 @@ void ISA(attend_page)(
         queries[i].maximum = -INFINITY;
         queries[i].sum = 0;
         if (queries[i].begin < queries[i].end)
-            batch_add(&batch, &queries[i], scores + i * KV_TILE);
+            batch_add(&batch, &queries[i], scores + i * PAGE_POSITIONS);
         if (batch.count == BATCH)
             attend_batch(page, &batch, cap);
     }
@@ -539,10 +540,10 @@ void ISA(kv_append)(const struct kv_room *room, uint32_t position, const float *
     uint32_t head_dim = room->head_dim, groups = (head_dim + GROUP - 1) / GROUP;
     for (uint32_t d = 0; d < head_dim; d += GROUP) {
         uint32_t count = smaller(GROUP, head_dim - d);
-        size_t column = (size_t)d * KV_TILE + position, row = (size_t)position * head_dim + d;
+        size_t column = (size_t)d * PAGE_POSITIONS + position, row = (size_t)position * head_dim + d;
         if (room->type == TYPE_F32) {
             for (uint32_t i = 0; i < count; i++)
-                ((float *)room->keys)[column + (size_t)i * KV_TILE] = key[d + i];
+                ((float *)room->keys)[column + (size_t)i * PAGE_POSITIONS] = key[d + i];
             memcpy((float *)room->values + row, value + d, count * sizeof *value);
         } else if (room->type == TYPE_F16) {
             uint16_t halves[GROUP];
@@ -551,14 +552,15 @@ void ISA(kv_append)(const struct kv_room *room, uint32_t position, const float *
                 vec_store_f16(vec_load(value + d + i), (uint16_t *)room->values + row + i);
             }
             for (uint32_t i = 0; i < count; i++)
-                ((uint16_t *)room->keys)[column + (size_t)i * KV_TILE] = halves[i];
+                ((uint16_t *)room->keys)[column + (size_t)i * PAGE_POSITIONS] = halves[i];
         } else {
             int8_t bytes[GROUP];
-            room->key_scales[(size_t)(d / GROUP) * KV_TILE + position] = round_bytes(key + d, count, bytes);
+            room->key_scales[(size_t)(d / GROUP) * PAGE_POSITIONS + position] =
+                round_bytes(key + d, count, bytes);
             room->value_scales[(size_t)position * groups + d / GROUP] =
                 round_bytes(value + d, count, (int8_t *)room->values + row);
             for (uint32_t i = 0; i < count; i++)
-                ((int8_t *)room->keys)[column + (size_t)i * KV_TILE] = bytes[i];
+                ((int8_t *)room->keys)[column + (size_t)i * PAGE_POSITIONS] = bytes[i];
         }
     }
 }

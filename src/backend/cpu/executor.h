@@ -41,7 +41,7 @@ struct scratch {
     struct weight_panel tiles[2];  /* unpacked; two for a glu */
     float *float_tiles[2];
     float *sums[2];                    /* [tokens][8 rows] */
-    float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][KV_TILE] */
+    float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][PAGE_POSITIONS] */
     struct attend_query *attend;       /* [queries] */
     struct attend_result *results;     /* [queries], merged so far */
     struct sampling_candidate *candidates;
@@ -83,9 +83,10 @@ struct executor {
     uint32_t early_end;     /* first row beyond EARLY_POSITIONS */
     uint32_t *output_rows;  /* [O]: row of each output */
     uint32_t live[ROW_KIND_COUNT];
-    uint32_t *tasks;            /* [groups] */
-    uint32_t first_group;       /* first group that the team runs now */
-    struct run_result *results; /* [slots] */
+    uint32_t *tasks;                                           /* [groups] */
+    uint32_t first_group;                                      /* first group that the team runs now */
+    struct run_result *results;                                /* [slots] */
+    struct sampling_logprob (*logprobs)[1 + MAX_TOP_LOGPROBS]; /* [slots] */
 
     /* Debug path. */
     const size_t *debug_offsets; /* [buffers]; NULL: no step is being debugged */

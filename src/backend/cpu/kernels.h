@@ -30,6 +30,7 @@
 #define CPU_KERNELS_H
 
 #include "base/tensor_type.h"
+#include "program/step.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,7 +43,6 @@ enum {
     TERM_SCALE = 1 << TERM_BITS, /* weight of the first of two terms */
     QUAD = 4,                    /* tokens of a q8 panel for matmul_q8 */
     OCTET = 8,       /* tokens of a float panel for matmul_float; also the adjacent bytes in q8 layouts */
-    KV_TILE = 256,   /* positions of a KV page; attention merges page by page */
     TYPE_LIMIT = 40, /* tables indexed by enum tensor_type */
 };
 

@@ -11,14 +11,14 @@
 static struct kv_page_layout page_layout(const struct kv_cache *cache)
 {
     const size_t element = cache->element_bytes, scale = sizeof(uint16_t),
-                 scales_at = (size_t)cache->head_dim * KV_TILE * element;
+                 scales_at = (size_t)cache->head_dim * PAGE_POSITIONS * element;
     return (struct kv_page_layout){
-        .head_bytes = scales_at + cache->scales * KV_TILE * scale,
+        .head_bytes = scales_at + cache->scales * PAGE_POSITIONS * scale,
         .position_step = cache->is_key ? element : cache->head_dim * element,
-        .element_step = cache->is_key ? KV_TILE * element : element,
+        .element_step = cache->is_key ? PAGE_POSITIONS * element : element,
         .scales_at = scales_at,
         .scale_position_step = cache->is_key ? scale : cache->scales * scale,
-        .scale_step = cache->is_key ? KV_TILE * scale : scale,
+        .scale_step = cache->is_key ? PAGE_POSITIONS * scale : scale,
     };
 }
 

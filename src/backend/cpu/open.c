@@ -19,7 +19,7 @@ struct needs {
 static void add_up_needs(const struct executor *executor, struct needs *needs)
 {
     const struct program *program = executor->program;
-    const size_t pages = (executor->options.context + KV_TILE - 1) / KV_TILE;
+    const size_t pages = (executor->options.context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
     *needs = (struct needs){0};
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
@@ -83,7 +83,7 @@ static void take_scratch(const struct executor *executor, const struct needs *ne
     }
     scratch->queries = take(layout, needs->query_elements, sizeof(float));
     scratch->outputs = take(layout, needs->query_elements, sizeof(float));
-    scratch->scores = take(layout, needs->queries * KV_TILE, sizeof(float));
+    scratch->scores = take(layout, needs->queries * PAGE_POSITIONS, sizeof(float));
     scratch->attend = take(layout, needs->queries, sizeof *scratch->attend);
     scratch->results = take(layout, needs->queries, sizeof *scratch->results);
     scratch->candidates = take(layout, vocabulary, sizeof *scratch->candidates);
@@ -115,6 +115,7 @@ static void take_work_memory(struct executor *executor, const struct needs *need
     executor->output_rows = take(layout, options->outputs, sizeof *executor->output_rows);
     executor->tasks = take(layout, groups, sizeof *executor->tasks);
     executor->results = take(layout, options->slots, sizeof *executor->results);
+    executor->logprobs = take(layout, options->slots, sizeof *executor->logprobs);
     for (uint32_t i = 0; i < options->threads; i++) {
         struct scratch *scratch = executor->scratch ? &executor->scratch[i] : &(struct scratch){0};
         take_scratch(executor, needs, layout, scratch);

@@ -10,7 +10,7 @@
 
 static const struct op *attend_op(const struct executor *executor, const struct group *group)
 {
-    return &executor->program->ops[group->first_op + group->inner];
+    return &executor->program->ops[group->first_op + group->ops_before];
 }
 
 static uint32_t heads_per_kv_head(const struct op *op)
@@ -35,9 +35,9 @@ static struct kv_page page_of(
 /* The part of page `page` within begin .. end-1, counted within the page. */
 static void clip_to_page(uint32_t page, uint32_t begin, uint32_t end, struct attend_query *query)
 {
-    const uint32_t first = page * KV_TILE;
+    const uint32_t first = page * PAGE_POSITIONS;
     query->begin = begin > first ? begin - first : 0;
-    query->end = end > first ? (end - first < KV_TILE ? end - first : KV_TILE) : 0;
+    query->end = end > first ? (end - first < PAGE_POSITIONS ? end - first : PAGE_POSITIONS) : 0;
     if (query->begin > query->end)
         query->begin = query->end;
 }
@@ -54,7 +54,7 @@ static struct attend_result partial(
     const struct executor *executor, const struct op *op, uint32_t head, uint32_t page)
 {
     const size_t stride = op->attend.head_dim + 2,
-                 pages = (executor->options.context + KV_TILE - 1) / KV_TILE;
+                 pages = (executor->options.context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
     float *place = executor->partials + (head * pages + page) * stride;
     return (struct attend_result){place[0], place[1], place + 2};
 }
@@ -82,8 +82,8 @@ static void append_inside(
     (angles->halves ? executor->kernels->rope_halves : executor->kernels->rope_neighbours)(
         executor->cosines + place, executor->sines + place, angles->dimensions / 2, key);
     struct kv_room room = kv_pool_room(executor, append->kv_append.key_state, append->kv_append.value_state,
-        executor->runs[0].pages[position / KV_TILE], head);
-    executor->kernels->kv_append(&room, position % KV_TILE, key, value);
+        executor->runs[0].pages[position / PAGE_POSITIONS], head);
+    executor->kernels->kv_append(&room, position % PAGE_POSITIONS, key, value);
 }
 
 /* This thread's copies of the queries of a KV head: rotated if rope is fused, and scaled. */
@@ -97,7 +97,7 @@ static void prepare_queries(
     memcpy(queries, q, (size_t)each * head_dim * sizeof *q);
     for (uint32_t i = 0; i < each; i++) {
         float *query = queries + (size_t)i * head_dim;
-        if (group->inner) {
+        if (group->ops_before) {
             const struct op *rope = &executor->program->ops[group->first_op];
             const struct rope *angles = &executor->program->ropes[rope->rope.rope];
             const size_t place = (size_t)rope->rope.rope * executor->rope_pairs;
@@ -128,11 +128,11 @@ static void attend_one_token(
     struct attend_query *queries = executor->scratch[thread].attend;
     const uint32_t each = heads_per_kv_head(op), head_dim = op->attend.head_dim;
     const uint32_t position = executor->rows[0].position, begin = first_seen(op, position);
-    const uint32_t first_page = begin / KV_TILE, end_page = position / KV_TILE + 1,
+    const uint32_t first_page = begin / PAGE_POSITIONS, end_page = position / PAGE_POSITIONS + 1,
                    pages = end_page - first_page;
     const uint32_t kv_head = task / pages, page = first_page + task % pages;
 
-    if (group->inner && page + 1 == end_page)
+    if (group->ops_before && page + 1 == end_page)
         append_inside(executor, group, kv_head, thread);
     prepare_queries(executor, group, kv_head, thread);
     struct kv_page kv = page_of(executor, op, executor->runs[0].pages[page], kv_head);
@@ -208,8 +208,8 @@ static void attend_block(struct executor *executor, const struct group *group, u
         scale_query(op, row_of(executor, op->inputs[0], row, thread) + (size_t)head * head_dim,
             scratch->queries + (size_t)i * head_dim);
     }
-    const uint32_t last_page = (first_position + block.count - 1) / KV_TILE;
-    for (uint32_t page = first_seen(op, first_position) / KV_TILE; page <= last_page; page++) {
+    const uint32_t last_page = (first_position + block.count - 1) / PAGE_POSITIONS;
+    for (uint32_t page = first_seen(op, first_position) / PAGE_POSITIONS; page <= last_page; page++) {
         struct kv_page kv = page_of(executor, op, block.run->pages[page], block.kv_head);
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t position = first_position + i / each;
@@ -233,7 +233,8 @@ uint32_t attend_tasks(struct executor *executor, const struct group *group)
     const struct op *op = attend_op(executor, group);
     if (executor->plan->capacity[ROWS_TOKENS] == 1) {
         const uint32_t position = executor->rows[0].position;
-        return op->attend.kv_heads * (position / KV_TILE + 1 - first_seen(op, position) / KV_TILE);
+        return op->attend.kv_heads *
+               (position / PAGE_POSITIONS + 1 - first_seen(op, position) / PAGE_POSITIONS);
     }
     uint32_t blocks = 0, size = tokens_per_block(op);
     for (uint32_t i = 0; i < executor->live[ROWS_RUNS]; i++)

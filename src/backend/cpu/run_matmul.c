@@ -21,7 +21,7 @@ static uint32_t tiles_of(const struct executor *executor, const struct op *op)
 
 static const struct op *matmul_of(const struct executor *executor, const struct group *group, uint32_t index)
 {
-    return &executor->program->ops[group->first_op + group->inner + index];
+    return &executor->program->ops[group->first_op + group->ops_before + index];
 }
 
 /* The tiles of all matmuls; with a glu, gate and up are computed together and counted once. */
@@ -53,7 +53,7 @@ void matmul_enter(struct executor *executor, const struct group *group, uint32_t
 {
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
         return; /* the row group before has done it */
-    for (uint32_t i = 0; i < group->inner; i++)
+    for (uint32_t i = 0; i < group->ops_before; i++)
         rows_run_op(executor, &executor->program->ops[group->first_op + i], 0, thread);
     for (uint32_t i = 0; i < group->rounded_count; i++) {
         buffer_id source = group->rounded_inputs[i];
@@ -256,7 +256,7 @@ void matmul_work(struct executor *executor, const struct group *group, uint32_t 
     const uint32_t tiles = count_tiles(executor, group), block = tiles_per_task(executor, tiles);
     const uint32_t begin = task * block, end = begin + block < tiles ? begin + block : tiles;
     uint32_t first = 0; /* first tile of this matmul */
-    for (uint32_t i = 0; task == 0 && i < group->inner; i++) {
+    for (uint32_t i = 0; task == 0 && i < group->ops_before; i++) {
         const struct op *op = &executor->program->ops[group->first_op + i];
         if (op->kind == OP_TOKEN_SHIFT) /* every thread has the row, one stores it */
             recurrent_store_row(executor, op, 0, thread);

@@ -99,12 +99,12 @@ void recurrent_store_row(struct executor *executor, const struct op *op, uint32_
 
 static const struct op *wkv7_of(const struct executor *executor, const struct group *group)
 {
-    return &executor->program->ops[group->first_op + group->inner];
+    return &executor->program->ops[group->first_op + group->ops_before];
 }
 
 static uint32_t tasks_per_head(const struct op *op, const struct group *group)
 {
-    bool divided = group->inner + group->outer == 0 && op->wkv7.head_dim % VALUES_PER_TASK == 0;
+    bool divided = group->ops_before + group->ops_after == 0 && op->wkv7.head_dim % VALUES_PER_TASK == 0;
     return divided ? op->wkv7.head_dim / VALUES_PER_TASK : 1;
 }
 
@@ -158,7 +158,7 @@ void wkv7_work(struct executor *executor, const struct group *group, uint32_t ta
     const uint32_t part = task % parts, head = task / parts % op->wkv7.heads;
     const struct run *run = &executor->runs[task / parts / op->wkv7.heads];
     const struct column_range range = {(size_t)head * op->wkv7.head_dim, op->wkv7.head_dim};
-    run_around(executor, group->first_op, group->inner, range);
+    run_around(executor, group->first_op, group->ops_before, range);
     run_values(executor, op, run, head, part * values, values);
-    run_around(executor, group->first_op + group->inner + 1, group->outer, range);
+    run_around(executor, group->first_op + group->ops_before + 1, group->ops_after, range);
 }

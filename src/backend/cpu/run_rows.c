@@ -63,14 +63,14 @@ static void rotate(struct executor *executor, const struct op *op, uint32_t row,
 static void append(struct executor *executor, const struct op *op, uint32_t row, uint32_t thread)
 {
     const struct row_place info = executor->rows[row];
-    const uint32_t page = executor->runs[info.run].pages[info.position / KV_TILE];
+    const uint32_t page = executor->runs[info.run].pages[info.position / PAGE_POSITIONS];
     const float *k = row_of(executor, op->inputs[0], row, thread),
                 *v = row_of(executor, op->inputs[1], row, thread);
     for (uint32_t head = 0; head < op->kv_append.kv_heads; head++) {
         struct kv_room room =
             kv_pool_room(executor, op->kv_append.key_state, op->kv_append.value_state, page, head);
         size_t column = (size_t)head * op->kv_append.head_dim;
-        executor->kernels->kv_append(&room, info.position % KV_TILE, k + column, v + column);
+        executor->kernels->kv_append(&room, info.position % PAGE_POSITIONS, k + column, v + column);
     }
 }
 

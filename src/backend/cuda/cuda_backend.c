@@ -22,7 +22,7 @@ static struct salvo_device device(uint32_t number)
 static struct backend_info info(const struct executor *executor)
 {
     return (struct backend_info){.isa = "",
-        .in_flight = CUDA_RING_ENTRIES / 2,
+        .in_flight = CUDA_STEP_RING_ENTRIES / 2,
         .ahead = 8,
         .most_ahead = cuda_most_ahead(executor),
         .memory_free = executor->free_before,

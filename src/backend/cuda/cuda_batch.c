@@ -205,11 +205,11 @@ struct cuda_launch cuda_gemm_launch(
     while (size > 0 && (capacity <= tokens[size - 1] ||
                            blocks * divide_up(capacity, tokens[size]) < room->multiprocessors))
         size--;
-    /* As few rounds as possible, and in those as few warps. */
+    /* As few passes as possible, and in those as few warps. */
     const uint32_t parts = gemm->matmuls[0].matrix.parts, each = quantised && !glu ? 1 : 2,
                    most = quantised && size == 2 ? GEMM_WARPS / 2 : GEMM_WARPS / each,
-                   rounds = divide_up(parts, most);
-    uint32_t warps = divide_up(parts, rounds) * each;
+                   passes = divide_up(parts, most);
+    uint32_t warps = divide_up(parts, passes) * each;
     while (warps > each && gemm_bytes(gemm, tokens[size], warps) > room->shared_bytes)
         warps -= each;
     return (struct cuda_launch){

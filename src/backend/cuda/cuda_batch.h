@@ -110,9 +110,9 @@ struct cuda_packed_input {
 
 /* Rows to a packed input, through an rms norm if there is a weight. */
 struct cuda_norm_rows {
-    uint64_t places;    /* of the step's tokens: struct cuda_row [T] */
-    uint64_t x, weight; /* x: [T][columns] */
-    uint64_t out;       /* what was rounded, [T][columns], or 0 */
+    uint64_t token_rows; /* struct cuda_row [T]: the tokens of the step */
+    uint64_t x, weight;  /* x: [T][columns] */
+    uint64_t out;        /* what was rounded, [T][columns], or 0 */
     struct cuda_packed_input packed_input;
     uint32_t rows;    /* enum row_kind: tokens or outputs */
     uint32_t columns; /* a multiple of 4 */
@@ -140,7 +140,7 @@ struct cuda_flash {
  * glu(first) * second goes to the out of the first. A matmul with a multiple of CUDA_TILE_COLUMNS rows may
  * round its result to bytes at once. */
 struct cuda_gemm {
-    uint64_t places; /* of the step's tokens: struct cuda_row [T] */
+    uint64_t token_rows; /* struct cuda_row [T]: the tokens of the step */
     struct cuda_packed_input packed_input;
     struct cuda_packed_input rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_matmul matmuls[GEMM_MATMULS];

@@ -139,7 +139,7 @@ struct cuda_ticket {
 };
 
 enum {
-    CUDA_RING_ENTRIES = 8,
+    CUDA_STEP_RING_ENTRIES = 8,
     CUDA_MODULES = 16,
     CUDA_FUNCTIONS = 32,
     CUDA_BARRIER_WORDS = 64,
@@ -189,7 +189,7 @@ struct executor {
     /* Mapped memory. */
     uint8_t *mapped;
     uint64_t mapped_bytes;
-    uint8_t *ring;
+    uint8_t *step_ring;
     struct cuda_result *results; /* [ring entries][slots] */
     volatile uint32_t *done, *progress, *cancel, *abort, *error;
     int32_t *host_tokens;
@@ -202,8 +202,8 @@ struct executor {
     /* Steps. */
     uint64_t entries, finished_entries; /* handed over; known to be done */
     uint64_t last_ticket;
-    struct cuda_ticket tickets[CUDA_RING_ENTRIES];
-    uint64_t ticket_of_entry[CUDA_RING_ENTRIES];
+    struct cuda_ticket tickets[CUDA_STEP_RING_ENTRIES];
+    uint64_t ticket_of_entry[CUDA_STEP_RING_ENTRIES];
     struct run_result *run_results; /* [ring entries][slots]: of tickets */
     const struct cuda_plan *last_plan;
     uint32_t failure; /* enum cuda_error: why steps were given up last */

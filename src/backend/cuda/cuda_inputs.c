@@ -46,8 +46,7 @@ static bool share_input(const struct phase_builder *builder, const struct cuda_p
 {
     if (builder->phase.groups_at_once)
         return builder->rounds[gate->round].place == builder->rounds[up->round].place;
-    return gate->round == up->round &&
-           gate->matmul.matrix.parts_per_round == up->matmul.matrix.parts_per_round;
+    return gate->round == up->round && gate->matmul.matrix.parts_per_pass == up->matmul.matrix.parts_per_pass;
 }
 
 static bool fits_registers(const struct phase_builder *builder, const struct cuda_vector *vectors)

@@ -58,10 +58,10 @@ static struct kv_page_layout page_layout(const struct kv_cache *cache)
 {
     const size_t position_bytes = (size_t)cache->head_dim * cache->element_bytes;
     return (struct kv_page_layout){
-        .head_bytes = CUDA_PAGE * kv_head_bytes(cache),
+        .head_bytes = PAGE_POSITIONS * kv_head_bytes(cache),
         .position_step = position_bytes,
         .element_step = cache->element_bytes,
-        .scales_at = CUDA_PAGE * position_bytes,
+        .scales_at = PAGE_POSITIONS * position_bytes,
         .scale_position_step = cache->scales * sizeof(uint16_t),
         .scale_step = sizeof(uint16_t),
     };
@@ -175,7 +175,7 @@ void cuda_layout_step(struct executor *executor)
     machine->context = options->context;
     machine->vocabulary = executor->program->vocabulary;
     machine->pages_per_slot = executor->state.pages_per_slot;
-    machine->ring_entries = CUDA_RING_ENTRIES;
+    machine->step_ring_entries = CUDA_STEP_RING_ENTRIES;
     machine->rope_count = executor->program->rope_count;
     machine->rope_pairs = executor->rope_pairs;
     machine->time_limit_ms = 2000;
@@ -195,12 +195,12 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
     const uint64_t slots = executor->options.slots;
     void *parts[8];
     cuda_address unused;
-    executor->ring =
-        mapped_part(region, host, (uint64_t)CUDA_RING_ENTRIES * machine->step_bytes, &machine->ring);
-    parts[0] =
-        mapped_part(region, host, CUDA_RING_ENTRIES * slots * sizeof(struct cuda_result), &machine->results);
-    parts[1] = mapped_part(region, host, CUDA_RING_ENTRIES * sizeof(uint32_t), &machine->done);
-    parts[2] = mapped_part(region, host, CUDA_RING_ENTRIES * sizeof(uint32_t), &machine->progress);
+    executor->step_ring = mapped_part(
+        region, host, (uint64_t)CUDA_STEP_RING_ENTRIES * machine->step_bytes, &machine->step_ring);
+    parts[0] = mapped_part(
+        region, host, CUDA_STEP_RING_ENTRIES * slots * sizeof(struct cuda_result), &machine->results);
+    parts[1] = mapped_part(region, host, CUDA_STEP_RING_ENTRIES * sizeof(uint32_t), &machine->done);
+    parts[2] = mapped_part(region, host, CUDA_STEP_RING_ENTRIES * sizeof(uint32_t), &machine->progress);
     parts[3] = mapped_part(region, host, sizeof(uint32_t), &machine->cancel);
     parts[4] = mapped_part(region, host, sizeof(uint32_t), &machine->abort);
     parts[5] = mapped_part(region, host, sizeof(uint32_t), &machine->error);

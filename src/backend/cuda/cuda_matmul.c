@@ -11,7 +11,7 @@
 static const struct op *matmul_of(
     const struct phase_builder *builder, const struct group *group, uint32_t index)
 {
-    return &builder->program->ops[group->first_op + group->inner + index];
+    return &builder->program->ops[group->first_op + group->ops_before + index];
 }
 
 struct cuda_matmul cuda_matmul_of(const struct phase_builder *builder, const struct group *group,
@@ -188,7 +188,7 @@ static void add_matmuls(
         if (!group->glu)
             next_block += width;
         add_partials(
-            builder, group, (uint64_t)matrix.tile_rows_per_block * matrix.parts_per_round * CUDA_TILE_ROWS);
+            builder, group, (uint64_t)matrix.tile_rows_per_block * matrix.parts_per_pass * CUDA_TILE_ROWS);
     }
     if (group->glu) {
         builder->phase.glu = matmul_of(builder, group, 2)->glu.activation;
@@ -232,7 +232,7 @@ static bool try_matmuls(
         builder->phase.groups_at_once = pieces[piece];
         builder->inputs = (struct matmul_inputs){.x = NO_BUFFER, .normed = NO_BUFFER};
         builder->inputs_known = !inside || group_matmul_inputs(builder->program, group, &builder->inputs);
-        for (uint32_t i = 0; inside && i < group->inner; i++)
+        for (uint32_t i = 0; inside && i < group->ops_before; i++)
             phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
         add_matmuls(builder, group, first, end);
         if (phase_fits(builder))
@@ -248,9 +248,9 @@ enum salvo_status cuda_matmuls_build(struct phase_builder *builder, const struct
     enum salvo_status status = SALVO_OK;
     uint32_t first = 0;
     bool inside = true;
-    if (!try_matmuls(builder, group, true, 0, group->matmuls) && group->inner) {
+    if (!try_matmuls(builder, group, true, 0, group->matmuls) && group->ops_before) {
         inside = false;
-        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
+        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->ops_before));
     }
     while (first < group->matmuls) {
         uint32_t end = group->matmuls;

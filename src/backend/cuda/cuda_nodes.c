@@ -39,7 +39,7 @@ static uint32_t capacity_of(const struct phase_builder *builder, enum row_kind r
 }
 
 /* Where each token of a step stands. */
-static cuda_address token_places(const struct phase_builder *builder)
+static cuda_address token_rows(const struct phase_builder *builder)
 {
     return builder->executor->machine.step + builder->executor->machine.rows_at;
 }
@@ -188,7 +188,7 @@ static bool find_norm(
         return false;
     const bool is_read = norm && value_is_read(program, norm->out, group->first_op + group->op_count);
     *out = (struct cuda_norm_rows){
-        .places = token_places(builder),
+        .token_rows = token_rows(builder),
         .x = phase_address(builder, norm ? norm->inputs[0] : group->rounded),
         .weight = norm ? phase_vector(builder, norm->inputs[1]) : 0,
         .out = is_read ? phase_address(builder, norm->out) : 0,
@@ -248,7 +248,7 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     const struct op *ops, uint32_t count, bool glu)
 {
     struct cuda_node node = {.kind = CUDA_NODE_GEMM};
-    node.gemm.places = token_places(builder);
+    node.gemm.token_rows = token_rows(builder);
     node.gemm.packed_input =
         builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
     node.gemm.count = count;

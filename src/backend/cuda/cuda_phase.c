@@ -135,9 +135,9 @@ static bool can_overwrite(enum op_kind kind)
            kind == OP_MUL || kind == OP_LERP || kind == OP_RWKV_KEY || kind == OP_SOFTCAP;
 }
 
-void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer)
+void phase_add_op(struct phase_builder *builder, const struct op *op, bool after)
 {
-    uint32_t *count = outer ? &builder->phase.outer_count : &builder->phase.op_count;
+    uint32_t *count = after ? &builder->phase.after_count : &builder->phase.op_count;
     const buffer_id wide = op->out == NO_BUFFER ? op->inputs[0] : op->out;
     struct cuda_row_op row_op = {.kind = op->kind, .columns = columns_of(builder, wide), .out = CUDA_NONE};
     if (op->kind == OP_SELECT_ROWS) { /* a load does it */
@@ -160,7 +160,7 @@ void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer
     if (op->out != NO_BUFFER)
         row_op.out = phase_output(builder, op->out);
     describe_op(builder, op, &row_op);
-    (outer ? builder->outer : builder->ops)[(*count)++] = row_op;
+    (after ? builder->after : builder->ops)[(*count)++] = row_op;
 }
 
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end)
@@ -237,7 +237,7 @@ static uint32_t lay_out(struct cuda_phase *phase)
     uint32_t at = (uint32_t)round_up(sizeof *phase, 16);
     phase->loads_at = table(&at, phase->load_count, sizeof(struct cuda_load));
     phase->ops_at = table(&at, phase->op_count, sizeof(struct cuda_row_op));
-    phase->outer_at = table(&at, phase->outer_count, sizeof(struct cuda_row_op));
+    phase->after_at = table(&at, phase->after_count, sizeof(struct cuda_row_op));
     phase->stores_at = table(&at, phase->store_count, sizeof(struct cuda_store));
     phase->rounds_at = table(&at, phase->round_count, sizeof(struct cuda_round));
     phase->wkv7_at = table(&at, phase->kind == CUDA_PHASE_WKV7, sizeof(struct cuda_wkv7));
@@ -324,7 +324,7 @@ enum salvo_status phase_end(struct phase_builder *builder)
     memcpy(to, phase, sizeof *phase);
     memcpy(to + phase->loads_at, builder->loads, phase->load_count * sizeof *builder->loads);
     memcpy(to + phase->ops_at, builder->ops, phase->op_count * sizeof *builder->ops);
-    memcpy(to + phase->outer_at, builder->outer, phase->outer_count * sizeof *builder->outer);
+    memcpy(to + phase->after_at, builder->after, phase->after_count * sizeof *builder->after);
     memcpy(to + phase->stores_at, builder->stores, phase->store_count * sizeof *builder->stores);
     memcpy(to + phase->rounds_at, builder->rounds, phase->round_count * sizeof *builder->rounds);
     if (phase->kind == CUDA_PHASE_WKV7)

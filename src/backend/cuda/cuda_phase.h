@@ -18,7 +18,7 @@ struct phase_builder {
 
     struct cuda_phase phase;
     struct cuda_load loads[MOST_LOADS];
-    struct cuda_row_op ops[MOST_OPS], outer[MOST_OPS];
+    struct cuda_row_op ops[MOST_OPS], after[MOST_OPS];
     struct cuda_store stores[MOST_STORES];
     struct cuda_round rounds[CUDA_MOST_ROUNDS];
     buffer_id rounded[CUDA_MOST_ROUNDS]; /* the buffer of each round */
@@ -70,8 +70,8 @@ uint32_t phase_input(struct phase_builder *builder, buffer_id buffer);
 /* Where a buffer that is written will be. */
 uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);
 
-/* Adds a row op, to those after the heavy one when `outer`. */
-void phase_add_op(struct phase_builder *builder, const struct op *op, bool outer);
+/* Adds a row op, to those after the main op when `after`. */
+void phase_add_op(struct phase_builder *builder, const struct op *op, bool after);
 
 /* Stores the results of ops first .. end - 1 that are read after op `end` - 1. */
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end);

@@ -11,8 +11,8 @@
  * columns beyond the last are zeros.
  *
  * PHASES of a plan for one token run on all blocks. A block copies the vectors that it needs into its shared
- * memory (loads), runs the row ops before the heavy op on them (redundantly in every block), rounds them
- * (rounds), and computes its share of the heavy op. In a plan for many tokens one block for each row does
+ * memory (loads), runs the row ops before the main op on them (redundantly in every block), rounds them
+ * (rounds), and computes its share of the main op. In a plan for many tokens one block for each row does
  * loads, row ops, stores and rounds.
  *
  * TAGGED WORDS. The phases of a token exchange 32-bit words: a float rounded to 29 bits and the last 3 bits
@@ -43,13 +43,12 @@ enum {
         32, /* most rows of a matmul that the finishing warp finishes; of more, the compute warps do */
     CUDA_TILE_ROWS = 8,
     CUDA_TILE_COLUMNS = 128,
-    CUDA_PAGE = 256,              /* positions of a KV page */
     CUDA_PAGE_TABLE_LIMIT = 4096, /* bytes of a page table in shared memory */
     CUDA_MUCH_SHARED = 160000,    /* bytes of shared memory from which on attention has memory of its own */
     CUDA_CHUNKS = 32,             /* weight chunks of a block that can be in flight at once */
-    CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single round is */
-    CUDA_ROUND_BYTES = 32 * 1024, /* rounds are no larger: wide types do without some warps */
-    CUDA_RECORD_PLACES = 4,       /* in shared memory */
+    CUDA_CHUNK_BYTES = 24 * 1024, /* chunks are no larger, unless a single pass is */
+    CUDA_PASS_BYTES = 32 * 1024,  /* passes are no larger: wide types leave some warps idle */
+    CUDA_RECORD_BUFFERS = 4,      /* in shared memory */
     CUDA_PART_SECOND_TERMS =
         CUDA_TILE_COLUMNS + 16, /* a part of the input as int8: first terms, scales, second terms */
     CUDA_PART_BYTES = CUDA_PART_SECOND_TERMS + CUDA_TILE_COLUMNS,
@@ -65,7 +64,7 @@ enum {
 
 /* Flags of salvo_decode. */
 enum {
-    CUDA_TAKE_STEP = 1,     /* take the next step out of the ring, at the beginning */
+    CUDA_TAKE_STEP = 1,     /* at the beginning: take the next step out of the step ring */
     CUDA_FINISH_TOKEN = 2,  /* at the end */
     CUDA_PROGRAMMATIC = 4,  /* one phase of a graph: the kernel before it ends with a grid dependency */
     CUDA_RANDOM_DELAYS = 8, /* for tests */
@@ -76,13 +75,13 @@ enum {
 
 /*
  * Tile row t (rows 8t .. 8t+7) belongs to owner t / tile_rows_per_block, as its tile row
- * local = t % tile_rows_per_block. Part p (columns 128p ..) is number p % parts_per_round of part group
- * p / parts_per_round. Its weight tile has the index
+ * local = t % tile_rows_per_block. Part p (columns 128p ..) is number p % parts_per_pass of part group
+ * p / parts_per_pass. Its weight tile has the index
  *
- *    owner * tile_rows_per_block * part_groups * parts_per_round
- *    + (group * tile_rows_per_block + local) * parts_per_round + number
+ *    owner * tile_rows_per_block * part_groups * parts_per_pass
+ *    + (group * tile_rows_per_block + local) * parts_per_pass + number
  *
- * All owners have memory for tile_rows_per_block tile rows and part_groups * parts_per_round parts.
+ * All owners have memory for tile_rows_per_block tile rows and part_groups * parts_per_pass parts.
  */
 struct cuda_matrix {
     uint64_t base;
@@ -90,9 +89,9 @@ struct cuda_matrix {
     uint32_t rows, columns;
     uint32_t tile_rows, parts; /* that hold anything */
     uint32_t tile_bytes;       /* a multiple of 16 */
-    uint32_t tile_rows_per_block, parts_per_round, part_groups, owners;
-    uint32_t tile_rows_per_round; /* that the warps of a block work on at once */
-    uint32_t parts_reciprocal;    /* 65536 / parts_per_round, rounded up: warps divide by it */
+    uint32_t tile_rows_per_block, parts_per_pass, part_groups, owners;
+    uint32_t tile_rows_per_pass;  /* that the warps of a block work on at once */
+    uint32_t parts_reciprocal;    /* 65536 / parts_per_pass, rounded up: warps divide by it */
     uint32_t tile_rows_per_chunk; /* of a part group: what is copied to shared memory at once */
 };
 
@@ -130,8 +129,8 @@ struct cuda_row {
 };
 
 /*
- * One entry of the ring that the host fills in mapped memory; the first phase copies it to device memory.
- * Behind it lie, each beginning at a multiple of 16 bytes and as large as the capacities need (struct
+ * One entry of the step ring, which the host fills in mapped memory; the first phase copies it to device
+ * memory. Behind it lie, each beginning at a multiple of 16 bytes and as large as the capacities need (struct
  * cuda_machine has the offsets): runs, rows, output rows (uint32), ids (int32), page tables (uint32).
  */
 struct cuda_step {
@@ -210,7 +209,7 @@ struct cuda_round {
                               (matvec_input.cuh) */
 };
 
-/* ---- Heavy ops ---- */
+/* ---- Main ops ---- */
 
 /* A matmul, of one token (its records are made of it) or of many (an argument of the kernels). */
 struct cuda_matmul {
@@ -271,7 +270,7 @@ struct cuda_phase {
     uint32_t kind, rows; /* enum row_kind */
     uint32_t loads_at, load_count;
     uint32_t ops_at, op_count;
-    uint32_t outer_at, outer_count; /* wkv7: row ops after it */
+    uint32_t after_at, after_count; /* wkv7: row ops after it */
     uint32_t stores_at, store_count;
     uint32_t rounds_at, round_count;
     uint32_t groups_at_once; /* part groups of an input that are packed at once; 0: whole inputs */
@@ -327,7 +326,7 @@ struct cuda_vector {
 
 /* A block's share of a matrix: as in struct cuda_matrix. */
 struct cuda_share {
-    uint32_t type, parts, tile_rows, parts_per_round, part_groups, tile_rows_per_round, parts_reciprocal;
+    uint32_t type, parts, tile_rows, parts_per_pass, part_groups, tile_rows_per_pass, parts_reciprocal;
     uint32_t tile_rows_per_chunk;
 };
 
@@ -422,15 +421,15 @@ struct cuda_machine {
     uint32_t slots;
     uint32_t tagged; /* values between phases are tagged words, not floats */
     uint32_t plan;   /* most tokens of a step: no two plans of an executor have the same */
-    uint32_t context, vocabulary, pages_per_slot, ring_entries;
+    uint32_t context, vocabulary, pages_per_slot, step_ring_entries;
 
     /* Steps and their results. */
-    uint64_t ring;        /* mapped: ring_entries * step_bytes */
+    uint64_t step_ring;   /* mapped: step_ring_entries * step_bytes */
     uint64_t step;        /* the copy in device memory */
     uint64_t sequence;    /* uint32: how many entries were taken */
-    uint64_t results;     /* mapped: [ring_entries][slots] struct cuda_result */
-    uint64_t done;        /* mapped: [ring_entries] uint32, the ticket */
-    uint64_t progress;    /* mapped: [ring_entries] uint32: ids sampled so far */
+    uint64_t results;     /* mapped: [step_ring_entries][slots] struct cuda_result */
+    uint64_t done;        /* mapped: [step_ring_entries] uint32, the ticket */
+    uint64_t progress;    /* mapped: [step_ring_entries] uint32: ids sampled so far */
     uint64_t cancel;      /* mapped: uint32, not 0: stop between tokens */
     uint64_t abort;       /* mapped: uint32, not 0: leave every wait at once */
     uint64_t error;       /* mapped: uint32 enum cuda_error */
@@ -455,7 +454,8 @@ struct cuda_machine {
     /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, records, room for a phase, then these.
      */
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
-    uint32_t vectors_at, packed_inputs_at, partials_at, half_of_partials, ring_at, ring_bytes, shared_bytes;
+    uint32_t vectors_at, packed_inputs_at, partials_at, half_of_partials, weight_ring_at, weight_ring_bytes,
+        shared_bytes;
     uint32_t
         own_packed_input_bytes; /* of each warp, from packed_inputs_at on, where it takes its own input */
     uint32_t attend_at; /* attend_one.cuh; also the scratch of sampling, where attention has no memory of its

@@ -69,9 +69,9 @@ static struct cuda_share share_of(const struct cuda_matrix *matrix)
         .type = matrix->type,
         .parts = matrix->parts,
         .tile_rows = matrix->tile_rows_per_block,
-        .parts_per_round = matrix->parts_per_round,
+        .parts_per_pass = matrix->parts_per_pass,
         .part_groups = matrix->part_groups,
-        .tile_rows_per_round = matrix->tile_rows_per_round,
+        .tile_rows_per_pass = matrix->tile_rows_per_pass,
         .parts_reciprocal = matrix->parts_reciprocal,
         .tile_rows_per_chunk = matrix->tile_rows_per_chunk,
     };
@@ -79,7 +79,7 @@ static struct cuda_share share_of(const struct cuda_matrix *matrix)
 
 static uint32_t partial_bytes(const struct cuda_share *share)
 {
-    return share->tile_rows * share->parts_per_round * CUDA_TILE_ROWS * (uint32_t)sizeof(float);
+    return share->tile_rows * share->parts_per_pass * CUDA_TILE_ROWS * (uint32_t)sizeof(float);
 }
 
 static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_phase_matmul *matmul,
@@ -96,7 +96,7 @@ static uint32_t flags_of(const struct cuda_matmul_record *record, const struct c
            (by_finisher ? MATMUL_FINISHER : 0);
 }
 
-static bool is_one_round(const struct cuda_share *share)
+static bool is_one_pass(const struct cuda_share *share)
 {
     return share->part_groups == 1 && share->tile_rows_per_chunk >= share->tile_rows;
 }
@@ -105,10 +105,10 @@ static bool is_short(const struct cuda_matmul_record *record)
 {
     const struct cuda_share *share = &record->shares[0], *up = &record->shares[1];
     if (!(record->flags & MATMUL_TAGGED) || !(record->flags & MATMUL_FINISHER) || !record->vector.from ||
-        record->vector.rounding != ROUNDING_Q8 || !is_one_round(share))
+        record->vector.rounding != ROUNDING_Q8 || !is_one_pass(share))
         return false;
     return !(record->flags & MATMUL_GLU) ||
-           (up->type == share->type && up->tile_rows == share->tile_rows && is_one_round(up));
+           (up->type == share->type && up->tile_rows == share->tile_rows && is_one_pass(up));
 }
 
 static enum salvo_status add_matmul(struct record_list *list, const struct cuda_phase *phase,
@@ -145,7 +145,7 @@ static enum salvo_status add_matmul(struct record_list *list, const struct cuda_
     out->glu = phase->glu;
     out->cap = matmul->matmul.cap;
     out->per_column = 1.0f / (float)out->vector.columns;
-    out->up_partials = out->shares[0].tile_rows * out->shares[0].parts_per_round * CUDA_TILE_ROWS;
+    out->up_partials = out->shares[0].tile_rows * out->shares[0].parts_per_pass * CUDA_TILE_ROWS;
     out->groups_at_once = phase->groups_at_once;
     out->flags = flags_of(out, matmul, up != NULL, parts->simple, tagged);
     record->wait_distance = out->is_wide ? 1 : 2;

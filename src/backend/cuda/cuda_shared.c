@@ -27,9 +27,9 @@ uint32_t cuda_partial_limit(const struct executor *executor)
 struct cuda_limits cuda_matrix_limits(const struct executor *executor)
 {
     const uint32_t chunk = chunk_bytes(executor);
-    const bool tight = executor->fit != CUDA_FIT_ROOMY && chunk < CUDA_ROUND_BYTES;
+    const bool tight = executor->fit != CUDA_FIT_ROOMY && chunk < CUDA_PASS_BYTES;
     return (struct cuda_limits){
-        cuda_partial_limit(executor), tight ? chunk : (uint32_t)CUDA_ROUND_BYTES, chunk};
+        cuda_partial_limit(executor), tight ? chunk : (uint32_t)CUDA_PASS_BYTES, chunk};
 }
 
 /* Shared memory of attention: enough for room_of_lanes and for room_of_tiles, with as many heads as a task
@@ -70,7 +70,7 @@ uint32_t cuda_shared_limit(const struct executor *executor)
     const uint32_t phase = CUDA_PHASE_LIMIT / 2;
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
-    const uint32_t kept = CUDA_SHARED_HEAD + CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) +
+    const uint32_t kept = CUDA_SHARED_HEAD + CUDA_RECORD_BUFFERS * (uint32_t)sizeof(struct cuda_record) +
                           phase + angles + 256 + 2 * chunk_bytes(executor) + cuda_attention_bytes(executor);
     return cuda_decode_shared(executor) - kept;
 }
@@ -116,7 +116,7 @@ enum salvo_status cuda_layout_shared(
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
     machine->angles_at = CUDA_SHARED_HEAD +
-                         (CUDA_RECORD_PLACES * (uint32_t)sizeof(struct cuda_record) + 127) / 128 * 128 +
+                         (CUDA_RECORD_BUFFERS * (uint32_t)sizeof(struct cuda_record) + 127) / 128 * 128 +
                          tables->phase_bytes;
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->packed_inputs_at = machine->vectors_at; /* each phase's behind its own vectors */
@@ -129,16 +129,16 @@ enum salvo_status cuda_layout_shared(
                                                            : machine->vectors_at;
     if (page_table_bytes(executor))
         machine->page_table_at = machine->attend_at + attend_bytes(executor->program);
-    machine->ring_at = machine->partials_at + partials + cuda_attention_bytes(executor);
+    machine->weight_ring_at = machine->partials_at + partials + cuda_attention_bytes(executor);
     machine->shared_bytes = cuda_decode_shared(executor);
     /* One chunk is copied while another is multiplied; with smaller ones that is possible in less memory. */
     const uint32_t chunks = executor->fit == CUDA_FIT_TIGHT ? 2 : 1,
-                   needed = machine->ring_at + chunks * tables->most_chunk_bytes;
+                   needed = machine->weight_ring_at + chunks * tables->most_chunk_bytes;
     if (needed > machine->shared_bytes) {
         return fail(SALVO_ERROR_UNSUPPORTED,
             "the shared memory of %s, %d bytes a block, is too small: %u are needed", executor->context.name,
             executor->device->shared_bytes, needed);
     }
-    machine->ring_bytes = machine->shared_bytes - machine->ring_at;
+    machine->weight_ring_bytes = machine->shared_bytes - machine->weight_ring_at;
     return SALVO_OK;
 }

@@ -18,7 +18,7 @@ static enum salvo_status move_page(
     const struct kv_cache *cache = &executor->state.caches[buffer];
     const size_t bytes = kv_page_bytes(cache);
     const cuda_address address = executor->kv_addresses[buffer] + (uint64_t)page * bytes;
-    if (!restores || count < CUDA_PAGE)
+    if (!restores || count < PAGE_POSITIONS)
         TRY(cuda_copy_out(executor, executor->staging, address, bytes));
     kv_page_copy(cache, executor->staging, count, saved, restores);
     if (restores) {

@@ -105,8 +105,8 @@ static enum salvo_status write_entry(
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_machine *machine = &executor->machine;
-    const size_t index = executor->entries % CUDA_RING_ENTRIES;
-    uint8_t *entry = executor->ring + index * machine->step_bytes;
+    const size_t index = executor->entries % CUDA_STEP_RING_ENTRIES;
+    uint8_t *entry = executor->step_ring + index * machine->step_bytes;
     struct cuda_step *head = (struct cuda_step *)(void *)entry;
     struct cuda_run *runs = (struct cuda_run *)(void *)(entry + machine->runs_at);
     *head = (struct cuda_step){.run_count = step->run_count,
@@ -159,12 +159,12 @@ enum salvo_status cuda_step_write(struct executor *executor, const struct step *
 
 static struct cuda_ticket *ticket_of(struct executor *executor, uint64_t ticket)
 {
-    return &executor->tickets[ticket % CUDA_RING_ENTRIES];
+    return &executor->tickets[ticket % CUDA_STEP_RING_ENTRIES];
 }
 
 static struct run_result *results_of(struct executor *executor, uint64_t ticket)
 {
-    return executor->run_results + ticket % CUDA_RING_ENTRIES * executor->options.slots;
+    return executor->run_results + ticket % CUDA_STEP_RING_ENTRIES * executor->options.slots;
 }
 
 static const uint64_t nanoseconds_per_tick = CUDA_TICK_NS;
@@ -185,7 +185,7 @@ static void note_time(
 /* Takes over what entry number `entry` has left. */
 static void harvest(struct executor *executor, uint64_t entry)
 {
-    const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
+    const size_t index = (entry - 1) % CUDA_STEP_RING_ENTRIES;
     struct cuda_ticket *ticket = ticket_of(executor, executor->ticket_of_entry[index]);
     struct run_result *results = results_of(executor, ticket->ticket);
     const struct cuda_result *left = executor->results + index * executor->options.slots;
@@ -218,7 +218,7 @@ static enum salvo_status recover(struct executor *executor)
     const uint32_t sequence = (uint32_t)executor->entries;
     TRY(cuda_queue_wait(executor));
     for (uint64_t entry = executor->finished_entries + 1; entry <= executor->entries; entry++)
-        ticket_of(executor, executor->ticket_of_entry[(entry - 1) % CUDA_RING_ENTRIES])->failed = true;
+        ticket_of(executor, executor->ticket_of_entry[(entry - 1) % CUDA_STEP_RING_ENTRIES])->failed = true;
     executor->finished_entries = executor->entries;
     *executor->abort = *executor->error = *executor->cancel = 0;
     TRY(CUDA_CALL(&executor->context, fill,
@@ -298,7 +298,7 @@ static void watch_cancel(struct executor *executor)
 {
     for (uint64_t entry = executor->finished_entries + 1; entry <= executor->entries; entry++) {
         const struct cuda_ticket *ticket =
-            ticket_of(executor, executor->ticket_of_entry[(entry - 1) % CUDA_RING_ENTRIES]);
+            ticket_of(executor, executor->ticket_of_entry[(entry - 1) % CUDA_STEP_RING_ENTRIES]);
         if (ticket->cancel && __atomic_load_n(ticket->cancel, __ATOMIC_RELAXED))
             *executor->cancel = 1;
     }
@@ -308,7 +308,7 @@ static void watch_cancel(struct executor *executor)
 static enum salvo_status wait_for_entry(struct executor *executor, uint64_t entry, uint32_t seen)
 {
     enum salvo_status status = SALVO_OK;
-    const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
+    const size_t index = (entry - 1) % CUDA_STEP_RING_ENTRIES;
     struct watchdog watchdog = {0};
     while (load_acquire(&executor->done[index]) != (uint32_t)entry &&
            load_acquire(&executor->progress[index]) <= seen) {
@@ -373,11 +373,11 @@ static enum salvo_status submit_entries(
     const uint32_t most = step->token_count == 1 ? cuda_most_ahead(executor) : 1;
     for (uint32_t done = 0, each; done < repeat; done += each) {
         each = repeat - done < most ? repeat - done : most;
-        if (executor->entries - executor->finished_entries == CUDA_RING_ENTRIES)
+        if (executor->entries - executor->finished_entries == CUDA_STEP_RING_ENTRIES)
             TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
         TRY(write_entry(executor, step, done, each));
         TRY(cuda_launch_plan(executor, plan));
-        executor->ticket_of_entry[executor->entries % CUDA_RING_ENTRIES] = ticket->ticket;
+        executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
         executor->entries++;
         executor->counters.submissions++;
         ticket->last_entry = executor->entries;
@@ -418,7 +418,7 @@ cleanup:
 static enum salvo_status find_ticket(struct executor *executor, uint64_t number, struct cuda_ticket **out)
 {
     *out = ticket_of(executor, number);
-    return backend_check_ticket(number, executor->last_ticket, CUDA_RING_ENTRIES);
+    return backend_check_ticket(number, executor->last_ticket, CUDA_STEP_RING_ENTRIES);
 }
 
 /* Whether the steps before it have taken it with them. */
@@ -458,7 +458,7 @@ static enum salvo_status follow(struct executor *executor, struct cuda_ticket *t
     const struct run_result *result = results_of(executor, ticket->ticket);
     for (;;) {
         const uint64_t entry = executor->finished_entries + 1;
-        const size_t index = (entry - 1) % CUDA_RING_ENTRIES;
+        const size_t index = (entry - 1) % CUDA_STEP_RING_ENTRIES;
         *out_sampled = result->sampled;
         *out_done = executor->finished_entries >= ticket->last_entry;
         if (*out_done || *out_sampled > seen)

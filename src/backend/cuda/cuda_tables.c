@@ -26,13 +26,13 @@ static void meet_after_last_phase(struct phase_builder *builder)
 static enum salvo_status lower_attend(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
-    const struct op *ops = &builder->program->ops[group->first_op], *attend = ops + group->inner;
-    bool inside = group->inner == 3 && have_equal_angles(builder->program, &ops[0], &ops[1]);
+    const struct op *ops = &builder->program->ops[group->first_op], *attend = ops + group->ops_before;
+    bool inside = group->ops_before == 3 && have_equal_angles(builder->program, &ops[0], &ops[1]);
     if (attend->attend.head_dim > CUDA_MOST_HEAD_DIM)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the CUDA kernels take at most %d",
             attend->attend.head_dim, CUDA_MOST_HEAD_DIM));
-    if (group->inner && !inside)
-        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->inner));
+    if (group->ops_before && !inside)
+        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->ops_before));
     phase_begin(builder, CUDA_PHASE_ATTEND, group->rows);
     builder->parts.attend = cuda_attend_of(builder, attend);
     builder->parts.attend.partials =
@@ -64,7 +64,7 @@ static uint32_t keys_of_thread(uint32_t head_dim)
 
 static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
 {
-    const struct op *op = &builder->program->ops[group->first_op + group->inner];
+    const struct op *op = &builder->program->ops[group->first_op + group->ops_before];
     if (keys_of_thread(op->wkv7.head_dim) > CUDA_MOST_WKV7_KEYS) {
         uint32_t most = op->wkv7.head_dim;
         while (keys_of_thread(most) > CUDA_MOST_WKV7_KEYS)
@@ -74,7 +74,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     }
     phase_begin(builder, CUDA_PHASE_WKV7, group->rows);
     builder->head_dim = op->wkv7.head_dim;
-    for (uint32_t i = 0; i < group->inner; i++)
+    for (uint32_t i = 0; i < group->ops_before; i++)
         phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
     builder->wkv7 = (struct cuda_wkv7){
         .state = builder->executor->state.recurrent_offsets[op->wkv7.state],
@@ -84,7 +84,7 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (int i = 0; i < 6; i++)
         builder->wkv7.places[i] = phase_input(builder, op->inputs[i]);
     builder->wkv7.out_place = phase_output(builder, op->out);
-    for (uint32_t i = 0; i < group->outer; i++)
+    for (uint32_t i = 0; i < group->ops_after; i++)
         phase_add_op(builder, op + 1 + i, true);
     phase_store_outputs(builder, group->first_op, group->first_op + group->op_count);
     builder->parts.wkv7_heads = op->wkv7.heads;

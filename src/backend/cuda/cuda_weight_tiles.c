@@ -44,41 +44,41 @@ bool cuda_weight_tiles_supported(enum tensor_type type, uint64_t k)
            k % tensor_type_info(type)->block_elements == 0;
 }
 
-/* How the parts of a row are shared among warps: as few rounds as possible and groups of parts, whose input
+/* How the parts of a row are shared among warps: as few passes as possible and groups of parts, whose input
  * each warp prepares, then as little padding; where partial sums have to be few, with as few parts as that
  * takes. */
-static void choose_rounds(struct cuda_matrix *matrix, struct cuda_limits limits)
+static void choose_passes(struct cuda_matrix *matrix, struct cuda_limits limits)
 {
-    enum { GROUP_COST = 8 }; /* rounds */
-    const uint32_t wide = limits.round_bytes / matrix->tile_bytes, warps = wide < 1            ? 1
-                                                                           : wide < CUDA_WARPS ? wide
-                                                                                               : CUDA_WARPS;
+    enum { GROUP_COST = 8 }; /* passes */
+    const uint32_t wide = limits.pass_bytes / matrix->tile_bytes, warps = wide < 1            ? 1
+                                                                          : wide < CUDA_WARPS ? wide
+                                                                                              : CUDA_WARPS;
     uint64_t best = UINT64_MAX;
-    matrix->parts_per_round = 1;
+    matrix->parts_per_pass = 1;
     for (uint32_t each = 1; each <= warps; each++) {
         if (each > 1 && (uint64_t)matrix->tile_rows_per_block * each * CUDA_TILE_ROWS * sizeof(float) >
                             limits.partial_bytes)
             break;
         uint64_t groups = (matrix->parts + each - 1) / each, tile_rows_at_once = warps / each;
-        uint64_t rounds =
+        uint64_t passes =
             groups * ((matrix->tile_rows_per_block + tile_rows_at_once - 1) / tile_rows_at_once);
         uint64_t cost =
-            ((rounds + GROUP_COST * groups) << 32) + ((groups * each - matrix->parts) << 16) + groups;
+            ((passes + GROUP_COST * groups) << 32) + ((groups * each - matrix->parts) << 16) + groups;
         if (cost < best) {
             best = cost;
-            matrix->parts_per_round = each;
+            matrix->parts_per_pass = each;
             matrix->part_groups = (uint32_t)groups;
-            matrix->tile_rows_per_round = (uint32_t)tile_rows_at_once;
+            matrix->tile_rows_per_pass = (uint32_t)tile_rows_at_once;
         }
     }
-    matrix->parts_reciprocal = 65536 / matrix->parts_per_round + 1;
+    matrix->parts_reciprocal = 65536 / matrix->parts_per_pass + 1;
 }
 
 struct cuda_matrix cuda_matrix_shape(
     enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tile_rows_per_block)
 {
     return cuda_matrix_shape_within(type, rows, columns, tile_rows_per_block,
-        (struct cuda_limits){UINT32_MAX, CUDA_ROUND_BYTES, CUDA_CHUNK_BYTES});
+        (struct cuda_limits){UINT32_MAX, CUDA_PASS_BYTES, CUDA_CHUNK_BYTES});
 }
 
 struct cuda_matrix cuda_matrix_shape_within(enum tensor_type type, uint32_t rows, uint32_t columns,
@@ -94,17 +94,17 @@ struct cuda_matrix cuda_matrix_shape_within(enum tensor_type type, uint32_t rows
         .tile_rows_per_block = tile_rows_per_block,
     };
     matrix.owners = (matrix.tile_rows + tile_rows_per_block - 1) / tile_rows_per_block;
-    choose_rounds(&matrix, limits);
-    uint32_t round_bytes = matrix.tile_rows_per_round * matrix.parts_per_round * matrix.tile_bytes;
-    uint32_t rounds = round_bytes && round_bytes < limits.chunk_bytes ? limits.chunk_bytes / round_bytes : 1;
-    uint32_t chunk = rounds * matrix.tile_rows_per_round;
+    choose_passes(&matrix, limits);
+    uint32_t pass_bytes = matrix.tile_rows_per_pass * matrix.parts_per_pass * matrix.tile_bytes;
+    uint32_t passes = pass_bytes && pass_bytes < limits.chunk_bytes ? limits.chunk_bytes / pass_bytes : 1;
+    uint32_t chunk = passes * matrix.tile_rows_per_pass;
     matrix.tile_rows_per_chunk = chunk < tile_rows_per_block ? chunk : tile_rows_per_block;
     return matrix;
 }
 
 uint64_t cuda_owner_bytes(const struct cuda_matrix *matrix)
 {
-    return (uint64_t)matrix->tile_rows_per_block * matrix->part_groups * matrix->parts_per_round *
+    return (uint64_t)matrix->tile_rows_per_block * matrix->part_groups * matrix->parts_per_pass *
            matrix->tile_bytes;
 }
 
@@ -115,7 +115,7 @@ uint64_t cuda_matrix_bytes(const struct cuda_matrix *matrix)
 
 struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t first_block)
 {
-    uint32_t tile_row_bytes = matrix->parts_per_round * matrix->tile_bytes;
+    uint32_t tile_row_bytes = matrix->parts_per_pass * matrix->tile_bytes;
     return (struct cuda_stream){
         .base = matrix->base,
         .owner_bytes = cuda_owner_bytes(matrix),
@@ -224,8 +224,8 @@ static void write_floats(const uint8_t *from, size_t bytes, size_t size, unsigne
 /* Where the weight tile of local tile row and part begins among those of its owner. */
 static size_t tile_at(const struct cuda_matrix *matrix, uint32_t local, uint32_t part)
 {
-    uint32_t group = part / matrix->parts_per_round, number = part % matrix->parts_per_round;
-    size_t index = ((size_t)group * matrix->tile_rows_per_block + local) * matrix->parts_per_round + number;
+    uint32_t group = part / matrix->parts_per_pass, number = part % matrix->parts_per_pass;
+    size_t index = ((size_t)group * matrix->tile_rows_per_block + local) * matrix->parts_per_pass + number;
     return index * matrix->tile_bytes;
 }
 

@@ -19,7 +19,7 @@ struct cuda_matrix cuda_matrix_shape(
 /* The same for devices with little shared memory: partial sums and chunks of at most so many bytes, if
  * possible. */
 struct cuda_limits {
-    uint32_t partial_bytes, round_bytes, chunk_bytes;
+    uint32_t partial_bytes, pass_bytes, chunk_bytes;
 };
 struct cuda_matrix cuda_matrix_shape_within(enum tensor_type type, uint32_t rows, uint32_t columns,
     uint32_t tile_rows_per_block, struct cuda_limits limits);

@@ -246,8 +246,8 @@ enum salvo_status vulkan_compile_attend(struct compiling *compiling, uint32_t in
     struct executor *executor = compiling->executor;
     const struct group *group = &compiling->plan->lowered.groups[index];
     const struct op *op = group_op(executor->program, group);
-    if (!vulkan_fuses_ropes(executor, group) && group->inner)
-        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
+    if (!vulkan_fuses_ropes(executor, group) && group->ops_before)
+        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->ops_before, NO_BUFFER));
     if (op->attend.head_dim > MOST_HEAD_DIM)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the Vulkan kernels take at most %d",
             op->attend.head_dim, MOST_HEAD_DIM));

@@ -289,7 +289,7 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
     struct bundle bundle = {
         .group = group, .inputs = &inputs, .glu = fuses_gate ? &ops[2] : NULL, .index = index};
     if (!find_inputs(executor, group, &inputs)) {
-        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
+        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->ops_before, NO_BUFFER));
         inputs = (struct matmul_inputs){.x = NO_BUFFER, .normed = NO_BUFFER};
     }
     for (uint32_t i = 0; i < group->matmuls; i++)
@@ -302,7 +302,7 @@ enum salvo_status vulkan_compile_matvec(struct compiling *compiling, uint32_t in
     TRY(finish_bundle(compiling, &bundle));
     if (group->glu && !fuses_gate)
         TRY(vulkan_compile_rows(
-            compiling, index, group->first_op + group->inner + group->matmuls, 1, NO_BUFFER));
+            compiling, index, group->first_op + group->ops_before + group->matmuls, 1, NO_BUFFER));
 cleanup:
     return status;
 }

@@ -12,9 +12,9 @@ enum { MOST_COLUMNS = 1024, MOST_BLOCKS = 6144 };
 
 bool vulkan_fuses_ropes(const struct executor *executor, const struct group *group)
 {
-    if (group->inner < 3 || executor->options.kv_type == TYPE_Q8_0)
+    if (group->ops_before < 3 || executor->options.kv_type == TYPE_Q8_0)
         return false;
-    const struct op *ropes = &executor->program->ops[group->first_op + group->inner - 3];
+    const struct op *ropes = &executor->program->ops[group->first_op + group->ops_before - 3];
     const struct rope *q = &executor->program->ropes[ropes[0].rope.rope],
                       *k = &executor->program->ropes[ropes[1].rope.rope];
     return q->dimensions == k->dimensions && q->halves == k->halves;

@@ -51,8 +51,8 @@ static enum salvo_status compile_batch(struct compiling *compiling, uint32_t ind
     const struct group *group = &compiling->plan->lowered.groups[index];
     struct dispatch *dispatch;
     uint32_t pipeline;
-    if (group->inner)
-        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->inner, NO_BUFFER));
+    if (group->ops_before)
+        TRY(vulkan_compile_rows(compiling, index, group->first_op, group->ops_before, NO_BUFFER));
     const struct wkv7_arguments arguments = {
         .r = vulkan_arena_at(compiling, op->inputs[0]),
         .w = vulkan_arena_at(compiling, op->inputs[1]),
@@ -73,9 +73,9 @@ static enum salvo_status compile_batch(struct compiling *compiling, uint32_t ind
     vulkan_bind(dispatch, BIND_RECURRENT, &executor->recurrent, true);
     dispatch->groups[0] = op->wkv7.heads;
     dispatch->groups[1] = compiling->plan->lowered.capacity[ROWS_RUNS];
-    if (group->outer)
+    if (group->ops_after)
         TRY(vulkan_compile_rows(
-            compiling, index, group->first_op + group->inner + 1, group->outer, NO_BUFFER));
+            compiling, index, group->first_op + group->ops_before + 1, group->ops_after, NO_BUFFER));
 cleanup:
     return status;
 }

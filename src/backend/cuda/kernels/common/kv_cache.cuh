@@ -3,6 +3,7 @@
 #define CUDA_KV_CACHE_CUH
 
 #include "backend/cuda/kernels/common/device_math.cuh"
+#include "program/step.h"
 
 /* Where positions of a head lie in a page of a KV state. */
 struct kv_head {
@@ -18,8 +19,8 @@ KERNEL_INLINE uint32_t kv_element_bytes(uint32_t type)
 KERNEL_INLINE kv_head find_kv_head(
     uint64_t state, uint32_t page, uint32_t heads, uint32_t head, uint32_t head_dim, uint32_t type)
 {
-    const uint64_t elements = (uint64_t)head_dim * CUDA_PAGE * kv_element_bytes(type);
-    const uint64_t scales = type == TYPE_Q8_0 ? (head_dim + 31) / 32 * CUDA_PAGE * 2 : 0;
+    const uint64_t elements = (uint64_t)head_dim * PAGE_POSITIONS * kv_element_bytes(type);
+    const uint64_t scales = type == TYPE_Q8_0 ? (head_dim + 31) / 32 * PAGE_POSITIONS * 2 : 0;
     uint8_t *begin = (uint8_t *)state + ((uint64_t)page * heads + head) * (elements + scales);
     return {begin, (uint16_t *)(begin + elements)};
 }
@@ -36,7 +37,7 @@ KERNEL_INLINE void append_group(const kv_head &place, uint32_t type, uint32_t po
     const uint32_t lane = threadIdx.x % 32, i = first + lane;
     const bool on = i < head_dim;
     const float x = on ? from[i] : 0;
-    const uint64_t at = (uint64_t)position % CUDA_PAGE * head_dim + i;
+    const uint64_t at = (uint64_t)position % PAGE_POSITIONS * head_dim + i;
     if (type == TYPE_F32) {
         if (on)
             ((float *)place.elements)[at] = x;
@@ -53,9 +54,10 @@ KERNEL_INLINE void append_group(const kv_head &place, uint32_t type, uint32_t po
         if (on)
             ((int8_t *)place.elements)[at] = (int8_t)rintf(fminf(fmaxf(scaled, -127), 127));
         if (lane == 0)
-            place.scales[position % CUDA_PAGE * ((head_dim + 31) / 32) + first / 32] = usable       ? scale
-                                                                                       : value == 0 ? 0
-                                                                                                    : 0x7e00;
+            place.scales[position % PAGE_POSITIONS * ((head_dim + 31) / 32) + first / 32] = usable ? scale
+                                                                                            : value == 0
+                                                                                                ? 0
+                                                                                                : 0x7e00;
     }
 }
 

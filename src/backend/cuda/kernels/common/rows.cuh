@@ -318,7 +318,7 @@ template <int THREADS> struct row_worker {
 /* `activation` holds the type of the cache here. */
 template <int THREADS> KERNEL_INLINE void row_worker<THREADS>::append_rows(const cuda_row_op &op) const
 {
-    const uint32_t groups = (op.head_dim + 31) / 32, page = row.pages[row.position / CUDA_PAGE];
+    const uint32_t groups = (op.head_dim + 31) / 32, page = row.pages[row.position / PAGE_POSITIONS];
     for (uint32_t i = threadIdx.x / 32; i < op.heads * groups * 2; i += THREADS / 32) {
         const uint32_t head = i / 2 / groups, first = i / 2 % groups * 32;
         const bool is_value = i % 2;

@@ -10,8 +10,8 @@
 KERNEL_INLINE const cuda_step *step_in_ring(const cuda_machine &machine)
 {
     const uint32_t sequence = __ldcg((const uint32_t *)machine.sequence);
-    return (
-        const cuda_step *)(machine.ring + (uint64_t)(sequence % machine.ring_entries) * machine.step_bytes);
+    return (const cuda_step *)(machine.step_ring +
+                               (uint64_t)(sequence % machine.step_ring_entries) * machine.step_bytes);
 }
 
 /*
@@ -147,7 +147,7 @@ KERNEL_INLINE bool finish_token(const cuda_machine &machine, const token_rules &
 
 KERNEL_INLINE uint32_t entry_of(const cuda_machine &machine)
 {
-    return __ldcg((const uint32_t *)machine.sequence) % machine.ring_entries;
+    return __ldcg((const uint32_t *)machine.sequence) % machine.step_ring_entries;
 }
 
 /* Publishes the number of sampled ids; the ids are in the host's tokens already. A step with a single token
@@ -163,7 +163,7 @@ KERNEL_INLINE void publish_done(const cuda_machine &machine)
 {
     uint32_t *sequence = (uint32_t *)machine.sequence;
     const uint32_t ticket = __ldcg(sequence) + 1;
-    uint32_t *done = (uint32_t *)machine.done + (ticket - 1) % machine.ring_entries;
+    uint32_t *done = (uint32_t *)machine.done + (ticket - 1) % machine.step_ring_entries;
     __stcg(sequence, ticket);
     __threadfence_system();
     store_release_system(done, ticket);

@@ -241,10 +241,10 @@ template <int TYPE> DEVICE void unpack_floats(const lane_codes<TYPE> &codes, int
 DEVICE uint64_t tile_address(const cuda_matrix &matrix, uint32_t tile_row, uint32_t part)
 {
     uint32_t owner = tile_row / matrix.tile_rows_per_block, local = tile_row % matrix.tile_rows_per_block;
-    uint32_t group = part / matrix.parts_per_round, number = part % matrix.parts_per_round;
+    uint32_t group = part / matrix.parts_per_pass, number = part % matrix.parts_per_pass;
     uint64_t index =
-        (uint64_t)owner * matrix.tile_rows_per_block * matrix.part_groups * matrix.parts_per_round +
-        (uint64_t)(group * matrix.tile_rows_per_block + local) * matrix.parts_per_round + number;
+        (uint64_t)owner * matrix.tile_rows_per_block * matrix.part_groups * matrix.parts_per_pass +
+        (uint64_t)(group * matrix.tile_rows_per_block + local) * matrix.parts_per_pass + number;
     return matrix.base + index * matrix.tile_bytes;
 }
 

@@ -122,9 +122,9 @@ KERNEL_INLINE float take_element(shared_head &head, pending_element &own)
 KERNEL_INLINE float append_element(const shared_head &head, const cuda_attend &attend, uint64_t state,
     uint32_t kv_head_index, uint32_t i, float value)
 {
-    const kv_head place = find_kv_head(state, head.row.pages[head.row.position / CUDA_PAGE], attend.kv_heads,
-        kv_head_index, attend.head_dim, attend.kv_type);
-    const uint32_t at = head.row.position % CUDA_PAGE * attend.head_dim + i;
+    const kv_head place = find_kv_head(state, head.row.pages[head.row.position / PAGE_POSITIONS],
+        attend.kv_heads, kv_head_index, attend.head_dim, attend.kv_type);
+    const uint32_t at = head.row.position % PAGE_POSITIONS * attend.head_dim + i;
     if (attend.kv_type == TYPE_F32) {
         ((float *)place.elements)[at] = value;
         return value;
@@ -139,7 +139,7 @@ KERNEL_INLINE void append_bytes(
     const cuda_attend &attend, const row_context &row, uint32_t kv_head_index, float *own)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = (attend.head_dim + 31) / 32;
-    const uint32_t page = row.pages[row.position / CUDA_PAGE];
+    const uint32_t page = row.pages[row.position / PAGE_POSITIONS];
     for (uint32_t i = warp; i < groups * 2; i += CUDA_WARPS) {
         const uint32_t first = i / 2 * 32;
         float *from = own + (i % 2) * attend.head_dim;
@@ -147,10 +147,11 @@ KERNEL_INLINE void append_bytes(
             kv_head_index, attend.head_dim, attend.kv_type);
         append_group(place, attend.kv_type, row.position, attend.head_dim, first, from);
         __syncwarp();
-        const uint32_t at = row.position % CUDA_PAGE * attend.head_dim + first + lane;
+        const uint32_t at = row.position % PAGE_POSITIONS * attend.head_dim + first + lane;
         if (first + lane < attend.head_dim)
-            from[first + lane] = half_to_float(place.scales[row.position % CUDA_PAGE * groups + first / 32]) *
-                                 (float)((int8_t *)place.elements)[at];
+            from[first + lane] =
+                half_to_float(place.scales[row.position % PAGE_POSITIONS * groups + first / 32]) *
+                (float)((int8_t *)place.elements)[at];
     }
 }
 

@@ -139,7 +139,7 @@ template <int HEADS, int LANES, bool WIDE> __device__ __noinline__ void attend_b
             const uint32_t position = base + u * step + group;
             keys[u] = values[u] = {};
             if (position < task.cached_end && on) {
-                const uint32_t page = pages[position / CUDA_PAGE], at = position % CUDA_PAGE;
+                const uint32_t page = pages[position / PAGE_POSITIONS], at = position % PAGE_POSITIONS;
                 keys[u] = load_eight<WIDE>(attend.kv_type,
                     find_kv_head(
                         attend.keys, page, attend.kv_heads, task.kv_head_index, head_dim, attend.kv_type),

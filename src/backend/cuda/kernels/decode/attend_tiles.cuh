@@ -79,10 +79,10 @@ KERNEL_INLINE tile_place find_tile(
 #pragma unroll
     for (int row = 0; row < 2; row++, position += 8) {
         place.on[row] = position < task.cached_end;
-        const uint32_t page = place.on[row] ? head.row.pages[position / CUDA_PAGE] : 0;
-        place.at[row] =
-            (uint64_t)((page * attend.kv_heads + task.kv_head_index) * CUDA_PAGE + position % CUDA_PAGE) *
-            (DIM * 2);
+        const uint32_t page = place.on[row] ? head.row.pages[position / PAGE_POSITIONS] : 0;
+        place.at[row] = (uint64_t)((page * attend.kv_heads + task.kv_head_index) * PAGE_POSITIONS +
+                                   position % PAGE_POSITIONS) *
+                        (DIM * 2);
     }
     return place;
 }
@@ -120,12 +120,12 @@ KERNEL_INLINE void append_own(
     const shared_head &head, const cuda_attend &attend, const attend_task &task, const attend_room &room)
 {
     const uint32_t thread = this_thread(), position = head.row.position,
-                   page = head.row.pages[position / CUDA_PAGE];
+                   page = head.row.pages[position / PAGE_POSITIONS];
     if (!task.has_own || thread >= DIM)
         return;
     const kv_head place = find_kv_head(thread < DIM / 2 ? attend.keys : attend.values, page, attend.kv_heads,
         task.kv_head_index, DIM, TYPE_F16);
-    ((uint32_t *)place.elements)[position % CUDA_PAGE * (DIM / 2) + thread % (DIM / 2)] =
+    ((uint32_t *)place.elements)[position % PAGE_POSITIONS * (DIM / 2) + thread % (DIM / 2)] =
         ((const uint32_t *)room.own)[thread];
 }
 
@@ -262,10 +262,10 @@ KERNEL_INLINE void prefetch_tiles(const shared_head &head, const cuda_attend &at
         return;
     for (uint32_t position = task.begin + warp / 2 * 32 + lane; position < task.cached_end;
          position += CUDA_WORKERS / 2) {
-        const uint8_t *row = find_kv_head(state, head.row.pages[position / CUDA_PAGE], attend.kv_heads,
+        const uint8_t *row = find_kv_head(state, head.row.pages[position / PAGE_POSITIONS], attend.kv_heads,
                                  task.kv_head_index, DIM, TYPE_F16)
                                  .elements +
-                             position % CUDA_PAGE * (DIM * 2);
+                             position % PAGE_POSITIONS * (DIM * 2);
         for (uint32_t i = 0; i < DIM * 2; i += 128)
             prefetch(row + i);
     }

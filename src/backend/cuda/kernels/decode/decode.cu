@@ -100,7 +100,7 @@ KERNEL_INLINE const cuda_phase *fetch_phase(uint8_t *shared, uint32_t index)
     return (const cuda_phase *)place;
 }
 
-/* Loads a phase's vectors, and runs the row ops before its heavy op. */
+/* Loads a phase's vectors, and runs the row ops before its main op. */
 KERNEL_INLINE void load_and_run_ops(shared_head &head, const cuda_phase *phase, float *vectors)
 {
     load_values<CUDA_WORKERS>(
@@ -126,7 +126,7 @@ template <int TYPE> KERNEL_INLINE void embed_row(const shared_head &head, const 
 {
     const cuda_matrix &table = record.table;
     const uint32_t id = (uint32_t)head.row.id, tile_row = id / CUDA_TILE_ROWS,
-                   owner = __umulhi(tile_row, record.owner_reciprocal), each = table.parts_per_round;
+                   owner = __umulhi(tile_row, record.owner_reciprocal), each = table.parts_per_pass;
     const uint32_t first = (owner * table.part_groups * table.tile_rows_per_block +
                                (tile_row - owner * table.tile_rows_per_block)) *
                            each;
@@ -184,7 +184,7 @@ __device__ __noinline__ void run_wkv7(uint32_t index, uint32_t which)
     wkv7_one_token(
         head.machine, wkv7, head.row, which, vectors, (float *)(shared + head.machine.partials_at));
     row_worker<CUDA_WORKERS> worker = {head.machine, vectors, head.mixed_sums, 0, head.row};
-    worker.run_all(table_of<cuda_row_op>(phase, phase->outer_at), phase->outer_count);
+    worker.run_all(table_of<cuda_row_op>(phase, phase->after_at), phase->after_count);
     sync_threads<CUDA_WORKERS>();
     store_values<CUDA_WORKERS>(
         head, table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
@@ -348,7 +348,7 @@ __device__ __noinline__ void finish_tokens()
     record_reader reader;
     (void)receive_announcement(head, 0);
     reader.next = head.range.first;
-    for (int i = 0; i < CUDA_RECORD_PLACES && head.range.first < head.range.end; i++) {
+    for (int i = 0; i < CUDA_RECORD_BUFFERS && head.range.first < head.range.end; i++) {
         reader.ask(shared);
         reader.put(shared);
     }
@@ -537,7 +537,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         asm volatile("griddepcontrol.launch_dependents;");
 #endif
     if (threadIdx.x >= CUDA_WORKERS + CUDA_FINISHERS) {
-        stream_writer writer = {machine, head, shared + machine.ring_at, {}, 0};
+        stream_writer writer = {machine, head, shared + machine.weight_ring_at, {}, 0};
         copy_weights(writer, machine, first_phase, end_phase);
         __syncwarp();
         while (!chunk_barrier_test(&head.stop, 0))

@@ -1,5 +1,5 @@
 /*
- * Matmuls of one token. A round is 16 weight tiles, one for each warp: a warp keeps its part of the input in
+ * Matmuls of one token. A pass is 16 weight tiles, one for each warp: a warp keeps its part of the input in
  * registers and multiplies it with one tile after the other. Partial sums are collected in shared memory and
  * added in the order of their columns.
  */
@@ -129,7 +129,7 @@ struct part_walk {
 KERNEL_INLINE part_walk walk_packed_input(uint32_t packed_input, const cuda_share &share, uint32_t each)
 {
     return {
-        packed_input + share_of_warp(share, this_thread() / 32).number * each, share.parts_per_round * each};
+        packed_input + share_of_warp(share, this_thread() / 32).number * each, share.parts_per_pass * each};
 }
 
 /* Adds the column blocks of COUNT rows over the four lanes of a row. Each lane gets the sum of one weight
@@ -179,16 +179,16 @@ KERNEL_INLINE group_range all_groups(const cuda_share &share)
     return {0, share.part_groups};
 }
 
-/* One warp's part in a block's share: sums of its parts, [tile rows][parts_per_round][8]. */
+/* One warp's part in a block's share: sums of its parts, [tile rows][parts_per_pass][8]. */
 template <int TYPE, int TERMS>
 KERNEL_INLINE void multiply(shared_head &head, const cuda_share &share, group_range groups, part_walk input,
     float *partials, ring_walk &walk)
 {
     DYNAMIC_SHARED(shared);
     constexpr int MOST = tile_format<TYPE>::group ? 4 : 1; /* floats keep enough busy */
-    const uint8_t *ring = shared + head.machine.ring_at;
-    const uint32_t thread = this_thread(), lane = thread % 32, ring_bytes = head.machine.ring_bytes;
-    const uint32_t each = share.parts_per_round, step = share.tile_rows_per_round;
+    const uint8_t *ring = shared + head.machine.weight_ring_at;
+    const uint32_t thread = this_thread(), lane = thread % 32, ring_bytes = head.machine.weight_ring_bytes;
+    const uint32_t each = share.parts_per_pass, step = share.tile_rows_per_pass;
     const warp_share own = share_of_warp(share, thread / 32);
     const uint32_t tile_row_bytes = each * tile_format<TYPE>::bytes,
                    place_step = step * each * CUDA_TILE_ROWS;
@@ -265,7 +265,7 @@ KERNEL_INLINE matmul_end describe_end(const shared_head &head, const cuda_matmul
     end.before = record.before;
     end.rows = record.rows;
     end.flags = record.flags;
-    end.each = record.shares[0].parts_per_round;
+    end.each = record.shares[0].parts_per_pass;
     end.up_partials = record.up_partials;
     end.tag = head.tag;
     end.per_column = record.per_column;
@@ -337,7 +337,7 @@ KERNEL_INLINE float finish_row(shared_head &head, const cuda_matmul_record &reco
     if (end.flags & MATMUL_SPECIAL)
         sum = finish_specially(&record, sum, row);
     if (end.flags & MATMUL_GLU) {
-        const uint32_t each = record.shares[1].parts_per_round;
+        const uint32_t each = record.shares[1].parts_per_pass;
         float other =
             sum_of_row<CUDA_WARPS>(each, place_of_row(partials + end.up_partials, each, row)) * factor;
         if (record.up_bias)

@@ -107,7 +107,7 @@ KERNEL_INLINE void round_vectors(
 /* ---- The columns of a warp ---- */
 
 /* Parts `number`, `number` + each, ... of a matrix, and tile rows `first_tile_row`, first_tile_row +
- * tile_rows_per_round, ... of them. */
+ * tile_rows_per_pass, ... of them. */
 struct warp_share {
     uint32_t number, first_tile_row;
     bool works;
@@ -117,8 +117,8 @@ KERNEL_INLINE warp_share share_of_warp(const cuda_share &share, uint32_t warp)
 {
     warp_share own;
     own.first_tile_row = warp * share.parts_reciprocal >> 16;
-    own.number = warp - own.first_tile_row * share.parts_per_round;
-    own.works = own.first_tile_row < min(share.tile_rows_per_round, share.tile_rows);
+    own.number = warp - own.first_tile_row * share.parts_per_pass;
+    own.works = own.first_tile_row < min(share.tile_rows_per_pass, share.tile_rows);
     return own;
 }
 
@@ -145,7 +145,7 @@ KERNEL_INLINE void round_parts(shared_head &head, const cuda_vector &vector, con
     const uint32_t thread = this_thread(), lane = thread % 32, warp = thread / 32;
     const warp_share own = share_of_warp(share, warp);
     const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
-    const uint32_t step = share.parts_per_round * CUDA_TILE_COLUMNS, each = part_bytes(vector.rounding);
+    const uint32_t step = share.parts_per_pass * CUDA_TILE_COLUMNS, each = part_bytes(vector.rounding);
     const float *weight = vector.norm ? (const float *)vector.weight : nullptr;
     const bool to_bytes = vector.rounding == ROUNDING_Q8;
     const uint64_t from = vector.from;
@@ -296,7 +296,7 @@ KERNEL_INLINE void mix_parts(shared_head &head, const cuda_vector &vector, const
     const uint32_t thread = this_thread(), lane = thread % 32;
     const warp_share own = share_of_warp(share, thread / 32);
     const uint32_t columns = vector.columns, groups = own.works ? share.part_groups : 0;
-    const uint32_t step = share.parts_per_round * CUDA_TILE_COLUMNS;
+    const uint32_t step = share.parts_per_pass * CUDA_TILE_COLUMNS;
     const uint32_t first = own.works ? own.number * CUDA_TILE_COLUMNS + lane * 4 : columns;
     mix_four mixes[EARLY ? PIECES : 1];
     if (EARLY) {

@@ -69,7 +69,7 @@ KERNEL_INLINE void take_piece(shared_head &head, const cuda_vector &vector, uint
     enum { AT_ONCE = 4 };
     const uint32_t thread = this_thread(), lane = thread % 32;
     const warp_share own = share_of_warp(share, thread / 32);
-    const uint32_t step = share.parts_per_round * CUDA_TILE_COLUMNS;
+    const uint32_t step = share.parts_per_pass * CUDA_TILE_COLUMNS;
     if (!own.works)
         return;
     for (uint32_t group = groups.first; group < groups.end; group += AT_ONCE) {

@@ -18,7 +18,8 @@ KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, ring_wal
 {
     DYNAMIC_SHARED(shared);
     const uint32_t slot = walk.index % CUDA_CHUNKS, parity = walk.index / CUDA_CHUNKS % 2;
-    const uint8_t *begin = shared + head.machine.ring_at + walk.place(bytes, head.machine.ring_bytes);
+    const uint8_t *begin =
+        shared + head.machine.weight_ring_at + walk.place(bytes, head.machine.weight_ring_bytes);
     chunk_barrier_wait(head.machine, &head.full[slot], parity);
     return {begin, &head.empty[slot]};
 }
@@ -87,8 +88,8 @@ KERNEL_INLINE ring_walk pass_by(
     for (uint32_t i = 0; i < shares; i++) {
         if (thread % 32 == 0)
             chunk_barrier_arrive(&head.empty[walk.index % CUDA_CHUNKS]);
-        walk.place(record.shares[i].tile_rows * record.shares[i].parts_per_round * tile_bytes,
-            head.machine.ring_bytes);
+        walk.place(record.shares[i].tile_rows * record.shares[i].parts_per_pass * tile_bytes,
+            head.machine.weight_ring_bytes);
     }
     signal_finisher(head, serial);
     return walk;
@@ -113,13 +114,13 @@ KERNEL_INLINE ring_walk run_short(
     const float4 weight = !MIXES && on && has_norm
                               ? __ldg((const float4 *)((const float *)vector.weight + at))
                               : make_float4(1, 1, 1, 1);
-    const uint32_t each = share.parts_per_round, tile_row_bytes = each * format::bytes,
+    const uint32_t each = share.parts_per_pass, tile_row_bytes = each * format::bytes,
                    chunk_bytes = share.tile_rows * tile_row_bytes,
                    first_tile = own.first_tile_row * tile_row_bytes + own.number * format::bytes;
     const short_chunk chunk = take_chunk(head, chunk_bytes, walk);
     tile_walk tile_rows;
     tile_rows.tile_rows = share.tile_rows;
-    tile_rows.step = share.tile_rows_per_round;
+    tile_rows.step = share.tile_rows_per_pass;
     tile_rows.tile_step = tile_rows.step * tile_row_bytes;
     tile_rows.place_step = tile_rows.step * each * CUDA_TILE_ROWS;
     tile_rows.tile = worked_out(chunk.begin + first_tile);

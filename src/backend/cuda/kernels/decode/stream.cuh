@@ -124,7 +124,7 @@ KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &
 
 KERNEL_INLINE cuda_record *place_of_record(uint8_t *shared, uint32_t serial)
 {
-    return (cuda_record *)(shared + CUDA_SHARED_HEAD) + serial % CUDA_RECORD_PLACES;
+    return (cuda_record *)(shared + CUDA_SHARED_HEAD) + serial % CUDA_RECORD_BUFFERS;
 }
 
 KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
@@ -199,14 +199,14 @@ struct stream_writer {
     KERNEL_INLINE bool copy(const uint8_t *from, uint32_t bytes)
     {
         const uint32_t slot = walk.index % CUDA_CHUNKS, before = walk.position;
-        const uint32_t begin = walk.place(bytes, machine.ring_bytes);
+        const uint32_t begin = walk.place(bytes, machine.weight_ring_bytes);
         bool go_on = true;
         if (threadIdx.x % 32 == 0) {
-            count += begin < before ? machine.ring_bytes - before : 0;
+            count += begin < before ? machine.weight_ring_bytes - before : 0;
             const uint32_t first = count;
             count += walk.position - begin;
             while (go_on && oldest + 1 < walk.index &&
-                   (count - oldest_begin > machine.ring_bytes || walk.index - oldest > CUDA_CHUNKS))
+                   (count - oldest_begin > machine.weight_ring_bytes || walk.index - oldest > CUDA_CHUNKS))
                 go_on = wait_for_oldest();
             if (oldest + 1 == walk.index)
                 oldest_begin = first;

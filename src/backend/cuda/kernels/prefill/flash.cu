@@ -104,14 +104,14 @@ KERNEL_INLINE void fetch_keys(
     const cuda_attend &attend, const flash_block &block, uint32_t step, uint8_t *keys, uint8_t *values)
 {
     const uint32_t lane = threadIdx.x % 32, first = step * FLASH_KEYS, chunks = attend.head_dim / 8;
-    const uint32_t page = __ldcg(block.pages + first / CUDA_PAGE);
+    const uint32_t page = __ldcg(block.pages + first / PAGE_POSITIONS);
     const uint8_t *from[2];
 #pragma unroll
     for (int i = 0; i < 2; i++)
         from[i] = find_kv_head(i ? attend.values : attend.keys, page, attend.kv_heads, block.kv_head,
                       attend.head_dim, TYPE_F16)
                       .elements +
-                  (uint64_t)(first % CUDA_PAGE) * attend.head_dim * 2;
+                  (uint64_t)(first % PAGE_POSITIONS) * attend.head_dim * 2;
 #pragma unroll
     for (uint32_t i = lane; i < FLASH_KEYS * DIM / 8; i += 32) {
         const uint32_t row = i / (DIM / 8), chunk = i % (DIM / 8);

@@ -23,7 +23,7 @@ template <bool WIDE>
 KERNEL_INLINE void fetch_any(
     const cuda_attend &attend, const flash_block &block, uint32_t first, const any_tiles &tiles)
 {
-    const uint32_t page = __ldcg(block.pages + first / CUDA_PAGE), pieces = attend.head_dim / 8;
+    const uint32_t page = __ldcg(block.pages + first / PAGE_POSITIONS), pieces = attend.head_dim / 8;
     for (uint32_t i = threadIdx.x; i < 2 * FLASH_ANY_KEYS * pieces; i += ANY_THREADS) {
         const uint32_t piece = i % pieces, key = i / pieces % FLASH_ANY_KEYS, position = first + key;
         const bool is_value = i / pieces >= FLASH_ANY_KEYS;
@@ -33,7 +33,8 @@ KERNEL_INLINE void fetch_any(
             block.kv_head, attend.head_dim, attend.kv_type);
         float eight[8];
         unpack_eight<WIDE>(attend.kv_type,
-            load_eight<WIDE>(attend.kv_type, head, position % CUDA_PAGE, attend.head_dim, piece * 8), eight);
+            load_eight<WIDE>(attend.kv_type, head, position % PAGE_POSITIONS, attend.head_dim, piece * 8),
+            eight);
         float *to = (is_value ? tiles.values : tiles.keys) + key * tiles.stride + piece * 8;
 #pragma unroll
         for (int j = 0; j < 8; j++)

@@ -50,7 +50,7 @@ KERNEL_INLINE uint64_t early_tokens(const cuda_gemm &gemm, uint32_t first, uint3
     for (uint32_t base = 0; base < TOKENS; base += 32) {
         const uint32_t token = base + lane;
         const bool is_early =
-            gemm.rows == ROWS_TOKENS && token < live && is_early_row(gemm.places, first + token);
+            gemm.rows == ROWS_TOKENS && token < live && is_early_row(gemm.token_rows, first + token);
         early |= (uint64_t)__ballot_sync(~0u, is_early) << base;
     }
     return early;

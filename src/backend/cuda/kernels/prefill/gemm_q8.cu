@@ -36,9 +36,9 @@ enum { WARP_TILE_ROWS = 4, WARP_UNPACKED = 2 };
  */
 struct tile_path {
     uint64_t tile_row;
-    uint32_t tile_bytes, per_round, round_bytes;
-    uint32_t number, lane; /* number: of the part in its round */
-    uint64_t offset;       /* of the round */
+    uint32_t tile_bytes, per_pass, pass_bytes;
+    uint32_t number, lane; /* number: of the part in its pass */
+    uint64_t offset;       /* of the pass */
 
     template <int MATRICES>
     static KERNEL_INLINE uint64_t find_tile_row(
@@ -52,8 +52,8 @@ struct tile_path {
     /* Goes on by so many parts. */
     KERNEL_INLINE void skip(uint32_t parts)
     {
-        for (number += parts; number >= per_round; number -= per_round)
-            offset += round_bytes;
+        for (number += parts; number >= per_pass; number -= per_pass)
+            offset += pass_bytes;
     }
 
     /* Begins to bring the weight tiles of a part, [WARP_TILE_ROWS]. */
@@ -346,7 +346,7 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     invite_next_launch();
     tile_path path = {tile_path::find_tile_row<MATRICES>(gemm, block, half, lane), tile_bytes,
-        matrix.parts_per_round, matrix.tile_rows_per_block * matrix.parts_per_round * tile_bytes, 0, lane, 0};
+        matrix.parts_per_pass, matrix.tile_rows_per_block * matrix.parts_per_pass * tile_bytes, 0, lane, 0};
     path.skip(warp);
     path.fetch(tiles);
     copy_commit();

@@ -40,13 +40,13 @@ template <int TOKENS, int MATRICES> struct wide_layout {
 /* The weights of a warp, half an weight tile after the other. */
 template <class LAYOUT> struct wide_weights {
     const uint8_t *low, *high; /* a lane's place in the weight tiles of two tile rows */
-    uint32_t half, part, parts_per_round, left, jump;
+    uint32_t half, part, parts_per_pass, left, jump;
 
     KERNEL_INLINE wide_weights(const cuda_matrix &matrix, uint32_t tile_row, uint32_t lane)
         : low(gemm_tile(matrix, tile_row, 0) + lane * 16),
           high(gemm_tile(matrix, tile_row + 1, 0) + lane * 16), half(0), part(0),
-          parts_per_round(matrix.parts_per_round), left(matrix.parts * LAYOUT::stages_per_part),
-          jump((matrix.tile_rows_per_block - 1) * matrix.parts_per_round * matrix.tile_bytes)
+          parts_per_pass(matrix.parts_per_pass), left(matrix.parts * LAYOUT::stages_per_part),
+          jump((matrix.tile_rows_per_block - 1) * matrix.parts_per_pass * matrix.tile_bytes)
     {
     }
 
@@ -63,7 +63,7 @@ template <class LAYOUT> struct wide_weights {
         uint32_t step = LAYOUT::planes * 512;
         if (++half == LAYOUT::stages_per_part) {
             half = 0;
-            if (++part == parts_per_round) { /* weight tiles of the next round lie behind those of other tile
+            if (++part == parts_per_pass) { /* weight tiles of the next pass lie behind those of other tile
                                                 row rows */
                 part = 0;
                 step += jump;

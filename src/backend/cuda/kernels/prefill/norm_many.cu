@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     wait_for_last_launch();
     const uint32_t live = live_rows(step, norm.rows, blockIdx.x, 1);
     const bool fine =
-        norm.packed_input.fine || (norm.rows == ROWS_TOKENS && is_early_row(norm.places, blockIdx.x));
+        norm.packed_input.fine || (norm.rows == ROWS_TOKENS && is_early_row(norm.token_rows, blockIdx.x));
     float squares = 0;
     /* All rows have memory, live or not: this need not wait for the check that they live. */
 #pragma unroll

@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(ROTATE_THREADS)
     if (row >= live)
         return;
     const uint32_t position = place.z,
-                   page = __ldcg(pages + (uint64_t)place.x * pages_per_slot + position / CUDA_PAGE);
+                   page = __ldcg(pages + (uint64_t)place.x * pages_per_slot + position / PAGE_POSITIONS);
     if (__ldcg(&runs[place.x].count) == 0)
         return;
 
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(ROTATE_THREADS)
             uint16_t *to = (uint16_t *)find_kv_head(is_value ? rotate.values : rotate.keys, page,
                                rotate.kv_heads, own, head_dim, TYPE_F16)
                                .elements +
-                           position % CUDA_PAGE * head_dim;
+                           position % PAGE_POSITIONS * head_dim;
             to[at.first] = float_to_half_bits(first);
             to[at.second] = float_to_half_bits(second);
         }

@@ -6,9 +6,9 @@
 #include "backend/cuda/kernels/common/int8_terms.cuh"
 
 /* Whether a row of tokens stands at one of the first positions. */
-KERNEL_INLINE bool is_early_row(uint64_t places, uint32_t row)
+KERNEL_INLINE bool is_early_row(uint64_t token_rows, uint32_t row)
 {
-    return __ldcg(&((const cuda_row *)places)[row].position) < EARLY_POSITIONS;
+    return __ldcg(&((const cuda_row *)token_rows)[row].position) < EARLY_POSITIONS;
 }
 
 /* The scale of the first term. */
