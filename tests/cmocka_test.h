@@ -14,10 +14,12 @@
 #undef fail_msg
 #define fail_msg(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
 
-/* How often a long test does what it repeats; with ThreadSanitizer, which is that much slower, a twentieth.
- */
-#if defined(__SANITIZE_THREAD__)
+/* The repetitions of a long test: fewer where all code is many times slower, with a sanitizer or on an
+ * emulated CPU. The ordinary build does them all. */
+#if defined(__SANITIZE_THREAD__) || defined(SALVO_EMULATED_CPU)
 #define LONG_RUN(count) ((count) / 20)
+#elif defined(__SANITIZE_ADDRESS__)
+#define LONG_RUN(count) ((count) / 4)
 #else
 #define LONG_RUN(count) (count)
 #endif

@@ -56,8 +56,9 @@ static int prepare_ids(struct work *work, size_t dropped, const int32_t *generat
     return EXIT_DONE;
 }
 
-/* The same after dropping turns until a quarter of the context is free: with less, nearly every turn would
- * compute everything again. Nothing is dropped when that does not help: *out_fits is false then. */
+/* As prepare_ids, after dropping turns until a quarter of the context is free. With less free space nearly
+ * every turn would recompute the whole prompt. If the prompt does not fit even so, no turn is dropped and
+ * *out_fits is false. */
 static int prepare_slid(struct work *work, const int32_t *generated, size_t generated_count, bool *out_fits)
 {
     const uint32_t context = context_of(work);
@@ -79,7 +80,7 @@ static int prepare_slid(struct work *work, const int32_t *generated, size_t gene
     return EXIT_DONE;
 }
 
-/* Brings the session to the wanted tokens; computes those that it does not hold yet. */
+/* Brings the session to the wanted tokens: rolls back to the common prefix and computes the rest. */
 static enum salvo_status feed(struct work *work)
 {
     struct salvo_session *session = work->loaded->session;
@@ -145,7 +146,7 @@ static enum salvo_status generate(struct work *work, uint32_t *out_count)
     return status;
 }
 
-/* Drops turns when the context became full within an answer. *out_fits is false when that makes no room. */
+/* Drops turns after the context became full within an answer. *out_fits is false if none can be dropped. */
 static int slide_on(struct work *work, bool *out_fits)
 {
     const struct salvo_session *session = work->loaded->session;

@@ -36,8 +36,8 @@ struct answer {
 
 /*
  * Answers the last message: writes the text to standard output as it comes, and adds it to the conversation.
- * EXIT_DONE also when it was stopped. Otherwise an exit status after an error message; nothing was added
- * then.
+ * EXIT_DONE also for an answer that was stopped. Any other exit status follows an error message, and the
+ * conversation is unchanged.
  */
 int answer_question(const struct loaded *loaded, struct conversation *conversation,
     const struct answer_settings *settings, struct answer *out);

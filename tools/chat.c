@@ -39,7 +39,7 @@ static void add_counts(struct answer_counts *sum, const struct answer_counts *co
     sum->decode += counts->decode;
 }
 
-/* Two lines; `answers` is how many they are about, `how` adds to the second. */
+/* Two lines of statistics about `answers` answers; `how` is appended to the second. */
 static void print_counts(
     const struct chat *chat, const struct answer_counts *counts, uint32_t answers, const char *how)
 {
@@ -126,7 +126,7 @@ int chat_ask(struct chat *chat, const char *text, size_t size)
     if (result != EXIT_DONE)
         return result;
     result = answer_last(chat, &kept);
-    if (!kept) /* a message without an answer would be in the way of the next one */
+    if (!kept) /* many templates refuse two messages of the user in a row */
         conversation_cut(conversation, conversation_last_question(conversation));
     return result;
 }
@@ -176,8 +176,8 @@ int chat_undo(struct chat *chat)
 }
 
 /*
- * Takes out of the session what the conversation has no longer, so that a file does not tell it. The next
- * answer would do so as well; until then the tokens stay, in case the same is said again.
+ * Removes the tokens of removed messages from the session, so that they are not written to a file. The next
+ * answer would also remove them; until then they stay, because the same message may be sent again.
  */
 static enum salvo_status drop_leftovers(struct chat *chat)
 {
@@ -194,7 +194,7 @@ static enum salvo_status drop_leftovers(struct chat *chat)
     uint32_t kept = 0;
     if (!chat->has_leftovers)
         return SALVO_OK;
-    /* A template may refuse a conversation without a question; then nothing is kept. */
+    /* A template may refuse a conversation without a message of the user; the session is then emptied. */
     if (conversation->count && salvo_template_tokens(conversation->template, &said, &ids, &count) == SALVO_OK)
         kept = find_token_overlap(chat->loaded.model, chat->loaded.session, ids, count).kept;
     salvo_free(ids);

@@ -56,7 +56,7 @@ static int set_system(struct chat *chat, const char *argument)
     return EXIT_DONE;
 }
 
-/* Expands ~/, which no shell does here. EXIT_DONE, or an exit status after an error message. */
+/* Expands ~/, as a shell would. EXIT_DONE, or an exit status after an error message. */
 static int resolve(const char *name, char path[PATH_MAX])
 {
     const char *home = getenv("HOME");
@@ -210,7 +210,8 @@ static int unknown_command(const char *name)
     const char *names[COMMANDS];
     for (size_t i = 0; i < COMMANDS; i++)
         names[i] = commands[i].name;
-    const bool leaves = strcmp(name, "bye") == 0 || strcmp(name, "exit") == 0; /* elsewhere it is called so */
+    const bool leaves =
+        strcmp(name, "bye") == 0 || strcmp(name, "exit") == 0; /* the names in other programs */
     const char *nearest = leaves ? "quit" : nearest_name(name, names, COMMANDS);
     if (nearest)
         return usage_error(

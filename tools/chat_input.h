@@ -1,6 +1,6 @@
 /*
- * Messages as they are typed or piped: one for each line. A line that ends with a backslash goes on with the
- * next one, and """ stands before and after a message of several lines.
+ * Reads messages, one per line. A backslash at the end of a line continues the message on the next line; """
+ * encloses a message of several lines.
  */
 #ifndef TOOLS_CHAT_INPUT_H
 #define TOOLS_CHAT_INPUT_H

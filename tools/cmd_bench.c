@@ -50,7 +50,7 @@ struct test {
     double average, deviation;                  /* tokens per second */
     double seconds;                             /* of one repetition: until the first token, for prompts */
     double submissions, waits, bytes_read_back; /* per token */
-    double dispatches, barriers;                /* per token; 0 where there are none to count */
+    double dispatches, barriers;                /* per token; 0 if the backend has none */
     double idle;                                /* device time per token in seconds; -1: unknown */
 };
 
@@ -81,7 +81,7 @@ static uint64_t needed_context(const struct test *tests, size_t count)
     return most;
 }
 
-/* Ids without a meaning; the work does not depend on them. */
+/* Random ids: the speed does not depend on them. */
 static void fill_ids(int32_t *ids, size_t count, uint32_t vocabulary)
 {
     uint64_t random = 1;
@@ -101,7 +101,7 @@ static enum salvo_status generate(struct salvo_session *session, uint32_t count)
     return salvo_session_generate(session, &generate_options, &result);
 }
 
-/* From a session that holds exactly `depth` tokens (one, where tokens are to be generated from nothing). */
+/* Brings the session to the depth of the test. Generation at depth 0 starts after one token. */
 static enum salvo_status go_to_depth(
     struct salvo_session *session, const struct test *test, const int32_t *ids)
 {
@@ -121,7 +121,7 @@ static enum salvo_status run_once(struct salvo_session *session, const struct te
     enum salvo_status status = go_to_depth(session, test, ids);
     if (status == SALVO_OK && !test->is_prompt)
         status = generate(session,
-            1); /* not measured: it takes the logits of the prompt, or computes them again after a rollback */
+            1); /* not measured: uses the logits of the prompt, or recomputes them after a rollback */
     double start = seconds_now();
     if (status == SALVO_OK && test->is_prompt)
         status = salvo_session_feed(session, ids + test->depth, count);
@@ -131,7 +131,7 @@ static enum salvo_status run_once(struct salvo_session *session, const struct te
     return status;
 }
 
-/* Once more, with a look at when the device has nothing to do: that costs time itself. */
+/* Repeats the test with idle times measured, which itself slows the device down. */
 static enum salvo_status measure_idle(struct loaded *loaded, struct test *test, const int32_t *ids)
 {
     double seconds;
@@ -154,7 +154,7 @@ static enum salvo_status measure(
     uint32_t warm_up = test->is_prompt || test->count < WARM_UP_TOKENS ? test->count : WARM_UP_TOKENS;
     const double start = seconds_now();
     enum salvo_status status;
-    do /* an idle device needs a while to reach its clock rate */
+    do /* a device raises its clock rate only under load */
         status = run_once(loaded->session, test, warm_up, ids, &seconds);
     while (status == SALVO_OK && seconds_now() - start < warm_up_seconds);
     for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {
@@ -283,7 +283,7 @@ static void end_json(struct json_writer *json)
     putchar('\n');
 }
 
-/* Tests are shown as they end; of a run that fails, JSON has none. */
+/* Prints each test when it ends; JSON is written only if all tests succeed. */
 static int run_tests(struct loaded *loaded, struct test *tests, size_t count, const int32_t *ids)
 {
     if (!output_flags.json)
@@ -419,6 +419,6 @@ const struct command bench_command = {
                "tokens of context.\n"
                "Each test is warmed up first. The tokens are random, so the model needs no vocabulary.",
     .options = option_table,
-    .shared = {engine_flag_table + ENGINE_FLAGS_OWN, output_flag_table},
+    .shared = {engine_flag_table + ENGINE_FLAGS_AFTER_CONTEXT, output_flag_table},
     .run = run,
 };

@@ -34,7 +34,7 @@ static const struct option option_table[] = {
 struct evaluation {
     struct salvo_model *model;
     uint32_t vocabulary, last;
-    /* Logits go to one of these; without any, the top ten are shown. */
+    /* Destination of the logits; if both are NULL, the top ten are printed. */
     struct salvo_file *file;
     FILE *stream;            /* standard output, a device or a FIFO */
     struct json_writer json; /* with --json */
@@ -50,7 +50,7 @@ struct ranked {
     float logit;
 };
 
-/* The largest first; of equal ones the lower id. */
+/* Sorted by logit, largest first; the lower id first among equals. */
 static size_t rank(const float *logits, uint32_t vocabulary, struct ranked top[TOP])
 {
     size_t count = 0;
@@ -150,7 +150,7 @@ static bool take_row(void *user, uint32_t position, const float *logits)
     return written;
 }
 
-/* Only the last row: a prompt whose other rows need no logits is faster. No token is chosen anywhere. */
+/* Without --all, the tokens before the last are computed without logits, which is faster. */
 static enum salvo_status evaluate(
     struct salvo_session *session, const struct id_list *list, struct evaluation *evaluation)
 {
@@ -250,7 +250,7 @@ static int write_rows(struct loaded *loaded, const struct id_list *list)
             return usage_error("eval: token id %" PRId32 " is outside the vocabulary of %" PRIu32,
                 list->ids[i], info.vocabulary);
     }
-    interrupt_catch(loaded->session); /* so that no half of a file is left behind */
+    interrupt_catch(loaded->session); /* so that no temporary file is left behind */
     if (options.logits) {
         int opened = open_output(&evaluation);
         interrupt_catch(loaded->session);

@@ -22,9 +22,9 @@ static const struct option option_table[] = {
     {0},
 };
 
-/* Tensors of one type, added up. */
+/* Totals of the tensors of one type. */
 struct type_total {
-    const char *name; /* NULL: not known to this version */
+    const char *name; /* NULL: unknown type */
     uint32_t number;
     uint64_t tensors, elements, size;
 };
@@ -209,7 +209,7 @@ static void print_row(const char *label, const char *text)
     putchar('\n');
 }
 
-/* Arrays are cut after a few items: a vocabulary would fill the screen. --json has everything. */
+/* Prints only the first items of an array, because a vocabulary would fill the screen; --json prints all. */
 static void print_value(struct salvo_value value) // the depth was bounded when the file was opened
 {
     enum { MOST_ITEMS = 6, MOST_TEXT = 300 };
@@ -282,7 +282,7 @@ static void print_tensors(const struct salvo_model *model)
     }
 }
 
-/* Stages that do something, in the order in which they do it. */
+/* The enabled stages of the sampler, in the order in which they run. */
 static void print_sampling(const struct salvo_model *model)
 {
     struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
@@ -355,7 +355,7 @@ static void print_line(void *user, const char *text)
     putchar('\n');
 }
 
-/* A program depends on where it runs: the options of running commands count here. */
+/* The plans depend on the backend, so --program opens an engine with the usual options. */
 static int print_program(void)
 {
     struct loaded loaded;

@@ -132,8 +132,8 @@ static int32_t beginning(struct salvo_model *model)
     return id;
 }
 
-/* llama.cpp puts the beginning-of-text token in place of each window's first, and leaves out what is no whole
- * window. */
+/* With --second-half, as in llama.cpp, BOS replaces the first token of each window and an incomplete last
+ * window is left out. */
 static int score_stream(struct loaded *loaded, struct text_stream *stream, uint32_t window)
 {
     struct scoring scoring = {.vocabulary = salvo_engine_info(loaded->engine)->vocabulary};
@@ -205,6 +205,6 @@ const struct command perplexity_command = {
     .details = "The text is split into windows of -c tokens. All tokens of a window but the "
                "first are scored.",
     .options = option_table,
-    .shared = {engine_flag_table + ENGINE_FLAGS_OWN, output_flag_table},
+    .shared = {engine_flag_table + ENGINE_FLAGS_AFTER_CONTEXT, output_flag_table},
     .run = run,
 };

@@ -8,6 +8,7 @@
 #include "progress.h"
 #include "terminal.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 static struct {
@@ -63,6 +64,8 @@ static int run(int count, char **arguments)
         return usage_error("quantize: expected IN, OUT and TYPE, for example: salvo quantize model-f16.gguf "
                            "model.gguf Q4_K_M");
     const char *in = arguments[0], *out = arguments[1], *type = arguments[2];
+    if (strcmp(out, "-") == 0)
+        return usage_error("quantize: OUT must be a file, not standard output");
     struct salvo_model *model = open_model(in);
     bool replace = false;
     int result = model ? output_file_check(out, model, options.force, "--force", &replace) : EXIT_FAILED;
@@ -79,7 +82,7 @@ static int run(int count, char **arguments)
         .progress = show_progress,
     };
     double start = seconds_now();
-    interrupt_catch(NULL); /* so that no half of a file is left behind */
+    interrupt_catch(NULL); /* so that no temporary file is left behind */
     enum salvo_status status = salvo_quantize(model, out, &quantize_options);
     interrupt_release();
     progress_clear();

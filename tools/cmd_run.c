@@ -59,10 +59,10 @@ struct statistics {
     double load, prefill, first_token, decode; /* seconds; first_token is NaN when there was none */
     uint64_t decoded, submissions;             /* after the prompt */
     struct salvo_sampler sampler;
-    uint32_t prompt; /* tokens of it that were computed: not all when it was cancelled */
+    uint32_t prompt; /* computed tokens of the prompt: fewer than all after a cancellation */
 };
 
-/* The text as a message of somebody, in the words of the model's template. */
+/* Formats the text as a message of the user with the chat template. */
 static int apply_template(struct salvo_model *model, const struct input *input, struct prompt *out)
 {
     struct conversation *conversation = &out->conversation;
@@ -212,7 +212,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
     return output->error ? failure("cannot write the text: %s", strerror(output->error)) : EXIT_DONE;
 }
 
-/* An end that neither the model nor the options asked for. */
+/* Warns about a text that neither the model nor an option ended. */
 static void tell_about_end(const struct salvo_generate_result *result, uint32_t loop, uint32_t context)
 {
     if (output_flags.quiet)
@@ -234,7 +234,7 @@ static int save_state(struct loaded *loaded)
     int result = output_file_check(options.state_save, loaded->model, options.force, "--force", &replace);
     if (result != EXIT_DONE)
         return result;
-    interrupt_catch(NULL); /* a second one waits: no half of a file is left behind */
+    interrupt_catch(NULL); /* a second interrupt does not leave a temporary file behind */
     if (salvo_file_open(options.state_save, replace, &file) != SALVO_OK ||
         salvo_session_state_write(loaded->session, file) != SALVO_OK || salvo_file_commit(file) != SALVO_OK)
         result = library_failure();
@@ -269,9 +269,9 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     if (result == EXIT_DONE && output_flags.json)
         write_json(loaded, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
-        putchar('\n'); /* the shell's next prompt gets a line of its own */
+        putchar('\n'); /* the shell prompts on a new line */
     else if (generate_flags.stats)
-        fputc('\n', stderr); /* and so do the statistics in a log that has both */
+        fputc('\n', stderr); /* in a log of both streams the statistics begin on a new line */
     if (result == EXIT_DONE)
         tell_about_end(&generated, output.loop, context);
     errno = 0;

@@ -17,6 +17,7 @@ static struct {
 } options;
 
 static const struct option option_table[] = {
+    MODEL_OPTION(&engine_flags.model),
     {0, "against", "NAME", OPTION_TEXT, &options.against,
         "reference: a backend, or an instruction set as cpu:NAME (default: cpu:scalar)"},
     {0, "tokens", "IDS|@FILE", OPTION_TEXT, &options.tokens, "token ids (default: a fixed sequence)"},
@@ -27,7 +28,8 @@ static const struct option option_table[] = {
 
 struct report {
     struct json_writer json;
-    bool begun; /* a comparison that fails before its first result writes no JSON */
+    bool begun; /* the JSON document is begun: not before the first result, so that an error leaves standard
+                   output empty */
     unsigned shown;
 };
 
@@ -213,6 +215,6 @@ const struct command verify_command = {
                "status is 1 if anything is out of tolerance. --backend and --against take cpu:NAME for one "
                "instruction set.",
     .options = option_table,
-    .shared = {engine_flag_table, output_flag_table},
+    .shared = {engine_flag_table + ENGINE_FLAGS_AFTER_PIN, output_flag_table},
     .run = run,
 };

@@ -22,9 +22,10 @@ enum option_kind {
     OPTION_COUNT,    /* uint32_t, at least 1 */
     OPTION_COUNTS,   /* struct count_list: "64,512" */
     OPTION_SEED,     /* struct optional_seed */
-    OPTION_FLOAT,    /* float; NAN if not given, where the caller set it so; also the next two */
+    OPTION_FLOAT,    /* float; NAN if not given, where the caller set it so; also the next three */
     OPTION_POSITIVE, /* float, not negative */
     OPTION_SHARE,    /* float, 0 to 1 */
+    OPTION_FACTOR,   /* float, 1e-6 to 1e6, as the library takes a repeat penalty */
     OPTION_ALWAYS,   /* names the only behaviour, for compatibility; no target; `choices`: accepted values */
 };
 
@@ -108,8 +109,8 @@ const char *nearest_name(const char *word, const char *const *names, size_t coun
 /* Whether `word` is in a list of words separated by spaces. */
 bool is_listed(const char *list, const char *word, size_t length);
 
-/* Stores `text`, NULL for an option without a value, in the option's target: EXIT_DONE, or EXIT_USAGE after
- * saying what is wrong with it. `shown` is how the option was written. */
+/* Parses `text`, NULL for an option without a value, and stores it in the option's target. EXIT_DONE, or
+ * EXIT_USAGE after an error message. `shown` is the option as the user wrote it. */
 int option_store(const char *command, const struct option *option, const char *shown, const char *text);
 
 /* A table row that every command with a model has. */

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Options of llama.cpp for what salvo does in another way or not at all. A command that has an option of the
- * same name never comes here. */
+/* Options of llama.cpp that salvo does not have, and the advice for each. The options of a command are looked
+ * up first. */
 static const struct {
     const char *flags, *here;
 } foreign_flags[] = {
@@ -113,8 +113,8 @@ struct parser {
     bool help;
 };
 
-/* The next argument, where it is a value of an option whose value is optional. As in llama.cpp, 0 and 1 are
- * such values, never a prompt. */
+/* Takes the next argument if it is a value for an option whose value is optional. As in llama.cpp, 0 and 1
+ * are such values, never a prompt. */
 static const char *take_optional_value(struct parser *parser)
 {
     const char *next = parser->next < parser->count ? parser->arguments[parser->next] : "";
@@ -127,10 +127,6 @@ static const char *take_optional_value(struct parser *parser)
 static int take_option(
     struct parser *parser, const struct option *option, const char *shown, const char *value)
 {
-    if (option == &help_option) {
-        parser->help = true;
-        return EXIT_DONE;
-    }
     const bool may_have_value = option->value || (option->kind == OPTION_ALWAYS && option->choices);
     if (may_have_value && !option->value && !value)
         value = take_optional_value(parser);
@@ -141,10 +137,14 @@ static int take_option(
             return usage_error("%s: %s needs a value: %s", parser->command->name, shown, option->value);
         value = parser->arguments[parser->next++];
     }
+    if (option == &help_option) {
+        parser->help = true;
+        return EXIT_DONE;
+    }
     return option_store(parser->command->name, option, shown, value);
 }
 
-/* -mFILE, and flags written together: -qv. */
+/* A letter with its value attached, -mFILE, or several flags, -qv. */
 static int parse_letters(struct parser *parser, const char *argument)
 {
     for (const char *letter = argument + 1; *letter; letter++) {

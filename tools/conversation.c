@@ -110,7 +110,7 @@ bool conversation_has_system(const struct conversation *conversation)
     return conversation->count && strcmp(conversation->messages[0].role, "system") == 0;
 }
 
-/* Whether the template takes it: in the smallest conversation that it can be part of. */
+/* Whether the template accepts the system message, tried in the smallest conversation. */
 static bool is_accepted(const struct conversation *conversation, const struct salvo_message *system)
 {
     const struct salvo_message messages[] = {*system, {.role = "user", .content = {"Hello", 5}}};

@@ -33,8 +33,7 @@ void conversation_drop_oldest(struct conversation *conversation, size_t turns);
 /* The index of the last user message; `count` when there is none. */
 size_t conversation_last_question(const struct conversation *conversation);
 
-/* All of it as tokens, up to where the answer begins, as if the oldest `dropped` turns were not there; freed
- * by salvo_free. */
+/* The prompt for the next answer as tokens, without the oldest `dropped` turns; freed by salvo_free. */
 int conversation_tokens(
     const struct conversation *conversation, size_t dropped, int32_t **out_ids, size_t *out_count);
 

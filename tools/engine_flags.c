@@ -17,10 +17,11 @@ const struct option engine_flag_table[] = {
     MODEL_OPTION(&engine_flags.model),
     CONTEXT_OPTION(
         "context size in tokens (default: the model's, at most 8192; recurrent models: no such limit)"),
-    {'t', "threads", "N", OPTION_COUNT, &engine_flags.threads,
-        "number of CPU threads (default: physical cores)"},
     {'b', "batch", "N", OPTION_COUNT, &engine_flags.batch, "prompt tokens per batch (default: 512)",
         .also = "--batch-size"},
+    {0, "pin", NULL, OPTION_FLAG, &engine_flags.pin, "pin each thread to a core"},
+    {'t', "threads", "N", OPTION_COUNT, &engine_flags.threads,
+        "number of CPU threads (default: physical cores)"},
     {0, "backend", "NAME", OPTION_TEXT, &engine_flags.backend, "auto, cpu, cuda or vulkan (default: auto)",
         .choices = "auto cpu cuda vulkan"},
     {0, "device", "N", OPTION_NUMBER, &engine_flags.device, "device number within the backend (default: 0)",
@@ -38,7 +39,6 @@ const struct option engine_flag_table[] = {
         .choices = "auto f16 f32 q8_0"},
     {0, "cache-type-v", "TYPE", OPTION_TEXT, &engine_flags.cache_type_v, "same as --kv-type", .also = "-ctv",
         .choices = "auto f16 f32 q8_0"},
-    {0, "pin", NULL, OPTION_FLAG, &engine_flags.pin, "pin each thread to a core"},
     {0, "cpu-isa", "NAME", OPTION_TEXT, &engine_flags.isa, "CPU instruction set; `scalar` is the reference"},
     {0},
 };
@@ -64,7 +64,7 @@ static int parse_kv_type(const char *flag, const char *name, enum salvo_kv_type 
     return name ? usage_error("invalid %s '%s': expected auto, f16, f32 or q8_0", flag, name) : EXIT_DONE;
 }
 
-/* Keys and values have one type, whichever of its names gives it. */
+/* Keys and values have one type, given by any of three options. */
 static int choose_kv_type(enum salvo_kv_type *out)
 {
     const struct {
@@ -90,7 +90,7 @@ static int choose_kv_type(enum salvo_kv_type *out)
     return EXIT_DONE;
 }
 
-/* How many layers were asked for on the device: UINT64_MAX is all of them. */
+/* The requested number of layers on the device; UINT64_MAX: all. */
 static int parse_gpu_layers(uint64_t *out)
 {
     const char *text = engine_flags.gpu_layers;

@@ -12,10 +12,10 @@ extern struct engine_flags {
     bool pin;
 } engine_flags;
 
-/* Its first ENGINE_FLAGS_OWN rows are the model and the context; a command with another default for the
- * context has these rows in its own table. */
+/* A command with another default for -c, or without -c, -b and --pin, has the model in its own table and
+ * begins this one further down. */
 extern const struct option engine_flag_table[];
-enum { ENGINE_FLAGS_OWN = 2 };
+enum { ENGINE_FLAGS_AFTER_CONTEXT = 2, ENGINE_FLAGS_AFTER_PIN = 4 };
 
 #define CONTEXT_OPTION(help)                                                                  \
     {                                                                                         \

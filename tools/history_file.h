@@ -1,15 +1,14 @@
 /*
- * Lines that were typed, kept from one conversation to the next in
- * ${XDG_STATE_HOME:-~/.local/state}/salvo/history, which is its owner's alone. A history that cannot be read
- * or written is none: nobody is stopped by that.
+ * The input history, in ${XDG_STATE_HOME:-~/.local/state}/salvo/history, readable by its owner only. Errors
+ * are ignored: there is no history then.
  */
 #ifndef TOOLS_HISTORY_FILE_H
 #define TOOLS_HISTORY_FILE_H
 
-/* Hands over the newest lines, oldest first; long files are cut to as many. */
+/* Passes the newest lines to the callback, oldest first, and truncates long files to them. */
 void history_file_load(void (*line)(void *user, const char *text), void *user);
 
-/* Adds one; it may hold line breaks. */
+/* Appends a line, which may contain line breaks. */
 void history_file_add(const char *text);
 
 #endif

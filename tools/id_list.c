@@ -77,6 +77,8 @@ int id_list_read(struct id_list *list, const char *command, const char *source)
         int result = check_commas(command, source, strlen(source));
         return result == EXIT_DONE ? id_list_add(list, command, source, strlen(source)) : result;
     }
+    if (!source[1])
+        return usage_error("%s: the file name after @ is empty", command);
     int result = input_read(NULL, source + 1, &input);
     if (result == EXIT_DONE)
         result = check_commas(command, input.data, input.size);

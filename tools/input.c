@@ -10,16 +10,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NOTICE_AFTER_MS = 1000 }; /* before the notice that standard input is awaited */
+enum {
+    NOTICE_AFTER_MS = 1000,  /* before the notice that standard input is awaited */
+    DEVICE_LIMIT = 64 << 20, /* bytes that are read from a character device: /dev/zero has no end */
+};
 
 static int read_stream(FILE *stream, const char *name, struct input *out)
 {
     size_t capacity = 1 << 16;
+    struct stat information;
+    const bool is_device = fstat(fileno(stream), &information) == 0 && S_ISCHR(information.st_mode);
     out->data = malloc(capacity);
     while (out->data) {
         out->size += fread(out->data + out->size, 1, capacity - out->size, stream);
         if (out->size < capacity)
             break;
+        if (is_device && capacity >= DEVICE_LIMIT) {
+            input_free(out);
+            return failure("%s: a device with more than %d MiB of input", name, DEVICE_LIMIT >> 20);
+        }
         capacity *= 2;
         char *larger = realloc(out->data, capacity);
         if (!larger)
@@ -59,7 +68,7 @@ int input_read(const char *text, const char *file, struct input *out)
     return result;
 }
 
-/* A terminal would wait for somebody who has given the text already. */
+/* False for a terminal, where reading would wait for a user who has already given the text. */
 static bool has_standard_input(void)
 {
     struct stat input, nothing;

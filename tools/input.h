@@ -14,8 +14,8 @@ struct input {
  * message. */
 int input_read(const char *text, const char *file, struct input *out);
 
-/* Puts standard input before the text, to its end, with a blank in between where neither has one. Nothing is
- * added by a terminal, by /dev/null and by an input that is empty. */
+/* Prepends all of standard input to the text, separated by a blank if neither has one. A terminal and
+ * /dev/null are not read. */
 int input_prepend_standard_input(struct input *input);
 void input_free(struct input *input);
 

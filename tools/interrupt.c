@@ -13,13 +13,21 @@ static void on_interrupt(int signal_number)
     signal(signal_number, SIG_DFL);
 }
 
+/* A signal that was ignored from the start stays ignored: nohup and background jobs of scripts ask for it. */
+static void set_handler(int signal_number, void (*handler)(int), int flags)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(signal_number, &action, NULL);
+}
+
 void interrupt_catch(struct salvo_session *session)
 {
     running = session;
-    signal(SIGINT, on_interrupt);
-    signal(SIGTERM, on_interrupt);
-    if (signal(SIGHUP, on_interrupt) == SIG_IGN) /* nohup asked for it */
-        signal(SIGHUP, SIG_IGN);
+    set_handler(SIGINT, on_interrupt, SA_RESTART);
+    set_handler(SIGTERM, on_interrupt, SA_RESTART);
+    set_handler(SIGHUP, on_interrupt, SA_RESTART);
 }
 
 static void note_interrupt(int signal_number)
@@ -31,11 +39,9 @@ static void note_interrupt(int signal_number)
 
 void interrupt_catch_each(struct salvo_session *session)
 {
-    /* While an answer comes, what is being written goes on; while a line is read, reading it ends. */
-    struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = session ? SA_RESTART : 0};
-    sigemptyset(&action.sa_mask);
+    /* During an answer interrupted writes are restarted; while a line is read, the signal ends the read. */
     running = session;
-    sigaction(SIGINT, &action, NULL);
+    set_handler(SIGINT, note_interrupt, session ? SA_RESTART : 0);
 }
 
 bool interrupt_pending(void)
@@ -52,10 +58,9 @@ bool interrupt_take(void)
 
 void interrupt_release(void)
 {
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    if (signal(SIGHUP, SIG_DFL) == SIG_IGN)
-        signal(SIGHUP, SIG_IGN);
+    set_handler(SIGINT, SIG_DFL, 0);
+    set_handler(SIGTERM, SIG_DFL, 0);
+    set_handler(SIGHUP, SIG_DFL, 0);
     running = NULL;
 }
 

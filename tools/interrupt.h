@@ -7,8 +7,8 @@
 /* Installs the handlers; a signal cancels `session`, which may be NULL. */
 void interrupt_catch(struct salvo_session *session);
 
-/* The same for Ctrl-C alone, as often as it comes: it never ends the program. A read that waits is ended by
- * it. */
+/* The same for SIGINT only, any number of times: it never ends the program. With NULL it interrupts a waiting
+ * read. */
 void interrupt_catch_each(struct salvo_session *session);
 
 /* Whether a signal arrived since the last interrupt_take. */

@@ -38,8 +38,8 @@ struct line_editor {
 enum { UNSEEN = '\1' }; /* encloses escape sequences in the prompt */
 
 /*
- * Signals come only while a key is waited for: so none is lost between looking and waiting, and nothing is
- * done within a handler.
+ * Signals are delivered only while the editor waits for a key, so none is lost between a check and the wait,
+ * and the handlers only set flags.
  */
 static volatile sig_atomic_t resized, continued, ended;
 static const int awaited_signals[] = {SIGINT, SIGWINCH, SIGCONT, SIGTERM, SIGHUP};
@@ -81,7 +81,7 @@ static void release_signals(const struct signal_state *before)
     }
     sigprocmask(SIG_SETMASK, &before->mask, NULL);
     if (ended)
-        raise(ended); /* now that the terminal is as it was */
+        raise(ended); /* the terminal settings are restored */
 }
 
 /* Waits for a byte. False when the line is to end. */
@@ -96,13 +96,13 @@ static bool wait_for_byte(EditLine *editline)
         int ready = pselect(STDIN_FILENO + 1, &input, NULL, NULL, NULL, &none);
         if (interrupt_pending() || ended)
             return false;
-        if (continued) { /* the shell has set the terminal as it likes */
+        if (continued) { /* the shell has changed the terminal settings */
             el_set(editline, EL_PREP_TERM, 0);
             el_set(editline, EL_PREP_TERM, 1);
         }
         if (resized || continued) {
             el_resize(editline);                                  /* also resets the display state */
-            fputs(terminal_is_smart() ? "\r\033[J" : "", stdout); /* where libedit believes to be now */
+            fputs(terminal_is_smart() ? "\r\033[J" : "", stdout); /* where libedit expects the cursor */
             el_set(editline, EL_REFRESH);
         }
         resized = continued = 0;
@@ -113,7 +113,7 @@ static bool wait_for_byte(EditLine *editline)
     }
 }
 
-/* One character for libedit. Bytes that are none are left out. */
+/* Reads one character for libedit; invalid bytes are skipped. */
 static int read_letter(EditLine *editline, wchar_t *out)
 {
     mbstate_t state = {0};
@@ -127,7 +127,7 @@ static int read_letter(EditLine *editline, wchar_t *out)
         if (count <= 0)
             return (int)count;
         size_t length = mbrtowc(out, &byte, 1, &state);
-        if (length == (size_t)-1) { /* perhaps it begins the next one */
+        if (length == (size_t)-1) { /* the byte may begin the next character */
             state = (mbstate_t){0};
             length = mbrtowc(out, &byte, 1, &state);
         }
@@ -195,8 +195,8 @@ static void enter(void *user, const char *text)
     history(editor->history, &event, H_ENTER, text);
 }
 
-/* Between two lines: what is typed ahead is not shown in the middle of an answer, and comes as keys, Ctrl-D
- * among them, with the next line. */
+/* Between two lines: input typed during an answer is not echoed into it; the next line receives it as keys,
+ * including Ctrl-D. */
 static void wait_quietly(const struct line_editor *editor)
 {
     struct termios quiet = editor->settings;
@@ -245,7 +245,8 @@ static enum line_result read_edited(
     int count = 0;
     const char *on = colour(stdout, COLOUR_PROMPT), *off = colour(stdout, COLOUR_OFF);
     if (*on) {
-        /* A sequence belongs to the letter after it, so the blank is what ends the colour. */
+        /* libedit attaches a sequence to the character after it, so the blank follows the end of the colour.
+         */
         snprintf(editor->prompt, sizeof editor->prompt, "%c%s%c%s%c%s%c ", UNSEEN, on, UNSEEN, prompt, UNSEEN,
             off, UNSEEN);
     } else {
@@ -263,11 +264,10 @@ static enum line_result read_edited(
     wait_quietly(editor);
     if (ended)
         tcsetattr(STDIN_FILENO, TCSADRAIN, &editor->settings);
-    release_signals(&before);
     if (terminal_is_smart())
-        fputs(
-            "\033[?2004l\033[J", stdout); /* and below is nothing, whatever a change of size has left there */
+        fputs("\033[?2004l\033[J", stdout); /* also erases what a change of size has left below */
     fflush(stdout);
+    release_signals(&before); /* SIGTERM and SIGHUP end the program here */
     if (interrupt_take())
         return LINE_INTERRUPTED;
     if (!line || count <= 0) {
@@ -307,7 +307,7 @@ static enum line_result read_plain(
         return interrupted ? LINE_INTERRUPTED : failed ? LINE_FAILED : LINE_END;
     }
     length -= length > 0 && editor->line[length - 1] == '\n';
-    length -= length > 0 && editor->line[length - 1] == '\r'; /* from a file with such line ends */
+    length -= length > 0 && editor->line[length - 1] == '\r'; /* a line end of Windows */
     *out_line = editor->line;
     *out_size = (size_t)length;
     return LINE_READ;

@@ -1,6 +1,5 @@
 /*
- * Lines from a person: with libedit, where it was built in, they can be edited, and earlier ones come back.
- * Lines from a pipe: as they are.
+ * Reads lines: from a terminal with editing and history if libedit is built in, from a pipe unchanged.
  */
 #ifndef TOOLS_LINE_EDITOR_H
 #define TOOLS_LINE_EDITOR_H
@@ -13,7 +12,7 @@ struct line_editor;
 /* "line editing by libedit", or why there is none. */
 extern const char line_editor_description[];
 
-/* `interactive`: there is a terminal on both ends; a prompt is shown. NULL when memory is short. */
+/* `interactive`: input and output are terminals, and a prompt is printed. NULL: out of memory. */
 struct line_editor *line_editor_open(bool interactive);
 void line_editor_close(struct line_editor *editor);
 

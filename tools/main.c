@@ -167,8 +167,8 @@ static int dispatch(int count, char **arguments)
     return command->run(count, arguments);
 }
 
-/* A closed descriptor would be given to the first file that is opened: a model would be read as the prompt,
- * or written over. Nothing comes from a closed input; to a closed output nothing can be written, as before.
+/* Opens /dev/null for reading in place of closed standard streams. Otherwise the first file that is opened,
+ * such as the model, would become standard input or output. Reading gives nothing, and writing still fails.
  */
 static bool hold_standard_streams(void)
 {
@@ -181,11 +181,14 @@ static bool hold_standard_streams(void)
 
 int main(int count, char **arguments)
 {
+    static char line[BUFSIZ];
     if (!hold_standard_streams())
         return EXIT_FAILED;
+    /* Whole lines, so that those of several processes do not mix. */
+    setvbuf(stderr, line, _IOLBF, sizeof line);
     salvo_log_set(print_warning, NULL);
     int result = dispatch(count, arguments);
-    /* A full disk shows up only when the last bytes leave. */
+    /* A full disk may be reported only when the buffer is written. */
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && result == EXIT_DONE)
         result = failure("cannot write standard output: %s", errno ? strerror(errno) : "I/O error");

@@ -116,6 +116,9 @@ static int find_model(const char *name, char path[PATH_MAX])
         return result;
     if (!name)
         return failure("the default model is not installed; `make run` downloads it, -m FILE uses another");
+    struct stat file;
+    if (stat(name, &file) == 0)
+        return failure("%s: a folder, not a model, and no model of this name", name);
     return failure("%s: no such file and no model of this name; `salvo list` lists the models%s", name,
         strchr(name, ' ') ? ". Give a prompt with -p" : "");
 }

@@ -15,9 +15,8 @@ bool models_folder(char *path, size_t size);
 int models_scan(const char *folder, struct dirent ***out);
 
 /*
- * Opens the model that -m names: a path, or a name in the models folder, which may be written in any case and
- * be cut short as long as one model begins with it; without -m $SALVO_MODEL or the
- * default model. Says why and returns NULL when that fails.
+ * Opens a model by path, or by a name in the models folder: case is ignored, and a unique prefix is enough.
+ * `given` NULL: $SALVO_MODEL, or the default model. NULL after an error message.
  */
 struct salvo_model *open_model(const char *given);
 

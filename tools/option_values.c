@@ -98,6 +98,8 @@ static int store_float(struct place place, const char *text, enum option_kind ki
         return wrong(place, text, "expected a number");
     if (kind == OPTION_POSITIVE && value < 0)
         return wrong(place, text, "expected a number of at least 0");
+    if (kind == OPTION_FACTOR && !(value >= 1e-6f && value <= 1e6f))
+        return wrong(place, text, "expected a number from 1e-06 to 1e+06");
     if (kind == OPTION_SHARE && !(value >= 0 && value <= 1))
         return wrong(place, text, "expected a number from 0 to 1");
     *target = value;
@@ -147,6 +149,7 @@ int option_store(const char *command, const struct option *option, const char *s
     case OPTION_FLOAT:
     case OPTION_POSITIVE:
     case OPTION_SHARE:
+    case OPTION_FACTOR:
         return store_float(place, text, option->kind, option->target);
     }
     return EXIT_DONE;

@@ -10,7 +10,8 @@
 #define CHANGED(file) ((file)->st_ctim)
 #endif
 
-/* A file that somebody else has changed or put in its place is another one; it may well get the inode. */
+/* Identifies a file. The time of change is compared too, because a file that replaces it may get the same
+ * inode. */
 enum { MOST = 64 };
 static struct owned_file {
     dev_t device;
@@ -44,7 +45,8 @@ int output_file_check(
     struct stat file;
     *out_replace = true;
     if (stat(path, &file) != 0) {
-        *out_replace = false; /* the library reports other errors */
+        *out_replace =
+            force; /* also a file that another process creates meanwhile; the library reports errors */
         return EXIT_DONE;
     }
     if (model && salvo_model_is_at(model, path))

@@ -15,9 +15,9 @@ void output_file_own(const char *path);
 
 /*
  * Whether `path` may be written: EXIT_DONE, or an exit status after an error message. A file of `model`,
- * which may be NULL, is never written over; any other one when `force` is set or the process owns it. `hint`
- * says how to force it. *out_replace is for salvo_file_open: where nothing has the name now, nothing may have
- * it then.
+ * which may be NULL, is never overwritten; other files only if `force` is set or the process owns them.
+ * `hint` tells the user how to force it. *out_replace is for salvo_file_open: without `force`, a file that
+ * appears after this check is not replaced.
  */
 int output_file_check(
     const char *path, const struct salvo_model *model, bool force, const char *hint, bool *out_replace);

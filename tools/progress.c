@@ -37,7 +37,9 @@ const char *progress_bar(double share, char *text)
 
 void progress_clear(void)
 {
-    if (last_shown > 0)
+    if (last_shown > 0) {
         fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
     last_shown = 0;
 }

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The bytes of a character that begins so; 0: none does. */
+/* The size of a UTF-8 character by its first byte; 0: not a first byte. */
 static unsigned character_size(unsigned char first)
 {
     return first < 0x80                    ? 1
@@ -43,7 +43,7 @@ size_t safe_text_pass(struct safe_text *safe, const char *text, size_t size, cha
     for (size_t i = 0; i < size; i++) {
         unsigned char byte = (unsigned char)text[i];
         bool continues = (byte & 0xc0) == 0x80;
-        if (safe->count && !continues) { /* it was cut short */
+        if (safe->count && !continues) { /* the character is incomplete */
             written += write_replacement(out + written);
             safe->count = 0;
         }

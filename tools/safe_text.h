@@ -1,7 +1,6 @@
 /*
- * Text that a model chose, on its way to a terminal: whole UTF-8 characters, and no control character but
- * line breaks and tabs, so that it cannot move the cursor, change a title or answer a question in the
- * person's place.
+ * Makes generated text safe for a terminal: only complete UTF-8 characters and no control characters except
+ * line breaks and tabs, so that it cannot move the cursor, change the title or inject input.
  */
 #ifndef TOOLS_SAFE_TEXT_H
 #define TOOLS_SAFE_TEXT_H

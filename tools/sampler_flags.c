@@ -26,7 +26,7 @@ const struct option sampler_flag_table[] = {
         "else 0.95)"},
     {0, "min-p", "P", OPTION_SHARE, &flags.min_p,
         "drop tokens below P times the highest probability; 0: off (default: the model's, else 0.05)"},
-    {0, "repeat-penalty", "X", OPTION_FLOAT, &flags.repeat_penalty,
+    {0, "repeat-penalty", "X", OPTION_FACTOR, &flags.repeat_penalty,
         "penalize repeated tokens; 1: off (default: 1)"},
     {0, "repeat-last-n", "N", OPTION_MAYBE, &flags.repeat_last_n,
         "last N tokens that the penalties apply to; -1: all (default: 64)", .minus_one = &all_tokens},
@@ -84,8 +84,6 @@ int sampler_from_flags(
         sampler.top_k = flags.top_k.value;
     if (flags.repeat_last_n.given)
         sampler.repeat_last_n = flags.repeat_last_n.value;
-    if (flags.repeat_penalty == 0)
-        return usage_error("repeat penalty 0 is invalid: it must be between 1e-06 and 1e+06");
     if (flags.top_p == 0)
         sampler.top_p = FLT_MIN; /* as in llama.cpp the most likely token alone; the library's 0 is off */
     sampler.seed = flags.seed.given ? flags.seed.value : SALVO_SEED_RANDOM;
@@ -133,7 +131,7 @@ int sampler_flag_set(const struct salvo_model *model, struct salvo_session *sess
     if (result == EXIT_DONE)
         result = sampler_from_flags(model, session, out);
     if (result != EXIT_DONE || option->kind == OPTION_TEXTS)
-        flags = before; /* a bias is in the session now, and its text does not live on */
+        flags = before; /* the session has the bias now; the text of the option is freed by the caller */
     return result;
 }
 

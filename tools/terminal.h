@@ -19,7 +19,7 @@ bool terminal_is_smart(void);
 const char *format_bytes(uint64_t bytes, char *text);
 const char *format_count(uint64_t count, char *text);
 
-/* Text that a file chose, with control characters shown as escapes so that it cannot play with the terminal.
+/* Prints text from a file with control characters as escapes, so that it cannot control the terminal.
  */
 void print_safely(FILE *stream, const char *text, size_t size);
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 struct text_output {
-    bool show, keep;  /* where it goes */
+    bool show, keep;  /* print it, keep it in memory */
     bool skip_blanks; /* before the first letter, when it is shown */
     char *text;       /* the kept text */
     size_t size, capacity;

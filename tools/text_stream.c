@@ -40,7 +40,7 @@ double text_stream_share(const struct text_stream *stream)
     return tokenized * (1 - left / (double)stream->tokens) / (double)stream->bytes_in_all;
 }
 
-/* Where the text can be cut: after the last line whose successor begins with something. 0: nowhere. */
+/* The place to cut the text: after the last line break that is not followed by white space. 0: none. */
 static size_t find_cut(const char *text, size_t size)
 {
     for (size_t i = size; i > 1; i--) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a few tokens; control tokens have none, and end it. */
+/* The text of a few tokens, up to a control token, which has no text. */
 struct spelling {
     const int32_t *ids;
     size_t count, taken;

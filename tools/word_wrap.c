@@ -29,7 +29,7 @@ static void move_word(struct word_wrap *wrap, FILE *out)
     const unsigned start = wrap->column - wrap->word_width;
     if (wrap->is_fixed || start == 0) {
         wrap->is_fixed = true;
-        wrap->column = 0; /* the terminal does it by itself */
+        wrap->column = 0; /* the terminal breaks the line itself */
         return;
     }
     if (wrap->word_width) /* takes it back; the cursor may be beyond the last column, so it counts from the
@@ -98,7 +98,7 @@ void word_wrap_write(struct word_wrap *wrap, unsigned width, const char *text, s
         size_t length = mbrtowc(&letter, &text[i], 1, &wrap->state);
         if (length == (size_t)-2 && wrap->held_size < sizeof wrap->held)
             continue;
-        if (length > 1) { /* no character */
+        if (length > 1) { /* not a valid character */
             letter = L'?';
             wrap->state = (mbstate_t){0};
         }

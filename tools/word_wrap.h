@@ -1,6 +1,6 @@
 /*
- * Text on a terminal, broken between words. It is written as it comes; a word that turns out not to fit is
- * taken back and begins the next line. Needs a locale with UTF-8.
+ * Text on a terminal, broken between words. Text is written immediately; a word that does not fit is erased
+ * and written again on the next line. Needs a locale with UTF-8.
  */
 #ifndef TOOLS_WORD_WRAP_H
 #define TOOLS_WORD_WRAP_H
@@ -29,7 +29,7 @@ void word_wrap_write(struct word_wrap *wrap, unsigned width, const char *text, s
  * width: no breaks. A line break ends it. */
 void print_wrapped(unsigned width, unsigned indent, unsigned column, const char *text, FILE *out);
 
-/* Of the terminal that standard output is; 0 when that cannot be told. */
+/* Columns of the terminal on standard output; 0: unknown. */
 unsigned terminal_width(void);
 
 #endif

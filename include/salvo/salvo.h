@@ -82,7 +82,7 @@ enum salvo_status {
     SALVO_ERROR_UNSUPPORTED = 4, /* a valid file, or a device, is not supported */
     SALVO_ERROR_MEMORY = 5,      /* not enough memory */
     SALVO_ERROR_CONTEXT = 6,     /* the context is full */
-    SALVO_ERROR_CANCELLED = 7,   /* stopped by a cancel or by the progress callback of quantize */
+    SALVO_ERROR_CANCELLED = 7,   /* stopped by a cancel function or by the progress callback of quantize */
     SALVO_ERROR_NUMERIC = 8,     /* all logits are NaN or -infinity; a weight to quantise is not finite */
     SALVO_ERROR_DEVICE = 9       /* a device or its driver failed; close the engine and open it again */
 };
@@ -553,7 +553,8 @@ SALVO_API enum salvo_status salvo_session_eval(
 
 enum {
     SALVO_OPEN_STEPS = 4,
-    SALVO_STOP_IDS = 32 /* stop ids of one run */
+    SALVO_STOP_IDS = 32,    /* stop ids of one run */
+    SALVO_TOP_LOGPROBS = 20 /* most likely ids of one run */
 };
 
 enum salvo_want {
@@ -569,8 +570,23 @@ struct salvo_run {
     uint32_t stop_id_count;
     const int32_t *stop_ids; /* runs that decode behind one that chooses such an id do nothing */
     uint64_t handle;         /* for salvo_engine_cancel, below 2^63; 0: the run cannot be cancelled */
-    float *logits; /* NULL, or memory for the logits that the id is chosen from, [vocabulary], written until
-                      salvo_engine_wait has returned. The next step then waits for this one */
+    /* NULL, or memory for the logits that the id is chosen from, [vocabulary], written until
+     * salvo_engine_wait has returned. The next step then waits for this one. */
+    float *logits;
+
+    /* NULL, or the ids that may be chosen: bit i % 32 of word i / 32 allows id i, [(vocabulary + 31) / 32],
+     * read by salvo_engine_submit. The mask comes before bias, penalties and filters. A run whose mask allows
+     * no id fails with SALVO_ERROR_NUMERIC. CPU; other backends refuse such a run with
+     * SALVO_ERROR_UNSUPPORTED. */
+    const uint32_t *mask;
+
+    /* NULL, or memory for log-probabilities, written like `logits`: logprobs[0] is that of the chosen id,
+     * logprobs[1 + i] that of top_ids[i], the most likely ids in order; id -1 where there are fewer. They are
+     * those of the model, before mask, bias, penalties and filters. CPU; other backends refuse such a run
+     * with SALVO_ERROR_UNSUPPORTED. */
+    float *logprobs;    /* [1 + top_count] */
+    int32_t *top_ids;   /* [top_count] */
+    uint32_t top_count; /* at most SALVO_TOP_LOGPROBS */
 };
 
 struct salvo_run_result {

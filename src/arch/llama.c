@@ -24,8 +24,8 @@ struct traits {
     float window_base;     /* rope.freq_base of layers with windows, without rope scaling; 0: as the others */
 
     float attention_cap, output_cap; /* default if the metadata has none; 0: none */
-    uint32_t layers_of_largest; /* the model with this many layers scales attention by width / heads, not by
-                                   head_dim */
+    /* The model with this number of layers scales attention by width / heads, not by head_dim. */
+    uint32_t layers_of_largest;
 };
 
 /* Metadata of a model of this family. */

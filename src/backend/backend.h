@@ -6,6 +6,7 @@
 #define BACKEND_BACKEND_H
 
 #include "program/program.h"
+#include "program/sampling.h"
 #include "program/step.h"
 
 #include <salvo/debug.h>
@@ -111,6 +112,9 @@ struct backend {
 
     struct backend_info (*info)(const struct executor *executor);
 
+    /* Whether runs may have a mask of ids. */
+    bool has_masks;
+
     /* Whether activations are rounded as ACTIVATIONS_AS_USUAL, or finer; if not, as ACTIVATIONS_PLAIN. */
     bool rounds_finely;
 
@@ -144,6 +148,10 @@ struct backend {
     /* After a wait: row `row` of the O logits rows of the last step, [vocabulary], valid until the next
      * submit. Returns NULL if the device fails. */
     const float *(*logits)(struct executor *executor, uint32_t row);
+
+    /* After a wait: the log-probabilities of run `run` of the last step, [1 + top_count], valid until the
+     * next submit. NULL: the backend does not compute them, and no run may ask for them. */
+    const struct sampling_logprob *(*logprobs)(struct executor *executor, uint32_t run);
 
     /* The ids of a slot, [context + 1]; read-only. It contains the ids that `wait` or `progress` has
      * reported. */

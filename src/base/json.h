@@ -32,10 +32,11 @@ enum json_kind {
 
 struct json_event {
     enum json_kind kind;
-    int64_t integer;        /* JSON_INTEGER */
-    double number;          /* JSON_INTEGER and JSON_NUMBER */
-    struct salvo_text text; /* JSON_STRING, JSON_KEY: decoded UTF-8, may contain NUL; numbers: as written.
-                               Valid until the next call with the reader */
+    int64_t integer; /* JSON_INTEGER */
+    double number;   /* JSON_INTEGER and JSON_NUMBER */
+    /* JSON_STRING, JSON_KEY: decoded UTF-8, which may contain NUL; numbers: as written. Valid until the next
+     * call with the reader. */
+    struct salvo_text text;
 };
 
 struct json_reader {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 static_assert((int)MAX_STOP_IDS == (int)SALVO_STOP_IDS, "the public limit is that of a step");
+static_assert((int)MAX_TOP_LOGPROBS == (int)SALVO_TOP_LOGPROBS, "the public limit is that of a step");
 
 /* The highest bit of a run's handle. */
 static const uint64_t cancelled_bit = UINT64_C(1) << 63;
@@ -83,11 +84,25 @@ static bool is_stop_id(const struct batch_run *run, int32_t id)
 
 static enum salvo_status copy_logits(const struct salvo_engine *engine, const struct batch_run *run)
 {
+    if (!run->logits)
+        return SALVO_OK;
     const float *logits = engine->backend->logits(engine->executor, run->logits_row);
     if (!logits)
         return SALVO_ERROR_DEVICE; /* the backend has set the message */
     memcpy(run->logits, logits, engine->program->vocabulary * sizeof *logits);
     return SALVO_OK;
+}
+
+static void copy_logprobs(const struct salvo_engine *engine, const struct batch_run *run)
+{
+    if (!run->logprobs)
+        return;
+    const struct sampling_logprob *from = engine->backend->logprobs(engine->executor, run->index);
+    for (uint32_t i = 0; i <= run->top_count; i++) {
+        run->logprobs[i] = from[i].logprob;
+        if (i)
+            run->top_ids[i - 1] = from[i].id;
+    }
 }
 
 /* Appends the tokens of a run to its session, and the id chosen after them to the result. */
@@ -120,6 +135,15 @@ static enum salvo_status not_computed(enum salvo_status status)
     return fail(status, "not computed: an earlier run of the session failed or was cancelled");
 }
 
+static enum salvo_status no_id(const struct batch_run *run, uint32_t position)
+{
+    if (!run->mask)
+        return session_no_id(position);
+    return fail(SALVO_ERROR_NUMERIC,
+        "no token can be chosen at position %" PRIu32 ": the mask allows none whose logit is a number",
+        position);
+}
+
 /* Takes over the results of a run, whose step ended with `status`. */
 static void finish_run(
     struct batch_step *step, uint32_t index, enum salvo_status status, const struct run_result *left)
@@ -131,7 +155,7 @@ static void finish_run(
     if (status == SALVO_OK && session->batch.failed != SALVO_OK)
         status = not_computed(session->batch.failed);
     else if (status == SALVO_OK && left->failed)
-        status = session_no_id(left->failed_position);
+        status = no_id(run, left->failed_position);
     else if (status == SALVO_OK && cancelled)
         status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
     if (status != SALVO_OK) {
@@ -144,7 +168,8 @@ static void finish_run(
             lead_astray(session);
     } else {
         commit(step, run);
-        if (run->logits && copy_logits(session->engine, run) != SALVO_OK)
+        copy_logprobs(session->engine, run);
+        if (copy_logits(session->engine, run) != SALVO_OK)
             record_failure(run, SALVO_ERROR_DEVICE);
     }
     run->result.position = session->position;
@@ -211,6 +236,25 @@ cleanup:
     return status;
 }
 
+/* Parts of a run that not every backend has. */
+static enum salvo_status check_extras(
+    const struct salvo_engine *engine, const struct salvo_run *run, size_t number)
+{
+    if (run->logprobs && !engine->backend->logprobs)
+        return fail(SALVO_ERROR_UNSUPPORTED, "run %zu: backend %s does not compute log-probabilities", number,
+            engine->backend->name);
+    if (run->mask && !engine->backend->has_masks)
+        return fail(SALVO_ERROR_UNSUPPORTED, "run %zu: backend %s has no masks of ids", number,
+            engine->backend->name);
+    if (run->top_count > MAX_TOP_LOGPROBS)
+        return fail(SALVO_ERROR_ARGUMENT, "run %zu: the %u most likely ids; at most %d are possible", number,
+            run->top_count, MAX_TOP_LOGPROBS);
+    if (run->top_count && (!run->logprobs || !run->top_ids))
+        return fail(SALVO_ERROR_ARGUMENT, "run %zu: the lists for the %u most likely ids are NULL", number,
+            run->top_count);
+    return SALVO_OK;
+}
+
 static enum salvo_status check_run(
     const struct salvo_engine *engine, const struct salvo_run *run, size_t number, uint32_t *rows)
 {
@@ -219,9 +263,13 @@ static enum salvo_status check_run(
     TRY(check_session(engine, session, number));
     if (run->want > SALVO_WANT_NOTHING)
         TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want));
-    if (run->want == SALVO_WANT_NOTHING && (run->count == 0 || run->logits || run->stop_id_count))
+    if (run->want == SALVO_WANT_NOTHING &&
+        (run->count == 0 || run->logits || run->logprobs || run->mask || run->stop_id_count))
         TRY(fail(SALVO_ERROR_ARGUMENT,
-            "run %zu wants nothing: it must have ids, and neither logits nor stop ids", number));
+            "run %zu wants nothing: it must have ids, and none of logits, log-probabilities, mask and stop "
+            "ids",
+            number));
+    TRY(check_extras(engine, run, number));
     if (run->handle & cancelled_bit)
         TRY(fail(
             SALVO_ERROR_ARGUMENT, "run %zu: a handle of %" PRIu64 " is above 2^63 - 1", number, run->handle));
@@ -367,11 +415,15 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
         struct batch_run *run = &step->runs[i];
         if (!run->count)
             continue;
-        struct run *device_run = &engine->runs[device_step.run_count++];
+        run->index = device_step.run_count++;
+        struct run *device_run = &engine->runs[run->index];
         *device_run = session_run(
             run->session, run->count, device_step.token_count, run->samples ? LOGITS_LAST : LOGITS_NONE);
         device_run->first = run->first;
         device_run->source = run->source;
+        device_run->sampler.mask = run->mask;
+        device_run->has_logprobs = run->logprobs != NULL;
+        device_run->top_count = run->top_count;
         device_run->stop_mask = mask_stop_ids(run, stop_ids, &device_step.stop_count);
         memcpy(engine->ids + device_step.token_count, run->session->tokens + run->first,
             run->count * sizeof *engine->ids);
@@ -399,7 +451,11 @@ static void begin_run(const struct salvo_run *given, struct batch_step *step, ui
         .decodes = given->count == 0,
         .samples = given->want == SALVO_WANT_ID,
         .follows = given->session->batch.open > 0,
+        .mask = given->mask,
         .logits = given->logits,
+        .logprobs = given->logprobs,
+        .top_ids = given->top_ids,
+        .top_count = given->top_count,
         .stop_count = given->stop_id_count,
         .result = {.id = -1, .message = ""},
     };
@@ -429,16 +485,16 @@ enum salvo_status batch_submit(
             step->ticket, SALVO_OPEN_STEPS));
     TRY(check_runs(engine, runs, count));
     for (uint64_t ticket = batch->last_ticket; ticket > batch->completed; ticket--) {
-        if (batch->steps[ticket % SALVO_OPEN_STEPS].wants_logits) /* the next step replaces them */
+        if (batch->steps[ticket % SALVO_OPEN_STEPS].wants_rows)
             complete(engine, ticket);
     }
     while (batch->last_ticket - batch->completed >= most_in_flight(engine))
         complete_next(engine);
     step->run_count = (uint32_t)count;
-    step->wants_logits = step->in_flight = false;
+    step->wants_rows = step->in_flight = false;
     for (uint32_t i = 0; i < count; i++) {
         begin_run(&runs[i], step, i);
-        step->wants_logits |= runs[i].logits != NULL;
+        step->wants_rows |= runs[i].logits || runs[i].logprobs;
     }
     *out_ticket = step->ticket = ++batch->last_ticket;
     const enum salvo_status submitted = submit(engine, step);

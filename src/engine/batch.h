@@ -24,7 +24,12 @@ struct batch_run {
     bool samples;
     bool follows; /* submitted while an earlier run of the session was open */
     enum run_source source;
-    float *logits; /* the caller's, or NULL */
+    const uint32_t *mask; /* the caller's, during submit; NULL: none */
+    float *logits;        /* the caller's, or NULL, as the next two */
+    float *logprobs;
+    int32_t *top_ids;
+    uint32_t top_count;
+    uint32_t index; /* in the backend's step */
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     struct salvo_run_result result;
@@ -32,10 +37,10 @@ struct batch_run {
 };
 
 struct batch_step {
-    uint64_t ticket;        /* 0: not open */
-    uint64_t device_ticket; /* while in flight */
-    uint64_t step;          /* engine->steps of its submission */
-    bool in_flight, wants_logits;
+    uint64_t ticket;            /* 0: not open */
+    uint64_t device_ticket;     /* while in flight */
+    uint64_t step;              /* engine->steps of its submission */
+    bool in_flight, wants_rows; /* wants_rows: logits or log-probabilities, which the next step replaces */
     uint32_t run_count;
     struct batch_run *runs; /* [slots] */
     uint64_t *handles;      /* [slots], only by atomic operations; 0: none, or the run has ended */

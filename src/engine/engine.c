@@ -315,15 +315,3 @@ enum salvo_status salvo_engine_print(const struct salvo_engine *engine, salvo_li
     engine->backend->print(engine->executor, line, user);
     return SALVO_OK;
 }
-
-enum salvo_status engine_run(struct salvo_engine *engine, const struct step *step)
-{
-    uint64_t ticket, allocations = memory_count();
-    engine->waits++;
-    engine->steps++; /* invalidates the logits of earlier steps */
-    enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
-    if (status == SALVO_OK)
-        status = engine->backend->wait(engine->executor, ticket, engine->results);
-    engine->allocations += memory_count() - allocations;
-    return status;
-}

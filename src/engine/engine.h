@@ -73,8 +73,8 @@ struct salvo_engine {
     uint64_t bias_versions; /* last bias version used */
 };
 
-/* Submits `step` and waits. The results are then in engine->results. */
-enum salvo_status engine_run(struct salvo_engine *engine, const struct step *step);
+/* SALVO_ERROR_CANCELLED if the session was cancelled; that clears the cancellation. */
+enum salvo_status session_check_cancel(struct salvo_session *session);
 
 /* Whether the session was cancelled; clears the cancellation. */
 bool session_take_cancel(struct salvo_session *session);

@@ -161,7 +161,7 @@ enum salvo_status session_cancelled(struct salvo_session *session)
     return fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
 }
 
-static enum salvo_status check_cancel(struct salvo_session *session)
+enum salvo_status session_check_cancel(struct salvo_session *session)
 {
     return __atomic_load_n(&session->cancelled, __ATOMIC_RELAXED) ? session_cancelled(session) : SALVO_OK;
 }
@@ -209,6 +209,19 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
     return SALVO_OK;
 }
 
+/* Submits `step` and waits. The results are then in engine->results. */
+static enum salvo_status run_step(struct salvo_engine *engine, const struct step *step)
+{
+    uint64_t ticket, allocations = memory_count();
+    engine->waits++;
+    engine->steps++; /* invalidates the logits of earlier steps */
+    enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
+    if (status == SALVO_OK)
+        status = engine->backend->wait(engine->executor, ticket, engine->results);
+    engine->allocations += memory_count() - allocations;
+    return status;
+}
+
 /* One submission for one session: `count` of its tokens, from `computed` on. */
 static enum salvo_status run_tokens(struct salvo_session *session, uint32_t count, enum run_logits logits)
 {
@@ -221,11 +234,11 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
         .ids = session->tokens + session->computed,
         .cancel = &session->stop,
     };
-    enum salvo_status status = check_cancel(session);
+    enum salvo_status status = session_check_cancel(session);
     if (status == SALVO_OK)
         status = snapshots_take_if_due(session);
     if (status == SALVO_OK)
-        status = engine_run(engine, &step);
+        status = run_step(engine, &step);
     if (status == SALVO_ERROR_CANCELLED)
         return session_cancelled(session);
     return status == SALVO_OK ? commit(session, 0, 0) : status;
@@ -259,7 +272,7 @@ static uint32_t most_at_once(const struct salvo_engine *engine)
 enum salvo_status session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(check_cancel(session));
+    TRY(session_check_cancel(session));
     TRY(session_stage(session, session->position, ids, count));
     uint32_t end = session->position + (uint32_t)count;
     while (count && session->computed < end) {
@@ -275,7 +288,7 @@ enum salvo_status session_eval(
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
-    TRY(check_cancel(session));
+    TRY(session_check_cancel(session));
     TRY(session_stage(session, session->position, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
     while (count && session->computed < end) {
@@ -343,7 +356,7 @@ static enum salvo_status sample(struct salvo_session *session)
 {
     enum salvo_status status = SALVO_OK;
     bool needs_step;
-    TRY(check_cancel(session));
+    TRY(session_check_cancel(session));
     TRY(session_check_next(session, &needs_step));
     if (needs_step) {
         TRY(session_prepare_last(session));
@@ -365,49 +378,6 @@ enum salvo_status session_next(struct salvo_session *session, int32_t *out_id)
 {
     enum salvo_status status = sample(session);
     *out_id = status == SALVO_OK ? session_take(session) : -1;
-    return status;
-}
-
-enum salvo_status sessions_next(
-    struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses)
-{
-    enum salvo_status status = SALVO_OK;
-    struct salvo_engine *engine = sessions[0]->engine;
-    const struct batch_step *step = NULL;
-    uint64_t ticket = 0;
-    uint32_t run_count = 0;
-    TRY(batch_check_sessions(engine, sessions, count));
-    for (size_t i = 0; i < count; i++) {
-        bool needs_step = false;
-        out_statuses[i] = check_cancel(sessions[i]);
-        if (out_statuses[i] == SALVO_OK)
-            out_statuses[i] = session_check_next(sessions[i], &needs_step);
-        if (needs_step)
-            engine->batch.runs[run_count++] = (struct salvo_run){.session = sessions[i]};
-    }
-    if (run_count) {
-        TRY(batch_submit(engine, engine->batch.runs, run_count, &ticket));
-        TRY(batch_wait(engine, ticket, run_count, &step));
-    }
-    for (uint32_t run = 0; run < run_count; run++) {
-        if (step->runs[run].result.status == SALVO_ERROR_DEVICE)
-            TRY(fail(SALVO_ERROR_DEVICE, "%s", step->runs[run].message));
-    }
-    for (size_t i = 0, run = 0; i < count; i++) {
-        if (step && run < run_count && step->runs[run].session == sessions[i]) {
-            const struct salvo_run_result *result = &step->runs[run++].result;
-            out_statuses[i] = result->status;
-            if (result->status != SALVO_OK)
-                (void)fail(result->status, "%s", result->message);
-        }
-        if (out_statuses[i] == SALVO_OK)
-            out_ids[i] = session_take(sessions[i]);
-    }
-cleanup:
-    if (step)
-        batch_release(engine, ticket);
-    for (size_t i = 0; status != SALVO_OK && i < count; i++)
-        out_statuses[i] = status;
     return status;
 }
 

@@ -96,7 +96,13 @@ static uint64_t weight_of(float logit, float largest, float inverse_temperature)
     return logit == largest ? WEIGHT_ONE : sampling_weight((logit - largest) * inverse_temperature);
 }
 
-/* ---- Stages 1 and 2 ---- */
+/* ---- Stages 0 to 2 ---- */
+
+static void apply_mask(const uint32_t *mask, uint32_t vocabulary, float *logits)
+{
+    for (uint32_t i = 0; i < vocabulary; i++)
+        logits[i] = mask[i / 32] >> i % 32 & 1 ? logits[i] : -INFINITY;
+}
 
 static void add_bias(const float *bias, uint32_t vocabulary, float *logits)
 {
@@ -388,6 +394,8 @@ static int32_t choose_by_weight(const struct sampling_candidate *candidates, uin
 int32_t sampling_choose(const struct sampler_settings *settings, float *logits, uint32_t vocabulary,
     const int32_t *tokens, uint32_t count, struct sampling_candidate *scratch)
 {
+    if (settings->mask)
+        apply_mask(settings->mask, vocabulary, logits);
     if (settings->bias)
         add_bias(settings->bias, vocabulary, logits);
     uint32_t recent = settings->repeat_last_n < count ? settings->repeat_last_n : count;
@@ -403,4 +411,54 @@ int32_t sampling_choose(const struct sampler_settings *settings, float *logits, 
     uint32_t remaining = gather_remaining(logits, vocabulary, cut, largest, lowest_weight, scratch);
     return choose_by_weight(
         scratch, remaining, largest, 1 / settings->temperature, sampling_random(settings->seed, count));
+}
+
+/* ---- Log-probabilities ---- */
+
+/* Inserts an id behind those that come before it; the last one drops out. */
+static void insert_top(struct sampling_candidate *top, uint32_t count, struct sampling_candidate candidate)
+{
+    uint32_t place = count - 1;
+    for (; place > 0 && comes_before(candidate, top[place - 1]); place--)
+        top[place] = top[place - 1];
+    top[place] = candidate;
+}
+
+/* The natural logarithm of the softmax's denominator, relative to the largest logit. */
+static double log_of_sum(const float *logits, uint32_t vocabulary, float largest)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        if (logits[i] == largest)
+            sum += 1; /* also when it is infinite */
+        else if (logits[i] > -INFINITY)
+            sum += exp((double)logits[i] - (double)largest);
+    }
+    return log(sum);
+}
+
+static float logprob_of(float logit, float largest, double log_sum)
+{
+    if (!(logit > -INFINITY))
+        return -INFINITY;
+    return (float)((logit == largest ? 0 : (double)logit - (double)largest) - log_sum);
+}
+
+void sampling_logprobs(const float *logits, uint32_t vocabulary, int32_t chosen, uint32_t top_count,
+    struct sampling_logprob *out)
+{
+    struct sampling_candidate top[MAX_TOP_LOGPROBS];
+    const int32_t largest_id = find_largest(logits, vocabulary);
+    assert(largest_id >= 0 && top_count <= MAX_TOP_LOGPROBS);
+    const float largest = logits[largest_id];
+    const double log_sum = log_of_sum(logits, vocabulary, largest);
+    for (uint32_t i = 0; i < top_count; i++)
+        top[i] = (struct sampling_candidate){-INFINITY, -1};
+    for (uint32_t i = 0; top_count && i < vocabulary; i++) {
+        if (logits[i] > top[top_count - 1].logit)
+            insert_top(top, top_count, (struct sampling_candidate){logits[i], (int32_t)i});
+    }
+    out[0] = (struct sampling_logprob){chosen, logprob_of(logits[chosen], largest, log_sum)};
+    for (uint32_t i = 0; i < top_count; i++)
+        out[i + 1] = (struct sampling_logprob){top[i].id, logprob_of(top[i].logit, largest, log_sum)};
 }

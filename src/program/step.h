@@ -9,6 +9,7 @@
 enum {
     PAGE_POSITIONS = 256, /* positions of one KV page */
     MAX_STOP_IDS = 32,
+    MAX_TOP_LOGPROBS = 20,
 };
 
 enum run_source {
@@ -31,6 +32,7 @@ struct sampler_settings {
     float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
     uint32_t repeat_last_n;                                    /* number of last ids that penalties count */
     uint64_t seed;
+    const uint32_t *mask;  /* [ceil(vocabulary / 32)]: bit i % 32 of word i / 32 allows id i; NULL: all ids */
     const float *bias;     /* [vocabulary] added to the logits, or NULL */
     uint64_t bias_version; /* changes when the contents of `bias` change */
 };
@@ -46,6 +48,9 @@ struct run {
     struct sampler_settings sampler;
     uint32_t limit;     /* with repetition: stop once this many positions are filled */
     uint32_t stop_mask; /* bit i: sampling step.stop_ids[i] ends the run */
+    bool has_logprobs; /* with LOGITS_LAST: log-probabilities of the sampled id and of the `top_count` largest
+                        */
+    uint32_t top_count;
 };
 
 struct step {

@@ -83,7 +83,7 @@ cleanup:
     return status;
 }
 
-/* One merge as bytes, and the memory for it. */
+/* One merge as bytes; the buffers are reused. */
 struct merge_text {
     struct buffer joined, right;
     size_t left_size; /* so many of the joined bytes are the left part's */
@@ -124,7 +124,7 @@ static enum salvo_status add_merge(
     struct bpe_pair *pair = find_pair(bpe, new.left, new.right);
     if (!pair)
         TRY(fail(SALVO_ERROR_FORMAT, "tokenizer.ggml.merges: too many hash collisions before item %u", rank));
-    if (pair->left < 0) /* of a pair that is there twice the first one counts */
+    if (pair->left < 0) /* the first of two equal pairs counts */
         *pair = new;
 
 cleanup:
@@ -148,7 +148,7 @@ static enum salvo_status read_merges(struct bpe *bpe, const struct gguf *gguf, s
     for (uint32_t rank = 0; salvo_array_next(&merges, &item); rank++) {
         bool valid;
         TRY(parse_merge(item.text, rank, &merge, &valid));
-        if (valid) /* otherwise it has characters that no byte is written as, and never applies */
+        if (valid) /* a merge with characters that stand for no byte never applies */
             TRY(add_merge(bpe, symbols, &merge, rank));
     }
 

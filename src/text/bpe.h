@@ -25,7 +25,7 @@ struct bpe {
 enum salvo_status bpe_open(struct bpe *bpe, const struct gguf *gguf, struct vocabulary *vocabulary);
 void bpe_close(struct bpe *bpe);
 
-/* Appends the tokens of single bytes, as far as there are any for these. */
+/* Appends the token of each byte; bytes without a token are counted as lost. */
 enum salvo_status bpe_spell(const struct bpe *bpe, struct salvo_text text, struct token_list *list);
 
 /* Appends the tokens of plain text. */

@@ -96,7 +96,7 @@ static uint64_t heap_pop(struct merger *merger)
 
 /* ---- Merging ----------------------------------------------------------------------------------------- */
 
-/* Finds out what a symbol and its successor become; false when nothing. */
+/* Looks up the merge of a symbol and its successor; false if there is none. */
 static bool rank_pair(struct merger *merger, uint32_t left_index, merge_function merge, const void *context)
 {
     struct merge_symbol *left = &merger->symbols[left_index];

@@ -1,4 +1,4 @@
-/* How each kind of vocabulary writes down the bytes of its tokens. */
+/* Decodes the texts of tokens to bytes, for each kind of vocabulary. */
 #ifndef TEXT_PIECES_H
 #define TEXT_PIECES_H
 
@@ -13,7 +13,7 @@ enum salvo_status pieces_decode(struct vocabulary *vocabulary);
 
 /*
  * Byte-level BPE writes each byte as one character, printable ones as themselves. False when the text has a
- * character that stands for no byte; *out is then of no use. Replaces what is in *out.
+ * character that stands for no byte; *out is then undefined. Overwrites *out.
  */
 enum salvo_status byte_level_decode(struct salvo_text text, struct buffer *out, bool *valid);
 

@@ -14,7 +14,7 @@ struct rwkv {
 enum salvo_status rwkv_open(struct rwkv *rwkv, const struct vocabulary *vocabulary);
 void rwkv_close(struct rwkv *rwkv);
 
-/* Appends the tokens of single bytes, as far as there are any for these. */
+/* Appends the token of each byte: for a byte without one the unknown token, or nothing if there is none. */
 enum salvo_status rwkv_spell(const struct rwkv *rwkv, struct salvo_text text, struct token_list *list);
 
 /* Appends the tokens of plain text. */

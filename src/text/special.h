@@ -36,8 +36,8 @@ struct special_search {
 };
 
 /*
- * Finds the longest ones first, then those that fit into the rest; among equally long ones the leftmost. *out
- * is ordered by position, and to be freed.
+ * Accepts the longest matches first, then shorter ones in the gaps; among equally long ones the leftmost.
+ * *out is ordered by position, and to be freed.
  */
 enum salvo_status special_tokens_find(
     const struct special_search *search, struct special_match **out, size_t *out_count);

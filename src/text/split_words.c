@@ -83,9 +83,8 @@ static bool is_capital_ascii(struct character character)
 
 /*
  * The end of capitals and then small letters: [^a-z]*[^A-Z]+|[^a-z]+[^A-Z]* over letters, of which only ASCII
- * ones have a case and all others count as both. The tokenizers' own patterns use \p{Lu} and \p{Ll} and let
- * combining marks join; what is written here is how llama.cpp reads GGUF files with these vocabularies, so
- * that ids agree with it.
+ * ones have a case and all others count as both. The original patterns use \p{Lu} and \p{Ll} and include
+ * combining marks; this one follows llama.cpp, so that ids agree with it.
  */
 static const char *cased_word_end(const char *at, const char *end)
 {

@@ -48,7 +48,7 @@ static size_t blank_size(const char *at, const char *end)
     return space_mark_size(at, end);
 }
 
-/* Blanks and the marks for them are the same to the vocabulary; here both are blanks. */
+/* Replaces the marks for blanks by blanks: the vocabulary does not distinguish them. */
 static enum salvo_status normalise(
     const struct vocabulary *vocabulary, struct salvo_text text, struct buffer *out)
 {
@@ -58,7 +58,7 @@ static enum salvo_status normalise(
     TRY(buffer_reserve(out, text.size + 1));
     if (vocabulary->add_space_prefix)
         out->data[out->size++] = ' ';
-    bool after_blank = squeeze; /* at the start, too, they are extra */
+    bool after_blank = squeeze; /* leading blanks are extra, too */
     while (at != end) {
         size_t blank = blank_size(at, end);
         if (!blank || !after_blank)
@@ -79,7 +79,7 @@ cleanup:
 static uint32_t rank_of_score(float score)
 {
     uint32_t bits;
-    score += 0.0f; /* there is a negative zero */
+    score += 0.0f; /* turns -0 into 0 */
     memcpy(&bits, &score, sizeof bits);
     uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     uint32_t rank = ~ascending;
@@ -146,7 +146,7 @@ cleanup:
     return status;
 }
 
-/* Up to the first place that no token reaches over. */
+/* The size of the text up to the first place that no token crosses. */
 static size_t word_size(const struct spm *spm, struct salvo_text text)
 {
     const unsigned char *bytes = (const unsigned char *)text.data;

@@ -14,16 +14,16 @@ struct spm {
     size_t longest_piece;
 
     /*
-     * A bit for each two bytes that follow each other in some token. Between two that never do nothing can be
-     * merged, so the text can be cut there and each part be encoded alone; in most vocabularies that is
-     * before every word.
+     * A bit for each two bytes that follow each other in some token. Two bytes that follow each other in no
+     * token are never merged, so the text is cut between them and each part encoded alone; in most
+     * vocabularies this is before every word.
      */
     uint8_t followers[256][256 / 8];
 };
 
 void spm_open(struct spm *spm, const struct vocabulary *vocabulary);
 
-/* Appends the tokens of single bytes, as far as there are any for these. */
+/* Appends the token of each byte: for a byte without one the unknown token, or nothing if there is none. */
 enum salvo_status spm_spell(const struct spm *spm, struct salvo_text text, struct token_list *list);
 
 /* Appends the tokens of plain text. */

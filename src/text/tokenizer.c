@@ -149,7 +149,7 @@ static enum salvo_status encode_plain(
     return SALVO_OK;
 }
 
-/* Without the merges, so that no token of several bytes comes of it. */
+/* Byte by byte, without merges, so that no token of several bytes results. */
 static enum salvo_status spell(
     const struct tokenizer *tokenizer, struct salvo_text text, struct token_list *list)
 {
@@ -164,7 +164,7 @@ static enum salvo_status spell(
     return SALVO_OK;
 }
 
-/* Plain text may lead to a token that is defined by the user, too: by merges, or as a word. */
+/* Plain text may also become a user-defined token by merges, or as a whole word. */
 static enum salvo_status encode_without(
     const struct tokenizer *tokenizer, struct salvo_text text, const bool *guarded, struct token_list *list)
 {

@@ -14,7 +14,7 @@ struct tokenizer;
 struct token_list {
     int32_t *ids;
     size_t count, capacity;
-    size_t lost; /* bytes of the texts that have no token, not even one for what is not known */
+    size_t lost; /* bytes without a token, in a vocabulary without an unknown token */
 };
 
 void token_list_free(struct token_list *list);
@@ -34,10 +34,10 @@ int32_t tokenizer_eos(const struct tokenizer *tokenizer);
 /* eos, eot, eom by metadata or by name: generation ends at any of these. */
 bool tokenizer_is_end(const struct tokenizer *tokenizer, int32_t id);
 
-/* Whether text becomes this token only where that is asked for. */
+/* Whether it is a control token: text becomes it only with TOKENIZE_SPECIAL. */
 bool tokenizer_is_control(const struct tokenizer *tokenizer, int32_t id);
 
-/* Whether any text that contains it becomes this token. */
+/* Whether it is user-defined: any text that contains it becomes this token. */
 bool tokenizer_is_user_defined(const struct tokenizer *tokenizer, int32_t id);
 
 /* Whether the metadata asks to add them. */
@@ -50,8 +50,8 @@ enum tokenize_flags {
     TOKENIZE_EOS = 4,     /* the end-of-text token last */
 };
 
-/* Appends. Any bytes are accepted, also what is not UTF-8; bytes without a token are left out, with a warning
- * for all of them. */
+/* Appends the tokens of any bytes, also invalid UTF-8. Bytes without a token are left out, with one warning.
+ */
 enum salvo_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
     unsigned flags, struct token_list *list);
 
@@ -66,8 +66,8 @@ struct guarded_text {
 enum salvo_status tokenizer_encode_guarded(const struct tokenizer *tokenizer,
     const struct guarded_text *guarded, unsigned flags, struct token_list *list);
 
-/* Sets guarded[id] for all user-defined tokens in `text`, except those of nothing but blanks: in a message,
- * these mean no more than blanks do. */
+/* Sets guarded[id] for all user-defined tokens in `text`, except those of blanks only, which in a message
+ * mean just blanks. */
 enum salvo_status tokenizer_guard(
     const struct tokenizer *tokenizer, const char *text, size_t size, bool *guarded);
 

@@ -1,4 +1,4 @@
-/* Byte strings to numbers, for finding what a text begins with. Built once, then only read. */
+/* Maps byte strings to numbers and finds those that a text begins with. Immutable once built. */
 #ifndef TEXT_TRIE_H
 #define TEXT_TRIE_H
 

@@ -26,7 +26,7 @@ struct character {
 
 extern const uint8_t ascii_class[128];
 
-/* A character whose first byte is not ASCII. A byte that begins no valid character counts as one, U+FFFD. */
+/* A character whose first byte is not ASCII. An invalid byte counts as the character U+FFFD. */
 struct character unicode_decode(const char *at, const char *end);
 
 static inline struct character unicode_at(const char *at, const char *end)

@@ -130,7 +130,7 @@ cleanup:
 
 /* ---- Special tokens ---------------------------------------------------------------------------------- */
 
-/* Replaces *id when the key is there; a default that the vocabulary is too small for is none. */
+/* Replaces *id if the key exists; a default outside the vocabulary becomes -1. */
 static enum salvo_status read_id(
     const struct gguf *gguf, const struct vocabulary *vocabulary, const char *key, int32_t *id)
 {

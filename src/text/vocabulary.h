@@ -47,12 +47,12 @@ struct vocabulary {
 enum salvo_status vocabulary_open(const struct gguf *gguf, struct vocabulary *out);
 void vocabulary_close(struct vocabulary *vocabulary);
 
-/* 10 for "<0x0A>", -1 for what is not written so. */
+/* 10 for "<0x0A>"; -1 for other texts. */
 int byte_token_value(struct salvo_text text);
 
 /*
- * Control tokens are never what plain text becomes, even if it looks like them, and are written only when
- * asked.
+ * Plain text never becomes a control token, even if it spells one, and control tokens are written only on
+ * request.
  */
 static inline bool token_is_control(const struct token *token)
 {

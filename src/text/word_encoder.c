@@ -48,7 +48,8 @@ enum salvo_status word_encode(struct word_encoder *encoder, struct salvo_text wo
 
     if (slot->word[0] == parts[0] && slot->word[1] == parts[1]) {
         TRY(token_list_grow(list, MEMO_MOST_TOKENS));
-        /* All four, which is quicker than as many as there are: the others are written over next. */
+        /* Copies always four ids, which is faster than a loop over the count; the next word overwrites the
+         * rest. */
         memcpy(list->ids + list->count, slot->ids, sizeof slot->ids);
         list->count += slot->count;
         goto cleanup;

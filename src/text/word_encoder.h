@@ -1,6 +1,5 @@
 /*
- * Encodes the words of one text, remembering the tokens of those seen last: in most texts most words have
- * been there before.
+ * Encodes the words of one text with a cache of recent words, because most words of a text repeat.
  */
 #ifndef TEXT_WORD_ENCODER_H
 #define TEXT_WORD_ENCODER_H
@@ -29,7 +28,7 @@ struct word_encoder {
     encode_function encode;
     bool ignore_merges; /* a word that has a token of its own becomes it */
     struct merger merger;
-    struct memo_slot *slots; /* NULL where the text is too short to make it worthwhile */
+    struct memo_slot *slots; /* NULL for a text too short to profit */
 };
 
 /* Set the members above `merger` first. */

@@ -102,8 +102,8 @@ class Pipe(unittest.TestCase):
             ("/set temp hot", "'hot'"),
             ("/set tmep 1", "did you mean temp"),
             ("/set top-p 2", "0 to 1"),
-            ("/set repeat-penalty 0", "repeat penalty 0 is invalid: it must be between 1e-06 and 1e+06"),
-            ("/set repeat-penalty -1", "repeat penalty -1 is invalid: it must be between 1e-06 and 1e+06"),
+            ("/set repeat-penalty 0", "/set: invalid repeat-penalty '0': expected a number from 1e-06 to 1e+06"),
+            ("/set repeat-penalty -1", "/set: invalid repeat-penalty '-1': expected a number from 1e-06 to 1e+06"),
             ("/set logit-bias 5", "ID=X"),
             ("/save", "needs a value"),
             ("/save /no/such/folder/file", "/no/such/folder"),
@@ -412,6 +412,16 @@ class OnATerminal(unittest.TestCase):
         self.assertNotIn(b"\x1b", terminal.wait_for(PROMPT))
         terminal.type("/quit\r")
         self.assertEqual(terminal.end()[1], 0)
+
+    def test_a_signal_leaves_the_terminal_as_it_was(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            terminal = Terminal("-q")
+            before = terminal.wait_for(PROMPT)
+            self.assertIn(b"\x1b[?2004h", before)  # pasted text is marked
+            os.kill(terminal.child, number)
+            seen, status = terminal.end()
+            self.assertIn(b"\x1b[?2004l", seen)
+            self.assertEqual(status, -number)
 
     def test_stopping_an_answer(self):
         terminal = Terminal("-c", 400000, "-q", "--allow-loops", *FORCED, NO_COLOR="1")

@@ -1,6 +1,8 @@
 /* Parts of `salvo chat` that are tested better alone: what may be shown on a terminal, and which tokens stay.
  */
+#include "../../tools/command.h"
 #include "../../tools/loop_watch.h"
+#include "../../tools/output_file.h"
 #include "../../tools/safe_text.h"
 #include "../../tools/terminal.h"
 #include "../../tools/token_overlap.h"
@@ -12,6 +14,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+int failure(const char *format, ...)
+{
+    (void)format;
+    return EXIT_FAILED;
+}
+
+/* --force also replaces a file that another process creates after the check. */
+static void forced_files_are_replaced(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/salvo-output-XXXXXX";
+    bool replace;
+    close(mkstemp(path));
+    assert_int_equal(EXIT_FAILED, output_file_check(path, NULL, false, "--force", &replace));
+    assert_int_equal(EXIT_DONE, output_file_check(path, NULL, true, "--force", &replace));
+    assert_true(replace);
+    unlink(path);
+    assert_int_equal(EXIT_DONE, output_file_check(path, NULL, false, "--force", &replace));
+    assert_false(replace);
+    assert_int_equal(EXIT_DONE, output_file_check(path, NULL, true, "--force", &replace));
+    assert_true(replace);
+}
 
 /* In pieces of every size the same comes out. */
 static void assert_shown(const char *expected, const char *text, size_t size)
@@ -260,6 +286,7 @@ static void control_tokens_are_no_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forced_files_are_replaced),
         cmocka_unit_test(messages_show_control_characters_as_escapes),
         cmocka_unit_test(control_characters_are_left_out),
         cmocka_unit_test(characters_stay_whole),

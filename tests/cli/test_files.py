@@ -234,6 +234,41 @@ class FullDisk(unittest.TestCase):
         self.assertEqual(leftovers(), [])
 
 
+class Odd(unittest.TestCase):
+    def test_names_that_are_no_files(self):
+        for arguments, status, words in (
+            (("tokenize", "-m", MODEL, "-f", "/dev/zero"), 1, "/dev/zero: a device with more than 64 MiB"),
+            (("eval", "-m", MODEL, "--tokens", "@"), 2, "the file name after @ is empty"),
+            (("quantize", PLAIN, "-", "Q8_0"), 2, "not standard output"),
+            (("info", "-m", "."), 1, ".: a folder"),
+            (("run", "--help=1"), 2, "--help takes no value"),
+            (("verify", PLAIN, "-c", "5"), 2, "'-c'"), (("verify", PLAIN, "-b", "5"), 2, "'-b'"), (("verify", PLAIN, "--pin"), 2, "'--pin'"),
+        ):
+            with self.subTest(arguments):
+                output, error = salvo(*arguments, model=None, status=status, cwd=folder.name)
+                self.assertEqual((output, error.count("\n")), (b"", 1), error)
+                self.assertIn(words, error)
+        self.assertFalse(os.path.exists(path("-")))
+
+    def test_an_error_is_one_write(self):
+        reader, writer = os.pipe2(os.O_DIRECT)  # a read gives one write
+        subprocess.run([SALVO, "run", "-m", "no such model", "-p", "x"], stdin=subprocess.DEVNULL, stderr=writer, timeout=60, check=False)
+        self.assertRegex(os.read(reader, 4096), rb"\Asalvo: no such model: .*\n\Z")
+        os.close(reader)
+        os.close(writer)
+
+    def test_an_ignored_interrupt_stays_ignored(self):
+        command = [SALVO, "run", "-m", MODEL, "-p", "hello", "-n", "400", "-v", *FORCED]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        process.stderr.readline()  # the engine is open
+        for _ in range(20):
+            process.send_signal(signal.SIGINT)
+            process.stdout.read(1)
+        output, _ = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, 20 + len(output)), (0, 400))
+
+
 class Descriptors(unittest.TestCase):
     def test_closed_ones_in_every_combination(self):
         for closed in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):

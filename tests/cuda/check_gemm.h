@@ -387,7 +387,7 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {33}, large ? 768u : 416u, 70, 80, 0, true}, seed++);
         check_gemm(results, {{type, type}, {24, 24}, 256, 5, 8, ACTIVATION_SILU, true}, seed++);
         check_gemm(results, {{type, type}, {40, 40}, 256, 35, 40, ACTIVATION_GELU}, seed++);
-        check_gemm(results, {{type}, {34}, 2048, 70, 256, 0, false, true}, seed++);
+        check_gemm(results, {{type}, {35}, 2048, 70, 256, 0, false, true}, seed++);
         check_gemm(results, {{type, type}, {40, 40}, 256, 70, 256, ACTIVATION_SILU}, seed++);
         for (uint32_t tokens : {1, 2, 7, 8, 16, 17, 31, 33, 63, 64, 65, 127, 200}) {
             for (uint32_t rows : {1, 8, 31, 100, 130, 576}) {

@@ -7,7 +7,7 @@
 
 enum { MOST_REQUESTS = 16, MOST_ACTORS = 8 };
 
-/* What a request gets alone. */
+/* A request, and the ids and logits that it gets when it runs alone. */
 struct request {
     int32_t *prompt, *ids; /* ids: after the prompt, [id_count] */
     float *logits;         /* that each id was chosen from, [id_count][vocabulary] */

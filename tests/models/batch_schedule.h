@@ -16,7 +16,7 @@ struct schedule {
     bool cancel;         /* from this thread, between submit and wait */
 };
 
-/* What happened, so that a test can tell that its schedules were worth running. */
+/* Counts of a schedule, by which a test checks that it exercised the engine. */
 struct schedule_report {
     uint32_t steps, mixed_steps; /* mixed: a run that decodes beside a part of a prompt */
     uint32_t most_open, cancelled, idle_runs;

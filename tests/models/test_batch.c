@@ -280,6 +280,102 @@ static void a_closed_session_leaves_its_results(void **state)
     fixture_close(&fixture);
 }
 
+/* Of the logits as they are, whatever the sampler makes of them. */
+static void logprobs_are_those_of_the_model(void **state)
+{
+    (void)state;
+    enum { TOP = 5 };
+    struct fixture fixture = open_batch("llama-tiny");
+    int32_t *ids = some_ids(10, fixture.vocabulary, 6), top_ids[TOP];
+    float *logits = calloc(fixture.vocabulary, sizeof *logits), logprobs[1 + TOP];
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    assert_non_null(logits);
+    sampler.temperature = 2;
+    sampler.repeat_penalty = 1.5f;
+    sampler.repeat_last_n = 64;
+    ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 3, -INFINITY));
+    struct salvo_run run = {.session = fixture.session,
+        .ids = ids,
+        .count = 10,
+        .logits = logits,
+        .logprobs = logprobs,
+        .top_ids = top_ids,
+        .top_count = TOP};
+    for (int i = 0; i < 5; i++, run.count = 0) {
+        const struct salvo_run_result result = submit_one(fixture.engine, run);
+        assert_int_equal(SALVO_OK, result.status);
+        double sum = 0;
+        for (uint32_t j = 0; j < fixture.vocabulary; j++)
+            sum += exp(logits[j]);
+        for (int j = 0; j <= TOP; j++) {
+            const int32_t id = j ? top_ids[j - 1] : result.id;
+            assert_true(fabs(logprobs[j] - (logits[id] - log(sum))) < 1e-5);
+            assert_true(j < 2 || logprobs[j] <= logprobs[j - 1]);
+        }
+        assert_true(logprobs[0] <= logprobs[1]);
+    }
+    run.top_count = SALVO_TOP_LOGPROBS + 1;
+    assert_refused(fixture.engine, &run, 1, "the 21 most likely ids; at most 20");
+    run.top_count = 1;
+    run.top_ids = NULL;
+    assert_refused(fixture.engine, &run, 1, "lists for the 1 most likely ids are NULL");
+    run = (struct salvo_run){.session = fixture.session, .logprobs = logprobs};
+    busy_device_install(fixture.engine); /* which has none */
+    uint64_t step;
+    assert_int_equal(
+        SALVO_ERROR_UNSUPPORTED, salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    assert_non_null(strstr(salvo_error(), "backend busy does not compute log-probabilities"));
+    free(logits);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Each run has its own mask. An empty one fails its run alone. */
+static void masks_allow_ids(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_batch("rwkv7-tiny");
+    const size_t words = (fixture.vocabulary + 31) / 32;
+    uint32_t *one = calloc(words, sizeof *one), *none = calloc(words, sizeof *none);
+    int32_t *ids = some_ids(10, fixture.vocabulary, 6);
+    struct salvo_run runs[3] = {{.session = fixture.session, .mask = one}, {.mask = none}, {0}};
+    struct salvo_run_result results[3];
+    uint64_t step;
+    assert_true(one && none);
+    ASSERT_OK(salvo_session_open(fixture.engine, &runs[1].session));
+    ASSERT_OK(salvo_session_open(fixture.engine, &runs[2].session));
+    set_greedy(runs[0].session);
+    int32_t *expected = continuation(runs[2].session, ids, 10, 4);
+    ASSERT_OK(salvo_session_rollback(runs[2].session, 0));
+    for (int i = 0; i < 3; i++) {
+        runs[i].ids = ids;
+        runs[i].count = i == 2 ? 10 : 5;
+    }
+    for (int i = 0; i < 4; i++) {
+        const int32_t allowed = 5 + 33 * i;
+        memset(one, 0, words * sizeof *one);
+        one[allowed / 32] |= UINT32_C(1) << allowed % 32;
+        ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 3, sizeof *runs, &step));
+        ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, 3, sizeof *results));
+        assert_int_equal(SALVO_OK, results[0].status);
+        assert_int_equal(allowed, results[0].id);
+        assert_int_equal(SALVO_ERROR_NUMERIC, results[1].status);
+        assert_non_null(strstr(results[1].message, "the mask allows none"));
+        assert_int_equal(0, results[1].position);
+        assert_int_equal(expected[i], results[2].id);
+        runs[0].count = runs[2].count = 0;
+    }
+    busy_device_install(fixture.engine); /* which has none */
+    assert_int_equal(
+        SALVO_ERROR_UNSUPPORTED, salvo_engine_submit(fixture.engine, runs, 1, sizeof *runs, &step));
+    free(one);
+    free(none);
+    free(expected);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 /* Callers of an older or newer version have structs of another size. */
 static void structs_may_have_another_size(void **state)
 {
@@ -317,6 +413,8 @@ int main(void)
         cmocka_unit_test(sessions_that_fail_do_not_stop_others),
         cmocka_unit_test(runs_behind_a_failed_one_fail),
         cmocka_unit_test(a_closed_session_leaves_its_results),
+        cmocka_unit_test(logprobs_are_those_of_the_model),
+        cmocka_unit_test(masks_allow_ids),
         cmocka_unit_test(structs_may_have_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

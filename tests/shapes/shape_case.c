@@ -112,6 +112,8 @@ static void choose_llama(uint64_t *state, struct model_shape *shape)
     shape->rope_base = one_in(state, 2) ? 10000 : 500000;
     shape->rope_factor = one_in(state, 5) ? 8 : 0;
     choose_heads(state, shape);
+    if (shape->head_size < 2)
+        shape->rope_factor = 0; /* the file has a factor for each pair */
     choose_family(state, shape);
 }
 

@@ -34,6 +34,15 @@ static void pages_end_with_the_run(void **state)
     assert_int_equal(4, run_page_count(&options, &(struct run){.first = 900, .count = 1}, UINT32_MAX));
 }
 
+/* A session may have an id that was sampled after its last position. */
+static void slots_have_one_token_more_than_the_context(void **state)
+{
+    (void)state;
+    const struct backend_options options = {.context = 100};
+    assert_int_equal(0, slot_tokens_at(&options, 0));
+    assert_int_equal(202, slot_tokens_at(&options, 2));
+}
+
 static void only_plain_samplers_take_the_largest(void **state)
 {
     (void)state;
@@ -98,6 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_follow_their_runs),
         cmocka_unit_test(pages_end_with_the_run),
+        cmocka_unit_test(slots_have_one_token_more_than_the_context),
         cmocka_unit_test(only_plain_samplers_take_the_largest),
         cmocka_unit_test(pages_are_saved_position_by_position),
     };

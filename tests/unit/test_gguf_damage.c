@@ -41,7 +41,7 @@ static void every_change_of_a_byte_loads_or_is_refused(void **state)
     put_sample(&file, 3);
     size_t loaded = 0, refused = 0;
     for (size_t at = 0; at < file.size; at++) {
-        for (int change = 1; change < 256; change++) {
+        for (int change = 1; change < 256; change += 256 / LONG_RUN(256)) {
             file.data[at] ^= (char)change;
             enum salvo_status status = open_and_touch(file.data, file.size);
             assert_true(status == SALVO_OK || status == SALVO_ERROR_FORMAT ||

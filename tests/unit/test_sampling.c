@@ -450,6 +450,109 @@ static void timing(void **state)
     }
 }
 
+/* A mask does what a bias of -infinity does, also beside a bias. */
+static void masks_forbid_ids(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 31, 32, 33, 320, 1000};
+    static float logits[1000], bias[1000], forbidding[1000];
+    static uint32_t mask[32];
+    static int32_t tokens[50];
+    uint64_t counter = 0;
+    for (unsigned round = 0; round < 1200; round++) {
+        const uint32_t size = sizes[round % 6];
+        sampling_case_fill(round, size, logits, bias, &counter);
+        memset(mask, round % 3 ? 0 : 0xff, sizeof mask); /* few ids, or all but a few */
+        for (uint32_t i = 0; i < 1 + size / 16; i++) {
+            const uint32_t id = (uint32_t)(sampling_case_uniform(&counter) * (float)size) % size;
+            mask[id / 32] ^= UINT32_C(1) << id % 32;
+        }
+        struct sampler_settings settings = sampling_case_settings(round, 40, bias);
+        for (uint32_t i = 0; i < size; i++)
+            forbidding[i] = !(mask[i / 32] >> i % 32 & 1) ? -INFINITY : settings.bias ? bias[i] : 0;
+        struct sampler_settings expected = settings;
+        expected.bias = forbidding;
+        settings.mask = mask;
+        assert_int_equal(choose(&expected, logits, size, tokens, round % 51),
+            choose(&settings, logits, size, tokens, round % 51));
+    }
+    memset(mask, 0, sizeof mask);
+    assert_int_equal(-1, choose(&(struct sampler_settings){.top_p = 1, .repeat_penalty = 1, .mask = mask},
+                             logits, 32, tokens, 0));
+}
+
+/* ---- Log-probabilities ---- */
+
+/* log(exp(l) / sum) in long double, without subtracting the largest first. */
+static long double plain_logprob(const float *logits, uint32_t vocabulary, uint32_t id)
+{
+    long double sum = 0;
+    for (uint32_t i = 0; i < vocabulary; i++)
+        sum += isnan(logits[i]) ? 0 : expl((long double)logits[i]);
+    return isnan(logits[id]) ? -INFINITY : logl(expl((long double)logits[id]) / sum);
+}
+
+static void check_logprobs(const float *logits, uint32_t vocabulary, int32_t chosen, uint32_t top_count)
+{
+    struct sampling_logprob found[1 + MAX_TOP_LOGPROBS];
+    static bool listed[LARGE];
+    memset(listed, 0, vocabulary * sizeof *listed);
+    sampling_logprobs(logits, vocabulary, chosen, top_count, found);
+    assert_int_equal(chosen, found[0].id);
+    for (uint32_t i = 0; i <= top_count; i++) {
+        int32_t id = found[i].id;
+        if (i) { /* the best of those that are not listed yet, by a plain search */
+            int32_t best = -1;
+            for (uint32_t j = 0; j < vocabulary; j++) {
+                if (!listed[j] && logits[j] > -INFINITY && (best < 0 || logits[j] > logits[best]))
+                    best = (int32_t)j;
+            }
+            assert_int_equal(best, id);
+        }
+        if (id < 0) {
+            assert_true(found[i].logprob == -INFINITY);
+            continue;
+        }
+        listed[id] |= i > 0;
+        const long double expected = plain_logprob(logits, vocabulary, (uint32_t)id);
+        if (isinf(expected))
+            assert_true(found[i].logprob == -INFINITY);
+        else
+            assert_true(fabsl(found[i].logprob - expected) <= 1e-6L * (1 + fabsl(expected)));
+    }
+}
+
+static void logprobs_are_a_log_softmax(void **state)
+{
+    (void)state;
+    static float logits[LARGE];
+    uint64_t random = 5;
+    for (uint32_t vocabulary = 1; vocabulary <= LARGE; vocabulary = vocabulary * 3 + 1) {
+        for (uint32_t i = 0; i < vocabulary; i++) {
+            random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            logits[i] = (float)(random >> 40) * 0x1p-19f - 16; /* ties are likely */
+            logits[i] = random >> 33 & 15 ? logits[i] : random >> 37 & 1 ? NAN : -INFINITY;
+        }
+        logits[vocabulary / 2] = 3;
+        for (uint32_t top_count = 0; top_count <= MAX_TOP_LOGPROBS; top_count += 4)
+            check_logprobs(logits, vocabulary, (int32_t)(vocabulary / 2), top_count);
+        check_logprobs(logits, vocabulary, (int32_t)vocabulary - 1, MAX_TOP_LOGPROBS);
+    }
+}
+
+static void infinite_logits_share_the_probability(void **state)
+{
+    (void)state;
+    const float logits[] = {1, INFINITY, 2, INFINITY};
+    struct sampling_logprob found[4];
+    sampling_logprobs(logits, 4, 3, 3, found);
+    assert_int_equal(1, found[1].id);
+    assert_int_equal(3, found[2].id);
+    assert_true(fabsf(found[0].logprob + 0.6931472f) < 1e-6f);
+    assert_true(fabsf(found[1].logprob + 0.6931472f) < 1e-6f);
+    assert_true(found[3].id == 2 && found[3].logprob == -INFINITY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -459,6 +562,9 @@ int main(void)
         cmocka_unit_test(random_numbers_are_those_of_the_definition),
         cmocka_unit_test(every_stage_agrees_with_a_plain_implementation),
         cmocka_unit_test(borders_belong_to_the_id_above),
+        cmocka_unit_test(masks_forbid_ids),
+        cmocka_unit_test(logprobs_are_a_log_softmax),
+        cmocka_unit_test(infinite_logits_share_the_probability),
         cmocka_unit_test(large_vocabularies_agree_too),
         cmocka_unit_test(among_equal_logits_top_k_keeps_the_lower_ids),
         cmocka_unit_test(ids_come_as_often_as_their_probability_says),

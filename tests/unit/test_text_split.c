@@ -235,7 +235,7 @@ static void check_text(const struct pre_tokenizer *pre, pcre2_code *const *codes
 static void splits_as_the_published_patterns(void **state)
 {
     (void)state;
-    enum { TEXTS = 400, MAX_PARTS = 1000 };
+    enum { TEXTS = LONG_RUN(400), MAX_PARTS = 1000 };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         const struct pre_tokenizer *pre = pre_tokenizer_find(families[i].name, strlen(families[i].name));
         pcre2_code *codes[SPLIT_MAX_STAGES + 1] = {0};
@@ -290,7 +290,7 @@ static void no_text_takes_quadratic_time(void **state)
     (void)state;
     static const char *const units[] = {" ", "\n", " \n", "a", "A", "aA", "\xc3\x89\x41", "1", "!", "'", "' ",
         "\x01", "\xe4\xb8\xad", " .", "\xff"};
-    enum { SIZE = 1 << 18 };
+    enum { SIZE = LONG_RUN(1 << 18) };
     char *text = malloc(SIZE);
     const struct pre_tokenizer *pre;
     assert_non_null(text);

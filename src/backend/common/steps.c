@@ -48,7 +48,7 @@ bool sampler_penalises(const struct sampler_settings *settings)
 
 bool sampler_is_argmax(const struct sampler_settings *settings)
 {
-    return settings->temperature == 0 && !settings->bias && !sampler_penalises(settings);
+    return settings->temperature == 0 && !settings->mask && !settings->bias && !sampler_penalises(settings);
 }
 
 size_t slot_tokens_at(const struct backend_options *options, uint32_t slot)

@@ -37,6 +37,11 @@ static const float *logits(struct executor *executor, uint32_t row)
     return row_of(executor, executor->program->logits, row, 0);
 }
 
+static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t run)
+{
+    return executor->logprobs[run];
+}
+
 static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
 {
     return executor->tokens + slot_tokens_at(&executor->options, slot);
@@ -151,11 +156,13 @@ const struct backend cpu_backend = {
     .open = executor_open,
     .close = executor_close,
     .info = info,
+    .has_masks = true,
     .rounds_finely = true,
     .set_rounding = set_rounding,
     .submit = step_submit,
     .wait = step_wait,
     .logits = logits,
+    .logprobs = logprobs,
     .tokens = tokens_of,
     .state_size = state_size,
     .state_save = state_save,

@@ -83,9 +83,10 @@ struct executor {
     uint32_t early_end;     /* first row beyond EARLY_POSITIONS */
     uint32_t *output_rows;  /* [O]: row of each output */
     uint32_t live[ROW_KIND_COUNT];
-    uint32_t *tasks;            /* [groups] */
-    uint32_t first_group;       /* first group that the team runs now */
-    struct run_result *results; /* [slots] */
+    uint32_t *tasks;                                           /* [groups] */
+    uint32_t first_group;                                      /* first group that the team runs now */
+    struct run_result *results;                                /* [slots] */
+    struct sampling_logprob (*logprobs)[1 + MAX_TOP_LOGPROBS]; /* [slots] */
 
     /* Debug path. */
     const size_t *debug_offsets; /* [buffers]; NULL: no step is being debugged */

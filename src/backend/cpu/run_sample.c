@@ -30,6 +30,8 @@ void sample_work(struct executor *executor, const struct group *group, uint32_t 
         result->failed_position = row.position;
         return;
     }
+    if (run->has_logprobs)
+        sampling_logprobs(logits, vocabulary, id, run->top_count, executor->logprobs[row.run]);
     tokens[count] = id;
     result->sampled++;
 }

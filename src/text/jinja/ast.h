@@ -1,4 +1,4 @@
-/* A template as a tree. One kind of node serves all: the comments say which members mean what. */
+/* A template as a tree. All nodes have one type; the comments tell which members each kind uses. */
 #ifndef TEXT_JINJA_AST_H
 #define TEXT_JINJA_AST_H
 
@@ -77,7 +77,7 @@ struct node {
     const struct builtin *builtin;
 };
 
-/* Nesting that would take too much of the stack, here or when it is run, is an error. */
+/* Deeper nesting is an error, because parsing and running are recursive. */
 enum { DEEPEST_NESTING = 200 };
 
 /* The literals are all texts and strings of the template, each ended by a NUL. */

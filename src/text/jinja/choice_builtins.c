@@ -50,7 +50,7 @@ cleanup:
     return status;
 }
 
-/* Of what counts as false there is nothing to go through, also of none or 0. */
+/* A value that is false, such as none or 0, counts as an empty sequence. */
 static bool is_empty(
     const struct call *call, struct interpreter *in, enum salvo_status *status, struct value *out)
 {

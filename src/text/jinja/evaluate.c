@@ -1,4 +1,4 @@
-/* Expressions to values. */
+/* Evaluates expressions. */
 #include "text/jinja/builtins.h"
 #include "text/jinja/lexer.h"
 
@@ -162,7 +162,7 @@ cleanup:
 
 /* ---- Arguments --------------------------------------------------------------------------------------- */
 
-/* Room for arguments that are not all known before they are evaluated. */
+/* Arguments so far; spread ones add an unknown number. */
 struct gathering {
     struct interpreter *in;
     struct value *values;

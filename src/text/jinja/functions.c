@@ -1,4 +1,4 @@
-/* Functions: those of jinja2, and the two that chat templates get beside them. */
+/* Functions: those of jinja2, and the two that transformers adds for chat templates. */
 #include "text/jinja/builtins.h"
 
 #include <stdio.h>
@@ -170,7 +170,7 @@ cleanup:
 
 /* ---- Of chat templates ------------------------------------------------------------------------------- */
 
-/* The template refuses the conversation: that is the caller's mistake, not the template's. */
+/* The template refuses the conversation, which is an error of the caller, not of the template. */
 static enum salvo_status raise_exception(struct interpreter *in, const struct call *call, struct value *out)
 {
     enum salvo_status status = SALVO_OK;

@@ -190,7 +190,7 @@ static bool is_cased(uint32_t character)
     return char_is_upper(character) || char_is_lower(character) || char_is_title(character);
 }
 
-/* A capital sigma after a letter and before none is the one that ends words. */
+/* A capital sigma after a letter and before none becomes a final sigma. */
 static bool is_final_sigma(struct string string, size_t at)
 {
     return CHAR_CODE(string.chars[at]) == 0x3a3 && at > 0 && is_cased(string.chars[at - 1]) &&

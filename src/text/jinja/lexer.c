@@ -287,7 +287,7 @@ cleanup:
     return status;
 }
 
-/* The size of what ends the tag, with the blanks it takes along; 0 when it is not there. */
+/* The size of the end of the tag with the blanks that it removes; 0: the tag does not end here. */
 static size_t tag_end_size(const struct lexer *lexer, enum lexeme_kind end)
 {
     const char *close = end == LEX_BLOCK_END ? "%}" : "}}";
@@ -375,7 +375,7 @@ cleanup:
     return status;
 }
 
-/* All line ends become line feeds, and one at the very end goes. */
+/* Turns all line ends into line feeds and removes one at the end of the template. */
 static enum salvo_status read_source(struct heap *heap, const char *bytes, size_t size, struct string *out)
 {
     enum salvo_status status = SALVO_OK;

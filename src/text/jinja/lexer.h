@@ -38,7 +38,8 @@ struct lexemes {
     size_t count;
 };
 
-/* As transformers sets jinja2 up: the line feed after a block goes, and so do blanks before one on its line.
+/* With the settings of transformers, trim_blocks and lstrip_blocks: the line feed after a block and blanks
+ * before it on its line are removed.
  */
 enum salvo_status lex(struct heap *heap, const char *source, size_t size, struct lexemes *out);
 

@@ -51,7 +51,7 @@ cleanup:
     return status;
 }
 
-/* `varargs`, `kwargs` and `caller`: what was given beyond the parameters, where the body asks for it. */
+/* Sets `varargs`, `kwargs` and `caller`, the arguments beyond the parameters, if the body mentions them. */
 static enum salvo_status set_extras(
     struct interpreter *in, const struct node *node, const struct arguments *arguments)
 {

@@ -1,4 +1,5 @@
-/* a.b, a[b] and a[b:c:d], with the rules of jinja2's sandbox: what would change its object is not there. */
+/* a.b, a[b] and a[b:c:d], with the rules of jinja2's sandbox: methods that would change their object are
+ * undefined. */
 #include "text/jinja/builtins.h"
 
 #include <string.h>

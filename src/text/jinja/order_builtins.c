@@ -36,7 +36,7 @@ cleanup:
     return status;
 }
 
-/* A list of the keys at "a,b": lists compare what is equal in them by nothing but that. */
+/* A list of the keys at "a,b"; lists are compared item by item. */
 static enum salvo_status make_keys(
     struct interpreter *in, struct value item, struct value path, bool case_matters, struct value *out)
 {

@@ -418,7 +418,7 @@ enum salvo_status frame_end(struct parser *parser, const struct node *outer)
                    : SALVO_OK;
 }
 
-/* A name, which may have dots: then it is none of ours. */
+/* A name, possibly with dots; no builtin has dots in its name. */
 static enum salvo_status parse_builtin_name(
     struct parser *parser, const struct builtin *const *tables, struct node *node)
 {
@@ -463,7 +463,7 @@ cleanup:
     return status;
 }
 
-/* Whether what follows a test's name is its argument, written without brackets. */
+/* Whether the argument of a test follows its name without brackets. */
 static bool argument_follows(const struct parser *parser)
 {
     switch (parser->at->kind) {

@@ -1,4 +1,4 @@
-/* Statements: what they write, and what they set. */
+/* Runs statements: output, assignments, loops, macros. */
 #include "text/jinja/builtins.h"
 
 /* ---- Assignments ------------------------------------------------------------------------------------------
@@ -133,8 +133,8 @@ cleanup:
     return status;
 }
 
-/* `completed`: some iteration came to its end. jinja2 takes "else" otherwise, also after a break in the first
- * one. */
+/* `completed`: at least one iteration reached its end. Otherwise jinja2 runs "else", also after a break in
+ * the first iteration. */
 static enum salvo_status run_iterations(struct interpreter *in, struct loop *loop, bool *completed)
 {
     enum salvo_status status = SALVO_OK;

@@ -1,4 +1,4 @@
-/* Statements: what stands between {% and %}, and the text around it. */
+/* Parses statements, {% ... %}, and the text around them. */
 #include "text/jinja/builtins.h"
 #include "text/jinja/parser.h"
 
@@ -296,7 +296,7 @@ cleanup:
     return status;
 }
 
-/* Nothing is inherited here, so a block stands where it is written. */
+/* Templates cannot inherit here, so a block is rendered in place. */
 static enum salvo_status parse_named_block(struct parser *parser, struct node *node)
 {
     enum salvo_status status = SALVO_OK;

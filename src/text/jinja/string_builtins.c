@@ -1,4 +1,4 @@
-/* Methods of strings that cut them, search them, or say something about them. */
+/* Methods of strings that split, search or classify. */
 #include "text/jinja/builtins.h"
 #include "text/jinja/letters.h"
 

@@ -132,7 +132,7 @@ static enum salvo_status is_in(struct interpreter *in, const struct call *call, 
     return status;
 }
 
-/* Objects are told apart by their place, what has no place by its value. */
+/* Objects are the same if their address is; other values if they are equal. */
 static enum salvo_status is_same(struct interpreter *in, const struct call *call, struct value *out)
 {
     const struct value *self = &call->self, *other = &call->given[0];

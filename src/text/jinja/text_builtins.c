@@ -65,7 +65,7 @@ cleanup:
     return status;
 }
 
-/* The filter begins words after other characters than the method. */
+/* The filter and the method differ in the characters after which a word begins. */
 static enum salvo_status write_filter_title(struct text *text, struct string self)
 {
     enum salvo_status status = SALVO_OK;

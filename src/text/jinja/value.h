@@ -14,7 +14,7 @@
 
 /* ---- Memory ---- */
 
-/* An arena with a limit: templates come with files, and what they ask for has to end somewhere. */
+/* An arena with a limit, because templates come from files that are not trusted. */
 struct heap {
     struct arena arena;
     size_t left; /* bytes */
@@ -110,7 +110,7 @@ enum undefined_reason {
     UNDEFINED_ELSE,      /* `a if b` without else */
 };
 
-/* One kind for all that Python makes of a row of items. */
+/* The Python types that are a row of items. */
 enum list_kind { LIST_LIST, LIST_TUPLE, LIST_RANGE, LIST_KEYS, LIST_VALUES, LIST_ITEMS, LIST_GENERATOR };
 
 struct list;
@@ -121,7 +121,7 @@ struct object;
 struct value {
     uint8_t kind;   /* enum value_kind */
     uint8_t reason; /* enum undefined_reason */
-    bool data;      /* a number or the like that came from the data */
+    bool data;      /* a number, boolean or none from the data */
     bool markup;    /* a string that was escaped, or called safe */
     union {
         bool boolean;
