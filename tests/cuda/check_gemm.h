@@ -1,4 +1,5 @@
-/* Matmuls of many tokens: every format, shapes that fit nowhere, everything that can follow the sum. */
+/* Matmuls of many tokens: every format, shapes that are no multiple of a tile, and all
+ * operations after the sum. */
 #ifndef TESTS_CUDA_CHECK_GEMM_H
 #define TESTS_CUDA_CHECK_GEMM_H
 
@@ -64,7 +65,7 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
     exit(2);
 }
 
-/* Whether there are kernels for warpgroups. Compiled for a device that has none, they are not there. */
+/* Whether the build has kernels for warpgroups: only those for devices with warpgroups do. */
 inline bool has_warpgroups()
 {
 #if ON_DEVICE
@@ -86,7 +87,7 @@ inline uint32_t rounding_of(enum tensor_type type)
                                                    : ROUNDING_Q8;
 }
 
-/* Rows as a packed input has them, on the device, and what they are worth. The first `fine` have two terms.
+/* A packed input on the device, and the numbers that it represents. The first `fine` rows have two terms.
  */
 struct test_packed_input {
     cuda_packed_input packed_input;
@@ -151,7 +152,7 @@ struct test_packed_input {
     }
 };
 
-/* A matrix in weight tiles on the device, and what it is worth. */
+/* A matrix in weight tiles on the device, and the numbers that it represents. */
 struct test_matrix {
     cuda_matrix matrix;
     std::vector<float> values; /* [rows][columns] */
@@ -412,7 +413,7 @@ inline void check_gemms(checks &results)
         {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q2_K, TYPE_Q8_0}, {40, 72, 8, 33, 64}, 512, 13, 16}, seed++);
     check_gemm(results, {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0}, {40, 72, 8}, 256, 33, 64, 0, true, true}, seed++);
     check_gemm(results, {{TYPE_F32, TYPE_BF16}, {40, 72}, 200, 18, 32, 0, true, true}, seed++);
-    /* What follows the sum. */
+    /* Activations, softcap, bias and addition after the sum. */
     for (uint32_t activation = ACTIVATION_TANH; activation < ACTIVATION_COUNT; activation++)
         check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, false, false, activation}, seed++);
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, false, false, false, 0, 1.5f}, seed++);

@@ -26,7 +26,7 @@ static void expect(bool holds, const char *model, const char *what, double value
     }
 }
 
-/* Whatever does not work at all ends it. */
+/* A call that fails ends the program. */
 static void must(enum salvo_status status, const char *what)
 {
     if (status != SALVO_OK) {
@@ -125,7 +125,7 @@ static double divergence(const float *a, const float *b, uint32_t count)
     return sum;
 }
 
-/* ---- What is checked ---- */
+/* ---- Checks ---- */
 
 /* A prompt and some tokens after it, again and again. */
 static void check_bits(const struct side *side, const int32_t *ids, uint32_t runs, const char *name)

@@ -105,7 +105,7 @@ static const struct salvo_engine_options on_cuda = {.size = sizeof(struct salvo_
     .sessions = 2,
     .threads = 1};
 
-/* What a session goes on with, by one submission a token. */
+/* The next ids of a session, with one submission per token. */
 static void take_one_by_one(struct salvo_session *session, uint32_t count, int32_t *out)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -503,7 +503,7 @@ static void after_steps_that_were_given_up(void **state)
     compare_disturbed("rwkv7-tiny", step_that_is_given_up);
 }
 
-/* ---- What is no number ---- */
+/* ---- NaN and infinity ---- */
 
 /* Changes the file of a model in F32: the row that is looked up for `id` has `bits` in it. */
 static void put_into_row(const char *path, int32_t id, uint32_t bits)

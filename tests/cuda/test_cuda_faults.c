@@ -1,5 +1,5 @@
 /*
- * What may go wrong with a CUDA device, tried on a driver without one: every call fails once, there is no
+ * Failures of a CUDA device, on a driver without one: every call fails once, there is no
  * memory, a kernel does not come to its end. Each time an error that says so, nothing is lost, and the device
  * can be opened again. Kernels are not run here: test_cuda_backend.c does that.
  */

@@ -1,11 +1,12 @@
 /*
- * Plans of many tokens: what their kernels take, and how each is launched. C and CUDA include this.
+ * Plans of many tokens: the arguments of their kernels, and the launch of each. C and CUDA include this.
  *
- * A plan is a chain of launches, all with grids sized by capacity; how many rows live is read from the
- * device's copy of the step. Structs are passed by value, so that a kernel need not wait for memory to know
- * its work; `machine`, `phase` and `packed inputs` are addresses of the device.
+ * A plan is a chain of launches, all with grids sized by capacity; kernels read the number of rows from the
+ * device's copy of the step. Structs are passed by value, so that a kernel knows its work without a load from
+ * memory; `machine`, `phase` and `packed inputs` are addresses of the device.
  *
- * salvo_begin(machine): takes the next step from the ring, puts the host's ids where embed reads them.
+ * salvo_begin(machine): takes the next step from the step ring, copies the host's ids to where embed reads
+ * them.
  *
  * salvo_angles(machine): cosines and sines of every row.
  *
@@ -13,9 +14,10 @@
  * block a row. `packed input` of a struct cuda_round is an index into packed inputs, an array of struct
  * cuda_packed_input.
  *
- * salvo_norm(machine, struct cuda_norm_rows): what most of those phases are, without looking anything up.
+ * salvo_norm(machine, struct cuda_norm_rows): rows to a packed input, perhaps through an rms norm, without
+ * tables: most groups of rows do no more.
  *
- * salvo_rotate(machine, struct cuda_rotate): the same for those before attention.
+ * salvo_rotate(machine, struct cuda_rotate): ropes and kv_append before attention, without tables.
  *
  * salvo_gemm_*(machine, struct cuda_gemm)
  *
@@ -26,8 +28,8 @@
  *
  * salvo_end(machine): results, versions of recurrent states, done.
  *
- * All of them wait for the launch before them themselves (griddepcontrol), after fetching what does not
- * depend on it: launches may be connected by programmatic edges or by plain ones.
+ * Every kernel waits for the launch before it itself (griddepcontrol), after it has loaded the data that does
+ * not depend on that launch: launches may be connected by programmatic edges or by plain ones.
  */
 #ifndef CUDA_BATCH_H
 #define CUDA_BATCH_H

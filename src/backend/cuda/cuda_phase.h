@@ -1,6 +1,6 @@
 /*
- * One phase while it is put together: vectors get places in shared memory as they are needed, those that are
- * not made in the phase are loaded, those that live on are stored.
+ * One phase while it is built: vectors get places in shared memory as they are needed; vectors that the phase
+ * does not compute are loaded, and results that later phases read are stored.
  */
 #ifndef CUDA_CUDA_PHASE_H
 #define CUDA_CUDA_PHASE_H

@@ -6,14 +6,14 @@
  * WEIGHT TILES. Matrices are cut into tiles of 8 rows by 128 columns: each lane of a warp has 32 neighbouring
  * elements of one row, lane = row * 4 + column / 32. A weight tile holds the codes of its lanes in planes of
  * 16, 8 or 4 bytes a lane and then their scales (weight_tiles.h), so that a warp reads it without bank
- * conflicts. A tile row is all tiles of 8 rows. Tiles that one block multiplies lie together, in the order in
- * which its warps take them; prefill and embedding lookups find the same tiles by their index. Rows and
- * columns beyond the last are zeros.
+ * conflicts. A tile row is all tiles of 8 rows. The tiles that one block multiplies are contiguous, in the
+ * order in which its warps read them; prefill and embedding lookups find the same tiles by their index. Rows
+ * and columns beyond the last are zeros.
  *
  * PHASES of a plan for one token run on all blocks. A block copies the vectors that it needs into its shared
- * memory (loads), runs the row ops before the main op on them (redundantly in every block), rounds them
- * (rounds), and computes its share of the main op. In a plan for many tokens one block for each row does
- * loads, row ops, stores and rounds.
+ * memory (loads), runs the row ops before the main op (matmuls, attention, wkv7) on them, redundantly in
+ * every block, rounds them (rounds), and computes its share of the main op. In a plan for many tokens one
+ * block for each row does loads, row ops, stores and rounds.
  *
  * TAGGED WORDS. The phases of a token exchange 32-bit words: a float rounded to 29 bits and the last 3 bits
  * of the token's tag. The 3 bits repeat every six tokens and are never 0, as in memory that was not written.
@@ -92,7 +92,7 @@ struct cuda_matrix {
     uint32_t tile_rows_per_block, parts_per_pass, part_groups, owners;
     uint32_t tile_rows_per_pass;  /* that the warps of a block work on at once */
     uint32_t parts_reciprocal;    /* 65536 / parts_per_pass, rounded up: warps divide by it */
-    uint32_t tile_rows_per_chunk; /* of a part group: what is copied to shared memory at once */
+    uint32_t tile_rows_per_chunk; /* of a part group: copied to shared memory at once */
 };
 
 /*
@@ -152,7 +152,7 @@ enum { CUDA_TICK_NS = 1024 };
 struct cuda_slot {
     uint32_t next;    /* position to compute next */
     uint32_t ended;   /* a stop id was sampled */
-    uint32_t version; /* of the recurrent states, 0 or 1: which one holds what the last step left */
+    uint32_t version; /* of the recurrent states, 0 or 1: the one that the last step wrote */
     uint32_t padding;
 };
 
@@ -160,7 +160,7 @@ struct cuda_slot {
 struct cuda_result {
     uint16_t sampled;
     uint8_t ended, failed; /* failed: 1, or 2 when it was cancelled */
-    uint32_t number;       /* of a run that failed, its position; else what the step took, in CUDA_TICK_NS */
+    uint32_t number; /* of a run that failed, its position; else the time of the step, in CUDA_TICK_NS */
 };
 
 /* ---- Row ops, on vectors in shared memory. Places count floats. ---- */
@@ -287,11 +287,10 @@ struct cuda_phase {
 /* ---- Records: the work of each block ---- */
 
 /*
- * RECORDS. The phases of a plan for one token are cut up for its blocks: each block has a list of records,
- * one for every share that it has in a phase, with all parameters, so that no block computes its share at run
- * time. A matmul's record describes its input where that is a vector that only passes a norm, perhaps mixed
- * with that of the token before; all other inputs are packed by a record of their own (CUDA_RECORD_PREPARE),
- * from the tables of the phase.
+ * RECORDS. Each block has a list of records, one for each share that it has in a phase of one token, with all
+ * parameters, so that no block computes its share at run time. A matmul's record describes its input if that
+ * is a vector or its norm, perhaps mixed with that of the token before; all other inputs are packed by a
+ * record of their own (CUDA_RECORD_PREPARE), from the tables of the phase.
  */
 enum cuda_record_kind {
     CUDA_RECORD_SHORT, /* a matmul of which each warp has one part, and the block one chunk of each matrix */
@@ -303,7 +302,7 @@ enum cuda_record_kind {
     CUDA_RECORD_ROWS,
     CUDA_RECORD_EMBED, /* a row of a table, and nothing else */
     CUDA_RECORD_WKV7,
-    CUDA_RECORD_WKV7_HEAD, /* where what stands around it is RWKV-7's own */
+    CUDA_RECORD_WKV7_HEAD, /* the ops around it are those of RWKV-7 */
     CUDA_RECORD_SAMPLE,
     CUDA_RECORD_MEET,
 };
@@ -333,7 +332,7 @@ struct cuda_share {
 enum matmul_flags {
     MATMUL_TAGGED = 1,    /* results, and the values they are added to, are tagged words */
     MATMUL_PLAIN = 2,     /* results are floats: logits */
-    MATMUL_ADDS = 4,      /* to what was there before */
+    MATMUL_ADDS = 4,      /* results are added to `before` */
     MATMUL_GLU = 8,       /* the second share is the up matrix beside the gate */
     MATMUL_DEFERS = 16,   /* results are multiplied by the factor of the input's norm */
     MATMUL_SPECIAL = 32,  /* a bias, an activation or a cap */
@@ -343,7 +342,7 @@ enum matmul_flags {
 struct cuda_matmul_record {
     struct cuda_vector vector;
     struct cuda_share shares[2];         /* the second: of the matrix beside a gate */
-    uint64_t out, before, bias, up_bias; /* of the block's first row; before: what is added to */
+    uint64_t out, before, bias, up_bias; /* of the block's first row; before: added to the results */
     uint32_t rows, flags;
     uint32_t activation, glu; /* glu: as in struct cuda_phase */
     uint32_t is_wide;         /* its partial sums take more than half of their memory */

@@ -225,7 +225,7 @@ static __device__ inline void sample_choose_listed(const sample_part &p, sample_
     }
     sample_sync(p.threads);
 
-    /* How much weight comes before each. Those before one of the k largest are of them too. */
+    /* The weight before each. All before one of the k largest are among the k largest, too. */
     unsigned long long own = 0;
     for (uint32_t i = p.thread; i < count; i += p.threads) {
         uint32_t rank = 0;

@@ -132,7 +132,7 @@ KERNEL_INLINE bool keep_waiting(shared_head &head, wait_timeout &timeout)
 #ifdef CUDA_EMULATOR
     __nanosleep(0);
 #endif
-    if (timeout.continues() && (timeout.polls % 64 || !head.failed))
+    if (timeout.continues() && (timeout.polls % POLLS_PER_CLOCK || !head.failed))
         return true;
     head.failed = 1;
     return false;

@@ -227,4 +227,13 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     }
 };
 
+/* A kernel of `matrices` matmuls per block, two with a glu. Blocks with many tokens have fewer warps, so that
+ * two of them share a multiprocessor. */
+#define DEFINE_GEMM(name, function, tokens, matrices, warps)                       \
+    extern "C" __global__ void __launch_bounds__((warps)*32, GEMM_WARPS / (warps)) \
+        name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)  \
+    {                                                                              \
+        function<tokens, matrices>(machine, gemm);                                 \
+    }
+
 #endif

@@ -6,16 +6,16 @@
  *   salvo_gemm_f16_many(machine, gemm), _many_glu   GEMM_MANY_TOKENS
  *   salvo_gemm_f32_few, _few_glu, ...                the same for BF16 and F32, with inputs in F32
  *
- * Grid, threads and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens does not care in which
- * order it sees K, as long as weights and inputs agree: a lane brings its 32 elements of a weight tile to
- * shared memory and uses them where they are. Elements 32c .. 32c+31 of a part are what the lanes with l % 4
- * = c bring; packed inputs of halves have them in the order of the products. Pairs of warps, 16 rows each,
- * alternate between parts and share their inputs. Weights depend on no other kernel: those of the first part
- * are being loaded before the previous launch has ended.
+ * Grid, threads and shared memory: cuda_gemm_launch. A product of 16 rows by 8 tokens may read K in any
+ * order, if weights and inputs have the same: a lane copies its 32 elements of a weight tile to shared memory
+ * and uses them where they are. The lanes with l % 4 = c copy elements 32c .. 32c+31 of a part; packed inputs
+ * of halves have them in the order of the products. Pairs of warps, 16 rows each, alternate between parts and
+ * share their inputs. Weights depend on no other kernel: the loads of the first part start before the
+ * previous launch has ended.
  *
- * Tensor cores add up with fewer bits than a float has, so that sums of one part are kept separate and then
- * added as floats. F32 weights and inputs are cut into two pieces of 11 bits or more, of whose products the
- * smallest is left out; BF16 weights are exact, and their inputs three pieces of 8 bits.
+ * Tensor cores accumulate with fewer bits than a float has, so the sum of each part is separate, and these
+ * sums are added as floats. F32 weights and inputs are cut into two pieces of 11 bits or more; the product of
+ * the two low pieces is left out. BF16 weights are exact, and their inputs are three pieces of 8 bits.
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
 
@@ -43,13 +43,13 @@ KERNEL_INLINE two_pieces cut_in_two(uint32_t bits)
     return {high, __float_as_uint(__uint_as_float(bits) - __uint_as_float(high)) & mask};
 }
 
-/* The upper halves of two words, the first one's below. */
+/* The upper halves of two words; that of the first is the lower half of the result. */
 KERNEL_INLINE uint32_t upper_halves(float first, float second)
 {
     return __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x7632);
 }
 
-/* What is left of a float without its upper half. */
+/* A float minus the float that its upper half represents. */
 KERNEL_INLINE float without_upper_half(float x)
 {
     return x - __uint_as_float(__float_as_uint(x) & 0xffff0000);
@@ -103,8 +103,8 @@ KERNEL_INLINE void multiply_bf16_plane(const uint4 &low, const uint4 &high, cons
 
 /* ---- Weights and inputs in shared memory ---- */
 
-/* The weight tiles of a warp's two tile rows, or of each of a glu's two matrices; a lane reads what it
- * has brought. */
+/* The weight tiles of a warp's two tile rows, for a glu of each of its two matrices; a lane reads the bytes
+ * that it copied itself. */
 template <int TYPE, int MATRICES> struct float_tiles {
     uint8_t bytes[MATRICES * 2][float_layout<TYPE>::tile_bytes];
 
@@ -122,7 +122,7 @@ template <int TYPE, int MATRICES> struct float_tiles {
     }
 };
 
-/* Where rows of inputs are. */
+/* Addresses of the input rows. */
 struct float_rows {
     uint64_t values, row_bytes;
     uint32_t live;
@@ -134,7 +134,7 @@ struct float_rows {
     {
     }
 
-    /* Begins to bring a part of TOKENS tokens, by a pair of warps. Tokens that do not live, and columns
+    /* Starts the copy of a part of TOKENS tokens, by a pair of warps. Rows beyond the last token, and columns
      * beyond the last, are zeros. */
     template <int TYPE, int TOKENS>
     KERNEL_INLINE void fetch(uint32_t part, uint32_t thread, uint8_t *to) const
@@ -158,8 +158,8 @@ struct float_rows {
 
 /* ---- A part ---- */
 
-/* Weight tiles of two tile rows in shared memory; where those of the part after it are, or NULL. A plane
- * of theirs is on its way as soon as its place was read. */
+/* Weight tiles of two tile rows in shared memory, and the address of those of the next part, or NULL. The
+ * copy of a plane starts as soon as the plane that it overwrites has been read. */
 struct tile_row_pair {
     uint8_t *low, *high;
     const uint8_t *next_low, *next_high;
@@ -170,7 +170,7 @@ KERNEL_INLINE void multiply_part(
     tile_row_pair tile_rows, const uint8_t *inputs, uint32_t lane, float (&sums)[TOKENS / 8][4])
 {
     using layout = float_layout<TYPE>;
-    /* Of halves, what this lane names for the warp. */
+    /* For halves: the row whose address this lane gives to ldmatrix. */
     const uint8_t *x =
         inputs + (layout::halves ? lane % 8 * layout::token_bytes + lane / 8 * 16
                                  : lane / 4 * layout::token_bytes + lane % 4 * layout::group_bytes);
@@ -273,21 +273,15 @@ KERNEL_INLINE void gemm_f32(const cuda_machine *machine, const cuda_gemm &gemm)
         gemm_float<TYPE_F32, TOKENS, MATRICES>(machine, gemm, block);
 }
 
-#define DEFINE_GEMM(kind, size, tokens)                                                                 \
-    extern "C" __global__ void __launch_bounds__(GEMM_WARPS * 32, 1)                                    \
-        salvo_gemm_##kind##_##size(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm) \
-    {                                                                                                   \
-        gemm_##kind<tokens, 1>(machine, gemm);                                                          \
-    }                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(GEMM_WARPS * 32, 1) salvo_gemm_##kind##_##size##_glu(  \
-        const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)                            \
-    {                                                                                                   \
-        gemm_##kind<tokens, 2>(machine, gemm);                                                          \
-    }
-
-DEFINE_GEMM(f16, few, GEMM_FEW_TOKENS)
-DEFINE_GEMM(f16, some, GEMM_SOME_TOKENS)
-DEFINE_GEMM(f16, many, GEMM_MANY_TOKENS)
-DEFINE_GEMM(f32, few, GEMM_FEW_TOKENS)
-DEFINE_GEMM(f32, some, GEMM_SOME_TOKENS)
-DEFINE_GEMM(f32, many, GEMM_MANY_TOKENS)
+DEFINE_GEMM(salvo_gemm_f16_few, gemm_f16, GEMM_FEW_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f16_few_glu, gemm_f16, GEMM_FEW_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f16_some, gemm_f16, GEMM_SOME_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f16_some_glu, gemm_f16, GEMM_SOME_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f16_many, gemm_f16, GEMM_MANY_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f16_many_glu, gemm_f16, GEMM_MANY_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f32_few, gemm_f32, GEMM_FEW_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f32_few_glu, gemm_f32, GEMM_FEW_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f32_some, gemm_f32, GEMM_SOME_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f32_some_glu, gemm_f32, GEMM_SOME_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f32_many, gemm_f32, GEMM_MANY_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_f32_many_glu, gemm_f32, GEMM_MANY_TOKENS, 2, GEMM_WARPS)

@@ -9,9 +9,9 @@
  * products are exact sums of 32 (or 16) bytes times two scales, as on the CPU; only the order in which floats
  * are added differs.
  *
- * For each product of 16 x 8 x 32 a warp spends three float operations a result on scaling, which takes three
- * times as long as the product itself. Larger instructions (wgmma) would not help: they add to their result
- * in place, so that starting each group anew costs a fourth.
+ * For each product of 16 x 8 x 32 a warp spends three float operations per result on scaling, which takes
+ * three times as long as the product itself. Larger instructions (wgmma) would not help: they add to their
+ * result in place, and clearing it for each group would be a fourth operation.
  *
  * Each warp takes every nth part of 128 columns, and the warps synchronise only in the end: each copies its
  * weight tiles and its inputs to shared memory of its own, and unpacks the weight tiles into blocks of 16
@@ -49,14 +49,14 @@ struct tile_path {
         return (uint64_t)gemm_tile(matrix, first + (MATRICES == 2 ? half * 2 + i % 2 : i), 0);
     }
 
-    /* Goes on by so many parts. */
+    /* Advances by so many parts. */
     KERNEL_INLINE void skip(uint32_t parts)
     {
         for (number += parts; number >= per_pass; number -= per_pass)
             offset += pass_bytes;
     }
 
-    /* Begins to bring the weight tiles of a part, [WARP_TILE_ROWS]. */
+    /* Starts the copy of a part's weight tiles, [WARP_TILE_ROWS]. */
     KERNEL_INLINE void fetch(uint8_t *to) const
     {
         const uint64_t from = offset + number * tile_bytes;
@@ -81,7 +81,7 @@ template <int GROUP> struct unpacked_weights<GROUP, true> : unpacked_weights<GRO
     float offset[4][32 / GROUP][16];
 };
 
-/* Tile row `tile row` of the warp's. */
+/* Unpacks tile row number `tile_row` of the warp. */
 template <int TYPE, int GROUP, bool OFFSETS>
 KERNEL_INLINE void unpack_tile(
     const uint8_t *tile, uint32_t tile_row, uint32_t lane, unpacked_weights<GROUP, OFFSETS> &unpacked)
@@ -130,7 +130,7 @@ KERNEL_INLINE void unpack_any(uint32_t type, const uint8_t *tiles, uint32_t tile
 
 /* ---- Inputs ---- */
 
-/* Those of one part in shared memory. */
+/* The inputs of one part, in shared memory. */
 template <int TOKENS, bool OFFSETS> struct part_inputs {
     uint8_t values[TOKENS * 128];
     float scales[TOKENS][4];
@@ -140,7 +140,7 @@ template <int TOKENS> struct part_inputs<TOKENS, true> : part_inputs<TOKENS, fal
     float sums[TOKENS][8];
 };
 
-/* Where a lane finds its share of the inputs; tokens that do not live are zeros. */
+/* Addresses of a lane's share of the inputs; rows beyond the last token are zeros. */
 template <int TOKENS, bool OFFSETS> struct input_paths {
     const uint8_t *values;
     const float *scales, *sums;
@@ -177,8 +177,8 @@ template <int TOKENS, bool OFFSETS> struct input_paths {
     }
 };
 
-/* Second terms of eight tokens, for those that have them, on the way through a lane's registers. They have no
- * sums of their own. */
+/* Second terms of eight tokens, in a lane's registers; zeros for tokens that have one term. Second terms have
+ * no sums of their own. */
 struct second_terms {
     uint4 values[2];
     float4 scales;
@@ -217,7 +217,7 @@ struct second_terms {
     }
 };
 
-/* The next eight tokens from number `from` on of which some are among `fine`; TOKENS: there are none. */
+/* The first of the next eight tokens, from number `from` on, that include one of `fine`; TOKENS: none do. */
 template <int TOKENS> KERNEL_INLINE uint32_t next_eight(uint64_t fine, uint32_t from)
 {
     while (from < TOKENS && (fine >> from & 0xff) == 0)
@@ -227,8 +227,8 @@ template <int TOKENS> KERNEL_INLINE uint32_t next_eight(uint64_t fine, uint32_t 
 
 /* ---- Products ---- */
 
-/* Adds the products of both unpacked blocks with a part of the inputs. Tokens come by 16, of which eight may
- * be missing. */
+/* Adds the products of both unpacked blocks with a part of the inputs, 16 tokens at a time; the last may be
+ * eight. */
 template <int TOKENS, int GROUP, bool OFFSETS>
 KERNEL_INLINE void multiply_part(unpacked_weights<GROUP, OFFSETS> *unpacked, part_inputs<TOKENS, OFFSETS> &x,
     uint32_t lane, float (&sums)[WARP_UNPACKED][TOKENS / 8][4])
@@ -289,8 +289,8 @@ KERNEL_INLINE void multiply_part(unpacked_weights<GROUP, OFFSETS> *unpacked, par
     }
 }
 
-/* Adds the products of second terms, eight tokens at a time: few tokens, or few matmuls, have them. They take
- * the place of the first terms; those of tokens `first` on are in `seconds`. */
+/* Adds the products of second terms, eight tokens at a time: few tokens, or few matmuls, have them. Second
+ * terms overwrite the first terms; `seconds` has those of tokens `first` and following. */
 template <int TOKENS, int GROUP, bool OFFSETS>
 KERNEL_INLINE void multiply_seconds(unpacked_weights<GROUP, OFFSETS> *unpacked,
     const cuda_packed_input &packed_input, uint32_t first_token, uint64_t fine, uint32_t first, uint32_t part,
@@ -428,17 +428,9 @@ KERNEL_INLINE void gemm_q8_any(const cuda_machine *machine, const cuda_gemm &gem
     }
 }
 
-/* Blocks with few tokens have more warps, those with many share a multiprocessor. */
-#define DEFINE_GEMM_Q8(name, tokens, matrices, warps)                              \
-    extern "C" __global__ void __launch_bounds__((warps)*32, GEMM_WARPS / (warps)) \
-        name(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)  \
-    {                                                                              \
-        gemm_q8_any<tokens, matrices>(machine, gemm);                              \
-    }
-
-DEFINE_GEMM_Q8(salvo_gemm_q8_few, GEMM_FEW_TOKENS, 1, GEMM_WARPS)
-DEFINE_GEMM_Q8(salvo_gemm_q8_few_glu, GEMM_FEW_TOKENS, 2, GEMM_WARPS)
-DEFINE_GEMM_Q8(salvo_gemm_q8_some, GEMM_SOME_TOKENS, 1, GEMM_WARPS)
-DEFINE_GEMM_Q8(salvo_gemm_q8_some_glu, GEMM_SOME_TOKENS, 2, GEMM_WARPS)
-DEFINE_GEMM_Q8(salvo_gemm_q8_many, GEMM_MANY_TOKENS, 1, GEMM_WARPS / 2)
-DEFINE_GEMM_Q8(salvo_gemm_q8_many_glu, GEMM_MANY_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_q8_few, gemm_q8_any, GEMM_FEW_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_q8_few_glu, gemm_q8_any, GEMM_FEW_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_q8_some, gemm_q8_any, GEMM_SOME_TOKENS, 1, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_q8_some_glu, gemm_q8_any, GEMM_SOME_TOKENS, 2, GEMM_WARPS)
+DEFINE_GEMM(salvo_gemm_q8_many, gemm_q8_any, GEMM_MANY_TOKENS, 1, GEMM_WARPS / 2)
+DEFINE_GEMM(salvo_gemm_q8_many_glu, gemm_q8_any, GEMM_MANY_TOKENS, 2, GEMM_WARPS)

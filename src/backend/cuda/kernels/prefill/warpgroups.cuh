@@ -17,8 +17,8 @@
 #define HAS_WARPGROUPS 0
 #endif
 
-/* Inputs in shared memory: 16 bytes of all tokens, then the next 16. Those of a token are a bit more than a
- * multiple of 128 bytes apart, so that copies of them go to different banks. */
+/* Inputs in shared memory: 16 bytes of all tokens, then the next 16. The 16 bytes of a token are a bit more
+ * than a multiple of 128 bytes apart, so that copies of them go to different banks. */
 template <int TOKENS> struct wide_inputs {
     static constexpr uint32_t chunk_bytes = TOKENS * 16 + 16;
 };
