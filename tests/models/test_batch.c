@@ -18,7 +18,7 @@ static struct fixture open_batch(const char *shape)
     return fixture_open(
         made_model(shape, "Q8_0"), (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
                                        .backend = "cpu",
-                                       .threads = 2,
+                                       .threads = 1,
                                        .context = CONTEXT,
                                        .batch = BATCH,
                                        .sessions = SESSIONS});
@@ -51,7 +51,7 @@ static void requests_in_company_equal_requests_alone(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct schedule_report report = {0};
-        run_schedules(shapes[i], false, 6, &report);
+        run_schedules(shapes[i], false, 4, &report);
         assert_true(report.mixed_steps > 20);
         assert_int_equal(SALVO_OPEN_STEPS, report.most_open);
         assert_true(report.idle_runs > 0);
@@ -63,7 +63,7 @@ static void a_device_that_works_by_itself_gives_the_same(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct schedule_report report = {0};
-        run_schedules(shapes[i], true, 6, &report);
+        run_schedules(shapes[i], true, 4, &report);
         assert_true(report.mixed_steps > 20);
         assert_true(report.idle_runs > 0);
         assert_true(report.cancelled > 0);
