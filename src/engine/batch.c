@@ -51,22 +51,22 @@ static void record_failure(struct batch_run *run, enum salvo_status status)
     run->result.message = run->message;
 }
 
-/* ---- Recurrent state that a run has changed in vain ---- */
+/* ---- Recurrent state that a run without effect has changed ---- */
 
-static void lead_astray(struct salvo_session *session)
+static void mark_stale(struct salvo_session *session)
 {
-    if (!session->engine->has_recurrent_state || session->batch.astray)
+    if (!session->engine->has_recurrent_state || session->batch.is_stale)
         return;
-    session->batch.astray = true;
-    session->engine->batch.astray_count++;
+    session->batch.is_stale = true;
+    session->engine->batch.stale_count++;
 }
 
-static enum salvo_status bring_back(struct salvo_session *session)
+static enum salvo_status restore_stale(struct salvo_session *session)
 {
-    if (!session->batch.astray)
+    if (!session->batch.is_stale)
         return SALVO_OK;
-    session->batch.astray = false;
-    session->engine->batch.astray_count--;
+    session->batch.is_stale = false;
+    session->engine->batch.stale_count--;
     const uint32_t computed = session->computed++; /* so that the state is restored */
     return snapshots_go_back(session, computed);
 }
@@ -160,12 +160,12 @@ static void finish_run(
         status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
     if (status != SALVO_OK) {
         if (!left->failed)
-            lead_astray(session);
+            mark_stale(session);
         session->batch.failed = status;
         record_failure(run, status);
     } else if (does_nothing(run, left)) {
         if (left->sampled)
-            lead_astray(session);
+            mark_stale(session);
     } else {
         commit(step, run);
         copy_logprobs(session->engine, run);
@@ -203,8 +203,8 @@ enum salvo_status batch_settle(struct salvo_engine *engine)
 {
     enum salvo_status status = SALVO_OK;
     complete(engine, engine->batch.last_ticket);
-    for (uint32_t slot = 0; engine->batch.astray_count && slot < engine->options.slots; slot++)
-        TRY(bring_back(&engine->sessions[slot]));
+    for (uint32_t slot = 0; engine->batch.stale_count && slot < engine->options.slots; slot++)
+        TRY(restore_stale(&engine->sessions[slot]));
 cleanup:
     return status;
 }
@@ -283,7 +283,7 @@ static enum salvo_status check_run(
             SALVO_ERROR_ARGUMENT, "run %zu: the list of %u stop ids is NULL", number, run->stop_id_count));
     /* A prompt also computes the session's last token, if that has not been computed. */
     const bool has_more = run->count && session->position && !session->batch.flying &&
-                          (session->batch.astray || session->computed < session->position);
+                          (session->batch.is_stale || session->computed < session->position);
     const size_t most = engine->options.batch - *rows, count = run->count ? run->count : 1;
     if (count > most || count + has_more > most)
         TRY(fail(SALVO_ERROR_ARGUMENT,
@@ -314,12 +314,12 @@ static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batc
     enum salvo_status status = SALVO_OK;
     struct salvo_session *session = run->session;
     bool needs_last = false;
-    const bool is_current = session->computed == session->position && !session->batch.astray &&
+    const bool is_current = session->computed == session->position && !session->batch.is_stale &&
                             (!run->decodes || session->pending >= 0) &&
                             !snapshots_are_due(session, session->computed);
     if (!is_current) /* states are saved and restored while the device is idle */
         complete(session->engine, session->engine->batch.last_ticket);
-    TRY(bring_back(session));
+    TRY(restore_stale(session));
     if (!run->decodes)
         TRY(session_stage(session, session->position, given->ids, given->count));
     else
@@ -551,7 +551,7 @@ void batch_forget(struct salvo_session *session)
                 batch->steps[i].runs[j].session = NULL;
         }
     }
-    batch->astray_count -= session->batch.astray;
+    batch->stale_count -= session->batch.is_stale;
     session->batch = (struct batch_session){0};
 }
 

@@ -50,7 +50,7 @@ struct batch {
     struct batch_step steps[SALVO_OPEN_STEPS]; /* ticket t is in place t % SALVO_OPEN_STEPS */
     uint64_t last_ticket, completed;           /* tickets up to `completed` are not in flight */
     uint64_t checks;                           /* lists of runs checked */
-    uint32_t astray_count;                     /* sessions whose device state must be restored */
+    uint32_t stale_count;                      /* sessions whose device state must be restored */
     struct salvo_run *runs;                    /* [slots], and the results: for salvo_engine_next */
     struct salvo_run_result *results;
 };
@@ -64,7 +64,7 @@ struct batch_session {
 
     /* Recurrent state on the device is not that of the session's `computed` tokens: a run that does not count
      * has changed it. */
-    bool astray;
+    bool is_stale;
 
     /* Of the runs that are open: the last completed one chose a stop id; the status of the first that failed
      * when it was completed or, before it was submitted, was refused. Later runs then do nothing. */
@@ -91,7 +91,8 @@ void batch_release(struct salvo_engine *engine, uint64_t ticket);
 
 void batch_cancel(struct salvo_engine *engine, uint64_t handle);
 
-/* Completes all steps in flight and restores sessions that are astray: before anything else uses them. */
+/* Completes all steps in flight and restores sessions whose recurrent state is stale, before anything else
+ * uses them. */
 enum salvo_status batch_settle(struct salvo_engine *engine);
 
 /* Forgets a session that is closed, when nothing is in flight. */
