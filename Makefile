@@ -10,7 +10,7 @@ OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 
 .DEFAULT_GOAL = all
 .NOTPARALLEL:
-.PHONY: all run test test-all test-cuda test-vulkan mutate lint bench fuzz install clean help
+.PHONY: all run test test-all test-cuda test-vulkan mutate lint bench fuzz soak install clean help
 
 all: ## build the optimised program, build/salvo
 	@scripts/setup build
@@ -80,6 +80,21 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (600), from the corpus of earlie
 	$(CTEST) --test-dir build-fuzz -L fuzz
 	@sed -n 's/.*Testing: \(.*\)/\1:/p; s/^stat::number_of_executed_units: */  executions: /p' \
 		build-fuzz/Testing/Temporary/LastTest.log
+
+SHAPES = tests/shapes/fuzz-shapes --seed $(SEED) --jobs $(JOBS)
+SEED ?= 10000
+
+soak: ## hours: thousands of random model shapes from SEED (10000) on, on each backend, and half an hour of every fuzz target
+	@scripts/setup all
+	cmake --preset release -DSALVO_TESTS=ON
+	cmake --build build
+	$(call build,asan,--target fuzz-shapes)
+	build/$(SHAPES) --backend cpu --count 5000
+	ASAN_OPTIONS=detect_leaks=0 build-asan/$(SHAPES) --backend cpu --count 500
+	SALVO_CUDA_LIBRARY=build/tests/cuda/libfake-cuda.so build/$(SHAPES) --backend cuda --count 300
+	build/$(SHAPES) --backend vulkan --count 40
+	SALVO_VULKAN_DISABLE=processor build/$(SHAPES) --backend vulkan --count 10
+	@$(MAKE) fuzz FUZZ_SECONDS=1800
 
 install: all ## install program, header and library under PREFIX (/usr/local); DESTDIR is honoured
 	cmake --install build --prefix "$(PREFIX)"
