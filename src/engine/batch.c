@@ -264,11 +264,12 @@ static enum salvo_status check_run(
     if (run->want > SALVO_WANT_NOTHING)
         TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want));
     if (run->want == SALVO_WANT_NOTHING &&
-        (run->count == 0 || run->logits || run->logprobs || run->mask || run->stop_id_count))
+        (run->count == 0 || run->logits || run->logprobs || run->mask || run->stop_id_count)) {
         TRY(fail(SALVO_ERROR_ARGUMENT,
             "run %zu wants nothing: it must have ids, and none of logits, log-probabilities, mask and stop "
             "ids",
             number));
+    }
     TRY(check_extras(engine, run, number));
     if (run->handle & cancelled_bit)
         TRY(fail(
@@ -285,10 +286,11 @@ static enum salvo_status check_run(
     const bool has_more = run->count && session->position && !session->batch.flying &&
                           (session->batch.is_stale || session->computed < session->position);
     const size_t most = engine->options.batch - *rows, count = run->count ? run->count : 1;
-    if (count > most || count + has_more > most)
+    if (count > most || count + has_more > most) {
         TRY(fail(SALVO_ERROR_ARGUMENT,
             "run %zu: its %zu tokens and the %u before them exceed the engine's batch of %u", number,
             count + has_more, *rows, engine->options.batch));
+    }
     *rows += (uint32_t)count + has_more;
 cleanup:
     return status;
@@ -324,13 +326,11 @@ static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batc
         TRY(session_stage(session, session->position, given->ids, given->count));
     else
         TRY(session_check_next(session, &needs_last));
-    if (needs_last) {
+    if (needs_last || (!run->decodes && session->computed + 1 < session->position)) {
         TRY(session_prepare_last(session));
     } else if (run->decodes) {
         TRY(session_catch_up(session));
         session->tokens[session->position] = session->pending;
-    } else if (session->computed + 1 < session->position) {
-        TRY(session_prepare_last(session));
     }
     TRY(snapshots_take_if_due(session));
     run->source = SOURCE_IDS;
@@ -479,10 +479,11 @@ enum salvo_status batch_submit(
     struct batch *batch = &engine->batch;
     struct batch_step *step = &batch->steps[(batch->last_ticket + 1) % SALVO_OPEN_STEPS];
     *out_ticket = 0;
-    if (step->ticket)
+    if (step->ticket) {
         TRY(fail(SALVO_ERROR_ARGUMENT,
             "the results of step %" PRIu64 " have not been waited for: at most %d steps can be open",
             step->ticket, SALVO_OPEN_STEPS));
+    }
     TRY(check_runs(engine, runs, count));
     for (uint64_t ticket = batch->last_ticket; ticket > batch->completed; ticket--) {
         if (batch->steps[ticket % SALVO_OPEN_STEPS].wants_rows)

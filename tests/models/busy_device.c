@@ -102,7 +102,7 @@ static bool do_token(struct executor *device, struct job *job, enum busy_fate fa
 {
     struct run runs[MOST_SLOTS];
     struct run_result results[MOST_SLOTS] = {{0}};
-    uint32_t places[MOST_SLOTS];
+    uint32_t places[MOST_SLOTS] = {0};
     int32_t ids[512];
     uint64_t ticket;
     assert_true(job->token_count <= sizeof ids / sizeof *ids);

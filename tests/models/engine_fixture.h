@@ -36,8 +36,8 @@ int32_t *continuation(struct salvo_session *session, const int32_t *ids, uint32_
 /* KL divergence of `q` from `p`, rows of logits, in double precision. */
 double divergence_of(const float *p, const float *q, uint32_t vocabulary);
 
-/* Writes a copy of a model in another format; *out gets its path. */
-void quantized_copy(const char *model, const char *type, char *out, size_t size);
+/* Writes a copy of the model at `path` in another format; `out` receives the path of the copy. */
+void quantized_copy(const char *path, const char *type, char *out, size_t size);
 
 void write_file(const char *path, const void *bytes, size_t size);
 

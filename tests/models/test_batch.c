@@ -307,7 +307,7 @@ static void logprobs_are_those_of_the_model(void **state)
         assert_int_equal(SALVO_OK, result.status);
         double sum = 0;
         for (uint32_t j = 0; j < fixture.vocabulary; j++)
-            sum += exp(logits[j]);
+            sum += exp((double)logits[j]);
         for (int j = 0; j <= TOP; j++) {
             const int32_t id = j ? top_ids[j - 1] : result.id;
             assert_true(fabs(logprobs[j] - (logits[id] - log(sum))) < 1e-5);

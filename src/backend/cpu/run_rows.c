@@ -182,12 +182,10 @@ static void round_row(struct executor *executor, const struct group *group, uint
     const float *x = row_of(executor, group->rounded, row, 0);
     if (group->rounding == ROUNDING_Q8) {
         const unsigned terms = row_terms(executor, group->fine, group->rows, row);
-        if (alone)
-            executor->kernels->round_q8(
-                x, k, terms, row_panel(executor, group->fine, group->rows, row, k), 1, 0);
-        else
-            executor->kernels->round_q8(x, k, terms,
-                quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0), QUAD, row % QUAD);
+        const struct q8_panel panel =
+            alone ? row_panel(executor, group->fine, group->rows, row, k)
+                  : quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0);
+        executor->kernels->round_q8(x, k, terms, panel, alone ? 1 : QUAD, alone ? 0 : row % QUAD);
     } else {
         const size_t width = alone ? 1 : OCTET;
         float *panel = executor->float_x + row / width * width * k + row % width;
