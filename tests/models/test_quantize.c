@@ -147,7 +147,7 @@ static void a_mixture_of_experts_is_converted(void **state)
     static const char *const names[] = {"blk.0.ffn_up_exps.weight", "blk.0.attn_k.weight"};
     static const uint64_t shapes[][3] = {{COLUMNS, 8, 8}, {COLUMNS, ROWS}};
     static float values[ROWS * COLUMNS];
-    static uint8_t expected[ROWS * COLUMNS];
+    static uint8_t expected[ROWS * COLUMNS * 2]; /* Q8_0 needs 34 bytes for 32 elements */
     struct gguf_writer *writer;
     struct gguf *gguf;
     char source[80];
