@@ -66,10 +66,10 @@ struct batch_session {
      * has changed it. */
     bool is_stale;
 
-    /* Of the runs that are open: the last completed one chose a stop id; the status of the first that failed
-     * when it was completed or, before it was submitted, was refused. Later runs then do nothing. */
-    bool stopped;
-    enum salvo_status failed, refused;
+    /* Each of these makes the session's later runs do nothing, until no run of it is open. */
+    bool stopped;              /* the last completed run chose a stop id */
+    enum salvo_status failed;  /* status of the first run that failed in a step */
+    enum salvo_status refused; /* status of the first run that could not be submitted */
 };
 
 enum salvo_status batch_open(struct salvo_engine *engine);

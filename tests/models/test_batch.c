@@ -280,7 +280,8 @@ static void a_closed_session_leaves_its_results(void **state)
     fixture_close(&fixture);
 }
 
-/* Of the logits as they are, whatever the sampler makes of them. */
+/* Log-probabilities come from the unmodified logits: penalties and filters of the sampler do not change them.
+ */
 static void logprobs_are_those_of_the_model(void **state)
 {
     (void)state;
