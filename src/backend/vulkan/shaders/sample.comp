@@ -16,7 +16,7 @@ layout(std430, binding = BIND_PARTIALS) readonly buffer Partials { uvec2 partial
 layout(std430, binding = BIND_TOKENS) coherent buffer Tokens { int tokens[]; };
 layout(std430, binding = BIND_HOST_TOKENS) writeonly buffer HostTokens { int host_tokens[]; };
 layout(std430, binding = BIND_RING) buffer Outcomes { run_outcome outcomes[]; };
-/* Of each workgroup: orders, counts. */
+/* Orders and counts of each workgroup. */
 layout(std430, binding = BIND_SAMPLE_SCRATCH) coherent buffer SampleScratch { uint scratch[]; };
 layout(std430, binding = BIND_RING_STATE) buffer RingState {
     ring_state state;
