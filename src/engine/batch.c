@@ -23,7 +23,6 @@ enum salvo_status batch_open(struct salvo_engine *engine)
         TRY(NEW(&batch->steps[i].handles, engine->options.slots));
     }
     TRY(NEW(&batch->runs, engine->options.slots));
-    TRY(NEW(&batch->results, engine->options.slots));
 cleanup:
     return status;
 }
@@ -41,7 +40,6 @@ void batch_close(struct salvo_engine *engine)
         memory_free(batch->steps[i].handles);
     }
     memory_free(batch->runs);
-    memory_free(batch->results);
 }
 
 static void record_failure(struct batch_run *run, enum salvo_status status)

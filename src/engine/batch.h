@@ -51,8 +51,7 @@ struct batch {
     uint64_t last_ticket, completed;           /* tickets up to `completed` are not in flight */
     uint64_t checks;                           /* lists of runs checked */
     uint32_t stale_count;                      /* sessions whose device state must be restored */
-    struct salvo_run *runs;                    /* [slots], and the results: for salvo_engine_next */
-    struct salvo_run_result *results;
+    struct salvo_run *runs;                    /* [slots]: for salvo_engine_next */
 };
 
 /* The part of a session that belongs to its runs in batches. */

@@ -149,6 +149,8 @@ enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint64_t number
     const struct batch_step *step;
     REQUIRE(engine);
     REQUIRE(results);
+    if (result_size == 0)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "the size of a result is 0; it is sizeof(struct salvo_run_result)"));
     TRY(batch_wait(engine, number, count, &step));
     for (uint32_t i = 0; i < step->run_count; i++)
         item_write(&step->runs[i].result, sizeof step->runs[i].result, results, result_size, i);

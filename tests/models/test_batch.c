@@ -395,6 +395,7 @@ static void structs_may_have_another_size(void **state)
     ASSERT_OK(salvo_engine_submit(fixture.engine, &runs[0].run, 1, sizeof *runs, &step));
     assert_int_equal(SALVO_ERROR_ARGUMENT,
         salvo_engine_wait(fixture.engine, step, &results[0].result, 2, sizeof *results));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_engine_wait(fixture.engine, step, &results[0].result, 1, 0));
     ASSERT_OK(salvo_engine_wait(fixture.engine, step, &results[0].result, 1, sizeof *results));
     assert_int_equal(1, results[0].result.tokens);
     assert_int_equal(0, results[0].later);
