@@ -199,8 +199,10 @@ enum salvo_status ahead_sample(struct salvo_session *session, const struct ahead
     enum salvo_status status = SALVO_OK;
     struct ahead *ahead = &session->engine->ahead;
     bool needs_step;
-    if (ahead->session != session)
+    if (ahead->session != session) {
         TRY(ahead_settle(session->engine));
+        TRY(batch_settle(session->engine)); /* steps that a callback has submitted */
+    }
     TRY(session_check_next(session, &needs_step));
     for (;;) {
         if (ahead->stopped && ahead->flight_count == 0 && session->pending < 0 && !ahead->failed)

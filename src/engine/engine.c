@@ -63,8 +63,8 @@ static enum salvo_status resolve_options(
     TRY(check_limit("tokens in a batch", batch, MAX_BATCH));
     if (given->kv_type > SALVO_KV_Q8_0)
         TRY(fail(SALVO_ERROR_ARGUMENT, "KV type %u is not known", given->kv_type));
-    if (batch > context)
-        batch = context; /* a chunk is never longer */
+    if (batch > (uint64_t)slots * context)
+        batch = slots * context; /* a step is never longer */
     if (batch < slots)
         batch = slots; /* every session must be able to decode in one step */
     uint32_t rows = batch < EVAL_ROWS ? batch : EVAL_ROWS;

@@ -213,6 +213,7 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
 static enum salvo_status run_step(struct salvo_engine *engine, const struct step *step)
 {
     uint64_t ticket, allocations = memory_count();
+    batch_complete(engine); /* steps that a callback has submitted */
     engine->waits++;
     engine->steps++; /* invalidates the logits of earlier steps */
     enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
@@ -296,9 +297,13 @@ enum salvo_status session_eval(
         if (row && engine->options.outputs < rows)
             rows = engine->options.outputs;
         TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
+        const uint64_t step = engine->steps;
         for (uint32_t position = first; row && position < session->computed; position++) {
             if (position < asked)
                 continue; /* a sampled token, computed before the tokens of this call */
+            if (engine->steps != step)
+                TRY(fail(
+                    SALVO_ERROR_ARGUMENT, "the callback of eval has used the engine: its logits are lost"));
             const float *logits = engine->backend->logits(engine->executor, position - first);
             TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* the backend has set the error */
             if (!row(user, position, logits))

@@ -31,7 +31,8 @@ struct executor {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct job jobs[RING];
-    uint64_t submitted, finished;
+    uint64_t submitted, finished, waited;
+    bool refuses_next;
     uint32_t next[MOST_SLOTS];      /* position where a queued run has to begin; 0: ended */
     uint32_t live_rows[MOST_SLOTS]; /* logits row of the CPU's step for that of the last job */
     unsigned most_in_flight, random;
@@ -182,7 +183,12 @@ static enum salvo_status submit(struct executor *device, const struct step *step
 {
     assert_true(step->run_count == 1 || (step->repeat <= 1 && !step->cancel));
     pthread_mutex_lock(&device->mutex);
-    assert_true(device->submitted - device->finished < IN_FLIGHT);
+    assert_true(device->submitted - device->waited < IN_FLIGHT);
+    if (device->refuses_next) {
+        device->refuses_next = false;
+        pthread_mutex_unlock(&device->mutex);
+        return fail(SALVO_ERROR_DEVICE, "the device takes no step");
+    }
     struct job *job = &device->jobs[device->submitted % RING];
     free(job->ids);
     *job = (struct job){
@@ -229,6 +235,7 @@ static enum salvo_status wait_for(struct executor *device, uint64_t ticket, stru
     while (!job->done)
         pthread_cond_wait(&device->changed, &device->mutex);
     memcpy(results, job->results, job->run_count * sizeof *results);
+    device->waited++;
     enum salvo_status status = job->status;
     pthread_mutex_unlock(&device->mutex);
     return status == SALVO_OK ? SALVO_OK : fail(status, "the device has failed or was cancelled");
@@ -341,6 +348,12 @@ void busy_device_set_hook(struct salvo_engine *engine, busy_hook hook, void *use
     device->hook = hook;
     device->hook_user = user;
     pthread_mutex_unlock(&device->mutex);
+}
+
+void busy_device_refuse_next(struct salvo_engine *engine)
+{
+    struct executor *device = engine->executor;
+    device->refuses_next = true;
 }
 
 unsigned busy_device_most_in_flight(struct salvo_engine *engine)
