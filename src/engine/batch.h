@@ -60,6 +60,7 @@ struct batch_session {
     uint32_t open, flying; /* runs that are open; of these, in flight */
     uint32_t planned;      /* while runs are in flight: positions that the session will have */
     bool chooses;          /* while runs are in flight: the last one chooses an id */
+    bool is_planned;       /* has pages for a run that is about to be submitted */
 
     /* Recurrent state on the device is not that of the session's `computed` tokens: a run that does not count
      * has changed it. */
