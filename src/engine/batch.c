@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "engine/session.h"
+#include "engine/session_pages.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -170,6 +171,8 @@ static void finish_run(
         if (copy_logits(session->engine, run) != SALVO_OK)
             record_failure(run, SALVO_ERROR_DEVICE);
     }
+    if (!session->batch.flying && !session->batch.is_planned)
+        session_trim_pages(session);
     run->result.position = session->position;
 }
 
@@ -317,7 +320,8 @@ static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batc
     bool needs_last = false;
     const bool is_current = session->computed == session->position && !session->batch.is_stale &&
                             (!run->decodes || session->pending >= 0) &&
-                            !snapshots_are_due(session, session->computed);
+                            !snapshots_are_due(session, session->computed) &&
+                            !session_must_copy_page(session, session->computed);
     if (!is_current) /* states are saved and restored while the device is idle */
         batch_complete(session->engine);
     TRY(restore_stale(session));
@@ -373,9 +377,13 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
     }
     if (state->failed != SALVO_OK || state->refused != SALVO_OK)
         return not_computed(state->failed != SALVO_OK ? state->failed : state->refused);
-    if (state->flying)
-        return plan_behind(given, run);
-    return run->decodes && state->stopped ? SALVO_OK : plan_at_rest(given, run);
+    if (run->decodes && state->stopped && !state->flying)
+        return SALVO_OK;
+    enum salvo_status status = state->flying ? plan_behind(given, run) : plan_at_rest(given, run);
+    if (status == SALVO_OK)
+        status = session_take_pages(session, run->first, run->first + run->count);
+    state->is_planned = status == SALVO_OK;
+    return status;
 }
 
 /* ---- Submitting ---- */
@@ -476,6 +484,7 @@ static void take_off(const struct batch_run *run)
 {
     struct batch_session *state = &run->session->batch;
     state->flying++;
+    state->is_planned = false;
     state->planned = run->first + run->count;
     state->chooses = run->samples;
     state->may_end_early = run->decodes && (state->may_end_early || state->may_stop);
@@ -490,6 +499,9 @@ static void refuse_run(struct batch_step *step, uint32_t index, enum salvo_statu
     mark_stale(run->session); /* it may have begun */
     run->count = 0;
     run->session->batch.refused = status;
+    run->session->batch.is_planned = false;
+    if (!run->session->batch.flying)
+        session_trim_pages(run->session);
     record_failure(run, status);
 }
 

@@ -2,6 +2,7 @@
 #include "engine/session.h"
 #include "arch/arch.h"
 #include "base/memory.h"
+#include "engine/session_pages.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -239,10 +240,13 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
     if (status == SALVO_OK)
         status = snapshots_take_if_due(session);
     if (status == SALVO_OK)
+        status = session_take_pages(session, session->computed, session->computed + count);
+    if (status == SALVO_OK)
         status = run_step(engine, &step);
-    if (status == SALVO_ERROR_CANCELLED)
-        return session_cancelled(session);
-    return status == SALVO_OK ? commit(session, 0, 0) : status;
+    if (status == SALVO_OK)
+        status = commit(session, 0, 0);
+    session_trim_pages(session); /* if nothing was committed */
+    return status == SALVO_ERROR_CANCELLED ? session_cancelled(session) : status;
 }
 
 enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count)

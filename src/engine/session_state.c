@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "base/memory.h"
 #include "engine/session.h"
+#include "engine/session_pages.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -38,7 +39,9 @@ enum salvo_status session_rollback(struct salvo_session *session, uint32_t posit
         return SALVO_OK;
     session->position = position;
     session->pending = -1;
-    return snapshots_go_back(session, position);
+    const enum salvo_status status = snapshots_go_back(session, position);
+    session_trim_pages(session);
+    return status;
 }
 
 /* Bytes of all ids, including those that version 2 repeats. */
@@ -201,6 +204,7 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
     if (!ids_are_valid(engine, rest, header.position))
         TRY(fail(SALVO_ERROR_FORMAT, "the state holds tokens outside the vocabulary"));
 
+    TRY(session_take_pages(session, 0, header.computed));
     snapshots_forget(session);
     session->position = session->computed = 0; /* in case restoring fails half way */
     session->pending = -1;
@@ -212,6 +216,7 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
     session->computed = header.computed;
     session->pending = header.pending;
     session->logits_step = 0;
+    session_trim_pages(session);
     snapshots_keep(session, header.computed,
         states + engine->backend->state_size(engine->executor, header.computed) -
             engine->backend->state_size(engine->executor, 0));
@@ -219,17 +224,44 @@ cleanup:
     return status;
 }
 
-enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *from)
+static enum salvo_status copy_between_engines(struct salvo_session *to, struct salvo_session *from)
 {
     enum salvo_status status = SALVO_OK;
-    size_t size = session_state_size(from);
+    const size_t size = session_state_size(from);
     uint8_t *state = NULL;
-    if (to == from)
-        goto cleanup;
     TRY(NEW(&state, size));
     TRY(session_state_save(from, state, size));
     TRY(session_state_restore(to, state, size));
 cleanup:
     memory_free(state);
+    return status;
+}
+
+/* Within an engine KV pages are shared, and nothing passes through the host. */
+enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *from)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = from->engine;
+    if (to == from)
+        goto cleanup;
+    if (to->engine != engine) {
+        status = copy_between_engines(to, from);
+        goto cleanup;
+    }
+    snapshots_forget(to);
+    to->position = to->computed = 0; /* in case copying fails half way */
+    to->pending = -1;
+    to->logits_step = 0;
+    session_share_pages(to, from, from->computed);
+    if (from->position)
+        memcpy(to->tokens, from->tokens, from->position * sizeof *to->tokens);
+    if (from->computed) {
+        TRY(engine->backend->set_tokens(engine->executor, to->slot, to->tokens, from->computed));
+        TRY(engine->backend->recurrent_copy(engine->executor, to->slot, from->slot));
+    }
+    to->position = from->position;
+    to->computed = from->computed;
+    to->pending = from->pending;
+cleanup:
     return status;
 }
