@@ -241,7 +241,7 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     struct state_header header;
-    uint32_t snapshot;
+    uint32_t snapshot = 0;
     TRY(check_integrity(state, size));
     memcpy(&header, state, sizeof header);
     const uint8_t *rest = (const uint8_t *)state + sizeof header;
