@@ -287,7 +287,7 @@ cleanup:
     return status;
 }
 
-/* Within an engine KV pages are shared, and nothing passes through the host. */
+/* Within an engine KV pages are shared, and the device copies the recurrent state. */
 enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *from)
 {
     enum salvo_status status = SALVO_OK;
@@ -312,6 +312,7 @@ enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *f
     to->position = from->position;
     to->computed = from->computed;
     to->pending = from->pending;
+    snapshots_copy(to, from);
 cleanup:
     return status;
 }
