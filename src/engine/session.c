@@ -188,8 +188,8 @@ struct run session_run(
     };
 }
 
-/* Commits the result of run number `index` of the last step. A run without an id commits nothing. */
-static enum salvo_status commit(struct salvo_session *session, uint32_t index, uint32_t logits_row)
+/* Takes the result of run number `index` of the last step over into the session, unless the run has no id. */
+static enum salvo_status accept_result(struct salvo_session *session, uint32_t index, uint32_t logits_row)
 {
     struct salvo_engine *engine = session->engine;
     const struct run *run = &engine->runs[index];
@@ -241,7 +241,7 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
         status = run_step(engine, &step);
     if (status == SALVO_ERROR_CANCELLED)
         return session_cancelled(session);
-    return status == SALVO_OK ? commit(session, 0, 0) : status;
+    return status == SALVO_OK ? accept_result(session, 0, 0) : status;
 }
 
 enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count)
