@@ -59,8 +59,8 @@ static enum salvo_status make_room(
     if (needed <= pool->free_count)
         return SALVO_OK;
     return fail(SALVO_ERROR_MEMORY,
-        "the KV memory is full: %" PRIu32 " tokens need %" PRIu32 " more pages of %d positions, %" PRIu32
-        " of %" PRIu32 " are free",
+        "the KV memory is full: %" PRIu32 " tokens need %" PRIu32
+        " more of its pages of %d positions, %" PRIu32 " of %" PRIu32 " are free",
         end, needed, PAGE_POSITIONS, pool->free_count, pool->count);
 }
 
