@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "engine/session.h"
 #include "engine/session_pages.h"
+#include "engine/session_publish.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -120,6 +121,7 @@ static void accept_results(const struct batch_step *step, struct batch_run *run)
     session->batch.stopped = run->samples && is_stop_id(run, session->pending);
     run->result.id = session->pending;
     run->result.ended = session->batch.stopped;
+    session_publish_full_pages(session, run->first);
 }
 
 /* Whether the device or, where it does not know all stop ids, the engine ends the session before this run. */

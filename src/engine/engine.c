@@ -20,6 +20,7 @@ enum {
     MAX_CONTEXT = 1 << 26,
     MAX_BATCH = 1 << 16,
     MAX_PAGES = 1 << 30,
+    DEFAULT_PREFIX_STATES_MB = 256,
 };
 
 /* In a model with only float32 tensors, an f16 cache would be by far the largest error. */
@@ -204,6 +205,17 @@ cleanup:
     return status;
 }
 
+static enum salvo_status open_prefix_cache(
+    struct salvo_engine *engine, const struct salvo_engine_options *options)
+{
+    const uint64_t mega = 1 << 20, given = options->prefix_states_mb;
+    if (!options->prefix_cache)
+        return SALVO_OK;
+    return prefix_cache_open(&engine->prefix_cache, &engine->page_pool,
+        engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0,
+        (given ? given : DEFAULT_PREFIX_STATES_MB) * mega);
+}
+
 static void fill_info(struct salvo_engine *engine)
 {
     const struct backend_info info = engine->backend->info(engine->executor);
@@ -249,6 +261,7 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     engine->layout_hash = hash_layout(engine->program);
     engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;
     TRY(snapshots_open(engine));
+    TRY(open_prefix_cache(engine, options));
     fill_info(engine);
     warn_of_context(engine);
     *out = engine;
@@ -301,6 +314,7 @@ void salvo_engine_close(struct salvo_engine *engine)
     snapshots_close(engine);
     memory_free(engine->sessions);
     memory_free(engine->pages);
+    prefix_cache_close(&engine->prefix_cache);
     page_pool_close(&engine->page_pool);
     memory_free(engine->tokens);
     memory_free(engine->runs);

@@ -9,7 +9,7 @@
 #include "engine/ahead.h"
 #include "engine/batch.h"
 #include "engine/model.h"
-#include "engine/page_pool.h"
+#include "engine/prefix_cache.h"
 #include "engine/snapshots.h"
 
 #include <salvo/debug.h>
@@ -55,6 +55,7 @@ struct salvo_engine {
     uint64_t layout_hash; /* of the state's layout: a saved state with the same hash fits */
     bool has_recurrent_state, has_caches;
     struct page_pool page_pool;
+    struct prefix_cache prefix_cache;
 
     struct salvo_session *sessions; /* [slots] */
     uint32_t *pages;                /* [slots][pages of a context]: page tables */

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "engine/session.h"
 #include "engine/session_pages.h"
+#include "engine/session_publish.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -40,6 +41,7 @@ enum salvo_status session_rollback(struct salvo_session *session, uint32_t posit
     }
     if (position == session->position)
         return SALVO_OK;
+    session_publish(session);
     session->position = position;
     session->pending = -1;
     const enum salvo_status status = snapshots_go_back(session, position);

@@ -157,7 +157,8 @@ static void a_run_without_pages_fails_alone(void **state)
         ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 2, sizeof *runs, &step));
         ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, 2, sizeof *results));
         assert_int_equal(SALVO_ERROR_MEMORY, results[0].status);
-        assert_non_null(strstr(results[0].message, "the KV memory is full: 257 tokens need 1 more pages"));
+        assert_non_null(
+            strstr(results[0].message, "the KV memory is full: 257 tokens need 1 more of its pages"));
         assert_int_equal(SALVO_OK, results[1].status);
         assert_int_equal(PAGE, results[0].position);
         assert_int_equal(11, results[1].position);
