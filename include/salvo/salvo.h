@@ -409,10 +409,11 @@ struct salvo_engine_options {
     /* Called while weights are loaded, with the bytes done and the total; may be NULL. */
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *user;
+    uint64_t kv_memory; /* bytes for the KV cache of all sessions; 0: enough for each to fill its context */
 };
-#define SALVO_ENGINE_OPTIONS_INIT                                            \
-    {                                                                        \
-        sizeof(struct salvo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_ENGINE_OPTIONS_INIT                                               \
+    {                                                                           \
+        sizeof(struct salvo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /*

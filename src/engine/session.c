@@ -2,6 +2,7 @@
 #include "engine/session.h"
 #include "arch/arch.h"
 #include "base/memory.h"
+#include "engine/session_pages.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -213,6 +214,7 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
 static enum salvo_status run_step(struct salvo_engine *engine, const struct step *step)
 {
     uint64_t ticket, allocations = memory_count();
+    batch_complete(engine); /* steps that a callback has submitted */
     engine->waits++;
     engine->steps++; /* invalidates the logits of earlier steps */
     enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
@@ -238,10 +240,13 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
     if (status == SALVO_OK)
         status = snapshots_take_if_due(session);
     if (status == SALVO_OK)
+        status = session_take_pages(session, session->computed, session->computed + count);
+    if (status == SALVO_OK)
         status = run_step(engine, &step);
-    if (status == SALVO_ERROR_CANCELLED)
-        return session_cancelled(session);
-    return status == SALVO_OK ? commit(session, 0, 0) : status;
+    if (status == SALVO_OK)
+        status = commit(session, 0, 0);
+    session_trim_pages(session); /* if nothing was committed */
+    return status == SALVO_ERROR_CANCELLED ? session_cancelled(session) : status;
 }
 
 enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count)
@@ -296,9 +301,13 @@ enum salvo_status session_eval(
         if (row && engine->options.outputs < rows)
             rows = engine->options.outputs;
         TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
+        const uint64_t step = engine->steps;
         for (uint32_t position = first; row && position < session->computed; position++) {
             if (position < asked)
                 continue; /* a sampled token, computed before the tokens of this call */
+            if (engine->steps != step)
+                TRY(fail(
+                    SALVO_ERROR_ARGUMENT, "the callback of eval has used the engine: its logits are lost"));
             const float *logits = engine->backend->logits(engine->executor, position - first);
             TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* the backend has set the error */
             if (!row(user, position, logits))

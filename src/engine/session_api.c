@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "engine/arguments.h"
 #include "engine/session.h"
+#include "engine/session_pages.h"
 
 /* Completes the steps in flight: those of batches, and those of generation when a callback calls back into
  * the library. Nothing else may run on the device while a function works. */
@@ -38,6 +39,7 @@ void salvo_session_close(struct salvo_session *session)
         return;
     (void)engine_enter(session->engine);
     batch_forget(session);
+    session_drop_pages(session);
     session->is_open = false;
 }
 

@@ -119,6 +119,13 @@ void snapshots_keep(struct salvo_session *session, uint32_t position, const uint
     session->snapshots.count++;
 }
 
+void snapshots_copy(struct salvo_session *to, const struct salvo_session *from)
+{
+    snapshots_forget(to);
+    for (uint32_t i = 0; i < from->snapshots.count; i++)
+        snapshots_keep(to, from->snapshots.items[i].position, from->snapshots.items[i].state);
+}
+
 enum salvo_status session_mark(struct salvo_session *session)
 {
     return take(session, 1);

@@ -1,0 +1,19 @@
+/* The functions of salvo/memory.h. */
+#include "engine/arguments.h"
+#include "engine/engine.h"
+
+#include <salvo/memory.h>
+
+enum salvo_status salvo_engine_memory(const struct salvo_engine *engine, struct salvo_memory *out)
+{
+    REQUIRE(engine);
+    REQUIRE(out);
+    const struct page_pool *pool = &engine->page_pool;
+    const struct salvo_memory result = {
+        .page_positions = PAGE_POSITIONS,
+        .pages = pool->count,
+        .free_pages = pool->free_count,
+        .used_pages = pool->count - pool->free_count,
+    };
+    return result_write("salvo_memory", &result, sizeof result, out);
+}
