@@ -35,7 +35,7 @@ struct http_options {
     unsigned header_ms;      /* from the first byte of a request to the end of its headers [30 s] */
     unsigned body_ms;        /* silence within a body [60 s] */
     unsigned idle_ms;        /* between two requests of a connection [120 s] */
-    unsigned write_ms;       /* a client that has unsent bytes and takes none [120 s] */
+    unsigned write_ms;       /* a client that has unsent bytes and takes none [600 s] */
 
     void *user; /* of the callbacks below */
     /* Called when the headers have arrived, before the body is read; may be NULL. If it answers the exchange,

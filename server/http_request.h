@@ -31,4 +31,9 @@ const char *http_request_header(const struct http_request *request, const char *
  * if it does not fit, or is not well-formed. */
 bool http_request_query(const struct http_request *request, const char *name, char *out, size_t room);
 
+/* Decodes %XX in place. False if a % is not followed by two hexadecimal digits, or stands for a 0 byte. */
+bool http_decode_percent(char *text);
+/* 0 to 15, or -1. */
+int http_hex_digit(char c);
+
 #endif
