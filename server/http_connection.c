@@ -37,6 +37,28 @@ static void look_later(struct http_connection *connection)
     event_add(connection->look, &time);
 }
 
+/*
+ * Enough bytes wait behind the running request. libevent's high watermark would call on_read again and again.
+ * While reading pauses, a close of the client is not noticed but by a look now and then.
+ */
+static void pause_reading(struct http_connection *connection)
+{
+    if (connection->reading_paused)
+        return;
+    connection->reading_paused = true;
+    bufferevent_disable(connection->buffers, EV_READ);
+    look_later(connection);
+}
+
+static void resume_reading(struct http_connection *connection)
+{
+    if (!connection->reading_paused)
+        return;
+    connection->reading_paused = false;
+    event_del(connection->look);
+    bufferevent_enable(connection->buffers, EV_READ);
+}
+
 /* --- counters --- */
 
 static void count_unsent(struct evbuffer *output, const struct evbuffer_cb_info *info, void *argument)
@@ -62,6 +84,21 @@ static void count_received(struct http_connection *connection)
 
 /* --- the end of an exchange and of a connection --- */
 
+/* Connections without a complete request make room for others, the first of the list first. */
+static void start_waiting(struct http_connection *connection)
+{
+    if (!connection->is_waiting)
+        TAILQ_INSERT_TAIL(&connection->set->waiting, connection, waiting);
+    connection->is_waiting = true;
+}
+
+static void stop_waiting(struct http_connection *connection)
+{
+    if (connection->is_waiting)
+        TAILQ_REMOVE(&connection->set->waiting, connection, waiting);
+    connection->is_waiting = false;
+}
+
 static void forget_exchange(struct http_connection *connection)
 {
     struct http_exchange *exchange = &connection->exchange;
@@ -79,8 +116,7 @@ void http_connection_close(struct http_connection *connection)
         return;
     connection->dead = true;
     TAILQ_REMOVE(&set->all, connection, all);
-    if (connection->state == HTTP_READING)
-        TAILQ_REMOVE(&set->waiting, connection, waiting);
+    stop_waiting(connection);
     TAILQ_INSERT_TAIL(&set->dead, connection, all);
     set->counters.connections--;
     set->counters.unsent_bytes -= connection->unsent;
@@ -133,13 +169,14 @@ static void finish_connection(struct http_connection *connection)
         tls_finish(connection->buffers);
     shutdown(bufferevent_getfd(connection->buffers), SHUT_WR);
     connection->state = HTTP_LINGERING;
+    TAILQ_INSERT_HEAD(&connection->set->waiting, connection, waiting);
+    connection->is_waiting = true;
     arm(connection, LINGER_MS);
 }
 
 static void leave_reading(struct http_connection *connection, enum http_connection_state state)
 {
-    if (connection->state == HTTP_READING)
-        TAILQ_REMOVE(&connection->set->waiting, connection, waiting);
+    stop_waiting(connection);
     connection->state = state;
     connection->timing_head = false;
     event_del(connection->timer);
@@ -150,7 +187,7 @@ static void flush_and_finish(struct http_connection *connection)
     struct evbuffer *input = bufferevent_get_input(connection->buffers);
     leave_reading(connection, HTTP_FLUSHING);
     evbuffer_drain(input, evbuffer_get_length(input));
-    event_del(connection->look);
+    resume_reading(connection);
     count_received(connection);
     if (http_connection_unsent(connection) == 0)
         finish_connection(connection);
@@ -195,11 +232,9 @@ void http_connection_end_exchange(struct http_connection *connection, bool stay)
         flush_and_finish(connection);
         return;
     }
-    if (connection->state != HTTP_READING)
-        TAILQ_INSERT_TAIL(&connection->set->waiting, connection, waiting);
+    start_waiting(connection);
     connection->state = HTTP_READING;
     connection->timing_head = false;
-    event_del(connection->look);
     arm(connection, connection->set->options->idle_ms);
     count_received(connection);
     /* The next request may be there already. Its handler must not run inside the caller. */
@@ -307,6 +342,12 @@ static void process(struct http_connection *connection)
             break;
     }
     connection->processing = false;
+    if (connection->dead)
+        return;
+    if (evbuffer_get_length(bufferevent_get_input(connection->buffers)) >= READ_AHEAD_LIMIT)
+        pause_reading(connection);
+    else
+        resume_reading(connection);
 }
 
 /* --- events --- */
@@ -315,16 +356,12 @@ static void on_read(struct bufferevent *buffers, void *argument)
 {
     struct http_connection *connection = argument;
     struct evbuffer *input = bufferevent_get_input(buffers);
-    if (connection->state == HTTP_READING)
-        process(connection);
-    else if (connection->state != HTTP_ANSWERING)
+    if (connection->state == HTTP_FLUSHING || connection->state == HTTP_LINGERING)
         evbuffer_drain(input, evbuffer_get_length(input));
-    if (connection->dead)
-        return;
-    count_received(connection);
-    /* At the limit reading pauses, and with it the notice of the client's close. */
-    if (evbuffer_get_length(input) >= READ_AHEAD_LIMIT)
-        look_later(connection);
+    else
+        process(connection);
+    if (!connection->dead)
+        count_received(connection);
 }
 
 static void on_write(struct bufferevent *buffers, void *argument)
@@ -370,8 +407,6 @@ static void on_look(evutil_socket_t fd, short what, void *argument)
     struct http_connection *connection = argument;
     struct pollfd state = {.fd = bufferevent_getfd(connection->buffers), .events = POLLRDHUP};
     (void)fd, (void)what;
-    if (evbuffer_get_length(bufferevent_get_input(connection->buffers)) < READ_AHEAD_LIMIT)
-        return;
     if (poll(&state, 1, 0) > 0)
         http_connection_close(connection);
     else
@@ -414,21 +449,22 @@ bool http_connection_new(struct http_connections *set, int fd)
     const struct timeval write_time = time_of(set->options->write_ms);
     evbuffer_add_cb(bufferevent_get_output(connection->buffers), count_unsent, connection);
     bufferevent_setcb(connection->buffers, on_read, on_write, on_event, connection);
-    bufferevent_setwatermark(connection->buffers, EV_READ, 0, READ_AHEAD_LIMIT);
     bufferevent_setwatermark(connection->buffers, EV_WRITE, HTTP_UNSENT_ROOM, 0);
     bufferevent_set_timeouts(connection->buffers, NULL, &write_time);
     bufferevent_enable(connection->buffers, EV_READ | EV_WRITE);
     TAILQ_INSERT_TAIL(&set->all, connection, all);
-    TAILQ_INSERT_TAIL(&set->waiting, connection, waiting);
+    start_waiting(connection);
     set->counters.connections++;
-    set->counters.accepted++;
+    connection->number = ++set->counters.accepted;
     arm(connection, set->options->header_ms);
     return true;
 }
 
-bool http_connections_evict(struct http_connections *set)
+bool http_connections_evict(struct http_connections *set, uint64_t number)
 {
     struct http_connection *connection = TAILQ_FIRST(&set->waiting);
+    while (connection && connection->number > number)
+        connection = TAILQ_NEXT(connection, waiting);
     if (!connection)
         return false;
     http_connection_close(connection);
@@ -441,7 +477,8 @@ void http_connections_drain(struct http_connections *set)
     set->draining = true;
     for (connection = TAILQ_FIRST(&set->waiting); connection; connection = next) {
         next = TAILQ_NEXT(connection, waiting);
-        if (!http_parser_begun(&connection->parser) && !connection->processing)
+        if (connection->state == HTTP_READING && !http_parser_begun(&connection->parser) &&
+            !connection->processing)
             flush_and_finish(connection);
     }
 }

@@ -41,15 +41,18 @@ struct http_exchange {
 
 struct http_connection {
     TAILQ_ENTRY(http_connection) all;     /* of the set's `all` or, when it is dead, of `dead` */
-    TAILQ_ENTRY(http_connection) waiting; /* while state is HTTP_READING */
+    TAILQ_ENTRY(http_connection) waiting; /* while is_waiting */
     struct http_connections *set;
     struct bufferevent *buffers;
     struct event *timer, *look;
     enum http_connection_state state;
     bool dead;
-    bool processing;         /* inside connection_process */
+    bool is_waiting;
+    bool processing; /* inside connection_process */
+    bool reading_paused;
     bool peer_done;          /* the client closed its sending side */
     bool timing_head;        /* the timer measures the headers of a request */
+    uint64_t number;         /* of accepted ones */
     size_t unsent, received; /* as counted in the set */
     struct http_parser parser;
     struct http_exchange exchange;
@@ -77,8 +80,9 @@ void http_connections_close(struct http_connections *set);
 bool http_connection_new(struct http_connections *set, int fd);
 /* Closes at once. An open exchange's close callback is called. The memory stays until the loop goes on. */
 void http_connection_close(struct http_connection *connection);
-/* Closes the connection that waits longest without a complete request. False if there is none. */
-bool http_connections_evict(struct http_connections *set);
+/* Closes the connection that waits longest without a complete request, among those up to the number. False if
+ * there is none. */
+bool http_connections_evict(struct http_connections *set, uint64_t number);
 void http_connections_drain(struct http_connections *set);
 
 /* For exchanges: whether the connection stays after this answer. */

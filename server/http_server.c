@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -88,17 +89,29 @@ static void on_resume(evutil_socket_t fd, short what, void *argument)
     resume_accepting(argument);
 }
 
-/* Where connections are at their limit, those that wait longest without a request make room. */
+static bool has_caller(int listener)
+{
+    struct pollfd state = {.fd = listener, .events = POLLIN};
+    return poll(&state, 1, 0) > 0;
+}
+
+/* Where connections are at their limit, those that wait longest without a request make room. Those accepted
+ * in this turn of the loop do not: their requests have not been looked at. */
 static void on_accept(evutil_socket_t listener, short what, void *argument)
 {
     struct http_server *server = argument;
     struct http_connections *connections = &server->connections;
+    const uint64_t earlier = connections->counters.accepted;
     (void)what;
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
-        if (connections->counters.connections >= server->options.connection_limit &&
-            !http_connections_evict(connections)) {
-            pause_accepting(server);
-            return;
+        if (connections->counters.connections >= server->options.connection_limit) {
+            if (!has_caller(listener))
+                return;
+            if (!http_connections_evict(connections, earlier)) {
+                if (connections->counters.accepted == earlier)
+                    pause_accepting(server);
+                return;
+            }
         }
         const int fd = listen_accept(listener);
         if (fd >= 0) {
@@ -107,7 +120,7 @@ static void on_accept(evutil_socket_t listener, short what, void *argument)
             return;
         } else if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
             /* No descriptors or no memory: the connection stays in the queue, and the socket readable. */
-            http_connections_evict(connections);
+            http_connections_evict(connections, earlier);
             pause_accepting(server);
             return;
         }

@@ -136,8 +136,8 @@ bool listen_unix(const char *path, struct listen_sockets *out, char *error, size
     int fd = -1;
     *out = (struct listen_sockets){0};
     if (!*path || strlen(path) >= sizeof address.sun_path) {
-        snprintf(error, room, "Unix socket '%s': the path must have 1 to %zu bytes", path,
-            sizeof address.sun_path - 1);
+        snprintf(error, room, "Unix socket: its path must have 1 to %zu bytes: '%s'",
+            sizeof address.sun_path - 1, path);
         return false;
     }
     memcpy(address.sun_path, path, strlen(path));
