@@ -185,6 +185,30 @@ static void check_move(const struct fixture *from, const struct fixture *to, con
     free(saved);
 }
 
+/* A state that is moved contains the snapshot taken after `PROMPT` tokens; a rollback by one token begins
+ * there. */
+static void check_rollback_after_move(
+    const struct fixture *from, const struct fixture *to, const int32_t *ids, uint64_t recomputed)
+{
+    int32_t expected, id;
+    ASSERT_OK(salvo_session_rollback(from->session, 0));
+    ASSERT_OK(salvo_session_feed(from->session, ids, PROMPT));
+    ASSERT_OK(salvo_session_mark(from->session));
+    for (int i = 0; i < TAKEN; i++)
+        ASSERT_OK(salvo_session_next(from->session, &expected));
+    const size_t size = salvo_session_state_size(from->session);
+    uint8_t *saved = malloc(size);
+    assert_non_null(saved);
+    ASSERT_OK(salvo_session_state_save(from->session, saved, size));
+    ASSERT_OK(salvo_session_state_restore(to->session, saved, size));
+    free(saved);
+    ASSERT_OK(salvo_session_rollback(to->session, PROMPT + TAKEN - 1));
+    const uint64_t before = counters_of(to->engine).tokens;
+    ASSERT_OK(salvo_session_next(to->session, &id));
+    assert_int_equal(expected, id);
+    assert_int_equal(recomputed, counters_of(to->engine).tokens - before);
+}
+
 /* A conversation that begins again sees nothing of the one before, be its first step a token or several. */
 static void check_new_start(const struct fixture *fixture, const int32_t *ids)
 {
@@ -229,6 +253,9 @@ static void check_conversations(const struct fixture *vulkan, const char *shape)
     set_greedy(vulkan->session);
     check_move(&cpu, vulkan, ids);
     check_move(vulkan, &cpu, ids);
+    const uint64_t recomputed = cpu.engine->has_recurrent_state ? TAKEN - 1 : 1;
+    check_rollback_after_move(&cpu, vulkan, ids, recomputed);
+    check_rollback_after_move(vulkan, &cpu, ids, recomputed);
     check_new_start(vulkan, ids);
     check_ahead(vulkan, ids);
     free(ids);
