@@ -106,7 +106,7 @@ static void copy_logprobs(const struct salvo_engine *engine, const struct batch_
 }
 
 /* Appends the tokens of a run to its session, and the id chosen after them to the result. */
-static void commit(const struct batch_step *step, struct batch_run *run)
+static void accept_results(const struct batch_step *step, struct batch_run *run)
 {
     struct salvo_session *session = run->session;
     const struct salvo_engine *engine = session->engine;
@@ -145,7 +145,7 @@ static enum salvo_status no_id(const struct batch_run *run, uint32_t position)
         position);
 }
 
-/* Takes over the results of a run, whose step ended with `status`. */
+/* Accepts the results of a run, whose step ended with `status`, or marks the session as failed or stale. */
 static void finish_run(
     struct batch_step *step, uint32_t index, enum salvo_status status, const struct run_result *left)
 {
@@ -168,7 +168,7 @@ static void finish_run(
         if (left->sampled)
             mark_stale(session);
     } else {
-        commit(step, run);
+        accept_results(step, run);
         copy_logprobs(session->engine, run);
         if (copy_logits(session->engine, run) != SALVO_OK)
             record_failure(run, SALVO_ERROR_DEVICE);

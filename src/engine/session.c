@@ -190,8 +190,8 @@ struct run session_run(
     };
 }
 
-/* Commits the result of run number `index` of the last step. A run without an id commits nothing. */
-static enum salvo_status commit(struct salvo_session *session, uint32_t index, uint32_t logits_row)
+/* Takes the result of run number `index` of the last step over into the session, unless the run has no id. */
+static enum salvo_status accept_result(struct salvo_session *session, uint32_t index, uint32_t logits_row)
 {
     struct salvo_engine *engine = session->engine;
     const struct run *run = &engine->runs[index];
@@ -246,8 +246,8 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
     if (status == SALVO_OK)
         status = run_step(engine, &step);
     if (status == SALVO_OK)
-        status = commit(session, 0, 0);
-    session_trim_pages(session); /* if nothing was committed */
+        status = accept_result(session, 0, 0);
+    session_trim_pages(session); /* if no result was accepted */
     return status == SALVO_ERROR_CANCELLED ? session_cancelled(session) : status;
 }
 
