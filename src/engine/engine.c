@@ -133,7 +133,7 @@ static uint64_t most_pages(const struct salvo_engine *engine, uint64_t bytes, ui
                                                             : 0;
     const uint64_t useful = has_cache && full < MOST_CACHED_PAGES ? MOST_CACHED_PAGES : full,
                    pages = memory ? budget / bytes : full;
-    return pages < useful ? pages : useful;
+    return pages > useful ? useful : pages > 0 ? pages : 1;
 }
 
 /* The size of the pool: what `kv_memory` holds, or by default what the contexts of all sessions need. */
@@ -148,13 +148,15 @@ static enum salvo_status size_pool(struct salvo_engine *engine, const struct sal
         pages = most_pages(engine, bytes, pages, given->prefix_cache);
     else if (given->kv_memory && bytes)
         pages = given->kv_memory / bytes;
-    if (pages == 0)
+    if (pages == 0) {
         return fail(SALVO_ERROR_ARGUMENT,
             "a KV memory of %" PRIu64 " bytes is too small: one page of %d positions takes %" PRIu64,
             given->kv_memory, PAGE_POSITIONS, bytes);
-    if (pages > MAX_PAGES)
+    }
+    if (pages > MAX_PAGES) {
         return fail(SALVO_ERROR_MEMORY, "%" PRIu64 " KV pages are too many; at most %u are possible", pages,
             MAX_PAGES);
+    }
     options->pages = (uint32_t)pages;
     return SALVO_OK;
 }
