@@ -27,6 +27,10 @@
 extern "C" {
 #endif
 
+/* A value of `kv_memory`: 90 % of a GPU's memory beside the weights, or a quarter of main memory, of which
+ * only what is used is touched; without a prefix cache no more than full contexts need. */
+#define SALVO_KV_MEMORY_MOST UINT64_MAX
+
 struct salvo_memory {
     size_t size;
     uint32_t page_positions;

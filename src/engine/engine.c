@@ -7,6 +7,8 @@
 #include "engine/arguments.h"
 #include "engine/backends.h"
 
+#include <salvo/memory.h>
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ enum {
     MAX_CONTEXT = 1 << 26,
     MAX_BATCH = 1 << 16,
     MAX_PAGES = 1 << 30,
+    MOST_CACHED_PAGES = 1 << 16, /* by SALVO_KV_MEMORY_MOST, unless sessions need more */
     DEFAULT_PREFIX_STATES_MB = 256,
 };
 
@@ -120,22 +123,40 @@ static uint64_t recurrent_bytes(const struct program *program)
     return 2 * elements * sizeof(float);
 }
 
-/* The size of the pool: what `kv_memory` holds, or by default what the contexts of all sessions need. */
-static enum salvo_status size_pool(
-    const struct salvo_engine_options *given, const struct program *program, struct backend_options *options)
+/* Pages for SALVO_KV_MEMORY_MOST: the prefix cache may use more than sessions can. */
+static uint64_t most_pages(const struct salvo_engine *engine, uint64_t bytes, uint64_t full, bool has_cache)
 {
-    const uint64_t bytes = page_bytes(program, options->kv_type),
+    const uint64_t memory = engine->backend->device(engine->options.device).memory,
+                   file = salvo_model_info(engine->model)->file_size;
+    const uint64_t budget = engine->backend == &cpu_backend ? memory / 4
+                            : memory > file                 ? (memory - file) / 10 * 9
+                                                            : 0;
+    const uint64_t useful = has_cache && full < MOST_CACHED_PAGES ? MOST_CACHED_PAGES : full,
+                   pages = memory ? budget / bytes : full;
+    return pages > useful ? useful : pages > 0 ? pages : 1;
+}
+
+/* The size of the pool: what `kv_memory` holds, or by default what the contexts of all sessions need. */
+static enum salvo_status size_pool(struct salvo_engine *engine, const struct salvo_engine_options *given)
+{
+    struct backend_options *options = &engine->options;
+    const uint64_t bytes = page_bytes(engine->program, options->kv_type),
                    context_pages = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
     uint64_t pages = options->slots * context_pages;
-    if (given->kv_memory && bytes)
+    engine->has_caches = bytes > 0;
+    if (given->kv_memory == SALVO_KV_MEMORY_MOST && bytes)
+        pages = most_pages(engine, bytes, pages, given->prefix_cache);
+    else if (given->kv_memory && bytes)
         pages = given->kv_memory / bytes;
-    if (pages == 0)
+    if (pages == 0) {
         return fail(SALVO_ERROR_ARGUMENT,
             "a KV memory of %" PRIu64 " bytes is too small: one page of %d positions takes %" PRIu64,
             given->kv_memory, PAGE_POSITIONS, bytes);
-    if (pages > MAX_PAGES)
+    }
+    if (pages > MAX_PAGES) {
         return fail(SALVO_ERROR_MEMORY, "%" PRIu64 " KV pages are too many; at most %u are possible", pages,
             MAX_PAGES);
+    }
     options->pages = (uint32_t)pages;
     return SALVO_OK;
 }
@@ -143,8 +164,10 @@ static enum salvo_status size_pool(
 /* Refuses a context that does not fit into memory before anything is allocated; otherwise the system would
  * kill the process later. */
 static enum salvo_status check_memory(
-    const struct salvo_engine *engine, const struct program *program, const struct backend_options *options)
+    const struct salvo_engine *engine, const struct salvo_engine_options *given)
 {
+    const struct program *program = engine->program;
+    const struct backend_options *options = &engine->options;
     const uint64_t mega = 1000000;
     uint64_t memory = engine->backend->device(options->device).memory,
              file = salvo_model_info(engine->model)->file_size;
@@ -153,6 +176,12 @@ static enum salvo_status check_memory(
     state += options->slots * recurrent_bytes(program);
     if (memory == 0 || state + file <= memory)
         return SALVO_OK;
+    if (given->kv_memory && engine->has_caches) {
+        return fail(SALVO_ERROR_MEMORY,
+            "a KV memory of %llu MB does not fit beside the model's %llu MB: %s has %llu MB in all",
+            (unsigned long long)(state / mega), (unsigned long long)(file / mega),
+            engine->backend->device(options->device).name, (unsigned long long)(memory / mega));
+    }
     return fail(SALVO_ERROR_MEMORY,
         "a context of %u for %u session%s needs %llu MB beside the model's %llu MB; %s has %llu MB in "
         "all",
@@ -197,10 +226,8 @@ static enum salvo_status open_sessions(struct salvo_engine *engine)
             .tokens = engine->tokens + (size_t)slot * context,
         };
     }
-    if (engine->has_caches) {
-        TRY(page_pool_open(&engine->page_pool, engine->options.pages));
+    if (engine->has_caches)
         memset(engine->pages, 0xff, slots * slot_pages * sizeof *engine->pages); /* NO_PAGE */
-    }
 cleanup:
     return status;
 }
@@ -238,6 +265,21 @@ static void fill_info(struct salvo_engine *engine)
     };
 }
 
+/* SALVO_KV_MEMORY_MOST is an estimate: less is tried if the device has less memory to give. */
+static enum salvo_status open_backend(struct salvo_engine *engine, const struct salvo_engine_options *given)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t least = (engine->options.context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    do {
+        status = engine->backend->open(engine->program, &engine->options, &engine->executor);
+        engine->options.pages -= status == SALVO_OK ? 0 : engine->options.pages / 4;
+    } while (status == SALVO_ERROR_MEMORY && given->kv_memory == SALVO_KV_MEMORY_MOST && engine->has_caches &&
+             engine->options.pages > least);
+    if (status == SALVO_OK && engine->has_caches)
+        status = page_pool_open(&engine->page_pool, engine->options.pages);
+    return status;
+}
+
 /* out_tried: whether the device was opened, not only the file read. */
 static enum salvo_status open_on(const struct backend *backend, struct salvo_model *model,
     const struct salvo_engine_options *options, bool *out_tried, struct salvo_engine **out)
@@ -252,11 +294,10 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     TRY(resolve_options(options, model, &engine->options));
     TRY(arch_build_for(model_gguf(model), engine->options.context, &engine->program));
     *out_tried = true;
-    TRY(size_pool(options, engine->program, &engine->options));
-    engine->has_caches = page_bytes(engine->program, engine->options.kv_type) > 0;
-    TRY(check_memory(engine, engine->program, &engine->options));
+    TRY(size_pool(engine, options));
+    TRY(check_memory(engine, options));
     TRY(open_sessions(engine));
-    TRY(backend->open(engine->program, &engine->options, &engine->executor));
+    TRY(open_backend(engine, options));
     TRY(gguf_check(model_gguf(model)));
     engine->layout_hash = hash_layout(engine->program);
     engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;

@@ -31,10 +31,11 @@ enum salvo_status prefix_cache_open(
     cache->state_bytes = state_bytes;
     if (state_bytes) {
         const uint64_t count = state_budget / state_bytes;
-        if (count == 0)
+        if (count == 0) {
             TRY(fail(SALVO_ERROR_ARGUMENT,
                 "%llu bytes for states of the prefix cache are too few: one state takes %zu",
                 (unsigned long long)state_budget, state_bytes));
+        }
         cache->state_count = count < MOST_STATE_NODES ? (uint32_t)count : MOST_STATE_NODES;
         cache->state_memory = cache->state_count * state_bytes;
         TRY(memory_map(cache->state_memory, PAGES_NORMAL, &cache->states));

@@ -138,6 +138,27 @@ static void a_pool_that_is_too_small_is_refused(void **state)
     salvo_model_close(model);
 }
 
+/* As much as there is: full contexts, or with a prefix cache more. */
+static void the_most_memory(void **state)
+{
+    (void)state;
+    for (uint32_t cache = 0; cache < 2; cache++) {
+        struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                .backend = "cpu",
+                .context = CONTEXT,
+                .sessions = 2,
+                .kv_memory = SALVO_KV_MEMORY_MOST,
+                .prefix_cache = cache});
+        const uint32_t pages = memory_of(&fixture).pages;
+        assert_true(cache ? pages > 8 : pages == 8);
+        int32_t *ids = some_ids(10, fixture.vocabulary, 3);
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 10));
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
 /* Two sessions have used all pages; a run that needs one more fails by name, its neighbour does not. */
 static void a_run_without_pages_fails_alone(void **state)
 {
@@ -373,6 +394,7 @@ int main(void)
         cmocka_unit_test(pages_come_and_go_with_tokens),
         cmocka_unit_test(generation_gives_back_what_it_does_not_keep),
         cmocka_unit_test(a_pool_that_is_too_small_is_refused),
+        cmocka_unit_test(the_most_memory),
         cmocka_unit_test(a_run_without_pages_fails_alone),
         cmocka_unit_test(steps_in_flight_end_in_order_when_pages_run_out),
         cmocka_unit_test(copies_share_pages_until_they_differ),

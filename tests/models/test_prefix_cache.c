@@ -95,7 +95,7 @@ static void a_hit_has_the_bits_of_computing(void **state)
         sampler.repeat_penalty = 1.3f;
         sampler.repeat_last_n = 400;
         ASSERT_OK(salvo_session_set_sampler(alone.session, &sampler));
-        static const uint32_t counts[] = {300, 300, 301, 299, 257, 256, 255, 700, 512, 513, 769, 700, 20, 1};
+        static const uint32_t counts[] = {300, 300, 301, 257, 256, 255, 513, 512, 769, 20, 1};
         for (size_t j = 0; j < sizeof counts / sizeof *counts; j++) {
             ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
             const uint32_t cached = check_prompt(fixture.session, &alone, ids, counts[j], 5);
@@ -108,7 +108,7 @@ static void a_hit_has_the_bits_of_computing(void **state)
         }
         const struct salvo_memory memory = memory_of(&fixture);
         assert_int_equal(sizeof counts / sizeof *counts, memory.lookups);
-        assert_true(memory.hits >= 8 && memory.reused_tokens > 2000);
+        assert_true(memory.hits >= 6 && memory.reused_tokens > 1500);
         assert_int_equal(0, memory.used_pages);
         assert_int_equal(memory.pages, memory.free_pages + memory.cached_pages);
         free(ids);
@@ -124,19 +124,19 @@ static void a_token_that_differs_is_no_hit(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct fixture fixture = open_cache(shapes[i], 1, i == 0 ? bytes_of_pages(shapes[i], 40) : 0, 16),
                        alone = open_cache(shapes[i], 1, 0, 0);
-        int32_t *ids = some_ids(700, fixture.vocabulary, 19);
-        (void)check_prompt(fixture.session, &alone, ids, 700, 0);
-        static const uint32_t places[] = {0, 1, PAGE - 1, PAGE, 2 * PAGE - 1, 2 * PAGE, 698};
+        int32_t *ids = some_ids(600, fixture.vocabulary, 19);
+        (void)check_prompt(fixture.session, &alone, ids, 600, 0);
+        static const uint32_t places[] = {0, PAGE - 1, PAGE, 2 * PAGE - 1, 598};
         for (size_t j = 0; j < sizeof places / sizeof *places; j++) {
             const int32_t kept = ids[places[j]];
             ids[places[j]] = (kept + 1) % (int32_t)fixture.vocabulary;
-            const uint32_t cached = check_prompt(fixture.session, &alone, ids, 700, 2);
+            const uint32_t cached = check_prompt(fixture.session, &alone, ids, 600, 2);
             assert_true(cached <= places[j]);
             if (places[j] >= PAGE)
                 assert_true(cached >= places[j] / PAGE * PAGE); /* the pages before it are found */
             ids[places[j]] = kept;
         }
-        assert_true(check_prompt(fixture.session, &alone, ids, 700, 2) >= 512);
+        assert_int_equal(599, check_prompt(fixture.session, &alone, ids, 600, 2));
         free(ids);
         fixture_close(&fixture);
         fixture_close(&alone);
@@ -289,11 +289,11 @@ static void states_stay_within_their_budget(void **state)
 static void random_conversations(void **state)
 {
     (void)state;
-    enum { TURNS = 40, TREES = 3, SESSIONS = 2 };
+    enum { TURNS = 16, TREES = 2, SESSIONS = 2 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (int busy = 0; busy < 2; busy++) {
             struct fixture fixture =
-                open_cache(shapes[i], SESSIONS, i == 0 ? bytes_of_pages(shapes[i], 9) : 0, 16);
+                open_cache(shapes[i], SESSIONS, i == 0 ? bytes_of_pages(shapes[i], 5) : 0, 16);
             struct fixture alone = open_cache(shapes[i], 1, 0, 0);
             struct salvo_session *sessions[SESSIONS] = {fixture.session};
             int32_t *trees[TREES];
@@ -307,7 +307,7 @@ static void random_conversations(void **state)
                 random = random * 1664525u + 1013904223u;
                 struct salvo_session **session = &sessions[random >> 31];
                 int32_t *ids = trees[(random >> 8) % TREES];
-                const uint32_t count = 1 + (random >> 12) % 700, answer = (random >> 22) % 12;
+                const uint32_t count = 1 + (random >> 12) % 500, answer = (random >> 22) % 12;
                 if (random % 5 == 0)
                     ids[count - 1] = (ids[count - 1] + 1) % (int32_t)fixture.vocabulary;
                 set_greedy(*session);
@@ -323,7 +323,7 @@ static void random_conversations(void **state)
                 }
             }
             const struct salvo_memory memory = memory_of(&fixture);
-            assert_true(memory.hits > 5);
+            assert_true(memory.hits > 3);
             if (i == 0)
                 assert_true(memory.evictions > 0);
             for (int j = 0; j < SESSIONS; j++)
