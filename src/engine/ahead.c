@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "engine/session_pages.h"
 
 #include <string.h>
 
@@ -176,7 +177,9 @@ static enum salvo_status keep_busy(struct salvo_session *session, const struct a
             TRY(snapshots_take_if_due(session));
         const uint32_t first = next_first(session), left = limits->end - 1 - first,
                        tokens = tokens_at_once(session->engine, limits);
-        TRY(submit(session, limits, first, left < tokens ? left : tokens));
+        const uint32_t count = left < tokens ? left : tokens;
+        TRY(session_take_pages(session, first, first + count));
+        TRY(submit(session, limits, first, count));
         if (!is_asynchronous(session->engine))
             break;
     }
@@ -241,6 +244,7 @@ enum salvo_status ahead_finish(struct salvo_session *session, bool keep_next)
         session->computed = lost; /* forces the state to be restored */
     }
     enum salvo_status gone_back = snapshots_go_back(session, kept);
+    session_trim_pages(session);
     return status == SALVO_OK ? gone_back : status;
 }
 

@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 #include "engine/session.h"
+#include "engine/session_pages.h"
+#include "engine/session_publish.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -104,7 +106,7 @@ static void copy_logprobs(const struct salvo_engine *engine, const struct batch_
 }
 
 /* Appends the tokens of a run to its session, and the id chosen after them to the result. */
-static void commit(const struct batch_step *step, struct batch_run *run)
+static void accept_results(const struct batch_step *step, struct batch_run *run)
 {
     struct salvo_session *session = run->session;
     const struct salvo_engine *engine = session->engine;
@@ -119,6 +121,7 @@ static void commit(const struct batch_step *step, struct batch_run *run)
     session->batch.stopped = run->samples && is_stop_id(run, session->pending);
     run->result.id = session->pending;
     run->result.ended = session->batch.stopped;
+    session_publish_full_pages(session, run->first);
 }
 
 /* Whether the device or, where it does not know all stop ids, the engine ends the session before this run. */
@@ -142,7 +145,7 @@ static enum salvo_status no_id(const struct batch_run *run, uint32_t position)
         position);
 }
 
-/* Takes over the results of a run, whose step ended with `status`. */
+/* Accepts the results of a run, whose step ended with `status`, or marks the session as failed or stale. */
 static void finish_run(
     struct batch_step *step, uint32_t index, enum salvo_status status, const struct run_result *left)
 {
@@ -165,11 +168,13 @@ static void finish_run(
         if (left->sampled)
             mark_stale(session);
     } else {
-        commit(step, run);
+        accept_results(step, run);
         copy_logprobs(session->engine, run);
         if (copy_logits(session->engine, run) != SALVO_OK)
             record_failure(run, SALVO_ERROR_DEVICE);
     }
+    if (!session->batch.flying && !session->batch.is_planned)
+        session_trim_pages(session);
     run->result.position = session->position;
 }
 
@@ -317,7 +322,8 @@ static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batc
     bool needs_last = false;
     const bool is_current = session->computed == session->position && !session->batch.is_stale &&
                             (!run->decodes || session->pending >= 0) &&
-                            !snapshots_are_due(session, session->computed);
+                            !snapshots_are_due(session, session->computed) &&
+                            !session_must_copy_page(session, session->computed);
     if (!is_current) /* states are saved and restored while the device is idle */
         batch_complete(session->engine);
     TRY(restore_stale(session));
@@ -373,9 +379,13 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
     }
     if (state->failed != SALVO_OK || state->refused != SALVO_OK)
         return not_computed(state->failed != SALVO_OK ? state->failed : state->refused);
-    if (state->flying)
-        return plan_behind(given, run);
-    return run->decodes && state->stopped ? SALVO_OK : plan_at_rest(given, run);
+    if (run->decodes && state->stopped && !state->flying)
+        return SALVO_OK;
+    enum salvo_status status = state->flying ? plan_behind(given, run) : plan_at_rest(given, run);
+    if (status == SALVO_OK)
+        status = session_take_pages(session, run->first, run->first + run->count);
+    state->is_planned = status == SALVO_OK;
+    return status;
 }
 
 /* ---- Submitting ---- */
@@ -476,6 +486,7 @@ static void take_off(const struct batch_run *run)
 {
     struct batch_session *state = &run->session->batch;
     state->flying++;
+    state->is_planned = false;
     state->planned = run->first + run->count;
     state->chooses = run->samples;
     state->may_end_early = run->decodes && (state->may_end_early || state->may_stop);
@@ -490,6 +501,9 @@ static void refuse_run(struct batch_step *step, uint32_t index, enum salvo_statu
     mark_stale(run->session); /* it may have begun */
     run->count = 0;
     run->session->batch.refused = status;
+    run->session->batch.is_planned = false;
+    if (!run->session->batch.flying)
+        session_trim_pages(run->session);
     record_failure(run, status);
 }
 

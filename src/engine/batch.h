@@ -62,6 +62,7 @@ struct batch_session {
     bool chooses;          /* while runs are in flight: the last one chooses an id */
     bool may_stop;         /* while runs are in flight: the next decode may find that a stop id was chosen */
     bool may_end_early; /* while runs are in flight: one of them may find that; `planned` is then too far */
+    bool is_planned;    /* has pages for a run that is about to be submitted */
 
     /* Recurrent state on the device is not that of the session's `computed` tokens: a run that does not count
      * has changed it. */
