@@ -23,26 +23,24 @@ run: all ## fetch the default model and ask it a question
 	build/salvo run --chat --stats --temp 0 -n 200 -p 'What is the capital of France, and what is it known for?' < /dev/null
 	@echo 'Talk to it: build/salvo chat'
 
-test: ## all tests but the slow ones, and the quick ones again under AddressSanitizer and UBSan (gcc without warnings)
+test: ## all tests but the slow ones
 	@scripts/setup test
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
-	$(call build,asan)
 	$(CTEST) --test-dir build -LE slow
-	$(CTEST) --test-dir build-asan -L quick
 
-test-all: ## longer tests: slow tests, clang and clang-tidy without warnings, TSan, the other CPU, macOS (link only), short fuzzing
+test-all: ## longer tests: slow tests, AddressSanitizer and UBSan (clang), TSan (gcc), the other CPU, macOS (link only), short fuzzing
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
 	$(call build,macos,--target salvo)
-	$(call build,clang)
+	$(call build,asan)
 	$(call build,tsan)
 	$(call build,$(OTHER))
 	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=30
 	cmake --build build-fuzz
 	$(CTEST) --test-dir build -L slow
-	$(CTEST) --test-dir build-clang -L quick
+	$(CTEST) --test-dir build-asan -L quick
 	$(CTEST) --test-dir build-tsan -L quick -LE one_thread
 	$(CTEST) --test-dir build-$(OTHER) -L quick -LE long
 	$(CTEST) --test-dir build-fuzz -L fuzz
@@ -100,7 +98,7 @@ install: all ## install program, header and library under PREFIX (/usr/local); D
 	cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove all build folders
-	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -clang -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
+	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \

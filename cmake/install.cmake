@@ -2,7 +2,7 @@
 install(TARGETS salvo RUNTIME DESTINATION bin)
 install(TARGETS salvo-shared LIBRARY DESTINATION lib)
 install(FILES ${SALVO_STATIC_LIBRARY} DESTINATION lib)
-install(FILES include/salvo/salvo.h include/salvo/debug.h include/salvo/scheduler.h DESTINATION include/salvo)
+install(DIRECTORY include/salvo DESTINATION include FILES_MATCHING PATTERN "*.h")
 
 # Libraries that a program links with the static library.
 set(SALVO_PRIVATE_FLAGS_LIST ${SALVO_PRIVATE_LIBRARIES} -lm)

@@ -6,10 +6,10 @@
 
 bool api_fail(struct api_error *error, int status, const char *param, const char *format, ...)
 {
-    va_list arguments;
     *error = (struct api_error){.status = status};
     if (param)
         snprintf(error->param, sizeof error->param, "%s", param);
+    va_list arguments;
     va_start(arguments, format);
     vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);

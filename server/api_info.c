@@ -31,7 +31,7 @@ static struct api_model *asked_model(struct api_server *server, struct http_exch
 
 void api_get_health(struct api_server *server, struct http_exchange *exchange)
 {
-    static const char ready[] = "{\"status\":\"ok\"}";
+    static char ready[] = "{\"status\":\"ok\"}";
     struct api_error error;
     if (server->draining) {
         api_fail(&error, 503, NULL, "the server is stopping");
@@ -45,7 +45,7 @@ void api_get_health(struct api_server *server, struct http_exchange *exchange)
             return;
         }
     }
-    const struct buffer out = {(char *)ready, sizeof ready - 1, 0};
+    const struct buffer out = {ready, sizeof ready - 1, 0};
     api_reply(server, exchange, 200, &out);
 }
 

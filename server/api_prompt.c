@@ -212,10 +212,11 @@ static bool append_id(struct api_model *model, const struct api_value *value, st
     const uint32_t vocabulary = salvo_model_info(model->model)->vocabulary;
     if (value->kind != JSON_INTEGER)
         return wrong_prompt(error);
-    if (value->integer < 0 || value->integer >= vocabulary)
+    if (value->integer < 0 || value->integer >= vocabulary) {
         return api_fail(error, 400, "prompt",
             "'prompt': token %" PRId64 " is not in the vocabulary of %" PRIu32 " tokens", value->integer,
             vocabulary);
+    }
     const int32_t id = (int32_t)value->integer;
     return append_ids(prompt, &id, 1, error);
 }
@@ -261,10 +262,11 @@ static bool read_prompts(
     const bool is_chat = request->style == API_CHAT;
     const bool several = !is_chat && is_list_of_prompts(request->prompt);
     const size_t count = several ? request->prompt->count : 1;
-    if (count * request->n > API_MAX_CHOICES)
+    if (count * request->n > API_MAX_CHOICES) {
         return api_fail(error, 400, is_chat ? "n" : "prompt",
             "the request asks for %zu answers; expected at most %d", count * request->n,
             (int)API_MAX_CHOICES);
+    }
     out->prompts = calloc(count, sizeof *out->prompts);
     if (!out->prompts)
         return out_of_memory(error);
@@ -287,9 +289,10 @@ static bool read_prompts(
 static bool add_bias(
     struct api_prepared *out, int64_t id, float bias, uint32_t vocabulary, struct api_error *error)
 {
-    if (id < 0 || id >= vocabulary)
+    if (id < 0 || id >= vocabulary) {
         return api_fail(error, 400, "logit_bias",
             "'logit_bias': token %" PRId64 " is not in the vocabulary of %" PRIu32 " tokens", id, vocabulary);
+    }
     int32_t *ids = realloc(out->bias_ids, (out->bias_count + 1) * sizeof *ids);
     if (ids)
         out->bias_ids = ids;

@@ -201,10 +201,11 @@ static bool check_content(const struct api_value *content, size_t index, struct 
         const struct api_value *type = api_member(part, "type"), *text = api_member(part, "text");
         if (part->kind != JSON_OBJECT_BEGIN || !type || type->kind != JSON_STRING)
             return api_fail(error, 400, name, "'%s': expected parts that are objects with a 'type'", name);
-        if (!is_text(type, "text"))
+        if (!is_text(type, "text")) {
             return api_fail(error, 400, name,
                 "'%s': parts of the type '%.32s' are not supported; expected \"text\"", name,
                 type->text.data);
+        }
         if (!text || text->kind != JSON_STRING)
             return api_fail(error, 400, name, "'%s': expected a string as 'text' of each part", name);
     }

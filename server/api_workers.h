@@ -14,7 +14,7 @@ struct api_work {
 /* NULL if the system cannot create the threads. */
 struct api_workers *api_workers_open(unsigned count);
 /* The oldest work is done first. */
-void api_workers_add(struct api_workers *workers, struct api_work *work);
+void api_workers_add(struct api_workers *workers, struct api_work *item);
 /* Ends the threads after the work that they do now; the rest stays undone. */
 void api_workers_close(struct api_workers *workers);
 

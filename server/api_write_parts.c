@@ -73,7 +73,7 @@ static void write_token_members(
     json_text(json, (struct salvo_text){bytes ? bytes : "", size});
     json_key(json, "bytes");
     json_begin(json, '[');
-    for (size_t i = 0; i < size; i++)
+    for (size_t i = 0; bytes && i < size; i++)
         json_unsigned(json, (unsigned char)bytes[i]);
     json_end(json, ']');
     json_key(json, "logprob");

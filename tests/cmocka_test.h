@@ -16,9 +16,16 @@
 
 /* The repetitions of a long test: fewer where all code is many times slower, with a sanitizer or on an
  * emulated CPU. The ordinary build does them all. */
+#ifdef __has_feature /* clang */
+#if __has_feature(address_sanitizer)
+#define WITH_ADDRESS_SANITIZER
+#endif
+#elif defined(__SANITIZE_ADDRESS__) /* gcc */
+#define WITH_ADDRESS_SANITIZER
+#endif
 #if defined(__SANITIZE_THREAD__) || defined(SALVO_EMULATED_CPU)
 #define LONG_RUN(count) ((count) / 20)
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(WITH_ADDRESS_SANITIZER)
 #define LONG_RUN(count) ((count) / 4)
 #else
 #define LONG_RUN(count) (count)

@@ -1,8 +1,10 @@
 #include "commands.h"
+#include "constrained.h"
 #include "conversation.h"
 #include "engine_flags.h"
 #include "escapes.h"
 #include "generate_flags.h"
+#include "grammar_flags.h"
 #include "input.h"
 #include "interrupt.h"
 #include "json_output.h"
@@ -53,6 +55,7 @@ struct prompt {
     struct conversation conversation; /* with --chat */
     struct salvo_stops template_stops;
     struct stop_strings stops;
+    struct salvo_grammar *grammar; /* NULL: any text */
 };
 
 struct statistics {
@@ -170,6 +173,19 @@ static void write_json(const struct loaded *loaded, const struct text_output *ou
     putchar('\n');
 }
 
+/* The last token of the prompt, which a constrained text needs: the token after it is chosen with a mask. */
+static enum salvo_status take_last_token(
+    struct salvo_session *session, const struct prompt *prompt, int32_t *out_last)
+{
+    const uint32_t position = salvo_session_position(session);
+    if (prompt->count) {
+        *out_last = prompt->ids[prompt->count - 1];
+        return salvo_session_feed(session, prompt->ids, prompt->count - 1);
+    }
+    *out_last = salvo_session_tokens(session)[position - 1];
+    return salvo_session_rollback(session, position - 1);
+}
+
 /* Computes the prompt and generates; a cancelled prompt counts as generation that was cancelled at once. */
 static int generate(const struct loaded *loaded, const struct prompt *prompt, struct text_output *output,
     struct salvo_generate_result *result, struct statistics *statistics)
@@ -190,15 +206,29 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
     output->watched = options.chat && !generate_flags.allow_loops ? session : NULL;
     output->answer_begins = position + (uint32_t)prompt->count;
     const double start = seconds_now();
-    enum salvo_status status = salvo_session_feed(session, prompt->ids, prompt->count);
+    int32_t last = -1;
+    enum salvo_status status = prompt->grammar ? take_last_token(session, prompt, &last)
+                                               : salvo_session_feed(session, prompt->ids, prompt->count);
     statistics->prefill = seconds_now() - start;
-    statistics->prompt = salvo_session_position(session) - position;
+    statistics->prompt = prompt->grammar && status == SALVO_OK ? (uint32_t)prompt->count
+                                                               : salvo_session_position(session) - position;
     struct salvo_counters before = counters_of(loaded->engine);
     double begin = seconds_now();
-    if (status == SALVO_ERROR_CANCELLED)
+    if (status == SALVO_ERROR_CANCELLED) {
         result->finish = SALVO_FINISH_CANCELLED;
-    else if (status != SALVO_OK || salvo_session_generate(session, &generate_options, result) != SALVO_OK)
+    } else if (status == SALVO_OK && prompt->grammar) {
+        const struct constrained constrained = {.model = loaded->model,
+            .engine = loaded->engine,
+            .session = session,
+            .grammar = prompt->grammar,
+            .max_tokens = generate_flags.tokens,
+            .output = output};
+        int failed = generate_constrained(&constrained, last, result);
+        if (failed != EXIT_DONE)
+            return failed;
+    } else if (status != SALVO_OK || salvo_session_generate(session, &generate_options, result) != SALVO_OK) {
         return library_failure();
+    }
 
     text_output_generated(output, result);
     text_output_end(output);
@@ -306,6 +336,9 @@ static int check_options(void)
         return usage_error("run: --system needs --chat");
     if (options.chat && options.state_load)
         return usage_error("run: --chat and --state-load cannot be combined; `salvo chat` has /load");
+    if (has_grammar() && options.ignore_eos)
+        return usage_error(
+            "run: --ignore-eos cannot be combined with a grammar, which may have to end the text");
     return EXIT_DONE;
 }
 
@@ -345,6 +378,8 @@ static int run(int count, char **arguments)
     if (result == EXIT_DONE)
         result = stop_strings_open(&prompt.template_stops, &prompt.stops);
     if (result == EXIT_DONE)
+        result = grammar_from_flags(loaded.model, &prompt.grammar);
+    if (result == EXIT_DONE)
         result = load_engine(&loaded, &engine_options);
     statistics.load = seconds_now() - start;
     if (result == EXIT_DONE)
@@ -352,6 +387,7 @@ static int run(int count, char **arguments)
     stop_strings_close(&prompt.stops);
     conversation_close(&prompt.conversation);
     salvo_free(prompt.ids);
+    salvo_grammar_free(prompt.grammar);
     unload(&loaded);
     return result;
 }
@@ -369,6 +405,7 @@ const struct command run_command = {
                "sampling settings\n"
                "are the model's: `salvo info` shows them. For a conversation use `salvo chat`.",
     .options = option_table,
-    .shared = {generate_flag_table, sampler_flag_table, engine_flag_table, output_flag_table},
+    .shared = {grammar_flag_table, generate_flag_table, sampler_flag_table, engine_flag_table,
+        output_flag_table},
     .run = run,
 };

@@ -68,7 +68,7 @@ struct command {
     const char *summary;   /* one line, no full stop */
     const char *details;   /* more lines for its help, or NULL */
     const struct option *options;
-    const struct option *shared[5];          /* tables that several commands have, shown after its own; the
+    const struct option *shared[6];          /* tables that several commands have, shown after its own; the
                                               * last is NULL */
     int (*run)(int count, char **arguments); /* the arguments that are not options */
 };

@@ -27,7 +27,7 @@ static const struct {
     {"-mli --multiline-input", "`salvo chat` takes several lines between two lines of \"\"\""},
     {"-sysf --system-prompt-file -sys --system-prompt", "use `salvo chat --system TEXT`"},
     {"-np --parallel", "a command runs one sequence"},
-    {"--grammar --grammar-file -j --json-schema -jf --json-schema-file", "salvo has no constrained sampling"},
+    {"--grammar --grammar-file -j --json-schema -jf --json-schema-file", "`salvo run` has --grammar, --regex and --json-schema"},
     {"--lora --lora-scaled", "salvo has no adapters"},
     {"--mmproj -mm", "salvo runs text models only"},
     {"-nkvo --no-kv-offload",

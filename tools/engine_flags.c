@@ -5,6 +5,7 @@
 #include "progress.h"
 #include "terminal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,8 @@ const struct option engine_flag_table[] = {
         .choices = "auto f16 f32 q8_0"},
     {0, "cache-type-v", "TYPE", OPTION_TEXT, &engine_flags.cache_type_v, "same as --kv-type", .also = "-ctv",
         .choices = "auto f16 f32 q8_0"},
+    {0, "kv-memory", "SIZE", OPTION_TEXT, &engine_flags.kv_memory,
+        "memory for the KV cache: 512M, 8G, ... (default: enough for a full context)"},
     {0, "cpu-isa", "NAME", OPTION_TEXT, &engine_flags.isa, "CPU instruction set; `scalar` is the reference"},
     {0},
 };
@@ -87,6 +90,28 @@ static int choose_kv_type(enum salvo_kv_type *out)
         chosen = i;
         *out = type;
     }
+    return EXIT_DONE;
+}
+
+/* Bytes, with K, M or G for their powers of 1024. */
+static int parse_kv_memory(uint64_t *out)
+{
+    static const char units[] = "KMG";
+    const char *text = engine_flags.kv_memory, *unit;
+    char *end;
+    *out = 0;
+    if (!text)
+        return EXIT_DONE;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    unsigned shift = 0;
+    if (*end && (unit = strchr(units, *end))) {
+        shift = 10 * (unsigned)(unit - units + 1);
+        end++;
+    }
+    if (*text < '0' || *text > '9' || *end || errno || *out == 0 || *out > UINT64_MAX >> shift)
+        return usage_error("invalid --kv-memory '%s': expected bytes, such as 512M or 8G", text);
+    *out <<= shift;
     return EXIT_DONE;
 }
 
@@ -142,6 +167,8 @@ int engine_options_from_flags(struct salvo_engine_options *out)
         .isa = engine_flags.isa,
     };
     int result = choose_backend(&out->backend);
+    if (result == EXIT_DONE)
+        result = parse_kv_memory(&out->kv_memory);
     return result == EXIT_DONE ? choose_kv_type(&out->kv_type) : result;
 }
 

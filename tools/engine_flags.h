@@ -7,7 +7,7 @@
 #include <salvo/salvo.h>
 
 extern struct engine_flags {
-    const char *model, *backend, *isa, *kv_type, *cache_type_k, *cache_type_v, *gpu_layers;
+    const char *model, *backend, *isa, *kv_type, *cache_type_k, *cache_type_v, *gpu_layers, *kv_memory;
     uint32_t threads, context, batch, device;
     bool pin;
 } engine_flags;

@@ -409,10 +409,13 @@ struct salvo_engine_options {
     /* Called while weights are loaded, with the bytes done and the total; may be NULL. */
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *user;
+    uint64_t kv_memory;        /* bytes for the KV cache of all sessions; 0: enough for full contexts */
+    uint32_t prefix_cache;     /* 1: keep computed tokens for later sessions, see salvo/memory.h */
+    uint32_t prefix_states_mb; /* memory for its recurrent states; 0: 256 MiB */
 };
-#define SALVO_ENGINE_OPTIONS_INIT                                            \
-    {                                                                        \
-        sizeof(struct salvo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_ENGINE_OPTIONS_INIT                                                     \
+    {                                                                                 \
+        sizeof(struct salvo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /*

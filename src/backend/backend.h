@@ -14,7 +14,8 @@
 struct backend_options {
     uint32_t device;          /* number within the backend */
     uint32_t slots;           /* sessions that can exist at once */
-    uint32_t context;         /* positions of each slot */
+    uint32_t context;         /* most positions of each slot */
+    uint32_t pages;           /* KV pages of all slots; 0: as many as their contexts need */
     uint32_t batch;           /* largest T: tokens of a prefill chunk */
     uint32_t outputs;         /* largest O: rows of logits of one step; at least `slots` */
     enum tensor_type kv_type; /* TYPE_F16, TYPE_F32 or TYPE_Q8_0 */
@@ -168,6 +169,13 @@ struct backend {
         struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
     enum salvo_status (*state_restore)(struct executor *executor, uint32_t slot, const uint32_t *pages,
         uint32_t positions, const int32_t *ids, const uint8_t *data);
+
+    /* Parts of a state that do not leave the device, which is idle: one page of every KV cache; the recurrent
+     * state of a slot; the first ids of a slot, whose positions other slots have computed. */
+    enum salvo_status (*page_copy)(struct executor *executor, uint32_t to, uint32_t from);
+    enum salvo_status (*recurrent_copy)(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
+    enum salvo_status (*set_tokens)(
+        struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 
     struct backend_counters (*counters)(const struct executor *executor);
 

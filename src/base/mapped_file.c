@@ -119,6 +119,7 @@ enum salvo_status mapped_file_open(const char *path, struct mapped_file *out)
     TRY(memory_copy_string(path, &out->path));
     out->device = information.st_dev;
     out->inode = information.st_ino;
+    out->data = (const uint8_t *)"";
     if (information.st_size > 0) {
         size_t size = (size_t)information.st_size;
         void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);

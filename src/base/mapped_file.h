@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 struct mapped_file {
-    const uint8_t *data;
+    const uint8_t *data; /* not NULL, not even for an empty file: NULL + 0 is undefined */
     size_t size;
     char *path;
     void *mapping; /* the mapping of `data`; not const only because some system calls require it */

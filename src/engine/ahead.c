@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "engine/session_pages.h"
 
 #include <string.h>
 
@@ -176,7 +177,9 @@ static enum salvo_status keep_busy(struct salvo_session *session, const struct a
             TRY(snapshots_take_if_due(session));
         const uint32_t first = next_first(session), left = limits->end - 1 - first,
                        tokens = tokens_at_once(session->engine, limits);
-        TRY(submit(session, limits, first, left < tokens ? left : tokens));
+        const uint32_t count = left < tokens ? left : tokens;
+        TRY(session_take_pages(session, first, first + count));
+        TRY(submit(session, limits, first, count));
         if (!is_asynchronous(session->engine))
             break;
     }
@@ -199,8 +202,10 @@ enum salvo_status ahead_sample(struct salvo_session *session, const struct ahead
     enum salvo_status status = SALVO_OK;
     struct ahead *ahead = &session->engine->ahead;
     bool needs_step;
-    if (ahead->session != session)
+    if (ahead->session != session) {
         TRY(ahead_settle(session->engine));
+        TRY(batch_settle(session->engine)); /* steps that a callback has submitted */
+    }
     TRY(session_check_next(session, &needs_step));
     for (;;) {
         if (ahead->stopped && ahead->flight_count == 0 && session->pending < 0 && !ahead->failed)
@@ -239,6 +244,7 @@ enum salvo_status ahead_finish(struct salvo_session *session, bool keep_next)
         session->computed = lost; /* forces the state to be restored */
     }
     enum salvo_status gone_back = snapshots_go_back(session, kept);
+    session_trim_pages(session);
     return status == SALVO_OK ? gone_back : status;
 }
 

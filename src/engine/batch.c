@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 #include "engine/session.h"
+#include "engine/session_pages.h"
+#include "engine/session_publish.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -104,7 +106,7 @@ static void copy_logprobs(const struct salvo_engine *engine, const struct batch_
 }
 
 /* Appends the tokens of a run to its session, and the id chosen after them to the result. */
-static void commit(const struct batch_step *step, struct batch_run *run)
+static void accept_results(const struct batch_step *step, struct batch_run *run)
 {
     struct salvo_session *session = run->session;
     const struct salvo_engine *engine = session->engine;
@@ -119,6 +121,7 @@ static void commit(const struct batch_step *step, struct batch_run *run)
     session->batch.stopped = run->samples && is_stop_id(run, session->pending);
     run->result.id = session->pending;
     run->result.ended = session->batch.stopped;
+    session_publish_full_pages(session, run->first);
 }
 
 /* Whether the device or, where it does not know all stop ids, the engine ends the session before this run. */
@@ -142,7 +145,7 @@ static enum salvo_status no_id(const struct batch_run *run, uint32_t position)
         position);
 }
 
-/* Takes over the results of a run, whose step ended with `status`. */
+/* Accepts the results of a run, whose step ended with `status`, or marks the session as failed or stale. */
 static void finish_run(
     struct batch_step *step, uint32_t index, enum salvo_status status, const struct run_result *left)
 {
@@ -165,11 +168,13 @@ static void finish_run(
         if (left->sampled)
             mark_stale(session);
     } else {
-        commit(step, run);
+        accept_results(step, run);
         copy_logprobs(session->engine, run);
         if (copy_logits(session->engine, run) != SALVO_OK)
             record_failure(run, SALVO_ERROR_DEVICE);
     }
+    if (!session->batch.flying && !session->batch.is_planned)
+        session_trim_pages(session);
     run->result.position = session->position;
 }
 
@@ -197,10 +202,15 @@ static void complete(struct salvo_engine *engine, uint64_t ticket)
         complete_next(engine);
 }
 
+void batch_complete(struct salvo_engine *engine)
+{
+    complete(engine, engine->batch.last_ticket);
+}
+
 enum salvo_status batch_settle(struct salvo_engine *engine)
 {
     enum salvo_status status = SALVO_OK;
-    complete(engine, engine->batch.last_ticket);
+    batch_complete(engine);
     for (uint32_t slot = 0; engine->batch.stale_count && slot < engine->options.slots; slot++)
         TRY(restore_stale(&engine->sessions[slot]));
 cleanup:
@@ -257,8 +267,7 @@ static enum salvo_status check_run(
     const struct salvo_engine *engine, const struct salvo_run *run, size_t number, uint32_t *rows)
 {
     enum salvo_status status = SALVO_OK;
-    struct salvo_session *session = run->session;
-    TRY(check_session(engine, session, number));
+    TRY(check_session(engine, run->session, number));
     if (run->want > SALVO_WANT_NOTHING)
         TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want));
     if (run->want == SALVO_WANT_NOTHING &&
@@ -280,16 +289,13 @@ static enum salvo_status check_run(
     if (run->stop_id_count && !run->stop_ids)
         TRY(fail(
             SALVO_ERROR_ARGUMENT, "run %zu: the list of %u stop ids is NULL", number, run->stop_id_count));
-    /* A prompt also computes the session's last token, if that has not been computed. */
-    const bool has_more = run->count && session->position && !session->batch.flying &&
-                          (session->batch.is_stale || session->computed < session->position);
-    const size_t most = engine->options.batch - *rows, count = run->count ? run->count : 1;
-    if (count > most || count + has_more > most) {
+    const size_t count = run->count ? run->count : 1;
+    if (count > engine->options.batch - *rows) {
         TRY(fail(SALVO_ERROR_ARGUMENT,
-            "run %zu: its %zu tokens and the %u before them exceed the engine's batch of %u", number,
-            count + has_more, *rows, engine->options.batch));
+            "run %zu: its %zu tokens and the %u before them exceed the engine's batch of %u", number, count,
+            *rows, engine->options.batch));
     }
-    *rows += (uint32_t)count + has_more;
+    *rows += (uint32_t)count;
 cleanup:
     return status;
 }
@@ -307,8 +313,8 @@ cleanup:
     return status;
 }
 
-/* The session has no run in flight: all its tokens are known. Computes, with steps of its own, what a
- * rollback has left to be computed again. */
+/* The session has no run in flight: all its tokens are known. Computes, with steps of its own, those that are
+ * not in the device's state, so that the run has as many tokens as were given, or one to decode. */
 static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batch_run *run)
 {
     enum salvo_status status = SALVO_OK;
@@ -316,25 +322,22 @@ static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batc
     bool needs_last = false;
     const bool is_current = session->computed == session->position && !session->batch.is_stale &&
                             (!run->decodes || session->pending >= 0) &&
-                            !snapshots_are_due(session, session->computed);
+                            !snapshots_are_due(session, session->computed) &&
+                            !session_must_copy_page(session, session->computed);
     if (!is_current) /* states are saved and restored while the device is idle */
-        complete(session->engine, session->engine->batch.last_ticket);
+        batch_complete(session->engine);
     TRY(restore_stale(session));
     if (!run->decodes)
         TRY(session_stage(session, session->position, given->ids, given->count));
     else
         TRY(session_check_next(session, &needs_last));
-    if (needs_last || (!run->decodes && session->computed + 1 < session->position)) {
-        TRY(session_prepare_last(session));
-    } else if (run->decodes) {
-        TRY(session_catch_up(session));
+    TRY(needs_last ? session_prepare_last(session) : session_catch_up(session));
+    if (run->decodes && !needs_last)
         session->tokens[session->position] = session->pending;
-    }
     TRY(snapshots_take_if_due(session));
     run->source = SOURCE_IDS;
     run->first = session->computed;
-    run->count =
-        session->position - session->computed + (run->decodes ? !needs_last : (uint32_t)given->count);
+    run->count = run->decodes ? 1 : (uint32_t)given->count;
 cleanup:
     return status;
 }
@@ -364,17 +367,25 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
 {
     struct salvo_session *session = run->session;
     struct batch_session *state = &session->batch;
-    while (state->flying && snapshots_are_due(session, state->planned))
+    /* A prompt begins where the session will have ended: that must be known. */
+    while (state->flying &&
+           ((!run->decodes && state->may_end_early) || snapshots_are_due(session, state->planned)))
         complete_next(session->engine);
+    if (!state->flying)
+        state->may_stop = state->may_end_early = false;
     if (!run->follows) {
         state->failed = state->refused = SALVO_OK;
         state->stopped = false;
     }
     if (state->failed != SALVO_OK || state->refused != SALVO_OK)
         return not_computed(state->failed != SALVO_OK ? state->failed : state->refused);
-    if (state->flying)
-        return plan_behind(given, run);
-    return run->decodes && state->stopped ? SALVO_OK : plan_at_rest(given, run);
+    if (run->decodes && state->stopped && !state->flying)
+        return SALVO_OK;
+    enum salvo_status status = state->flying ? plan_behind(given, run) : plan_at_rest(given, run);
+    if (status == SALVO_OK)
+        status = session_take_pages(session, run->first, run->first + run->count);
+    state->is_planned = status == SALVO_OK;
+    return status;
 }
 
 /* ---- Submitting ---- */
@@ -470,6 +481,32 @@ static void begin_run(const struct salvo_run *given, struct batch_step *step, ui
     run->result.position = given->session->position;
 }
 
+/* The run is in flight from now on. */
+static void take_off(const struct batch_run *run)
+{
+    struct batch_session *state = &run->session->batch;
+    state->flying++;
+    state->is_planned = false;
+    state->planned = run->first + run->count;
+    state->chooses = run->samples;
+    state->may_end_early = run->decodes && (state->may_end_early || state->may_stop);
+    state->may_stop = run->stop_count || (run->decodes && state->may_stop);
+}
+
+/* The device has not taken the step. Earlier runs of the session go on. */
+static void refuse_run(struct batch_step *step, uint32_t index, enum salvo_status status)
+{
+    struct batch_run *run = &step->runs[index];
+    __atomic_store_n(&step->handles[index], 0, __ATOMIC_SEQ_CST);
+    mark_stale(run->session); /* it may have begun */
+    run->count = 0;
+    run->session->batch.refused = status;
+    run->session->batch.is_planned = false;
+    if (!run->session->batch.flying)
+        session_trim_pages(run->session);
+    record_failure(run, status);
+}
+
 enum salvo_status batch_submit(
     struct salvo_engine *engine, const struct salvo_run *runs, size_t count, uint64_t *out_ticket)
 {
@@ -498,15 +535,10 @@ enum salvo_status batch_submit(
     *out_ticket = step->ticket = ++batch->last_ticket;
     const enum salvo_status submitted = submit(engine, step);
     for (uint32_t i = 0; i < count; i++) {
-        struct batch_run *run = &step->runs[i];
-        struct batch_session *state = &run->session->batch;
-        if (!run->count)
-            continue;
-        state->flying++;
-        state->planned = run->first + run->count;
-        state->chooses = run->samples;
-        if (submitted != SALVO_OK)
-            finish_run(step, i, submitted, &(struct run_result){0});
+        if (submitted == SALVO_OK && step->runs[i].count)
+            take_off(&step->runs[i]);
+        else if (step->runs[i].count)
+            refuse_run(step, i, submitted);
     }
     if (most_in_flight(engine) == 1)
         complete(engine, step->ticket);

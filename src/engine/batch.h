@@ -60,6 +60,9 @@ struct batch_session {
     uint32_t open, flying; /* runs that are open; of these, in flight */
     uint32_t planned;      /* while runs are in flight: positions that the session will have */
     bool chooses;          /* while runs are in flight: the last one chooses an id */
+    bool may_stop;         /* while runs are in flight: the next decode may find that a stop id was chosen */
+    bool may_end_early; /* while runs are in flight: one of them may find that; `planned` is then too far */
+    bool is_planned;    /* has pages for a run that is about to be submitted */
 
     /* Recurrent state on the device is not that of the session's `computed` tokens: a run that does not count
      * has changed it. */
@@ -89,6 +92,9 @@ enum salvo_status batch_wait(
 void batch_release(struct salvo_engine *engine, uint64_t ticket);
 
 void batch_cancel(struct salvo_engine *engine, uint64_t handle);
+
+/* Completes all steps in flight. */
+void batch_complete(struct salvo_engine *engine);
 
 /* Completes all steps in flight and restores sessions whose recurrent state is stale, before anything else
  * uses them. */

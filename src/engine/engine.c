@@ -7,6 +7,7 @@
 #include "engine/arguments.h"
 #include "engine/backends.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum {
@@ -18,6 +19,8 @@ enum {
     MAX_SESSIONS = 4096,
     MAX_CONTEXT = 1 << 26,
     MAX_BATCH = 1 << 16,
+    MAX_PAGES = 1 << 30,
+    DEFAULT_PREFIX_STATES_MB = 256,
 };
 
 /* In a model with only float32 tensors, an f16 cache would be by far the largest error. */
@@ -63,8 +66,8 @@ static enum salvo_status resolve_options(
     TRY(check_limit("tokens in a batch", batch, MAX_BATCH));
     if (given->kv_type > SALVO_KV_Q8_0)
         TRY(fail(SALVO_ERROR_ARGUMENT, "KV type %u is not known", given->kv_type));
-    if (batch > context)
-        batch = context; /* a chunk is never longer */
+    if (batch > (uint64_t)slots * context)
+        batch = slots * context; /* a step is never longer */
     if (batch < slots)
         batch = slots; /* every session must be able to decode in one step */
     uint32_t rows = batch < EVAL_ROWS ? batch : EVAL_ROWS;
@@ -93,20 +96,19 @@ static void warn_of_context(const struct salvo_engine *engine)
             trained);
 }
 
-/* Bytes of one position of all caches. */
-static uint64_t position_bytes(const struct program *program, enum tensor_type kv_type)
+/* Bytes of one page of all KV caches; 0 for a model without them. */
+static uint64_t page_bytes(const struct program *program, enum tensor_type kv_type)
 {
     const struct tensor_type_info *kv = tensor_type_info(kv_type);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        if (buffer->kind != BUFFER_CACHE)
+        if (buffer->kind != BUFFER_CACHE || (buffer_id)i == program->tokens)
             continue;
-        bool is_tokens = (buffer_id)i == program->tokens;
         uint64_t blocks = (buffer->columns + kv->block_elements - 1) / kv->block_elements;
-        bytes += is_tokens ? sizeof(int32_t) : blocks * kv->block_bytes;
+        bytes += blocks * kv->block_bytes;
     }
-    return bytes;
+    return bytes * PAGE_POSITIONS;
 }
 
 /* Bytes of a slot's recurrent state, of which a step reads one version and writes another. */
@@ -118,6 +120,26 @@ static uint64_t recurrent_bytes(const struct program *program)
     return 2 * elements * sizeof(float);
 }
 
+/* The size of the pool: what `kv_memory` holds, or by default what the contexts of all sessions need. */
+static enum salvo_status size_pool(
+    const struct salvo_engine_options *given, const struct program *program, struct backend_options *options)
+{
+    const uint64_t bytes = page_bytes(program, options->kv_type),
+                   context_pages = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+    uint64_t pages = options->slots * context_pages;
+    if (given->kv_memory && bytes)
+        pages = given->kv_memory / bytes;
+    if (pages == 0)
+        return fail(SALVO_ERROR_ARGUMENT,
+            "a KV memory of %" PRIu64 " bytes is too small: one page of %d positions takes %" PRIu64,
+            given->kv_memory, PAGE_POSITIONS, bytes);
+    if (pages > MAX_PAGES)
+        return fail(SALVO_ERROR_MEMORY, "%" PRIu64 " KV pages are too many; at most %u are possible", pages,
+            MAX_PAGES);
+    options->pages = (uint32_t)pages;
+    return SALVO_OK;
+}
+
 /* Refuses a context that does not fit into memory before anything is allocated; otherwise the system would
  * kill the process later. */
 static enum salvo_status check_memory(
@@ -126,8 +148,8 @@ static enum salvo_status check_memory(
     const uint64_t mega = 1000000;
     uint64_t memory = engine->backend->device(options->device).memory,
              file = salvo_model_info(engine->model)->file_size;
-    uint64_t positions = (uint64_t)options->slots * options->context;
-    uint64_t state = positions * position_bytes(program, options->kv_type);
+    uint64_t state = (uint64_t)options->pages * page_bytes(program, options->kv_type) +
+                     (uint64_t)options->slots * options->context * sizeof(int32_t);
     state += options->slots * recurrent_bytes(program);
     if (memory == 0 || state + file <= memory)
         return SALVO_OK;
@@ -154,7 +176,7 @@ static uint64_t hash_layout(const struct program *program)
     return hash;
 }
 
-/* The pool: contiguous pages for each slot, memory for all tokens. */
+/* The pools of sessions and of KV pages, and memory for all tokens. */
 static enum salvo_status open_sessions(struct salvo_engine *engine)
 {
     enum salvo_status status = SALVO_OK;
@@ -175,10 +197,23 @@ static enum salvo_status open_sessions(struct salvo_engine *engine)
             .tokens = engine->tokens + (size_t)slot * context,
         };
     }
-    for (size_t page = 0; page < slots * slot_pages; page++)
-        engine->pages[page] = (uint32_t)page;
+    if (engine->has_caches) {
+        TRY(page_pool_open(&engine->page_pool, engine->options.pages));
+        memset(engine->pages, 0xff, slots * slot_pages * sizeof *engine->pages); /* NO_PAGE */
+    }
 cleanup:
     return status;
+}
+
+static enum salvo_status open_prefix_cache(
+    struct salvo_engine *engine, const struct salvo_engine_options *options)
+{
+    const uint64_t mega = 1 << 20, given = options->prefix_states_mb;
+    if (!options->prefix_cache)
+        return SALVO_OK;
+    return prefix_cache_open(&engine->prefix_cache, &engine->page_pool,
+        engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0,
+        (given ? given : DEFAULT_PREFIX_STATES_MB) * mega);
 }
 
 static void fill_info(struct salvo_engine *engine)
@@ -217,6 +252,8 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     TRY(resolve_options(options, model, &engine->options));
     TRY(arch_build_for(model_gguf(model), engine->options.context, &engine->program));
     *out_tried = true;
+    TRY(size_pool(options, engine->program, &engine->options));
+    engine->has_caches = page_bytes(engine->program, engine->options.kv_type) > 0;
     TRY(check_memory(engine, engine->program, &engine->options));
     TRY(open_sessions(engine));
     TRY(backend->open(engine->program, &engine->options, &engine->executor));
@@ -224,6 +261,7 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     engine->layout_hash = hash_layout(engine->program);
     engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;
     TRY(snapshots_open(engine));
+    TRY(open_prefix_cache(engine, options));
     fill_info(engine);
     warn_of_context(engine);
     *out = engine;
@@ -276,6 +314,8 @@ void salvo_engine_close(struct salvo_engine *engine)
     snapshots_close(engine);
     memory_free(engine->sessions);
     memory_free(engine->pages);
+    prefix_cache_close(&engine->prefix_cache);
+    page_pool_close(&engine->page_pool);
     memory_free(engine->tokens);
     memory_free(engine->runs);
     memory_free(engine->results);

@@ -1,5 +1,6 @@
 /*
- * An engine: a program on a device, and a fixed pool of sessions. All memory is allocated when it is opened.
+ * An engine: a program on a device, a pool of sessions and one of KV pages. All memory is allocated when it
+ * is opened.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -8,6 +9,7 @@
 #include "engine/ahead.h"
 #include "engine/batch.h"
 #include "engine/model.h"
+#include "engine/prefix_cache.h"
 #include "engine/snapshots.h"
 
 #include <salvo/debug.h>
@@ -18,7 +20,8 @@ struct salvo_session {
     bool is_open;
     volatile bool cancelled; /* set and cleared atomically; cleared by the call that it stops */
     volatile bool stop;      /* the device's cancel flag: `cancelled`, or tokens in flight are not needed */
-    uint32_t *pages;         /* KV pages of the slot, in order */
+    uint32_t *pages;         /* KV pages of positions 256 i .. 256 i + 255; NO_PAGE from `page_count` on */
+    uint32_t page_count;
 
     /*
      * tokens[0 .. position) are the session's; the first `computed` of them are in the device's state. The
@@ -50,10 +53,12 @@ struct salvo_engine {
     struct salvo_engine_info info;
     uint64_t model_hash;  /* computed when a state is first saved or restored; 0 before */
     uint64_t layout_hash; /* of the state's layout: a saved state with the same hash fits */
-    bool has_recurrent_state;
+    bool has_recurrent_state, has_caches;
+    struct page_pool page_pool;
+    struct prefix_cache prefix_cache;
 
     struct salvo_session *sessions; /* [slots] */
-    uint32_t *pages;                /* [slots][pages of a slot] */
+    uint32_t *pages;                /* [slots][pages of a context]: page tables */
     int32_t *tokens;                /* [slots][context] */
     uint8_t *snapshot_memory;
     size_t snapshot_bytes;

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/memory.h"
 #include "engine/arguments.h"
+#include "grammar/token_trie.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@ struct salvo_model {
     struct arena arena; /* strings of `info` */
     pthread_mutex_t tokenizer_lock;
     struct tokenizer *tokenizer; /* under the lock until it is set */
+    struct token_trie *trie;     /* the same */
 };
 
 /* general.file_type: the number of the quantisation scheme. */
@@ -162,6 +164,7 @@ void salvo_model_close(struct salvo_model *model)
 {
     if (!model)
         return;
+    token_trie_close(model->trie);
     tokenizer_close(model->tokenizer);
     pthread_mutex_destroy(&model->tokenizer_lock);
     arena_free(&model->arena);
@@ -272,5 +275,54 @@ enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokeni
     }
     *out = status == SALVO_OK ? model->tokenizer : NULL;
     pthread_mutex_unlock(&model->tokenizer_lock);
+    return status;
+}
+
+/* A token_function. */
+struct token_source {
+    const struct tokenizer *tokenizer;
+    struct buffer text;
+};
+
+static enum salvo_status read_token(
+    void *user, uint32_t id, enum token_use *out_use, struct salvo_text *out_bytes)
+{
+    struct token_source *source = user;
+    int32_t token = (int32_t)id;
+    source->text.size = 0;
+    if (tokenizer_is_end(source->tokenizer, token)) {
+        *out_use = TOKEN_IS_END;
+        return SALVO_OK;
+    }
+    if (tokenizer_is_control(source->tokenizer, token)) {
+        *out_use = TOKEN_IS_NEVER;
+        return SALVO_OK;
+    }
+    enum salvo_status status = tokenizer_piece(source->tokenizer, token, false, &source->text);
+    *out_use = TOKEN_IS_TEXT;
+    *out_bytes = (struct salvo_text){source->text.data, source->text.size};
+    return status;
+}
+
+enum salvo_status model_token_trie(struct salvo_model *model, const struct token_trie **out)
+{
+    struct token_source source = {0};
+    *out = NULL;
+    enum salvo_status status = model_tokenizer(model, &source.tokenizer);
+    if (status != SALVO_OK)
+        return status;
+    pthread_mutex_lock(&model->tokenizer_lock);
+    if (!model->trie) {
+        status = token_trie_open(
+            (uint32_t)tokenizer_vocabulary(source.tokenizer), read_token, &source, &model->trie);
+        status = gguf_check_after(model->gguf, status);
+        if (status != SALVO_OK) {
+            token_trie_close(model->trie);
+            model->trie = NULL;
+        }
+    }
+    *out = status == SALVO_OK ? model->trie : NULL;
+    pthread_mutex_unlock(&model->tokenizer_lock);
+    buffer_free(&source.text);
     return status;
 }

@@ -16,4 +16,9 @@ uint64_t model_hash(const struct salvo_model *model);
 /* Opens the tokenizer on first use, from any thread. Fails if the vocabulary is missing or not supported. */
 enum salvo_status model_tokenizer(struct salvo_model *model, const struct tokenizer **out);
 
+struct token_trie;
+
+/* The vocabulary as a trie for grammars, made on first use, from any thread. */
+enum salvo_status model_token_trie(struct salvo_model *model, const struct token_trie **out);
+
 #endif

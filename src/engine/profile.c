@@ -1,5 +1,6 @@
 /* Profiles of a step, and the device's idle time. */
 #include "engine/session.h"
+#include "engine/session_pages.h"
 
 enum salvo_status session_profile(struct salvo_session *session, const int32_t *ids, uint32_t count,
     uint32_t repetitions, salvo_profile_function function, void *user)
@@ -14,6 +15,7 @@ enum salvo_status session_profile(struct salvo_session *session, const int32_t *
                                        "is room for, and at least one "
                                        "repetition"));
     }
+    TRY(session_take_pages(session, session->computed, session->computed + count));
     /* The step writes at the positions of the next tokens, which are written again before they are read. */
     engine->runs[0] = session_run(session, count, 0, LOGITS_LAST);
     const struct step step = {
@@ -25,6 +27,7 @@ enum salvo_status session_profile(struct salvo_session *session, const int32_t *
     engine->steps++; /* invalidates the logits */
     TRY(engine->backend->profile.time_phases(engine->executor, &step, repetitions, function, user));
 cleanup:
+    session_trim_pages(session);
     return status;
 }
 

@@ -2,6 +2,8 @@
 #include "engine/session.h"
 #include "arch/arch.h"
 #include "base/memory.h"
+#include "engine/session_pages.h"
+#include "engine/session_publish.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -188,8 +190,8 @@ struct run session_run(
     };
 }
 
-/* Commits the result of run number `index` of the last step. A run without an id commits nothing. */
-static enum salvo_status commit(struct salvo_session *session, uint32_t index, uint32_t logits_row)
+/* Takes the result of run number `index` of the last step over into the session, unless the run has no id. */
+static enum salvo_status accept_result(struct salvo_session *session, uint32_t index, uint32_t logits_row)
 {
     struct salvo_engine *engine = session->engine;
     const struct run *run = &engine->runs[index];
@@ -206,6 +208,7 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
         session->logits_step = engine->steps;
         session->logits_row = logits_row;
     }
+    session_publish_full_pages(session, run->first);
     return SALVO_OK;
 }
 
@@ -213,6 +216,7 @@ static enum salvo_status commit(struct salvo_session *session, uint32_t index, u
 static enum salvo_status run_step(struct salvo_engine *engine, const struct step *step)
 {
     uint64_t ticket, allocations = memory_count();
+    batch_complete(engine); /* steps that a callback has submitted */
     engine->waits++;
     engine->steps++; /* invalidates the logits of earlier steps */
     enum salvo_status status = engine->backend->submit(engine->executor, step, &ticket);
@@ -238,10 +242,13 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
     if (status == SALVO_OK)
         status = snapshots_take_if_due(session);
     if (status == SALVO_OK)
+        status = session_take_pages(session, session->computed, session->computed + count);
+    if (status == SALVO_OK)
         status = run_step(engine, &step);
-    if (status == SALVO_ERROR_CANCELLED)
-        return session_cancelled(session);
-    return status == SALVO_OK ? commit(session, 0, 0) : status;
+    if (status == SALVO_OK)
+        status = accept_result(session, 0, 0);
+    session_trim_pages(session); /* if no result was accepted */
+    return status == SALVO_ERROR_CANCELLED ? session_cancelled(session) : status;
 }
 
 enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count)
@@ -264,9 +271,14 @@ enum salvo_status session_stage(struct salvo_session *session, uint32_t at, cons
     return SALVO_OK;
 }
 
-static uint32_t most_at_once(const struct salvo_engine *engine)
+/* Tokens of the next submission. Where states are kept at the ends of pages, it ends there. */
+static uint32_t most_at_once(const struct salvo_session *session)
 {
-    return engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
+    const struct salvo_engine *engine = session->engine;
+    const uint32_t most =
+        engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
+    const uint32_t page = PAGE_POSITIONS - session->computed % PAGE_POSITIONS;
+    return session_keeps_states(session) && page < most ? page : most;
 }
 
 enum salvo_status session_feed(struct salvo_session *session, const int32_t *ids, size_t count)
@@ -276,8 +288,13 @@ enum salvo_status session_feed(struct salvo_session *session, const int32_t *ids
     TRY(session_stage(session, session->position, ids, count));
     uint32_t end = session->position + (uint32_t)count;
     while (count && session->computed < end) {
-        uint32_t left = end - session->computed, batch = most_at_once(session->engine);
-        TRY(run_tokens(session, left < batch ? left : batch, left <= batch ? LOGITS_LAST : LOGITS_NONE));
+        const uint32_t left = end - session->computed, batch = most_at_once(session);
+        uint32_t chunk = left < batch ? left : batch;
+        if (session_keeps_states(session) && count > 1) { /* a state before the last token */
+            chunk = left > 1 && chunk == left ? left - 1 : chunk;
+            TRY(left == 1 ? session_mark(session) : SALVO_OK);
+        }
+        TRY(run_tokens(session, chunk, chunk == left ? LOGITS_LAST : LOGITS_NONE));
     }
 cleanup:
     return status;
@@ -292,13 +309,17 @@ enum salvo_status session_eval(
     TRY(session_stage(session, session->position, ids, count));
     uint32_t asked = session->position, end = asked + (uint32_t)count;
     while (count && session->computed < end) {
-        uint32_t first = session->computed, left = end - first, rows = most_at_once(engine);
+        uint32_t first = session->computed, left = end - first, rows = most_at_once(session);
         if (row && engine->options.outputs < rows)
             rows = engine->options.outputs;
         TRY(run_tokens(session, left < rows ? left : rows, row ? LOGITS_ALL : LOGITS_NONE));
+        const uint64_t step = engine->steps;
         for (uint32_t position = first; row && position < session->computed; position++) {
             if (position < asked)
                 continue; /* a sampled token, computed before the tokens of this call */
+            if (engine->steps != step)
+                TRY(fail(
+                    SALVO_ERROR_ARGUMENT, "the callback of eval has used the engine: its logits are lost"));
             const float *logits = engine->backend->logits(engine->executor, position - first);
             TRY(logits ? SALVO_OK : SALVO_ERROR_DEVICE); /* the backend has set the error */
             if (!row(user, position, logits))
@@ -327,7 +348,7 @@ static enum salvo_status compute_to(struct salvo_session *session, uint32_t end)
 {
     enum salvo_status status = SALVO_OK;
     while (session->computed < end) {
-        uint32_t left = end - session->computed, batch = most_at_once(session->engine);
+        uint32_t left = end - session->computed, batch = most_at_once(session);
         TRY(run_tokens(session, left < batch ? left : batch, LOGITS_NONE));
     }
 cleanup:

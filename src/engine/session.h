@@ -12,6 +12,8 @@ enum salvo_status session_set_bias(struct salvo_session *session, int32_t id, fl
 void session_cancel(struct salvo_session *session);
 
 enum salvo_status session_feed(struct salvo_session *session, const int32_t *ids, size_t count);
+enum salvo_status session_prefill_cached(
+    struct salvo_session *session, const int32_t *ids, size_t count, uint32_t *out_cached);
 enum salvo_status session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
 enum salvo_status session_next(struct salvo_session *session, int32_t *out_id);

@@ -5,6 +5,10 @@
 #include "base/memory.h"
 #include "engine/arguments.h"
 #include "engine/session.h"
+#include "engine/session_pages.h"
+#include "engine/session_publish.h"
+
+#include <salvo/memory.h>
 
 /* Completes the steps in flight: those of batches, and those of generation when a callback calls back into
  * the library. Nothing else may run on the device while a function works. */
@@ -38,6 +42,8 @@ void salvo_session_close(struct salvo_session *session)
         return;
     (void)engine_enter(session->engine);
     batch_forget(session);
+    session_publish(session);
+    session_drop_pages(session);
     session->is_open = false;
 }
 
@@ -92,6 +98,16 @@ enum salvo_status salvo_session_feed(struct salvo_session *session, const int32_
 {
     ENTER(session);
     return session_feed(session, ids, count);
+}
+
+enum salvo_status salvo_session_prefill_cached(
+    struct salvo_session *session, const int32_t *ids, size_t count, uint32_t *out_cached)
+{
+    REQUIRE(out_cached);
+    *out_cached = 0;
+    REQUIRE(ids);
+    ENTER(session);
+    return session_prefill_cached(session, ids, count, out_cached);
 }
 
 enum salvo_status salvo_session_eval(

@@ -1,25 +1,30 @@
 /*
- * A session's state: rollback, saving, restoring, copying. The bytes are a header, the tokens, and the
- * backend's state in the program's logical layout. By its header, a state of another model and a truncated or
+ * A session's state: rollback, saving, restoring, copying. The bytes are a header, the tokens, the backend's
+ * state in the program's logical layout, and the nearest earlier snapshot: its position as a uint32_t, 0 if
+ * there is none, and its recurrent states. With the snapshot, a restored session of a recurrent model can be
+ * rolled back without computing all tokens again. By its header, a state of another model and a truncated or
  * damaged one are refused. The checksum detects accidents only: anyone can compute it, so every number that
  * is used as an index or a size is checked as well.
  */
 #include "base/checksum.h"
 #include "base/memory.h"
 #include "engine/session.h"
+#include "engine/session_pages.h"
+#include "engine/session_publish.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Version 2 repeats the ids of the computed positions between the tokens and the state; they are skipped. */
-enum { OLDEST_VERSION = 2, STATE_VERSION = 3 };
+/* Version 2 repeats the ids of the computed positions between the tokens and the state; they are skipped.
+ * Versions 2 and 3 end after the state. */
+enum { OLDEST_VERSION = 2, FIRST_WITH_SNAPSHOT = 4, STATE_VERSION = 4 };
 static const char state_magic[8] = {'s', 'a', 'l', 'v', 'o', '-', 's', 't'};
 
 struct state_header {
     char magic[8];
     uint32_t version;
     uint32_t kv_type;
-    uint64_t size;     /* of header, tokens and state */
+    uint64_t size;     /* of everything, header included */
     uint64_t checksum; /* of everything, with this field 0 */
     uint64_t model_hash, layout_hash;
     uint32_t position, computed;
@@ -36,9 +41,12 @@ enum salvo_status session_rollback(struct salvo_session *session, uint32_t posit
     }
     if (position == session->position)
         return SALVO_OK;
+    session_publish(session);
     session->position = position;
     session->pending = -1;
-    return snapshots_go_back(session, position);
+    const enum salvo_status status = snapshots_go_back(session, position);
+    session_trim_pages(session);
+    return status;
 }
 
 /* Bytes of all ids, including those that version 2 repeats. */
@@ -47,16 +55,36 @@ static size_t ids_size(uint32_t version, uint32_t position, uint32_t computed)
     return ((size_t)position + (version == OLDEST_VERSION ? computed : 0)) * sizeof(int32_t);
 }
 
-static size_t total_size(
+/* Bytes of header, ids and the backend's state; the snapshot follows. */
+static size_t size_before_snapshot(
     const struct salvo_engine *engine, uint32_t version, uint32_t position, uint32_t computed)
 {
     return sizeof(struct state_header) + ids_size(version, position, computed) +
            engine->backend->state_size(engine->executor, computed);
 }
 
+/* Bytes of a snapshot at `position`, 0 for none, with its position. */
+static size_t snapshot_section_size(const struct salvo_engine *engine, uint32_t position)
+{
+    return sizeof position + (position ? engine->backend->state_size(engine->executor, 0) : 0);
+}
+
+/* The snapshot that a rollback of the saved state would use: the newest one before its end. The end itself
+ * needs none, because the backend's state is the snapshot there. */
+static struct snapshot earlier_snapshot(const struct salvo_session *session)
+{
+    const struct snapshots *snapshots = &session->snapshots;
+    uint32_t count = session->engine->has_recurrent_state ? snapshots->count : 0;
+    while (count && snapshots->items[count - 1].position >= session->computed)
+        count--;
+    return count ? snapshots->items[count - 1] : (struct snapshot){0};
+}
+
 size_t session_state_size(const struct salvo_session *session)
 {
-    return total_size(session->engine, STATE_VERSION, session->position, session->computed);
+    const struct salvo_engine *engine = session->engine;
+    return size_before_snapshot(engine, STATE_VERSION, session->position, session->computed) +
+           snapshot_section_size(engine, earlier_snapshot(session).position);
 }
 
 uint64_t session_state_checksum(const void *data, size_t size)
@@ -96,6 +124,12 @@ enum salvo_status session_state_save(struct salvo_session *session, void *out, s
     memcpy(rest, session->tokens, tokens_size);
     TRY(engine->backend->state_save(
         engine->executor, session->slot, session->pages, session->computed, rest + tokens_size));
+    const struct snapshot earlier = earlier_snapshot(session);
+    const size_t section_size = snapshot_section_size(engine, earlier.position);
+    uint8_t *section = (uint8_t *)out + needed - section_size;
+    memcpy(section, &earlier.position, sizeof earlier.position);
+    if (earlier.position)
+        memcpy(section + sizeof earlier.position, earlier.state, section_size - sizeof earlier.position);
     TRY(identify_model(engine));
     struct state_header header = {
         .version = STATE_VERSION,
@@ -150,8 +184,29 @@ static enum salvo_status check_integrity(const void *data, size_t size)
     return SALVO_OK;
 }
 
+/* Checks positions and sizes against each other. *out_snapshot is the position of the snapshot, 0 for none.
+ */
+static bool is_consistent(const struct salvo_engine *engine, const struct state_header *header,
+    const uint8_t *data, uint32_t *out_snapshot)
+{
+    *out_snapshot = 0;
+    if (header->computed > header->position || header->pending < -1 ||
+        header->pending >= (int32_t)engine->program->vocabulary)
+        return false;
+    const size_t before = size_before_snapshot(engine, header->version, header->position, header->computed);
+    if (header->version < FIRST_WITH_SNAPSHOT)
+        return header->size == before;
+    if (header->size < before + sizeof *out_snapshot)
+        return false;
+    memcpy(out_snapshot, data + before, sizeof *out_snapshot);
+    if (*out_snapshot && (!engine->has_recurrent_state || *out_snapshot >= header->computed))
+        return false;
+    return header->size == before + snapshot_section_size(engine, *out_snapshot);
+}
+
 /* Checks that a state belongs to this model and fits this engine. */
-static enum salvo_status check_fit(const struct salvo_engine *engine, const struct state_header *header)
+static enum salvo_status check_fit(const struct salvo_engine *engine, const struct state_header *header,
+    const uint8_t *data, uint32_t *out_snapshot)
 {
     static const char *const types[] = {[TYPE_F32] = "f32", [TYPE_F16] = "f16", [TYPE_Q8_0] = "q8_0"};
     if (header->model_hash != engine->model_hash) {
@@ -170,9 +225,7 @@ static enum salvo_status check_fit(const struct salvo_engine *engine, const stru
     if (header->position > engine->options.context)
         return fail(SALVO_ERROR_CONTEXT, "the state holds %" PRIu32 " tokens, the context %" PRIu32,
             header->position, engine->options.context);
-    if (header->computed > header->position || header->pending < -1 ||
-        header->pending >= (int32_t)engine->program->vocabulary ||
-        header->size != total_size(engine, header->version, header->position, header->computed))
+    if (!is_consistent(engine, header, data, out_snapshot))
         return fail(SALVO_ERROR_FORMAT, "the state contradicts itself");
     return SALVO_OK;
 }
@@ -193,14 +246,16 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
     struct state_header header;
+    uint32_t snapshot = 0;
     TRY(check_integrity(state, size));
     memcpy(&header, state, sizeof header);
     const uint8_t *rest = (const uint8_t *)state + sizeof header;
     TRY(identify_model(engine));
-    TRY(check_fit(engine, &header));
+    TRY(check_fit(engine, &header, state, &snapshot));
     if (!ids_are_valid(engine, rest, header.position))
         TRY(fail(SALVO_ERROR_FORMAT, "the state holds tokens outside the vocabulary"));
 
+    TRY(session_take_pages(session, 0, header.computed));
     snapshots_forget(session);
     session->position = session->computed = 0; /* in case restoring fails half way */
     session->pending = -1;
@@ -212,24 +267,54 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
     session->computed = header.computed;
     session->pending = header.pending;
     session->logits_step = 0;
-    snapshots_keep(session, header.computed,
-        states + engine->backend->state_size(engine->executor, header.computed) -
-            engine->backend->state_size(engine->executor, 0));
+    session_trim_pages(session);
+    const uint8_t *end = states + engine->backend->state_size(engine->executor, header.computed);
+    if (snapshot)
+        snapshots_keep(session, snapshot, end + sizeof snapshot);
+    snapshots_keep(session, header.computed, end - engine->backend->state_size(engine->executor, 0));
 cleanup:
     return status;
 }
 
-enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *from)
+static enum salvo_status copy_between_engines(struct salvo_session *to, struct salvo_session *from)
 {
     enum salvo_status status = SALVO_OK;
-    size_t size = session_state_size(from);
+    const size_t size = session_state_size(from);
     uint8_t *state = NULL;
-    if (to == from)
-        goto cleanup;
     TRY(NEW(&state, size));
     TRY(session_state_save(from, state, size));
     TRY(session_state_restore(to, state, size));
 cleanup:
     memory_free(state);
+    return status;
+}
+
+/* Within an engine KV pages are shared, and the device copies the recurrent state. */
+enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *from)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_engine *engine = from->engine;
+    if (to == from)
+        goto cleanup;
+    if (to->engine != engine) {
+        status = copy_between_engines(to, from);
+        goto cleanup;
+    }
+    snapshots_forget(to);
+    to->position = to->computed = 0; /* in case copying fails half way */
+    to->pending = -1;
+    to->logits_step = 0;
+    session_share_pages(to, from, from->computed);
+    if (from->position)
+        memcpy(to->tokens, from->tokens, from->position * sizeof *to->tokens);
+    if (from->computed) {
+        TRY(engine->backend->set_tokens(engine->executor, to->slot, to->tokens, from->computed));
+        TRY(engine->backend->recurrent_copy(engine->executor, to->slot, from->slot));
+    }
+    to->position = from->position;
+    to->computed = from->computed;
+    to->pending = from->pending;
+    snapshots_copy(to, from);
+cleanup:
     return status;
 }

@@ -3,11 +3,12 @@
 #include "base/checked.h"
 #include "base/memory.h"
 #include "engine/session.h"
+#include "engine/session_publish.h"
 
 #include <string.h>
 
 /* Tokens between snapshots; computing them again takes a fraction of a second. */
-enum { SPACING = 256 };
+enum { SPACING = PAGE_POSITIONS };
 
 /* Recurrent state alone: the saved state of 0 positions. */
 static size_t snapshot_size(const struct salvo_engine *engine)
@@ -76,7 +77,8 @@ static bool is_older(const struct salvo_session *session, uint32_t position, uin
 
 bool snapshots_are_due(const struct salvo_session *session, uint32_t position)
 {
-    return is_older(session, position, SPACING);
+    return is_older(session, position, SPACING) ||
+           (session_keeps_states(session) && position % SPACING == 0 && is_older(session, position, 1));
 }
 
 /* A new snapshot of `position` tokens, after the others. */
@@ -87,26 +89,25 @@ static struct snapshot *make_room(struct snapshots *snapshots, uint32_t position
     return &snapshots->items[snapshots->count];
 }
 
-/* Takes a snapshot, unless one is less than `spacing` tokens back. */
-static enum salvo_status take(struct salvo_session *session, uint32_t spacing)
+/* Takes a snapshot, which the prefix cache keeps, too. */
+static enum salvo_status take(struct salvo_session *session)
 {
     struct salvo_engine *engine = session->engine;
     struct snapshots *snapshots = &session->snapshots;
-    if (!is_older(session, session->computed, spacing))
-        return SALVO_OK;
     struct snapshot *taken = make_room(snapshots, session->computed);
     enum salvo_status status =
         engine->backend->state_save(engine->executor, session->slot, session->pages, 0, taken->state);
     if (status == SALVO_OK) {
         taken->position = session->computed;
         snapshots->count++;
+        session_publish_state(session, taken->position, taken->state);
     }
     return status;
 }
 
 enum salvo_status snapshots_take_if_due(struct salvo_session *session)
 {
-    return take(session, SPACING);
+    return snapshots_are_due(session, session->computed) ? take(session) : SALVO_OK;
 }
 
 void snapshots_keep(struct salvo_session *session, uint32_t position, const uint8_t *state)
@@ -119,9 +120,16 @@ void snapshots_keep(struct salvo_session *session, uint32_t position, const uint
     session->snapshots.count++;
 }
 
+void snapshots_copy(struct salvo_session *to, const struct salvo_session *from)
+{
+    snapshots_forget(to);
+    for (uint32_t i = 0; i < from->snapshots.count; i++)
+        snapshots_keep(to, from->snapshots.items[i].position, from->snapshots.items[i].state);
+}
+
 enum salvo_status session_mark(struct salvo_session *session)
 {
-    return take(session, 1);
+    return is_older(session, session->computed, 1) ? take(session) : SALVO_OK;
 }
 
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position)

@@ -36,6 +36,9 @@ enum salvo_status snapshots_take_if_due(struct salvo_session *session);
 /* Stores a saved state of `position` tokens as a snapshot, unless there is one at least as new. */
 void snapshots_keep(struct salvo_session *session, uint32_t position, const uint8_t *state);
 
+/* Replaces the snapshots of `to` by copies. Both sessions belong to one engine. */
+void snapshots_copy(struct salvo_session *to, const struct salvo_session *from);
+
 /* Restores a state of at most `position` tokens; session->computed is then their number. */
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position);
 

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "engine/arguments.h"
+#include "engine/session_pages.h"
 #include "program/sampling.h"
 
 #include <math.h>
@@ -75,7 +76,9 @@ cleanup:
 static enum salvo_status verify_tokens(const struct verify_pair *pair, const int32_t *ids, uint32_t first,
     uint32_t count, struct verify_list *list)
 {
+    enum salvo_status status = SALVO_OK;
     uint32_t most = pair->ours->options.outputs;
+    TRY(session_take_pages(&pair->ours->sessions[0], first, first + count));
     const struct run run = {
         .slot = 0,
         .first = first,
@@ -86,8 +89,10 @@ static enum salvo_status verify_tokens(const struct verify_pair *pair, const int
         .sampler = {.top_p = 1, .repeat_penalty = 1},
         .limit = pair->ours->options.context,
     };
-    return verify_step(
-        pair, &(struct step){.runs = &run, .run_count = 1, .token_count = count, .ids = ids + first}, list);
+    TRY(verify_step(
+        pair, &(struct step){.runs = &run, .run_count = 1, .token_count = count, .ids = ids + first}, list));
+cleanup:
+    return status;
 }
 
 /* All tokens but the last as a prompt, the last one alone: this covers both plans. */

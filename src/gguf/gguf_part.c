@@ -164,7 +164,7 @@ static enum salvo_status open_bytes(
     struct gguf_part *part, const uint8_t *bytes, size_t size, const char *name)
 {
     enum salvo_status status = SALVO_OK;
-    part->bytes = bytes;
+    part->bytes = size ? bytes : (const uint8_t *)""; /* NULL + 0 is undefined */
     part->size = size;
     TRY(memory_copy_string(name, &part->name));
     status = read_part(part);

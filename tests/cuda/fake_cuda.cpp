@@ -410,6 +410,13 @@ EXPORT cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *)
     return OK;
 }
 
+EXPORT cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *)
+{
+    CALL();
+    memcpy((void *)to, (const void *)from, size);
+    return OK;
+}
+
 EXPORT cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, void *)
 {
     CALL();

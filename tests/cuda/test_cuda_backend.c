@@ -4,6 +4,7 @@
  */
 #include "batch_schedule.h"
 #include "cmocka_test.h"
+#include "copy_checks.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
 #include "cuda/verify_against_cpu.h"
@@ -242,6 +243,20 @@ static void mixtures(void **state)
                 .seed = 2, .requests = 3, .most_prompt = 8, .most_tokens = 4, .batch = 16, .cancel = true},
             &report);
         assert_true(report.mixed_steps > 0);
+        fixture_close(&fixture);
+    }
+}
+
+static void copies(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct salvo_engine_options options = on_cuda;
+        options.sessions = 3;
+        options.prefix_cache = 1;
+        struct fixture fixture = fixture_open(made_model(shapes[i], "F32"), options);
+        check_copies(&fixture);
         fixture_close(&fixture);
     }
 }
@@ -569,6 +584,7 @@ int main(void)
         cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),
         cmocka_unit_test(mixtures),
+        cmocka_unit_test(copies),
         LONG_TEST(states),
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),

@@ -8,6 +8,7 @@
 #include "cmocka_test.h"
 #include "cuda/find_fake_cuda.h"
 #include "engine/engine.h"
+#include "engine/session_pages.h"
 #include "engine_fixture.h"
 
 #include <stdio.h>
@@ -124,8 +125,9 @@ static void queued_launches(void **state)
 
 /* ---- Launches that find a step that is not their own ---- */
 
-static struct run run_of(const struct salvo_session *session, uint32_t first, uint32_t count)
+static struct run run_of(struct salvo_session *session, uint32_t first, uint32_t count)
 {
+    ASSERT_OK(session_take_pages(session, first, first + count));
     return (struct run){.slot = session->slot,
         .first = first,
         .count = count,

@@ -84,7 +84,9 @@ static size_t make_file(uint8_t *data, size_t capacity, unsigned seed)
     for (size_t i = 0; i < count; i++)
         ids[i] = (int32_t)((seed + i * i) % VOCABULARY);
     need(salvo_session_rollback(session, 0));
-    need(salvo_session_feed(session, ids, count));
+    need(salvo_session_feed(session, ids, count / 2));
+    need(salvo_session_mark(session)); /* a file of the recurrent model contains this snapshot */
+    need(salvo_session_feed(session, ids + count / 2, count - count / 2));
     if (seed / 8 % 2)
         need(salvo_session_next(session, &id));
     char name[64];
@@ -192,6 +194,9 @@ static void go_on(struct salvo_session *session)
     (void)salvo_session_feed(session, more, 3);
     (void)salvo_session_rollback(session, salvo_session_position(session) / 2);
     (void)salvo_session_next(session, &id);
+    if (salvo_session_position(session)) /* to the snapshot that the file may contain */
+        (void)salvo_session_rollback(session, salvo_session_position(session) - 1);
+    (void)salvo_session_next(session, &id);
     const size_t size = salvo_session_state_size(session);
     uint8_t *state = malloc(size);
     if (!state)
@@ -244,7 +249,7 @@ static void repair(uint8_t *data, size_t size, unsigned seed)
     memcpy(state, header, STATE_VERSION_AT);
     memcpy(state + STATE_IDENTITY_AT, header + STATE_IDENTITY_AT, STATE_IDENTITY_SIZE);
     state[STATE_HEADER - 1] = 0; /* the end of the model's name */
-    const uint32_t version = seed / 8 % 4 ? 3 : 2;
+    const uint32_t version = seed / 8 % 4 < 2 ? 4 : seed / 8 % 4;
     memcpy(state + STATE_VERSION_AT, &version, sizeof version);
     memcpy(state + STATE_KV_TYPE_AT, header + STATE_KV_TYPE_AT, sizeof(uint32_t));
     uint64_t own = 0;

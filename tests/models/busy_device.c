@@ -8,12 +8,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { RING = 4, IN_FLIGHT = 3, AHEAD = 5, MOST_SLOTS = 8 };
+enum { RING = 4, IN_FLIGHT = 3, AHEAD = 5, MOST_SLOTS = 8, MOST_PAGES = 64 };
 
 struct job {
     uint64_t ticket;
     struct run runs[MOST_SLOTS];
-    uint32_t pages[MOST_SLOTS][64];
+    uint32_t pages[MOST_SLOTS][MOST_PAGES];
     int32_t *ids; /* of a prompt */
     uint32_t run_count, token_count, repeat;
     int32_t stop_ids[MAX_STOP_IDS];
@@ -31,7 +31,8 @@ struct executor {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct job jobs[RING];
-    uint64_t submitted, finished;
+    uint64_t submitted, finished, waited;
+    bool refuses_next;
     uint32_t next[MOST_SLOTS];      /* position where a queued run has to begin; 0: ended */
     uint32_t live_rows[MOST_SLOTS]; /* logits row of the CPU's step for that of the last job */
     unsigned most_in_flight, random;
@@ -182,7 +183,12 @@ static enum salvo_status submit(struct executor *device, const struct step *step
 {
     assert_true(step->run_count == 1 || (step->repeat <= 1 && !step->cancel));
     pthread_mutex_lock(&device->mutex);
-    assert_true(device->submitted - device->finished < IN_FLIGHT);
+    assert_true(device->submitted - device->waited < IN_FLIGHT);
+    if (device->refuses_next) {
+        device->refuses_next = false;
+        pthread_mutex_unlock(&device->mutex);
+        return fail(SALVO_ERROR_DEVICE, "the device takes no step");
+    }
     struct job *job = &device->jobs[device->submitted % RING];
     free(job->ids);
     *job = (struct job){
@@ -193,12 +199,12 @@ static enum salvo_status submit(struct executor *device, const struct step *step
         .stop_count = step->stop_count,
         .cancel = step->cancel,
     };
-    /* Copied, as a device does: the caller may change them. Pages for what may come, too. */
+    /* Copied, as a device does: the caller may change them. */
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
-        const uint32_t page_count = (run->first + run->count - 1) / PAGE_POSITIONS + 1;
+        const uint32_t page_count = (run->first + run->count + job->repeat - 2) / PAGE_POSITIONS + 1;
+        assert_true(page_count <= MOST_PAGES);
         memcpy(job->pages[i], run->pages, sizeof(uint32_t) * page_count);
-        job->pages[i][page_count] = page_count < 63 ? run->pages[page_count - 1] + 1 : 0;
         job->runs[i] = *run;
         job->runs[i].pages = job->pages[i];
     }
@@ -229,6 +235,7 @@ static enum salvo_status wait_for(struct executor *device, uint64_t ticket, stru
     while (!job->done)
         pthread_cond_wait(&device->changed, &device->mutex);
     memcpy(results, job->results, job->run_count * sizeof *results);
+    device->waited++;
     enum salvo_status status = job->status;
     pthread_mutex_unlock(&device->mutex);
     return status == SALVO_OK ? SALVO_OK : fail(status, "the device has failed or was cancelled");
@@ -282,6 +289,22 @@ static enum salvo_status state_restore(struct executor *device, uint32_t slot, c
     return cpu_backend.state_restore(idle_cpu(device), slot, pages, positions, ids, data);
 }
 
+static enum salvo_status page_copy(struct executor *device, uint32_t to, uint32_t from)
+{
+    return cpu_backend.page_copy(idle_cpu(device), to, from);
+}
+
+static enum salvo_status recurrent_copy(struct executor *device, uint32_t to_slot, uint32_t from_slot)
+{
+    return cpu_backend.recurrent_copy(idle_cpu(device), to_slot, from_slot);
+}
+
+static enum salvo_status set_tokens(
+    struct executor *device, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    return cpu_backend.set_tokens(idle_cpu(device), slot, ids, count);
+}
+
 static struct backend_counters counters(const struct executor *device)
 {
     struct backend_counters result = cpu_backend.counters(idle_cpu(device));
@@ -316,6 +339,9 @@ static const struct backend busy_backend = {
     .state_size = state_size,
     .state_save = state_save,
     .state_restore = state_restore,
+    .page_copy = page_copy,
+    .recurrent_copy = recurrent_copy,
+    .set_tokens = set_tokens,
     .counters = counters,
 };
 
@@ -341,6 +367,12 @@ void busy_device_set_hook(struct salvo_engine *engine, busy_hook hook, void *use
     device->hook = hook;
     device->hook_user = user;
     pthread_mutex_unlock(&device->mutex);
+}
+
+void busy_device_refuse_next(struct salvo_engine *engine)
+{
+    struct executor *device = engine->executor;
+    device->refuses_next = true;
 }
 
 unsigned busy_device_most_in_flight(struct salvo_engine *engine)

@@ -25,6 +25,9 @@ void busy_device_install(struct salvo_engine *engine);
 /* While nothing is on its way; NULL: none. */
 void busy_device_set_hook(struct salvo_engine *engine, busy_hook hook, void *user);
 
+/* The next submission fails. */
+void busy_device_refuse_next(struct salvo_engine *engine);
+
 /* Most submissions that were on their way at once since this was last called. */
 unsigned busy_device_most_in_flight(struct salvo_engine *engine);
 

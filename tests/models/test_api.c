@@ -31,7 +31,7 @@ ENDS_WITH(salvo_conversation, json);
 ENDS_WITH(salvo_stops, id_count);
 ENDS_WITH(salvo_device, memory);
 ENDS_WITH(salvo_backend, why);
-ENDS_WITH(salvo_engine_options, user);
+ENDS_WITH(salvo_engine_options, prefix_states_mb);
 ENDS_WITH(salvo_engine_info, bytes_per_second);
 ENDS_WITH(salvo_sampler, repeat_last_n);
 ENDS_WITH(salvo_generate_options, user);

@@ -405,6 +405,240 @@ static void structs_may_have_another_size(void **state)
     fixture_close(&fixture);
 }
 
+/* ---- Behind runs in flight ---- */
+
+/* A prompt behind a decode that does nothing, because the run before it chose a stop id, begins where the
+ * session has ended. With `hidden` the device does not know that stop id: the list of the step is full. */
+static void a_prompt_begins_where_the_session_stopped(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        const bool hidden = variant % 2;
+        struct fixture fixture = open_batch(shapes[variant / 2]);
+        struct salvo_session *other;
+        int32_t *ids = some_ids(10 + BATCH, fixture.vocabulary, 7), *stops = some_ids(40, 1000, 8);
+        ASSERT_OK(salvo_session_open(fixture.engine, &other));
+        set_greedy(fixture.session);
+        int32_t *first = continuation(fixture.session, ids, 10, 2), all[11 + BATCH];
+        memcpy(all, ids, 10 * sizeof *all);
+        all[10] = first[0];
+        memcpy(all + 11, ids + 10, BATCH * sizeof *all);
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        int32_t *expected = continuation(fixture.session, all, 11 + BATCH, 2);
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 10));
+        ASSERT_OK(salvo_session_feed(other, ids, 5));
+        for (int32_t i = 0, next = 0; i < SALVO_STOP_IDS; i++, next++) {
+            next += next == first[1];
+            stops[i] = next;
+        }
+        busy_device_install(fixture.engine);
+        struct salvo_run runs[2] = {{.session = other, .stop_ids = stops, .stop_id_count = SALVO_STOP_IDS},
+            {.session = fixture.session, .stop_ids = first + 1, .stop_id_count = 1}},
+                         prompt = {.session = fixture.session, .ids = ids + 10, .count = BATCH},
+                         decode = {.session = fixture.session};
+        struct salvo_run_result results[2], result;
+        uint64_t steps[4];
+        ASSERT_OK(salvo_engine_submit(
+            fixture.engine, hidden ? runs : runs + 1, hidden ? 2 : 1, sizeof *runs, &steps[0]));
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &decode, 1, sizeof decode, &steps[1]));
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &prompt, 1, sizeof prompt, &steps[2]));
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &decode, 1, sizeof decode, &steps[3]));
+        ASSERT_OK(salvo_engine_wait(fixture.engine, steps[0], results, hidden ? 2 : 1, sizeof *results));
+        assert_int_equal(first[1], results[hidden].id);
+        assert_true(results[hidden].ended);
+        ASSERT_OK(salvo_engine_wait(fixture.engine, steps[1], &result, 1, sizeof result));
+        assert_int_equal(-1, result.id);
+        for (uint32_t i = 0; i < 2; i++) {
+            ASSERT_OK(salvo_engine_wait(fixture.engine, steps[2 + i], &result, 1, sizeof result));
+            assert_string_equal("", result.message);
+            assert_int_equal(11 + BATCH + i, result.position);
+            assert_int_equal(expected[i], result.id);
+        }
+        assert_memory_equal(all, salvo_session_tokens(fixture.session), sizeof all);
+        free(ids);
+        free(stops);
+        free(first);
+        free(expected);
+        fixture_close(&fixture);
+    }
+}
+
+/* A prompt of a whole batch fits, also where the last token of the session was not computed yet. */
+static void a_whole_batch_fits_behind_a_token_to_compute(void **state)
+{
+    (void)state;
+    for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
+        struct fixture fixture = open_batch(shapes[shape]);
+        int32_t *ids = some_ids(10 + BATCH, fixture.vocabulary, 7), all[11 + BATCH], id;
+        set_greedy(fixture.session);
+        memcpy(all, ids, 10 * sizeof *all);
+        memcpy(all + 11, ids + 10, BATCH * sizeof *all);
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 10));
+        ASSERT_OK(salvo_session_next(fixture.session, &all[10]));
+        const struct salvo_run_result result = submit_one(
+            fixture.engine, (struct salvo_run){.session = fixture.session, .ids = ids + 10, .count = BATCH});
+        assert_string_equal("", result.message);
+        assert_int_equal(BATCH, result.tokens);
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        ASSERT_OK(salvo_session_feed(fixture.session, all, 11 + BATCH));
+        ASSERT_OK(salvo_session_next(fixture.session, &id));
+        assert_int_equal(id, result.id);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+/* A step that the device does not take fails alone: the runs before it have their results. */
+static void a_step_that_is_refused_leaves_earlier_ones(void **state)
+{
+    (void)state;
+    for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
+        struct fixture fixture = open_batch(shapes[shape]);
+        int32_t *ids = some_ids(20, fixture.vocabulary, 3);
+        struct salvo_run prompt = {.session = fixture.session, .ids = ids, .count = 10},
+                         decode = {.session = fixture.session};
+        struct salvo_run_result result;
+        uint64_t steps[3], none;
+        set_greedy(fixture.session);
+        int32_t *expected = continuation(fixture.session, ids, 10, 3);
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        busy_device_install(fixture.engine);
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &prompt, 1, sizeof prompt, &steps[0]));
+        assert_int_equal(
+            SALVO_ERROR_ARGUMENT, salvo_engine_submit(fixture.engine, NULL, 1, sizeof prompt, &none));
+        assert_refused(fixture.engine, &(struct salvo_run){.session = NULL}, 1, "NULL");
+        busy_device_refuse_next(fixture.engine);
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &decode, 1, sizeof decode, &steps[1]));
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &decode, 1, sizeof decode, &steps[2]));
+        ASSERT_OK(salvo_engine_wait(fixture.engine, steps[0], &result, 1, sizeof result));
+        assert_int_equal(SALVO_OK, result.status);
+        assert_int_equal(expected[0], result.id);
+        for (int i = 1; i < 3; i++) {
+            ASSERT_OK(salvo_engine_wait(fixture.engine, steps[i], &result, 1, sizeof result));
+            assert_int_equal(SALVO_ERROR_DEVICE, result.status);
+            assert_non_null(strstr(result.message, i == 1 ? "takes no step" : "an earlier run"));
+        }
+        for (int i = 1; i < 3; i++) /* once the failure is known, the session goes on */
+            assert_int_equal(expected[i], submit_one(fixture.engine, decode).id);
+        free(expected);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+/* A callback of a generation and of an evaluation that submits steps. */
+struct submitter {
+    struct salvo_engine *engine;
+    struct salvo_session *session;
+    uint64_t steps[SALVO_OPEN_STEPS];
+    uint32_t count;
+};
+
+static bool submit_more(struct submitter *submitter)
+{
+    const struct salvo_run run = {.session = submitter->session};
+    if (submitter->count < SALVO_OPEN_STEPS)
+        ASSERT_OK(salvo_engine_submit(
+            submitter->engine, &run, 1, sizeof run, &submitter->steps[submitter->count++]));
+    return true;
+}
+
+static bool submit_with_text(void *user, const char *text, size_t size)
+{
+    (void)text;
+    (void)size;
+    return submit_more(user) && submit_more(user) && submit_more(user);
+}
+
+static bool submit_with_logits(void *user, uint32_t position, const float *logits)
+{
+    (void)position;
+    (void)logits;
+    return submit_more(user);
+}
+
+/* busy_device fails the test when more steps are in flight than it says. */
+static void callbacks_that_submit_keep_the_limit(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+            .backend = "cpu",
+            .threads = 1,
+            .context = CONTEXT,
+            .sessions = SESSIONS});
+    struct submitter submitter = {.engine = fixture.engine};
+    struct salvo_run_result result;
+    int32_t *ids = some_ids(10, fixture.vocabulary, 3);
+    ASSERT_OK(salvo_session_open(fixture.engine, &submitter.session));
+    set_greedy(fixture.session);
+    set_greedy(submitter.session);
+    int32_t *expected = continuation(submitter.session, ids, 10, 2 * SALVO_OPEN_STEPS);
+    int32_t *generated = continuation(fixture.session, ids, 10, 20);
+    ASSERT_OK(salvo_session_rollback(submitter.session, 0));
+    ASSERT_OK(salvo_session_feed(submitter.session, ids, 10));
+    ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 10));
+    busy_device_install(fixture.engine);
+    struct salvo_generate_options options = SALVO_GENERATE_OPTIONS_INIT;
+    options.text = submit_with_text;
+    options.user = &submitter;
+    options.max_tokens = 20;
+    options.ignore_end = options.special = 1;
+    ASSERT_OK(salvo_session_generate(fixture.session, &options, NULL));
+    assert_int_equal(SALVO_OPEN_STEPS, submitter.count);
+    assert_memory_equal(generated, salvo_session_tokens(fixture.session) + 10, 20 * sizeof *generated);
+    for (int i = 0; i < SALVO_OPEN_STEPS; i++) {
+        ASSERT_OK(salvo_engine_wait(fixture.engine, submitter.steps[i], &result, 1, sizeof result));
+        assert_int_equal(expected[i + 1], result.id);
+    }
+    submitter.count = 0; /* the logits of an evaluation are lost with the next step */
+    assert_int_equal(
+        SALVO_ERROR_ARGUMENT, salvo_session_eval(fixture.session, ids, 10, submit_with_logits, &submitter));
+    assert_non_null(strstr(salvo_error(), "has used the engine"));
+    assert_int_equal(1, submitter.count);
+    ASSERT_OK(salvo_engine_wait(fixture.engine, submitter.steps[0], &result, 1, sizeof result));
+    assert_int_equal(expected[SALVO_OPEN_STEPS + 1], result.id);
+    free(ids);
+    free(expected);
+    free(generated);
+    fixture_close(&fixture);
+}
+
+/* Many sessions with short contexts share a large step. */
+static void the_batch_is_that_of_all_contexts(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+            .backend = "cpu",
+            .threads = 1,
+            .context = 20,
+            .sessions = 3});
+    assert_int_equal(60, salvo_engine_info(fixture.engine)->batch);
+    struct salvo_run runs[3] = {{.session = fixture.session, .count = 19}, {.count = 20}, {.count = 18}};
+    struct salvo_run_result results[3];
+    int32_t *ids = some_ids(20, fixture.vocabulary, 3);
+    uint64_t step;
+    for (int i = 0; i < 3; i++) {
+        runs[i].ids = ids;
+        if (i)
+            ASSERT_OK(salvo_session_open(fixture.engine, &runs[i].session));
+        set_greedy(runs[i].session);
+    }
+    ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 3, sizeof *runs, &step));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, 3, sizeof *results));
+    for (int i = 0; i < 3; i++) {
+        struct salvo_run alone = runs[i];
+        alone.session = fixture.session;
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        assert_int_equal(submit_one(fixture.engine, alone).id, results[i].id);
+    }
+    free(ids);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +648,11 @@ int main(void)
         cmocka_unit_test(mistakes_in_the_list_have_no_effect),
         cmocka_unit_test(sessions_that_fail_do_not_stop_others),
         cmocka_unit_test(runs_behind_a_failed_one_fail),
+        cmocka_unit_test(a_prompt_begins_where_the_session_stopped),
+        cmocka_unit_test(a_whole_batch_fits_behind_a_token_to_compute),
+        cmocka_unit_test(a_step_that_is_refused_leaves_earlier_ones),
+        cmocka_unit_test(callbacks_that_submit_keep_the_limit),
+        cmocka_unit_test(the_batch_is_that_of_all_contexts),
         cmocka_unit_test(a_closed_session_leaves_its_results),
         cmocka_unit_test(logprobs_are_those_of_the_model),
         cmocka_unit_test(masks_allow_ids),

@@ -66,7 +66,7 @@ static void a_thousand_turns_of_rwkv(void **state)
     keep_through_turns(made_model("rwkv7-tiny", "Q8_0"), LONG_RUN(1000), 4096);
 }
 
-/* Going back after loading has no snapshots to go to, and all tokens to compute again. */
+/* Going back by 100 tokens, further than the newest snapshot may be. */
 static void a_loaded_session_can_be_rolled_back(void **state)
 {
     (void)state;
@@ -129,6 +129,77 @@ static void a_loaded_session_goes_back_to_its_end(void **state)
     fixture_close(&second);
     fixture_close(&first);
     unlink(path);
+}
+
+/* Rolls both sessions back by one token and asserts that they choose the same id. Returns the number of
+ * tokens that the first one computed for it. */
+static uint64_t tokens_to_go_back_one(struct fixture *loaded, struct fixture *original)
+{
+    const uint64_t before = counters_of(loaded->engine).tokens;
+    int32_t want, got;
+    ASSERT_OK(salvo_session_rollback(loaded->session, salvo_session_position(loaded->session) - 1));
+    ASSERT_OK(salvo_session_rollback(original->session, salvo_session_position(original->session) - 1));
+    ASSERT_OK(salvo_session_next(loaded->session, &got));
+    ASSERT_OK(salvo_session_next(original->session, &want));
+    assert_int_equal(want, got);
+    return counters_of(loaded->engine).tokens - before;
+}
+
+/* A file of a recurrent session contains the nearest snapshot before its end, whether the caller marked it or
+ * the engine took it, so a rollback begins there and not at the first token. */
+static void a_loaded_session_goes_back_to_the_snapshot_of_the_file(void **state)
+{
+    (void)state;
+    enum { MARKED = 500, COUNT = 510, MORE = 400 };
+    const struct salvo_engine_options options = {.size = sizeof(struct salvo_engine_options), .batch = 128};
+    const char *model = made_model("rwkv7-tiny", "Q8_0");
+    struct fixture first = fixture_open(model, options), second = fixture_open(model, options);
+    struct fixture third = fixture_open(model, options);
+    int32_t *ids = some_ids(COUNT + MORE, first.vocabulary, 1);
+    set_greedy(first.session);
+    set_greedy(second.session);
+    set_greedy(third.session);
+    ASSERT_OK(salvo_session_feed(first.session, ids, MARKED));
+    ASSERT_OK(salvo_session_mark(first.session));
+    ASSERT_OK(salvo_session_feed(first.session, ids + MARKED, COUNT - MARKED));
+    ASSERT_OK(salvo_session_mark(first.session)); /* at the end of the file, where a rollback cannot use it */
+    ASSERT_OK(salvo_session_state_save_file(first.session, path));
+    ASSERT_OK(salvo_session_state_load_file(second.session, path));
+    ASSERT_OK(salvo_session_state_save_file(second.session, path)); /* the snapshot is saved again */
+    ASSERT_OK(salvo_session_state_load_file(third.session, path));
+    assert_int_equal(COUNT - 1 - MARKED, tokens_to_go_back_one(&third, &first));
+
+    ASSERT_OK(salvo_session_rollback(first.session, COUNT - 1));
+    ASSERT_OK(salvo_session_feed(first.session, ids + COUNT - 1, 1 + MORE));
+    ASSERT_OK(salvo_session_state_save_file(first.session, path));
+    ASSERT_OK(salvo_session_state_load_file(second.session, path));
+    assert_in_range(tokens_to_go_back_one(&second, &first), 1, 256 + 128);
+    free(ids);
+    fixture_close(&third);
+    fixture_close(&second);
+    fixture_close(&first);
+    unlink(path);
+}
+
+static void a_copied_session_goes_back_to_the_snapshot_too(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("rwkv7-tiny", "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .sessions = 2});
+    struct salvo_session *copy;
+    int32_t *ids = some_ids(60, fixture.vocabulary, 1), id;
+    ASSERT_OK(salvo_session_open(fixture.engine, &copy));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 50));
+    ASSERT_OK(salvo_session_mark(fixture.session));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids + 50, 10));
+    ASSERT_OK(salvo_session_copy(copy, fixture.session));
+    const uint64_t before = counters_of(fixture.engine).tokens;
+    ASSERT_OK(salvo_session_rollback(copy, 51));
+    ASSERT_OK(salvo_session_next(copy, &id));
+    assert_int_equal(1, counters_of(fixture.engine).tokens - before);
+    free(ids);
+    salvo_session_close(copy);
+    fixture_close(&fixture);
 }
 
 static void what_does_not_fit_is_refused(void **state)
@@ -259,6 +330,82 @@ static void numbers_of_the_header_are_checked(void **state)
     unlink(path);
 }
 
+/* ---- The snapshot ---- */
+
+enum { SNAPSHOT_AT = 30, SNAPSHOT_END = 40 };
+
+/* A state of SNAPSHOT_END tokens and, for a recurrent model, a snapshot after SNAPSHOT_AT. To be freed. */
+static uint8_t *state_with_snapshot(struct fixture *fixture, size_t *out_size)
+{
+    int32_t *ids = some_ids(SNAPSHOT_END, fixture->vocabulary, 1);
+    ASSERT_OK(salvo_session_feed(fixture->session, ids, SNAPSHOT_AT));
+    ASSERT_OK(salvo_session_mark(fixture->session));
+    ASSERT_OK(salvo_session_feed(fixture->session, ids + SNAPSHOT_AT, SNAPSHOT_END - SNAPSHOT_AT));
+    free(ids);
+    *out_size = salvo_session_state_size(fixture->session);
+    uint8_t *bytes = malloc(*out_size);
+    assert_non_null(bytes);
+    ASSERT_OK(salvo_session_state_save(fixture->session, bytes, *out_size));
+    return bytes;
+}
+
+/* Bytes of a snapshot with its position. */
+static size_t snapshot_size(const struct fixture *fixture)
+{
+    const struct salvo_engine *engine = fixture->engine;
+    return sizeof(uint32_t) +
+           (engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0);
+}
+
+/* A state with another size and position of the snapshot, and `version`, is refused. */
+static void assert_snapshot_refused(struct fixture *fixture, const uint8_t *bytes, size_t full, size_t size,
+    uint32_t version, uint32_t position)
+{
+    const size_t at = full - snapshot_size(fixture);
+    const uint64_t all = size;
+    uint8_t *changed = calloc(1, size > full ? size : full);
+    assert_non_null(changed);
+    memcpy(changed, bytes, full);
+    memcpy(changed + at, &position, sizeof position);
+    memcpy(changed + VERSION_AT, &version, sizeof version);
+    memcpy(changed + SIZE_AT, &all, sizeof all);
+    put_checksum(changed, size);
+    write_file(path, changed, size);
+    assert_refused(SALVO_ERROR_FORMAT, fixture->session, path, "contradicts itself");
+    free(changed);
+}
+
+static void snapshots_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    static const uint32_t wrong[] = {0, SNAPSHOT_END, SNAPSHOT_END + 1, INT32_MAX, UINT32_MAX};
+    static const char *const shapes[] = {"rwkv7-tiny", "llama-tiny"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture fixture = fixture_open(made_model(shapes[i], "Q8_0"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+        const bool is_recurrent = i == 0;
+        size_t size;
+        uint8_t *bytes = state_with_snapshot(&fixture, &size);
+        uint32_t position;
+        const size_t end = size - snapshot_size(&fixture); /* of the state before the snapshot */
+        memcpy(&position, bytes + end, sizeof position);
+        assert_int_equal(is_recurrent ? SNAPSHOT_AT : 0, position);
+        ASSERT_OK(salvo_session_state_restore(fixture.session, bytes, size));
+        for (size_t j = is_recurrent ? 0 : 1; j < sizeof wrong / sizeof *wrong; j++)
+            assert_snapshot_refused(&fixture, bytes, size, size, 4, wrong[j]);
+        assert_snapshot_refused(&fixture, bytes, size, size, 4, is_recurrent ? SNAPSHOT_END : 1);
+        assert_snapshot_refused(&fixture, bytes, size, size - 1, 4, position);
+        assert_snapshot_refused(&fixture, bytes, size, size + 1, 4, position);
+        assert_snapshot_refused(&fixture, bytes, size, size, 3, position);
+        for (size_t cut = 0; cut < 5; cut++)
+            if (is_recurrent || cut != 4)
+                assert_snapshot_refused(&fixture, bytes, size, end + cut, 4, position);
+        free(bytes);
+        fixture_close(&fixture);
+    }
+    unlink(path);
+}
+
 static void names_of_other_models_do_no_harm(void **state)
 {
     (void)state;
@@ -278,7 +425,6 @@ static void names_of_other_models_do_no_harm(void **state)
     unlink(path);
 }
 
-/* Such files have the ids of the computed positions twice; only the first copy may be believed. */
 /* A copy of `model` with another value of its F32 key. */
 static const char *with_other_value(const char *model, const char *key, float value)
 {
@@ -324,43 +470,58 @@ static void one_float_of_the_metadata_makes_another_model(void **state)
     unlink(path);
 }
 
-static void files_of_version_2_are_read(void **state)
+/* Converts a state of the current version, in memory with room for `count` ids more, and returns its size.
+ * Versions 2 and 3 have no snapshot, and version 2 has the ids of the computed positions twice; the second
+ * copy becomes ids far outside the vocabulary, because only the first one is used. */
+static size_t make_older(uint8_t *bytes, size_t size, uint32_t count, size_t snapshot, uint32_t version)
+{
+    const size_t ids = count * sizeof(int32_t), head = IDS_AT + ids;
+    size -= snapshot;
+    if (version == 2) {
+        memmove(bytes + head + ids, bytes + head, size - head);
+        memset(bytes + head, 0x7f, ids);
+        size += ids;
+    }
+    const uint64_t all = size;
+    memcpy(bytes + VERSION_AT, &version, sizeof version);
+    memcpy(bytes + SIZE_AT, &all, sizeof all);
+    put_checksum(bytes, size);
+    return size;
+}
+
+static void check_older_version(const char *shape, uint32_t version)
+{
+    struct fixture fixture = fixture_open(made_model(shape, "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    struct fixture other = fixture_open(made_model(shape, "Q8_0"),
+        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
+    const struct salvo_sampler sampler = {
+        .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1.5f, .repeat_last_n = 64};
+    ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+    ASSERT_OK(salvo_session_set_sampler(other.session, &sampler));
+    size_t size;
+    uint8_t *saved = state_with_snapshot(&fixture, &size);
+    uint8_t *bytes = realloc(saved, size + SNAPSHOT_END * sizeof(int32_t));
+    assert_non_null(bytes);
+    size = make_older(bytes, size, SNAPSHOT_END, snapshot_size(&fixture), version);
+    ASSERT_OK(salvo_session_state_restore(other.session, bytes, size));
+    for (int i = 0; i < 10; i++) {
+        int32_t want, got;
+        ASSERT_OK(salvo_session_next(fixture.session, &want));
+        ASSERT_OK(salvo_session_next(other.session, &got));
+        assert_int_equal(want, got);
+    }
+    free(bytes);
+    fixture_close(&other);
+    fixture_close(&fixture);
+}
+
+static void files_of_older_versions_are_read(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
-    for (int i = 0; i < 2; i++) {
-        struct fixture fixture = fixture_open(made_model(shapes[i], "Q8_0"),
-            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
-        struct salvo_sampler sampler = {
-            .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1.5f, .repeat_last_n = 64};
-        int32_t *ids = some_ids(20, fixture.vocabulary, 1), want, got;
-        ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
-        ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
-        const size_t size = salvo_session_state_size(fixture.session), head = IDS_AT + 20 * sizeof *ids;
-        uint8_t *bytes = malloc(size + 20 * sizeof *ids);
-        assert_non_null(bytes);
-        ASSERT_OK(salvo_session_state_save(fixture.session, bytes, size));
-        memmove(bytes + head + 20 * sizeof *ids, bytes + head, size - head);
-        memset(bytes + head, 0x7f, 20 * sizeof *ids); /* ids far outside the vocabulary */
-        const uint32_t version = 2;
-        const uint64_t all = size + 20 * sizeof *ids;
-        memcpy(bytes + VERSION_AT, &version, sizeof version);
-        memcpy(bytes + SIZE_AT, &all, sizeof all);
-        put_checksum(bytes, all);
-
-        struct fixture other = fixture_open(made_model(shapes[i], "Q8_0"),
-            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
-        ASSERT_OK(salvo_session_set_sampler(other.session, &sampler));
-        ASSERT_OK(salvo_session_state_restore(other.session, bytes, all));
-        for (int j = 0; j < 10; j++) {
-            ASSERT_OK(salvo_session_next(fixture.session, &want));
-            ASSERT_OK(salvo_session_next(other.session, &got));
-            assert_int_equal(want, got);
-        }
-        free(bytes);
-        free(ids);
-        fixture_close(&other);
-        fixture_close(&fixture);
+    for (uint32_t version = 2; version <= 3; version++) {
+        check_older_version("llama-tiny", version);
+        check_older_version("rwkv7-tiny", version);
     }
 }
 
@@ -395,12 +556,15 @@ int main(void)
         cmocka_unit_test(a_thousand_turns_of_rwkv),
         cmocka_unit_test(a_loaded_session_can_be_rolled_back),
         cmocka_unit_test(a_loaded_session_goes_back_to_its_end),
+        cmocka_unit_test(a_loaded_session_goes_back_to_the_snapshot_of_the_file),
+        cmocka_unit_test(a_copied_session_goes_back_to_the_snapshot_too),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(numbers_of_the_header_are_checked),
         cmocka_unit_test(names_of_other_models_do_no_harm),
         cmocka_unit_test(one_float_of_the_metadata_makes_another_model),
-        cmocka_unit_test(files_of_version_2_are_read),
+        cmocka_unit_test(snapshots_that_do_not_fit_are_refused),
+        cmocka_unit_test(files_of_older_versions_are_read),
         cmocka_unit_test(a_restored_session_has_no_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

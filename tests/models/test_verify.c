@@ -1,5 +1,6 @@
 /* `verify` must see what is wrong, and only that. */
 #include "cmocka_test.h"
+#include "engine/session_pages.h"
 #include "engine/verify.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
@@ -63,6 +64,7 @@ static void other_weights_are_seen(void **state)
     const struct verify_pair pair = {ours.engine, theirs.engine};
     struct verify_list list = {0};
     int32_t ids[4] = {1, 2, 3, 4};
+    ASSERT_OK(session_take_pages(ours.session, 0, 4));
     const struct run run = {.count = 4, .logits = LOGITS_ALL, .pages = ours.session->pages};
     ASSERT_OK(verify_step(
         &pair, &(struct step){.runs = &run, .run_count = 1, .token_count = 4, .ids = ids}, &list));

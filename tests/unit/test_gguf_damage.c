@@ -34,6 +34,18 @@ static void every_prefix_is_refused(void **state)
     buffer_free(&file);
 }
 
+/* Through a file, which cannot be mapped if it is empty. */
+static void an_empty_file_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/salvo-empty-XXXXXX";
+    struct gguf *gguf;
+    assert_int_equal(close(mkstemp(path)), 0);
+    assert_int_equal(gguf_open(path, &gguf), SALVO_ERROR_FORMAT);
+    assert_null(gguf);
+    unlink(path);
+}
+
 static void every_change_of_a_byte_loads_or_is_refused(void **state)
 {
     (void)state;
@@ -161,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_prefix_is_refused),
+        cmocka_unit_test(an_empty_file_is_refused),
         cmocka_unit_test(every_change_of_a_byte_loads_or_is_refused),
         cmocka_unit_test(a_file_cut_while_in_use_is_reported),
         cmocka_unit_test(hostile_counts_cost_no_memory),

@@ -1,5 +1,6 @@
 /* The Vulkan backend against the CPU: whole programs, sampling, states that move, and what it promises. */
 #include "batch_schedule.h"
+#include "copy_checks.h"
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_executor.h"
@@ -291,6 +292,23 @@ static void sessions_share_a_step(void **state)
     fixture_close(&alone);
 }
 
+static void copies_go_their_own_ways(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct fixture fixture = fixture_open(made_model(shapes[i], "F32"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                .backend = "vulkan",
+                .context = 128,
+                .batch = 32,
+                .sessions = 3,
+                .prefix_cache = 1});
+        check_copies(&fixture);
+        fixture_close(&fixture);
+    }
+}
+
 /* Decoding beside parts of prompts, with steps submitted before the results of the last are known. */
 static void mixtures_give_what_each_request_gets_alone(void **state)
 {
@@ -445,6 +463,7 @@ int main(void)
         cmocka_unit_test(conversations_of_llama),
         cmocka_unit_test(conversations_of_rwkv7),
         cmocka_unit_test(sessions_share_a_step),
+        cmocka_unit_test(copies_go_their_own_ways),
         cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(steps_are_on_their_way_together),

@@ -5,6 +5,7 @@
 #include "backend/common/debug.h"
 #include "backend/vulkan/vulkan_executor.h"
 #include "engine/engine.h"
+#include "engine/session_pages.h"
 #include "program/sampling.h"
 #include "unit/sampling_cases.h"
 
@@ -37,6 +38,7 @@ static int32_t choose(
     const struct backend *backend = fixture->engine->backend;
     struct executor *executor = fixture->engine->executor;
     const int32_t id = 7;
+    ASSERT_OK(session_take_pages(fixture->session, POSITION, POSITION + 1));
     const struct run run = {.slot = fixture->session->slot,
         .first = POSITION,
         .count = 1,

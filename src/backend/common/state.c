@@ -45,7 +45,7 @@ enum salvo_status state_layout_open(const struct program *program, const struct 
     }
     out->recurrent_elements = elements;
     out->pages_per_slot = (options->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
-    const uint64_t pages = (uint64_t)options->slots * out->pages_per_slot;
+    const uint64_t pages = options->pages ? options->pages : (uint64_t)options->slots * out->pages_per_slot;
     if (pages > UINT32_MAX)
         TRY(fail(SALVO_ERROR_MEMORY, "a context of %u tokens for %u sessions is too large", options->context,
             options->slots));

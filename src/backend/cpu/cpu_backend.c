@@ -80,6 +80,25 @@ cleanup:
     return status;
 }
 
+static enum salvo_status page_copy(struct executor *executor, uint32_t to, uint32_t from)
+{
+    kv_pool_copy_page(executor, to, from);
+    return SALVO_OK;
+}
+
+static enum salvo_status recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
+{
+    recurrent_pool_copy(executor, to_slot, from_slot);
+    return SALVO_OK;
+}
+
+static enum salvo_status set_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    memcpy(executor->tokens + slot_tokens_at(&executor->options, slot), ids, count * sizeof *ids);
+    return SALVO_OK;
+}
+
 static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
@@ -167,6 +186,9 @@ const struct backend cpu_backend = {
     .state_size = state_size,
     .state_save = state_save,
     .state_restore = state_restore,
+    .page_copy = page_copy,
+    .recurrent_copy = recurrent_copy,
+    .set_tokens = set_tokens,
     .counters = counters,
     .print = print_plans,
     .debug = {.plan = debug_plan, .begin = debug_begin, .run = debug_run, .end = debug_end},

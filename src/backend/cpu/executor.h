@@ -117,6 +117,7 @@ enum salvo_status load_weights(struct executor *executor);
 enum salvo_status kv_pool_open(struct executor *executor);
 struct kv_room kv_pool_room(
     const struct executor *executor, buffer_id keys, buffer_id values, uint32_t page, uint32_t head);
+void kv_pool_copy_page(struct executor *executor, uint32_t to, uint32_t from);
 enum salvo_status kv_pool_move_page(struct executor *executor, buffer_id buffer, uint32_t page,
     uint32_t count, uint8_t *saved, bool restores);
 
@@ -132,6 +133,7 @@ float *recurrent_pool_after(const struct executor *executor, buffer_id state, co
 void recurrent_pool_advance(struct executor *executor);
 void recurrent_pool_commit(struct executor *executor);
 void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out);
+void recurrent_pool_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
 void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
 
 /*

@@ -8,6 +8,8 @@
 #include "base/memory.h"
 #include "base/memory_gaps.h"
 
+#include <string.h>
+
 static struct kv_page_layout page_layout(const struct kv_cache *cache)
 {
     const size_t element = cache->element_bytes, scale = sizeof(uint16_t),
@@ -78,6 +80,16 @@ struct kv_room kv_pool_room(
         .type = executor->options.kv_type,
         .head_dim = caches[keys].head_dim,
     };
+}
+
+void kv_pool_copy_page(struct executor *executor, uint32_t to, uint32_t from)
+{
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct kv_cache *cache = &executor->state.caches[i];
+        if (cache->heads)
+            memcpy(page_of(executor, (buffer_id)i, to), page_of(executor, (buffer_id)i, from),
+                kv_page_bytes(cache));
+    }
 }
 
 enum salvo_status kv_pool_move_page(

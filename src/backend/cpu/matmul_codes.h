@@ -123,7 +123,7 @@ INLINE vec8 add_group(
 /* Weights are read once, at memory bandwidth: prefetch for processors that do not look ahead far enough. */
 INLINE void prefetch_block(const uint8_t *block, size_t size)
 {
-    for (size_t at = 0; PREFETCH_AHEAD && at < size; at += 64)
+    for (size_t at = 0; PREFETCH_AHEAD > 0 && at < size; at += 64)
         __builtin_prefetch(block + PREFETCH_AHEAD + at);
 }
 

@@ -97,6 +97,8 @@ struct cuda_launch_config {
     X(host_address, cuMemHostGetDevicePointer_v2, (cuda_address * out, void *memory, unsigned flags))      \
     X(copy_in, cuMemcpyHtoDAsync_v2, (cuda_address to, const void *from, size_t size, cuda_queue queue))   \
     X(copy_out, cuMemcpyDtoHAsync_v2, (void *to, cuda_address from, size_t size, cuda_queue queue))        \
+    X(copy_within, cuMemcpyDtoDAsync_v2,                                                                   \
+        (cuda_address to, cuda_address from, size_t size, cuda_queue queue))                               \
     X(fill, cuMemsetD8Async, (cuda_address to, unsigned char value, size_t size, cuda_queue queue))        \
     X(stream_new, cuStreamCreate, (cuda_queue * out, unsigned flags))                                      \
     X(stream_free, cuStreamDestroy_v2, (cuda_queue queue))                                                 \

@@ -51,14 +51,19 @@ cleanup:
     return status;
 }
 
+static cuda_address recurrent_address(
+    const struct executor *executor, const struct cuda_slot *slot_state, uint32_t slot)
+{
+    return executor->machine.recurrent +
+           ((uint64_t)slot * 2 + slot_state->version) * executor->state.recurrent_elements * sizeof(float);
+}
+
 /* Buffers that lie side by side there and here are copied at once. */
 static enum salvo_status copy_recurrent(
     struct executor *executor, const struct cuda_slot *slot_state, uint32_t slot, uint8_t *data, bool out)
 {
     enum salvo_status status = SALVO_OK;
-    const cuda_address base = executor->machine.recurrent + ((uint64_t)slot * 2 + slot_state->version) *
-                                                                executor->state.recurrent_elements *
-                                                                sizeof(float);
+    const cuda_address base = recurrent_address(executor, slot_state, slot);
     uint64_t first = 0, end = 0; /* elements */
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct program_buffer *buffer = &executor->program->buffers[i];
@@ -109,18 +114,24 @@ cleanup:
     return status;
 }
 
+static enum salvo_status copy_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    const size_t first = slot_tokens_at(&executor->options, slot);
+    if (count == 0)
+        return SALVO_OK;
+    memcpy(executor->host_tokens + first, ids, count * sizeof *ids);
+    return cuda_copy_in(executor, executor->machine.tokens + first * sizeof *ids,
+        executor->host_tokens + first, count * sizeof *ids);
+}
+
 static enum salvo_status restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, uint8_t *data)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_slot state = {.next = positions};
-    const size_t first = slot_tokens_at(&executor->options, slot);
     TRY(cuda_entries_finish(executor, executor->entries));
-    if (positions) {
-        memcpy(executor->host_tokens + first, ids, positions * sizeof *ids);
-        TRY(cuda_copy_in(executor, executor->machine.tokens + first * sizeof *ids,
-            executor->host_tokens + first, positions * sizeof *ids));
-    }
+    TRY(copy_tokens(executor, slot, ids, positions));
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
     TRY(cuda_copy_in(executor, executor->machine.slot_states + slot * sizeof state, &state, sizeof state));
     TRY(copy_recurrent(executor, &state, slot,
@@ -140,6 +151,83 @@ enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, c
     TRY(backend_check_slot(&executor->options, slot, positions));
     TRY(cuda_context_enter(&executor->context));
     status = restore(executor, slot, pages, positions, ids, pointer.to);
+    cuda_context_leave(&executor->context);
+cleanup:
+    return status;
+}
+
+/* ---- Within the device ---- */
+
+static enum salvo_status copy_within(
+    struct executor *executor, cuda_address to, cuda_address from, size_t bytes)
+{
+    return bytes ? CUDA_CALL(&executor->context, copy_within, (to, from, bytes, executor->queue)) : SALVO_OK;
+}
+
+static enum salvo_status copy_page(struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(cuda_entries_finish(executor, executor->entries));
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct kv_cache *cache = &executor->state.caches[i];
+        const uint64_t bytes = cache->heads ? kv_page_bytes(cache) : 0;
+        TRY(copy_within(executor, executor->kv_addresses[i] + to * bytes,
+            executor->kv_addresses[i] + from * bytes, bytes));
+    }
+    TRY(cuda_queue_wait(executor));
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_page_copy(struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(cuda_context_enter(&executor->context));
+    status = copy_page(executor, to, from);
+    cuda_context_leave(&executor->context);
+cleanup:
+    return status;
+}
+
+static enum salvo_status copy_recurrent_within(struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    const cuda_address states = executor->machine.slot_states;
+    struct cuda_slot to_state, from_state;
+    TRY(cuda_entries_finish(executor, executor->entries));
+    TRY(cuda_copy_out(executor, &to_state, states + to * sizeof to_state, sizeof to_state));
+    TRY(cuda_copy_out(executor, &from_state, states + from * sizeof from_state, sizeof from_state));
+    TRY(copy_within(executor, recurrent_address(executor, &to_state, to),
+        recurrent_address(executor, &from_state, from),
+        (size_t)executor->state.recurrent_elements * sizeof(float)));
+    TRY(cuda_queue_wait(executor));
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
+{
+    enum salvo_status status = SALVO_OK;
+    if (!executor->state.recurrent_elements)
+        goto cleanup;
+    TRY(cuda_context_enter(&executor->context));
+    status = copy_recurrent_within(executor, to_slot, from_slot);
+    cuda_context_leave(&executor->context);
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_set_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(backend_check_slot(&executor->options, slot, count));
+    TRY(cuda_context_enter(&executor->context));
+    status = cuda_entries_finish(executor, executor->entries);
+    if (status == SALVO_OK)
+        status = copy_tokens(executor, slot, ids, count);
+    if (status == SALVO_OK)
+        status = cuda_queue_wait(executor);
     cuda_context_leave(&executor->context);
 cleanup:
     return status;

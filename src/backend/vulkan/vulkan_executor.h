@@ -272,6 +272,10 @@ enum salvo_status vulkan_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
 enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data);
+enum salvo_status vulkan_page_copy(struct executor *executor, uint32_t to, uint32_t from);
+enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
+enum salvo_status vulkan_set_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 
 /* vulkan_idle.c */
 enum salvo_status vulkan_idle_measure(struct executor *executor, bool on);

@@ -287,6 +287,22 @@ cleanup:
     return status;
 }
 
+enum salvo_status vulkan_copy(
+    struct vulkan_transfer *transfer, struct vulkan_buffer *buffer, uint64_t to, uint64_t from, uint64_t size)
+{
+    enum salvo_status status = SALVO_OK;
+    const VkBufferCopy region = {.srcOffset = from, .dstOffset = to, .size = size};
+    if (buffer->mapped) {
+        memcpy((uint8_t *)buffer->mapped + to, (const uint8_t *)buffer->mapped + from, size);
+        return SALVO_OK;
+    }
+    TRY(begin(transfer));
+    transfer->device->call.CmdCopyBuffer(transfer->commands, buffer->handle, buffer->handle, 1, &region);
+    TRY(end(transfer));
+cleanup:
+    return status;
+}
+
 enum salvo_status vulkan_clear(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer)
 {
     enum salvo_status status = SALVO_OK;

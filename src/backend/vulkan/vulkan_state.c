@@ -122,23 +122,67 @@ cleanup:
     return status;
 }
 
+static enum salvo_status write_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    const uint64_t at = slot_tokens_at(&executor->options, slot) * sizeof *ids;
+    if (count == 0)
+        return SALVO_OK;
+    memcpy((uint8_t *)executor->host_tokens.mapped + at, ids, count * sizeof *ids);
+    return vulkan_write(&executor->transfer, &executor->tokens, at, ids, count * sizeof *ids);
+}
+
 enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data)
 {
     enum salvo_status status = SALVO_OK;
-    const uint64_t tokens_at = slot_tokens_at(&executor->options, slot) * sizeof(int32_t);
     TRY(backend_check_slot(&executor->options, slot, positions));
     TRY(vulkan_wait_for_all(executor));
-    if (positions) {
-        memcpy((uint8_t *)executor->host_tokens.mapped + tokens_at, ids, positions * sizeof *ids);
-        TRY(vulkan_write(&executor->transfer, &executor->tokens, tokens_at, ids, positions * sizeof *ids));
-    }
+    TRY(write_tokens(executor, slot, ids, positions));
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
     if (executor->recurrent_elements) {
         TRY(vulkan_write(&executor->transfer, &executor->recurrent, recurrent_offset(executor, slot),
             data + state_saved_kv_bytes(executor->program, &executor->state, positions),
             executor->recurrent_elements * sizeof(float)));
     }
+cleanup:
+    return status;
+}
+
+/* ---- Within the device ---- */
+
+enum salvo_status vulkan_page_copy(struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(vulkan_wait_for_all(executor));
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct kv_cache *cache = &executor->state.caches[i];
+        const uint64_t bytes = cache->heads ? kv_page_bytes(cache) : 0;
+        if (bytes)
+            TRY(vulkan_copy(&executor->transfer, &executor->kv_pages[i], to * bytes, from * bytes, bytes));
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(vulkan_wait_for_all(executor));
+    if (executor->recurrent_elements)
+        TRY(vulkan_copy(&executor->transfer, &executor->recurrent, recurrent_offset(executor, to_slot),
+            recurrent_offset(executor, from_slot), executor->recurrent_elements * sizeof(float)));
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_set_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(backend_check_slot(&executor->options, slot, count));
+    TRY(vulkan_wait_for_all(executor));
+    TRY(write_tokens(executor, slot, ids, count));
 cleanup:
     return status;
 }

@@ -1,0 +1,29 @@
+/* The functions of salvo/memory.h. */
+#include "engine/arguments.h"
+#include "engine/engine.h"
+
+#include <salvo/memory.h>
+
+enum salvo_status salvo_engine_memory(const struct salvo_engine *engine, struct salvo_memory *out)
+{
+    REQUIRE(engine);
+    REQUIRE(out);
+    const struct page_pool *pool = &engine->page_pool;
+    const struct prefix_cache *cache = &engine->prefix_cache;
+    const uint32_t cached = prefix_cache_lone_pages(cache);
+    const struct salvo_memory result = {
+        .page_positions = PAGE_POSITIONS,
+        .pages = pool->count,
+        .free_pages = pool->free_count,
+        .used_pages = pool->count - pool->free_count - cached,
+        .cached_pages = cached,
+        .states = cache->state_count,
+        .cached_states = cache->state_count - cache->free_state_count,
+        .state_bytes = cache->state_bytes,
+        .lookups = cache->lookups,
+        .hits = cache->hits,
+        .reused_tokens = cache->reused_tokens,
+        .evictions = cache->evictions,
+    };
+    return result_write("salvo_memory", &result, sizeof result, out);
+}

@@ -1,0 +1,31 @@
+/*
+ * The KV pages of an engine. Sessions take pages when they compute positions and give them back when the
+ * positions are removed. Several sessions, and the prefix cache, may hold one page: then nobody writes to it.
+ */
+#ifndef ENGINE_PAGE_POOL_H
+#define ENGINE_PAGE_POOL_H
+
+#include "base/status.h"
+
+/* An entry of a page table without a page. */
+#define NO_PAGE UINT32_MAX
+
+struct page_pool {
+    uint32_t count, free_count;
+    uint32_t *holders; /* [count]: 0 for a free page */
+    uint32_t *free;    /* [free_count]: numbers of free pages; the last one is taken next */
+};
+
+enum salvo_status page_pool_open(struct page_pool *pool, uint32_t count);
+void page_pool_close(struct page_pool *pool);
+
+/* A page with one holder; NO_PAGE: none is free. */
+uint32_t page_pool_take(struct page_pool *pool);
+
+/* Adds a holder to a page that has one, or removes one. */
+void page_pool_hold(struct page_pool *pool, uint32_t page);
+void page_pool_drop(struct page_pool *pool, uint32_t page);
+
+bool page_pool_is_shared(const struct page_pool *pool, uint32_t page);
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * The prefix cache: computed tokens that later sessions may begin with. It is a tree whose nodes each hold
+ * the tokens of one KV page and that page; the path from the root to a node is a sequence of tokens. Nodes of
+ * full pages are found by a hash of all tokens up to the page's end, and the tokens are compared. Nodes with
+ * fewer tokens, the ends of sequences, have no children.
+ *
+ * For models with recurrent state, a node may hold the state after its last token. These states are copies in
+ * main memory under a budget, which is reserved when the cache is opened.
+ *
+ * What was not used for the longest time goes first; of a path used at one time, the end goes first.
+ */
+#ifndef ENGINE_PREFIX_CACHE_H
+#define ENGINE_PREFIX_CACHE_H
+
+#include "engine/page_pool.h"
+
+#define NO_NODE UINT32_MAX
+
+struct prefix_node;
+
+struct prefix_cache {
+    bool is_on;
+    struct page_pool *pool;    /* count 0: the model has no KV caches */
+    struct prefix_node *nodes; /* [node_count] */
+    int32_t *tokens;           /* [node_count][PAGE_POSITIONS] */
+    uint32_t *buckets;         /* [bucket_count]: first node with a hash */
+    uint32_t *page_nodes;      /* [pool->count]: the node that holds a page */
+    uint32_t node_count, bucket_count, free_node, first_root;
+
+    uint8_t *states; /* [state_count] of state_bytes each */
+    size_t state_bytes, state_memory;
+    uint32_t *free_states;
+    uint32_t state_count, free_state_count;
+
+    uint64_t now; /* counts uses */
+    uint64_t lookups, hits, reused_tokens, evictions;
+};
+
+/* `state_bytes`: of one recurrent state, 0 if the model has none; `state_budget`: of all states. */
+enum salvo_status prefix_cache_open(
+    struct prefix_cache *cache, struct page_pool *pool, size_t state_bytes, uint64_t state_budget);
+void prefix_cache_close(struct prefix_cache *cache);
+
+/*
+ * Adds a sequence whose KV pages are `pages`, of which the cache becomes a holder. Tokens that are there
+ * already keep their pages. Returns the node of its end, or NO_NODE if there is no room or, unless `exact`,
+ * if the last page has few tokens or is the beginning of one that is there.
+ */
+uint32_t prefix_cache_add(
+    struct prefix_cache *cache, const int32_t *tokens, uint32_t count, const uint32_t *pages, bool exact);
+
+/* Memory for the recurrent state at a node's end; NULL if it is there already or there is no room. */
+uint8_t *prefix_cache_add_state(struct prefix_cache *cache, uint32_t node);
+void prefix_cache_drop_state(struct prefix_cache *cache, uint32_t node);
+
+/*
+ * The longest beginning of `tokens` that the cache has. Fills the table of its pages, of which the caller
+ * becomes a holder; *out_state is the recurrent state after it, or NULL.
+ */
+uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
+    uint32_t *out_page_count, const uint8_t **out_state);
+
+/* Pages that nobody but the cache holds. */
+uint32_t prefix_cache_lone_pages(const struct prefix_cache *cache);
+
+/* Gives back one such page; false if there is none. */
+bool prefix_cache_evict_page(struct prefix_cache *cache);
+
+/* Gives back this page, which a session wants to write to; false if others follow it. */
+bool prefix_cache_give_up(struct prefix_cache *cache, uint32_t page);
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * The scheduler: requests of many threads on one engine. Its thread alone uses the engine, by batches. Files:
+ *   scheduler.c         the public functions, called by any thread
+ *   scheduler_request.c checks and copies a request
+ *   scheduler_work.c    the thread: admission, steps, results
+ *   scheduler_score.c   log-probabilities of prompts
+ *   scheduler_events.c  events, for callbacks or for polling
+ *   scheduler_pace.c    prompt tokens of a step, measured when the scheduler is opened
+ */
+#ifndef ENGINE_SCHEDULER_H
+#define ENGINE_SCHEDULER_H
+
+#include "engine/session.h"
+
+#include <pthread.h>
+#include <salvo/scheduler.h>
+
+enum {
+    STEPS_AHEAD = 2,       /* open steps on a device that works by itself */
+    LEAST_STEP_TOKENS = 16 /* prompt tokens of a step */
+};
+
+struct request;
+
+/* An event that waits to be polled. */
+struct event_node {
+    struct event_node *next;
+    struct request *request;
+    struct salvo_event event;
+};
+
+struct request {
+    /* What was submitted; constant, but for `ids` of a request that was put back. */
+    uint64_t handle;
+    int32_t *ids;
+    uint32_t prompt_count;
+    struct sampler_settings sampler; /* without bias */
+    int32_t *bias_ids;
+    float *biases;
+    size_t bias_count;
+    int32_t stop_ids[SALVO_STOP_IDS]; /* the request's own, then end tokens */
+    uint32_t stop_count;
+    bool ends_at_end; /* end tokens end the answer */
+    bool has_logprobs, scores_prompt;
+    bool length_is_limit; /* `limit` is max_tokens, not the context */
+    uint32_t limit;       /* tokens of the answer */
+    uint32_t top_count;
+    salvo_mask_function mask;
+    uint32_t *mask_bits;
+    salvo_event_function event;
+    void *user;
+    uint64_t submitted_ns;
+
+    /* By all threads, under the scheduler's mutex. */
+    struct request *next; /* in the queue */
+    bool is_cancelled, is_paused;
+    bool is_over;     /* the last event is on its way; written by the thread of the scheduler alone */
+    bool is_released; /* it has no session, and will get none */
+    bool is_read;     /* with polling: the last event was polled */
+    uint32_t unread;  /* with polling: events that wait */
+
+    /* By the thread of the scheduler alone. */
+    struct salvo_session *session;
+    uint32_t known;    /* of `ids`: the prompt and, after it was put back, the answer so far */
+    uint32_t fed;      /* of the known ones: submitted */
+    uint32_t scored;   /* prompt tokens that had their event */
+    uint32_t tokens;   /* of the answer that had their event */
+    int32_t last_id;   /* the last of these */
+    uint32_t runs;     /* in open steps */
+    uint32_t choosing; /* of these, runs that choose an id */
+    bool is_blocked;   /* as seen at the beginning of the round: paused, or too many events are unread */
+    bool must_end;     /* likewise: cancelled */
+    bool is_starved;   /* its last run found no memory; waits for `releases` of the scheduler to change */
+    bool goes_back;    /* is put back into the queue when it has no runs left */
+    uint64_t starved_at;
+    uint64_t begun_ns, first_ns;
+    char message[BATCH_MESSAGE_BYTES];
+
+    /* With polling: events in turn, and the lists that they point at. */
+    struct event_node *nodes; /* [node_count] */
+    uint32_t node_count, next_node;
+    int32_t *top_ids;    /* [node_count][top_count] */
+    float *top_logprobs; /* likewise */
+    struct event_node end_node;
+};
+
+struct planned_run {
+    struct request *request;
+    bool chooses;
+    float logprobs[1 + SALVO_TOP_LOGPROBS];
+    int32_t top_ids[SALVO_TOP_LOGPROBS];
+};
+
+struct planned_step {
+    uint64_t ticket;
+    uint32_t count;
+    struct planned_run *runs; /* [slots] */
+};
+
+struct salvo_scheduler {
+    struct salvo_engine *engine;
+    struct salvo_scheduler_options options; /* without zeros for defaults */
+    uint32_t slots;
+    const struct tokenizer *tokenizer; /* NULL: the model has none, why it is in `no_tokenizer` */
+    char no_tokenizer[BATCH_MESSAGE_BYTES];
+    int32_t end_ids[SALVO_STOP_IDS];
+    uint32_t end_id_count;
+    bool is_asynchronous;
+    uint32_t step_tokens;
+    pthread_t thread;
+
+    pthread_mutex_t mutex, *lock; /* lock: the mutex, for readers whose scheduler is const */
+    pthread_cond_t changed;
+    uint64_t changes; /* counts what may be something to do for the thread */
+    bool closing;
+    struct request *first_waiting, *last_waiting;
+    struct request **running; /* [slots]; NULL: the session is free */
+    uint64_t last_handle;
+    struct salvo_scheduler_counters counters;
+    struct event_node *first_event, *last_event, *polled;
+    uint32_t unread_ends;
+    int pipe[2]; /* contains a byte while events wait; -1 without polling */
+
+    /* By the thread alone. */
+    struct salvo_session **sessions; /* [slots] */
+    struct planned_step steps[STEPS_AHEAD];
+    uint32_t open_steps, oldest_step;
+    struct salvo_run *runs;           /* [slots] */
+    struct salvo_run_result *results; /* [slots] */
+    uint32_t turn;                    /* slot whose prompt is next */
+    uint32_t scoring_turn;
+    uint64_t releases; /* of sessions */
+    bool holds_queue;  /* a request was put back: none is admitted before a session is free */
+};
+
+/* ---- scheduler_request.c ---- */
+
+/* Checks the caller's request and copies it. */
+enum salvo_status request_open(
+    struct salvo_scheduler *scheduler, const struct salvo_request *given, struct request **out);
+void request_close(struct request *request);
+
+/* ---- scheduler_work.c ---- */
+
+void *scheduler_work(void *scheduler);
+
+/* Wakes the thread. Under the mutex. */
+void scheduler_wake(struct salvo_scheduler *scheduler);
+
+/* Ends a request: its last event. With `message` NULL: salvo_error(), unless the status is SALVO_OK. */
+void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, enum salvo_status status,
+    enum salvo_finish finish, int32_t id, const char *message);
+
+/* Whether the request, which may be NULL, can have a run in the next step. */
+bool request_may_run(const struct salvo_scheduler *scheduler, const struct request *request);
+
+/* A run found no memory for its tokens, for the reason in `message`. */
+void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request, const char *message);
+
+/* ---- scheduler_score.c ---- */
+
+/* Tokens that runs compute before anything else is done: those that are known, but for a prompt that is to be
+ * scored, and then those that were scored before the request was put back. */
+uint32_t request_feed_end(const struct request *request);
+
+/* Whether the next tokens of the prompt are to be scored. */
+bool request_scores_next(const struct request *request);
+
+/* Scores a part of the prompt of one request, if any asks for it. */
+bool scheduler_score(struct salvo_scheduler *scheduler);
+
+/* ---- scheduler_events.c ---- */
+
+/* Hands an event over: `event` has all but request, user and size. */
+void event_send(struct salvo_scheduler *scheduler, struct request *request, struct salvo_event *event);
+
+/* Events of the request that fit until it must pause; UINT32_MAX without polling. Under the mutex. */
+uint32_t event_room(const struct salvo_scheduler *scheduler, const struct request *request);
+
+/* Takes the oldest event; false: none. Under the mutex. */
+bool event_take(struct salvo_scheduler *scheduler, struct salvo_event *out);
+
+/* Frees a request that has neither a session nor an event left. Under the mutex. */
+void request_free_if_done(struct salvo_scheduler *scheduler, struct request *request);
+
+/* Frees all that wait. */
+void events_close(struct salvo_scheduler *scheduler);
+
+/* ---- scheduler_pace.c ---- */
+
+/* Measures how many prompt tokens a step may have. */
+enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler);
+
+#endif

@@ -1,0 +1,543 @@
+#include "engine/scheduler.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The end of a request ---- */
+
+static double seconds_since(const struct request *request, uint64_t ns)
+{
+    return ns ? (double)(ns - request->submitted_ns) * 1e-9 : 0;
+}
+
+void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, enum salvo_status status,
+    enum salvo_finish finish, int32_t id, const char *message)
+{
+    if (status != SALVO_OK)
+        snprintf(request->message, sizeof request->message, "%s", message ? message : salvo_error());
+    struct salvo_event event = {
+        .kind = SALVO_EVENT_END,
+        .id = id,
+        .finish = finish,
+        .status = status,
+        .message = request->message,
+        .prompt_tokens = request->prompt_count,
+        .tokens = request->tokens,
+        .queue_seconds = seconds_since(request, request->begun_ns),
+        .first_seconds = seconds_since(request, request->first_ns),
+        .end_seconds = seconds_since(request, clock_ns()),
+    };
+    pthread_mutex_lock(&scheduler->mutex);
+    request->is_over = true;
+    scheduler->changes++; /* its session is to be released */
+    scheduler->counters.finished += status == SALVO_OK;
+    scheduler->counters.cancelled += status == SALVO_ERROR_CANCELLED;
+    scheduler->counters.failed += status != SALVO_OK && status != SALVO_ERROR_CANCELLED;
+    pthread_mutex_unlock(&scheduler->mutex);
+    event_send(scheduler, request, &event);
+}
+
+static void end_cancelled(struct salvo_scheduler *scheduler, struct request *request)
+{
+    scheduler_end(scheduler, request, SALVO_ERROR_CANCELLED, SALVO_FINISH_CANCELLED, -1, "cancelled");
+}
+
+static void end_complete(struct salvo_scheduler *scheduler, struct request *request)
+{
+    scheduler_end(scheduler, request, SALVO_OK,
+        request->length_is_limit ? SALVO_FINISH_LENGTH : SALVO_FINISH_CONTEXT, -1, NULL);
+}
+
+/* Takes the session from a request without runs and empties it. */
+static void free_session(struct salvo_scheduler *scheduler, struct request *request)
+{
+    struct salvo_session *session = request->session;
+    batch_forget(session);
+    (void)session_rollback(session, 0); /* to the beginning, which cannot fail */
+    memory_free(session->bias);
+    session->bias = NULL;
+    session->sampler.bias = NULL;
+    request->session = NULL;
+    pthread_mutex_lock(&scheduler->mutex);
+    scheduler->running[session->slot] = NULL;
+    pthread_mutex_unlock(&scheduler->mutex);
+    scheduler->releases++;
+}
+
+static void release(struct salvo_scheduler *scheduler, struct request *request)
+{
+    if (request->session)
+        free_session(scheduler, request);
+    scheduler->holds_queue = false;
+    pthread_mutex_lock(&scheduler->mutex);
+    request->is_released = true;
+    request_free_if_done(scheduler, request);
+    pthread_mutex_unlock(&scheduler->mutex);
+}
+
+/* ---- Out of memory ---- */
+
+/* The youngest request that has a session. */
+static struct request *youngest(const struct salvo_scheduler *scheduler, uint32_t *out_count)
+{
+    struct request *found = NULL;
+    *out_count = 0;
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        struct request *request = scheduler->running[i];
+        if (!request || request->is_over)
+            continue;
+        ++*out_count;
+        if (!found || request->handle > found->handle)
+            found = request;
+    }
+    return found;
+}
+
+/* The youngest request is put back, computed again later, and this one tries again. The oldest is never put
+ * back, so that it ends at some time. */
+void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request, const char *message)
+{
+    uint32_t count;
+    struct request *victim = youngest(scheduler, &count);
+    if (request->is_starved)
+        return; /* behind the first run that found none */
+    if (count == 1) {
+        scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, message);
+        return;
+    }
+    request->is_starved = true;
+    request->starved_at = scheduler->releases;
+    victim->goes_back = true;
+}
+
+/* The session tells how far the runs came. */
+static void resume_starved(struct request *request)
+{
+    const uint32_t position = salvo_session_position(request->session);
+    request->fed = position < request->known ? position : request->known;
+}
+
+/* The answer so far becomes a part of what is to be computed. */
+static enum salvo_status keep_answer(struct request *request)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t known = request->prompt_count + request->tokens;
+    if (known == request->known)
+        goto cleanup;
+    TRY(RESIZE(&request->ids, known));
+    for (uint32_t i = request->known; i + 1 < known; i++)
+        request->ids[i] = request->session->tokens[i];
+    request->ids[known - 1] = request->last_id;
+    request->known = known;
+cleanup:
+    return status;
+}
+
+static void put_back(struct salvo_scheduler *scheduler, struct request *request)
+{
+    request->goes_back = request->is_starved = false;
+    if (keep_answer(request) != SALVO_OK) {
+        scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, NULL);
+        release(scheduler, request);
+        return;
+    }
+    free_session(scheduler, request);
+    request->fed = 0;
+    scheduler->holds_queue = true;
+    pthread_mutex_lock(&scheduler->mutex);
+    request->next = scheduler->first_waiting;
+    scheduler->first_waiting = request;
+    if (!scheduler->last_waiting)
+        scheduler->last_waiting = request;
+    scheduler->counters.waiting++;
+    pthread_mutex_unlock(&scheduler->mutex);
+}
+
+/* ---- Admission ---- */
+
+/* Removes the first waiting request, or the first that is cancelled. */
+static struct request *take_waiting(struct salvo_scheduler *scheduler, bool cancelled)
+{
+    struct request *before = NULL, *request = scheduler->first_waiting;
+    while (request && cancelled && !request->is_cancelled) {
+        before = request;
+        request = request->next;
+    }
+    if (!request)
+        return NULL;
+    if (before)
+        before->next = request->next;
+    else
+        scheduler->first_waiting = request->next;
+    if (scheduler->last_waiting == request)
+        scheduler->last_waiting = before;
+    request->next = NULL;
+    scheduler->counters.waiting--;
+    return request;
+}
+
+static struct request *take_cancelled(struct salvo_scheduler *scheduler)
+{
+    pthread_mutex_lock(&scheduler->mutex);
+    struct request *request = take_waiting(scheduler, true);
+    pthread_mutex_unlock(&scheduler->mutex);
+    return request;
+}
+
+/* Gives the session of a slot to the next request; NULL: none waits. */
+static struct request *admit(struct salvo_scheduler *scheduler, uint32_t slot)
+{
+    pthread_mutex_lock(&scheduler->mutex);
+    struct request *request = take_waiting(scheduler, false);
+    if (request) {
+        request->session = scheduler->sessions[slot];
+        scheduler->running[slot] = request;
+    }
+    pthread_mutex_unlock(&scheduler->mutex);
+    return request;
+}
+
+static enum salvo_status prepare_session(struct request *request)
+{
+    enum salvo_status status = SALVO_OK;
+    request->session->sampler = request->sampler;
+    for (size_t i = 0; i < request->bias_count; i++)
+        TRY(session_set_bias(request->session, request->bias_ids[i], request->biases[i]));
+cleanup:
+    return status;
+}
+
+static bool admit_all(struct salvo_scheduler *scheduler)
+{
+    struct request *request;
+    bool did_something = false;
+    uint32_t running = 0;
+    while ((request = take_cancelled(scheduler))) {
+        end_cancelled(scheduler, request);
+        release(scheduler, request);
+        did_something = true;
+    }
+    for (uint32_t i = 0; i < scheduler->slots; i++)
+        running += scheduler->running[i] != NULL;
+    if (scheduler->holds_queue && running)
+        return did_something;
+    scheduler->holds_queue = false;
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        if (scheduler->running[i] || !(request = admit(scheduler, i)))
+            continue;
+        did_something = true;
+        if (!request->begun_ns)
+            request->begun_ns = clock_ns();
+        const enum salvo_status status = prepare_session(request);
+        if (status != SALVO_OK)
+            scheduler_end(scheduler, request, status, SALVO_FINISH_CANCELLED, -1, NULL);
+    }
+    return did_something;
+}
+
+/* What other threads have told about the requests with a session. */
+static void look_at_wishes(struct salvo_scheduler *scheduler)
+{
+    pthread_mutex_lock(&scheduler->mutex);
+    for (struct request *waiting = scheduler->first_waiting; waiting && scheduler->closing;
+         waiting = waiting->next)
+        waiting->is_cancelled = true;
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        struct request *request = scheduler->running[i];
+        if (!request)
+            continue;
+        request->is_cancelled |= scheduler->closing;
+        request->is_blocked = request->is_paused || event_room(scheduler, request) <= request->choosing;
+        request->must_end = request->is_cancelled;
+    }
+    pthread_mutex_unlock(&scheduler->mutex);
+}
+
+/* Ends, releases and puts back requests, where it is time. */
+static bool tidy(struct salvo_scheduler *scheduler)
+{
+    bool did_something = false;
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        struct request *request = scheduler->running[i];
+        if (!request)
+            continue;
+        if (!request->is_over && request->must_end)
+            end_cancelled(scheduler, request);
+        else if (!request->is_over && !request->limit && request_feed_end(request) == request->known)
+            end_complete(scheduler, request); /* its prompt was to be scored, which is done */
+        if (request->runs)
+            continue;
+        did_something |= request->is_over || request->goes_back;
+        if (request->is_over)
+            release(scheduler, request);
+        else if (request->goes_back)
+            put_back(scheduler, request);
+        else if (request->is_starved)
+            resume_starved(request);
+    }
+    return did_something;
+}
+
+/* ---- Steps ---- */
+
+bool request_may_run(const struct salvo_scheduler *scheduler, const struct request *request)
+{
+    return request && !request->is_over && !request->is_blocked && !request->goes_back &&
+           !(request->is_starved && (request->runs || request->starved_at == scheduler->releases));
+}
+
+static bool decodes_next(const struct salvo_scheduler *scheduler, const struct request *request)
+{
+    return request_may_run(scheduler, request) && request_feed_end(request) == request->known &&
+           request->fed == request->known && request->tokens + request->choosing < request->limit &&
+           !(request->mask && request->runs);
+}
+
+/* Fills the mask of the next token. */
+static bool fill_mask(struct salvo_scheduler *scheduler, struct request *request)
+{
+    struct salvo_session *session = request->session;
+    const int32_t *answer = request->ids + request->prompt_count;
+    if (!request->mask)
+        return true;
+    if (request->fed == request->known) {
+        session->tokens[session->position] = session->pending; /* not appended yet, there is room */
+        answer = session->tokens + request->prompt_count;
+    }
+    if (request->mask(request->user, answer, request->tokens, request->mask_bits,
+            (scheduler->engine->program->vocabulary + 31) / 32))
+        return true;
+    scheduler_end(scheduler, request, SALVO_OK, SALVO_FINISH_CALLBACK, -1, NULL);
+    return false;
+}
+
+/* Adds a run of `count` known tokens, 0: one that decodes. */
+static void add_run(
+    struct salvo_scheduler *scheduler, struct planned_step *step, struct request *request, uint32_t count)
+{
+    const bool chooses = request->fed + count == request->known;
+    if (chooses && !fill_mask(scheduler, request))
+        return;
+    struct planned_run *planned = &step->runs[step->count];
+    struct salvo_run *run = &scheduler->runs[step->count++];
+    planned->request = request;
+    planned->chooses = chooses;
+    *run = (struct salvo_run){
+        .session = request->session,
+        .ids = request->ids + request->fed,
+        .count = count,
+        .want = chooses ? SALVO_WANT_ID : SALVO_WANT_NOTHING,
+    };
+    if (chooses) {
+        run->stop_ids = request->stop_ids;
+        run->stop_id_count = request->stop_count;
+        run->mask = request->mask_bits;
+    }
+    if (chooses && request->has_logprobs) {
+        run->logprobs = planned->logprobs;
+        run->top_ids = planned->top_ids;
+        run->top_count = request->top_count;
+    }
+    request->is_starved = false;
+    request->fed += count;
+    request->runs++;
+    request->choosing += chooses;
+}
+
+static uint32_t prompt_left(const struct salvo_scheduler *scheduler, uint32_t slot)
+{
+    const struct request *request = scheduler->running[slot];
+    const uint32_t end = request_may_run(scheduler, request) ? request_feed_end(request) : 0;
+    if (!end || (request->limit == 0 && end == request->known))
+        return 0; /* nothing, or no token is to be chosen */
+    return end - request->fed;
+}
+
+/* Prompts take turns: each gets its share of the room, and the first that gets none is first in the next
+ * step. */
+static uint32_t add_prompts(struct salvo_scheduler *scheduler, struct planned_step *step, uint32_t room)
+{
+    uint32_t prompts = 0, added = 0, last = scheduler->turn;
+    for (uint32_t i = 0; i < scheduler->slots; i++)
+        prompts += prompt_left(scheduler, i) > 0;
+    for (uint32_t i = 0; i < scheduler->slots && room; i++) {
+        const uint32_t slot = (scheduler->turn + i) % scheduler->slots, left = prompt_left(scheduler, slot);
+        if (!left)
+            continue;
+        uint32_t share = room / prompts--;
+        share = share < LEAST_STEP_TOKENS ? LEAST_STEP_TOKENS : share;
+        share = share < room ? share : room;
+        share = share < left ? share : left;
+        add_run(scheduler, step, scheduler->running[slot], share);
+        room -= share;
+        added += share;
+        last = slot + 1;
+    }
+    scheduler->turn = last % scheduler->slots;
+    return added;
+}
+
+static uint32_t most_prompt_tokens(const struct salvo_scheduler *scheduler, uint32_t decodes)
+{
+    const struct salvo_engine *engine = scheduler->engine;
+    const uint32_t batch = engine->options.batch - decodes;
+    uint32_t most = engine->backend->chunk ? engine->backend->chunk(engine->executor) : batch;
+    if (decodes)
+        most = scheduler->step_tokens; /* somebody waits for the next token */
+    return most < batch ? most : batch;
+}
+
+static bool plan_and_submit(struct salvo_scheduler *scheduler)
+{
+    struct salvo_engine *engine = scheduler->engine;
+    struct planned_step *step =
+        &scheduler->steps[(scheduler->oldest_step + scheduler->open_steps) % STEPS_AHEAD];
+    step->count = 0;
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        if (decodes_next(scheduler, scheduler->running[i]))
+            add_run(scheduler, step, scheduler->running[i], 0);
+    }
+    const uint32_t prompt_tokens = add_prompts(scheduler, step, most_prompt_tokens(scheduler, step->count));
+    if (step->count == 0)
+        return false;
+    const enum salvo_status status =
+        salvo_engine_submit(engine, scheduler->runs, step->count, sizeof *scheduler->runs, &step->ticket);
+    if (status == SALVO_OK)
+        scheduler->open_steps++;
+    for (uint32_t i = 0; status != SALVO_OK && i < step->count; i++) {
+        struct request *request = step->runs[i].request;
+        request->runs--;
+        request->choosing -= step->runs[i].chooses;
+        if (!request->is_over)
+            scheduler_end(scheduler, request, status, SALVO_FINISH_CANCELLED, -1, NULL);
+    }
+    pthread_mutex_lock(&scheduler->mutex);
+    scheduler->counters.steps++;
+    scheduler->counters.prompt_tokens += prompt_tokens;
+    pthread_mutex_unlock(&scheduler->mutex);
+    return true;
+}
+
+/* ---- Results ---- */
+
+static bool ends_answer(
+    const struct salvo_scheduler *scheduler, const struct request *request, int32_t id, bool ended)
+{
+    return ended || (request->ends_at_end && tokenizer_is_end(scheduler->tokenizer, id));
+}
+
+static void take_id(struct salvo_scheduler *scheduler, const struct planned_run *run, int32_t id, bool ended)
+{
+    struct request *request = run->request;
+    if (ends_answer(scheduler, request, id, ended)) {
+        scheduler_end(scheduler, request, SALVO_OK, SALVO_FINISH_END, id, NULL);
+        return;
+    }
+    struct salvo_event event = {.kind = SALVO_EVENT_TOKEN, .id = id, .message = ""};
+    if (request->has_logprobs) {
+        event.logprob = run->logprobs[0];
+        event.top_count = request->top_count;
+        event.top_ids = run->top_ids;
+        event.top_logprobs = run->logprobs + 1;
+    }
+    if (!request->first_ns)
+        request->first_ns = clock_ns();
+    request->tokens++;
+    request->last_id = id;
+    pthread_mutex_lock(&scheduler->mutex);
+    scheduler->counters.tokens++;
+    pthread_mutex_unlock(&scheduler->mutex);
+    event_send(scheduler, request, &event);
+    if (request->tokens == request->limit)
+        end_complete(scheduler, request);
+}
+
+static void take_result(
+    struct salvo_scheduler *scheduler, const struct planned_run *run, const struct salvo_run_result *result)
+{
+    struct request *request = run->request;
+    request->runs--;
+    request->choosing -= run->chooses;
+    if (request->is_over)
+        return;
+    if (result->status == SALVO_ERROR_MEMORY)
+        scheduler_starve(scheduler, request, result->message);
+    else if (result->status != SALVO_OK)
+        scheduler_end(scheduler, request, result->status, SALVO_FINISH_CANCELLED, -1, result->message);
+    else if (run->chooses)
+        take_id(scheduler, run, result->id, result->ended);
+}
+
+/* Waits for the oldest open step. */
+static void collect(struct salvo_scheduler *scheduler)
+{
+    struct planned_step *step = &scheduler->steps[scheduler->oldest_step];
+    const enum salvo_status status = salvo_engine_wait(
+        scheduler->engine, step->ticket, scheduler->results, step->count, sizeof *scheduler->results);
+    scheduler->oldest_step = (scheduler->oldest_step + 1) % STEPS_AHEAD;
+    scheduler->open_steps--;
+    for (uint32_t i = 0; i < step->count; i++) {
+        if (status != SALVO_OK) /* which a step of ours cannot give */
+            scheduler->results[i] = (struct salvo_run_result){.status = status, .message = salvo_error()};
+        take_result(scheduler, &step->runs[i], &scheduler->results[i]);
+    }
+}
+
+/* ---- The thread ---- */
+
+void scheduler_wake(struct salvo_scheduler *scheduler)
+{
+    scheduler->changes++;
+    pthread_cond_signal(&scheduler->changed);
+}
+
+/* Whether all has ended and the thread may end; *out_changes has what was seen before. */
+static bool is_done(struct salvo_scheduler *scheduler, uint64_t *out_changes)
+{
+    pthread_mutex_lock(&scheduler->mutex);
+    bool done = scheduler->closing && !scheduler->first_waiting && !scheduler->open_steps;
+    for (uint32_t i = 0; i < scheduler->slots; i++)
+        done &= !scheduler->running[i];
+    *out_changes = scheduler->changes;
+    pthread_mutex_unlock(&scheduler->mutex);
+    return done;
+}
+
+static bool do_round(struct salvo_scheduler *scheduler)
+{
+    look_at_wishes(scheduler);
+    bool did_something = tidy(scheduler);
+    if (admit_all(scheduler)) {
+        look_at_wishes(scheduler);
+        did_something = true;
+    }
+    did_something |= scheduler_score(scheduler);
+    const bool submitted = plan_and_submit(scheduler);
+    const uint32_t keep_open = submitted && scheduler->is_asynchronous ? STEPS_AHEAD - 1 : 0;
+    while (scheduler->open_steps > keep_open) {
+        collect(scheduler);
+        did_something = true;
+        if (!submitted)
+            break;
+    }
+    return did_something || submitted;
+}
+
+void *scheduler_work(void *user)
+{
+    struct salvo_scheduler *scheduler = user;
+    uint64_t seen;
+    while (!is_done(scheduler, &seen)) {
+        if (do_round(scheduler))
+            continue;
+        pthread_mutex_lock(&scheduler->mutex);
+        while (scheduler->changes == seen)
+            pthread_cond_wait(&scheduler->changed, &scheduler->mutex);
+        pthread_mutex_unlock(&scheduler->mutex);
+    }
+    return NULL;
+}

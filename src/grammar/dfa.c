@@ -1,0 +1,193 @@
+#include "grammar/dfa.h"
+
+#include "base/memory.h"
+#include "grammar/states.h"
+
+#include <string.h>
+
+bool dfa_is_empty(const struct dfa *dfa)
+{
+    return dfa->states <= 1;
+}
+
+/* Two states of a product are one number. */
+struct product {
+    const struct dfa *left, *right;
+    bool without;
+    uint32_t (*pairs)[2];
+    uint32_t count, capacity;
+    uint32_t *slots, mask; /* hash table: number; 0: free */
+};
+
+/* Room for automata of `count` states, in the pool. */
+static struct dfa *new_dfa(struct expr_pool *pool, uint32_t count)
+{
+    struct dfa *dfa = expr_pool_new(pool, sizeof *dfa);
+    if (!dfa)
+        return NULL;
+    dfa->states = count;
+    dfa->next = expr_pool_new(pool, count * sizeof *dfa->next);
+    dfa->accepts = expr_pool_new(pool, count * sizeof *dfa->accepts);
+    return dfa->next && dfa->accepts ? dfa : NULL;
+}
+
+/* Copies the states that lead to an accepting one; all others become dead. */
+static const struct dfa *trimmed(
+    struct expr_pool *pool, uint32_t count, uint32_t (*const next)[256], const bool *accepts)
+{
+    uint32_t *numbers = NULL, kept = 1;
+    bool *alive = NULL, changed = true;
+    struct dfa *dfa = NULL;
+    if (pool->status == SALVO_OK)
+        pool->status = NEW(&numbers, count);
+    if (pool->status == SALVO_OK)
+        pool->status = NEW(&alive, count);
+    if (pool->status != SALVO_OK)
+        goto cleanup;
+    for (uint32_t state = 1; state < count; state++)
+        alive[state] = accepts[state];
+    while (changed) {
+        changed = false;
+        for (uint32_t state = count; --state > 0;) {
+            for (unsigned byte = 0; byte < 256 && !alive[state]; byte++) {
+                alive[state] = alive[next[state][byte]];
+                changed |= alive[state];
+            }
+        }
+    }
+    for (uint32_t state = 1; state < count; state++)
+        numbers[state] = alive[state] ? kept++ : 0;
+    if (count > 1 && !alive[1])
+        kept = 1;
+    dfa = new_dfa(pool, kept);
+    for (uint32_t state = 1; dfa && kept > 1 && state < count; state++) {
+        if (!alive[state])
+            continue;
+        dfa->accepts[numbers[state]] = accepts[state];
+        for (unsigned byte = 0; byte < 256; byte++)
+            dfa->next[numbers[state]][byte] = numbers[next[state][byte]];
+    }
+cleanup:
+    memory_free(numbers);
+    memory_free(alive);
+    return dfa;
+}
+
+/* The parser's states of an expression without rules are those of an automaton, if there are not too many. */
+const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr)
+{
+    enum salvo_status status = pool->status;
+    struct network network = {0};
+    struct states states = {0};
+    uint32_t(*next)[256] = NULL;
+    bool *accepts = NULL;
+    const struct dfa *dfa = NULL;
+    /* An expression that matches nothing has no network. */
+    const struct expr *rules[] = {expr};
+    if (status != SALVO_OK)
+        return NULL;
+    if (expr->kind == EXPR_NONE)
+        return new_dfa(pool, 1);
+    TRY(network_build(rules, 1, 0, &network));
+    TRY(states_open(&network, 64 << 20, 0, &states));
+    for (uint32_t state = 1; state < states.count; state++) {
+        if (states.count > DFA_MAX_STATES)
+            TRY(fail(SALVO_ERROR_UNSUPPORTED, "the expression is too large: it has more than %d states",
+                DFA_MAX_STATES));
+        for (unsigned class = 0; class < network.class_count; class ++) {
+            uint32_t target;
+            TRY(states_step(&states, state, class, &target));
+        }
+    }
+    TRY(NEW(&next, states.count));
+    TRY(NEW(&accepts, states.count));
+    for (uint32_t state = 1; state < states.count; state++) {
+        accepts[state] = states.list[state]->complete;
+        for (unsigned byte = 0; byte < 256; byte++)
+            next[state][byte] = states.list[state]->next[network.class_of[byte]] - 1;
+    }
+    dfa = trimmed(pool, states.count, next, accepts);
+cleanup:
+    memory_free(next);
+    memory_free(accepts);
+    states_close(&states);
+    network_free(&network);
+    if (status != SALVO_OK)
+        pool->status = status;
+    return dfa;
+}
+
+static uint32_t hash_pair(const uint32_t pair[2])
+{
+    uint64_t hash = ((uint64_t)pair[0] << 32 | pair[1]) * UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)(hash >> 32);
+}
+
+static enum salvo_status pair_number(struct product *product, uint32_t left, uint32_t right, uint32_t *out)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t pair[2] = {left, right};
+    *out = 0;
+    if (left == 0 || (right == 0 && !product->without))
+        return SALVO_OK;
+    uint32_t slot = hash_pair(pair) & product->mask;
+    for (; product->slots[slot]; slot = (slot + 1) & product->mask) {
+        *out = product->slots[slot];
+        if (memcmp(product->pairs[*out], pair, sizeof pair) == 0)
+            return SALVO_OK;
+    }
+    if (product->count >= DFA_MAX_STATES)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the expression is too large: it has more than %d states",
+            DFA_MAX_STATES));
+    memcpy(product->pairs[product->count], pair, sizeof pair);
+    product->slots[slot] = product->count;
+    *out = product->count++;
+cleanup:
+    return status;
+}
+
+static const struct dfa *multiply(
+    struct expr_pool *pool, const struct dfa *left, const struct dfa *right, bool without)
+{
+    enum salvo_status status = pool->status;
+    struct product product = {.left = left, .right = right, .without = without, .count = 1, .mask = 65535};
+    uint32_t(*next)[256] = NULL, first, capacity = 0;
+    bool *accepts = NULL;
+    const struct dfa *dfa = NULL;
+    if (status != SALVO_OK || !left || !right)
+        return NULL;
+    TRY(NEW(&product.pairs, DFA_MAX_STATES + 1));
+    TRY(NEW(&product.slots, (size_t)product.mask + 1));
+    TRY(NEW(&accepts, DFA_MAX_STATES + 1));
+    TRY(pair_number(&product, left->states > 1, right->states > 1, &first));
+    for (uint32_t state = 1; state < product.count; state++) {
+        const uint32_t *pair = product.pairs[state];
+        if (state >= capacity) {
+            capacity = capacity ? capacity * 2 : 256;
+            TRY(RESIZE(&next, capacity));
+        }
+        accepts[state] = left->accepts[pair[0]] && right->accepts[pair[1]] != without;
+        for (unsigned byte = 0; byte < 256; byte++)
+            TRY(pair_number(
+                &product, left->next[pair[0]][byte], right->next[pair[1]][byte], &next[state][byte]));
+    }
+    dfa = trimmed(pool, product.count, next, accepts);
+cleanup:
+    memory_free(product.pairs);
+    memory_free(product.slots);
+    memory_free(next);
+    memory_free(accepts);
+    if (status != SALVO_OK)
+        pool->status = status;
+    return dfa;
+}
+
+const struct dfa *dfa_both(struct expr_pool *pool, const struct dfa *left, const struct dfa *right)
+{
+    return multiply(pool, left, right, false);
+}
+
+const struct dfa *dfa_without(struct expr_pool *pool, const struct dfa *left, const struct dfa *right)
+{
+    return multiply(pool, left, right, true);
+}

@@ -1,0 +1,439 @@
+#include "grammar/network.h"
+
+#include "base/memory.h"
+#include "grammar/dfa.h"
+
+#include <string.h>
+
+enum { NOT_SET = 0 };
+
+/* The rule that is being built. */
+struct rule_context {
+    struct network *network;
+    enum salvo_status status;
+    uint32_t rule, accept, start;
+};
+
+static uint32_t add_node(struct rule_context *context, enum node_kind kind, uint32_t next, uint32_t other)
+{
+    struct network *network = context->network;
+    if (context->status != SALVO_OK)
+        return 0;
+    if (network->node_count == network->node_capacity) {
+        uint32_t capacity = network->node_capacity ? network->node_capacity * 2 : 256;
+        if (network->node_count >= NETWORK_MAX_NODES)
+            context->status = fail(SALVO_ERROR_UNSUPPORTED,
+                "the grammar is too large: it needs more than %d nodes", NETWORK_MAX_NODES);
+        else
+            context->status = RESIZE(&network->nodes, capacity);
+        if (context->status != SALVO_OK)
+            return 0;
+        network->node_capacity = capacity;
+    }
+    network->nodes[network->node_count] = (struct node){.kind = (uint8_t)kind, .next = next, .other = other};
+    return network->node_count++;
+}
+
+static uint32_t hash_set(const struct byte_set *set)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < 4; i++)
+        hash = (hash ^ set->words[i]) * UINT64_C(0x9E3779B97F4A7C15) + (hash >> 29);
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+static void insert_set(struct network *network, uint32_t index)
+{
+    uint32_t slot = hash_set(&network->sets[index]) & network->set_mask;
+    while (network->set_slots[slot] != 0)
+        slot = (slot + 1) & network->set_mask;
+    network->set_slots[slot] = index + 1;
+}
+
+static enum salvo_status grow_sets(struct network *network)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t capacity = network->set_capacity ? network->set_capacity * 2 : 64;
+    uint32_t *slots = NULL;
+    TRY(RESIZE(&network->sets, capacity));
+    TRY(NEW(&slots, (size_t)capacity * 2));
+    memory_free(network->set_slots);
+    network->set_slots = slots;
+    network->set_capacity = capacity;
+    network->set_mask = capacity * 2 - 1;
+    for (uint32_t i = 0; i < network->set_count; i++)
+        insert_set(network, i);
+cleanup:
+    return status;
+}
+
+/* The number of a set, which is added unless it exists. */
+static uint32_t set_number(struct rule_context *context, const struct byte_set *set)
+{
+    struct network *network = context->network;
+    if (context->status == SALVO_OK && network->set_count == network->set_capacity)
+        context->status = grow_sets(network);
+    if (context->status != SALVO_OK)
+        return 0;
+    for (uint32_t slot = hash_set(set) & network->set_mask; network->set_slots[slot] != 0;
+         slot = (slot + 1) & network->set_mask) {
+        uint32_t index = network->set_slots[slot] - 1;
+        if (memcmp(&network->sets[index], set, sizeof *set) == 0)
+            return index;
+    }
+    network->sets[network->set_count] = *set;
+    insert_set(network, network->set_count);
+    return network->set_count++;
+}
+
+static uint32_t add_set(struct rule_context *context, const struct byte_set *set, uint32_t next)
+{
+    return add_node(context, NODE_SET, next, set_number(context, set));
+}
+
+static enum salvo_status add_rule(struct network *network, uint32_t *out)
+{
+    enum salvo_status status = SALVO_OK;
+    if (network->rule_count == network->rule_capacity) {
+        uint32_t capacity = network->rule_capacity ? network->rule_capacity * 2 : 64;
+        TRY(RESIZE(&network->starts, capacity));
+        network->rule_capacity = capacity;
+    }
+    network->starts[network->rule_count] = NOT_SET;
+    *out = network->rule_count++;
+cleanup:
+    return status;
+}
+
+static uint32_t build(struct rule_context *context, const struct expr *expr, uint32_t next);
+
+static enum salvo_status build_rule(struct network *network, uint32_t rule, const struct expr *expr)
+{
+    struct rule_context context = {.network = network, .rule = rule};
+    context.accept = add_node(&context, NODE_ACCEPT, 0, rule);
+    context.start = add_node(&context, NODE_SPLIT, 0, 0);
+    uint32_t first = build(&context, expr, context.accept);
+    if (context.status == SALVO_OK) {
+        network->nodes[context.start].next = network->nodes[context.start].other = first;
+        network->starts[rule] = context.start;
+    }
+    return context.status;
+}
+
+/* Makes a rule of a large expression that is repeated, so that each repetition is one node. */
+static const struct expr *shared_body(
+    struct rule_context *context, const struct expr *body, uint32_t copies, struct expr *out)
+{
+    if (copies < 4 || body->kind == EXPR_SET || body->kind == EXPR_RULE ||
+        (body->kind == EXPR_LITERAL && body->bytes.size < 4) || context->status != SALVO_OK)
+        return body;
+    uint32_t rule = 0;
+    context->status = add_rule(context->network, &rule);
+    if (context->status == SALVO_OK)
+        context->status = build_rule(context->network, rule, body);
+    *out = (struct expr){.kind = EXPR_RULE, .rule = rule};
+    return out;
+}
+
+static uint32_t build_repeat(struct rule_context *context, const struct expr *expr, uint32_t next)
+{
+    bool unlimited = expr->max == REPEAT_UNLIMITED;
+    struct expr call;
+    const struct expr *body = shared_body(context, expr->items[0], unlimited ? expr->min : expr->max, &call);
+    uint32_t least = expr->min, at = next;
+    if (unlimited) {
+        uint32_t loop = add_node(context, NODE_SPLIT, 0, next);
+        uint32_t first = build(context, body, loop);
+        if (context->status != SALVO_OK)
+            return 0;
+        context->network->nodes[loop].next = first;
+        at = least > 0 ? first : loop;
+        least -= least > 0;
+    } else {
+        for (uint32_t i = expr->min; i < expr->max && context->status == SALVO_OK; i++) {
+            uint32_t first = build(context, body, at);
+            at = add_node(context, NODE_SPLIT, first, next);
+        }
+    }
+    for (uint32_t i = 0; i < least && context->status == SALVO_OK; i++)
+        at = build(context, body, at);
+    return at;
+}
+
+/* Each state becomes a chain of splits over the bytes that lead to the same state. */
+static uint32_t build_dfa(struct rule_context *context, const struct dfa *dfa, uint32_t next)
+{
+    uint32_t first_node = context->network->node_count;
+    for (uint32_t state = 1; state < dfa->states; state++)
+        add_node(context, NODE_SPLIT, NOT_SET, NOT_SET);
+    uint32_t nothing = add_set(context, &(struct byte_set){{0}}, next);
+    for (uint32_t state = 1; state < dfa->states && context->status == SALVO_OK; state++) {
+        bool done[256] = {false};
+        uint32_t chain = dfa->accepts[state] ? next : nothing;
+        for (unsigned byte = 0; byte < 256; byte++) {
+            uint32_t target = dfa->next[state][byte];
+            struct byte_set set = {{0}};
+            if (target == 0 || done[byte])
+                continue;
+            for (unsigned other = byte; other < 256; other++) {
+                if (dfa->next[state][other] == target) {
+                    byte_set_add(&set, other, other);
+                    done[other] = true;
+                }
+            }
+            uint32_t reads = add_set(context, &set, first_node + target - 1);
+            chain = add_node(context, NODE_SPLIT, reads, chain);
+        }
+        if (context->status == SALVO_OK)
+            context->network->nodes[first_node + state - 1].next =
+                context->network->nodes[first_node + state - 1].other = chain;
+    }
+    return dfa->states > 1 ? first_node : nothing;
+}
+
+/* The first node of an expression that `next` follows. */
+static uint32_t build(struct rule_context *context, const struct expr *expr, uint32_t next)
+{
+    uint32_t at = next;
+    switch (expr->kind) {
+    case EXPR_NONE:
+        return add_set(context, &(struct byte_set){{0}}, next);
+    case EXPR_EMPTY:
+        return next;
+    case EXPR_LITERAL:
+        for (size_t i = expr->bytes.size; i-- > 0 && context->status == SALVO_OK;) {
+            struct byte_set set = {{0}};
+            byte_set_add(&set, (unsigned char)expr->bytes.data[i], (unsigned char)expr->bytes.data[i]);
+            at = add_set(context, &set, at);
+        }
+        return at;
+    case EXPR_SET:
+        return add_set(context, &expr->set, next);
+    case EXPR_SEQUENCE:
+        for (size_t i = expr->count; i-- > 0 && context->status == SALVO_OK;)
+            at = build(context, expr->items[i], at);
+        return at;
+    case EXPR_EITHER:
+        at = build(context, expr->items[expr->count - 1], next);
+        for (size_t i = expr->count - 1; i-- > 0 && context->status == SALVO_OK;) {
+            uint32_t first = build(context, expr->items[i], next);
+            at = add_node(context, NODE_SPLIT, first, at);
+        }
+        return at;
+    case EXPR_REPEAT:
+        return build_repeat(context, expr, next);
+    case EXPR_RULE:
+        /* A rule that ends with itself is a loop: the parser's stack does not grow. */
+        if (expr->rule == context->rule && next == context->accept)
+            return context->start;
+        return add_node(context, NODE_CALL, next, expr->rule);
+    case EXPR_DFA:
+        return build_dfa(context, expr->dfa, next);
+    }
+    return next;
+}
+
+/* ---- Which nodes are dead, which lead to the end without reading ---- */
+
+/* The nodes that go to a node, and the nodes that call a rule: lists in two arrays. */
+struct arrivals {
+    uint32_t *first;   /* [nodes + rules + 1] */
+    uint32_t *from;    /* nodes */
+    uint32_t *waiting; /* stack of nodes to look at */
+    uint32_t wait_count;
+};
+
+static void count_arrival(struct arrivals *arrivals, uint32_t to, uint32_t from, bool store)
+{
+    if (store)
+        arrivals->from[--arrivals->first[to]] = from;
+    else
+        arrivals->first[to]++;
+}
+
+static void visit_edges(const struct network *network, struct arrivals *arrivals, bool store)
+{
+    for (uint32_t i = 0; i < network->node_count; i++) {
+        const struct node *node = &network->nodes[i];
+        if (node->kind != NODE_ACCEPT)
+            count_arrival(arrivals, node->next, i, store);
+        if (node->kind == NODE_SPLIT)
+            count_arrival(arrivals, node->other, i, store);
+        if (node->kind == NODE_CALL)
+            count_arrival(arrivals, network->node_count + node->other, i, store);
+    }
+}
+
+static enum salvo_status arrivals_open(const struct network *network, struct arrivals *out)
+{
+    enum salvo_status status = SALVO_OK;
+    size_t targets = (size_t)network->node_count + network->rule_count;
+    TRY(NEW(&out->first, targets + 1));
+    TRY(NEW(&out->waiting, network->node_count));
+    visit_edges(network, out, false);
+    for (size_t i = 1; i <= targets; i++)
+        out->first[i] += out->first[i - 1];
+    TRY(NEW(&out->from, (size_t)out->first[targets] + 1));
+    visit_edges(network, out, true);
+cleanup:
+    return status;
+}
+
+static void arrivals_free(struct arrivals *arrivals)
+{
+    memory_free(arrivals->first);
+    memory_free(arrivals->from);
+    memory_free(arrivals->waiting);
+}
+
+static bool *mark_of(struct node *node, bool reading)
+{
+    return reading ? &node->dead : &node->empty;
+}
+
+static bool set_is_empty(const struct byte_set *set)
+{
+    return !(set->words[0] | set->words[1] | set->words[2] | set->words[3]);
+}
+
+/* Whether a node leads to the end, given what is known of the nodes behind it. With `reading`, dead is the
+ * inverse mark. */
+static bool leads_on(struct network *network, const struct node *node, bool reading)
+{
+    struct node *nodes = network->nodes;
+    bool next = node->kind != NODE_ACCEPT && *mark_of(&nodes[node->next], reading) != reading;
+    switch ((enum node_kind)node->kind) {
+    case NODE_ACCEPT:
+        return true;
+    case NODE_SET:
+        return reading && next && !set_is_empty(&network->sets[node->other]);
+    case NODE_SPLIT:
+        return next || *mark_of(&nodes[node->other], reading) != reading;
+    case NODE_CALL:
+        return next && *mark_of(&nodes[network->starts[node->other]], reading) != reading;
+    }
+    return false;
+}
+
+static void mark_arrivals(struct network *network, struct arrivals *arrivals, uint32_t target, bool reading)
+{
+    for (uint32_t i = arrivals->first[target]; i < arrivals->first[target + 1]; i++) {
+        struct node *node = &network->nodes[arrivals->from[i]];
+        bool *mark = mark_of(node, reading);
+        if (*mark == reading && leads_on(network, node, reading)) {
+            *mark = !reading;
+            arrivals->waiting[arrivals->wait_count++] = arrivals->from[i];
+        }
+    }
+}
+
+/* Marks backwards from the ends of the rules. */
+static void mark_nodes(
+    struct network *network, struct arrivals *arrivals, const uint32_t *rule_of_start, bool reading)
+{
+    for (uint32_t i = 0; i < network->node_count; i++) {
+        bool *mark = mark_of(&network->nodes[i], reading);
+        *mark = (network->nodes[i].kind == NODE_ACCEPT) != reading;
+        if (network->nodes[i].kind == NODE_ACCEPT)
+            arrivals->waiting[arrivals->wait_count++] = i;
+    }
+    while (arrivals->wait_count > 0) {
+        uint32_t node = arrivals->waiting[--arrivals->wait_count];
+        mark_arrivals(network, arrivals, node, reading);
+        if (rule_of_start[node] != 0)
+            mark_arrivals(network, arrivals, network->node_count + rule_of_start[node] - 1, reading);
+    }
+}
+
+static enum salvo_status mark_network(struct network *network)
+{
+    enum salvo_status status = SALVO_OK;
+    struct arrivals arrivals = {0};
+    uint32_t *rule_of_start = NULL;
+    TRY(arrivals_open(network, &arrivals));
+    TRY(NEW(&rule_of_start, network->node_count));
+    for (uint32_t i = 0; i < network->rule_count; i++)
+        rule_of_start[network->starts[i]] = i + 1;
+    mark_nodes(network, &arrivals, rule_of_start, true);
+    mark_nodes(network, &arrivals, rule_of_start, false);
+cleanup:
+    memory_free(rule_of_start);
+    arrivals_free(&arrivals);
+    return status;
+}
+
+/* ---- Classes of bytes ---- */
+
+static enum salvo_status find_classes(struct network *network)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t count = 1;
+    for (uint32_t i = 0; i < network->set_count && count < 256; i++) {
+        /* A class that the set divides: its bytes in the set get a new number. */
+        uint32_t inside[256] = {0}, outside[256] = {0}, renamed[256] = {0};
+        const struct byte_set *set = &network->sets[i];
+        for (unsigned byte = 0; byte < 256; byte++)
+            (byte_set_has(set, byte) ? inside : outside)[network->class_of[byte]]++;
+        uint32_t before = count;
+        for (uint32_t class = 0; class < before; class ++) {
+            if (inside[class] && outside[class])
+                renamed[class] = count++;
+        }
+        for (unsigned byte = 0; byte < 256; byte++) {
+            if (byte_set_has(set, byte) && renamed[network->class_of[byte]])
+                network->class_of[byte] = (uint8_t)renamed[network->class_of[byte]];
+        }
+    }
+    network->class_count = count;
+    TRY(NEW(&network->set_classes, network->set_count));
+    for (uint32_t i = 0; i < network->set_count; i++) {
+        for (unsigned byte = 0; byte < 256; byte++) {
+            if (byte_set_has(&network->sets[i], byte))
+                network->set_classes[i][network->class_of[byte] / 64] |= UINT64_C(1)
+                                                                         << (network->class_of[byte] % 64);
+        }
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status network_build(
+    const struct expr *const *rules, size_t count, uint32_t root, struct network *out)
+{
+    enum salvo_status status = SALVO_OK;
+    uint32_t rule;
+    *out = (struct network){.root = root};
+    if (count >= NETWORK_MAX_NODES)
+        return fail(SALVO_ERROR_UNSUPPORTED, "the grammar has %zu rules; at most %d are possible", count,
+            NETWORK_MAX_NODES - 1);
+    for (size_t i = 0; i < count; i++)
+        TRY(add_rule(out, &rule));
+    for (size_t i = 0; i < count; i++)
+        TRY(build_rule(out, (uint32_t)i, rules[i]));
+    TRY(mark_network(out));
+    if (out->nodes[out->starts[root]].dead)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "no text can match the grammar"));
+    TRY(find_classes(out));
+cleanup:
+    if (status != SALVO_OK)
+        network_free(out);
+    return status;
+}
+
+void network_free(struct network *network)
+{
+    memory_free(network->nodes);
+    memory_free(network->starts);
+    memory_free(network->sets);
+    memory_free(network->set_slots);
+    memory_free(network->set_classes);
+    *network = (struct network){0};
+}
+
+size_t network_bytes(const struct network *network)
+{
+    return (size_t)network->node_capacity * sizeof *network->nodes +
+           (size_t)network->rule_capacity * sizeof *network->starts +
+           (size_t)network->set_capacity * (sizeof *network->sets + 2 * sizeof *network->set_slots) +
+           (size_t)network->set_count * sizeof *network->set_classes;
+}

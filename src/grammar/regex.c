@@ -1,0 +1,440 @@
+#include "grammar/readers.h"
+
+#include <string.h>
+
+struct regex_reader {
+    const char *text, *at, *end;
+    struct expr_pool *pool;
+    enum spelling spelling;
+    unsigned depth;
+};
+
+static const struct expr *complain(struct regex_reader *reader, const char *place, const char *message)
+{
+    if (reader->pool->status == SALVO_OK)
+        reader->pool->status = fail(SALVO_ERROR_ARGUMENT, "regular expression: column %zu: %s",
+            (size_t)(place - reader->text) + 1, message);
+    return expr_none();
+}
+
+static const struct expr *unsupported(struct regex_reader *reader, const char *place, const char *message)
+{
+    if (reader->pool->status == SALVO_OK)
+        reader->pool->status = fail(SALVO_ERROR_UNSUPPORTED, "regular expression: column %zu: %s",
+            (size_t)(place - reader->text) + 1, message);
+    return expr_none();
+}
+
+static bool ok(const struct regex_reader *reader)
+{
+    return reader->pool->status == SALVO_OK;
+}
+
+static int peek(const struct regex_reader *reader)
+{
+    return reader->at < reader->end ? (unsigned char)*reader->at : -1;
+}
+
+static bool begins(const struct regex_reader *reader, const char *text)
+{
+    size_t size = strlen(text);
+    return (size_t)(reader->end - reader->at) >= size && memcmp(reader->at, text, size) == 0;
+}
+
+/* ---- Characters and classes ---- */
+
+static void add_word(struct regex_reader *reader, struct charset *set)
+{
+    charset_add(reader->pool, set, '0', '9');
+    charset_add(reader->pool, set, 'A', 'Z');
+    charset_add(reader->pool, set, '_', '_');
+    charset_add(reader->pool, set, 'a', 'z');
+}
+
+static void add_space(struct regex_reader *reader, struct charset *set)
+{
+    static const struct char_range more[] = {{0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
+        {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+    charset_add(reader->pool, set, '\t', '\r');
+    charset_add(reader->pool, set, ' ', ' ');
+    for (size_t i = 0; reader->spelling == SPELL_JSON && i < sizeof more / sizeof *more; i++)
+        charset_add(reader->pool, set, more[i].first, more[i].last);
+}
+
+/* \d, \w, \s and their inverses; false for another letter. */
+static bool add_named(struct regex_reader *reader, int letter, struct charset *set)
+{
+    struct charset named = {0};
+    if (letter == 'd' || letter == 'D')
+        charset_add(reader->pool, &named, '0', '9');
+    else if (letter == 'w' || letter == 'W')
+        add_word(reader, &named);
+    else if (letter == 's' || letter == 'S')
+        add_space(reader, &named);
+    else
+        return false;
+    if (letter < 'a')
+        charset_invert(reader->pool, &named);
+    for (size_t i = 0; i < named.count; i++)
+        charset_add(reader->pool, set, named.ranges[i].first, named.ranges[i].last);
+    charset_free(&named);
+    return true;
+}
+
+static int hex_digit(int c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+static uint32_t read_hex(struct regex_reader *reader, unsigned digits)
+{
+    const char *start = reader->at - 2;
+    uint32_t value = 0;
+    bool braces = peek(reader) == '{' && digits == 4;
+    reader->at += braces;
+    for (unsigned i = 0; braces ? peek(reader) != '}' : i < digits; i++) {
+        int digit = hex_digit(peek(reader));
+        if (digit < 0 || i == 8) {
+            complain(reader, start, "hexadecimal digits are expected");
+            return 0;
+        }
+        value = value << 4 | (uint32_t)digit;
+        reader->at++;
+    }
+    reader->at += braces;
+    /* ECMAScript writes characters beyond FFFF as two surrogates. */
+    if (value >= 0xD800 && value <= 0xDBFF && begins(reader, "\\u") && digits == 4) {
+        const char *low_start = reader->at;
+        reader->at += 2;
+        uint32_t low = read_hex(reader, 4);
+        if (low >= 0xDC00 && low <= 0xDFFF)
+            return 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00);
+        reader->at = low_start;
+    }
+    if (value > UNICODE_LAST || (value >= 0xD800 && value <= 0xDFFF && digits != 4))
+        complain(reader, start, "this number is no Unicode character");
+    return value;
+}
+
+/* A character after a backslash, which is read. */
+static uint32_t read_escape(struct regex_reader *reader, bool in_class)
+{
+    const char *start = reader->at - 1;
+    int c = peek(reader);
+    if (c == -1) {
+        complain(reader, start, "a character is expected after the backslash");
+        return 0;
+    }
+    reader->at++;
+    switch (c) {
+    case 't':
+        return '\t';
+    case 'n':
+        return '\n';
+    case 'r':
+        return '\r';
+    case 'f':
+        return '\f';
+    case 'v':
+        return '\v';
+    case 'x':
+        return read_hex(reader, 2);
+    case 'u':
+        return read_hex(reader, 4);
+    case 'U':
+        return read_hex(reader, 8);
+    case '0':
+        if (peek(reader) >= '0' && peek(reader) <= '9')
+            unsupported(reader, start, "octal numbers are not supported");
+        return 0;
+    case 'c':
+        c = peek(reader);
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')))
+            complain(reader, start, "a letter is expected after \\c");
+        reader->at++;
+        return (uint32_t)c & 31;
+    case 'b':
+        if (in_class)
+            return '\b';
+        unsupported(reader, start, "word boundaries are not supported");
+        return 0;
+    default:
+        break;
+    }
+    if (c >= '1' && c <= '9')
+        unsupported(reader, start, "references to groups are not supported");
+    else if (c == 'p' || c == 'P')
+        unsupported(reader, start, "classes of Unicode properties are not supported");
+    else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        unsupported(reader, start, "this escape is not supported");
+    if (c < 0x80)
+        return (uint32_t)c;
+    reader->at--;
+    uint32_t character = 0;
+    size_t size = utf8_read(reader->at, (size_t)(reader->end - reader->at), &character);
+    if (size == 0)
+        complain(reader, start, "invalid UTF-8");
+    reader->at += size;
+    return character;
+}
+
+static uint32_t read_plain(struct regex_reader *reader)
+{
+    uint32_t character = 0;
+    size_t size = utf8_read(reader->at, (size_t)(reader->end - reader->at), &character);
+    if (size == 0)
+        complain(reader, reader->at, "invalid UTF-8");
+    reader->at += size;
+    return character;
+}
+
+/* One end of a range in a class; *out_single is false for \d and its kind, which are added to the set. */
+static uint32_t read_class_char(struct regex_reader *reader, struct charset *set, bool *out_single)
+{
+    *out_single = true;
+    if (peek(reader) != '\\')
+        return read_plain(reader);
+    reader->at++;
+    if (reader->at < reader->end && add_named(reader, peek(reader), set)) {
+        *out_single = false;
+        reader->at++;
+        return 0;
+    }
+    return read_escape(reader, true);
+}
+
+static const struct expr *read_class(struct regex_reader *reader)
+{
+    const char *start = reader->at++;
+    struct charset set = {0};
+    bool inverted = peek(reader) == '^', closed = false;
+    reader->at += inverted;
+    if (peek(reader) == ']')
+        complain(reader, start, "the class is empty; write \\] for the bracket");
+    while (ok(reader) && !closed) {
+        bool single, single_last = true;
+        const char *place = reader->at;
+        if (peek(reader) == -1) {
+            complain(reader, start, "the class has no end");
+            break;
+        }
+        if (begins(reader, "[:") || begins(reader, "[=") || begins(reader, "[.")) {
+            unsupported(reader, place, "classes of POSIX are not supported");
+            break;
+        }
+        uint32_t first = read_class_char(reader, &set, &single), last = first;
+        if (ok(reader) && peek(reader) == '-' && reader->at + 1 < reader->end && reader->at[1] != ']') {
+            reader->at++;
+            last = read_class_char(reader, &set, &single_last);
+            if (ok(reader) && (!single || !single_last))
+                complain(reader, place, "a class cannot be the end of a range");
+            else if (ok(reader) && last < first)
+                complain(reader, place, "the range ends before it begins");
+        }
+        if (single)
+            charset_add(reader->pool, &set, first, last);
+        closed = peek(reader) == ']';
+    }
+    reader->at++;
+    if (inverted && ok(reader))
+        charset_invert(reader->pool, &set);
+    const struct expr *expr = ok(reader) ? charset_expr(reader->pool, &set, reader->spelling) : expr_none();
+    charset_free(&set);
+    return expr;
+}
+
+static const struct expr *any_char(struct regex_reader *reader, bool lines)
+{
+    struct charset set = {0};
+    if (!lines)
+        charset_add(reader->pool, &set, '\n', '\n');
+    if (!lines && reader->spelling == SPELL_JSON) {
+        charset_add(reader->pool, &set, '\r', '\r');
+        charset_add(reader->pool, &set, 0x2028, 0x2029);
+    }
+    charset_invert(reader->pool, &set);
+    const struct expr *expr = charset_expr(reader->pool, &set, reader->spelling);
+    charset_free(&set);
+    return expr;
+}
+
+/* ---- Structure ---- */
+
+static const struct expr *read_alternatives(struct regex_reader *reader, bool outermost);
+
+static const struct expr *read_group(struct regex_reader *reader)
+{
+    const char *start = reader->at++;
+    if (begins(reader, "?:")) {
+        reader->at += 2;
+    } else if (begins(reader, "?=") || begins(reader, "?!") || begins(reader, "?<=") ||
+               begins(reader, "?<!")) {
+        return unsupported(reader, start, "lookahead and lookbehind are not supported");
+    } else if (begins(reader, "?<") || begins(reader, "?P<")) {
+        while (peek(reader) != -1 && peek(reader) != '>' && peek(reader) != ')')
+            reader->at++;
+        if (peek(reader) != '>')
+            return complain(reader, start, "the group's name has no end");
+        reader->at++;
+    } else if (peek(reader) == '?' || peek(reader) == '*') {
+        return unsupported(reader, start, "flags and special groups are not supported");
+    }
+    if (++reader->depth > READER_MAX_DEPTH)
+        return complain(reader, start, "groups are nested too deep: at most 250 levels are possible");
+    const struct expr *expr = read_alternatives(reader, false);
+    reader->depth--;
+    if (ok(reader) && peek(reader) != ')')
+        return complain(reader, start, "the group has no ')'");
+    reader->at++;
+    return expr;
+}
+
+/* Reads {m}, {m,} or {m,n}; false, with nothing read, where a brace is just a character. */
+static bool read_counts(struct regex_reader *reader, uint32_t *min, uint32_t *max)
+{
+    const char *at = reader->at + 1, *start = reader->at;
+    uint64_t numbers[2] = {0, REPEAT_UNLIMITED};
+    unsigned number = 0;
+    bool digits[2] = {false, false};
+    for (; at < reader->end && *at != '}'; at++) {
+        if (*at == ',' && number == 0) {
+            number = 1;
+        } else if (*at >= '0' && *at <= '9') {
+            numbers[number] = (digits[number] ? numbers[number] * 10 : 0) + (uint64_t)(*at - '0');
+            numbers[number] = numbers[number] > UINT32_MAX - 1 ? UINT32_MAX - 1 : numbers[number];
+            digits[number] = true;
+        } else {
+            return false;
+        }
+    }
+    if (at == reader->end || !digits[0])
+        return false;
+    reader->at = at + 1;
+    *min = (uint32_t)numbers[0];
+    *max = number == 0 ? *min : (uint32_t)numbers[1];
+    if (*min > EXPR_MAX_REPEAT || (*max > EXPR_MAX_REPEAT && *max != REPEAT_UNLIMITED))
+        unsupported(reader, start, "too many repetitions: at most 100000 are possible");
+    else if (*max < *min)
+        complain(reader, start, "the largest number of repetitions is below the smallest");
+    return true;
+}
+
+static const struct expr *read_repeats(struct regex_reader *reader, const struct expr *expr)
+{
+    const char *start = reader->at;
+    int c = peek(reader);
+    uint32_t min = c == '+', max = c == '?' ? 1 : REPEAT_UNLIMITED;
+    if (c == '{') {
+        if (!read_counts(reader, &min, &max))
+            return expr;
+    } else if (c == '*' || c == '+' || c == '?') {
+        reader->at++;
+    } else {
+        return expr;
+    }
+    if (peek(reader) == '?')
+        reader->at++; /* a lazy repetition matches the same texts */
+    else if (peek(reader) == '+')
+        return unsupported(reader, start, "possessive repetitions are not supported");
+    else if (peek(reader) == '*' || (peek(reader) == '{' && reader->at + 1 < reader->end &&
+                                        reader->at[1] >= '0' && reader->at[1] <= '9'))
+        return complain(reader, reader->at, "there is nothing to repeat before this");
+    return ok(reader) ? expr_repeat(reader->pool, expr, min, max) : expr_none();
+}
+
+static const struct expr *read_atom(struct regex_reader *reader)
+{
+    struct charset set = {0};
+    const char *start = reader->at;
+    int c = peek(reader);
+    switch (c) {
+    case '(':
+        return read_group(reader);
+    case '[':
+        return read_class(reader);
+    case '.':
+        reader->at++;
+        return any_char(reader, false);
+    case '*':
+    case '+':
+    case '?':
+        return complain(reader, start, "there is nothing to repeat before this");
+    case '^':
+    case '$':
+        return unsupported(reader, start,
+            "^ and $ are supported only at the ends of the expression and its outermost alternatives");
+    case '\\':
+        reader->at++;
+        if (peek(reader) == 'B' || peek(reader) == 'A' || peek(reader) == 'Z')
+            return unsupported(reader, start, "this assertion is not supported");
+        if (add_named(reader, peek(reader), &set)) {
+            const struct expr *expr = charset_expr(reader->pool, &set, reader->spelling);
+            charset_free(&set);
+            reader->at++;
+            return expr;
+        }
+        uint32_t escaped = read_escape(reader, false);
+        return ok(reader) ? char_expr(reader->pool, escaped, reader->spelling) : expr_none();
+    default:
+        break;
+    }
+    uint32_t character = read_plain(reader);
+    return ok(reader) ? char_expr(reader->pool, character, reader->spelling) : expr_none();
+}
+
+static const struct expr *read_sequence(struct regex_reader *reader, bool outermost)
+{
+    struct expr_list list = {0};
+    bool search = outermost && reader->spelling == SPELL_JSON, end_bound = false;
+    if (outermost && peek(reader) == '^')
+        reader->at++;
+    else if (search)
+        expr_list_add(
+            reader->pool, &list, expr_repeat(reader->pool, any_char(reader, true), 0, REPEAT_UNLIMITED));
+    while (ok(reader) && peek(reader) != -1 && peek(reader) != '|' && peek(reader) != ')') {
+        if (outermost && peek(reader) == '$' && (reader->at + 1 == reader->end || reader->at[1] == '|')) {
+            reader->at++;
+            end_bound = true;
+            break;
+        }
+        const struct expr *atom = read_atom(reader);
+        expr_list_add(reader->pool, &list, ok(reader) ? read_repeats(reader, atom) : atom);
+    }
+    if (search && !end_bound)
+        expr_list_add(
+            reader->pool, &list, expr_repeat(reader->pool, any_char(reader, true), 0, REPEAT_UNLIMITED));
+    const struct expr *expr = ok(reader) ? expr_sequence(reader->pool, list.items, list.count) : expr_none();
+    expr_list_free(&list);
+    return expr;
+}
+
+static const struct expr *read_alternatives(struct regex_reader *reader, bool outermost)
+{
+    struct expr_list list = {0};
+    expr_list_add(reader->pool, &list, read_sequence(reader, outermost));
+    while (ok(reader) && peek(reader) == '|') {
+        reader->at++;
+        expr_list_add(reader->pool, &list, read_sequence(reader, outermost));
+    }
+    const struct expr *expr = ok(reader) ? expr_either(reader->pool, list.items, list.count) : expr_none();
+    expr_list_free(&list);
+    return expr;
+}
+
+const struct expr *regex_read(struct expr_pool *pool, const char *text, size_t size, enum spelling spelling)
+{
+    struct regex_reader reader = {
+        .text = text, .at = text, .end = text + size, .pool = pool, .spelling = spelling};
+    if (size > READER_MAX_BYTES && ok(&reader))
+        pool->status = fail(SALVO_ERROR_UNSUPPORTED,
+            "regular expression: the text has %zu bytes; at most %d are possible", size, READER_MAX_BYTES);
+    if (!ok(&reader))
+        return expr_none();
+    const struct expr *expr = read_alternatives(&reader, true);
+    if (ok(&reader) && peek(&reader) == ')')
+        return complain(&reader, reader.at, "there is no '(' to this");
+    return expr;
+}

@@ -1,0 +1,95 @@
+/*
+ * The states of a parser for any context-free grammar, left-recursive and ambiguous ones too: Earley's
+ * algorithm over the nodes of a network, byte by byte.
+ *
+ * A state is a set of items: a node, and the state in which the node's rule was called. Equal sets are one
+ * state, and transitions are kept. So a state number is all a matcher needs, the inside of a string is one
+ * state however long the string, and repeated bytes cost a table lookup. A state refers only to older ones.
+ *
+ * The caller locks. Memory is bounded: a function that needs more than the limit fails, and states_collect
+ * drops the states that no matcher needs.
+ */
+#ifndef GRAMMAR_STATES_H
+#define GRAMMAR_STATES_H
+
+#include "grammar/network.h"
+
+enum { STATE_DEAD = 0, STATE_FIRST = 1 };
+
+struct item {
+    uint32_t node, origin;
+};
+
+/* A call of `rule` that goes on at `item` when the rule is matched. */
+struct call {
+    uint32_t rule;
+    struct item item;
+};
+
+struct parser_state {
+    uint32_t hash;
+    uint32_t kernel_count, call_count, read_count;
+    bool complete;       /* the text so far matches */
+    bool marked;         /* for states_collect */
+    struct item *kernel; /* identifies the state; sorted */
+    struct item *reads;  /* items that read a byte */
+    struct call *calls;  /* sorted by rule */
+    uint32_t *next;      /* for each class of bytes: state + 1; 0: not known yet */
+    uint32_t *mask;      /* the tokens that may follow; NULL: not known yet */
+};
+
+struct states {
+    const struct network *network;
+    struct parser_state **list; /* [0], the dead state, is NULL */
+    uint32_t count, capacity;
+    uint32_t *slots, slot_mask; /* hash table of the states: number; 0: free */
+    size_t bytes, limit;
+    size_t mask_bytes; /* of one mask */
+
+    /* While a state is made: its items, and a hash table of them. */
+    struct item *items;
+    size_t item_count, item_capacity;
+    uint32_t *item_slots; /* index + 1; valid if its stamp is the current one */
+    uint32_t *item_stamps;
+    size_t item_mask;
+    uint32_t *node_stamps, stamp; /* nodes that the new state has predicted */
+    struct call *calls;
+    size_t call_count, call_capacity;
+    uint32_t *todo; /* nodes to predict */
+    size_t todo_count;
+};
+
+/* `limit`: bytes of all states. */
+enum salvo_status states_open(
+    const struct network *network, size_t limit, size_t mask_bytes, struct states *out);
+void states_close(struct states *states);
+
+/* The state after one more byte, STATE_DEAD if the byte cannot follow. */
+enum salvo_status states_compute(struct states *states, uint32_t state, unsigned class, uint32_t *out);
+
+static inline enum salvo_status states_step(
+    struct states *states, uint32_t state, unsigned class, uint32_t *out)
+{
+    uint32_t known = states->list[state]->next[class];
+    if (known) {
+        *out = known - 1;
+        return SALVO_OK;
+    }
+    return states_compute(states, state, class, out);
+}
+
+/* Room for the mask of a state, zeroed: its `mask` is set. */
+enum salvo_status states_new_mask(struct states *states, uint32_t state);
+
+/* Whether it is time to collect. */
+static inline bool states_are_many(const struct states *states)
+{
+    return states->bytes > states->limit / 4 * 3;
+}
+
+/* Drops all states but the first and those that `mark` has passed to states_mark. *out_numbers, freed by the
+ * caller, has the new number of each old state. */
+void states_mark(struct states *states, uint32_t state);
+enum salvo_status states_collect(struct states *states, uint32_t **out_numbers);
+
+#endif

@@ -1,0 +1,112 @@
+"""Random regular expressions and texts, against Python's re with ASCII classes."""
+import random
+import re
+import struct
+import subprocess
+import sys
+
+TOOL = sys.argv[1]
+COUNT = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
+ALPHABET = list("abcAB01_ -.\n\t") + ["é", "ß", "中", "🚀", "\u07ff", "\u0800", "\uffff", "\U00010000", "\x7f", "\x80"]
+SPECIAL = set(".^$*+?{}[]\\|()")
+
+
+def literal(rng):
+    c = rng.choice(ALPHABET + list("{}[]().*"))
+    return "\\" + c if c in SPECIAL else c
+
+
+def char_class(rng):
+    parts = []
+    for _ in range(rng.randint(1, 3)):
+        kind = rng.random()
+        if kind < 0.3:
+            low, high = sorted(rng.sample(range(0x20, 0x3000), 2)) if rng.random() < 0.5 else sorted(rng.sample(range(0x61, 0x7b), 2))
+            parts.append("".join("\\u%04x" % c for c in [low]) + "-" + "\\u%04x" % high)
+        elif kind < 0.5:
+            parts.append(rng.choice(["\\d", "\\w", "\\s", "\\D", "\\S", "\\W"]))
+        else:
+            c = rng.choice(ALPHABET)
+            parts.append("\\" + c if c in "-.^]\\" else c)
+    return "[" + rng.choice(["", "^"]) + "".join(parts) + "]"
+
+
+def expression(rng, depth):
+    kind = rng.random()
+    if depth == 0 or kind < 0.25:
+        return rng.choice([literal, literal, lambda r: ".", lambda r: r.choice(["\\d", "\\w", "\\s", "\\n", "\\x41", "\\u4e2d"]), char_class])(rng)
+    if kind < 0.5:
+        return "".join(expression(rng, depth - 1) for _ in range(rng.randint(1, 3)))
+    if kind < 0.7:
+        return rng.choice(["(", "(?:"]) + "|".join(expression(rng, depth - 1) if rng.random() < 0.95 else "" for _ in range(rng.randint(1, 3))) + ")"
+    low = rng.randint(0, 3)
+    repeat = rng.choice(["*", "+", "?", "*?", "{%d}" % low, "{%d,}" % low, "{%d,%d}" % (low, low + rng.randint(0, 3))])
+    return "(?:" + expression(rng, depth - 1) + ")" + repeat
+
+
+def sample(rng, size):
+    return "".join(rng.choice(ALPHABET) for _ in range(size))
+
+
+def mutate(rng, text):
+    """A text near one that matches is more telling than a random one."""
+    text = list(text)
+    for _ in range(rng.randint(0, 2)):
+        place = rng.randint(0, len(text))
+        if rng.random() < 0.5:
+            text.insert(place, rng.choice(ALPHABET))
+        elif place < len(text):
+            del text[place]
+    return "".join(text)
+
+
+def exchange(messages):
+    data = b"".join(struct.pack("<I", len(m)) + m for m in messages)
+    done = subprocess.run([TOOL], input=data, capture_output=True, check=True)
+    answers, at = [], 0
+    while at < len(done.stdout):
+        size = struct.unpack_from("<I", done.stdout, at)[0]
+        answers.append(done.stdout[at + 4:at + 4 + size].decode())
+        at += 4 + size
+    return answers
+
+
+def main():
+    rng = random.Random(7)
+    messages, expected = [], []
+    for _ in range(COUNT):
+        pattern = expression(rng, 3)
+        compiled = re.compile(pattern, re.ASCII)
+        texts = {""}
+        for size in range(1, 5):
+            texts.add(sample(rng, size))
+        # Parts of random texts that match are texts that match.
+        for _ in range(4):
+            found = compiled.search(sample(rng, 12))
+            if found and compiled.fullmatch(found.group()):
+                texts.update([found.group(), mutate(rng, found.group())])
+        messages.append(b"R" + pattern.encode())
+        expected.append((pattern, None, "ok"))
+        for text in sorted(texts):
+            messages.append(b"T" + text.encode())
+            expected.append((pattern, text, bool(compiled.fullmatch(text))))
+    answers = exchange(messages)
+    assert len(answers) == len(expected), (len(answers), len(expected))
+    matches = wrong = 0
+    for (pattern, text, wanted), answer in zip(expected, answers):
+        # What matches nothing is no grammar: a class may be empty.
+        if text is None and answer == "error: no text can match the grammar":
+            continue
+        if text is None:
+            right = answer == wanted
+        else:
+            right = (answer == "1") == wanted or answer == "error" and not wanted
+            matches += wanted
+        if not right:
+            wrong += 1
+            print("pattern", ascii(pattern), "text", ascii(text), "expected", wanted, "got", answer)
+    print(len(answers), "answers,", matches, "texts that match,", wrong, "wrong")
+    sys.exit(wrong != 0)
+
+
+main()
