@@ -16,6 +16,7 @@ extern const struct command list_command;
 extern const struct command perplexity_command;
 extern const struct command quantize_command;
 extern const struct command run_command;
+extern const struct command serve_command;
 extern const struct command template_command;
 extern const struct command tokenize_command;
 extern const struct command verify_command;

@@ -14,6 +14,7 @@
 const struct command *const all_commands[] = {
     &chat_command,
     &run_command,
+    &serve_command,
     &eval_command,
     &bench_command,
     &perplexity_command,
@@ -60,7 +61,6 @@ static const struct {
 } foreign_commands[] = {
     {"show", "use `salvo info`"},
     {"ls", "use `salvo list`"},
-    {"serve", "salvo has no 'serve' yet; `salvo chat` and `salvo run` load a model themselves"},
     {"pull", "salvo has no 'pull' yet; download a GGUF file and give it with -m"},
     {"ps", "salvo has no 'ps': no model stays loaded when a command ends"},
     {"stop", "salvo has no 'stop': no model stays loaded when a command ends"},

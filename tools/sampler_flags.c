@@ -69,8 +69,7 @@ static int add_bias(struct salvo_session *session, const char *text)
     return EXIT_DONE;
 }
 
-int sampler_from_flags(
-    const struct salvo_model *model, struct salvo_session *session, struct salvo_sampler *out)
+struct salvo_sampler sampler_default_from_flags(const struct salvo_model *model)
 {
     struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
     (void)salvo_sampler_default(model, &sampler);
@@ -87,6 +86,18 @@ int sampler_from_flags(
     if (flags.top_p == 0)
         sampler.top_p = FLT_MIN; /* as in llama.cpp the most likely token alone; the library's 0 is off */
     sampler.seed = flags.seed.given ? flags.seed.value : SALVO_SEED_RANDOM;
+    return sampler;
+}
+
+bool sampler_flags_have_bias(void)
+{
+    return flags.biases.count > 0;
+}
+
+int sampler_from_flags(
+    const struct salvo_model *model, struct salvo_session *session, struct salvo_sampler *out)
+{
+    struct salvo_sampler sampler = sampler_default_from_flags(model);
     for (size_t i = 0; i < flags.biases.count; i++) {
         int result = add_bias(session, flags.biases.items[i]);
         if (result != EXIT_DONE)

@@ -8,6 +8,11 @@
 
 extern const struct option sampler_flag_table[];
 
+/* The model's default sampler, changed by the options, without biases; the seed is SALVO_SEED_RANDOM if none
+ * is given. */
+struct salvo_sampler sampler_default_from_flags(const struct salvo_model *model);
+bool sampler_flags_have_bias(void);
+
 /* Sets the session's sampler and biases: the model's defaults, changed by the options; the seed is the one
  * given, or a random one that stays. EXIT_DONE, or an exit status after an error message. */
 int sampler_from_flags(

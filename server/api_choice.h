@@ -1,0 +1,63 @@
+/* One answer as it grows: tokens become text, stop strings end it. Belongs to one thread. */
+#ifndef SERVER_API_CHOICE_H
+#define SERVER_API_CHOICE_H
+
+#include "api_prompt.h"
+
+/* A token with log-probabilities. */
+struct api_token {
+    int32_t id;
+    uint32_t top_count;
+    float logprob; /* NaN: none */
+    int32_t top_ids[SALVO_TOP_LOGPROBS];
+    float top_logprobs[SALVO_TOP_LOGPROBS];
+    size_t offset; /* characters of the text before it */
+};
+
+struct api_choice {
+    void *owner; /* of the events */
+    struct salvo_model *model;
+    size_t prompt; /* number of its prompt */
+    uint32_t index;
+    uint64_t handle; /* of the scheduler; 0: not submitted */
+    struct salvo_text_filter *filter;
+    const char *const *stops;
+    size_t stop_count;
+
+    /* What has not been sent; all of it in an answer that is not streamed. */
+    struct buffer text;
+    struct buffer ids;     /* int32_t */
+    struct buffer details; /* struct api_token, if the request wants log-probabilities */
+    bool wants_details;
+
+    struct buffer held;        /* bytes of tokens that the filter holds back */
+    size_t characters;         /* of all tokens so far */
+    uint32_t tokens;           /* of the answer */
+    bool has_new_line, echoed; /* echoed: the prompt was sent */
+    bool stopped;              /* a stop string was found; what the model computed after it does not count */
+    const char *stop_word;     /* that string, or "" */
+
+    /* From the last event. */
+    bool ended;
+    uint32_t finish, status;
+    char message[256];
+    uint32_t prompt_tokens, cached_tokens;
+    double queue_seconds, first_seconds, end_seconds;
+};
+
+bool api_choice_open(
+    struct api_choice *choice, struct salvo_model *model, const char *const *stops, size_t stop_count);
+void api_choice_close(struct api_choice *choice);
+
+/* Takes an event over. False if memory is short. After a stop string `stopped` is set: the caller cancels the
+ * request. */
+bool api_choice_take(struct api_choice *choice, const struct salvo_event *event);
+
+/* Forgets what was sent. */
+void api_choice_sent(struct api_choice *choice);
+
+/* "stop" or "length"; for llama.cpp "eos", "word" or "limit". */
+const char *api_choice_finish(const struct api_choice *choice);
+const char *api_choice_stop_type(const struct api_choice *choice);
+
+#endif

@@ -1,0 +1,497 @@
+/* Requests that generate: from the prepared prompt to the last byte of the answer. */
+#include "api_server.h"
+#include "api_write.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* An event on its way from the scheduler's thread to the loop. */
+struct queued_event {
+    struct queued_event *next;
+    struct api_choice *choice;
+    struct salvo_event event;
+    int32_t top_ids[SALVO_TOP_LOGPROBS];
+    float top_logprobs[SALVO_TOP_LOGPROBS];
+    char message[256];
+};
+
+struct api_generation {
+    struct api_task task; /* first */
+    enum api_style style;
+    bool both_forms;
+    struct api_model *model;
+    struct api_request request;
+    struct api_prepared prepared;
+    struct api_choice *choices;
+    size_t choice_count, submitted, ended;
+    char id[40];
+    int64_t created;
+    bool streaming, paused;
+
+    pthread_mutex_t lock; /* of the rest */
+    struct queued_event *first, **last;
+    bool posted; /* the loop will look at the events */
+    bool lost;   /* an event could not be kept */
+    size_t lost_ends;
+};
+
+enum { SILENCE_MS = 15000 };
+
+static struct api_generation *of_task(struct api_task *task)
+{
+    return (struct api_generation *)(void *)task;
+}
+
+static struct api_answer answer_of(const struct api_generation *generation)
+{
+    return (struct api_answer){
+        .model = generation->model,
+        .request = &generation->request,
+        .prepared = &generation->prepared,
+        .choices = generation->choices,
+        .choice_count = generation->choice_count,
+        .id = generation->id,
+        .created = generation->created,
+        .both_forms = generation->both_forms,
+    };
+}
+
+/* ---- Worker ---- */
+
+static void name_answer(struct api_generation *generation)
+{
+    uint64_t random[2] = {0, 0};
+    if (getrandom(random, sizeof random, 0) < 0)
+        random[0] = (uint64_t)(uintptr_t)generation; /* a name, no secret */
+    snprintf(generation->id, sizeof generation->id, "%s-%016" PRIx64 "%08" PRIx32,
+        generation->style == API_CHAT ? "chatcmpl" : "cmpl", random[0], (uint32_t)random[1]);
+    generation->created = (int64_t)time(NULL);
+}
+
+static bool open_choices(struct api_generation *generation)
+{
+    const struct api_request *request = &generation->request;
+    const struct api_prepared *prepared = &generation->prepared;
+    const size_t count = prepared->prompt_count * request->n;
+    generation->choices = calloc(count, sizeof *generation->choices);
+    if (!generation->choices)
+        return api_fail(&generation->task.error, 503, NULL, "not enough memory for the request");
+    for (size_t i = 0; i < count; i++) {
+        struct api_choice *choice = &generation->choices[i];
+        choice->owner = generation;
+        choice->prompt = i / request->n;
+        choice->index = (uint32_t)i;
+        choice->wants_details = request->logprobs;
+        generation->choice_count++;
+        if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
+            return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
+    }
+    return true;
+}
+
+/* The defaults depend on the model, which the body names: the first look at it is for the name alone. */
+static struct api_model *choose_model(struct api_generation *generation)
+{
+    struct api_task *task = &generation->task;
+    struct api_document document = {0};
+    struct api_model *model = NULL;
+    const char *name = "";
+    if (task->server->model_count == 1)
+        return api_find_model(task->server, "", &task->error);
+    if (api_document_parse(task->body, task->body_size, &document, &task->error) &&
+        api_get_string(document.root, "model", &name, &task->error))
+        model = api_find_model(task->server, name, &task->error);
+    api_document_free(&document);
+    return model;
+}
+
+static void prepare(struct api_task *task)
+{
+    struct api_generation *generation = of_task(task);
+    generation->model = choose_model(generation);
+    task->ok = generation->model &&
+               api_request_parse(task->body, task->body_size, generation->style, &generation->model->defaults,
+                   &generation->request, &task->error) &&
+               api_prepare(generation->model, &generation->request, &generation->prepared, &task->error) &&
+               open_choices(generation);
+    name_answer(generation);
+}
+
+/* ---- Events ---- */
+
+static void drain(void *argument);
+
+/* On the scheduler's thread. The post is made under the lock: once it is free, the loop may end the
+ * generation. */
+static void on_event(void *user, const struct salvo_event *event)
+{
+    struct api_choice *choice = user;
+    struct api_generation *generation = choice->owner;
+    struct queued_event *item = malloc(sizeof *item);
+    if (item) {
+        item->next = NULL;
+        item->choice = choice;
+        item->event = *event;
+        if (item->event.top_count > SALVO_TOP_LOGPROBS)
+            item->event.top_count = SALVO_TOP_LOGPROBS;
+        for (uint32_t i = 0; i < item->event.top_count; i++) {
+            item->top_ids[i] = event->top_ids[i];
+            item->top_logprobs[i] = event->top_logprobs[i];
+        }
+        snprintf(item->message, sizeof item->message, "%s", event->message ? event->message : "");
+        item->event.top_ids = item->top_ids;
+        item->event.top_logprobs = item->top_logprobs;
+        item->event.message = item->message;
+    }
+    pthread_mutex_lock(&generation->lock);
+    if (item) {
+        *generation->last = item;
+        generation->last = &item->next;
+    } else {
+        generation->lost = true;
+        if (event->kind == SALVO_EVENT_END)
+            generation->lost_ends++;
+    }
+    if (!generation->posted)
+        generation->posted = http_post(generation->task.server->http, drain, generation);
+    pthread_mutex_unlock(&generation->lock);
+}
+
+static void cancel_all(struct api_generation *generation)
+{
+    for (size_t i = 0; i < generation->submitted; i++) {
+        if (!generation->choices[i].ended)
+            salvo_scheduler_cancel(generation->model->scheduler, generation->choices[i].handle);
+    }
+}
+
+/* Ends the exchange with an error. The events that still come are ignored. */
+static void give_up(struct api_generation *generation, const struct api_error *error)
+{
+    struct api_task *task = &generation->task;
+    if (task->exchange && generation->streaming) {
+        struct buffer out = {0};
+        struct json_writer json = api_json(&out);
+        bool ok = buffer_append(&out, "data: ", 6) == SALVO_OK;
+        api_write_error(&json, error);
+        ok = ok && json.status == SALVO_OK && buffer_append(&out, "\n\n", 2) == SALVO_OK;
+        if (ok) {
+            http_stream_write(task->exchange, out.data, out.size);
+            http_stream_end(task->exchange);
+        } else {
+            http_stream_abort(task->exchange);
+        }
+        buffer_free(&out);
+    } else if (task->exchange) {
+        api_reply_error(task->server, task->exchange, error);
+    }
+    task->exchange = NULL;
+    cancel_all(generation);
+}
+
+static void give_up_memory(struct api_generation *generation)
+{
+    struct api_error error;
+    api_fail(&error, 503, NULL, "not enough memory for the answer");
+    error.retry_after = 1;
+    give_up(generation, &error);
+}
+
+/* ---- Streams ---- */
+
+static void on_room(void *argument)
+{
+    struct api_generation *generation = argument;
+    generation->paused = false;
+    for (size_t i = 0; i < generation->submitted; i++)
+        salvo_scheduler_resume(generation->model->scheduler, generation->choices[i].handle);
+}
+
+static void send(struct api_generation *generation, const char *data, size_t size)
+{
+    const size_t unsent = http_stream_write(generation->task.exchange, data, size);
+    if (unsent <= HTTP_UNSENT_LIMIT || generation->paused)
+        return;
+    generation->paused = true;
+    for (size_t i = 0; i < generation->submitted; i++)
+        salvo_scheduler_pause(generation->model->scheduler, generation->choices[i].handle);
+}
+
+enum object { FIRST, PART, LAST, USAGE };
+
+static void send_object(
+    struct api_generation *generation, enum object object, const struct api_choice *choice, bool with_echo)
+{
+    const struct api_answer answer = answer_of(generation);
+    struct buffer out = {0};
+    struct json_writer json = api_json(&out);
+    struct salvo_text echo = {0};
+    char *text = NULL;
+    size_t size = 0;
+    if (!generation->task.exchange)
+        return;
+    bool ok = buffer_append(&out, "data: ", 6) == SALVO_OK;
+    if (with_echo) {
+        const struct api_prompt *prompt = &generation->prepared.prompts[choice->prompt];
+        ok = ok && salvo_detokenize(
+                       generation->model->model, prompt->ids, prompt->count, false, &text, &size) == SALVO_OK;
+        echo = (struct salvo_text){text, size};
+    }
+    if (object == FIRST)
+        api_write_first(&json, &answer, choice);
+    else if (object == PART)
+        api_write_part(&json, &answer, choice, echo);
+    else if (object == LAST)
+        api_write_last(&json, &answer, choice);
+    else
+        api_write_usage(&json, &answer);
+    ok = ok && json.status == SALVO_OK && buffer_append(&out, "\n\n", 2) == SALVO_OK;
+    if (ok)
+        send(generation, out.data, out.size);
+    else
+        give_up_memory(generation);
+    buffer_free(&out);
+    salvo_free(text);
+}
+
+static void begin_stream(struct api_generation *generation)
+{
+    struct api_task *task = &generation->task;
+    struct http_header headers[API_HEADERS];
+    size_t count = 0;
+    api_headers(task->server, task->exchange, "text/event-stream", headers);
+    while (headers[count].name)
+        count++;
+    if (count + 2 < API_HEADERS) {
+        headers[count++] = (struct http_header){"Cache-Control", "no-cache"};
+        headers[count++] = (struct http_header){"X-Accel-Buffering", "no"}; /* nginx */
+        headers[count] = (struct http_header){NULL, NULL};
+    }
+    generation->streaming = true;
+    http_stream_begin(task->exchange, 200, headers);
+    http_stream_on_room(task->exchange, on_room, generation);
+    http_stream_on_silence(task->exchange, SILENCE_MS, ": still here\n\n");
+    for (size_t i = 0; i < generation->choice_count; i++) {
+        if (generation->style == API_CHAT)
+            send_object(generation, FIRST, &generation->choices[i], false);
+        else if (generation->request.echo && !generation->request.logprobs)
+            send_object(generation, PART, &generation->choices[i], true);
+    }
+}
+
+/* Sends what a choice has to send after an event. With log-probabilities each token is sent by itself, but
+ * those of the prompt go together, with its text. */
+static void send_news(struct api_generation *generation, struct api_choice *choice, uint32_t kind)
+{
+    const struct api_request *request = &generation->request;
+    const bool is_end = kind == SALVO_EVENT_END, is_llama = generation->style == API_LLAMA;
+    if (kind == SALVO_EVENT_PROMPT)
+        return;
+    const bool has_prompt = request->echo && request->logprobs && !choice->echoed;
+    const bool news = choice->text.size || (request->logprobs && choice->details.size);
+    if (has_prompt || (news && !(is_end && is_llama))) {
+        send_object(generation, PART, choice, has_prompt);
+        choice->echoed = true;
+        api_choice_sent(choice);
+    }
+    if (is_end) {
+        send_object(generation, LAST, choice, false);
+        api_choice_sent(choice);
+    }
+}
+
+/* ---- The end ---- */
+
+static void finish(struct api_generation *generation)
+{
+    struct api_task *task = &generation->task;
+    if (generation->streaming) {
+        if (generation->request.include_usage && generation->style != API_LLAMA)
+            send_object(generation, USAGE, NULL, false);
+        if (task->exchange && generation->style != API_LLAMA)
+            send(generation, "data: [DONE]\n\n", 14);
+        if (task->exchange)
+            http_stream_end(task->exchange);
+        task->exchange = NULL;
+        return;
+    }
+    const struct api_answer answer = answer_of(generation);
+    struct buffer out = {0};
+    struct json_writer json = api_json(&out);
+    api_write_answer(&json, &answer);
+    if (json.status == SALVO_OK)
+        api_reply(task->server, task->exchange, 200, &out);
+    else
+        give_up_memory(generation);
+    task->exchange = NULL;
+    buffer_free(&out);
+}
+
+static void note_end(struct api_generation *generation, const struct api_choice *choice)
+{
+    struct api_model *model = generation->model;
+    struct api_error error;
+    generation->ended++;
+    if (choice->first_seconds > choice->queue_seconds)
+        model->prompt_seconds += choice->first_seconds - choice->queue_seconds;
+    if (choice->end_seconds > choice->first_seconds && choice->tokens)
+        model->answer_seconds += choice->end_seconds - choice->first_seconds;
+    if (choice->status == SALVO_OK || !generation->task.exchange)
+        return;
+    api_fail_library(&error, choice->status, choice->message);
+    give_up(generation, &error);
+}
+
+static void take_event(struct api_generation *generation, const struct queued_event *item)
+{
+    struct api_choice *choice = item->choice;
+    const bool was_stopped = choice->stopped;
+    const bool ok = api_choice_take(choice, &item->event);
+    if (choice->stopped && !was_stopped)
+        salvo_scheduler_cancel(generation->model->scheduler, choice->handle);
+    if (item->event.kind == SALVO_EVENT_END)
+        note_end(generation, choice);
+    if (!ok && generation->task.exchange)
+        give_up_memory(generation);
+    if (generation->streaming && generation->task.exchange)
+        send_news(generation, choice, item->event.kind);
+}
+
+/* Destroys the generation when nothing of it is left. */
+static void end_if_done(struct api_generation *generation)
+{
+    if (generation->ended < generation->submitted)
+        return;
+    if (generation->task.exchange)
+        finish(generation);
+    api_task_end(&generation->task);
+}
+
+static void drain(void *argument)
+{
+    struct api_generation *generation = argument;
+    pthread_mutex_lock(&generation->lock);
+    struct queued_event *item = generation->first;
+    const bool lost = generation->lost;
+    generation->first = NULL;
+    generation->last = &generation->first;
+    generation->posted = false;
+    generation->ended += generation->lost_ends;
+    generation->lost_ends = 0;
+    pthread_mutex_unlock(&generation->lock);
+    while (item) {
+        struct queued_event *next = item->next;
+        take_event(generation, item);
+        free(item);
+        item = next;
+    }
+    if (lost && generation->task.exchange)
+        give_up_memory(generation);
+    end_if_done(generation);
+}
+
+/* ---- The beginning ---- */
+
+static bool submit(struct api_generation *generation, struct api_choice *choice)
+{
+    const struct api_request *request = &generation->request;
+    const struct api_prepared *prepared = &generation->prepared;
+    const struct api_prompt *prompt = &prepared->prompts[choice->prompt];
+    struct salvo_sampler sampler = request->sampler;
+    sampler.seed += choice->index % request->n; /* answers of one prompt differ */
+    const struct salvo_request own = {
+        .size = sizeof own,
+        .ids = prompt->ids,
+        .count = prompt->count,
+        .sampler = &sampler,
+        .bias_ids = prepared->bias_ids,
+        .biases = prepared->biases,
+        .bias_count = prepared->bias_count,
+        .stop_ids = prepared->stop_ids,
+        .stop_id_count = prepared->stop_id_count,
+        .ignore_end = request->ignore_end,
+        .max_tokens = request->max_tokens < 0    ? 0
+                      : request->max_tokens == 0 ? UINT32_MAX
+                                                 : (uint32_t)request->max_tokens,
+        .logprobs = request->logprobs,
+        .prompt_logprobs = request->logprobs && request->echo,
+        .top_count = request->top_count,
+        .no_cache = !request->cache_prompt,
+        .event = on_event,
+        .user = choice,
+    };
+    struct api_error *error = &generation->task.error;
+    enum salvo_status status = salvo_scheduler_submit(generation->model->scheduler, &own, &choice->handle);
+    if (status == SALVO_OK)
+        return true;
+    api_fail_library(error, status, salvo_error());
+    if (status == SALVO_ERROR_CONTEXT) {
+        const uint32_t context = salvo_engine_info(generation->model->engine)->context;
+        api_fail(error, 400, generation->style == API_CHAT ? "messages" : "prompt",
+            "the request of %zu tokens exceeds the available context size of %" PRIu32 " tokens",
+            prompt->count, context);
+        error->type = "exceed_context_size_error";
+        error->n_prompt_tokens = prompt->count;
+        error->n_ctx = context;
+    }
+    return false;
+}
+
+static void ready(struct api_task *task)
+{
+    struct api_generation *generation = of_task(task);
+    bool ok = task->ok;
+    for (size_t i = 0; ok && task->exchange && i < generation->choice_count; i++) {
+        ok = submit(generation, &generation->choices[i]);
+        generation->submitted += ok;
+    }
+    if (!ok)
+        give_up(generation, &task->error);
+    if (task->exchange && generation->request.stream)
+        begin_stream(generation);
+    if (generation->submitted == 0)
+        end_if_done(generation);
+}
+
+static void closed(struct api_task *task)
+{
+    cancel_all(of_task(task)); /* the last events end the generation */
+}
+
+static void destroy(struct api_task *task)
+{
+    struct api_generation *generation = of_task(task);
+    while (generation->first) {
+        struct queued_event *next = generation->first->next;
+        free(generation->first);
+        generation->first = next;
+    }
+    for (size_t i = 0; i < generation->choice_count; i++)
+        api_choice_close(&generation->choices[i]);
+    free(generation->choices);
+    api_prepared_free(&generation->prepared);
+    api_request_free(&generation->request);
+    pthread_mutex_destroy(&generation->lock);
+    free(generation);
+}
+
+struct api_task *api_generation_new(const struct api_route *route)
+{
+    struct api_generation *generation = calloc(1, sizeof *generation);
+    if (!generation)
+        return NULL;
+    generation->task.prepare = prepare;
+    generation->task.ready = ready;
+    generation->task.closed = closed;
+    generation->task.destroy = destroy;
+    generation->style = (enum api_style)route->number;
+    generation->both_forms = route->both_forms;
+    pthread_mutex_init(&generation->lock, NULL);
+    generation->last = &generation->first;
+    return &generation->task;
+}

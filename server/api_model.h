@@ -1,0 +1,35 @@
+/* A model that the server offers: its file, the engine and the scheduler. */
+#ifndef SERVER_API_MODEL_H
+#define SERVER_API_MODEL_H
+
+#include "api_request.h"
+
+#include <salvo/scheduler.h>
+
+#include <stdatomic.h>
+
+enum api_model_state { API_MODEL_LOADING, API_MODEL_READY, API_MODEL_FAILED };
+
+struct api_model {
+    const char *id; /* the name that requests use */
+    struct salvo_model *model;
+    struct salvo_template *chat;
+    struct api_defaults defaults;
+    /* Set when the state is ready. */
+    struct salvo_engine *engine;
+    struct salvo_scheduler *scheduler;
+    atomic_int state;              /* enum api_model_state */
+    atomic_ullong loaded, to_load; /* bytes of weights */
+    char message[320];             /* why loading failed */
+    /* Sums over finished requests, of the loop thread. */
+    double prompt_seconds, answer_seconds;
+};
+
+/* Opens engine and scheduler; blocks, and sets the state at the end. */
+void api_model_load(struct api_model *model, const struct salvo_engine_options *options);
+void api_model_close(struct api_model *model); /* engine and scheduler */
+
+/* The bytes of a token as part of an answer: none for a control token. *out is freed by salvo_free. */
+bool api_token_bytes(struct salvo_model *model, int32_t id, char **out, size_t *out_size);
+
+#endif

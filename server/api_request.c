@@ -1,0 +1,328 @@
+#include "api_request.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* The library's 0 switches top-p off; a request's 0 leaves the most likely token alone, as in llama.cpp. */
+static void close_top_p(const struct api_value *root, struct salvo_sampler *sampler)
+{
+    if (api_member(root, "top_p") && sampler->top_p == 0)
+        sampler->top_p = FLT_MIN;
+}
+
+static bool read_seed(const struct api_value *root, struct salvo_sampler *sampler, struct api_error *error)
+{
+    int64_t seed = -1;
+    if (!api_get_integer(root, "seed", -1, INT64_MAX, &seed, error))
+        return false;
+    if (seed >= 0)
+        sampler->seed = (uint64_t)seed;
+    else if (api_member(root, "seed"))
+        sampler->seed = SALVO_SEED_RANDOM;
+    if (sampler->seed == SALVO_SEED_RANDOM) {
+        /* Drawn here, so that the answer can tell it. */
+        uint32_t random = 0;
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+            return api_fail(error, 500, NULL, "the system gave no random seed");
+        sampler->seed = random;
+    }
+    return true;
+}
+
+static bool read_sampler(const struct api_value *root, struct salvo_sampler *sampler, struct api_error *error)
+{
+    int64_t top_k = sampler->top_k, last_n = sampler->repeat_last_n;
+    if (!api_get_float(root, "temperature", 0, 1e6, &sampler->temperature, error) ||
+        !api_get_float(root, "top_p", 0, 1, &sampler->top_p, error) ||
+        !api_get_float(root, "min_p", 0, 1, &sampler->min_p, error) ||
+        !api_get_float(root, "repeat_penalty", 1e-6, 1e6, &sampler->repeat_penalty, error) ||
+        !api_get_float(root, "presence_penalty", -100, 100, &sampler->presence_penalty, error) ||
+        !api_get_float(root, "frequency_penalty", -100, 100, &sampler->frequency_penalty, error) ||
+        !api_get_integer(root, "top_k", -1, INT32_MAX, &top_k, error) ||
+        !api_get_integer(root, "repeat_last_n", -1, UINT32_MAX, &last_n, error))
+        return false;
+    sampler->top_k = top_k < 0 ? 0 : (uint32_t)top_k;
+    sampler->repeat_last_n = last_n < 0 ? UINT32_MAX : (uint32_t)last_n;
+    close_top_p(root, sampler);
+    return read_seed(root, sampler, error);
+}
+
+static bool add_stop(struct api_request *request, const struct api_value *value, struct api_error *error)
+{
+    if (value->kind != JSON_STRING || strlen(value->text.data) != value->text.size)
+        return api_fail(error, 400, "stop", "'stop': expected a string or an array of strings");
+    if (request->stop_count == API_MAX_STOPS)
+        return api_fail(error, 400, "stop", "'stop': expected at most %d strings", (int)API_MAX_STOPS);
+    request->stops[request->stop_count++] = value->text.data;
+    return true;
+}
+
+static bool read_stops(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *stop = api_member(root, "stop");
+    if (!stop)
+        return true;
+    if (stop->kind != JSON_ARRAY_BEGIN)
+        return add_stop(request, stop, error);
+    for (const struct api_value *item = stop->first; item; item = item->next) {
+        if (!add_stop(request, item, error))
+            return false;
+    }
+    return true;
+}
+
+/* The first name that the request has counts; each is checked. */
+static bool read_max_tokens(
+    const struct api_value *root, int64_t most, struct api_request *request, struct api_error *error)
+{
+    static const char *const names[] = {"max_completion_tokens", "max_tokens", "n_predict"};
+    int64_t chosen = most;
+    for (size_t i = sizeof names / sizeof *names; i-- > 0;) {
+        if (!api_get_integer(root, names[i], -1, UINT32_MAX - 1, &chosen, error))
+            return false;
+    }
+    if (most >= 0 && (chosen < 0 || chosen > most))
+        chosen = most;
+    request->max_tokens = chosen;
+    return true;
+}
+
+/* Chat: a bool and a number; text: a number; llama.cpp: n_probs. */
+static bool read_logprobs(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *logprobs = api_member(root, "logprobs");
+    int64_t top = 0;
+    if (request->style == API_LLAMA) {
+        if (!api_get_integer(root, "n_probs", 0, SALVO_TOP_LOGPROBS, &top, error))
+            return false;
+        request->logprobs = top > 0;
+    } else if (request->style == API_CHAT) {
+        if (!api_get_bool(root, "logprobs", &request->logprobs, error) ||
+            !api_get_integer(root, "top_logprobs", 0, SALVO_TOP_LOGPROBS, &top, error))
+            return false;
+        if (top > 0 && !request->logprobs)
+            return api_fail(error, 400, "top_logprobs", "'top_logprobs': expected with 'logprobs' true");
+    } else if (logprobs && (logprobs->kind == JSON_TRUE || logprobs->kind == JSON_FALSE)) {
+        request->logprobs = logprobs->kind == JSON_TRUE; /* of some clients, as for a chat */
+    } else {
+        if (!api_get_integer(root, "logprobs", 0, SALVO_TOP_LOGPROBS, &top, error))
+            return false;
+        request->logprobs = logprobs != NULL;
+    }
+    request->top_count = (uint32_t)top;
+    return true;
+}
+
+static bool read_counts(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    int64_t n = 1, best_of = 1, slot = -1;
+    if (!api_get_integer(root, "n", 1, API_MAX_CHOICES, &n, error) ||
+        !api_get_integer(root, "best_of", 1, API_MAX_CHOICES, &best_of, error) ||
+        !api_get_integer(root, "id_slot", -1, INT32_MAX, &slot, error))
+        return false;
+    if (api_member(root, "best_of") && best_of != n)
+        return api_fail(error, 501, "best_of", "'best_of' is not supported unless it is the same as 'n'");
+    request->n = (uint32_t)n;
+    return true;
+}
+
+static bool read_stream(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *options = api_member(root, "stream_options");
+    if (!api_get_bool(root, "stream", &request->stream, error))
+        return false;
+    if (options && options->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, "stream_options", "'stream_options': expected an object");
+    return api_get_bool(options, "include_usage", &request->include_usage, error);
+}
+
+static bool read_flags(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    if (!api_get_bool(root, "echo", &request->echo, error) ||
+        !api_get_bool(root, "return_tokens", &request->return_tokens, error) ||
+        !api_get_bool(root, "timings_per_token", &request->timings_per_token, error) ||
+        !api_get_bool(root, "cache_prompt", &request->cache_prompt, error) ||
+        !api_get_bool(root, "ignore_eos", &request->ignore_end, error))
+        return false;
+    request->echo = request->echo && request->style == API_TEXT;
+    return true;
+}
+
+static bool is_text(const struct api_value *value, const char *text)
+{
+    return value->kind == JSON_STRING && strcmp(value->text.data, text) == 0;
+}
+
+/* Fields of other servers that change the answer and that salvo does not have. */
+static bool refuse_unsupported(const struct api_value *root, struct api_error *error)
+{
+    static const char *const names[] = {"tools", "functions", "tool_choice", "function_call",
+        "response_format", "grammar", "json_schema", "suffix", "post_sampling_probs"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct api_value *value = api_member(root, names[i]);
+        const bool empty_list = value && value->kind == JSON_ARRAY_BEGIN && value->count == 0;
+        if (!value || empty_list || is_text(value, "") || value->kind == JSON_FALSE)
+            continue;
+        if ((strcmp(names[i], "tool_choice") == 0 || strcmp(names[i], "function_call") == 0) &&
+            (is_text(value, "none") || is_text(value, "auto")))
+            continue;
+        if (strcmp(names[i], "response_format") == 0) {
+            const struct api_value *type = api_member(value, "type");
+            if (!type || type->kind != JSON_STRING)
+                return api_fail(error, 400, names[i], "'response_format': expected an object with a 'type'");
+            if (is_text(type, "text"))
+                continue;
+            if (!is_text(type, "json_object") && !is_text(type, "json_schema"))
+                return api_fail(error, 400, names[i],
+                    "'response_format.type': expected \"text\", \"json_object\" or \"json_schema\"");
+        }
+        return api_fail(error, 501, names[i], "'%s' is not supported yet", names[i]);
+    }
+    return true;
+}
+
+static bool has_role(const struct api_value *message, const char *role)
+{
+    const struct api_value *value = api_member(message, "role");
+    return value && is_text(value, role);
+}
+
+static bool check_content(const struct api_value *content, size_t index, struct api_error *error)
+{
+    char name[32];
+    snprintf(name, sizeof name, "messages[%zu].content", index);
+    if (content->kind == JSON_STRING)
+        return true;
+    if (content->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, name, "'%s': expected a string or an array of parts", name);
+    for (const struct api_value *part = content->first; part; part = part->next) {
+        const struct api_value *type = api_member(part, "type"), *text = api_member(part, "text");
+        if (part->kind != JSON_OBJECT_BEGIN || !type || type->kind != JSON_STRING)
+            return api_fail(error, 400, name, "'%s': expected parts that are objects with a 'type'", name);
+        if (!is_text(type, "text")) {
+            return api_fail(error, 400, name,
+                "'%s': parts of the type '%.32s' are not supported; expected \"text\"", name,
+                type->text.data);
+        }
+        if (!text || text->kind != JSON_STRING)
+            return api_fail(error, 400, name, "'%s': expected a string as 'text' of each part", name);
+    }
+    return true;
+}
+
+static bool check_message(const struct api_value *message, size_t index, struct api_error *error)
+{
+    const struct api_value *role = api_member(message, "role"), *content = api_member(message, "content");
+    char name[32];
+    snprintf(name, sizeof name, "messages[%zu]", index);
+    if (message->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, name, "'%s': expected an object with 'role' and 'content'", name);
+    if (!role || role->kind != JSON_STRING || strlen(role->text.data) != role->text.size)
+        return api_fail(error, 400, name, "'%s.role': expected a string", name);
+    if (content)
+        return check_content(content, index, error);
+    if (!has_role(message, "assistant") || !api_member(message, "tool_calls"))
+        return api_fail(error, 400, name, "'%s.content': expected a string or an array of parts", name);
+    return true;
+}
+
+static bool read_messages(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *messages = api_member(root, "messages"), *last = NULL, *before = NULL;
+    const struct api_value *variables = api_member(root, "chat_template_kwargs");
+    bool add_prompt = true;
+    size_t index = 0;
+    if (!messages || messages->kind != JSON_ARRAY_BEGIN || messages->count == 0)
+        return api_fail(error, 400, "messages", "'messages': expected an array of messages");
+    for (const struct api_value *message = messages->first; message; message = message->next, index++) {
+        if (!check_message(message, index, error))
+            return false;
+        before = last;
+        last = message;
+    }
+    if (variables && variables->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, "chat_template_kwargs", "'chat_template_kwargs': expected an object");
+    if (!api_get_bool(root, "add_generation_prompt", &add_prompt, error))
+        return false;
+    request->no_generation_prompt = !add_prompt;
+    request->continue_last = add_prompt && has_role(last, "assistant") && api_member(last, "content");
+    if (request->continue_last && before && has_role(before, "assistant"))
+        return api_fail(error, 400, "messages", "'messages': the last two messages are of the assistant");
+    request->messages = messages;
+    request->template_variables = variables;
+    return true;
+}
+
+static bool check_logit_bias(const struct api_value *bias, struct api_error *error)
+{
+    const bool is_list = bias->kind == JSON_ARRAY_BEGIN;
+    if (!is_list && bias->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, "logit_bias", "'logit_bias': expected an object or an array of pairs");
+    for (const struct api_value *item = bias->first; item; item = item->next) {
+        const struct api_value *value = item;
+        if (is_list) {
+            if (item->kind != JSON_ARRAY_BEGIN || item->count != 2 ||
+                (item->first->kind != JSON_INTEGER && item->first->kind != JSON_STRING))
+                return api_fail(error, 400, "logit_bias", "'logit_bias': expected pairs [token, bias]");
+            value = item->first->next;
+        }
+        if (value->kind != JSON_INTEGER && value->kind != JSON_NUMBER && value->kind != JSON_FALSE)
+            return api_fail(error, 400, "logit_bias", "'logit_bias': expected numbers as biases");
+    }
+    return true;
+}
+
+static bool read_prompt(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    request->prompt = api_member(root, "prompt");
+    if (!request->prompt)
+        return api_fail(error, 400, "prompt", "'prompt': expected a string, token ids, or an array of these");
+    return true;
+}
+
+static bool read_response_fields(
+    const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *fields = api_member(root, "response_fields");
+    if (fields && fields->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, "response_fields", "'response_fields': expected an array of strings");
+    for (const struct api_value *item = fields ? fields->first : NULL; item; item = item->next) {
+        if (item->kind != JSON_STRING)
+            return api_fail(error, 400, "response_fields", "'response_fields': expected an array of strings");
+    }
+    request->response_fields = fields && fields->count ? fields : NULL;
+    return true;
+}
+
+static bool read_all(
+    const struct api_defaults *defaults, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *root = request->document.root;
+    const bool has_messages = request->style == API_CHAT || request->style == API_TEMPLATE;
+    if (!root || root->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, NULL, "the body: expected a JSON object");
+    request->logit_bias = api_member(root, "logit_bias");
+    return api_get_string(root, "model", &request->model, error) && refuse_unsupported(root, error) &&
+           (has_messages ? read_messages(root, request, error) : read_prompt(root, request, error)) &&
+           read_sampler(root, &request->sampler, error) && read_stops(root, request, error) &&
+           read_max_tokens(root, defaults->max_tokens, request, error) &&
+           read_logprobs(root, request, error) && read_counts(root, request, error) &&
+           read_stream(root, request, error) && read_flags(root, request, error) &&
+           read_response_fields(root, request, error) &&
+           (!request->logit_bias || check_logit_bias(request->logit_bias, error));
+}
+
+bool api_request_parse(const char *body, size_t size, enum api_style style,
+    const struct api_defaults *defaults, struct api_request *out, struct api_error *error)
+{
+    *out = (struct api_request){
+        .style = style, .model = "", .cache_prompt = true, .sampler = defaults->sampler, .n = 1};
+    return api_document_parse(body, size, &out->document, error) && read_all(defaults, out, error);
+}
+
+void api_request_free(struct api_request *request)
+{
+    api_document_free(&request->document);
+}

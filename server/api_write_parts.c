@@ -1,0 +1,153 @@
+#include "api_write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Whole characters, none overlong or beyond Unicode. */
+bool api_is_utf8(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size;) {
+        const unsigned char first = (unsigned char)text[i];
+        const size_t length = first < 0x80   ? 1
+                              : first < 0xC2 ? 0
+                              : first < 0xE0 ? 2
+                              : first < 0xF0 ? 3
+                              : first < 0xF5 ? 4
+                                             : 0;
+        if (length == 0 || length > size - i)
+            return false;
+        for (size_t k = 1; k < length; k++) {
+            const unsigned char next = (unsigned char)text[i + k];
+            const unsigned char least = k > 1 ? 0x80 : first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+            const unsigned char most = k > 1 ? 0xBF : first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+            if (next < least || next > most)
+                return false;
+        }
+        i += length;
+    }
+    return true;
+}
+
+void api_write_token_name(struct json_writer *json, struct salvo_model *model, int32_t id, bool is_key)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    if (salvo_token_text(model, id, &bytes, &size) != SALVO_OK)
+        size = 0;
+    json_string_begin(json);
+    if (api_is_utf8(bytes, size)) {
+        json_string_part(json, (struct salvo_text){bytes, size});
+    } else {
+        json_string_part(json, (struct salvo_text){"bytes:", 6});
+        for (size_t i = 0; i < size; i++) {
+            char escape[8];
+            const int length = snprintf(escape, sizeof escape, "\\x%02x", (unsigned)(unsigned char)bytes[i]);
+            json_string_part(json, (struct salvo_text){escape, (size_t)length});
+        }
+    }
+    json_string_end(json, is_key);
+    salvo_free(bytes);
+}
+
+/* JSON has no -infinity; OpenAI writes this number. */
+static void write_logprob(struct json_writer *json, float logprob)
+{
+    if (isnan(logprob))
+        json_null(json);
+    else
+        json_float(json, isinf(logprob) ? -9999.0 : (double)logprob, true);
+}
+
+/* Members id, token, bytes and logprob. */
+static void write_token_members(
+    struct json_writer *json, struct salvo_model *model, int32_t id, float logprob)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    if (salvo_token_text(model, id, &bytes, &size) != SALVO_OK)
+        size = 0;
+    json_key(json, "id");
+    json_signed(json, id);
+    json_key(json, "token");
+    json_text(json, (struct salvo_text){bytes ? bytes : "", size});
+    json_key(json, "bytes");
+    json_begin(json, '[');
+    for (size_t i = 0; bytes && i < size; i++)
+        json_unsigned(json, (unsigned char)bytes[i]);
+    json_end(json, ']');
+    json_key(json, "logprob");
+    write_logprob(json, logprob);
+    salvo_free(bytes);
+}
+
+void api_write_token(struct json_writer *json, struct salvo_model *model, const struct api_token *token)
+{
+    json_begin(json, '{');
+    write_token_members(json, model, token->id, token->logprob);
+    json_key(json, "top_logprobs");
+    json_begin(json, '[');
+    for (uint32_t i = 0; i < token->top_count; i++) {
+        if (token->top_ids[i] < 0)
+            continue;
+        json_begin(json, '{');
+        write_token_members(json, model, token->top_ids[i], token->top_logprobs[i]);
+        json_end(json, '}');
+    }
+    json_end(json, ']');
+    json_end(json, '}');
+}
+
+void api_write_tokens(struct json_writer *json, struct salvo_model *model, const struct buffer *details)
+{
+    const struct api_token *tokens = (const struct api_token *)(const void *)details->data;
+    json_begin(json, '[');
+    for (size_t i = 0; i < details->size / sizeof *tokens; i++)
+        api_write_token(json, model, &tokens[i]);
+    json_end(json, ']');
+}
+
+void api_write_ids(struct json_writer *json, const struct buffer *ids)
+{
+    const int32_t *list = (const int32_t *)(const void *)ids->data;
+    json_begin(json, '[');
+    for (size_t i = 0; i < ids->size / sizeof *list; i++)
+        json_signed(json, list[i]);
+    json_end(json, ']');
+}
+
+static double per(double amount, double unit)
+{
+    return unit > 0 ? amount / unit : 0;
+}
+
+void api_write_timings(struct json_writer *json, const struct api_choice *choice)
+{
+    const double prompt_n = choice->prompt_tokens - (double)choice->cached_tokens, n = choice->tokens;
+    const double prompt_ms = fmax(choice->first_seconds - choice->queue_seconds, 0) * 1e3;
+    const double predicted_ms = fmax(choice->end_seconds - choice->first_seconds, 0) * 1e3;
+    const struct {
+        const char *name;
+        double value;
+    } members[] = {
+        {"cache_n", choice->cached_tokens},
+        {"prompt_n", prompt_n},
+        {"prompt_ms", prompt_ms},
+        {"prompt_per_token_ms", per(prompt_ms, prompt_n)},
+        {"prompt_per_second", per(prompt_n * 1e3, prompt_ms)},
+        {"predicted_n", n},
+        {"predicted_ms", predicted_ms},
+        {"predicted_per_token_ms", per(predicted_ms, n)},
+        {"predicted_per_second", per(n * 1e3, predicted_ms)},
+    };
+    json_key(json, "timings");
+    json_begin(json, '{');
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        json_key(json, members[i].name);
+        if (members[i].value == floor(members[i].value) && fabs(members[i].value) < 1e15)
+            json_signed(json, (int64_t)members[i].value);
+        else
+            json_float(json, members[i].value, false);
+    }
+    json_end(json, '}');
+}

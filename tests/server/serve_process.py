@@ -1,0 +1,100 @@
+"""A `salvo serve` of a test, and requests to it. The first argument of the test is the program salvo."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+SALVO = sys.argv[1]
+DATA = os.environ.get("SALVO_TEST_DATA") or os.path.join(os.environ.get("SALVO_SOURCE", "."), "..", "shared", "data")
+STORIES = os.path.join(DATA, "stories260k", "stories260K-f32.gguf")
+LIMIT = 600  # seconds against a hang; nothing is measured
+
+if not os.path.exists(STORIES):
+    print("skipped: no", STORIES)
+    sys.exit(77)
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def events(self):
+        """The data of a stream's events. Each is JSON but the last one, if that is [DONE]."""
+        lines = [line for line in self.body.decode().split("\n\n") if line]
+        return [line.removeprefix("data: ") for line in lines if not line.startswith(":")]
+
+    def objects(self):
+        return [json.loads(event) for event in self.events() if event != "[DONE]"]
+
+
+class Server:
+    def __init__(self, *flags, models=(STORIES,), wait=True):
+        command = [SALVO, "serve", "--port", "0", "--backend", "cpu"]
+        for model in models:
+            command += ["-m", model]
+        self.process = subprocess.Popen([*command, *map(str, flags)], stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        self.port = None
+        self.started = threading.Event()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        assert self.started.wait(LIMIT), "the server does not start"
+        if self.port and wait:
+            self.wait_for(lambda: self.get("/health").status == 200)
+
+    def read(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if line.startswith("listening on "):
+                self.port = int(line.rsplit(":", 1)[1])
+                self.started.set()
+        self.started.set()
+
+    def wait_for(self, condition):
+        end = time.monotonic() + LIMIT
+        while not condition():
+            assert time.monotonic() < end, "waited too long"
+            time.sleep(0.02)
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = self.connect()
+        connection.request(method, path, body, headers or {})
+        reply = connection.getresponse()
+        answer = Answer(reply.status, reply.headers, reply.read())
+        connection.close()
+        return answer
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, None, headers)
+
+    def post(self, path, body, headers=None):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.ask("POST", path, data, {"Content-Type": "application/json", **(headers or {})})
+
+    def metric(self, name):
+        values = [line.split()[-1] for line in self.get("/metrics").body.decode().splitlines()
+                  if line.startswith(name) and not line.startswith("#")]
+        return sum(float(value) for value in values)
+
+    def stop(self, number=signal.SIGTERM):
+        """Ends the server and gives its exit status."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self):
+        status = self.process.wait(LIMIT)
+        self.reader.join(LIMIT)
+        self.process.stderr.close()
+        return status

@@ -1,0 +1,353 @@
+"""`salvo serve` over HTTP: statuses, the forms of answers, and that answers are those of `salvo run`."""
+
+import json
+import math
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+
+from serve_process import LIMIT, SALVO, STORIES, Server
+
+PROMPT = "Once upon a time"
+CHAT = {"messages": [{"role": "user", "content": "Tell me a story"}]}
+
+
+def run(*flags):
+    done = subprocess.run([SALVO, "run", "-m", STORIES, "--backend", "cpu", "--json", *map(str, flags)], stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=LIMIT, check=True)
+    return json.loads(done.stdout)
+
+
+class Serving(unittest.TestCase):
+    flags = ("--metrics", "--parallel", 2)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.flags)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0, "".join(cls.server.lines)
+
+    def ok(self, path, body):
+        answer = self.server.post(path, body)
+        self.assertEqual(answer.status, 200, answer.body)
+        return answer
+
+    def text(self, **body):
+        return self.ok("/v1/completions", {"prompt": PROMPT, "max_tokens": 12, **body}).json
+
+    def complete(self, **body):
+        return self.ok("/completion", {"prompt": PROMPT, "n_predict": 12, **body}).json
+
+
+class Statuses(Serving):
+    def test_requests_that_are_refused(self):
+        for method, path, body, status, param in (
+            ("POST", "/v1/chat/completions", "{", 400, None),
+            ("POST", "/v1/chat/completions", '"x"', 400, None),
+            ("POST", "/v1/chat/completions", "[" * 100000, 400, None),
+            ("POST", "/v1/chat/completions", "{}", 400, "messages"),
+            ("POST", "/v1/completions", '{"prompt": [9999999]}', 400, "prompt"),
+            ("POST", "/v1/completions", '{"prompt": [[1], 2]}', 400, "prompt"),
+            ("POST", "/v1/completions", '{"prompt": []}', 400, "prompt"),
+            ("POST", "/v1/completions", '{"prompt": {"a": 1}}', 400, "prompt"),
+            ("POST", "/v1/completions", '{"prompt": "a", "temperature": "x"}', 400, "temperature"),
+            ("POST", "/v1/completions", '{"prompt": ["a", "b"], "n": 100}', 400, "prompt"),
+            ("POST", "/v1/completions", '{"prompt": "a", "logit_bias": {"99999": 1}}', 400, "logit_bias"),
+            ("POST", "/completion", '{"prompt": "a", "grammar": "root ::= x"}', 501, "grammar"),
+            ("POST", "/v1/embeddings", '{"input": "a"}', 501, None),
+            ("POST", "/tokenize", "{}", 400, "content"),
+            ("POST", "/tokenize", "[]", 400, None),
+            ("POST", "/detokenize", '{"tokens": [512]}', 400, "tokens"),
+            ("POST", "/apply-template", '{"messages": 1}', 400, "messages"),
+            ("GET", "/v1/models/other", None, 404, "model"),
+            ("GET", "/nothing", None, 404, None),
+            ("GET", "/v1/chat/completions", None, 405, None),
+            ("POST", "/health", "{}", 405, None),
+            ("DELETE", "/v1/models", None, 405, None),
+        ):
+            with self.subTest([method, path, body and body[:60]]):
+                answer = self.server.ask(method, path, body, {"Content-Type": "application/json"} if body else {})
+                self.assertEqual(answer.status, status, answer.body)
+                error = answer.json["error"]
+                self.assertEqual((error["code"], error["param"]), (status, param), error)
+                self.assertTrue(error["message"] and error["type"])
+                self.assertEqual("Allow" in answer.headers, status == 405)
+
+    def test_types_and_hosts_are_checked(self):
+        self.assertEqual(self.server.ask("POST", "/tokenize", '{"content": "a"}', {"Content-Type": "text/plain"}).status, 415)
+        self.assertEqual(self.server.post("/tokenize", {"content": "a"}, {"Content-Type": "Application/JSON; charset=utf-8"}).status, 200)
+        self.assertEqual(self.server.get("/health", Host="evil.example").status, 403)
+        self.assertEqual(self.server.get("/health", Host="localhost:1").status, 200)
+
+    def test_prompt_beyond_the_context(self):
+        for path, body in (("/v1/completions", {"prompt": [5] * 600}), ("/completion", {"prompt": [5] * 600, "stream": True}),
+                           ("/v1/chat/completions", {"messages": CHAT["messages"] * 200})):
+            answer = self.server.post(path, body)
+            self.assertEqual(answer.status, 400)
+            error = answer.json["error"]
+            self.assertEqual((error["type"], error["n_ctx"]), ("exceed_context_size_error", 512))
+            self.assertGreaterEqual(error["n_prompt_tokens"], 600)
+            self.assertIn("exceeds the available context size", error["message"])
+
+    def test_small_endpoints(self):
+        self.assertEqual(self.server.get("/health").json, {"status": "ok"})
+        models = self.server.get("/v1/models").json["data"]
+        self.assertEqual([model["id"] for model in models], ["stories260K-f32"])
+        self.assertEqual(self.server.get("/models/stories260K-f32").json, models[0])
+        props = self.server.get("/props").json
+        self.assertEqual((props["total_slots"], props["default_generation_settings"]["n_ctx"], props["bos_token"]), (2, 512, "<s>"))
+        self.assertEqual(len(self.server.get("/slots").json), 2)
+        for path in ("/health", "/v1/models", "/props", "/slots", "/metrics"):
+            head, full = self.server.ask("HEAD", path), self.server.get(path)
+            self.assertEqual((head.status, head.body), (200, b""))
+            self.assertEqual(head.headers["Content-Type"], full.headers["Content-Type"])
+
+    def test_text_endpoints(self):
+        tokens = self.ok("/tokenize", {"content": PROMPT}).json["tokens"]
+        self.assertEqual(self.ok("/tokenize", {"content": PROMPT, "add_special": True}).json["tokens"], [1, *tokens])
+        self.assertEqual(self.ok("/detokenize", {"tokens": tokens}).json["content"].strip(), PROMPT)
+        pieces = self.ok("/tokenize", {"content": "a \u5abd", "with_pieces": True}).json["tokens"]
+        data = b"".join(piece["piece"].encode() if isinstance(piece["piece"], str) else bytes(piece["piece"]) for piece in pieces)
+        self.assertEqual(data.decode().strip(), "a \u5abd")
+        prompt = self.ok("/apply-template", CHAT).json["prompt"]
+        self.assertIn("Tell me a story", prompt)
+        begun = {"messages": [*CHAT["messages"], {"role": "assistant", "content": [{"type": "text", "text": "Wh"},
+                                                                                {"type": "text", "text": "ill"}]}]}
+        self.assertEqual(self.ok("/apply-template", begun).json["prompt"], prompt + "Whill")
+
+
+class Answers(Serving):
+    def test_answers_are_those_of_run(self):
+        for seed in (1, 2):
+            expected = run("-p", PROMPT, "-n", 40, "-s", seed)
+            found = self.complete(seed=seed, n_predict=40, return_tokens=True)
+            self.assertEqual((found["content"], found["tokens"]), (expected["text"], expected["ids"]))
+            self.assertEqual(self.text(seed=seed, max_tokens=40)["choices"][0]["text"], expected["text"])
+        greedy = run("-p", PROMPT, "-n", 300, "--temp", 0)
+        self.assertEqual(self.complete(temperature=0, n_predict=300)["content"], greedy["text"])
+
+    def test_chat(self):
+        body = {**CHAT, "max_tokens": 10, "seed": 5}
+        whole = self.ok("/v1/chat/completions", body).json
+        choice = whole["choices"][0]
+        self.assertEqual((whole["object"], choice["message"]["role"], choice["finish_reason"]), ("chat.completion", "assistant", "length"))
+        self.assertTrue(whole["system_fingerprint"].startswith("b"))
+        usage = whole["usage"]
+        self.assertEqual((usage["completion_tokens"], usage["total_tokens"]), (10, usage["prompt_tokens"] + 10))
+
+        stream = self.ok("/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+        self.assertTrue(stream.headers["Content-Type"].startswith("text/event-stream"))
+        self.assertEqual(stream.events()[-1], "[DONE]")
+        first, *parts, last, end = stream.objects()
+        self.assertEqual(first["choices"][0]["delta"], {"role": "assistant", "content": None})
+        self.assertEqual("".join(part["choices"][0]["delta"]["content"] for part in parts), choice["message"]["content"])
+        self.assertTrue(all(part["choices"][0]["finish_reason"] is None for part in parts))
+        self.assertEqual((last["choices"][0]["delta"], last["choices"][0]["finish_reason"]), ({}, "length"))
+        self.assertEqual((end["choices"], end["usage"]["completion_tokens"]), ([], 10))
+        self.assertEqual(len({part["id"] for part in (first, *parts, last, end)}), 1)
+
+    def test_streams_are_the_same_text(self):
+        whole = self.complete(seed=3, n_predict=60)
+        parts = self.ok("/completion", {"prompt": PROMPT, "seed": 3, "n_predict": 60, "stream": True}).objects()
+        self.assertEqual("".join(part["content"] for part in parts), whole["content"])
+        self.assertEqual([part["stop"] for part in parts], [False] * (len(parts) - 1) + [True])
+        self.assertTrue(all(part["tokens"] for part in parts[:-1]))
+        self.assertEqual(parts[-1]["stop_type"], "limit")
+        stream = self.ok("/v1/completions", {"prompt": PROMPT, "seed": 3, "max_tokens": 60, "stream": True, "echo": True})
+        self.assertEqual("".join(part["choices"][0]["text"] for part in stream.objects()).strip(), PROMPT + whole["content"])
+
+    def test_stop_strings(self):
+        text = self.complete(temperature=0, n_predict=60)["content"]
+        word = text.split()[6]
+        expected = text[:text.index(word)]
+        found = self.complete(temperature=0, n_predict=60, stop=["never there", word])
+        self.assertEqual((found["content"], found["stop_type"], found["stopping_word"]), (expected, "word", word))
+        stream = self.ok("/v1/completions", {"prompt": PROMPT, "temperature": 0, "max_tokens": 60, "stop": word, "stream": True}).objects()
+        self.assertEqual("".join(part["choices"][0]["text"] for part in stream), expected)
+        self.assertEqual(stream[-1]["choices"][0]["finish_reason"], "stop")
+
+    def test_several_answers(self):
+        for path, body, text in (("/v1/completions", {"prompt": PROMPT}, lambda choice: choice["text"]),
+                                 ("/v1/chat/completions", CHAT, lambda choice: choice["message"]["content"])):
+            several = self.ok(path, {**body, "max_tokens": 12, "seed": 9, "n": 3}).json["choices"]
+            self.assertEqual([choice["index"] for choice in several], [0, 1, 2])
+            for index, choice in enumerate(several):
+                alone = self.ok(path, {**body, "max_tokens": 12, "seed": 9 + index}).json["choices"][0]
+                self.assertEqual(text(choice), text(alone))
+        stream = self.ok("/v1/chat/completions", {**CHAT, "max_tokens": 12, "seed": 9, "n": 3, "stream": True}).objects()
+        for index, choice in enumerate(several):
+            parts = [part["choices"][0]["delta"].get("content") or "" for part in stream if part["choices"][0]["index"] == index]
+            self.assertEqual("".join(parts), choice["message"]["content"])
+
+    def test_prompts_of_all_kinds(self):
+        tokens = self.ok("/tokenize", {"content": PROMPT, "add_special": True}).json["tokens"]
+        expected = self.complete(temperature=0)["content"]
+        self.assertEqual(self.complete(temperature=0, prompt=tokens)["content"], expected)
+        self.assertEqual([one["content"] for one in self.complete(temperature=0, prompt=[tokens, PROMPT])], [expected, expected])
+        self.assertEqual([choice["text"] for choice in self.text(temperature=0, prompt=[PROMPT, tokens])["choices"]], [expected, expected])
+        self.assertIsInstance(self.complete(prompt=[1, 2, 3, "text", 4])["content"], str)
+        both = self.ok("/completions", {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}).json
+        self.assertEqual((both["content"], both["choices"][0]["text"]), (expected, expected))
+
+    def test_response_fields(self):
+        found = self.complete(response_fields=["content", "generation_settings/n_predict", "prompt", "none"])
+        self.assertEqual(set(found), {"content", "generation_settings/n_predict", "prompt"})
+        self.assertEqual((found["generation_settings/n_predict"], found["prompt"]), (12, "<s> " + PROMPT))
+
+    def test_biases(self):
+        first = self.complete(temperature=0, n_predict=1, return_tokens=True)["tokens"][0]
+        for bias in ({str(first): -100}, [[first, -100]], [[first, False]]):
+            self.assertNotEqual(self.complete(temperature=0, n_predict=1, return_tokens=True, logit_bias=bias)["tokens"], [first])
+        forced = self.complete(temperature=0, n_predict=3, return_tokens=True, logit_bias={"300": 1000})
+        self.assertEqual(forced["tokens"], [300] * 3)
+
+    def test_limits_of_the_answer(self):
+        self.assertEqual(self.text(max_tokens=0)["choices"][0]["text"], "")
+        rest = self.complete(n_predict=-1, ignore_eos=True)
+        self.assertTrue(rest["truncated"])
+        self.assertEqual(rest["stop_type"], "limit")
+
+
+class Probabilities(Serving):
+    def test_tokens_of_an_answer(self):
+        found = self.complete(temperature=0, n_probs=5, n_predict=6)["completion_probabilities"]
+        self.assertEqual(len(found), 6)
+        for token in found:
+            top = token["top_logprobs"]
+            self.assertEqual((token["id"], token["logprob"]), (top[0]["id"], top[0]["logprob"]))
+            self.assertEqual(bytes(token["bytes"]).decode(errors="replace"), token["token"])
+            logprobs = [one["logprob"] for one in top]
+            self.assertEqual(logprobs, sorted(logprobs, reverse=True))
+            self.assertLessEqual(sum(map(math.exp, logprobs)), 1 + 1e-4)
+        parts = self.ok("/completion", {"prompt": PROMPT, "temperature": 0, "n_probs": 5, "n_predict": 6, "stream": True}).objects()
+        self.assertEqual([token for part in parts[:-1] for token in part["completion_probabilities"]], found)
+
+        chat = self.ok("/v1/chat/completions", {**CHAT, "temperature": 0, "max_tokens": 6, "logprobs": True, "top_logprobs": 2}).json
+        content = chat["choices"][0]["logprobs"]["content"]
+        self.assertEqual("".join(token["token"] for token in content), chat["choices"][0]["message"]["content"])
+        self.assertEqual([len(token["top_logprobs"]) for token in content], [2] * 6)
+
+    def test_scores_of_a_prompt(self):
+        """As evaluation harnesses ask: the scores of a text's tokens are those they had when they were generated."""
+        prompt = self.ok("/tokenize", {"content": PROMPT, "add_special": True}).json["tokens"]
+        made = self.complete(temperature=0, n_predict=8, n_probs=1, return_tokens=True)
+        for more in ({"max_tokens": 0}, {"max_tokens": 1}):
+            scored = self.text(prompt=prompt + made["tokens"], echo=True, logprobs=1, temperature=0, **more)["choices"][0]
+            lists = scored["logprobs"]
+            count = len(prompt) + 8 + more["max_tokens"]
+            self.assertEqual([len(lists[name]) for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")], [count] * 4)
+            self.assertIsNone(lists["token_logprobs"][0])
+            self.assertIsNone(lists["top_logprobs"][0])
+            for place, token in enumerate(made["completion_probabilities"]):
+                self.assertAlmostEqual(lists["token_logprobs"][len(prompt) + place], token["logprob"], places=3)
+                top = lists["top_logprobs"][len(prompt) + place]
+                self.assertEqual(max(top, key=top.get), token["token"])
+            self.assertTrue(scored["text"].strip().startswith(PROMPT + made["content"]))
+            self.assertEqual(lists["text_offset"], sorted(lists["text_offset"]))
+
+
+class Company(Serving):
+    def test_answers_do_not_depend_on_others(self):
+        bodies = [{"prompt": f"{PROMPT} {number}" * (1 + number % 4), "seed": number, "n_predict": 40} for number in range(12)]
+        alone = [self.complete(**body)["content"] for body in bodies]
+        found = [None] * len(bodies)
+
+        def ask(number):
+            found[number] = self.complete(**bodies[number])["content"]
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(bodies))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT)
+        self.assertEqual(found, alone)
+
+    def test_clients_that_leave(self):
+        body = json.dumps({"prompt": PROMPT, "n_predict": -1, "ignore_eos": True, "stream": True}).encode()
+        head = (f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+        for number in range(20):
+            with socket.create_connection(("127.0.0.1", self.server.port), LIMIT) as connection:
+                connection.sendall(head + body if number % 3 else head + body[:10])
+                if number % 2 and number % 3:
+                    self.assertTrue(connection.recv(100))
+        self.server.wait_for(lambda: self.server.metric("llamacpp:requests_processing") == 0 and
+                             self.server.metric("llamacpp:requests_deferred") == 0)
+        self.assertEqual(len(self.complete(ignore_eos=True, return_tokens=True)["tokens"]), 12)
+        self.assertEqual(self.server.metric("salvo:requests_failed_total"), 0)
+
+    def test_requests_on_one_connection(self):
+        connection = self.server.connect()
+        for seed in (1, 2, 1):
+            connection.request("POST", "/completion", json.dumps({"prompt": PROMPT, "seed": seed, "n_predict": 5}),
+                               {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            self.assertEqual(json.loads(reply.read())["content"], self.complete(seed=seed, n_predict=5)["content"])
+        connection.close()
+
+
+class Starting(unittest.TestCase):
+    def test_keys(self):
+        server = Server("--api-key", "secret", "--api-key", "other", "--no-slots", "--cors-origins", "https://page.example")
+        for headers, status in (({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": "Bearer secret"}, 200),
+                                ({"X-Api-Key": "other"}, 200)):
+            self.assertEqual(server.get("/props", **headers).status, status)
+        self.assertEqual(server.get("/props").json["error"]["type"], "authentication_error")
+        self.assertEqual(server.get("/health").status, 200)
+        self.assertEqual(server.get("/slots", **{"X-Api-Key": "other"}).status, 501)
+        self.assertEqual(server.get("/metrics", **{"X-Api-Key": "other"}).status, 501)
+        preflight = server.ask("OPTIONS", "/v1/chat/completions", None, {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"})
+        self.assertEqual((preflight.status, preflight.headers["Access-Control-Allow-Origin"]), (200, "https://page.example"))
+        self.assertEqual(server.stop(), 0)
+
+    def test_two_models_and_defaults(self):
+        server = Server("--alias", "one", "--alias", "two", "--n-predict", 5, "--seed", 42, "--temp", 0.7, models=(STORIES, STORIES))
+        self.assertEqual([model["id"] for model in server.get("/models").json["data"]], ["one", "two"])
+        body = {"prompt": PROMPT, "max_tokens": 100}
+        for name, status in (("one", 200), ("two", 200), ("three", 404), (None, 400)):
+            answer = server.post("/v1/completions", {**body, "model": name})
+            self.assertEqual(answer.status, status, answer.body)
+            if status == 200:
+                self.assertEqual((answer.json["model"], answer.json["usage"]["completion_tokens"]), (name, 5))
+            else:
+                self.assertEqual(answer.json["error"]["param"], "model")
+        params = server.get("/props?model=two").json["default_generation_settings"]["params"]
+        self.assertEqual((params["seed"], params["n_predict"]), (42, 5))
+        self.assertAlmostEqual(params["temperature"], 0.7, places=5)
+        texts = {server.post("/v1/completions", {**body, "model": "one"}).json["choices"][0]["text"] for _ in range(3)}
+        self.assertEqual(len(texts), 1)
+        self.assertEqual(server.stop(), 0)
+
+    def test_signals(self):
+        server = Server("--drain-delay", 100000)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for(lambda: server.get("/health").status == 503)
+        self.assertIn("Retry-After", server.get("/health").headers)
+        self.assertEqual(server.post("/completion", {"prompt": PROMPT, "n_predict": 3}).status, 200)
+        self.assertEqual(server.stop(), 0)
+        self.assertEqual(Server().stop(signal.SIGINT), 0)
+
+    def test_requests_end_before_the_server(self):
+        server = Server("--drain", 100000)
+        connection = server.connect()
+        connection.request("POST", "/completion", json.dumps({"prompt": PROMPT, "n_predict": -1, "ignore_eos": True, "stream": True}),
+                           {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        server.process.send_signal(signal.SIGTERM)
+        events = reply.read().decode().split("\n\n")
+        self.assertTrue(json.loads(events[-2].removeprefix("data: "))["stop"])
+        connection.close()
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_model_that_cannot_be_loaded(self):
+        server = Server("--backend", "cuda", wait=False)
+        self.assertEqual(server.wait(), 1)
+        self.assertIn("cuda", server.lines[-1])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,70 @@
+"""Real clients: the packages openai and langchain-openai, where they are installed (tests/requirements-all.txt)."""
+
+import sys
+import unittest
+
+from serve_process import Server
+
+try:
+    import openai
+    from langchain_openai import ChatOpenAI
+except ImportError as missing:
+    print("skipped:", missing)
+    sys.exit(77)
+
+MESSAGES = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": "Tell me one"}]
+
+
+class Clients(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--api-key", "secret")
+        cls.url = f"http://127.0.0.1:{cls.server.port}/v1"
+        cls.client = openai.OpenAI(api_key="secret", base_url=cls.url, max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        assert cls.server.stop() == 0, "".join(cls.server.lines)
+
+    def test_openai_chat(self):
+        options = {"model": "any", "messages": MESSAGES, "max_tokens": 12, "seed": 4, "logprobs": True, "top_logprobs": 3}
+        whole = self.client.chat.completions.create(**options)
+        choice = whole.choices[0]
+        self.assertEqual((choice.finish_reason, whole.usage.completion_tokens, len(choice.logprobs.content)), ("length", 12, 12))
+        text, usage = "", None
+        for part in self.client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}):
+            usage = part.usage or usage
+            text += "".join(choice.delta.content or "" for choice in part.choices)
+        self.assertEqual(text, choice.message.content)
+        self.assertEqual(usage.completion_tokens, 12)
+
+    def test_openai_text(self):
+        whole = self.client.completions.create(model="any", prompt=["Once", "There"], max_tokens=5, n=2, logprobs=2, echo=True, seed=1)
+        self.assertEqual([choice.index for choice in whole.choices], [0, 1, 2, 3])
+        self.assertTrue(all(choice.logprobs.token_logprobs[0] is None for choice in whole.choices))
+        parts = self.client.completions.create(model="any", prompt="Once", max_tokens=5, seed=1, stream=True)
+        self.assertEqual("Once" + "".join(part.choices[0].text for part in parts), whole.choices[0].text.strip())
+
+    def test_openai_errors(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.chat.completions.create(model="any", messages=MESSAGES, temperature="hot")
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(api_key="wrong", base_url=self.url, max_retries=0).models.list()
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.completions.create(model="any", prompt=[5] * 600)
+        self.assertEqual(caught.exception.body["type"], "exceed_context_size_error")
+        self.assertEqual([model.id for model in self.client.models.list()], ["stories260K-f32"])
+
+    def test_langchain(self):
+        chat = ChatOpenAI(model="any", api_key="secret", base_url=self.url, max_tokens=12, seed=4, temperature=0.7, max_retries=0)
+        whole = chat.invoke("Tell me a story")
+        self.assertEqual(whole.usage_metadata["output_tokens"], 12)
+        self.assertEqual("".join(part.content for part in chat.stream("Tell me a story")), whole.content)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
