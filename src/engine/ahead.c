@@ -1,6 +1,7 @@
 #include "engine/ahead.h"
 
 #include "base/memory.h"
+#include "engine/batch_complete.h"
 #include "engine/engine.h"
 #include "engine/session_pages.h"
 
@@ -193,7 +194,7 @@ static enum salvo_status explain_stop(struct salvo_session *session)
 {
     const struct ahead *ahead = &session->engine->ahead;
     if (ahead->failed)
-        return session_no_id(ahead->failed_position);
+        return batch_no_id_at(ahead->failed_position);
     return session_cancelled(session);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/batch.h"
 
 #include "base/memory.h"
+#include "engine/batch_complete.h"
 #include "engine/session.h"
 #include "engine/session_pages.h"
 #include "engine/session_publish.h"
@@ -12,9 +13,6 @@
 
 static_assert((int)MAX_STOP_IDS == (int)SALVO_STOP_IDS, "the public limit is that of a step");
 static_assert((int)MAX_TOP_LOGPROBS == (int)SALVO_TOP_LOGPROBS, "the public limit is that of a step");
-
-/* The highest bit of a run's handle. */
-static const uint64_t cancelled_bit = UINT64_C(1) << 63;
 
 enum salvo_status batch_open(struct salvo_engine *engine)
 {
@@ -44,22 +42,7 @@ void batch_close(struct salvo_engine *engine)
     memory_free(batch->runs);
 }
 
-static void record_failure(struct batch_run *run, enum salvo_status status)
-{
-    run->result.status = status;
-    snprintf(run->message, sizeof run->message, "%s", salvo_error());
-    run->result.message = run->message;
-}
-
 /* ---- Recurrent state that a run without effect has changed ---- */
-
-static void mark_stale(struct salvo_session *session)
-{
-    if (!session->engine->has_recurrent_state || session->batch.is_stale)
-        return;
-    session->batch.is_stale = true;
-    session->engine->batch.stale_count++;
-}
 
 static enum salvo_status restore_stale(struct salvo_session *session)
 {
@@ -72,140 +55,6 @@ static enum salvo_status restore_stale(struct salvo_session *session)
 }
 
 /* ---- Completing ---- */
-
-static bool is_stop_id(const struct batch_run *run, int32_t id)
-{
-    for (uint32_t i = 0; i < run->stop_count; i++) {
-        if (run->stop_ids[i] == id)
-            return true;
-    }
-    return false;
-}
-
-static enum salvo_status copy_logits(const struct salvo_engine *engine, const struct batch_run *run)
-{
-    if (!run->logits)
-        return SALVO_OK;
-    const float *logits = engine->backend->logits(engine->executor, run->logits_row);
-    if (!logits)
-        return SALVO_ERROR_DEVICE; /* the backend has set the message */
-    memcpy(run->logits, logits, engine->program->vocabulary * sizeof *logits);
-    return SALVO_OK;
-}
-
-static void copy_logprobs(const struct salvo_engine *engine, const struct batch_run *run)
-{
-    if (!run->logprobs)
-        return;
-    const struct sampling_logprob *from = engine->backend->logprobs(engine->executor, run->index);
-    for (uint32_t i = 0; i <= run->top_count; i++) {
-        run->logprobs[i] = from[i].logprob;
-        if (i)
-            run->top_ids[i - 1] = from[i].id;
-    }
-}
-
-/* Appends the tokens of a run to its session, and the id chosen after them to the result. */
-static void accept_results(const struct batch_step *step, struct batch_run *run)
-{
-    struct salvo_session *session = run->session;
-    const struct salvo_engine *engine = session->engine;
-    const uint32_t end = run->first + run->count;
-    if (run->source == SOURCE_LAST)
-        session->tokens[run->first] = session->pending;
-    run->result.tokens = end - session->position;
-    session->position = session->computed = end;
-    session->pending = run->samples ? engine->backend->tokens(engine->executor, session->slot)[end] : -1;
-    session->logits_step = run->samples ? step->step : 0;
-    session->logits_row = run->logits_row;
-    session->batch.stopped = run->samples && is_stop_id(run, session->pending);
-    run->result.id = session->pending;
-    run->result.ended = session->batch.stopped;
-    session_publish_full_pages(session, run->first);
-}
-
-/* Whether the device or, where it does not know all stop ids, the engine ends the session before this run. */
-static bool does_nothing(const struct batch_run *run, const struct run_result *left)
-{
-    return (run->decodes && run->follows && run->session->batch.stopped) ||
-           (run->samples && left->sampled == 0);
-}
-
-static enum salvo_status not_computed(enum salvo_status status)
-{
-    return fail(status, "not computed: an earlier run of the session failed or was cancelled");
-}
-
-static enum salvo_status no_id(const struct batch_run *run, uint32_t position)
-{
-    if (!run->mask)
-        return session_no_id(position);
-    return fail(SALVO_ERROR_NUMERIC,
-        "no token can be chosen at position %" PRIu32 ": the mask allows none whose logit is a number",
-        position);
-}
-
-/* Accepts the results of a run, whose step ended with `status`, or marks the session as failed or stale. */
-static void finish_run(
-    struct batch_step *step, uint32_t index, enum salvo_status status, const struct run_result *left)
-{
-    struct batch_run *run = &step->runs[index];
-    struct salvo_session *session = run->session;
-    const bool cancelled = __atomic_exchange_n(&step->handles[index], 0, __ATOMIC_SEQ_CST) & cancelled_bit;
-    session->batch.flying--;
-    if (status == SALVO_OK && session->batch.failed != SALVO_OK)
-        status = not_computed(session->batch.failed);
-    else if (status == SALVO_OK && left->failed)
-        status = no_id(run, left->failed_position);
-    else if (status == SALVO_OK && cancelled)
-        status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
-    if (status != SALVO_OK) {
-        if (!left->failed)
-            mark_stale(session);
-        session->batch.failed = status;
-        record_failure(run, status);
-    } else if (does_nothing(run, left)) {
-        if (left->sampled)
-            mark_stale(session);
-    } else {
-        accept_results(step, run);
-        copy_logprobs(session->engine, run);
-        if (copy_logits(session->engine, run) != SALVO_OK)
-            record_failure(run, SALVO_ERROR_DEVICE);
-    }
-    if (!session->batch.flying && !session->batch.is_planned)
-        session_trim_pages(session);
-    run->result.position = session->position;
-}
-
-/* Completes the oldest step in flight. */
-static void complete_next(struct salvo_engine *engine)
-{
-    struct batch *batch = &engine->batch;
-    struct batch_step *step = &batch->steps[++batch->completed % SALVO_OPEN_STEPS];
-    const struct run_result *left = engine->results;
-    if (!step->in_flight)
-        return;
-    step->in_flight = false;
-    enum salvo_status status = engine->backend->wait(engine->executor, step->device_ticket, engine->results);
-    if (status != SALVO_OK)
-        memset(engine->results, 0, engine->options.slots * sizeof *engine->results);
-    for (uint32_t i = 0; i < step->run_count; i++) {
-        if (step->runs[i].count)
-            finish_run(step, i, status, left++);
-    }
-}
-
-static void complete(struct salvo_engine *engine, uint64_t ticket)
-{
-    while (engine->batch.completed < ticket)
-        complete_next(engine);
-}
-
-void batch_complete(struct salvo_engine *engine)
-{
-    complete(engine, engine->batch.last_ticket);
-}
 
 enum salvo_status batch_settle(struct salvo_engine *engine)
 {
@@ -278,7 +127,7 @@ static enum salvo_status check_run(
             number));
     }
     TRY(check_extras(engine, run, number));
-    if (run->handle & cancelled_bit)
+    if (run->handle & batch_cancelled_bit)
         TRY(fail(
             SALVO_ERROR_ARGUMENT, "run %zu: a handle of %" PRIu64 " is above 2^63 - 1", number, run->handle));
     if (run->count && !run->ids)
@@ -370,7 +219,7 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
     /* A prompt begins where the session will have ended: that must be known. */
     while (state->flying &&
            ((!run->decodes && state->may_end_early) || snapshots_are_due(session, state->planned)))
-        complete_next(session->engine);
+        batch_complete_next(session->engine);
     if (!state->flying)
         state->may_stop = state->may_end_early = false;
     if (!run->follows) {
@@ -378,7 +227,7 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
         state->stopped = false;
     }
     if (state->failed != SALVO_OK || state->refused != SALVO_OK)
-        return not_computed(state->failed != SALVO_OK ? state->failed : state->refused);
+        return batch_not_computed(state->failed != SALVO_OK ? state->failed : state->refused);
     if (run->decodes && state->stopped && !state->flying)
         return SALVO_OK;
     enum salvo_status status = state->flying ? plan_behind(given, run) : plan_at_rest(given, run);
@@ -475,7 +324,7 @@ static void begin_run(const struct salvo_run *given, struct batch_step *step, ui
     if (status != SALVO_OK) {
         run->count = 0;
         given->session->batch.refused = status;
-        record_failure(run, status);
+        batch_record_failure(run, status);
     }
     __atomic_store_n(&step->handles[index], run->count ? given->handle : 0, __ATOMIC_SEQ_CST);
     run->result.position = given->session->position;
@@ -498,13 +347,13 @@ static void refuse_run(struct batch_step *step, uint32_t index, enum salvo_statu
 {
     struct batch_run *run = &step->runs[index];
     __atomic_store_n(&step->handles[index], 0, __ATOMIC_SEQ_CST);
-    mark_stale(run->session); /* it may have begun */
+    batch_mark_stale(run->session); /* it may have begun */
     run->count = 0;
     run->session->batch.refused = status;
     run->session->batch.is_planned = false;
     if (!run->session->batch.flying)
         session_trim_pages(run->session);
-    record_failure(run, status);
+    batch_record_failure(run, status);
 }
 
 enum salvo_status batch_submit(
@@ -522,10 +371,10 @@ enum salvo_status batch_submit(
     TRY(check_runs(engine, runs, count));
     for (uint64_t ticket = batch->last_ticket; ticket > batch->completed; ticket--) {
         if (batch->steps[ticket % SALVO_OPEN_STEPS].wants_rows)
-            complete(engine, ticket);
+            batch_complete_to(engine, ticket);
     }
     while (batch->last_ticket - batch->completed >= most_in_flight(engine))
-        complete_next(engine);
+        batch_complete_next(engine);
     step->run_count = (uint32_t)count;
     step->wants_rows = step->in_flight = false;
     for (uint32_t i = 0; i < count; i++) {
@@ -541,7 +390,7 @@ enum salvo_status batch_submit(
             refuse_run(step, i, submitted);
     }
     if (most_in_flight(engine) == 1)
-        complete(engine, step->ticket);
+        batch_complete_to(engine, step->ticket);
 cleanup:
     return status;
 }
@@ -558,7 +407,7 @@ enum salvo_status batch_wait(
     if (count != step->run_count)
         return fail(SALVO_ERROR_ARGUMENT, "step %" PRIu64 " has %" PRIu32 " runs, not %zu", ticket,
             step->run_count, count);
-    complete(engine, ticket);
+    batch_complete_to(engine, ticket);
     *out = step;
     return SALVO_OK;
 }
@@ -593,7 +442,7 @@ void batch_cancel(struct salvo_engine *engine, uint64_t handle)
         for (uint32_t j = 0; j < engine->options.slots; j++) {
             uint64_t expected = handle;
             (void)__atomic_compare_exchange_n(&engine->batch.steps[i].handles[j], &expected,
-                handle | cancelled_bit, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+                handle | batch_cancelled_bit, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
         }
     }
 }

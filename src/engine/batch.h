@@ -93,9 +93,6 @@ void batch_release(struct salvo_engine *engine, uint64_t ticket);
 
 void batch_cancel(struct salvo_engine *engine, uint64_t handle);
 
-/* Completes all steps in flight. */
-void batch_complete(struct salvo_engine *engine);
-
 /* Completes all steps in flight and restores sessions whose recurrent state is stale, before anything else
  * uses them. */
 enum salvo_status batch_settle(struct salvo_engine *engine);

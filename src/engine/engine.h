@@ -110,9 +110,8 @@ enum salvo_status session_catch_up(struct salvo_session *session);
 /* Checks new tokens and stores them at position `at`, without changing the session's position. */
 enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count);
 
-/* Errors of a step without an id. */
+/* The error of a step that was cancelled. */
 enum salvo_status session_cancelled(struct salvo_session *session);
-enum salvo_status session_no_id(uint32_t position);
 
 /* Sets the device's cancel flag, in addition to a cancellation by the user. */
 void session_stop_device(struct salvo_session *session, bool stop);

@@ -148,6 +148,8 @@ void *scheduler_work(void *scheduler);
 /* Wakes the thread. Under the mutex. */
 void scheduler_wake(struct salvo_scheduler *scheduler);
 
+/* ---- scheduler_end.c ---- */
+
 /* Ends a request: its last event. With `message` NULL: salvo_error(), unless the status is SALVO_OK. */
 void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, enum salvo_status status,
     enum salvo_finish finish, int32_t id, const char *message);

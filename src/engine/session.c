@@ -2,6 +2,7 @@
 #include "engine/session.h"
 #include "arch/arch.h"
 #include "base/memory.h"
+#include "engine/batch_complete.h"
 #include "engine/session_pages.h"
 #include "engine/session_publish.h"
 
@@ -168,12 +169,6 @@ enum salvo_status session_check_cancel(struct salvo_session *session)
     return __atomic_load_n(&session->cancelled, __ATOMIC_RELAXED) ? session_cancelled(session) : SALVO_OK;
 }
 
-enum salvo_status session_no_id(uint32_t position)
-{
-    return fail(SALVO_ERROR_NUMERIC,
-        "no token can be chosen at position %" PRIu32 ": every logit is NaN or -infinity", position);
-}
-
 struct run session_run(
     const struct salvo_session *session, uint32_t count, uint32_t first_row, enum run_logits logits)
 {
@@ -197,7 +192,7 @@ static enum salvo_status accept_result(struct salvo_session *session, uint32_t i
     const struct run *run = &engine->runs[index];
     const struct run_result *result = &engine->results[index];
     if (result->failed)
-        return session_no_id(result->failed_position);
+        return batch_no_id_at(result->failed_position);
     session->computed = run->first + run->count;
     if (session->position < session->computed)
         session->position = session->computed;

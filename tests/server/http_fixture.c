@@ -284,8 +284,11 @@ char *client_read_all(int fd, size_t *out_size)
     size_t size = 0, capacity = 4096;
     char *text = malloc(capacity);
     for (;;) {
-        if (capacity - size < 2)
-            text = realloc(text, capacity *= 2);
+        if (capacity - size < 2) {
+            char *larger = realloc(text, capacity *= 2);
+            assert_non_null(larger);
+            text = larger;
+        }
         const ssize_t count = recv(fd, text + size, capacity - size - 1, 0);
         if (count < 0 && errno == EAGAIN)
             fail_msg("the server neither answers nor closes");

@@ -1,0 +1,77 @@
+#include "engine/scheduler.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+static double seconds_since(const struct request *request, uint64_t ns)
+{
+    return ns ? (double)(ns - request->submitted_ns) * 1e-9 : 0;
+}
+
+void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, enum salvo_status status,
+    enum salvo_finish finish, int32_t id, const char *message)
+{
+    if (status != SALVO_OK)
+        snprintf(request->message, sizeof request->message, "%s", message ? message : salvo_error());
+    struct salvo_event event = {
+        .kind = SALVO_EVENT_END,
+        .id = id,
+        .finish = finish,
+        .status = status,
+        .message = request->message,
+        .prompt_tokens = request->prompt_count,
+        .cached_tokens = request->cached_tokens,
+        .tokens = request->tokens,
+        .queue_seconds = seconds_since(request, request->begun_ns),
+        .first_seconds = seconds_since(request, request->first_ns),
+        .end_seconds = seconds_since(request, clock_ns()),
+    };
+    pthread_mutex_lock(&scheduler->mutex);
+    request->is_over = true;
+    scheduler->changes++; /* its session is to be released */
+    scheduler->counters.finished += status == SALVO_OK;
+    scheduler->counters.cancelled += status == SALVO_ERROR_CANCELLED;
+    scheduler->counters.failed += status != SALVO_OK && status != SALVO_ERROR_CANCELLED;
+    pthread_mutex_unlock(&scheduler->mutex);
+    event_send(scheduler, request, &event);
+}
+
+/* The youngest request that has a session. */
+static struct request *youngest(const struct salvo_scheduler *scheduler, uint32_t *out_count)
+{
+    struct request *found = NULL;
+    *out_count = 0;
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        struct request *request = scheduler->running[i];
+        if (!request || request->is_over)
+            continue;
+        ++*out_count;
+        if (!found || request->handle > found->handle)
+            found = request;
+    }
+    return found;
+}
+
+/* The youngest request is put back, computed again later, and this one tries again. The oldest is never put
+ * back, so that it ends at some time. */
+void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request, const char *message)
+{
+    uint32_t count;
+    struct request *victim = youngest(scheduler, &count);
+    if (request->is_starved)
+        return; /* behind the first run that found none */
+    if (count == 1) {
+        scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, message);
+        return;
+    }
+    request->is_starved = true;
+    request->starved_at = scheduler->releases;
+    victim->goes_back = true;
+}
+
+bool request_may_run(const struct salvo_scheduler *scheduler, const struct request *request)
+{
+    return request && !request->is_over && !request->is_blocked && !request->goes_back &&
+           !(request->is_starved && (request->runs || request->starved_at == scheduler->releases));
+}

@@ -1,0 +1,368 @@
+/* The scheduler: requests one by one, their ends, refusals, failures and limits. */
+#include "base/memory.h"
+#include "busy_device.h"
+#include "cmocka_test.h"
+#include "scheduler_fixture.h"
+
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Single cases ---- */
+
+/* Events of one request, as they came. */
+struct record {
+    struct salvo_scheduler *scheduler;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int32_t ids[MOST_TOKENS];
+    uint32_t count, scored;
+    struct salvo_event end;
+    char message[256];
+    bool has_ended;
+    struct record *others; /* [other_count]: submitted with the first event */
+    uint32_t other_count, refused;
+    struct salvo_request request;
+};
+
+static void record_event(void *user, const struct salvo_event *event)
+{
+    struct record *record = user;
+    for (uint32_t i = 0; i < record->other_count; i++) {
+        uint64_t handle;
+        if (salvo_scheduler_submit(record->scheduler, &record->others[i].request, &handle) != SALVO_OK) {
+            assert_string_equal("the queue is full", salvo_error());
+            record->refused++;
+        }
+    }
+    record->other_count = 0;
+    pthread_mutex_lock(&record->mutex);
+    if (event->kind == SALVO_EVENT_TOKEN)
+        record->ids[record->count++] = event->id;
+    else if (event->kind == SALVO_EVENT_PROMPT)
+        record->scored++;
+    else {
+        record->end = *event;
+        snprintf(record->message, sizeof record->message, "%s", event->message);
+        record->has_ended = true;
+    }
+    pthread_cond_signal(&record->changed);
+    pthread_mutex_unlock(&record->mutex);
+}
+
+static const struct salvo_sampler greedy = SALVO_SAMPLER_INIT;
+
+static void record_open(struct record *record, struct salvo_scheduler *scheduler, const int32_t *ids,
+    size_t count, uint32_t max_tokens)
+{
+    *record = (struct record){.scheduler = scheduler, .request = SALVO_REQUEST_INIT};
+    pthread_mutex_init(&record->mutex, NULL);
+    pthread_cond_init(&record->changed, NULL);
+    record->request.ids = ids;
+    record->request.count = count;
+    record->request.sampler = &greedy;
+    record->request.max_tokens = max_tokens;
+    record->request.ignore_end = 1;
+    record->request.event = record_event;
+    record->request.user = record;
+}
+
+static void wait_for(struct record *record)
+{
+    pthread_mutex_lock(&record->mutex);
+    while (!record->has_ended)
+        pthread_cond_wait(&record->changed, &record->mutex);
+    pthread_mutex_unlock(&record->mutex);
+}
+
+static void run_request(struct record *record)
+{
+    uint64_t handle;
+    ASSERT_OK(salvo_scheduler_submit(record->scheduler, &record->request, &handle));
+    wait_for(record);
+}
+
+static struct salvo_scheduler *open_scheduler(const struct fixture *fixture, uint32_t queue)
+{
+    struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
+    struct salvo_scheduler *scheduler;
+    options.queue = queue;
+    ASSERT_OK(salvo_scheduler_open(fixture->engine, &options, &scheduler));
+    return scheduler;
+}
+
+/* What a callback submits is admitted together: one step for all prompts, one for each further token of all
+ * of them. The queue takes as many as it is long. */
+static void requests_share_steps(void **state)
+{
+    (void)state;
+    enum { EACH = 8, TOKENS = 10 };
+    struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, CONTEXT, 0);
+    struct salvo_scheduler *scheduler = open_scheduler(&fixture, SESSIONS);
+    int32_t *ids = some_ids(EACH, fixture.vocabulary, 3);
+    struct record first, others[SESSIONS + 2];
+    record_open(&first, scheduler, ids, EACH, 1);
+    for (int i = 0; i < SESSIONS + 2; i++)
+        record_open(&others[i], scheduler, ids, EACH, TOKENS);
+    first.others = others;
+    first.other_count = SESSIONS + 2;
+    run_request(&first);
+    assert_int_equal(SALVO_FINISH_LENGTH, first.end.finish);
+    assert_int_equal(2, first.refused);
+    for (int i = 0; i < SESSIONS; i++)
+        wait_for(&others[i]);
+    for (int i = 0; i < SESSIONS; i++) {
+        assert_int_equal(TOKENS, others[i].count);
+        assert_memory_equal(others[0].ids, others[i].ids, TOKENS * sizeof(int32_t));
+    }
+    const struct salvo_scheduler_counters counters = scheduler_counters_now(scheduler);
+    assert_int_equal(1 + TOKENS, counters.steps);
+    assert_int_equal((1 + SESSIONS) * EACH, counters.prompt_tokens);
+    assert_int_equal(1 + SESSIONS * TOKENS, counters.tokens);
+    assert_int_equal(2, counters.refused);
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+static void assert_refused(struct record *record, enum salvo_status status, const char *part)
+{
+    uint64_t handle = 7;
+    assert_int_equal(status, salvo_scheduler_submit(record->scheduler, &record->request, &handle));
+    assert_int_equal(0, handle);
+    if (!strstr(salvo_error(), part))
+        fail_msg("'%s' does not say '%s'", salvo_error(), part);
+}
+
+static void what_can_never_run_is_refused(void **state)
+{
+    (void)state;
+    struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, CONTEXT, 0);
+    struct salvo_scheduler *scheduler, *second;
+    struct salvo_session *session;
+    int32_t *ids = some_ids(CONTEXT + 1, fixture.vocabulary, 3);
+    const int32_t outside = (int32_t)fixture.vocabulary;
+    const float nan = NAN;
+    struct record record;
+    ASSERT_OK(salvo_session_open(fixture.engine, &session));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_scheduler_open(fixture.engine, NULL, &second));
+    assert_non_null(strstr(salvo_error(), "needs all 3 sessions"));
+    salvo_session_close(session);
+    scheduler = open_scheduler(&fixture, 0);
+    const struct salvo_sampler hot = {.size = sizeof hot, .temperature = -1};
+    const struct {
+        struct salvo_request request;
+        enum salvo_status status;
+        const char *part;
+    } cases[] = {
+        {{.count = 0}, SALVO_ERROR_ARGUMENT, "no tokens"},
+        {{.count = 1}, SALVO_ERROR_ARGUMENT, "list of 1 tokens of the prompt is NULL"},
+        {{.ids = &outside, .count = 1}, SALVO_ERROR_ARGUMENT, "outside the vocabulary"},
+        {{.ids = ids, .count = CONTEXT}, SALVO_ERROR_CONTEXT, "160 tokens and one of the answer"},
+        {{.ids = ids, .count = CONTEXT + 1, .max_tokens = UINT32_MAX}, SALVO_ERROR_CONTEXT,
+            "161 tokens does not fit into the context of 160"},
+        {{.ids = ids, .count = 1, .sampler = &hot}, SALVO_ERROR_ARGUMENT, "temperature -1"},
+        {{.ids = ids, .count = 1, .bias_ids = &outside, .bias_count = 1}, SALVO_ERROR_ARGUMENT,
+            "tokens with a bias"},
+        {{.ids = ids, .count = 1, .bias_ids = ids, .biases = &nan, .bias_count = 1}, SALVO_ERROR_ARGUMENT,
+            "cannot be nan"},
+        {{.ids = ids, .count = 1, .stop_ids = ids, .stop_id_count = 33}, SALVO_ERROR_ARGUMENT, "33 stop ids"},
+        {{.ids = ids, .count = 1, .top_count = 21}, SALVO_ERROR_ARGUMENT, "the 21 most likely"},
+        {{.ids = ids, .count = 1, .ignore_end = 0}, SALVO_ERROR_UNSUPPORTED, "ignore_end must be 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        record_open(&record, scheduler, NULL, 0, 0);
+        record.request = cases[i].request;
+        record.request.size = sizeof record.request;
+        record.request.ignore_end = i + 1 < sizeof cases / sizeof *cases;
+        record.request.event = record_event;
+        assert_refused(&record, cases[i].status, cases[i].part);
+    }
+    record_open(&record, scheduler, ids, 1, 1);
+    record.request.event = NULL;
+    assert_refused(&record, SALVO_ERROR_ARGUMENT, "function for events");
+    assert_int_equal(sizeof cases / sizeof *cases + 1, scheduler_counters_now(scheduler).refused);
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+static bool end_at_third(void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words)
+{
+    const struct record *record = user;
+    assert_memory_equal(record->ids, tokens, count * sizeof *tokens);
+    memset(mask, 0xff, words * sizeof *mask);
+    return count < 3;
+}
+
+static bool allow_none(void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words)
+{
+    (void)user;
+    (void)tokens;
+    memset(mask, count ? 0 : 0xff, words * sizeof *mask);
+    return true;
+}
+
+static void answers_end_for_many_reasons(void **state)
+{
+    (void)state;
+    struct fixture fixture =
+        scheduler_open_engine(made_model_with_vocabulary("llama-tiny", "Q8_0"), false, CONTEXT, 0);
+    struct salvo_scheduler *scheduler = open_scheduler(&fixture, 0);
+    int32_t *ids = some_ids(10, fixture.vocabulary, 3);
+    struct record record;
+    record_open(&record, scheduler, ids, 10, 9);
+    record.request.mask = end_at_third;
+    run_request(&record);
+    assert_int_equal(SALVO_FINISH_CALLBACK, record.end.finish);
+    assert_int_equal(3, record.count);
+    record_open(&record, scheduler, ids, 10, 9);
+    record.request.mask = allow_none;
+    run_request(&record);
+    assert_int_equal(SALVO_ERROR_NUMERIC, record.end.status);
+    assert_non_null(strstr(record.message, "the mask allows none"));
+    assert_int_equal(1, record.count);
+    record_open(&record, scheduler, ids, 10, UINT32_MAX);
+    record.request.prompt_logprobs = 1;
+    run_request(&record);
+    assert_int_equal(SALVO_OK, record.end.status);
+    assert_int_equal(10, record.scored);
+    assert_int_equal(0, record.count);
+
+    /* The end token of the vocabulary, which a bias makes the only choice. */
+    int32_t *ends, end;
+    size_t end_count;
+    const float high = 1e6f;
+    ASSERT_OK(salvo_tokenize(fixture.model, "", 0, SALVO_TOKENIZE_EOS, &ends, &end_count));
+    assert_int_equal(1, end_count);
+    end = ends[0];
+    salvo_free(ends);
+    for (uint32_t ignore = 0; ignore < 2; ignore++) {
+        record_open(&record, scheduler, ids, 10, 4);
+        record.request.bias_ids = &end;
+        record.request.biases = &high;
+        record.request.bias_count = 1;
+        record.request.ignore_end = ignore;
+        run_request(&record);
+        assert_int_equal(ignore ? SALVO_FINISH_LENGTH : SALVO_FINISH_END, record.end.finish);
+        assert_int_equal(ignore ? -1 : end, record.end.id);
+        assert_int_equal(ignore ? 4 : 0, record.count);
+    }
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+static enum busy_fate lose_at_20(void *user, uint32_t position)
+{
+    (void)user;
+    return position == 20 ? BUSY_LOST_AFTER : BUSY_GOES_ON;
+}
+
+/* Requests in flight fail; the scheduler goes on with the next ones. */
+static void a_device_that_fails_fails_what_is_in_flight(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SCHEDULER_MODELS; i++) {
+        struct fixture fixture =
+            scheduler_open_engine(made_model(i ? "rwkv7-tiny" : "llama-tiny", "Q8_0"), true, CONTEXT, 0);
+        struct salvo_scheduler *scheduler = open_scheduler(&fixture, 0);
+        int32_t *ids = some_ids(15, fixture.vocabulary, 3);
+        struct record record, after;
+        busy_device_set_hook(fixture.engine, lose_at_20, NULL);
+        for (int again = 0; again < 2; again++) {
+            record_open(&record, scheduler, ids, 15, 10);
+            run_request(&record);
+            assert_int_equal(SALVO_ERROR_DEVICE, record.end.status);
+            assert_true(record.count >= 3 && record.count <= 6);
+            record_open(&after, scheduler, ids, 15, 5);
+            run_request(&after);
+            assert_int_equal(SALVO_OK, after.end.status);
+            assert_memory_equal(after.ids, record.ids, (record.count < 5 ? record.count : 5) * sizeof *ids);
+        }
+        salvo_scheduler_close(scheduler);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+/* A request whose events nobody reads computes no more than may be unread. */
+static void unread_events_are_bounded(void **state)
+{
+    (void)state;
+    enum { UNREAD = 2, TOKENS = 20 };
+    struct fixture fixture = scheduler_open_engine(made_model("rwkv7-tiny", "Q8_0"), true, CONTEXT, 0);
+    struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
+    struct salvo_event event = {.size = sizeof event};
+    struct salvo_scheduler *scheduler;
+    struct record record;
+    uint64_t handle;
+    uint32_t taken = 0;
+    int32_t *ids = some_ids(15, fixture.vocabulary, 3);
+    options.poll = 1;
+    options.unread = UNREAD;
+    ASSERT_OK(salvo_scheduler_open(fixture.engine, &options, &scheduler));
+    record_open(&record, scheduler, ids, 15, TOKENS);
+    ASSERT_OK(salvo_scheduler_submit(scheduler, &record.request, &handle));
+    do {
+        struct pollfd descriptor = {salvo_scheduler_descriptor(scheduler), POLLIN, 0};
+        assert_int_equal(1, poll(&descriptor, 1, -1));
+        assert_true(scheduler_counters_now(scheduler).tokens <= taken + UNREAD);
+        assert_true(salvo_scheduler_poll(scheduler, &event));
+        taken += event.kind == SALVO_EVENT_TOKEN;
+    } while (event.kind != SALVO_EVENT_END);
+    assert_int_equal(TOKENS, taken);
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Each allocation fails once. */
+static void no_memory_is_an_error(void **state)
+{
+    (void)state;
+    struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, CONTEXT, 0);
+    struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
+    struct salvo_scheduler *scheduler = NULL;
+    struct record record;
+    uint64_t handle = 0;
+    int32_t *ids = some_ids(15, fixture.vocabulary, 3);
+    const float bias = 1;
+    options.poll = 1;
+    for (uint64_t nth = 1; !scheduler; nth++) {
+        memory_fail_at(nth);
+        const enum salvo_status status = salvo_scheduler_open(fixture.engine, &options, &scheduler);
+        memory_fail_at(0);
+        assert_true(status == SALVO_OK || (status == SALVO_ERROR_MEMORY && !scheduler));
+    }
+    record_open(&record, scheduler, ids, 15, 5);
+    record.request.bias_ids = ids;
+    record.request.biases = &bias;
+    record.request.bias_count = 1;
+    record.request.mask = allow_none;
+    for (uint64_t nth = 1; !handle; nth++) {
+        memory_fail_at(nth);
+        const enum salvo_status status = salvo_scheduler_submit(scheduler, &record.request, &handle);
+        memory_fail_at(0);
+        assert_true(status == SALVO_OK || (status == SALVO_ERROR_MEMORY && !handle));
+    }
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests_share_steps),
+        cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(answers_end_for_many_reasons),
+        cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),
+        cmocka_unit_test(unread_events_are_bounded),
+        cmocka_unit_test(no_memory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
