@@ -27,10 +27,13 @@ struct salvo_grammar_options {
     size_t size;
     const char *root; /* GBNF: the rule that texts must match; NULL: "root" */
     uint64_t memory;  /* limit in bytes for parser states and masks; 0: 64 MB */
+    /* JSON Schema. 0: members are written in the order of the schema, with little white space. 1: in any
+     * order with any white space, to check documents that others have written. */
+    uint32_t any_layout;
 };
-#define SALVO_GRAMMAR_OPTIONS_INIT                 \
-    {                                              \
-        sizeof(struct salvo_grammar_options), 0, 0 \
+#define SALVO_GRAMMAR_OPTIONS_INIT                    \
+    {                                                 \
+        sizeof(struct salvo_grammar_options), 0, 0, 0 \
     }
 
 /* A compiled grammar. Any number of threads may make and use matchers of it at once. */

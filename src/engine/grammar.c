@@ -19,7 +19,7 @@ static enum salvo_status read_rules(enum salvo_grammar_kind kind, const char *te
         rule_list_add(out, regex_read(&out->pool, text, size, SPELL_UTF8));
         return out->pool.status;
     case SALVO_GRAMMAR_JSON_SCHEMA:
-        return fail(SALVO_ERROR_UNSUPPORTED, "grammars of JSON Schema are not supported yet");
+        return schema_read(text, size, options->any_layout != 0, out);
     default:
         return fail(SALVO_ERROR_ARGUMENT, "salvo_grammar_compile: there is no grammar kind %d", (int)kind);
     }

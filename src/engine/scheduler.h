@@ -41,7 +41,7 @@ struct request {
     int32_t stop_ids[SALVO_STOP_IDS]; /* the request's own, then end tokens */
     uint32_t stop_count;
     bool ends_at_end; /* end tokens end the answer */
-    bool has_logprobs, scores_prompt;
+    bool has_logprobs, scores_prompt, uses_cache;
     bool length_is_limit; /* `limit` is max_tokens, not the context */
     uint32_t limit;       /* tokens of the answer */
     uint32_t top_count;
@@ -61,17 +61,18 @@ struct request {
 
     /* By the thread of the scheduler alone. */
     struct salvo_session *session;
-    uint32_t known;    /* of `ids`: the prompt and, after it was put back, the answer so far */
-    uint32_t fed;      /* of the known ones: submitted */
-    uint32_t scored;   /* prompt tokens that had their event */
-    uint32_t tokens;   /* of the answer that had their event */
-    int32_t last_id;   /* the last of these */
-    uint32_t runs;     /* in open steps */
-    uint32_t choosing; /* of these, runs that choose an id */
-    bool is_blocked;   /* as seen at the beginning of the round: paused, or too many events are unread */
-    bool must_end;     /* likewise: cancelled */
-    bool is_starved;   /* its last run found no memory; waits for `releases` of the scheduler to change */
-    bool goes_back;    /* is put back into the queue when it has no runs left */
+    uint32_t known;         /* of `ids`: the prompt and, after it was put back, the answer so far */
+    uint32_t fed;           /* of the known ones: submitted */
+    uint32_t cached_tokens; /* of the prompt, when it first got a session */
+    uint32_t scored;        /* prompt tokens that had their event */
+    uint32_t tokens;        /* of the answer that had their event */
+    int32_t last_id;        /* the last of these */
+    uint32_t runs;          /* in open steps */
+    uint32_t choosing;      /* of these, runs that choose an id */
+    bool is_blocked;        /* as seen at the beginning of the round: paused, or too many events are unread */
+    bool must_end;          /* likewise: cancelled */
+    bool is_starved; /* its last run found no memory; waits for `releases` of the scheduler to change */
+    bool goes_back;  /* is put back into the queue when it has no runs left */
     uint64_t starved_at;
     uint64_t begun_ns, first_ns;
     char message[BATCH_MESSAGE_BYTES];

@@ -22,6 +22,14 @@ static enum salvo_status check_ids(
     return SALVO_OK;
 }
 
+/* Positions that one request can fill: those of the context, as far as there are KV pages for them. */
+static uint32_t most_positions(const struct salvo_engine *engine)
+{
+    const uint64_t paged = (uint64_t)engine->page_pool.count * PAGE_POSITIONS;
+    const uint32_t context = engine->options.context;
+    return engine->has_caches && paged < context ? (uint32_t)paged : context;
+}
+
 static enum salvo_status check_prompt(const struct salvo_engine *engine, const struct salvo_request *given)
 {
     enum salvo_status status = SALVO_OK;
@@ -32,6 +40,10 @@ static enum salvo_status check_prompt(const struct salvo_engine *engine, const s
     if (given->count > context || given->count + answers > context)
         TRY(fail(SALVO_ERROR_CONTEXT, "a prompt of %zu tokens%s does not fit into the context of %" PRIu32,
             given->count, answers ? " and one of the answer" : "", context));
+    if (given->count + answers > most_positions(engine))
+        TRY(fail(SALVO_ERROR_CONTEXT,
+            "a prompt of %zu tokens%s does not fit into the KV memory of %" PRIu32 " tokens", given->count,
+            answers ? " and one of the answer" : "", most_positions(engine)));
     TRY(check_ids(engine, "tokens of the prompt", given->ids, given->count));
 cleanup:
     return status;
@@ -146,7 +158,7 @@ enum salvo_status request_open(
     request->bias_count = given->bias_count;
     request->known = request->prompt_count = (uint32_t)given->count;
     list_stop_ids(scheduler, given, request);
-    const uint32_t room = engine->options.context - request->prompt_count;
+    const uint32_t room = most_positions(engine) - request->prompt_count;
     request->length_is_limit =
         given->max_tokens && (given->max_tokens <= room || given->max_tokens == UINT32_MAX);
     request->limit = given->max_tokens == UINT32_MAX ? 0
@@ -154,6 +166,7 @@ enum salvo_status request_open(
                                                      : room;
     request->has_logprobs = given->logprobs;
     request->scores_prompt = given->prompt_logprobs;
+    request->uses_cache = !given->no_cache && !given->prompt_logprobs;
     request->top_count = given->logprobs || given->prompt_logprobs ? given->top_count : 0;
     request->mask = given->mask;
     request->event = given->event;

@@ -3,9 +3,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-#include <inttypes.h>
+#include <salvo/memory.h>
 #include <stdio.h>
-#include <string.h>
 
 /* ---- The end of a request ---- */
 
@@ -26,6 +25,7 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
         .status = status,
         .message = request->message,
         .prompt_tokens = request->prompt_count,
+        .cached_tokens = request->cached_tokens,
         .tokens = request->tokens,
         .queue_seconds = seconds_since(request, request->begun_ns),
         .first_seconds = seconds_since(request, request->first_ns),
@@ -52,12 +52,27 @@ static void end_complete(struct salvo_scheduler *scheduler, struct request *requ
         request->length_is_limit ? SALVO_FINISH_LENGTH : SALVO_FINISH_CONTEXT, -1, NULL);
 }
 
-/* Takes the session from a request without runs and empties it. */
+/* Removes all tokens of a session. The prefix cache keeps them; a recurrent state is copied for it while the
+ * device is idle. Otherwise other sessions go on meanwhile. */
+static void empty_session(struct salvo_session *session)
+{
+    const struct salvo_engine *engine = session->engine;
+    enum salvo_status status = SALVO_OK;
+    if (engine->has_recurrent_state && engine->prefix_cache.is_on)
+        status = salvo_session_rollback(session, 0);
+    batch_forget(session);
+    if (status != SALVO_OK)
+        session->computed = 0; /* what the device has is not known */
+    (void)session_rollback(session, 0);
+    session->position = session->computed = 0;
+    snapshots_forget(session);
+}
+
+/* Takes the session from a request without runs. */
 static void free_session(struct salvo_scheduler *scheduler, struct request *request)
 {
     struct salvo_session *session = request->session;
-    batch_forget(session);
-    (void)session_rollback(session, 0); /* to the beginning, which cannot fail */
+    empty_session(session);
     memory_free(session->bias);
     session->bias = NULL;
     session->sampler.bias = NULL;
@@ -201,12 +216,32 @@ static struct request *admit(struct salvo_scheduler *scheduler, uint32_t slot)
     return request;
 }
 
-static enum salvo_status prepare_session(struct request *request)
+/* Begins the session with what the prefix cache has of the prompt. */
+static enum salvo_status begin_cached(struct salvo_scheduler *scheduler, struct request *request)
 {
     enum salvo_status status = SALVO_OK;
+    if (!scheduler->engine->prefix_cache.is_on || !request->uses_cache || request->limit == 0)
+        goto cleanup;
+    TRY(salvo_session_prefill_cached(request->session, request->ids, request->known, &request->fed));
+    if (request->tokens) /* put back: not a part of the prompt alone */
+        goto cleanup;
+    request->cached_tokens = request->fed;
+    pthread_mutex_lock(&scheduler->mutex);
+    scheduler->counters.cached_tokens += request->fed;
+    pthread_mutex_unlock(&scheduler->mutex);
+cleanup:
+    return status;
+}
+
+static enum salvo_status prepare_session(struct salvo_scheduler *scheduler, struct request *request)
+{
+    enum salvo_status status = SALVO_OK;
+    if (!request->begun_ns)
+        request->begun_ns = clock_ns();
     request->session->sampler = request->sampler;
     for (size_t i = 0; i < request->bias_count; i++)
         TRY(session_set_bias(request->session, request->bias_ids[i], request->biases[i]));
+    TRY(begin_cached(scheduler, request));
 cleanup:
     return status;
 }
@@ -230,9 +265,7 @@ static bool admit_all(struct salvo_scheduler *scheduler)
         if (scheduler->running[i] || !(request = admit(scheduler, i)))
             continue;
         did_something = true;
-        if (!request->begun_ns)
-            request->begun_ns = clock_ns();
-        const enum salvo_status status = prepare_session(request);
+        const enum salvo_status status = prepare_session(scheduler, request);
         if (status != SALVO_OK)
             scheduler_end(scheduler, request, status, SALVO_FINISH_CANCELLED, -1, NULL);
     }

@@ -82,13 +82,14 @@ const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr)
     uint32_t(*next)[256] = NULL;
     bool *accepts = NULL;
     const struct dfa *dfa = NULL;
-    /* An expression that matches nothing has no network. */
     const struct expr *rules[] = {expr};
     if (status != SALVO_OK)
         return NULL;
-    if (expr->kind == EXPR_NONE)
-        return new_dfa(pool, 1);
     TRY(network_build(rules, 1, 0, &network));
+    if (network_is_dead(&network)) {
+        dfa = new_dfa(pool, 1);
+        goto cleanup;
+    }
     TRY(states_open(&network, 64 << 20, 0, &states));
     for (uint32_t state = 1; state < states.count; state++) {
         if (states.count > DFA_MAX_STATES)

@@ -180,3 +180,11 @@ const struct expr *expr_dfa(struct expr_pool *pool, const struct dfa *dfa)
     expr->dfa = dfa;
     return expr;
 }
+
+const struct expr *expr_shared(struct expr_pool *pool, const struct expr *item)
+{
+    if (item->kind == EXPR_NONE || item->kind == EXPR_EMPTY || item->kind == EXPR_SHARED)
+        return item;
+    const struct expr *expr = new_parent(pool, EXPR_SHARED, &item, 1);
+    return expr ? expr : &none;
+}

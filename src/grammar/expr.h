@@ -35,6 +35,7 @@ enum expr_kind {
     EXPR_REPEAT,   /* items[0], `min` to `max` times */
     EXPR_RULE,     /* what rule number `rule` matches */
     EXPR_DFA,      /* what `dfa` accepts */
+    EXPR_SHARED,   /* items[0]; where several places go on with it in the same way, they share its nodes */
 };
 
 #define REPEAT_UNLIMITED UINT32_MAX
@@ -53,7 +54,7 @@ struct expr {
 };
 
 enum {
-    EXPR_MAX_DEPTH = 1000,
+    EXPR_MAX_DEPTH = 4000,
     EXPR_MAX_REPEAT = 100000,
     EXPR_MAX_BYTES = 48 << 20, /* of a pool */
 };
@@ -88,6 +89,7 @@ const struct expr *expr_sequence(struct expr_pool *pool, const struct expr *cons
 const struct expr *expr_either(struct expr_pool *pool, const struct expr *const *items, size_t count);
 const struct expr *expr_repeat(struct expr_pool *pool, const struct expr *item, uint32_t min, uint32_t max);
 const struct expr *expr_rule(struct expr_pool *pool, uint32_t rule);
+const struct expr *expr_shared(struct expr_pool *pool, const struct expr *item);
 const struct expr *expr_dfa(struct expr_pool *pool, const struct dfa *dfa);
 
 static inline const struct expr *expr_optional(struct expr_pool *pool, const struct expr *item)

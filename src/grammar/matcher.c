@@ -27,6 +27,8 @@ enum salvo_status grammar_open(
     enum salvo_status status = SALVO_OK;
     struct salvo_grammar *grammar = NULL;
     *out = NULL;
+    if (network_is_dead(network))
+        TRY(fail(SALVO_ERROR_ARGUMENT, "no text can match the grammar"));
     TRY(NEW(&grammar, 1));
     pthread_mutex_init(&grammar->lock, NULL);
     grammar->network = *network;

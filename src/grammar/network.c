@@ -7,9 +7,21 @@
 
 enum { NOT_SET = 0 };
 
+/* The node of a shared expression that `next` follows. */
+struct shared_node {
+    const struct expr *expr; /* NULL: free */
+    uint32_t next, node;
+};
+
+struct shared_nodes {
+    struct shared_node *slots; /* hash table */
+    size_t count, mask;
+};
+
 /* The rule that is being built. */
 struct rule_context {
     struct network *network;
+    struct shared_nodes *shared;
     enum salvo_status status;
     uint32_t rule, accept, start;
 };
@@ -107,9 +119,10 @@ cleanup:
 
 static uint32_t build(struct rule_context *context, const struct expr *expr, uint32_t next);
 
-static enum salvo_status build_rule(struct network *network, uint32_t rule, const struct expr *expr)
+static enum salvo_status build_rule(
+    struct network *network, struct shared_nodes *shared, uint32_t rule, const struct expr *expr)
 {
-    struct rule_context context = {.network = network, .rule = rule};
+    struct rule_context context = {.network = network, .shared = shared, .rule = rule};
     context.accept = add_node(&context, NODE_ACCEPT, 0, rule);
     context.start = add_node(&context, NODE_SPLIT, 0, 0);
     uint32_t first = build(&context, expr, context.accept);
@@ -130,7 +143,7 @@ static const struct expr *shared_body(
     uint32_t rule = 0;
     context->status = add_rule(context->network, &rule);
     if (context->status == SALVO_OK)
-        context->status = build_rule(context->network, rule, body);
+        context->status = build_rule(context->network, context->shared, rule, body);
     *out = (struct expr){.kind = EXPR_RULE, .rule = rule};
     return out;
 }
@@ -191,6 +204,50 @@ static uint32_t build_dfa(struct rule_context *context, const struct dfa *dfa, u
     return dfa->states > 1 ? first_node : nothing;
 }
 
+static struct shared_node *find_shared(
+    const struct shared_nodes *shared, const struct expr *expr, uint32_t next)
+{
+    size_t slot = (((uintptr_t)expr >> 4) * 31 + next) * UINT64_C(0x9E3779B97F4A7C15) >> 20;
+    for (slot &= shared->mask; shared->slots[slot].expr; slot = (slot + 1) & shared->mask) {
+        if (shared->slots[slot].expr == expr && shared->slots[slot].next == next)
+            break;
+    }
+    return &shared->slots[slot];
+}
+
+static enum salvo_status grow_shared(struct shared_nodes *shared)
+{
+    enum salvo_status status = SALVO_OK;
+    struct shared_nodes larger = {.mask = shared->slots ? shared->mask * 2 + 1 : 255, .count = shared->count};
+    TRY(NEW(&larger.slots, larger.mask + 1));
+    for (size_t i = 0; shared->slots && i <= shared->mask; i++) {
+        if (shared->slots[i].expr)
+            *find_shared(&larger, shared->slots[i].expr, shared->slots[i].next) = shared->slots[i];
+    }
+    memory_free(shared->slots);
+    *shared = larger;
+cleanup:
+    return status;
+}
+
+static uint32_t build_shared(struct rule_context *context, const struct expr *expr, uint32_t next)
+{
+    struct shared_nodes *shared = context->shared;
+    if (shared->slots) {
+        const struct shared_node *known = find_shared(shared, expr, next);
+        if (known->expr)
+            return known->node;
+    }
+    uint32_t node = build(context, expr->items[0], next);
+    if (context->status == SALVO_OK && (!shared->slots || shared->count >= shared->mask / 2))
+        context->status = grow_shared(shared);
+    if (context->status != SALVO_OK)
+        return 0;
+    *find_shared(shared, expr, next) = (struct shared_node){expr, next, node};
+    shared->count++;
+    return node;
+}
+
 /* The first node of an expression that `next` follows. */
 static uint32_t build(struct rule_context *context, const struct expr *expr, uint32_t next)
 {
@@ -229,6 +286,8 @@ static uint32_t build(struct rule_context *context, const struct expr *expr, uin
         return add_node(context, NODE_CALL, next, expr->rule);
     case EXPR_DFA:
         return build_dfa(context, expr->dfa, next);
+    case EXPR_SHARED:
+        return build_shared(context, expr, next);
     }
     return next;
 }
@@ -401,6 +460,7 @@ enum salvo_status network_build(
     const struct expr *const *rules, size_t count, uint32_t root, struct network *out)
 {
     enum salvo_status status = SALVO_OK;
+    struct shared_nodes shared = {0};
     uint32_t rule;
     *out = (struct network){.root = root};
     if (count >= NETWORK_MAX_NODES)
@@ -409,12 +469,11 @@ enum salvo_status network_build(
     for (size_t i = 0; i < count; i++)
         TRY(add_rule(out, &rule));
     for (size_t i = 0; i < count; i++)
-        TRY(build_rule(out, (uint32_t)i, rules[i]));
+        TRY(build_rule(out, &shared, (uint32_t)i, rules[i]));
     TRY(mark_network(out));
-    if (out->nodes[out->starts[root]].dead)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "no text can match the grammar"));
     TRY(find_classes(out));
 cleanup:
+    memory_free(shared.slots);
     if (status != SALVO_OK)
         network_free(out);
     return status;

@@ -38,12 +38,18 @@ struct network {
     uint64_t (*set_classes)[4]; /* for each set the classes in it, a bit each */
 };
 
-/* Rule i is rules[i]; expr_rule refers to it by number. Fails if no text can match rule `root`. */
+/* Rule i is rules[i]; expr_rule refers to it by number. */
 enum salvo_status network_build(
     const struct expr *const *rules, size_t count, uint32_t root, struct network *out);
 void network_free(struct network *network);
 
 size_t network_bytes(const struct network *network);
+
+/* No text can match the root. */
+static inline bool network_is_dead(const struct network *network)
+{
+    return network->nodes[network->starts[network->root]].dead;
+}
 
 static inline bool network_reads(const struct network *network, const struct node *node, unsigned class)
 {

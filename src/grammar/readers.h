@@ -38,4 +38,11 @@ enum salvo_status gbnf_read(const char *text, size_t size, const char *root, str
  */
 const struct expr *regex_read(struct expr_pool *pool, const char *text, size_t size, enum spelling spelling);
 
+/*
+ * JSON Schema, 2020-12 or an older draft. A keyword that cannot be enforced is an error that names it and its
+ * place. Members are written in the order of the schema, with little white space; with `any_layout` in any
+ * order with any white space, for documents that others have written.
+ */
+enum salvo_status schema_read(const char *text, size_t size, bool any_layout, struct rule_list *out);
+
 #endif

@@ -126,6 +126,9 @@ static void slow_expr(const struct slow *slow, const struct expr *expr, const bo
         for (size_t i = 0; i < expr->count; i++)
             slow_expr(slow, expr->items[i], from, to);
         break;
+    case EXPR_SHARED:
+        slow_expr(slow, expr->items[0], from, to);
+        break;
     case EXPR_REPEAT:
         slow_repeat(slow, expr, from, to);
         break;

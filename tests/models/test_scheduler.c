@@ -11,6 +11,7 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <salvo/memory.h>
 #include <salvo/scheduler.h>
 #include <sched.h>
 #include <stdio.h>
@@ -20,6 +21,9 @@
 enum {
     SESSIONS = 3,
     CONTEXT = 160,
+    LONG_CONTEXT = 560, /* of worlds with little memory: more than two pages */
+    PAGE = 256,
+    PAGES = 4,
     BATCH = 40,
     KINDS = 24, /* different requests */
     MOST_TOKENS = 40,
@@ -59,6 +63,8 @@ struct world {
     struct fixture fixture;
     struct kind kinds[KINDS];
     bool is_busy;
+    bool is_tight; /* prompts and answers of more than a page, fewer pages than the sessions need, a cache */
+    uint32_t context;
 };
 
 /* Every third id, which ones depends on the answer so far. */
@@ -88,7 +94,7 @@ static void run_alone(const struct fixture *alone, struct kind *kind)
 {
     uint32_t mask[4096] = {0};
     const size_t words = (alone->vocabulary + 31) / 32;
-    const uint32_t room = CONTEXT - kind->prompt_count,
+    const uint32_t room = salvo_engine_info(alone->engine)->context - kind->prompt_count,
                    limit = kind->max_tokens && kind->max_tokens < room ? kind->max_tokens : room;
     assert_true(words <= sizeof mask / sizeof *mask && limit <= MOST_TOKENS);
     struct salvo_session *session = alone->session;
@@ -138,11 +144,14 @@ static void make_kind(
     const struct world *world, const struct fixture *alone, uint32_t index, struct kind *kind)
 {
     *kind = (struct kind){.sampler = SALVO_SAMPLER_INIT};
-    kind->prompt_count = index % 4 == 3 ? CONTEXT - 1 - pick(20) : 1 + pick(index % 4 == 2 ? 100 : 12);
-    kind->max_tokens = index % 8 == 3 ? 0 : 1 + pick(20);
+    kind->prompt_count = 1 + pick(index % 4 == 2 ? 100 : 12);
+    if (world->is_tight)
+        kind->prompt_count = index % 4 == 0 ? 490 + pick(30) : 230 + pick(40);
+    kind->max_tokens = index % 8 == 3 ? 0 : 1 + pick(world->is_tight ? MOST_TOKENS : 20);
     if (!kind->max_tokens)
-        kind->prompt_count = CONTEXT - 1 - pick(20);
-    kind->prompt = some_ids(kind->prompt_count, alone->vocabulary, 1 + pick(1000));
+        kind->prompt_count = world->context - 1 - pick(20);
+    /* With little memory, prompts begin alike. */
+    kind->prompt = some_ids(kind->prompt_count, alone->vocabulary, 1 + pick(world->is_tight ? 2 : 1000));
     kind->sampler.temperature = index % 5 == 0 ? 0 : 0.9f;
     kind->sampler.repeat_penalty = 1.1f;
     kind->sampler.repeat_last_n = index % 2 ? 16 : 0;
@@ -171,15 +180,17 @@ static const char *model_path(size_t index)
     return path;
 }
 
-static struct fixture open_engine(const char *path, bool is_busy)
+static struct fixture open_engine_with(const char *path, bool is_busy, uint32_t context, size_t kv_memory)
 {
-    struct fixture fixture =
-        fixture_open(path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
-                               .backend = "cpu",
-                               .threads = 1,
-                               .context = CONTEXT,
-                               .batch = BATCH,
-                               .sessions = SESSIONS});
+    struct salvo_engine_options options = SALVO_ENGINE_OPTIONS_INIT;
+    options.backend = "cpu";
+    options.threads = 1;
+    options.context = context;
+    options.batch = BATCH;
+    options.sessions = SESSIONS;
+    options.kv_memory = kv_memory;
+    options.prefix_cache = kv_memory != 0;
+    struct fixture fixture = fixture_open(path, options);
     if (is_busy)
         busy_device_install(fixture.engine);
     salvo_session_close(fixture.session);
@@ -187,17 +198,44 @@ static struct fixture open_engine(const char *path, bool is_busy)
     return fixture;
 }
 
-static struct world open_world(size_t model, bool is_busy)
+static struct fixture open_engine(const char *path, bool is_busy)
 {
-    struct world world = {.path = model_path(model), .is_busy = is_busy};
-    struct fixture alone = fixture_open(world.path,
-        (struct salvo_engine_options){
-            .size = sizeof(struct salvo_engine_options), .backend = "cpu", .threads = 1, .context = CONTEXT});
+    return open_engine_with(path, is_busy, CONTEXT, 0);
+}
+
+/* Those by which the state of two pages is larger than that of one; 1 for a model without KV caches. */
+static size_t page_bytes(const struct fixture *fixture)
+{
+    int32_t *ids = some_ids(2 * PAGE, fixture->vocabulary, 1);
+    size_t sizes[2];
+    ASSERT_OK(salvo_session_rollback(fixture->session, 0));
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(salvo_session_eval(fixture->session, ids + i * PAGE, PAGE, NULL, NULL));
+        sizes[i] = salvo_session_state_size(fixture->session);
+    }
+    free(ids);
+    struct salvo_memory memory = SALVO_MEMORY_INIT;
+    ASSERT_OK(salvo_engine_memory(fixture->engine, &memory));
+    return memory.pages ? sizes[1] - sizes[0] - PAGE * sizeof(int32_t) : 1;
+}
+
+static struct world open_world(size_t model, bool is_busy, bool is_tight)
+{
+    struct world world = {.path = model_path(model),
+        .is_busy = is_busy,
+        .is_tight = is_tight,
+        .context = is_tight ? LONG_CONTEXT : CONTEXT};
+    struct salvo_engine_options options = SALVO_ENGINE_OPTIONS_INIT;
+    options.backend = "cpu";
+    options.threads = 1;
+    options.context = options.batch = world.context;
+    struct fixture alone = fixture_open(world.path, options);
     random_state = model + 1;
     for (uint32_t i = 0; i < KINDS; i++)
         make_kind(&world, &alone, i, &world.kinds[i]);
+    const size_t kv_memory = is_tight ? PAGES * page_bytes(&alone) : 0;
     fixture_close(&alone);
-    world.fixture = open_engine(world.path, is_busy);
+    world.fixture = open_engine_with(world.path, is_busy, world.context, kv_memory);
     return world;
 }
 
@@ -460,10 +498,11 @@ static void run_schedule(struct world *world, uint64_t seed)
     close_theatre(&theatre);
 }
 
-static void run_schedules(size_t model, bool is_busy)
+static void run_schedules(size_t model, bool is_busy, bool is_tight)
 {
-    struct world world = open_world(model, is_busy);
-    for (uint64_t seed = 1; seed <= schedules; seed++)
+    struct world world = open_world(model, is_busy, is_tight);
+    const uint64_t count = is_tight ? (schedules + 9) / 10 : schedules; /* which are longer */
+    for (uint64_t seed = 1; seed <= count; seed++)
         run_schedule(&world, seed);
     for (uint32_t i = 0; i < SESSIONS; i++) { /* the engine has all its sessions again */
         struct salvo_session *session;
@@ -476,14 +515,24 @@ static void requests_in_company_equal_requests_alone(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        run_schedules(i, false);
+        run_schedules(i, false, false);
 }
 
 static void a_device_that_works_by_itself_gives_the_same(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        run_schedules(i, true);
+        run_schedules(i, true, false);
+}
+
+/* Out of pages, requests are put back and computed again; prompts begin with what others have computed. */
+static void little_memory_and_a_cache_give_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        run_schedules(i, false, true);
+        run_schedules(i, true, true);
+    }
 }
 
 /* ---- Single cases ---- */
@@ -836,6 +885,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_in_company_equal_requests_alone),
         cmocka_unit_test(a_device_that_works_by_itself_gives_the_same),
+        cmocka_unit_test(little_memory_and_a_cache_give_the_same),
         cmocka_unit_test(requests_share_steps),
         cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(answers_end_for_many_reasons),

@@ -1,0 +1,336 @@
+#include "base/memory.h"
+#include "grammar/dfa.h"
+#include "grammar/schema_flat.h"
+#include "grammar/schema_string.h"
+
+#include <string.h>
+
+enum { MOST_COUNT = 100000, MOST_PATTERNS = 5, MOST_MEMBERS = 1500 };
+
+static uint32_t read_count(struct schema *schema, const struct json_value *value)
+{
+    uint32_t count = 0;
+    if (!tree_count(value, MOST_COUNT, &count))
+        tree_complain(
+            schema->pool, SALVO_ERROR_UNSUPPORTED, value, "a whole number from 0 to 100000 is expected");
+    return count;
+}
+
+uint32_t schema_largest(struct schema *schema, const struct node_list *nodes, const char *keyword)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < nodes->count; i++) {
+        const struct json_value *value = tree_member(nodes->items[i], keyword);
+        uint32_t count = value ? read_count(schema, value) : 0;
+        largest = count > largest ? count : largest;
+    }
+    return largest;
+}
+
+uint32_t schema_smallest(struct schema *schema, const struct node_list *nodes, const char *keyword)
+{
+    uint32_t smallest = REPEAT_UNLIMITED;
+    for (size_t i = 0; i < nodes->count; i++) {
+        const struct json_value *value = tree_member(nodes->items[i], keyword);
+        uint32_t count = value ? read_count(schema, value) : REPEAT_UNLIMITED;
+        smallest = count < smallest ? count : smallest;
+    }
+    return smallest;
+}
+
+/* A member of a schema that must be of a kind; NULL if it is absent. */
+static const struct json_value *member_of_kind(
+    struct schema *schema, const struct json_value *node, const char *keyword, enum value_kind kind)
+{
+    const struct json_value *value = tree_member(node, keyword);
+    if (value && value->kind != kind) {
+        tree_complain(schema->pool, SALVO_ERROR_ARGUMENT, value,
+            kind == VALUE_OBJECT ? "an object is expected" : "an array is expected");
+        return NULL;
+    }
+    return value;
+}
+
+/* ---- Objects ---- */
+
+struct pattern {
+    const struct json_value *node, *member; /* the schema, and its entry in patternProperties */
+    const struct dfa *keys;                 /* insides of keys that match */
+};
+
+struct object_reader {
+    struct schema *schema;
+    const struct node_list *nodes;
+    struct pattern patterns[MOST_PATTERNS];
+    size_t pattern_count;
+    struct node_list names; /* members of `properties` and items of `required`, each name once */
+    struct layout_member *members;
+};
+
+static struct salvo_text name_of(const struct json_value *value)
+{
+    return value->parent->kind == VALUE_OBJECT ? value->key : value->text;
+}
+
+static void read_patterns(struct object_reader *reader)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    for (size_t i = 0; i < reader->nodes->count; i++) {
+        const struct json_value *patterns =
+            member_of_kind(reader->schema, reader->nodes->items[i], "patternProperties", VALUE_OBJECT);
+        for (const struct json_value *entry = patterns ? patterns->first : NULL; entry; entry = entry->next) {
+            if (reader->pattern_count == MOST_PATTERNS) {
+                tree_complain(pool, SALVO_ERROR_UNSUPPORTED, entry,
+                    "more than 5 patterns for one object are not supported");
+                return;
+            }
+            const struct expr *expr = regex_read(pool, entry->key.data, entry->key.size, SPELL_JSON);
+            reader->patterns[reader->pattern_count++] =
+                (struct pattern){reader->nodes->items[i], entry, dfa_of(pool, expr)};
+            if (pool->status != SALVO_OK)
+                return;
+        }
+    }
+}
+
+static void add_name(struct object_reader *reader, const struct json_value *name)
+{
+    for (size_t i = 0; i < reader->names.count; i++) {
+        if (!schema_works(reader->schema, 1) ||
+            texts_are_equal(name_of(reader->names.items[i]), name_of(name)))
+            return;
+    }
+    node_list_add(reader->schema->pool, &reader->names, name);
+    if (reader->names.count > MOST_MEMBERS)
+        tree_complain(reader->schema->pool, SALVO_ERROR_UNSUPPORTED, name,
+            "objects with more than 1500 members are not supported");
+}
+
+static void read_names(struct object_reader *reader)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    for (size_t i = 0; i < reader->nodes->count; i++) {
+        const struct json_value *properties =
+            member_of_kind(reader->schema, reader->nodes->items[i], "properties", VALUE_OBJECT);
+        for (const struct json_value *member = properties ? properties->first : NULL;
+             member && pool->status == SALVO_OK; member = member->next)
+            add_name(reader, member);
+    }
+    for (size_t i = 0; i < reader->nodes->count; i++) {
+        const struct json_value *required =
+            member_of_kind(reader->schema, reader->nodes->items[i], "required", VALUE_ARRAY);
+        for (const struct json_value *item = required ? required->first : NULL;
+             item && pool->status == SALVO_OK; item = item->next) {
+            if (item->kind == VALUE_STRING)
+                add_name(reader, item);
+            else
+                tree_complain(pool, SALVO_ERROR_ARGUMENT, item, "a string is expected");
+        }
+    }
+}
+
+static bool key_matches(struct object_reader *reader, const struct pattern *pattern, struct salvo_text name)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    const struct dfa *key = dfa_of(pool, layout_spelled(&reader->schema->layout, name, false));
+    const struct dfa *both = dfa_both(pool, key, pattern->keys);
+    return both && !dfa_is_empty(both);
+}
+
+/* What the value of a named member must fit. */
+static const struct expr *named_value(struct object_reader *reader, struct salvo_text name)
+{
+    struct node_list goal = {0};
+    struct expr_pool *pool = reader->schema->pool;
+    bool matches[MOST_PATTERNS] = {false};
+    for (size_t i = 0; i < reader->pattern_count; i++)
+        matches[i] = key_matches(reader, &reader->patterns[i], name);
+    for (size_t i = 0; i < reader->nodes->count; i++) {
+        const struct json_value *node = reader->nodes->items[i];
+        const struct json_value *property = tree_member_text(tree_member(node, "properties"), name);
+        bool found = property != NULL;
+        if (property)
+            node_list_add(pool, &goal, property);
+        for (size_t k = 0; k < reader->pattern_count; k++) {
+            if (reader->patterns[k].node == node && matches[k]) {
+                node_list_add(pool, &goal, reader->patterns[k].member);
+                found = true;
+            }
+        }
+        const struct json_value *additional = tree_member(node, "additionalProperties");
+        if (!found && additional)
+            node_list_add(pool, &goal, additional);
+    }
+    const struct expr *expr = schema_goal(reader->schema, &goal);
+    node_list_free(&goal);
+    return expr;
+}
+
+static bool is_required(const struct object_reader *reader, struct salvo_text name)
+{
+    for (size_t i = 0; i < reader->nodes->count; i++) {
+        const struct json_value *required = tree_member(reader->nodes->items[i], "required");
+        for (const struct json_value *item = required && required->kind == VALUE_ARRAY ? required->first
+                                                                                       : NULL;
+             item && schema_works(reader->schema, 1); item = item->next) {
+            if (item->kind == VALUE_STRING && texts_are_equal(item->text, name))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Members whose keys match just the patterns of a set, a bit for each, and have no name of their own. */
+static const struct expr *members_of_set(
+    struct object_reader *reader, const struct dfa *unnamed, unsigned set)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    struct layout *layout = &reader->schema->layout;
+    struct node_list goal = {0};
+    const struct dfa *keys = unnamed;
+    for (size_t i = 0; i < reader->pattern_count; i++)
+        keys = (set >> i & 1 ? dfa_both : dfa_without)(pool, keys, reader->patterns[i].keys);
+    if (!keys || dfa_is_empty(keys))
+        return expr_none();
+    for (size_t i = 0; i < reader->nodes->count; i++) {
+        const struct json_value *node = reader->nodes->items[i];
+        const struct json_value *additional = tree_member(node, "additionalProperties");
+        bool found = false;
+        for (size_t k = 0; k < reader->pattern_count; k++) {
+            if (reader->patterns[k].node == node && (set >> k & 1)) {
+                node_list_add(pool, &goal, reader->patterns[k].member);
+                found = true;
+            }
+        }
+        if (!found && additional)
+            node_list_add(pool, &goal, additional);
+    }
+    const struct expr *value = schema_goal(reader->schema, &goal);
+    node_list_free(&goal);
+    if (value->kind == EXPR_NONE)
+        return value;
+    return layout_pair(layout, layout_quoted(layout, expr_dfa(pool, keys)), value);
+}
+
+/* Whether some schema forbids all members without a name. */
+static bool is_closed(const struct object_reader *reader)
+{
+    for (size_t i = 0; i < reader->nodes->count; i++) {
+        const struct json_value *additional = tree_member(reader->nodes->items[i], "additionalProperties");
+        if (additional && additional->kind == VALUE_FALSE &&
+            !tree_member(reader->nodes->items[i], "patternProperties"))
+            return true;
+    }
+    return false;
+}
+
+static const struct expr *other_members(struct object_reader *reader)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    struct layout *layout = &reader->schema->layout;
+    struct expr_list list = {0};
+    if (is_closed(reader))
+        return expr_none();
+    const struct dfa *unnamed = dfa_of(pool, expr_repeat(pool, layout->character_here, 0, REPEAT_UNLIMITED));
+    for (size_t i = 0; i < reader->names.count; i++)
+        expr_list_add(pool, &list, layout_spelled(layout, name_of(reader->names.items[i]), true));
+    if (list.count)
+        unnamed = dfa_without(pool, unnamed, dfa_of(pool, expr_either(pool, list.items, list.count)));
+    list.count = 0;
+    for (unsigned set = 0; set < 1U << reader->pattern_count && pool->status == SALVO_OK; set++) {
+        const struct expr *members = members_of_set(reader, unnamed, set);
+        if (members->kind != EXPR_NONE)
+            expr_list_add(pool, &list, members);
+    }
+    const struct expr *others = expr_either(pool, list.items, list.count);
+    if (others->kind != EXPR_NONE)
+        others = expr_rule(pool, rule_list_add(reader->schema->rules, others));
+    expr_list_free(&list);
+    return others;
+}
+
+const struct expr *schema_object(struct schema *schema, const struct node_list *nodes)
+{
+    struct object_reader reader = {.schema = schema, .nodes = nodes};
+    struct expr_pool *pool = schema->pool;
+    const struct expr *expr = expr_none();
+    read_patterns(&reader);
+    read_names(&reader);
+    if (pool->status == SALVO_OK)
+        pool->status = NEW(&reader.members, reader.names.count + 1);
+    struct layout_object object = {.members = reader.members,
+        .count = reader.names.count,
+        .others = expr_none(),
+        .min = schema_largest(schema, nodes, "minProperties"),
+        .max = schema_smallest(schema, nodes, "maxProperties")};
+    for (size_t i = 0; i < reader.names.count && pool->status == SALVO_OK; i++) {
+        struct salvo_text name = name_of(reader.names.items[i]);
+        reader.members[i] = (struct layout_member){
+            layout_string(&schema->layout, name), named_value(&reader, name), is_required(&reader, name)};
+    }
+    if (pool->status == SALVO_OK)
+        object.others = other_members(&reader);
+    if (pool->status == SALVO_OK && !layout_object(&schema->layout, &object, &expr))
+        tree_complain(pool, SALVO_ERROR_UNSUPPORTED, nodes->count ? nodes->items[0] : schema->root,
+            schema->layout.any
+                ? "objects in any order with more than 10 required members, or with minProperties or "
+                  "maxProperties above 200, are not supported"
+                : "minProperties and maxProperties above 200 are not supported");
+    node_list_free(&reader.names);
+    memory_free(reader.members);
+    return expr;
+}
+
+/* ---- Arrays ---- */
+
+/* The schemas of the items at a place, or behind all first ones. */
+static void items_of_node(
+    struct schema *schema, const struct json_value *node, size_t index, struct node_list *goal)
+{
+    const struct json_value *first = member_of_kind(schema, node, "prefixItems", VALUE_ARRAY);
+    const struct json_value *items = tree_member(node, "items"), *rest = items;
+    if (items && items->kind == VALUE_ARRAY) { /* up to 2019-09 */
+        first = items;
+        rest = tree_member(node, "additionalItems");
+    }
+    const struct json_value *item = first ? tree_item(first, index) : NULL;
+    if (item)
+        node_list_add(schema->pool, goal, item);
+    else if (rest)
+        node_list_add(schema->pool, goal, rest);
+}
+
+const struct expr *schema_array(struct schema *schema, const struct node_list *nodes)
+{
+    struct expr_pool *pool = schema->pool;
+    struct expr_list first = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < nodes->count; i++) {
+        const struct json_value *prefix = tree_member(nodes->items[i], "prefixItems");
+        const struct json_value *items = tree_member(nodes->items[i], "items");
+        if (items && items->kind == VALUE_ARRAY)
+            prefix = items;
+        if (prefix && prefix->kind == VALUE_ARRAY && prefix->count > count)
+            count = prefix->count;
+    }
+    if (count > MOST_MEMBERS)
+        tree_complain(pool, SALVO_ERROR_UNSUPPORTED, nodes->items[0],
+            "arrays with more than 1500 first items are not supported");
+    const struct expr *rest = expr_none();
+    for (size_t index = 0; index <= count && pool->status == SALVO_OK; index++) {
+        struct node_list goal = {0};
+        for (size_t i = 0; i < nodes->count; i++)
+            items_of_node(schema, nodes->items[i], index, &goal);
+        const struct expr *expr = schema_goal(schema, &goal);
+        if (index < count)
+            expr_list_add(pool, &first, expr);
+        else
+            rest = expr;
+        node_list_free(&goal);
+    }
+    const struct layout_array array = {first.items, first.count, rest,
+        schema_largest(schema, nodes, "minItems"), schema_smallest(schema, nodes, "maxItems")};
+    const struct expr *expr = pool->status == SALVO_OK ? layout_array(&schema->layout, &array) : expr_none();
+    expr_list_free(&first);
+    return expr;
+}

@@ -1,0 +1,80 @@
+#include "grammar/schema_string.h"
+
+#include "grammar/dfa.h"
+
+#include <string.h>
+
+#define DATE                                                                                   \
+    "(([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|" \
+    "02-(0[1-9]|1[0-9]|2[0-8])))|"                                                             \
+    "(([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))"
+/* A leap second is possible at 23:59 UTC only; with an offset that is not regular enough, so it is left out
+ * there. */
+#define TIME                                                                                         \
+    "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])|" \
+    "23:59:60(\\.[0-9]+)?([zZ]|[+-]00:00))"
+#define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define IPV4  "(" OCTET "(\\." OCTET "){3})"
+#define H16   "[0-9a-fA-F]{1,4}"
+#define LS32  "(" H16 ":" H16 "|" IPV4 ")"
+#define IPV6                                                                                                \
+    "((" H16 ":){6}" LS32 "|::(" H16 ":){5}" LS32 "|(" H16 ")?::(" H16 ":){4}" LS32 "|((" H16 ":){0,1}" H16 \
+    ")?::(" H16 ":){3}" LS32 "|((" H16 ":){0,2}" H16 ")?::(" H16 ":){2}" LS32 "|((" H16 ":){0,3}" H16       \
+    ")?::" H16 ":" LS32 "|((" H16 ":){0,4}" H16 ")?::" LS32 "|((" H16 ":){0,5}" H16 ")?::" H16 "|((" H16    \
+    ":){0,6}" H16 ")?::)"
+#define ATOM     "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+#define LABEL    "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HOST     "(" LABEL "(\\." LABEL ")*)"
+#define URI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})"
+
+static const struct {
+    const char *name, *regex;
+} formats[] = {
+    {"date", "^" DATE "$"},
+    {"time", "^" TIME "$"},
+    {"date-time", "^" DATE "[tT]" TIME "$"},
+    {"uuid", "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
+    {"email", "^" ATOM "(\\." ATOM ")*@(" HOST "|\\[" IPV4 "\\]|\\[IPv6:" IPV6 "\\])$"},
+    {"hostname", "^" HOST "$"},
+    {"ipv4", "^" IPV4 "$"},
+    {"ipv6", "^" IPV6 "$"},
+    {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(//(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
+            "(\\[" IPV6 "\\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(:[0-9]*)?((/" URI_CHAR
+            "*)?|(\\?" URI_CHAR "*))|(/?([A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2})" URI_CHAR
+            "*)?/?)(#" URI_CHAR "*)?$"},
+};
+
+const char *string_format(struct salvo_text name)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (strlen(formats[i].name) == name.size && memcmp(formats[i].name, name.data, name.size) == 0)
+            return formats[i].regex;
+    }
+    return NULL;
+}
+
+const struct expr *string_inside(struct layout *layout, const struct string_limits *limits)
+{
+    struct expr_pool *pool = layout->pool;
+    bool has_length = limits->min > 0 || limits->max != REPEAT_UNLIMITED;
+    if (limits->max < limits->min)
+        return expr_none();
+    if (limits->count == 0)
+        return expr_repeat(pool, layout->character, limits->min, limits->max);
+    if (limits->count == 1 && !has_length)
+        return limits->all[0];
+    const struct dfa *dfa = dfa_of(pool, limits->all[0]);
+    for (size_t i = 1; i < limits->count; i++)
+        dfa = dfa_both(pool, dfa, dfa_of(pool, limits->all[i]));
+    if (has_length)
+        dfa = dfa_both(
+            pool, dfa, dfa_of(pool, expr_repeat(pool, layout->character_here, limits->min, limits->max)));
+    return dfa && !dfa_is_empty(dfa) ? expr_dfa(pool, dfa) : expr_none();
+}
+
+bool string_matches(struct layout *layout, const struct expr *expr, struct salvo_text text)
+{
+    const struct dfa *dfa = dfa_both(
+        layout->pool, dfa_of(layout->pool, expr), dfa_of(layout->pool, layout_spelled(layout, text, false)));
+    return dfa && !dfa_is_empty(dfa);
+}

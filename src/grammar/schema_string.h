@@ -1,0 +1,23 @@
+/* Strings of JSON Schema: lengths, patterns, formats. */
+#ifndef GRAMMAR_SCHEMA_STRING_H
+#define GRAMMAR_SCHEMA_STRING_H
+
+#include "grammar/schema_layout.h"
+
+/* The regular expression of a format; NULL for one that is not known. */
+const char *string_format(struct salvo_text name);
+
+struct string_limits {
+    uint32_t min, max; /* characters; max may be REPEAT_UNLIMITED */
+    const struct expr *const
+        *all; /* expressions of the inside, without rules; a string matches all of them */
+    size_t count;
+};
+
+/* The inside of the strings within limits; EXPR_NONE if there are none. */
+const struct expr *string_inside(struct layout *layout, const struct string_limits *limits);
+
+/* Whether the inside of a string, in UTF-8, matches an expression of its spellings. */
+bool string_matches(struct layout *layout, const struct expr *expr, struct salvo_text text);
+
+#endif
