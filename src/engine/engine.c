@@ -22,7 +22,7 @@ enum {
     MAX_CONTEXT = 1 << 26,
     MAX_BATCH = 1 << 16,
     MAX_PAGES = 1 << 30,
-    MOST_CACHED_PAGES = 1 << 16, /* by SALVO_KV_MEMORY_MOST, unless sessions need more */
+    MOST_CACHED_PAGES = 1 << 14, /* by SALVO_KV_MEMORY_MOST, unless sessions need more */
     DEFAULT_PREFIX_STATES_MB = 256,
 };
 

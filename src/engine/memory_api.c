@@ -10,7 +10,7 @@ enum salvo_status salvo_engine_memory(const struct salvo_engine *engine, struct 
     REQUIRE(out);
     const struct page_pool *pool = &engine->page_pool;
     const struct prefix_cache *cache = &engine->prefix_cache;
-    const uint32_t cached = prefix_cache_lone_pages(cache);
+    const uint32_t cached = pool->lone_count;
     const struct salvo_memory result = {
         .page_positions = PAGE_POSITIONS,
         .pages = pool->count,

@@ -152,7 +152,7 @@ static void remove_node(struct prefix_cache *cache, uint32_t node)
     unlink_node(cache, node);
     prefix_cache_drop_state(cache, node);
     if (removed->page != NO_PAGE)
-        page_pool_drop(cache->pool, removed->page);
+        page_pool_drop_cached(cache->pool, removed->page);
     *removed = (struct prefix_node){.next_sibling = cache->free_node};
     cache->free_node = node;
 }
@@ -186,14 +186,6 @@ static bool goes_before(const struct prefix_cache *cache, uint32_t node, uint32_
         return true;
     const struct prefix_node *b = &cache->nodes[other];
     return a->used < b->used || (a->used == b->used && a->depth > b->depth);
-}
-
-uint32_t prefix_cache_lone_pages(const struct prefix_cache *cache)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; cache->is_on && i < cache->node_count; i++)
-        count += holds_lone_page(cache, &cache->nodes[i]);
-    return count;
 }
 
 bool prefix_cache_evict_page(struct prefix_cache *cache)
@@ -266,6 +258,8 @@ static bool evict_state(struct prefix_cache *cache)
 static uint32_t add_node(
     struct prefix_cache *cache, uint32_t parent, const int32_t *tokens, uint32_t count, uint32_t page)
 {
+    if (page != NO_PAGE && cache->pool->is_cached[page])
+        return NO_NODE; /* with other tokens */
     const uint32_t node = take_node(cache);
     if (node == NO_NODE)
         return NO_NODE;
@@ -286,7 +280,7 @@ static uint32_t add_node(
     *siblings = *bucket = node;
     memcpy(tokens_of(cache, node), tokens, count * sizeof *tokens);
     if (page != NO_PAGE) {
-        page_pool_hold(cache->pool, page);
+        page_pool_hold_cached(cache->pool, page);
         cache->page_nodes[page] = node;
     }
     return node;

@@ -60,10 +60,7 @@ void prefix_cache_drop_state(struct prefix_cache *cache, uint32_t node);
 uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
     uint32_t *out_page_count, const uint8_t **out_state);
 
-/* Pages that nobody but the cache holds. */
-uint32_t prefix_cache_lone_pages(const struct prefix_cache *cache);
-
-/* Gives back one such page; false if there is none. */
+/* Gives back a page that nobody else holds; false if there is none. */
 bool prefix_cache_evict_page(struct prefix_cache *cache);
 
 /* Gives back this page, which a session wants to write to; false if others follow it. */

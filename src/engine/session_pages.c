@@ -40,6 +40,16 @@ static uint32_t give_up_shared(struct salvo_session *session, uint32_t begin, ui
     return given_up;
 }
 
+/* Removes pages from the prefix cache until `needed` are free, unless that cannot suffice. */
+static void evict_pages(struct salvo_engine *engine, uint32_t needed)
+{
+    const struct page_pool *pool = &engine->page_pool;
+    if (needed > pool->free_count + pool->lone_count)
+        return;
+    while (needed > pool->free_count && prefix_cache_evict_page(&engine->prefix_cache))
+        continue;
+}
+
 /* Ensures that the pages that are needed can be taken, by removing others from the prefix cache. */
 static enum salvo_status make_room(
     struct salvo_session *session, uint32_t begin_page, uint32_t end_page, uint32_t end)
@@ -47,15 +57,11 @@ static enum salvo_status make_room(
     struct salvo_engine *engine = session->engine;
     const struct page_pool *pool = &engine->page_pool;
     uint32_t needed = count_needed(session, begin_page, end_page);
-    if (needed > pool->free_count &&
-        needed <= pool->free_count + prefix_cache_lone_pages(&engine->prefix_cache)) {
-        while (needed > pool->free_count && prefix_cache_evict_page(&engine->prefix_cache))
-            continue;
-    }
-    if (needed > pool->free_count)
+    evict_pages(engine, needed);
+    if (needed > pool->free_count) {
         needed -= give_up_shared(session, begin_page, end_page);
-    while (needed > pool->free_count && prefix_cache_evict_page(&engine->prefix_cache))
-        continue;
+        evict_pages(engine, needed);
+    }
     if (needed <= pool->free_count)
         return SALVO_OK;
     return fail(SALVO_ERROR_MEMORY,
