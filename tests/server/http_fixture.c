@@ -284,8 +284,11 @@ char *client_read_all(int fd, size_t *out_size)
     size_t size = 0, capacity = 4096;
     char *text = malloc(capacity);
     for (;;) {
-        if (capacity - size < 2)
-            text = realloc(text, capacity *= 2);
+        if (capacity - size < 2) {
+            char *larger = realloc(text, capacity *= 2);
+            assert_non_null(larger);
+            text = larger;
+        }
         const ssize_t count = recv(fd, text + size, capacity - size - 1, 0);
         if (count < 0 && errno == EAGAIN)
             fail_msg("the server neither answers nor closes");
@@ -356,14 +359,12 @@ void client_reset(int fd)
     close(fd);
 }
 
-/* memmem: the sanitizers' strstr reads to the end of the text at each call. */
+/* A loop: under the sanitizers strstr and memmem read to the end of the text at each call. */
 size_t count_text(const char *text, const char *part)
 {
-    const char *end = text + strlen(text);
     const size_t size = strlen(part);
     size_t count = 0;
-    for (const char *found = memmem(text, (size_t)(end - text), part, size); found;
-         found = memmem(found + 1, (size_t)(end - found) - 1, part, size))
-        count++;
+    for (; *text; text++)
+        count += *text == *part && strncmp(text, part, size) == 0;
     return count;
 }

@@ -100,8 +100,11 @@ static char *read_tls(const struct tls_client *client)
     size_t size = 0, capacity = 1 << 16;
     char *text = malloc(capacity);
     for (;;) {
-        if (capacity - size < 2)
-            text = realloc(text, capacity *= 2);
+        if (capacity - size < 2) {
+            char *larger = realloc(text, capacity *= 2);
+            assert_non_null(larger);
+            text = larger;
+        }
         const int count = SSL_read(client->ssl, text + size, (int)(capacity - size - 1));
         if (count <= 0) /* the server has said goodbye: nothing was cut */
             assert_int_equal(SSL_get_error(client->ssl, count), SSL_ERROR_ZERO_RETURN);
