@@ -25,7 +25,7 @@ static bool prepare(int fd)
 
 static int port_of(int fd)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t size = sizeof address;
     if (getsockname(fd, (struct sockaddr *)&address, &size) != 0)
         return 0;
@@ -132,7 +132,7 @@ static int free_path(const struct sockaddr_un *address)
 bool listen_unix(const char *path, struct listen_sockets *out, char *error, size_t room)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat info;
+    struct stat info = {0};
     int fd = -1;
     *out = (struct listen_sockets){0};
     if (!*path || strlen(path) >= sizeof address.sun_path) {
@@ -245,7 +245,7 @@ int listen_accept(int fd)
 
 void listen_peer(int fd, char *out, size_t room)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t size = sizeof address;
     char text[INET6_ADDRSTRLEN] = "?";
     if (getpeername(fd, (struct sockaddr *)&address, &size) != 0) {

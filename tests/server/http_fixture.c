@@ -144,7 +144,8 @@ static void release(void *argument)
     while (fixture->holds) {
         struct hold *hold = fixture->holds;
         struct http_exchange *exchange = hold->exchange;
-        drop(hold);
+        fixture->holds = hold->next;
+        free(hold);
         http_reply(exchange, 200, NULL, "released", 8);
     }
 }
@@ -359,10 +360,12 @@ void client_reset(int fd)
     close(fd);
 }
 
+/* A loop: under the sanitizers strstr and memmem read to the end of the text at each call. */
 size_t count_text(const char *text, const char *part)
 {
+    const size_t size = strlen(part);
     size_t count = 0;
-    for (const char *found = strstr(text, part); found; found = strstr(found + 1, part))
-        count++;
+    for (; *text; text++)
+        count += *text == *part && strncmp(text, part, size) == 0;
     return count;
 }
