@@ -378,7 +378,7 @@ static int run(int count, char **arguments)
     if (result == EXIT_DONE)
         result = stop_strings_open(&prompt.template_stops, &prompt.stops);
     if (result == EXIT_DONE)
-        result = grammar_from_flags(loaded.model, &prompt.grammar);
+        result = grammar_from_flags(loaded.model, false, &prompt.grammar);
     if (result == EXIT_DONE)
         result = load_engine(&loaded, &engine_options);
     statistics.load = seconds_now() - start;

@@ -10,6 +10,7 @@ extern const struct command completions_command;
 extern const struct command detokenize_command;
 extern const struct command devices_command;
 extern const struct command eval_command;
+extern const struct command grammar_command;
 extern const struct command help_command;
 extern const struct command info_command;
 extern const struct command list_command;

@@ -31,14 +31,16 @@ static bool is_text(enum salvo_grammar_kind kind, const char *value)
            strcmp(value, "false") == 0;
 }
 
-int grammar_from_flags(struct salvo_model *model, struct salvo_grammar **out)
+int grammar_from_flags(struct salvo_model *model, bool any_layout, struct salvo_grammar **out)
 {
     const char *const values[] = {[SALVO_GRAMMAR_GBNF] = grammar_flags.grammar,
         [SALVO_GRAMMAR_REGEX] = grammar_flags.regex,
         [SALVO_GRAMMAR_JSON_SCHEMA] = grammar_flags.json_schema};
     static const enum salvo_grammar_kind kinds[] = {
         SALVO_GRAMMAR_GBNF, SALVO_GRAMMAR_REGEX, SALVO_GRAMMAR_JSON_SCHEMA};
+    struct salvo_grammar_options options = SALVO_GRAMMAR_OPTIONS_INIT;
     struct input input;
+    options.any_layout = any_layout;
     *out = NULL;
     if (!!values[0] + !!values[1] + !!values[2] > 1)
         return usage_error("--grammar, --regex and --json-schema cannot be combined");
@@ -50,7 +52,7 @@ int grammar_from_flags(struct salvo_model *model, struct salvo_grammar **out)
         int result = input_read(text ? value : NULL, text ? NULL : value, &input);
         if (result != EXIT_DONE)
             return result;
-        if (salvo_grammar_compile(model, kinds[i], input.data, input.size, NULL, out) != SALVO_OK)
+        if (salvo_grammar_compile(model, kinds[i], input.data, input.size, &options, out) != SALVO_OK)
             result = text ? library_failure() : failure("%s: %s", value, salvo_error());
         input_free(&input);
         return result;

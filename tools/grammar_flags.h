@@ -15,8 +15,8 @@ extern const struct option grammar_flag_table[];
 /* Whether one of them is given. */
 bool has_grammar(void);
 
-/* Compiles the grammar; `model` may be NULL. EXIT_DONE, or an exit status after an error message, also if
- * several options are given. *out is NULL if none is. */
-int grammar_from_flags(struct salvo_model *model, struct salvo_grammar **out);
+/* Compiles the grammar; `model` may be NULL. `any_layout` as in struct salvo_grammar_options. EXIT_DONE, or
+ * an exit status after an error message, also if several options are given. *out is NULL if none is. */
+int grammar_from_flags(struct salvo_model *model, bool any_layout, struct salvo_grammar **out);
 
 #endif

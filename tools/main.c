@@ -24,6 +24,7 @@ const struct command *const all_commands[] = {
     &template_command,
     &tokenize_command,
     &detokenize_command,
+    &grammar_command,
     &list_command,
     &devices_command,
     &completions_command,

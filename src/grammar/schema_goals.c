@@ -169,18 +169,19 @@ static const struct json_value *follow_part(const struct json_value *from, struc
     return kept ? tree_item(from, index) : NULL;
 }
 
-/* The schema in the tree that has `text` as its $id or $anchor. */
-static const struct json_value *find_named(
-    struct schema *schema, const struct json_value *from, const char *keyword, struct salvo_text text)
+/* The schema in the tree, but not `except`, that has `text` as its $id or $anchor. */
+static const struct json_value *find_named(struct schema *schema, const struct json_value *from,
+    const char *keyword, struct salvo_text text, const struct json_value *except)
 {
     if (!schema_works(schema, 1))
         return NULL;
     const struct json_value *name = tree_member(from, keyword);
-    if (name && name->kind == VALUE_STRING && texts_are_equal(name->text, text))
+    if (name && name->kind == VALUE_STRING && texts_are_equal(name->text, text) && from != except)
         return from;
     for (const struct json_value *item = from->first; item; item = item->next) {
-        const struct json_value *found =
-            tree_is_string(item, "") || item->count == 0 ? NULL : find_named(schema, item, keyword, text);
+        const struct json_value *found = tree_is_string(item, "") || item->count == 0
+                                             ? NULL
+                                             : find_named(schema, item, keyword, text, except);
         if (found)
             return found;
     }
@@ -208,7 +209,7 @@ const struct json_value *schema_resolve(struct schema *schema, const struct json
     size_t before = hash ? (size_t)(hash - ref->text.data) : ref->text.size;
     const struct json_value *found = document_of(schema, ref);
     if (before > 0)
-        found = find_named(schema, schema->root, "$id", (struct salvo_text){ref->text.data, before});
+        found = find_named(schema, schema->root, "$id", (struct salvo_text){ref->text.data, before}, NULL);
     if (!found && schema->pool->status == SALVO_OK) {
         tree_complain(
             schema->pool, SALVO_ERROR_UNSUPPORTED, ref, "references to other documents are not supported");
@@ -217,9 +218,13 @@ const struct json_value *schema_resolve(struct schema *schema, const struct json
     struct salvo_text rest = {hash ? hash + 1 : NULL, hash ? ref->text.size - before - 1 : 0};
     if (found && rest.size && rest.data[0] != '/') {
         const struct json_value *document = found;
-        found = find_named(schema, document, "$anchor", rest);
+        found = find_named(schema, document, "$anchor", rest, NULL);
+        if (found && find_named(schema, document, "$anchor", rest, found)) {
+            tree_complain(schema->pool, SALVO_ERROR_UNSUPPORTED, ref, "several places have this $anchor");
+            return NULL;
+        }
         if (!found)
-            found = find_named(schema, document, "$id", (struct salvo_text){hash, rest.size + 1});
+            found = find_named(schema, document, "$id", (struct salvo_text){hash, rest.size + 1}, NULL);
     }
     while (found && rest.size && rest.data[0] == '/') {
         const char *end = memchr(rest.data + 1, '/', rest.size - 1);

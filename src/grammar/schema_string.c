@@ -34,7 +34,8 @@ static const struct {
     {"time", "^" TIME "$"},
     {"date-time", "^" DATE "[tT]" TIME "$"},
     {"uuid", "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
-    {"email", "^" ATOM "(\\." ATOM ")*@(" HOST "|\\[" IPV4 "\\]|\\[IPv6:" IPV6 "\\])$"},
+    {"email", "^(" ATOM "(\\." ATOM ")*|\"([\\x20\\x21\\x23-\\x5B\\x5D-\\x7E]|\\\\[\\x20-\\x7E])*\")@(" HOST
+              "|\\[" IPV4 "\\]|\\[IPv6:" IPV6 "\\])$"},
     {"hostname", "^" HOST "$"},
     {"ipv4", "^" IPV4 "$"},
     {"ipv6", "^" IPV6 "$"},

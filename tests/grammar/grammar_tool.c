@@ -1,7 +1,8 @@
 /*
  * Matches many texts in one run, for tests in Python. Usage: grammar_tool < texts > answers. Each sized text
- * begins with a letter: G, R or S and a grammar (GBNF, regular expression, JSON Schema), or T and a text for
- * the last grammar. The answers are sized texts: "ok" or "error: ..." for a grammar; for a text "1", "0" or
+ * begins with a letter: G, R, S or J and a grammar (GBNF, regular expression, JSON Schema in any layout and
+ * in the library's), or T and a text for the last grammar. The answers are sized texts: "ok" or "error: ..."
+ * for a grammar; for a text "1", "0" or
  * "-": it matches, it is the beginning of one that does, or neither.
  */
 #include "sized_text.h"
@@ -37,7 +38,9 @@ static void compile(char letter, const char *data, size_t size, struct salvo_gra
     enum salvo_grammar_kind kind = letter == 'G'   ? SALVO_GRAMMAR_GBNF
                                    : letter == 'R' ? SALVO_GRAMMAR_REGEX
                                                    : SALVO_GRAMMAR_JSON_SCHEMA;
-    if (salvo_grammar_compile(NULL, kind, data, size, NULL, grammar) == SALVO_OK) {
+    struct salvo_grammar_options options = SALVO_GRAMMAR_OPTIONS_INIT;
+    options.any_layout = letter == 'S';
+    if (salvo_grammar_compile(NULL, kind, data, size, &options, grammar) == SALVO_OK) {
         answer_string("ok");
     } else {
         snprintf(message, sizeof message, "error: %s", salvo_error());

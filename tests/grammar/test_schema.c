@@ -1,0 +1,217 @@
+/* JSON Schema: documents that fit and documents that do not, what is refused by name, hostile schemas. */
+#include "cmocka_test.h"
+#include "grammar_sample.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIMIT = 64 << 20 };
+
+static struct salvo_grammar *open_schema(const char *text, size_t size, bool any_layout)
+{
+    struct rule_list rules;
+    struct network network;
+    struct salvo_grammar *grammar = NULL;
+    if (schema_read(text, size, any_layout, &rules) != SALVO_OK)
+        return NULL;
+    if (network_build(rules.items, rules.count, rules.root, &network) == SALVO_OK &&
+        grammar_open(&network, NULL, LIMIT, &grammar) != SALVO_OK)
+        grammar = NULL;
+    rule_list_free(&rules);
+    return grammar;
+}
+
+struct schema_case {
+    const char *schema;
+    const char *fits[7], *fails[7];
+};
+
+static const struct schema_case cases[] = {
+    {"true", {"1", "\"a\"", "[1,{\"a\":null}]", "{}", "-0.5e3"},
+        {"01", "[1,]", "{a:1}", "tru", "\"\\x\"", ""}},
+    {"{\"type\":\"integer\",\"minimum\":-12,\"exclusiveMaximum\":305}", {"-12", "0", "9", "304", "99"},
+        {"-13", "305", "1000", "1.5", "-100", "00"}},
+    {"{\"type\":\"number\",\"exclusiveMinimum\":0.25,\"maximum\":10.5}",
+        {"0.26", "0.250001", "10.5", "10.50", "3"}, {"0.25", "0.2", "10.51", "11", "-1", "0"}},
+    {"{\"type\":\"number\",\"maximum\":-1.5}", {"-1.5", "-2", "-1.51", "-100.0"}, {"-1.4", "0", "1", "-1"}},
+    {"{\"multipleOf\":0.05,\"type\":\"number\"}", {"0", "0.05", "1.1", "7", "-2.350"},
+        {"0.01", "1.11", "0.051"}},
+    {"{\"multipleOf\":7,\"type\":\"integer\"}", {"0", "7", "49", "-14", "700007"}, {"1", "8", "71"}},
+    {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+        {"\"ab\"", "\"\xc3\xa9\xe4\xb8\xad\"", "\"\\n\\u00e9x\"", "\"\\ud83d\\ude80a\""},
+        {"\"a\"", "\"abcd\"", "\"\\ud83d\\ude80\"", "ab", "\"\\ud83d\""}},
+    {"{\"type\":\"string\",\"pattern\":\"^a+b?$\",\"maxLength\":3}", {"\"a\"", "\"aab\"", "\"\\u0061b\""},
+        {"\"b\"", "\"aaab\"", "\"aba\"", "\"\""}},
+    {"{\"type\":\"string\",\"pattern\":\"x\"}", {"\"x\"", "\"axb\"", "\"\\n\\u0078\""}, {"\"a\"", "\"\""}},
+    {"{\"type\":\"string\",\"format\":\"date\"}", {"\"2024-02-29\"", "\"1999-12-31\""},
+        {"\"2023-02-29\"", "\"1999-13-01\"", "\"1999-1-01\"", "\"1900-02-29\""}},
+    {"{\"type\":\"string\",\"format\":\"ipv6\"}", {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\""},
+        {"\"1::2::3\"", "\"12345::\"", "\"1:2:3:4:5:6:7\"", "\"1.2.3.4\""}},
+    {"{\"enum\":[\"a\\\"b\",1,null,[1,2],{\"x\":true}]}",
+        {"\"a\\\"b\"", "1", "null", "[1,2]", "{\"x\":true}"}, {"\"a\"", "2", "[1]", "{}", "{\"x\":false}"}},
+    {"{\"enum\":[\"a\",1,\"abc\"],\"type\":\"string\",\"minLength\":2}", {"\"abc\""}, {"\"a\"", "1"}},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":3}",
+        {"[1]", "[1,2,3]", "[1, 2]"}, {"[]", "[1,2,3,4]", "[\"a\"]", "[1,]"}},
+    {"{\"prefixItems\":[{\"const\":1},{\"const\":2}],\"items\":false,\"type\":\"array\"}",
+        {"[]", "[1]", "[1,2]"}, {"[2]", "[1,2,3]"}},
+    {"{\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":0},\"type\":\"array\",\"minItems\":2,"
+     "\"maxItems\":3}",
+        {"[1,0]", "[1,0,0]"}, {"[1]", "[1,0,0,0]", "[0,0]", "[]"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2},\"c\":{\"const\":3}},"
+     "\"required\":[\"b\"],\"additionalProperties\":false}",
+        {"{\"b\":2}", "{\"a\":1,\"b\":2}", "{\"a\":1,\"b\":2,\"c\":3}", "{\"b\":2,\"c\":3}"},
+        {"{}", "{\"a\":1}", "{\"b\":2,\"d\":1}", "{\"b\":3}", "{\"b\":2,}"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":{\"type\":"
+     "\"boolean\"}}",
+        {"{}", "{\"a\":1}", "{\"a\":1,\"aa\":true,\"\":false}", "{\"b\":true}"},
+        {"{\"a\":true}", "{\"b\":1}", "{\"\\u0061\":true}"}},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"y$\":{\"minimum\":5}},"
+     "\"additionalProperties\":false}",
+        {"{\"x\":1}", "{\"xy\":5}", "{\"y\":null}", "{\"ay\":5.5}"},
+        {"{\"xy\":4}", "{\"x\":1.5}", "{\"z\":1}", "{\"y\":4}"}},
+    {"{\"type\":\"object\",\"minProperties\":1,\"maxProperties\":2}", {"{\"a\":1}", "{\"a\":1,\"b\":2}"},
+        {"{}", "{\"a\":1,\"b\":2,\"c\":3}"}},
+    {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\"}],\"maxLength\":1}", {"5", "\"a\""},
+        {"\"ab\"", "null"}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],"
+     "\"additionalProperties\":"
+     "false},{\"type\":\"object\",\"properties\":{\"k\":{\"const\":2},\"v\":true},\"required\":[\"k\"]}]}",
+        {"{\"k\":1}", "{\"k\":2,\"v\":[]}"}, {"{\"k\":1,\"v\":1}", "{\"k\":3}"}},
+    {"{\"allOf\":[{\"type\":[\"integer\",\"string\"]},{\"minimum\":3},{\"maximum\":4}],\"type\":[\"integer\","
+     "\"null\"]}",
+        {"3", "4"}, {"2", "5", "\"a\"", "null"}},
+    {"{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/"
+     "$defs/t\"}},"
+     "\"additionalProperties\":false}}}",
+        {"{}", "{\"n\":{}}", "{\"n\":{\"n\":{\"n\":{}}}}"}, {"{\"n\":1}", "{\"m\":{}}"}},
+};
+
+static void check(struct salvo_grammar *grammar, const char *text, bool expected, const char *schema)
+{
+    if ((sample_match(grammar, text, strlen(text)) == 1) != expected)
+        fail_msg("%s %s\n%s", text, expected ? "must fit" : "must not fit", schema);
+}
+
+static void test_cases(void **state)
+{
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const struct schema_case *one = &cases[i / 2];
+        struct salvo_grammar *grammar = open_schema(one->schema, strlen(one->schema), i % 2);
+        if (!grammar)
+            fail_msg("%s: %s", one->schema, salvo_error());
+        for (size_t k = 0; k < 7 && one->fits[k]; k++)
+            check(grammar, one->fits[k], true, one->schema);
+        for (size_t k = 0; k < 7 && one->fails[k]; k++)
+            check(grammar, one->fails[k], false, one->schema);
+        grammar_close(grammar);
+    }
+    (void)state;
+}
+
+static void test_layouts(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2}},\"required\":["
+                                 "\"a\",\"b\"],\"type\":\"object\"}";
+    static const char turned[] = " { \"b\" :2\t,\n\n\"a\" : 1.0 } ", in_order[] = "{\"a\":1, \"b\":2}";
+    struct salvo_grammar *ordered = open_schema(schema, strlen(schema), false);
+    struct salvo_grammar *any = open_schema(schema, strlen(schema), true);
+    check(ordered, in_order, true, schema);
+    check(any, in_order, true, schema);
+    check(any, turned, true, schema);
+    check(ordered, turned, false, schema);
+    check(ordered, "{\"b\":2,\"a\":1}", false, schema);
+    check(any, "{\"b\":2,\"c\":1}", false, schema);
+    grammar_close(ordered);
+    grammar_close(any);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *message;
+    } errors[] = {
+        {"{\"properties\":{\"a\":{\"not\":{}}}}",
+            "schema: /properties/a/not: this keyword cannot be enforced"},
+        {"{\"items\":{\"uniqueItems\":true}}", "/items/uniqueItems: this keyword"},
+        {"{\"if\":{}}", "/if: this keyword"},
+        {"{\"type\":\"text\"}", "/type: this is no type"},
+        {"{\"type\":\"string\",\"format\":\"color\"}", "/format: this format is not supported"},
+        {"{\"pattern\":\"(a\"}", "/pattern: regular expression: column 1"},
+        {"{\"$ref\":\"#/$defs/x\"}", "/$ref: there is no such place"},
+        {"{\"$ref\":\"other.json\"}", "/$ref: references to other documents"},
+        {"{\"$ref\":\"#\"}", "leads back to itself"},
+        {"{\"oneOf\":[{\"minimum\":1},{\"maximum\":5}]}", "/oneOf/1: oneOf cannot be enforced"},
+        {"{\"anyOf\":[]}", "/anyOf: an array of schemas"},
+        {"{\"minLength\":-1}", "/minLength: a whole number"},
+        {"{\"properties\":[]}", "/properties: an object is expected"},
+        {"{\"items\":5}", "/items: a schema is an object"},
+        {"{\"a\":", "schema: "},
+        {"false", "no text can match"},
+        {"{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", "no text can match"},
+        {"[]", "a schema is an object, true or false"},
+    };
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        struct salvo_grammar *grammar = open_schema(errors[i].schema, strlen(errors[i].schema), false);
+        if (grammar || !strstr(salvo_error(), errors[i].message))
+            fail_msg("%s gives: %s", errors[i].schema, grammar ? "a grammar" : salvo_error());
+    }
+}
+
+/* Repeats a part; %u in it becomes a number. */
+static char *repeated(const char *before, const char *part, unsigned count, const char *after)
+{
+    size_t size = strlen(before) + (strlen(part) + 20) * count + strlen(after) + 1;
+    char *text = malloc(size), *at = text;
+    assert_non_null(text);
+    at = stpcpy(at, before);
+    for (unsigned i = 0; i < count; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "%u", i);
+        for (const char *c = part; *c; c++) {
+            if (*c == '#')
+                at = stpcpy(at, number);
+            else
+                *at++ = *c;
+        }
+    }
+    strcpy(at, after);
+    return text;
+}
+
+/* Each ends with a grammar or an error, within the limits of memory. */
+static void test_hostile(void **state)
+{
+    (void)state;
+    char *const schemas[] = {
+        repeated("", "[", 100000, ""),
+        repeated("", "{\"items\":", 600, "1"),
+        repeated("", "{\"items\":", 400, "true"),
+        repeated("{\"properties\":{", "\"k#\":{\"type\":\"string\"},", 20000, "\"z\":{}}}"),
+        repeated("{\"enum\":[", "\"value number #\",", 20000, "0]}"),
+        repeated("{\"allOf\":[", "{\"anyOf\":[{\"minLength\":#},{\"maxLength\":#}]},", 30, "true]}"),
+        repeated("{\"oneOf\":[", "{\"type\":\"object\",\"required\":[\"k#\"]},", 3000, "{}]}"),
+        repeated("{\"$ref\":\"#/$defs/d0\",\"$defs\":{", "\"d#\":{\"items\":{\"$ref\":\"x\"}},", 20000,
+            "\"z\":1}}"),
+        repeated("{\"type\":\"string\",\"pattern\":\"", "(a|b)*a[ab]{20}", 3, "\",\"maxLength\":50}"),
+        repeated("{\"minimum\":1e", "9", 300, "}"),
+        repeated("{\"type\":\"array\",\"prefixItems\":[", "true,", 30000, "true]}"),
+    };
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        grammar_close(open_schema(schemas[i], strlen(schemas[i]), i % 2));
+        free(schemas[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_hostile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
