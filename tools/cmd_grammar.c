@@ -32,10 +32,11 @@ static uint32_t random_number(uint64_t *seed)
 /* How much a byte is preferred: letters before control characters, and in a long text what closes it. */
 static uint32_t weight(unsigned byte, size_t length)
 {
-    if (length > SHORT_SAMPLE)
+    if (length > SHORT_SAMPLE) {
         return strchr("\"}])", (int)byte) && byte                          ? 100000
                : byte == ',' || byte == '\\' || byte == '[' || byte == '{' ? 1
                                                                            : 20;
+    }
     if (byte == '"' || byte == '}' || byte == ']')
         return 200;
     return byte == '\\' || byte < 0x20 || byte >= 0x7F ? 1 : 10;
@@ -75,12 +76,11 @@ static int write_sample(struct salvo_grammar *grammar, uint64_t *seed, struct js
         bool complete = salvo_grammar_matcher_complete(matcher);
         if (salvo_grammar_matcher_bytes(matcher, allowed) != SALVO_OK)
             result = library_failure();
-        else if (complete && (size > SHORT_SAMPLE || random_number(seed) % 4 == 0))
+        else if ((complete && (size > SHORT_SAMPLE || random_number(seed) % 4 == 0)) ||
+                 (size < LONGEST_SAMPLE && !choose_byte(allowed, size, seed, text + size)))
             done = true;
         else if (size == LONGEST_SAMPLE)
             result = failure("no text shorter than %d bytes was found", LONGEST_SAMPLE);
-        else if (!choose_byte(allowed, size, seed, text + size))
-            done = true;
         else if (salvo_grammar_matcher_append(matcher, text + size++, 1, NULL) != SALVO_OK)
             result = library_failure();
     }

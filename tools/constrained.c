@@ -69,9 +69,9 @@ static int follow(const struct progress *progress, int32_t id, struct salvo_gene
 {
     const struct constrained *constrained = progress->constrained;
     for (;;) {
-        enum continuation continuation;
-        int32_t next;
-        bool go_on = false, full, last;
+        enum continuation continuation = MAY_CONTINUE;
+        int32_t next = -1;
+        bool go_on = false, full = false, last;
         if (salvo_grammar_matcher_accept(progress->matcher, id) != SALVO_OK)
             return library_failure();
         result->finish = SALVO_FINISH_END;
@@ -109,7 +109,7 @@ int generate_constrained(
 {
     struct progress progress = {.constrained = constrained,
         .words = ((size_t)salvo_engine_info(constrained->engine)->vocabulary + 31) / 32};
-    enum continuation continuation;
+    enum continuation continuation = MAY_CONTINUE;
     struct salvo_run run = {.ids = &last, .count = 1};
     int32_t id = -1;
     bool full = false;

@@ -42,7 +42,7 @@ static const struct dfa *trimmed(
         pool->status = NEW(&numbers, count);
     if (pool->status == SALVO_OK)
         pool->status = NEW(&alive, count);
-    if (pool->status != SALVO_OK)
+    if (pool->status != SALVO_OK || !numbers || !alive)
         goto cleanup;
     for (uint32_t state = 1; state < count; state++)
         alive[state] = accepts[state];

@@ -17,11 +17,12 @@ void *expr_pool_new(struct expr_pool *pool, size_t size)
     void *memory = NULL;
     if (pool->status != SALVO_OK)
         return NULL;
-    if (size > EXPR_MAX_BYTES || pool->bytes + size > EXPR_MAX_BYTES)
+    if (size > EXPR_MAX_BYTES || pool->bytes + size > EXPR_MAX_BYTES) {
         pool->status = fail(SALVO_ERROR_UNSUPPORTED,
             "the grammar is too large: its expressions need more than %d MB", EXPR_MAX_BYTES >> 20);
-    else
+    } else {
         pool->status = arena_new(&pool->arena, &memory, 1, size);
+    }
     if (pool->status != SALVO_OK)
         return NULL;
     pool->bytes += size;

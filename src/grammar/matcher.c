@@ -353,7 +353,8 @@ enum salvo_status matcher_mask(struct salvo_grammar_matcher *matcher, uint32_t *
     if (!state->mask) {
         TRY(fill_mask(grammar, current(matcher), out));
         TRY(states_new_mask(&grammar->states, current(matcher)));
-        memcpy(state->mask, out, grammar->states.mask_bytes);
+        if (state->mask)
+            memcpy(state->mask, out, grammar->states.mask_bytes);
     } else {
         memcpy(out, state->mask, grammar->states.mask_bytes);
     }

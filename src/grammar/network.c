@@ -33,11 +33,12 @@ static uint32_t add_node(struct rule_context *context, enum node_kind kind, uint
         return 0;
     if (network->node_count == network->node_capacity) {
         uint32_t capacity = network->node_capacity ? network->node_capacity * 2 : 256;
-        if (network->node_count >= NETWORK_MAX_NODES)
+        if (network->node_count >= NETWORK_MAX_NODES) {
             context->status = fail(SALVO_ERROR_UNSUPPORTED,
                 "the grammar is too large: it needs more than %d nodes", NETWORK_MAX_NODES);
-        else
+        } else {
             context->status = RESIZE(&network->nodes, capacity);
+        }
         if (context->status != SALVO_OK)
             return 0;
         network->node_capacity = capacity;

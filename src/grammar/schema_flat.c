@@ -50,13 +50,14 @@ static void add_multiple(struct schema *schema, const struct json_value *value, 
             factor = factor * 10 + (uint64_t)(number.fraction[i] - '0');
     }
     if (factor == 0 || number.negative || factor * (number.fraction_size + 1) > NUMBER_MOST_FACTOR ||
-        limits->factor)
+        limits->factor) {
         tree_complain(schema->pool, SALVO_ERROR_UNSUPPORTED, value,
             "only one multipleOf, of a number with digits up to 5000, is supported");
-    else
+    } else {
         *limits = (struct number_limits){limits->has_least, limits->has_most, limits->above, limits->below,
             limits->least, limits->most, limits->whole, (uint32_t)factor, (uint32_t)number.fraction_size,
             limits->any_spelling};
+    }
 }
 
 static void read_limits(struct schema *schema, const struct node_list *nodes, struct number_limits *limits)

@@ -173,7 +173,7 @@ static const struct json_value *follow_part(const struct json_value *from, struc
 static const struct json_value *find_named(struct schema *schema, const struct json_value *from,
     const char *keyword, struct salvo_text text, const struct json_value *except)
 {
-    if (!schema_works(schema, 1))
+    if (!from || !schema_works(schema, 1))
         return NULL;
     const struct json_value *name = tree_member(from, keyword);
     if (name && name->kind == VALUE_STRING && texts_are_equal(name->text, text) && from != except)

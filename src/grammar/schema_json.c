@@ -38,8 +38,8 @@ static struct json_value *add_value(struct tree_reader *reader, enum value_kind 
     if (kind == VALUE_STRING || kind == VALUE_NUMBER)
         value->text = copy_text(reader->pool, text);
     reader->key = (struct salvo_text){0};
-    if (reader->depth > 0) {
-        struct json_value *parent = reader->parents[reader->depth - 1];
+    struct json_value *parent = reader->depth > 0 ? reader->parents[reader->depth - 1] : NULL;
+    if (parent) {
         value->parent = parent;
         value->index = parent->count++;
         if (reader->last[reader->depth - 1])

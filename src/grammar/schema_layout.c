@@ -40,7 +40,8 @@ const struct expr *layout_spelled(struct layout *layout, struct salvo_text text,
             expr_list_add(layout->pool, &list, expr_literal(layout->pool, escape, 2));
         } else if (character < 0x20) {
             static const char hex[] = "0123456789abcdef";
-            memcpy(escape, "\\u00", 4);
+            escape[1] = 'u';
+            escape[2] = escape[3] = '0';
             escape[4] = hex[character >> 4];
             escape[5] = hex[character & 15];
             expr_list_add(layout->pool, &list, expr_literal(layout->pool, escape, 6));
@@ -178,17 +179,19 @@ static const struct expr *write_in_any_order(struct object_writer *writer, const
                 expr_list_add(pool, &list,
                     separated(writer, written, optional, writer->known[missing * counts + next]));
             for (uint32_t i = 0; written < object->max && (sets >> i) > 1; i++) {
-                if (missing >> i & 1)
+                if (missing >> i & 1) {
                     expr_list_add(pool, &list,
                         separated(writer, written,
                             layout_pair(writer->layout, required[i]->key, required[i]->value),
                             writer->known[(missing ^ 1U << i) * counts + next]));
+                }
             }
             *here = expr_either(pool, list.items, list.count);
-            if (optional->kind != EXPR_NONE && may_repeat(writer, written))
+            if (optional->kind != EXPR_NONE && may_repeat(writer, written)) {
                 *here = EXPR_SEQUENCE_OF(pool,
                     expr_repeat(pool, EXPR_SEQUENCE_OF(pool, writer->comma, optional), 0, REPEAT_UNLIMITED),
                     *here);
+            }
             *here = expr_shared(pool, *here);
             expr_list_free(&list);
         }
@@ -262,10 +265,11 @@ const struct expr *layout_array(struct layout *layout, const struct layout_array
         inside = expr_repeat(pool, EXPR_SEQUENCE_OF(pool, separator, array->rest), least, most);
     else if (count > 0)
         inside = least == 0 ? expr_empty() : expr_none();
-    else if (has_rest)
+    else if (has_rest) {
         inside = EXPR_SEQUENCE_OF(pool, array->rest,
             expr_repeat(pool, EXPR_SEQUENCE_OF(pool, separator, array->rest), least > 0 ? least - 1 : 0,
                 most == REPEAT_UNLIMITED ? most : most - 1));
+    }
     if (count == 0 && least == 0)
         inside = inside->kind == EXPR_NONE ? expr_empty() : expr_optional(pool, inside);
     for (uint32_t i = count; i-- > 0;) {

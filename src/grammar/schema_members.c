@@ -270,12 +270,13 @@ const struct expr *schema_object(struct schema *schema, const struct node_list *
     }
     if (pool->status == SALVO_OK)
         object.others = other_members(&reader);
-    if (pool->status == SALVO_OK && !layout_object(&schema->layout, &object, &expr))
+    if (pool->status == SALVO_OK && !layout_object(&schema->layout, &object, &expr)) {
         tree_complain(pool, SALVO_ERROR_UNSUPPORTED, nodes->count ? nodes->items[0] : schema->root,
             schema->layout.any
                 ? "objects in any order with more than 10 required members, or with minProperties or "
                   "maxProperties above 200, are not supported"
                 : "minProperties and maxProperties above 200 are not supported");
+    }
     node_list_free(&reader.names);
     memory_free(reader.members);
     return expr;

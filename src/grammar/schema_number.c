@@ -102,10 +102,11 @@ static const struct expr *fraction_at_least(struct expr_pool *pool, const char *
     const struct expr *any = digits(pool, 0, REPEAT_UNLIMITED);
     const struct expr *point = expr_string(pool, ".");
     for (size_t i = 0; i < size; i++) {
-        if (text[i] < '9')
+        if (text[i] < '9') {
             expr_list_add(pool, &list,
                 EXPR_SEQUENCE_OF(pool, point, expr_literal(pool, text, i),
                     expr_range(pool, (unsigned)text[i] + 1, '9'), any));
+        }
     }
     const struct expr *same = EXPR_SEQUENCE_OF(pool, point, expr_literal(pool, text, size));
     if (above)
@@ -131,11 +132,12 @@ static const struct expr *magnitude_at_least(
     expr_list_add(pool, &list,
         EXPR_SEQUENCE_OF(pool, expr_range(pool, '1', '9'), digits(pool, size, REPEAT_UNLIMITED), fraction));
     for (uint32_t i = 0; i < size; i++) {
-        if (whole[i] < '9')
+        if (whole[i] < '9') {
             expr_list_add(pool, &list,
                 EXPR_SEQUENCE_OF(pool, expr_literal(pool, whole, i),
                     expr_range(pool, (unsigned)whole[i] + 1, '9'), digits(pool, size - i - 1, size - i - 1),
                     fraction));
+        }
     }
     expr_list_add(pool, &list,
         EXPR_SEQUENCE_OF(pool, expr_literal(pool, whole, size),

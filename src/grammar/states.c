@@ -49,10 +49,11 @@ static enum salvo_status grow_items(struct states *states)
     enum salvo_status status = SALVO_OK;
     size_t capacity = states->item_capacity ? states->item_capacity * 2 : 64;
     uint32_t *slots = NULL, *stamps = NULL;
-    if (capacity > MAX_ITEMS)
+    if (capacity > MAX_ITEMS) {
         TRY(fail(SALVO_ERROR_UNSUPPORTED,
             "the grammar is too ambiguous: more than %d items are possible at one place of the text",
             MAX_ITEMS));
+    }
     TRY(RESIZE(&states->items, capacity));
     TRY(NEW(&slots, capacity * 2));
     TRY(NEW(&stamps, capacity * 2));
