@@ -71,8 +71,9 @@ struct request {
     uint32_t choosing;      /* of these, runs that choose an id */
     bool is_blocked;        /* as seen at the beginning of the round: paused, or too many events are unread */
     bool must_end;          /* likewise: cancelled */
-    bool is_starved; /* its last run found no memory; waits for `releases` of the scheduler to change */
-    bool goes_back;  /* is put back into the queue when it has no runs left */
+    bool is_starved;    /* its last run found no memory; waits for `releases` of the scheduler to change */
+    bool starved_alone; /* the same, while no other request had a session */
+    bool goes_back;     /* is put back into the queue when it has no runs left */
     uint64_t starved_at;
     uint64_t begun_ns, first_ns;
     char message[BATCH_MESSAGE_BYTES];
@@ -143,7 +144,7 @@ void request_close(struct request *request);
 
 /* ---- scheduler_work.c ---- */
 
-void *scheduler_work(void *scheduler);
+void *scheduler_work(void *user);
 
 /* Wakes the thread. Under the mutex. */
 void scheduler_wake(struct salvo_scheduler *scheduler);

@@ -37,37 +37,46 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
     event_send(scheduler, request, &event);
 }
 
-/* The youngest request that has a session. */
-static struct request *youngest(const struct salvo_scheduler *scheduler, uint32_t *out_count)
+struct census {
+    struct request *youngest; /* of those that have a session and go on */
+    uint32_t going_on, ended; /* requests that have a session */
+};
+
+static struct census count_requests(const struct salvo_scheduler *scheduler)
 {
-    struct request *found = NULL;
-    *out_count = 0;
+    struct census census = {0};
     for (uint32_t i = 0; i < scheduler->slots; i++) {
         struct request *request = scheduler->running[i];
-        if (!request || request->is_over)
+        if (!request)
             continue;
-        ++*out_count;
-        if (!found || request->handle > found->handle)
-            found = request;
+        census.going_on += !request->is_over;
+        census.ended += request->is_over;
+        if (!request->is_over && (!census.youngest || request->handle > census.youngest->handle))
+            census.youngest = request;
     }
-    return found;
+    return census;
 }
 
-/* The youngest request is put back, computed again later, and this one tries again. The oldest is never put
- * back, so that it ends at some time. */
+/*
+ * The youngest request is put back, computed again later, and this one tries again. The oldest is never put
+ * back, so that it ends at some time. A request without others tries once more, because memory may have been
+ * given back since its run was planned; then it fails.
+ */
 void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request, const char *message)
 {
-    uint32_t count;
-    struct request *victim = youngest(scheduler, &count);
+    const struct census census = count_requests(scheduler);
+    const bool is_alone = census.going_on == 1 && census.ended == 0;
     if (request->is_starved)
         return; /* behind the first run that found none */
-    if (count == 1) {
+    if (is_alone && request->starved_alone) {
         scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, message);
         return;
     }
     request->is_starved = true;
-    request->starved_at = scheduler->releases;
-    victim->goes_back = true;
+    request->starved_alone = is_alone;
+    request->starved_at = scheduler->releases - is_alone;
+    if (census.going_on > 1)
+        census.youngest->goes_back = true;
 }
 
 bool request_may_run(const struct salvo_scheduler *scheduler, const struct request *request)

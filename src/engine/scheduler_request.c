@@ -40,10 +40,11 @@ static enum salvo_status check_prompt(const struct salvo_engine *engine, const s
     if (given->count > context || given->count + answers > context)
         TRY(fail(SALVO_ERROR_CONTEXT, "a prompt of %zu tokens%s does not fit into the context of %" PRIu32,
             given->count, answers ? " and one of the answer" : "", context));
-    if (given->count + answers > most_positions(engine))
+    if (given->count + answers > most_positions(engine)) {
         TRY(fail(SALVO_ERROR_CONTEXT,
             "a prompt of %zu tokens%s does not fit into the KV memory of %" PRIu32 " tokens", given->count,
             answers ? " and one of the answer" : "", most_positions(engine)));
+    }
     TRY(check_ids(engine, "tokens of the prompt", given->ids, given->count));
 cleanup:
     return status;

@@ -85,6 +85,8 @@ static void score(struct salvo_scheduler *scheduler, struct request *request)
         scheduler_starve(scheduler, request, salvo_error());
     else if (status != SALVO_OK)
         scheduler_end(scheduler, request, status, SALVO_FINISH_CANCELLED, -1, NULL);
+    else
+        request->starved_alone = false;
     request->fed = salvo_session_position(request->session);
     pthread_mutex_lock(&scheduler->mutex);
     scheduler->counters.steps++;

@@ -323,11 +323,13 @@ static uint32_t prompt_left(const struct salvo_scheduler *scheduler, uint32_t sl
 static uint32_t add_prompts(struct salvo_scheduler *scheduler, struct planned_step *step, uint32_t room)
 {
     uint32_t prompts = 0, added = 0, last = scheduler->turn;
+    if (!scheduler->slots)
+        return 0;
     for (uint32_t i = 0; i < scheduler->slots; i++)
         prompts += prompt_left(scheduler, i) > 0;
     for (uint32_t i = 0; i < scheduler->slots && room; i++) {
         const uint32_t slot = (scheduler->turn + i) % scheduler->slots, left = prompt_left(scheduler, slot);
-        if (!left)
+        if (!left || !prompts)
             continue;
         uint32_t share = room / prompts--;
         share = share < LEAST_STEP_TOKENS ? LEAST_STEP_TOKENS : share;
@@ -429,7 +431,9 @@ static void take_result(
         scheduler_starve(scheduler, request, result->message);
     else if (result->status != SALVO_OK)
         scheduler_end(scheduler, request, result->status, SALVO_FINISH_CANCELLED, -1, result->message);
-    else if (run->chooses)
+    else
+        request->starved_alone = false;
+    if (result->status == SALVO_OK && run->chooses)
         take_id(scheduler, run, result->id, result->ended);
 }
 

@@ -95,10 +95,11 @@ void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uin
 
 void recurrent_pool_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
 {
-    if (executor->state.recurrent_elements)
+    if (executor->state.recurrent_elements) {
         memcpy(version_of(executor, to_slot, executor->recurrent.versions[to_slot].committed),
             version_of(executor, from_slot, executor->recurrent.versions[from_slot].committed),
             version_bytes(executor));
+    }
 }
 
 void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data)
