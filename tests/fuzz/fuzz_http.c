@@ -14,7 +14,7 @@ enum { BODY_LIMIT = 300, REQUEST_LIMIT = 8 };
 struct outcome {
     size_t requests, used[REQUEST_LIMIT];
     uint64_t hashes[REQUEST_LIMIT];
-    int status;
+    int64_t status; /* as wide as the others: memcmp compares outcomes */
 };
 
 static void expect(bool condition)

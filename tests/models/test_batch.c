@@ -548,7 +548,11 @@ static bool submit_with_text(void *user, const char *text, size_t size)
 {
     (void)text;
     (void)size;
-    return submit_more(user) && submit_more(user) && submit_more(user);
+    for (int i = 0; i < 3; i++) {
+        if (!submit_more(user))
+            return false;
+    }
+    return true;
 }
 
 static bool submit_with_logits(void *user, uint32_t position, const float *logits)
