@@ -402,6 +402,42 @@ static bool note_first_text(void *user, const char *text, size_t size)
 }
 
 /* The next token is handed over before the id of the last is read: the host waits at the beginning alone. */
+/* A run from SOURCE_LAST that is not at the end of its slot samples nothing; the other run of the step does.
+ */
+static void a_run_that_misses_its_position_samples_nothing(void **state)
+{
+    (void)state;
+    open_tiny();
+    const struct backend *backend = tiny.engine->backend;
+    struct salvo_session *other;
+    const int32_t ids[] = {5, 6, 7};
+    ASSERT_OK(salvo_session_open(tiny.engine, &other));
+    struct salvo_session *const sessions[] = {tiny.session, other};
+    for (uint32_t missing = 0; missing <= 2; missing++) { /* 2: none */
+        struct run runs[2];
+        struct run_result results[2];
+        uint64_t ticket;
+        for (uint32_t i = 0; i < 2; i++) {
+            ASSERT_OK(salvo_session_rollback(sessions[i], 0));
+            ASSERT_OK(salvo_session_feed(sessions[i], ids, 3));
+            runs[i] = (struct run){.slot = sessions[i]->slot,
+                .first = i == missing ? 4 : 3,
+                .count = 1,
+                .first_row = i,
+                .source = SOURCE_LAST,
+                .logits = LOGITS_LAST,
+                .pages = sessions[i]->pages,
+                .sampler = {.repeat_penalty = 1}};
+        }
+        const struct step step = {.runs = runs, .run_count = 2, .token_count = 2, .repeat = 1};
+        ASSERT_OK(backend->submit(tiny.engine->executor, &step, &ticket));
+        ASSERT_OK(backend->wait(tiny.engine->executor, ticket, results));
+        for (uint32_t i = 0; i < 2; i++)
+            assert_int_equal(i == missing ? 0 : 1, results[i].sampled);
+    }
+    salvo_session_close(other);
+}
+
 static void steps_are_on_their_way_together(void **state)
 {
     (void)state;
@@ -493,6 +529,7 @@ int main(void)
         cmocka_unit_test(copies_go_their_own_ways),
         cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(a_token_is_one_submission),
+        cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),
         cmocka_unit_test(steps_are_on_their_way_together),
         cmocka_unit_test(every_allocation_of_opening_can_fail),
         cmocka_unit_test(processors_are_used_only_when_asked_for),

@@ -204,7 +204,7 @@ void main()
         if (repeats) {
             advance_run(i);
         } else if (misses_position(i)) {
-            /* Its rows are computed among the others; nothing is sampled, and the host commits nothing. */
+            /* Its rows are computed among the others; nothing is sampled or committed. */
             current[run_at(i, RUN_LOGITS)] = LOGITS_NONE;
             continue;
         }
