@@ -258,7 +258,7 @@ static void what_was_spelled_differently_stays(void **state)
     assert_int_equal(3, word.count);
     int32_t ids[7];
     for (size_t i = 0; i < 7; i++)
-        ids[i] = letters[i]; /* tokens of single bytes come first */
+        ids[i] = (unsigned char)letters[i]; /* tokens of single bytes come first */
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 7));
     assert_overlap(&fixture, "xhello! and more", 0, 7, 3);
     assert_overlap(&fixture, "xhello?", 0, 6, 2);
