@@ -74,10 +74,12 @@ static int write_sample(struct salvo_grammar *grammar, uint64_t *seed, struct js
         result = library_failure();
     while (result == EXIT_DONE && !done) {
         bool complete = salvo_grammar_matcher_complete(matcher);
-        if (salvo_grammar_matcher_bytes(matcher, allowed) != SALVO_OK)
+        if (salvo_grammar_matcher_bytes(matcher, allowed) != SALVO_OK) {
             result = library_failure();
-        else if ((complete && (size > SHORT_SAMPLE || random_number(seed) % 4 == 0)) ||
-                 (size < LONGEST_SAMPLE && !choose_byte(allowed, size, seed, text + size)))
+            break;
+        }
+        if ((complete && (size > SHORT_SAMPLE || random_number(seed) % 4 == 0)) ||
+            (size < LONGEST_SAMPLE && !choose_byte(allowed, size, seed, text + size)))
             done = true;
         else if (size == LONGEST_SAMPLE)
             result = failure("no text shorter than %d bytes was found", LONGEST_SAMPLE);

@@ -340,7 +340,7 @@ static uint32_t add_prompts(struct salvo_scheduler *scheduler, struct planned_st
         added += share;
         last = slot + 1;
     }
-    scheduler->turn = last % scheduler->slots;
+    scheduler->turn = last < scheduler->slots ? last : 0;
     return added;
 }
 

@@ -42,7 +42,7 @@ static const struct dfa *trimmed(
         pool->status = NEW(&numbers, count);
     if (pool->status == SALVO_OK)
         pool->status = NEW(&alive, count);
-    if (pool->status != SALVO_OK || !numbers || !alive)
+    if (pool->status != SALVO_OK || !numbers || !alive || !next || !accepts)
         goto cleanup;
     for (uint32_t state = 1; state < count; state++)
         alive[state] = accepts[state];
@@ -50,7 +50,8 @@ static const struct dfa *trimmed(
         changed = false;
         for (uint32_t state = count; --state > 0;) {
             for (unsigned byte = 0; byte < 256 && !alive[state]; byte++) {
-                alive[state] = alive[next[state][byte]];
+                const uint32_t after = next[state][byte];
+                alive[state] = after && alive[after];
                 changed |= alive[state];
             }
         }

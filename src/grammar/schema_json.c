@@ -206,7 +206,7 @@ bool tree_count(const struct json_value *value, uint32_t most, uint32_t *out)
 
 void tree_pointer(const struct json_value *value, char *out, size_t size)
 {
-    const struct json_value *path[16];
+    const struct json_value *path[16] = {NULL};
     size_t depth = 0, at = 0;
     bool cut = false;
     for (; value->parent; value = value->parent) {

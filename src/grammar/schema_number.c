@@ -7,7 +7,7 @@
 
 bool number_read(struct salvo_text text, struct decimal_number *out)
 {
-    char digits[NUMBER_DIGITS];
+    char digits[NUMBER_DIGITS] = {0};
     size_t count = 0, at = 0;
     long point = 0, exponent = 0; /* the value is 0.digits * 10^point */
     bool after_point = false;

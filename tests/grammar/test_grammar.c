@@ -247,10 +247,8 @@ static void test_memory_limit(void **state)
         size_t size = 0;
         for (unsigned bits = i, k = 0; k < 14; k++, bits >>= 1) {
             text[size++] = '[';
-            if (bits & 1) {
-                memcpy(text + size, "[],", 3);
-                size += 3;
-            }
+            for (const char *c = bits & 1 ? "[]," : ""; *c; c++)
+                text[size++] = *c;
         }
         assert_int_equal(sample_match(grammar, text, size), 0);
     }

@@ -13,7 +13,7 @@ enum { LIMIT = 32 << 20, MAX_TEXT = 40 };
 
 static void append(char *text, const char *part)
 {
-    strcat(text, part);
+    stpcpy(text + strlen(text), part);
 }
 
 static void random_expression(uint64_t *seed, unsigned rules, unsigned depth, char *text)
@@ -49,7 +49,8 @@ static void random_grammar(uint64_t *seed, char *text)
 {
     char name[32];
     unsigned rules = 1 + sample_random(seed, 4);
-    strcpy(text, "root ::= r0 | r0 \"x\"\n");
+    text[0] = 0;
+    append(text, "root ::= r0 | r0 \"x\"\n");
     for (unsigned i = 0; i < rules; i++) {
         snprintf(name, sizeof name, "r%u ::= \"y\" | ", i);
         append(text, name);

@@ -177,7 +177,7 @@ static char *repeated(const char *before, const char *part, unsigned count, cons
                 *at++ = *c;
         }
     }
-    strcpy(at, after);
+    stpcpy(at, after);
     return text;
 }
 

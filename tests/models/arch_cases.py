@@ -63,9 +63,10 @@ CASES = {
                                                          "attention.sliding_window_pattern": 3})}),
     "gemma3-global": ("gemma3", {"base": 1e6}),
     "gemma3-largest": ("gemma3", LARGEST | {"layers": 62}),
-    "rwkv7": ("rwkv7", {}),
-    "arwkv7": ("arwkv7", {"norm_of_heads": True}),
-    "arwkv7-bare": ("arwkv7", {"gate": False}),
+    "rwkv7": ("rwkv7", {"width": 128}),
+    "rwkv7-heads": ("rwkv7", {"head_size": 48}),
+    "arwkv7": ("arwkv7", {"width": 128, "norm_of_heads": True}),
+    "arwkv7-bare": ("arwkv7", {"width": 128, "gate": False}),
 }
 
 
@@ -142,7 +143,8 @@ class Model:
                 self.norm(layer + "post_ffw_norm", width)
 
     def make_rwkv(self):
-        width, is_plain, head_size = self.width, self.architecture == "rwkv7", 48
+        width, is_plain = self.width, self.architecture == "rwkv7"
+        head_size = self.options.get("head_size", HEAD_SIZE)
         ranks = {"w": 16, "a": 24, "v": 8, "g": 32}
         has_gate = self.options.get("gate", True)
         self.keys |= {"wkv.head_size": head_size, "attention.decay_lora_rank": ranks["w"],

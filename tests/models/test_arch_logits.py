@@ -28,8 +28,9 @@ LIMIT, LIMIT_THERE = 5e-5, 2e-4
 # Keys that llama.cpp does not read: sliding windows of phi3, and where the ramp of YaRN begins and ends.
 UNREAD_THERE = {"phi3-window": ["attention.sliding_window"],
                 "qwen2-yarn": ["rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"]}
-# llama.cpp refuses a Llama whose heads are rotated in part.
-REFUSED_THERE = ["llama-partial"]
+# llama.cpp refuses a Llama whose heads are rotated in part. With AVX-512 its wkv7 reads 64 values at a time, past the end of
+# smaller heads.
+REFUSED_THERE = ["llama-partial", "rwkv7-heads"]
 
 
 def run_salvo(program, path, model, batch):
