@@ -79,7 +79,7 @@ static double logprob_of(const float *logits, uint32_t vocabulary, int32_t id)
 {
     double sum = DBL_MIN, most = -INFINITY; /* not 0: its logarithm is taken */
     for (uint32_t i = 0; i < vocabulary; i++)
-        most = fmax(most, logits[i]);
+        most = logits[i] > most ? logits[i] : most;
     for (uint32_t i = 0; i < vocabulary; i++)
         sum += exp(logits[i] - most);
     return logits[id] - most - log(sum);
