@@ -24,7 +24,7 @@ struct api_choice {
     const char *const *stops;
     size_t stop_count;
 
-    /* What has not been sent; all of it in an answer that is not streamed. */
+    /* Bytes that were not sent yet: the whole answer, if it is not streamed. */
     struct buffer text;
     struct buffer ids;     /* int32_t */
     struct buffer details; /* struct api_token, if the request wants log-probabilities */

@@ -7,7 +7,7 @@
  * For models with recurrent state, a node may hold the state after its last token. These states are copies in
  * main memory under a budget, which is reserved when the cache is opened.
  *
- * What was not used for the longest time goes first; of a path used at one time, the end goes first.
+ * The least recently used page goes first; of a path used at one time, the end goes first.
  */
 #ifndef ENGINE_PREFIX_CACHE_H
 #define ENGINE_PREFIX_CACHE_H

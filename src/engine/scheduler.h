@@ -30,7 +30,7 @@ struct event_node {
 };
 
 struct request {
-    /* What was submitted; constant, but for `ids` of a request that was put back. */
+    /* The request as submitted; constant, except `ids` of a request that was put back. */
     uint64_t handle;
     int32_t *ids;
     uint32_t prompt_count;

@@ -114,7 +114,7 @@ static enum salvo_status copy_items(const void *from, size_t count, size_t size,
     return status;
 }
 
-/* Those of the request first: the engine itself finds end tokens that the list has no room for. */
+/* Stop ids of the request come first: the engine itself finds end tokens beyond the room of the list. */
 static void list_stop_ids(
     const struct salvo_scheduler *scheduler, const struct salvo_request *given, struct request *request)
 {

@@ -206,7 +206,7 @@ static bool admit_all(struct salvo_scheduler *scheduler)
     return did_something;
 }
 
-/* What other threads have told about the requests with a session. */
+/* Reads the cancels and pauses that other threads have set in requests with a session. */
 static void look_at_wishes(struct salvo_scheduler *scheduler)
 {
     pthread_mutex_lock(&scheduler->mutex);

@@ -1,4 +1,4 @@
-/* What sessions put into the prefix cache. These functions do nothing where the engine has none. */
+/* Sessions add their pages and states to the prefix cache. Without a cache these functions do nothing. */
 #ifndef ENGINE_SESSION_PUBLISH_H
 #define ENGINE_SESSION_PUBLISH_H
 

@@ -137,7 +137,7 @@ static bool key_matches(struct object_reader *reader, const struct pattern *patt
     return both && !dfa_is_empty(both);
 }
 
-/* What the value of a named member must fit. */
+/* The schema of a named member. */
 static const struct expr *named_value(struct object_reader *reader, struct salvo_text name)
 {
     struct node_list goal = {0};

@@ -160,7 +160,7 @@ static void make_kind(
     run_alone(alone, kind);
 }
 
-/* Those by which the state of two pages is larger than that of one; 1 for a model without KV caches. */
+/* The bytes of one page: the state of two pages less that of one; 1 for a model without KV caches. */
 static size_t page_bytes(const struct fixture *fixture)
 {
     int32_t *ids = some_ids(2 * PAGE, fixture->vocabulary, 1);

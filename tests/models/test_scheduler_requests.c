@@ -94,8 +94,8 @@ static struct salvo_scheduler *open_scheduler(const struct fixture *fixture, uin
     return scheduler;
 }
 
-/* What a callback submits is admitted together: one step for all prompts, one for each further token of all
- * of them. The queue takes as many as it is long. */
+/* Requests that a callback submits are admitted together: one step for all prompts, one for each further
+ * token of all of them. The queue takes as many as it is long. */
 static void requests_share_steps(void **state)
 {
     (void)state;
