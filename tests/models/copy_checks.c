@@ -33,7 +33,6 @@ void check_copies(struct fixture *fixture)
 {
     struct salvo_session *sessions[SESSIONS] = {fixture->session};
     const uint32_t vocabulary = fixture->vocabulary;
-    const size_t bytes = vocabulary * sizeof(float);
     int32_t *ids = some_ids(PROMPT + SESSIONS * MORE, vocabulary, 61);
     const int32_t *const endings[] = {ids + PROMPT, ids + PROMPT + MORE};
     for (int i = 1; i < SESSIONS; i++)
@@ -46,7 +45,8 @@ void check_copies(struct fixture *fixture)
         ASSERT_OK(salvo_session_rollback(sessions[2], 0));
         ASSERT_OK(salvo_session_feed(sessions[2], ids, PROMPT));
         float *expected = feed_more(sessions[2], endings[i], vocabulary);
-        assert_memory_equal(expected, i ? copied : original, bytes);
+        assert_near(
+            expected, i ? copied : original, vocabulary); /* chunks depend on timings: not equal bits */
         free(expected);
     }
 
