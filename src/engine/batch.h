@@ -29,7 +29,6 @@ struct batch_run {
     float *logprobs;
     int32_t *top_ids;
     uint32_t top_count;
-    uint32_t index; /* in the backend's step */
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     struct salvo_run_result result;

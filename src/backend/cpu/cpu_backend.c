@@ -37,9 +37,9 @@ static const float *logits(struct executor *executor, uint32_t row)
     return row_of(executor, executor->program->logits, row, 0);
 }
 
-static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t run)
+static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
 {
-    return executor->logprobs[run];
+    return executor->logprobs[row];
 }
 
 static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
