@@ -2,7 +2,7 @@
  * How an id is chosen from logits, defined so that every backend picks the same one: floats only where their
  * bits are fixed, sums in integers, ties by id. Stages, in llama.cpp's order:
  *
- *   0. mask        l = -INFINITY for ids whose bit is 0; CPU only, see `backend.has_masks`
+ *   0. mask        l = -INFINITY for ids whose bit is 0
  *   1. bias        l += bias[id]
  *   2. penalties   for each of the last repeat_last_n ids of the slot, which came c times:
  *                  l = l > 0 ? l * (1 / repeat) : l * repeat;  then l = fma(-c, frequency, l) - presence
