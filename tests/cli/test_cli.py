@@ -420,6 +420,26 @@ class Others(unittest.TestCase):
         self.assertIn("-r", salvo("bench", "-r", 0, model=PLAIN, status=2)[1])
         self.assertIn("-p", salvo("bench", "-p", "8,", model=PLAIN, status=2)[1])
 
+    def test_bench_sessions(self):
+        result = json.loads(
+            salvo("bench", "--sessions", "1,3", "-p", "8", "-n", 6, "-r", 2, "--json", "-t", 1, model=PLAIN)[0])
+        self.assertEqual([test["test"] for test in result["tests"]], ["tg6x1", "tg6x3"])
+        self.assertEqual([test["sessions"] for test in result["tests"]], [1, 3])
+        for test in result["tests"]:
+            self.assertAlmostEqual(test["session_ts"] * test["sessions"] / test["avg_ts"], 1, places=4)
+            for key in ("avg_ts", "prompt_ts", "first_token_ms", "between_tokens_ms"):
+                self.assertGreater(test[key], 0)
+            self.assertGreaterEqual(test["first_token_p99_ms"], test["first_token_ms"])
+            self.assertGreaterEqual(test["between_tokens_p99_ms"], test["between_tokens_ms"])
+        table = salvo("bench", "--sessions", 2, "-n", 4, "-r", 1, model=PLAIN)[0].decode()
+        for word in ("tg4x2", "tok/s", "between tokens", "peak memory"):
+            self.assertIn(word, table)
+        for arguments, message in ((("--sessions", "1,0"), "--sessions 0"), (("--sessions", 2, "-n", 3), "at least 4"),
+                                   (("--sessions", 2, "-d", 8), "-d cannot"), (("--sessions", 2, "-p", 0), "-p is 0"),
+                                   (("--sessions", 2, "--ahead", 8), "--ahead"), (("--sessions", 2, "--profile"), "--profile"),
+                                   (("--sessions", 4097), "at most 4096"), (("--sessions", 2, "-c", 20), "-c is 20")):
+            self.assertIn(message, salvo("bench", *arguments, model=PLAIN, status=2)[1])
+
     def test_perplexity(self):
         text = "".join(f"line {i} says hello\n" for i in range(60))
         with open(path("text"), "w") as file:
