@@ -9,6 +9,8 @@ struct json_writer;
 extern struct bench_options {
     struct count_list prompts, tokens, depths, sessions; /* prompts: empty if not given */
     uint32_t repetitions, ahead;
+    float rate;                  /* requests a second that arrive; 0: all at once */
+    uint32_t requests, arriving; /* number of these; tokens of a prompt that arrives while others decode */
     bool profile;
 } bench_options;
 

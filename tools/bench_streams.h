@@ -17,11 +17,16 @@ struct stream {
     uint32_t together; /* of these, before all streams had their first */
 };
 
-/* A scheduler is needed for one set of streams after another. */
 struct streams {
     struct salvo_scheduler *scheduler;
     struct stream *items;
     uint32_t count;
+
+    /* streams_run_together: another prompt that arrives when the first stream has decoded `rest` tokens
+     * together with the others. Its first token ends the run. A prompt of 0: none. */
+    struct stream arriving;
+    uint32_t rest;
+
     struct stream_state *state; /* during a run */
 };
 
@@ -31,10 +36,18 @@ bool streams_open(struct streams *streams, struct salvo_scheduler *scheduler, ui
     const int32_t *ids, uint32_t prompt, uint32_t tokens);
 void streams_close(struct streams *streams);
 
+/* Sets the prompt that arrives. False: out of memory. */
+bool streams_set_arriving(struct streams *streams, const int32_t *ids, uint32_t prompt, uint32_t rest);
+
 /*
  * Submits all at once, between two steps. A stream that has its first token pauses until all have one; then
  * all decode together. Returns when all have ended. false: one failed, for the reason in `message`.
  */
 bool streams_run_together(struct streams *streams, char *message, size_t size);
+
+/* Submits one after the other, `per_second` on average with random gaps (exponential, the same for the same
+ * seed). A stream's `submitted` is when it was to arrive. Otherwise as above. */
+bool streams_run_arriving(
+    struct streams *streams, double per_second, uint64_t seed, char *message, size_t size);
 
 #endif

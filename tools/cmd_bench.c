@@ -15,6 +15,7 @@ struct bench_options bench_options = {
     .tokens = {{128}, 1},
     .depths = {{0}, 1},
     .repetitions = 5,
+    .requests = 32,
 };
 
 static const struct option option_table[] = {
@@ -28,6 +29,12 @@ static const struct option option_table[] = {
         "tokens in the context before each test (default: 0)"},
     {0, "sessions", "N,N", OPTION_COUNTS, &bench_options.sessions,
         "instead: as many sessions that decode at once, each after a prompt (default: -p 64)"},
+    {0, "rate", "R", OPTION_POSITIVE, &bench_options.rate,
+        "with --sessions: R requests a second arrive at random moments"},
+    {0, "requests", "N", OPTION_COUNT, &bench_options.requests,
+        "with --rate: number of requests (default: 32)"},
+    {0, "arriving", "N", OPTION_COUNT, &bench_options.arriving,
+        "with --sessions: a prompt of N tokens arrives while the sessions decode"},
     {0, "ahead", "N", OPTION_COUNT, &bench_options.ahead,
         "tokens per submission to the device (default: chosen by the device)"},
     {'r', "repetitions", "N", OPTION_COUNT, &bench_options.repetitions,
@@ -344,6 +351,8 @@ static int run(int count, char **arguments)
     if (bench_options.repetitions > MOST_REPETITIONS)
         return usage_error(
             "bench: invalid -r %" PRIu32 ": the maximum is %d", bench_options.repetitions, MOST_REPETITIONS);
+    if (!bench_options.sessions.count && (bench_options.rate > 0 || bench_options.arriving))
+        return usage_error("bench: --rate and --arriving need --sessions");
     return bench_options.sessions.count ? bench_run_sessions() : run_one_session();
 }
 
