@@ -1,6 +1,7 @@
 /* The public functions of salvo/scheduler.h. */
 #include "engine/scheduler.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "engine/arguments.h"
@@ -12,6 +13,13 @@
 #include <unistd.h>
 
 enum { DEFAULT_QUEUE = 256, DEFAULT_UNREAD = 64 };
+
+static uint64_t real_now(void)
+{
+    return clock_ns();
+}
+
+uint64_t (*scheduler_now)(void) = real_now;
 
 /* ---- Opening ---- */
 
@@ -264,6 +272,5 @@ enum salvo_status salvo_scheduler_counters(
     pthread_mutex_unlock(scheduler->lock);
     counters.size = sizeof counters;
     counters.sessions = scheduler->slots;
-    counters.step_tokens = scheduler->step_tokens;
     return result_write("salvo_scheduler_counters", &counters, sizeof counters, out);
 }

@@ -5,19 +5,23 @@
  *   scheduler_work.c    the thread: admission, steps, results
  *   scheduler_score.c   log-probabilities of prompts
  *   scheduler_events.c  events, for callbacks or for polling
- *   scheduler_pace.c    prompt tokens of a step, measured when the scheduler is opened
+ *   scheduler_admit.c   which waiting request gets a free session
+ *   scheduler_end.c     the end of a request, and what follows when memory is short
+ *   scheduler_pace.c    the first measurement for prompt_pace.h: prompt tokens of a step
  */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
+#include "engine/prompt_pace.h"
 #include "engine/session.h"
 
 #include <pthread.h>
 #include <salvo/scheduler.h>
 
 enum {
-    STEPS_AHEAD = 2,       /* open steps on a device that works by itself */
-    LEAST_STEP_TOKENS = 16 /* prompt tokens of a step */
+    STEPS_AHEAD = 2,        /* open steps on a device that works by itself */
+    LEAST_STEP_TOKENS = 16, /* prompt tokens of a step */
+    MEASURED_TOKENS = 64,   /* of the prompt that is timed when a scheduler is opened */
 };
 
 struct request;
@@ -53,6 +57,8 @@ struct request {
 
     /* By all threads, under the scheduler's mutex. */
     struct request *next; /* in the queue */
+    uint32_t overtaken;   /* later requests that got a session before it */
+    bool was_put_back;
     bool is_cancelled, is_paused;
     bool is_over;     /* the last event is on its way; written by the thread of the scheduler alone */
     bool is_released; /* it has no session, and will get none */
@@ -96,6 +102,8 @@ struct planned_run {
 struct planned_step {
     uint64_t ticket;
     uint32_t count;
+    uint32_t decodes, prompt_tokens; /* of its runs */
+    uint64_t begun_ns;
     struct planned_run *runs; /* [slots] */
 };
 
@@ -108,7 +116,6 @@ struct salvo_scheduler {
     int32_t end_ids[SALVO_STOP_IDS];
     uint32_t end_id_count;
     bool is_asynchronous;
-    uint32_t step_tokens;
     pthread_t thread;
 
     pthread_mutex_t mutex, *lock; /* lock: the mutex, for readers whose scheduler is const */
@@ -131,9 +138,14 @@ struct salvo_scheduler {
     struct salvo_run_result *results; /* [slots] */
     uint32_t turn;                    /* slot whose prompt is next */
     uint32_t scoring_turn;
+    struct prompt_pace pace;
+    uint64_t ended_ns; /* of the step that was collected last */
     uint64_t releases; /* of sessions */
     bool holds_queue;  /* a request was put back: none is admitted before a session is free */
 };
+
+/* The clock of all schedulers, which tests replace while none is open. */
+extern uint64_t (*scheduler_now)(void);
 
 /* ---- scheduler_request.c ---- */
 
@@ -141,6 +153,12 @@ struct salvo_scheduler {
 enum salvo_status request_open(
     struct salvo_scheduler *scheduler, const struct salvo_request *given, struct request **out);
 void request_close(struct request *request);
+
+/* ---- scheduler_admit.c, under the mutex, by the thread of the scheduler ---- */
+
+/* Remove a waiting request: one that is cancelled; the one that is to get a session now. NULL: none. */
+struct request *waiting_take_cancelled(struct salvo_scheduler *scheduler);
+struct request *waiting_take_next(struct salvo_scheduler *scheduler);
 
 /* ---- scheduler_work.c ---- */
 
@@ -192,7 +210,7 @@ void events_close(struct salvo_scheduler *scheduler);
 
 /* ---- scheduler_pace.c ---- */
 
-/* Measures how many prompt tokens a step may have. */
+/* Opens `pace`. */
 enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler);
 
 #endif

@@ -1,7 +1,5 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
-
 #include <stdio.h>
 
 static double seconds_since(const struct request *request, uint64_t ns)
@@ -25,7 +23,7 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
         .tokens = request->tokens,
         .queue_seconds = seconds_since(request, request->begun_ns),
         .first_seconds = seconds_since(request, request->first_ns),
-        .end_seconds = seconds_since(request, clock_ns()),
+        .end_seconds = seconds_since(request, scheduler_now()),
     };
     pthread_mutex_lock(&scheduler->mutex);
     request->is_over = true;

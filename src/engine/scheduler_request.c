@@ -1,6 +1,5 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "engine/arguments.h"
 
@@ -175,7 +174,7 @@ enum salvo_status request_open(
     if (given->mask)
         TRY(NEW(&request->mask_bits, (engine->program->vocabulary + 31) / 32));
     TRY(open_nodes(scheduler, request));
-    request->submitted_ns = clock_ns();
+    request->submitted_ns = scheduler_now();
     *out = request;
 cleanup:
     if (status != SALVO_OK)
