@@ -142,6 +142,9 @@ enum salvo_status request_open(
     struct salvo_scheduler *scheduler, const struct salvo_request *given, struct request **out);
 void request_close(struct request *request);
 
+/* Positions that one request can fill: those of the context, as far as there are KV pages for them. */
+uint32_t request_most_positions(const struct salvo_engine *engine);
+
 /* ---- scheduler_work.c ---- */
 
 void *scheduler_work(void *user);

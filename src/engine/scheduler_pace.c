@@ -55,7 +55,7 @@ enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
     struct salvo_session *session = scheduler->sessions[0];
     const uint32_t chunk =
         engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
-    const uint32_t most = chunk < engine->options.context ? chunk : engine->options.context;
+    const uint32_t positions = request_most_positions(engine), most = chunk < positions ? chunk : positions;
     int32_t *ids = NULL;
     TRY(NEW(&ids, most));
     TRY(find_chunk(
