@@ -157,6 +157,20 @@ static void remove_node(struct prefix_cache *cache, uint32_t node)
     cache->free_node = node;
 }
 
+/* Removes a node and all behind it, ends first. */
+static void remove_branch(struct prefix_cache *cache, uint32_t node)
+{
+    uint32_t at = node, parent;
+    do {
+        while (cache->nodes[at].first_child != NO_NODE)
+            at = cache->nodes[at].first_child;
+        parent = at == node ? NO_NODE : cache->nodes[at].parent;
+        remove_node(cache, at);
+        cache->evictions++;
+        at = parent;
+    } while (at != NO_NODE);
+}
+
 /* Removes a node that holds nothing, has no children and is not used now, then its parents for which this
  * becomes true. */
 static void remove_empty(struct prefix_cache *cache, uint32_t node)
@@ -215,11 +229,9 @@ bool prefix_cache_give_up(struct prefix_cache *cache, uint32_t page)
     if (!cache->is_on)
         return false;
     const uint32_t node = cache->page_nodes[page];
-    if (cache->nodes[node].count == 0 || cache->nodes[node].page != page ||
-        cache->nodes[node].first_child != NO_NODE)
+    if (cache->nodes[node].count == 0 || cache->nodes[node].page != page)
         return false;
-    remove_node(cache, node);
-    cache->evictions++;
+    remove_branch(cache, node);
     return true;
 }
 

@@ -306,6 +306,31 @@ static void pages_before_those_of_a_session_are_given_up(void **state)
     fixture_close(&alone);
 }
 
+/* The pages that it is written to are in the cache, and so are those behind them. */
+static void a_state_is_restored_over_pages_of_the_cache(void **state)
+{
+    (void)state;
+    enum { SAVED = 405 };
+    struct fixture fixture = open_cache("llama-tiny", 1, bytes_of_pages("llama-tiny", 4), 16),
+                   alone = open_cache("llama-tiny", 1, 0, 0);
+    int32_t *ids = some_ids(4 * PAGE, fixture.vocabulary, 61);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, SAVED));
+    const size_t size = salvo_session_state_size(fixture.session);
+    void *saved = malloc(size);
+    ASSERT_OK(salvo_session_state_save(fixture.session, saved, size));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids + SAVED, 4 * PAGE - SAVED));
+    ASSERT_OK(salvo_session_state_restore(fixture.session, saved, size));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, PAGE));
+    memmove(ids + SAVED, ids, PAGE * sizeof *ids);
+    float *logits = logits_alone(&alone, ids, SAVED + PAGE);
+    assert_memory_equal(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof(float));
+    free(logits);
+    free(saved);
+    free(ids);
+    fixture_close(&fixture);
+    fixture_close(&alone);
+}
+
 /* More states than the budget has room for. */
 static void states_stay_within_their_budget(void **state)
 {
@@ -426,6 +451,7 @@ int main(void)
         cmocka_unit_test(pages_are_given_up_under_pressure),
         cmocka_unit_test(the_oldest_prompt_goes_first),
         cmocka_unit_test(pages_before_those_of_a_session_are_given_up),
+        cmocka_unit_test(a_state_is_restored_over_pages_of_the_cache),
         cmocka_unit_test(states_stay_within_their_budget),
         cmocka_unit_test(random_conversations),
         cmocka_unit_test(prompts_in_batches_are_kept),
