@@ -296,7 +296,8 @@ static void pages_before_those_of_a_session_are_given_up(void **state)
     assert_int_equal(4, memory_of(&fixture).used_pages);
     salvo_session_close(fixture.session);
     fixture.session = other;
-    ASSERT_OK(salvo_session_feed(other, ids + 2 * PAGE, 1000 - 2 * PAGE));
+    ASSERT_OK(salvo_session_feed(other, ids + 2 * PAGE, PAGE)); /* now behind the first page of the other */
+    ASSERT_OK(salvo_session_feed(other, ids + 3 * PAGE, 1000 - 3 * PAGE));
     assert_int_equal(4, memory_of(&fixture).used_pages);
     float *logits = logits_alone(&alone, ids, 1000);
     assert_memory_equal(logits, salvo_session_logits(other), fixture.vocabulary * sizeof(float));
