@@ -154,7 +154,7 @@ static enum salvo_status enqueue(struct salvo_scheduler *scheduler, struct reque
         return fail(SALVO_ERROR_CANCELLED, "the scheduler is being closed");
     /* The last events of requests have a place in the queue, too, until they are polled. */
     if (scheduler->counters.waiting >= scheduler->options.queue ||
-        scheduler->unread_ends >= scheduler->options.queue + scheduler->slots)
+        scheduler->unread_ends >= (uint64_t)scheduler->options.queue + scheduler->slots)
         return fail(SALVO_ERROR_MEMORY, "the queue is full");
     request->handle = ++scheduler->last_handle;
     if (scheduler->last_waiting)

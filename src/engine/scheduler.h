@@ -154,6 +154,9 @@ enum salvo_status request_open(
     struct salvo_scheduler *scheduler, const struct salvo_request *given, struct request **out);
 void request_close(struct request *request);
 
+/* Positions that one request can fill: those of the context, as far as there are KV pages for them. */
+uint32_t request_most_positions(const struct salvo_engine *engine);
+
 /* ---- scheduler_admit.c, under the mutex, by the thread of the scheduler ---- */
 
 /* Remove a waiting request: one that is cancelled; the one that is to get a session now. NULL: none. */
