@@ -441,3 +441,36 @@ uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, ui
     cache->reused_tokens += end_at;
     return end_at;
 }
+
+/* ---- Removing ---- */
+
+/* Removes the nodes behind `parent` that end sequences and have the same tokens, as far as both go. */
+static void forget_ends(struct prefix_cache *cache, uint32_t parent, const int32_t *tokens, uint32_t count)
+{
+    for (uint32_t i = *children_of(cache, parent), next; i != NO_NODE; i = next) {
+        const struct prefix_node *node = &cache->nodes[i];
+        const uint32_t least = node->count < count ? node->count : count;
+        next = node->next_sibling;
+        if (least && node->first_child == NO_NODE && count_common(cache, i, tokens, count) == least)
+            remove_node(cache, i);
+    }
+}
+
+void prefix_cache_forget(struct prefix_cache *cache, const int32_t *tokens, uint32_t count)
+{
+    uint32_t parent = NO_NODE, at = 0;
+    for (; count - at >= PAGE_POSITIONS; at += PAGE_POSITIONS) {
+        const uint32_t node = find_exact(cache, parent, tokens + at, PAGE_POSITIONS);
+        if (node == NO_NODE || cache->nodes[node].first_child == NO_NODE)
+            break;
+        parent = node;
+    }
+    forget_ends(cache, parent, tokens + at, count - at);
+    while (parent != NO_NODE) {
+        const uint32_t node = parent;
+        parent = cache->nodes[node].parent;
+        at -= PAGE_POSITIONS;
+        /* Shorter ends beside it, and the page itself if nothing follows it any more. */
+        forget_ends(cache, parent, tokens + at, PAGE_POSITIONS);
+    }
+}

@@ -83,6 +83,8 @@ static enum salvo_status check_extras(
             SALVO_ERROR_UNSUPPORTED, "backend %s does not compute log-probabilities", engine->backend->name));
     if (given->mask && !engine->backend->has_masks)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend %s has no masks of ids", engine->backend->name));
+    if (given->session > scheduler->slots)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "session %u; there are %u", given->session - 1, scheduler->slots));
     if (!given->event && !scheduler->options.poll)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the function for events is NULL"));
 cleanup:
@@ -172,6 +174,8 @@ enum salvo_status request_open(
     request->mask = given->mask;
     request->event = given->event;
     request->user = given->user;
+    request->wanted = given->session ? given->session - 1 : NO_SESSION;
+    request->slot = NO_SESSION;
     if (given->mask)
         TRY(NEW(&request->mask_bits, (engine->program->vocabulary + 31) / 32));
     TRY(open_nodes(scheduler, request));
