@@ -20,6 +20,7 @@ extern "C" {
 #endif
 
 struct salvo_scheduler;
+struct salvo_embed_options; /* salvo/embed.h */
 
 struct salvo_scheduler_options {
     size_t size;
@@ -73,6 +74,10 @@ struct salvo_event {
     uint32_t tokens;        /* number of SALVO_EVENT_TOKEN */
     /* Seconds from submission to the session, to the first token and to the end. */
     double queue_seconds, first_seconds, end_seconds;
+
+    /* END of a request with `embed` and SALVO_OK: the embedding, [width]; otherwise NULL. */
+    const float *embedding;
+    uint32_t width;
 };
 
 /* Pointers in the event are valid during the call. Called on the scheduler's thread: it may submit, cancel,
@@ -106,10 +111,13 @@ struct salvo_request {
     salvo_mask_function mask;   /* NULL: every token is allowed */
     salvo_event_function event; /* required, unless the scheduler is polled */
     void *user;                 /* passed to both */
+    /* NULL, or: an embedding of the prompt is computed instead of an answer (salvo/embed.h); copied. Members
+     * for answers have no effect. */
+    const struct salvo_embed_options *embed;
 };
-#define SALVO_REQUEST_INIT                                                              \
-    {                                                                                   \
-        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_REQUEST_INIT                                                                 \
+    {                                                                                      \
+        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /*

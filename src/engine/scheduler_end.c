@@ -23,6 +23,8 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
         .prompt_tokens = request->prompt_count,
         .cached_tokens = request->cached_tokens,
         .tokens = request->tokens,
+        .embedding = status == SALVO_OK ? request->embedding : NULL,
+        .width = request->pool.width,
         .queue_seconds = seconds_since(request, request->begun_ns),
         .first_seconds = seconds_since(request, request->first_ns),
         .end_seconds = seconds_since(request, clock_ns()),
