@@ -20,6 +20,7 @@ extern "C" {
 #endif
 
 struct salvo_scheduler;
+struct salvo_embed_options; /* salvo/embed.h */
 
 struct salvo_scheduler_options {
     size_t size;
@@ -80,6 +81,10 @@ struct salvo_event {
     /* Seconds from submission to the session, to the first token and to this event. */
     double queue_seconds, first_seconds, end_seconds;
     uint32_t session; /* number of the session that it had last; UINT32_MAX: it had none */
+
+    /* END of a request with `embed` and SALVO_OK: the embedding, [width]; otherwise NULL. */
+    const float *embedding;
+    uint32_t width;
 };
 
 /* Pointers in the event are valid during the call. Called on the scheduler's thread: it may submit, cancel,
@@ -114,6 +119,9 @@ struct salvo_request {
     salvo_event_function event; /* required, unless the scheduler is polled */
     void *user;                 /* passed to both */
     uint32_t session;           /* 1 + the number of the session that it waits for; 0: any */
+    /* NULL, or: an embedding of the prompt is computed instead of an answer (salvo/embed.h); copied. Members
+     * for answers have no effect. */
+    const struct salvo_embed_options *embed;
 };
 #define SALVO_REQUEST_INIT                                                                 \
     {                                                                                      \

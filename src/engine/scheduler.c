@@ -84,6 +84,7 @@ static void free_scheduler(struct salvo_scheduler *scheduler)
     memory_free(scheduler->sessions);
     memory_free(scheduler->runs);
     memory_free(scheduler->results);
+    memory_free(scheduler->hidden_rows);
     pthread_mutex_destroy(&scheduler->mutex);
     pthread_cond_destroy(&scheduler->changed);
     memory_free(scheduler);

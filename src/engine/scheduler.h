@@ -3,6 +3,7 @@
  *   scheduler.c         the public functions, called by any thread
  *   scheduler_request.c checks and copies a request
  *   scheduler_work.c    the thread: admission, steps, results
+ *   scheduler_embed.c   embeddings
  *   scheduler_score.c   log-probabilities of prompts
  *   scheduler_events.c  events, for callbacks or for polling
  *   scheduler_calls.c   functions that borrow a session
@@ -13,6 +14,7 @@
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
+#include "engine/pooling.h"
 #include "engine/prompt_pace.h"
 #include "engine/session.h"
 
@@ -58,6 +60,8 @@ struct request {
     bool length_is_limit; /* `limit` is max_tokens, not the context */
     uint32_t limit;       /* tokens of the answer */
     uint32_t top_count;
+    struct pool pool; /* an embedding instead of an answer, unless its width is 0 */
+    float *embedding; /* [width] */
     salvo_mask_function mask;
     uint32_t *mask_bits;
     salvo_event_function event;
@@ -151,7 +155,8 @@ struct salvo_scheduler {
     struct salvo_run *runs;           /* [slots] */
     struct salvo_run_result *results; /* [slots] */
     uint32_t turn;                    /* slot whose prompt is next */
-    uint32_t scoring_turn;
+    uint32_t scoring_turn, embedding_turn;
+    float *hidden_rows; /* [batch][width], from the first request for an embedding on */
     struct prompt_pace pace;
     uint64_t ended_ns; /* of the step that was collected last */
     uint64_t releases; /* of sessions */
@@ -214,8 +219,8 @@ void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request
 
 /* ---- scheduler_score.c ---- */
 
-/* Tokens that runs compute before anything else is done: those that are known, but for a prompt that is to be
- * scored, and then those that were scored before the request was put back. */
+/* Tokens that runs compute before anything else is done: none for an embedding; else those that are known,
+ * but for a prompt that is to be scored, and then those that were scored before the request was put back. */
 uint32_t request_feed_end(const struct request *request);
 
 /* Whether the next tokens of the prompt are to be scored. */
@@ -223,6 +228,11 @@ bool request_scores_next(const struct request *request);
 
 /* Scores a part of the prompt of one request, if any asks for it. */
 bool scheduler_score(struct salvo_scheduler *scheduler);
+
+/* ---- scheduler_embed.c ---- */
+
+/* Computes a part of the texts that are to become embeddings, if there are any, in a step of their own. */
+bool scheduler_embed(struct salvo_scheduler *scheduler);
 
 /* ---- scheduler_events.c ---- */
 

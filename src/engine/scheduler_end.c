@@ -29,6 +29,8 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
         .finish = finish,
         .status = status,
         .message = request->message,
+        .embedding = status == SALVO_OK ? request->embedding : NULL,
+        .width = request->pool.width,
     };
     event_describe(request, &event);
     pthread_mutex_lock(&scheduler->mutex);

@@ -106,6 +106,23 @@ cleanup:
     return status;
 }
 
+/* The text is computed and nothing is chosen. */
+static enum salvo_status open_pool(
+    const struct salvo_engine *engine, const struct salvo_embed_options *given, struct request *request)
+{
+    enum salvo_status status = SALVO_OK;
+    struct pool *pool = &request->pool;
+    if (!given)
+        goto cleanup;
+    TRY(options_read("salvo_embed_options", given, sizeof pool->options, &pool->options));
+    TRY(pooling_resolve(engine->model, &pool->options));
+    pool->width = engine->last_norm.width;
+    TRY(NEW(&pool->sums, pool->width));
+    TRY(NEW(&request->embedding, pool->width));
+cleanup:
+    return status;
+}
+
 static enum salvo_status copy_items(const void *from, size_t count, size_t size, void *out)
 {
     const enum salvo_status status = memory_new(out, count, size);
@@ -149,11 +166,20 @@ enum salvo_status request_open(
     enum salvo_status status = SALVO_OK;
     const struct salvo_engine *engine = scheduler->engine;
     struct request *request = NULL;
+    struct salvo_request text = *given;
     *out = NULL;
+    if (given->embed) {
+        text.max_tokens = UINT32_MAX; /* none */
+        text.ignore_end = 1;
+        text.logprobs = text.prompt_logprobs = 0;
+        text.mask = NULL;
+        given = &text;
+    }
     TRY(check_prompt(engine, given));
     TRY(check_bias(engine, given));
     TRY(check_extras(scheduler, given));
     TRY(NEW(&request, 1));
+    TRY(open_pool(engine, given->embed, request));
     TRY(read_sampler(scheduler->engine, given->sampler, &request->sampler));
     TRY(copy_items(given->ids, given->count, sizeof *given->ids, &request->ids));
     TRY(copy_items(given->bias_ids, given->bias_count, sizeof *given->bias_ids, &request->bias_ids));
@@ -194,6 +220,8 @@ void request_close(struct request *request)
     memory_free(request->ids);
     memory_free(request->bias_ids);
     memory_free(request->biases);
+    memory_free(request->pool.sums);
+    memory_free(request->embedding);
     memory_free(request->mask_bits);
     memory_free(request->nodes);
     memory_free(request->top_ids);

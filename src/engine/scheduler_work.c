@@ -519,6 +519,7 @@ static bool do_round(struct salvo_scheduler *scheduler)
         did_something = true;
     }
     did_something |= scheduler_score(scheduler);
+    did_something |= scheduler_embed(scheduler);
     const bool submitted = plan_and_submit(scheduler);
     const uint32_t keep_open = submitted && scheduler->is_asynchronous ? STEPS_AHEAD - 1 : 0;
     while (scheduler->open_steps > keep_open) {

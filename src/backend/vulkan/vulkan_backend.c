@@ -98,6 +98,7 @@ const struct backend vulkan_backend = {
     .chunk = vulkan_chunk,
     .progress = vulkan_progress,
     .logits = vulkan_logits,
+    .hidden = vulkan_hidden,
     .tokens = vulkan_tokens,
     .state_size = vulkan_state_size,
     .state_save = vulkan_state_save,
