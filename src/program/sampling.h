@@ -52,7 +52,8 @@ int32_t sampling_choose(const struct sampler_settings *settings, float *logits, 
 /*
  * The log-probability of id `chosen`, then of the `top_count` largest logits, larger ones and then lower ids
  * first: log-softmax of the logits as they are, in float64. NaN counts as -INFINITY. Ids that have no
- * probability are not among the largest; elements without an id have id -1 and -INFINITY.
+ * probability are not among the largest; elements without an id have id -1 and -INFINITY. Where no logit is a
+ * number above -INFINITY, neither `chosen` nor any other id has a probability.
  */
 struct sampling_logprob {
     int32_t id;

@@ -261,14 +261,17 @@ static void a_closed_session_leaves_its_results(void **state)
 {
     (void)state;
     struct fixture fixture = open_batch("rwkv7-tiny");
-    int32_t *ids = some_ids(20, fixture.vocabulary, 4);
-    struct salvo_run run = {.session = fixture.session, .ids = ids, .count = 10};
+    int32_t *ids = some_ids(20, fixture.vocabulary, 4), outside = (int32_t)fixture.vocabulary;
+    struct salvo_run run = {.session = fixture.session, .ids = ids, .count = 10}, bad = run;
     struct salvo_run_result result;
-    uint64_t step;
+    uint64_t step, bad_step;
     int32_t *expected = continuation(fixture.session, ids, 10, 1);
     ASSERT_OK(salvo_session_rollback(fixture.session, 0));
     busy_device_install(fixture.engine);
+    bad.ids = &outside;
+    bad.count = 1;
     ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &bad, 1, sizeof bad, &bad_step));
     salvo_session_close(fixture.session);
     ASSERT_OK(salvo_session_open(fixture.engine, &fixture.session));
     ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
@@ -276,6 +279,13 @@ static void a_closed_session_leaves_its_results(void **state)
     assert_int_equal(0, salvo_session_position(fixture.session));
     assert_int_equal(SALVO_ERROR_ARGUMENT,
         salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result)); /* no longer open */
+    /* A run of the closed session has failed, which does not concern the one that has its place now. */
+    run.session = fixture.session;
+    result = submit_one(fixture.engine, run);
+    assert_int_equal(SALVO_OK, result.status);
+    assert_int_equal(expected[0], result.id);
+    ASSERT_OK(salvo_engine_wait(fixture.engine, bad_step, &result, 1, sizeof result));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, result.status);
     free(expected);
     free(ids);
     fixture_close(&fixture);

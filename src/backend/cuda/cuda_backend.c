@@ -120,6 +120,7 @@ const struct backend cuda_backend = {
     .has_masks = true,
     .logits = logits,
     .logprobs = logprobs,
+    .hidden = cuda_hidden,
     .tokens = tokens,
     .state_size = cuda_state_size,
     .state_save = cuda_state_save,

@@ -99,6 +99,7 @@ const struct backend vulkan_backend = {
     .progress = vulkan_progress,
     .has_masks = true,
     .logits = vulkan_logits,
+    .hidden = vulkan_hidden,
     .logprobs = vulkan_logprobs,
     .tokens = vulkan_tokens,
     .state_size = vulkan_state_size,

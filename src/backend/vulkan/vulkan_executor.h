@@ -255,6 +255,7 @@ enum salvo_status vulkan_step_begin(
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending);
 enum salvo_status vulkan_wait_for_all(struct executor *executor);
 const float *vulkan_logits(struct executor *executor, uint32_t row);
+enum salvo_status vulkan_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
 const struct sampling_logprob *vulkan_logprobs(struct executor *executor, uint32_t row);
 const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot);
 uint64_t vulkan_objects(const struct executor *executor); /* buffers and pipelines made so far */

@@ -545,6 +545,19 @@ const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot)
     return ids_of(executor, slot);
 }
 
+enum salvo_status vulkan_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const uint64_t row_bytes = program->buffers[program->hidden].columns * sizeof *out;
+    TRY(check_not_lost(executor));
+    status = vulkan_read(&executor->transfer, &executor->arena,
+        executor->last_plan->lowered.offsets[program->hidden] + row * row_bytes, out, count * row_bytes);
+    executor->is_lost |= status != SALVO_OK;
+cleanup:
+    return status;
+}
+
 const float *vulkan_logits(struct executor *executor, uint32_t row)
 {
     const size_t vocabulary = executor->program->vocabulary;
