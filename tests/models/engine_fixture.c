@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_FILES = 24 };
+enum { MOST_FILES = 40 };
 static char folder[64];
 static char paths[MOST_FILES][128];
 static unsigned path_count;
