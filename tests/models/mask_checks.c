@@ -50,7 +50,7 @@ static void allow_some(const struct checks *checks, uint32_t *mask, uint64_t see
 
 static bool is_before(const float *logits, uint32_t a, uint32_t b)
 {
-    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    return a < b ? logits[a] >= logits[b] : logits[a] > logits[b];
 }
 
 /* In double precision, by another method than the library's. */
