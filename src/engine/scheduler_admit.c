@@ -79,33 +79,49 @@ static bool fits(struct salvo_scheduler *scheduler, const struct request *reques
 
 /* ---- The choice ---- */
 
+static bool may_have(const struct request *request, uint32_t slot)
+{
+    return !request->is_paused && (request->wanted == NO_SESSION || request->wanted == slot);
+}
+
+/* This request, or the first behind it that may have the session of the slot. */
+static struct request *first_for(struct request *request, uint32_t slot)
+{
+    while (request && !may_have(request, slot))
+        request = request->next;
+    return request;
+}
+
 /* The first request; or a later one of which a page or more is cached than of the first. No request is
  * overtaken more than MOST_OVERTAKEN times, and none that was put back. */
-static struct request *choose(struct salvo_scheduler *scheduler)
+static struct request *choose(struct salvo_scheduler *scheduler, uint32_t slot)
 {
-    struct request *first = scheduler->first_waiting, *chosen = first;
+    struct request *first = first_for(scheduler->first_waiting, slot), *chosen = first;
     if (!first || !scheduler->engine->prefix_cache.is_on)
         return first;
     uint32_t most = cached_tokens_of(scheduler, first) + PAGE_POSITIONS, seen = 1;
-    for (struct request *i = first; i->next && seen < LOOKED_AT; i = i->next, seen++) {
+    for (struct request *i = first; seen < LOOKED_AT; seen++) {
         if (i->overtaken == MOST_OVERTAKEN || i->was_put_back)
             break;
-        const uint32_t cached = cached_tokens_of(scheduler, i->next);
+        i = first_for(i->next, slot);
+        if (!i)
+            break;
+        const uint32_t cached = cached_tokens_of(scheduler, i);
         if (cached >= most) {
             most = cached + 1;
-            chosen = i->next;
+            chosen = i;
         }
     }
     return chosen;
 }
 
-struct request *waiting_take_next(struct salvo_scheduler *scheduler)
+struct request *waiting_take_next(struct salvo_scheduler *scheduler, uint32_t slot)
 {
-    struct request *chosen = choose(scheduler);
+    struct request *chosen = choose(scheduler, slot);
     if (!chosen || !fits(scheduler, chosen))
         return NULL;
     for (struct request *i = scheduler->first_waiting; i != chosen; i = i->next)
-        i->overtaken++;
+        i->overtaken += may_have(i, slot);
     remove_waiting(scheduler, chosen);
     return chosen;
 }

@@ -25,7 +25,7 @@ enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
     struct salvo_session *session = scheduler->sessions[0];
     const uint32_t chunk =
         engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
-    const uint32_t most = chunk < engine->options.context ? chunk : engine->options.context,
+    const uint32_t positions = request_most_positions(engine), most = chunk < positions ? chunk : positions,
                    measured = most < MEASURED_TOKENS ? most : MEASURED_TOKENS;
     int32_t *ids = NULL;
     double decode_ns, chunk_ns;

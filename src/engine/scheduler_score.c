@@ -11,6 +11,8 @@ static bool is_scored(const struct request *request)
 
 uint32_t request_feed_end(const struct request *request)
 {
+    if (request->pool.width)
+        return 0;
     if (is_scored(request))
         return request->known;
     return request->scored ? request->scored - 1 : 0;

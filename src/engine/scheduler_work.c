@@ -18,27 +18,11 @@ static void end_complete(struct salvo_scheduler *scheduler, struct request *requ
         request->length_is_limit ? SALVO_FINISH_LENGTH : SALVO_FINISH_CONTEXT, -1, NULL);
 }
 
-/* Removes all tokens of a session. The prefix cache keeps them; a recurrent state is copied for it while the
- * device is idle. Otherwise other sessions go on meanwhile. */
-static void empty_session(struct salvo_session *session)
-{
-    const struct salvo_engine *engine = session->engine;
-    enum salvo_status status = SALVO_OK;
-    if (engine->has_recurrent_state && engine->prefix_cache.is_on)
-        status = salvo_session_rollback(session, 0);
-    batch_forget(session);
-    if (status != SALVO_OK)
-        session->computed = 0; /* what the device has is not known */
-    (void)session_rollback(session, 0);
-    session->position = session->computed = 0;
-    snapshots_forget(session);
-}
-
 /* Takes the session from a request without runs. */
 static void free_session(struct salvo_scheduler *scheduler, struct request *request)
 {
     struct salvo_session *session = request->session;
-    empty_session(session);
+    scheduler_empty_session(session);
     memory_free(session->bias);
     session->bias = NULL;
     session->sampler.bias = NULL;
@@ -85,8 +69,10 @@ cleanup:
     return status;
 }
 
+/* Puts it back to the front of the queue: memory is short, or its reader is slow. */
 static void put_back(struct salvo_scheduler *scheduler, struct request *request)
 {
+    const bool starved = request->goes_back;
     request->goes_back = request->is_starved = false;
     if (keep_answer(request) != SALVO_OK) {
         scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, NULL);
@@ -96,7 +82,7 @@ static void put_back(struct salvo_scheduler *scheduler, struct request *request)
     free_session(scheduler, request);
     request->fed = 0;
     request->was_put_back = true;
-    scheduler->holds_queue = true;
+    scheduler->holds_queue |= starved;
     pthread_mutex_lock(&scheduler->mutex);
     request->next = scheduler->first_waiting;
     scheduler->first_waiting = request;
@@ -120,9 +106,10 @@ static struct request *take_cancelled(struct salvo_scheduler *scheduler)
 static struct request *admit(struct salvo_scheduler *scheduler, uint32_t slot)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    struct request *request = waiting_take_next(scheduler);
+    struct request *request = waiting_take_next(scheduler, slot);
     if (request) {
         request->session = scheduler->sessions[slot];
+        request->slot = slot;
         scheduler->running[slot] = request;
     }
     pthread_mutex_unlock(&scheduler->mutex);
@@ -199,8 +186,22 @@ static void look_at_wishes(struct salvo_scheduler *scheduler)
         request->is_cancelled |= scheduler->closing;
         request->is_blocked = request->is_paused || event_room(scheduler, request) <= request->choosing;
         request->must_end = request->is_cancelled;
+        request->must_wait = request->is_paused;
     }
     pthread_mutex_unlock(&scheduler->mutex);
+}
+
+/* Whether a request waits for this session, while all sessions are taken. */
+static bool is_wanted(struct salvo_scheduler *scheduler, uint32_t slot)
+{
+    bool taken = true, wanted = false;
+    pthread_mutex_lock(&scheduler->mutex);
+    for (uint32_t i = 0; i < scheduler->slots; i++)
+        taken &= scheduler->running[i] != NULL;
+    for (const struct request *waiting = scheduler->first_waiting; waiting && taken; waiting = waiting->next)
+        wanted |= may_have(waiting, slot);
+    pthread_mutex_unlock(&scheduler->mutex);
+    return wanted;
 }
 
 /* Ends, releases and puts back requests, where it is time. */
@@ -222,7 +223,10 @@ static bool tidy(struct salvo_scheduler *scheduler)
             release(scheduler, request);
         else if (request->goes_back)
             put_back(scheduler, request);
-        else if (request->is_starved)
+        else if (request->must_wait && is_wanted(scheduler, i)) {
+            put_back(scheduler, request);
+            did_something = true;
+        } else if (request->is_starved)
             resume_starved(request);
     }
     return did_something;
@@ -393,6 +397,7 @@ static void take_id(struct salvo_scheduler *scheduler, const struct planned_run 
         request->first_ns = scheduler_now();
     request->tokens++;
     request->last_id = id;
+    event_describe(request, &event);
     pthread_mutex_lock(&scheduler->mutex);
     scheduler->counters.tokens++;
     pthread_mutex_unlock(&scheduler->mutex);
@@ -461,7 +466,8 @@ void scheduler_wake(struct salvo_scheduler *scheduler)
 static bool is_done(struct salvo_scheduler *scheduler, uint64_t *out_changes)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    bool done = scheduler->closing && !scheduler->first_waiting && !scheduler->open_steps;
+    bool done =
+        scheduler->closing && !scheduler->first_waiting && !scheduler->first_call && !scheduler->open_steps;
     for (uint32_t i = 0; i < scheduler->slots; i++)
         done &= !scheduler->running[i];
     *out_changes = scheduler->changes;
@@ -469,15 +475,51 @@ static bool is_done(struct salvo_scheduler *scheduler, uint64_t *out_changes)
     return done;
 }
 
+/* The device has failed: all requests end. */
+static void fail_rest(struct salvo_scheduler *scheduler)
+{
+    static const char message[] = "the device has failed";
+    struct request *waiting;
+    pthread_mutex_lock(&scheduler->mutex);
+    for (waiting = scheduler->first_waiting; waiting; waiting = waiting->next)
+        waiting->is_cancelled = true; /* so that it is taken */
+    pthread_mutex_unlock(&scheduler->mutex);
+    while ((waiting = take_cancelled(scheduler))) {
+        scheduler_end(scheduler, waiting, SALVO_ERROR_DEVICE, SALVO_FINISH_CANCELLED, -1, message);
+        release(scheduler, waiting);
+    }
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        struct request *request = scheduler->running[i];
+        if (request && !request->is_over)
+            scheduler_end(scheduler, request, SALVO_ERROR_DEVICE, SALVO_FINISH_CANCELLED, -1, message);
+    }
+}
+
+/* A call needs an idle device. */
+static bool do_calls(struct salvo_scheduler *scheduler)
+{
+    if (!scheduler_has_calls(scheduler))
+        return false;
+    while (scheduler->open_steps)
+        collect(scheduler);
+    look_at_wishes(scheduler);
+    (void)tidy(scheduler);
+    return scheduler_do_call(scheduler);
+}
+
 static bool do_round(struct salvo_scheduler *scheduler)
 {
+    if (scheduler->is_halted)
+        fail_rest(scheduler);
+    bool did_something = do_calls(scheduler);
     look_at_wishes(scheduler);
-    bool did_something = tidy(scheduler);
+    did_something |= tidy(scheduler);
     if (admit_all(scheduler)) {
         look_at_wishes(scheduler);
         did_something = true;
     }
     did_something |= scheduler_score(scheduler);
+    did_something |= scheduler_embed(scheduler);
     const bool submitted = plan_and_submit(scheduler);
     const uint32_t keep_open = submitted && scheduler->is_asynchronous ? STEPS_AHEAD - 1 : 0;
     while (scheduler->open_steps > keep_open) {
