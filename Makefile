@@ -82,11 +82,12 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (600), from the corpus of earlie
 SHAPES = tests/shapes/fuzz-shapes --seed $(SEED) --jobs $(JOBS)
 SEED ?= 10000
 
-soak: ## hours: thousands of random model shapes from SEED (10000) on, on each backend, and half an hour of every fuzz target
+soak: ## hours: 10000 requests on each scheduler, thousands of random model shapes from SEED (10000) on, on each backend, and half an hour of every fuzz target
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
 	$(call build,asan,--target fuzz-shapes)
+	build/tests/models/test_scheduler 1 10000
 	build/$(SHAPES) --backend cpu --count 5000
 	ASAN_OPTIONS=detect_leaks=0 build-asan/$(SHAPES) --backend cpu --count 500
 	SALVO_CUDA_LIBRARY=build/tests/cuda/libfake-cuda.so build/$(SHAPES) --backend cuda --count 300
