@@ -16,6 +16,7 @@ const struct command *const all_commands[] = {
     &chat_command,
     &run_command,
     &serve_command,
+    &embed_command,
     &eval_command,
     &bench_command,
     &perplexity_command,

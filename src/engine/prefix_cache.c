@@ -385,14 +385,12 @@ static uint32_t find_end(
     return *out_node == NO_NODE ? 0 : most;
 }
 
-uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
-    uint32_t *out_page_count, const uint8_t **out_state)
+/* The longest beginning of `tokens` that the cache has; *out_node is its end, NO_NODE: none. */
+static uint32_t find_longest(
+    struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *out_node)
 {
-    uint32_t parent = NO_NODE, at = 0, end = NO_NODE, end_at = 0;
-    *out_page_count = 0;
-    *out_state = NULL;
-    cache->now++;
-    cache->lookups++;
+    uint32_t parent = NO_NODE, at = 0, end_at = 0, last;
+    *out_node = NO_NODE;
     while (at + PAGE_POSITIONS <= count) {
         const uint32_t node = find_exact(cache, parent, tokens + at, PAGE_POSITIONS);
         if (node == NO_NODE)
@@ -400,16 +398,33 @@ uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, ui
         at += PAGE_POSITIONS;
         parent = node;
         if (!cache->state_bytes || cache->nodes[node].state != NO_STATE) {
-            end = node;
+            *out_node = node;
             end_at = at;
         }
     }
-    uint32_t last;
     const uint32_t more = find_end(cache, parent, tokens + at, count - at, &last);
     if (more) {
-        end = last;
+        *out_node = last;
         end_at = at + more;
     }
+    return end_at;
+}
+
+uint32_t prefix_cache_peek(struct prefix_cache *cache, const int32_t *tokens, uint32_t count)
+{
+    uint32_t end;
+    return find_longest(cache, tokens, count, &end);
+}
+
+uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
+    uint32_t *out_page_count, const uint8_t **out_state)
+{
+    uint32_t end;
+    *out_page_count = 0;
+    *out_state = NULL;
+    cache->now++;
+    cache->lookups++;
+    const uint32_t end_at = find_longest(cache, tokens, count, &end);
     if (end == NO_NODE)
         return 0;
     *out_page_count = cache->pool->count ? cache->nodes[end].depth + 1 : 0;
@@ -425,4 +440,37 @@ uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, ui
     cache->hits++;
     cache->reused_tokens += end_at;
     return end_at;
+}
+
+/* ---- Removing ---- */
+
+/* Removes the nodes behind `parent` that end sequences and have the same tokens, as far as both go. */
+static void forget_ends(struct prefix_cache *cache, uint32_t parent, const int32_t *tokens, uint32_t count)
+{
+    for (uint32_t i = *children_of(cache, parent), next; i != NO_NODE; i = next) {
+        const struct prefix_node *node = &cache->nodes[i];
+        const uint32_t least = node->count < count ? node->count : count;
+        next = node->next_sibling;
+        if (least && node->first_child == NO_NODE && count_common(cache, i, tokens, count) == least)
+            remove_node(cache, i);
+    }
+}
+
+void prefix_cache_forget(struct prefix_cache *cache, const int32_t *tokens, uint32_t count)
+{
+    uint32_t parent = NO_NODE, at = 0;
+    for (; count - at >= PAGE_POSITIONS; at += PAGE_POSITIONS) {
+        const uint32_t node = find_exact(cache, parent, tokens + at, PAGE_POSITIONS);
+        if (node == NO_NODE || cache->nodes[node].first_child == NO_NODE)
+            break;
+        parent = node;
+    }
+    forget_ends(cache, parent, tokens + at, count - at);
+    while (parent != NO_NODE) {
+        const uint32_t node = parent;
+        parent = cache->nodes[node].parent;
+        at -= PAGE_POSITIONS;
+        /* Shorter ends beside it, and the page itself if nothing follows it any more. */
+        forget_ends(cache, parent, tokens + at, PAGE_POSITIONS);
+    }
 }

@@ -1,6 +1,5 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "engine/arguments.h"
 
@@ -84,6 +83,8 @@ static enum salvo_status check_extras(
             SALVO_ERROR_UNSUPPORTED, "backend %s does not compute log-probabilities", engine->backend->name));
     if (given->mask && !engine->backend->has_masks)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend %s has no masks of ids", engine->backend->name));
+    if (given->session > scheduler->slots)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "session %u; there are %u", given->session - 1, scheduler->slots));
     if (!given->event && !scheduler->options.poll)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the function for events is NULL"));
 cleanup:
@@ -101,6 +102,23 @@ static enum salvo_status read_sampler(
         TRY(options_read("salvo_sampler", given, sizeof sampler, &sampler));
     TRY(session_set_sampler(&session, &sampler));
     *out = session.sampler;
+cleanup:
+    return status;
+}
+
+/* The text is computed and nothing is chosen. */
+static enum salvo_status open_pool(
+    const struct salvo_engine *engine, const struct salvo_embed_options *given, struct request *request)
+{
+    enum salvo_status status = SALVO_OK;
+    struct pool *pool = &request->pool;
+    if (!given)
+        goto cleanup;
+    TRY(options_read("salvo_embed_options", given, sizeof pool->options, &pool->options));
+    TRY(pooling_resolve(engine->model, &pool->options));
+    pool->width = engine->last_norm.width;
+    TRY(NEW(&pool->sums, pool->width));
+    TRY(NEW(&request->embedding, pool->width));
 cleanup:
     return status;
 }
@@ -148,11 +166,20 @@ enum salvo_status request_open(
     enum salvo_status status = SALVO_OK;
     const struct salvo_engine *engine = scheduler->engine;
     struct request *request = NULL;
+    struct salvo_request text = *given;
     *out = NULL;
+    if (given->embed) {
+        text.max_tokens = UINT32_MAX; /* none */
+        text.ignore_end = 1;
+        text.logprobs = text.prompt_logprobs = 0;
+        text.mask = NULL;
+        given = &text;
+    }
     TRY(check_prompt(engine, given));
     TRY(check_bias(engine, given));
     TRY(check_extras(scheduler, given));
     TRY(NEW(&request, 1));
+    TRY(open_pool(engine, given->embed, request));
     TRY(read_sampler(scheduler->engine, given->sampler, &request->sampler));
     TRY(copy_items(given->ids, given->count, sizeof *given->ids, &request->ids));
     TRY(copy_items(given->bias_ids, given->bias_count, sizeof *given->bias_ids, &request->bias_ids));
@@ -173,10 +200,12 @@ enum salvo_status request_open(
     request->mask = given->mask;
     request->event = given->event;
     request->user = given->user;
+    request->wanted = given->session ? given->session - 1 : NO_SESSION;
+    request->slot = NO_SESSION;
     if (given->mask)
         TRY(NEW(&request->mask_bits, (engine->program->vocabulary + 31) / 32));
     TRY(open_nodes(scheduler, request));
-    request->submitted_ns = clock_ns();
+    request->submitted_ns = scheduler_now();
     *out = request;
 cleanup:
     if (status != SALVO_OK)
@@ -191,6 +220,8 @@ void request_close(struct request *request)
     memory_free(request->ids);
     memory_free(request->bias_ids);
     memory_free(request->biases);
+    memory_free(request->pool.sums);
+    memory_free(request->embedding);
     memory_free(request->mask_bits);
     memory_free(request->nodes);
     memory_free(request->top_ids);

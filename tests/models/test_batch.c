@@ -2,6 +2,7 @@
 #include "batch_schedule.h"
 #include "busy_device.h"
 #include "cmocka_test.h"
+#include "mask_checks.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -387,6 +388,25 @@ static void masks_allow_ids(void **state)
     fixture_close(&fixture);
 }
 
+static void masks_and_logprobs_of_any_vocabulary(void **state)
+{
+    (void)state;
+    const char *const models[] = {made_model("llama-tiny", "Q8_0"), made_model("rwkv7-tiny", "Q8_0"),
+        made_model_of("llama-mini", "F32", 3), made_model_of("llama-mini", "F32", 31),
+        made_model_of("llama-mini", "F32", 33), made_model_of("llama-mini", "Q8_0", 32001)};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct fixture fixture =
+            fixture_open(models[i], (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                        .backend = "cpu",
+                                        .threads = 1,
+                                        .context = 64,
+                                        .batch = BATCH,
+                                        .sessions = 3});
+        check_masks(&fixture);
+        fixture_close(&fixture);
+    }
+}
+
 /* Callers of an older or newer version have structs of another size. */
 static void structs_may_have_another_size(void **state)
 {
@@ -670,6 +690,7 @@ int main(void)
         cmocka_unit_test(a_closed_session_leaves_its_results),
         cmocka_unit_test(logprobs_are_those_of_the_model),
         cmocka_unit_test(masks_allow_ids),
+        cmocka_unit_test(masks_and_logprobs_of_any_vocabulary),
         cmocka_unit_test(structs_may_have_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
