@@ -37,6 +37,7 @@ struct api_choice {
 
     struct buffer held;        /* bytes of tokens that the filter holds back */
     size_t characters;         /* of all tokens so far */
+    size_t dropped;            /* of the characters: a blank that the text of the prompt does not begin with */
     uint32_t tokens;           /* of the answer */
     bool has_new_line, echoed; /* echoed: the prompt was sent */
     bool stopped;              /* a stop string was found; what the model computed after it does not count */

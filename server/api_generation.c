@@ -73,6 +73,24 @@ static void name_answer(struct api_generation *generation)
     generation->created = (int64_t)time(NULL);
 }
 
+/* Some tokenizers write a blank before the text that they remove again. */
+static bool count_dropped(
+    struct salvo_model *model, const struct api_prompt *prompt, struct api_choice *choice)
+{
+    char *text = NULL;
+    size_t size = 0, pieces = 0, piece;
+    bool ok = salvo_detokenize(model, prompt->ids, prompt->count, false, &text, &size) == SALVO_OK;
+    salvo_free(text);
+    for (size_t i = 0; ok && i < prompt->count; i++) {
+        ok = api_token_bytes(model, prompt->ids[i], &text, &piece);
+        pieces += ok ? piece : 0;
+        if (ok)
+            salvo_free(text);
+    }
+    choice->dropped = pieces > size ? pieces - size : 0;
+    return ok;
+}
+
 static bool open_choices(struct api_generation *generation)
 {
     const struct api_request *request = &generation->request;
@@ -91,6 +109,9 @@ static bool open_choices(struct api_generation *generation)
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
+        if (request->echo && request->logprobs &&
+            !count_dropped(generation->model->model, &prepared->prompts[choice->prompt], choice))
+            return api_out_of_memory(&generation->task.error);
     }
     return true;
 }
