@@ -177,8 +177,9 @@ struct salvo_scheduler_counters {
     size_t size;
     uint64_t submitted, refused, finished, failed, cancelled; /* requests */
     uint64_t steps, prompt_tokens, cached_tokens, tokens;
-    uint32_t waiting, running, paused, sessions; /* now */
-    uint32_t step_tokens;                        /* prompt tokens of a step at most, now */
+    /* Now. Paused requests are also among the running ones, if they have kept their sessions. */
+    uint32_t waiting, running, paused, sessions;
+    uint32_t step_tokens; /* prompt tokens of a step at most, now */
 };
 #define SALVO_SCHEDULER_COUNTERS_INIT                                                     \
     {                                                                                     \

@@ -315,6 +315,10 @@ enum salvo_status salvo_scheduler_counters(
         counters.running += request && !request->is_over;
         counters.paused += request && !request->is_over && request->is_paused;
     }
+    for (const struct request *request = scheduler->first_waiting; request; request = request->next) {
+        counters.paused += request->is_paused;
+        counters.waiting -= request->is_paused;
+    }
     pthread_mutex_unlock(scheduler->lock);
     counters.size = sizeof counters;
     counters.sessions = scheduler->slots;

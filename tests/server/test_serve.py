@@ -190,6 +190,8 @@ class Answers(Serving):
         self.assertEqual(self.complete(temperature=0, prompt=tokens)["content"], expected)
         self.assertEqual([one["content"] for one in self.complete(temperature=0, prompt=[tokens, PROMPT])], [expected, expected])
         self.assertEqual([choice["text"] for choice in self.text(temperature=0, prompt=[PROMPT, tokens])["choices"]], [expected, expected])
+        self.assertEqual(self.complete(temperature=0, prompt={"prompt_string": PROMPT})["content"], expected)
+        self.assertEqual(len(self.complete(temperature=0, prompt=[{"prompt_string": PROMPT}, PROMPT])), 2)
         self.assertIsInstance(self.complete(prompt=[1, 2, 3, "text", 4])["content"], str)
         both = self.ok("/completions", {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}).json
         self.assertEqual((both["content"], both["choices"][0]["text"]), (expected, expected))
@@ -248,6 +250,8 @@ class Probabilities(Serving):
                 top = lists["top_logprobs"][len(prompt) + place]
                 self.assertEqual(max(top, key=top.get), token["token"])
             self.assertTrue(scored["text"].strip().startswith(PROMPT + made["content"]))
+            for place, name in list(zip(lists["text_offset"], lists["tokens"]))[2:len(prompt)]:
+                self.assertTrue(scored["text"][place:].startswith(name), (place, name))
             self.assertEqual(lists["text_offset"], sorted(lists["text_offset"]))
 
 
