@@ -273,8 +273,7 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
         struct batch_run *run = &step->runs[i];
         if (!run->count)
             continue;
-        run->index = device_step.run_count++;
-        struct run *device_run = &engine->runs[run->index];
+        struct run *device_run = &engine->runs[device_step.run_count++];
         *device_run = session_run(
             run->session, run->count, device_step.token_count, run->samples ? LOGITS_LAST : LOGITS_NONE);
         device_run->first = run->first;

@@ -31,7 +31,6 @@ struct batch_run {
     uint32_t top_count;
     float *hidden;      /* the caller's, or NULL */
     uint32_t first_row; /* among the rows of the backend's step */
-    uint32_t index;     /* in the backend's step */
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     struct salvo_run_result result;

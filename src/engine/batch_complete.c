@@ -65,7 +65,7 @@ static void copy_logprobs(const struct salvo_engine *engine, const struct batch_
 {
     if (!run->logprobs)
         return;
-    const struct sampling_logprob *from = engine->backend->logprobs(engine->executor, run->index);
+    const struct sampling_logprob *from = engine->backend->logprobs(engine->executor, run->logits_row);
     for (uint32_t i = 0; i <= run->top_count; i++) {
         run->logprobs[i] = from[i].logprob;
         if (i)

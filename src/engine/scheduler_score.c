@@ -78,7 +78,8 @@ static void score(struct salvo_scheduler *scheduler, struct request *request)
     }
     const uint32_t left = request->prompt_count - request->scored;
     count = count < left ? count : left;
-    count = count < scheduler->step_tokens ? count : scheduler->step_tokens;
+    const uint32_t most = prompt_pace_limit(&scheduler->pace, 1);
+    count = count < most ? count : most;
     if (!count)
         return;
     const enum salvo_status status =

@@ -2,6 +2,7 @@
 #include "batch_schedule.h"
 #include "copy_checks.h"
 #include "embed_checks.h"
+#include "mask_checks.h"
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_executor.h"
@@ -344,6 +345,23 @@ static void copies_go_their_own_ways(void **state)
     }
 }
 
+static void masks_and_logprobs(void **state)
+{
+    (void)state;
+    const char *const models[] = {made_model("rwkv7-tiny", "F32"), made_model_of("llama-mini", "F32", 3),
+        made_model_of("llama-mini", "Q8_0", 32001)};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct fixture fixture =
+            fixture_open(models[i], (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                        .backend = "vulkan",
+                                        .context = 64,
+                                        .batch = 32,
+                                        .sessions = 3});
+        check_masks(&fixture);
+        fixture_close(&fixture);
+    }
+}
+
 /* Decoding beside parts of prompts, with steps submitted before the results of the last are known. */
 static void mixtures_give_what_each_request_gets_alone(void **state)
 {
@@ -536,6 +554,7 @@ int main(void)
         cmocka_unit_test(sessions_share_a_step),
         cmocka_unit_test(copies_go_their_own_ways),
         cmocka_unit_test(embeddings_are_those_of_the_cpu),
+        cmocka_unit_test(masks_and_logprobs),
         cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),

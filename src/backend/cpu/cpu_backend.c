@@ -44,9 +44,9 @@ static enum salvo_status hidden(struct executor *executor, uint32_t row, uint32_
     return SALVO_OK;
 }
 
-static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t run)
+static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
 {
-    return executor->logprobs[run];
+    return executor->logprobs[row];
 }
 
 static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
