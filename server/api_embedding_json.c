@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool out_of_memory(struct api_error *error)
-{
-    api_fail(error, 503, NULL, "not enough memory for the request");
-    error->retry_after = 1;
-    return false;
-}
-
 /* ---- Texts ---- */
 
 static bool wrong_input(struct api_error *error)
@@ -36,16 +29,16 @@ static bool read_text(
     if (out->ids && out->count)
         memcpy(out->ids, ids, out->count * sizeof *ids);
     salvo_free(ids);
-    return out->ids || out_of_memory(error);
+    return out->ids || api_out_of_memory(error);
 }
 
 static bool read_ids(
     struct api_model *model, const struct api_value *list, struct api_prompt *out, struct api_error *error)
 {
-    const uint32_t vocabulary = salvo_engine_info(model->engine)->vocabulary;
+    const uint32_t vocabulary = salvo_model_info(model->model)->vocabulary;
     out->ids = calloc(list->count + 1, sizeof *out->ids);
     if (!out->ids)
-        return out_of_memory(error);
+        return api_out_of_memory(error);
     for (const struct api_value *item = list->first; item; item = item->next) {
         if (item->kind != JSON_INTEGER)
             return wrong_input(error);
@@ -62,7 +55,6 @@ static bool read_ids(
 static bool read_input(struct api_model *model, const struct api_value *value, size_t index,
     struct api_prompt *out, struct api_error *error)
 {
-    const uint32_t context = salvo_engine_info(model->engine)->context;
     if (value->kind != JSON_STRING && value->kind != JSON_ARRAY_BEGIN)
         return wrong_input(error);
     const bool is_empty = value->kind == JSON_STRING ? value->text.size == 0 : value->count == 0;
@@ -71,15 +63,25 @@ static bool read_input(struct api_model *model, const struct api_value *value, s
         return false;
     if (out->count == 0)
         return api_fail(error, 400, "input", "'input': text %zu is empty", index + 1);
-    if (out->count <= context)
-        return true;
-    api_fail(error, 400, "input",
-        "'input': text %zu has %zu tokens, more than the context size of %" PRIu32 " tokens", index + 1,
-        out->count, context);
-    error->type = "exceed_context_size_error";
-    error->n_prompt_tokens = out->count;
-    error->n_ctx = context;
-    return false;
+    return true;
+}
+
+bool api_embedding_request_fits(
+    const struct api_embedding_request *request, uint32_t context, struct api_error *error)
+{
+    for (size_t i = 0; i < request->count; i++) {
+        const size_t count = request->inputs[i].count;
+        if (count <= context)
+            continue;
+        api_fail(error, 400, "input",
+            "'input': text %zu has %zu tokens, more than the context size of %" PRIu32 " tokens", i + 1,
+            count, context);
+        error->type = "exceed_context_size_error";
+        error->n_prompt_tokens = count;
+        error->n_ctx = context;
+        return false;
+    }
+    return true;
 }
 
 /* Numbers are the token ids of one text; anything else in an array is a text of its own. */
@@ -96,7 +98,7 @@ static bool read_inputs(struct api_model *model, const struct api_value *input,
             error, 400, "input", "'input': %zu texts; expected at most %d", count, API_MAX_INPUTS);
     out->inputs = calloc(count, sizeof *out->inputs);
     if (!out->inputs)
-        return out_of_memory(error);
+        return api_out_of_memory(error);
     out->count = count;
     const struct api_value *value = several ? input->first : input;
     for (size_t i = 0; i < count; i++, value = value->next) {
@@ -141,7 +143,7 @@ bool api_embedding_request_read(struct api_model *model, const struct api_value 
     struct api_embedding_request *out, struct api_error *error)
 {
     const struct api_value *input = api_member(root, "input"), *content = api_member(root, "content");
-    out->width = salvo_engine_width(model->engine);
+    out->width = salvo_model_info(model->model)->width;
     out->options = (struct salvo_embed_options)SALVO_EMBED_OPTIONS_INIT;
     if (!read_format(root, out, error) || !read_numbers(root, out, error))
         return false;

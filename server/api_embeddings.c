@@ -1,7 +1,7 @@
 /* Requests for embeddings: each text is a request of the scheduler. */
 #include "api_embeddings.h"
 
-#include "api_server.h"
+#include "api_recovery.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct embeddings {
     struct api_task task; /* first */
     bool llama_form;
     struct api_model *model;
-    struct salvo_scheduler *scheduler; /* that has the texts */
+    unsigned failures; /* of the device, before the texts were submitted */
     struct api_embedding_request request;
     struct text *texts; /* [request.count] */
     float *values;      /* [request.count][width] */
@@ -60,9 +60,7 @@ static bool read_body(struct embeddings *own, const struct api_value *root)
     own->values = calloc(own->request.count, own->request.width * sizeof *own->values);
     if (own->texts && own->values)
         return true;
-    api_fail(&task->error, 503, NULL, "not enough memory for the request");
-    task->error.retry_after = 1;
-    return false;
+    return api_out_of_memory(&task->error);
 }
 
 static void prepare(struct api_task *task)
@@ -87,11 +85,11 @@ static void on_event(void *user, const struct salvo_event *event)
     pthread_mutex_lock(&own->lock);
     text->ended = true;
     own->ended++;
-    if (event->embedding) {
+    if (event->embedding && event->width == own->request.width) {
         memcpy(own->values + (size_t)(text - own->texts) * own->request.width, event->embedding,
             event->width * sizeof *own->values);
     } else if (own->status == SALVO_OK) {
-        own->status = (enum salvo_status)event->status;
+        own->status = event->status ? (enum salvo_status)event->status : SALVO_ERROR_UNSUPPORTED;
         snprintf(own->message, sizeof own->message, "%s", event->message);
     }
     if (!own->posted)
@@ -108,8 +106,8 @@ static void cancel_all(struct embeddings *own)
         pthread_mutex_lock(&own->lock);
         const bool ended = own->texts[i].ended;
         pthread_mutex_unlock(&own->lock);
-        if (!ended && own->model->scheduler == own->scheduler)
-            salvo_scheduler_cancel(own->scheduler, own->texts[i].handle);
+        if (!ended && own->failures == own->model->failures)
+            salvo_scheduler_cancel(own->model->scheduler, own->texts[i].handle);
     }
 }
 
@@ -152,7 +150,7 @@ static enum salvo_status submit(struct embeddings *own)
         .user = text,
     };
     text->owner = own;
-    return salvo_scheduler_submit(own->scheduler, &request, &text->handle);
+    return salvo_scheduler_submit(own->model->scheduler, &request, &text->handle);
 }
 
 /* Hands over as many texts as may be with the scheduler. A full queue is no error while the end of a text of
@@ -161,6 +159,12 @@ static void submit_more(struct embeddings *own, size_t ended)
 {
     struct api_error error;
     while (!own->given_up && own->submitted < own->request.count && own->submitted - ended < MOST_AT_ONCE) {
+        if (own->failures != own->model->failures || !own->model->scheduler) {
+            api_fail(&error, 503, NULL, "the device has failed");
+            error.retry_after = 1;
+            give_up(own, &error);
+            return;
+        }
         const enum salvo_status status = submit(own);
         if (status == SALVO_OK) {
             own->submitted++;
@@ -182,6 +186,8 @@ static void go_on(struct embeddings *own)
     const enum salvo_status status = own->status;
     own->posted = false;
     pthread_mutex_unlock(&own->lock);
+    if (status == SALVO_ERROR_DEVICE && own->failures == own->model->failures)
+        (void)api_recover(own->task.server, own->model, api_generation_resume);
     if (status != SALVO_OK && !own->given_up) {
         api_fail_library(&error, status, own->message);
         give_up(own, &error);
@@ -202,11 +208,13 @@ static void drain(void *argument)
 static void ready(struct api_task *task)
 {
     struct embeddings *own = of_task(task);
-    if (!task->ok || !task->exchange) {
+    if (task->ok)
+        own->failures = own->model->failures;
+    if (task->ok && own->model->engine)
+        task->ok = api_embedding_request_fits(
+            &own->request, salvo_engine_info(own->model->engine)->context, &task->error);
+    if (!task->ok || !task->exchange)
         give_up(own, &task->error);
-    } else {
-        own->scheduler = own->model->scheduler;
-    }
     go_on(own);
 }
 

@@ -22,6 +22,10 @@ struct api_embedding_request {
 /* Checks a body and tokenizes its texts. False after an error. The request is freed in both cases. */
 bool api_embedding_request_read(struct api_model *model, const struct api_value *root,
     struct api_embedding_request *out, struct api_error *error);
+
+/* False with both numbers if a text is longer than the context. */
+bool api_embedding_request_fits(
+    const struct api_embedding_request *request, uint32_t context, struct api_error *error);
 void api_embedding_request_free(struct api_embedding_request *request);
 
 /* The whole answer. `values`: [count][width]. With fewer dimensions than the model's, embeddings are cut and
