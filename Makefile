@@ -94,6 +94,7 @@ soak: ## hours: 10000 requests on each scheduler, random model shapes from SEED 
 	ASAN_OPTIONS=quarantine_size_mb=16 $(SOAK_SERVE) build-asan/salvo $(SERVE_SECONDS)
 	$(SOAK_SERVE) build-tsan/salvo $(SERVE_SECONDS)
 	build/tests/models/test_scheduler 1 10000
+	build/tests/models/test_orders 1 3000
 	build/$(SHAPES) --backend cpu --count 5000
 	ASAN_OPTIONS=detect_leaks=0 build-asan/$(SHAPES) --backend cpu --count 500
 	SALVO_CUDA_LIBRARY=build/tests/cuda/libfake-cuda.so build/$(SHAPES) --backend cuda --count 300

@@ -241,10 +241,22 @@ static void test_memory_limit(void **state)
     assert_true(matcher_is_complete(matcher));
     matcher_close(matcher);
 
-    /* Many short texts, all different, never reach it. */
+    /* Many short texts, all different, never reach it. Matchers that were opened between them keep their
+     * states; of three, the one in the middle of the list is closed. */
+    enum { DEEP = 20 };
+    struct salvo_grammar_matcher *kept[3];
     for (unsigned i = 0; i < (unsigned)LONG_RUN(40000); i++) {
         char text[64];
         size_t size = 0;
+        if (i == (unsigned)LONG_RUN(40000) / 2) {
+            for (size_t j = 0; j < 3; j++) {
+                assert_int_equal(matcher_open(grammar, &kept[j]), SALVO_OK);
+                for (size_t k = 0; k < DEEP + j; k++)
+                    assert_int_equal(matcher_append(kept[j], "[", 1, NULL), SALVO_OK);
+            }
+            matcher_close(kept[1]);
+            matcher_close(kept[0]);
+        }
         for (unsigned bits = i, k = 0; k < 14; k++, bits >>= 1) {
             text[size++] = '[';
             for (const char *c = bits & 1 ? "[]," : ""; *c; c++)
@@ -252,6 +264,12 @@ static void test_memory_limit(void **state)
         }
         assert_int_equal(sample_match(grammar, text, size), 0);
     }
+    for (size_t i = 0; i < DEEP + 2; i++) {
+        assert_false(matcher_is_complete(kept[2]));
+        assert_int_equal(matcher_append(kept[2], "]", 1, NULL), SALVO_OK);
+    }
+    assert_true(matcher_is_complete(kept[2]));
+    matcher_close(kept[2]);
     grammar_close(grammar);
 }
 

@@ -27,7 +27,8 @@ struct record {
     bool has_ended;
     struct record *others; /* [other_count]: submitted with the first event */
     uint32_t other_count, refused, masks;
-    unsigned *ends, end_number; /* counts the ends of several requests; this one's among them */
+    const struct record *beside; /* another request */
+    uint32_t tokens_beside;      /* that it had when this one ended */
     struct salvo_request request;
 };
 
@@ -51,7 +52,7 @@ static void record_event(void *user, const struct salvo_event *event)
         record->end = *event;
         snprintf(record->message, sizeof record->message, "%s", event->message);
         record->has_ended = true;
-        record->end_number = record->ends ? ++*record->ends : 0;
+        record->tokens_beside = record->beside ? record->beside->count : 0;
     }
     pthread_cond_signal(&record->changed);
     pthread_mutex_unlock(&record->mutex);
@@ -287,33 +288,63 @@ static void masks_follow_the_answer(void **state)
     fixture_close(&fixture);
 }
 
-/* While a request decodes, steps have room for a part of one prompt: the short one does not wait for the long
- * one. */
+/* While a request decodes, steps have room for a small part of prompts, and the short one does not wait for
+ * the long one. */
 static void prompts_take_turns(void **state)
 {
     (void)state;
-    enum { LONG = 120, SHORT = 20 };
+    enum { LONG = 120, SHORT = 20, LEAST = 16 };
     struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, CONTEXT, 0);
     struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
     struct salvo_scheduler *scheduler;
     struct record first, others[2];
-    unsigned ends = 0;
     int32_t *ids = some_ids(LONG, fixture.vocabulary, 3);
     options.latency_us = 1;
     ASSERT_OK(salvo_scheduler_open(fixture.engine, &options, &scheduler));
-    assert_int_equal(16, scheduler_counters_now(scheduler).step_tokens);
+    assert_int_equal(LEAST, scheduler_counters_now(scheduler).step_tokens);
     record_open(&first, scheduler, ids, 1, MOST_TOKENS);
     record_open(&others[0], scheduler, ids, LONG, 1);
     record_open(&others[1], scheduler, ids, SHORT, 1);
     first.others = others;
     first.other_count = 2;
-    others[0].ends = others[1].ends = first.ends = &ends;
+    others[0].beside = others[1].beside = &first;
     run_request(&first);
     for (int i = 0; i < 2; i++)
         wait_for(&others[i]);
-    assert_int_equal(1, others[1].end_number);
-    assert_int_equal(2, others[0].end_number);
-    assert_int_equal(3, first.end_number);
+    assert_true(others[1].tokens_beside < others[0].tokens_beside);
+    assert_true(others[0].tokens_beside >= (LONG + SHORT) / LEAST && others[0].tokens_beside < MOST_TOKENS);
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Two requests need two pages each, of three: the second one has to wait. */
+static void the_oldest_request_is_never_put_back(void **state)
+{
+    (void)state;
+    enum { PAGE = 256, PROMPT = PAGE - 10, BYTES_OF_PAGE = 1 << 16 };
+    struct fixture fixture =
+        scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, 2 * PAGE, 3 * BYTES_OF_PAGE);
+    struct salvo_memory memory = SALVO_MEMORY_INIT;
+    ASSERT_OK(salvo_engine_memory(fixture.engine, &memory));
+    assert_int_equal(3, memory.pages);
+    struct salvo_scheduler *scheduler = open_scheduler(&fixture, 0);
+    int32_t *ids = some_ids(PROMPT + 1, fixture.vocabulary, 3);
+    struct record starter, records[2];
+    record_open(&starter, scheduler, ids, 1, 1); /* the others are admitted together when it has ended */
+    for (int i = 0; i < 2; i++) {
+        record_open(&records[i], scheduler, ids + i, PROMPT, MOST_TOKENS);
+        records[i].beside = &records[1 - i];
+    }
+    starter.others = records;
+    starter.other_count = 2;
+    run_request(&starter);
+    for (int i = 0; i < 2; i++) {
+        wait_for(&records[i]);
+        assert_int_equal(SALVO_FINISH_LENGTH, records[i].end.finish);
+    }
+    assert_true(records[0].tokens_beside < MOST_TOKENS);
+    assert_int_equal(MOST_TOKENS, records[1].tokens_beside);
     salvo_scheduler_close(scheduler);
     free(ids);
     fixture_close(&fixture);
@@ -499,6 +530,7 @@ int main(void)
         cmocka_unit_test(answers_end_for_many_reasons),
         cmocka_unit_test(masks_follow_the_answer),
         cmocka_unit_test(prompts_take_turns),
+        cmocka_unit_test(the_oldest_request_is_never_put_back),
         cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),
         cmocka_unit_test(unread_events_are_bounded),
         cmocka_unit_test(a_context_beyond_the_memory),
