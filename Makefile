@@ -84,7 +84,7 @@ SEED ?= 10000
 SERVE_SECONDS ?= 1800
 SOAK_SERVE = SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/soak_serve.py
 
-soak: ## hours: random model shapes from SEED (10000) on, load on the server under ASan and TSan, half an hour of every fuzz target
+soak: ## hours: 10000 requests on each scheduler, random model shapes from SEED (10000) on, load on the server under ASan and TSan, half an hour of every fuzz target
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
@@ -93,6 +93,7 @@ soak: ## hours: random model shapes from SEED (10000) on, load on the server und
 	SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/slow_readers.py build/salvo
 	ASAN_OPTIONS=quarantine_size_mb=16 $(SOAK_SERVE) build-asan/salvo $(SERVE_SECONDS)
 	$(SOAK_SERVE) build-tsan/salvo $(SERVE_SECONDS)
+	build/tests/models/test_scheduler 1 10000
 	build/$(SHAPES) --backend cpu --count 5000
 	ASAN_OPTIONS=detect_leaks=0 build-asan/$(SHAPES) --backend cpu --count 500
 	SALVO_CUDA_LIBRARY=build/tests/cuda/libfake-cuda.so build/$(SHAPES) --backend cuda --count 300

@@ -423,7 +423,7 @@ static void end_if_done(struct api_generation *generation)
 static bool submit(struct api_generation *generation, struct api_choice *choice);
 
 /* The engine was opened again, after the device had failed before the choice had begun. */
-static void resume_parked(struct api_choice *choice, bool ok)
+void api_generation_resume(struct api_choice *choice, bool ok)
 {
     struct api_generation *generation = choice->owner;
     struct api_task *task = &generation->task;
@@ -440,7 +440,7 @@ static void resume_parked(struct api_choice *choice, bool ok)
 /* A choice that has not begun when the device fails waits until the engine is opened again. */
 static bool park(struct api_generation *generation, struct api_choice *choice)
 {
-    if (!api_recover(generation->task.server, generation->model, resume_parked))
+    if (!api_recover(generation->task.server, generation->model, api_generation_resume))
         return false;
     api_park(generation->model, choice);
     return true;
@@ -453,7 +453,7 @@ static bool is_parked_at(struct api_generation *generation, const struct queued_
         return false;
     if (event->session == UINT32_MAX && generation->task.exchange)
         return park(generation, item->choice);
-    (void)api_recover(generation->task.server, generation->model, resume_parked);
+    (void)api_recover(generation->task.server, generation->model, api_generation_resume);
     return false;
 }
 

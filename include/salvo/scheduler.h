@@ -2,10 +2,11 @@
  * salvo/scheduler.h: many requests on one engine.
  *
  * A scheduler owns an engine's sessions and a thread. Requests come from any thread; each gets a session when
- * one is free, in the order of arrival, and its tokens are computed together with those of the other
- * requests: every step contains one token of each request that decodes and parts of prompts up to a limit
- * that keeps the step short. While a scheduler is open, no other function may use its engine or the engine's
- * sessions.
+ * one is free and there is KV memory for its prompt, in the order of arrival; with a prefix cache, a request
+ * that begins with a cached page may overtake others; each is overtaken at most 16 times. Its tokens are
+ * computed together with those of the other requests: every step contains one token of each request that
+ * decodes and parts of prompts up to a limit that keeps the step short. While a scheduler is open, no other
+ * function may use its engine or the engine's sessions.
  *
  * The tokens of a request do not depend on other requests: on the CPU they are the ones that the request gets
  * alone, on GPUs they may differ within the tolerances of salvo_verify.
@@ -20,12 +21,14 @@ extern "C" {
 #endif
 
 struct salvo_scheduler;
+struct salvo_embed_options; /* salvo/embed.h */
 
 struct salvo_scheduler_options {
     size_t size;
     uint32_t queue; /* requests that may wait for a session; 0: 256. One more is refused */
-    uint32_t
-        latency_us; /* prompts are divided so that a step takes about this long; 0: 4 decode steps' time */
+    /* Beside sessions that decode, prompts are divided so that a step takes about this long; 0: twice a step
+     * without prompts. */
+    uint32_t latency_us;
     /* 1: events are kept for salvo_scheduler_poll, and callbacks are not called. */
     uint32_t poll;
     uint32_t unread; /* with `poll`: events of one request that may wait; 0: 64. The request then pauses */
@@ -80,6 +83,10 @@ struct salvo_event {
     /* Seconds from submission to the session, to the first token and to this event. */
     double queue_seconds, first_seconds, end_seconds;
     uint32_t session; /* number of the session that it had last; UINT32_MAX: it had none */
+
+    /* END of a request with `embed` and SALVO_OK: the embedding, [width]; otherwise NULL. */
+    const float *embedding;
+    uint32_t width;
 };
 
 /* Pointers in the event are valid during the call. Called on the scheduler's thread: it may submit, cancel,
@@ -114,6 +121,9 @@ struct salvo_request {
     salvo_event_function event; /* required, unless the scheduler is polled */
     void *user;                 /* passed to both */
     uint32_t session;           /* 1 + the number of the session that it waits for; 0: any */
+    /* NULL, or: an embedding of the prompt is computed instead of an answer (salvo/embed.h); copied. Members
+     * for answers have no effect. */
+    const struct salvo_embed_options *embed;
 };
 #define SALVO_REQUEST_INIT                                                                 \
     {                                                                                      \

@@ -76,6 +76,7 @@ static void free_scheduler(struct salvo_scheduler *scheduler)
     memory_free(scheduler->sessions);
     memory_free(scheduler->runs);
     memory_free(scheduler->results);
+    memory_free(scheduler->hidden_rows);
     pthread_mutex_destroy(&scheduler->mutex);
     pthread_cond_destroy(&scheduler->changed);
     memory_free(scheduler);
@@ -158,7 +159,8 @@ static enum salvo_status enqueue(struct salvo_scheduler *scheduler, struct reque
     if (scheduler->is_halted)
         return fail(SALVO_ERROR_DEVICE, "the device has failed");
     /* The last events of requests have a place in the queue, too, until they are polled. */
-    if (queue_is_full(scheduler) || scheduler->unread_ends >= scheduler->options.queue + scheduler->slots)
+    if (queue_is_full(scheduler) ||
+        scheduler->unread_ends >= (uint64_t)scheduler->options.queue + scheduler->slots)
         return fail(SALVO_ERROR_MEMORY, "the queue is full");
     request->handle = ++scheduler->last_handle;
     if (scheduler->last_waiting)
@@ -320,6 +322,5 @@ enum salvo_status salvo_scheduler_counters(
     pthread_mutex_unlock(scheduler->lock);
     counters.size = sizeof counters;
     counters.sessions = scheduler->slots;
-    counters.step_tokens = scheduler->step_tokens;
     return result_write("salvo_scheduler_counters", &counters, sizeof counters, out);
 }

@@ -1,7 +1,5 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
-
 #include <stdio.h>
 
 static double seconds_since(const struct request *request, uint64_t ns)
@@ -16,7 +14,7 @@ void event_describe(const struct request *request, struct salvo_event *event)
     event->tokens = request->tokens;
     event->queue_seconds = seconds_since(request, request->begun_ns);
     event->first_seconds = seconds_since(request, request->first_ns);
-    event->end_seconds = seconds_since(request, clock_ns());
+    event->end_seconds = seconds_since(request, scheduler_now());
     event->session = request->slot;
 }
 
@@ -31,6 +29,8 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
         .finish = finish,
         .status = status,
         .message = request->message,
+        .embedding = status == SALVO_OK ? request->embedding : NULL,
+        .width = request->pool.width,
     };
     event_describe(request, &event);
     pthread_mutex_lock(&scheduler->mutex);

@@ -1,6 +1,5 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 
 #include <salvo/memory.h>
@@ -82,6 +81,7 @@ static void put_back(struct salvo_scheduler *scheduler, struct request *request)
     }
     free_session(scheduler, request);
     request->fed = 0;
+    request->was_put_back = true;
     scheduler->holds_queue |= starved;
     pthread_mutex_lock(&scheduler->mutex);
     request->next = scheduler->first_waiting;
@@ -94,45 +94,19 @@ static void put_back(struct salvo_scheduler *scheduler, struct request *request)
 
 /* ---- Admission ---- */
 
-static bool may_have(const struct request *request, uint32_t slot)
-{
-    return !request->is_paused && (request->wanted == NO_SESSION || request->wanted == slot);
-}
-
-/* Removes the first waiting request that may have the session, or the first that is cancelled. */
-static struct request *take_waiting(struct salvo_scheduler *scheduler, uint32_t slot, bool cancelled)
-{
-    struct request *before = NULL, *request = scheduler->first_waiting;
-    while (request && !(cancelled ? request->is_cancelled : may_have(request, slot))) {
-        before = request;
-        request = request->next;
-    }
-    if (!request)
-        return NULL;
-    if (before)
-        before->next = request->next;
-    else
-        scheduler->first_waiting = request->next;
-    if (scheduler->last_waiting == request)
-        scheduler->last_waiting = before;
-    request->next = NULL;
-    scheduler->counters.waiting--;
-    return request;
-}
-
 static struct request *take_cancelled(struct salvo_scheduler *scheduler)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    struct request *request = take_waiting(scheduler, 0, true);
+    struct request *request = waiting_take_cancelled(scheduler);
     pthread_mutex_unlock(&scheduler->mutex);
     return request;
 }
 
-/* Gives the session of a slot to the next request; NULL: none waits. */
+/* Gives the session of a slot to the next request; NULL: none waits, or there is no memory for it. */
 static struct request *admit(struct salvo_scheduler *scheduler, uint32_t slot)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    struct request *request = take_waiting(scheduler, slot, false);
+    struct request *request = waiting_take_next(scheduler, slot);
     if (request) {
         request->session = scheduler->sessions[slot];
         request->slot = slot;
@@ -163,7 +137,7 @@ static enum salvo_status prepare_session(struct salvo_scheduler *scheduler, stru
 {
     enum salvo_status status = SALVO_OK;
     if (!request->begun_ns)
-        request->begun_ns = clock_ns();
+        request->begun_ns = scheduler_now();
     request->session->sampler = request->sampler;
     for (size_t i = 0; i < request->bias_count; i++)
         TRY(session_set_bias(request->session, request->bias_ids[i], request->biases[i]));
@@ -220,12 +194,11 @@ static void look_at_wishes(struct salvo_scheduler *scheduler)
 /* Whether a request waits for this session, while all sessions are taken. */
 static bool is_wanted(struct salvo_scheduler *scheduler, uint32_t slot)
 {
-    bool taken = true, wanted = false;
+    bool taken = true;
     pthread_mutex_lock(&scheduler->mutex);
     for (uint32_t i = 0; i < scheduler->slots; i++)
         taken &= scheduler->running[i] != NULL;
-    for (const struct request *waiting = scheduler->first_waiting; waiting && taken; waiting = waiting->next)
-        wanted |= may_have(waiting, slot);
+    const bool wanted = taken && waiting_wants(scheduler, slot);
     pthread_mutex_unlock(&scheduler->mutex);
     return wanted;
 }
@@ -329,13 +302,10 @@ static uint32_t prompt_left(const struct salvo_scheduler *scheduler, uint32_t sl
 
 /* Prompts take turns: each gets its share of the room, and the first that gets none is first in the next
  * step. */
-static uint32_t add_prompts(struct salvo_scheduler *scheduler, struct planned_step *step, uint32_t room)
+static uint32_t add_prompts(
+    struct salvo_scheduler *scheduler, struct planned_step *step, uint32_t prompts, uint32_t room)
 {
-    uint32_t prompts = 0, added = 0, last = scheduler->turn;
-    if (!scheduler->slots)
-        return 0;
-    for (uint32_t i = 0; i < scheduler->slots; i++)
-        prompts += prompt_left(scheduler, i) > 0;
+    uint32_t added = 0, last = scheduler->turn;
     for (uint32_t i = 0; i < scheduler->slots && room; i++) {
         const uint32_t slot = (scheduler->turn + i) % scheduler->slots, left = prompt_left(scheduler, slot);
         if (!left || !prompts)
@@ -353,13 +323,13 @@ static uint32_t add_prompts(struct salvo_scheduler *scheduler, struct planned_st
     return added;
 }
 
-static uint32_t most_prompt_tokens(const struct salvo_scheduler *scheduler, uint32_t decodes)
+static uint32_t most_prompt_tokens(struct salvo_scheduler *scheduler, uint32_t decodes, bool has_prompts)
 {
     const struct salvo_engine *engine = scheduler->engine;
     const uint32_t batch = engine->options.batch - decodes;
     uint32_t most = engine->backend->chunk ? engine->backend->chunk(engine->executor) : batch;
-    if (decodes)
-        most = scheduler->step_tokens; /* somebody waits for the next token */
+    if (decodes && has_prompts) /* somebody waits for the next token */
+        most = prompt_pace_tokens(&scheduler->pace, decodes);
     return most < batch ? most : batch;
 }
 
@@ -373,9 +343,15 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
         if (decodes_next(scheduler, scheduler->running[i]))
             add_run(scheduler, step, scheduler->running[i], 0);
     }
-    const uint32_t prompt_tokens = add_prompts(scheduler, step, most_prompt_tokens(scheduler, step->count));
+    uint32_t prompts = 0;
+    for (uint32_t i = 0; i < scheduler->slots; i++)
+        prompts += prompt_left(scheduler, i) > 0;
+    step->decodes = step->count;
+    step->prompt_tokens =
+        add_prompts(scheduler, step, prompts, most_prompt_tokens(scheduler, step->decodes, prompts > 0));
     if (step->count == 0)
         return false;
+    step->begun_ns = scheduler_now();
     const enum salvo_status status =
         salvo_engine_submit(engine, scheduler->runs, step->count, sizeof *scheduler->runs, &step->ticket);
     if (status == SALVO_OK)
@@ -389,7 +365,7 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
     }
     pthread_mutex_lock(&scheduler->mutex);
     scheduler->counters.steps++;
-    scheduler->counters.prompt_tokens += prompt_tokens;
+    scheduler->counters.prompt_tokens += step->prompt_tokens;
     pthread_mutex_unlock(&scheduler->mutex);
     return true;
 }
@@ -417,7 +393,7 @@ static void take_id(struct salvo_scheduler *scheduler, const struct planned_run 
         event.top_logprobs = run->logprobs + 1;
     }
     if (!request->first_ns)
-        request->first_ns = clock_ns();
+        request->first_ns = scheduler_now();
     request->tokens++;
     request->last_id = id;
     event_describe(request, &event);
@@ -447,6 +423,20 @@ static void take_result(
         take_id(scheduler, run, result->id, result->ended);
 }
 
+/* A step that was submitted behind another began when that one ended. */
+static void note_duration(struct salvo_scheduler *scheduler, const struct planned_step *step)
+{
+    const uint64_t now = scheduler_now(),
+                   begin = step->begun_ns > scheduler->ended_ns ? step->begun_ns : scheduler->ended_ns;
+    scheduler->ended_ns = now;
+    prompt_pace_note(&scheduler->pace, step->decodes, step->prompt_tokens, now > begin ? now - begin : 0);
+    if (!step->decodes)
+        return;
+    pthread_mutex_lock(&scheduler->mutex);
+    scheduler->counters.step_tokens = prompt_pace_limit(&scheduler->pace, step->decodes);
+    pthread_mutex_unlock(&scheduler->mutex);
+}
+
 /* Waits for the oldest open step. */
 static void collect(struct salvo_scheduler *scheduler)
 {
@@ -455,6 +445,7 @@ static void collect(struct salvo_scheduler *scheduler)
         scheduler->engine, step->ticket, scheduler->results, step->count, sizeof *scheduler->results);
     scheduler->oldest_step = (scheduler->oldest_step + 1) % STEPS_AHEAD;
     scheduler->open_steps--;
+    note_duration(scheduler, step);
     for (uint32_t i = 0; i < step->count; i++) {
         if (status != SALVO_OK) /* which a step of ours cannot give */
             scheduler->results[i] = (struct salvo_run_result){.status = status, .message = salvo_error()};
@@ -527,6 +518,7 @@ static bool do_round(struct salvo_scheduler *scheduler)
         did_something = true;
     }
     did_something |= scheduler_score(scheduler);
+    did_something |= scheduler_embed(scheduler);
     const bool submitted = plan_and_submit(scheduler);
     const uint32_t keep_open = submitted && scheduler->is_asynchronous ? STEPS_AHEAD - 1 : 0;
     while (scheduler->open_steps > keep_open) {

@@ -59,7 +59,6 @@ class Statuses(Serving):
             ("POST", "/v1/completions", '{"prompt": ["a", "b"], "n": 100}', 400, "prompt"),
             ("POST", "/v1/completions", '{"prompt": "a", "logit_bias": {"99999": 1}}', 400, "logit_bias"),
             ("POST", "/completion", '{"prompt": "a", "grammar": "root ::= x"}', 501, "grammar"),
-            ("POST", "/v1/embeddings", '{"input": "a"}', 501, None),
             ("POST", "/tokenize", "{}", 400, "content"),
             ("POST", "/tokenize", "[]", 400, None),
             ("POST", "/detokenize", '{"tokens": [512]}', 400, "tokens"),

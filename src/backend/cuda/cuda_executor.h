@@ -193,6 +193,10 @@ struct executor {
     struct cuda_result *results; /* [ring entries][slots] */
     volatile uint32_t *done, *progress, *cancel, *abort, *error;
     int32_t *host_tokens;
+    uint32_t *masks;                   /* [slots][step_mask_words]: allowed ids */
+    struct sampling_logprob *logprobs; /* [outputs][1 + MAX_TOP_LOGPROBS] */
+    cuda_address mask_address, logprob_address;
+    uint64_t *masked_by; /* [slots]: the last entry with a run that reads the slot's mask */
 
     /* Pinned memory for copies. */
     uint8_t *staging;
@@ -314,6 +318,7 @@ enum salvo_status cuda_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
 enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data);
+enum salvo_status cuda_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
 enum salvo_status cuda_page_copy(struct executor *executor, uint32_t to, uint32_t from);
 enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
 enum salvo_status cuda_set_tokens(
