@@ -10,23 +10,11 @@ static const struct {
     const char *keys[2], *names[6];
 } marks[MARKS] = {
     [PREFIX] = {{"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"},
-        {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>",
-            "<\xef\xbd\x9c"
-            "fim\xe2\x96\x81"
-            "begin\xef\xbd\x9c>",
-            "<PRE>", "\xe2\x96\x81<PRE>"}},
+        {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>"}},
     [SUFFIX] = {{"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"},
-        {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>",
-            "<\xef\xbd\x9c"
-            "fim\xe2\x96\x81"
-            "hole\xef\xbd\x9c>",
-            "<SUF>", "\xe2\x96\x81<SUF>"}},
+        {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>"}},
     [MIDDLE] = {{"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"},
-        {"<|fim_middle|>", "<fim-middle>", "<fim_middle>",
-            "<\xef\xbd\x9c"
-            "fim\xe2\x96\x81"
-            "end\xef\xbd\x9c>",
-            "<MID>", "\xe2\x96\x81<MID>"}},
+        {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>"}},
     [REPOSITORY] = {{"tokenizer.ggml.fim_rep_token_id", NULL},
         {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<repo_name>"}},
     [FILE_END] = {{"tokenizer.ggml.fim_sep_token_id", NULL},
@@ -81,12 +69,13 @@ static bool add_extra(struct api_model *model, const struct api_value *extra, st
              api_append_text(model, project, 0, prompt, error);
     for (const struct api_value *item = extra->first; ok && item; item = item->next) {
         const struct api_value *name = api_member(item, "filename");
-        if (marked)
+        if (marked) {
             ok = api_append_ids(prompt, &file, 1, error) &&
                  api_append_text(model, name ? name->text : no_name, 0, prompt, error) &&
                  api_append_text(model, line, 0, prompt, error);
-        else
+        } else {
             ok = api_append_text(model, snippet, 0, prompt, error);
+        }
         ok = ok && api_append_text(model, api_member(item, "text")->text, 0, prompt, error);
     }
     if (ok && marked)
