@@ -45,7 +45,7 @@ static struct salvo_grammar *open_rules(struct rule_list *rules, const struct to
     struct network network;
     struct salvo_grammar *grammar = NULL;
     if (rules->pool.status == SALVO_OK &&
-        network_build(rules->items, rules->count, rules->root, &network) == SALVO_OK &&
+        network_build(rules->items, rules->count, rules->root, rules->character, &network) == SALVO_OK &&
         grammar_open(&network, trie, limit, &grammar) != SALVO_OK)
         grammar = NULL;
     rule_list_free(rules);

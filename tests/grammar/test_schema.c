@@ -15,7 +15,7 @@ static struct salvo_grammar *open_schema(const char *text, size_t size, bool any
     struct salvo_grammar *grammar = NULL;
     if (schema_read(text, size, any_layout, &rules) != SALVO_OK)
         return NULL;
-    if (network_build(rules.items, rules.count, rules.root, &network) == SALVO_OK &&
+    if (network_build(rules.items, rules.count, rules.root, rules.character, &network) == SALVO_OK &&
         grammar_open(&network, NULL, LIMIT, &grammar) != SALVO_OK)
         grammar = NULL;
     rule_list_free(&rules);
