@@ -2,6 +2,7 @@
 #ifndef SERVER_API_CHOICE_H
 #define SERVER_API_CHOICE_H
 
+#include "api_constraint.h"
 #include "api_prompt.h"
 
 /* A token with log-probabilities. */
@@ -21,6 +22,7 @@ struct api_choice {
     uint32_t index;
     uint64_t handle; /* of the scheduler; 0: not submitted */
     struct salvo_text_filter *filter;
+    struct api_constraint constraint;
     const char *const *stops;
     size_t stop_count;
 
