@@ -390,6 +390,50 @@ cleanup:
     return status;
 }
 
+/*
+ * At the beginning of a key, most first bytes lead to where any text may follow: the mask of all texts,
+ * without those parts of the trie that begin otherwise. *out_filled is false where that is not so.
+ */
+static enum salvo_status fill_mostly_string(struct filling *filling, bool *out_filled)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_grammar *grammar = filling->grammar;
+    const struct token_trie *trie = grammar->trie;
+    const struct string_tokens *strings = trie->strings;
+    uint32_t all = trie->nodes[trie->node_count].tokens, free = 0, after;
+    bool leads_to_text[256] = {false};
+    for (uint32_t i = 0; i < trie->node_count; i = after) {
+        const struct trie_node *node = &trie->nodes[i];
+        uint32_t next;
+        after = node->after;
+        TRY(states_step(&grammar->states, filling->state, grammar->network.class_of[node->byte], &next));
+        leads_to_text[node->byte] =
+            next != STATE_DEAD && strings->at_body[i] && grammar->states.list[next]->ahead >= trie->deepest;
+        free += leads_to_text[node->byte] ? trie->nodes[after].tokens - node->tokens : 0;
+    }
+    *out_filled = free > all / 2;
+    if (!*out_filled)
+        goto cleanup;
+    memcpy(filling->mask, strings->mask, grammar->states.mask_bytes);
+    struct filling quoted = *filling;
+    quoted.nodes = strings->nodes;
+    quoted.ids = strings->ids;
+    for (uint32_t i = 0; i < trie->node_count; i = after) {
+        const struct trie_node *node = &trie->nodes[i];
+        after = node->after;
+        if (leads_to_text[node->byte]) {
+            TRY(fill_from_nodes(
+                &quoted, string_tokens_find(strings, i), string_tokens_find(strings, after), false));
+            continue;
+        }
+        for (uint32_t k = node->tokens; k < trie->nodes[after].tokens; k++)
+            filling->mask[trie->ids[k] / 32] &= ~(UINT32_C(1) << (trie->ids[k] % 32));
+        TRY(fill_from_nodes(filling, i, after, true));
+    }
+cleanup:
+    return status;
+}
+
 static enum salvo_status fill_mask(struct salvo_grammar *grammar, uint32_t state, uint32_t *mask)
 {
     enum salvo_status status = SALVO_OK;
@@ -397,6 +441,7 @@ static enum salvo_status fill_mask(struct salvo_grammar *grammar, uint32_t state
     const struct string_tokens *strings = trie->strings;
     struct filling filling = {grammar, trie->nodes, trie->ids, mask, state, {{0}}};
     uint32_t ahead = grammar->states.list[state]->ahead;
+    bool filled = false;
     grammar->path[0] = state;
     if (ahead >= LEAST_AHEAD) {
         memcpy(mask, strings->mask, grammar->states.mask_bytes);
@@ -406,7 +451,9 @@ static enum salvo_status fill_mask(struct salvo_grammar *grammar, uint32_t state
         TRY(fill_from_nodes(&filling, 0, strings->node_count, false));
     } else {
         TRY(find_loops(grammar, state, &filling.loops));
-        TRY(fill_from_nodes(&filling, 0, trie->node_count, true));
+        TRY(fill_mostly_string(&filling, &filled));
+        if (!filled)
+            TRY(fill_from_nodes(&filling, 0, trie->node_count, true));
     }
     if (grammar->states.list[state]->complete)
         allow(mask, trie->ends, 0, trie->end_count);
