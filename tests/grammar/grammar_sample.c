@@ -58,6 +58,14 @@ struct salvo_grammar *sample_gbnf(const char *text, const struct token_trie *tri
     return gbnf_read(text, strlen(text), "root", &rules) == SALVO_OK ? open_rules(&rules, trie, limit) : NULL;
 }
 
+struct salvo_grammar *sample_schema(
+    const char *text, const struct token_trie *trie, bool any_layout, size_t limit)
+{
+    struct rule_list rules;
+    return schema_read(text, strlen(text), any_layout, &rules) == SALVO_OK ? open_rules(&rules, trie, limit)
+                                                                           : NULL;
+}
+
 struct salvo_grammar *sample_regex(const char *text, const struct token_trie *trie, size_t limit)
 {
     struct rule_list rules = {0};
