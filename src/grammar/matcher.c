@@ -129,11 +129,12 @@ void matcher_close(struct salvo_grammar_matcher *matcher)
     memory_free(matcher);
 }
 
-/* Drops the states that no matcher needs when there are many. With the lock. */
+/* Before each use of the states: drops those that no matcher needs when there are many. With the lock. */
 static enum salvo_status collect(struct salvo_grammar *grammar)
 {
     enum salvo_status status = SALVO_OK;
     uint32_t *numbers = NULL;
+    grammar->states.effort = 0;
     if (!states_are_many(&grammar->states))
         return SALVO_OK;
     for (struct salvo_grammar_matcher *matcher = grammar->matchers; matcher; matcher = matcher->next) {

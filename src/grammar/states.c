@@ -446,6 +446,10 @@ enum salvo_status states_compute(struct states *states, uint32_t state, unsigned
             TRY(add_item(states, node->next, from->reads[i].origin));
     }
     TRY(find_state(states, out));
+    states->effort += from->read_count + states->item_count;
+    if (states->effort > STATES_MOST_EFFORT)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the grammar is too ambiguous: one token needs more than %d items",
+            STATES_MOST_EFFORT));
     states->list[state]->next[class] = *out + 1;
 cleanup:
     return status;

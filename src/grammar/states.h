@@ -14,7 +14,7 @@
 
 #include "grammar/network.h"
 
-enum { STATE_DEAD = 0, STATE_FIRST = 1 };
+enum { STATE_DEAD = 0, STATE_FIRST = 1, STATES_MOST_EFFORT = 3000000 };
 
 struct item {
     uint32_t node, origin;
@@ -47,6 +47,7 @@ struct states {
     uint32_t *slots, slot_mask; /* hash table of the states: number; 0: free */
     size_t bytes, limit;
     size_t mask_bytes; /* of one mask */
+    size_t effort;     /* items made since the caller set it to 0; beyond STATES_MOST_EFFORT steps fail */
 
     /* While a state is made: its items, and a hash table of them. */
     struct item *items;
