@@ -67,6 +67,14 @@ static const struct schema_case cases[] = {
     {"{\"allOf\":[{\"type\":[\"integer\",\"string\"]},{\"minimum\":3},{\"maximum\":4}],\"type\":[\"integer\","
      "\"null\"]}",
         {"3", "4"}, {"2", "5", "\"a\"", "null"}},
+    {"{\"type\":\"string\",\"format\":\"uri-reference\"}",
+        {"\"\"", "\"/a/b?c#d\"", "\"//h:1/x\"", "\"a:b\"", "\"a/b:c\"", "\"?q\"", "\"#f\""},
+        {"\"1:b\"", "\"a b\"", "\"#a#b\"", "\"%4\""}},
+    {"{\"type\":\"string\",\"format\":\"duration\"}", {"\"P1D\"", "\"P2Y3M\"", "\"PT5H30M1S\"", "\"P4W\""},
+        {"\"P\"", "\"P1\"", "\"PT\"", "\"P1D2W\"", "\"P1YT\"", "\"P1S\""}},
+    {"{\"type\":\"string\",\"format\":\"json-pointer\"}", {"\"\"", "\"/a/~0~1\"", "\"/\""},
+        {"\"a\"", "\"/~2\""}},
+    {"{\"type\":\"string\",\"format\":\"color\"}", {"\"red\"", "\"\""}, {"1"}},
     {"{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/"
      "$defs/t\"}},"
      "\"additionalProperties\":false}}}",
@@ -124,7 +132,7 @@ static void test_errors(void **state)
         {"{\"items\":{\"uniqueItems\":true}}", "/items/uniqueItems: this keyword"},
         {"{\"if\":{}}", "/if: this keyword"},
         {"{\"type\":\"text\"}", "/type: this is no type"},
-        {"{\"type\":\"string\",\"format\":\"color\"}", "/format: this format is not supported"},
+        {"{\"type\":\"string\",\"format\":\"regex\"}", "/format: this format is not supported"},
         {"{\"pattern\":\"(a\"}", "/pattern: regular expression: column 1"},
         {"{\"$ref\":\"#/$defs/x\"}", "/$ref: there is no such place"},
         {"{\"$ref\":\"other.json\"}", "/$ref: references to other documents"},

@@ -59,7 +59,7 @@ class Statuses(Serving):
             ("POST", "/v1/completions", '{"prompt": ["a", "b"], "n": 100}', 400, "prompt"),
             ("POST", "/v1/completions", '{"prompt": "a", "logit_bias": {"99999": 1}}', 400, "logit_bias"),
             ("POST", "/completion", '{"prompt": "a", "grammar": "root ::= x"}', 400, "grammar"),
-            ("POST", "/completion", '{"prompt": "a", "json_schema": {"not": {"type": "null"}, "items": {"format": "x"}}}', 400, "json_schema"),
+            ("POST", "/completion", '{"prompt": "a", "json_schema": {"not": {"type": "null"}, "items": {"format": "regex"}}}', 400, "json_schema"),
             ("POST", "/v1/chat/completions", '{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema", '
              '"json_schema": {"schema": {"properties": {"a": {"type": "text"}}}}}}', 400, "response_format.json_schema.schema"),
             ("POST", "/v1/embeddings", '{"input": "a"}', 501, None),
@@ -177,7 +177,7 @@ class Constraints(Serving):
         self.assertFalse(free["message"]["content"].startswith("{"))
 
     def test_errors_name_the_place(self):
-        for extra, words in (({"json_schema": {"properties": {"a": {"format": "color"}}}}, "/properties/a/format"),
+        for extra, words in (({"json_schema": {"properties": {"a": {"type": "string", "format": "regex"}}}}, "/properties/a/format"),
                              ({"grammar": "root ::= (\n"}, "line"), ({"json_schema": {"type": "integer", "minimum": 2, "maximum": 1}}, "no text can match")):
             answer = self.server.post("/completion", {"prompt": "a", **extra})
             self.assertEqual(answer.status, 400)
