@@ -98,6 +98,13 @@ static void write_stop_ids(const struct step *step, struct cuda_step *head)
     }
 }
 
+/* Between the phases of a single token no buffer has plain floats: hidden rows come from the other plans. */
+static const struct cuda_plan *plan_of(const struct executor *executor, const struct step *step)
+{
+    const uint32_t least = step->keeps_hidden ? 2 : 1;
+    return cuda_plan_for(executor, step->token_count < least ? least : step->token_count);
+}
+
 /* The next entry of the ring: token number `skip` of a step that repeats, and how many more are left to the
  * device. */
 static enum salvo_status write_entry(
@@ -112,7 +119,7 @@ static enum salvo_status write_entry(
     *head = (struct cuda_step){.run_count = step->run_count,
         .token_count = step->token_count,
         .repeat = repeat,
-        .plan = cuda_plan_for(executor, step->token_count)->plan.capacity[ROWS_TOKENS],
+        .plan = plan_of(executor, step)->plan.capacity[ROWS_TOKENS],
         .sequence = (uint32_t)executor->entries};
     write_stop_ids(step, head);
     for (uint32_t i = 0; i < step->run_count; i++) {
@@ -368,7 +375,7 @@ static enum salvo_status submit_entries(
     struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_plan *plan = cuda_plan_for(executor, step->token_count);
+    const struct cuda_plan *plan = plan_of(executor, step);
     const uint32_t repeat = step_repeats(step);
     const uint32_t most = step->token_count == 1 ? cuda_most_ahead(executor) : 1;
     for (uint32_t done = 0, each; done < repeat; done += each) {
