@@ -62,7 +62,6 @@ class Statuses(Serving):
             ("POST", "/completion", '{"prompt": "a", "json_schema": {"not": {"type": "null"}, "items": {"format": "regex"}}}', 400, "json_schema"),
             ("POST", "/v1/chat/completions", '{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema", '
              '"json_schema": {"schema": {"properties": {"a": {"type": "text"}}}}}}', 400, "response_format.json_schema.schema"),
-            ("POST", "/v1/embeddings", '{"input": "a"}', 501, None),
             ("POST", "/tokenize", "{}", 400, "content"),
             ("POST", "/tokenize", "[]", 400, None),
             ("POST", "/detokenize", '{"tokens": [512]}', 400, "tokens"),
@@ -268,6 +267,8 @@ class Answers(Serving):
         self.assertEqual(self.complete(temperature=0, prompt=tokens)["content"], expected)
         self.assertEqual([one["content"] for one in self.complete(temperature=0, prompt=[tokens, PROMPT])], [expected, expected])
         self.assertEqual([choice["text"] for choice in self.text(temperature=0, prompt=[PROMPT, tokens])["choices"]], [expected, expected])
+        self.assertEqual(self.complete(temperature=0, prompt={"prompt_string": PROMPT})["content"], expected)
+        self.assertEqual(len(self.complete(temperature=0, prompt=[{"prompt_string": PROMPT}, PROMPT])), 2)
         self.assertIsInstance(self.complete(prompt=[1, 2, 3, "text", 4])["content"], str)
         both = self.ok("/completions", {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}).json
         self.assertEqual((both["content"], both["choices"][0]["text"]), (expected, expected))
@@ -326,6 +327,8 @@ class Probabilities(Serving):
                 top = lists["top_logprobs"][len(prompt) + place]
                 self.assertEqual(max(top, key=top.get), token["token"])
             self.assertTrue(scored["text"].strip().startswith(PROMPT + made["content"]))
+            for place, name in list(zip(lists["text_offset"], lists["tokens"]))[2:len(prompt)]:
+                self.assertTrue(scored["text"][place:].startswith(name), (place, name))
             self.assertEqual(lists["text_offset"], sorted(lists["text_offset"]))
 
 
