@@ -17,6 +17,7 @@ bool api_choice_open(
 void api_choice_close(struct api_choice *choice)
 {
     salvo_text_filter_close(choice->filter);
+    salvo_grammar_matcher_free(choice->constraint.matcher);
     buffer_free(&choice->text);
     buffer_free(&choice->ids);
     buffer_free(&choice->all_ids);
@@ -139,5 +140,6 @@ const char *api_choice_stop_type(const struct api_choice *choice)
 {
     if (choice->finish == SALVO_FINISH_STOP)
         return "word";
-    return choice->finish == SALVO_FINISH_END ? "eos" : "limit";
+    /* A grammar that is complete ends the answer by the callback. */
+    return choice->finish == SALVO_FINISH_END || choice->finish == SALVO_FINISH_CALLBACK ? "eos" : "limit";
 }

@@ -2,6 +2,7 @@
 #ifndef SERVER_API_CHOICE_H
 #define SERVER_API_CHOICE_H
 
+#include "api_constraint.h"
 #include "api_prompt.h"
 
 /* A token with log-probabilities. */
@@ -26,6 +27,7 @@ struct api_choice {
     bool is_parked;                    /* waits for the model to be opened again, api_recovery.h */
     struct api_choice *next_parked, **parked_link;
     struct salvo_text_filter *filter;
+    struct api_constraint constraint;
     const char *const *stops;
     size_t stop_count;
 

@@ -27,6 +27,7 @@ struct api_generation {
     struct api_model *model;
     struct api_request request;
     struct api_prepared prepared;
+    struct salvo_grammar *grammar; /* of all choices; NULL: none */
     struct api_choice *choices;
     size_t choice_count, submitted, ended;
     char id[40];
@@ -110,6 +111,9 @@ static bool open_choices(struct api_generation *generation)
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
+        if (generation->grammar &&
+            salvo_grammar_matcher_new(generation->grammar, &choice->constraint.matcher) != SALVO_OK)
+            return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
         if (request->echo && request->logprobs &&
             !count_dropped(generation->model->model, &prepared->prompts[choice->prompt], choice))
             return api_out_of_memory(&generation->task.error);
@@ -142,6 +146,8 @@ static void prepare(struct api_task *task)
         api_request_parse(task->body, task->body_size, generation->is_infill ? API_INFILL : generation->style,
             &generation->model->defaults, &generation->request, &task->error) &&
         api_prepare(generation->model, &generation->request, &generation->prepared, &task->error) &&
+        api_constraint_compile(
+            generation->model->model, &generation->request, &generation->grammar, &task->error) &&
         open_choices(generation);
     name_answer(generation);
 }
@@ -195,6 +201,13 @@ static void on_event(void *user, const struct salvo_event *event)
         salvo_scheduler_pause(choice->scheduler, event->request);
     }
     pthread_mutex_unlock(&generation->lock);
+}
+
+/* On the scheduler's thread. */
+static bool fill_mask(void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words)
+{
+    struct api_choice *choice = user;
+    return api_constraint_mask(&choice->constraint, tokens, count, mask, words);
 }
 
 static struct salvo_scheduler *scheduler_of(
@@ -404,9 +417,13 @@ static void note_end(struct api_generation *generation, const struct api_choice 
         model->prompt_seconds += choice->first_seconds - choice->queue_seconds;
     if (choice->end_seconds > choice->first_seconds && choice->tokens)
         model->answer_seconds += choice->end_seconds - choice->first_seconds;
-    if (choice->status == SALVO_OK || !generation->task.exchange)
+    const bool fits = choice->constraint.message[0] == 0;
+    if ((choice->status == SALVO_OK && fits) || !generation->task.exchange)
         return;
-    api_fail_library(&error, choice->status, choice->message);
+    if (fits)
+        api_fail_library(&error, choice->status, choice->message);
+    else
+        api_fail(&error, 500, generation->request.constraint_field, "%s", choice->constraint.message);
     give_up(generation, &error);
 }
 
@@ -529,6 +546,7 @@ static bool submit(struct api_generation *generation, struct api_choice *choice)
         .prompt_logprobs = request->logprobs && request->echo,
         .top_count = request->top_count,
         .no_cache = !request->cache_prompt,
+        .mask = choice->constraint.matcher ? fill_mask : NULL,
         .event = on_event,
         .user = choice,
         .session = request->slot < 0 ? 0 : (uint32_t)request->slot + 1,
@@ -587,6 +605,7 @@ static void destroy(struct api_task *task)
     for (size_t i = 0; i < generation->choice_count; i++)
         api_choice_close(&generation->choices[i]);
     free(generation->choices);
+    salvo_grammar_free(generation->grammar); /* after the matchers */
     api_prepared_free(&generation->prepared);
     api_request_free(&generation->request);
     pthread_mutex_destroy(&generation->lock);

@@ -159,8 +159,8 @@ static bool is_text(const struct api_value *value, const char *text)
 /* Fields of other servers that change the answer and that salvo does not have. */
 static bool refuse_unsupported(const struct api_value *root, struct api_error *error)
 {
-    static const char *const names[] = {"tools", "functions", "tool_choice", "function_call",
-        "response_format", "grammar", "json_schema", "suffix", "post_sampling_probs"};
+    static const char *const names[] = {"tools", "functions", "tool_choice", "function_call", "grammar_lazy",
+        "grammar_triggers", "suffix", "post_sampling_probs"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct api_value *value = api_member(root, names[i]);
         const bool empty_list = value && value->kind == JSON_ARRAY_BEGIN && value->count == 0;
@@ -169,18 +169,64 @@ static bool refuse_unsupported(const struct api_value *root, struct api_error *e
         if ((strcmp(names[i], "tool_choice") == 0 || strcmp(names[i], "function_call") == 0) &&
             (is_text(value, "none") || is_text(value, "auto")))
             continue;
-        if (strcmp(names[i], "response_format") == 0) {
-            const struct api_value *type = api_member(value, "type");
-            if (!type || type->kind != JSON_STRING)
-                return api_fail(error, 400, names[i], "'response_format': expected an object with a 'type'");
-            if (is_text(type, "text"))
-                continue;
-            if (!is_text(type, "json_object") && !is_text(type, "json_schema"))
-                return api_fail(error, 400, names[i],
-                    "'response_format.type': expected \"text\", \"json_object\" or \"json_schema\"");
-        }
         return api_fail(error, 501, names[i], "'%s' is not supported yet", names[i]);
     }
+    return true;
+}
+
+static bool add_schema(
+    struct api_request *request, const struct api_value *schema, const char *field, struct api_error *error)
+{
+    if (!schema || (schema->kind != JSON_OBJECT_BEGIN && schema->kind != JSON_TRUE))
+        return api_fail(error, 400, field, "'%s': expected a JSON Schema, an object", field);
+    request->schema = schema;
+    request->constraint_field = field;
+    return true;
+}
+
+static bool read_response_format(
+    const struct api_value *format, struct api_request *request, struct api_error *error)
+{
+    static const char field[] = "response_format";
+    const struct api_value *type = api_member(format, "type");
+    if (!type || type->kind != JSON_STRING)
+        return api_fail(error, 400, field, "'response_format': expected an object with a 'type'");
+    if (is_text(type, "text"))
+        return true;
+    if (is_text(type, "json_schema"))
+        return add_schema(request, api_member(api_member(format, "json_schema"), "schema"),
+            "response_format.json_schema.schema", error);
+    if (!is_text(type, "json_object"))
+        return api_fail(error, 400, field,
+            "'response_format.type': expected \"text\", \"json_object\" or \"json_schema\"");
+    if (api_member(format, "schema")) /* of llama.cpp */
+        return add_schema(request, api_member(format, "schema"), "response_format.schema", error);
+    request->any_object = true;
+    request->constraint_field = field;
+    return true;
+}
+
+static bool read_constraint(
+    const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *format = api_member(root, "response_format"),
+                           *grammar = api_member(root, "grammar"), *schema = api_member(root, "json_schema");
+    if (grammar && grammar->kind != JSON_STRING)
+        return api_fail(error, 400, "grammar", "'grammar': expected a string, a grammar in GBNF");
+    if (format && !read_response_format(format, request, error))
+        return false;
+    const char *earlier = request->constraint_field;
+    if (schema && !add_schema(request, schema, "json_schema", error))
+        return false;
+    if (schema && earlier)
+        return api_fail(error, 400, "json_schema", "'json_schema' and '%s' cannot be combined", earlier);
+    if (!grammar || grammar->text.size == 0)
+        return true;
+    if (request->constraint_field)
+        return api_fail(
+            error, 400, "grammar", "'grammar' and '%s' cannot be combined", request->constraint_field);
+    request->grammar = grammar->text;
+    request->constraint_field = "grammar";
     return true;
 }
 
@@ -335,6 +381,7 @@ static bool read_all(
         return api_fail(error, 400, NULL, "the body: expected a JSON object");
     request->logit_bias = api_member(root, "logit_bias");
     return api_get_string(root, "model", &request->model, error) && refuse_unsupported(root, error) &&
+           read_constraint(root, request, error) &&
            (has_messages            ? read_messages(root, request, error)
                : request->is_infill ? read_infill(root, request, error)
                                     : read_prompt(root, request, error)) &&

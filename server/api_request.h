@@ -45,6 +45,12 @@ struct api_request {
     const struct api_value *prefix, *suffix, *extra;       /* of an infill */
     const struct api_value *logit_bias;
     const struct api_value *response_fields; /* API_LLAMA */
+
+    /* What the answer must fit; at most one of the three. */
+    struct salvo_text grammar;      /* GBNF; empty: none */
+    const struct api_value *schema; /* JSON Schema; NULL: none */
+    bool any_object;                /* any JSON object */
+    const char *constraint_field;   /* where the request has it: for errors */
 };
 
 /* Checks a body. False after an error. The request is freed in both cases. */

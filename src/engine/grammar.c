@@ -40,7 +40,7 @@ enum salvo_status salvo_grammar_compile(struct salvo_model *model, enum salvo_gr
     if (model)
         TRY(model_token_trie(model, &trie));
     TRY(read_rules(kind, text, size, &known, &rules));
-    TRY(network_build(rules.items, rules.count, rules.root, &network));
+    TRY(network_build(rules.items, rules.count, rules.root, rules.character, &network));
     TRY(grammar_open(&network, trie, known.memory ? (size_t)known.memory : DEFAULT_MEMORY, out));
 cleanup:
     rule_list_free(&rules);

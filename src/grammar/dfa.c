@@ -86,7 +86,7 @@ const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr)
     const struct expr *rules[] = {expr};
     if (status != SALVO_OK)
         return NULL;
-    TRY(network_build(rules, 1, 0, &network));
+    TRY(network_build(rules, 1, 0, 0, &network));
     if (network_is_dead(&network)) {
         dfa = new_dfa(pool, 1);
         goto cleanup;

@@ -1,6 +1,7 @@
 #include "grammar/matcher.h"
 
 #include "base/memory.h"
+#include "grammar/string_tokens.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -128,11 +129,12 @@ void matcher_close(struct salvo_grammar_matcher *matcher)
     memory_free(matcher);
 }
 
-/* Drops the states that no matcher needs when there are many. With the lock. */
+/* Before each use of the states: drops those that no matcher needs when there are many. With the lock. */
 static enum salvo_status collect(struct salvo_grammar *grammar)
 {
     enum salvo_status status = SALVO_OK;
     uint32_t *numbers = NULL;
+    grammar->states.effort = 0;
     if (!states_are_many(&grammar->states))
         return SALVO_OK;
     for (struct salvo_grammar_matcher *matcher = grammar->matchers; matcher; matcher = matcher->next) {
@@ -272,11 +274,10 @@ enum salvo_status matcher_rollback(struct salvo_grammar_matcher *matcher, size_t
 
 /* ---- Masks ---- */
 
-static void allow(uint32_t *mask, const struct token_trie *trie, uint32_t first, uint32_t last)
-{
-    for (uint32_t i = first; i < last; i++)
-        mask[trie->ids[i] / 32] |= UINT32_C(1) << (trie->ids[i] % 32);
-}
+enum {
+    SMALL_PART = 8,  /* a part of the trie with fewer nodes is walked */
+    LEAST_AHEAD = 4, /* with fewer characters in a string, most tokens are too long: the trie is walked */
+};
 
 /* The bytes after which a state is the same as before. */
 static enum salvo_status find_loops(struct salvo_grammar *grammar, uint32_t state, struct byte_set *out)
@@ -301,35 +302,162 @@ static bool is_subset(const struct byte_set *small, const struct byte_set *large
     return missing == 0;
 }
 
-static enum salvo_status fill_mask(struct salvo_grammar *grammar, uint32_t state, uint32_t *mask)
+/* A trie while a mask is filled. */
+struct filling {
+    struct salvo_grammar *grammar;
+    const struct trie_node *nodes;
+    const uint32_t *ids;
+    uint32_t *mask, state; /* the state of the mask */
+    struct byte_set loops;
+};
+
+static void allow(uint32_t *mask, const uint32_t *ids, uint32_t first, uint32_t last)
+{
+    for (uint32_t i = first; i < last; i++)
+        mask[ids[i] / 32] |= UINT32_C(1) << (ids[i] % 32);
+}
+
+/* Walks nodes of a trie from `first` on; the states of the path to them are known. With `whole`, the trie is
+ * the one of all tokens. */
+static enum salvo_status fill_from_nodes(struct filling *filling, uint32_t first, uint32_t last, bool whole);
+
+/* Allows the tokens below and at a node behind which any text may follow within a string: those without a
+ * quote at once, then those with one. */
+static enum salvo_status fill_string(struct filling *filling, uint32_t number)
+{
+    const struct token_trie *trie = filling->grammar->trie;
+    const struct string_tokens *strings = trie->strings;
+    const struct trie_node *node = &trie->nodes[number];
+    struct filling quoted = *filling;
+    for (uint32_t i = node->tokens; i < trie->nodes[node->after].tokens; i++) {
+        if (strings->chars[i] != NOT_STRING_TEXT)
+            allow(filling->mask, trie->ids, i, i + 1);
+    }
+    quoted.nodes = strings->nodes;
+    quoted.ids = strings->ids;
+    return fill_from_nodes(
+        &quoted, string_tokens_find(strings, number), string_tokens_find(strings, node->after), false);
+}
+
+static enum salvo_status fill_from_nodes(struct filling *filling, uint32_t first, uint32_t last, bool whole)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_grammar *grammar = filling->grammar;
     const struct token_trie *trie = grammar->trie;
     uint32_t *path = grammar->path;
-    struct byte_set loops;
-    path[0] = state;
-    TRY(find_loops(grammar, state, &loops));
-    for (uint32_t i = 0; i < trie->node_count;) {
-        const struct trie_node *node = &trie->nodes[i];
+    for (uint32_t i = first; i < last;) {
+        const struct trie_node *node = &filling->nodes[i];
         uint32_t next;
         TRY(states_step(
             &grammar->states, path[node->depth - 1], grammar->network.class_of[node->byte], &next));
         if (next == STATE_DEAD) {
             i = node->after;
-        } else if (next == state && node->below != UINT32_MAX &&
-                   is_subset(&trie->sets[node->below], &loops)) {
-            allow(mask, trie, node->tokens, trie->nodes[node->after].tokens);
+            continue;
+        }
+        path[node->depth] = next;
+        if (whole && next == filling->state && node->below != UINT32_MAX &&
+            is_subset(&trie->sets[node->below], &filling->loops)) {
+            allow(filling->mask, filling->ids, node->tokens, filling->nodes[node->after].tokens);
+            i = node->after;
+        } else if (whole && trie->strings->at_body[i] && node->after - i > SMALL_PART &&
+                   grammar->states.list[next]->ahead >= trie->deepest) {
+            TRY(fill_string(filling, i));
             i = node->after;
         } else {
-            path[node->depth] = next;
-            allow(mask, trie, node->tokens, trie->nodes[i + 1].tokens);
+            allow(filling->mask, filling->ids, node->tokens, filling->nodes[i + 1].tokens);
             i++;
         }
     }
-    if (grammar->states.list[state]->complete) {
-        for (uint32_t i = 0; i < trie->end_count; i++)
-            mask[trie->ends[i] / 32] |= UINT32_C(1) << (trie->ends[i] % 32);
+cleanup:
+    return status;
+}
+
+/* Inside a JSON string where any text of `ahead` characters may follow: tokens with more are tried. */
+static enum salvo_status fill_long_texts(struct filling *filling, uint32_t ahead, bool other_text)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct token_trie *trie = filling->grammar->trie;
+    const struct string_tokens *strings = trie->strings;
+    for (uint32_t i = 0; i < strings->text_count && strings->chars[strings->longest[i]] > ahead; i++) {
+        uint32_t id = trie->ids[strings->longest[i]], state = filling->state;
+        size_t taken = 0;
+        struct salvo_text text = token_trie_text(trie, id);
+        if (other_text)
+            TRY(walk(filling->grammar, text, &state, &taken));
+        if (taken < text.size)
+            filling->mask[id / 32] &= ~(UINT32_C(1) << (id % 32));
     }
+cleanup:
+    return status;
+}
+
+/*
+ * At the beginning of a key, most first bytes lead to where any text may follow: the mask of all texts,
+ * without those parts of the trie that begin otherwise. *out_filled is false where that is not so.
+ */
+static enum salvo_status fill_mostly_string(struct filling *filling, bool *out_filled)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_grammar *grammar = filling->grammar;
+    const struct token_trie *trie = grammar->trie;
+    const struct string_tokens *strings = trie->strings;
+    uint32_t all = trie->nodes[trie->node_count].tokens, free = 0, after;
+    bool leads_to_text[256] = {false};
+    for (uint32_t i = 0; i < trie->node_count; i = after) {
+        const struct trie_node *node = &trie->nodes[i];
+        uint32_t next;
+        after = node->after;
+        TRY(states_step(&grammar->states, filling->state, grammar->network.class_of[node->byte], &next));
+        leads_to_text[node->byte] =
+            next != STATE_DEAD && strings->at_body[i] && grammar->states.list[next]->ahead >= trie->deepest;
+        free += leads_to_text[node->byte] ? trie->nodes[after].tokens - node->tokens : 0;
+    }
+    *out_filled = free > all / 2;
+    if (!*out_filled)
+        goto cleanup;
+    memcpy(filling->mask, strings->mask, grammar->states.mask_bytes);
+    struct filling quoted = *filling;
+    quoted.nodes = strings->nodes;
+    quoted.ids = strings->ids;
+    for (uint32_t i = 0; i < trie->node_count; i = after) {
+        const struct trie_node *node = &trie->nodes[i];
+        after = node->after;
+        if (leads_to_text[node->byte]) {
+            TRY(fill_from_nodes(
+                &quoted, string_tokens_find(strings, i), string_tokens_find(strings, after), false));
+            continue;
+        }
+        for (uint32_t k = node->tokens; k < trie->nodes[after].tokens; k++)
+            filling->mask[trie->ids[k] / 32] &= ~(UINT32_C(1) << (trie->ids[k] % 32));
+        TRY(fill_from_nodes(filling, i, after, true));
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status fill_mask(struct salvo_grammar *grammar, uint32_t state, uint32_t *mask)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct token_trie *trie = grammar->trie;
+    const struct string_tokens *strings = trie->strings;
+    struct filling filling = {grammar, trie->nodes, trie->ids, mask, state, {{0}}};
+    uint32_t ahead = grammar->states.list[state]->ahead;
+    bool filled = false;
+    grammar->path[0] = state;
+    if (ahead >= LEAST_AHEAD) {
+        memcpy(mask, strings->mask, grammar->states.mask_bytes);
+        TRY(fill_long_texts(&filling, ahead, grammar->states.list[state]->other_text));
+        filling.nodes = strings->nodes;
+        filling.ids = strings->ids;
+        TRY(fill_from_nodes(&filling, 0, strings->node_count, false));
+    } else {
+        TRY(find_loops(grammar, state, &filling.loops));
+        TRY(fill_mostly_string(&filling, &filled));
+        if (!filled)
+            TRY(fill_from_nodes(&filling, 0, trie->node_count, true));
+    }
+    if (grammar->states.list[state]->complete)
+        allow(mask, trie->ends, 0, trie->end_count);
 cleanup:
     return status;
 }

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "grammar/dfa.h"
+#include "grammar/json_text.h"
 
 #include <string.h>
 
@@ -174,6 +175,48 @@ static uint32_t build_repeat(struct rule_context *context, const struct expr *ex
     return at;
 }
 
+/* ---- Automata ---- */
+
+enum { MOST_PAIRS = 20000 };
+
+/* Finds out from which states of an automaton any text of a JSON string can go on. */
+struct text_search {
+    const struct dfa *dfa;
+    uint8_t (*seen)[TEXT_STATES]; /* for each state and each state of the text: 1: seen now, 2: can go on */
+    uint32_t (*todo)[2];
+    uint32_t count, effort;
+};
+
+/* The pairs that are seen now are assumed to go on: if none of them ends, all do. */
+static bool can_go_on(struct text_search *search, uint32_t state)
+{
+    if (search->seen[state][TEXT_BODY] == 2)
+        return true;
+    search->count = 0;
+    search->todo[search->count][0] = state;
+    search->todo[search->count++][1] = TEXT_BODY;
+    search->seen[state][TEXT_BODY] = 1;
+    bool ends = false;
+    for (uint32_t i = 0; i < search->count && !ends; i++) {
+        uint32_t at = search->todo[i][0], text = search->todo[i][1];
+        for (unsigned byte = 0; byte < 256 && !ends; byte++) {
+            uint32_t text_next = json_text_next((enum json_text_state)text, byte);
+            uint32_t next = search->dfa->next[at][byte];
+            if (text_next == TEXT_DEAD || (next && search->seen[next][text_next]))
+                continue;
+            ends = next == 0 || search->effort++ > MOST_PAIRS;
+            if (ends)
+                break;
+            search->seen[next][text_next] = 1;
+            search->todo[search->count][0] = next;
+            search->todo[search->count++][1] = text_next;
+        }
+    }
+    for (uint32_t i = 0; i < search->count; i++)
+        search->seen[search->todo[i][0]][search->todo[i][1]] = ends ? 0 : 2;
+    return !ends;
+}
+
 /* Each state becomes a chain of splits over the bytes that lead to the same state. */
 static uint32_t build_dfa(struct rule_context *context, const struct dfa *dfa, uint32_t next)
 {
@@ -181,8 +224,14 @@ static uint32_t build_dfa(struct rule_context *context, const struct dfa *dfa, u
     for (uint32_t state = 1; state < dfa->states; state++)
         add_node(context, NODE_SPLIT, NOT_SET, NOT_SET);
     uint32_t nothing = add_set(context, &(struct byte_set){{0}}, next);
+    struct text_search search = {.dfa = dfa};
+    if (context->network->character && context->status == SALVO_OK)
+        context->status = NEW(&search.seen, dfa->states);
+    if (context->network->character && context->status == SALVO_OK)
+        context->status = NEW(&search.todo, MOST_PAIRS + 2);
     for (uint32_t state = 1; state < dfa->states && context->status == SALVO_OK; state++) {
         bool done[256] = {false};
+        bool any_text = context->network->character && can_go_on(&search, state);
         uint32_t chain = dfa->accepts[state] ? next : nothing;
         for (unsigned byte = 0; byte < 256; byte++) {
             uint32_t target = dfa->next[state][byte];
@@ -197,11 +246,15 @@ static uint32_t build_dfa(struct rule_context *context, const struct dfa *dfa, u
             }
             uint32_t reads = add_set(context, &set, first_node + target - 1);
             chain = add_node(context, NODE_SPLIT, reads, chain);
+            if (context->status == SALVO_OK)
+                context->network->nodes[reads].any_text = any_text;
         }
         if (context->status == SALVO_OK)
             context->network->nodes[first_node + state - 1].next =
                 context->network->nodes[first_node + state - 1].other = chain;
     }
+    memory_free(search.seen);
+    memory_free(search.todo);
     return dfa->states > 1 ? first_node : nothing;
 }
 
@@ -458,12 +511,12 @@ cleanup:
 }
 
 enum salvo_status network_build(
-    const struct expr *const *rules, size_t count, uint32_t root, struct network *out)
+    const struct expr *const *rules, size_t count, uint32_t root, uint32_t character, struct network *out)
 {
     enum salvo_status status = SALVO_OK;
     struct shared_nodes shared = {0};
     uint32_t rule;
-    *out = (struct network){.root = root};
+    *out = (struct network){.root = root, .character = character};
     if (count >= NETWORK_MAX_NODES)
         return fail(SALVO_ERROR_UNSUPPORTED, "the grammar has %zu rules; at most %d are possible", count,
             NETWORK_MAX_NODES - 1);

@@ -15,9 +15,10 @@ enum node_kind {
 };
 
 struct node {
-    uint8_t kind; /* enum node_kind */
-    bool dead;    /* no text leads from here to the end of the rule */
-    bool empty;   /* the empty text leads from here to the end of the rule */
+    uint8_t kind;  /* enum node_kind */
+    bool dead;     /* no text leads from here to the end of the rule */
+    bool empty;    /* the empty text leads from here to the end of the rule */
+    bool any_text; /* JSON: within a string, any text may follow */
     uint32_t next, other;
 };
 
@@ -28,7 +29,8 @@ struct network {
     uint32_t node_count, node_capacity;
     uint32_t *starts; /* first node of each rule */
     uint32_t rule_count, rule_capacity;
-    uint32_t root; /* the rule that texts must match */
+    uint32_t root;      /* the rule that texts must match */
+    uint32_t character; /* JSON Schema: the rule of one character of a string, + 1; 0: no JSON */
     struct byte_set *sets;
     uint32_t set_count, set_capacity;
     uint32_t *set_slots, set_mask; /* hash table of the sets, index + 1 */
@@ -40,7 +42,7 @@ struct network {
 
 /* Rule i is rules[i]; expr_rule refers to it by number. */
 enum salvo_status network_build(
-    const struct expr *const *rules, size_t count, uint32_t root, struct network *out);
+    const struct expr *const *rules, size_t count, uint32_t root, uint32_t character, struct network *out);
 void network_free(struct network *network);
 
 size_t network_bytes(const struct network *network);

@@ -15,6 +15,7 @@ struct rule_list {
     const struct expr **items;
     size_t count, capacity;
     uint32_t root;
+    uint32_t character; /* JSON Schema: the rule of one character of a string, + 1 */
 };
 
 /* Errors go to the pool. */

@@ -101,8 +101,8 @@ static void read_patterns(struct schema *schema, const struct node_list *nodes, 
             if (pool->status != SALVO_OK)
                 fail_within(pool->status, "schema: %s: ", pointer);
         }
-        const char *regex = format ? string_format(format->text) : NULL;
-        if (format && !regex)
+        const char *regex = NULL;
+        if (format && string_format(format->text, &regex) && !regex)
             tree_complain(pool, SALVO_ERROR_UNSUPPORTED, format, "this format is not supported");
         if (regex)
             expr_list_add(pool, out, regex_read(pool, regex, strlen(regex), SPELL_JSON));

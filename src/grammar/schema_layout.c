@@ -19,7 +19,9 @@ void layout_open(struct rule_list *rules, bool any, struct layout *out)
     out->space = expr_rule(pool, space_rule);
     out->outer_space = any ? out->space : expr_empty();
     out->character_here = any_character(pool);
-    out->character = expr_rule(pool, rule_list_add(rules, out->character_here));
+    uint32_t character = rule_list_add(rules, out->character_here);
+    out->character = expr_rule(pool, character);
+    rules->character = character + 1;
 }
 
 const struct expr *layout_spelled(struct layout *layout, struct salvo_text text, bool every_spelling)

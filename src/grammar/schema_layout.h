@@ -12,6 +12,7 @@ struct layout {
     const struct expr *space, *outer_space; /* after { [ , : and before } ]; and at all other places */
     const struct expr *character;           /* a rule: one character of a string */
     const struct expr *character_here;      /* the same, not as a rule */
+    const struct expr *special_character;   /* for schema_keys.c; NULL until it is needed */
 };
 
 void layout_open(struct rule_list *rules, bool any, struct layout *out);

@@ -1,6 +1,7 @@
 #include "base/memory.h"
 #include "grammar/dfa.h"
 #include "grammar/schema_flat.h"
+#include "grammar/schema_keys.h"
 #include "grammar/schema_string.h"
 
 #include <string.h>
@@ -224,6 +225,41 @@ static bool is_closed(const struct object_reader *reader)
     return false;
 }
 
+/* Other members of an object without patterns, if all its names are plain; NULL if not. */
+static const struct expr *plain_members(struct object_reader *reader)
+{
+    struct schema *schema = reader->schema;
+    struct layout *layout = &schema->layout;
+    struct salvo_text *names = NULL;
+    struct node_list goal = {0};
+    const struct expr *keys = NULL, *value = NULL;
+    bool plain = reader->pattern_count == 0 && (!layout->any || reader->names.count == 0);
+    if (!plain)
+        return NULL;
+    if (schema->pool->status == SALVO_OK)
+        schema->pool->status = NEW(&names, reader->names.count + 1);
+    for (size_t i = 0; schema->pool->status == SALVO_OK && i < reader->names.count; i++) {
+        names[i] = name_of(reader->names.items[i]);
+        plain &= names[i].size <= KEYS_LONGEST;
+    }
+    if (schema->pool->status == SALVO_OK && plain && keys_are_plain(names, reader->names.count)) {
+        for (size_t i = 0; i < reader->nodes->count; i++) {
+            const struct json_value *additional =
+                tree_member(reader->nodes->items[i], "additionalProperties");
+            if (additional)
+                node_list_add(schema->pool, &goal, additional);
+        }
+        keys = keys_without(layout, names, reader->names.count);
+        value = schema_goal(schema, &goal);
+    }
+    memory_free(names);
+    node_list_free(&goal);
+    if (!keys || !value || value->kind == EXPR_NONE)
+        return value;
+    return expr_rule(
+        schema->pool, rule_list_add(schema->rules, layout_pair(layout, layout_quoted(layout, keys), value)));
+}
+
 static const struct expr *other_members(struct object_reader *reader)
 {
     struct expr_pool *pool = reader->schema->pool;
@@ -231,6 +267,9 @@ static const struct expr *other_members(struct object_reader *reader)
     struct expr_list list = {0};
     if (is_closed(reader))
         return expr_none();
+    const struct expr *plain = plain_members(reader);
+    if (plain || pool->status != SALVO_OK)
+        return plain ? plain : expr_none();
     const struct dfa *unnamed = dfa_of(pool, expr_repeat(pool, layout->character_here, 0, REPEAT_UNLIMITED));
     for (size_t i = 0; i < reader->names.count; i++)
         expr_list_add(pool, &list, layout_spelled(layout, name_of(reader->names.items[i]), true));

@@ -27,9 +27,31 @@
 #define HOST     "(" LABEL "(\\." LABEL ")*)"
 #define URI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})"
 
+#define AUTHORITY                                                 \
+    "(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?(\\[" IPV6 \
+    "\\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(:[0-9]*)?"
+#define URI_FIRST      "([A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2})" /* no slash */
+#define URI_NO_COLON   "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})"
+#define POINTER        "(/([^~/]|~[01])*)*"
+#define DURATION_DATE  "([0-9]+D|[0-9]+M([0-9]+D)?|[0-9]+Y([0-9]+M([0-9]+D)?)?)"
+#define DURATION_CLOCK "T([0-9]+S|[0-9]+M([0-9]+S)?|[0-9]+H([0-9]+M([0-9]+S)?)?)"
+
 static const struct {
-    const char *name, *regex;
+    const char *name, *regex; /* NULL: it cannot be enforced */
 } formats[] = {
+    {"duration", "^P([0-9]+W|" DURATION_DATE "(" DURATION_CLOCK ")?|" DURATION_CLOCK ")$"},
+    {"json-pointer", "^" POINTER "$"},
+    {"relative-json-pointer", "^(0|[1-9][0-9]*)(#|" POINTER ")$"},
+    {"uri-reference", "^([A-Za-z][A-Za-z0-9+.-]*:)?//" AUTHORITY "([/?]" URI_CHAR "*)?(#" URI_CHAR "*)?$|"
+                      "^[A-Za-z][A-Za-z0-9+.-]*:(/?" URI_FIRST URI_CHAR "*)?/?(#" URI_CHAR "*)?$|"
+                      "^(/(" URI_FIRST URI_CHAR "*)?|\\?" URI_CHAR "*|" URI_NO_COLON "+([/?]" URI_CHAR
+                      "*)?)?(#" URI_CHAR "*)?$"},
+    {"regex", NULL},
+    {"idn-email", NULL},
+    {"idn-hostname", NULL},
+    {"iri", NULL},
+    {"iri-reference", NULL},
+    {"uri-template", NULL},
     {"date", "^" DATE "$"},
     {"time", "^" TIME "$"},
     {"date-time", "^" DATE "[tT]" TIME "$"},
@@ -45,13 +67,16 @@ static const struct {
             "*)?/?)(#" URI_CHAR "*)?$"},
 };
 
-const char *string_format(struct salvo_text name)
+bool string_format(struct salvo_text name, const char **out_regex)
 {
+    *out_regex = NULL;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (strlen(formats[i].name) == name.size && memcmp(formats[i].name, name.data, name.size) == 0)
-            return formats[i].regex;
+        if (strlen(formats[i].name) == name.size && memcmp(formats[i].name, name.data, name.size) == 0) {
+            *out_regex = formats[i].regex;
+            return true;
+        }
     }
-    return NULL;
+    return false;
 }
 
 const struct expr *string_inside(struct layout *layout, const struct string_limits *limits)

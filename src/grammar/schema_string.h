@@ -4,8 +4,9 @@
 
 #include "grammar/schema_layout.h"
 
-/* The regular expression of a format; NULL for one that is not known. */
-const char *string_format(struct salvo_text name);
+/* The regular expression of a format, NULL where it cannot be enforced. False for a name that JSON Schema
+ * does not define: that is an annotation, as the specification says. */
+bool string_format(struct salvo_text name, const char **out_regex);
 
 struct string_limits {
     uint32_t min, max; /* characters; max may be REPEAT_UNLIMITED */

@@ -303,6 +303,47 @@ static enum salvo_status check_limit(const struct states *states, size_t more)
         "the grammar needs more than its limit of %zu MB of memory for parser states", states->limit >> 20);
 }
 
+enum { MOST_AHEAD = 128 };
+
+/* The characters of a string that may follow from a call of the rule for one. */
+static uint32_t characters_ahead(const struct network *network, uint32_t call)
+{
+    uint32_t count = 0, at = call;
+    while (count < MOST_AHEAD) {
+        const struct node *node = &network->nodes[at];
+        if (node->kind == NODE_SPLIT) {
+            at = node->next;
+        } else if (node->kind == NODE_CALL && node->other + 1 == network->character) {
+            const struct node *next = &network->nodes[node->next];
+            if (next->kind == NODE_SPLIT && next->next == at)
+                return REPEAT_UNLIMITED;
+            count++;
+            at = node->next;
+        } else {
+            break;
+        }
+    }
+    return count;
+}
+
+static uint32_t item_ahead(const struct network *network, uint32_t number)
+{
+    const struct node *node = &network->nodes[number];
+    if (node->any_text)
+        return REPEAT_UNLIMITED;
+    bool calls = node->kind == NODE_CALL && network->character && node->other + 1 == network->character;
+    return calls ? characters_ahead(network, number) : 0;
+}
+
+/* Whether an item of a string goes on with a character of any kind, or ends the string. */
+static bool is_any_text(const struct network *network, uint32_t number)
+{
+    static const struct byte_set quote = {{UINT64_C(1) << '"'}};
+    const struct node *node = &network->nodes[number];
+    return node->kind == NODE_CALL ||
+           (node->kind == NODE_SET && memcmp(&network->sets[node->other], &quote, sizeof quote) == 0);
+}
+
 /* Makes a state of the kernel in `items`. */
 static enum salvo_status new_state(struct states *states, uint32_t hash, uint32_t *out)
 {
@@ -329,8 +370,12 @@ static enum salvo_status new_state(struct states *states, uint32_t hash, uint32_
     state->call_count = (uint32_t)states->call_count;
     for (size_t i = 0; i < states->item_count; i++) {
         const struct item *item = &states->items[i];
-        if (i < kernel)
+        if (i < kernel) {
+            uint32_t ahead = item_ahead(network, item->node);
             state->kernel[i] = *item;
+            state->ahead = ahead > state->ahead ? ahead : state->ahead;
+            state->other_text |= !is_any_text(network, item->node);
+        }
         if (network->nodes[item->node].kind == NODE_SET)
             state->reads[state->read_count++] = *item;
         else if (network->nodes[item->node].kind == NODE_ACCEPT)
@@ -401,6 +446,10 @@ enum salvo_status states_compute(struct states *states, uint32_t state, unsigned
             TRY(add_item(states, node->next, from->reads[i].origin));
     }
     TRY(find_state(states, out));
+    states->effort += from->read_count + states->item_count;
+    if (states->effort > STATES_MOST_EFFORT)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the grammar is too ambiguous: one token needs more than %d items",
+            STATES_MOST_EFFORT));
     states->list[state]->next[class] = *out + 1;
 cleanup:
     return status;

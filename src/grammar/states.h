@@ -14,7 +14,7 @@
 
 #include "grammar/network.h"
 
-enum { STATE_DEAD = 0, STATE_FIRST = 1 };
+enum { STATE_DEAD = 0, STATE_FIRST = 1, STATES_MOST_EFFORT = 3000000 };
 
 struct item {
     uint32_t node, origin;
@@ -30,6 +30,8 @@ struct parser_state {
     uint32_t hash;
     uint32_t kernel_count, call_count, read_count;
     bool complete;       /* the text so far matches */
+    uint32_t ahead;      /* within a JSON string, any text of so many characters may follow; 0: not so */
+    bool other_text;     /* longer ones of a certain kind may follow, too */
     bool marked;         /* for states_collect */
     struct item *kernel; /* identifies the state; sorted */
     struct item *reads;  /* items that read a byte */
@@ -45,6 +47,7 @@ struct states {
     uint32_t *slots, slot_mask; /* hash table of the states: number; 0: free */
     size_t bytes, limit;
     size_t mask_bytes; /* of one mask */
+    size_t effort;     /* items made since the caller set it to 0; beyond STATES_MOST_EFFORT steps fail */
 
     /* While a state is made: its items, and a hash table of them. */
     struct item *items;

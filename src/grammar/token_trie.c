@@ -2,6 +2,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "grammar/string_tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,7 @@ enum salvo_status token_trie_open(uint32_t count, token_function token, void *us
     qsort(sorted, texts, sizeof *sorted, compare_tokens);
     TRY(add_nodes(trie, sorted, texts));
     TRY(add_sets(trie));
+    TRY(string_tokens_open(trie, &trie->strings));
     *out = trie;
 cleanup:
     memory_free(sorted);
@@ -158,6 +160,7 @@ void token_trie_close(struct token_trie *trie)
     memory_free(trie->ids);
     memory_free(trie->ends);
     memory_free(trie->sets);
+    string_tokens_close(trie->strings);
     memory_free(trie->texts);
     memory_free(trie->offsets);
     memory_free(trie->uses);

@@ -35,6 +35,7 @@ struct token_trie {
     uint16_t deepest;
     struct byte_set *sets;
     uint32_t set_count;
+    struct string_tokens *strings;
 
     /* The text of each token: texts[offsets[i]] to texts[offsets[i + 1]]; empty unless it is text. */
     char *texts;

@@ -45,7 +45,7 @@ static struct salvo_grammar *open_rules(struct rule_list *rules, const struct to
     struct network network;
     struct salvo_grammar *grammar = NULL;
     if (rules->pool.status == SALVO_OK &&
-        network_build(rules->items, rules->count, rules->root, &network) == SALVO_OK &&
+        network_build(rules->items, rules->count, rules->root, rules->character, &network) == SALVO_OK &&
         grammar_open(&network, trie, limit, &grammar) != SALVO_OK)
         grammar = NULL;
     rule_list_free(rules);
@@ -56,6 +56,14 @@ struct salvo_grammar *sample_gbnf(const char *text, const struct token_trie *tri
 {
     struct rule_list rules;
     return gbnf_read(text, strlen(text), "root", &rules) == SALVO_OK ? open_rules(&rules, trie, limit) : NULL;
+}
+
+struct salvo_grammar *sample_schema(
+    const char *text, const struct token_trie *trie, bool any_layout, size_t limit)
+{
+    struct rule_list rules;
+    return schema_read(text, strlen(text), any_layout, &rules) == SALVO_OK ? open_rules(&rules, trie, limit)
+                                                                           : NULL;
 }
 
 struct salvo_grammar *sample_regex(const char *text, const struct token_trie *trie, size_t limit)

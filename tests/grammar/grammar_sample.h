@@ -14,6 +14,8 @@ uint32_t sample_random(uint64_t *seed, uint32_t below);
 
 /* Reads and opens a grammar; NULL with salvo_error() when that fails. */
 struct salvo_grammar *sample_gbnf(const char *text, const struct token_trie *trie, size_t limit);
+struct salvo_grammar *sample_schema(
+    const char *text, const struct token_trie *trie, bool any_layout, size_t limit);
 struct salvo_grammar *sample_regex(const char *text, const struct token_trie *trie, size_t limit);
 
 /* 1: the text matches, 0: it is the beginning of one that does, -1: neither, -2: an error. */

@@ -58,7 +58,10 @@ class Statuses(Serving):
             ("POST", "/v1/completions", '{"prompt": "a", "temperature": "x"}', 400, "temperature"),
             ("POST", "/v1/completions", '{"prompt": ["a", "b"], "n": 100}', 400, "prompt"),
             ("POST", "/v1/completions", '{"prompt": "a", "logit_bias": {"99999": 1}}', 400, "logit_bias"),
-            ("POST", "/completion", '{"prompt": "a", "grammar": "root ::= x"}', 501, "grammar"),
+            ("POST", "/completion", '{"prompt": "a", "grammar": "root ::= x"}', 400, "grammar"),
+            ("POST", "/completion", '{"prompt": "a", "json_schema": {"not": {"type": "null"}, "items": {"format": "regex"}}}', 400, "json_schema"),
+            ("POST", "/v1/chat/completions", '{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema", '
+             '"json_schema": {"schema": {"properties": {"a": {"type": "text"}}}}}}', 400, "response_format.json_schema.schema"),
             ("POST", "/tokenize", "{}", 400, "content"),
             ("POST", "/tokenize", "[]", 400, None),
             ("POST", "/detokenize", '{"tokens": [512]}', 400, "tokens"),
@@ -118,6 +121,81 @@ class Statuses(Serving):
         begun = {"messages": [*CHAT["messages"], {"role": "assistant", "content": [{"type": "text", "text": "Wh"},
                                                                                 {"type": "text", "text": "ill"}]}]}
         self.assertEqual(self.ok("/apply-template", begun).json["prompt"], prompt + "Whill")
+
+
+class Constraints(Serving):
+    SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+                                               "kind": {"enum": ["cat", "dog"]}},
+              "required": ["name", "age", "kind"], "additionalProperties": False}
+
+    def fits(self, text):
+        value = json.loads(text)
+        self.assertEqual(list(value), ["name", "age", "kind"])
+        self.assertLessEqual(len(value["name"]), 8)
+        self.assertTrue(isinstance(value["age"], int) and 0 <= value["age"] <= 120, value)
+        self.assertIn(value["kind"], ("cat", "dog"))
+
+    def test_schemas(self):
+        form = {"type": "json_schema", "json_schema": {"name": "pet", "strict": True, "schema": self.SCHEMA}}
+        for seed in range(4):
+            for extra in ({"response_format": form}, {"json_schema": self.SCHEMA},
+                          {"response_format": {"type": "json_object", "schema": self.SCHEMA}}):
+                choice = self.ok("/v1/chat/completions", {**CHAT, "seed": seed, "max_tokens": 200, **extra}).json["choices"][0]
+                self.fits(choice["message"]["content"])
+                self.assertEqual(choice["finish_reason"], "stop")
+            answer = self.complete(json_schema=self.SCHEMA, seed=seed, n_predict=200)
+            self.fits(answer["content"])
+            self.assertEqual(answer["stop_type"], "eos")
+        for choice in self.text(response_format=form, n=3, max_tokens=200)["choices"]:
+            self.fits(choice["text"])
+
+    def test_stream_and_logprobs(self):
+        body = {**CHAT, "seed": 3, "max_tokens": 200, "json_schema": self.SCHEMA, "logprobs": True}
+        whole = self.ok("/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+        parts = [line[6:] for line in self.ok("/v1/chat/completions", {**body, "stream": True}).body.decode().splitlines() if line.startswith("data: {")]
+        self.assertEqual("".join(json.loads(part)["choices"][0]["delta"].get("content") or "" for part in parts), whole)
+        self.fits(whole)
+
+    def test_grammars(self):
+        grammar = 'root ::= ("ab" | "cd"){3} "!"?'
+        for seed in range(4):
+            text = self.complete(grammar=grammar, seed=seed, n_predict=60)["content"]
+            self.assertRegex(text, r"^(ab|cd){3}!?$")
+        # Text of the end token cannot be written: an answer that cannot go on ends.
+        answer = self.complete(grammar='root ::= "yes"', n_predict=60, ignore_eos=True)
+        self.assertEqual((answer["content"], answer["stop_type"]), ("yes", "eos"))
+        # An answer that does not end within its tokens has not matched.
+        answer = self.ok("/v1/completions", {"prompt": PROMPT, "max_tokens": 3, "grammar": 'root ::= "a"{100}'}).json
+        self.assertEqual(answer["choices"][0]["finish_reason"], "length")
+        self.assertRegex(answer["choices"][0]["text"], "^a+$")
+
+    def test_json_objects(self):
+        answer = self.ok("/v1/chat/completions", {**CHAT, "seed": 1, "max_tokens": 5, "response_format": {"type": "json_object"}}).json["choices"][0]
+        self.assertTrue(answer["message"]["content"].startswith("{"))
+        free = self.ok("/v1/chat/completions", {**CHAT, "seed": 1, "max_tokens": 5, "response_format": {"type": "text"}}).json["choices"][0]
+        self.assertFalse(free["message"]["content"].startswith("{"))
+
+    def test_errors_name_the_place(self):
+        for extra, words in (({"json_schema": {"properties": {"a": {"type": "string", "format": "regex"}}}}, "/properties/a/format"),
+                             ({"grammar": "root ::= (\n"}, "line"), ({"json_schema": {"type": "integer", "minimum": 2, "maximum": 1}}, "no text can match")):
+            answer = self.server.post("/completion", {"prompt": "a", **extra})
+            self.assertEqual(answer.status, 400)
+            self.assertIn(words, answer.json["error"]["message"])
+
+    def test_many_at_once(self):
+        texts = {}
+
+        def ask(number):
+            word = "ab"[number % 2]
+            texts[number] = (word, self.complete(grammar='root ::= "%s"{1,30}' % word, seed=number, n_predict=10 + number)["content"])
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(texts), 8)
+        for word, text in texts.values():
+            self.assertRegex(text, "^%s+$" % word)
 
 
 class Answers(Serving):
