@@ -426,7 +426,7 @@ static void unread_events_are_bounded(void **state)
 static void a_context_beyond_the_memory(void **state)
 {
     (void)state;
-    enum { PAGE = 256, LONG = 4 * PAGE };
+    enum { LONG = 4 * PAGE };
     struct salvo_engine_options engine_options = SALVO_ENGINE_OPTIONS_INIT;
     struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
     struct salvo_memory memory = SALVO_MEMORY_INIT;
