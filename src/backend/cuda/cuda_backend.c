@@ -25,6 +25,7 @@ static struct backend_info info(const struct executor *executor)
         .in_flight = CUDA_STEP_RING_ENTRIES / 2,
         .ahead = 8,
         .most_ahead = cuda_most_ahead(executor),
+        .fine_batches = executor->halves,
         .memory_free = executor->free_before,
         .bytes_per_second = executor->device->bytes_per_second};
 }

@@ -179,12 +179,74 @@ static struct cuda_launch gemm_wide_launch(
     return launch;
 }
 
-struct cuda_launch cuda_gemm_launch(
-    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+/* As gemm_split.cu divides it: weights and inputs of some stages; in the end sums are there, and take less.
+ */
+static uint32_t gemm_split_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t stages)
 {
-    const struct cuda_launch wide = gemm_wide_launch(gemm, capacity, room);
-    if (wide.kernel)
-        return wide;
+    const uint32_t chunks = CUDA_TILE_COLUMNS * 2 / 16;
+    uint32_t tile_bytes = 0;
+    for (uint32_t i = 0; i < gemm->count; i++)
+        tile_bytes = largest(tile_bytes, gemm->matmuls[i].matrix.tile_bytes);
+    return stages * (GEMM_SPLIT_ROWS / CUDA_TILE_ROWS * tile_bytes + chunks * (tokens * 16 + 16));
+}
+
+/* Into how many blocks the columns are divided: so that all multiprocessors have something to do, and none
+ * has more parts than it needs to have. */
+static uint32_t gemm_splits(uint32_t parts, uint32_t blocks, uint32_t room)
+{
+    uint32_t splits = room / blocks;
+    splits = splits < 1 ? 1 : splits > GEMM_SPLIT_MOST ? GEMM_SPLIT_MOST : splits;
+    splits = splits > parts ? parts : splits;
+    return divide_up(parts, divide_up(parts, splits));
+}
+
+static struct cuda_launch gemm_split_launch(
+    struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    static const struct {
+        uint32_t tokens, stages;
+        const char *names[2];
+    } sizes[] = {
+        {16, GEMM_SPLIT_STAGES_16, {"salvo_gemm_split_16", "salvo_gemm_split_16_glu"}},
+        {32, GEMM_SPLIT_STAGES_32, {"salvo_gemm_split_32", "salvo_gemm_split_32_glu"}},
+        {64, GEMM_SPLIT_STAGES_64, {"salvo_gemm_split_64", "salvo_gemm_split_64_glu"}},
+        {128, GEMM_SPLIT_STAGES_128, {"salvo_gemm_split_128", "salvo_gemm_split_128_glu"}},
+    };
+    const bool glu = gemm->glu != ACTIVATION_NONE;
+    uint32_t blocks = 0, size = 0;
+    if (!room->warpgroups || gemm->packed_input.rounding != ROUNDING_F16)
+        return (struct cuda_launch){0};
+    while (size + 1 < sizeof sizes / sizeof *sizes && sizes[size].tokens < capacity)
+        size++;
+    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
+        blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_SPLIT_ROWS / 2 : GEMM_SPLIT_ROWS);
+    const uint32_t tokens = sizes[size].tokens, columns = divide_up(capacity, tokens),
+                   bytes = gemm_split_bytes(gemm, tokens, sizes[size].stages),
+                   at_once = tokens < 128 && bytes <= room->shared_bytes / 2 ? 2 : 1;
+    gemm->splits =
+        gemm_splits(gemm->matmuls[0].matrix.parts, blocks * columns, room->multiprocessors * at_once);
+    return (struct cuda_launch){sizes[size].names[glu], columns * gemm->splits, blocks, GEMM_SPLIT_THREADS,
+        bytes, gemm->splits};
+}
+
+static bool is_all_f16(const struct cuda_gemm *gemm)
+{
+    for (uint32_t i = 0; i < gemm->count; i++) {
+        if (gemm->matmuls[i].matrix.type != TYPE_F16)
+            return false;
+    }
+    return true;
+}
+
+struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    const struct cuda_launch wide = capacity > 128 && is_all_f16(gemm)
+                                        ? gemm_wide_launch(gemm, capacity, room)
+                                        : (struct cuda_launch){0};
+    const struct cuda_launch split =
+        wide.kernel ? wide : gemm_split_launch(gemm, capacity, room);
+    if (split.kernel)
+        return split;
 #define SIZES(kind)                                                       \
     {                                                                     \
         {"salvo_gemm_" kind "_few", "salvo_gemm_" kind "_few_glu"},       \

@@ -70,6 +70,15 @@ enum {
     GEMM_WIDE_COST_64 = 64,   /* of a block of 64 tokens, where one of 128 costs 128 */
     GEMM_WIDE_STAGES_64 = 8,  /* of their rings */
     GEMM_WIDE_STAGES_128 = 6,
+    /* Kernels for warpgroups of up to 128 tokens: a cluster of blocks may divide the columns. */
+    GEMM_SPLIT_ROWS = 128,
+    GEMM_SPLIT_THREADS = 256,
+    GEMM_SPLIT_MOST = 8, /* blocks of a cluster */
+    GEMM_SPLIT_STAGES_16 = 6,
+    GEMM_SPLIT_STAGES_32 = 5,
+    GEMM_SPLIT_STAGES_64 = 4,
+    GEMM_SPLIT_STAGES_128 = 3,
+    GEMM_SPLIT_SHARED = 200000, /* bytes of shared memory of a device that has room for them */
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
@@ -149,7 +158,7 @@ struct cuda_gemm {
     uint32_t count;
     uint32_t glu;  /* ACTIVATION_NONE: no glu */
     uint32_t rows; /* enum row_kind: tokens or outputs */
-    uint32_t padding;
+    uint32_t splits; /* blocks that divide the columns, of launches with clusters */
 };
 
 /* The recurrence, with everything in memory. */
@@ -170,6 +179,7 @@ struct cuda_room {
 struct cuda_launch {
     const char *kernel;
     uint32_t grid_x, grid_y, threads, shared_bytes;
+    uint32_t cluster; /* neighbours of x that form a cluster; 0: none */
 };
 
 /* Bytes of a packed input, and the packed input that begins at `base`, a multiple of 256. Packed inputs of
@@ -185,8 +195,9 @@ struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
+/* Sets gemm->splits. */
 struct cuda_launch cuda_gemm_launch(
-    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
+    struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_flash_launch(
     const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, uint32_t shared_bytes);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);

@@ -141,9 +141,9 @@ struct cuda_ticket {
 enum {
     CUDA_STEP_RING_ENTRIES = 8,
     CUDA_MODULES = 16,
-    CUDA_FUNCTIONS = 32,
+    CUDA_FUNCTIONS = 64,
     CUDA_BARRIER_WORDS = 64,
-    CUDA_MANY_PLANS = 3,
+    CUDA_MANY_PLANS = 5,
 };
 
 struct executor {
@@ -162,7 +162,7 @@ struct executor {
     uint32_t module_count, function_count;
     cuda_function decode;
     bool programmatic; /* launches may begin before the one before them has ended */
-    bool warpgroups;   /* there are kernels for them */
+    bool halves;       /* kernels for warpgroups: matmuls of many tokens by quantised weights take halves, too */
     uint32_t blocks;   /* of the decode kernel's grid */
     bool resident;     /* all blocks run at once, and a token is one launch; if not, a token is a graph with
                           a launch per phase, and no block waits for another */
@@ -170,7 +170,7 @@ struct executor {
     uint32_t flags; /* that every launch of the decode kernel gets */
 
     struct cuda_plan single;                /* one token */
-    struct cuda_plan many[CUDA_MANY_PLANS]; /* up to a few, up to more, up to all that a step may have */
+    struct cuda_plan many[CUDA_MANY_PLANS]; /* of more and more rows, up to all that a step may have */
     uint32_t many_count;
     struct cuda_weight *weights; /* [buffers] */
     uint8_t *weight_uses;        /* [buffers]: enum weight_use */
