@@ -1,8 +1,7 @@
+#include "bench.h"
 #include "commands.h"
-#include "engine_flags.h"
 #include "json_output.h"
 #include "measure.h"
-#include "models.h"
 #include "profile_table.h"
 #include "progress.h"
 #include "terminal.h"
@@ -12,30 +11,35 @@
 #include <salvo/debug.h>
 #include <stdlib.h>
 
-static struct {
-    struct count_list prompts, tokens, depths;
-    uint32_t repetitions, ahead;
-    bool profile;
-} options = {
-    .prompts = {{64, 512}, 2},
+struct bench_options bench_options = {
     .tokens = {{128}, 1},
     .depths = {{0}, 1},
     .repetitions = 5,
+    .requests = 32,
 };
 
 static const struct option option_table[] = {
     MODEL_OPTION(&engine_flags.model),
     CONTEXT_OPTION("context size in tokens (default: as many as the longest test needs)"),
-    {'p', "prompts", "N,N", OPTION_COUNTS, &options.prompts,
+    {'p', "prompts", "N,N", OPTION_COUNTS, &bench_options.prompts,
         "prompt lengths; 0: no prompt test (default: 64,512)"},
-    {'n', "tokens", "N,N", OPTION_COUNTS, &options.tokens,
+    {'n', "tokens", "N,N", OPTION_COUNTS, &bench_options.tokens,
         "tokens to generate; 0: no generation test (default: 128)"},
-    {'d', "depths", "N,N", OPTION_COUNTS, &options.depths,
+    {'d', "depths", "N,N", OPTION_COUNTS, &bench_options.depths,
         "tokens in the context before each test (default: 0)"},
-    {0, "ahead", "N", OPTION_COUNT, &options.ahead,
+    {0, "sessions", "N,N", OPTION_COUNTS, &bench_options.sessions,
+        "instead: as many sessions that decode at once, each after a prompt (default: -p 64)"},
+    {0, "rate", "R", OPTION_POSITIVE, &bench_options.rate,
+        "with --sessions: R requests a second arrive at random moments"},
+    {0, "requests", "N", OPTION_COUNT, &bench_options.requests,
+        "with --rate: number of requests (default: 32)"},
+    {0, "arriving", "N", OPTION_COUNT, &bench_options.arriving,
+        "with --sessions: a prompt of N tokens arrives while the sessions decode"},
+    {0, "ahead", "N", OPTION_COUNT, &bench_options.ahead,
         "tokens per submission to the device (default: chosen by the device)"},
-    {'r', "repetitions", "N", OPTION_COUNT, &options.repetitions, "repetitions of each test (default: 5)"},
-    {0, "profile", NULL, OPTION_FLAG, &options.profile,
+    {'r', "repetitions", "N", OPTION_COUNT, &bench_options.repetitions,
+        "repetitions of each test (default: 5)"},
+    {0, "profile", NULL, OPTION_FLAG, &bench_options.profile,
         "instead: time spent in each phase of each prompt and of one token"},
     {0},
 };
@@ -81,23 +85,13 @@ static uint64_t needed_context(const struct test *tests, size_t count)
     return most;
 }
 
-/* Random ids: the speed does not depend on them. */
-static void fill_ids(int32_t *ids, size_t count, uint32_t vocabulary)
-{
-    uint64_t random = 1;
-    for (size_t i = 0; i < count; i++) {
-        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
-        ids[i] = (int32_t)((random >> 33) % vocabulary);
-    }
-}
-
 static enum salvo_status generate(struct salvo_session *session, uint32_t count)
 {
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     const struct salvo_generate_options generate_options = {.size = sizeof(struct salvo_generate_options),
         .max_tokens = count,
         .ignore_end = true,
-        .ahead = options.ahead};
+        .ahead = bench_options.ahead};
     return salvo_session_generate(session, &generate_options, &result);
 }
 
@@ -157,8 +151,8 @@ static enum salvo_status measure(
     do /* a device raises its clock rate only under load */
         status = run_once(loaded->session, test, warm_up, ids, &seconds);
     while (status == SALVO_OK && seconds_now() - start < warm_up_seconds);
-    for (uint32_t i = 0; i < options.repetitions && status == SALVO_OK; i++) {
-        progress_show("%s %s, %" PRIu32 " of %" PRIu32, place, test->name, i + 1, options.repetitions);
+    for (uint32_t i = 0; i < bench_options.repetitions && status == SALVO_OK; i++) {
+        progress_show("%s %s, %" PRIu32 " of %" PRIu32, place, test->name, i + 1, bench_options.repetitions);
         status = go_to_depth(loaded->session, test, ids);
         struct salvo_counters before = counters_of(loaded->engine);
         if (status == SALVO_OK)
@@ -173,9 +167,9 @@ static enum salvo_status measure(
         double speed = rate(test->count, seconds);
         sum += speed;
         squares += speed * speed;
-        test->seconds += seconds / options.repetitions;
+        test->seconds += seconds / bench_options.repetitions;
     }
-    double n = options.repetitions, variance = n > 1 ? (squares - sum * sum / n) / (n - 1) : 0;
+    double n = bench_options.repetitions, variance = n > 1 ? (squares - sum * sum / n) / (n - 1) : 0;
     test->average = sum / n;
     test->deviation = variance > 0 ? sqrt(variance) : 0;
     test->submissions = rate((double)submissions, (double)tokens);
@@ -188,16 +182,7 @@ static enum salvo_status measure(
 
 static void print_header(const struct loaded *loaded)
 {
-    const struct salvo_model_info *model = salvo_model_info(loaded->model);
-    struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
-    char size[32], parameters[32];
-    char threads[32] = "";
-    if (info.threads)
-        snprintf(threads, sizeof threads, ", %" PRIu32 " threads", info.threads);
-    printf("%s%s%s%s%s, %s, %s parameters; %s: %s%s%s%s\n\n", colour(stdout, COLOUR_BOLD),
-        *model->name ? model->name : model->path, colour(stdout, COLOUR_OFF), *model->file_type ? " " : "",
-        model->file_type, format_bytes(model->file_size, size), format_count(model->parameters, parameters),
-        info.backend, info.device, *info.isa ? " " : "", info.isa, threads);
+    bench_print_model(loaded);
     printf("%-16s %20s %14s %17s %11s %16s\n", "test", "tok/s", "first token", "submissions/token",
         "waits/token", "read back/token");
 }
@@ -247,42 +232,6 @@ static void write_test(struct json_writer *json, const struct test *test)
     json_end(json, '}');
 }
 
-/* Begins the document and the array `key`. */
-static void begin_json(struct json_writer *json, const struct loaded *loaded, const char *key)
-{
-    const struct salvo_model_info *model = salvo_model_info(loaded->model);
-    struct salvo_engine_info info = *salvo_engine_info(loaded->engine);
-    json_begin(json, '{');
-    const struct {
-        const char *key, *text;
-    } texts[] = {{"model", model->path}, {"name", model->name}, {"file_type", model->file_type},
-        {"backend", info.backend}, {"device", info.device}, {"isa", info.isa}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        json_key(json, texts[i].key);
-        json_string(json, texts[i].text);
-    }
-    const struct {
-        const char *key;
-        uint64_t number;
-    } numbers[] = {{"threads", info.threads}, {"batch", info.batch}, {"context", info.context},
-        {"size", model->file_size}, {"parameters", model->parameters}, {"repetitions", options.repetitions}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        json_key(json, numbers[i].key);
-        json_unsigned(json, numbers[i].number);
-    }
-    json_key(json, key);
-    json_begin(json, '[');
-}
-
-static void end_json(struct json_writer *json)
-{
-    json_end(json, ']');
-    json_key(json, "peak_memory");
-    json_unsigned(json, peak_memory());
-    json_end(json, '}');
-    putchar('\n');
-}
-
 /* Prints each test when it ends; JSON is written only if all tests succeed. */
 static int run_tests(struct loaded *loaded, struct test *tests, size_t count, const int32_t *ids)
 {
@@ -300,13 +249,12 @@ static int run_tests(struct loaded *loaded, struct test *tests, size_t count, co
     }
     if (output_flags.json) {
         struct json_writer json = json_output();
-        begin_json(&json, loaded, "tests");
+        bench_begin_json(&json, loaded, "tests");
         for (size_t i = 0; i < count; i++)
             write_test(&json, &tests[i]);
-        end_json(&json);
+        bench_end_json(&json);
     } else {
-        char memory[32];
-        printf("\npeak memory %s\n", format_bytes(peak_memory(), memory));
+        bench_print_memory();
     }
     return EXIT_DONE;
 }
@@ -325,8 +273,8 @@ static enum salvo_status profile(
     table->tokens = test->is_prompt ? test->count : 1;
     table->bytes_per_second = salvo_engine_info(loaded->engine)->bytes_per_second;
     if (status == SALVO_OK)
-        status = salvo_session_profile(
-            loaded->session, ids + test->depth, table->tokens, options.repetitions, profile_table_add, table);
+        status = salvo_session_profile(loaded->session, ids + test->depth, table->tokens,
+            bench_options.repetitions, profile_table_add, table);
     return status;
 }
 
@@ -344,54 +292,39 @@ static int run_profiles(struct loaded *loaded, const struct test *tests, size_t 
     }
     struct json_writer json = json_output();
     if (output_flags.json && result == EXIT_DONE) {
-        begin_json(&json, loaded, "profiles");
+        bench_begin_json(&json, loaded, "profiles");
         for (size_t i = 0; i < count; i++)
             profile_table_write(&tables[i], &json);
-        end_json(&json);
+        bench_end_json(&json);
     }
     for (size_t i = 0; i < count; i++)
         profile_table_free(&tables[i]);
     return result;
 }
 
+/* Greedy, so that the choice of a token costs the same for every model. */
 static int load_for(struct loaded *loaded, const struct test *tests, size_t count)
 {
-    struct salvo_engine_options engine_options;
     const struct salvo_sampler greedy = {
         .size = sizeof(struct salvo_sampler), .top_p = 1, .repeat_penalty = 1};
-    uint64_t needed = needed_context(tests, count);
-    int result = engine_options_from_flags(&engine_options);
-    if (result != EXIT_DONE)
-        return result;
-    if (engine_options.context && engine_options.context < needed)
-        return usage_error("bench: the tests need a context of %" PRIu64 " tokens, -c is %" PRIu32, needed,
-            engine_options.context);
-    if (needed > UINT32_MAX)
-        return usage_error("bench: a context of %" PRIu64 " tokens is too long", needed);
-    engine_options.context = engine_options.context ? engine_options.context : (uint32_t)needed;
-    loaded->model = open_model(engine_flags.model);
-    result = loaded->model ? load_engine(loaded, &engine_options) : EXIT_FAILED;
+    int result = bench_load(loaded, 1, needed_context(tests, count));
     if (result == EXIT_DONE && salvo_session_set_sampler(loaded->session, &greedy) != SALVO_OK)
         result = library_failure();
     return result;
 }
 
-static int run(int count, char **arguments)
+static int run_one_session(void)
 {
-    (void)count;
-    (void)arguments;
     static struct test tests[MOST_TESTS];
     size_t test_count = 0;
-    for (size_t i = 0; i < options.depths.count; i++) {
-        add_tests(tests, &test_count, &options.prompts, true, options.depths.items[i]);
-        add_tests(tests, &test_count, &options.tokens, false, options.depths.items[i]);
+    if (!bench_options.prompts.count)
+        bench_options.prompts = (struct count_list){{64, 512}, 2};
+    for (size_t i = 0; i < bench_options.depths.count; i++) {
+        add_tests(tests, &test_count, &bench_options.prompts, true, bench_options.depths.items[i]);
+        add_tests(tests, &test_count, &bench_options.tokens, false, bench_options.depths.items[i]);
     }
     if (test_count == 0)
         return usage_error("bench: -p 0 and -n 0: no test to run");
-    if (options.repetitions > MOST_REPETITIONS)
-        return usage_error(
-            "bench: invalid -r %" PRIu32 ": the maximum is %d", options.repetitions, MOST_REPETITIONS);
-
     struct loaded loaded = {0};
     int result = load_for(&loaded, tests, test_count);
     int32_t *ids = NULL;
@@ -399,9 +332,9 @@ static int run(int count, char **arguments)
         struct salvo_engine_info info = *salvo_engine_info(loaded.engine);
         ids = malloc(info.context * sizeof *ids);
         if (ids) {
-            fill_ids(ids, info.context, info.vocabulary);
-            result = options.profile ? run_profiles(&loaded, tests, test_count, ids)
-                                     : run_tests(&loaded, tests, test_count, ids);
+            bench_fill_ids(ids, info.context, info.vocabulary);
+            result = bench_options.profile ? run_profiles(&loaded, tests, test_count, ids)
+                                           : run_tests(&loaded, tests, test_count, ids);
         } else {
             result = failure("out of memory");
         }
@@ -409,6 +342,18 @@ static int run(int count, char **arguments)
     free(ids);
     unload(&loaded);
     return result;
+}
+
+static int run(int count, char **arguments)
+{
+    (void)count;
+    (void)arguments;
+    if (bench_options.repetitions > MOST_REPETITIONS)
+        return usage_error(
+            "bench: invalid -r %" PRIu32 ": the maximum is %d", bench_options.repetitions, MOST_REPETITIONS);
+    if (!bench_options.sessions.count && (bench_options.rate > 0 || bench_options.arriving))
+        return usage_error("bench: --rate and --arriving need --sessions");
+    return bench_options.sessions.count ? bench_run_sessions() : run_one_session();
 }
 
 const struct command bench_command = {

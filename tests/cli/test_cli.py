@@ -420,6 +420,37 @@ class Others(unittest.TestCase):
         self.assertIn("-r", salvo("bench", "-r", 0, model=PLAIN, status=2)[1])
         self.assertIn("-p", salvo("bench", "-p", "8,", model=PLAIN, status=2)[1])
 
+    def test_bench_sessions(self):
+        result = json.loads(
+            salvo("bench", "--sessions", "1,3", "-p", "8", "-n", 6, "-r", 2, "--json", "-t", 1, model=PLAIN)[0])
+        self.assertEqual([test["test"] for test in result["tests"]], ["tg6x1", "tg6x3"])
+        self.assertEqual([test["sessions"] for test in result["tests"]], [1, 3])
+        for test in result["tests"]:
+            self.assertAlmostEqual(test["session_ts"] * test["sessions"] / test["avg_ts"], 1, places=4)
+            for key in ("avg_ts", "prompt_ts", "first_token_ms", "between_tokens_ms"):
+                self.assertGreater(test[key], 0)
+            self.assertGreaterEqual(test["first_token_p99_ms"], test["first_token_ms"])
+            self.assertGreaterEqual(test["between_tokens_p99_ms"], test["between_tokens_ms"])
+        table = salvo("bench", "--sessions", 2, "-n", 4, "-r", 1, model=PLAIN)[0].decode()
+        for word in ("tg4x2", "tok/s", "between tokens", "peak memory"):
+            self.assertIn(word, table)
+        bench = ("bench", "--sessions", 2, "-p", 8, "-n", 6, "-r", 1, "--json", "-t", 1)
+        coming = json.loads(salvo(*bench, "--rate", 2000, "--requests", 5, model=PLAIN)[0])["tests"][0]
+        self.assertEqual((coming["rate"], coming["requests"]), (2000, 5))
+        self.assertGreater(coming["first_token_p99_ms"], 0)
+        beside = json.loads(salvo(*bench, "--arriving", 200, model=PLAIN)[0])["tests"][0]
+        self.assertEqual(beside["arriving_prompt"], 200)
+        self.assertGreater(beside["arriving_between_tokens_p99_ms"], 0)
+        self.assertAlmostEqual(
+            beside["arriving_stretch"] * beside["between_tokens_ms"] / beside["arriving_between_tokens_p99_ms"], 1, places=4)
+        self.assertIn("--sessions", salvo("bench", "--rate", 1, model=PLAIN, status=2)[1])
+        for arguments, message in ((("--sessions", "1,0"), "--sessions 0"), (("--sessions", 2, "--rate", 1, "--arriving", 8), "--rate and"),
+                                   (("--sessions", 2, "--rate", "1e-9"), "1000 seconds"), (("--sessions", 2, "-n", 3), "at least 4"),
+                                   (("--sessions", 2, "-d", 8), "-d cannot"), (("--sessions", 2, "-p", 0), "-p is 0"),
+                                   (("--sessions", 2, "--ahead", 8), "--ahead"), (("--sessions", 2, "--profile"), "--profile"),
+                                   (("--sessions", 4097), "at most 4096"), (("--sessions", 2, "-c", 20), "-c is 20")):
+            self.assertIn(message, salvo("bench", *arguments, model=PLAIN, status=2)[1])
+
     def test_perplexity(self):
         text = "".join(f"line {i} says hello\n" for i in range(60))
         with open(path("text"), "w") as file:
