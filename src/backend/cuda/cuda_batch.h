@@ -74,10 +74,8 @@ enum {
     GEMM_SPLIT_ROWS = 128,
     GEMM_SPLIT_THREADS = 256,
     GEMM_SPLIT_MOST = 8, /* blocks of a cluster */
-    GEMM_SPLIT_STAGES_16 = 6,
-    GEMM_SPLIT_STAGES_32 = 5,
-    GEMM_SPLIT_STAGES_64 = 4,
-    GEMM_SPLIT_STAGES_128 = 3,
+    GEMM_SPLIT_LEAST_STAGES = 3, /* of its ring: one that is read, one that is unpacked, one that arrives */
+    GEMM_SPLIT_MOST_STAGES = 8,
     GEMM_SPLIT_SHARED = 200000, /* bytes of shared memory of a device that has room for them */
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
@@ -96,6 +94,7 @@ enum {
     WKV7_TOKENS = 16,      /* brought to shared memory at once; of a chunk */
     WKV7_CHUNK_DIM = 64,   /* the head_dim that chunks are for */
     WKV7_CHUNK_VALUES = 8, /* of a head, done by one block */
+    WKV7_CHUNK_RUNS = 8,   /* that are done at once */
     WKV7_CHUNK_BYTES =
         4 * (4 * WKV7_TOKENS * WKV7_CHUNK_DIM + 2 * WKV7_TOKENS * (WKV7_TOKENS + 4) + WKV7_CHUNK_DIM + 4),
     WKV7_CHUNKS_SHARED = 2 * (WKV7_CHUNK_BYTES + 4 * WKV7_CHUNK_VALUES * (WKV7_TOKENS + WKV7_TOKENS + 4)),
@@ -158,7 +157,9 @@ struct cuda_gemm {
     uint32_t count;
     uint32_t glu;  /* ACTIVATION_NONE: no glu */
     uint32_t rows; /* enum row_kind: tokens or outputs */
-    uint32_t splits; /* blocks that divide the columns, of launches with clusters */
+    uint32_t splits; /* above 1: so many blocks, neighbours of x, are a cluster and divide the columns */
+    uint32_t stages; /* of their rings */
+    uint32_t padding;
 };
 
 /* The recurrence, with everything in memory. */
@@ -179,7 +180,6 @@ struct cuda_room {
 struct cuda_launch {
     const char *kernel;
     uint32_t grid_x, grid_y, threads, shared_bytes;
-    uint32_t cluster; /* neighbours of x that form a cluster; 0: none */
 };
 
 /* Bytes of a packed input, and the packed input that begins at `base`, a multiple of 256. Packed inputs of
@@ -195,7 +195,7 @@ struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
-/* Sets gemm->splits. */
+/* Sets gemm->splits and gemm->stages. */
 struct cuda_launch cuda_gemm_launch(
     struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_flash_launch(

@@ -144,6 +144,8 @@ enum {
     CUDA_FUNCTIONS = 64,
     CUDA_BARRIER_WORDS = 64,
     CUDA_MANY_PLANS = 5,
+    CUDA_MOST_TURNS = 15, /* runs of a step that take turns */
+    CUDA_ALL_RUNS = -1,
 };
 
 struct executor {
@@ -204,6 +206,10 @@ struct executor {
     uint64_t last_ticket;
     struct cuda_ticket tickets[CUDA_STEP_RING_ENTRIES];
     uint64_t ticket_of_entry[CUDA_STEP_RING_ENTRIES];
+    int32_t run_of_entry[CUDA_STEP_RING_ENTRIES]; /* the one that has its turn, or CUDA_ALL_RUNS */
+    uint32_t turns;           /* steps of up to so many single tokens: one after the other; 0: none */
+    cuda_address turn_logits; /* [CUDA_MOST_TURNS][vocabulary] */
+    bool last_took_turns;
     struct run_result *run_results; /* [ring entries][slots]: of tickets */
     const struct cuda_plan *last_plan;
     uint32_t failure; /* enum cuda_error: why steps were given up last */
@@ -307,6 +313,9 @@ enum salvo_status cuda_step_write(struct executor *executor, const struct step *
 enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry);
 /* Waits for launches that are no entry's, and fails if one of them gave up. */
 enum salvo_status cuda_queue_check(struct executor *executor);
+
+/* cuda_turns.c: finds executor->turns, by measurement. */
+enum salvo_status cuda_turns_open(struct executor *executor);
 
 /* cuda_state.c */
 size_t cuda_state_size(const struct executor *executor, uint32_t positions);

@@ -97,9 +97,9 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
     if (executor->programmatic)
         attributes[attribute_count++] =
             (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1};
-    if (node->launch.cluster > 1)
+    if (node->kind == CUDA_NODE_GEMM && node->gemm.splits > 1)
         attributes[attribute_count++] = (struct cuda_launch_attribute){
-            .kind = CUDA_LAUNCH_CLUSTER, .value.cluster = {node->launch.cluster, 1, 1}};
+            .kind = CUDA_LAUNCH_CLUSTER, .value.cluster = {node->gemm.splits, 1, 1}};
     const struct cuda_launch_config config = {
         .grid = {node->launch.grid_x, node->launch.grid_y, 1},
         .block = {node->launch.threads, 1, 1},

@@ -21,17 +21,13 @@
 #if HAS_WARPGROUPS
 
 template <int TOKENS, int MATRICES> struct split_layout {
-    static constexpr uint32_t stages = TOKENS == 16   ? GEMM_SPLIT_STAGES_16
-                                       : TOKENS == 32 ? GEMM_SPLIT_STAGES_32
-                                       : TOKENS == 64 ? GEMM_SPLIT_STAGES_64
-                                                      : GEMM_SPLIT_STAGES_128;
     static constexpr uint32_t chunks = CUDA_TILE_COLUMNS * 2 / 16; /* of 16 bytes of a token */
     static constexpr uint32_t input_bytes = chunks * wide_inputs<TOKENS>::chunk_bytes;
     static constexpr uint32_t tiles = GEMM_SPLIT_ROWS / CUDA_TILE_ROWS; /* of a stage */
     static constexpr int rows = GEMM_SPLIT_ROWS / MATRICES;             /* of a matrix */
     static constexpr int tokens = TOKENS < GEMM_MANY_TOKENS ? TOKENS : GEMM_MANY_TOKENS; /* of `sums` */
     static constexpr int sums = MATRICES * tokens * sum_stride<rows>;
-    static_assert(TOKENS / tokens * sums * 4 <= stages * input_bytes, "sums are there in the end");
+    static_assert(TOKENS / tokens * sums * 4 <= GEMM_SPLIT_LEAST_STAGES * input_bytes, "sums are there in the end");
 };
 
 /* ---- Loads to shared memory ---- */
@@ -43,11 +39,20 @@ struct split_weights {
 
     KERNEL_INLINE split_weights(
         const cuda_matrix &matrix, uint32_t tile_row, uint32_t first, uint32_t count, uint32_t lane_)
-        : low(gemm_tile(matrix, tile_row, first)), high(gemm_tile(matrix, tile_row + 1, first)),
-          tile_bytes(matrix.tile_bytes), number(first % matrix.parts_per_pass),
-          parts_per_pass(matrix.parts_per_pass), left(count),
-          jump((matrix.tile_rows_per_block - 1) * matrix.parts_per_pass * matrix.tile_bytes), lane(lane_)
+        : tile_bytes(matrix.tile_bytes), parts_per_pass(matrix.parts_per_pass), left(count), lane(lane_)
     {
+        const uint32_t own = matrix.tile_rows_per_block, row = min(tile_row, matrix.tile_rows - 1),
+                       owner = row / own, local = row - owner * own, pass = first / parts_per_pass,
+                       row_bytes = parts_per_pass * tile_bytes, pass_bytes = own * row_bytes;
+        const uint64_t owner_bytes = (uint64_t)matrix.part_groups * pass_bytes;
+        number = first - pass * parts_per_pass;
+        jump = pass_bytes - row_bytes;
+        low = (const uint8_t *)matrix.base + owner * owner_bytes + pass * (uint64_t)pass_bytes +
+              local * row_bytes + number * tile_bytes;
+        /* Beyond the last tile row: that one again, and the results are not used. */
+        high = row + 1 >= matrix.tile_rows ? low
+               : local + 1 < own           ? low + row_bytes
+                                           : low + (owner_bytes - local * row_bytes);
     }
 
     KERNEL_INLINE void fetch(uint8_t *to)
@@ -198,6 +203,30 @@ struct part_weights {
     }
 };
 
+/* Until the oldest stage on its way is there: of stages - 2. */
+KERNEL_INLINE void wait_for_stage(uint32_t stages)
+{
+    switch (stages) {
+    case 3:
+        copy_wait<0>();
+        break;
+    case 4:
+        copy_wait<1>();
+        break;
+    case 5:
+        copy_wait<2>();
+        break;
+    case 6:
+        copy_wait<3>();
+        break;
+    case 7:
+        copy_wait<4>();
+        break;
+    default:
+        copy_wait<5>();
+    }
+}
+
 /* ---- Sums ---- */
 
 /* Sums of the blocks of a cluster, added in the order of the blocks. */
@@ -221,19 +250,32 @@ template <int TOKENS, int ROWS> struct cluster_sums {
     }
 };
 
+template <int COUNT> KERNEL_INLINE void add_part(const float (&part)[COUNT][4], float (&sums)[COUNT][4])
+{
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sums[j][i] += part[j][i];
+    }
+}
+
 template <class LAYOUT, int TOKENS, int MATRICES>
 KERNEL_INLINE void finish_split(const cuda_gemm &gemm, const gemm_block &block, uint32_t first_token,
-    uint32_t live, uint32_t split, const float *place)
+    uint32_t live, uint32_t split, uint32_t splits, const float *place)
 {
+    const bool rounds_bytes = gemm.rounded.values && gemm.rounded.rounding == ROUNDING_Q8;
 #pragma unroll 1
     for (uint32_t first = 0; first < live; first += LAYOUT::tokens) {
         const uint32_t some = min(live - first, (uint32_t)LAYOUT::tokens);
-        const uint64_t early =
-            early_tokens<LAYOUT::tokens>(gemm, first_token + first, some, threadIdx.x % 32);
         gemm_finish<MATRICES, LAYOUT::tokens, LAYOUT::rows> finish(
-            gemm, block, first_token + first, some, split, gemm.splits);
-        finish.run(
-            first_token + first, cluster_sums<LAYOUT::tokens, LAYOUT::rows>{place, gemm.splits}, early);
+            gemm, block, first_token + first, some, split, splits);
+        const uint64_t early =
+            rounds_bytes ? early_tokens<LAYOUT::tokens>(gemm, first_token + first, some, threadIdx.x % 32)
+                         : 0;
+        if (first == 0)
+            meet_cluster(splits); /* what is added to the sums is on its way */
+        finish.run(first_token + first, cluster_sums<LAYOUT::tokens, LAYOUT::rows>{place, splits}, early);
         place += LAYOUT::sums;
     }
 }
@@ -245,7 +287,7 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
     DYNAMIC_SHARED(shared);
     const gemm_block block = find_gemm_block<layout::rows>(gemm, blockIdx.y);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix_number = warp / 4 % MATRICES,
-                   row = warp * 16 % layout::rows, splits = gemm.splits, split = blockIdx.x % splits,
+                   row = warp * 16 % layout::rows, splits = gemm.splits, stages = gemm.stages, split = blockIdx.x % splits,
                    first_token = blockIdx.x / splits * TOKENS;
     const cuda_matrix &matrix = gemm.matmuls[block.matmul + matrix_number].matrix;
     const uint32_t type = matrix.type, tile_bytes = matrix.tile_bytes,
@@ -257,7 +299,7 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
     split_weights weights(matrix, (block.first_row + row) / CUDA_TILE_ROWS, first_part, count, lane);
     invite_next_launch();
 #pragma unroll 1
-    for (uint32_t i = 0; i < layout::stages - 1; i++)
+    for (uint32_t i = 0; i < stages - 2; i++)
         weights.fetch(own_weights + i * stage_bytes);
     wait_for_last_launch();
     const uint32_t live = live_rows(step, gemm.rows, first_token, TOKENS);
@@ -268,42 +310,48 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
     }
     split_inputs<layout, TOKENS> inputs(gemm.packed_input, first_token, live, first_part, count);
 #pragma unroll 1
-    for (uint32_t i = 0; i < layout::stages - 1; i++) {
+    for (uint32_t i = 0; i < stages - 2; i++) {
         inputs.fetch(shared + i * stage_bytes + weight_bytes);
         copy_commit();
     }
-    float sums[TOKENS / 8][4] = {};
-    uint32_t stage = 0, free_stage = (layout::stages - 1) * stage_bytes; /* bytes */
+    float sums[TOKENS / 8][4] = {}, part_sums[TOKENS / 8][4];
+    uint32_t stage = 0, free_stage = (stages - 2) * stage_bytes; /* bytes */
+    part_weights unpacked[2];
+    /* While the products of one part are computed, the next one is unpacked. */
 #pragma unroll 1
-    for (uint32_t part = 0; part < count; part++) {
-        copy_wait<layout::stages - 2>();
-        publish_inputs();
-        __syncthreads(); /* the stage is there, and nobody uses the one before it any more */
-        weights.fetch(own_weights + free_stage);
-        inputs.fetch(shared + free_stage + weight_bytes);
-        copy_commit();
-        part_weights unpacked;
-        unpacked.unpack_any(type, own_weights + stage, tile_bytes, lane);
-        float part_sums[TOKENS / 8][4];
-        products_begin();
+    for (uint32_t part = 0; part < count; part += 2) {
 #pragma unroll
-        for (uint32_t i = 0; i < 8; i++)
-            multiply_wide(unpacked.words[i],
-                shared + stage + weight_bytes + i * 2 * wide_inputs<TOKENS>::chunk_bytes, i != 0, part_sums);
-        products_commit();
-        products_wait<0>();
-        hold_sums(part_sums);
+        for (uint32_t odd = 0; odd < 2; odd++) {
+            if (part + odd >= count)
+                break;
+            wait_for_stage(stages);
+            publish_inputs();
+            __syncthreads(); /* the stage is there, and nobody uses the one before the last any more */
+            weights.fetch(own_weights + free_stage);
+            inputs.fetch(shared + free_stage + weight_bytes);
+            copy_commit();
+            unpacked[odd].unpack_any(type, own_weights + stage, tile_bytes, lane);
+            if (part + odd != 0) {
+                products_wait<0>();
+                hold_sums(part_sums);
+                add_part(part_sums, sums);
+            }
+            products_begin();
 #pragma unroll
-        for (int j = 0; j < TOKENS / 8; j++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                sums[j][i] += part_sums[j][i];
+            for (uint32_t i = 0; i < 8; i++)
+                multiply_wide(unpacked[odd].words[i],
+                    shared + stage + weight_bytes + i * 2 * wide_inputs<TOKENS>::chunk_bytes, i != 0,
+                    part_sums);
+            products_commit();
+            stage += stage_bytes;
+            stage = stage == stages * stage_bytes ? 0 : stage;
+            free_stage += stage_bytes;
+            free_stage = free_stage == stages * stage_bytes ? 0 : free_stage;
         }
-        free_stage = stage;
-        stage += stage_bytes;
-        if (stage == layout::stages * stage_bytes)
-            stage = 0;
     }
+    products_wait<0>();
+    hold_sums(part_sums);
+    add_part(part_sums, sums);
     __syncthreads();
 #pragma unroll
     for (int first = 0; first < TOKENS / 8; first += layout::tokens / 8) {
@@ -317,20 +365,20 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
         leave_sums<MATRICES, layout::tokens, layout::rows>(some, 0, matrix_number, row, lane,
             (float *)shared + first / (layout::tokens / 8) * layout::sums);
     }
-    meet_cluster(splits);
-    finish_split<layout, TOKENS, MATRICES>(gemm, block, first_token, live, split, (const float *)shared);
+    finish_split<layout, TOKENS, MATRICES>(
+        gemm, block, first_token, live, split, splits, (const float *)shared);
     if (splits > 1)
         meet_cluster(splits); /* others read this block's sums until then */
 }
 
-/* Two blocks share a multiprocessor, but for those of 128 tokens. */
+/* Two blocks with few tokens share a multiprocessor. */
 #define DEFINE_GEMM_SPLIT(tokens)                                                                            \
-    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) == 128 ? 1 : 2)                \
+    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) < 64 ? 2 : 1)                \
         salvo_gemm_split_##tokens(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)       \
     {                                                                                                        \
         gemm_split<tokens, 1>(machine, gemm);                                                                \
     }                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) == 128 ? 1 : 2)                \
+    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) < 64 ? 2 : 1)                \
         salvo_gemm_split_##tokens##_glu(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm) \
     {                                                                                                        \
         gemm_split<tokens, 2>(machine, gemm);                                                                \
