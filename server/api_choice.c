@@ -10,6 +10,7 @@ bool api_choice_open(
     choice->stops = stops;
     choice->stop_count = stop_count;
     choice->stop_word = "";
+    choice->session = UINT32_MAX;
     return salvo_text_filter_open(stops, stop_count, &choice->filter) == SALVO_OK;
 }
 
@@ -18,6 +19,7 @@ void api_choice_close(struct api_choice *choice)
     salvo_text_filter_close(choice->filter);
     buffer_free(&choice->text);
     buffer_free(&choice->ids);
+    buffer_free(&choice->all_ids);
     buffer_free(&choice->details);
     buffer_free(&choice->held);
 }
@@ -70,6 +72,16 @@ static void find_stop_word(struct api_choice *choice)
     }
 }
 
+static void take_numbers(struct api_choice *choice, const struct salvo_event *event)
+{
+    choice->prompt_tokens = event->prompt_tokens;
+    choice->cached_tokens = event->cached_tokens;
+    choice->queue_seconds = event->queue_seconds;
+    choice->first_seconds = event->first_seconds;
+    choice->end_seconds = event->end_seconds;
+    choice->session = event->session;
+}
+
 static bool take_token(struct api_choice *choice, const struct salvo_event *event)
 {
     struct salvo_text ready = {0};
@@ -84,7 +96,10 @@ static bool take_token(struct api_choice *choice, const struct salvo_event *even
     choice->characters += count_characters(bytes, size);
     if (ok && !is_prompt) {
         choice->tokens++;
-        ok = buffer_append(&choice->ids, &event->id, sizeof event->id) == SALVO_OK &&
+        take_numbers(choice, event);
+        ok = (!choice->keeps_ids ||
+                 buffer_append(&choice->all_ids, &event->id, sizeof event->id) == SALVO_OK) &&
+             buffer_append(&choice->ids, &event->id, sizeof event->id) == SALVO_OK &&
              (!size || buffer_append(&choice->held, bytes, size) == SALVO_OK) &&
              salvo_text_filter_push(choice->filter, bytes, size, &ready, &choice->stopped) == SALVO_OK &&
              add_text(choice, ready);
@@ -102,11 +117,7 @@ static bool take_end(struct api_choice *choice, const struct salvo_event *event)
     choice->status = choice->stopped ? SALVO_OK : event->status;
     choice->finish = choice->stopped ? SALVO_FINISH_STOP : event->finish;
     snprintf(choice->message, sizeof choice->message, "%s", event->message ? event->message : "");
-    choice->prompt_tokens = event->prompt_tokens;
-    choice->cached_tokens = event->cached_tokens;
-    choice->queue_seconds = event->queue_seconds;
-    choice->first_seconds = event->first_seconds;
-    choice->end_seconds = event->end_seconds;
+    take_numbers(choice, event);
     if (choice->stopped)
         return true;
     return salvo_text_filter_finish(choice->filter, &rest) == SALVO_OK && add_text(choice, rest);

@@ -19,7 +19,10 @@ struct api_choice {
     struct salvo_model *model;
     size_t prompt; /* number of its prompt */
     uint32_t index;
-    uint64_t handle; /* of the scheduler; 0: not submitted */
+    uint64_t handle;   /* of the scheduler; 0: not submitted */
+    unsigned failures; /* of the device before it was submitted */
+    bool is_parked;    /* waits for the model to be opened again, api_recovery.h */
+    struct api_choice *next_parked, **parked_link;
     struct salvo_text_filter *filter;
     const char *const *stops;
     size_t stop_count;
@@ -27,6 +30,8 @@ struct api_choice {
     /* Bytes that were not sent yet: the whole answer, if it is not streamed. */
     struct buffer text;
     struct buffer ids;     /* int32_t */
+    struct buffer all_ids; /* of the whole answer, if keeps_ids */
+    bool keeps_ids;
     struct buffer details; /* struct api_token, if the request wants log-probabilities */
     bool wants_details;
 
@@ -37,7 +42,9 @@ struct api_choice {
     bool stopped;              /* a stop string was found; what the model computed after it does not count */
     const char *stop_word;     /* that string, or "" */
 
-    /* From the last event. */
+    uint32_t session; /* that it has or had; UINT32_MAX: none */
+
+    /* From the last event; those of the second line after each token, too. */
     bool ended;
     uint32_t finish, status;
     char message[256];

@@ -16,6 +16,13 @@ bool api_fail(struct api_error *error, int status, const char *param, const char
     return false;
 }
 
+bool api_out_of_memory(struct api_error *error)
+{
+    api_fail(error, 503, NULL, "not enough memory for the request");
+    error->retry_after = 1;
+    return false;
+}
+
 bool api_fail_library(struct api_error *error, enum salvo_status status, const char *message)
 {
     if (status == SALVO_ERROR_MEMORY && strcmp(message, "the queue is full") == 0) {

@@ -11,6 +11,7 @@ struct api_error {
     const char *type;     /* NULL: the one that belongs to the status */
     char message[320];    /* one line */
     char param[48];       /* the field at fault, or "" */
+    const char *allow;    /* methods, with 405 */
     unsigned retry_after; /* seconds; 0: none */
     /* A prompt beyond the context: both numbers are written where n_ctx is not 0. */
     uint64_t n_prompt_tokens, n_ctx;
@@ -19,6 +20,9 @@ struct api_error {
 /* Fills the error and returns false, so that a check can end with it. */
 bool api_fail(struct api_error *error, int status, const char *param, const char *format, ...)
     PRINTF_LIKE(4, 5);
+
+/* 503, to be tried again later. */
+bool api_out_of_memory(struct api_error *error);
 
 /* The failure of a library function, described by `message`. Its status follows from what failed. */
 bool api_fail_library(struct api_error *error, enum salvo_status status, const char *message);

@@ -1,5 +1,5 @@
 /* Requests that generate: from the prepared prompt to the last byte of the answer. */
-#include "api_server.h"
+#include "api_recovery.h"
 #include "api_write.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ struct queued_event {
 struct api_generation {
     struct api_task task; /* first */
     enum api_style style;
-    bool both_forms;
+    bool both_forms, is_infill;
     struct api_model *model;
     struct api_request request;
     struct api_prepared prepared;
@@ -87,6 +87,7 @@ static bool open_choices(struct api_generation *generation)
         choice->prompt = i / request->n;
         choice->index = (uint32_t)i;
         choice->wants_details = request->logprobs;
+        choice->keeps_ids = generation->task.server->slot_folder != NULL;
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
@@ -114,11 +115,12 @@ static void prepare(struct api_task *task)
 {
     struct api_generation *generation = of_task(task);
     generation->model = choose_model(generation);
-    task->ok = generation->model &&
-               api_request_parse(task->body, task->body_size, generation->style, &generation->model->defaults,
-                   &generation->request, &task->error) &&
-               api_prepare(generation->model, &generation->request, &generation->prepared, &task->error) &&
-               open_choices(generation);
+    task->ok =
+        generation->model &&
+        api_request_parse(task->body, task->body_size, generation->is_infill ? API_INFILL : generation->style,
+            &generation->model->defaults, &generation->request, &task->error) &&
+        api_prepare(generation->model, &generation->request, &generation->prepared, &task->error) &&
+        open_choices(generation);
     name_answer(generation);
 }
 
@@ -162,11 +164,23 @@ static void on_event(void *user, const struct salvo_event *event)
     pthread_mutex_unlock(&generation->lock);
 }
 
+static struct salvo_scheduler *scheduler_of(
+    const struct api_generation *generation, const struct api_choice *choice)
+{
+    return api_choice_scheduler(generation->model, choice);
+}
+
 static void cancel_all(struct api_generation *generation)
 {
     for (size_t i = 0; i < generation->submitted; i++) {
-        if (!generation->choices[i].ended)
-            salvo_scheduler_cancel(generation->model->scheduler, generation->choices[i].handle);
+        struct api_choice *choice = &generation->choices[i];
+        if (choice->is_parked) { /* no event will come */
+            api_unpark(choice);
+            choice->ended = true;
+            generation->ended++;
+        }
+        if (!choice->ended)
+            salvo_scheduler_cancel(scheduler_of(generation, choice), choice->handle);
     }
 }
 
@@ -209,7 +223,8 @@ static void on_room(void *argument)
     struct api_generation *generation = argument;
     generation->paused = false;
     for (size_t i = 0; i < generation->submitted; i++)
-        salvo_scheduler_resume(generation->model->scheduler, generation->choices[i].handle);
+        salvo_scheduler_resume(
+            scheduler_of(generation, &generation->choices[i]), generation->choices[i].handle);
 }
 
 static void send(struct api_generation *generation, const char *data, size_t size)
@@ -219,7 +234,8 @@ static void send(struct api_generation *generation, const char *data, size_t siz
         return;
     generation->paused = true;
     for (size_t i = 0; i < generation->submitted; i++)
-        salvo_scheduler_pause(generation->model->scheduler, generation->choices[i].handle);
+        salvo_scheduler_pause(
+            scheduler_of(generation, &generation->choices[i]), generation->choices[i].handle);
 }
 
 enum object { FIRST, PART, LAST, USAGE };
@@ -332,11 +348,25 @@ static void finish(struct api_generation *generation)
     buffer_free(&out);
 }
 
+/* The tokens that the session has computed: the last one of an answer that was cut is not among them. */
+static void note_slot(struct api_generation *generation, const struct api_choice *choice)
+{
+    const struct api_prompt *prompt = &generation->prepared.prompts[choice->prompt];
+    const int32_t *answer = (const int32_t *)(const void *)choice->all_ids.data;
+    size_t count = choice->all_ids.size / sizeof *answer;
+    if (!choice->keeps_ids || choice->status != SALVO_OK)
+        return;
+    if (count && choice->finish != SALVO_FINISH_END)
+        count--;
+    api_slot_note(generation->model, choice->session, prompt->ids, prompt->count, answer, count);
+}
+
 static void note_end(struct api_generation *generation, const struct api_choice *choice)
 {
     struct api_model *model = generation->model;
     struct api_error error;
     generation->ended++;
+    note_slot(generation, choice);
     if (choice->first_seconds > choice->queue_seconds)
         model->prompt_seconds += choice->first_seconds - choice->queue_seconds;
     if (choice->end_seconds > choice->first_seconds && choice->tokens)
@@ -347,21 +377,6 @@ static void note_end(struct api_generation *generation, const struct api_choice 
     give_up(generation, &error);
 }
 
-static void take_event(struct api_generation *generation, const struct queued_event *item)
-{
-    struct api_choice *choice = item->choice;
-    const bool was_stopped = choice->stopped;
-    const bool ok = api_choice_take(choice, &item->event);
-    if (choice->stopped && !was_stopped)
-        salvo_scheduler_cancel(generation->model->scheduler, choice->handle);
-    if (item->event.kind == SALVO_EVENT_END)
-        note_end(generation, choice);
-    if (!ok && generation->task.exchange)
-        give_up_memory(generation);
-    if (generation->streaming && generation->task.exchange)
-        send_news(generation, choice, item->event.kind);
-}
-
 /* Destroys the generation when nothing of it is left. */
 static void end_if_done(struct api_generation *generation)
 {
@@ -370,6 +385,60 @@ static void end_if_done(struct api_generation *generation)
     if (generation->task.exchange)
         finish(generation);
     api_task_end(&generation->task);
+}
+
+static bool submit(struct api_generation *generation, struct api_choice *choice);
+
+/* The engine was opened again, after the device had failed before the choice had begun. */
+static void resume_parked(struct api_choice *choice, bool ok)
+{
+    struct api_generation *generation = choice->owner;
+    struct api_task *task = &generation->task;
+    if (!ok)
+        api_fail(&task->error, 500, NULL, "%s", generation->model->message);
+    if (ok && submit(generation, choice))
+        return;
+    choice->ended = true;
+    generation->ended++;
+    give_up(generation, &task->error);
+    end_if_done(generation);
+}
+
+/* A choice that has not begun when the device fails waits until the engine is opened again. */
+static bool park(struct api_generation *generation, struct api_choice *choice)
+{
+    if (!api_recover(generation->task.server, generation->model, resume_parked))
+        return false;
+    api_park(generation->model, choice);
+    return true;
+}
+
+static bool is_parked_at(struct api_generation *generation, const struct queued_event *item)
+{
+    const struct salvo_event *event = &item->event;
+    if (event->kind != SALVO_EVENT_END || event->status != SALVO_ERROR_DEVICE)
+        return false;
+    if (event->session == UINT32_MAX && generation->task.exchange)
+        return park(generation, item->choice);
+    (void)api_recover(generation->task.server, generation->model, resume_parked);
+    return false;
+}
+
+static void take_event(struct api_generation *generation, const struct queued_event *item)
+{
+    struct api_choice *choice = item->choice;
+    if (is_parked_at(generation, item))
+        return;
+    const bool was_stopped = choice->stopped;
+    const bool ok = api_choice_take(choice, &item->event);
+    if (choice->stopped && !was_stopped)
+        salvo_scheduler_cancel(scheduler_of(generation, choice), choice->handle);
+    if (item->event.kind == SALVO_EVENT_END)
+        note_end(generation, choice);
+    if (!ok && generation->task.exchange)
+        give_up_memory(generation);
+    if (generation->streaming && generation->task.exchange)
+        send_news(generation, choice, item->event.kind);
 }
 
 static void drain(void *argument)
@@ -424,10 +493,14 @@ static bool submit(struct api_generation *generation, struct api_choice *choice)
         .no_cache = !request->cache_prompt,
         .event = on_event,
         .user = choice,
+        .session = request->slot < 0 ? 0 : (uint32_t)request->slot + 1,
     };
     struct api_error *error = &generation->task.error;
+    if (!generation->model->scheduler) /* the engine is being opened again */
+        return park(generation, choice);
+    choice->failures = generation->model->failures;
     enum salvo_status status = salvo_scheduler_submit(generation->model->scheduler, &own, &choice->handle);
-    if (status == SALVO_OK)
+    if (status == SALVO_OK || (status == SALVO_ERROR_DEVICE && park(generation, choice)))
         return true;
     api_fail_library(error, status, salvo_error());
     if (status == SALVO_ERROR_CONTEXT) {
@@ -454,13 +527,14 @@ static void ready(struct api_task *task)
         give_up(generation, &task->error);
     if (task->exchange && generation->request.stream)
         begin_stream(generation);
-    if (generation->submitted == 0)
-        end_if_done(generation);
+    end_if_done(generation); /* if nothing was submitted */
 }
 
 static void closed(struct api_task *task)
 {
-    cancel_all(of_task(task)); /* the last events end the generation */
+    struct api_generation *generation = of_task(task);
+    cancel_all(generation);
+    end_if_done(generation); /* unless there are events to come */
 }
 
 static void destroy(struct api_task *task)
@@ -489,7 +563,8 @@ struct api_task *api_generation_new(const struct api_route *route)
     generation->task.ready = ready;
     generation->task.closed = closed;
     generation->task.destroy = destroy;
-    generation->style = (enum api_style)route->number;
+    generation->is_infill = route->number == API_INFILL;
+    generation->style = generation->is_infill ? API_LLAMA : (enum api_style)route->number;
     generation->both_forms = route->both_forms;
     pthread_mutex_init(&generation->lock, NULL);
     generation->last = &generation->first;

@@ -171,12 +171,11 @@ void api_get_props(struct api_server *server, struct http_exchange *exchange)
     reply_json(server, exchange, &json, &out);
 }
 
-/* The scheduler tells how many sessions compute, not which: the first ones are shown as busy. */
 void api_get_slots(struct api_server *server, struct http_exchange *exchange)
 {
     struct buffer out = {0};
     struct json_writer json = api_json(&out);
-    struct salvo_scheduler_counters counters = SALVO_SCHEDULER_COUNTERS_INIT;
+    uint64_t handles[64];
     struct api_error error;
     if (!server->slots) {
         api_fail(&error, 501, NULL, "the server was started with --no-slots");
@@ -186,10 +185,12 @@ void api_get_slots(struct api_server *server, struct http_exchange *exchange)
     const struct api_model *model = asked_model(server, exchange);
     if (!model)
         return;
-    (void)salvo_scheduler_counters(model->scheduler, &counters);
     const struct salvo_engine_info *info = salvo_engine_info(model->engine);
     json_begin(&json, '[');
     for (uint32_t i = 0; i < info->sessions; i++) {
+        const size_t place = i % (sizeof handles / sizeof *handles);
+        if (place == 0)
+            salvo_scheduler_sessions(model->scheduler, i, sizeof handles / sizeof *handles, handles);
         json_begin(&json, '{');
         json_key(&json, "id");
         json_unsigned(&json, i);
@@ -198,7 +199,11 @@ void api_get_slots(struct api_server *server, struct http_exchange *exchange)
         json_key(&json, "speculative");
         json_bool(&json, false);
         json_key(&json, "is_processing");
-        json_bool(&json, i < counters.running);
+        json_bool(&json, handles[place] != 0);
+        if (handles[place]) {
+            json_key(&json, "id_task");
+            json_unsigned(&json, handles[place]);
+        }
         json_end(&json, '}');
     }
     json_end(&json, ']');

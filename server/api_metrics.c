@@ -33,6 +33,7 @@ COUNTER(refused, counters->refused)
 COUNTER(finished, counters->finished)
 COUNTER(failed, counters->failed)
 COUNTER(cancelled, counters->cancelled)
+COUNTER(failures, model->failures)
 COUNTER(prompt_rate, model->prompt_seconds > 0 ? (double)counters->prompt_tokens / model->prompt_seconds : 0)
 COUNTER(answer_rate, model->answer_seconds > 0 ? (double)counters->tokens / model->answer_seconds : 0)
 
@@ -53,6 +54,8 @@ static const struct metric metrics[] = {
     {"salvo:requests_finished_total", "counter", "requests that ended well", finished},
     {"salvo:requests_failed_total", "counter", "requests that failed", failed},
     {"salvo:requests_cancelled_total", "counter", "requests cancelled", cancelled},
+    {"salvo:device_failures_total", "counter", "the engine was opened again after the device failed",
+        failures},
 };
 
 static bool add(struct buffer *out, const char *text)
@@ -119,6 +122,10 @@ static bool write_http(const struct api_server *server, struct buffer *out)
             now.bad_requests},
         {"salvo:http_unsent_bytes", "gauge", "bytes that clients have not taken yet", now.unsent_bytes},
         {"salvo:http_unsent_bytes_most", "gauge", "the most of one connection", now.unsent_most},
+        {"salvo:http_received_bytes", "gauge", "bytes of requests that are not complete or wait",
+            now.received_bytes},
+        {"salvo:http_buffered_bytes_most", "gauge", "the most of one connection while it is answered",
+            now.buffered_most},
     };
     bool ok = true;
     for (size_t i = 0; ok && i < sizeof list / sizeof *list; i++)

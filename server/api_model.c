@@ -1,6 +1,7 @@
 #include "api_model.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static void note_progress(void *user, uint64_t done, uint64_t total)
 {
@@ -9,23 +10,49 @@ static void note_progress(void *user, uint64_t done, uint64_t total)
     atomic_store(&model->to_load, total);
 }
 
-void api_model_load(struct api_model *model, const struct salvo_engine_options *options)
+bool api_model_open(
+    struct api_model *model, struct salvo_engine **out_engine, struct salvo_scheduler **out_scheduler)
 {
-    struct salvo_engine_options own = *options;
+    struct salvo_engine_options own = *model->options;
+    struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
     own.progress = note_progress;
     own.user = model;
-    enum salvo_status status = salvo_engine_open(model->model, &own, &model->engine);
+    options.halts = 1;
+    *out_engine = NULL;
+    *out_scheduler = NULL;
+    enum salvo_status status = salvo_engine_open(model->model, &own, out_engine);
     if (status == SALVO_OK)
-        status = salvo_scheduler_open(model->engine, NULL, &model->scheduler);
-    if (status != SALVO_OK)
-        snprintf(model->message, sizeof model->message, "%s", salvo_error());
-    atomic_store(&model->state, status == SALVO_OK ? API_MODEL_READY : API_MODEL_FAILED);
+        status = salvo_scheduler_open(*out_engine, &options, out_scheduler);
+    if (status == SALVO_OK)
+        return true;
+    snprintf(model->message, sizeof model->message, "%s", salvo_error());
+    salvo_engine_close(*out_engine);
+    *out_engine = NULL;
+    return false;
+}
+
+void api_model_load(struct api_model *model)
+{
+    bool ok = api_model_open(model, &model->engine, &model->scheduler);
+    if (ok) {
+        model->slot_count = salvo_engine_info(model->engine)->sessions;
+        model->slots = calloc(model->slot_count, sizeof *model->slots);
+        if (!model->slots) {
+            snprintf(model->message, sizeof model->message, "out of memory");
+            ok = false;
+        }
+    }
+    atomic_store(&model->state, ok ? API_MODEL_READY : API_MODEL_FAILED);
 }
 
 void api_model_close(struct api_model *model)
 {
     salvo_scheduler_close(model->scheduler);
     salvo_engine_close(model->engine);
+    for (uint32_t i = 0; model->slots && i < model->slot_count; i++)
+        free(model->slots[i].ids);
+    free(model->slots);
+    model->slots = NULL;
     model->scheduler = NULL;
     model->engine = NULL;
 }

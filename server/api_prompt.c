@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool out_of_memory(struct api_error *error)
-{
-    api_fail(error, 503, NULL, "not enough memory for the request");
-    error->retry_after = 1;
-    return false;
-}
-
 /* ---- Messages ---- */
 
 /* Parts are joined by `between`. */
@@ -95,12 +88,12 @@ static bool read_conversation(
     const struct api_value *message = request->messages->first;
     *out = (struct salvo_conversation)SALVO_CONVERSATION_INIT;
     if (!messages)
-        return out_of_memory(error);
+        return api_out_of_memory(error);
     for (size_t i = 0; i < count; i++, message = message->next) {
         messages[i].role = api_member(message, "role")->text.data;
         if (!message_text(document, api_member(message, "content"), "\n", &messages[i].content) ||
             !other_members(document, message, &messages[i].json))
-            return out_of_memory(error);
+            return api_out_of_memory(error);
     }
     out->messages = messages;
     out->message_count = count;
@@ -113,7 +106,7 @@ static bool read_conversation(
         const char *text = json.status == SALVO_OK ? keep_buffer(document, &buffer) : NULL;
         buffer_free(&buffer);
         if (!text)
-            return out_of_memory(error);
+            return api_out_of_memory(error);
         out->json = (struct salvo_text){text, size};
     }
     return true;
@@ -134,7 +127,7 @@ static bool last_text(struct api_request *request, struct salvo_text *out, struc
     while (last->next)
         last = last->next;
     if (request->continue_last && !message_text(&request->document, api_member(last, "content"), "", out))
-        return out_of_memory(error);
+        return api_out_of_memory(error);
     return true;
 }
 
@@ -152,35 +145,10 @@ bool api_render_text(
     const bool ok = buffer_append(out, prompt->text, prompt->size) == SALVO_OK &&
                     buffer_append(out, rest.data, rest.size) == SALVO_OK;
     salvo_free(prompt);
-    return ok || out_of_memory(error);
+    return ok || api_out_of_memory(error);
 }
 
 /* ---- Tokens ---- */
-
-static bool append_ids(struct api_prompt *prompt, const int32_t *ids, size_t count, struct api_error *error)
-{
-    int32_t *grown = realloc(prompt->ids, (prompt->count + count + 1) * sizeof *grown);
-    if (!grown)
-        return out_of_memory(error);
-    prompt->ids = grown;
-    if (count)
-        memcpy(prompt->ids + prompt->count, ids, count * sizeof *ids);
-    prompt->count += count;
-    return true;
-}
-
-static bool append_text(struct api_model *model, struct salvo_text text, unsigned flags,
-    struct api_prompt *prompt, struct api_error *error)
-{
-    int32_t *ids;
-    size_t count;
-    enum salvo_status status = salvo_tokenize(model->model, text.data, text.size, flags, &ids, &count);
-    if (status != SALVO_OK)
-        return api_fail_library(error, status, salvo_error());
-    const bool ok = append_ids(prompt, ids, count, error);
-    salvo_free(ids);
-    return ok;
-}
 
 static bool read_chat(
     struct api_model *model, struct api_request *request, struct api_prompt *prompt, struct api_error *error)
@@ -194,10 +162,10 @@ static bool read_chat(
     enum salvo_status status = salvo_template_tokens(model->chat, &conversation, &ids, &count);
     if (status != SALVO_OK)
         return template_failed(error, status);
-    bool ok = append_ids(prompt, ids, count, error);
+    bool ok = api_append_ids(prompt, ids, count, error);
     salvo_free(ids);
     if (ok && rest.size)
-        ok = append_text(model, rest, 0, prompt, error);
+        ok = api_append_text(model, rest, 0, prompt, error);
     return ok;
 }
 
@@ -218,7 +186,7 @@ static bool append_id(struct api_model *model, const struct api_value *value, st
             vocabulary);
     }
     const int32_t id = (int32_t)value->integer;
-    return append_ids(prompt, &id, 1, error);
+    return api_append_ids(prompt, &id, 1, error);
 }
 
 /* A string, or a list of ids and strings. Only a text at the beginning gets the beginning-of-text token. */
@@ -231,11 +199,11 @@ static bool read_text(struct api_model *model, const struct api_value *value, st
         return api_fail_library(error, status, salvo_error());
     flags = (flags & ~(unsigned)SALVO_TOKENIZE_EOS) | SALVO_TOKENIZE_SPECIAL;
     if (value->kind == JSON_STRING)
-        return append_text(model, value->text, flags, prompt, error);
+        return api_append_text(model, value->text, flags, prompt, error);
     if (value->kind != JSON_ARRAY_BEGIN)
         return wrong_prompt(error);
     for (const struct api_value *item = value->first; item; item = item->next) {
-        const bool ok = item->kind == JSON_STRING ? append_text(model, item->text, flags, prompt, error)
+        const bool ok = item->kind == JSON_STRING ? api_append_text(model, item->text, flags, prompt, error)
                                                   : append_id(model, item, prompt, error);
         if (!ok)
             return false;
@@ -260,7 +228,7 @@ static bool read_prompts(
     struct api_model *model, struct api_request *request, struct api_prepared *out, struct api_error *error)
 {
     const bool is_chat = request->style == API_CHAT;
-    const bool several = !is_chat && is_list_of_prompts(request->prompt);
+    const bool several = !is_chat && !request->is_infill && is_list_of_prompts(request->prompt);
     const size_t count = several ? request->prompt->count : 1;
     if (count * request->n > API_MAX_CHOICES) {
         return api_fail(error, 400, is_chat ? "n" : "prompt",
@@ -269,12 +237,15 @@ static bool read_prompts(
     }
     out->prompts = calloc(count, sizeof *out->prompts);
     if (!out->prompts)
-        return out_of_memory(error);
+        return api_out_of_memory(error);
     out->prompt_count = count;
     const struct api_value *value = several ? request->prompt->first : request->prompt;
     for (size_t i = 0; i < count; i++) {
         struct api_prompt *prompt = &out->prompts[i];
-        if (is_chat ? !read_chat(model, request, prompt, error) : !read_text(model, value, prompt, error))
+        const bool ok = is_chat              ? read_chat(model, request, prompt, error)
+                        : request->is_infill ? api_read_infill(model, request, prompt, error)
+                                             : read_text(model, value, prompt, error);
+        if (!ok)
             return false;
         if (prompt->count == 0)
             return api_fail(error, 400, is_chat ? "messages" : "prompt", "'%s': the prompt has no tokens",
@@ -300,7 +271,7 @@ static bool add_bias(
     if (biases)
         out->biases = biases;
     if (!ids || !biases)
-        return out_of_memory(error);
+        return api_out_of_memory(error);
     ids[out->bias_count] = (int32_t)id;
     biases[out->bias_count++] = bias;
     return true;
@@ -317,7 +288,7 @@ static bool add_text_bias(struct api_model *model, struct salvo_text text, float
     if (text.size && (size_t)(end - text.data) == text.size && !errno)
         return add_bias(out, id, bias, vocabulary, error);
     struct api_prompt tokens = {0};
-    bool ok = append_text(model, text, 0, &tokens, error);
+    bool ok = api_append_text(model, text, 0, &tokens, error);
     for (size_t i = 0; ok && i < tokens.count; i++)
         ok = add_bias(out, tokens.ids[i], bias, vocabulary, error);
     free(tokens.ids);

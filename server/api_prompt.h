@@ -25,6 +25,15 @@ bool api_prepare(
     struct api_model *model, struct api_request *request, struct api_prepared *out, struct api_error *error);
 void api_prepared_free(struct api_prepared *prepared);
 
+/* Add to a prompt, api_tokens.c. */
+bool api_append_ids(struct api_prompt *prompt, const int32_t *ids, size_t count, struct api_error *error);
+bool api_append_text(struct api_model *model, struct salvo_text text, unsigned flags,
+    struct api_prompt *prompt, struct api_error *error);
+
+/* The prompt of an infill, api_infill.c. 501 if the vocabulary has no tokens for it. */
+bool api_read_infill(struct api_model *model, const struct api_request *request, struct api_prompt *prompt,
+    struct api_error *error);
+
 /* The text of a request's messages, for /apply-template. *out is freed by free(). */
 bool api_render_text(
     struct api_model *model, struct api_request *request, struct buffer *out, struct api_error *error);

@@ -125,6 +125,7 @@ static bool read_counts(const struct api_value *root, struct api_request *reques
     if (api_member(root, "best_of") && best_of != n)
         return api_fail(error, 501, "best_of", "'best_of' is not supported unless it is the same as 'n'");
     request->n = (uint32_t)n;
+    request->slot = (int32_t)slot;
     return true;
 }
 
@@ -274,6 +275,35 @@ static bool check_logit_bias(const struct api_value *bias, struct api_error *err
     return true;
 }
 
+static bool is_string(const struct api_value *value)
+{
+    return value && value->kind == JSON_STRING;
+}
+
+static bool read_infill(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    request->prompt = api_member(root, "prompt");
+    request->prefix = api_member(root, "input_prefix");
+    request->suffix = api_member(root, "input_suffix");
+    request->extra = api_member(root, "input_extra");
+    if (!is_string(request->prefix))
+        return api_fail(error, 400, "input_prefix", "'input_prefix': expected a string");
+    if (!is_string(request->suffix))
+        return api_fail(error, 400, "input_suffix", "'input_suffix': expected a string");
+    if (request->prompt && !is_string(request->prompt))
+        return api_fail(error, 400, "prompt", "'prompt': expected a string");
+    if (request->extra && request->extra->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, "input_extra", "'input_extra': expected an array of objects");
+    for (const struct api_value *item = request->extra ? request->extra->first : NULL; item;
+         item = item->next) {
+        const struct api_value *name = api_member(item, "filename");
+        if (!is_string(api_member(item, "text")) || (name && !is_string(name)))
+            return api_fail(error, 400, "input_extra",
+                "'input_extra': expected objects with a string as 'text' and, if it is there, as 'filename'");
+    }
+    return true;
+}
+
 static bool read_prompt(const struct api_value *root, struct api_request *request, struct api_error *error)
 {
     request->prompt = api_member(root, "prompt");
@@ -305,7 +335,9 @@ static bool read_all(
         return api_fail(error, 400, NULL, "the body: expected a JSON object");
     request->logit_bias = api_member(root, "logit_bias");
     return api_get_string(root, "model", &request->model, error) && refuse_unsupported(root, error) &&
-           (has_messages ? read_messages(root, request, error) : read_prompt(root, request, error)) &&
+           (has_messages            ? read_messages(root, request, error)
+               : request->is_infill ? read_infill(root, request, error)
+                                    : read_prompt(root, request, error)) &&
            read_sampler(root, &request->sampler, error) && read_stops(root, request, error) &&
            read_max_tokens(root, defaults->max_tokens, request, error) &&
            read_logprobs(root, request, error) && read_counts(root, request, error) &&
@@ -317,8 +349,12 @@ static bool read_all(
 bool api_request_parse(const char *body, size_t size, enum api_style style,
     const struct api_defaults *defaults, struct api_request *out, struct api_error *error)
 {
-    *out = (struct api_request){
-        .style = style, .model = "", .cache_prompt = true, .sampler = defaults->sampler, .n = 1};
+    *out = (struct api_request){.style = style == API_INFILL ? API_LLAMA : style,
+        .is_infill = style == API_INFILL,
+        .model = "",
+        .cache_prompt = true,
+        .sampler = defaults->sampler,
+        .n = 1};
     return api_document_parse(body, size, &out->document, error) && read_all(defaults, out, error);
 }
 

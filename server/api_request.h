@@ -8,6 +8,7 @@ enum api_style {
     API_CHAT,    /* /v1/chat/completions */
     API_TEXT,    /* /v1/completions */
     API_LLAMA,   /* /completion */
+    API_INFILL,  /* /infill: API_LLAMA with another prompt */
     API_TEMPLATE /* /apply-template: the messages alone */
 };
 
@@ -30,6 +31,7 @@ struct api_request {
     bool logprobs;      /* of answer tokens */
     uint32_t top_count; /* most likely tokens at each place */
     uint32_t n;         /* answers of each prompt */
+    int32_t slot;       /* session that it asks for; -1: any */
     int64_t max_tokens; /* -1: until the end or the context */
     struct salvo_sampler sampler;
     const char *stops[API_MAX_STOPS];
@@ -39,6 +41,8 @@ struct api_request {
 
     const struct api_value *messages, *template_variables; /* API_CHAT, API_TEMPLATE */
     const struct api_value *prompt;                        /* others */
+    bool is_infill;                                        /* then the prompt may be NULL */
+    const struct api_value *prefix, *suffix, *extra;       /* of an infill */
     const struct api_value *logit_bias;
     const struct api_value *response_fields; /* API_LLAMA */
 };

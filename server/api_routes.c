@@ -12,6 +12,7 @@ static const struct api_route routes[] = {
     {"/v1/completions", NULL, api_generation_new, API_TEXT, false},
     {"/completions", NULL, api_generation_new, API_TEXT, true},
     {"/completion", NULL, api_generation_new, API_LLAMA, false},
+    {"/infill", NULL, api_generation_new, API_INFILL, false},
     {"/v1/models", api_get_models, NULL, 0, false},
     {"/models", api_get_models, NULL, 0, false},
     {"/v1/models/", api_get_model, NULL, 0, false},
@@ -23,6 +24,7 @@ static const struct api_route routes[] = {
     {"/apply-template", NULL, api_text_new, API_APPLY_TEMPLATE, false},
     {"/props", api_get_props, NULL, 0, false},
     {"/slots", api_get_slots, NULL, 0, false},
+    {"/slots/", NULL, api_slots_new, 0, false},
     {"/metrics", api_get_metrics, NULL, 0, false},
 };
 
@@ -49,7 +51,12 @@ static bool is_json(const char *type)
 static bool check_type(
     const struct api_server *server, const struct http_request *request, struct api_error *error)
 {
-    if (server->access.key_count || is_json(http_request_header(request, "Content-Type")))
+    const char *type = http_request_header(request, "Content-Type");
+    if (server->access.key_count || is_json(type))
+        return true;
+    /* Clients send no body, and then no type, to erase a slot; a browser would name its page. */
+    const struct api_route *route = api_find_route(request->path);
+    if (route && route->post == api_slots_new && !type && !http_request_header(request, "Origin"))
         return true;
     return api_fail(error, 415, NULL, "Content-Type: expected application/json");
 }
@@ -68,8 +75,13 @@ static bool check(
         return true;
     if (!route)
         return api_fail(error, 404, NULL, "there is nothing at %.200s", request->path);
-    if (!(is_get && route->get) && !(is_post && route->post))
-        return api_fail(error, 405, NULL, "%.200s does not answer %.20s", request->path, request->method);
+    if (!(is_get && route->get) && !(is_post && route->post)) {
+        api_fail(error, 405, NULL, "%.200s does not answer %.20s", request->path, request->method);
+        error->allow = route->get && route->post ? "GET, HEAD, POST, OPTIONS"
+                       : route->get              ? "GET, HEAD, OPTIONS"
+                                                 : "POST, OPTIONS";
+        return false;
+    }
     return !is_post || check_type(server, request, error);
 }
 

@@ -42,6 +42,8 @@ void api_task_start(struct api_task *task, struct api_server *server, struct htt
         task->next->link = &task->next;
     server->tasks = task;
     task->body = http_take_body(exchange, &task->body_size);
+    if (task->begin)
+        task->begin(task, http_exchange_request(exchange));
     http_on_close(exchange, task_closed, task);
     api_workers_add(server->workers, &task->work);
 }
@@ -84,16 +86,6 @@ static void add_header(struct http_header headers[API_HEADERS], const char *name
     headers[count + 1] = (struct http_header){NULL, NULL};
 }
 
-static const char *allowed_methods(const char *path)
-{
-    const struct api_route *route = api_find_route(path);
-    if (!route)
-        return NULL;
-    return route->get && route->post ? "GET, HEAD, POST, OPTIONS"
-           : route->get              ? "GET, HEAD, OPTIONS"
-                                     : "POST, OPTIONS";
-}
-
 void api_reply_error(struct api_server *server, struct http_exchange *exchange, const struct api_error *error)
 {
     static const char out_of_memory[] = "{\"error\":{\"code\":503,\"message\":\"not enough memory\","
@@ -109,8 +101,8 @@ void api_reply_error(struct api_server *server, struct http_exchange *exchange, 
         add_header(headers, "Retry-After", retry);
     if (error->status == 401)
         add_header(headers, "WWW-Authenticate", "Bearer");
-    if (error->status == 405)
-        add_header(headers, "Allow", allowed_methods(http_exchange_request(exchange)->path));
+    if (error->allow)
+        add_header(headers, "Allow", error->allow);
     if (json.status == SALVO_OK)
         http_reply(exchange, error->status, headers, buffer.data, buffer.size);
     else
@@ -141,6 +133,11 @@ static struct api_model *ready_model(struct api_model *model, struct api_error *
 {
     if (atomic_load(&model->state) == API_MODEL_READY)
         return model;
+    if (atomic_load(&model->state) == API_MODEL_FAILED) {
+        api_fail(error, 503, NULL, "the model cannot be loaded: %s", model->message);
+        error->retry_after = 10;
+        return NULL;
+    }
     const unsigned long long done = atomic_load(&model->loaded), total = atomic_load(&model->to_load);
     api_fail(error, 503, NULL, "Loading model: %d %%", total ? (int)(done * 100 / total) : 0);
     error->retry_after = 1;

@@ -22,7 +22,9 @@ struct api_server {
     struct api_task *tasks;
     bool metrics, slots; /* these endpoints are on */
     bool draining;
-    int64_t started; /* seconds since 1970 */
+    int64_t started;                /* seconds since 1970 */
+    const char *slot_folder;        /* for files of /slots; NULL: none */
+    const struct api_model *failed; /* its engine could not be opened again; ends the server */
 };
 
 struct api_task {
@@ -34,6 +36,8 @@ struct api_task {
     size_t body_size;
     bool ok; /* of the worker */
     struct api_error error;
+    /* On the loop, for what the task needs of path and query; may be NULL. */
+    void (*begin)(struct api_task *task, const struct http_request *request);
     void (*prepare)(struct api_task *task); /* on a worker; sets `ok` or `error` */
     void (*ready)(struct api_task *task);   /* then on the loop, also if the client has gone away */
     void (*closed)(struct api_task *task);  /* the client has gone away, after `ready`; may be NULL */
@@ -93,6 +97,11 @@ void api_get_models(struct api_server *server, struct http_exchange *exchange);
 void api_get_model(struct api_server *server, struct http_exchange *exchange);
 void api_get_props(struct api_server *server, struct http_exchange *exchange);
 void api_get_slots(struct api_server *server, struct http_exchange *exchange);
+/* api_slots.c */
+struct api_task *api_slots_new(const struct api_route *route);
+/* Notes what a request has computed; `ids` may be gone later. */
+void api_slot_note(struct api_model *model, uint32_t slot, const int32_t *prompt, size_t prompt_count,
+    const int32_t *answer, size_t answer_count);
 /* api_metrics.c */
 void api_get_metrics(struct api_server *server, struct http_exchange *exchange);
 

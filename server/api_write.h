@@ -34,7 +34,8 @@ void api_write_usage(struct json_writer *json, const struct api_answer *answer);
 
 /* llama.cpp's form, api_write_llama.c. */
 void api_write_llama_answer(struct json_writer *json, const struct api_answer *answer);
-void api_write_llama_part(struct json_writer *json, const struct api_choice *choice);
+void api_write_llama_part(
+    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice);
 void api_write_llama_last(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice);
 /* Members of an open object: settings of a request or of the server. */

@@ -79,7 +79,8 @@ static void write_text(struct json_writer *json, const struct api_choice *choice
     json_text(json, (struct salvo_text){choice->text.size ? choice->text.data : "", choice->text.size});
 }
 
-void api_write_llama_part(struct json_writer *json, const struct api_choice *choice)
+void api_write_llama_part(
+    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {
     json_begin(json, '{');
     write_text(json, choice);
@@ -88,9 +89,12 @@ void api_write_llama_part(struct json_writer *json, const struct api_choice *cho
     json_key(json, "stop");
     json_bool(json, false);
     json_key(json, "id_slot");
-    json_signed(json, -1);
+    json_signed(json, choice->session == UINT32_MAX ? -1 : (int64_t)choice->session);
     key_number(json, "tokens_predicted", choice->tokens);
+    key_number(json, "tokens_evaluated", choice->prompt_tokens);
     write_probabilities(json, choice);
+    if (answer->request->timings_per_token)
+        api_write_timings(json, choice);
     json_end(json, '}');
 }
 
@@ -106,7 +110,7 @@ static void write_whole(
     json_key(json, "stop");
     json_bool(json, true);
     json_key(json, "id_slot");
-    json_signed(json, -1);
+    json_signed(json, choice->session == UINT32_MAX ? -1 : (int64_t)choice->session);
     json_key(json, "model");
     json_string(json, answer->model->id);
     key_number(json, "tokens_predicted", choice->tokens);

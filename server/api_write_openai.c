@@ -228,7 +228,7 @@ void api_write_part(struct json_writer *json, const struct api_answer *answer,
     const struct api_choice *choice, struct salvo_text echo)
 {
     if (answer->request->style == API_LLAMA) {
-        api_write_llama_part(json, choice);
+        api_write_llama_part(json, answer, choice);
         return;
     }
     begin_chunk(json, answer, choice);
@@ -249,7 +249,7 @@ void api_write_part(struct json_writer *json, const struct api_answer *answer,
     write_logprobs(json, answer, choice);
     json_key(json, "finish_reason");
     json_null(json);
-    end_chunk(json, NULL);
+    end_chunk(json, answer->request->timings_per_token ? choice : NULL);
 }
 
 void api_write_last(
@@ -271,7 +271,7 @@ void api_write_last(
     write_logprobs(json, answer, NULL);
     json_key(json, "finish_reason");
     json_string(json, api_choice_finish(choice));
-    end_chunk(json, answer->request->include_usage ? NULL : choice);
+    end_chunk(json, answer->request->include_usage && !answer->request->timings_per_token ? NULL : choice);
 }
 
 void api_write_usage(struct json_writer *json, const struct api_answer *answer)

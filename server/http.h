@@ -21,7 +21,7 @@ struct http_server;
 struct http_exchange;
 
 /* A stream with more unsent bytes than the limit should pause; its room callback tells when to go on. */
-enum { HTTP_UNSENT_LIMIT = 64 * 1024, HTTP_UNSENT_ROOM = 16 * 1024 };
+enum { HTTP_UNSENT_LIMIT = 32 * 1024, HTTP_UNSENT_ROOM = 16 * 1024 };
 
 struct http_options {
     const char *host;        /* address or name to bind; NULL: 127.0.0.1 */
@@ -126,6 +126,8 @@ struct http_counters {
     uint64_t unsent_bytes;   /* of all connections, now */
     uint64_t unsent_most;    /* of one connection, since the start */
     uint64_t received_bytes; /* buffered requests of all connections, now */
+    uint64_t buffered_most;  /* of one connection, since the start: unsent, and requests that wait behind one
+                                that runs */
     uint64_t accept_pauses;  /* the limit of connections or descriptors was reached */
 };
 struct http_counters http_server_counters(const struct http_server *server);

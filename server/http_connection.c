@@ -61,6 +61,15 @@ static void resume_reading(struct http_connection *connection)
 
 /* --- counters --- */
 
+/* A body on its way to its handler has a limit of its own. */
+static void count_buffered(struct http_connection *connection)
+{
+    struct http_counters *counters = &connection->set->counters;
+    const size_t size = connection->unsent + (connection->exchange.open ? connection->received : 0);
+    if (connection->state == HTTP_ANSWERING && size > counters->buffered_most)
+        counters->buffered_most = size;
+}
+
 static void count_unsent(struct evbuffer *output, const struct evbuffer_cb_info *info, void *argument)
 {
     struct http_connection *connection = argument;
@@ -71,6 +80,7 @@ static void count_unsent(struct evbuffer *output, const struct evbuffer_cb_info 
     counters->unsent_bytes += connection->unsent;
     if (connection->unsent > counters->unsent_most)
         counters->unsent_most = connection->unsent;
+    count_buffered(connection);
 }
 
 static void count_received(struct http_connection *connection)
@@ -80,6 +90,7 @@ static void count_received(struct http_connection *connection)
     connection->received = evbuffer_get_length(bufferevent_get_input(connection->buffers)) +
                            http_parser_held(&connection->parser);
     counters->received_bytes += connection->received;
+    count_buffered(connection);
 }
 
 /* --- the end of an exchange and of a connection --- */

@@ -37,7 +37,7 @@ static void *load_models(void *argument)
     struct serving *serving = argument;
     for (size_t i = 0; i < serving->api.model_count; i++) {
         struct api_model *model = &serving->api.models[i];
-        api_model_load(model, &serving->options->engine);
+        api_model_load(model);
         if (atomic_load(&model->state) == API_MODEL_FAILED) {
             serving->failed = model;
             break;
@@ -63,6 +63,7 @@ static bool open_models(struct serving *serving, char *error, size_t room)
         struct api_model *model = &serving->api.models[serving->api.model_count++];
         model->id = options->models[i].id;
         model->model = options->models[i].model;
+        model->options = &options->engine;
         model->defaults =
             (struct api_defaults){.sampler = options->models[i].sampler, .max_tokens = options->max_tokens};
         atomic_init(&model->state, API_MODEL_LOADING);
@@ -139,15 +140,19 @@ static bool open_http(struct serving *serving, char *error, size_t room)
         .describe = api_describe,
         .describe_type = "application/json; charset=utf-8",
     };
+    /* A signal between the two would leave a Unix socket behind. */
+    sigset_t ends, before;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &ends, &before);
     serving->api.http = http_server_open(&http, error, room);
-    if (!serving->api.http)
-        return false;
-    if (!http_signal(serving->api.http, SIGTERM, on_signal, serving) ||
-        !http_signal(serving->api.http, SIGINT, on_signal, serving)) {
+    const bool handled = serving->api.http && http_signal(serving->api.http, SIGTERM, on_signal, serving) &&
+                         http_signal(serving->api.http, SIGINT, on_signal, serving);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (serving->api.http && !handled)
         snprintf(error, room, "cannot handle signals");
-        return false;
-    }
-    return true;
+    return handled;
 }
 
 static bool start_threads(struct serving *serving, char *error, size_t room)
@@ -178,8 +183,11 @@ static void announce(const struct serving *serving)
 static void close_all(struct serving *serving)
 {
     struct api_server *api = &serving->api;
-    if (serving->has_loader && !atomic_load(&serving->loaded))
-        _exit(0); /* loading cannot be interrupted, and nothing is left to do */
+    bool opening = serving->has_loader && !atomic_load(&serving->loaded);
+    for (size_t i = 0; i < api->model_count; i++)
+        opening |= api->models[i].has_opener;
+    if (opening)
+        _exit(0); /* which cannot be interrupted, and nothing is left to do */
     if (serving->has_loader)
         pthread_join(serving->loader, NULL);
     api_workers_close(api->workers);
@@ -207,6 +215,7 @@ bool serve(const struct serve_options *options, char *error, size_t room)
                     .cors_origins = options->cors_origins},
             .metrics = options->metrics,
             .slots = !options->no_slots,
+            .slot_folder = options->slot_folder,
             .started = (int64_t)time(NULL)},
     };
     bool ok = open_models(&serving, error, room) && open_http(&serving, error, room) &&
@@ -216,6 +225,10 @@ bool serve(const struct serve_options *options, char *error, size_t room)
         http_server_run(serving.api.http);
         if (atomic_load(&serving.loaded) && serving.failed) {
             snprintf(error, room, "%s: %s", serving.failed->id, serving.failed->message);
+            ok = false;
+        } else if (serving.api.failed) {
+            snprintf(error, room, "%s: the device has failed: %s", serving.api.failed->id,
+                serving.api.failed->message);
             ok = false;
         }
     }

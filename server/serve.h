@@ -27,6 +27,7 @@ struct serve_options {
     const char *const *keys;
     size_t key_count;
     const char *cors_origins;
+    const char *slot_folder; /* where /slots saves and restores; NULL: it does not */
     bool metrics, no_slots, quiet;
     uint32_t drain_delay, drain; /* seconds after SIGTERM: still accepting; until requests are broken off */
 };

@@ -13,7 +13,7 @@ enum { MOST_KEYS = 256, DEFAULT_PARALLEL = 4 };
 
 static struct {
     struct text_list models, aliases, keys;
-    const char *host, *unix_socket, *key_file, *tls_key, *tls_cert, *cors, *template_file;
+    const char *host, *unix_socket, *key_file, *tls_key, *tls_cert, *cors, *template_file, *slot_folder;
     uint32_t port, parallel, tokens, timeout, drain_delay, drain, body_limit;
     bool metrics, slots, no_slots;
 } options = {.port = 8080, .tokens = UINT32_MAX, .drain = 30};
@@ -47,6 +47,8 @@ static const struct option option_table[] = {
     {0, "metrics", NULL, OPTION_FLAG, &options.metrics, "answer /metrics, for Prometheus"},
     {0, "slots", NULL, OPTION_FLAG, &options.slots, "answer /slots (default)"},
     {0, "no-slots", NULL, OPTION_FLAG, &options.no_slots, "do not answer /slots"},
+    {0, "slot-save-path", "FOLDER", OPTION_FILE, &options.slot_folder,
+        "where /slots saves and restores prompts (default: it does not)"},
     {0, "timeout", "SECONDS", OPTION_NUMBER, &options.timeout,
         "silence of a client after which its connection is closed (default: 60 in a request, 600 in an "
         "answer)",
@@ -189,12 +191,14 @@ static int run_server(const struct model_list *models, const struct salvo_engine
         .keys = keys,
         .key_count = key_count,
         .cors_origins = options.cors,
+        .slot_folder = options.slot_folder,
         .metrics = options.metrics,
         .no_slots = options.no_slots,
         .quiet = output_flags.quiet,
         .drain_delay = options.drain_delay,
         .drain = options.drain,
     };
+    own.engine.prefix_cache = 1;
     own.engine.sessions = options.parallel ? options.parallel : DEFAULT_PARALLEL;
     return serve(&own, error, sizeof error) ? EXIT_DONE : failure("%s", error);
 }

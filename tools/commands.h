@@ -9,6 +9,7 @@ extern const struct command chat_command;
 extern const struct command completions_command;
 extern const struct command detokenize_command;
 extern const struct command devices_command;
+extern const struct command embed_command;
 extern const struct command eval_command;
 extern const struct command grammar_command;
 extern const struct command help_command;

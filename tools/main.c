@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@ const struct command *const all_commands[] = {
     &chat_command,
     &run_command,
     &serve_command,
+    &embed_command,
     &eval_command,
     &bench_command,
     &perplexity_command,
@@ -185,6 +187,7 @@ int main(int count, char **arguments)
     static char line[BUFSIZ];
     if (!hold_standard_streams())
         return EXIT_FAILED;
+    signal(SIGXFSZ, SIG_IGN); /* a file that becomes too large is an error of write */
     /* Whole lines, so that those of several processes do not mix. */
     setvbuf(stderr, line, _IOLBF, sizeof line);
     salvo_log_set(print_warning, NULL);

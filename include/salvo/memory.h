@@ -62,6 +62,11 @@ SALVO_API enum salvo_status salvo_engine_memory(const struct salvo_engine *engin
 SALVO_API enum salvo_status salvo_session_prefill_cached(
     struct salvo_session *session, const int32_t *ids, size_t count, uint32_t *out_cached);
 
+/* Removes tokens from the prefix cache, but for beginnings that others have gone on from. No session of the
+ * engine may be in use by another thread. */
+SALVO_API enum salvo_status salvo_engine_forget(
+    struct salvo_engine *engine, const int32_t *ids, size_t count);
+
 #ifdef __cplusplus
 }
 #endif

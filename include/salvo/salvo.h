@@ -590,6 +590,7 @@ struct salvo_run {
     float *logprobs;    /* [1 + top_count] */
     int32_t *top_ids;   /* [top_count] */
     uint32_t top_count; /* at most SALVO_TOP_LOGPROBS */
+    float *hidden;      /* NULL, or memory for the hidden rows of the run's tokens: salvo/embed.h */
 };
 
 struct salvo_run_result {

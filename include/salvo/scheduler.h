@@ -20,6 +20,7 @@ extern "C" {
 #endif
 
 struct salvo_scheduler;
+struct salvo_embed_options; /* salvo/embed.h */
 
 struct salvo_scheduler_options {
     size_t size;
@@ -29,10 +30,14 @@ struct salvo_scheduler_options {
     /* 1: events are kept for salvo_scheduler_poll, and callbacks are not called. */
     uint32_t poll;
     uint32_t unread; /* with `poll`: events of one request that may wait; 0: 64. The request then pauses */
+    /* 1: nothing is computed any more after the device has failed (SALVO_ERROR_DEVICE). Requests in flight
+     * and in the queue end with this status, and no further ones are accepted, until the caller has closed
+     * scheduler and engine and opened them again. Events tell which requests had not begun. */
+    uint32_t halts;
 };
-#define SALVO_SCHEDULER_OPTIONS_INIT                       \
-    {                                                      \
-        sizeof(struct salvo_scheduler_options), 0, 0, 0, 0 \
+#define SALVO_SCHEDULER_OPTIONS_INIT                          \
+    {                                                         \
+        sizeof(struct salvo_scheduler_options), 0, 0, 0, 0, 0 \
     }
 
 /* The engine stays the caller's and must stay open as long as the scheduler. */
@@ -65,14 +70,21 @@ struct salvo_event {
     const float *top_logprobs;
 
     /* END: */
-    uint32_t finish;        /* enum salvo_finish, if status is SALVO_OK */
-    uint32_t status;        /* enum salvo_status; SALVO_ERROR_CANCELLED after a cancel */
-    const char *message;    /* why it failed, or "" */
+    uint32_t finish;     /* enum salvo_finish, if status is SALVO_OK */
+    uint32_t status;     /* enum salvo_status; SALVO_ERROR_CANCELLED after a cancel */
+    const char *message; /* why it failed, or "" */
+
+    /* TOKEN and END: the request so far. */
     uint32_t prompt_tokens; /* of the request */
     uint32_t cached_tokens; /* of the prompt that were not computed again */
     uint32_t tokens;        /* number of SALVO_EVENT_TOKEN */
-    /* Seconds from submission to the session, to the first token and to the end. */
+    /* Seconds from submission to the session, to the first token and to this event. */
     double queue_seconds, first_seconds, end_seconds;
+    uint32_t session; /* number of the session that it had last; UINT32_MAX: it had none */
+
+    /* END of a request with `embed` and SALVO_OK: the embedding, [width]; otherwise NULL. */
+    const float *embedding;
+    uint32_t width;
 };
 
 /* Pointers in the event are valid during the call. Called on the scheduler's thread: it may submit, cancel,
@@ -106,10 +118,14 @@ struct salvo_request {
     salvo_mask_function mask;   /* NULL: every token is allowed */
     salvo_event_function event; /* required, unless the scheduler is polled */
     void *user;                 /* passed to both */
+    uint32_t session;           /* 1 + the number of the session that it waits for; 0: any */
+    /* NULL, or: an embedding of the prompt is computed instead of an answer (salvo/embed.h); copied. Members
+     * for answers have no effect. */
+    const struct salvo_embed_options *embed;
 };
-#define SALVO_REQUEST_INIT                                                              \
-    {                                                                                   \
-        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_REQUEST_INIT                                                                 \
+    {                                                                                      \
+        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /*
@@ -124,9 +140,25 @@ SALVO_API enum salvo_status salvo_scheduler_submit(
 /* Ends a request, waiting or running, within one step. Does nothing for a request that has ended. */
 SALVO_API void salvo_scheduler_cancel(struct salvo_scheduler *scheduler, uint64_t handle);
 
-/* A paused request keeps its session and computes nothing; for readers that are slower than the model. */
+/* A paused request computes nothing; for readers that are slower than the model. It keeps its session unless
+ * another request waits for one; then it is computed again when it goes on. */
 SALVO_API void salvo_scheduler_pause(struct salvo_scheduler *scheduler, uint64_t handle);
 SALVO_API void salvo_scheduler_resume(struct salvo_scheduler *scheduler, uint64_t handle);
+
+/* ---- Sessions ---- */
+
+/* Called on the scheduler's thread while the device does nothing, with an empty session that no request has.
+ * It may compute, save and load; the prefix cache keeps what is left in the session. `session` is NULL if the
+ * scheduler is closed before, or has halted. */
+typedef void (*salvo_session_function)(void *user, struct salvo_session *session);
+
+/* Has the function called once, before the requests that wait. All requests stand still meanwhile. */
+SALVO_API enum salvo_status salvo_scheduler_call(
+    struct salvo_scheduler *scheduler, salvo_session_function function, void *user);
+
+/* The handles of the requests that have the sessions from `first` on now; 0: none. */
+SALVO_API void salvo_scheduler_sessions(
+    const struct salvo_scheduler *scheduler, uint32_t first, size_t count, uint64_t *out_handles);
 
 /* ---- Polling ---- */
 

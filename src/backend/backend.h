@@ -150,9 +150,14 @@ struct backend {
      * submit. Returns NULL if the device fails. */
     const float *(*logits)(struct executor *executor, uint32_t row);
 
-    /* After a wait: the log-probabilities of run `run` of the last step, [1 + top_count], valid until the
-     * next submit. NULL: the backend does not compute them, and no run may ask for them. */
-    const struct sampling_logprob *(*logprobs)(struct executor *executor, uint32_t run);
+    /* After a wait: copies `count` hidden rows (struct program) of the last step, from row `row` of its T
+     * rows on, to `out`, [count][width]. The step had `keeps_hidden`. */
+    enum salvo_status (*hidden)(struct executor *executor, uint32_t row, uint32_t count, float *out);
+
+    /* After a wait: the log-probabilities of row `row` of the O logits rows of the last step, whose run asked
+     * for them, [1 + top_count], valid until the next submit. NULL: the backend does not compute them, and no
+     * run may ask for them. */
+    const struct sampling_logprob *(*logprobs)(struct executor *executor, uint32_t row);
 
     /* The ids of a slot, [context + 1]; read-only. It contains the ids that `wait` or `progress` has
      * reported. */

@@ -273,8 +273,7 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
         struct batch_run *run = &step->runs[i];
         if (!run->count)
             continue;
-        run->index = device_step.run_count++;
-        struct run *device_run = &engine->runs[run->index];
+        struct run *device_run = &engine->runs[device_step.run_count++];
         *device_run = session_run(
             run->session, run->count, device_step.token_count, run->samples ? LOGITS_LAST : LOGITS_NONE);
         device_run->first = run->first;
@@ -285,6 +284,8 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
         device_run->stop_mask = mask_stop_ids(run, stop_ids, &device_step.stop_count);
         memcpy(engine->ids + device_step.token_count, run->session->tokens + run->first,
             run->count * sizeof *engine->ids);
+        run->first_row = device_step.token_count;
+        device_step.keeps_hidden |= run->hidden != NULL;
         run->logits_row = outputs;
         outputs += run->samples;
         device_step.token_count += run->count;
@@ -314,6 +315,7 @@ static void begin_run(const struct salvo_run *given, struct batch_step *step, ui
         .logprobs = given->logprobs,
         .top_ids = given->top_ids,
         .top_count = given->top_count,
+        .hidden = given->hidden,
         .stop_count = given->stop_id_count,
         .result = {.id = -1, .message = ""},
     };
@@ -379,7 +381,7 @@ enum salvo_status batch_submit(
     step->wants_rows = step->in_flight = false;
     for (uint32_t i = 0; i < count; i++) {
         begin_run(&runs[i], step, i);
-        step->wants_rows |= runs[i].logits || runs[i].logprobs;
+        step->wants_rows |= runs[i].logits || runs[i].logprobs || runs[i].hidden;
     }
     *out_ticket = step->ticket = ++batch->last_ticket;
     const enum salvo_status submitted = submit(engine, step);

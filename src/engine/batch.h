@@ -29,7 +29,8 @@ struct batch_run {
     float *logprobs;
     int32_t *top_ids;
     uint32_t top_count;
-    uint32_t index; /* in the backend's step */
+    float *hidden;      /* the caller's, or NULL */
+    uint32_t first_row; /* among the rows of the backend's step */
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     struct salvo_run_result result;
@@ -40,7 +41,7 @@ struct batch_step {
     uint64_t ticket;            /* 0: not open */
     uint64_t device_ticket;     /* while in flight */
     uint64_t step;              /* engine->steps of its submission */
-    bool in_flight, wants_rows; /* wants_rows: logits or log-probabilities, which the next step replaces */
+    bool in_flight, wants_rows; /* wants_rows: logits and the like, which the next step replaces */
     uint32_t run_count;
     struct batch_run *runs; /* [slots] */
     uint64_t *handles;      /* [slots], only by atomic operations; 0: none, or the run has ended */

@@ -49,11 +49,23 @@ static enum salvo_status copy_logits(const struct salvo_engine *engine, const st
     return SALVO_OK;
 }
 
+static enum salvo_status copy_hidden(const struct salvo_engine *engine, const struct batch_run *run)
+{
+    if (!run->hidden)
+        return SALVO_OK;
+    const enum salvo_status status =
+        engine->backend->hidden(engine->executor, run->first_row, run->count, run->hidden);
+    const size_t width = engine->last_norm.width;
+    for (uint32_t i = 0; status == SALVO_OK && i < run->count; i++)
+        last_norm_apply(&engine->last_norm, run->hidden + i * width);
+    return status;
+}
+
 static void copy_logprobs(const struct salvo_engine *engine, const struct batch_run *run)
 {
     if (!run->logprobs)
         return;
-    const struct sampling_logprob *from = engine->backend->logprobs(engine->executor, run->index);
+    const struct sampling_logprob *from = engine->backend->logprobs(engine->executor, run->logits_row);
     for (uint32_t i = 0; i <= run->top_count; i++) {
         run->logprobs[i] = from[i].logprob;
         if (i)
@@ -127,7 +139,7 @@ static void finish_run(
     } else {
         accept_results(step, run);
         copy_logprobs(session->engine, run);
-        if (copy_logits(session->engine, run) != SALVO_OK)
+        if (copy_logits(session->engine, run) != SALVO_OK || copy_hidden(session->engine, run) != SALVO_OK)
             batch_record_failure(run, SALVO_ERROR_DEVICE);
     }
     if (!session->batch.flying && !session->batch.is_planned)

@@ -298,6 +298,7 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     TRY(check_memory(engine, options));
     TRY(open_sessions(engine));
     TRY(open_backend(engine, options));
+    TRY(last_norm_open(&engine->last_norm, engine->program));
     TRY(gguf_check(model_gguf(model)));
     engine->layout_hash = hash_layout(engine->program);
     engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;
@@ -361,6 +362,7 @@ void salvo_engine_close(struct salvo_engine *engine)
     memory_free(engine->runs);
     memory_free(engine->results);
     memory_free(engine->ids);
+    last_norm_close(&engine->last_norm);
     program_close(engine->program);
     memory_free(engine);
 }

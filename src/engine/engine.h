@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "engine/ahead.h"
 #include "engine/batch.h"
+#include "engine/last_norm.h"
 #include "engine/model.h"
 #include "engine/prefix_cache.h"
 #include "engine/snapshots.h"
@@ -54,6 +55,7 @@ struct salvo_engine {
     uint64_t model_hash;  /* computed when a state is first saved or restored; 0 before */
     uint64_t layout_hash; /* of the state's layout: a saved state with the same hash fits */
     bool has_recurrent_state, has_caches;
+    struct last_norm last_norm;
     struct page_pool page_pool;
     struct prefix_cache prefix_cache;
 

@@ -27,3 +27,12 @@ enum salvo_status salvo_engine_memory(const struct salvo_engine *engine, struct 
     };
     return result_write("salvo_memory", &result, sizeof result, out);
 }
+
+enum salvo_status salvo_engine_forget(struct salvo_engine *engine, const int32_t *ids, size_t count)
+{
+    REQUIRE(engine);
+    REQUIRE(ids || !count);
+    if (engine->prefix_cache.is_on && count <= UINT32_MAX)
+        prefix_cache_forget(&engine->prefix_cache, ids, (uint32_t)count);
+    return SALVO_OK;
+}

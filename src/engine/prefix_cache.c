@@ -157,6 +157,20 @@ static void remove_node(struct prefix_cache *cache, uint32_t node)
     cache->free_node = node;
 }
 
+/* Removes a node and all behind it, ends first. */
+static void remove_branch(struct prefix_cache *cache, uint32_t node)
+{
+    uint32_t at = node, parent;
+    do {
+        while (cache->nodes[at].first_child != NO_NODE)
+            at = cache->nodes[at].first_child;
+        parent = at == node ? NO_NODE : cache->nodes[at].parent;
+        remove_node(cache, at);
+        cache->evictions++;
+        at = parent;
+    } while (at != NO_NODE);
+}
+
 /* Removes a node that holds nothing, has no children and is not used now, then its parents for which this
  * becomes true. */
 static void remove_empty(struct prefix_cache *cache, uint32_t node)
@@ -174,11 +188,6 @@ static void remove_empty(struct prefix_cache *cache, uint32_t node)
 
 /* ---- Eviction ---- */
 
-static bool holds_lone_page(const struct prefix_cache *cache, const struct prefix_node *node)
-{
-    return node->count && node->page != NO_PAGE && !page_pool_is_shared(cache->pool, node->page);
-}
-
 static bool goes_before(const struct prefix_cache *cache, uint32_t node, uint32_t other)
 {
     const struct prefix_node *a = &cache->nodes[node];
@@ -188,16 +197,28 @@ static bool goes_before(const struct prefix_cache *cache, uint32_t node, uint32_
     return a->used < b->used || (a->used == b->used && a->depth > b->depth);
 }
 
-bool prefix_cache_evict_page(struct prefix_cache *cache)
+/* The oldest node with a page and without children. */
+static uint32_t find_oldest_page(const struct prefix_cache *cache, bool is_lone)
 {
     uint32_t oldest = NO_NODE;
-    for (uint32_t i = 0; cache->is_on && i < cache->node_count; i++) {
+    for (uint32_t i = 0; i < cache->node_count; i++) {
         const struct prefix_node *node = &cache->nodes[i];
-        if (holds_lone_page(cache, node) && node->first_child == NO_NODE && goes_before(cache, i, oldest))
+        if (node->count && node->page != NO_PAGE && node->first_child == NO_NODE &&
+            page_pool_is_shared(cache->pool, node->page) != is_lone && goes_before(cache, i, oldest))
             oldest = i;
     }
-    if (oldest == NO_NODE)
+    return oldest;
+}
+
+bool prefix_cache_evict_page(struct prefix_cache *cache)
+{
+    if (!cache->is_on || cache->pool->lone_count == 0)
         return false;
+    uint32_t oldest;
+    /* Pages of sessions may follow one that the cache alone holds, of tokens that those sessions have
+     * computed, too. */
+    while ((oldest = find_oldest_page(cache, true)) == NO_NODE)
+        remove_node(cache, find_oldest_page(cache, false));
     remove_node(cache, oldest);
     cache->evictions++;
     return true;
@@ -208,11 +229,9 @@ bool prefix_cache_give_up(struct prefix_cache *cache, uint32_t page)
     if (!cache->is_on)
         return false;
     const uint32_t node = cache->page_nodes[page];
-    if (cache->nodes[node].count == 0 || cache->nodes[node].page != page ||
-        cache->nodes[node].first_child != NO_NODE)
+    if (cache->nodes[node].count == 0 || cache->nodes[node].page != page)
         return false;
-    remove_node(cache, node);
-    cache->evictions++;
+    remove_branch(cache, node);
     return true;
 }
 
@@ -366,14 +385,12 @@ static uint32_t find_end(
     return *out_node == NO_NODE ? 0 : most;
 }
 
-uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
-    uint32_t *out_page_count, const uint8_t **out_state)
+/* The longest beginning of `tokens` that the cache has; *out_node is its end, NO_NODE: none. */
+static uint32_t find_longest(
+    struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *out_node)
 {
-    uint32_t parent = NO_NODE, at = 0, end = NO_NODE, end_at = 0;
-    *out_page_count = 0;
-    *out_state = NULL;
-    cache->now++;
-    cache->lookups++;
+    uint32_t parent = NO_NODE, at = 0, end_at = 0, last;
+    *out_node = NO_NODE;
     while (at + PAGE_POSITIONS <= count) {
         const uint32_t node = find_exact(cache, parent, tokens + at, PAGE_POSITIONS);
         if (node == NO_NODE)
@@ -381,16 +398,33 @@ uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, ui
         at += PAGE_POSITIONS;
         parent = node;
         if (!cache->state_bytes || cache->nodes[node].state != NO_STATE) {
-            end = node;
+            *out_node = node;
             end_at = at;
         }
     }
-    uint32_t last;
     const uint32_t more = find_end(cache, parent, tokens + at, count - at, &last);
     if (more) {
-        end = last;
+        *out_node = last;
         end_at = at + more;
     }
+    return end_at;
+}
+
+uint32_t prefix_cache_peek(struct prefix_cache *cache, const int32_t *tokens, uint32_t count)
+{
+    uint32_t end;
+    return find_longest(cache, tokens, count, &end);
+}
+
+uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
+    uint32_t *out_page_count, const uint8_t **out_state)
+{
+    uint32_t end;
+    *out_page_count = 0;
+    *out_state = NULL;
+    cache->now++;
+    cache->lookups++;
+    const uint32_t end_at = find_longest(cache, tokens, count, &end);
     if (end == NO_NODE)
         return 0;
     *out_page_count = cache->pool->count ? cache->nodes[end].depth + 1 : 0;
@@ -406,4 +440,37 @@ uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, ui
     cache->hits++;
     cache->reused_tokens += end_at;
     return end_at;
+}
+
+/* ---- Removing ---- */
+
+/* Removes the nodes behind `parent` that end sequences and have the same tokens, as far as both go. */
+static void forget_ends(struct prefix_cache *cache, uint32_t parent, const int32_t *tokens, uint32_t count)
+{
+    for (uint32_t i = *children_of(cache, parent), next; i != NO_NODE; i = next) {
+        const struct prefix_node *node = &cache->nodes[i];
+        const uint32_t least = node->count < count ? node->count : count;
+        next = node->next_sibling;
+        if (least && node->first_child == NO_NODE && count_common(cache, i, tokens, count) == least)
+            remove_node(cache, i);
+    }
+}
+
+void prefix_cache_forget(struct prefix_cache *cache, const int32_t *tokens, uint32_t count)
+{
+    uint32_t parent = NO_NODE, at = 0;
+    for (; count - at >= PAGE_POSITIONS; at += PAGE_POSITIONS) {
+        const uint32_t node = find_exact(cache, parent, tokens + at, PAGE_POSITIONS);
+        if (node == NO_NODE || cache->nodes[node].first_child == NO_NODE)
+            break;
+        parent = node;
+    }
+    forget_ends(cache, parent, tokens + at, count - at);
+    while (parent != NO_NODE) {
+        const uint32_t node = parent;
+        parent = cache->nodes[node].parent;
+        at -= PAGE_POSITIONS;
+        /* Shorter ends beside it, and the page itself if nothing follows it any more. */
+        forget_ends(cache, parent, tokens + at, PAGE_POSITIONS);
+    }
 }

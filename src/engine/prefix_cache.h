@@ -60,10 +60,16 @@ void prefix_cache_drop_state(struct prefix_cache *cache, uint32_t node);
 uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
     uint32_t *out_page_count, const uint8_t **out_state);
 
+/* The number of first tokens that the cache has. Holds nothing, and is no use of them. */
+uint32_t prefix_cache_peek(struct prefix_cache *cache, const int32_t *tokens, uint32_t count);
+
 /* Gives back a page that nobody else holds; false if there is none. */
 bool prefix_cache_evict_page(struct prefix_cache *cache);
 
-/* Gives back this page, which a session wants to write to; false if others follow it. */
+/* Removes a sequence, but for nodes that others have gone on from. */
+void prefix_cache_forget(struct prefix_cache *cache, const int32_t *tokens, uint32_t count);
+
+/* Gives back this page, which a session wants to write to, and those behind it; false if it is not there. */
 bool prefix_cache_give_up(struct prefix_cache *cache, uint32_t page);
 
 #endif

@@ -1,6 +1,7 @@
 /* The public functions of salvo/scheduler.h. */
 #include "engine/scheduler.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "engine/arguments.h"
@@ -12,6 +13,13 @@
 #include <unistd.h>
 
 enum { DEFAULT_QUEUE = 256, DEFAULT_UNREAD = 64 };
+
+static uint64_t real_now(void)
+{
+    return clock_ns();
+}
+
+uint64_t (*scheduler_now)(void) = real_now;
 
 /* ---- Opening ---- */
 
@@ -76,6 +84,7 @@ static void free_scheduler(struct salvo_scheduler *scheduler)
     memory_free(scheduler->sessions);
     memory_free(scheduler->runs);
     memory_free(scheduler->results);
+    memory_free(scheduler->hidden_rows);
     pthread_mutex_destroy(&scheduler->mutex);
     pthread_cond_destroy(&scheduler->changed);
     memory_free(scheduler);
@@ -140,13 +149,26 @@ void salvo_scheduler_close(struct salvo_scheduler *scheduler)
 
 /* ---- Requests ---- */
 
+/* Requests that wait for their readers have no place in the queue. */
+static bool queue_is_full(const struct salvo_scheduler *scheduler)
+{
+    uint32_t count = 0;
+    if (scheduler->counters.waiting < scheduler->options.queue)
+        return false;
+    for (const struct request *request = scheduler->first_waiting; request; request = request->next)
+        count += !request->is_paused;
+    return count >= scheduler->options.queue;
+}
+
 static enum salvo_status enqueue(struct salvo_scheduler *scheduler, struct request *request)
 {
     if (scheduler->closing)
         return fail(SALVO_ERROR_CANCELLED, "the scheduler is being closed");
+    if (scheduler->is_halted)
+        return fail(SALVO_ERROR_DEVICE, "the device has failed");
     /* The last events of requests have a place in the queue, too, until they are polled. */
-    if (scheduler->counters.waiting >= scheduler->options.queue ||
-        scheduler->unread_ends >= scheduler->options.queue + scheduler->slots)
+    if (queue_is_full(scheduler) ||
+        scheduler->unread_ends >= (uint64_t)scheduler->options.queue + scheduler->slots)
         return fail(SALVO_ERROR_MEMORY, "the queue is full");
     request->handle = ++scheduler->last_handle;
     if (scheduler->last_waiting)
@@ -182,6 +204,33 @@ enum salvo_status salvo_scheduler_submit(
     pthread_mutex_unlock(&scheduler->mutex);
     if (status != SALVO_OK)
         request_close(request);
+    return status;
+}
+
+enum salvo_status salvo_scheduler_call(
+    struct salvo_scheduler *scheduler, salvo_session_function function, void *user)
+{
+    enum salvo_status status = SALVO_OK;
+    struct scheduler_call *call = NULL;
+    REQUIRE(scheduler);
+    REQUIRE(function);
+    TRY(NEW(&call, 1));
+    *call = (struct scheduler_call){.function = function, .user = user};
+    pthread_mutex_lock(&scheduler->mutex);
+    if (scheduler->closing) {
+        status = fail(SALVO_ERROR_CANCELLED, "the scheduler is being closed");
+    } else {
+        if (scheduler->last_call)
+            scheduler->last_call->next = call;
+        else
+            scheduler->first_call = call;
+        scheduler->last_call = call;
+        scheduler_wake(scheduler);
+    }
+    pthread_mutex_unlock(&scheduler->mutex);
+    if (status != SALVO_OK)
+        memory_free(call);
+cleanup:
     return status;
 }
 
@@ -231,6 +280,19 @@ void salvo_scheduler_resume(struct salvo_scheduler *scheduler, uint64_t handle)
 
 /* ---- Polling and counters ---- */
 
+void salvo_scheduler_sessions(
+    const struct salvo_scheduler *scheduler, uint32_t first, size_t count, uint64_t *out_handles)
+{
+    if (!scheduler || !out_handles)
+        return;
+    pthread_mutex_lock(scheduler->lock);
+    for (size_t i = 0; i < count; i++) {
+        const struct request *request = i + first < scheduler->slots ? scheduler->running[i + first] : NULL;
+        out_handles[i] = request && !request->is_over ? request->handle : 0;
+    }
+    pthread_mutex_unlock(scheduler->lock);
+}
+
 int salvo_scheduler_descriptor(const struct salvo_scheduler *scheduler)
 {
     return scheduler ? scheduler->pipe[0] : -1;
@@ -264,6 +326,5 @@ enum salvo_status salvo_scheduler_counters(
     pthread_mutex_unlock(scheduler->lock);
     counters.size = sizeof counters;
     counters.sessions = scheduler->slots;
-    counters.step_tokens = scheduler->step_tokens;
     return result_write("salvo_scheduler_counters", &counters, sizeof counters, out);
 }

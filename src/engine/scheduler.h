@@ -3,24 +3,39 @@
  *   scheduler.c         the public functions, called by any thread
  *   scheduler_request.c checks and copies a request
  *   scheduler_work.c    the thread: admission, steps, results
+ *   scheduler_embed.c   embeddings
  *   scheduler_score.c   log-probabilities of prompts
  *   scheduler_events.c  events, for callbacks or for polling
- *   scheduler_pace.c    prompt tokens of a step, measured when the scheduler is opened
+ *   scheduler_calls.c   functions that borrow a session
+ *   scheduler_admit.c   which waiting request gets a free session
+ *   scheduler_end.c     the end of a request, and what follows when memory is short
+ *   scheduler_pace.c    the first measurement for prompt_pace.h: prompt tokens of a step
  */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
+#include "engine/pooling.h"
+#include "engine/prompt_pace.h"
 #include "engine/session.h"
 
 #include <pthread.h>
 #include <salvo/scheduler.h>
 
 enum {
-    STEPS_AHEAD = 2,       /* open steps on a device that works by itself */
-    LEAST_STEP_TOKENS = 16 /* prompt tokens of a step */
+    STEPS_AHEAD = 2,        /* open steps on a device that works by itself */
+    LEAST_STEP_TOKENS = 16, /* prompt tokens of a step */
+    MEASURED_TOKENS = 64,   /* of the prompt that is timed when a scheduler is opened */
 };
+#define NO_SESSION UINT32_MAX
 
 struct request;
+
+/* A function that waits for a session. */
+struct scheduler_call {
+    struct scheduler_call *next;
+    salvo_session_function function;
+    void *user;
+};
 
 /* An event that waits to be polled. */
 struct event_node {
@@ -45,14 +60,19 @@ struct request {
     bool length_is_limit; /* `limit` is max_tokens, not the context */
     uint32_t limit;       /* tokens of the answer */
     uint32_t top_count;
+    struct pool pool; /* an embedding instead of an answer, unless its width is 0 */
+    float *embedding; /* [width] */
     salvo_mask_function mask;
     uint32_t *mask_bits;
     salvo_event_function event;
     void *user;
+    uint32_t wanted; /* session, NO_SESSION: any */
     uint64_t submitted_ns;
 
     /* By all threads, under the scheduler's mutex. */
     struct request *next; /* in the queue */
+    uint32_t overtaken;   /* later requests that got a session before it */
+    bool was_put_back;
     bool is_cancelled, is_paused;
     bool is_over;     /* the last event is on its way; written by the thread of the scheduler alone */
     bool is_released; /* it has no session, and will get none */
@@ -61,6 +81,7 @@ struct request {
 
     /* By the thread of the scheduler alone. */
     struct salvo_session *session;
+    uint32_t slot;          /* of the session that it had last, NO_SESSION: none yet */
     uint32_t known;         /* of `ids`: the prompt and, after it was put back, the answer so far */
     uint32_t fed;           /* of the known ones: submitted */
     uint32_t cached_tokens; /* of the prompt, when it first got a session */
@@ -71,6 +92,7 @@ struct request {
     uint32_t choosing;      /* of these, runs that choose an id */
     bool is_blocked;        /* as seen at the beginning of the round: paused, or too many events are unread */
     bool must_end;          /* likewise: cancelled */
+    bool must_wait;         /* likewise: paused */
     bool is_starved;    /* its last run found no memory; waits for `releases` of the scheduler to change */
     bool starved_alone; /* the same, while no other request had a session */
     bool goes_back;     /* is put back into the queue when it has no runs left */
@@ -96,6 +118,8 @@ struct planned_run {
 struct planned_step {
     uint64_t ticket;
     uint32_t count;
+    uint32_t decodes, prompt_tokens; /* of its runs */
+    uint64_t begun_ns;
     struct planned_run *runs; /* [slots] */
 };
 
@@ -108,13 +132,14 @@ struct salvo_scheduler {
     int32_t end_ids[SALVO_STOP_IDS];
     uint32_t end_id_count;
     bool is_asynchronous;
-    uint32_t step_tokens;
     pthread_t thread;
 
     pthread_mutex_t mutex, *lock; /* lock: the mutex, for readers whose scheduler is const */
     pthread_cond_t changed;
     uint64_t changes; /* counts what may be something to do for the thread */
     bool closing;
+    bool is_halted; /* the device has failed; written by the thread alone */
+    struct scheduler_call *first_call, *last_call;
     struct request *first_waiting, *last_waiting;
     struct request **running; /* [slots]; NULL: the session is free */
     uint64_t last_handle;
@@ -130,10 +155,16 @@ struct salvo_scheduler {
     struct salvo_run *runs;           /* [slots] */
     struct salvo_run_result *results; /* [slots] */
     uint32_t turn;                    /* slot whose prompt is next */
-    uint32_t scoring_turn;
+    uint32_t scoring_turn, embedding_turn;
+    float *hidden_rows; /* [batch][width], from the first request for an embedding on */
+    struct prompt_pace pace;
+    uint64_t ended_ns; /* of the step that was collected last */
     uint64_t releases; /* of sessions */
     bool holds_queue;  /* a request was put back: none is admitted before a session is free */
 };
+
+/* The clock of all schedulers, which tests replace while none is open. */
+extern uint64_t (*scheduler_now)(void);
 
 /* ---- scheduler_request.c ---- */
 
@@ -142,6 +173,16 @@ enum salvo_status request_open(
     struct salvo_scheduler *scheduler, const struct salvo_request *given, struct request **out);
 void request_close(struct request *request);
 
+/* Positions that one request can fill: those of the context, as far as there are KV pages for them. */
+uint32_t request_most_positions(const struct salvo_engine *engine);
+
+/* ---- scheduler_admit.c, under the mutex, by the thread of the scheduler ---- */
+
+/* Remove a waiting request: one that is cancelled; the one that is to get the session of the slot now. NULL:
+ * none. */
+struct request *waiting_take_cancelled(struct salvo_scheduler *scheduler);
+struct request *waiting_take_next(struct salvo_scheduler *scheduler, uint32_t slot);
+
 /* ---- scheduler_work.c ---- */
 
 void *scheduler_work(void *user);
@@ -149,11 +190,26 @@ void *scheduler_work(void *user);
 /* Wakes the thread. Under the mutex. */
 void scheduler_wake(struct salvo_scheduler *scheduler);
 
+/* ---- scheduler_calls.c ---- */
+
+/* Removes all tokens of a session. The prefix cache keeps them; a recurrent state is copied for it while the
+ * device is idle. Otherwise other sessions go on meanwhile. */
+void scheduler_empty_session(struct salvo_session *session);
+
+/* Whether a call waits. */
+bool scheduler_has_calls(struct salvo_scheduler *scheduler);
+
+/* Does the first call, if one waits and it can be done now; no step is open. */
+bool scheduler_do_call(struct salvo_scheduler *scheduler);
+
 /* ---- scheduler_end.c ---- */
 
 /* Ends a request: its last event. With `message` NULL: salvo_error(), unless the status is SALVO_OK. */
 void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, enum salvo_status status,
     enum salvo_finish finish, int32_t id, const char *message);
+
+/* Fills the numbers of the request so far. */
+void event_describe(const struct request *request, struct salvo_event *event);
 
 /* Whether the request, which may be NULL, can have a run in the next step. */
 bool request_may_run(const struct salvo_scheduler *scheduler, const struct request *request);
@@ -163,8 +219,8 @@ void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request
 
 /* ---- scheduler_score.c ---- */
 
-/* Tokens that runs compute before anything else is done: those that are known, but for a prompt that is to be
- * scored, and then those that were scored before the request was put back. */
+/* Tokens that runs compute before anything else is done: none for an embedding; else those that are known,
+ * but for a prompt that is to be scored, and then those that were scored before the request was put back. */
 uint32_t request_feed_end(const struct request *request);
 
 /* Whether the next tokens of the prompt are to be scored. */
@@ -172,6 +228,11 @@ bool request_scores_next(const struct request *request);
 
 /* Scores a part of the prompt of one request, if any asks for it. */
 bool scheduler_score(struct salvo_scheduler *scheduler);
+
+/* ---- scheduler_embed.c ---- */
+
+/* Computes a part of the texts that are to become embeddings, if there are any, in a step of their own. */
+bool scheduler_embed(struct salvo_scheduler *scheduler);
 
 /* ---- scheduler_events.c ---- */
 
@@ -192,7 +253,7 @@ void events_close(struct salvo_scheduler *scheduler);
 
 /* ---- scheduler_pace.c ---- */
 
-/* Measures how many prompt tokens a step may have. */
+/* Opens `pace`. */
 enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler);
 
 #endif

@@ -1,12 +1,21 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
-
 #include <stdio.h>
 
 static double seconds_since(const struct request *request, uint64_t ns)
 {
     return ns ? (double)(ns - request->submitted_ns) * 1e-9 : 0;
+}
+
+void event_describe(const struct request *request, struct salvo_event *event)
+{
+    event->prompt_tokens = request->prompt_count;
+    event->cached_tokens = request->cached_tokens;
+    event->tokens = request->tokens;
+    event->queue_seconds = seconds_since(request, request->begun_ns);
+    event->first_seconds = seconds_since(request, request->first_ns);
+    event->end_seconds = seconds_since(request, scheduler_now());
+    event->session = request->slot;
 }
 
 void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, enum salvo_status status,
@@ -20,16 +29,14 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
         .finish = finish,
         .status = status,
         .message = request->message,
-        .prompt_tokens = request->prompt_count,
-        .cached_tokens = request->cached_tokens,
-        .tokens = request->tokens,
-        .queue_seconds = seconds_since(request, request->begun_ns),
-        .first_seconds = seconds_since(request, request->first_ns),
-        .end_seconds = seconds_since(request, clock_ns()),
+        .embedding = status == SALVO_OK ? request->embedding : NULL,
+        .width = request->pool.width,
     };
+    event_describe(request, &event);
     pthread_mutex_lock(&scheduler->mutex);
     request->is_over = true;
     scheduler->changes++; /* its session is to be released */
+    scheduler->is_halted |= status == SALVO_ERROR_DEVICE && scheduler->options.halts;
     scheduler->counters.finished += status == SALVO_OK;
     scheduler->counters.cancelled += status == SALVO_ERROR_CANCELLED;
     scheduler->counters.failed += status != SALVO_OK && status != SALVO_ERROR_CANCELLED;

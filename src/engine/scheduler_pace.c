@@ -1,48 +1,18 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
-
-enum { DECODE_STEPS = 4 }; /* the default duration of a step, in decode steps */
 
 /* Computes `count` tokens twice and stores the shorter time. */
 static enum salvo_status time_chunk(
-    struct salvo_session *session, const int32_t *ids, uint32_t count, uint64_t *out_ns)
+    struct salvo_session *session, const int32_t *ids, uint32_t count, double *out_ns)
 {
     enum salvo_status status = SALVO_OK;
-    *out_ns = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
         TRY(salvo_session_rollback(session, 0));
-        const uint64_t start = clock_ns();
+        const uint64_t start = scheduler_now();
         TRY(salvo_session_feed(session, ids, count));
-        const uint64_t ns = clock_ns() - start;
-        *out_ns = ns < *out_ns ? ns : *out_ns;
-    }
-cleanup:
-    return status;
-}
-
-/* The largest chunk that, beside a decode step, stays below the target; between two sizes that were measured
- * the time is taken as linear. */
-static enum salvo_status find_chunk(
-    struct salvo_session *session, const int32_t *ids, uint32_t most, uint64_t latency_ns, uint32_t *out)
-{
-    enum salvo_status status = SALVO_OK;
-    uint64_t decode, before = 0, now;
-    TRY(time_chunk(session, ids, 1, &decode)); /* warms up */
-    TRY(time_chunk(session, ids, 1, &decode));
-    const uint64_t target = latency_ns ? latency_ns : DECODE_STEPS * decode,
-                   room = target > decode ? target - decode : 0;
-    *out = most < LEAST_STEP_TOKENS ? most : LEAST_STEP_TOKENS;
-    for (uint32_t size = *out, last = 0; size <= most; last = size, before = now, size *= 2) {
-        TRY(time_chunk(session, ids, size, &now));
-        if (now > room) {
-            if (last && now > before)
-                *out = last +
-                       (uint32_t)((double)(size - last) * (double)(room - before) / (double)(now - before));
-            break;
-        }
-        *out = size;
+        const double ns = (double)(scheduler_now() - start);
+        *out_ns = i && *out_ns < ns ? *out_ns : ns;
     }
 cleanup:
     return status;
@@ -55,12 +25,18 @@ enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
     struct salvo_session *session = scheduler->sessions[0];
     const uint32_t chunk =
         engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
-    const uint32_t most = chunk < engine->options.context ? chunk : engine->options.context;
+    const uint32_t positions = request_most_positions(engine), most = chunk < positions ? chunk : positions,
+                   measured = most < MEASURED_TOKENS ? most : MEASURED_TOKENS;
     int32_t *ids = NULL;
-    TRY(NEW(&ids, most));
-    TRY(find_chunk(
-        session, ids, most, (uint64_t)scheduler->options.latency_us * 1000, &scheduler->step_tokens));
+    double decode_ns, chunk_ns;
+    TRY(NEW(&ids, measured));
+    TRY(time_chunk(session, ids, 1, &decode_ns)); /* warms up */
+    TRY(time_chunk(session, ids, 1, &decode_ns));
+    TRY(time_chunk(session, ids, measured, &chunk_ns));
     TRY(salvo_session_rollback(session, 0));
+    prompt_pace_open(&scheduler->pace, (double)scheduler->options.latency_us * 1000, LEAST_STEP_TOKENS, most,
+        decode_ns, chunk_ns / measured);
+    scheduler->counters.step_tokens = prompt_pace_limit(&scheduler->pace, 1);
 cleanup:
     memory_free(ids);
     return status;

@@ -1,6 +1,5 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "engine/arguments.h"
 
@@ -22,8 +21,7 @@ static enum salvo_status check_ids(
     return SALVO_OK;
 }
 
-/* Positions that one request can fill: those of the context, as far as there are KV pages for them. */
-static uint32_t most_positions(const struct salvo_engine *engine)
+uint32_t request_most_positions(const struct salvo_engine *engine)
 {
     const uint64_t paged = (uint64_t)engine->page_pool.count * PAGE_POSITIONS;
     const uint32_t context = engine->options.context;
@@ -40,10 +38,10 @@ static enum salvo_status check_prompt(const struct salvo_engine *engine, const s
     if (given->count > context || given->count + answers > context)
         TRY(fail(SALVO_ERROR_CONTEXT, "a prompt of %zu tokens%s does not fit into the context of %" PRIu32,
             given->count, answers ? " and one of the answer" : "", context));
-    if (given->count + answers > most_positions(engine)) {
+    if (given->count + answers > request_most_positions(engine)) {
         TRY(fail(SALVO_ERROR_CONTEXT,
             "a prompt of %zu tokens%s does not fit into the KV memory of %" PRIu32 " tokens", given->count,
-            answers ? " and one of the answer" : "", most_positions(engine)));
+            answers ? " and one of the answer" : "", request_most_positions(engine)));
     }
     TRY(check_ids(engine, "tokens of the prompt", given->ids, given->count));
 cleanup:
@@ -85,6 +83,8 @@ static enum salvo_status check_extras(
             SALVO_ERROR_UNSUPPORTED, "backend %s does not compute log-probabilities", engine->backend->name));
     if (given->mask && !engine->backend->has_masks)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend %s has no masks of ids", engine->backend->name));
+    if (given->session > scheduler->slots)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "session %u; there are %u", given->session - 1, scheduler->slots));
     if (!given->event && !scheduler->options.poll)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the function for events is NULL"));
 cleanup:
@@ -102,6 +102,23 @@ static enum salvo_status read_sampler(
         TRY(options_read("salvo_sampler", given, sizeof sampler, &sampler));
     TRY(session_set_sampler(&session, &sampler));
     *out = session.sampler;
+cleanup:
+    return status;
+}
+
+/* The text is computed and nothing is chosen. */
+static enum salvo_status open_pool(
+    const struct salvo_engine *engine, const struct salvo_embed_options *given, struct request *request)
+{
+    enum salvo_status status = SALVO_OK;
+    struct pool *pool = &request->pool;
+    if (!given)
+        goto cleanup;
+    TRY(options_read("salvo_embed_options", given, sizeof pool->options, &pool->options));
+    TRY(pooling_resolve(engine->model, &pool->options));
+    pool->width = engine->last_norm.width;
+    TRY(NEW(&pool->sums, pool->width));
+    TRY(NEW(&request->embedding, pool->width));
 cleanup:
     return status;
 }
@@ -127,13 +144,15 @@ static void list_stop_ids(
     }
 }
 
-/* Memory for the events that may be unread. One more may be in use by the caller of poll. */
+/* Memory for the events that may be unread: no more than there are tokens. One more may be in use by the
+ * caller of poll. */
 static enum salvo_status open_nodes(const struct salvo_scheduler *scheduler, struct request *request)
 {
     enum salvo_status status = SALVO_OK;
+    const uint32_t most = request->prompt_count + request->limit, unread = scheduler->options.unread;
     if (!scheduler->options.poll)
         goto cleanup;
-    request->node_count = scheduler->options.unread + 1;
+    request->node_count = (unread < most ? unread : most) + 1;
     TRY(NEW(&request->nodes, request->node_count));
     TRY(NEW(&request->top_ids, (size_t)request->node_count * request->top_count));
     TRY(NEW(&request->top_logprobs, (size_t)request->node_count * request->top_count));
@@ -147,11 +166,20 @@ enum salvo_status request_open(
     enum salvo_status status = SALVO_OK;
     const struct salvo_engine *engine = scheduler->engine;
     struct request *request = NULL;
+    struct salvo_request text = *given;
     *out = NULL;
+    if (given->embed) {
+        text.max_tokens = UINT32_MAX; /* none */
+        text.ignore_end = 1;
+        text.logprobs = text.prompt_logprobs = 0;
+        text.mask = NULL;
+        given = &text;
+    }
     TRY(check_prompt(engine, given));
     TRY(check_bias(engine, given));
     TRY(check_extras(scheduler, given));
     TRY(NEW(&request, 1));
+    TRY(open_pool(engine, given->embed, request));
     TRY(read_sampler(scheduler->engine, given->sampler, &request->sampler));
     TRY(copy_items(given->ids, given->count, sizeof *given->ids, &request->ids));
     TRY(copy_items(given->bias_ids, given->bias_count, sizeof *given->bias_ids, &request->bias_ids));
@@ -159,7 +187,7 @@ enum salvo_status request_open(
     request->bias_count = given->bias_count;
     request->known = request->prompt_count = (uint32_t)given->count;
     list_stop_ids(scheduler, given, request);
-    const uint32_t room = most_positions(engine) - request->prompt_count;
+    const uint32_t room = request_most_positions(engine) - request->prompt_count;
     request->length_is_limit =
         given->max_tokens && (given->max_tokens <= room || given->max_tokens == UINT32_MAX);
     request->limit = given->max_tokens == UINT32_MAX ? 0
@@ -172,10 +200,12 @@ enum salvo_status request_open(
     request->mask = given->mask;
     request->event = given->event;
     request->user = given->user;
+    request->wanted = given->session ? given->session - 1 : NO_SESSION;
+    request->slot = NO_SESSION;
     if (given->mask)
         TRY(NEW(&request->mask_bits, (engine->program->vocabulary + 31) / 32));
     TRY(open_nodes(scheduler, request));
-    request->submitted_ns = clock_ns();
+    request->submitted_ns = scheduler_now();
     *out = request;
 cleanup:
     if (status != SALVO_OK)
@@ -190,6 +220,8 @@ void request_close(struct request *request)
     memory_free(request->ids);
     memory_free(request->bias_ids);
     memory_free(request->biases);
+    memory_free(request->pool.sums);
+    memory_free(request->embedding);
     memory_free(request->mask_bits);
     memory_free(request->nodes);
     memory_free(request->top_ids);

@@ -11,6 +11,8 @@ static bool is_scored(const struct request *request)
 
 uint32_t request_feed_end(const struct request *request)
 {
+    if (request->pool.width)
+        return 0;
     if (is_scored(request))
         return request->known;
     return request->scored ? request->scored - 1 : 0;
@@ -76,7 +78,8 @@ static void score(struct salvo_scheduler *scheduler, struct request *request)
     }
     const uint32_t left = request->prompt_count - request->scored;
     count = count < left ? count : left;
-    count = count < scheduler->step_tokens ? count : scheduler->step_tokens;
+    const uint32_t most = prompt_pace_limit(&scheduler->pace, 1);
+    count = count < most ? count : most;
     if (!count)
         return;
     const enum salvo_status status =

@@ -1,6 +1,5 @@
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 
 #include <salvo/memory.h>
@@ -19,27 +18,11 @@ static void end_complete(struct salvo_scheduler *scheduler, struct request *requ
         request->length_is_limit ? SALVO_FINISH_LENGTH : SALVO_FINISH_CONTEXT, -1, NULL);
 }
 
-/* Removes all tokens of a session. The prefix cache keeps them; a recurrent state is copied for it while the
- * device is idle. Otherwise other sessions go on meanwhile. */
-static void empty_session(struct salvo_session *session)
-{
-    const struct salvo_engine *engine = session->engine;
-    enum salvo_status status = SALVO_OK;
-    if (engine->has_recurrent_state && engine->prefix_cache.is_on)
-        status = salvo_session_rollback(session, 0);
-    batch_forget(session);
-    if (status != SALVO_OK)
-        session->computed = 0; /* what the device has is not known */
-    (void)session_rollback(session, 0);
-    session->position = session->computed = 0;
-    snapshots_forget(session);
-}
-
 /* Takes the session from a request without runs. */
 static void free_session(struct salvo_scheduler *scheduler, struct request *request)
 {
     struct salvo_session *session = request->session;
-    empty_session(session);
+    scheduler_empty_session(session);
     memory_free(session->bias);
     session->bias = NULL;
     session->sampler.bias = NULL;
@@ -86,8 +69,10 @@ cleanup:
     return status;
 }
 
+/* Puts it back to the front of the queue: memory is short, or its reader is slow. */
 static void put_back(struct salvo_scheduler *scheduler, struct request *request)
 {
+    const bool starved = request->goes_back;
     request->goes_back = request->is_starved = false;
     if (keep_answer(request) != SALVO_OK) {
         scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, NULL);
@@ -96,7 +81,8 @@ static void put_back(struct salvo_scheduler *scheduler, struct request *request)
     }
     free_session(scheduler, request);
     request->fed = 0;
-    scheduler->holds_queue = true;
+    request->was_put_back = true;
+    scheduler->holds_queue |= starved;
     pthread_mutex_lock(&scheduler->mutex);
     request->next = scheduler->first_waiting;
     scheduler->first_waiting = request;
@@ -108,42 +94,22 @@ static void put_back(struct salvo_scheduler *scheduler, struct request *request)
 
 /* ---- Admission ---- */
 
-/* Removes the first waiting request, or the first that is cancelled. */
-static struct request *take_waiting(struct salvo_scheduler *scheduler, bool cancelled)
-{
-    struct request *before = NULL, *request = scheduler->first_waiting;
-    while (request && cancelled && !request->is_cancelled) {
-        before = request;
-        request = request->next;
-    }
-    if (!request)
-        return NULL;
-    if (before)
-        before->next = request->next;
-    else
-        scheduler->first_waiting = request->next;
-    if (scheduler->last_waiting == request)
-        scheduler->last_waiting = before;
-    request->next = NULL;
-    scheduler->counters.waiting--;
-    return request;
-}
-
 static struct request *take_cancelled(struct salvo_scheduler *scheduler)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    struct request *request = take_waiting(scheduler, true);
+    struct request *request = waiting_take_cancelled(scheduler);
     pthread_mutex_unlock(&scheduler->mutex);
     return request;
 }
 
-/* Gives the session of a slot to the next request; NULL: none waits. */
+/* Gives the session of a slot to the next request; NULL: none waits, or there is no memory for it. */
 static struct request *admit(struct salvo_scheduler *scheduler, uint32_t slot)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    struct request *request = take_waiting(scheduler, false);
+    struct request *request = waiting_take_next(scheduler, slot);
     if (request) {
         request->session = scheduler->sessions[slot];
+        request->slot = slot;
         scheduler->running[slot] = request;
     }
     pthread_mutex_unlock(&scheduler->mutex);
@@ -171,7 +137,7 @@ static enum salvo_status prepare_session(struct salvo_scheduler *scheduler, stru
 {
     enum salvo_status status = SALVO_OK;
     if (!request->begun_ns)
-        request->begun_ns = clock_ns();
+        request->begun_ns = scheduler_now();
     request->session->sampler = request->sampler;
     for (size_t i = 0; i < request->bias_count; i++)
         TRY(session_set_bias(request->session, request->bias_ids[i], request->biases[i]));
@@ -220,8 +186,22 @@ static void look_at_wishes(struct salvo_scheduler *scheduler)
         request->is_cancelled |= scheduler->closing;
         request->is_blocked = request->is_paused || event_room(scheduler, request) <= request->choosing;
         request->must_end = request->is_cancelled;
+        request->must_wait = request->is_paused;
     }
     pthread_mutex_unlock(&scheduler->mutex);
+}
+
+/* Whether a request waits for this session, while all sessions are taken. */
+static bool is_wanted(struct salvo_scheduler *scheduler, uint32_t slot)
+{
+    bool taken = true, wanted = false;
+    pthread_mutex_lock(&scheduler->mutex);
+    for (uint32_t i = 0; i < scheduler->slots; i++)
+        taken &= scheduler->running[i] != NULL;
+    for (const struct request *waiting = scheduler->first_waiting; waiting && taken; waiting = waiting->next)
+        wanted |= may_have(waiting, slot);
+    pthread_mutex_unlock(&scheduler->mutex);
+    return wanted;
 }
 
 /* Ends, releases and puts back requests, where it is time. */
@@ -243,7 +223,10 @@ static bool tidy(struct salvo_scheduler *scheduler)
             release(scheduler, request);
         else if (request->goes_back)
             put_back(scheduler, request);
-        else if (request->is_starved)
+        else if (request->must_wait && is_wanted(scheduler, i)) {
+            put_back(scheduler, request);
+            did_something = true;
+        } else if (request->is_starved)
             resume_starved(request);
     }
     return did_something;
@@ -320,13 +303,10 @@ static uint32_t prompt_left(const struct salvo_scheduler *scheduler, uint32_t sl
 
 /* Prompts take turns: each gets its share of the room, and the first that gets none is first in the next
  * step. */
-static uint32_t add_prompts(struct salvo_scheduler *scheduler, struct planned_step *step, uint32_t room)
+static uint32_t add_prompts(
+    struct salvo_scheduler *scheduler, struct planned_step *step, uint32_t prompts, uint32_t room)
 {
-    uint32_t prompts = 0, added = 0, last = scheduler->turn;
-    if (!scheduler->slots)
-        return 0;
-    for (uint32_t i = 0; i < scheduler->slots; i++)
-        prompts += prompt_left(scheduler, i) > 0;
+    uint32_t added = 0, last = scheduler->turn;
     for (uint32_t i = 0; i < scheduler->slots && room; i++) {
         const uint32_t slot = (scheduler->turn + i) % scheduler->slots, left = prompt_left(scheduler, slot);
         if (!left || !prompts)
@@ -344,13 +324,13 @@ static uint32_t add_prompts(struct salvo_scheduler *scheduler, struct planned_st
     return added;
 }
 
-static uint32_t most_prompt_tokens(const struct salvo_scheduler *scheduler, uint32_t decodes)
+static uint32_t most_prompt_tokens(struct salvo_scheduler *scheduler, uint32_t decodes, bool has_prompts)
 {
     const struct salvo_engine *engine = scheduler->engine;
     const uint32_t batch = engine->options.batch - decodes;
     uint32_t most = engine->backend->chunk ? engine->backend->chunk(engine->executor) : batch;
-    if (decodes)
-        most = scheduler->step_tokens; /* somebody waits for the next token */
+    if (decodes && has_prompts) /* somebody waits for the next token */
+        most = prompt_pace_tokens(&scheduler->pace, decodes);
     return most < batch ? most : batch;
 }
 
@@ -364,9 +344,15 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
         if (decodes_next(scheduler, scheduler->running[i]))
             add_run(scheduler, step, scheduler->running[i], 0);
     }
-    const uint32_t prompt_tokens = add_prompts(scheduler, step, most_prompt_tokens(scheduler, step->count));
+    uint32_t prompts = 0;
+    for (uint32_t i = 0; i < scheduler->slots; i++)
+        prompts += prompt_left(scheduler, i) > 0;
+    step->decodes = step->count;
+    step->prompt_tokens =
+        add_prompts(scheduler, step, prompts, most_prompt_tokens(scheduler, step->decodes, prompts > 0));
     if (step->count == 0)
         return false;
+    step->begun_ns = scheduler_now();
     const enum salvo_status status =
         salvo_engine_submit(engine, scheduler->runs, step->count, sizeof *scheduler->runs, &step->ticket);
     if (status == SALVO_OK)
@@ -380,7 +366,7 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
     }
     pthread_mutex_lock(&scheduler->mutex);
     scheduler->counters.steps++;
-    scheduler->counters.prompt_tokens += prompt_tokens;
+    scheduler->counters.prompt_tokens += step->prompt_tokens;
     pthread_mutex_unlock(&scheduler->mutex);
     return true;
 }
@@ -408,9 +394,10 @@ static void take_id(struct salvo_scheduler *scheduler, const struct planned_run 
         event.top_logprobs = run->logprobs + 1;
     }
     if (!request->first_ns)
-        request->first_ns = clock_ns();
+        request->first_ns = scheduler_now();
     request->tokens++;
     request->last_id = id;
+    event_describe(request, &event);
     pthread_mutex_lock(&scheduler->mutex);
     scheduler->counters.tokens++;
     pthread_mutex_unlock(&scheduler->mutex);
@@ -437,6 +424,20 @@ static void take_result(
         take_id(scheduler, run, result->id, result->ended);
 }
 
+/* A step that was submitted behind another began when that one ended. */
+static void note_duration(struct salvo_scheduler *scheduler, const struct planned_step *step)
+{
+    const uint64_t now = scheduler_now(),
+                   begin = step->begun_ns > scheduler->ended_ns ? step->begun_ns : scheduler->ended_ns;
+    scheduler->ended_ns = now;
+    prompt_pace_note(&scheduler->pace, step->decodes, step->prompt_tokens, now > begin ? now - begin : 0);
+    if (!step->decodes)
+        return;
+    pthread_mutex_lock(&scheduler->mutex);
+    scheduler->counters.step_tokens = prompt_pace_limit(&scheduler->pace, step->decodes);
+    pthread_mutex_unlock(&scheduler->mutex);
+}
+
 /* Waits for the oldest open step. */
 static void collect(struct salvo_scheduler *scheduler)
 {
@@ -445,6 +446,7 @@ static void collect(struct salvo_scheduler *scheduler)
         scheduler->engine, step->ticket, scheduler->results, step->count, sizeof *scheduler->results);
     scheduler->oldest_step = (scheduler->oldest_step + 1) % STEPS_AHEAD;
     scheduler->open_steps--;
+    note_duration(scheduler, step);
     for (uint32_t i = 0; i < step->count; i++) {
         if (status != SALVO_OK) /* which a step of ours cannot give */
             scheduler->results[i] = (struct salvo_run_result){.status = status, .message = salvo_error()};
@@ -464,7 +466,8 @@ void scheduler_wake(struct salvo_scheduler *scheduler)
 static bool is_done(struct salvo_scheduler *scheduler, uint64_t *out_changes)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    bool done = scheduler->closing && !scheduler->first_waiting && !scheduler->open_steps;
+    bool done =
+        scheduler->closing && !scheduler->first_waiting && !scheduler->first_call && !scheduler->open_steps;
     for (uint32_t i = 0; i < scheduler->slots; i++)
         done &= !scheduler->running[i];
     *out_changes = scheduler->changes;
@@ -472,15 +475,51 @@ static bool is_done(struct salvo_scheduler *scheduler, uint64_t *out_changes)
     return done;
 }
 
+/* The device has failed: all requests end. */
+static void fail_rest(struct salvo_scheduler *scheduler)
+{
+    static const char message[] = "the device has failed";
+    struct request *waiting;
+    pthread_mutex_lock(&scheduler->mutex);
+    for (waiting = scheduler->first_waiting; waiting; waiting = waiting->next)
+        waiting->is_cancelled = true; /* so that it is taken */
+    pthread_mutex_unlock(&scheduler->mutex);
+    while ((waiting = take_cancelled(scheduler))) {
+        scheduler_end(scheduler, waiting, SALVO_ERROR_DEVICE, SALVO_FINISH_CANCELLED, -1, message);
+        release(scheduler, waiting);
+    }
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        struct request *request = scheduler->running[i];
+        if (request && !request->is_over)
+            scheduler_end(scheduler, request, SALVO_ERROR_DEVICE, SALVO_FINISH_CANCELLED, -1, message);
+    }
+}
+
+/* A call needs an idle device. */
+static bool do_calls(struct salvo_scheduler *scheduler)
+{
+    if (!scheduler_has_calls(scheduler))
+        return false;
+    while (scheduler->open_steps)
+        collect(scheduler);
+    look_at_wishes(scheduler);
+    (void)tidy(scheduler);
+    return scheduler_do_call(scheduler);
+}
+
 static bool do_round(struct salvo_scheduler *scheduler)
 {
+    if (scheduler->is_halted)
+        fail_rest(scheduler);
+    bool did_something = do_calls(scheduler);
     look_at_wishes(scheduler);
-    bool did_something = tidy(scheduler);
+    did_something |= tidy(scheduler);
     if (admit_all(scheduler)) {
         look_at_wishes(scheduler);
         did_something = true;
     }
     did_something |= scheduler_score(scheduler);
+    did_something |= scheduler_embed(scheduler);
     const bool submitted = plan_and_submit(scheduler);
     const uint32_t keep_open = submitted && scheduler->is_asynchronous ? STEPS_AHEAD - 1 : 0;
     while (scheduler->open_steps > keep_open) {

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { MOST_OF_OTHERS = 4096 }; /* bytes of a file that is no state, enough to tell that it is none */
+
 enum salvo_status session_write(
     struct salvo_session *session, const struct salvo_messages *messages, struct salvo_file *file)
 {
@@ -66,9 +68,11 @@ enum salvo_status session_load_file(
     uint8_t *copy = NULL;
     TRY(mapped_file_open(path, &file));
     size_t size = file.size;
-    TRY(NEW(&copy, file.size)); /* a copy, because the file may change after it was checked */
+    if (size > MOST_OF_OTHERS && session_state_extent(file.data, size).size == 0)
+        size = MOST_OF_OTHERS;
+    TRY(NEW(&copy, size)); /* a copy, because the file may change after it was checked */
     if (copy)
-        memcpy(copy, file.data, file.size);
+        memcpy(copy, file.data, size);
     TRY(mapped_file_check(&file));
     TRY(read_messages(copy, &size, out_messages != NULL, &messages));
     TRY(session_state_restore(session, copy, size));

@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-static uint32_t pages_of(uint32_t positions)
+uint32_t session_pages_of(uint32_t positions)
 {
     return positions / PAGE_POSITIONS + (positions % PAGE_POSITIONS > 0);
 }
@@ -74,7 +74,7 @@ enum salvo_status session_take_pages(struct salvo_session *session, uint32_t fir
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
-    const uint32_t first_page = first / PAGE_POSITIONS, end_page = pages_of(end);
+    const uint32_t first_page = first / PAGE_POSITIONS, end_page = session_pages_of(end);
     const uint32_t begin_page = first_page < session->page_count ? first_page : session->page_count;
     if (!engine->has_caches)
         goto cleanup;
@@ -110,7 +110,7 @@ static void keep_pages(struct salvo_session *session, uint32_t count)
 
 void session_trim_pages(struct salvo_session *session)
 {
-    keep_pages(session, pages_of(session->computed));
+    keep_pages(session, session_pages_of(session->computed));
 }
 
 void session_drop_pages(struct salvo_session *session)
@@ -123,7 +123,7 @@ void session_share_pages(struct salvo_session *to, const struct salvo_session *f
     session_drop_pages(to);
     if (!from->engine->has_caches)
         return;
-    for (; to->page_count < pages_of(positions); to->page_count++) {
+    for (; to->page_count < session_pages_of(positions); to->page_count++) {
         to->pages[to->page_count] = from->pages[to->page_count];
         page_pool_hold(&to->engine->page_pool, to->pages[to->page_count]);
     }

@@ -5,6 +5,9 @@
 
 #include "engine/engine.h"
 
+/* Pages that hold so many positions. */
+uint32_t session_pages_of(uint32_t positions);
+
 /*
  * Takes pages for positions `first` to `end` - 1, which are computed next, so that the session alone holds
  * each of them. A page that it shares is replaced; the positions before `first` are copied to the new page,

@@ -144,6 +144,7 @@ void build_add(struct builder *builder, buffer_id out, buffer_id x)
 void build_select_rows(struct builder *builder, buffer_id out, buffer_id x)
 {
     op_add(builder, (struct op){.kind = OP_SELECT_ROWS, .out = out, .inputs = INPUTS(x)});
+    builder->program->hidden = x;
 }
 
 void build_softcap(struct builder *builder, buffer_id x, float cap)

@@ -21,6 +21,7 @@ enum salvo_status builder_open(struct builder *builder, const struct gguf *gguf)
         return builder->status;
     builder->program->gguf = gguf;
     builder->program->logits = NO_BUFFER;
+    builder->program->hidden = NO_BUFFER;
     builder->program->tokens = builder_cache(builder, TYPE_I32, 1, "tokens");
     if (builder->status != SALVO_OK) {
         program_close(builder->program);

@@ -69,6 +69,10 @@ static void compute_lives(const struct program *program, const uint32_t *group_o
             written_at[block] = group;
         }
     }
+    if (program->hidden != NO_BUFFER && program->op_count) { /* read after the step */
+        const uint32_t block = block_of_buffer[program->hidden];
+        mark_live(&blocks[block], written_at[block], group_of_op[program->op_count - 1]);
+    }
 }
 
 static bool lifetimes_overlap(const struct block *a, const struct block *b)

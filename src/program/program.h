@@ -37,6 +37,7 @@ struct program {
 
     buffer_id tokens; /* cache of int32: the ids so far */
     buffer_id logits; /* scratch [O][vocabulary] */
+    buffer_id hidden; /* scratch [T][width]: the rows that select_rows takes, before the last norm */
     uint32_t vocabulary, layers;
     uint32_t trained_context; /* 0: unknown */
     uint32_t ignored_tensors; /* tensors of the file that the architecture knows and does not use */

@@ -62,6 +62,7 @@ struct step {
     /* Tokens that each run decodes with one submission; every run then has one token and LOGITS_LAST. 0
      * counts as 1. */
     uint32_t repeat;
+    bool keeps_hidden;           /* the hidden rows of the step are read afterwards */
     const volatile bool *cancel; /* read between tokens and phases, by atomic loads; may be NULL */
 };
 

@@ -208,7 +208,7 @@ class FullDisk(unittest.TestCase):
 
     def fail(self, *arguments):
         def limit():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 
         error = salvo(*arguments, model=None, status=1, preexec_fn=limit)[1]

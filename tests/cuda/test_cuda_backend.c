@@ -8,6 +8,7 @@
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
 #include "cuda/verify_against_cpu.h"
+#include "embed_checks.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
 
@@ -245,6 +246,13 @@ static void mixtures(void **state)
         assert_true(report.mixed_steps > 0);
         fixture_close(&fixture);
     }
+}
+
+static void embeddings(void **state)
+{
+    (void)state;
+    assert_true(embedding_difference(made_model("llama-tiny", "F32"), "cuda") < 1e-3);
+    assert_true(embedding_difference(made_model("rwkv7-tiny", "F32"), "cuda") < 1e-3);
 }
 
 static void copies(void **state)
@@ -585,6 +593,7 @@ int main(void)
         cmocka_unit_test(sessions),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(copies),
+        cmocka_unit_test(embeddings),
         LONG_TEST(states),
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),

@@ -267,6 +267,12 @@ static const float *logits(struct executor *device, uint32_t row)
     return cpu_backend.logits(idle_cpu(device), is_mapped ? device->live_rows[row] : row);
 }
 
+/* Of a step whose runs all have ids of their own. */
+static enum salvo_status hidden(struct executor *device, uint32_t row, uint32_t count, float *out)
+{
+    return cpu_backend.hidden(idle_cpu(device), row, count, out);
+}
+
 static const int32_t *tokens(struct executor *device, uint32_t slot)
 {
     return cpu_backend.tokens(device->cpu, slot);
@@ -335,6 +341,7 @@ static const struct backend busy_backend = {
     .wait = wait_for,
     .progress = progress,
     .logits = logits,
+    .hidden = hidden,
     .tokens = tokens,
     .state_size = state_size,
     .state_save = state_save,

@@ -71,6 +71,17 @@ const char *made_model(const char *shape, const char *mix)
     return path;
 }
 
+const char *made_model_of(const char *shape, const char *mix, uint32_t vocabulary)
+{
+    bool is_new;
+    char ending[16];
+    snprintf(ending, sizeof ending, "-%u", vocabulary);
+    const char *path = file_path(shape, mix, ending, &is_new);
+    if (is_new)
+        make_model(shape, mix, vocabulary, path);
+    return path;
+}
+
 static void copy_entries(struct gguf_writer *writer, const struct gguf *from)
 {
     for (size_t i = 0; i < gguf_entry_count(from); i++)

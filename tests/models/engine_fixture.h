@@ -8,6 +8,9 @@
 /* A model of a shape and mix that make-model knows, in a folder that is removed at the end of the program. */
 const char *made_model(const char *shape, const char *mix);
 
+/* The same with so many ids. */
+const char *made_model_of(const char *shape, const char *mix, uint32_t vocabulary);
+
 /* The same with a vocabulary of single bytes and a few words, as text_sample.h has it. */
 const char *made_model_with_vocabulary(const char *shape, const char *mix);
 void write_model_with_vocabulary(const char *shape, const char *mix, const char *path);

@@ -10,6 +10,7 @@ import numpy as np
 import xllamacpp
 
 TYPE_F32, TYPE_F16 = 0, 1
+POOLING_MEAN, POOLING_LAST = 1, 3
 
 
 class ModelParams(ctypes.Structure):
@@ -19,7 +20,7 @@ class ModelParams(ctypes.Structure):
 class ContextParams(ctypes.Structure):
     _fields_ = [("n_ctx", ctypes.c_uint32), ("n_batch", ctypes.c_uint32), ("n_ubatch", ctypes.c_uint32),
                 ("n_seq_max", ctypes.c_uint32), ("recurrent", ctypes.c_uint32 * 3), ("n_threads", ctypes.c_int32),
-                ("n_threads_batch", ctypes.c_int32), ("kinds", ctypes.c_int32 * 4), ("flash_attention", ctypes.c_int32),
+                ("n_threads_batch", ctypes.c_int32), ("kinds", ctypes.c_int32 * 2), ("pooling", ctypes.c_int32), ("attention", ctypes.c_int32), ("flash_attention", ctypes.c_int32),
                 ("rope", ctypes.c_float * 8), ("callback", ctypes.c_void_p * 2), ("type_k", ctypes.c_int32),
                 ("type_v", ctypes.c_int32), ("rest", ctypes.c_ubyte * 144)]
 
@@ -50,12 +51,15 @@ def load_library():
             ("llama_batch_init", Batch, [integer, integer, integer]),
             ("llama_batch_free", None, [Batch]),
             ("llama_decode", integer, [pointer, Batch]),
-            ("llama_get_logits", ctypes.POINTER(ctypes.c_float), [pointer])]:
+            ("llama_get_logits", ctypes.POINTER(ctypes.c_float), [pointer]),
+            ("llama_set_embeddings", None, [pointer, boolean]),
+            ("llama_model_n_embd", integer, [pointer]),
+            ("llama_get_embeddings_seq", ctypes.POINTER(ctypes.c_float), [pointer, integer])]:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     defaults = library.llama_context_default_params()
-    found = (defaults.n_ctx, defaults.n_ubatch, defaults.flash_attention, defaults.type_k, defaults.type_v)
-    assert found == (512, 512, -1, TYPE_F16, TYPE_F16), f"another layout of llama_context_params: {found}"
+    found = (defaults.n_ctx, defaults.n_ubatch, defaults.pooling, defaults.flash_attention, defaults.type_k, defaults.type_v)
+    assert found == (512, 512, -1, -1, TYPE_F16, TYPE_F16), f"another layout of llama_context_params: {found}"
     return library
 
 
@@ -95,23 +99,34 @@ class Model:
         """The tokens that end generation."""
         return [i for i in range(self.vocabulary) if LIBRARY.llama_vocab_is_eog(self.vocab, i)]
 
-    def logits(self, ids, context):
-        """Logits [ids][vocabulary], computed at once. Keys and values are float32."""
+    def compute(self, ids, context, read, pooling=-1):
+        """What `read` finds in a session that has computed the ids at once. Keys and values are float32."""
         params = LIBRARY.llama_context_default_params()
         params.n_ctx = params.n_batch = params.n_ubatch = context
         params.n_threads = params.n_threads_batch = 1
         params.flash_attention = 0
         params.type_k = params.type_v = TYPE_F32
+        params.pooling = pooling
         session = LIBRARY.llama_init_from_model(self.model, params)
         assert session, "llama.cpp gives no context"
+        LIBRARY.llama_set_embeddings(session, pooling >= 0)
         batch = LIBRARY.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
             batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
         status = LIBRARY.llama_decode(session, batch)
         assert status == 0, f"llama_decode gives {status}"
-        values = LIBRARY.llama_get_logits(session)
-        rows = np.ctypeslib.as_array(values, (len(ids), self.vocabulary)).astype(np.float64)
+        values = read(session).astype(np.float64)
         LIBRARY.llama_batch_free(batch)
         LIBRARY.llama_free(session)
-        return rows
+        return values
+
+    def logits(self, ids, context):
+        """Logits [ids][vocabulary]."""
+        return self.compute(ids, context, lambda session: np.ctypeslib.as_array(
+            LIBRARY.llama_get_logits(session), (len(ids), self.vocabulary)))
+
+    def embedding(self, ids, context, pooling):
+        """The embedding, not normalised; pooling: POOLING_MEAN or POOLING_LAST."""
+        return self.compute(ids, context, lambda session: np.ctypeslib.as_array(
+            LIBRARY.llama_get_embeddings_seq(session, 0), (LIBRARY.llama_model_n_embd(self.model),)), pooling)

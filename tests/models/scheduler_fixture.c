@@ -4,7 +4,9 @@
 #include "cmocka_test.h"
 #include "unit/text_data.h"
 
+#include <salvo/memory.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct {
     const char *folder, *file, *shape;
@@ -19,6 +21,22 @@ const char *scheduler_model_path(size_t index)
         return made_model(models[index].shape, "Q8_0");
     snprintf(path, sizeof path, "%s/%s/%s", data, models[index].folder, models[index].file);
     return path;
+}
+
+/* The state of two pages less that of one. */
+size_t scheduler_page_bytes(const struct fixture *fixture)
+{
+    int32_t *ids = some_ids(2 * PAGE, fixture->vocabulary, 1);
+    size_t sizes[2];
+    ASSERT_OK(salvo_session_rollback(fixture->session, 0));
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(salvo_session_eval(fixture->session, ids + i * PAGE, PAGE, NULL, NULL));
+        sizes[i] = salvo_session_state_size(fixture->session);
+    }
+    free(ids);
+    struct salvo_memory memory = SALVO_MEMORY_INIT;
+    ASSERT_OK(salvo_engine_memory(fixture->engine, &memory));
+    return memory.pages ? sizes[1] - sizes[0] - PAGE * sizeof(int32_t) : 1;
 }
 
 struct fixture scheduler_open_engine(const char *path, bool is_busy, uint32_t context, size_t kv_memory)

@@ -2,6 +2,7 @@
 #include "batch_schedule.h"
 #include "busy_device.h"
 #include "cmocka_test.h"
+#include "mask_checks.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -260,14 +261,17 @@ static void a_closed_session_leaves_its_results(void **state)
 {
     (void)state;
     struct fixture fixture = open_batch("rwkv7-tiny");
-    int32_t *ids = some_ids(20, fixture.vocabulary, 4);
-    struct salvo_run run = {.session = fixture.session, .ids = ids, .count = 10};
+    int32_t *ids = some_ids(20, fixture.vocabulary, 4), outside = (int32_t)fixture.vocabulary;
+    struct salvo_run run = {.session = fixture.session, .ids = ids, .count = 10}, bad = run;
     struct salvo_run_result result;
-    uint64_t step;
+    uint64_t step, bad_step;
     int32_t *expected = continuation(fixture.session, ids, 10, 1);
     ASSERT_OK(salvo_session_rollback(fixture.session, 0));
     busy_device_install(fixture.engine);
+    bad.ids = &outside;
+    bad.count = 1;
     ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &bad, 1, sizeof bad, &bad_step));
     salvo_session_close(fixture.session);
     ASSERT_OK(salvo_session_open(fixture.engine, &fixture.session));
     ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
@@ -275,6 +279,13 @@ static void a_closed_session_leaves_its_results(void **state)
     assert_int_equal(0, salvo_session_position(fixture.session));
     assert_int_equal(SALVO_ERROR_ARGUMENT,
         salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result)); /* no longer open */
+    /* A run of the closed session has failed, which does not concern the one that has its place now. */
+    run.session = fixture.session;
+    result = submit_one(fixture.engine, run);
+    assert_int_equal(SALVO_OK, result.status);
+    assert_int_equal(expected[0], result.id);
+    ASSERT_OK(salvo_engine_wait(fixture.engine, bad_step, &result, 1, sizeof result));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, result.status);
     free(expected);
     free(ids);
     fixture_close(&fixture);
@@ -375,6 +386,25 @@ static void masks_allow_ids(void **state)
     free(expected);
     free(ids);
     fixture_close(&fixture);
+}
+
+static void masks_and_logprobs_of_any_vocabulary(void **state)
+{
+    (void)state;
+    const char *const models[] = {made_model("llama-tiny", "Q8_0"), made_model("rwkv7-tiny", "Q8_0"),
+        made_model_of("llama-mini", "F32", 3), made_model_of("llama-mini", "F32", 31),
+        made_model_of("llama-mini", "F32", 33), made_model_of("llama-mini", "Q8_0", 32001)};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct fixture fixture =
+            fixture_open(models[i], (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                        .backend = "cpu",
+                                        .threads = 1,
+                                        .context = 64,
+                                        .batch = BATCH,
+                                        .sessions = 3});
+        check_masks(&fixture);
+        fixture_close(&fixture);
+    }
 }
 
 /* Callers of an older or newer version have structs of another size. */
@@ -660,6 +690,7 @@ int main(void)
         cmocka_unit_test(a_closed_session_leaves_its_results),
         cmocka_unit_test(logprobs_are_those_of_the_model),
         cmocka_unit_test(masks_allow_ids),
+        cmocka_unit_test(masks_and_logprobs_of_any_vocabulary),
         cmocka_unit_test(structs_may_have_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

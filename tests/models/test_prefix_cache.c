@@ -258,6 +258,80 @@ static void pages_are_given_up_under_pressure(void **state)
     fixture_close(&alone);
 }
 
+/* Of several prompts of a page each, the one that was not used for the longest time goes. */
+static void the_oldest_prompt_goes_first(void **state)
+{
+    (void)state;
+    enum { PROMPTS = 5, TOKENS = 200 };
+    struct fixture fixture = open_cache("llama-tiny", 1, bytes_of_pages("llama-tiny", PROMPTS - 1), 16);
+    for (uint64_t i = 0; i < PROMPTS; i++) {
+        int32_t *ids = some_ids(TOKENS, fixture.vocabulary, 71 + i);
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, TOKENS));
+        free(ids);
+    }
+    for (uint64_t i = 0; i < PROMPTS; i++) {
+        int32_t *ids = some_ids(TOKENS, fixture.vocabulary, 71 + i);
+        uint32_t cached;
+        ASSERT_OK(salvo_session_prefill_cached(fixture.session, ids, TOKENS, &cached));
+        assert_int_equal(i == 0 ? 0 : TOKENS - 1, cached);
+        free(ids);
+    }
+    assert_int_equal(1, memory_of(&fixture).evictions);
+    fixture_close(&fixture);
+}
+
+/* Two sessions compute the same tokens, so that the cache has the pages of one and, behind them, pages of the
+ * other. When the first is closed, the other gets the whole pool. */
+static void pages_before_those_of_a_session_are_given_up(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_cache("llama-tiny", 2, bytes_of_pages("llama-tiny", 4), 16),
+                   alone = open_cache("llama-tiny", 1, 0, 0);
+    struct salvo_session *other;
+    int32_t *ids = some_ids(1000, fixture.vocabulary, 59);
+    ASSERT_OK(salvo_session_open(fixture.engine, &other));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 2 * PAGE));
+    ASSERT_OK(salvo_session_feed(other, ids, 2 * PAGE));
+    assert_int_equal(4, memory_of(&fixture).used_pages);
+    salvo_session_close(fixture.session);
+    fixture.session = other;
+    ASSERT_OK(salvo_session_feed(other, ids + 2 * PAGE, PAGE)); /* now behind the first page of the other */
+    ASSERT_OK(salvo_session_feed(other, ids + 3 * PAGE, 1000 - 3 * PAGE));
+    assert_int_equal(4, memory_of(&fixture).used_pages);
+    float *logits = logits_alone(&alone, ids, 1000);
+    assert_memory_equal(logits, salvo_session_logits(other), fixture.vocabulary * sizeof(float));
+    free(logits);
+    free(ids);
+    fixture_close(&fixture);
+    fixture_close(&alone);
+}
+
+/* The pages that it is written to are in the cache, and so are those behind them. */
+static void a_state_is_restored_over_pages_of_the_cache(void **state)
+{
+    (void)state;
+    enum { SAVED = 405 };
+    struct fixture fixture = open_cache("llama-tiny", 1, bytes_of_pages("llama-tiny", 4), 16),
+                   alone = open_cache("llama-tiny", 1, 0, 0);
+    int32_t *ids = some_ids(4 * PAGE, fixture.vocabulary, 61);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, SAVED));
+    const size_t size = salvo_session_state_size(fixture.session);
+    void *saved = malloc(size);
+    ASSERT_OK(salvo_session_state_save(fixture.session, saved, size));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids + SAVED, 4 * PAGE - SAVED));
+    ASSERT_OK(salvo_session_state_restore(fixture.session, saved, size));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, PAGE));
+    memmove(ids + SAVED, ids, PAGE * sizeof *ids);
+    float *logits = logits_alone(&alone, ids, SAVED + PAGE);
+    assert_memory_equal(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof(float));
+    free(logits);
+    free(saved);
+    free(ids);
+    fixture_close(&fixture);
+    fixture_close(&alone);
+}
+
 /* More states than the budget has room for. */
 static void states_stay_within_their_budget(void **state)
 {
@@ -376,6 +450,9 @@ int main(void)
         cmocka_unit_test(a_session_without_a_cache_keeps_what_fits),
         cmocka_unit_test(wrong_prompts_are_refused_without_effect),
         cmocka_unit_test(pages_are_given_up_under_pressure),
+        cmocka_unit_test(the_oldest_prompt_goes_first),
+        cmocka_unit_test(pages_before_those_of_a_session_are_given_up),
+        cmocka_unit_test(a_state_is_restored_over_pages_of_the_cache),
         cmocka_unit_test(states_stay_within_their_budget),
         cmocka_unit_test(random_conversations),
         cmocka_unit_test(prompts_in_batches_are_kept),

@@ -1,9 +1,11 @@
 /*
  * The scheduler: random requests at random moments, with cancels and pauses, each of which must get exactly
- * the tokens that it gets alone. `test_scheduler SCHEDULES REQUESTS` runs more of them.
+ * the tokens that it gets alone. The scheduler's clock is a fake one, so that steps seem to take any time.
+ * `test_scheduler SCHEDULES REQUESTS` runs more of them, as SALVO_SCHEDULES=1000 does in ctest.
  */
 #include "busy_device.h"
 #include "cmocka_test.h"
+#include "engine/scheduler.h"
 #include "scheduler_fixture.h"
 
 #include <float.h>
@@ -19,7 +21,6 @@
 
 enum {
     LONG_CONTEXT = 560, /* of worlds with little memory: more than two pages */
-    PAGE = 256,
     PAGES = 4,
     KINDS = 24, /* different requests */
     TOP = 3,
@@ -33,6 +34,18 @@ static uint32_t pick(uint32_t below)
 {
     random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)((random_state >> 33) % below);
+}
+
+/* ---- The clock ---- */
+
+/* Stands still, goes on a little, or jumps by seconds. Called by any thread. */
+static uint64_t fake_now(void)
+{
+    static uint64_t now = 1, calls;
+    const uint64_t call = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) * UINT64_C(0x9e3779b97f4a7c15);
+    const unsigned shift = (unsigned)(call >> 60) * 2;
+    return __atomic_add_fetch(
+        &now, shift < 6 ? 0 : (call >> 20) & ((UINT64_C(1) << shift) - 1), __ATOMIC_RELAXED);
 }
 
 /* ---- Requests alone ---- */
@@ -160,22 +173,6 @@ static void make_kind(
     run_alone(alone, kind);
 }
 
-/* The bytes of one page: the state of two pages less that of one; 1 for a model without KV caches. */
-static size_t page_bytes(const struct fixture *fixture)
-{
-    int32_t *ids = some_ids(2 * PAGE, fixture->vocabulary, 1);
-    size_t sizes[2];
-    ASSERT_OK(salvo_session_rollback(fixture->session, 0));
-    for (int i = 0; i < 2; i++) {
-        ASSERT_OK(salvo_session_eval(fixture->session, ids + i * PAGE, PAGE, NULL, NULL));
-        sizes[i] = salvo_session_state_size(fixture->session);
-    }
-    free(ids);
-    struct salvo_memory memory = SALVO_MEMORY_INIT;
-    ASSERT_OK(salvo_engine_memory(fixture->engine, &memory));
-    return memory.pages ? sizes[1] - sizes[0] - PAGE * sizeof(int32_t) : 1;
-}
-
 static struct world open_world(size_t model, bool is_busy, bool is_tight)
 {
     struct world world = {.path = scheduler_model_path(model),
@@ -190,7 +187,7 @@ static struct world open_world(size_t model, bool is_busy, bool is_tight)
     random_state = model + 1;
     for (uint32_t i = 0; i < KINDS; i++)
         make_kind(&world, &alone, i, &world.kinds[i]);
-    const size_t kv_memory = is_tight ? PAGES * page_bytes(&alone) : 0;
+    const size_t kv_memory = is_tight ? PAGES * scheduler_page_bytes(&alone) : 0;
     fixture_close(&alone);
     world.fixture = scheduler_open_engine(world.path, is_busy, world.context, kv_memory);
     return world;
@@ -454,7 +451,10 @@ static void run_schedules(size_t model, bool is_busy, bool is_tight)
     const uint64_t count = is_tight ? (schedules + 9) / 10 : schedules; /* which are longer */
     for (uint64_t seed = 1; seed <= count; seed++)
         run_schedule(&world, seed);
-    for (uint32_t i = 0; i < SESSIONS; i++) { /* the engine has all its sessions again */
+    struct salvo_memory memory = SALVO_MEMORY_INIT; /* the engine has all its pages and sessions again */
+    ASSERT_OK(salvo_engine_memory(world.fixture.engine, &memory));
+    assert_int_equal(0, memory.used_pages);
+    for (uint32_t i = 0; i < SESSIONS; i++) {
         struct salvo_session *session;
         ASSERT_OK(salvo_session_open(world.fixture.engine, &session));
     }
@@ -487,10 +487,14 @@ static void little_memory_and_a_cache_give_the_same(void **state)
 
 int main(int argc, char **argv)
 {
+    const char *more = getenv("SALVO_SCHEDULES");
+    if (more)
+        schedules = (uint32_t)strtoul(more, NULL, 10);
     if (argc > 1)
         schedules = (uint32_t)strtoul(argv[1], NULL, 10);
     if (argc > 2)
         requests = (uint32_t)strtoul(argv[2], NULL, 10);
+    scheduler_now = fake_now;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_in_company_equal_requests_alone),
         cmocka_unit_test(a_device_that_works_by_itself_gives_the_same),

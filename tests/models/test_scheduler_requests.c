@@ -7,6 +7,8 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <salvo/memory.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,32 +291,106 @@ static void a_device_that_fails_fails_what_is_in_flight(void **state)
     }
 }
 
-/* A request whose events nobody reads computes no more than may be unread. */
+/* A request whose events nobody reads computes no more than may be unread, which may be any number. */
 static void unread_events_are_bounded(void **state)
 {
     (void)state;
-    enum { UNREAD = 2, TOKENS = 20 };
+    enum { PROMPT = 15, TOKENS = 20 };
+    static const uint32_t limits[] = {2, PROMPT + TOKENS, UINT32_MAX};
     struct fixture fixture = scheduler_open_engine(made_model("rwkv7-tiny", "Q8_0"), true, CONTEXT, 0);
+    int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 3);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
+        struct salvo_event event = {.size = sizeof event};
+        struct salvo_scheduler *scheduler;
+        struct record record;
+        uint64_t handle;
+        uint32_t taken = 0, scored = 0;
+        options.poll = 1;
+        options.unread = limits[i];
+        options.queue = i ? UINT32_MAX : 0;
+        ASSERT_OK(salvo_scheduler_open(fixture.engine, &options, &scheduler));
+        record_open(&record, scheduler, ids, PROMPT, TOKENS);
+        record.request.prompt_logprobs = 1;
+        ASSERT_OK(salvo_scheduler_submit(scheduler, &record.request, &handle));
+        do {
+            struct pollfd descriptor = {salvo_scheduler_descriptor(scheduler), POLLIN, 0};
+            assert_int_equal(1, poll(&descriptor, 1, -1));
+            assert_true(scheduler_counters_now(scheduler).tokens <= (uint64_t)taken + limits[i]);
+            assert_true(salvo_scheduler_poll(scheduler, &event));
+            if (event.kind == SALVO_EVENT_PROMPT)
+                assert_int_equal(ids[scored++], event.id);
+            taken += event.kind == SALVO_EVENT_TOKEN;
+        } while (event.kind != SALVO_EVENT_END);
+        assert_int_equal(PROMPT, scored);
+        assert_int_equal(TOKENS, taken);
+        salvo_scheduler_close(scheduler);
+    }
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* The steps that are measured at the beginning fit into the KV memory, however long they may take. */
+static void a_context_beyond_the_memory(void **state)
+{
+    (void)state;
+    enum { PAGE = 256, LONG = 4 * PAGE };
+    struct salvo_engine_options engine_options = SALVO_ENGINE_OPTIONS_INIT;
+    struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
+    struct salvo_memory memory = SALVO_MEMORY_INIT;
+    struct salvo_scheduler *scheduler;
+    struct record record;
+    engine_options.backend = "cpu";
+    engine_options.threads = 1;
+    engine_options.context = engine_options.batch = LONG;
+    engine_options.kv_memory = 1 << 16;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), engine_options);
+    ASSERT_OK(salvo_engine_memory(fixture.engine, &memory));
+    assert_true(memory.pages * PAGE < LONG);
+    salvo_session_close(fixture.session);
+    options.latency_us = UINT32_MAX;
+    ASSERT_OK(salvo_scheduler_open(fixture.engine, &options, &scheduler));
+    const uint32_t most = memory.pages * PAGE;
+    int32_t *ids = some_ids(most, fixture.vocabulary, 3);
+    record_open(&record, scheduler, ids, most - 2, 0);
+    run_request(&record);
+    assert_int_equal(SALVO_FINISH_CONTEXT, record.end.finish);
+    assert_int_equal(2, record.count);
+    record_open(&record, scheduler, ids, most, 0);
+    assert_refused(&record, SALVO_ERROR_CONTEXT, "does not fit into the KV memory");
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture.session = NULL;
+    fixture_close(&fixture);
+}
+
+/* Each last event has a place that a queue of any length leaves. */
+static void a_queue_of_any_length(void **state)
+{
+    (void)state;
+    struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, CONTEXT, 0);
     struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
     struct salvo_event event = {.size = sizeof event};
     struct salvo_scheduler *scheduler;
     struct record record;
     uint64_t handle;
-    uint32_t taken = 0;
-    int32_t *ids = some_ids(15, fixture.vocabulary, 3);
+    uint32_t ends = 0;
+    int32_t *ids = some_ids(3, fixture.vocabulary, 3);
     options.poll = 1;
-    options.unread = UNREAD;
+    options.queue = UINT32_MAX;
     ASSERT_OK(salvo_scheduler_open(fixture.engine, &options, &scheduler));
-    record_open(&record, scheduler, ids, 15, TOKENS);
-    ASSERT_OK(salvo_scheduler_submit(scheduler, &record.request, &handle));
-    do {
+    record_open(&record, scheduler, ids, 3, 1);
+    for (int i = 0; i < 2 * SESSIONS; i++) {
+        ASSERT_OK(salvo_scheduler_submit(scheduler, &record.request, &handle));
+        while (scheduler_counters_now(scheduler).finished == (uint64_t)i) /* its last event is not polled */
+            sched_yield();
+    }
+    while (ends < 2 * SESSIONS) {
         struct pollfd descriptor = {salvo_scheduler_descriptor(scheduler), POLLIN, 0};
         assert_int_equal(1, poll(&descriptor, 1, -1));
-        assert_true(scheduler_counters_now(scheduler).tokens <= taken + UNREAD);
         assert_true(salvo_scheduler_poll(scheduler, &event));
-        taken += event.kind == SALVO_EVENT_TOKEN;
-    } while (event.kind != SALVO_EVENT_END);
-    assert_int_equal(TOKENS, taken);
+        ends += event.kind == SALVO_EVENT_END;
+    }
     salvo_scheduler_close(scheduler);
     free(ids);
     fixture_close(&fixture);
@@ -362,6 +438,8 @@ int main(void)
         cmocka_unit_test(answers_end_for_many_reasons),
         cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),
         cmocka_unit_test(unread_events_are_bounded),
+        cmocka_unit_test(a_context_beyond_the_memory),
+        cmocka_unit_test(a_queue_of_any_length),
         cmocka_unit_test(no_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,10 +37,11 @@ class Answer:
 
 
 class Server:
-    def __init__(self, *flags, models=(STORIES,), wait=True):
-        command = [SALVO, "serve", "--port", "0", "--backend", "cpu"]
-        for model in models:
-            command += ["-m", model]
+    def __init__(self, *flags, models=(STORIES,), wait=True, command=None):
+        if not command:
+            command = [SALVO, "serve", "--port", "0", "--backend", "cpu"]
+            for model in models:
+                command += ["-m", model]
         self.process = subprocess.Popen([*command, *map(str, flags)], stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.port = None

@@ -1,4 +1,5 @@
 salvo_test(test_pace SOURCES test_pace.c LABELS quick)
+salvo_test(test_prompt_pace SOURCES test_prompt_pace.c LABELS quick)
 salvo_test(test_lowering SOURCES test_lowering.c lowering_case.c gguf_model.c gguf_sample.c LABELS quick)
 salvo_test(test_fusion SOURCES test_fusion.c lowering_case.c gguf_model.c gguf_sample.c LABELS quick)
 salvo_test(test_backend_checks SOURCES test_backend_checks.c LABELS quick)

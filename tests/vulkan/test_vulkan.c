@@ -1,6 +1,8 @@
 /* The Vulkan backend against the CPU: whole programs, sampling, states that move, and what it promises. */
 #include "batch_schedule.h"
 #include "copy_checks.h"
+#include "embed_checks.h"
+#include "mask_checks.h"
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_executor.h"
@@ -319,6 +321,13 @@ static void sessions_share_a_step(void **state)
     fixture_close(&alone);
 }
 
+static void embeddings_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    assert_true(embedding_difference(made_model("llama-tiny", "F32"), "vulkan") < 1e-5);
+    assert_true(embedding_difference(made_model("rwkv7-tiny", "F32"), "vulkan") < 1e-5);
+}
+
 static void copies_go_their_own_ways(void **state)
 {
     (void)state;
@@ -332,6 +341,23 @@ static void copies_go_their_own_ways(void **state)
                 .sessions = 3,
                 .prefix_cache = 1});
         check_copies(&fixture);
+        fixture_close(&fixture);
+    }
+}
+
+static void masks_and_logprobs(void **state)
+{
+    (void)state;
+    const char *const models[] = {made_model("rwkv7-tiny", "F32"), made_model_of("llama-mini", "F32", 3),
+        made_model_of("llama-mini", "Q8_0", 32001)};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct fixture fixture =
+            fixture_open(models[i], (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                                        .backend = "vulkan",
+                                        .context = 64,
+                                        .batch = 32,
+                                        .sessions = 3});
+        check_masks(&fixture);
         fixture_close(&fixture);
     }
 }
@@ -527,6 +553,8 @@ int main(void)
         cmocka_unit_test(conversations_of_rwkv7),
         cmocka_unit_test(sessions_share_a_step),
         cmocka_unit_test(copies_go_their_own_ways),
+        cmocka_unit_test(embeddings_are_those_of_the_cpu),
+        cmocka_unit_test(masks_and_logprobs),
         cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),

@@ -51,6 +51,11 @@ bool sampler_is_argmax(const struct sampler_settings *settings)
     return settings->temperature == 0 && !settings->mask && !settings->bias && !sampler_penalises(settings);
 }
 
+size_t step_mask_words(uint32_t vocabulary)
+{
+    return ((size_t)vocabulary + 31) / 32;
+}
+
 size_t slot_tokens_at(const struct backend_options *options, uint32_t slot)
 {
     return (size_t)slot * (options->context + 1);

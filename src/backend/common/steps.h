@@ -28,6 +28,9 @@ bool step_is_cancelled(const volatile bool *cancel);
 bool sampler_penalises(const struct sampler_settings *settings);
 bool sampler_is_argmax(const struct sampler_settings *settings);
 
+/* Words of a mask of ids, struct sampler_settings. */
+size_t step_mask_words(uint32_t vocabulary);
+
 /* Index of a slot's first id in an array [slots][context + 1]. */
 size_t slot_tokens_at(const struct backend_options *options, uint32_t slot);
 

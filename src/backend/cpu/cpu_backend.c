@@ -37,9 +37,16 @@ static const float *logits(struct executor *executor, uint32_t row)
     return row_of(executor, executor->program->logits, row, 0);
 }
 
-static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t run)
+static enum salvo_status hidden(struct executor *executor, uint32_t row, uint32_t count, float *out)
 {
-    return executor->logprobs[run];
+    const uint64_t columns = executor->program->buffers[executor->program->hidden].columns;
+    memcpy(out, row_of(executor, executor->program->hidden, row, 0), count * columns * sizeof *out);
+    return SALVO_OK;
+}
+
+static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
+{
+    return executor->logprobs[row];
 }
 
 static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
@@ -181,6 +188,7 @@ const struct backend cpu_backend = {
     .submit = step_submit,
     .wait = step_wait,
     .logits = logits,
+    .hidden = hidden,
     .logprobs = logprobs,
     .tokens = tokens_of,
     .state_size = state_size,

@@ -86,7 +86,7 @@ struct executor {
     uint32_t *tasks;                                           /* [groups] */
     uint32_t first_group;                                      /* first group that the team runs now */
     struct run_result *results;                                /* [slots] */
-    struct sampling_logprob (*logprobs)[1 + MAX_TOP_LOGPROBS]; /* [slots] */
+    struct sampling_logprob (*logprobs)[1 + MAX_TOP_LOGPROBS]; /* [outputs] */
 
     /* Debug path. */
     const size_t *debug_offsets; /* [buffers]; NULL: no step is being debugged */

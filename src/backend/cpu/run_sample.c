@@ -31,7 +31,7 @@ void sample_work(struct executor *executor, const struct group *group, uint32_t 
         return;
     }
     if (run->has_logprobs)
-        sampling_logprobs(logits, vocabulary, id, run->top_count, executor->logprobs[row.run]);
+        sampling_logprobs(logits, vocabulary, id, run->top_count, executor->logprobs[task]);
     tokens[count] = id;
     result->sampled++;
 }

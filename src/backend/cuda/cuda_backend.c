@@ -114,6 +114,7 @@ const struct backend cuda_backend = {
     .chunk = chunk,
     .progress = cuda_step_progress,
     .logits = logits,
+    .hidden = cuda_hidden,
     .tokens = tokens,
     .state_size = cuda_state_size,
     .state_save = cuda_state_save,

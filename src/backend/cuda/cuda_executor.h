@@ -323,6 +323,7 @@ enum salvo_status cuda_state_save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
 enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data);
+enum salvo_status cuda_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
 enum salvo_status cuda_page_copy(struct executor *executor, uint32_t to, uint32_t from);
 enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
 enum salvo_status cuda_set_tokens(

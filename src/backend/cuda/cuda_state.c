@@ -51,6 +51,21 @@ cleanup:
     return status;
 }
 
+enum salvo_status cuda_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_scratch *scratch = &executor->last_plan->scratch;
+    const buffer_id hidden = executor->program->hidden;
+    const size_t row_bytes = executor->program->buffers[hidden].columns * sizeof *out;
+    TRY(cuda_context_enter(&executor->context));
+    status = copy_staged(executor, scratch->arena + scratch->offsets[hidden] + row * (uint64_t)row_bytes,
+        (uint8_t *)out, count * row_bytes, true);
+    cuda_context_leave(&executor->context);
+    executor->counters.bytes_read_back += count * row_bytes;
+cleanup:
+    return status;
+}
+
 static cuda_address recurrent_address(
     const struct executor *executor, const struct cuda_slot *slot_state, uint32_t slot)
 {

@@ -98,6 +98,13 @@ static void write_stop_ids(const struct step *step, struct cuda_step *head)
     }
 }
 
+/* Between the phases of a single token no buffer has plain floats: hidden rows come from the other plans. */
+static const struct cuda_plan *plan_of(const struct executor *executor, const struct step *step)
+{
+    const uint32_t least = step->keeps_hidden ? 2 : 1;
+    return cuda_plan_for(executor, step->token_count < least ? least : step->token_count);
+}
+
 /* The next entry of the ring: token number `skip` of a step that repeats, and how many more are left to the
  * device. */
 static enum salvo_status write_entry(
@@ -112,7 +119,7 @@ static enum salvo_status write_entry(
     *head = (struct cuda_step){.run_count = step->run_count,
         .token_count = step->token_count,
         .repeat = repeat,
-        .plan = cuda_plan_for(executor, step->token_count)->plan.capacity[ROWS_TOKENS],
+        .plan = plan_of(executor, step)->plan.capacity[ROWS_TOKENS],
         .sequence = (uint32_t)executor->entries};
     write_stop_ids(step, head);
     for (uint32_t i = 0; i < step->run_count; i++) {
@@ -374,7 +381,7 @@ static enum salvo_status submit_entry(struct executor *executor, const struct st
     if (executor->entries - executor->finished_entries == CUDA_STEP_RING_ENTRIES)
         TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
     TRY(write_entry(executor, step, skip, repeat));
-    TRY(cuda_launch_plan(executor, cuda_plan_for(executor, step->token_count)));
+    TRY(cuda_launch_plan(executor, plan_of(executor, step)));
     executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
     executor->run_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = run;
     executor->entries++;
@@ -403,7 +410,8 @@ cleanup:
 /* Few tokens, each of another run, are faster one after the other than together. */
 static bool takes_turns(const struct executor *executor, const struct step *step)
 {
-    if (step->token_count < 2 || step->token_count > executor->turns || step->run_count != step->token_count)
+    if (step->token_count < 2 || step->token_count > executor->turns ||
+        step->run_count != step->token_count || step->keeps_hidden)
         return false;
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
@@ -440,7 +448,7 @@ static enum salvo_status submit_step(
     struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
 {
     executor->last_took_turns = takes_turns(executor, step);
-    executor->last_plan = cuda_plan_for(executor, step->token_count);
+    executor->last_plan = plan_of(executor, step);
     return executor->last_took_turns ? submit_turns(executor, step, ticket)
                                      : submit_entries(executor, step, ticket, CUDA_ALL_RUNS);
 }

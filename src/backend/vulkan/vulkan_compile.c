@@ -103,6 +103,8 @@ static enum salvo_status compile_sample(struct compiling *compiling, uint32_t in
     vulkan_bind(dispatch, BIND_RING, &executor->outcomes, true);
     vulkan_bind(dispatch, BIND_SAMPLE_SCRATCH, &executor->sample_scratch, true);
     vulkan_bind(dispatch, BIND_BIAS, &executor->bias, false);
+    vulkan_bind(dispatch, BIND_MASKS, &executor->masks, false);
+    vulkan_bind(dispatch, BIND_LOGPROBS, &executor->logprobs, true);
     vulkan_bind(dispatch, BIND_RING_STATE, &executor->ring_state, true);
     dispatch->groups[0] = outputs < SAMPLE_GROUPS ? outputs : SAMPLE_GROUPS;
 cleanup:

@@ -126,6 +126,9 @@ struct executor {
 
     struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, ring_state,
         sample_scratch, bias;
+    struct vulkan_buffer masks;       /* [slots][step_mask_words]: allowed ids */
+    uint64_t *masked_by;              /* [slots]: the last ticket with a run that reads the slot's mask */
+    struct vulkan_buffer logprobs;    /* [outputs][LOGPROB_WORDS], written by the device */
     struct vulkan_buffer step;        /* the running step */
     struct vulkan_buffer ring;        /* steps written by the host */
     struct vulkan_buffer outcomes;    /* results written by the device */
@@ -252,6 +255,8 @@ enum salvo_status vulkan_step_begin(
 enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending);
 enum salvo_status vulkan_wait_for_all(struct executor *executor);
 const float *vulkan_logits(struct executor *executor, uint32_t row);
+enum salvo_status vulkan_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
+const struct sampling_logprob *vulkan_logprobs(struct executor *executor, uint32_t row);
 const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot);
 uint64_t vulkan_objects(const struct executor *executor); /* buffers and pipelines made so far */
 

@@ -136,6 +136,11 @@ static enum salvo_status open_scratch(struct executor *executor)
     TRY(open_bound(executor, (uint64_t)executor->bias_row_count * vocabulary * sizeof(float), PLACE_TO_DEVICE,
         "bias", &executor->bias));
     TRY(ARENA_NEW(&executor->tables, &executor->bias_rows, executor->bias_row_count));
+    TRY(open_bound(executor, (uint64_t)options->slots * step_mask_words(vocabulary) * sizeof(uint32_t),
+        PLACE_TO_DEVICE, "masks", &executor->masks));
+    TRY(ARENA_NEW(&executor->tables, &executor->masked_by, options->slots));
+    TRY(open_bound(executor, (uint64_t)options->outputs * LOGPROB_WORDS * sizeof(uint32_t), PLACE_TO_HOST,
+        "log-probabilities", &executor->logprobs));
     TRY(NEW(&executor->logits, (size_t)options->outputs * vocabulary));
     TRY(vulkan_clear(&executor->transfer, &executor->sample_scratch));
     TRY(vulkan_clear(&executor->transfer, &executor->ring_state));
@@ -278,8 +283,8 @@ void vulkan_executor_close(struct executor *executor)
     const struct vulkan_device *device = &executor->device;
     struct vulkan_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->rounded,
         &executor->recurrent, &executor->tokens, &executor->ropes, &executor->partials, &executor->ring_state,
-        &executor->sample_scratch, &executor->bias, &executor->step, &executor->ring, &executor->outcomes,
-        &executor->host_tokens};
+        &executor->sample_scratch, &executor->bias, &executor->masks, &executor->logprobs, &executor->step,
+        &executor->ring, &executor->outcomes, &executor->host_tokens};
     if (device->handle && device->call.DeviceWaitIdle) {
         (void)device->call.DeviceWaitIdle(device->handle);
         vulkan_debug_end(executor);

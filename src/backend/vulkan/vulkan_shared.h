@@ -28,7 +28,9 @@ SHARED_ENUM(BIND_VECTORS, 4) /* norms and biases */
 SHARED_ENUM(BIND_TABLE, 5)   /* row ops or matrices of a group */
 SHARED_ENUM(BIND_ROUNDED, 6) /* int8 or f16 activations; single token: the input row */
 SHARED_ENUM(BIND_KEYS, 7)
+SHARED_ENUM(BIND_MASKS, 7) /* sample: allowed ids, a row for each slot */
 SHARED_ENUM(BIND_VALUES, 8)
+SHARED_ENUM(BIND_LOGPROBS, 8) /* sample: log-probabilities for the host, a row for each output */
 SHARED_ENUM(BIND_RECURRENT, 9)
 SHARED_ENUM(BIND_TOKENS, 10)         /* ids of all slots */
 SHARED_ENUM(BIND_ROPES, 11)          /* cosines and sines */
@@ -78,6 +80,8 @@ struct step_run {
     UINT seed_low, seed_high;
     UINT source;    /* enum run_source */
     UINT stop_mask; /* bit i: stop_ids[i] of the header ends it */
+    UINT has_mask;  /* 1: the slot's row of BIND_MASKS has a bit for each allowed id */
+    UINT logprobs;  /* 0, or 1 + the number of most likely ids */
 };
 
 /* The structs as words, as they are copied, and the members that take.comp reads. */
@@ -89,7 +93,7 @@ SHARED_ENUM(REPEAT_WORD, 6)
 SHARED_ENUM(ENTRY_WORD, 10)
 SHARED_ENUM(CANCELLED_WORD, 11)
 SHARED_ENUM(CANCEL_MASK_WORD, 12)
-SHARED_ENUM(RUN_WORDS, 27)
+SHARED_ENUM(RUN_WORDS, 29)
 SHARED_ENUM(RUN_SLOT, 0)
 SHARED_ENUM(RUN_FIRST, 1)
 SHARED_ENUM(RUN_COUNT, 2)
@@ -289,6 +293,10 @@ struct wkv7_one_arguments {
 };
 
 SHARED_ENUM(ARGMAX_BLOCKS, 64)
+
+/* A row of BIND_LOGPROBS: {id, logarithm} of the chosen id and of the most likely ones. */
+SHARED_ENUM(TOP_LOGPROBS, 20)
+SHARED_ENUM(LOGPROB_WORDS, 42)
 
 struct sample_arguments {
     UINT logits, vocabulary;

@@ -33,6 +33,9 @@ IS_AT(step_run, write_version, RUN_WRITE_VERSION);
 IS_AT(step_run, next_version, RUN_NEXT_VERSION);
 IS_AT(step_run, source, RUN_SOURCE);
 static_assert(sizeof(struct row_place) == ROW_WORDS * 4, "the shader reads it as words");
+static_assert((int)TOP_LOGPROBS == (int)MAX_TOP_LOGPROBS, "one size on both sides");
+static_assert(sizeof(struct sampling_logprob[1 + MAX_TOP_LOGPROBS]) == LOGPROB_WORDS * 4,
+    "the shader writes it as words");
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
 
 /* Marks an id that is not sampled yet. */
@@ -324,6 +327,22 @@ cleanup:
     return status;
 }
 
+/* The row of a slot's mask changes only while no step reads it. A caller that computes masks from the ids
+ * before them has waited for those anyway. */
+static enum salvo_status place_mask(struct executor *executor, const struct run *run)
+{
+    enum salvo_status status = SALVO_OK;
+    const size_t words = step_mask_words(executor->program->vocabulary);
+    if (!run->sampler.mask)
+        return SALVO_OK;
+    TRY(complete(executor, executor->masked_by[run->slot]));
+    memcpy((uint32_t *)executor->masks.mapped + run->slot * words, run->sampler.mask,
+        words * sizeof *run->sampler.mask);
+    executor->masked_by[run->slot] = executor->submitted + 1;
+cleanup:
+    return status;
+}
+
 /* Writes rows, output rows and pages, which follow the runs in an entry. */
 static void write_words(
     const struct executor *executor, const struct step *step, struct step_header *header, uint32_t *words)
@@ -370,6 +389,8 @@ static void write_run(
     out->next_version = pending->next_version;
     out->source = run->source;
     out->stop_mask = run->stop_mask;
+    out->has_mask = run->sampler.mask != NULL;
+    out->logprobs = run->has_logprobs ? 1 + run->top_count : 0;
 }
 
 static enum salvo_status check_not_lost(const struct executor *executor)
@@ -398,6 +419,7 @@ enum salvo_status vulkan_step_begin(
         TRY(place_bias(executor, step, &step->runs[i], &row));
         if (row)
             bias_rows[biased++] = row;
+        TRY(place_mask(executor, &step->runs[i]));
     }
 
     const uint64_t ticket = executor->submitted + 1;
@@ -523,6 +545,19 @@ const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot)
     return ids_of(executor, slot);
 }
 
+enum salvo_status vulkan_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const uint64_t row_bytes = program->buffers[program->hidden].columns * sizeof *out;
+    TRY(check_not_lost(executor));
+    status = vulkan_read(&executor->transfer, &executor->arena,
+        executor->last_plan->lowered.offsets[program->hidden] + row * row_bytes, out, count * row_bytes);
+    executor->is_lost |= status != SALVO_OK;
+cleanup:
+    return status;
+}
+
 const float *vulkan_logits(struct executor *executor, uint32_t row)
 {
     const size_t vocabulary = executor->program->vocabulary;
@@ -539,4 +574,10 @@ const float *vulkan_logits(struct executor *executor, uint32_t row)
         executor->logits_are_read = true;
     }
     return executor->logits + row * vocabulary;
+}
+
+const struct sampling_logprob *vulkan_logprobs(struct executor *executor, uint32_t row)
+{
+    executor->counters.bytes_read_back += LOGPROB_WORDS * sizeof(uint32_t);
+    return (const struct sampling_logprob *)executor->logprobs.mapped + row * (size_t)(1 + MAX_TOP_LOGPROBS);
 }

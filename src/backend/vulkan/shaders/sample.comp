@@ -23,6 +23,8 @@ layout(std430, binding = BIND_RING_STATE) buffer RingState {
     uint next[];
 };
 layout(std430, binding = BIND_BIAS) readonly buffer Bias { float bias[]; };
+layout(std430, binding = BIND_MASKS) readonly buffer Masks { uint masks[]; };
+layout(std430, binding = BIND_LOGPROBS) writeonly buffer Logprobs { uint logprobs[]; };
 layout(push_constant) uniform Push { sample_arguments arguments; };
 
 const uint DIGITS = 256, MOST_CHUNKS = 1024;
@@ -111,8 +113,15 @@ float penalised(step_run run, uint times, float logit)
     return result;
 }
 
-/* ---- Stages 1 to 3: orders of the logits with bias and penalties ---- */
+/* ---- Stages 0 to 3: orders of the logits with mask, bias and penalties ---- */
 
+bool is_allowed(step_run run, uint id)
+{
+    uint row = run.slot * ((vocabulary + 31) / 32);
+    return run.has_mask == 0 || (masks[row + id / 32] >> id % 32 & 1) != 0;
+}
+
+/* The mask comes last: neither bias nor penalties give a probability to an id that has none. */
 void load_logits(step_run run, uint run_index, uint output_index, uint position)
 {
     uint from = arguments.logits + output_index * vocabulary;
@@ -138,7 +147,8 @@ void load_logits(step_run run, uint run_index, uint output_index, uint position)
     memoryBarrierBuffer();
     barrier();
     for (uint i = tid; i < vocabulary; i += THREADS)
-        scratch[orders_at + i] = order_of(uintBitsToFloat(scratch[orders_at + i]));
+        scratch[orders_at + i] =
+            is_allowed(run, i) ? order_of(uintBitsToFloat(scratch[orders_at + i])) : ORDER_LOWEST;
     memoryBarrierBuffer();
     barrier();
 }
@@ -349,6 +359,76 @@ uint sample_row(step_run run, uint run_index, uint output_index, uint position)
     return choose(run, cut, position + 1);
 }
 
+/* ---- Log-probabilities ---- */
+
+float sum_of_all(float mine)
+{
+    barrier();
+    low_sums[tid] = floatBitsToUint(mine);
+    barrier();
+    for (uint step = THREADS / 2; step > 0; step /= 2) {
+        if (tid < step)
+            low_sums[tid] = floatBitsToUint(uintBitsToFloat(low_sums[tid]) + uintBitsToFloat(low_sums[tid + step]));
+        barrier();
+    }
+    return uintBitsToFloat(low_sums[0]);
+}
+
+/* Relative to the largest logit; equal infinities have difference 0, not NaN. */
+float below_largest(uint order) { return order == largest.x ? 0.0 : logit_of(order) - largest_logit; }
+
+void store_logprob(uint output_index, uint place, uint id, float log_sum)
+{
+    uint at = output_index * LOGPROB_WORDS + place * 2, order = order_at(id);
+    logprobs[at] = id;
+    logprobs[at + 1] = order > ORDER_LOWEST ? floatBitsToUint(below_largest(order) - log_sum) : 0xff800000u;
+}
+
+/* Of the logits as they are. Those of the most likely ids are collected in `best`, and each finds its rank. */
+void write_logprobs(uint output_index, uint chosen, uint top_count)
+{
+    uint from = arguments.logits + output_index * vocabulary;
+    uvec2 mine = NOTHING_CHOSEN;
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        uint order = order_of(arena[from + i]);
+        scratch[orders_at + i] = order;
+        if (order > ORDER_LOWEST)
+            mine = better(mine, uvec2(order, i));
+    }
+    memoryBarrierBuffer();
+    largest = best_of_all(mine);
+    largest_logit = logit_of(largest.x);
+    float sum = 0.0;
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        float below = below_largest(order_at(i));
+        sum += order_at(i) > ORDER_LOWEST && below > -80.0 ? exp(below) : 0.0;
+    }
+    float log_sum = log(sum_of_all(sum));
+    if (tid == 0)
+        store_logprob(output_index, 0, chosen, log_sum);
+    if (top_count == 0)
+        return;
+    uvec2 cut = find_cut(KEEP_ALL, uvec2(top_count, 0), false);
+    barrier();
+    if (tid == 0)
+        found_index = 0;
+    barrier();
+    for (uint i = tid; i < vocabulary; i += THREADS) {
+        if (stays(cut, order_at(i), i))
+            best[atomicAdd(found_index, 1)] = uvec2(order_at(i), i);
+    }
+    barrier();
+    if (tid < found_index) {
+        uint rank = 0;
+        for (uint i = 0; i < found_index; i++)
+            rank += i != tid && better(best[tid], best[i]) == best[i] ? 1 : 0;
+        store_logprob(output_index, 1 + rank, best[tid].y, log_sum);
+    } else if (tid < top_count) {
+        logprobs[output_index * LOGPROB_WORDS + 2 + tid * 2] = 0xffffffffu;
+        logprobs[output_index * LOGPROB_WORDS + 3 + tid * 2] = 0xff800000u;
+    }
+}
+
 /* This invocation's best of the blocks that argmax.comp has reduced. */
 uvec2 found_in_block(uint output_index)
 {
@@ -406,6 +486,8 @@ void main()
             continue;
         uint id = run.plain != 0 ? best_of_all(mine).y : sample_row(run, run_index, output_index, position);
         finish(run, run_index, position, left, own_stop, id);
+        if (run.logprobs != 0 && id != NOTHING_CHOSEN.y)
+            write_logprobs(output_index, id, run.logprobs - 1);
         barrier();
     }
 }

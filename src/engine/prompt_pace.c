@@ -1,0 +1,76 @@
+#include "engine/prompt_pace.h"
+
+enum {
+    REST_STEPS = 2,  /* the default duration of a step, in steps without prompts */
+    MOST_MIXED = 64, /* steps with prompts until one without is measured again */
+};
+
+static uint32_t size_of(uint32_t decodes)
+{
+    uint32_t size = 0;
+    while (decodes > 1 && size + 1 < PROMPT_PACE_SIZES) {
+        decodes /= 2;
+        size++;
+    }
+    return size;
+}
+
+/* The duration without prompts; where none is known, that of the nearest smaller size. */
+static double rest_of(const struct prompt_pace *pace, uint32_t size)
+{
+    while (size && pace->sizes[size].ns <= 0)
+        size--;
+    return pace->sizes[size].ns;
+}
+
+/* Moves an estimate towards a new figure. A single step that was late, because the machine did something
+ * else, moves it little. */
+static double follow(double estimate, double figure)
+{
+    if (estimate <= 0)
+        return figure;
+    figure = figure > 2 * estimate ? 2 * estimate : figure;
+    return estimate + (figure - estimate) / 4;
+}
+
+void prompt_pace_open(struct prompt_pace *pace, double latency_ns, uint32_t least, uint32_t most,
+    double decode_ns, double token_ns)
+{
+    *pace = (struct prompt_pace){
+        .latency_ns = latency_ns, .least = least < most ? least : most, .most = most, .token_ns = token_ns};
+    pace->sizes[0].ns = decode_ns;
+}
+
+uint32_t prompt_pace_limit(const struct prompt_pace *pace, uint32_t decodes)
+{
+    const double rest = rest_of(pace, size_of(decodes)),
+                 target = pace->latency_ns > 0 ? pace->latency_ns : REST_STEPS * rest,
+                 room = target > rest ? target - rest : 0;
+    if (room < pace->token_ns * pace->least)
+        return pace->least;
+    return room < pace->token_ns * pace->most ? (uint32_t)(room / pace->token_ns) : pace->most;
+}
+
+uint32_t prompt_pace_tokens(struct prompt_pace *pace, uint32_t decodes)
+{
+    const uint32_t size = size_of(decodes);
+    pace->has_rested =
+        !pace->has_rested && (pace->sizes[size].ns <= 0 || pace->sizes[size].mixed >= MOST_MIXED);
+    return pace->has_rested ? 0 : prompt_pace_limit(pace, decodes);
+}
+
+void prompt_pace_note(struct prompt_pace *pace, uint32_t decodes, uint32_t prompt_tokens, uint64_t ns)
+{
+    const uint32_t size = size_of(decodes);
+    if (!decodes)
+        return; /* as many prompt tokens as the device takes, which says little about a few */
+    if (!prompt_tokens) {
+        pace->sizes[size].ns = follow(pace->sizes[size].ns, (double)ns);
+        pace->sizes[size].mixed = 0;
+        return;
+    }
+    const double added = ((double)ns - rest_of(pace, size)) / prompt_tokens;
+    pace->sizes[size].mixed += pace->sizes[size].mixed < MOST_MIXED;
+    /* A token is never free, so that a way back is left. */
+    pace->token_ns = follow(pace->token_ns, added > pace->token_ns / 8 ? added : pace->token_ns / 8);
+}
