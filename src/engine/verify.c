@@ -60,7 +60,7 @@ static enum salvo_status round_alike(
             "%s rounds activations finer than %s can: compare each of them with cpu", engine->backend->name,
             other->backend->name);
     }
-    engine->backend->set_rounding(engine->executor, is_fine ? ACTIVATIONS_FINEST
+    engine->backend->set_rounding(engine->executor, is_fine                         ? ACTIVATIONS_FINEST
                                                     : other->backend->rounds_finely ? ACTIVATIONS_AS_USUAL
                                                                                     : ACTIVATIONS_PLAIN);
     return SALVO_OK;

@@ -100,9 +100,7 @@ inline bool has_warpgroups()
 inline uint32_t rounding_of(enum tensor_type type, bool warpgroups)
 {
     const bool halves = type == TYPE_F16 || (warpgroups && type != TYPE_F32 && type != TYPE_BF16);
-    return halves                                  ? ROUNDING_F16
-           : type == TYPE_F32 || type == TYPE_BF16 ? ROUNDING_F32
-                                                   : ROUNDING_Q8;
+    return halves ? ROUNDING_F16 : type == TYPE_F32 || type == TYPE_BF16 ? ROUNDING_F32 : ROUNDING_Q8;
 }
 
 /* A packed input on the device, and the numbers that it represents. The first `fine` rows have two terms.

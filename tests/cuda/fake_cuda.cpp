@@ -72,7 +72,12 @@ kernel_table all_kernels()
 
 kernel_table kernels = all_kernels();
 
-enum { COOPERATIVE = 2 }; /* the launch attribute */
+enum { COOPERATIVE = 2, CLUSTER = 4 }; /* launch attributes */
+
+struct launch_attribute {
+    int kind, padding;
+    char value[64];
+};
 
 /* Records of all blocks in a range of phases. */
 unsigned long count_pieces(const cuda_machine &machine, uint32_t first, uint32_t end, uint32_t blocks)
@@ -490,9 +495,9 @@ EXPORT cuEventElapsedTime(float *out, void *start, void *end)
 
 static bool is_cluster(const launch_config &config)
 {
-    const auto *attributes = static_cast<const cuda_launch_attribute *>(config.attributes);
+    const auto *attributes = static_cast<const launch_attribute *>(config.attributes);
     for (unsigned i = 0; i < config.attribute_count; i++) {
-        if (attributes[i].kind == CUDA_LAUNCH_CLUSTER)
+        if (attributes[i].kind == CLUSTER)
             return true;
     }
     return false;
@@ -508,8 +513,9 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
         return TOO_MANY_TOGETHER;
     const bool takes = called->together ? kernel_argument<uint32_t>(values, 3) & CUDA_TAKE_STEP
                                         : called == &kernels["salvo_begin"];
-    const prepared launch = {*config, (called->together && control.resident) || is_cluster(*config), called->wide,
-        called->bind(values), takes ? kernel_argument<const cuda_machine *>(values, 0) : nullptr};
+    const prepared launch = {*config, (called->together && control.resident) || is_cluster(*config),
+        called->wide, called->bind(values),
+        takes ? kernel_argument<const cuda_machine *>(values, 0) : nullptr};
     if (called->together)
         control.pieces += count_pieces(*kernel_argument<const cuda_machine *>(values, 0),
             kernel_argument<uint32_t>(values, 1), kernel_argument<uint32_t>(values, 2), config->grid[0]);

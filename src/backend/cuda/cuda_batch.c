@@ -224,12 +224,12 @@ static struct cuda_launch gemm_split_launch(
         size--;
     const uint32_t tokens = fewest << size, columns = divide_up(capacity, tokens),
                    stage = gemm_split_stage(gemm, tokens), half = room->shared_bytes / 2 - driver_bytes,
-                   at_once = tokens < 64 && half / stage > GEMM_SPLIT_LEAST_STAGES ? 2 : 1,
+                   at_once = tokens < 128 && half / stage > GEMM_SPLIT_LEAST_STAGES ? 2 : 1,
                    fitting = (at_once == 2 ? half : room->shared_bytes) / stage;
     gemm->stages = fitting > GEMM_SPLIT_MOST_STAGES ? GEMM_SPLIT_MOST_STAGES : fitting;
     gemm->splits = gemm_splits(parts, blocks * columns, room->multiprocessors * at_once);
-    return (struct cuda_launch){names[size][glu], columns * gemm->splits, blocks, GEMM_SPLIT_THREADS,
-        gemm->stages * stage};
+    return (struct cuda_launch){
+        names[size][glu], columns * gemm->splits, blocks, GEMM_SPLIT_THREADS, gemm->stages * stage};
 }
 
 static bool is_all_f16(const struct cuda_gemm *gemm)
@@ -243,11 +243,9 @@ static bool is_all_f16(const struct cuda_gemm *gemm)
 
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
-    const struct cuda_launch wide = capacity > 128 && is_all_f16(gemm)
-                                        ? gemm_wide_launch(gemm, capacity, room)
-                                        : (struct cuda_launch){0};
-    const struct cuda_launch split =
-        wide.kernel ? wide : gemm_split_launch(gemm, capacity, room);
+    const struct cuda_launch wide =
+        capacity > 128 && is_all_f16(gemm) ? gemm_wide_launch(gemm, capacity, room) : (struct cuda_launch){0};
+    const struct cuda_launch split = wide.kernel ? wide : gemm_split_launch(gemm, capacity, room);
     if (split.kernel)
         return split;
 #define SIZES(kind)                                                       \

@@ -73,8 +73,8 @@ enum {
     /* Kernels for warpgroups of up to 128 tokens: a cluster of blocks may divide the columns. */
     GEMM_SPLIT_ROWS = 128,
     GEMM_SPLIT_THREADS = 256,
-    GEMM_SPLIT_MOST = 8, /* blocks of a cluster */
-    GEMM_SPLIT_LEAST_STAGES = 3, /* of its ring: one that is read, one that is unpacked, one that arrives */
+    GEMM_SPLIT_MOST = 8,         /* blocks of a cluster */
+    GEMM_SPLIT_LEAST_STAGES = 3, /* of its ring */
     GEMM_SPLIT_MOST_STAGES = 8,
     GEMM_SPLIT_SHARED = 200000, /* bytes of shared memory of a device that has room for them */
     BEGIN_THREADS = 512,
@@ -155,8 +155,8 @@ struct cuda_gemm {
     struct cuda_packed_input rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_matmul matmuls[GEMM_MATMULS];
     uint32_t count;
-    uint32_t glu;  /* ACTIVATION_NONE: no glu */
-    uint32_t rows; /* enum row_kind: tokens or outputs */
+    uint32_t glu;    /* ACTIVATION_NONE: no glu */
+    uint32_t rows;   /* enum row_kind: tokens or outputs */
     uint32_t splits; /* above 1: so many blocks, neighbours of x, are a cluster and divide the columns */
     uint32_t stages; /* of their rings */
     uint32_t padding;
@@ -196,8 +196,7 @@ struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint
 struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
 /* Sets gemm->splits and gemm->stages. */
-struct cuda_launch cuda_gemm_launch(
-    struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
+struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_flash_launch(
     const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, uint32_t shared_bytes);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);

@@ -164,10 +164,10 @@ struct executor {
     uint32_t module_count, function_count;
     cuda_function decode;
     bool programmatic; /* launches may begin before the one before them has ended */
-    bool halves;       /* kernels for warpgroups: matmuls of many tokens by quantised weights take halves, too */
-    uint32_t blocks;   /* of the decode kernel's grid */
-    bool resident;     /* all blocks run at once, and a token is one launch; if not, a token is a graph with
-                          a launch per phase, and no block waits for another */
+    bool halves; /* kernels for warpgroups: matmuls of many tokens by quantised weights take halves, too */
+    uint32_t blocks; /* of the decode kernel's grid */
+    bool resident;   /* all blocks run at once, and a token is one launch; if not, a token is a graph with
+                        a launch per phase, and no block waits for another */
     enum cuda_fit fit;
     uint32_t flags; /* that every launch of the decode kernel gets */
 

@@ -279,8 +279,8 @@ static bool has_glu_inside(
            (uint32_t)builder->executor->device->shared_bytes;
 }
 
-/* Whether the next group does no more than round, to bytes or halves, what one of this group's ops leaves: then
- * this one can do it. Not where groups are run one by one. */
+/* Whether the next group does no more than round, to bytes or halves, what one of this group's ops leaves:
+ * then this one can do it. Not where groups are run one by one. */
 static bool rounds_next(const struct phase_builder *builder, const struct group *group, buffer_id out)
 {
     const struct plan *plan = &builder->plan->plan;

@@ -89,8 +89,6 @@ static enum salvo_status open_device(struct executor *executor)
     /* Other devices never have them, and these do not where the build has only PTX for them. */
     if (executor->device->major == WARPGROUP_MAJOR && executor->device->shared_bytes >= GEMM_SPLIT_SHARED)
         TRY(cuda_function_exists(executor, "salvo_gemm_split_64", &executor->halves));
-    if (getenv("SALVO_CUDA_HALVES"))
-        executor->halves = false;
     executor->blocks = (uint32_t)executor->device->multiprocessors;
     executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */
     TRY(find_residency(executor));

@@ -63,7 +63,8 @@ enum salvo_status cuda_turns_open(struct executor *executor)
     const struct backend_options *options = &executor->options;
     const char *given = getenv("SALVO_CUDA_TURNS"); /* for tests */
     if (!executor->resident || options->slots < TIMED_RUNS || options->batch < TIMED_RUNS ||
-        options->context < TIMED_RUNS || (executor->state.pages_per_slot && executor->state.pages < TIMED_RUNS))
+        options->context < TIMED_RUNS ||
+        (executor->state.pages_per_slot && executor->state.pages < TIMED_RUNS))
         return SALVO_OK;
     TRY(cuda_memory_new(executor, "logits",
         (uint64_t)CUDA_MOST_TURNS * executor->program->vocabulary * sizeof(float), &executor->turn_logits));

@@ -106,8 +106,9 @@ template <int MATRICES, int TOKENS, int ROWS> struct block_sums {
 };
 
 /* By all threads, once the sums are in shared memory: adds them, applies bias, activation, glu and cap, and
- * stores, four rows at a time. Blocks may share this, each with a share of the fours. Common values are in registers: parameter loads
- * are slow, and instruction fetches count because each instruction runs once or twice. */
+ * stores, four rows at a time. Blocks may share this, each with a share of the fours. Common values are in
+ * registers: parameter loads are slow, and instruction fetches count because each instruction runs once or
+ * twice. */
 template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     static constexpr uint32_t quads = ROWS / 4;
     const cuda_gemm &gemm;
@@ -118,12 +119,12 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     float *out;                    /* the first token's first row */
     float4 before;                 /* what is added to: the next four */
 
-    KERNEL_INLINE gemm_finish(
-        const cuda_gemm &gemm_, const gemm_block &block, uint32_t first_token, uint32_t live, uint32_t share = 0, uint32_t shares = 1)
+    KERNEL_INLINE gemm_finish(const cuda_gemm &gemm_, const gemm_block &block, uint32_t first_token,
+        uint32_t live, uint32_t share = 0, uint32_t shares = 1)
         : gemm(gemm_), matmul(gemm.matmuls[block.matmul]), rows(matmul.matrix.rows),
-          first_row(block.first_row), end(live * quads), begin(share * blockDim.x),
-          step(shares * blockDim.x), accumulates(matmul.accumulate != 0),
-          whole(rows % 4 == 0), out((float *)matmul.out + (uint64_t)first_token * rows + first_row)
+          first_row(block.first_row), end(live * quads), begin(share * blockDim.x), step(shares * blockDim.x),
+          accumulates(matmul.accumulate != 0), whole(rows % 4 == 0),
+          out((float *)matmul.out + (uint64_t)first_token * rows + first_row)
     {
         load_before(begin + threadIdx.x);
     }

@@ -23,11 +23,12 @@
 template <int TOKENS, int MATRICES> struct split_layout {
     static constexpr uint32_t chunks = CUDA_TILE_COLUMNS * 2 / 16; /* of 16 bytes of a token */
     static constexpr uint32_t input_bytes = chunks * wide_inputs<TOKENS>::chunk_bytes;
-    static constexpr uint32_t tiles = GEMM_SPLIT_ROWS / CUDA_TILE_ROWS; /* of a stage */
-    static constexpr int rows = GEMM_SPLIT_ROWS / MATRICES;             /* of a matrix */
+    static constexpr uint32_t tiles = GEMM_SPLIT_ROWS / CUDA_TILE_ROWS;                  /* of a stage */
+    static constexpr int rows = GEMM_SPLIT_ROWS / MATRICES;                              /* of a matrix */
     static constexpr int tokens = TOKENS < GEMM_MANY_TOKENS ? TOKENS : GEMM_MANY_TOKENS; /* of `sums` */
     static constexpr int sums = MATRICES * tokens * sum_stride<rows>;
-    static_assert(TOKENS / tokens * sums * 4 <= GEMM_SPLIT_LEAST_STAGES * input_bytes, "sums are there in the end");
+    static_assert(
+        TOKENS / tokens * sums * 4 <= GEMM_SPLIT_LEAST_STAGES * input_bytes, "sums are there in the end");
 };
 
 /* ---- Loads to shared memory ---- */
@@ -147,7 +148,8 @@ template <int TYPE> KERNEL_INLINE void unpack_halves(const uint8_t *tile, uint32
             out[4 * i + 2] = codes.wide[i].z, out[4 * i + 3] = codes.wide[i].w;
         }
     } else {
-        /* A byte below 1024 as a half is the byte itself: 0x64 above an unsigned byte is 1024 more than it. */
+        /* A byte below 1024 as a half is the byte itself: 0x64 above an unsigned byte is 1024 more than it.
+         */
         constexpr float bias = 1024 + 128;
         const uint32_t unit = both_halves(format::unit), zero = both_halves(-bias * format::unit);
         const lane_scales scales = unpack_scales<TYPE>(codes);
@@ -160,10 +162,10 @@ template <int TYPE> KERNEL_INLINE void unpack_halves(const uint8_t *tile, uint32
 #pragma unroll
             for (int i = half * 4; i < half * 4 + 4; i++) {
                 const uint32_t bytes = words[i] ^ 0x80808080;
-                out[2 * i] =
-                    scale_halves(scale_halves(permute_bytes(bytes, 0x64646464, 0x4140), unit, zero), scale, offset);
-                out[2 * i + 1] =
-                    scale_halves(scale_halves(permute_bytes(bytes, 0x64646464, 0x4342), unit, zero), scale, offset);
+                out[2 * i] = scale_halves(
+                    scale_halves(permute_bytes(bytes, 0x64646464, 0x4140), unit, zero), scale, offset);
+                out[2 * i + 1] = scale_halves(
+                    scale_halves(permute_bytes(bytes, 0x64646464, 0x4342), unit, zero), scale, offset);
             }
         }
     }
@@ -203,27 +205,27 @@ struct part_weights {
     }
 };
 
-/* Until the oldest stage on its way is there: of stages - 2. */
+/* Until the oldest stage on its way is there: of stages - 1. */
 KERNEL_INLINE void wait_for_stage(uint32_t stages)
 {
     switch (stages) {
     case 3:
-        copy_wait<0>();
-        break;
-    case 4:
         copy_wait<1>();
         break;
-    case 5:
+    case 4:
         copy_wait<2>();
         break;
-    case 6:
+    case 5:
         copy_wait<3>();
         break;
-    case 7:
+    case 6:
         copy_wait<4>();
         break;
-    default:
+    case 7:
         copy_wait<5>();
+        break;
+    default:
+        copy_wait<6>();
     }
 }
 
@@ -287,19 +289,19 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
     DYNAMIC_SHARED(shared);
     const gemm_block block = find_gemm_block<layout::rows>(gemm, blockIdx.y);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix_number = warp / 4 % MATRICES,
-                   row = warp * 16 % layout::rows, splits = gemm.splits, stages = gemm.stages, split = blockIdx.x % splits,
-                   first_token = blockIdx.x / splits * TOKENS;
+                   row = warp * 16 % layout::rows, splits = gemm.splits, stages = gemm.stages,
+                   split = blockIdx.x % splits, first_token = blockIdx.x / splits * TOKENS;
     const cuda_matrix &matrix = gemm.matmuls[block.matmul + matrix_number].matrix;
     const uint32_t type = matrix.type, tile_bytes = matrix.tile_bytes,
                    each = (matrix.parts + splits - 1) / splits, first_part = split * each,
-                   count = min(each, matrix.parts - first_part),
-                   weight_bytes = layout::tiles * tile_bytes, stage_bytes = weight_bytes + layout::input_bytes;
+                   count = min(each, matrix.parts - first_part), weight_bytes = layout::tiles * tile_bytes,
+                   stage_bytes = weight_bytes + layout::input_bytes;
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     uint8_t *own_weights = shared + warp * 2 * tile_bytes;
     split_weights weights(matrix, (block.first_row + row) / CUDA_TILE_ROWS, first_part, count, lane);
     invite_next_launch();
 #pragma unroll 1
-    for (uint32_t i = 0; i < stages - 2; i++)
+    for (uint32_t i = 0; i < stages - 1; i++)
         weights.fetch(own_weights + i * stage_bytes);
     wait_for_last_launch();
     const uint32_t live = live_rows(step, gemm.rows, first_token, TOKENS);
@@ -310,48 +312,36 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
     }
     split_inputs<layout, TOKENS> inputs(gemm.packed_input, first_token, live, first_part, count);
 #pragma unroll 1
-    for (uint32_t i = 0; i < stages - 2; i++) {
+    for (uint32_t i = 0; i < stages - 1; i++) {
         inputs.fetch(shared + i * stage_bytes + weight_bytes);
         copy_commit();
     }
-    float sums[TOKENS / 8][4] = {}, part_sums[TOKENS / 8][4];
-    uint32_t stage = 0, free_stage = (stages - 2) * stage_bytes; /* bytes */
-    part_weights unpacked[2];
-    /* While the products of one part are computed, the next one is unpacked. */
+    float sums[TOKENS / 8][4] = {};
+    uint32_t stage = 0, free_stage = (stages - 1) * stage_bytes; /* bytes */
 #pragma unroll 1
-    for (uint32_t part = 0; part < count; part += 2) {
+    for (uint32_t part = 0; part < count; part++) {
+        wait_for_stage(stages);
+        publish_inputs();
+        __syncthreads(); /* the stage is there, and nobody uses the one before it any more */
+        weights.fetch(own_weights + free_stage);
+        inputs.fetch(shared + free_stage + weight_bytes);
+        copy_commit();
+        part_weights unpacked;
+        unpacked.unpack_any(type, own_weights + stage, tile_bytes, lane);
+        float part_sums[TOKENS / 8][4];
+        products_begin();
 #pragma unroll
-        for (uint32_t odd = 0; odd < 2; odd++) {
-            if (part + odd >= count)
-                break;
-            wait_for_stage(stages);
-            publish_inputs();
-            __syncthreads(); /* the stage is there, and nobody uses the one before the last any more */
-            weights.fetch(own_weights + free_stage);
-            inputs.fetch(shared + free_stage + weight_bytes);
-            copy_commit();
-            unpacked[odd].unpack_any(type, own_weights + stage, tile_bytes, lane);
-            if (part + odd != 0) {
-                products_wait<0>();
-                hold_sums(part_sums);
-                add_part(part_sums, sums);
-            }
-            products_begin();
-#pragma unroll
-            for (uint32_t i = 0; i < 8; i++)
-                multiply_wide(unpacked[odd].words[i],
-                    shared + stage + weight_bytes + i * 2 * wide_inputs<TOKENS>::chunk_bytes, i != 0,
-                    part_sums);
-            products_commit();
-            stage += stage_bytes;
-            stage = stage == stages * stage_bytes ? 0 : stage;
-            free_stage += stage_bytes;
-            free_stage = free_stage == stages * stage_bytes ? 0 : free_stage;
-        }
+        for (uint32_t i = 0; i < 8; i++)
+            multiply_wide(unpacked.words[i],
+                shared + stage + weight_bytes + i * 2 * wide_inputs<TOKENS>::chunk_bytes, i != 0, part_sums);
+        products_commit();
+        products_wait<0>();
+        hold_sums(part_sums);
+        add_part(part_sums, sums);
+        free_stage = stage;
+        stage += stage_bytes;
+        stage = stage == stages * stage_bytes ? 0 : stage;
     }
-    products_wait<0>();
-    hold_sums(part_sums);
-    add_part(part_sums, sums);
     __syncthreads();
 #pragma unroll
     for (int first = 0; first < TOKENS / 8; first += layout::tokens / 8) {
@@ -362,8 +352,8 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
             for (int i = 0; i < 4; i++)
                 some[j][i] = sums[first + j][i];
         }
-        leave_sums<MATRICES, layout::tokens, layout::rows>(some, 0, matrix_number, row, lane,
-            (float *)shared + first / (layout::tokens / 8) * layout::sums);
+        leave_sums<MATRICES, layout::tokens, layout::rows>(
+            some, 0, matrix_number, row, lane, (float *)shared + first / (layout::tokens / 8) * layout::sums);
     }
     finish_split<layout, TOKENS, MATRICES>(
         gemm, block, first_token, live, split, splits, (const float *)shared);
@@ -371,14 +361,14 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
         meet_cluster(splits); /* others read this block's sums until then */
 }
 
-/* Two blocks with few tokens share a multiprocessor. */
+/* Two blocks share a multiprocessor, but for those of 128 tokens. */
 #define DEFINE_GEMM_SPLIT(tokens)                                                                            \
-    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) < 64 ? 2 : 1)                \
+    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) < 128 ? 2 : 1)                 \
         salvo_gemm_split_##tokens(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)       \
     {                                                                                                        \
         gemm_split<tokens, 1>(machine, gemm);                                                                \
     }                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) < 64 ? 2 : 1)                \
+    extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) < 128 ? 2 : 1)                 \
         salvo_gemm_split_##tokens##_glu(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm) \
     {                                                                                                        \
         gemm_split<tokens, 2>(machine, gemm);                                                                \

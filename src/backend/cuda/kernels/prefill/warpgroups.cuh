@@ -137,8 +137,8 @@ KERNEL_INLINE void multiply_wide(
 
 /* ---- Clusters of blocks ---- */
 
-/* All threads of a cluster of `blocks` blocks, or of the block that is alone: what they have written to shared
- * memory is there for all of them. */
+/* All threads of a cluster of `blocks` blocks, or of the block that is alone: what they have written to
+ * shared memory is there for all of them. */
 KERNEL_INLINE void meet_cluster(uint32_t blocks)
 {
     if (blocks == 1) {

@@ -103,7 +103,8 @@ struct state_place {
     const float *before;
     float *after;
 
-    KERNEL_INLINE state_place(const cuda_machine *machine, const cuda_wkv7_many &wkv7, uint32_t slot, uint32_t head)
+    KERNEL_INLINE state_place(
+        const cuda_machine *machine, const cuda_wkv7_many &wkv7, uint32_t slot, uint32_t head)
     {
         const uint64_t elements = machine->recurrent_elements;
         const uint32_t version = __ldcg(&((const cuda_slot *)machine->slot_states)[slot].version);
@@ -490,8 +491,7 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
             const uint32_t before = __shfl_sync(~0u, all.through - own_chunks, at),
                            count = __shfl_sync(~0u, all.count, at);
             if (turn == blockIdx.y)
-                step_run(
-                    machine, wkv7, runs + base + at, index + before, count, *(chunks_memory *)shared);
+                step_run(machine, wkv7, runs + base + at, index + before, count, *(chunks_memory *)shared);
             turn = turn + 1 == gridDim.y ? 0 : turn + 1;
         }
         index += __shfl_sync(~0u, all.through, 31);
