@@ -81,12 +81,19 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (600), from the corpus of earlie
 
 SHAPES = tests/shapes/fuzz-shapes --seed $(SEED) --jobs $(JOBS)
 SEED ?= 10000
+SERVE_SECONDS ?= 1800
+SOAK_SERVE = SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/soak_serve.py
 
-soak: ## hours: thousands of random model shapes from SEED (10000) on, on each backend, and half an hour of every fuzz target
+soak: ## hours: 10000 requests on each scheduler, random model shapes from SEED (10000) on, load on the server under ASan and TSan, half an hour of every fuzz target
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
-	$(call build,asan,--target fuzz-shapes)
+	$(call build,asan,--target fuzz-shapes salvo)
+	$(call build,tsan,--target salvo)
+	SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/slow_readers.py build/salvo
+	ASAN_OPTIONS=quarantine_size_mb=16 $(SOAK_SERVE) build-asan/salvo $(SERVE_SECONDS)
+	$(SOAK_SERVE) build-tsan/salvo $(SERVE_SECONDS)
+	build/tests/models/test_scheduler 1 10000
 	build/$(SHAPES) --backend cpu --count 5000
 	ASAN_OPTIONS=detect_leaks=0 build-asan/$(SHAPES) --backend cpu --count 500
 	SALVO_CUDA_LIBRARY=build/tests/cuda/libfake-cuda.so build/$(SHAPES) --backend cuda --count 300

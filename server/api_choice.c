@@ -42,6 +42,7 @@ static size_t count_characters(const char *text, size_t size)
 static bool keep_details(struct api_choice *choice, const struct salvo_event *event)
 {
     struct api_token token = {.id = event->id, .logprob = event->logprob, .offset = choice->characters};
+    token.offset -= token.offset < choice->dropped ? token.offset : choice->dropped;
     token.top_count = event->top_count < SALVO_TOP_LOGPROBS ? event->top_count : SALVO_TOP_LOGPROBS;
     for (uint32_t i = 0; i < token.top_count; i++) {
         token.top_ids[i] = event->top_ids[i];

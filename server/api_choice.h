@@ -19,9 +19,11 @@ struct api_choice {
     struct salvo_model *model;
     size_t prompt; /* number of its prompt */
     uint32_t index;
-    uint64_t handle;   /* of the scheduler; 0: not submitted */
-    unsigned failures; /* of the device before it was submitted */
-    bool is_parked;    /* waits for the model to be opened again, api_recovery.h */
+    uint64_t handle;                   /* of the scheduler; 0: not submitted */
+    struct salvo_scheduler *scheduler; /* that it was submitted to; for its thread alone */
+    size_t queued;                     /* events that the loop has not seen; under the lock of the owner */
+    unsigned failures;                 /* of the device before it was submitted */
+    bool is_parked;                    /* waits for the model to be opened again, api_recovery.h */
     struct api_choice *next_parked, **parked_link;
     struct salvo_text_filter *filter;
     const char *const *stops;
@@ -35,9 +37,10 @@ struct api_choice {
     struct buffer details; /* struct api_token, if the request wants log-probabilities */
     bool wants_details;
 
-    struct buffer held;        /* bytes of tokens that the filter holds back */
-    size_t characters;         /* of all tokens so far */
-    uint32_t tokens;           /* of the answer */
+    struct buffer held; /* bytes of tokens that the filter holds back */
+    size_t characters;  /* of all tokens so far */
+    size_t dropped;     /* of the characters: a blank that the text of the prompt does not begin with */
+    uint32_t tokens;    /* of the answer */
     bool has_new_line, echoed; /* echoed: the prompt was sent */
     bool stopped;              /* a stop string was found; what the model computed after it does not count */
     const char *stop_word;     /* that string, or "" */

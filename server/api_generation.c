@@ -35,12 +35,13 @@ struct api_generation {
 
     pthread_mutex_t lock; /* of the rest */
     struct queued_event *first, **last;
-    bool posted; /* the loop will look at the events */
-    bool lost;   /* an event could not be kept */
+    bool posted;    /* the loop will look at the events */
+    bool lost;      /* an event could not be kept */
+    bool throttled; /* too many events wait */
     size_t lost_ends;
 };
 
-enum { SILENCE_MS = 15000 };
+enum { SILENCE_MS = 15000, MOST_QUEUED = 64 };
 
 static struct api_generation *of_task(struct api_task *task)
 {
@@ -73,6 +74,24 @@ static void name_answer(struct api_generation *generation)
     generation->created = (int64_t)time(NULL);
 }
 
+/* Some tokenizers write a blank before the text that they remove again. */
+static bool count_dropped(
+    struct salvo_model *model, const struct api_prompt *prompt, struct api_choice *choice)
+{
+    char *text = NULL;
+    size_t size = 0, pieces = 0, piece;
+    bool ok = salvo_detokenize(model, prompt->ids, prompt->count, false, &text, &size) == SALVO_OK;
+    salvo_free(text);
+    for (size_t i = 0; ok && i < prompt->count; i++) {
+        ok = api_token_bytes(model, prompt->ids[i], &text, &piece);
+        pieces += ok ? piece : 0;
+        if (ok)
+            salvo_free(text);
+    }
+    choice->dropped = pieces > size ? pieces - size : 0;
+    return ok;
+}
+
 static bool open_choices(struct api_generation *generation)
 {
     const struct api_request *request = &generation->request;
@@ -91,6 +110,9 @@ static bool open_choices(struct api_generation *generation)
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
+        if (request->echo && request->logprobs &&
+            !count_dropped(generation->model->model, &prepared->prompts[choice->prompt], choice))
+            return api_out_of_memory(&generation->task.error);
     }
     return true;
 }
@@ -128,6 +150,13 @@ static void prepare(struct api_task *task)
 
 static void drain(void *argument);
 
+/* Events of a choice that may wait for the loop: about as many bytes as a stream may have unsent. */
+static size_t most_queued(const struct api_generation *generation)
+{
+    const size_t share = MOST_QUEUED / (generation->choice_count * (1 + generation->request.top_count));
+    return share < 4 ? 4 : share;
+}
+
 /* On the scheduler's thread. The post is made under the lock: once it is free, the loop may end the
  * generation. */
 static void on_event(void *user, const struct salvo_event *event)
@@ -161,6 +190,10 @@ static void on_event(void *user, const struct salvo_event *event)
     }
     if (!generation->posted)
         generation->posted = http_post(generation->task.server->http, drain, generation);
+    if (++choice->queued >= most_queued(generation) && event->kind != SALVO_EVENT_END) {
+        generation->throttled = true; /* the loop lets it go on */
+        salvo_scheduler_pause(choice->scheduler, event->request);
+    }
     pthread_mutex_unlock(&generation->lock);
 }
 
@@ -390,7 +423,7 @@ static void end_if_done(struct api_generation *generation)
 static bool submit(struct api_generation *generation, struct api_choice *choice);
 
 /* The engine was opened again, after the device had failed before the choice had begun. */
-static void resume_parked(struct api_choice *choice, bool ok)
+void api_generation_resume(struct api_choice *choice, bool ok)
 {
     struct api_generation *generation = choice->owner;
     struct api_task *task = &generation->task;
@@ -407,7 +440,7 @@ static void resume_parked(struct api_choice *choice, bool ok)
 /* A choice that has not begun when the device fails waits until the engine is opened again. */
 static bool park(struct api_generation *generation, struct api_choice *choice)
 {
-    if (!api_recover(generation->task.server, generation->model, resume_parked))
+    if (!api_recover(generation->task.server, generation->model, api_generation_resume))
         return false;
     api_park(generation->model, choice);
     return true;
@@ -420,7 +453,7 @@ static bool is_parked_at(struct api_generation *generation, const struct queued_
         return false;
     if (event->session == UINT32_MAX && generation->task.exchange)
         return park(generation, item->choice);
-    (void)api_recover(generation->task.server, generation->model, resume_parked);
+    (void)api_recover(generation->task.server, generation->model, api_generation_resume);
     return false;
 }
 
@@ -446,10 +479,13 @@ static void drain(void *argument)
     struct api_generation *generation = argument;
     pthread_mutex_lock(&generation->lock);
     struct queued_event *item = generation->first;
-    const bool lost = generation->lost;
+    const bool lost = generation->lost, throttled = generation->throttled;
     generation->first = NULL;
     generation->last = &generation->first;
     generation->posted = false;
+    generation->throttled = false;
+    for (size_t i = 0; i < generation->choice_count; i++)
+        generation->choices[i].queued = 0;
     generation->ended += generation->lost_ends;
     generation->lost_ends = 0;
     pthread_mutex_unlock(&generation->lock);
@@ -461,6 +497,8 @@ static void drain(void *argument)
     }
     if (lost && generation->task.exchange)
         give_up_memory(generation);
+    if (throttled && !generation->paused)
+        on_room(generation);
     end_if_done(generation);
 }
 
@@ -499,6 +537,7 @@ static bool submit(struct api_generation *generation, struct api_choice *choice)
     if (!generation->model->scheduler) /* the engine is being opened again */
         return park(generation, choice);
     choice->failures = generation->model->failures;
+    choice->scheduler = generation->model->scheduler;
     enum salvo_status status = salvo_scheduler_submit(generation->model->scheduler, &own, &choice->handle);
     if (status == SALVO_OK || (status == SALVO_ERROR_DEVICE && park(generation, choice)))
         return true;

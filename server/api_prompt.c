@@ -189,6 +189,14 @@ static bool append_id(struct api_model *model, const struct api_value *value, st
     return api_append_ids(prompt, &id, 1, error);
 }
 
+/* The text of "text" or of {"prompt_string": "text"}, NULL if it is neither. */
+static const struct api_value *string_of(const struct api_value *value)
+{
+    const struct api_value *text = value->kind == JSON_STRING ? value : api_member(value, "prompt_string");
+    const struct api_value *media = api_member(value, "multimodal_data");
+    return text && text->kind == JSON_STRING && (!media || !media->count) ? text : NULL;
+}
+
 /* A string, or a list of ids and strings. Only a text at the beginning gets the beginning-of-text token. */
 static bool read_text(struct api_model *model, const struct api_value *value, struct api_prompt *prompt,
     struct api_error *error)
@@ -198,8 +206,9 @@ static bool read_text(struct api_model *model, const struct api_value *value, st
     if (status != SALVO_OK)
         return api_fail_library(error, status, salvo_error());
     flags = (flags & ~(unsigned)SALVO_TOKENIZE_EOS) | SALVO_TOKENIZE_SPECIAL;
-    if (value->kind == JSON_STRING)
-        return api_append_text(model, value->text, flags, prompt, error);
+    const struct api_value *text = string_of(value);
+    if (text)
+        return api_append_text(model, text->text, flags, prompt, error);
     if (value->kind != JSON_ARRAY_BEGIN)
         return wrong_prompt(error);
     for (const struct api_value *item = value->first; item; item = item->next) {
@@ -218,7 +227,7 @@ static bool is_list_of_prompts(const struct api_value *value)
     if (value->kind != JSON_ARRAY_BEGIN || value->count == 0)
         return false;
     for (const struct api_value *item = value->first; item; item = item->next) {
-        if (item->kind != JSON_STRING && item->kind != JSON_ARRAY_BEGIN)
+        if (!string_of(item) && item->kind != JSON_ARRAY_BEGIN)
             return false;
     }
     return true;

@@ -20,6 +20,9 @@ void api_park(struct api_model *model, struct api_choice *choice);
 /* Does nothing if it is not parked. */
 void api_unpark(struct api_choice *choice);
 
+/* Submits a parked choice of a generation again; api_generation.c. */
+void api_generation_resume(struct api_choice *choice, bool ok);
+
 /* The scheduler that a choice was submitted to; NULL if that is closed. */
 struct salvo_scheduler *api_choice_scheduler(const struct api_model *model, const struct api_choice *choice);
 

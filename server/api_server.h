@@ -89,8 +89,10 @@ const struct api_route *api_find_route(const char *path);
 
 struct api_task *api_generation_new(const struct api_route *route);
 /* api_text.c */
-enum { API_TOKENIZE, API_DETOKENIZE, API_APPLY_TEMPLATE, API_EMBEDDINGS };
+enum { API_TOKENIZE, API_DETOKENIZE, API_APPLY_TEMPLATE };
 struct api_task *api_text_new(const struct api_route *route);
+/* api_embeddings.c */
+struct api_task *api_embeddings_new(const struct api_route *route);
 /* api_info.c */
 void api_get_health(struct api_server *server, struct http_exchange *exchange);
 void api_get_models(struct api_server *server, struct http_exchange *exchange);

@@ -135,8 +135,6 @@ static bool answer(struct text_task *own, const struct api_value *root)
         return api_fail(&task->error, 400, NULL, "the body: expected a JSON object");
     if (!api_get_string(root, "model", &name, &task->error))
         return false;
-    if (own->number == API_EMBEDDINGS)
-        return api_fail(&task->error, 501, NULL, "/v1/embeddings is not supported yet");
     struct api_model *model = api_find_model(task->server, name, &task->error);
     if (!model)
         return false;

@@ -124,8 +124,10 @@ static double per(double amount, double unit)
 void api_write_timings(struct json_writer *json, const struct api_choice *choice)
 {
     const double prompt_n = choice->prompt_tokens - (double)choice->cached_tokens, n = choice->tokens;
-    const double prompt_ms = fmax(choice->first_seconds - choice->queue_seconds, 0) * 1e3;
-    const double predicted_ms = fmax(choice->end_seconds - choice->first_seconds, 0) * 1e3;
+    /* A prompt that is only scored has no first token. */
+    const double first = choice->tokens ? choice->first_seconds : choice->end_seconds;
+    const double prompt_ms = fmax(first - choice->queue_seconds, 0) * 1e3;
+    const double predicted_ms = fmax(choice->end_seconds - first, 0) * 1e3;
     const struct {
         const char *name;
         double value;

@@ -579,14 +579,12 @@ struct salvo_run {
 
     /* NULL, or the ids that may be chosen: bit i % 32 of word i / 32 allows id i, [(vocabulary + 31) / 32],
      * read by salvo_engine_submit. The mask comes before bias, penalties and filters. A run whose mask allows
-     * no id fails with SALVO_ERROR_NUMERIC. CPU; other backends refuse such a run with
-     * SALVO_ERROR_UNSUPPORTED. */
+     * no id fails with SALVO_ERROR_NUMERIC. */
     const uint32_t *mask;
 
     /* NULL, or memory for log-probabilities, written like `logits`: logprobs[0] is that of the chosen id,
      * logprobs[1 + i] that of top_ids[i], the most likely ids in order; id -1 where there are fewer. They are
-     * those of the model, before mask, bias, penalties and filters. CPU; other backends refuse such a run
-     * with SALVO_ERROR_UNSUPPORTED. */
+     * those of the model, before mask, bias, penalties and filters. */
     float *logprobs;    /* [1 + top_count] */
     int32_t *top_ids;   /* [top_count] */
     uint32_t top_count; /* at most SALVO_TOP_LOGPROBS */

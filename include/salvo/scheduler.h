@@ -2,10 +2,11 @@
  * salvo/scheduler.h: many requests on one engine.
  *
  * A scheduler owns an engine's sessions and a thread. Requests come from any thread; each gets a session when
- * one is free, in the order of arrival, and its tokens are computed together with those of the other
- * requests: every step contains one token of each request that decodes and parts of prompts up to a limit
- * that keeps the step short. While a scheduler is open, no other function may use its engine or the engine's
- * sessions.
+ * one is free and there is KV memory for its prompt, in the order of arrival; with a prefix cache, a request
+ * that begins with a cached page may overtake others; each is overtaken at most 16 times. Its tokens are
+ * computed together with those of the other requests: every step contains one token of each request that
+ * decodes and parts of prompts up to a limit that keeps the step short. While a scheduler is open, no other
+ * function may use its engine or the engine's sessions.
  *
  * The tokens of a request do not depend on other requests: on the CPU they are the ones that the request gets
  * alone, on GPUs they may differ within the tolerances of salvo_verify.
@@ -25,8 +26,9 @@ struct salvo_embed_options; /* salvo/embed.h */
 struct salvo_scheduler_options {
     size_t size;
     uint32_t queue; /* requests that may wait for a session; 0: 256. One more is refused */
-    uint32_t
-        latency_us; /* prompts are divided so that a step takes about this long; 0: 4 decode steps' time */
+    /* Beside sessions that decode, prompts are divided so that a step takes about this long; 0: twice a step
+     * without prompts. */
+    uint32_t latency_us;
     /* 1: events are kept for salvo_scheduler_poll, and callbacks are not called. */
     uint32_t poll;
     uint32_t unread; /* with `poll`: events of one request that may wait; 0: 64. The request then pauses */
@@ -175,8 +177,9 @@ struct salvo_scheduler_counters {
     size_t size;
     uint64_t submitted, refused, finished, failed, cancelled; /* requests */
     uint64_t steps, prompt_tokens, cached_tokens, tokens;
-    uint32_t waiting, running, paused, sessions; /* now */
-    uint32_t step_tokens;                        /* prompt tokens of a step at most, now */
+    /* Now. Paused requests are also among the running ones, if they have kept their sessions. */
+    uint32_t waiting, running, paused, sessions;
+    uint32_t step_tokens; /* prompt tokens of a step at most, now */
 };
 #define SALVO_SCHEDULER_COUNTERS_INIT                                                     \
     {                                                                                     \

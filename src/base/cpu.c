@@ -13,6 +13,10 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 #if defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
@@ -32,6 +36,7 @@ static const struct {
     {CPU_NEON_FHM, "fhm"},
     {CPU_AVX2, "avx2"},
     {CPU_AVX512_VNNI, "avx512-vnni"},
+    {CPU_AMX_INT8, "amx-int8"},
 };
 
 #if defined(__APPLE__)
@@ -40,6 +45,22 @@ static bool sysctl_flag(const char *key)
     int value = 0;
     size_t size = sizeof value;
     return sysctlbyname(key, &value, &size, NULL, 0) == 0 && value;
+}
+#endif
+
+#if defined(__x86_64__)
+/* Linux enlarges the state of a process for tiles only when the process asks; other systems are not known to.
+ */
+static bool amx_int8_allowed(void)
+{
+#if defined(__linux__)
+    enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25, REQUEST_STATE = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_TILE) && (d & AMX_INT8) &&
+           syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+#else
+    return false;
+#endif
 }
 #endif
 
@@ -65,6 +86,8 @@ static unsigned detect_features(void)
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512vnni"))
         found |= CPU_AVX512_VNNI;
+    if ((found & CPU_AVX512_VNNI) && amx_int8_allowed())
+        found |= CPU_AMX_INT8;
 #endif
     return found;
 }

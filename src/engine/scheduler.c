@@ -1,7 +1,6 @@
 /* The public functions of salvo/scheduler.h. */
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "engine/arguments.h"
@@ -13,13 +12,6 @@
 #include <unistd.h>
 
 enum { DEFAULT_QUEUE = 256, DEFAULT_UNREAD = 64 };
-
-static uint64_t real_now(void)
-{
-    return clock_ns();
-}
-
-uint64_t (*scheduler_now)(void) = real_now;
 
 /* ---- Opening ---- */
 
@@ -322,6 +314,10 @@ enum salvo_status salvo_scheduler_counters(
         const struct request *request = scheduler->running[i];
         counters.running += request && !request->is_over;
         counters.paused += request && !request->is_over && request->is_paused;
+    }
+    for (const struct request *request = scheduler->first_waiting; request; request = request->next) {
+        counters.paused += request->is_paused;
+        counters.waiting -= request->is_paused;
     }
     pthread_mutex_unlock(scheduler->lock);
     counters.size = sizeof counters;

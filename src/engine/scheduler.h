@@ -8,6 +8,7 @@
  *   scheduler_events.c  events, for callbacks or for polling
  *   scheduler_calls.c   functions that borrow a session
  *   scheduler_admit.c   which waiting request gets a free session
+ *   scheduler_clock.c   the clock, which tests replace
  *   scheduler_end.c     the end of a request, and what follows when memory is short
  *   scheduler_pace.c    the first measurement for prompt_pace.h: prompt tokens of a step
  */
@@ -163,7 +164,7 @@ struct salvo_scheduler {
     bool holds_queue;  /* a request was put back: none is admitted before a session is free */
 };
 
-/* The clock of all schedulers, which tests replace while none is open. */
+/* scheduler_clock.c: the clock of all schedulers, which tests replace while none is open. */
 extern uint64_t (*scheduler_now)(void);
 
 /* ---- scheduler_request.c ---- */
@@ -182,6 +183,9 @@ uint32_t request_most_positions(const struct salvo_engine *engine);
  * none. */
 struct request *waiting_take_cancelled(struct salvo_scheduler *scheduler);
 struct request *waiting_take_next(struct salvo_scheduler *scheduler, uint32_t slot);
+
+/* Whether a request waits that may have the session of the slot. */
+bool waiting_wants(const struct salvo_scheduler *scheduler, uint32_t slot);
 
 /* ---- scheduler_work.c ---- */
 

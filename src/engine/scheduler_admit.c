@@ -92,6 +92,11 @@ static struct request *first_for(struct request *request, uint32_t slot)
     return request;
 }
 
+bool waiting_wants(const struct salvo_scheduler *scheduler, uint32_t slot)
+{
+    return first_for(scheduler->first_waiting, slot) != NULL;
+}
+
 /* The first request; or a later one of which a page or more is cached than of the first. No request is
  * overtaken more than MOST_OVERTAKEN times, and none that was put back. */
 static struct request *choose(struct salvo_scheduler *scheduler, uint32_t slot)

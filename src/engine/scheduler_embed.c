@@ -7,10 +7,11 @@ static uint32_t most_tokens(const struct salvo_scheduler *scheduler)
 {
     const struct salvo_engine *engine = scheduler->engine;
     uint32_t most = engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
+    const uint32_t limit = prompt_pace_limit(&scheduler->pace, 1);
     for (uint32_t i = 0; i < scheduler->slots; i++) {
         const struct request *request = scheduler->running[i];
-        if (request && !request->pool.width && scheduler->step_tokens < most)
-            most = scheduler->step_tokens;
+        if (request && !request->pool.width && limit < most)
+            most = limit;
     }
     return most;
 }

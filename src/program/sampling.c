@@ -449,8 +449,8 @@ void sampling_logprobs(const float *logits, uint32_t vocabulary, int32_t chosen,
 {
     struct sampling_candidate top[MAX_TOP_LOGPROBS];
     const int32_t largest_id = find_largest(logits, vocabulary);
-    assert(largest_id >= 0 && top_count <= MAX_TOP_LOGPROBS);
-    const float largest = logits[largest_id];
+    assert(top_count <= MAX_TOP_LOGPROBS);
+    const float largest = largest_id >= 0 ? logits[largest_id] : -INFINITY;
     const double log_sum = log_of_sum(logits, vocabulary, largest);
     for (uint32_t i = 0; i < top_count; i++)
         top[i] = (struct sampling_candidate){-INFINITY, -1};

@@ -2,7 +2,7 @@
  * How an id is chosen from logits, defined so that every backend picks the same one: floats only where their
  * bits are fixed, sums in integers, ties by id. Stages, in llama.cpp's order:
  *
- *   0. mask        l = -INFINITY for ids whose bit is 0; CPU only, see `backend.has_masks`
+ *   0. mask        l = -INFINITY for ids whose bit is 0
  *   1. bias        l += bias[id]
  *   2. penalties   for each of the last repeat_last_n ids of the slot, which came c times:
  *                  l = l > 0 ? l * (1 / repeat) : l * repeat;  then l = fma(-c, frequency, l) - presence
@@ -52,7 +52,8 @@ int32_t sampling_choose(const struct sampler_settings *settings, float *logits, 
 /*
  * The log-probability of id `chosen`, then of the `top_count` largest logits, larger ones and then lower ids
  * first: log-softmax of the logits as they are, in float64. NaN counts as -INFINITY. Ids that have no
- * probability are not among the largest; elements without an id have id -1 and -INFINITY.
+ * probability are not among the largest; elements without an id have id -1 and -INFINITY. Where no logit is a
+ * number above -INFINITY, neither `chosen` nor any other id has a probability.
  */
 struct sampling_logprob {
     int32_t id;

@@ -11,6 +11,7 @@
 #include "embed_checks.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
+#include "mask_checks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -265,6 +266,20 @@ static void copies(void **state)
         options.prefix_cache = 1;
         struct fixture fixture = fixture_open(made_model(shapes[i], "F32"), options);
         check_copies(&fixture);
+        fixture_close(&fixture);
+    }
+}
+
+static void masks_and_logprobs(void **state)
+{
+    (void)state;
+    const char *const models[] = {made_model("llama-tiny", "F32"), made_model("rwkv7-tiny", "F32"),
+        made_model_of("llama-mini", "F32", 3), made_model_of("llama-mini", "F32", 33)};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct salvo_engine_options options = on_cuda;
+        options.sessions = 3;
+        struct fixture fixture = fixture_open(models[i], options);
+        check_masks(&fixture);
         fixture_close(&fixture);
     }
 }
@@ -593,6 +608,7 @@ int main(void)
         cmocka_unit_test(sessions),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(copies),
+        cmocka_unit_test(masks_and_logprobs),
         cmocka_unit_test(embeddings),
         LONG_TEST(states),
         LONG_TEST(prompts),

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST = 128256, CONTEXT = 96, ROWS = 5 };
+enum { LARGEST = 151936, CONTEXT = 96, ROWS = 5, MASK_WORDS = (LARGEST + 31) / 32 };
 
 /* ---- Random cases ---- */
 
@@ -87,12 +87,25 @@ static void fill_settings(struct sampler_settings *settings, uint32_t vocabulary
     }
 }
 
+/* Bits beyond the vocabulary are set: nobody may look at them. */
+static void fill_mask(uint32_t *mask, uint32_t vocabulary)
+{
+    const uint32_t kind = next_random(4), only = next_random(vocabulary);
+    memset(mask, 0xff, MASK_WORDS * sizeof *mask);
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        if (kind == 0 || (kind == 1 && i != only) || (kind > 1 && one_in(kind)))
+            mask[i / 32] &= ~(UINT32_C(1) << i % 32);
+    }
+}
+
 /* ---- A machine whose memory is the host's ---- */
 
 struct fixture {
     float *logits, *copy;               /* [ROWS][vocabulary], and one row */
     float *bias;                        /* [ROWS][vocabulary] */
     struct sampling_candidate *scratch; /* [vocabulary] */
+    uint32_t masks[ROWS][MASK_WORDS];
+    struct cuda_logprob logprobs[ROWS][1 + MAX_TOP_LOGPROBS];
     uint8_t *sampling;
     int32_t tokens[ROWS][CONTEXT + 1], host_tokens[ROWS][CONTEXT + 1];
     struct {
@@ -141,12 +154,35 @@ static struct cuda_sampler sampler_of(const struct sampler_settings *settings)
         .last_n = settings->repeat_last_n,
         .seed = settings->seed,
         .bias = address(settings->bias),
+        .mask = address(settings->mask),
     };
 }
 
 static struct cuda_sample_row *row_at(uint32_t row, uint32_t vocabulary)
 {
     return (struct cuda_sample_row *)(f.sampling + row * cuda_sample_row_bytes(vocabulary));
+}
+
+static bool is_near(float a, float b)
+{
+    return a == b || fabsf(a - b) < 1e-3f;
+}
+
+/* Log-probabilities are those of the unmodified logits; what was not asked for is not written. */
+static void check_logprobs(uint32_t vocabulary, uint32_t row, int32_t chosen)
+{
+    const struct cuda_sampler *sampler = &f.step.runs[row].sampler;
+    const uint32_t count = sampler->logprobs && chosen >= 0 ? 1 + sampler->top_count : 0;
+    struct sampling_logprob expected[1 + MAX_TOP_LOGPROBS];
+    if (count)
+        sampling_logprobs(
+            f.logits + (size_t)row * vocabulary, vocabulary, chosen, sampler->top_count, expected);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(expected[i].id, f.logprobs[row][i].id);
+        assert_true(is_near(expected[i].logprob, f.logprobs[row][i].logprob));
+    }
+    for (uint32_t i = count; i <= MAX_TOP_LOGPROBS; i++)
+        assert_int_equal(-7, f.logprobs[row][i].id);
 }
 
 /* Rows of several runs, in slots and rows of another order; some ask for nothing. */
@@ -157,11 +193,19 @@ static void check_case(uint32_t vocabulary, uint32_t rows, uint32_t blocks, uint
     const struct cuda_machine machine = machine_of(vocabulary);
     memset(f.host_tokens, 0xff, sizeof f.host_tokens);
     f.step.step.output_count = rows;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        for (uint32_t j = 0; j <= MAX_TOP_LOGPROBS; j++)
+            f.logprobs[i][j].id = -7;
+    }
     for (uint32_t i = 0; i < rows; i++) {
         const uint32_t slot = (i + 2) % rows, row = rows - 1 - i;
         float *bias = f.bias + (size_t)i * vocabulary;
         fill_logits(f.logits + (size_t)i * vocabulary, vocabulary);
         fill_settings(&settings[i], vocabulary, bias);
+        if (one_in(3)) {
+            fill_mask(f.masks[i], vocabulary);
+            settings[i].mask = f.masks[i];
+        }
         asked[i] = rows == 1 || !one_in(5);
         position[i] = next_random(CONTEXT);
         for (uint32_t j = 0; j <= CONTEXT; j++)
@@ -170,6 +214,10 @@ static void check_case(uint32_t vocabulary, uint32_t rows, uint32_t blocks, uint
         f.step.rows[row] = (struct cuda_row){.run = i, .slot = slot, .position = position[i]};
         f.step.runs[i] = (struct cuda_run){
             .slot = slot, .logits = asked[i] ? LOGITS_LAST : LOGITS_ALL, .sampler = sampler_of(&settings[i])};
+        if (one_in(3)) {
+            f.step.runs[i].sampler.logprobs = address(f.logprobs[i]);
+            f.step.runs[i].sampler.top_count = next_random(MAX_TOP_LOGPROBS + 1);
+        }
     }
     memcpy(f.copy, f.logits, (size_t)rows * vocabulary * sizeof *f.copy);
     emulated_sample(&machine, blocks, threads, next_random(1000));
@@ -184,12 +232,13 @@ static void check_case(uint32_t vocabulary, uint32_t rows, uint32_t blocks, uint
         if (row->id != expected) {
             const struct sampler_settings *s = &settings[i];
             print_message("vocabulary %u, row %u of %u, %u blocks of %u: temp %g top-k %u top-p %g min-p %g "
-                          "repeat %g presence %g frequency %g last %u bias %d\n",
+                          "repeat %g presence %g frequency %g last %u bias %d mask %d\n",
                 vocabulary, i, rows, blocks, threads, (double)s->temperature, s->top_k, (double)s->top_p,
                 (double)s->min_p, (double)s->repeat_penalty, (double)s->presence_penalty,
-                (double)s->frequency_penalty, s->repeat_last_n, s->bias != NULL);
+                (double)s->frequency_penalty, s->repeat_last_n, s->bias != NULL, s->mask != NULL);
         }
         assert_int_equal(expected, row->id);
+        check_logprobs(vocabulary, i, expected);
         assert_int_equal(0, row->arrived);
         assert_true(row->finished);
         for (uint32_t j = 0; j <= CONTEXT; j++)
@@ -213,7 +262,9 @@ static void tiny_vocabularies(void **state)
     (void)state;
     check_cases(1, 200);
     check_cases(2, 200);
-    check_cases(31, 600);
+    check_cases(3, 200);
+    check_cases(31, 500);
+    check_cases(33, 300);
     check_cases(500, 600);
 }
 
@@ -226,7 +277,7 @@ static void small_vocabularies(void **state)
 static void vocabularies_of_models(void **state)
 {
     (void)state;
-    check_cases(32000, 30);
+    check_cases(32000 + 1, 30);
     check_cases(49152, 30);
     check_cases(65536, 20);
     check_cases(LARGEST, 12);

@@ -120,10 +120,10 @@ static void q8_panel_free(struct q8_panel panel)
     guarded_free(panel.half_sums);
 }
 
-static struct weight_panel weight_panel_new(size_t k)
+static struct weight_panel weight_panel_new(size_t k, size_t rows)
 {
     return (struct weight_panel){
-        guarded_new(k * TILE_ROWS), guarded_new(k / 16 * TILE_ROWS * 4), guarded_new(k / 16 * TILE_ROWS * 4)};
+        guarded_new(k * rows), guarded_new(k / 16 * rows * 4), guarded_new(k / 16 * rows * 4)};
 }
 
 static void weight_panel_free(struct weight_panel panel)
@@ -148,7 +148,12 @@ static float *random_rows(size_t rows, size_t k, bool extreme)
 static int panel_value(struct q8_panel panel, size_t width, size_t t, size_t i)
 {
     const int8_t *at = panel.values + (i / 8 * panel.terms * width + t) * 8 + i % 8;
-    return panel.terms == 2 ? at[0] * 128 + at[width * 8] : at[0];
+    size_t term = width * 8;
+    if (width == WIDE_TOKENS) { /* the 32 elements of a token are adjacent */
+        at = panel.values + (i / 32 * width + t) * panel.terms * 32 + i % 32;
+        term = 32;
+    }
+    return panel.terms == 2 ? at[0] * 128 + at[term] : at[0];
 }
 
 /* Every element is off by half a step at most: what rounding means, whoever does it. */
@@ -196,67 +201,99 @@ struct q8_case {
     enum tensor_type type;
     size_t k, tiles;
     const uint8_t *packed;
-    const float *x; /* [4][k] */
+    const float *x; /* [panel_tokens][k] */
     unsigned terms;
     bool mixed; /* tokens of one term among those of two */
 };
 
-/* One tile times four tokens, in one piece or in two. */
-static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_case *c,
-    struct weight_panel tile, struct q8_panel x, size_t cut, float out[QUAD * TILE_ROWS])
+/* One panel of tiles times one of tokens, in one piece or in two. */
+static void multiply_panel(const struct cpu_kernels *kernels, const struct q8_case *c,
+    struct weight_panel tile, struct q8_panel x, size_t cut, float *out)
 {
+    const size_t rows = kernels->panel_tiles * TILE_ROWS, tokens = kernels->panel_tokens;
     bool offsets;
     const unsigned group = quant_group(c->type, &offsets);
     if (cut) {
         kernels->matmul_q8(tile, cut, group, offsets, x, true, out);
-        tile.values += cut * TILE_ROWS;
-        tile.scales += cut / group * TILE_ROWS;
-        tile.offsets += cut / group * TILE_ROWS;
-        x.values += cut * QUAD * x.terms;
-        x.scales += cut / 32 * QUAD;
-        x.sums += cut / 32 * QUAD;
-        x.half_sums += cut / 16 * QUAD;
+        tile.values += cut * rows;
+        tile.scales += cut / group * rows;
+        tile.offsets += cut / group * rows;
+        x.values += cut * tokens * x.terms;
+        x.scales += cut / 32 * tokens;
+        x.sums += cut / 32 * tokens;
+        x.half_sums += cut / 16 * tokens;
     }
     kernels->matmul_q8(tile, c->k - cut, group, offsets, x, cut == 0, out);
+}
+
+/* Compares tile `index` of a panel with the same tile unpacked by the scalar table. */
+static void check_unpacked(const struct cpu_kernels *kernels, struct weight_panel got,
+    struct weight_panel want, size_t index, const struct q8_case *c)
+{
+    bool offsets;
+    const size_t group = quant_group(c->type, &offsets), rows = kernels->panel_tiles * TILE_ROWS;
+    bool same = true;
+    for (size_t i = 0; i < c->k * TILE_ROWS; i++) {
+        const size_t octet = i / 64, row = i / 8 % 8, e = i % 8;
+        const size_t at = kernels->panel_tiles == 1
+                              ? i
+                              : ((octet * 2 + e / 4) * rows + index * TILE_ROWS + row) * 4 + e % 4;
+        same &= got.values[at] == want.values[i];
+    }
+    check_that(same, "unpacked codes differ");
+    for (size_t i = 0; i < c->k / group; i++) {
+        const size_t at = i * rows + index * TILE_ROWS;
+        check_same_floats("unpacked scales", got.scales + at, want.scales + i * TILE_ROWS, TILE_ROWS);
+        check_same_floats("unpacked offsets", got.offsets + at, want.offsets + i * TILE_ROWS, TILE_ROWS);
+    }
+}
+
+/* A last panel with a tile too few has its first tile twice. */
+static void check_panels(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar,
+    const struct q8_case *c, struct q8_panel x, const float *want)
+{
+    const size_t tokens = kernels->panel_tokens, tiles = kernels->panel_tiles, rows = tiles * TILE_ROWS;
+    const size_t all_rows = c->tiles * TILE_ROWS, tile_bytes = packing_tile_bytes(c->type, c->k);
+    struct weight_panel panel = weight_panel_new(c->k, rows), tile = weight_panel_new(c->k, TILE_ROWS);
+    for (size_t i = 0; i < c->tiles; i += tiles) {
+        const size_t live = c->tiles - i < tiles ? c->tiles - i : tiles;
+        for (size_t j = 0; j < tiles; j++) {
+            const uint8_t *from = c->packed + (i + (j < live ? j : 0)) * tile_bytes;
+            scalar->unpack_q8[c->type](from, c->k, tile, 0);
+            kernels->unpack_q8[c->type](from, c->k, panel, (unsigned)j);
+            check_unpacked(kernels, panel, tile, j, c);
+        }
+        for (size_t cut = 0; cut < c->k; cut += c->k >= 64 ? c->k / 64 * 32 : c->k) {
+            float *out = guarded_new(tokens * rows * sizeof *out);
+            multiply_panel(kernels, c, panel, x, cut, out);
+            for (size_t t = 0; t < tokens; t++)
+                check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * rows,
+                    want + t * all_rows + i * TILE_ROWS, live * TILE_ROWS);
+            guarded_free(out);
+        }
+    }
+    weight_panel_free(panel);
+    weight_panel_free(tile);
 }
 
 static void check_q8(
     const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, const struct q8_case *c)
 {
-    const size_t k = c->k, rows = c->tiles * TILE_ROWS, tile_bytes = packing_tile_bytes(c->type, k);
-    bool offsets;
-    const unsigned group = quant_group(c->type, &offsets);
-    struct q8_panel single = q8_panel_new(k, 1, c->terms), quad = q8_panel_new(k, QUAD, c->terms);
-    struct weight_panel tile = weight_panel_new(k), want_tile = weight_panel_new(k);
-    float *want = guarded_new(QUAD * rows * sizeof *want), *got = guarded_new(rows * sizeof *got);
-    for (size_t t = 0; t < QUAD; t++) {
+    const size_t k = c->k, rows = c->tiles * TILE_ROWS, tokens = kernels->panel_tokens;
+    struct q8_panel single = q8_panel_new(k, 1, c->terms), x = q8_panel_new(k, tokens, c->terms);
+    float *want = guarded_new(tokens * rows * sizeof *want), *got = guarded_new(rows * sizeof *got);
+    for (size_t t = 0; t < tokens; t++) {
         const unsigned terms = c->mixed && t % 2 ? 1 : c->terms;
         single.terms = terms;
         scalar->round_q8(c->x + t * k, k, terms, single, 1, 0);
-        scalar->round_q8(c->x + t * k, k, terms, quad, QUAD, t);
+        scalar->round_q8(c->x + t * k, k, terms, x, tokens, t);
         scalar->matvec_q8[c->type](c->packed, c->tiles, k, single, want + t * rows);
         kernels->matvec_q8[c->type](c->packed, c->tiles, k, single, got);
         check_same_floats("matvec", got, want + t * rows, rows);
     }
-    for (size_t i = 0; i < c->tiles; i++) {
-        scalar->unpack_q8[c->type](c->packed + i * tile_bytes, k, want_tile);
-        kernels->unpack_q8[c->type](c->packed + i * tile_bytes, k, tile);
-        check_same_bytes("unpacked codes", tile.values, want_tile.values, k * TILE_ROWS);
-        check_same_floats("unpacked scales", tile.scales, want_tile.scales, k / group * TILE_ROWS);
-        check_same_floats("unpacked offsets", tile.offsets, want_tile.offsets, k / 16 * TILE_ROWS);
-        for (size_t cut = 0; cut < k; cut += k >= 64 ? k / 64 * 32 : k) {
-            float *out = guarded_new(QUAD * TILE_ROWS * sizeof *out);
-            multiply_tile(kernels, c, tile, quad, cut, out);
-            for (size_t t = 0; t < QUAD; t++)
-                check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * TILE_ROWS,
-                    want + t * rows + i * TILE_ROWS, TILE_ROWS);
-            guarded_free(out);
-        }
-    }
+    check_panels(kernels, scalar, c, x, want);
     q8_panel_free(single);
-    q8_panel_free(quad);
-    weight_panel_free(tile);
-    weight_panel_free(want_tile);
+    q8_panel_free(x);
     guarded_free(want);
     guarded_free(got);
 }
@@ -312,7 +349,7 @@ static void check_shape(const struct cpu_kernels *kernels, const struct cpu_kern
         extreme ? ", extreme" : "");
     size_t rows = tiles * TILE_ROWS - random_bits() % TILE_ROWS;
     uint8_t *matrix = random_matrix(index, rows, k, extreme), *packed = pack(type, matrix, rows, k);
-    float *x = random_rows(OCTET, k, extreme);
+    float *x = random_rows(WIDE_TOKENS, k, extreme);
     for (unsigned terms = 1; kernels->matvec_q8[type] && terms <= 2; terms++)
         check_q8(
             kernels, scalar, &(struct q8_case){type, k, tiles, packed, x, terms, terms == 2 && !extreme});
@@ -329,7 +366,7 @@ void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *s
         for (int kind = 0; kind < 3; kind++) {
             for (unsigned terms = 1; terms <= 2; terms++) {
                 check_round(kernels, scalar, k, 1, terms, kind);
-                check_round(kernels, scalar, k, QUAD, terms, kind);
+                check_round(kernels, scalar, k, kernels->panel_tokens, terms, kind);
             }
         }
     }
@@ -359,7 +396,7 @@ struct bench_case {
     const uint8_t *matrix;
     uint8_t *packed;
     const float *x;
-    struct q8_panel single, quad; /* the first terms of two are good for one */
+    struct q8_panel single, panel; /* the first terms of two are good for one */
     struct weight_panel tile;
     float *out, *floats;
 };
@@ -385,7 +422,7 @@ static void call_unpack(void *argument)
 {
     struct bench_case *b = argument;
     if (b->kernels->matvec_q8[b->type])
-        b->kernels->unpack_q8[b->type](b->packed, BENCH_K, b->tile);
+        b->kernels->unpack_q8[b->type](b->packed, BENCH_K, b->tile, 0);
     else
         b->kernels->unpack_float[b->type](b->packed, BENCH_K, b->floats);
 }
@@ -396,7 +433,7 @@ static void call_matmul(void *argument)
     bool offsets;
     unsigned group = quant_group(b->type, &offsets);
     if (group)
-        b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->quad, true, b->out);
+        b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->panel, true, b->out);
     else
         b->kernels->matmul_float(b->floats, BENCH_K, b->x, true, b->out);
 }
@@ -420,16 +457,17 @@ static void bench_one(
 /* matvec: from the cache, and as a stream from memory; the rest from the cache. */
 void bench_matmul(const struct cpu_kernels *kernels)
 {
+    const size_t tokens = kernels->panel_tokens, rows = kernels->panel_tiles * TILE_ROWS;
     struct bench_case b = {.kernels = kernels,
-        .x = random_rows(OCTET, BENCH_K, false),
+        .x = random_rows(WIDE_TOKENS, BENCH_K, false),
         .single = q8_panel_new(BENCH_K, 1, 2),
-        .quad = q8_panel_new(BENCH_K, QUAD, 2),
-        .tile = weight_panel_new(BENCH_K),
+        .panel = q8_panel_new(BENCH_K, tokens, 2),
+        .tile = weight_panel_new(BENCH_K, rows),
         .out = guarded_new(STREAM_TILES * TILE_ROWS * sizeof(float)),
         .floats = guarded_new(BENCH_K * TILE_ROWS * sizeof(float))};
     kernels->round_q8(b.x, BENCH_K, 2, b.single, 1, 0);
-    for (size_t t = 0; t < QUAD; t++)
-        kernels->round_q8(b.x + t * BENCH_K, BENCH_K, 2, b.quad, QUAD, t);
+    for (size_t t = 0; t < tokens; t++)
+        kernels->round_q8(b.x + t * BENCH_K, BENCH_K, 2, b.panel, tokens, t);
     if (bench_wanted("round_q8"))
         bench_print(kernels, "round_q8", BENCH_K, "G elements/s", bench(call_round, &b));
     for (size_t index = 0; index < TYPES; index++) {
@@ -448,15 +486,16 @@ void bench_matmul(const struct cpu_kernels *kernels)
         bench_one("unpack", call_unpack, &b, (double)BENCH_K * TILE_ROWS, "G elements/s");
         call_unpack(&b);
         for (unsigned terms = 1; terms <= (kernels->matvec_q8[b.type] ? 2 : 1); terms++) {
-            b.single.terms = b.quad.terms = terms;
+            b.single.terms = b.panel.terms = terms;
             b.tiles = ((size_t)256 << 10) / tile_bytes;
             bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
             b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
             bench_one("matvec-stream", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
             bench_one("matmul", call_matmul, &b,
-                (double)BENCH_K * TILE_ROWS * (kernels->matvec_q8[b.type] ? QUAD : OCTET), "GMAC/s");
+                (double)BENCH_K * (double)(kernels->matvec_q8[b.type] ? tokens * rows : OCTET * TILE_ROWS),
+                "GMAC/s");
         }
-        b.single.terms = b.quad.terms = 1;
+        b.single.terms = b.panel.terms = 1;
         guarded_free(b.packed);
         guarded_free(matrix);
     }

@@ -1,7 +1,8 @@
 /*
  * The scheduler: random requests at random moments, with cancels and pauses, each of which must get exactly
  * the tokens that it gets alone. The scheduler's clock is a fake one, so that steps seem to take any time.
- * `test_scheduler SCHEDULES REQUESTS` runs more of them, as SALVO_SCHEDULES=1000 does in ctest.
+ * `test_scheduler SCHEDULES REQUESTS TEST` runs more of them, of the tests whose names fit the pattern TEST;
+ * SALVO_SCHEDULES=1000 does so in ctest.
  */
 #include "busy_device.h"
 #include "cmocka_test.h"
@@ -26,7 +27,7 @@ enum {
     TOP = 3,
 };
 
-static uint32_t schedules = LONG_RUN(60), requests = 10; /* of each model on each device */
+static uint32_t schedules = LONG_RUN(30), requests = 10; /* of each model on each device */
 
 static uint64_t random_state;
 
@@ -494,6 +495,8 @@ int main(int argc, char **argv)
         schedules = (uint32_t)strtoul(argv[1], NULL, 10);
     if (argc > 2)
         requests = (uint32_t)strtoul(argv[2], NULL, 10);
+    if (argc > 3)
+        cmocka_set_test_filter(argv[3]);
     scheduler_now = fake_now;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_in_company_equal_requests_alone),

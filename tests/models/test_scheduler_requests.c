@@ -26,7 +26,8 @@ struct record {
     char message[256];
     bool has_ended;
     struct record *others; /* [other_count]: submitted with the first event */
-    uint32_t other_count, refused;
+    uint32_t other_count, refused, masks;
+    unsigned *ends, end_number; /* counts the ends of several requests; this one's among them */
     struct salvo_request request;
 };
 
@@ -50,6 +51,7 @@ static void record_event(void *user, const struct salvo_event *event)
         record->end = *event;
         snprintf(record->message, sizeof record->message, "%s", event->message);
         record->has_ended = true;
+        record->end_number = record->ends ? ++*record->ends : 0;
     }
     pthread_cond_signal(&record->changed);
     pthread_mutex_unlock(&record->mutex);
@@ -258,6 +260,65 @@ static void answers_end_for_many_reasons(void **state)
     fixture_close(&fixture);
 }
 
+static bool allow_all_once(void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words)
+{
+    struct record *record = user;
+    assert_int_equal(record->masks++, count);
+    assert_memory_equal(record->ids, tokens, count * sizeof *tokens);
+    memset(mask, 0xff, words * sizeof *mask);
+    return true;
+}
+
+/* A device that works ahead waits for each token before the mask of the next. */
+static void masks_follow_the_answer(void **state)
+{
+    (void)state;
+    struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), true, CONTEXT, 0);
+    struct salvo_scheduler *scheduler = open_scheduler(&fixture, 0);
+    int32_t *ids = some_ids(10, fixture.vocabulary, 3);
+    struct record record;
+    record_open(&record, scheduler, ids, 10, 9);
+    record.request.mask = allow_all_once;
+    run_request(&record);
+    assert_int_equal(SALVO_FINISH_LENGTH, record.end.finish);
+    assert_int_equal(9, record.masks);
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* While a request decodes, steps have room for a part of one prompt: the short one does not wait for the long
+ * one. */
+static void prompts_take_turns(void **state)
+{
+    (void)state;
+    enum { LONG = 120, SHORT = 20 };
+    struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, CONTEXT, 0);
+    struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
+    struct salvo_scheduler *scheduler;
+    struct record first, others[2];
+    unsigned ends = 0;
+    int32_t *ids = some_ids(LONG, fixture.vocabulary, 3);
+    options.latency_us = 1;
+    ASSERT_OK(salvo_scheduler_open(fixture.engine, &options, &scheduler));
+    assert_int_equal(16, scheduler_counters_now(scheduler).step_tokens);
+    record_open(&first, scheduler, ids, 1, MOST_TOKENS);
+    record_open(&others[0], scheduler, ids, LONG, 1);
+    record_open(&others[1], scheduler, ids, SHORT, 1);
+    first.others = others;
+    first.other_count = 2;
+    others[0].ends = others[1].ends = first.ends = &ends;
+    run_request(&first);
+    for (int i = 0; i < 2; i++)
+        wait_for(&others[i]);
+    assert_int_equal(1, others[1].end_number);
+    assert_int_equal(2, others[0].end_number);
+    assert_int_equal(3, first.end_number);
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 static enum busy_fate lose_at_20(void *user, uint32_t position)
 {
     (void)user;
@@ -436,6 +497,8 @@ int main(void)
         cmocka_unit_test(requests_share_steps),
         cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(answers_end_for_many_reasons),
+        cmocka_unit_test(masks_follow_the_answer),
+        cmocka_unit_test(prompts_take_turns),
         cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),
         cmocka_unit_test(unread_events_are_bounded),
         cmocka_unit_test(a_context_beyond_the_memory),

@@ -86,7 +86,7 @@ class Server:
 
     def metric(self, name):
         values = [line.split()[-1] for line in self.get("/metrics").body.decode().splitlines()
-                  if line.startswith(name) and not line.startswith("#")]
+                  if line.startswith((name + " ", name + "{"))]
         return sum(float(value) for value in values)
 
     def stop(self, number=signal.SIGTERM):

@@ -5,7 +5,6 @@ Prints what the readers cost by the server's counters, and the time between toke
 
 import json
 import resource
-import select
 import socket
 import sys
 import threading
@@ -47,9 +46,9 @@ def quantile(values, share):
 def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-    server = Server("--metrics", "--parallel", 4)
+    server = Server("--metrics", "--parallel", 4, "--threads", 1)
     memory = lambda: next(int(line.split()[1]) for line in open(f"/proc/{server.process.pid}/status") if line.startswith("VmRSS"))
-    before, memory_before = gaps(server, 10), memory()
+    before, memory_before = gaps(server, 5), memory()
 
     readers, waiting = [], READERS
     stop = threading.Event()
@@ -57,7 +56,6 @@ def main():
     def read_slowly():
         while not stop.is_set():
             begin = time.monotonic()
-            ready, _, _ = select.select([], [], [], 0) if not readers else ([], [], [])
             for reader in list(readers):
                 try:
                     reader.recv(1)
@@ -76,12 +74,13 @@ def main():
             reader.setblocking(False)
             readers.append(reader)
         waiting -= min(waiting, 100)
-        server.wait_for(lambda: server.metric("llamacpp:requests_deferred") - server.metric("salvo:requests_paused") < 100 or True)
-        time.sleep(0.5)
+        # The queue has room for the next hundred.
+        server.wait_for(lambda: server.metric("llamacpp:requests_deferred") < 100)
     # All have had what fits, or wait for their readers.
-    server.wait_for(lambda: server.metric("llamacpp:requests_processing") == server.metric("salvo:requests_paused"))
+    server.wait_for(lambda: server.metric("llamacpp:requests_deferred") == 0 and server.metric("llamacpp:requests_processing") <=
+                    server.metric("salvo:requests_paused"))
     memory_with, unsent = memory(), server.metric("salvo:http_unsent_bytes")
-    during = gaps(server, 10)
+    during = gaps(server, 5)
     figures = {"readers": READERS, "connections": server.metric("salvo:http_connections"), "unsent_bytes": unsent,
                "unsent_of_each": round(unsent / READERS), "most_of_one": server.metric("salvo:http_buffered_bytes_most"),
                "memory_kb_of_each": round((memory_with - memory_before) / READERS, 1),

@@ -56,7 +56,7 @@ def texts(path, answer, stream):
 
 class Soak:
     def __init__(self):
-        self.server = Server("--metrics", "--parallel", 3, "--ctx-size", 512, models=(MODEL,))
+        self.server = Server("--metrics", "--parallel", 3, "--ctx-size", 512, "--threads", 1, models=(MODEL,))
         source = random.Random(SEED)
         self.requests = []
         for _ in range(60):

@@ -59,7 +59,6 @@ class Statuses(Serving):
             ("POST", "/v1/completions", '{"prompt": ["a", "b"], "n": 100}', 400, "prompt"),
             ("POST", "/v1/completions", '{"prompt": "a", "logit_bias": {"99999": 1}}', 400, "logit_bias"),
             ("POST", "/completion", '{"prompt": "a", "grammar": "root ::= x"}', 501, "grammar"),
-            ("POST", "/v1/embeddings", '{"input": "a"}', 501, None),
             ("POST", "/tokenize", "{}", 400, "content"),
             ("POST", "/tokenize", "[]", 400, None),
             ("POST", "/detokenize", '{"tokens": [512]}', 400, "tokens"),
@@ -190,6 +189,8 @@ class Answers(Serving):
         self.assertEqual(self.complete(temperature=0, prompt=tokens)["content"], expected)
         self.assertEqual([one["content"] for one in self.complete(temperature=0, prompt=[tokens, PROMPT])], [expected, expected])
         self.assertEqual([choice["text"] for choice in self.text(temperature=0, prompt=[PROMPT, tokens])["choices"]], [expected, expected])
+        self.assertEqual(self.complete(temperature=0, prompt={"prompt_string": PROMPT})["content"], expected)
+        self.assertEqual(len(self.complete(temperature=0, prompt=[{"prompt_string": PROMPT}, PROMPT])), 2)
         self.assertIsInstance(self.complete(prompt=[1, 2, 3, "text", 4])["content"], str)
         both = self.ok("/completions", {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}).json
         self.assertEqual((both["content"], both["choices"][0]["text"]), (expected, expected))
@@ -248,6 +249,8 @@ class Probabilities(Serving):
                 top = lists["top_logprobs"][len(prompt) + place]
                 self.assertEqual(max(top, key=top.get), token["token"])
             self.assertTrue(scored["text"].strip().startswith(PROMPT + made["content"]))
+            for place, name in list(zip(lists["text_offset"], lists["tokens"]))[2:len(prompt)]:
+                self.assertTrue(scored["text"][place:].startswith(name), (place, name))
             self.assertEqual(lists["text_offset"], sorted(lists["text_offset"]))
 
 

@@ -7,7 +7,7 @@ from serve_process import Server
 
 try:
     import openai
-    from langchain_openai import ChatOpenAI
+    from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 except ImportError as missing:
     print("skipped:", missing)
     sys.exit(77)
@@ -64,6 +64,26 @@ class Clients(unittest.TestCase):
         whole = chat.invoke("Tell me a story")
         self.assertEqual(whole.usage_metadata["output_tokens"], 12)
         self.assertEqual("".join(part.content for part in chat.stream("Tell me a story")), whole.content)
+
+    def test_embeddings(self):
+        """The client asks for base64 unless told otherwise; LangChain sends token ids of another vocabulary unless told otherwise."""
+        texts = ["Once upon a time", "a dog"]
+        packed = self.client.embeddings.create(model="any", input=texts)
+        plain = self.client.embeddings.create(model="any", input=texts, encoding_format="float")
+        self.assertEqual([item.index for item in packed.data], [0, 1])
+        for got, expected in zip(packed.data, plain.data, strict=True):
+            self.assertEqual(len(got.embedding), 64)
+            self.assertTrue(all(abs(a - b) < 1e-6 for a, b in zip(got.embedding, expected.embedding, strict=True)))
+        self.assertGreater(packed.usage.prompt_tokens, 2)
+        self.assertEqual(len(self.client.embeddings.create(model="any", input=[[1, 2], [3]], dimensions=5).data[1].embedding), 5)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.embeddings.create(model="any", input="")
+        self.assertEqual(caught.exception.param, "input")
+        chain = OpenAIEmbeddings(model="any", api_key="secret", base_url=self.url, check_embedding_ctx_length=False, max_retries=0)
+        documents = chain.embed_documents(texts)
+        self.assertEqual(len(documents), 2)
+        for got, expected in zip([*documents, chain.embed_query(texts[1])], [0, 1, 1], strict=True):
+            self.assertTrue(all(abs(a - b) < 1e-6 for a, b in zip(got, plain.data[expected].embedding, strict=True)))
 
 
 if __name__ == "__main__":

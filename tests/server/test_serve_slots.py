@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,55 @@ class Slots(unittest.TestCase):
             self.assertEqual(timed[-1], 4)
             self.assertGreater(len(timed), 2)
             self.assertNotIn("timings", parts[0] if more else {})
+
+
+def with_numbers(source, target, numbers):
+    """Copies a GGUF file with further metadata of type uint32. The tensors begin at the next multiple of 32 again."""
+    with open(source, "rb") as file:
+        data = file.read()
+    added = b"".join(struct.pack("<Q", len(key)) + key.encode() + struct.pack("<II", 4, value) for key, value in numbers.items())
+    added += struct.pack("<Q", len("padding")) + b"padding" + struct.pack("<IQ", 8, 0)
+    rest = -len(added) % 32  # a string that makes the new part a multiple of the alignment
+    added = added[:-8] + struct.pack("<Q", rest) + b"x" * rest
+    count = struct.unpack_from("<Q", data, 16)[0] + len(numbers) + 1
+    with open(target, "wb") as file:
+        file.write(data[:16] + struct.pack("<Q", count) + added + data[24:])
+
+
+class Infill(unittest.TestCase):
+    def test_prompts(self):
+        marks = {"tokenizer.ggml.fim_pre_token_id": 500, "tokenizer.ggml.fim_suf_token_id": 501, "tokenizer.ggml.fim_mid_token_id": 502}
+        files = {"tokenizer.ggml.fim_rep_token_id": 503, "tokenizer.ggml.fim_sep_token_id": 504}
+        extra = [{"filename": "a.c", "text": "one"}, {"text": "two"}]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "infill.gguf")
+            for numbers in (marks, {**marks, **files}):
+                with_numbers(STORIES, path, numbers)
+                server = Server(models=(path,))
+
+                def ids(text, server=server):
+                    return server.post("/tokenize", {"content": text, "parse_special": False}).json["tokens"]
+
+                body = {"n_predict": 8, "temperature": 0}
+                gap = {**body, "input_prefix": "Once upon", "input_suffix": "a big dog"}
+                begin = [500, *ids("Once upon"), 501, *ids("a big dog"), 502]
+                if len(numbers) == 3:
+                    before = [token for text in ("one", "two") for token in ids("\n\n--- snippet ---\n\n") + ids(text)]
+                else:
+                    before = [503, *ids("myproject\n"), 504, *ids("a.c"), *ids("\n"), *ids("one"), 504, *ids("tmp"), *ids("\n"), *ids("two"),
+                              504, *ids("filename\n")]
+                for request, prompt in ((gap, [1, *begin]), ({**gap, "prompt": "there"}, [1, *begin, *ids("there")]),
+                                        ({**gap, "input_extra": extra}, [1, *before, *begin])):
+                    found, expected = server.post("/infill", request), server.post("/completion", {**body, "prompt": prompt})
+                    self.assertEqual(found.status, 200, found.body)
+                    self.assertEqual((found.json["content"], found.json["prompt"]), (expected.json["content"], expected.json["prompt"]))
+                    self.assertEqual(found.json["tokens_evaluated"], len(prompt))
+                for wrong, field in (({"input_suffix": "a"}, "input_prefix"), ({"input_prefix": "a"}, "input_suffix"),
+                                     ({**gap, "input_extra": [{"filename": "ok"}]}, "input_extra"), ({**gap, "input_extra": 5}, "input_extra"),
+                                     ({**gap, "prompt": [1]}, "prompt")):
+                    answer = server.post("/infill", wrong)
+                    self.assertEqual((answer.status, answer.json["error"]["param"]), (400, field))
+                self.assertEqual(server.stop(), 0)
 
 
 class Sockets(unittest.TestCase):

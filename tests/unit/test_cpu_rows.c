@@ -81,19 +81,20 @@ static void panels_have_room_for_the_finest_row(void **state)
     static float scales[ROWS * COLUMNS], sums[ROWS * COLUMNS];
     lay_out(&layout);
     struct executor *executor = &layout.executor;
+    executor->kernels = &(const struct cpu_kernels){.panel_tokens = QUAD};
     executor->x.values = values;
     executor->x.scales = scales;
     executor->x.sums = executor->x.half_sums = sums;
     static const unsigned expected[] = {2, 1, 1, 2, 2}; /* of rows 0, 4, 8, 12, 16 */
     for (uint32_t quad = 0; quad < 5; quad++) {
-        struct q8_panel panel = quad_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 0);
+        struct q8_panel panel = tokens_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 0);
         assert_int_equal(panel.terms, expected[quad]);
         assert_ptr_equal(panel.values, values + (size_t)quad * QUAD * COLUMNS * 2);
-        panel = quad_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 32);
+        panel = tokens_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 32);
         assert_ptr_equal(
             panel.values, values + (size_t)quad * QUAD * COLUMNS * 2 + 32 * QUAD * expected[quad]);
         assert_ptr_equal(panel.scales, scales + ((size_t)quad * QUAD * COLUMNS + 32 * QUAD) / 32);
-        assert_int_equal(quad_panel(executor, true, ROWS_TOKENS, quad * QUAD, COLUMNS, 0).terms, 2);
+        assert_int_equal(tokens_panel(executor, true, ROWS_TOKENS, quad * QUAD, COLUMNS, 0).terms, 2);
     }
 }
 

@@ -553,6 +553,19 @@ static void infinite_logits_share_the_probability(void **state)
     assert_true(found[3].id == 2 && found[3].logprob == -INFINITY);
 }
 
+static void without_numbers_no_id_has_a_probability(void **state)
+{
+    (void)state;
+    const float logits[][3] = {{NAN, NAN, NAN}, {-INFINITY, NAN, -INFINITY}};
+    for (int i = 0; i < 2; i++) {
+        struct sampling_logprob found[3];
+        sampling_logprobs(logits[i], 3, 1, 2, found);
+        assert_int_equal(1, found[0].id);
+        for (int j = 0; j < 3; j++)
+            assert_true(found[j].logprob == -INFINITY && (j == 0 || found[j].id == -1));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -565,6 +578,7 @@ int main(void)
         cmocka_unit_test(masks_forbid_ids),
         cmocka_unit_test(logprobs_are_a_log_softmax),
         cmocka_unit_test(infinite_logits_share_the_probability),
+        cmocka_unit_test(without_numbers_no_id_has_a_probability),
         cmocka_unit_test(large_vocabularies_agree_too),
         cmocka_unit_test(among_equal_logits_top_k_keeps_the_lower_ids),
         cmocka_unit_test(ids_come_as_often_as_their_probability_says),

@@ -31,9 +31,10 @@ static struct fixture open_chooser(const char *shape)
     return fixture;
 }
 
-/* The id after position POSITION with these logits; -1 where the device says that there is none. */
-static int32_t choose(
-    const struct fixture *fixture, const struct sampler_settings *settings, const float *logits)
+/* The id after position POSITION with these logits; -1 where the device says that there is none. The device
+ * also leaves the log-probabilities of that id and of the `top_count` most likely ones. */
+static int32_t choose(const struct fixture *fixture, const struct sampler_settings *settings,
+    const float *logits, uint32_t top_count)
 {
     const struct backend *backend = fixture->engine->backend;
     struct executor *executor = fixture->engine->executor;
@@ -44,7 +45,9 @@ static int32_t choose(
         .count = 1,
         .logits = LOGITS_LAST,
         .pages = fixture->session->pages,
-        .sampler = *settings};
+        .sampler = *settings,
+        .has_logprobs = top_count > 0,
+        .top_count = top_count};
     const struct step step = {.runs = &run, .run_count = 1, .token_count = 1, .ids = &id};
     struct debug_step debug;
     ASSERT_OK(debug_step_begin(&debug, backend, executor, executor->program, &step));
@@ -94,18 +97,42 @@ static void the_largest_is_chosen_as_on_the_cpu(void **state)
             logits[j] = j % 2 ? -INFINITY : NAN;
         memcpy(logits + start, cases[i].logits, cases[i].count * sizeof *logits);
         const int32_t expected = cases[i].expected < 0 ? -1 : (int32_t)start + cases[i].expected;
-        assert_int_equal(expected, choose(&fixture, &greedy, logits));
+        assert_int_equal(expected, choose(&fixture, &greedy, logits, 0));
     }
     for (uint32_t j = 0; j < fixture.vocabulary; j++)
         logits[j] = -5;
-    assert_int_equal(0, choose(&fixture, &greedy, logits)); /* all equal */
+    assert_int_equal(0, choose(&fixture, &greedy, logits, 0)); /* all equal */
     for (uint32_t at = fixture.vocabulary - 1; at > 0; at = at * 3 / 4) {
         logits[at] = -4;
-        assert_int_equal(at, choose(&fixture, &greedy, logits));
+        assert_int_equal(at, choose(&fixture, &greedy, logits, 0));
         logits[at] = -5;
     }
     free(logits);
     fixture_close(&fixture);
+}
+
+/* None, one, or about half of the ids are allowed; bits beyond the vocabulary are set. */
+static void fill_mask(unsigned round, uint32_t vocabulary, uint32_t *mask)
+{
+    const uint32_t only = round % 8 == 2 ? vocabulary : round % vocabulary;
+    for (uint32_t id = 0; id < (vocabulary + 31) / 32 * 32; id++) {
+        const bool allowed =
+            id >= vocabulary || id == only || (round % 8 > 3 && sampling_random(round, id) & 1);
+        mask[id / 32] = (mask[id / 32] & ~(UINT32_C(1) << id % 32)) | (uint32_t)allowed << id % 32;
+    }
+}
+
+static void check_logprobs(
+    const struct fixture *fixture, const float *logits, int32_t chosen, uint32_t top_count)
+{
+    struct sampling_logprob expected[1 + MAX_TOP_LOGPROBS];
+    const struct sampling_logprob *got = fixture->engine->backend->logprobs(fixture->engine->executor, 0);
+    sampling_logprobs(logits, fixture->vocabulary, chosen, top_count, expected);
+    for (uint32_t i = 0; i <= top_count; i++) {
+        assert_int_equal(expected[i].id, got[i].id);
+        assert_true(
+            expected[i].logprob == got[i].logprob || fabsf(expected[i].logprob - got[i].logprob) < 1e-3f);
+    }
 }
 
 static void every_stage_is_as_sampling_defines(void **state)
@@ -116,13 +143,19 @@ static void every_stage_is_as_sampling_defines(void **state)
     float *logits = malloc(fixture.vocabulary * sizeof *logits),
           *bias = malloc(fixture.vocabulary * sizeof *bias);
     struct sampling_candidate *scratch = malloc(fixture.vocabulary * sizeof *scratch);
+    uint32_t *mask = calloc((fixture.vocabulary + 31) / 32, sizeof *mask);
     int32_t tokens[POSITION + 1];
     memcpy(tokens, salvo_session_tokens(fixture.session), POSITION * sizeof *tokens);
     tokens[POSITION] = 7;
     for (unsigned round = 0; round < 400; round++) {
         sampling_case_fill(round, fixture.vocabulary, logits, bias, &counter);
-        const struct sampler_settings settings = sampling_case_settings(round, POSITION + 20, bias);
-        const int32_t got = choose(&fixture, &settings, logits);
+        struct sampler_settings settings = sampling_case_settings(round, POSITION + 20, bias);
+        const uint32_t top_count = round % 5 < 2 ? 0 : round % (MAX_TOP_LOGPROBS + 1);
+        fill_mask(round, fixture.vocabulary, mask);
+        settings.mask = round % 4 < 2 ? NULL : mask;
+        const int32_t got = choose(&fixture, &settings, logits, top_count);
+        if (got >= 0 && top_count)
+            check_logprobs(&fixture, logits, got, top_count);
         const int32_t expected = /* changes the logits */
             sampling_choose(&settings, logits, fixture.vocabulary, tokens, POSITION + 1, scratch);
         if (expected != got)
@@ -131,6 +164,7 @@ static void every_stage_is_as_sampling_defines(void **state)
     free(logits);
     free(bias);
     free(scratch);
+    free(mask);
     fixture_close(&fixture);
 }
 

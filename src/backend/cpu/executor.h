@@ -40,7 +40,7 @@ struct scratch {
     struct q8_panel x[MAX_PANELS]; /* one row each */
     struct weight_panel tiles[2];  /* unpacked; two for a glu */
     float *float_tiles[2];
-    float *sums[2];                    /* [tokens][8 rows] */
+    float *sums[2];                    /* [tokens][rows of a panel] */
     float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][PAGE_POSITIONS] */
     struct attend_query *attend;       /* [queries] */
     struct attend_result *results;     /* [queries], merged so far */
@@ -70,7 +70,7 @@ struct executor {
     float *sines;
     uint32_t rope_pairs;      /* largest dimensions / 2 */
     uint8_t *arena;           /* scratch buffers of the running step */
-    struct q8_panel x;        /* rounded activations of a batch: panels of QUAD tokens with up to two terms */
+    struct q8_panel x;        /* rounded activations of a batch: panels of tokens with up to two terms */
     float *float_x;           /* float activations of a batch: panels of OCTET tokens */
     float *partials;          /* attention of one token: [heads][pages] of {maximum, sum, output[head_dim]} */
     atomic_uint *page_counts; /* [kv heads]: pages done */
@@ -144,9 +144,9 @@ void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint
  */
 unsigned row_terms(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row);
 
-/* The panel of the QUAD rows from `row` on, with the most terms that any of them has, from element `k` of
+/* The panel of the tokens from `row` on, with the most terms that any of them has, from element `k` of
  * `columns` on. */
-struct q8_panel quad_panel(
+struct q8_panel tokens_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 
 /* The panel of one row behind the panels of several tokens. */
@@ -154,7 +154,7 @@ struct q8_panel row_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns);
 
 /* How many of the live rows are in panels of several tokens. Each row behind them has a panel of its own. */
-uint32_t panel_rows(uint32_t live, enum rounding rounding);
+uint32_t panel_rows(const struct executor *executor, uint32_t live, enum rounding rounding);
 
 /* scratch.c: row `row` of a scratch buffer, in the arena or in the thread's private memory. */
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);

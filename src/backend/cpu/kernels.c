@@ -20,6 +20,8 @@
 
 static const struct cpu_kernels scalar_kernels = {.name = "scalar",
     MATMUL_KERNELS(scalar, scalar),
+    .panel_tokens = QUAD,
+    .panel_tiles = 1,
     .matmul_q8 = scalar_matmul_q8,
     ROW_KERNELS(scalar),
     RECURRENT_KERNELS(scalar),
@@ -28,12 +30,16 @@ static const struct cpu_kernels scalar_kernels = {.name = "scalar",
 #if defined(__aarch64__)
 static const struct cpu_kernels neon_dotprod_kernels = {.name = "neon-dotprod",
     MATMUL_KERNELS(neon, neon),
+    .panel_tokens = QUAD,
+    .panel_tiles = 1,
     .matmul_q8 = neon_matmul_q8,
     ROW_KERNELS(neon),
     RECURRENT_KERNELS(neon),
     ATTEND_KERNELS(neon)};
 static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
     MATMUL_KERNELS(neon, neon_i8mm),
+    .panel_tokens = QUAD,
+    .panel_tiles = 1,
     .matmul_q8 = neon_i8mm_matmul_q8,
     ROW_KERNELS(neon),
     RECURRENT_KERNELS(neon),
@@ -41,16 +47,30 @@ static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
 #elif defined(__x86_64__)
 static const struct cpu_kernels avx2_kernels = {.name = "avx2",
     MATMUL_KERNELS(avx2, avx2),
+    .panel_tokens = QUAD,
+    .panel_tiles = 1,
     .matmul_q8 = avx2_matmul_q8,
     ROW_KERNELS(avx2),
     RECURRENT_KERNELS(avx2),
     ATTEND_KERNELS(avx2)};
 static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
     MATMUL_KERNELS(avx512, avx512),
+    .panel_tokens = WIDE_TOKENS,
+    .panel_tiles = 2,
     .matmul_q8 = avx512_matmul_q8,
     ROW_KERNELS(avx512),
     RECURRENT_KERNELS(avx512),
     ATTEND_KERNELS(avx512)};
+#if defined(SALVO_AMX)
+static const struct cpu_kernels amx_kernels = {.name = "avx512-amx",
+    MATMUL_KERNELS(avx512, avx512),
+    .panel_tokens = WIDE_TOKENS,
+    .panel_tiles = 2,
+    .matmul_q8 = amx_matmul_q8,
+    ROW_KERNELS(avx512),
+    RECURRENT_KERNELS(avx512),
+    ATTEND_KERNELS(avx512)};
+#endif
 #endif
 
 static const struct {
@@ -61,6 +81,9 @@ static const struct {
     {&neon_i8mm_kernels, CPU_NEON_DOTPROD | CPU_NEON_I8MM | CPU_NEON_FHM},
     {&neon_dotprod_kernels, CPU_NEON_DOTPROD},
 #elif defined(__x86_64__)
+#if defined(SALVO_AMX)
+    {&amx_kernels, CPU_AVX2 | CPU_AVX512_VNNI | CPU_AMX_INT8},
+#endif
     {&avx512_kernels, CPU_AVX2 | CPU_AVX512_VNNI},
     {&avx2_kernels, CPU_AVX2},
 #endif

@@ -42,12 +42,13 @@ enum {
     TERM_BITS = 7,
     TERM_SCALE = 1 << TERM_BITS, /* weight of the first of two terms */
     QUAD = 4,                    /* tokens of a q8 panel for matmul_q8 */
+    WIDE_TOKENS = 16,            /* the same, in tables with wide panels */
     OCTET = 8,       /* tokens of a float panel for matmul_float; also the adjacent bytes in q8 layouts */
     TYPE_LIMIT = 40, /* tables indexed by enum tensor_type */
 };
 
 /*
- * Activations rounded to integers, of `width` interleaved tokens: 1 for matvec, QUAD for matmul_q8. For each
+ * Activations rounded to integers, of `width` tokens: 1 for matvec, panel_tokens for matmul_q8. For each
  * 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127. With two terms
  * d = largest |x| / (127 * 128); the first term is p / 128 rounded, halves up, the second is the remainder,
  * -64 .. 63. If the largest |x| is below 2^-100, d = 0 and p = 0. A group with a NaN or an infinity gets d =
@@ -59,12 +60,25 @@ enum {
  * power of two differs.
  */
 struct q8_panel {
-    int8_t *values;   /* p: [(((g * 4 + o) * terms + i) * width + t) * 8 + e] */
+    int8_t *values;   /* p: [(((g * 4 + o) * terms + i) * width + t) * 8 + e], or with width WIDE_TOKENS
+                       * [(((g * width + t) * terms + i) * 4 + o) * 8 + e] */
     float *scales;    /* d: [g * width + t] */
     float *sums;      /* d * (float)(sum of 32 p): [g * width + t] */
     float *half_sums; /* d * (float)(sum of 16 p): [(g * 2 + half) * width + t] */
     unsigned terms;   /* 1 or 2 */
 };
+
+/* Distances in the values of a panel, in bytes. */
+struct q8_steps {
+    size_t token, term, octet;
+};
+
+static inline struct q8_steps q8_steps(unsigned terms, size_t width)
+{
+    if (width == WIDE_TOKENS)
+        return (struct q8_steps){GROUP * terms, GROUP, OCTET};
+    return (struct q8_steps){OCTET, OCTET * width, OCTET * width * terms};
+}
 
 /* The largest |p|. */
 static inline float q8_largest(unsigned terms)
@@ -77,11 +91,11 @@ static inline float q8_largest(unsigned terms)
  */
 #define Q8_SMALLEST 0x1p-100f
 
-/* A weight tile unpacked for matmul_q8. */
+/* One weight tile, or two in tables with wide panels, unpacked for matmul_q8. */
 struct weight_panel {
-    int8_t *values; /* [K / 32][4 octets][8 rows][8] */
-    float *scales;  /* [K / group][8 rows] */
-    float *offsets; /* [K / group][8 rows], untouched by formats without offsets */
+    int8_t *values; /* one: [K / 32][4 octets][8 rows][8], two: [K / 4][16 rows][4] */
+    float *scales;  /* [K / group][rows] */
+    float *offsets; /* [K / group][rows], untouched by formats without offsets */
 };
 
 /* The work of attention for one query and one page: keys begin .. end-1, counted within the page. */
@@ -145,7 +159,10 @@ struct wkv7_head {
 };
 
 struct cpu_kernels {
-    const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni" */
+    const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni", "avx512-amx" */
+
+    /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. */
+    unsigned panel_tokens, panel_tiles;
 
     /* Rounds token t of a panel of `width` tokens to `terms` terms, at most those of the panel; k is a
      * multiple of 32. */
@@ -156,13 +173,12 @@ struct cpu_kernels {
     void (*matvec_q8[TYPE_LIMIT])(
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out);
 
-    /* Unpacks one tile. NULL for types that are not quantised. */
-    void (*unpack_q8[TYPE_LIMIT])(const uint8_t *tile, size_t k, struct weight_panel out);
+    /* Unpacks one tile as tile `index` of a panel. NULL for types that are not quantised. */
+    void (*unpack_q8[TYPE_LIMIT])(const uint8_t *tile, size_t k, struct weight_panel out, unsigned index);
 
     /*
-     * out[token * 8 + row] for 4 tokens and the 8 rows of one unpacked tile. `group` is 16 or 32; `offsets`
-     * says whether the format has them. k may be a part of K: with first = false the results are added to
-     * `out`.
+     * out[token * rows + row] for the tokens and the rows of a panel. `group` is 16 or 32; `offsets` says
+     * whether the format has them. k may be a part of K: with first = false the results are added to `out`.
      */
     void (*matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
         bool first, float *out);

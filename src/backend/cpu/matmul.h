@@ -28,7 +28,7 @@
 #define DECLARE_QUANTISED(isa, type)                                                       \
     void isa##_matvec_##type(                                                              \
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out); \
-    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct weight_panel out);
+    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct weight_panel out, unsigned index);
 
 #define DECLARE_FLOAT(isa, type)                                                                             \
     void isa##_matvec_##type(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out); \
@@ -42,6 +42,38 @@
     void isa##_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets,        \
         struct q8_panel x, bool first, float *out);                                               \
     void isa##_matmul_float(const float *tile, size_t k, const float *x, bool first, float *out);
+
+/* Defines matmul_q8 by calls of panel(tile, k, halves, offsets, terms, x, first, out) with constants. */
+#define DEFINE_MATMUL_Q8(name, panel)                                                              \
+    void name(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x, \
+        bool first, float *out)                                                                    \
+    {                                                                                              \
+        switch ((x.terms - 1) * 4 + (group == 32 ? 2 : 0) + offsets) {                             \
+        case 0:                                                                                    \
+            panel(tile, k, 2, false, 1, x, first, out);                                            \
+            break;                                                                                 \
+        case 1:                                                                                    \
+            panel(tile, k, 2, true, 1, x, first, out);                                             \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            panel(tile, k, 1, false, 1, x, first, out);                                            \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            panel(tile, k, 1, true, 1, x, first, out);                                             \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            panel(tile, k, 2, false, 2, x, first, out);                                            \
+            break;                                                                                 \
+        case 5:                                                                                    \
+            panel(tile, k, 2, true, 2, x, first, out);                                             \
+            break;                                                                                 \
+        case 6:                                                                                    \
+            panel(tile, k, 1, false, 2, x, first, out);                                            \
+            break;                                                                                 \
+        default:                                                                                   \
+            panel(tile, k, 1, true, 2, x, first, out);                                             \
+        }                                                                                          \
+    }
 
 DECLARE_MATMULS(scalar)
 DECLARE_MATMULS(neon)
@@ -57,6 +89,10 @@ void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, con
 void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
     bool first, float *out);
 void neon_i8mm_matmul_q15(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+    bool first, float *out);
+
+/* With AMX; all other functions are those of avx512. */
+void amx_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
     bool first, float *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* VNNI: VPDPBUSD adds four products of an unsigned and a signed byte to each of sixteen sums. */
-#include "backend/cpu/vec8.h"
+#include "backend/cpu/matmul_wide.h"
 
 #define ISA(name) avx512_##name
 
@@ -14,7 +14,8 @@ INLINE bytes bytes_load(const void *from)
 
 INLINE void bytes_store(bytes v, void *to)
 {
-    _mm512_storeu_si512(to, v);
+    _mm256_storeu_si256(to, _mm512_cvtepi64_epi32(v));
+    _mm256_storeu_si256((__m256i *)to + 2, _mm512_cvtepi64_epi32(_mm512_srli_epi64(v, 32)));
 }
 
 INLINE bytes bytes_all(uint8_t x)
@@ -67,4 +68,49 @@ INLINE vec8 codes_dot(
     return _mm256_cvtepi32_ps(_mm512_cvtepi64_epi32(sums));
 }
 
+/* x is copied with the bias of codes_dot added, so that the loop only loads and multiplies. */
+INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
+    const unsigned terms, struct q8_panel x, bool first, float *out)
+{
+    const unsigned quads = 8 / halves;
+    struct wide_sums sums = wide_load(first, out);
+    for (size_t g = 0; g < k / 32; g++) {
+        int8_t biased[WIDE_TOKENS][2][GROUP] __attribute__((aligned(64)));
+        UNROLL
+        for (unsigned i = 0; i < WIDE_TOKENS / 2 * terms; i++)
+            _mm512_store_si512((int8_t *)biased + i * 64,
+                bytes_load(x.values + (g * WIDE_TOKENS / 2 * terms + i) * 64) ^ bytes_all(0x80));
+        UNROLL
+        for (unsigned half = 0; half < halves; half++) {
+            const size_t i = g * halves + half;
+            bytes codes[8];
+            __m512i excess = _mm512_setzero_si512();
+            UNROLL
+            for (unsigned q = 0; q < quads; q++) {
+                codes[q] = bytes_load(tile.values + (i * quads + q) * 64);
+                excess = _mm512_dpbusd_epi32(excess, bytes_all(0x80), codes[q]);
+            }
+            const struct wide_levels levels = wide_levels(tile, i, offsets);
+            UNROLL
+            for (unsigned t = 0; t < WIDE_TOKENS; t++) {
+                __m512i dot = _mm512_setzero_si512();
+                UNROLL
+                for (unsigned term = 0; term < terms; term++) {
+                    dot = _mm512_sub_epi32(_mm512_slli_epi32(dot, TERM_BITS), excess);
+                    UNROLL
+                    for (unsigned q = 0; q < quads; q++) {
+                        int32_t quad;
+                        memcpy(&quad, (int8_t *)biased + (t * terms + term) * GROUP + (half * quads + q) * 4,
+                            sizeof quad);
+                        dot = _mm512_dpbusd_epi32(dot, _mm512_set1_epi32(quad), codes[q]);
+                    }
+                }
+                wide_add(&sums, t, dot, levels, x, g, halves, half, offsets);
+            }
+        }
+    }
+    wide_store(sums, out);
+}
+
+#define WIDE_PANELS
 #include "backend/cpu/matmul_template.h"

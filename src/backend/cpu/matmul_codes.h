@@ -5,7 +5,8 @@
  *   bytes           a vector of bytes, with the operators & and |
  *   VECTORS         vectors in a plane of 64 bytes
  *   PREFETCH_AHEAD  in bytes; 0: none
- *   bytes_load, bytes_store, bytes_all
+ *   bytes_load, bytes_all
+ *   bytes_store     stores a part of a plane of codes in a weight panel
  *   bytes_field     (v >> shift) & mask for each byte; shift may be negative
  *   bytes_look_up   table[v] for each byte, 0..15
  *   bytes_bit       from half a plane of bits: all ones where the bit of an octet is set, for vector `index`

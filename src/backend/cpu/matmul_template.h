@@ -9,10 +9,20 @@
 #include <float.h>
 #include <math.h>
 
+#ifdef WIDE_PANELS /* matmul_q8_panel is defined */
+enum { PANEL_TILES = 2 };
+#else
+enum { PANEL_TILES = 1 };
+#endif
+
 /* ---- Quantised weights ---- */
 
-INLINE void unpack_q8(enum tensor_type type, const uint8_t *block, size_t k, struct weight_panel out)
+INLINE void unpack_q8(
+    enum tensor_type type, const uint8_t *block, size_t k, struct weight_panel out, unsigned index)
 {
+    out.values += index * (PLANE / PANEL_TILES);
+    out.scales += index * TILE_ROWS;
+    out.offsets += index * TILE_ROWS;
     const struct tile_format f = tile_formats[type];
     const unsigned groups = tile_block_elements(f) / 32, halves = 32 / f.group;
     for (size_t first = 0; first < k / 32; first += groups, block += tile_block_bytes(f)) {
@@ -20,22 +30,22 @@ INLINE void unpack_q8(enum tensor_type type, const uint8_t *block, size_t k, str
         for (size_t i = 0; i < groups; i++) {
             struct codes codes = load_codes(f, block + tile_codes_at(f) + i * tile_code_bytes(f));
             UNROLL
-            for (unsigned v = 0; v < 4 * VECTORS; v++, out.values += sizeof(bytes))
+            for (unsigned v = 0; v < 4 * VECTORS; v++, out.values += sizeof(bytes) * PANEL_TILES)
                 bytes_store(codes.v[v], out.values);
             UNROLL
-            for (unsigned half = 0; half < halves; half++, out.scales += TILE_ROWS) {
+            for (unsigned half = 0; half < halves; half++, out.scales += TILE_ROWS * PANEL_TILES) {
                 struct levels group = group_levels(f, block, levels, i * halves + half);
                 vec8_store(group.scale, out.scales);
                 if (f.offsets) {
                     vec8_store(group.offset, out.offsets);
-                    out.offsets += TILE_ROWS;
+                    out.offsets += TILE_ROWS * PANEL_TILES;
                 }
             }
         }
     }
 }
 
-#ifndef HAS_MATMUL_Q8
+#ifndef WIDE_PANELS
 
 INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
     const unsigned terms, struct q8_panel x, bool first, float *out)
@@ -67,34 +77,15 @@ INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned h
         vec8_store(sums[t], out + t * TILE_ROWS);
 }
 
-INLINE void matmul_any_q8_panel(struct weight_panel tile, size_t k, unsigned group, bool offsets,
-    const unsigned terms, struct q8_panel x, bool first, float *out)
-{
-    if (group == 32 && offsets)
-        matmul_q8_panel(tile, k, 1, true, terms, x, first, out);
-    else if (group == 32)
-        matmul_q8_panel(tile, k, 1, false, terms, x, first, out);
-    else if (offsets)
-        matmul_q8_panel(tile, k, 2, true, terms, x, first, out);
-    else
-        matmul_q8_panel(tile, k, 2, false, terms, x, first, out);
-}
-
-void ISA(matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
-    bool first, float *out)
-{
-    if (x.terms == 1)
-        matmul_any_q8_panel(tile, k, group, offsets, 1, x, first, out);
-    else
-        matmul_any_q8_panel(tile, k, group, offsets, 2, x, first, out);
-}
-
 #endif
+
+DEFINE_MATMUL_Q8(ISA(matmul_q8), matmul_q8_panel)
 
 /* ---- Activations ---- */
 
 void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t)
 {
+    const struct q8_steps steps = q8_steps(panel.terms, width);
     for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
         vec8 v[4] = {vec8_load(x), vec8_load(x + 8), vec8_load(x + 16), vec8_load(x + 24)};
         uint32_t bits = vec8_largest_bits(
@@ -110,11 +101,11 @@ void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel pan
         int sums[4];
         UNROLL
         for (unsigned o = 0; o < 4; o++) {
-            int8_t *to = panel.values + ((g * 4 + o) * panel.terms * width + t) * 8;
+            int8_t *to = panel.values + g * GROUP * panel.terms * width + t * steps.token + o * steps.octet;
             v[o] = vec8_mul(v[o], vec8_all(inverse));
-            sums[o] = terms == 1 ? vec8_store_bytes(v[o], to) : vec8_store_terms(v[o], to, to + width * 8);
+            sums[o] = terms == 1 ? vec8_store_bytes(v[o], to) : vec8_store_terms(v[o], to, to + steps.term);
             if (terms < panel.terms)
-                store_octet(to + width * 8, 0);
+                store_octet(to + steps.term, 0);
         }
         panel.scales[g * width + t] = terms < panel.terms ? scale * (1.0f / TERM_SCALE) : scale;
         panel.sums[g * width + t] = scale * (float)(sums[0] + sums[1] + sums[2] + sums[3]);
@@ -212,18 +203,18 @@ void ISA(matmul_float)(const float *tile, size_t k, const float *x, bool first, 
 
 /* ---- One function per type ---- */
 
-#define DEFINE_QUANTISED(unused, type)                                                    \
-    void ISA(matvec_##type)(                                                              \
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out) \
-    {                                                                                     \
-        if (x.terms == 1)                                                                 \
-            matvec_q8(TYPE_##type, 1, tiles, tile_count, k, x, out);                      \
-        else                                                                              \
-            matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                      \
-    }                                                                                     \
-    void ISA(unpack_##type)(const uint8_t *tile, size_t k, struct weight_panel out)       \
-    {                                                                                     \
-        unpack_q8(TYPE_##type, tile, k, out);                                             \
+#define DEFINE_QUANTISED(unused, type)                                                              \
+    void ISA(matvec_##type)(                                                                        \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out)           \
+    {                                                                                               \
+        if (x.terms == 1)                                                                           \
+            matvec_q8(TYPE_##type, 1, tiles, tile_count, k, x, out);                                \
+        else                                                                                        \
+            matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                                \
+    }                                                                                               \
+    void ISA(unpack_##type)(const uint8_t *tile, size_t k, struct weight_panel out, unsigned index) \
+    {                                                                                               \
+        unpack_q8(TYPE_##type, tile, k, out, index);                                                \
     }
 
 #define DEFINE_FLOAT(unused, type)                                                                         \

@@ -69,17 +69,18 @@ static struct q8_panel take_panel(struct work_layout *layout, size_t rows, size_
 static void take_scratch(const struct executor *executor, const struct needs *needs,
     struct work_layout *layout, struct scratch *scratch)
 {
-    const size_t rows = (executor->options.batch + OCTET - 1) / OCTET * OCTET,
+    const size_t rows = (executor->options.batch + WIDE_TOKENS - 1) / WIDE_TOKENS * WIDE_TOKENS,
+                 panel_rows = (size_t)executor->kernels->panel_tiles * TILE_ROWS,
                  vocabulary = executor->program->vocabulary;
     scratch->private_buffers = take(layout, executor->single.private_bytes, 1);
     for (int i = 0; i < MAX_PANELS; i++)
         scratch->x[i] = take_panel(layout, 1, needs->q8_columns);
     for (int i = 0; i < 2; i++) {
-        scratch->tiles[i].values = take(layout, TILE_ROWS * K_PART, 1);
-        scratch->tiles[i].scales = take(layout, TILE_ROWS * K_PART / 16, sizeof(float));
-        scratch->tiles[i].offsets = take(layout, TILE_ROWS * K_PART / 16, sizeof(float));
+        scratch->tiles[i].values = take(layout, panel_rows * K_PART, 1);
+        scratch->tiles[i].scales = take(layout, panel_rows * K_PART / 16, sizeof(float));
+        scratch->tiles[i].offsets = take(layout, panel_rows * K_PART / 16, sizeof(float));
         scratch->float_tiles[i] = take(layout, needs->float_columns ? TILE_ROWS * K_PART : 0, sizeof(float));
-        scratch->sums[i] = take(layout, rows * TILE_ROWS, sizeof(float));
+        scratch->sums[i] = take(layout, rows * panel_rows, sizeof(float));
     }
     scratch->queries = take(layout, needs->query_elements, sizeof(float));
     scratch->outputs = take(layout, needs->query_elements, sizeof(float));
@@ -93,7 +94,7 @@ static void take_scratch(const struct executor *executor, const struct needs *ne
 static void take_work_memory(struct executor *executor, const struct needs *needs, struct work_layout *layout)
 {
     const struct backend_options *options = &executor->options;
-    const size_t rows = (options->batch + OCTET - 1) / OCTET * OCTET;
+    const size_t rows = (options->batch + WIDE_TOKENS - 1) / WIDE_TOKENS * WIDE_TOKENS;
     const size_t arena = executor->single.arena_bytes > executor->batch.arena_bytes
                              ? executor->single.arena_bytes
                              : executor->batch.arena_bytes;

@@ -125,17 +125,18 @@ static void activate(const struct executor *executor, const struct op *op, size_
 }
 
 /*
- * Turns the sums of some tiles for rows first .. end-1, [row][tiles * 8], into columns of the output: adds
+ * Turns the sums of some tiles for rows first .. end-1, [row][width], into columns of the output: adds
  * the bias, accumulates, or applies the glu.
  */
 static void finish_tiles(struct executor *executor, const struct group *group, const struct op *op,
-    uint32_t tile, uint32_t tiles, float *const sums[2], uint32_t first, uint32_t end, uint32_t thread)
+    uint32_t tile, uint32_t tiles, float *const sums[2], size_t width, uint32_t first, uint32_t end,
+    uint32_t thread)
 {
     const struct op *glu = group->glu ? matmul_of(executor, group, 2) : NULL;
     const buffer_id target = glu ? glu->out : op->out;
     const size_t stride = executor->program->buffers[target].columns, column = (size_t)tile * TILE_ROWS;
-    const size_t width = (size_t)tiles * TILE_ROWS,
-                 columns = stride - column < width ? stride - column : width;
+    const size_t wanted = (size_t)tiles * TILE_ROWS,
+                 columns = stride - column < wanted ? stride - column : wanted;
     float *out = row_of(executor, target, first, thread) + column;
     for (size_t i = 0; i < end - first; i++, out += stride) {
         add_bias(executor, op, column, columns, sums[0] + i * width);
@@ -147,8 +148,10 @@ static void finish_tiles(struct executor *executor, const struct group *group, c
                     : executor->kernels->glu_silu)(sums[0] + i * width, sums[1] + i * width, columns, out);
         } else if (op->matmul.accumulate) {
             executor->kernels->add(sums[0] + i * width, columns, out);
-        } else if (columns == TILE_ROWS) { /* one tile: memcpy of a constant size is inlined */
-            memcpy(out, sums[0] + i * width, TILE_ROWS * sizeof *out);
+        } else if (columns % TILE_ROWS == 0 &&
+                   columns <= 2 * TILE_ROWS) { /* memcpy of a constant size is inlined */
+            for (size_t j = 0; j < columns; j += TILE_ROWS)
+                memcpy(out + j, sums[0] + i * width + j, TILE_ROWS * sizeof *out);
         } else {
             memcpy(out, sums[0] + i * width, columns * sizeof *out);
         }
@@ -165,27 +168,30 @@ static void work_on_one_row(struct executor *executor, const struct group *group
     multiply_one_row(executor, group, op, tile, count, row, thread, gate);
     if (group->glu)
         multiply_one_row(executor, group, matmul_of(executor, group, 1), tile, count, row, thread, up);
-    finish_tiles(executor, group, op, tile, count, (float *const[]){gate, up}, row, row + 1, thread);
+    finish_tiles(executor, group, op, tile, count, (float *const[]){gate, up}, (size_t)count * TILE_ROWS, row,
+        row + 1, thread);
 }
 
-/* One tile times rows first .. end-1 into sums [row - first][8], in parts of K. */
-static void multiply_rows_q8(struct executor *executor, const struct op *op, uint32_t tile, uint32_t first,
-    uint32_t end, struct weight_panel unpacked, float *sums)
+/* The tiles of a panel times rows first .. end-1 into sums [row - first][rows of a panel], in parts of K. */
+static void multiply_rows_q8(struct executor *executor, const struct op *op, uint32_t tile, uint32_t tiles,
+    uint32_t first, uint32_t end, struct weight_panel unpacked, float *sums)
 {
     const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
     const struct weight *packed = &executor->weights[op->inputs[0]];
+    const struct cpu_kernels *kernels = executor->kernels;
     const size_t k = weight->columns;
     bool offsets;
     const unsigned group = quant_group(weight->type, &offsets);
     for (size_t part = 0; part < k; part += K_PART) {
         size_t now = k - part < K_PART ? k - part : K_PART;
-        executor->kernels->unpack_q8[weight->type](
-            packed->tiles + tile * packed->tile_bytes + packing_tile_bytes(weight->type, part), now,
-            unpacked);
-        for (uint32_t row = first; row < end; row += QUAD) {
-            struct q8_panel x = quad_panel(executor, op->matmul.fine, op->rows, row, k, part);
-            executor->kernels->matmul_q8(
-                unpacked, now, group, offsets, x, part == 0, sums + (size_t)(row - first) * TILE_ROWS);
+        const uint8_t *at =
+            packed->tiles + tile * packed->tile_bytes + packing_tile_bytes(weight->type, part);
+        for (uint32_t i = 0; i < kernels->panel_tiles; i++) /* a panel that lacks a tile has another twice */
+            kernels->unpack_q8[weight->type](at + (i < tiles ? i : 0) * packed->tile_bytes, now, unpacked, i);
+        for (uint32_t row = first; row < end; row += kernels->panel_tokens) {
+            struct q8_panel x = tokens_panel(executor, op->matmul.fine, op->rows, row, k, part);
+            kernels->matmul_q8(unpacked, now, group, offsets, x, part == 0,
+                sums + (size_t)(row - first) * kernels->panel_tiles * TILE_ROWS);
         }
     }
 }
@@ -208,18 +214,20 @@ static void multiply_rows_float(struct executor *executor, const struct op *op, 
 }
 
 static void work_on_panels(struct executor *executor, const struct group *group, const struct op *op,
-    uint32_t tile, uint32_t first, uint32_t end, uint32_t thread)
+    uint32_t tile, uint32_t tiles, uint32_t first, uint32_t end, uint32_t thread)
 {
     struct scratch *scratch = &executor->scratch[thread];
     for (uint32_t i = 0; i < (group->glu ? 2 : 1); i++) {
         const struct op *matrix = group->glu ? matmul_of(executor, group, i) : op;
         if (group->rounding == ROUNDING_Q8)
-            multiply_rows_q8(executor, matrix, tile, first, end, scratch->tiles[i], scratch->sums[i]);
+            multiply_rows_q8(executor, matrix, tile, tiles, first, end, scratch->tiles[i], scratch->sums[i]);
         else
             multiply_rows_float(
                 executor, matrix, tile, first, end, scratch->float_tiles[i], scratch->sums[i]);
     }
-    finish_tiles(executor, group, op, tile, 1, scratch->sums, first, end, thread);
+    const size_t width =
+        group->rounding == ROUNDING_Q8 ? executor->kernels->panel_tiles * TILE_ROWS : TILE_ROWS;
+    finish_tiles(executor, group, op, tile, tiles, scratch->sums, width, first, end, thread);
 }
 
 /* Tiles that several rows read one after the other: they should stay in the first-level cache. */
@@ -232,19 +240,23 @@ static uint32_t tiles_in_cache(const struct executor *executor, const struct op 
 static void work_on_rows(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t count, uint32_t thread)
 {
-    const uint32_t live = executor->live[group->rows], panel_end = panel_rows(live, group->rounding);
+    const uint32_t live = executor->live[group->rows],
+                   panel_end = panel_rows(executor, live, group->rounding);
     const bool integers = group->rounding == ROUNDING_Q8;
+    const uint32_t panel_tiles = integers ? executor->kernels->panel_tiles : 1;
     const size_t row_bytes =
         executor->program->buffers[op->inputs[1]].columns * (integers ? 1 : sizeof(float));
     const uint32_t at_once = live == 1 ? TILES_AT_ONCE : tiles_in_cache(executor, op);
-    uint32_t block = (uint32_t)(activation_bytes / row_bytes) / OCTET * OCTET;
-    block = block < 2 * OCTET ? 2 * OCTET : block;
+    uint32_t block = (uint32_t)(activation_bytes / row_bytes) / WIDE_TOKENS * WIDE_TOKENS;
+    block = block < WIDE_TOKENS ? WIDE_TOKENS : block;
     for (uint32_t first = 0; first < live; first += block) {
         const uint32_t end = first + block < live ? first + block : live;
         for (uint32_t begin = tile; begin < tile + count; begin += at_once) {
             const uint32_t tiles = tile + count - begin < at_once ? tile + count - begin : at_once;
-            for (uint32_t i = begin; first < panel_end && i < begin + tiles; i++)
-                work_on_panels(executor, group, op, i, first, end < panel_end ? end : panel_end, thread);
+            for (uint32_t i = begin; first < panel_end && i < begin + tiles; i += panel_tiles)
+                work_on_panels(executor, group, op, i,
+                    begin + tiles - i < panel_tiles ? begin + tiles - i : panel_tiles, first,
+                    end < panel_end ? end : panel_end, thread);
             for (uint32_t row = first < panel_end ? panel_end : first; row < end; row++)
                 work_on_one_row(executor, group, op, begin, tiles, row, thread);
         }

@@ -145,17 +145,18 @@ unsigned row_terms(const struct executor *executor, bool fine, enum row_kind row
     return rows != ROWS_RUNS && executor->rows[token].position < EARLY_POSITIONS ? 2 : 1;
 }
 
-struct q8_panel quad_panel(
+struct q8_panel tokens_panel(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k)
 {
     const struct q8_panel x = executor->x;
-    const size_t groups = (row * columns + k * QUAD) / 32;
-    const uint32_t live = executor->live[rows], end = row + QUAD < live ? row + QUAD : live;
+    const uint32_t width = executor->kernels->panel_tokens;
+    const size_t groups = (row * columns + k * width) / 32;
+    const uint32_t live = executor->live[rows], end = row + width < live ? row + width : live;
     const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* called for every tile */
     unsigned terms = fine ? row_terms(executor, fine, rows, row) : 1;
     for (uint32_t i = row; i < end && terms == 1 && !late; i++)
         terms = row_terms(executor, fine, rows, i);
-    return (struct q8_panel){x.values + row * columns * 2 + k * QUAD * terms, x.scales + groups,
+    return (struct q8_panel){x.values + row * columns * 2 + k * width * terms, x.scales + groups,
         x.sums + groups, x.half_sums + groups * 2, terms};
 }
 
@@ -168,10 +169,15 @@ struct q8_panel row_panel(
         x.half_sums + groups * 2, row_terms(executor, fine, rows, row)};
 }
 
-uint32_t panel_rows(uint32_t live, enum rounding rounding)
+/* Fewer tokens are multiplied one by one. */
+enum { WIDE_LEAST = 4 };
+
+uint32_t panel_rows(const struct executor *executor, uint32_t live, enum rounding rounding)
 {
     if (rounding != ROUNDING_Q8)
         return live % OCTET < 4 ? live / OCTET * OCTET : live;
+    if (executor->kernels->panel_tokens == WIDE_TOKENS)
+        return live % WIDE_TOKENS < WIDE_LEAST ? live / WIDE_TOKENS * WIDE_TOKENS : live;
     return live % QUAD == 3 && live > QUAD ? live : live / QUAD * QUAD;
 }
 
@@ -180,12 +186,13 @@ static void round_row(struct executor *executor, const struct group *group, uint
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     const float *x = row_of(executor, group->rounded, row, 0);
+    const uint32_t tokens = executor->kernels->panel_tokens;
     if (group->rounding == ROUNDING_Q8) {
         const unsigned terms = row_terms(executor, group->fine, group->rows, row);
         const struct q8_panel panel =
             alone ? row_panel(executor, group->fine, group->rows, row, k)
-                  : quad_panel(executor, group->fine, group->rows, row / QUAD * QUAD, k, 0);
-        executor->kernels->round_q8(x, k, terms, panel, alone ? 1 : QUAD, alone ? 0 : row % QUAD);
+                  : tokens_panel(executor, group->fine, group->rows, row / tokens * tokens, k, 0);
+        executor->kernels->round_q8(x, k, terms, panel, alone ? 1 : tokens, alone ? 0 : row % tokens);
     } else {
         const size_t width = alone ? 1 : OCTET;
         float *panel = executor->float_x + row / width * width * k + row % width;
@@ -199,14 +206,16 @@ static void pad_panel(struct executor *executor, const struct group *group, uint
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     if (group->rounding == ROUNDING_Q8) {
-        struct q8_panel panel = quad_panel(executor, group->fine, group->rows, live / QUAD * QUAD, k, 0);
-        for (size_t t = live % QUAD; t < QUAD; t++) {
-            for (size_t octet = 0; octet < k / OCTET * panel.terms; octet++)
-                memset(panel.values + (octet * QUAD + t) * OCTET, 0, OCTET);
-            for (size_t i = 0; i < k / 32; i++)
-                panel.scales[i * QUAD + t] = panel.sums[i * QUAD + t] = 0;
-            for (size_t i = 0; i < k / 16; i++)
-                panel.half_sums[i * QUAD + t] = 0;
+        const size_t width = executor->kernels->panel_tokens;
+        const struct q8_panel panel =
+            tokens_panel(executor, group->fine, group->rows, (uint32_t)(live / width * width), k, 0);
+        static const float zeros[GROUP];
+        for (size_t g = 0; g < k / GROUP; g++) {
+            const struct q8_panel part = {panel.values + g * GROUP * width * panel.terms,
+                panel.scales + g * width, panel.sums + g * width, panel.half_sums + g * 2 * width,
+                panel.terms};
+            for (size_t t = live % width; t < width; t++)
+                executor->kernels->round_q8(zeros, GROUP, panel.terms, part, width, t);
         }
     } else {
         float *panel = executor->float_x + live / OCTET * OCTET * k;
@@ -230,7 +239,7 @@ uint32_t rows_tasks(const struct executor *executor, const struct group *group)
 void rows_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     const uint32_t live = executor->live[group->rows], block = rows_per_task(group);
-    const uint32_t panel_end = panel_rows(live, group->rounding);
+    const uint32_t panel_end = panel_rows(executor, live, group->rounding);
     uint32_t end = (task + 1) * block < live ? (task + 1) * block : live;
     for (uint32_t row = task * block; row < end; row++) {
         for (uint32_t i = 0; i < group->op_count; i++) {
@@ -242,7 +251,7 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
         if (group->rounded != NO_BUFFER)
             round_row(executor, group, row, row >= panel_end);
     }
-    const uint32_t width = group->rounding == ROUNDING_Q8 ? QUAD : OCTET;
+    const uint32_t width = group->rounding == ROUNDING_Q8 ? executor->kernels->panel_tokens : OCTET;
     if (group->rounded != NO_BUFFER && end == live && panel_end == live && live % width)
         pad_panel(executor, group, live);
 }

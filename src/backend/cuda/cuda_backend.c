@@ -51,6 +51,13 @@ static const float *logits(struct executor *executor, uint32_t row)
     return status == SALVO_OK ? executor->host_logits : NULL;
 }
 
+static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
+{
+    const struct sampling_logprob *from = executor->logprobs + row * (size_t)(1 + MAX_TOP_LOGPROBS);
+    executor->counters.bytes_read_back += (1 + MAX_TOP_LOGPROBS) * sizeof *from;
+    return from;
+}
+
 static const int32_t *tokens(struct executor *executor, uint32_t slot)
 {
     return executor->host_tokens + slot_tokens_at(&executor->options, slot);
@@ -113,7 +120,9 @@ const struct backend cuda_backend = {
     .wait = cuda_step_wait,
     .chunk = chunk,
     .progress = cuda_step_progress,
+    .has_masks = true,
     .logits = logits,
+    .logprobs = logprobs,
     .hidden = cuda_hidden,
     .tokens = tokens,
     .state_size = cuda_state_size,

@@ -219,8 +219,9 @@ static struct cuda_launch gemm_split_launch(
         blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_SPLIT_ROWS / 2 : GEMM_SPLIT_ROWS);
     while (size + 1 < sizeof names / sizeof *names && fewest << size < capacity)
         size++;
-    /* Few tokens to a block where some multiprocessors would else be idle. */
-    while (size > 0 && blocks * divide_up(capacity, fewest << size) * most_splits < room->multiprocessors)
+    /* Few tokens to a block where many multiprocessors would else be idle. */
+    while (size > 0 &&
+           blocks * divide_up(capacity, fewest << size) * most_splits < room->multiprocessors * 3 / 4)
         size--;
     const uint32_t tokens = fewest << size, columns = divide_up(capacity, tokens),
                    stage = gemm_split_stage(gemm, tokens), half = room->shared_bytes / 2 - driver_bytes,

@@ -195,6 +195,10 @@ struct executor {
     struct cuda_result *results; /* [ring entries][slots] */
     volatile uint32_t *done, *progress, *cancel, *abort, *error;
     int32_t *host_tokens;
+    uint32_t *masks;                   /* [slots][step_mask_words]: allowed ids */
+    struct sampling_logprob *logprobs; /* [outputs][1 + MAX_TOP_LOGPROBS] */
+    cuda_address mask_address, logprob_address;
+    uint64_t *masked_by; /* [slots]: the last entry with a run that reads the slot's mask */
 
     /* Pinned memory for copies. */
     uint8_t *staging;

@@ -1,4 +1,5 @@
 /* Layout of the device's memory. Each function is called twice: to count, and with addresses. */
+#include "backend/common/steps.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_weight_tiles.h"
 #include "backend/cuda/sample_plan.h"
@@ -193,7 +194,7 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
 {
     struct cuda_machine *machine = &executor->machine;
     const uint64_t slots = executor->options.slots;
-    void *parts[8];
+    void *parts[10];
     cuda_address unused;
     executor->step_ring = mapped_part(
         region, host, (uint64_t)CUDA_STEP_RING_ENTRIES * machine->step_bytes, &machine->step_ring);
@@ -207,6 +208,11 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
     parts[6] = mapped_part(
         region, host, slots * (executor->options.context + 1) * sizeof(int32_t), &machine->host_tokens);
     parts[7] = mapped_part(region, host, executor->program->vocabulary * sizeof(float), &unused);
+    parts[8] = mapped_part(region, host,
+        slots * step_mask_words(executor->program->vocabulary) * sizeof(uint32_t), &executor->mask_address);
+    parts[9] = mapped_part(region, host,
+        (uint64_t)executor->options.outputs * (1 + MAX_TOP_LOGPROBS) * sizeof *executor->logprobs,
+        &executor->logprob_address);
     executor->results = parts[0];
     executor->done = parts[1];
     executor->progress = parts[2];
@@ -215,4 +221,6 @@ void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, u
     executor->error = parts[5];
     executor->host_tokens = parts[6];
     executor->host_logits = parts[7];
+    executor->masks = parts[8];
+    executor->logprobs = parts[9];
 }

@@ -225,6 +225,7 @@ static enum salvo_status take_memory(struct executor *executor)
     }
     TRY(cuda_host_new(executor, "copies", executor->staging_bytes, &executor->staging));
     TRY(ARENA_NEW(&executor->tables, &executor->bias_versions, executor->options.slots));
+    TRY(ARENA_NEW(&executor->tables, &executor->masked_by, executor->options.slots));
     TRY(ARENA_NEW(
         &executor->tables, &executor->run_results, (size_t)CUDA_STEP_RING_ENTRIES * executor->options.slots));
 cleanup:

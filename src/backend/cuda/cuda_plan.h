@@ -113,7 +113,16 @@ struct cuda_sampler {
     float repeat, inverse_repeat, presence, frequency;
     uint32_t top_k, last_n;
     uint64_t seed;
-    uint64_t bias; /* [vocabulary] floats, or 0 */
+    uint64_t bias;     /* [vocabulary] floats, or 0 */
+    uint64_t mask;     /* mapped: a bit for each allowed id, or 0 */
+    uint64_t logprobs; /* mapped: [1 + top_count] struct cuda_logprob, or 0 */
+    uint32_t top_count, padding;
+};
+
+/* struct sampling_logprob */
+struct cuda_logprob {
+    int32_t id;
+    float logprob;
 };
 
 struct cuda_run {

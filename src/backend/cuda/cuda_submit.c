@@ -41,8 +41,13 @@ enum salvo_status cuda_step_check(const struct executor *executor, const struct 
 
 /* ---- Writing ---- */
 
-static struct cuda_sampler sampler_of(const struct sampler_settings *settings, cuda_address bias)
+/* `output`: the first of the run's rows of logits. */
+static struct cuda_sampler sampler_of(
+    const struct executor *executor, const struct run *run, uint32_t output, cuda_address bias)
 {
+    const struct sampler_settings *settings = &run->sampler;
+    const uint64_t mask_bytes = step_mask_words(executor->program->vocabulary) * sizeof *settings->mask,
+                   row_bytes = (1 + MAX_TOP_LOGPROBS) * sizeof *executor->logprobs;
     return (struct cuda_sampler){
         .temperature = settings->temperature,
         .inverse_temperature = settings->temperature > 0 ? 1.0F / settings->temperature : 0,
@@ -56,7 +61,35 @@ static struct cuda_sampler sampler_of(const struct sampler_settings *settings, c
         .last_n = settings->repeat_last_n,
         .seed = settings->seed,
         .bias = settings->bias ? bias : 0,
+        .mask = settings->mask ? executor->mask_address + run->slot * mask_bytes : 0,
+        .logprobs = run->has_logprobs ? executor->logprob_address + output * row_bytes : 0,
+        .top_count = run->top_count,
     };
+}
+
+/* A slot's mask changes only when no entry reads it any more. A caller that computes masks from the ids
+ * before them has waited for those anyway. */
+static enum salvo_status place_masks(struct executor *executor, const struct step *step)
+{
+    enum salvo_status status = SALVO_OK;
+    const size_t words = step_mask_words(executor->program->vocabulary);
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        if (!run->sampler.mask)
+            continue;
+        TRY(cuda_entries_finish(executor, executor->masked_by[run->slot]));
+        memcpy(executor->masks + run->slot * words, run->sampler.mask, words * sizeof *run->sampler.mask);
+    }
+cleanup:
+    return status;
+}
+
+static void note_masks(struct executor *executor, const struct step *step)
+{
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        if (step->runs[i].sampler.mask)
+            executor->masked_by[step->runs[i].slot] = executor->entries;
+    }
 }
 
 /* A slot's bias goes to the device when it has changed. */
@@ -116,6 +149,7 @@ static enum salvo_status write_entry(
     uint8_t *entry = executor->step_ring + index * machine->step_bytes;
     struct cuda_step *head = (struct cuda_step *)(void *)entry;
     struct cuda_run *runs = (struct cuda_run *)(void *)(entry + machine->runs_at);
+    uint32_t outputs = 0;
     *head = (struct cuda_step){.run_count = step->run_count,
         .token_count = step->token_count,
         .repeat = repeat,
@@ -136,8 +170,9 @@ static enum salvo_status write_entry(
             .logits = run.logits,
             .limit = run.limit,
             .stop_mask = step->run_count > 1 ? run.stop_mask : UINT32_MAX,
-            .sampler = sampler_of(&run.sampler, bias),
+            .sampler = sampler_of(executor, &run, outputs, bias),
         };
+        outputs += run.logits == LOGITS_ALL ? run.count : run.logits == LOGITS_LAST;
         if (executor->state.pages_per_slot) {
             memcpy(entry + machine->pages_at + (size_t)i * executor->state.pages_per_slot * sizeof(uint32_t),
                 run.pages, run_page_count(&executor->options, &run, repeat) * sizeof(uint32_t));
@@ -159,7 +194,8 @@ cleanup:
 
 enum salvo_status cuda_step_write(struct executor *executor, const struct step *step)
 {
-    return write_entry(executor, step, 0, 1);
+    enum salvo_status status = place_masks(executor, step);
+    return status == SALVO_OK ? write_entry(executor, step, 0, 1) : status;
 }
 
 /* ---- Waiting ---- */
@@ -385,6 +421,7 @@ static enum salvo_status submit_entry(struct executor *executor, const struct st
     executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
     executor->run_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = run;
     executor->entries++;
+    note_masks(executor, step);
     executor->counters.submissions++;
     ticket->last_entry = executor->entries;
 cleanup:
@@ -397,6 +434,7 @@ static enum salvo_status submit_entries(
     enum salvo_status status = SALVO_OK;
     const uint32_t repeat = step_repeats(step);
     const uint32_t most = step->token_count == 1 ? cuda_most_ahead(executor) : 1;
+    TRY(place_masks(executor, step));
     for (uint32_t done = 0, each; done < repeat; done += each) {
         each = repeat - done < most ? repeat - done : most;
         TRY(submit_entry(executor, step, done, each, ticket, run));

@@ -4,7 +4,7 @@
  * each. In each stage a row is divided into parts, one for each block while there are enough blocks, and the
  * last part to arrive finishes the stage alone with the results of all parts:
  *
- *   0  Bias and penalties; the largest of each group of ids. Temperature 0 ends here.
+ *   0  Mask, bias and penalties; the largest of each group of ids. Temperature 0 ends here.
  *   1  top-k: the k-th largest of the groups' maxima is not above the k-th largest logit, so ids not below it
  *      are the candidates, few of them; the last part chooses among them.
  *      Neither top-k nor top-p: sums of weights by parts; the last part searches the one of the choice.
@@ -13,6 +13,8 @@
  *
  * Where there are too many candidates to compare each with each, the last part finds the cut in the whole row
  * by a radix search, one digit after the other: right for all settings, and slow.
+ *
+ * Log-probabilities are the work of the part that finishes the row; rows without them do nothing for it.
  *
  * Weights are integers, so that they may be added in any order; nothing else depends on the order of blocks.
  * All threads of all blocks call a stage, with the same grid for all three; `threads` is a power of two, at
@@ -273,7 +275,26 @@ static __device__ inline float sample_penalised(const cuda_sampler &settings, ui
     return __fsub_rn(__fmaf_rn(-static_cast<float>(times), settings.frequency, logit), settings.presence);
 }
 
-/* This part's logits with bias and penalties. Who finds an id's count not yet taken applies it. */
+/* Brings the bits of ids `from` .. `to` into shared memory: the mask lies in the host's memory, which whole
+ * lines and many loads at once cross fastest. */
+static __device__ inline void sample_load_mask(const sample_part &p, uint32_t from, uint32_t to)
+{
+    const uint32_t *mask = reinterpret_cast<const uint32_t *>(p.settings.mask);
+    uint32_t *words = reinterpret_cast<uint32_t *>(p.shared + SAMPLE_AT_TABLE);
+    const uint32_t first = from / 32, count = (to - 1) / 32 + 1 - first;
+    sample_sync(p.threads);
+    for (uint32_t i = p.thread; i < count; i += p.threads)
+        words[i] = __ldcg(mask + first + i);
+    sample_sync(p.threads);
+}
+
+static __device__ inline bool sample_is_allowed(const sample_part &p, uint32_t from, uint32_t id)
+{
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(p.shared + SAMPLE_AT_TABLE);
+    return !p.settings.mask || words[id / 32 - from / 32] >> id % 32 & 1;
+}
+
+/* This part's logits with mask, bias and penalties. Who finds an id's count not yet taken applies it. */
 static __device__ inline void sample_adjust(const sample_part &p)
 {
     const float *bias = reinterpret_cast<const float *>(p.settings.bias);
@@ -286,9 +307,15 @@ static __device__ inline void sample_adjust(const sample_part &p)
         if (id >= p.first && id < p.end)
             atomicAdd(p.counts + id, 1u);
     }
-    for (uint32_t id = p.first + p.thread; id < p.end; id += p.threads) {
-        float logit = __ldcg(p.raw + id);
-        p.adjusted[id] = bias ? __fadd_rn(logit, __ldcg(bias + id)) : logit;
+    for (uint32_t from = p.first, to; from < p.end; from = to) {
+        to = min(p.end, from / 32 * 32 + SAMPLE_MASKED_IDS);
+        if (p.settings.mask)
+            sample_load_mask(p, from, to);
+        for (uint32_t id = from + p.thread; id < to; id += p.threads) {
+            float logit = __ldcg(p.raw + id);
+            logit = bias ? __fadd_rn(logit, __ldcg(bias + id)) : logit;
+            p.adjusted[id] = sample_is_allowed(p, from, id) ? logit : __uint_as_float(0xff800000u);
+        }
     }
     sample_sync(p.threads);
     for (uint32_t i = p.thread; i < recent; i += p.threads) {
@@ -508,7 +535,78 @@ static __device__ inline cuda_sampler sample_load_settings(const cuda_sampler *f
     settings.last_n = __ldcg(&from->last_n);
     settings.seed = sample_load(&from->seed);
     settings.bias = sample_load(&from->bias);
+    settings.mask = sample_load(&from->mask);
+    settings.logprobs = sample_load(&from->logprobs);
     return settings;
+}
+
+/* ---- Log-probabilities ---- */
+
+static __device__ inline cuda_logprob sample_logprob_of(sample_pair pair, float largest, float log_sum)
+{
+    const float logit = sample_logit(pair), below = logit == largest ? 0 : __fsub_rn(logit, largest);
+    return {static_cast<int32_t>(sample_id(pair)), below - log_sum};
+}
+
+/*
+ * Of the logits of output row `output` as they are, by the block that has finished the row: the sum of
+ * weights, which leave out what is below 2^-32 of the largest; then the chosen id and the largest logits,
+ * each of which finds its rank. A function of its own that shares nothing with its caller, whose registers
+ * would have to be stored for it.
+ */
+static __device__ __noinline__ void sample_find_logprobs(const cuda_machine &m, uint32_t output,
+    const cuda_sampler *sampler, uint32_t thread, uint32_t threads, unsigned long long *shared)
+{
+    const uint32_t top_count = __ldcg(&sampler->top_count);
+    cuda_logprob *out = reinterpret_cast<cuda_logprob *>(sample_load(&sampler->logprobs));
+    sample_part p = {};
+    p.raw = p.logits = reinterpret_cast<const float *>(m.logits) + static_cast<size_t>(output) * m.vocabulary;
+    p.vocabulary = m.vocabulary;
+    p.thread = thread;
+    p.threads = threads;
+    p.shared = shared;
+    sample_pair *table = p.shared + SAMPLE_AT_TABLE, most = 0;
+    unsigned long long own = 0;
+    for (uint32_t id = p.thread; id < p.vocabulary; id += p.threads)
+        most = sample_larger(most, sample_pair_of(__ldcg(p.raw + id), id));
+    const float largest = sample_logit(sample_block_largest(p, most));
+    for (uint32_t id = p.thread; id < p.vocabulary; id += p.threads)
+        own += sample_weight_of(__ldcg(p.raw + id), largest, 1);
+    const float log_sum = logf(static_cast<float>(sample_block_sum(p, own)) * 0x1p-32f);
+    if (p.thread == 0) {
+        const uint32_t chosen = static_cast<uint32_t>(sample_result(m, output));
+        out[0] = sample_logprob_of(sample_pair_of(__ldcg(p.raw + chosen), chosen), largest, log_sum);
+    }
+    if (!top_count)
+        return;
+    const sample_pair cut = sample_select(p, false, top_count, 0, largest);
+    uint32_t *count = reinterpret_cast<uint32_t *>(sample_word(p, SAMPLE_WORD_COUNT));
+    sample_sync(p.threads);
+    if (p.thread == 0)
+        *count = 0;
+    sample_sync(p.threads);
+    for (uint32_t id = p.thread; id < p.vocabulary; id += p.threads) {
+        const sample_pair pair = sample_pair_of(__ldcg(p.raw + id), id);
+        if (pair >= cut && sample_can_be_chosen(pair))
+            table[atomicAdd(count, 1u)] = pair;
+    }
+    sample_sync(p.threads);
+    for (uint32_t i = p.thread; i < top_count; i += p.threads) {
+        uint32_t rank = 0;
+        for (uint32_t j = 0; i < *count && j < *count; j++)
+            rank += table[j] > table[i];
+        if (i < *count)
+            out[1 + rank] = sample_logprob_of(table[i], largest, log_sum);
+        else
+            out[1 + i] = {-1, __uint_as_float(0xff800000u)};
+    }
+}
+
+/* Whether this block, the last to arrive, has found the row's id in this stage; the word was 0 before it. */
+static __device__ inline bool sample_has_finished(const sample_part &p)
+{
+    sample_sync(p.threads);
+    return *sample_word(p, SAMPLE_WORD_LAST) && __ldcg(&p.row->finished) && __ldcg(&p.row->id) >= 0;
 }
 
 static __device__ inline void sample_do_part(const sample_part &part, uint32_t stage)
@@ -567,9 +665,14 @@ static __device__ __noinline__ void sample_stage(const cuda_machine &m, uint32_t
         p.counts = reinterpret_cast<uint32_t *>(p.row + 1);
         p.adjusted = reinterpret_cast<float *>(p.counts + (m.vocabulary + 3) / 4 * 4);
         p.raw = reinterpret_cast<const float *>(m.logits) + static_cast<size_t>(output) * m.vocabulary;
-        p.logits = p.settings.bias || sample_has_penalties(p.settings) ? p.adjusted : p.raw;
+        p.logits =
+            p.settings.mask || p.settings.bias || sample_has_penalties(p.settings) ? p.adjusted : p.raw;
         p.shared = reinterpret_cast<unsigned long long *>(shared);
+        if (p.settings.logprobs && thread == 0)
+            *sample_word(p, SAMPLE_WORD_LAST) = 0;
         sample_do_part(p, stage);
+        if (p.settings.logprobs && sample_has_finished(p))
+            sample_find_logprobs(m, output, &run->sampler, thread, threads, p.shared);
         sample_sync(threads); /* shared memory is the next row's */
     }
 }

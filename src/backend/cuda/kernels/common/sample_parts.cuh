@@ -18,7 +18,8 @@ enum {
     SAMPLE_STEPS_OF_ONE = 8,
     SAMPLE_WEIGHTLESS = 23 * SAMPLE_STEPS_OF_ONE + 1,
     SAMPLE_WANTED_GROUPS = 256,
-    SAMPLE_LOGITS_LAST = 1, /* enum run_logits, whose header is C */
+    SAMPLE_MASKED_IDS = 131072, /* whose bits are in shared memory at once */
+    SAMPLE_LOGITS_LAST = 1,     /* enum run_logits, whose header is C */
 };
 
 #define SAMPLE_WEIGHT_ONE (1ULL << 32)

@@ -403,12 +403,13 @@ KERNEL_INLINE void copy_weights(
 
 /* ---- Tokens: one thread of each block ---- */
 
-/* Whether sampling is greedy, without bias or penalties, so that choose_largest can do it. */
+/* Whether sampling is greedy, without mask, bias, penalties or log-probabilities, so that choose_largest can
+ * do it. */
 KERNEL_INLINE bool is_greedy(const cuda_machine &machine, const cuda_run *run)
 {
     const cuda_sampler settings = sample_load_settings(&run->sampler);
     return machine.tagged && gridDim.x <= CUDA_SAMPLE_PARTS && settings.temperature == 0 && !settings.bias &&
-           !sample_has_penalties(settings);
+           !settings.mask && !settings.logprobs && !sample_has_penalties(settings);
 }
 
 KERNEL_INLINE void begin_tokens(shared_head &head, uint8_t *shared, uint32_t flags, const uint32_t *starts)
