@@ -52,15 +52,17 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
 static enum salvo_status round_alike(
     const struct salvo_engine *engine, const struct salvo_engine *other, uint32_t count)
 {
-    if (!engine->backend->rounds_finely || other->backend->rounds_finely)
+    const bool is_fine = count > 1 && other->backend->info(other->executor).fine_batches;
+    if (!engine->backend->rounds_finely || (other->backend->rounds_finely && !engine->backend->set_rounding))
         return SALVO_OK;
     if (!engine->backend->set_rounding) {
         return fail(SALVO_ERROR_ARGUMENT,
             "%s rounds activations finer than %s can: compare each of them with cpu", engine->backend->name,
             other->backend->name);
     }
-    const bool is_fine = count > 1 && other->backend->info(other->executor).fine_batches;
-    engine->backend->set_rounding(engine->executor, is_fine ? ACTIVATIONS_FINEST : ACTIVATIONS_PLAIN);
+    engine->backend->set_rounding(engine->executor, is_fine                         ? ACTIVATIONS_FINEST
+                                                    : other->backend->rounds_finely ? ACTIVATIONS_AS_USUAL
+                                                                                    : ACTIVATIONS_PLAIN);
     return SALVO_OK;
 }
 

@@ -30,6 +30,13 @@ extern "C" {
 
 /* ---- Where kernels run ---- */
 
+/* Blocks of the clusters of the next launches; up to 1: none. */
+inline uint32_t &launch_cluster()
+{
+    static uint32_t blocks;
+    return blocks;
+}
+
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
@@ -81,16 +88,19 @@ void launch_kernel(const cuda_launch &launch, void (*kernel)(Parameters...), Par
     must(cudaFuncSetAttribute(
              (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)launch.shared_bytes),
         launch.kernel);
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = launch_cluster();
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(launch.grid_x, launch.grid_y);
     config.blockDim = dim3(launch.threads);
     config.dynamicSmemBytes = launch.shared_bytes;
     config.stream = launch_stream();
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = launch_cluster() > 1 ? 2 : 1;
     must(cudaLaunchKernelEx(&config, kernel, parameters...), launch.kernel);
 }
 
@@ -127,7 +137,7 @@ void launch_kernel(const cuda_launch &launch, void (*kernel)(Parameters...), Par
     static unsigned seed;
     for (unsigned y = 0; y < launch.grid_y; y++) {
         blockIdx.y = y;
-        emulate({launch.grid_x, launch.threads, launch.shared_bytes, seed++, false},
+        emulate({launch.grid_x, launch.threads, launch.shared_bytes, seed++, launch_cluster() > 1},
             [&] { kernel(parameters...); });
     }
     blockIdx.y = 0;

@@ -25,6 +25,14 @@ DECLARE(salvo_gemm_wide_64);
 DECLARE(salvo_gemm_wide_64_glu);
 DECLARE(salvo_gemm_wide_128);
 DECLARE(salvo_gemm_wide_128_glu);
+DECLARE(salvo_gemm_split_16);
+DECLARE(salvo_gemm_split_16_glu);
+DECLARE(salvo_gemm_split_32);
+DECLARE(salvo_gemm_split_32_glu);
+DECLARE(salvo_gemm_split_64);
+DECLARE(salvo_gemm_split_64_glu);
+DECLARE(salvo_gemm_split_128);
+DECLARE(salvo_gemm_split_128_glu);
 #undef DECLARE_ALL
 #undef DECLARE
 
@@ -56,6 +64,14 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
         {"salvo_gemm_wide_64_glu", salvo_gemm_wide_64_glu},
         {"salvo_gemm_wide_128", salvo_gemm_wide_128},
         {"salvo_gemm_wide_128_glu", salvo_gemm_wide_128_glu},
+        {"salvo_gemm_split_16", salvo_gemm_split_16},
+        {"salvo_gemm_split_16_glu", salvo_gemm_split_16_glu},
+        {"salvo_gemm_split_32", salvo_gemm_split_32},
+        {"salvo_gemm_split_32_glu", salvo_gemm_split_32_glu},
+        {"salvo_gemm_split_64", salvo_gemm_split_64},
+        {"salvo_gemm_split_64_glu", salvo_gemm_split_64_glu},
+        {"salvo_gemm_split_128", salvo_gemm_split_128},
+        {"salvo_gemm_split_128_glu", salvo_gemm_split_128_glu},
     };
     for (const auto &kernel : kernels) {
         if (!strcmp(name, kernel.name))
@@ -80,11 +96,11 @@ inline bool has_warpgroups()
 
 /* ---- Inputs ---- */
 
-inline uint32_t rounding_of(enum tensor_type type)
+/* With warpgroups quantised weights take halves, too. */
+inline uint32_t rounding_of(enum tensor_type type, bool warpgroups)
 {
-    return type == TYPE_F16                        ? ROUNDING_F16
-           : type == TYPE_F32 || type == TYPE_BF16 ? ROUNDING_F32
-                                                   : ROUNDING_Q8;
+    const bool halves = type == TYPE_F16 || (warpgroups && type != TYPE_F32 && type != TYPE_BF16);
+    return halves ? ROUNDING_F16 : type == TYPE_F32 || type == TYPE_BF16 ? ROUNDING_F32 : ROUNDING_Q8;
 }
 
 /* A packed input on the device, and the numbers that it represents. The first `fine` rows have two terms.
@@ -240,7 +256,7 @@ inline std::string gemm_name(const gemm_case &c)
 inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
 {
     numbers random(seed);
-    const uint32_t rounding = rounding_of(c.types[0]);
+    const uint32_t rounding = rounding_of(c.types[0], c.room.warpgroups);
     /* With `of_outputs` every token has logits, and one more token than that lives. */
     std::vector<test_run> runs = {
         {0, 0, c.tokens, c.of_outputs ? (uint32_t)LOGITS_ALL : (uint32_t)LOGITS_LAST}};
@@ -273,11 +289,13 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
             c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
     }
-    const device_array<uint8_t> rounded(cuda_packed_input_bytes(ROUNDING_Q8, c.rows[0], c.capacity));
+    const uint32_t next_rounding = c.room.warpgroups && seed % 2 ? ROUNDING_F16 : ROUNDING_Q8;
+    const device_array<uint8_t> rounded(cuda_packed_input_bytes(next_rounding, c.rows[0], c.capacity));
     if (c.rounds)
-        gemm.rounded = cuda_packed_input_at(ROUNDING_Q8, c.rows[0], c.capacity, rounded.address);
+        gemm.rounded = cuda_packed_input_at(next_rounding, c.rows[0], c.capacity, rounded.address);
     const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, &c.room);
     const cuda_machine *device = machine.upload();
+    launch_cluster() = gemm.splits;
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
     device_wait();
 
@@ -317,13 +335,17 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         device_put(outs[i]->address, before[i].data(), (size_t)c.tokens * c.rows[i] * 4);
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
     device_wait();
+    launch_cluster() = 0;
     bool same = true;
     for (size_t i = 0; i < first.size(); i++) {
         const std::vector<float> again = outs[i]->get();
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
-    const bool right_kernel = c.room.warpgroups == (strstr(launch.kernel, "_wide_") != nullptr);
-    results.report(gemm_name(c), worst < 2e-5 && whole && same && right_kernel, worst,
+    const bool right_kernel = c.room.warpgroups == (strstr(launch.kernel, "_wide_") != nullptr ||
+                                                       strstr(launch.kernel, "_split_") != nullptr);
+    /* Weights as halves: code times scale is rounded. */
+    const double most = !c.room.warpgroups || c.types[0] == TYPE_F16 ? 2e-5 : c.glu ? 4e-3 : 1e-3;
+    results.report(gemm_name(c), worst < most && whole && same && right_kernel, worst,
         !whole          ? "wrote where it must not, or rounding"
         : !same         ? "other bits the second time"
         : !right_kernel ? "by another kernel"
@@ -374,6 +396,43 @@ inline void check_wide_gemms(checks &results, uint64_t seed)
     }
 }
 
+/* Clusters of one to eight blocks, every format and number of tokens. */
+inline void check_split_gemms(checks &results, uint64_t seed)
+{
+    const std::vector<enum tensor_type> types = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0,
+        TYPE_IQ4_NL, TYPE_MXFP4, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS,
+        TYPE_F16};
+    uint32_t number = 0;
+    for (enum tensor_type type : types) {
+        static const uint32_t tokens[][2] = {
+            {2, 16}, {16, 16}, {17, 32}, {31, 32}, {33, 64}, {64, 64}, {65, 128}, {128, 128}};
+        const bool whole = tensor_type_info(type)->block_elements == 256;
+        for (const auto &count : tokens) {
+            if (!ON_DEVICE && number++ % 3 != 0)
+                continue;
+            const cuda_room room = {MOST_SHARED, 1 + number * 3 % 17, true};
+            const uint32_t columns = whole ? 768 : 416;
+            check_gemm(results,
+                {{type}, {130}, columns, count[0], count[1], 0, true, number % 2 == 0, number % 4 == 0, 0, 0,
+                    false, room},
+                seed++);
+            check_gemm(results,
+                {{type, type}, {128, 128}, columns, count[0], count[1], ACTIVATION_SILU, false, false, false,
+                    0, 0, true, room},
+                seed++);
+        }
+    }
+    /* Several types at once, and more tokens than a block has. */
+    for (uint32_t multiprocessors : {1, 5, 12, 60})
+        check_gemm(results,
+            {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0}, {40, 200, 8}, 2048, 19, 32, 0, true, true, false, 0, 0, false,
+                {MOST_SHARED, multiprocessors, true}},
+            seed++);
+    check_gemm(results,
+        {{TYPE_Q4_0}, {72}, 1536, 300, 384, 0, true, true, true, 0, 0, false, {MOST_SHARED, 9, true}},
+        seed++);
+}
+
 inline void check_gemms(checks &results)
 {
     const std::vector<enum tensor_type> types = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0,
@@ -408,6 +467,8 @@ inline void check_gemms(checks &results)
     }
     if (has_warpgroups())
         check_wide_gemms(results, 1000);
+    if (has_warpgroups())
+        check_split_gemms(results, 2000);
     /* Several at once, of several types. */
     check_gemm(results,
         {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q2_K, TYPE_Q8_0}, {40, 72, 8, 33, 64}, 512, 13, 16}, seed++);
@@ -450,7 +511,7 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
 {
     numbers random(7);
     test_machine machine({{0, 0, tokens}}, 1, capacity, 1);
-    const uint32_t rounding = rounding_of(types[0]);
+    const uint32_t rounding = rounding_of(types[0], has_warpgroups());
     const test_packed_input x(rounding, random.vector((size_t)tokens * columns), tokens, capacity, columns,
         (uint32_t)EARLY_POSITIONS);
     std::vector<test_matrix *> matrices;
@@ -473,8 +534,10 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
     const cuda_room room = {MOST_SHARED, 132, has_warpgroups()};
     const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, &room);
     const cuda_machine *device = machine.upload();
+    launch_cluster() = gemm.splits;
     const double time =
         time_of([&] { launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm); });
+    launch_cluster() = 0;
     printf("%-44s T %4u of %4u  %8.2f us  %7.1f GB/s of weights  %7.2f TOPS  grid %u x %u of %s\n", what,
         tokens, capacity, time, bytes / time / 1e3, products * 2 / time / 1e6, launch.grid_x, launch.grid_y,
         launch.kernel);

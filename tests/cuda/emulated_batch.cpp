@@ -9,6 +9,8 @@
 
 #include "backend/cuda/kernels/prefill/gemm_wide.cu"
 
+#include "backend/cuda/kernels/prefill/gemm_split.cu"
+
 #include "backend/cuda/kernels/prefill/flash.cu"
 
 #include "backend/cuda/kernels/prefill/flash_any.cu"

@@ -8,6 +8,7 @@
 #define TESTS_CUDA_EMULATED_TENSOR_CORES_H
 
 #include <deque>
+#include <unordered_map>
 
 /* One of `count`, always the same ones in the same order. */
 inline unsigned emulated_chance(unsigned count)
@@ -17,19 +18,19 @@ inline unsigned emulated_chance(unsigned count)
     return (state >> 8) % count;
 }
 
-/* Copies that a thread has begun and not yet waited for, in groups; they belong to the block that used them
+/* Copies that a thread has begun and not yet waited for, in groups; they belong to the launch that used them
  * last. */
 template <class Item> struct emulated_queue {
-    unsigned block_x = ~0u, block_y = ~0u;
+    unsigned launch = 0;
     std::vector<Item> open;
     std::deque<std::vector<Item>> groups;
 
     static emulated_queue &own()
     {
-        static std::vector<emulated_queue> all(1024);
-        emulated_queue &own = all[threadIdx.x];
-        if (own.block_x != blockIdx.x || own.block_y != blockIdx.y)
-            own = {blockIdx.x, blockIdx.y, {}, {}};
+        static std::unordered_map<unsigned, emulated_queue> all;
+        emulated_queue &own = all[blockIdx.x << 10 | threadIdx.x];
+        if (own.launch != emulator_launches)
+            own = {emulator_launches, {}, {}};
         return own;
     }
 

@@ -14,6 +14,8 @@ struct emulated_product {
     float (*sums)[4];
 };
 
+inline uint32_t emulated_cluster_blocks = 1; /* of the launch */
+
 inline void publish_inputs() {}
 inline void products_begin() {}
 
@@ -53,6 +55,24 @@ inline void multiply_wide(const uint32_t (&a)[4], const uint8_t *chunk, bool add
     const emulated_words low = gather_words(a[0], a[1]), high = gather_words(a[2], a[3]);
     emulated_queue<emulated_product>::own().open.push_back(
         {{low, high}, chunk, wide_inputs<EIGHTS * 8>::chunk_bytes, EIGHTS, adds, sums});
+}
+
+/* ---- Clusters of blocks ---- */
+
+inline void meet_cluster(uint32_t blocks)
+{
+    if (blocks == 1)
+        __syncthreads();
+    else
+        emulator_machine::current()->meet_cluster(blocks);
+    emulated_cluster_blocks = blocks;
+}
+
+inline const float *shared_of_block(const float *own, uint32_t block)
+{
+    emulator_machine *machine = emulator_machine::current();
+    const uint32_t first = blockIdx.x / emulated_cluster_blocks * emulated_cluster_blocks;
+    return (const float *)(machine->shared_of(first + block) + ((const uint8_t *)own - machine->shared()));
 }
 
 #endif

@@ -50,6 +50,7 @@ struct emulator_index {
 
 inline emulator_index threadIdx, blockIdx, blockDim, gridDim;
 inline uint64_t emulator_time = 1, emulator_round_ns;
+inline unsigned emulator_launches;
 
 /* ---- Fibers ---- */
 
@@ -97,6 +98,7 @@ class emulator_machine
     {
         emulator_machine *outer = current();
         current() = this;
+        emulator_launches++;
         blockDim = {options.threads, 1, 1};
         gridDim = {options.blocks, 1, 1};
         blocks.resize(options.blocks);
@@ -150,6 +152,17 @@ class emulator_machine
         meet(meeting, count);
         return any;
     }
+
+    /* All threads of `size` neighbouring blocks, which must run together. */
+    void meet_cluster(unsigned size)
+    {
+        if (!options.together)
+            fail("a cluster whose blocks run one after the other");
+        clusters.resize(options.blocks); /* once: nobody waits yet */
+        meet(clusters[running->block / size], size * options.threads);
+    }
+
+    uint8_t *shared_of(unsigned block) { return blocks[block].shared.data(); }
 
     unsigned live_threads() const { return blocks[running->block].live; }
 
@@ -299,6 +312,7 @@ class emulator_machine
     std::function<void()> kernel;
     unsigned random, round = 0;
     std::vector<emulator_block> blocks;
+    std::vector<emulator_meeting> clusters;
     std::vector<emulator_fiber> fibers;
     emulator_fiber *running = nullptr;
     uint8_t *stacks = nullptr;

@@ -72,7 +72,12 @@ kernel_table all_kernels()
 
 kernel_table kernels = all_kernels();
 
-enum { COOPERATIVE = 2 }; /* the launch attribute */
+enum { COOPERATIVE = 2, CLUSTER = 4 }; /* launch attributes */
+
+struct launch_attribute {
+    int kind, padding;
+    char value[64];
+};
 
 /* Records of all blocks in a range of phases. */
 unsigned long count_pieces(const cuda_machine &machine, uint32_t first, uint32_t end, uint32_t blocks)
@@ -118,7 +123,7 @@ void run_launch(const prepared &launch)
             emulate({launch.config.grid[0], launch.config.block[0], launch.config.shared_bytes, seed++,
                         launch.together, stalls ? control.stall_round : 0, control.stalled_block},
                 launch.kernel);
-        control.rounds = launch.together && !stalls ? rounds : control.rounds;
+        control.rounds = launch.together && !launch.wide && !stalls ? rounds : control.rounds;
     }
     blockIdx.y = 0;
 }
@@ -488,6 +493,16 @@ EXPORT cuEventElapsedTime(float *out, void *start, void *end)
     return OK;
 }
 
+static bool is_cluster(const launch_config &config)
+{
+    const auto *attributes = static_cast<const launch_attribute *>(config.attributes);
+    for (unsigned i = 0; i < config.attribute_count; i++) {
+        if (attributes[i].kind == CLUSTER)
+            return true;
+    }
+    return false;
+}
+
 EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values, void **)
 {
     CALL();
@@ -498,8 +513,9 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
         return TOO_MANY_TOGETHER;
     const bool takes = called->together ? kernel_argument<uint32_t>(values, 3) & CUDA_TAKE_STEP
                                         : called == &kernels["salvo_begin"];
-    const prepared launch = {*config, called->together && control.resident, called->wide,
-        called->bind(values), takes ? kernel_argument<const cuda_machine *>(values, 0) : nullptr};
+    const prepared launch = {*config, (called->together && control.resident) || is_cluster(*config),
+        called->wide, called->bind(values),
+        takes ? kernel_argument<const cuda_machine *>(values, 0) : nullptr};
     if (called->together)
         control.pieces += count_pieces(*kernel_argument<const cuda_machine *>(values, 0),
             kernel_argument<uint32_t>(values, 1), kernel_argument<uint32_t>(values, 2), config->grid[0]);

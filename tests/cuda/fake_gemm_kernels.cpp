@@ -3,6 +3,7 @@
 
 #include "backend/cuda/kernels/prefill/gemm_float.cu"
 #include "backend/cuda/kernels/prefill/gemm_q8.cu"
+#include "backend/cuda/kernels/prefill/gemm_split.cu"
 #include "backend/cuda/kernels/prefill/gemm_wide.cu"
 
 void add_gemm_kernels(kernel_table &table)
@@ -30,5 +31,13 @@ void add_gemm_kernels(kernel_table &table)
         {"salvo_gemm_wide_64_glu", {kernel_of(salvo_gemm_wide_64_glu), false, true}},
         {"salvo_gemm_wide_128", {kernel_of(salvo_gemm_wide_128), false, true}},
         {"salvo_gemm_wide_128_glu", {kernel_of(salvo_gemm_wide_128_glu), false, true}},
+        {"salvo_gemm_split_16", {kernel_of(salvo_gemm_split_16), false, true}},
+        {"salvo_gemm_split_16_glu", {kernel_of(salvo_gemm_split_16_glu), false, true}},
+        {"salvo_gemm_split_32", {kernel_of(salvo_gemm_split_32), false, true}},
+        {"salvo_gemm_split_32_glu", {kernel_of(salvo_gemm_split_32_glu), false, true}},
+        {"salvo_gemm_split_64", {kernel_of(salvo_gemm_split_64), false, true}},
+        {"salvo_gemm_split_64_glu", {kernel_of(salvo_gemm_split_64_glu), false, true}},
+        {"salvo_gemm_split_128", {kernel_of(salvo_gemm_split_128), false, true}},
+        {"salvo_gemm_split_128_glu", {kernel_of(salvo_gemm_split_128_glu), false, true}},
     });
 }

@@ -25,6 +25,7 @@ static struct backend_info info(const struct executor *executor)
         .in_flight = CUDA_STEP_RING_ENTRIES / 2,
         .ahead = 8,
         .most_ahead = cuda_most_ahead(executor),
+        .fine_batches = executor->halves,
         .memory_free = executor->free_before,
         .bytes_per_second = executor->device->bytes_per_second};
 }
@@ -40,8 +41,10 @@ static const float *logits(struct executor *executor, uint32_t row)
     const struct cuda_plan *plan = executor->last_plan;
     if (!plan || cuda_context_enter(&executor->context) != SALVO_OK)
         return NULL;
-    const cuda_address from =
-        plan->scratch.arena + plan->scratch.offsets[executor->program->logits] + row * (uint64_t)bytes;
+    const cuda_address rows = executor->last_took_turns
+                                  ? executor->turn_logits
+                                  : plan->scratch.arena + plan->scratch.offsets[executor->program->logits],
+                       from = rows + row * (uint64_t)bytes;
     enum salvo_status status = cuda_copy_out(executor, executor->host_logits, from, bytes);
     cuda_context_leave(&executor->context);
     executor->counters.bytes_read_back += bytes;

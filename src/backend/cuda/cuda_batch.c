@@ -179,12 +179,76 @@ static struct cuda_launch gemm_wide_launch(
     return launch;
 }
 
-struct cuda_launch cuda_gemm_launch(
-    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+/* A stage of gemm_split.cu: weights and inputs of one part. In the end sums are there, and take less. */
+static uint32_t gemm_split_stage(const struct cuda_gemm *gemm, uint32_t tokens)
 {
-    const struct cuda_launch wide = gemm_wide_launch(gemm, capacity, room);
-    if (wide.kernel)
-        return wide;
+    const uint32_t chunks = CUDA_TILE_COLUMNS * 2 / 16;
+    uint32_t tile_bytes = 0;
+    for (uint32_t i = 0; i < gemm->count; i++)
+        tile_bytes = largest(tile_bytes, gemm->matmuls[i].matrix.tile_bytes);
+    return GEMM_SPLIT_ROWS / CUDA_TILE_ROWS * tile_bytes + chunks * (tokens * 16 + 16);
+}
+
+/* Into how many blocks the columns are divided: so that all multiprocessors have something to do, and none
+ * has more parts than it needs to have. */
+static uint32_t gemm_splits(uint32_t parts, uint32_t blocks, uint32_t room)
+{
+    uint32_t splits = room / blocks;
+    splits = splits < 1 ? 1 : splits > GEMM_SPLIT_MOST ? GEMM_SPLIT_MOST : splits;
+    splits = splits > parts ? parts : splits;
+    return divide_up(parts, divide_up(parts, splits));
+}
+
+static struct cuda_launch gemm_split_launch(
+    struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    static const char *const names[][2] = {
+        {"salvo_gemm_split_16", "salvo_gemm_split_16_glu"},
+        {"salvo_gemm_split_32", "salvo_gemm_split_32_glu"},
+        {"salvo_gemm_split_64", "salvo_gemm_split_64_glu"},
+        {"salvo_gemm_split_128", "salvo_gemm_split_128_glu"},
+    };
+    const uint32_t fewest = 16, driver_bytes = 1024; /* of each block */
+    const bool glu = gemm->glu != ACTIVATION_NONE;
+    const uint32_t parts = gemm->matmuls[0].matrix.parts,
+                   most_splits = parts < GEMM_SPLIT_MOST ? parts : GEMM_SPLIT_MOST;
+    uint32_t blocks = 0, size = 0;
+    if (!room->warpgroups || gemm->packed_input.rounding != ROUNDING_F16)
+        return (struct cuda_launch){0};
+    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
+        blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_SPLIT_ROWS / 2 : GEMM_SPLIT_ROWS);
+    while (size + 1 < sizeof names / sizeof *names && fewest << size < capacity)
+        size++;
+    /* Few tokens to a block where many multiprocessors would else be idle. */
+    while (size > 0 &&
+           blocks * divide_up(capacity, fewest << size) * most_splits < room->multiprocessors * 3 / 4)
+        size--;
+    const uint32_t tokens = fewest << size, columns = divide_up(capacity, tokens),
+                   stage = gemm_split_stage(gemm, tokens), half = room->shared_bytes / 2 - driver_bytes,
+                   at_once = tokens < 128 && half / stage > GEMM_SPLIT_LEAST_STAGES ? 2 : 1,
+                   fitting = (at_once == 2 ? half : room->shared_bytes) / stage;
+    gemm->stages = fitting > GEMM_SPLIT_MOST_STAGES ? GEMM_SPLIT_MOST_STAGES : fitting;
+    gemm->splits = gemm_splits(parts, blocks * columns, room->multiprocessors * at_once);
+    return (struct cuda_launch){
+        names[size][glu], columns * gemm->splits, blocks, GEMM_SPLIT_THREADS, gemm->stages * stage};
+}
+
+static bool is_all_f16(const struct cuda_gemm *gemm)
+{
+    for (uint32_t i = 0; i < gemm->count; i++) {
+        if (gemm->matmuls[i].matrix.type != TYPE_F16)
+            return false;
+    }
+    return true;
+}
+
+struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    const struct cuda_launch wide =
+        capacity > 128 && is_all_f16(gemm) ? gemm_wide_launch(gemm, capacity, room) : (struct cuda_launch){0};
+    const struct cuda_launch split = wide.kernel ? wide : gemm_split_launch(gemm, capacity, room);
+    if (split.kernel)
+        return split;
 #define SIZES(kind)                                                       \
     {                                                                     \
         {"salvo_gemm_" kind "_few", "salvo_gemm_" kind "_few_glu"},       \
@@ -267,12 +331,12 @@ struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t 
 /* Chunks of runs are whole, but for their last. */
 static uint32_t most_chunks(uint32_t capacity, uint32_t slots)
 {
-    return capacity / WKV7_TOKENS + slots;
+    return capacity / WKV7_TOKENS + (slots < capacity ? slots : capacity);
 }
 
 uint64_t cuda_wkv7_chunk_bytes(const struct cuda_wkv7_many *wkv7, uint32_t capacity, uint32_t slots)
 {
-    return wkv7->head_dim == WKV7_CHUNK_DIM && capacity > WKV7_TOKENS
+    return wkv7->head_dim == WKV7_CHUNK_DIM && capacity > 1
                ? (uint64_t)most_chunks(capacity, slots) * wkv7->heads * WKV7_CHUNK_BYTES
                : 0;
 }
@@ -287,5 +351,6 @@ struct cuda_launch cuda_wkv7_prepare_launch(
 struct cuda_launch cuda_wkv7_chunks_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots)
 {
     return (struct cuda_launch){"salvo_wkv7_chunks", wkv7->heads * (WKV7_CHUNK_DIM / WKV7_CHUNK_VALUES),
-        slots, WKV7_CHUNK_VALUES * WKV7_CHUNK_DIM / 4, WKV7_CHUNKS_SHARED};
+        slots < WKV7_CHUNK_RUNS ? slots : WKV7_CHUNK_RUNS, WKV7_CHUNK_VALUES * WKV7_CHUNK_DIM / 4,
+        WKV7_CHUNKS_SHARED};
 }

@@ -70,6 +70,13 @@ enum {
     GEMM_WIDE_COST_64 = 64,   /* of a block of 64 tokens, where one of 128 costs 128 */
     GEMM_WIDE_STAGES_64 = 8,  /* of their rings */
     GEMM_WIDE_STAGES_128 = 6,
+    /* Kernels for warpgroups of up to 128 tokens: a cluster of blocks may divide the columns. */
+    GEMM_SPLIT_ROWS = 128,
+    GEMM_SPLIT_THREADS = 256,
+    GEMM_SPLIT_MOST = 8,         /* blocks of a cluster */
+    GEMM_SPLIT_LEAST_STAGES = 3, /* of its ring */
+    GEMM_SPLIT_MOST_STAGES = 8,
+    GEMM_SPLIT_SHARED = 200000, /* bytes of shared memory of a device that has room for them */
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
@@ -87,6 +94,7 @@ enum {
     WKV7_TOKENS = 16,      /* brought to shared memory at once; of a chunk */
     WKV7_CHUNK_DIM = 64,   /* the head_dim that chunks are for */
     WKV7_CHUNK_VALUES = 8, /* of a head, done by one block */
+    WKV7_CHUNK_RUNS = 8,   /* that are done at once */
     WKV7_CHUNK_BYTES =
         4 * (4 * WKV7_TOKENS * WKV7_CHUNK_DIM + 2 * WKV7_TOKENS * (WKV7_TOKENS + 4) + WKV7_CHUNK_DIM + 4),
     WKV7_CHUNKS_SHARED = 2 * (WKV7_CHUNK_BYTES + 4 * WKV7_CHUNK_VALUES * (WKV7_TOKENS + WKV7_TOKENS + 4)),
@@ -147,8 +155,10 @@ struct cuda_gemm {
     struct cuda_packed_input rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_matmul matmuls[GEMM_MATMULS];
     uint32_t count;
-    uint32_t glu;  /* ACTIVATION_NONE: no glu */
-    uint32_t rows; /* enum row_kind: tokens or outputs */
+    uint32_t glu;    /* ACTIVATION_NONE: no glu */
+    uint32_t rows;   /* enum row_kind: tokens or outputs */
+    uint32_t splits; /* above 1: so many blocks, neighbours of x, are a cluster and divide the columns */
+    uint32_t stages; /* of their rings */
     uint32_t padding;
 };
 
@@ -185,8 +195,8 @@ struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
-struct cuda_launch cuda_gemm_launch(
-    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
+/* Sets gemm->splits and gemm->stages. */
+struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_flash_launch(
     const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, uint32_t shared_bytes);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);

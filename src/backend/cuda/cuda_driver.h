@@ -50,6 +50,7 @@ enum {
 
 enum cuda_launch_attribute_kind {
     CUDA_LAUNCH_COOPERATIVE = 2,
+    CUDA_LAUNCH_CLUSTER = 4,
     CUDA_LAUNCH_PROGRAMMATIC = 6,
 };
 
@@ -58,6 +59,7 @@ struct cuda_launch_attribute {
     union {
         char bytes[64];
         int32_t on;
+        uint32_t cluster[3];
     } value;
 };
 

@@ -141,9 +141,11 @@ struct cuda_ticket {
 enum {
     CUDA_STEP_RING_ENTRIES = 8,
     CUDA_MODULES = 16,
-    CUDA_FUNCTIONS = 32,
+    CUDA_FUNCTIONS = 64,
     CUDA_BARRIER_WORDS = 64,
-    CUDA_MANY_PLANS = 3,
+    CUDA_MANY_PLANS = 5,
+    CUDA_MOST_TURNS = 15, /* runs of a step that take turns */
+    CUDA_ALL_RUNS = -1,
 };
 
 struct executor {
@@ -162,15 +164,15 @@ struct executor {
     uint32_t module_count, function_count;
     cuda_function decode;
     bool programmatic; /* launches may begin before the one before them has ended */
-    bool warpgroups;   /* there are kernels for them */
-    uint32_t blocks;   /* of the decode kernel's grid */
-    bool resident;     /* all blocks run at once, and a token is one launch; if not, a token is a graph with
-                          a launch per phase, and no block waits for another */
+    bool halves; /* kernels for warpgroups: matmuls of many tokens by quantised weights take halves, too */
+    uint32_t blocks; /* of the decode kernel's grid */
+    bool resident;   /* all blocks run at once, and a token is one launch; if not, a token is a graph with
+                        a launch per phase, and no block waits for another */
     enum cuda_fit fit;
     uint32_t flags; /* that every launch of the decode kernel gets */
 
     struct cuda_plan single;                /* one token */
-    struct cuda_plan many[CUDA_MANY_PLANS]; /* up to a few, up to more, up to all that a step may have */
+    struct cuda_plan many[CUDA_MANY_PLANS]; /* of more and more rows, up to all that a step may have */
     uint32_t many_count;
     struct cuda_weight *weights; /* [buffers] */
     uint8_t *weight_uses;        /* [buffers]: enum weight_use */
@@ -208,6 +210,10 @@ struct executor {
     uint64_t last_ticket;
     struct cuda_ticket tickets[CUDA_STEP_RING_ENTRIES];
     uint64_t ticket_of_entry[CUDA_STEP_RING_ENTRIES];
+    int32_t run_of_entry[CUDA_STEP_RING_ENTRIES]; /* the one that has its turn, or CUDA_ALL_RUNS */
+    uint32_t turns;           /* steps of up to so many single tokens: one after the other; 0: none */
+    cuda_address turn_logits; /* [CUDA_MOST_TURNS][vocabulary] */
+    bool last_took_turns;
     struct run_result *run_results; /* [ring entries][slots]: of tickets */
     const struct cuda_plan *last_plan;
     uint32_t failure; /* enum cuda_error: why steps were given up last */
@@ -311,6 +317,9 @@ enum salvo_status cuda_step_write(struct executor *executor, const struct step *
 enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry);
 /* Waits for launches that are no entry's, and fails if one of them gave up. */
 enum salvo_status cuda_queue_check(struct executor *executor);
+
+/* cuda_turns.c: finds executor->turns, by measurement. */
+enum salvo_status cuda_turns_open(struct executor *executor);
 
 /* cuda_state.c */
 size_t cuda_state_size(const struct executor *executor, uint32_t positions);

@@ -92,14 +92,21 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
         arguments[1] = &stage;
         break;
     }
-    const struct cuda_launch_attribute programmatic = {.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1};
+    struct cuda_launch_attribute attributes[2];
+    uint32_t attribute_count = 0;
+    if (executor->programmatic)
+        attributes[attribute_count++] =
+            (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1};
+    if (node->kind == CUDA_NODE_GEMM && node->gemm.splits > 1)
+        attributes[attribute_count++] = (struct cuda_launch_attribute){
+            .kind = CUDA_LAUNCH_CLUSTER, .value.cluster = {node->gemm.splits, 1, 1}};
     const struct cuda_launch_config config = {
         .grid = {node->launch.grid_x, node->launch.grid_y, 1},
         .block = {node->launch.threads, 1, 1},
         .shared_bytes = node->launch.shared_bytes,
         .queue = executor->queue,
-        .attributes = &programmatic,
-        .attribute_count = executor->programmatic,
+        .attributes = attributes,
+        .attribute_count = attribute_count,
     };
     return CUDA_CALL(&executor->context, launch, (&config, node->function, arguments, NULL));
 }

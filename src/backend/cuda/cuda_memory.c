@@ -112,6 +112,7 @@ static const char *image_of(const char *kernel)
         {"salvo_flash_any", "flash_any"},
         {"salvo_flash_", "flash"},
         {"salvo_gemm_q8", "gemm_q8"},
+        {"salvo_gemm_split", "gemm_split"},
         {"salvo_gemm_wide", "gemm_wide"},
         {"salvo_norm", "norm_many"},
         {"salvo_rotate", "rotate_many"},

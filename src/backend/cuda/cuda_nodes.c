@@ -262,7 +262,7 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     const struct cuda_room room = {
         .shared_bytes = (uint32_t)builder->executor->device->shared_bytes,
         .multiprocessors = (uint32_t)builder->executor->device->multiprocessors,
-        .warpgroups = builder->executor->warpgroups,
+        .warpgroups = builder->executor->halves,
     };
     node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows), &room);
     return node;
@@ -279,15 +279,15 @@ static bool has_glu_inside(
            (uint32_t)builder->executor->device->shared_bytes;
 }
 
-/* Whether the next group does no more than round, to bytes, what one of this group's ops leaves: then this
- * one can do it. Not where groups are run one by one. */
+/* Whether the next group does no more than round, to bytes or halves, what one of this group's ops leaves:
+ * then this one can do it. Not where groups are run one by one. */
 static bool rounds_next(const struct phase_builder *builder, const struct group *group, buffer_id out)
 {
     const struct plan *plan = &builder->plan->plan;
     const struct group *next = group + 1;
     return builder->plan != &builder->executor->debug && next < plan->groups + plan->group_count &&
            next->kind == GROUP_ROWS && next->op_count == 0 && next->rounded == out &&
-           next->rounding == ROUNDING_Q8 && next->rows == group->rows;
+           next->rounding != ROUNDING_F32 && next->rows == group->rows;
 }
 
 static bool gemm_rounds_next(const struct phase_builder *builder, const struct group *group, bool glu)

@@ -87,8 +87,8 @@ static enum salvo_status open_device(struct executor *executor)
     TRY(load_modules(executor));
     TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
     /* Other devices never have them, and these do not where the build has only PTX for them. */
-    if (executor->device->major == WARPGROUP_MAJOR)
-        TRY(cuda_function_exists(executor, "salvo_gemm_wide_64", &executor->warpgroups));
+    if (executor->device->major == WARPGROUP_MAJOR && executor->device->shared_bytes >= GEMM_SPLIT_SHARED)
+        TRY(cuda_function_exists(executor, "salvo_gemm_split_64", &executor->halves));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
     executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */
     TRY(find_residency(executor));
@@ -99,8 +99,17 @@ cleanup:
 /* ---- Plans and memory ---- */
 
 /* Rows of the plans for many tokens but the last: a grid of blocks that find nothing to do costs time, too,
- * and up to 16 rows have kernels of their own. */
-static const uint32_t many_rows[CUDA_MANY_PLANS] = {GEMM_FEW_TOKENS, 128};
+ * and matmuls have kernels for each of these. */
+static const uint32_t many_rows[CUDA_MANY_PLANS] = {GEMM_FEW_TOKENS, 32, 64, 128};
+
+/* Products of warpgroups take halves, which are nearer to the activations than int8 with a scale. */
+static void round_to_halves(struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        if (plan->groups[i].rounding == ROUNDING_Q8)
+            plan->groups[i].rounding = ROUNDING_F16;
+    }
+}
 
 static enum salvo_status lower_plans(struct executor *executor)
 {
@@ -124,6 +133,8 @@ static enum salvo_status lower_plans(struct executor *executor)
         memcpy(
             lowering.capacity, (const uint32_t[]){rows, options->slots, outputs}, sizeof lowering.capacity);
         TRY(lower_program(program, &lowering, &executor->tables, plan));
+        if (executor->halves)
+            round_to_halves(plan);
     }
 cleanup:
     return status;
@@ -279,6 +290,7 @@ static enum salvo_status load_executor(struct executor *executor)
     TRY(take_memory(executor));
     TRY(open_plans(executor));
     TRY(cuda_load_weights(executor));
+    TRY(cuda_turns_open(executor));
     executor->creations_at_load = executor->context.creations;
 cleanup:
     return status;
@@ -310,6 +322,7 @@ void cuda_executor_close(struct executor *executor)
         cuda_memory_free(executor, executor->weight_memory);
         cuda_memory_free(executor, executor->state_memory);
         cuda_memory_free(executor, executor->scratch_memory);
+        cuda_memory_free(executor, executor->turn_logits);
         cuda_host_free(executor, executor->mapped);
         cuda_host_free(executor, executor->staging);
         for (uint32_t i = 0; i < executor->module_count; i++)

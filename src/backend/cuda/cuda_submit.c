@@ -213,16 +213,15 @@ static struct run_result *results_of(struct executor *executor, uint64_t ticket)
 static const uint64_t nanoseconds_per_tick = CUDA_TICK_NS;
 
 /* The time that a step took, as the device measured it and wrote it into the result of the first run. */
-static void note_time(
-    struct executor *executor, const struct cuda_ticket *ticket, const struct cuda_result *left)
+static void note_time(struct executor *executor, uint32_t token_count, const struct cuda_result *left)
 {
     const uint64_t spent = left->number * nanoseconds_per_tick;
     if (left->failed)
         return;
-    if (ticket->token_count == 1)
+    if (token_count == 1)
         pace_note_tokens(&executor->pace, spent, left->sampled);
     else
-        pace_note_chunk(&executor->pace, spent, ticket->token_count);
+        pace_note_chunk(&executor->pace, spent, token_count);
 }
 
 /* Takes over what entry number `entry` has left. */
@@ -230,10 +229,14 @@ static void harvest(struct executor *executor, uint64_t entry)
 {
     const size_t index = (entry - 1) % CUDA_STEP_RING_ENTRIES;
     struct cuda_ticket *ticket = ticket_of(executor, executor->ticket_of_entry[index]);
-    struct run_result *results = results_of(executor, ticket->ticket);
+    const bool all_runs = executor->run_of_entry[index] == CUDA_ALL_RUNS;
+    const uint32_t run_count = all_runs ? ticket->run_count : 1,
+                   token_count = all_runs ? ticket->token_count : 1;
+    struct run_result *results =
+        results_of(executor, ticket->ticket) + (all_runs ? 0 : executor->run_of_entry[index]);
     const struct cuda_result *left = executor->results + index * executor->options.slots;
     uint32_t sampled = 0;
-    for (uint32_t i = 0; i < ticket->run_count; i++) {
+    for (uint32_t i = 0; i < run_count; i++) {
         results[i].sampled += left[i].sampled;
         results[i].ended |= left[i].ended != 0;
         sampled += left[i].sampled;
@@ -244,10 +247,10 @@ static void harvest(struct executor *executor, uint64_t entry)
             results[i].failed_position = left[i].number;
         }
     }
-    note_time(executor, ticket, left);
-    executor->counters.tokens += ticket->repeats ? sampled : ticket->token_count;
+    note_time(executor, token_count, left);
+    executor->counters.tokens += ticket->repeats ? sampled : token_count;
     /* Mapped memory of `done`, results, ids, and the number of ids so far. */
-    executor->counters.bytes_read_back += sizeof(uint32_t) + ticket->run_count * sizeof *left +
+    executor->counters.bytes_read_back += sizeof(uint32_t) + run_count * sizeof *left +
                                           sampled * (sizeof(int32_t) + (sampled > 1 ? sizeof(uint32_t) : 0));
     executor->finished_entries = entry;
     if (executor->finished_entries == executor->entries)
@@ -407,29 +410,85 @@ uint32_t cuda_most_ahead(const struct executor *executor)
     return !executor->resident ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
 }
 
-static enum salvo_status submit_entries(
-    struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
+static enum salvo_status submit_entry(struct executor *executor, const struct step *step, uint32_t skip,
+    uint32_t repeat, struct cuda_ticket *ticket, int32_t run)
 {
     enum salvo_status status = SALVO_OK;
-    const struct cuda_plan *plan = plan_of(executor, step);
+    if (executor->entries - executor->finished_entries == CUDA_STEP_RING_ENTRIES)
+        TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
+    TRY(write_entry(executor, step, skip, repeat));
+    TRY(cuda_launch_plan(executor, plan_of(executor, step)));
+    executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
+    executor->run_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = run;
+    executor->entries++;
+    note_masks(executor, step);
+    executor->counters.submissions++;
+    ticket->last_entry = executor->entries;
+cleanup:
+    return status;
+}
+
+static enum salvo_status submit_entries(
+    struct executor *executor, const struct step *step, struct cuda_ticket *ticket, int32_t run)
+{
+    enum salvo_status status = SALVO_OK;
     const uint32_t repeat = step_repeats(step);
     const uint32_t most = step->token_count == 1 ? cuda_most_ahead(executor) : 1;
     TRY(place_masks(executor, step));
     for (uint32_t done = 0, each; done < repeat; done += each) {
         each = repeat - done < most ? repeat - done : most;
-        if (executor->entries - executor->finished_entries == CUDA_STEP_RING_ENTRIES)
-            TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
-        TRY(write_entry(executor, step, done, each));
-        TRY(cuda_launch_plan(executor, plan));
-        executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
-        executor->entries++;
-        note_masks(executor, step);
-        executor->counters.submissions++;
-        ticket->last_entry = executor->entries;
+        TRY(submit_entry(executor, step, done, each, ticket, run));
     }
-    executor->last_plan = plan;
 cleanup:
     return status;
+}
+
+/* ---- Turns ---- */
+
+/* Few tokens, each of another run, are faster one after the other than together. */
+static bool takes_turns(const struct executor *executor, const struct step *step)
+{
+    if (step->token_count < 2 || step->token_count > executor->turns ||
+        step->run_count != step->token_count || step->keeps_hidden)
+        return false;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        if (run->logits != LOGITS_LAST || run->has_logprobs || run->sampler.mask)
+            return false;
+    }
+    return true;
+}
+
+/* Each run as a step of its own. The next one overwrites its logits, which are therefore copied. */
+static enum salvo_status submit_turns(
+    struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_scratch *scratch = &executor->single.scratch;
+    const size_t bytes = executor->program->vocabulary * sizeof(float);
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        struct run run = step->runs[i];
+        struct step turn = *step;
+        turn.runs = &run;
+        turn.run_count = turn.token_count = 1;
+        turn.ids = step->ids ? step->ids + run.first_row : NULL;
+        run.first_row = 0;
+        TRY(submit_entries(executor, &turn, ticket, (int32_t)i));
+        TRY(CUDA_CALL(&executor->context, copy_within,
+            (executor->turn_logits + i * (uint64_t)bytes,
+                scratch->arena + scratch->offsets[executor->program->logits], bytes, executor->queue)));
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status submit_step(
+    struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
+{
+    executor->last_took_turns = takes_turns(executor, step);
+    executor->last_plan = plan_of(executor, step);
+    return executor->last_took_turns ? submit_turns(executor, step, ticket)
+                                     : submit_entries(executor, step, ticket, CUDA_ALL_RUNS);
 }
 
 enum salvo_status cuda_step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
@@ -451,7 +510,7 @@ enum salvo_status cuda_step_submit(struct executor *executor, const struct step 
             .cancel = step->cancel};
         memset(results_of(executor, number), 0, executor->options.slots * sizeof(struct run_result));
         executor->last_ticket = number;
-        status = submit_entries(executor, step, ticket);
+        status = submit_step(executor, step, ticket);
     }
     cuda_context_leave(&executor->context);
     TRY(status);
@@ -508,7 +567,9 @@ static enum salvo_status follow(struct executor *executor, struct cuda_ticket *t
         *out_done = executor->finished_entries >= ticket->last_entry;
         if (*out_done || *out_sampled > seen)
             break;
-        const bool is_own = executor->ticket_of_entry[index] == ticket->ticket;
+        /* The first run counts; others have their turns after it. */
+        const bool is_own =
+            executor->ticket_of_entry[index] == ticket->ticket && executor->run_of_entry[index] <= 0;
         TRY(wait_for_entry(executor, entry, is_own ? seen - result->sampled : UINT32_MAX));
         if (load_acquire(&executor->done[index]) == (uint32_t)entry) {
             harvest(executor, entry);

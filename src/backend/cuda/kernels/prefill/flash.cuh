@@ -110,6 +110,10 @@ KERNEL_INLINE float capped(float cap, float score)
 KERNEL_INLINE void round_result(const cuda_packed_input &packed_input, uint64_t at, float value, bool fine)
 {
     const uint32_t lane = threadIdx.x % 32;
+    if (packed_input.rounding == ROUNDING_F16) {
+        store_half(packed_input, at + lane, value);
+        return;
+    }
     const rounded_one rounded = round_one(value, fine);
     __stcg((int8_t *)packed_input.values + at + lane, (int8_t)rounded.terms[0]);
     if (fine)

@@ -82,25 +82,51 @@ KERNEL_INLINE void leave_sums(const float (&sums)[TOKENS / 8][4], uint32_t split
     }
 }
 
-/* By all threads, once the sums are in shared memory: adds those of `splits` warps or pairs, applies bias,
- * activation, glu and cap, and stores, four rows at a time. Common values are in registers: parameter loads
- * are slow, and instruction fetches count because each instruction runs once or twice. */
+/* Sums of `splits` warps or pairs in shared memory. */
+template <int MATRICES, int TOKENS, int ROWS> struct block_sums {
+    const float *place;
+    uint32_t splits;
+
+    KERNEL_INLINE float4 add(uint32_t matrix, uint32_t token, uint32_t row) const
+    {
+        constexpr uint32_t stride = sum_stride<ROWS>;
+        const float4 *from = (const float4 *)(place + (matrix * TOKENS + token) * stride + row);
+        float4 sum = *from;
+#pragma unroll 2
+        for (uint32_t i = 1; i < splits; i++) {
+            from += MATRICES * TOKENS * stride / 4;
+            const float4 part = *from;
+            sum.x += part.x;
+            sum.y += part.y;
+            sum.z += part.z;
+            sum.w += part.w;
+        }
+        return sum;
+    }
+};
+
+/* By all threads, once the sums are in shared memory: adds them, applies bias, activation, glu and cap, and
+ * stores, four rows at a time. Blocks may share this, each with a share of the fours. Common values are in
+ * registers: parameter loads are slow, and instruction fetches count because each instruction runs once or
+ * twice. */
 template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
-    static constexpr uint32_t quads = ROWS / 4, stride = sum_stride<ROWS>;
+    static constexpr uint32_t quads = ROWS / 4;
     const cuda_gemm &gemm;
     const cuda_matmul &matmul;
     uint32_t rows, first_row, end; /* end: of the quads */
+    uint32_t begin, step;          /* this block's first quad, and how far apart its next ones are */
     bool accumulates, whole;       /* whole: rows of four lie at multiples of 16 bytes */
     float *out;                    /* the first token's first row */
     float4 before;                 /* what is added to: the next four */
 
-    KERNEL_INLINE gemm_finish(
-        const cuda_gemm &gemm_, const gemm_block &block, uint32_t first_token, uint32_t live)
+    KERNEL_INLINE gemm_finish(const cuda_gemm &gemm_, const gemm_block &block, uint32_t first_token,
+        uint32_t live, uint32_t share = 0, uint32_t shares = 1)
         : gemm(gemm_), matmul(gemm.matmuls[block.matmul]), rows(matmul.matrix.rows),
-          first_row(block.first_row), end(live * quads), accumulates(matmul.accumulate != 0),
-          whole(rows % 4 == 0), out((float *)matmul.out + (uint64_t)first_token * rows + first_row)
+          first_row(block.first_row), end(live * quads), begin(share * blockDim.x), step(shares * blockDim.x),
+          accumulates(matmul.accumulate != 0), whole(rows % 4 == 0),
+          out((float *)matmul.out + (uint64_t)first_token * rows + first_row)
     {
-        load_before(threadIdx.x);
+        load_before(begin + threadIdx.x);
     }
 
     KERNEL_INLINE bool has(uint32_t i) const { return i < end && first_row + i % quads * 4 < rows; }
@@ -143,23 +169,6 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
         }
     }
 
-    static KERNEL_INLINE float4 add_sums(
-        const float *place, uint32_t splits, uint32_t matrix, uint32_t token, uint32_t row)
-    {
-        const float4 *from = (const float4 *)(place + (matrix * TOKENS + token) * stride + row);
-        float4 sum = *from;
-#pragma unroll 2
-        for (uint32_t i = 1; i < splits; i++) {
-            from += MATRICES * TOKENS * stride / 4;
-            const float4 part = *from;
-            sum.x += part.x;
-            sum.y += part.y;
-            sum.z += part.z;
-            sum.w += part.w;
-        }
-        return sum;
-    }
-
     /* Bias and activation of the rows from `row` on; matmuls mostly have none. */
     static KERNEL_INLINE void activate(const cuda_matmul &of, uint32_t row, uint32_t rows, float4 &sum)
     {
@@ -182,20 +191,25 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     /* `early`: of which tokens the rounded results have two terms. */
     KERNEL_INLINE void run(uint32_t first_token, uint32_t splits, const float *place, uint64_t early)
     {
+        run(first_token, block_sums<MATRICES, TOKENS, ROWS>{place, splits}, early);
+    }
+
+    template <class SUMS> KERNEL_INLINE void run(uint32_t first_token, const SUMS &sums, uint64_t early)
+    {
         const float cap = matmul.cap;
         const cuda_packed_input &rounded = gemm.rounded;
         const uint64_t values = rounded.values;
 #pragma unroll 1
-        for (uint32_t base = 0; base < end; base += blockDim.x) {
+        for (uint32_t base = begin; base < end; base += step) {
             const uint32_t i = base + threadIdx.x, token = i / quads, local = i % quads * 4,
                            row = first_row + local;
             const bool on = has(i);
             float4 sum = make_float4(0, 0, 0, 0);
             if (on) {
-                sum = add_sums(place, splits, 0, token, local);
+                sum = sums.add(0, token, local);
                 activate(matmul, row, rows, sum);
                 if (MATRICES == 2) {
-                    float4 up = add_sums(place, splits, 1, token, local);
+                    float4 up = sums.add(1, token, local);
                     activate((&matmul)[1], row, rows, up);
                     const uint32_t glu = gemm.glu;
                     sum.x = gated(glu, sum.x) * up.x;
@@ -215,11 +229,14 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
                 sum.w += before.w;
                 store(i, sum);
             }
-            load_before(i + blockDim.x);
-            if (values) { /* all lanes round */
+            load_before(i + step);
+            const uint64_t at = (uint64_t)(first_token + token) * rounded.columns + row;
+            if (values && rounded.rounding == ROUNDING_F16) {
+                if (on)
+                    store_halves(rounded, at, sum);
+            } else if (values) { /* all lanes round */
                 const bool fine = rounded.fine || (on && early >> token & 1);
                 const rounded_columns four = round_columns_of_row(sum, fine);
-                const uint64_t at = (uint64_t)(first_token + token) * rounded.columns + row;
                 if (on)
                     store_rounded(rounded, at, four, fine);
             }

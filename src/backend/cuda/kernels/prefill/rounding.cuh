@@ -63,6 +63,16 @@ KERNEL_INLINE void store_halves(const cuda_packed_input &packed_input, uint64_t 
     __stcg(chunk + 4, *(const uint32_t *)&high);
 }
 
+/* One column. */
+KERNEL_INLINE void store_half(const cuda_packed_input &packed_input, uint64_t at, float x)
+{
+    const uint32_t column = at % CUDA_TILE_COLUMNS;
+    const __half half = __float2half_rn(within_half_range(x));
+    __stcg((uint16_t *)packed_input.values + (at - column) + (column % 32 / 2 * 4 + column / 32) * 2 +
+               column % 2,
+        (uint16_t)__half_as_ushort(half));
+}
+
 /* One column of 32 by each lane of a warp, as round_four does it. */
 struct rounded_one {
     uint32_t terms[2]; /* bytes */

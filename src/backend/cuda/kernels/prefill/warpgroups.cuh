@@ -1,6 +1,6 @@
 /*
- * Products of a warpgroup, four warps of which each has 16 rows of weights in its registers, by 64 or 128
- * tokens in shared memory. Only where the compiler has them: HAS_WARPGROUPS.
+ * Products of a warpgroup, four warps of which each has 16 rows of weights in its registers, by 16, 32, 64 or
+ * 128 tokens in shared memory. Only where the compiler has them: HAS_WARPGROUPS.
  *
  * Weights and results are those of a warp's product of 16 rows by 8 columns (tensor_cores.cuh), as often as
  * there are eights of tokens. Products run beside the warps that began them: until products_wait nobody may
@@ -70,6 +70,36 @@ template <int TOKENS> KERNEL_INLINE uint64_t describe_inputs(const uint8_t *chun
 
 /* 16 columns of K: two chunks. `adds`: to the sums; otherwise they begin here. */
 KERNEL_INLINE void multiply_wide(
+    const uint32_t (&a)[4], const uint8_t *chunk, bool adds, float (&sums)[16 / 8][4])
+{
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %13, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, %12, adds, 1, 1, 0;\n"
+        "}"
+        : SUMS_OF(0), SUMS_OF(1)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(describe_inputs<16>(chunk)), "r"((int)adds));
+}
+
+KERNEL_INLINE void multiply_wide(
+    const uint32_t (&a)[4], const uint8_t *chunk, bool adds, float (&sums)[32 / 8][4])
+{
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n"
+        "}"
+        : SUMS_OF(0), SUMS_OF(1), SUMS_OF(2), SUMS_OF(3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(describe_inputs<32>(chunk)), "r"((int)adds));
+}
+
+KERNEL_INLINE void multiply_wide(
     const uint32_t (&a)[4], const uint8_t *chunk, bool adds, float (&sums)[64 / 8][4])
 {
     asm volatile(
@@ -104,6 +134,28 @@ KERNEL_INLINE void multiply_wide(
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(describe_inputs<128>(chunk)), "r"((int)adds));
 }
 #undef SUMS_OF
+
+/* ---- Clusters of blocks ---- */
+
+/* All threads of a cluster of `blocks` blocks, or of the block that is alone: what they have written to
+ * shared memory is there for all of them. */
+KERNEL_INLINE void meet_cluster(uint32_t blocks)
+{
+    if (blocks == 1) {
+        __syncthreads();
+        return;
+    }
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* The same place in the shared memory of block number `block` of the cluster. */
+KERNEL_INLINE const float *shared_of_block(const float *own, uint32_t block)
+{
+    const float *other;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(own), "r"(block));
+    return other;
+}
 
 #endif
 

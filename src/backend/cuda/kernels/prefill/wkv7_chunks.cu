@@ -2,7 +2,9 @@
  * The recurrence of RWKV-7 in chunks of WKV7_TOKENS tokens, for heads of 64.
  *
  *   salvo_wkv7_prepare(machine, wkv7)   a block for each head and chunk
- *   salvo_wkv7_chunks(machine, wkv7)    a block for each run and WKV7_CHUNK_VALUES values of a head
+ *   salvo_wkv7_chunks(machine, wkv7)    a block for WKV7_CHUNK_VALUES values of a head, and every nth run
+ *
+ * Runs of one token, which decode, are done by the first kernel alone.
  *
  * A token takes the state S [values][keys] of a head to S diag(w) - (S kk) (kk a)^T + v k^T, and gives S r.
  * With P_t the product of all w of the chunk up to token t and S the state before it, token t removes
@@ -50,24 +52,115 @@ struct prepare_memory {
     float products[2 * TOKENS][2 * TOKENS + 4];
 };
 
-/* Which tokens a chunk has: chunks of all runs, one after the other. False when there are fewer. */
+/* Which tokens a chunk has: chunks of all runs, one after the other. */
 struct chunk_place {
+    uint32_t run;        /* its number */
     uint32_t row, count; /* its first token; how many there are, up to TOKENS */
+    uint32_t run_count;  /* tokens of the run */
 };
 
+/* 32 runs, one of each lane. */
+struct lane_runs {
+    uint32_t count, through; /* tokens of the lane's run; chunks of the runs up to it */
+
+    KERNEL_INLINE lane_runs(const cuda_run *runs, uint32_t base, uint32_t end, uint32_t lane)
+        : count(base + lane < end ? __ldcg(&runs[base + lane].count) : 0),
+          through((count + TOKENS - 1) / TOKENS)
+    {
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const uint32_t other = __shfl_up_sync(~0u, through, distance);
+            through += lane >= (uint32_t)distance ? other : 0;
+        }
+    }
+};
+
+/* False when there are fewer chunks. */
 KERNEL_INLINE bool find_chunk(const cuda_machine *machine, uint32_t index, chunk_place &out)
 {
-    const uint32_t runs = __ldcg(&((const cuda_step *)machine->step)->run_count);
-    const cuda_run *run = (const cuda_run *)(machine->step + machine->runs_at);
-    for (uint32_t i = 0; i < runs; i++, run++) {
-        const uint32_t count = __ldcg(&run->count), chunks = (count + TOKENS - 1) / TOKENS;
-        if (index < chunks) {
-            out = {__ldcg(&run->first_row) + index * TOKENS, min(count - index * TOKENS, (uint32_t)TOKENS)};
+    const uint32_t end = __ldcg(&((const cuda_step *)machine->step)->run_count), lane = threadIdx.x % 32;
+    const cuda_run *runs = (const cuda_run *)(machine->step + machine->runs_at);
+    for (uint32_t base = 0; base < end; base += 32) {
+        const lane_runs all(runs, base, end, lane);
+        const uint32_t found = __ballot_sync(~0u, index < all.through);
+        if (found) {
+            const int at = __ffs((int)found) - 1;
+            out.run = base + (uint32_t)at;
+            out.run_count = __shfl_sync(~0u, all.count, at);
+            const uint32_t through = __shfl_sync(~0u, all.through, at),
+                           first = (index + (out.run_count + TOKENS - 1) / TOKENS - through) * TOKENS;
+            out.row = __ldcg(&runs[out.run].first_row) + first;
+            out.count = min(out.run_count - first, (uint32_t)TOKENS);
             return true;
         }
-        index -= chunks;
+        index -= __shfl_sync(~0u, all.through, 31);
     }
     return false;
+}
+
+/* The states of a head before and after a step. */
+struct state_place {
+    const float *before;
+    float *after;
+
+    KERNEL_INLINE state_place(
+        const cuda_machine *machine, const cuda_wkv7_many &wkv7, uint32_t slot, uint32_t head)
+    {
+        const uint64_t elements = machine->recurrent_elements;
+        const uint32_t version = __ldcg(&((const cuda_slot *)machine->slot_states)[slot].version);
+        float *states = (float *)machine->recurrent + (uint64_t)slot * 2 * elements + wkv7.state +
+                        (uint64_t)head * DIM * DIM;
+        before = states + version * elements;
+        after = states + (1 - version) * elements;
+    }
+};
+
+/* A head of a run of one token, by two halves of DIM threads: a value each, and half of its keys. */
+KERNEL_INLINE void single_token(const cuda_machine *machine, const cuda_wkv7_many &wkv7, chunk_place place,
+    uint32_t head, prepare_memory &memory)
+{
+    enum { KEYS = DIM / 2, R = 0, W, K, KK, A };
+    const cuda_run *run = (const cuda_run *)(machine->step + machine->runs_at) + place.run;
+    const uint32_t value = threadIdx.x % DIM, half = threadIdx.x / DIM, first = half * KEYS;
+    const uint64_t at = (uint64_t)place.row * wkv7.heads * DIM + head * DIM + value;
+    const state_place states(machine, wkv7, __ldcg(&run->slot), head);
+    const bool is_new = __ldcg(&run->first) == 0;
+    float state[KEYS];
+#pragma unroll
+    for (uint32_t i = 0; i < KEYS; i++)
+        state[i] = is_new ? 0 : __ldcg(states.before + (first + i) * DIM + value);
+    const float v = __ldcg((const float *)wkv7.in[3] + at);
+    if (half == 0) {
+        memory.left[R][value] = __ldcg((const float *)wkv7.in[0] + at);
+        memory.left[W][value] = __ldcg((const float *)wkv7.in[1] + at);
+        memory.left[K][value] = __ldcg((const float *)wkv7.in[2] + at);
+    } else {
+        memory.left[KK][value] = __ldcg((const float *)wkv7.in[4] + at);
+        memory.left[A][value] = __ldcg((const float *)wkv7.in[5] + at);
+    }
+    __syncthreads();
+    float sums[4] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < KEYS; i++)
+        sums[i % 4] = fmaf(state[i], memory.left[KK][first + i], sums[i % 4]);
+    memory.right[half][value] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    __syncthreads();
+    const float removed = -(memory.right[0][value] + memory.right[1][value]);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        sums[i] = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const uint32_t key = first + i;
+        state[i] = fmaf(v, memory.left[K][key], state[i] * memory.left[W][key]);
+        state[i] = fmaf(removed, memory.left[KK][key] * memory.left[A][key], state[i]);
+        sums[i % 4] = fmaf(state[i], memory.left[R][key], sums[i % 4]);
+        __stcg(states.after + key * DIM + value, state[i]);
+    }
+    memory.right[2 + half][value] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    __syncthreads();
+    if (half == 0)
+        __stcg((float *)wkv7.out + at, memory.right[2][value] + memory.right[3][value]);
 }
 
 /* By two halves of DIM threads, a key each: the first has kk and a, the other r and k. */
@@ -190,6 +283,10 @@ extern "C" __global__ void __launch_bounds__(2 * DIM)
     wait_for_last_launch();
     if (!find_chunk(machine, blockIdx.y, place))
         return;
+    if (place.run_count == 1) {
+        single_token(machine, wkv7, place, head, memory);
+        return;
+    }
     wkv7_chunk *chunk = (wkv7_chunk *)wkv7.chunks + (uint64_t)blockIdx.y * heads + head;
     scale_tokens(wkv7, place, memory, chunk, head);
     multiply_rows(memory);
@@ -327,38 +424,24 @@ KERNEL_INLINE float step_tokens(const cuda_wkv7_many &wkv7, uint64_t at, uint32_
     return result;
 }
 
-extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
-    salvo_wkv7_chunks(const cuda_machine *machine, const __grid_constant__ cuda_wkv7_many wkv7)
+/* The values of a block, over all tokens of a run whose first chunk is number `index`. */
+KERNEL_INLINE void step_run(const cuda_machine *machine, const cuda_wkv7_many &wkv7, const cuda_run *run,
+    uint32_t index, uint32_t count, chunks_memory &memory)
 {
-    DYNAMIC_SHARED(shared);
-    chunks_memory &memory = *(chunks_memory *)shared;
     constexpr uint32_t blocks = DIM / VALUES;
     const uint32_t heads = wkv7.heads, row = heads * DIM, head = blockIdx.x / blocks,
                    first_value = blockIdx.x % blocks * VALUES, value = threadIdx.x / KEY_LANES,
                    q = threadIdx.x % KEY_LANES;
-    invite_next_launch();
-    wait_for_last_launch();
-    if (blockIdx.y >= __ldcg(&((const cuda_step *)machine->step)->run_count))
-        return;
-    const cuda_run *runs = (const cuda_run *)(machine->step + machine->runs_at), *run = runs + blockIdx.y;
-    const uint32_t count = __ldcg(&run->count), slot = __ldcg(&run->slot);
-    if (count == 0)
-        return;
-    uint32_t index = 0; /* of the run's first chunk */
-    for (uint32_t i = 0; i < blockIdx.y; i++)
-        index += (__ldcg(&runs[i].count) + TOKENS - 1) / TOKENS;
     const wkv7_chunk *chunk = (const wkv7_chunk *)wkv7.chunks + (uint64_t)index * heads + head;
     const uint64_t first = (uint64_t)__ldcg(&run->first_row) * row + head * DIM;
     const float *values = (const float *)wkv7.in[3] + first + first_value;
     fetch_chunk(chunk, values, row, count, memory.chunk[0], memory.values[0]);
     copy_commit();
 
-    const uint32_t version = __ldcg(&((const cuda_slot *)machine->slot_states)[slot].version);
-    const uint64_t elements = machine->recurrent_elements,
-                   place = (uint64_t)head * DIM * DIM + (uint64_t)q * 4 * DIM + first_value + value;
-    float *states = (float *)machine->recurrent + (uint64_t)slot * 2 * elements + wkv7.state + place;
-    const float *before = states + version * elements;
-    float *after = states + (1 - version) * elements;
+    const state_place states(machine, wkv7, __ldcg(&run->slot), head);
+    const uint32_t place = q * 4 * DIM + first_value + value;
+    const float *before = states.before + place;
+    float *after = states.after + place;
     float4 state = make_float4(0, 0, 0, 0);
     if (__ldcg(&run->first) != 0)
         state = make_float4(
@@ -387,4 +470,30 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
     __stcg(after + DIM, state.y);
     __stcg(after + 2 * DIM, state.z);
     __stcg(after + 3 * DIM, state.w);
+}
+
+extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
+    salvo_wkv7_chunks(const cuda_machine *machine, const __grid_constant__ cuda_wkv7_many wkv7)
+{
+    DYNAMIC_SHARED(shared);
+    invite_next_launch();
+    wait_for_last_launch();
+    const uint32_t end = __ldcg(&((const cuda_step *)machine->step)->run_count), lane = threadIdx.x % 32;
+    const cuda_run *runs = (const cuda_run *)(machine->step + machine->runs_at);
+    uint32_t index = 0, turn = 0; /* chunks before; whose turn the next run is */
+#pragma unroll 1
+    for (uint32_t base = 0; base < end; base += 32) {
+        const lane_runs all(runs, base, end, lane);
+        const uint32_t own_chunks = (all.count + TOKENS - 1) / TOKENS;
+#pragma unroll 1
+        for (uint32_t found = __ballot_sync(~0u, all.count > 1); found; found &= found - 1) {
+            const int at = __ffs((int)found) - 1;
+            const uint32_t before = __shfl_sync(~0u, all.through - own_chunks, at),
+                           count = __shfl_sync(~0u, all.count, at);
+            if (turn == blockIdx.y)
+                step_run(machine, wkv7, runs + base + at, index + before, count, *(chunks_memory *)shared);
+            turn = turn + 1 == gridDim.y ? 0 : turn + 1;
+        }
+        index += __shfl_sync(~0u, all.through, 31);
+    }
 }

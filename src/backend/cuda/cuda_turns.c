@@ -1,0 +1,84 @@
+/*
+ * Steps of a few tokens, each of another run, can be computed in two ways: together by the plan for many
+ * tokens, or one after the other by the kernel for a single token. Both are timed when the engine is opened.
+ */
+#include "backend/cuda/cuda_executor.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+
+enum { TIMED_RUNS = 2, WARM_UPS = 2, REPETITIONS = 5 };
+
+/* The least time of a step in which `count` slots begin. */
+static enum salvo_status time_step(struct executor *executor, uint32_t count, uint64_t *out_ns)
+{
+    enum salvo_status status = SALVO_OK;
+    static const int32_t ids[TIMED_RUNS] = {0};
+    static const uint32_t pages[TIMED_RUNS] = {0, 1};
+    struct run runs[TIMED_RUNS];
+    struct run_result results[TIMED_RUNS];
+    const struct step step = {.runs = runs, .run_count = count, .token_count = count, .ids = ids};
+    for (uint32_t i = 0; i < count; i++)
+        runs[i] = (struct run){.slot = i,
+            .count = 1,
+            .first_row = i,
+            .source = SOURCE_IDS,
+            .logits = LOGITS_LAST,
+            .pages = &pages[i],
+            .sampler = {.top_p = 1, .repeat_penalty = 1},
+            .limit = executor->options.context};
+    *out_ns = UINT64_MAX;
+    for (int i = 0; i < WARM_UPS + REPETITIONS; i++) {
+        uint64_t ticket;
+        const uint64_t began = clock_ns();
+        TRY(cuda_step_submit(executor, &step, &ticket));
+        TRY(cuda_step_wait(executor, ticket, results));
+        const uint64_t spent = clock_ns() - began;
+        *out_ns = i >= WARM_UPS && spent < *out_ns ? spent : *out_ns;
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status measure(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    uint64_t alone, together, in_turns;
+    TRY(time_step(executor, 1, &alone));
+    TRY(time_step(executor, TIMED_RUNS, &together));
+    executor->turns = TIMED_RUNS;
+    TRY(time_step(executor, TIMED_RUNS, &in_turns));
+    /* Together, a few more tokens take no more time. */
+    const uint64_t each = in_turns > alone ? (in_turns - alone) / (TIMED_RUNS - 1) : alone,
+                   turns = together <= in_turns ? 0 : 1 + (together - alone) / (each ? each : 1);
+    executor->turns = turns > CUDA_MOST_TURNS ? CUDA_MOST_TURNS : (uint32_t)turns;
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_turns_open(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_options *options = &executor->options;
+    const char *given = getenv("SALVO_CUDA_TURNS"); /* for tests */
+    if (!executor->resident || options->slots < TIMED_RUNS || options->batch < TIMED_RUNS ||
+        options->context < TIMED_RUNS ||
+        (executor->state.pages_per_slot && executor->state.pages < TIMED_RUNS))
+        return SALVO_OK;
+    TRY(cuda_memory_new(executor, "logits",
+        (uint64_t)CUDA_MOST_TURNS * executor->program->vocabulary * sizeof(float), &executor->turn_logits));
+    if (given) {
+        const int turns = atoi(given);
+        executor->turns = turns < 0 ? 0 : turns > CUDA_MOST_TURNS ? CUDA_MOST_TURNS : (uint32_t)turns;
+        return SALVO_OK;
+    }
+    const struct pace pace = executor->pace;
+    TRY(measure(executor));
+    executor->pace = pace;
+    executor->counters = (struct backend_counters){0};
+    log_line(SALVO_LOG_INFO, "cuda device %u (%s): up to %u sessions decode one after the other",
+        executor->context.number, executor->context.name, executor->turns ? executor->turns : 1);
+cleanup:
+    return status;
+}
