@@ -322,7 +322,7 @@ static void prompts_take_turns(void **state)
 static void the_oldest_request_is_never_put_back(void **state)
 {
     (void)state;
-    enum { PAGE = 256, PROMPT = PAGE - 10, BYTES_OF_PAGE = 1 << 16 };
+    enum { PROMPT = PAGE - 10, BYTES_OF_PAGE = 1 << 16 };
     struct fixture fixture =
         scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, 2 * PAGE, 3 * BYTES_OF_PAGE);
     struct salvo_memory memory = SALVO_MEMORY_INIT;
