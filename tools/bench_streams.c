@@ -182,7 +182,8 @@ static void on_start(void *user, const struct salvo_event *event)
 /* Begins a run with one open request. */
 static void begin_run(struct streams *streams, struct stream_state *state, char *message, size_t size)
 {
-    *state = (struct stream_state){.open = 1, .message = message, .size = size};
+    *state = (struct stream_state){.open = 1, .size = size};
+    state->message = message;
     streams->state = state;
     streams->arriving.handle = 0;
     for (uint32_t i = 0; i < streams->count; i++)

@@ -109,8 +109,8 @@ static int tokenize_texts(struct salvo_model *model, const struct id_list *list,
     unsigned flags;
     if (options.tokens)
         texts->count = 1;
-    texts->ids = calloc(texts->count, sizeof *texts->ids);
-    texts->counts = calloc(texts->count, sizeof *texts->counts);
+    texts->ids = calloc(texts->count + 1, sizeof *texts->ids);
+    texts->counts = calloc(texts->count + 1, sizeof *texts->counts);
     if (!texts->ids || !texts->counts)
         return failure("out of memory");
     if (options.tokens) {
@@ -217,12 +217,14 @@ static int read_options(struct salvo_embed_options *out)
         out->pooling = SALVO_POOLING_LAST;
     else if (options.pooling)
         return usage_error("embed: invalid --pooling '%s': expected mean or last", options.pooling);
-    if (options.format && *options.format && !is_format("array") && !is_format("json"))
+    if (options.format && *options.format && !is_format("array") && !is_format("json")) {
         return usage_error(
             "embed: invalid --embd-output-format '%s': expected array or json", options.format);
-    if (options.is_raw && options.norm != NORM_NOT_GIVEN && options.norm != no_norm)
+    }
+    if (options.is_raw && options.norm != NORM_NOT_GIVEN && options.norm != no_norm) {
         return usage_error(
             "embed: --no-normalize and --embd-normalize %" PRIu32 " cannot be combined", options.norm);
+    }
     if (options.is_raw || options.norm == no_norm)
         out->norm = SALVO_NORM_NONE;
     else if (options.norm == 0 || options.norm > INT32_MAX)
@@ -249,7 +251,7 @@ static int compute(
     struct salvo_session *sessions[MOST_SESSIONS] = {loaded->session};
     const uint32_t width = salvo_engine_width(loaded->engine);
     size_t session_count = 1;
-    float *values = calloc(texts->count, width * sizeof *values);
+    float *values = calloc(texts->count + 1, width * sizeof *values);
     int result = values ? EXIT_DONE : failure("out of memory");
     while (result == EXIT_DONE && session_count < salvo_engine_info(loaded->engine)->sessions) {
         if (salvo_session_open(loaded->engine, &sessions[session_count]) != SALVO_OK)
@@ -264,7 +266,7 @@ static int compute(
     if (interrupt_status())
         result = interrupt_status();
     interrupt_release();
-    if (result == EXIT_DONE)
+    if (result == EXIT_DONE && values)
         write_embeddings(texts, values, width);
     for (size_t i = 1; i < session_count; i++)
         salvo_session_close(sessions[i]);

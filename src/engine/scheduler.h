@@ -184,8 +184,8 @@ uint32_t request_most_positions(const struct salvo_engine *engine);
 struct request *waiting_take_cancelled(struct salvo_scheduler *scheduler);
 struct request *waiting_take_next(struct salvo_scheduler *scheduler, uint32_t slot);
 
-/* Whether a request waits that may have the session of the slot. */
-bool waiting_wants(const struct salvo_scheduler *scheduler, uint32_t slot);
+/* Whether a request waits for the session of the slot, or for the pages that it holds. */
+bool waiting_wants(struct salvo_scheduler *scheduler, uint32_t slot);
 
 /* ---- scheduler_work.c ---- */
 

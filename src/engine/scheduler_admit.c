@@ -42,22 +42,32 @@ static uint32_t cached_tokens_of(struct salvo_scheduler *scheduler, const struct
                                                : 0;
 }
 
+/* Pages of a request with its longest answer. */
+static uint32_t most_pages(const struct salvo_scheduler *scheduler, const struct request *request)
+{
+    const uint64_t positions = (uint64_t)request->prompt_count + request->limit,
+                   context = scheduler->engine->options.context;
+    return session_pages_of((uint32_t)(positions < context ? positions : context));
+}
+
 /* Pages that can be taken, without those that requests with a session will take for what is known of them,
  * and without a reserve for the answers that grow. */
 static uint32_t free_pages(const struct salvo_scheduler *scheduler)
 {
     const struct page_pool *pool = &scheduler->engine->page_pool;
     const uint32_t available = pool->free_count + pool->lone_count;
-    uint32_t promised = 0, running = 0;
+    uint32_t promised = 0, running = 0, growth = 0;
     for (uint32_t i = 0; i < scheduler->slots; i++) {
         const struct request *request = scheduler->running[i];
         if (!request || request->is_over)
             continue;
-        const uint32_t needed = session_pages_of(request->known + 1), held = request->session->page_count;
-        promised += needed > held ? needed - held : 0;
+        const uint32_t needed = session_pages_of(request->known + 1), held = request->session->page_count,
+                       taken = needed > held ? needed : held, most = most_pages(scheduler, request);
+        promised += taken - held;
+        growth += most > taken ? most - taken : 0;
         running++;
     }
-    promised += running / 8;
+    promised += growth < running / 8 ? growth : running / 8;
     return available > promised ? available - promised : 0;
 }
 
@@ -92,11 +102,6 @@ static struct request *first_for(struct request *request, uint32_t slot)
     return request;
 }
 
-bool waiting_wants(const struct salvo_scheduler *scheduler, uint32_t slot)
-{
-    return first_for(scheduler->first_waiting, slot) != NULL;
-}
-
 /* The first request; or a later one of which a page or more is cached than of the first. No request is
  * overtaken more than MOST_OVERTAKEN times, and none that was put back. */
 static struct request *choose(struct salvo_scheduler *scheduler, uint32_t slot)
@@ -129,4 +134,13 @@ struct request *waiting_take_next(struct salvo_scheduler *scheduler, uint32_t sl
         i->overtaken += may_have(i, slot);
     remove_waiting(scheduler, chosen);
     return chosen;
+}
+
+bool waiting_wants(struct salvo_scheduler *scheduler, uint32_t slot)
+{
+    const struct request *first = first_for(scheduler->first_waiting, slot);
+    bool has_session = false;
+    for (uint32_t i = 0; first && i < scheduler->slots; i++)
+        has_session |= !scheduler->running[i] && may_have(first, i);
+    return first && (!has_session || !fits(scheduler, first));
 }

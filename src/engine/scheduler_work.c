@@ -191,14 +191,10 @@ static void look_at_wishes(struct salvo_scheduler *scheduler)
     pthread_mutex_unlock(&scheduler->mutex);
 }
 
-/* Whether a request waits for this session, while all sessions are taken. */
 static bool is_wanted(struct salvo_scheduler *scheduler, uint32_t slot)
 {
-    bool taken = true;
     pthread_mutex_lock(&scheduler->mutex);
-    for (uint32_t i = 0; i < scheduler->slots; i++)
-        taken &= scheduler->running[i] != NULL;
-    const bool wanted = taken && waiting_wants(scheduler, slot);
+    const bool wanted = waiting_wants(scheduler, slot);
     pthread_mutex_unlock(&scheduler->mutex);
     return wanted;
 }

@@ -422,9 +422,9 @@ class Others(unittest.TestCase):
 
     def test_bench_sessions(self):
         result = json.loads(
-            salvo("bench", "--sessions", "1,3", "-p", "8", "-n", 6, "-r", 2, "--json", "-t", 1, model=PLAIN)[0])
-        self.assertEqual([test["test"] for test in result["tests"]], ["tg6x1", "tg6x3"])
-        self.assertEqual([test["sessions"] for test in result["tests"]], [1, 3])
+            salvo("bench", "--sessions", "1,3,16", "-p", "8", "-n", 6, "-r", 2, "--json", "-t", 1, model=PLAIN)[0])
+        self.assertEqual([test["test"] for test in result["tests"]], ["tg6x1", "tg6x3", "tg6x16"])
+        self.assertEqual([test["sessions"] for test in result["tests"]], [1, 3, 16])
         for test in result["tests"]:
             self.assertAlmostEqual(test["session_ts"] * test["sessions"] / test["avg_ts"], 1, places=4)
             for key in ("avg_ts", "prompt_ts", "first_token_ms", "between_tokens_ms"):

@@ -86,10 +86,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const uint8_t *end = memchr(data + 1, 0, size - 1);
     const size_t text_size = end ? (size_t)(end - data) - 1 : size - 1;
-    char *text = malloc(text_size + 1);
+    char *text = calloc(text_size + 1, 1);
     expect(text);
     memcpy(text, data + 1, text_size);
-    text[text_size] = 0;
     struct salvo_grammar *grammar = open_grammar(data[0], text, trie);
     if (grammar) {
         walk(grammar, trie, (const char *)data + size - (end ? size - text_size - 2 : 0),

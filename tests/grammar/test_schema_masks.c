@@ -126,8 +126,7 @@ static enum salvo_status json_token(
     size_t size = 0;
     for (unsigned i = 0, count = 1 + sample_random(seed, 5); i < count; i++) {
         const char *piece = pieces[sample_random(seed, sizeof pieces / sizeof *pieces)];
-        memcpy(text + size, piece, strlen(piece));
-        size += strlen(piece);
+        size += (size_t)snprintf(text + size, sizeof text - size, "%s", piece);
     }
     out_bytes->size = size;
     return SALVO_OK;

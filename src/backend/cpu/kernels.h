@@ -75,9 +75,13 @@ struct q8_steps {
 
 static inline struct q8_steps q8_steps(unsigned terms, size_t width)
 {
-    if (width == WIDE_TOKENS)
-        return (struct q8_steps){GROUP * terms, GROUP, OCTET};
-    return (struct q8_steps){OCTET, OCTET * width, OCTET * width * terms};
+    struct q8_steps steps = {OCTET, OCTET * width, OCTET * width * terms};
+    if (width == WIDE_TOKENS) {
+        steps.token = GROUP * (size_t)terms;
+        steps.term = GROUP;
+        steps.octet = OCTET;
+    }
+    return steps;
 }
 
 /* The largest |p|. */

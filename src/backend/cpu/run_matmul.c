@@ -253,10 +253,11 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
         const uint32_t end = first + block < live ? first + block : live;
         for (uint32_t begin = tile; begin < tile + count; begin += at_once) {
             const uint32_t tiles = tile + count - begin < at_once ? tile + count - begin : at_once;
-            for (uint32_t i = begin; first < panel_end && i < begin + tiles; i += panel_tiles)
+            for (uint32_t i = begin; first < panel_end && i < begin + tiles; i += panel_tiles) {
                 work_on_panels(executor, group, op, i,
                     begin + tiles - i < panel_tiles ? begin + tiles - i : panel_tiles, first,
                     end < panel_end ? end : panel_end, thread);
+            }
             for (uint32_t row = first < panel_end ? panel_end : first; row < end; row++)
                 work_on_one_row(executor, group, op, begin, tiles, row, thread);
         }

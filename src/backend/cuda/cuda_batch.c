@@ -193,7 +193,7 @@ static uint32_t gemm_split_stage(const struct cuda_gemm *gemm, uint32_t tokens)
  * has more parts than it needs to have. */
 static uint32_t gemm_splits(uint32_t parts, uint32_t blocks, uint32_t room)
 {
-    uint32_t splits = room / blocks;
+    uint32_t splits = blocks ? room / blocks : 1;
     splits = splits < 1 ? 1 : splits > GEMM_SPLIT_MOST ? GEMM_SPLIT_MOST : splits;
     splits = splits > parts ? parts : splits;
     return divide_up(parts, divide_up(parts, splits));

@@ -19,7 +19,7 @@ static enum salvo_status time_step(struct executor *executor, uint32_t count, ui
     struct run runs[TIMED_RUNS];
     struct run_result results[TIMED_RUNS];
     const struct step step = {.runs = runs, .run_count = count, .token_count = count, .ids = ids};
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         runs[i] = (struct run){.slot = i,
             .count = 1,
             .first_row = i,
@@ -28,6 +28,7 @@ static enum salvo_status time_step(struct executor *executor, uint32_t count, ui
             .pages = &pages[i],
             .sampler = {.top_p = 1, .repeat_penalty = 1},
             .limit = executor->options.context};
+    }
     *out_ns = UINT64_MAX;
     for (int i = 0; i < WARM_UPS + REPETITIONS; i++) {
         uint64_t ticket;
@@ -69,8 +70,8 @@ enum salvo_status cuda_turns_open(struct executor *executor)
     TRY(cuda_memory_new(executor, "logits",
         (uint64_t)CUDA_MOST_TURNS * executor->program->vocabulary * sizeof(float), &executor->turn_logits));
     if (given) {
-        const int turns = atoi(given);
-        executor->turns = turns < 0 ? 0 : turns > CUDA_MOST_TURNS ? CUDA_MOST_TURNS : (uint32_t)turns;
+        const unsigned long turns = strtoul(given, NULL, 10);
+        executor->turns = turns > CUDA_MOST_TURNS ? CUDA_MOST_TURNS : (uint32_t)turns;
         return SALVO_OK;
     }
     const struct pace pace = executor->pace;
