@@ -2,7 +2,7 @@
  * A CUDA driver without a GPU: memory is the host's, kernels run on the emulator, one after the other, when
  * they are launched. `SALVO_CUDA_LIBRARY` makes salvo open it. The device has few multiprocessors, so that
  * blocks have to share and wait for each other, and little memory; SALVO_FAKE_MEMORY says how many MB. With
- * SALVO_FAKE_WARPGROUPS=0 it has no kernels for warpgroups, as in a build without them;
+ * SALVO_FAKE_WARPGROUPS=1 it has kernels for warpgroups, which take longer here;
  * SALVO_FAKE_CAPABILITY=75 makes it an older device, SALVO_FAKE_WATCHDOG=1 one with a display. Tests choose
  * failures through fake_cuda.h.
  */
@@ -333,7 +333,7 @@ EXPORT cuModuleGetFunction(void **out, void *, const char *name)
 {
     CALL();
     auto found = kernels.find(name);
-    if (found == kernels.end() || (found->second.wide && !number_from("SALVO_FAKE_WARPGROUPS", 1)))
+    if (found == kernels.end() || (found->second.wide && !number_from("SALVO_FAKE_WARPGROUPS", 0)))
         return NOT_FOUND;
     *out = &found->second;
     return OK;
