@@ -225,16 +225,18 @@ static int read_options(struct salvo_embed_options *out)
         return usage_error(
             "embed: --no-normalize and --embd-normalize %" PRIu32 " cannot be combined", options.norm);
     }
-    if (options.is_raw || options.norm == no_norm)
+    if (options.is_raw || options.norm == no_norm) {
         out->norm = SALVO_NORM_NONE;
-    else if (options.norm == 0 || options.norm > INT32_MAX)
+    } else if (options.norm == 0 || options.norm > INT32_MAX) {
         return usage_error("embed: invalid --embd-normalize %" PRIu32 ": expected -1, 1, 2 or more%s",
             options.norm, options.norm ? "" : "; 0, the largest number as 32760, is not supported");
-    else
+    } else {
         out->norm = options.norm == 2 ? SALVO_NORM_EUCLIDEAN : (int32_t)options.norm;
-    if (options.sessions > MOST_SESSIONS)
+    }
+    if (options.sessions > MOST_SESSIONS) {
         return usage_error(
             "embed: invalid --parallel %" PRIu32 ": at most %d", options.sessions, MOST_SESSIONS);
+    }
     return EXIT_DONE;
 }
 

@@ -120,7 +120,10 @@ float op_tolerance(const struct op *op)
         [ROUNDING_F16] = 5e-4F, /* the step of a half is 1e-3 of it: a value may be rounded the other way */
         [ROUNDING_Q8] = 2e-3F,
     };
-    return op->kind == OP_MATMUL ? matmul[op->matmul.rounding] : op_infos[op->kind].tolerance;
+    if (op->kind != OP_MATMUL)
+        return op_infos[op->kind].tolerance;
+    /* A square has twice the relative error of the number. */
+    return matmul[op->matmul.rounding] * (op->matmul.activation == ACTIVATION_RELU_SQUARED ? 2.0F : 1.0F);
 }
 
 const char *rounding_name(enum rounding rounding)
