@@ -9,6 +9,7 @@
 #include "cuda/find_fake_cuda.h"
 #include "cuda/verify_against_cpu.h"
 #include "embed_checks.h"
+#include "engine/engine.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
 #include "mask_checks.h"
@@ -46,8 +47,8 @@ static bool keep_early(void *user, uint32_t position, const float *logits)
 }
 
 /* `part` ids at a time. Without ids, of some that look random. */
-static struct early_logits *early_logits(
-    const char *path, const char *backend, const int32_t given[EARLY], uint32_t part)
+static struct early_logits *early_logits(const char *path, const char *backend, const int32_t given[EARLY],
+    uint32_t part, enum activation_rounding rounding)
 {
     struct fixture fixture =
         fixture_open(path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
@@ -57,6 +58,8 @@ static struct early_logits *early_logits(
                                .threads = 1});
     struct early_logits *kept = test_calloc(1, sizeof *kept);
     int32_t *ids = some_ids(EARLY, fixture.vocabulary, 3);
+    if (rounding != ACTIVATIONS_AS_USUAL)
+        fixture.engine->backend->set_rounding(fixture.engine->executor, rounding);
     if (given)
         memcpy(ids, given, EARLY * sizeof *ids);
     kept->vocabulary = fixture.vocabulary;
@@ -68,10 +71,12 @@ static struct early_logits *early_logits(
     return kept;
 }
 
-static void compare_early(const char *path, uint32_t part, double most)
+/* Relative distance of the logits from those of the CPU. */
+static double early_error(
+    const char *path, const char *backend, uint32_t part, enum activation_rounding rounding)
 {
-    struct early_logits *ours = early_logits(path, "cuda", NULL, part),
-                        *theirs = early_logits(path, "cpu", NULL, EARLY);
+    struct early_logits *ours = early_logits(path, backend, NULL, part, rounding),
+                        *theirs = early_logits(path, "cpu", NULL, EARLY, ACTIVATIONS_AS_USUAL);
     double distance = 0, size = 0;
     for (uint32_t i = 0; i < EARLY; i++) {
         for (uint32_t j = 0; j < ours->vocabulary; j++) {
@@ -80,10 +85,10 @@ static void compare_early(const char *path, uint32_t part, double most)
             size += b * b;
         }
     }
-    if (!(size > 0 && sqrt(distance / size) < most))
-        fail_msg("%s, %u at a time: %g", path, part, sqrt(distance / size));
     test_free(ours);
     test_free(theirs);
+    assert_true(size > 0);
+    return sqrt(distance / size);
 }
 
 static void early_positions(void **state)
@@ -93,12 +98,15 @@ static void early_positions(void **state)
     for (size_t i = 0; i < 2; i++) {
         for (size_t j = 0; j < 2; j++) {
             const char *path = made_model(shapes[i], mixes[j]);
-            /* One term resolves 4e-3 of the largest activation of 32. */
-            compare_early(path, 1, 3e-4);
-            compare_early(path, EARLY, 3e-4);
+            assert_true(early_error(path, "cuda", 1, ACTIVATIONS_AS_USUAL) < 3e-4);
+            assert_true(early_error(path, "cuda", EARLY, ACTIVATIONS_AS_USUAL) < 3e-4);
+            /* Halves are nearer than one term of int8, the rounding of all later positions. */
             setenv("SALVO_FAKE_WARPGROUPS", "1", 1);
-            compare_early(path, EARLY, 2e-3); /* weights are halves, too */
+            const double halves = early_error(path, "cuda", EARLY, ACTIVATIONS_AS_USUAL);
             unsetenv("SALVO_FAKE_WARPGROUPS");
+            const double int8 = early_error(path, "cpu", EARLY, ACTIVATIONS_PLAIN);
+            if (!(halves < int8 / 2))
+                fail_msg("%s: %g by halves, %g by int8", path, halves, int8);
         }
     }
 }
@@ -570,8 +578,8 @@ static void compare_with_bits(const char *path, uint32_t bits)
     enum { ID = 9 };
     static const int32_t ids[EARLY] = {5, 4, ID, 7};
     put_into_row(path, ID, bits);
-    struct early_logits *ours = early_logits(path, "cuda", ids, 1),
-                        *theirs = early_logits(path, "cpu", ids, 1);
+    struct early_logits *ours = early_logits(path, "cuda", ids, 1, ACTIVATIONS_AS_USUAL),
+                        *theirs = early_logits(path, "cpu", ids, 1, ACTIVATIONS_AS_USUAL);
     for (uint32_t i = 0; i < EARLY; i++) {
         for (uint32_t j = 0; j < ours->vocabulary; j++) {
             const float a = ours->logits[i][j], b = theirs->logits[i][j];
