@@ -36,7 +36,7 @@ struct api_model {
     /* Sums over finished requests, of the loop thread. */
     double prompt_seconds, answer_seconds;
 
-    /* Of the loop thread: see api_recovery.h. */
+    /* Used by the loop thread alone; see api_recovery.h. */
     unsigned failures; /* of the device */
     struct api_choice *parked;
     pthread_t opener;

@@ -46,7 +46,7 @@ struct api_request {
     const struct api_value *logit_bias;
     const struct api_value *response_fields; /* API_LLAMA */
 
-    /* What the answer must fit; at most one of the three. */
+    /* The constraint of the answer; at most one of the three. */
     struct salvo_text grammar;      /* GBNF; empty: none */
     const struct api_value *schema; /* JSON Schema; NULL: none */
     bool any_object;                /* any JSON object */

@@ -220,7 +220,7 @@ static void functions_borrow_a_session(void **state)
         do_call(scheduler, &call);
         assert_true(call.had_session);
         wait_for(&before, UINT32_MAX);
-        /* What the call has computed is in the prefix cache, and is not, when it was forgotten. */
+        /* The prefix cache has the tokens of the call, until they are forgotten. */
         for (int forgotten = 0; forgotten < 2; forgotten++) {
             if (forgotten) {
                 call.forgets = true;

@@ -384,7 +384,7 @@ void store_logprob(uint output_index, uint place, uint id, float log_sum)
     logprobs[at + 1] = order > ORDER_LOWEST ? floatBitsToUint(below_largest(order) - log_sum) : 0xff800000u;
 }
 
-/* Of the logits as they are. Those of the most likely ids are collected in `best`, and each finds its rank. */
+/* Log-probabilities from the unmodified logits. `best` collects the most likely ids, and each finds its rank. */
 void write_logprobs(uint output_index, uint chosen, uint top_count)
 {
     uint from = arguments.logits + output_index * vocabulary;

@@ -549,9 +549,9 @@ static __device__ inline cuda_logprob sample_logprob_of(sample_pair pair, float 
 }
 
 /*
- * Of the logits of output row `output` as they are, by the block that has finished the row: the sum of
- * weights, which leave out what is below 2^-32 of the largest; then the chosen id and the largest logits,
- * each of which finds its rank. A function of its own that shares nothing with its caller, whose registers
+ * Log-probabilities from the unmodified logits of output row `output`, by the block that has finished the row.
+ * It sums the weights (those below 2^-32 of the largest are left out), then collects the chosen id and the
+ * largest logits, each of which finds its rank. A function of its own that shares nothing with its caller, whose registers
  * would have to be stored for it.
  */
 static __device__ __noinline__ void sample_find_logprobs(const cuda_machine &m, uint32_t output,
