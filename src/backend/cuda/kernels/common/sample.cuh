@@ -549,10 +549,10 @@ static __device__ inline cuda_logprob sample_logprob_of(sample_pair pair, float 
 }
 
 /*
- * Log-probabilities from the unmodified logits of output row `output`, by the block that has finished the row.
- * It sums the weights (those below 2^-32 of the largest are left out), then collects the chosen id and the
- * largest logits, each of which finds its rank. A function of its own that shares nothing with its caller, whose registers
- * would have to be stored for it.
+ * Log-probabilities from the unmodified logits of output row `output`, by the block that has finished the
+ * row. It sums the weights (those below 2^-32 of the largest are left out), then collects the chosen id and
+ * the largest logits, each of which finds its rank. A function of its own that shares nothing with its
+ * caller, whose registers would have to be stored for it.
  */
 static __device__ __noinline__ void sample_find_logprobs(const cuda_machine &m, uint32_t output,
     const cuda_sampler *sampler, uint32_t thread, uint32_t threads, unsigned long long *shared)
