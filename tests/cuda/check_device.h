@@ -244,11 +244,11 @@ struct checks {
     }
 };
 
-/* The largest difference in a row against the largest magnitude of the reference there; infinity where one is
- * no number and the other is. */
-inline double row_error(const float *values, const double *reference, size_t count)
+/* The largest difference in a row, divided by the largest magnitude of the reference or by `spread` if that
+ * is larger: the size of a sum whose terms do not cancel. Infinity if only one of two values is NaN. */
+inline double row_error(const float *values, const double *reference, size_t count, double spread = 0)
 {
-    double largest = 0, difference = 0;
+    double largest = spread, difference = 0;
     for (size_t i = 0; i < count; i++) {
         if (std::isnan(reference[i]) != std::isnan(values[i]))
             return INFINITY;

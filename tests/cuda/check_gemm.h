@@ -215,11 +215,16 @@ inline double reference_activation(uint32_t activation, double x)
     }
 }
 
-inline double reference_dot(const test_matrix &matrix, uint32_t row, const float *x)
+/* `spread` becomes at least the root of the sum of squares of the products. */
+inline double reference_dot(const test_matrix &matrix, uint32_t row, const float *x, double &spread)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < matrix.matrix.columns; i++)
-        sum += (double)matrix.values[(size_t)row * matrix.matrix.columns + i] * x[i];
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < matrix.matrix.columns; i++) {
+        const double product = (double)matrix.values[(size_t)row * matrix.matrix.columns + i] * x[i];
+        sum += product;
+        squares += product * product;
+    }
+    spread = std::fmax(spread, std::sqrt(squares));
     return sum;
 }
 
@@ -311,10 +316,12 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         std::vector<double> reference(c.rows[i]);
         for (uint32_t t = 0; t < c.tokens; t++) {
             const float *row = x.rounded.data() + (size_t)t * c.columns;
+            double spread = 0;
             for (uint32_t n = 0; n < c.rows[i]; n++) {
-                double value = reference_dot(*matrices[i], n, row) + (c.bias ? biases[i][n] : 0);
+                double value = reference_dot(*matrices[i], n, row, spread) + (c.bias ? biases[i][n] : 0);
                 if (c.glu) {
-                    const double up = reference_dot(*matrices[1], n, row) + (c.bias ? biases[1][n] : 0);
+                    const double up =
+                        reference_dot(*matrices[1], n, row, spread) + (c.bias ? biases[1][n] : 0);
                     value = reference_activation(c.glu, value) * up;
                 } else {
                     value = reference_activation(c.activation, value);
@@ -323,8 +330,8 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
                     value = c.cap * std::tanh(value / c.cap);
                 reference[n] = value + (c.accumulate ? before[i][(size_t)t * c.rows[i] + n] : 0);
             }
-            worst =
-                std::fmax(worst, row_error(out.data() + (size_t)t * c.rows[i], reference.data(), c.rows[i]));
+            worst = std::fmax(
+                worst, row_error(out.data() + (size_t)t * c.rows[i], reference.data(), c.rows[i], spread));
         }
         for (size_t j = (size_t)c.tokens * c.rows[i]; j < out.size(); j++)
             whole &= is_poison(out[j]);

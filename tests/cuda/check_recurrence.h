@@ -48,24 +48,30 @@ inline std::vector<std::vector<float>> recurrence_inputs(
     return in;
 }
 
-/* One head of a run; the state is replaced. */
+/* One head of a run; the state is replaced. `spread`: per token the largest root of the sum of squares of the
+ * products that a result adds. */
 inline void reference_wkv7(const std::vector<std::vector<float>> &in, size_t first, uint32_t row,
-    uint32_t tokens, uint32_t head_dim, std::vector<double> &state, std::vector<double> &out)
+    uint32_t tokens, uint32_t head_dim, std::vector<double> &state, std::vector<double> &out,
+    std::vector<double> &spread)
 {
     out.assign((size_t)tokens * head_dim, 0);
+    spread.assign(tokens, 0);
     for (uint32_t t = 0; t < tokens; t++) {
         const size_t at = first + (size_t)t * row;
         for (uint32_t i = 0; i < head_dim; i++) {
-            double removed = 0, sum = 0;
+            double removed = 0, sum = 0, squares = 0;
             for (uint32_t j = 0; j < head_dim; j++)
                 removed += state[j * head_dim + i] * in[4][at + j];
             for (uint32_t j = 0; j < head_dim; j++) {
                 double &s = state[j * head_dim + i];
                 s = s * in[1][at + j] - removed * ((double)in[4][at + j] * in[5][at + j]) +
                     (double)in[3][at + i] * in[2][at + j];
-                sum += s * in[0][at + j];
+                const double product = s * in[0][at + j];
+                sum += product;
+                squares += product * product;
             }
             out[(size_t)t * head_dim + i] = sum;
+            spread[t] = std::fmax(spread[t], std::sqrt(squares));
         }
     }
 }
@@ -131,13 +137,14 @@ inline void check_wkv7(checks &results, const std::vector<test_run> &runs, uint3
                      behind = ((size_t)slot * 2 + 1 - version) * elements + state_at;
         for (uint32_t head = 0; head < heads; head++) {
             const size_t part = (size_t)head * head_dim * head_dim;
-            std::vector<double> state(head_dim * head_dim, 0), reference;
+            std::vector<double> state(head_dim * head_dim, 0), reference, spread;
             for (size_t j = 0; runs[i].first && j < state.size(); j++)
                 state[j] = states[before + part + j];
-            reference_wkv7(in, first * row + head * head_dim, row, runs[i].count, head_dim, state, reference);
+            reference_wkv7(
+                in, first * row + head * head_dim, row, runs[i].count, head_dim, state, reference, spread);
             for (uint32_t t = 0; t < runs[i].count; t++)
                 worst = std::fmax(worst, row_error(&out[(first + t) * row + head * head_dim],
-                                             &reference[(size_t)t * head_dim], head_dim));
+                                             &reference[(size_t)t * head_dim], head_dim, spread[t]));
             worst = std::fmax(worst, row_error(&after[behind + part], state.data(), state.size()));
         }
         memcpy(&expected[behind], &after[behind], state_size * 4);
