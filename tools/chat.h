@@ -2,21 +2,27 @@
 #ifndef TOOLS_CHAT_H
 #define TOOLS_CHAT_H
 
-#include "answer.h"
-#include "conversation.h"
 #include "engine_flags.h"
 #include "generate_flags.h"
 
+#include <salvo/chat.h>
+
+/* Tokens and seconds of all answers, or of one. */
+struct answer_counts {
+    uint64_t computed, reused; /* of the prompts */
+    uint64_t generated;
+    double first_text, prefill, decode; /* seconds; first_text counts from the question */
+};
+
 struct chat {
     struct loaded loaded;
-    struct conversation conversation;
-    struct stop_strings stops;
-    struct answer_settings settings;
+    struct salvo_chat *conversation;
+    struct stop_strings stops; /* of the options */
     struct salvo_sampler sampler;
     struct answer_counts totals;
     uint32_t answers;
-    bool has_leftovers; /* the session may hold tokens of removed messages */
-    bool interactive;   /* input and output are a terminal */
+    bool slides;      /* --on-full slide */
+    bool interactive; /* input and output are a terminal */
     bool leaving;
 };
 
@@ -34,6 +40,9 @@ int chat_undo(struct chat *chat);
 
 /* Writes the conversation and its state to a file. */
 int chat_save(struct chat *chat, const char *path, bool force);
+
+/* The system message; NULL if there is none. */
+const struct salvo_message *chat_system(const struct chat *chat);
 
 /* Runs a command such as "/help". */
 int chat_obey(struct chat *chat, const char *text);

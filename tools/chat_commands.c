@@ -26,20 +26,18 @@ static int show_help(struct chat *chat, const char *argument);
 static int forget(struct chat *chat, const char *argument)
 {
     (void)argument;
-    conversation_cut(&chat->conversation, conversation_has_system(&chat->conversation));
-    chat->has_leftovers = true;
+    salvo_chat_cut(chat->conversation, chat_system(chat) ? 1 : 0);
     chat_notice(chat, "new conversation");
     return EXIT_DONE;
 }
 
 static int set_system(struct chat *chat, const char *argument)
 {
-    const struct conversation *conversation = &chat->conversation;
+    const struct salvo_message *system = chat_system(chat);
     if (!*argument) {
-        if (conversation_has_system(conversation)) {
-            const struct salvo_text text = conversation->messages[0].content;
+        if (system) {
             fputs("  ", stderr);
-            print_safely(stderr, text.data, text.size);
+            print_safely(stderr, system->content.data, system->content.size);
             fputc('\n', stderr);
         } else {
             chat_notice(chat, "no system message");
@@ -47,10 +45,8 @@ static int set_system(struct chat *chat, const char *argument)
         return EXIT_DONE;
     }
     const char *text = strcmp(argument, "\"\"") == 0 ? "" : argument;
-    int result = conversation_set_system(&chat->conversation, text);
-    if (result != EXIT_DONE)
-        return result;
-    chat->has_leftovers = true;
+    if (salvo_chat_set_system(chat->conversation, text, strlen(text)) != SALVO_OK)
+        return library_failure();
     chat_notice(
         chat, *text ? "the system message is used from the next answer on" : "system message removed");
     return EXIT_DONE;
@@ -72,7 +68,7 @@ static int save_to(struct chat *chat, const char *name, bool force)
         return EXIT_USAGE;
     int result = chat_save(chat, path, force);
     if (result == EXIT_DONE)
-        chat_notice(chat, "%zu messages in %s", chat->conversation.count, path);
+        chat_notice(chat, "%zu messages in %s", salvo_chat_messages(chat->conversation).count, path);
     return result;
 }
 
@@ -88,21 +84,15 @@ static int save_anyway(struct chat *chat, const char *name)
 
 static int load_conversation(struct chat *chat, const char *name)
 {
-    struct salvo_messages *messages;
     char path[PATH_MAX];
     if (resolve(name, path) != EXIT_DONE)
         return EXIT_USAGE;
-    if (salvo_session_chat_load_file(chat->loaded.session, path, &messages) != SALVO_OK)
+    if (salvo_chat_load_file(chat->conversation, chat->loaded.session, path) != SALVO_OK)
         return library_failure();
-    int result = conversation_replace(&chat->conversation, messages);
-    salvo_free(messages);
-    chat->has_leftovers = result != EXIT_DONE;
-    if (result == EXIT_DONE)
-        output_file_own(path);
-    if (result == EXIT_DONE)
-        chat_notice(chat, "%zu messages, %" PRIu32 " tokens restored", chat->conversation.count,
-            salvo_session_position(chat->loaded.session));
-    return result;
+    output_file_own(path);
+    chat_notice(chat, "%zu messages, %" PRIu32 " tokens restored",
+        salvo_chat_messages(chat->conversation).count, salvo_session_position(chat->loaded.session));
+    return EXIT_DONE;
 }
 
 static int answer_again(struct chat *chat, const char *argument)

@@ -34,29 +34,24 @@ static void use_utf8(void)
 
 static int open_chat(struct chat *chat)
 {
-    static const char *const choices[] = {[ON_FULL_STOP] = "stop", [ON_FULL_SLIDE] = "slide"};
-    const bool slides = strcmp(on_full, choices[ON_FULL_SLIDE]) == 0;
-    if (!slides && strcmp(on_full, choices[ON_FULL_STOP]) != 0)
+    chat->slides = strcmp(on_full, "slide") == 0;
+    if (!chat->slides && strcmp(on_full, "stop") != 0)
         return usage_error("chat: invalid --on-full '%s': expected stop or slide", on_full);
+    const struct salvo_chat_options options = {
+        .size = sizeof options, .on_full = chat->slides ? SALVO_ON_FULL_SLIDE : SALVO_ON_FULL_STOP};
     int result = load(&chat->loaded);
     if (result == EXIT_DONE)
         result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
+    if (result == EXIT_DONE && salvo_chat_open(chat->loaded.model, &options, &chat->conversation) != SALVO_OK)
+        result = library_failure();
     if (result == EXIT_DONE)
-        result = conversation_open(chat->loaded.model, &chat->conversation);
-    if (result != EXIT_DONE)
-        return result;
-    result = stop_strings_open(salvo_template_stops(chat->conversation.template), &chat->stops);
-    chat->settings = (struct answer_settings){
-        .on_full = slides ? ON_FULL_SLIDE : ON_FULL_STOP,
-        .stops = &chat->stops,
-        .max_tokens = generate_flags.tokens,
-    };
-    return result == EXIT_DONE ? conversation_set_system_from_flags(&chat->conversation) : result;
+        result = stop_strings_open(NULL, &chat->stops);
+    return result == EXIT_DONE ? set_system_from_flags(chat->conversation) : result;
 }
 
 static void close_chat(struct chat *chat)
 {
-    conversation_close(&chat->conversation);
+    salvo_chat_close(chat->conversation);
     stop_strings_close(&chat->stops);
     unload(&chat->loaded);
 }

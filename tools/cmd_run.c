@@ -1,6 +1,5 @@
 #include "commands.h"
 #include "constrained.h"
-#include "conversation.h"
 #include "engine_flags.h"
 #include "escapes.h"
 #include "generate_flags.h"
@@ -52,7 +51,7 @@ static const struct option option_table[] = {
 struct prompt {
     int32_t *ids;
     size_t count;
-    struct conversation conversation; /* with --chat */
+    struct salvo_chat *chat; /* with --chat */
     struct salvo_stops template_stops;
     struct stop_strings stops;
     struct salvo_grammar *grammar; /* NULL: any text */
@@ -68,13 +67,17 @@ struct statistics {
 /* Formats the text as a message of the user with the chat template. */
 static int apply_template(struct salvo_model *model, const struct input *input, struct prompt *out)
 {
-    struct conversation *conversation = &out->conversation;
-    int result = conversation_open(model, conversation);
-    if (result == EXIT_DONE)
-        result = conversation_set_system_from_flags(conversation);
-    if (result == EXIT_DONE)
-        result = conversation_add(conversation, "user", input->data, input->size);
-    return result == EXIT_DONE ? conversation_tokens(conversation, 0, &out->ids, &out->count) : result;
+    const struct salvo_message message = {.role = "user", .content = {input->data, input->size}};
+    if (salvo_chat_open(model, NULL, &out->chat) != SALVO_OK)
+        return library_failure();
+    int result = set_system_from_flags(out->chat);
+    if (result != EXIT_DONE)
+        return result;
+    if (salvo_chat_add(out->chat, &message, 1, sizeof message) != SALVO_OK ||
+        salvo_chat_prompt(out->chat, 0, &out->ids, &out->count) != SALVO_OK)
+        return library_failure();
+    out->template_stops = *salvo_chat_stops(out->chat);
+    return EXIT_DONE;
 }
 
 static int tokenize(struct salvo_model *model, const struct input *input, struct prompt *out)
@@ -203,8 +206,7 @@ static int generate(const struct loaded *loaded, const struct prompt *prompt, st
         .user = output,
     };
     const uint32_t position = salvo_session_position(session);
-    output->watched = options.chat && !generate_flags.allow_loops ? session : NULL;
-    output->answer_begins = position + (uint32_t)prompt->count;
+    output->watch_loops = options.chat && !generate_flags.allow_loops;
     const double start = seconds_now();
     int32_t last = -1;
     enum salvo_status status = prompt->grammar ? take_last_token(session, prompt, &last)
@@ -373,8 +375,6 @@ static int run(int count, char **arguments)
         result = check_state_file(loaded.model);
     if (result == EXIT_DONE)
         result = read_prompt(loaded.model, &prompt);
-    if (result == EXIT_DONE && options.chat)
-        prompt.template_stops = *salvo_template_stops(prompt.conversation.template);
     if (result == EXIT_DONE)
         result = stop_strings_open(&prompt.template_stops, &prompt.stops);
     if (result == EXIT_DONE)
@@ -385,7 +385,7 @@ static int run(int count, char **arguments)
     if (result == EXIT_DONE)
         result = run_prompt(&loaded, &prompt, &statistics);
     stop_strings_close(&prompt.stops);
-    conversation_close(&prompt.conversation);
+    salvo_chat_close(prompt.chat);
     salvo_free(prompt.ids);
     salvo_grammar_free(prompt.grammar);
     unload(&loaded);

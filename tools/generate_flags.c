@@ -34,8 +34,9 @@ const struct option generate_flag_table[] = {
 int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out)
 {
     const struct text_list *given = &generate_flags.stops;
+    const size_t more_count = more ? more->string_count : 0;
     *out = (struct stop_strings){0};
-    out->all = calloc(given->count + more->string_count + 1, sizeof *out->all);
+    out->all = calloc(given->count + more_count + 1, sizeof *out->all);
     if (!out->all)
         return failure("out of memory");
     for (size_t i = 0; i < given->count; i++) {
@@ -49,7 +50,7 @@ int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out)
             out->copies[i][unescape(out->copies[i], strlen(text))] = 0;
         out->all[out->count++] = out->copies[i];
     }
-    for (size_t i = 0; i < more->string_count; i++)
+    for (size_t i = 0; i < more_count; i++)
         out->all[out->count++] = more->strings[i];
     return EXIT_DONE;
 }
@@ -60,4 +61,19 @@ void stop_strings_close(struct stop_strings *strings)
         free(strings->copies[i]);
     free(strings->all);
     *strings = (struct stop_strings){0};
+}
+
+int set_system_from_flags(struct salvo_chat *chat)
+{
+    if (!generate_flags.system)
+        return EXIT_DONE;
+    size_t size = strlen(generate_flags.system);
+    char *text = strdup(generate_flags.system);
+    if (!text)
+        return failure("out of memory");
+    if (!generate_flags.no_escape)
+        size = unescape(text, size);
+    enum salvo_status status = salvo_chat_set_system(chat, text, size);
+    free(text);
+    return status == SALVO_OK ? EXIT_DONE : library_failure();
 }

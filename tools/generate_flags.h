@@ -4,7 +4,7 @@
 
 #include "command.h"
 
-#include <salvo/salvo.h>
+#include <salvo/chat.h>
 
 extern struct generate_flags {
     const char *system;
@@ -15,15 +15,20 @@ extern struct generate_flags {
 
 extern const struct option generate_flag_table[];
 
-/* Stop strings of the options, with escapes resolved, and those of a template. */
+/* Stop strings of the options, with escapes resolved, and maybe those of a template. */
 struct stop_strings {
     char *copies[sizeof generate_flags.stops.items / sizeof *generate_flags.stops.items];
     const char **all;
     size_t count;
 };
 
-/* EXIT_DONE, or an exit status after an error message; the caller closes `out` in both cases. */
+/* `more`: those of a template, or NULL. EXIT_DONE, or an exit status after an error message; the caller
+ * closes `out` in both cases. */
 int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out);
 void stop_strings_close(struct stop_strings *strings);
+
+/* Sets the system message of --system, if it was given. EXIT_DONE, or an exit status after an error message.
+ */
+int set_system_from_flags(struct salvo_chat *chat);
 
 #endif

@@ -20,3 +20,13 @@ uint32_t find_loop(const int32_t *tokens, size_t count)
     }
     return 0;
 }
+
+uint32_t loop_watch_add(struct loop_watch *watch, int32_t id)
+{
+    if (watch->count == 2 * LOOP_WINDOW) {
+        watch->count = LOOP_WINDOW;
+        memmove(watch->ids, watch->ids + LOOP_WINDOW, LOOP_WINDOW * sizeof id);
+    }
+    watch->ids[watch->count++] = id;
+    return find_loop(watch->ids, watch->count);
+}

@@ -16,6 +16,15 @@ const char *finish_or_loop(uint32_t finish, uint32_t length);
  * tokens. */
 uint32_t find_loop(const int32_t *tokens, size_t count);
 
+/* The last tokens of an answer. */
+struct loop_watch {
+    int32_t ids[2 * LOOP_WINDOW];
+    size_t count;
+};
+
+/* Adds a token; returns the period as find_loop does. */
+uint32_t loop_watch_add(struct loop_watch *watch, int32_t id);
+
 /* Format of the warning; takes the period. */
 #define LOOP_WARNING                                                                       \
     "the answer repeats itself and ends here: its last 256 tokens are a cycle of %" PRIu32 \

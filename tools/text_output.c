@@ -1,7 +1,6 @@
 #include "text_output.h"
 
 #include "command.h"
-#include "loop_watch.h"
 #include "measure.h"
 
 #include <errno.h>
@@ -72,14 +71,28 @@ int text_output_open(struct text_output *output, const struct stop_strings *stop
                                                                                          : library_failure();
 }
 
+bool text_output_text(void *user, const char *text, size_t size)
+{
+    struct text_output *output = user;
+    write_text(output, (struct salvo_text){text, size});
+    return !output->error;
+}
+
+bool text_output_watch(void *user, int32_t id, const char *data, size_t size)
+{
+    struct text_output *output = user;
+    (void)data;
+    (void)size;
+    if (output->watch_loops)
+        output->loop = loop_watch_add(&output->watch, id);
+    return !output->loop;
+}
+
 bool text_output_token(void *user, int32_t id, const char *data, size_t size)
 {
     struct text_output *output = user;
     struct salvo_text ready;
-    (void)id;
-    if (output->watched)
-        output->loop = find_loop(salvo_session_tokens(output->watched) + output->answer_begins,
-            salvo_session_position(output->watched) - output->answer_begins);
+    (void)text_output_watch(output, id, data, size);
     if (salvo_text_filter_push(output->filter, data, size, &ready, &output->stopped) != SALVO_OK)
         output->error = ENOMEM;
     write_text(output, ready);

@@ -3,6 +3,7 @@
 #define TOOLS_TEXT_OUTPUT_H
 
 #include "generate_flags.h"
+#include "loop_watch.h"
 #include "safe_text.h"
 #include "word_wrap.h"
 
@@ -25,9 +26,9 @@ struct text_output {
     bool wrap;    /* on a terminal, between words */
     struct word_wrap words;
 
-    const struct salvo_session *watched; /* session whose tokens are checked for loops; NULL: no check */
-    uint32_t answer_begins;              /* position of the first token of the answer */
-    uint32_t loop;                       /* length of the cycle that ended the answer; 0: none */
+    bool watch_loops;
+    struct loop_watch watch;
+    uint32_t loop; /* length of the cycle that ended the answer; 0: none */
 };
 
 /* Opens the filter for `stops`, which it copies; the caller sets the members above as needed. EXIT_DONE, or
@@ -37,6 +38,11 @@ int text_output_open(struct text_output *output, const struct stop_strings *stop
 /* A salvo_token_function; `user` is a struct text_output. Writes the text of tokens up to a stop string;
  * detects loops, also of tokens without text. On a terminal, control characters are removed. */
 bool text_output_token(void *user, int32_t id, const char *data, size_t size);
+
+/* For text that was filtered: a salvo_text_function that writes it, and a salvo_token_function that detects
+ * loops. */
+bool text_output_text(void *user, const char *text, size_t size);
+bool text_output_watch(void *user, int32_t id, const char *data, size_t size);
 
 /* After salvo_session_generate: a text that a stop string ended has SALVO_FINISH_STOP as its result, and
  * `loop` is kept only if it ended the text. */

@@ -125,9 +125,9 @@ struct salvo_request {
      * for answers have no effect. */
     const struct salvo_embed_options *embed;
 };
-#define SALVO_REQUEST_INIT                                                                 \
-    {                                                                                      \
-        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_REQUEST_INIT                                                                    \
+    {                                                                                         \
+        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /*

@@ -1,11 +1,9 @@
-/* Parts of `salvo chat` that are tested better alone: what may be shown on a terminal, and which tokens stay.
- */
+/* Parts of `salvo chat` that are tested better alone: what may be shown on a terminal, and loops. */
 #include "../../tools/command.h"
 #include "../../tools/loop_watch.h"
 #include "../../tools/output_file.h"
 #include "../../tools/safe_text.h"
 #include "../../tools/terminal.h"
-#include "../../tools/token_overlap.h"
 #include "../../tools/word_wrap.h"
 #include "cmocka_test.h"
 #include "engine_fixture.h"
@@ -224,65 +222,6 @@ static void loops_are_found_exactly(void **state)
     assert_int_equal(0, find_loop(tokens, 0));
 }
 
-struct tokens {
-    int32_t *ids;
-    size_t count;
-};
-
-static struct tokens tokens_of(const struct fixture *fixture, const char *text, unsigned flags)
-{
-    struct tokens tokens;
-    ASSERT_OK(salvo_tokenize(fixture->model, text, strlen(text), flags, &tokens.ids, &tokens.count));
-    return tokens;
-}
-
-static void assert_overlap(
-    const struct fixture *fixture, const char *text, unsigned flags, uint32_t kept, size_t next)
-{
-    struct tokens wanted = tokens_of(fixture, text, flags);
-    struct token_overlap overlap =
-        find_token_overlap(fixture->model, fixture->session, wanted.ids, wanted.count);
-    assert_int_equal(kept, overlap.kept);
-    assert_int_equal(next, overlap.next);
-    salvo_free(wanted.ids);
-}
-
-/* The session holds `hello` letter by letter; the tokenizer would have made one token of it. */
-static void what_was_spelled_differently_stays(void **state)
-{
-    (void)state;
-    struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"),
-        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
-    const char *letters = "xhello!";
-    struct tokens word = tokens_of(&fixture, "xhello!", 0);
-    assert_int_equal(3, word.count);
-    int32_t ids[7];
-    for (size_t i = 0; i < 7; i++)
-        ids[i] = (unsigned char)letters[i]; /* tokens of single bytes come first */
-    ASSERT_OK(salvo_session_feed(fixture.session, ids, 7));
-    assert_overlap(&fixture, "xhello! and more", 0, 7, 3);
-    assert_overlap(&fixture, "xhello?", 0, 6, 2);
-    assert_overlap(&fixture, "xhello", 0, 1, 1); /* the last one is always to be computed */
-    assert_overlap(&fixture, "xhelp", 0, 4, 3);  /* x, he, l, p */
-    assert_overlap(&fixture, "y", 0, 0, 0);
-    salvo_free(word.ids);
-    fixture_close(&fixture);
-}
-
-static void control_tokens_are_no_text(void **state)
-{
-    (void)state;
-    struct fixture fixture = fixture_open(made_model_with_vocabulary("llama-tiny", "Q8_0"),
-        (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options)});
-    struct tokens held = tokens_of(&fixture, "a<|im_start|>b", SALVO_TOKENIZE_SPECIAL);
-    assert_int_equal(3, held.count);
-    ASSERT_OK(salvo_session_feed(fixture.session, held.ids, held.count));
-    assert_overlap(&fixture, "a<|im_start|>b", 0, 1, 1);
-    assert_overlap(&fixture, "a<|im_start|>bc", SALVO_TOKENIZE_SPECIAL, 3, 3);
-    salvo_free(held.ids);
-    fixture_close(&fixture);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,8 +232,6 @@ int main(void)
         cmocka_unit_test(lines_break_between_words),
         cmocka_unit_test(paragraphs_break_between_words),
         cmocka_unit_test(loops_are_found_exactly),
-        cmocka_unit_test(what_was_spelled_differently_stays),
-        cmocka_unit_test(control_tokens_are_no_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
