@@ -411,6 +411,7 @@ static void prompts_for_a_scheduler_keep_tokens(void **state)
     assert_int_equal(0, requests[0].cached);
     assert_int_equal(first_count + 5, requests[1].cached);
     salvo_scheduler_close(scheduler);
+    salvo_free(first);
 
     const int32_t wrong[] = {-1};
     assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_chat_take(chat, wrong, 1, "x", 1));
