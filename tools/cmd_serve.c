@@ -5,6 +5,7 @@
 #include "sampler_flags.h"
 #include "server/serve.h"
 
+#include <salvo/memory.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +200,9 @@ static int run_server(const struct model_list *models, const struct salvo_engine
         .drain = options.drain,
     };
     own.engine.prefix_cache = 1;
+    /* The prompt cache may have all memory that is left. Several models would have to share it. */
+    if (!own.engine.kv_memory && models->count == 1)
+        own.engine.kv_memory = SALVO_KV_MEMORY_MOST;
     own.engine.sessions = options.parallel ? options.parallel : DEFAULT_PARALLEL;
     return serve(&own, error, sizeof error) ? EXIT_DONE : failure("%s", error);
 }

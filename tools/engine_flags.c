@@ -41,7 +41,9 @@ const struct option engine_flag_table[] = {
     {0, "cache-type-v", "TYPE", OPTION_TEXT, &engine_flags.cache_type_v, "same as --kv-type", .also = "-ctv",
         .choices = "auto f16 f32 q8_0"},
     {0, "kv-memory", "SIZE", OPTION_TEXT, &engine_flags.kv_memory,
-        "memory for the KV cache: 512M, 8G, ... (default: enough for a full context)"},
+        "memory for the KV cache: 512M, 8G, ... (default: enough for full contexts; `serve` with one model: "
+        "90 % "
+        "of the GPU's memory beside the weights, or a quarter of main memory)"},
     {0, "cpu-isa", "NAME", OPTION_TEXT, &engine_flags.isa, "CPU instruction set; `scalar` is the reference"},
     {0},
 };
