@@ -142,6 +142,7 @@ static enum salvo_status prepare_session(struct salvo_scheduler *scheduler, stru
     for (size_t i = 0; i < request->bias_count; i++)
         TRY(session_set_bias(request->session, request->bias_ids[i], request->biases[i]));
     TRY(begin_cached(scheduler, request));
+    snapshots_want(request->session, request->known);
 cleanup:
     return status;
 }
@@ -309,7 +310,8 @@ static uint32_t add_prompts(
         uint32_t share = room / prompts--;
         share = share < LEAST_STEP_TOKENS ? LEAST_STEP_TOKENS : share;
         share = share < room ? share : room;
-        share = share < left ? share : left;
+        const struct request *request = scheduler->running[slot];
+        share = snapshots_divide(request->session, request->fed, request->fed + left, share);
         add_run(scheduler, step, scheduler->running[slot], share);
         room -= share;
         added += share;

@@ -281,14 +281,14 @@ enum salvo_status session_feed(struct salvo_session *session, const int32_t *ids
     enum salvo_status status = SALVO_OK;
     TRY(session_check_cancel(session));
     TRY(session_stage(session, session->position, ids, count));
-    uint32_t end = session->position + (uint32_t)count;
+    const uint32_t end = session->position + (uint32_t)count;
+    if (count > 1)
+        snapshots_want(session, end);
     while (count && session->computed < end) {
         const uint32_t left = end - session->computed, batch = most_at_once(session);
-        uint32_t chunk = left < batch ? left : batch;
-        if (session_keeps_states(session) && count > 1) { /* a state before the last token */
-            chunk = left > 1 && chunk == left ? left - 1 : chunk;
-            TRY(left == 1 ? session_mark(session) : SALVO_OK);
-        }
+        const uint32_t chunk = count > 1      ? snapshots_divide(session, session->computed, end, batch)
+                               : left < batch ? left
+                                              : batch;
         TRY(run_tokens(session, chunk, chunk == left ? LOGITS_LAST : LOGITS_NONE));
     }
 cleanup:

@@ -78,7 +78,24 @@ static bool is_older(const struct salvo_session *session, uint32_t position, uin
 bool snapshots_are_due(const struct salvo_session *session, uint32_t position)
 {
     return is_older(session, position, SPACING) ||
-           (session_keeps_states(session) && position % SPACING == 0 && is_older(session, position, 1));
+           (session_keeps_states(session) &&
+               (position % SPACING == 0 || position == session->snapshots.wanted) &&
+               is_older(session, position, 1));
+}
+
+uint32_t snapshots_divide(const struct salvo_session *session, uint32_t position, uint32_t end, uint32_t most)
+{
+    const uint32_t left = end - position, page = SPACING - position % SPACING;
+    uint32_t count = most < left ? most : left;
+    if (!session_keeps_states(session))
+        return count;
+    count = page < count ? page : count;
+    return count == left && left > 1 ? left - 1 : count;
+}
+
+void snapshots_want(struct salvo_session *session, uint32_t count)
+{
+    session->snapshots.wanted = count - 1;
 }
 
 /* A new snapshot of `position` tokens, after the others. */
@@ -157,5 +174,5 @@ enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t posi
 
 void snapshots_forget(struct salvo_session *session)
 {
-    session->snapshots.count = 0;
+    session->snapshots.count = session->snapshots.wanted = 0;
 }

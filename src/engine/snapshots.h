@@ -18,6 +18,7 @@ struct snapshot {
 struct snapshots {
     struct snapshot items[MOST_SNAPSHOTS]; /* sorted by position; from `count` on only memory */
     uint32_t count;
+    uint32_t wanted; /* a snapshot is due after so many tokens; 0: none */
 };
 
 struct salvo_engine;
@@ -29,6 +30,15 @@ void snapshots_close(struct salvo_engine *engine);
 
 /* Whether a snapshot would be taken after `position` tokens. */
 bool snapshots_are_due(const struct salvo_session *session, uint32_t position);
+
+/* Tokens that a step may compute from `position` on, at most `most`, if the prefix cache shall get the states
+ * at the ends of pages and before the last token of a prompt, which ends at `end`. */
+uint32_t snapshots_divide(
+    const struct salvo_session *session, uint32_t position, uint32_t end, uint32_t most);
+
+/* Makes a snapshot due before the last token of a prompt of `count` tokens, if the prefix cache keeps states.
+ */
+void snapshots_want(struct salvo_session *session, uint32_t count);
 
 /* Called before a session computes more tokens: takes a snapshot if the newest one is old enough. */
 enum salvo_status snapshots_take_if_due(struct salvo_session *session);
@@ -42,7 +52,7 @@ void snapshots_copy(struct salvo_session *to, const struct salvo_session *from);
 /* Restores a state of at most `position` tokens; session->computed is then their number. */
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position);
 
-/* Removes all snapshots, because the session's tokens are replaced. */
+/* Removes all snapshots, and the wish for one, because the session's tokens are replaced. */
 void snapshots_forget(struct salvo_session *session);
 
 #endif

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <salvo/memory.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LONG_CONTEXT = 700, REPEATED = 20, MOST_OVERTAKEN = 16, MOST_PLAYERS = REPEATED + 3 };
 
@@ -22,6 +23,7 @@ struct company {
         uint32_t place, tokens, cached; /* place: ends before this one */
         bool has_ended, holds;          /* holds: stops the scheduler with its first token until may_go_on */
         enum salvo_status status;
+        int32_t ids[3]; /* the first tokens */
     } players[MOST_PLAYERS];
 };
 
@@ -31,6 +33,8 @@ static void on_event(void *user, const struct salvo_event *event)
     struct company *company = player->company;
     pthread_mutex_lock(&company->mutex);
     if (event->kind == SALVO_EVENT_TOKEN) {
+        if (player->tokens < 3)
+            player->ids[player->tokens] = event->id;
         player->tokens++;
         pthread_cond_broadcast(&company->changed);
         while (player->holds && !company->may_go_on)
@@ -164,11 +168,42 @@ static void a_prompt_waits_for_its_pages(void **state)
     fixture_close(&fixture);
 }
 
+/* A recurrent model keeps states at the ends of pages and before the last token of a prompt. */
+static void recurrent_prompts_are_found_again(void **state)
+{
+    (void)state;
+    enum { SHORT = 30, LONG = 2 * PAGE + 50 };
+    for (int is_busy = 0; is_busy < 2; is_busy++) {
+        struct fixture fixture = scheduler_open_engine(
+            made_model("rwkv7-tiny", "Q8_0"), is_busy, LONG_CONTEXT, SALVO_KV_MEMORY_MOST);
+        int32_t *ids = some_ids(LONG, fixture.vocabulary, 1), last[2][3] = {{0}};
+        struct company company;
+        company_open(&company, &fixture);
+        const uint32_t counts[] = {SHORT, LONG, SHORT, LONG, 2 * PAGE + 20},
+                       cached[] = {0, SHORT - 1, SHORT - 1, LONG - 1, 2 * PAGE};
+        for (size_t i = 0; i < 5; i++) {
+            struct player *player = submit(&company, ids, counts[i], 3, false);
+            wait_for(player, true);
+            assert_int_equal(SALVO_OK, player->status);
+            assert_int_equal(cached[i], player->cached);
+            assert_int_equal(3, player->tokens);
+            if (i < 2)
+                memcpy(last[i], player->ids, sizeof last[i]);
+            else if (i < 4)
+                assert_memory_equal(last[i - 2], player->ids, sizeof last[i - 2]);
+        }
+        company_close(&company);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cached_prompts_are_preferred),
         cmocka_unit_test(a_prompt_waits_for_its_pages),
+        cmocka_unit_test(recurrent_prompts_are_found_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
