@@ -77,3 +77,15 @@ bool api_constraint_mask(
         return false;
     return give_up(constraint, "no token of the vocabulary can continue the answer within the grammar");
 }
+
+size_t api_constraint_forced(struct api_constraint *constraint, struct salvo_model *model,
+    const int32_t *tokens, size_t count, int32_t *ids, size_t capacity)
+{
+    struct salvo_grammar_matcher *matcher = constraint->matcher;
+    size_t forced = 0;
+    /* An error is found again, and reported, when the mask is made. */
+    if (!follow(matcher, tokens, count) ||
+        salvo_grammar_matcher_forced(matcher, model, ids, capacity, &forced) != SALVO_OK)
+        return 0;
+    return forced;
+}

@@ -21,4 +21,8 @@ struct api_constraint {
 bool api_constraint_mask(
     struct api_constraint *constraint, const int32_t *tokens, size_t count, uint32_t *mask, size_t words);
 
+/* A salvo_forced_function's work. */
+size_t api_constraint_forced(struct api_constraint *constraint, struct salvo_model *model,
+    const int32_t *tokens, size_t count, int32_t *ids, size_t capacity);
+
 #endif

@@ -210,6 +210,13 @@ static bool fill_mask(void *user, const int32_t *tokens, size_t count, uint32_t 
     return api_constraint_mask(&choice->constraint, tokens, count, mask, words);
 }
 
+/* On the scheduler's thread. */
+static size_t force_tokens(void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity)
+{
+    struct api_choice *choice = user;
+    return api_constraint_forced(&choice->constraint, choice->model, tokens, count, ids, capacity);
+}
+
 static struct salvo_scheduler *scheduler_of(
     const struct api_generation *generation, const struct api_choice *choice)
 {
@@ -547,6 +554,7 @@ static bool submit(struct api_generation *generation, struct api_choice *choice)
         .top_count = request->top_count,
         .no_cache = !request->cache_prompt,
         .mask = choice->constraint.matcher ? fill_mask : NULL,
+        .forced = choice->constraint.matcher ? force_tokens : NULL,
         .event = on_event,
         .user = choice,
         .session = request->slot < 0 ? 0 : (uint32_t)request->slot + 1,

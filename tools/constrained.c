@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+enum { MOST_FORCED = 64 };
+
 enum continuation { MAY_CONTINUE, ONLY_END, NOTHING };
 
 struct progress {
@@ -64,34 +66,90 @@ static int write_token(const struct progress *progress, int32_t id, bool *out_go
     return EXIT_DONE;
 }
 
-/* After the first id was chosen: accepts, appends and writes it and those that follow. */
-static int follow(const struct progress *progress, int32_t id, struct salvo_generate_result *result)
+/* ids[0] is the last token of the prompt or was chosen; `chosen` tells which. Those behind it are forced. */
+struct batch {
+    int32_t ids[1 + MOST_FORCED];
+    size_t count;
+    bool chosen;
+};
+
+/* The tokens that still fit into the answer, the context and a step behind ids[0]. */
+static size_t room_behind(
+    const struct progress *progress, const struct batch *batch, const struct salvo_generate_result *result)
 {
     const struct constrained *constrained = progress->constrained;
-    for (;;) {
+    const struct salvo_engine_info *info = salvo_engine_info(constrained->engine);
+    const uint32_t used = salvo_session_position(constrained->session) + 1;
+    uint32_t room = info->context > used ? info->context - used : 0;
+    if (constrained->max_tokens && room > constrained->max_tokens - result->tokens - batch->chosen)
+        room = constrained->max_tokens - result->tokens - batch->chosen;
+    if (room > info->batch - 1)
+        room = info->batch - 1;
+    return room < MOST_FORCED ? room : MOST_FORCED;
+}
+
+/* Accepts the token that was chosen, then those that the grammar forces after it. */
+static int accept(const struct progress *progress, size_t room, struct batch *batch)
+{
+    const struct constrained *constrained = progress->constrained;
+    size_t forced = 0;
+    batch->count = 1;
+    if (batch->chosen && salvo_grammar_matcher_accept(progress->matcher, batch->ids[0]) != SALVO_OK)
+        return library_failure();
+    if (room && salvo_grammar_matcher_forced(
+                    progress->matcher, constrained->model, batch->ids + 1, room, &forced) != SALVO_OK)
+        return library_failure();
+    for (; batch->count <= forced; batch->count++) {
+        if (salvo_grammar_matcher_accept(progress->matcher, batch->ids[batch->count]) != SALVO_OK)
+            return library_failure();
+    }
+    return EXIT_DONE;
+}
+
+static int write_batch(const struct progress *progress, const struct batch *batch,
+    struct salvo_generate_result *result, bool *out_go_on)
+{
+    int status = EXIT_DONE;
+    *out_go_on = true;
+    for (size_t i = batch->chosen ? 0 : 1; i < batch->count && *out_go_on && status == EXIT_DONE; i++) {
+        result->tokens++;
+        status = write_token(progress, batch->ids[i], out_go_on);
+    }
+    return status;
+}
+
+/* Appends and writes tokens until the text ends. */
+static int follow(const struct progress *progress, int32_t first, struct salvo_generate_result *result)
+{
+    const struct constrained *constrained = progress->constrained;
+    struct batch batch = {.ids = {first}};
+    for (;; batch.chosen = true) {
         enum continuation continuation = MAY_CONTINUE;
         int32_t next = -1;
-        bool go_on = false, full = false, last;
-        if (salvo_grammar_matcher_accept(progress->matcher, id) != SALVO_OK)
-            return library_failure();
+        bool go_on = true, full = false;
+        int status = accept(progress, room_behind(progress, &batch, result), &batch);
+        if (status != EXIT_DONE)
+            return status;
         result->finish = SALVO_FINISH_END;
         if (salvo_grammar_matcher_ended(progress->matcher))
             return EXIT_DONE;
-        int status = make_mask(progress, &continuation);
+        status = make_mask(progress, &continuation);
         if (status != EXIT_DONE)
             return status;
-        last = continuation == ONLY_END || result->tokens + 1 == constrained->max_tokens;
-        struct salvo_run run = {.want = SALVO_WANT_ID};
-        if (last)
-            run = (struct salvo_run){.ids = &id, .count = 1, .want = SALVO_WANT_NOTHING};
+        const uint32_t tokens = result->tokens + (uint32_t)batch.count - !batch.chosen;
+        const bool last =
+            continuation == ONLY_END || (constrained->max_tokens && tokens == constrained->max_tokens);
+        struct salvo_run run = {
+            .ids = batch.ids, .count = batch.count, .want = last ? SALVO_WANT_NOTHING : SALVO_WANT_ID};
+        if (!last && batch.chosen && batch.count == 1)
+            run = (struct salvo_run){.want = SALVO_WANT_ID}; /* the device has the id */
         status = step(progress, &run, &next, &full);
         if (status != EXIT_DONE)
             return status;
         result->finish = SALVO_FINISH_CONTEXT;
         if (full)
             return EXIT_DONE;
-        result->tokens++;
-        status = write_token(progress, id, &go_on);
+        status = write_batch(progress, &batch, result, &go_on);
         if (status != EXIT_DONE)
             return status;
         result->finish = !go_on                     ? SALVO_FINISH_CALLBACK
@@ -100,7 +158,7 @@ static int follow(const struct progress *progress, int32_t id, struct salvo_gene
                                                     : SALVO_FINISH_LENGTH;
         if (!go_on || last || interrupt_pending())
             return EXIT_DONE;
-        id = next;
+        batch.ids[0] = next;
     }
 }
 
@@ -109,10 +167,6 @@ int generate_constrained(
 {
     struct progress progress = {.constrained = constrained,
         .words = ((size_t)salvo_engine_info(constrained->engine)->vocabulary + 31) / 32};
-    enum continuation continuation = MAY_CONTINUE;
-    struct salvo_run run = {.ids = &last, .count = 1};
-    int32_t id = -1;
-    bool full = false;
     int status = EXIT_DONE;
     progress.mask = calloc(progress.words, sizeof *progress.mask);
     if (!progress.mask)
@@ -120,14 +174,7 @@ int generate_constrained(
     else if (salvo_grammar_matcher_new(constrained->grammar, &progress.matcher) != SALVO_OK)
         status = library_failure();
     if (status == EXIT_DONE)
-        status = make_mask(&progress, &continuation);
-    if (status == EXIT_DONE && continuation == ONLY_END)
-        run.want = SALVO_WANT_NOTHING; /* the grammar allows the empty text only */
-    if (status == EXIT_DONE)
-        status = step(&progress, &run, &id, &full);
-    result->finish = full ? SALVO_FINISH_CONTEXT : SALVO_FINISH_END;
-    if (status == EXIT_DONE && !full && run.want == SALVO_WANT_ID)
-        status = follow(&progress, id, result);
+        status = follow(&progress, last, result);
     salvo_grammar_matcher_free(progress.matcher);
     free(progress.mask);
     return status;

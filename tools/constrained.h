@@ -1,5 +1,5 @@
-/* Generates a text that fits a grammar: one submission per token, each with the mask of the tokens that may
- * follow. */
+/* Generates a text that fits a grammar: a submission for each token that is chosen, with the mask of the
+ * tokens that may follow. Tokens that the grammar forces are fed with the chosen one before them. */
 #ifndef TOOLS_CONSTRAINED_H
 #define TOOLS_CONSTRAINED_H
 

@@ -30,10 +30,21 @@ struct salvo_grammar_options {
     /* JSON Schema. 0: members are written in the order of the schema, with little white space. 1: in any
      * order with any white space, to check documents that others have written. */
     uint32_t any_layout;
+    /* The grammar holds from the first trigger on, which is not a part of what it matches: a marker such as
+     * that of a tool call, or the end of a reasoning part. Before a trigger all tokens are allowed; a text
+     * without one is complete everywhere, unless `trigger_required`. At most 32 with 1000 bytes together;
+     * read during the call. */
+    const struct salvo_text *triggers;
+    size_t trigger_count;
+    uint32_t trigger_required;
+    /* Control tokens that may be written where the grammar allows their names, as `<|tool_call|>`. Those
+     * whose name is a trigger need not be listed. */
+    const int32_t *control_tokens;
+    size_t control_token_count;
 };
-#define SALVO_GRAMMAR_OPTIONS_INIT                    \
-    {                                                 \
-        sizeof(struct salvo_grammar_options), 0, 0, 0 \
+#define SALVO_GRAMMAR_OPTIONS_INIT                                   \
+    {                                                                \
+        sizeof(struct salvo_grammar_options), 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /* A compiled grammar. Any number of threads may make and use matchers of it at once. */
@@ -61,7 +72,8 @@ SALVO_API void salvo_grammar_matcher_free(struct salvo_grammar_matcher *matcher)
 
 /*
  * The tokens that may follow: bit i % 32 of word i / 32 allows token i. `words` is at least (vocabulary + 31)
- * / 32; the rest is zero. Control tokens are never allowed; end tokens where the text so far is complete.
+ * / 32; the rest is zero. Control tokens are allowed before a trigger, and where the options list them; end
+ * tokens where the text so far is complete.
  * Masks are kept: a place that was seen before costs a copy. Fails with SALVO_ERROR_MEMORY if the grammar's
  * limit is too small.
  */
@@ -71,6 +83,13 @@ SALVO_API enum salvo_status salvo_grammar_matcher_mask(
 /* The bytes that may follow, a bit for each, in 8 words. */
 SALVO_API enum salvo_status salvo_grammar_matcher_bytes(
     struct salvo_grammar_matcher *matcher, uint32_t mask[8]);
+
+/*
+ * The tokens that must follow where the grammar leaves one text, at most `capacity`: they can be fed as a
+ * prompt instead of being chosen one by one. They are those of the tokenizer for this text, up to the last
+ * one that no longer token could replace. `model` is the one of the grammar. The matcher does not move. */
+SALVO_API enum salvo_status salvo_grammar_matcher_forced(struct salvo_grammar_matcher *matcher,
+    struct salvo_model *model, int32_t *ids, size_t capacity, size_t *out_count);
 
 /* Appends a token, as one step. A token that cannot follow is SALVO_ERROR_ARGUMENT, without effect. */
 SALVO_API enum salvo_status salvo_grammar_matcher_accept(struct salvo_grammar_matcher *matcher, int32_t id);

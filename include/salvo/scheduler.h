@@ -98,6 +98,13 @@ typedef void (*salvo_event_function)(void *user, const struct salvo_event *event
 typedef bool (*salvo_mask_function)(
     void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words);
 
+/* Stores tokens that follow `tokens`, the answer so far, without being chosen, at most `capacity`, and
+ * returns their number; 0: the next token is to be chosen. Each has its SALVO_EVENT_TOKEN, as those that are
+ * chosen; the model computes them together. End tokens and stop ids among them, and what follows these, are
+ * chosen instead. Called on the scheduler's thread. */
+typedef size_t (*salvo_forced_function)(
+    void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity);
+
 /* ---- Requests ---- */
 
 struct salvo_request {
@@ -124,10 +131,11 @@ struct salvo_request {
     /* NULL, or: an embedding of the prompt is computed instead of an answer (salvo/embed.h); copied. Members
      * for answers have no effect. */
     const struct salvo_embed_options *embed;
+    salvo_forced_function forced; /* NULL: none; only with `mask` and without `logprobs` */
 };
-#define SALVO_REQUEST_INIT                                                                    \
-    {                                                                                         \
-        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_REQUEST_INIT                                                                       \
+    {                                                                                            \
+        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /*

@@ -6,6 +6,7 @@
  *   scheduler_embed.c   embeddings
  *   scheduler_score.c   log-probabilities of prompts
  *   scheduler_events.c  events, for callbacks or for polling
+ *   scheduler_answer.c  tokens of answers, chosen or forced by a grammar
  *   scheduler_calls.c   functions that borrow a session
  *   scheduler_admit.c   which waiting request gets a free session
  *   scheduler_clock.c   the clock, which tests replace
@@ -65,6 +66,7 @@ struct request {
     float *embedding; /* [width] */
     salvo_mask_function mask;
     uint32_t *mask_bits;
+    salvo_forced_function forced;
     salvo_event_function event;
     void *user;
     uint32_t wanted; /* session, NO_SESSION: any */
@@ -193,6 +195,21 @@ void *scheduler_work(void *user);
 
 /* Wakes the thread. Under the mutex. */
 void scheduler_wake(struct salvo_scheduler *scheduler);
+
+/* ---- scheduler_answer.c ---- */
+
+/* Ends a request that has all tokens that it may have. */
+void scheduler_complete(struct salvo_scheduler *scheduler, struct request *request);
+
+/* The answer so far becomes a part of `ids`, of what is to be computed. */
+enum salvo_status request_keep_answer(struct request *request);
+
+/* Counts a token of the answer and sends its event, whose id and log-probabilities are set. */
+void scheduler_take_token(
+    struct salvo_scheduler *scheduler, struct request *request, struct salvo_event *event);
+
+/* Before a request that has no runs decodes: appends the tokens that need not be chosen. */
+void scheduler_force(struct salvo_scheduler *scheduler, struct request *request);
 
 /* ---- scheduler_calls.c ---- */
 

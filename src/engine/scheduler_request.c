@@ -198,6 +198,7 @@ enum salvo_status request_open(
     request->uses_cache = !given->no_cache && !given->prompt_logprobs;
     request->top_count = given->logprobs || given->prompt_logprobs ? given->top_count : 0;
     request->mask = given->mask;
+    request->forced = given->mask ? given->forced : NULL;
     request->event = given->event;
     request->user = given->user;
     request->wanted = given->session ? given->session - 1 : NO_SESSION;

@@ -12,12 +12,6 @@ static void end_cancelled(struct salvo_scheduler *scheduler, struct request *req
     scheduler_end(scheduler, request, SALVO_ERROR_CANCELLED, SALVO_FINISH_CANCELLED, -1, "cancelled");
 }
 
-static void end_complete(struct salvo_scheduler *scheduler, struct request *request)
-{
-    scheduler_end(scheduler, request, SALVO_OK,
-        request->length_is_limit ? SALVO_FINISH_LENGTH : SALVO_FINISH_CONTEXT, -1, NULL);
-}
-
 /* Takes the session from a request without runs. */
 static void free_session(struct salvo_scheduler *scheduler, struct request *request)
 {
@@ -53,28 +47,12 @@ static void resume_starved(struct request *request)
     request->fed = position < request->known ? position : request->known;
 }
 
-/* The answer so far becomes a part of what is to be computed. */
-static enum salvo_status keep_answer(struct request *request)
-{
-    enum salvo_status status = SALVO_OK;
-    const uint32_t known = request->prompt_count + request->tokens;
-    if (known == request->known)
-        goto cleanup;
-    TRY(RESIZE(&request->ids, known));
-    for (uint32_t i = request->known; i + 1 < known; i++)
-        request->ids[i] = request->session->tokens[i];
-    request->ids[known - 1] = request->last_id;
-    request->known = known;
-cleanup:
-    return status;
-}
-
 /* Puts it back to the front of the queue: memory is short, or its reader is slow. */
 static void put_back(struct salvo_scheduler *scheduler, struct request *request)
 {
     const bool starved = request->goes_back;
     request->goes_back = request->is_starved = false;
-    if (keep_answer(request) != SALVO_OK) {
+    if (request_keep_answer(request) != SALVO_OK) {
         scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, NULL);
         release(scheduler, request);
         return;
@@ -211,7 +189,7 @@ static bool tidy(struct salvo_scheduler *scheduler)
         if (!request->is_over && request->must_end)
             end_cancelled(scheduler, request);
         else if (!request->is_over && !request->limit && request_feed_end(request) == request->known)
-            end_complete(scheduler, request); /* its prompt was to be scored, which is done */
+            scheduler_complete(scheduler, request); /* its prompt was to be scored, which is done */
         if (request->runs)
             continue;
         did_something |= request->is_over || request->goes_back;
@@ -339,6 +317,8 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
     step->count = 0;
     for (uint32_t i = 0; i < scheduler->slots; i++) {
         if (decodes_next(scheduler, scheduler->running[i]))
+            scheduler_force(scheduler, scheduler->running[i]);
+        if (decodes_next(scheduler, scheduler->running[i]))
             add_run(scheduler, step, scheduler->running[i], 0);
     }
     uint32_t prompts = 0;
@@ -383,24 +363,14 @@ static void take_id(struct salvo_scheduler *scheduler, const struct planned_run 
         scheduler_end(scheduler, request, SALVO_OK, SALVO_FINISH_END, id, NULL);
         return;
     }
-    struct salvo_event event = {.kind = SALVO_EVENT_TOKEN, .id = id, .message = ""};
+    struct salvo_event event = {.id = id};
     if (request->has_logprobs) {
         event.logprob = run->logprobs[0];
         event.top_count = request->top_count;
         event.top_ids = run->top_ids;
         event.top_logprobs = run->logprobs + 1;
     }
-    if (!request->first_ns)
-        request->first_ns = scheduler_now();
-    request->tokens++;
-    request->last_id = id;
-    event_describe(request, &event);
-    pthread_mutex_lock(&scheduler->mutex);
-    scheduler->counters.tokens++;
-    pthread_mutex_unlock(&scheduler->mutex);
-    event_send(scheduler, request, &event);
-    if (request->tokens == request->limit)
-        end_complete(scheduler, request);
+    scheduler_take_token(scheduler, request, &event);
 }
 
 static void take_result(

@@ -19,8 +19,7 @@ struct product {
     uint32_t *slots, mask; /* hash table: number; 0: free */
 };
 
-/* Room for automata of `count` states, in the pool. */
-static struct dfa *new_dfa(struct expr_pool *pool, uint32_t count)
+struct dfa *dfa_new(struct expr_pool *pool, uint32_t count)
 {
     struct dfa *dfa = expr_pool_new(pool, sizeof *dfa);
     if (!dfa)
@@ -60,7 +59,7 @@ static const struct dfa *trimmed(
         numbers[state] = alive[state] ? kept++ : 0;
     if (count > 1 && !alive[1])
         kept = 1;
-    dfa = new_dfa(pool, kept);
+    dfa = dfa_new(pool, kept);
     for (uint32_t state = 1; dfa && kept > 1 && state < count; state++) {
         if (!alive[state])
             continue;
@@ -88,7 +87,7 @@ const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr)
         return NULL;
     TRY(network_build(rules, 1, 0, 0, &network));
     if (network_is_dead(&network)) {
-        dfa = new_dfa(pool, 1);
+        dfa = dfa_new(pool, 1);
         goto cleanup;
     }
     TRY(states_open(&network, 64 << 20, 0, &states));

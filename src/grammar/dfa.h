@@ -22,6 +22,9 @@ const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr);
 const struct dfa *dfa_both(struct expr_pool *pool, const struct dfa *left, const struct dfa *right);
 const struct dfa *dfa_without(struct expr_pool *pool, const struct dfa *left, const struct dfa *right);
 
+/* An automaton of `count` states, all dead, to be filled. */
+struct dfa *dfa_new(struct expr_pool *pool, uint32_t count);
+
 bool dfa_is_empty(const struct dfa *dfa); /* accepts no text */
 
 #endif

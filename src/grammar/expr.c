@@ -173,13 +173,24 @@ const struct expr *expr_rule(struct expr_pool *pool, uint32_t rule)
     return expr;
 }
 
-const struct expr *expr_dfa(struct expr_pool *pool, const struct dfa *dfa)
+static const struct expr *new_dfa_expr(struct expr_pool *pool, const struct dfa *dfa, bool free)
 {
     struct expr *expr = new_expr(pool, EXPR_DFA);
     if (!expr)
         return &none;
     expr->dfa = dfa;
+    expr->free = free;
     return expr;
+}
+
+const struct expr *expr_dfa(struct expr_pool *pool, const struct dfa *dfa)
+{
+    return new_dfa_expr(pool, dfa, false);
+}
+
+const struct expr *expr_free_text(struct expr_pool *pool, const struct dfa *dfa)
+{
+    return new_dfa_expr(pool, dfa, true);
 }
 
 const struct expr *expr_shared(struct expr_pool *pool, const struct expr *item)

@@ -13,6 +13,9 @@ struct salvo_grammar {
     const struct token_trie *trie;
     struct salvo_grammar_matcher *matchers;
     uint32_t *path; /* states along the current branch of the trie */
+    struct control_token *controls;
+    size_t control_count;
+    char *control_texts;
 };
 
 struct salvo_grammar_matcher {
@@ -53,8 +56,41 @@ void grammar_close(struct salvo_grammar *grammar)
     states_close(&grammar->states);
     network_free(&grammar->network);
     memory_free(grammar->path);
+    memory_free(grammar->controls);
+    memory_free(grammar->control_texts);
     pthread_mutex_destroy(&grammar->lock);
     memory_free(grammar);
+}
+
+enum salvo_status grammar_set_controls(
+    struct salvo_grammar *grammar, const struct control_token *controls, size_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += controls[i].text.size;
+    TRY(NEW(&grammar->controls, count + 1));
+    TRY(NEW(&grammar->control_texts, size + 1));
+    char *at = grammar->control_texts;
+    for (size_t i = 0; i < count; i++) {
+        if (controls[i].text.size)
+            memcpy(at, controls[i].text.data, controls[i].text.size);
+        grammar->controls[i] =
+            (struct control_token){controls[i].id, (struct salvo_text){at, controls[i].text.size}};
+        at += controls[i].text.size;
+    }
+    grammar->control_count = count;
+cleanup:
+    return status;
+}
+
+static const struct control_token *find_control(const struct salvo_grammar *grammar, uint32_t id)
+{
+    for (size_t i = 0; i < grammar->control_count; i++) {
+        if (grammar->controls[i].id == id)
+            return &grammar->controls[i];
+    }
+    return NULL;
 }
 
 /* ---- Matchers ---- */
@@ -230,6 +266,13 @@ enum salvo_status matcher_accept(struct salvo_grammar_matcher *matcher, uint32_t
         goto cleanup;
     }
     struct salvo_text text = token_trie_text(trie, token);
+    const struct control_token *control = find_control(grammar, token);
+    if (control) {
+        text = control->text;
+    } else if (trie->uses[token] == TOKEN_IS_NEVER && grammar->states.list[state]->free) {
+        TRY(push(matcher, STATE_FIRST)); /* it has no text: a trigger cannot contain it */
+        goto cleanup;
+    }
     TRY(walk(grammar, text, &state, &taken));
     if (taken < text.size || text.size == 0)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the grammar does not allow token %u here", token));
@@ -435,6 +478,23 @@ cleanup:
     return status;
 }
 
+/* Control tokens that count as their texts. */
+static enum salvo_status fill_controls(struct salvo_grammar *grammar, uint32_t state, uint32_t *mask)
+{
+    enum salvo_status status = SALVO_OK;
+    for (size_t i = 0; i < grammar->control_count; i++) {
+        const struct control_token *control = &grammar->controls[i];
+        uint32_t after = state, bit = UINT32_C(1) << (control->id % 32);
+        size_t taken;
+        TRY(walk(grammar, control->text, &after, &taken));
+        mask[control->id / 32] &= ~bit;
+        if (taken == control->text.size)
+            mask[control->id / 32] |= bit;
+    }
+cleanup:
+    return status;
+}
+
 static enum salvo_status fill_mask(struct salvo_grammar *grammar, uint32_t state, uint32_t *mask)
 {
     enum salvo_status status = SALVO_OK;
@@ -458,6 +518,9 @@ static enum salvo_status fill_mask(struct salvo_grammar *grammar, uint32_t state
     }
     if (grammar->states.list[state]->complete)
         allow(mask, trie->ends, 0, trie->end_count);
+    for (uint32_t id = 0; grammar->states.list[state]->free && id < trie->token_count; id++)
+        mask[id / 32] |= (uint32_t)(trie->uses[id] == TOKEN_IS_NEVER) << (id % 32);
+    TRY(fill_controls(grammar, state, mask));
 cleanup:
     return status;
 }
@@ -509,4 +572,90 @@ enum salvo_status matcher_bytes(struct salvo_grammar_matcher *matcher, struct by
 cleanup:
     pthread_mutex_unlock(&grammar->lock);
     return status;
+}
+
+/* ---- Forced text ---- */
+
+enum salvo_status matcher_forced(
+    struct salvo_grammar_matcher *matcher, char *out, size_t size, size_t *out_size, bool *out_ends)
+{
+    enum salvo_status status = SALVO_OK;
+    struct salvo_grammar *grammar = matcher->grammar;
+    const uint8_t *classes = grammar->network.class_of;
+    *out_size = 0;
+    *out_ends = false;
+    pthread_mutex_lock(&grammar->lock);
+    uint32_t state = STATE_DEAD;
+    if (current(matcher) != STATE_DEAD)
+        TRY(collect(grammar));
+    state = current(matcher);
+    while (state != STATE_DEAD) {
+        uint32_t after = STATE_DEAD;
+        unsigned choices = 0, only = 0;
+        for (unsigned byte = 0; byte < 256 && choices < 2; byte++) {
+            uint32_t next;
+            TRY(states_step(&grammar->states, state, classes[byte], &next));
+            if (next == STATE_DEAD)
+                continue;
+            choices++;
+            only = byte;
+            after = next;
+        }
+        *out_ends = choices == 0;
+        if (choices != 1 || grammar->states.list[state]->complete || *out_size == size)
+            break;
+        out[(*out_size)++] = (char)only;
+        state = after;
+    }
+cleanup:
+    pthread_mutex_unlock(&grammar->lock);
+    return status;
+}
+
+/* Whether a token has the text as a proper beginning. */
+static bool begins_token(const struct token_trie *trie, const char *text, size_t size)
+{
+    uint32_t node = 0, end = trie->node_count;
+    for (size_t i = 0; i < size; i++) {
+        while (node < end && trie->nodes[node].byte != (unsigned char)text[i])
+            node = trie->nodes[node].after;
+        if (node >= end)
+            return false;
+        end = trie->nodes[node].after;
+        node++;
+    }
+    return node < end;
+}
+
+/* Whether a control token's name has the text as a proper beginning. */
+static bool begins_control(const struct salvo_grammar *grammar, const char *text, size_t size)
+{
+    for (size_t i = 0; i < grammar->control_count; i++) {
+        const struct salvo_text name = grammar->controls[i].text;
+        if (name.size > size && memcmp(name.data, text, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+size_t matcher_settled(const struct salvo_grammar_matcher *matcher, const char *text, size_t size)
+{
+    const struct token_trie *trie = matcher->grammar->trie;
+    size_t at = 0;
+    while (trie && at < size && !begins_token(trie, text + at, size - at) &&
+           !begins_control(matcher->grammar, text + at, size - at))
+        at++;
+    return at;
+}
+
+const struct control_token *matcher_control_at(
+    const struct salvo_grammar_matcher *matcher, const char *text, size_t size)
+{
+    const struct salvo_grammar *grammar = matcher->grammar;
+    for (size_t i = 0; i < grammar->control_count; i++) {
+        const struct salvo_text name = grammar->controls[i].text;
+        if (name.size && name.size <= size && memcmp(name.data, text, name.size) == 0)
+            return &grammar->controls[i];
+    }
+    return NULL;
 }

@@ -19,6 +19,14 @@ enum salvo_status grammar_open(
 /* All matchers must be closed before. */
 void grammar_close(struct salvo_grammar *grammar);
 
+/* Control tokens that count as their texts, where the grammar allows these. Copied. Before any matcher. */
+struct control_token {
+    uint32_t id;
+    struct salvo_text text;
+};
+enum salvo_status grammar_set_controls(
+    struct salvo_grammar *grammar, const struct control_token *controls, size_t count);
+
 enum salvo_status matcher_open(struct salvo_grammar *grammar, struct salvo_grammar_matcher **out);
 enum salvo_status matcher_copy(
     const struct salvo_grammar_matcher *matcher, struct salvo_grammar_matcher **out);
@@ -35,6 +43,19 @@ enum salvo_status matcher_bytes(struct salvo_grammar_matcher *matcher, struct by
 enum salvo_status matcher_accept(struct salvo_grammar_matcher *matcher, uint32_t token);
 enum salvo_status matcher_append(
     struct salvo_grammar_matcher *matcher, const char *data, size_t size, size_t *out_taken);
+
+/* The bytes that must follow, at most `size`: each is the only one, and the text before it is not complete.
+ * *out_ends: the text is complete after them and nothing else can follow. */
+enum salvo_status matcher_forced(
+    struct salvo_grammar_matcher *matcher, char *out, size_t size, size_t *out_size, bool *out_ends);
+
+/* Where the bytes of a text end that no longer token can change: from there on, its rest begins a token that
+ * is longer than the rest. */
+size_t matcher_settled(const struct salvo_grammar_matcher *matcher, const char *text, size_t size);
+
+/* The control token whose text begins at `text`; NULL: none. */
+const struct control_token *matcher_control_at(
+    const struct salvo_grammar_matcher *matcher, const char *text, size_t size);
 
 bool matcher_is_complete(const struct salvo_grammar_matcher *matcher); /* the text so far matches */
 bool matcher_is_ended(const struct salvo_grammar_matcher *matcher);    /* an end token was accepted */

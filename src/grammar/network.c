@@ -218,20 +218,21 @@ static bool can_go_on(struct text_search *search, uint32_t state)
 }
 
 /* Each state becomes a chain of splits over the bytes that lead to the same state. */
-static uint32_t build_dfa(struct rule_context *context, const struct dfa *dfa, uint32_t next)
+static uint32_t build_dfa(
+    struct rule_context *context, const struct dfa *dfa, uint32_t next, bool inside_json)
 {
     uint32_t first_node = context->network->node_count;
     for (uint32_t state = 1; state < dfa->states; state++)
         add_node(context, NODE_SPLIT, NOT_SET, NOT_SET);
     uint32_t nothing = add_set(context, &(struct byte_set){{0}}, next);
     struct text_search search = {.dfa = dfa};
-    if (context->network->character && context->status == SALVO_OK)
+    if (inside_json && context->status == SALVO_OK)
         context->status = NEW(&search.seen, dfa->states);
-    if (context->network->character && context->status == SALVO_OK)
+    if (inside_json && context->status == SALVO_OK)
         context->status = NEW(&search.todo, MOST_PAIRS + 2);
     for (uint32_t state = 1; state < dfa->states && context->status == SALVO_OK; state++) {
         bool done[256] = {false};
-        bool any_text = context->network->character && can_go_on(&search, state);
+        bool any_text = inside_json && can_go_on(&search, state);
         uint32_t chain = dfa->accepts[state] ? next : nothing;
         for (unsigned byte = 0; byte < 256; byte++) {
             uint32_t target = dfa->next[state][byte];
@@ -256,6 +257,17 @@ static uint32_t build_dfa(struct rule_context *context, const struct dfa *dfa, u
     memory_free(search.seen);
     memory_free(search.todo);
     return dfa->states > 1 ? first_node : nothing;
+}
+
+/* Two automata at most, in a rule of their own: between their nodes none reads. */
+static uint32_t build_free_text(struct rule_context *context, const struct dfa *dfa, uint32_t next)
+{
+    struct network *network = context->network;
+    if (network->free_end == 0)
+        network->free_first = network->node_count;
+    uint32_t first = build_dfa(context, dfa, next, false);
+    network->free_end = network->node_count;
+    return first;
 }
 
 static struct shared_node *find_shared(
@@ -339,7 +351,8 @@ static uint32_t build(struct rule_context *context, const struct expr *expr, uin
             return context->start;
         return add_node(context, NODE_CALL, next, expr->rule);
     case EXPR_DFA:
-        return build_dfa(context, expr->dfa, next);
+        return expr->free ? build_free_text(context, expr->dfa, next)
+                          : build_dfa(context, expr->dfa, next, context->network->character != 0);
     case EXPR_SHARED:
         return build_shared(context, expr, next);
     }

@@ -29,8 +29,9 @@ struct network {
     uint32_t node_count, node_capacity;
     uint32_t *starts; /* first node of each rule */
     uint32_t rule_count, rule_capacity;
-    uint32_t root;      /* the rule that texts must match */
-    uint32_t character; /* JSON Schema: the rule of one character of a string, + 1; 0: no JSON */
+    uint32_t root;                 /* the rule that texts must match */
+    uint32_t character;            /* JSON Schema: the rule of one character of a string, + 1; 0: no JSON */
+    uint32_t free_first, free_end; /* nodes that read free text before a trigger */
     struct byte_set *sets;
     uint32_t set_count, set_capacity;
     uint32_t *set_slots, set_mask; /* hash table of the sets, index + 1 */

@@ -376,10 +376,12 @@ static enum salvo_status new_state(struct states *states, uint32_t hash, uint32_
             state->ahead = ahead > state->ahead ? ahead : state->ahead;
             state->other_text |= !is_any_text(network, item->node);
         }
-        if (network->nodes[item->node].kind == NODE_SET)
+        if (network->nodes[item->node].kind == NODE_SET) {
             state->reads[state->read_count++] = *item;
-        else if (network->nodes[item->node].kind == NODE_ACCEPT)
+            state->free |= item->node >= network->free_first && item->node < network->free_end;
+        } else if (network->nodes[item->node].kind == NODE_ACCEPT) {
             state->complete = true;
+        }
     }
     if (states->call_count) {
         qsort(states->calls, states->call_count, sizeof *states->calls, compare_calls);

@@ -32,6 +32,7 @@ struct parser_state {
     bool complete;       /* the text so far matches */
     uint32_t ahead;      /* within a JSON string, any text of so many characters may follow; 0: not so */
     bool other_text;     /* longer ones of a certain kind may follow, too */
+    bool free;           /* before a trigger: any token may follow */
     bool marked;         /* for states_collect */
     struct item *kernel; /* identifies the state; sorted */
     struct item *reads;  /* items that read a byte */

@@ -270,6 +270,64 @@ static bool allow_all_once(void *user, const int32_t *tokens, size_t count, uint
     return true;
 }
 
+static bool count_masks(void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words)
+{
+    struct record *record = user;
+    record->masks++;
+    assert_memory_equal(record->ids, tokens, count * sizeof *tokens);
+    memset(mask, 0xff, words * sizeof *mask);
+    return true;
+}
+
+/* Tokens 2 to 5 and from 7 on are those of the other request, as many as there may be. */
+static size_t force_others(void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity)
+{
+    const struct record *record = user;
+    size_t forced = 0;
+    assert_memory_equal(record->ids, tokens, count * sizeof *tokens);
+    for (size_t i = count; forced < capacity && i < MOST_TOKENS && ((i >= 2 && i < 6) || i >= 7); i++)
+        ids[forced++] = record->beside->ids[i];
+    return forced;
+}
+
+static uint64_t steps_of(const struct salvo_scheduler *scheduler)
+{
+    struct salvo_scheduler_counters counters = SALVO_SCHEDULER_COUNTERS_INIT;
+    assert_int_equal(SALVO_OK, salvo_scheduler_counters(scheduler, &counters));
+    return counters.steps;
+}
+
+/* What the model would choose anyway is forced: the answer is the same, in fewer steps. */
+static void forced_tokens_save_steps(void **state)
+{
+    (void)state;
+    for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
+        struct fixture fixture =
+            scheduler_open_engine(made_model_with_vocabulary("llama-tiny", "Q8_0"), asynchronous, CONTEXT, 0);
+        struct salvo_scheduler *scheduler = open_scheduler(&fixture, 0);
+        int32_t *ids = some_ids(10, fixture.vocabulary, 3);
+        struct record free_record, record;
+        record_open(&free_record, scheduler, ids, 10, 12);
+        free_record.request.mask = count_masks;
+        run_request(&free_record);
+        const uint64_t free_steps = steps_of(scheduler);
+        assert_int_equal(12, free_record.masks);
+        record_open(&record, scheduler, ids, 10, 12);
+        record.request.mask = count_masks;
+        record.request.forced = force_others;
+        record.beside = &free_record;
+        run_request(&record);
+        assert_int_equal(SALVO_FINISH_LENGTH, record.end.finish);
+        assert_int_equal(12, record.count);
+        assert_memory_equal(free_record.ids, record.ids, 12 * sizeof *record.ids);
+        assert_int_equal(3, record.masks); /* tokens 0, 1 and 6 */
+        assert_true((steps_of(scheduler) - free_steps) * 2 < free_steps);
+        salvo_scheduler_close(scheduler);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
 /* A device that works ahead waits for each token before the mask of the next. */
 static void masks_follow_the_answer(void **state)
 {
@@ -529,6 +587,7 @@ int main(void)
         cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(answers_end_for_many_reasons),
         cmocka_unit_test(masks_follow_the_answer),
+        cmocka_unit_test(forced_tokens_save_steps),
         cmocka_unit_test(prompts_take_turns),
         cmocka_unit_test(the_oldest_request_is_never_put_back),
         cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),
