@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 enum salvo_grammar_kind {
-    /* GBNF as llama.cpp reads it. Errors name line and column. */
+    /* GBNF as llama.cpp reads it. Errors name line and column. `%json {...}` within a rule is a JSON document
+     * that fits the schema behind it. */
     SALVO_GRAMMAR_GBNF = 0,
     /* A regular expression that the whole text must match: the syntax common to ECMAScript, Python and PCRE.
      * \d, \w and \s are ASCII. Lookaround, references, word boundaries and Unicode properties are errors. */

@@ -260,6 +260,54 @@ static const struct expr *read_braces(struct gbnf_reader *reader, const struct e
     return expr_repeat(reader->pool, item, min, max);
 }
 
+/* The end of a JSON object or word; NULL: there is none. */
+static const char *json_end_of(const char *at, const char *end)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (; at < end; at++) {
+        if (in_string) {
+            in_string = *at != '"';
+            at += *at == '\\' && at + 1 < end;
+        } else if (*at == '{' || *at == '[') {
+            depth++;
+        } else if (*at == '}' || *at == ']') {
+            if (depth <= 1)
+                return depth ? at + 1 : NULL;
+            depth--;
+        } else if (*at == '"') {
+            in_string = true;
+        } else if (depth == 0 && !is_word((unsigned char)*at)) {
+            return at;
+        }
+    }
+    return depth ? NULL : at;
+}
+
+/* %json and a schema. */
+static const struct expr *read_schema(struct gbnf_reader *reader)
+{
+    static const char word[] = "%json";
+    const char *start = reader->at;
+    const size_t size = sizeof word - 1;
+    if ((size_t)(reader->end - start) < size || memcmp(start, word, size) != 0)
+        return complain_here(reader, "unexpected character");
+    reader->at += size;
+    skip_space(reader, true);
+    const char *schema = reader->at, *end = json_end_of(schema, reader->end);
+    if (!end || end == schema)
+        return complain(reader, start, "a JSON Schema is expected after %json", (struct salvo_text){0});
+    reader->at = end;
+    const struct expr *expr = schema_rules(reader->rules, schema, (size_t)(end - schema), false);
+    if (!ok(reader)) {
+        size_t line = 1;
+        for (const char *at = reader->text; at < start; at++)
+            line += *at == '\n';
+        fail_within(reader->pool->status, "grammar: line %zu: ", line);
+    }
+    return expr;
+}
+
 static const struct expr *read_alternatives(struct gbnf_reader *reader, bool nested);
 
 static const struct expr *read_group(struct gbnf_reader *reader)
@@ -306,6 +354,8 @@ static const struct expr *read_sequence(struct gbnf_reader *reader, bool nested)
             reader->at++;
         } else if (is_word(c)) {
             expr = expr_rule(reader->pool, rule_number(reader, read_name(reader)));
+        } else if (c == '%') {
+            expr = read_schema(reader);
         } else if (c == '<' || c == '!') {
             complain_here(reader, "tokens by name or number are not supported");
         } else {

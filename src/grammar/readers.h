@@ -25,7 +25,8 @@ void rule_list_free(struct rule_list *rules);
 /*
  * GBNF, as llama.cpp reads it: rules `name ::= ...` with literals, classes of characters, `.`, groups,
  * alternatives, and the repetitions * + ? {m} {m,} {m,n}. Errors name line and column, counted in bytes from
- * 1. `root` is the name of the rule that texts must match.
+ * 1. `root` is the name of the rule that texts must match. One element is not llama.cpp's: `%json` and a JSON
+ * Schema is a document that fits the schema.
  */
 enum salvo_status gbnf_read(const char *text, size_t size, const char *root, struct rule_list *out);
 
@@ -45,5 +46,8 @@ const struct expr *regex_read(struct expr_pool *pool, const char *text, size_t s
  * order with any white space, for documents that others have written.
  */
 enum salvo_status schema_read(const char *text, size_t size, bool any_layout, struct rule_list *out);
+
+/* The same as a part of other rules. Errors go to the pool. */
+const struct expr *schema_rules(struct rule_list *rules, const char *text, size_t size, bool any_layout);
 
 #endif

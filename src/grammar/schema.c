@@ -175,27 +175,34 @@ static bool is_old_draft(const struct json_value *root)
     return false;
 }
 
-enum salvo_status schema_read(const char *text, size_t size, bool any_layout, struct rule_list *out)
+const struct expr *schema_rules(struct rule_list *rules, const char *text, size_t size, bool any_layout)
 {
-    struct schema schema = {.rules = out, .pool = &out->pool};
+    struct schema schema = {.rules = rules, .pool = &rules->pool};
     struct node_list first = {0};
-    *out = (struct rule_list){0};
-    if (size > READER_MAX_BYTES)
-        return fail(SALVO_ERROR_UNSUPPORTED, "schema: the text has %zu bytes; at most %d are possible", size,
-            READER_MAX_BYTES);
+    const struct expr *expr = expr_none();
     if (tree_read(schema.pool, text, size, &schema.root) == SALVO_OK) {
         schema.ref_alone = is_old_draft(schema.root);
-        layout_open(out, any_layout, &schema.layout);
+        layout_open(rules, any_layout, &schema.layout);
         node_list_add(schema.pool, &first, schema.root);
         const struct expr *root = schema_goal(&schema, &first);
         while (schema.pool->status == SALVO_OK && schema.goals_built < schema.goal_count)
             build_goal(&schema, schema.goals_built++);
         const struct expr *space = schema.layout.outer_space;
-        out->root = rule_list_add(out, EXPR_SEQUENCE_OF(schema.pool, space, root, space));
+        expr = EXPR_SEQUENCE_OF(schema.pool, space, root, space);
     }
     node_list_free(&first);
     schema_goals_free(&schema);
-    enum salvo_status status = schema.pool->status;
+    return expr;
+}
+
+enum salvo_status schema_read(const char *text, size_t size, bool any_layout, struct rule_list *out)
+{
+    *out = (struct rule_list){0};
+    if (size > READER_MAX_BYTES)
+        return fail(SALVO_ERROR_UNSUPPORTED, "schema: the text has %zu bytes; at most %d are possible", size,
+            READER_MAX_BYTES);
+    out->root = rule_list_add(out, schema_rules(out, text, size, any_layout));
+    enum salvo_status status = out->pool.status;
     if (status != SALVO_OK)
         rule_list_free(out);
     return status;

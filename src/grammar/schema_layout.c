@@ -19,9 +19,10 @@ void layout_open(struct rule_list *rules, bool any, struct layout *out)
     out->space = expr_rule(pool, space_rule);
     out->outer_space = any ? out->space : expr_empty();
     out->character_here = any_character(pool);
-    uint32_t character = rule_list_add(rules, out->character_here);
-    out->character = expr_rule(pool, character);
-    rules->character = character + 1;
+    if (!rules->character && pool->status == SALVO_OK)
+        rules->character = rule_list_add(rules, out->character_here) + 1;
+    if (pool->status == SALVO_OK)
+        out->character = expr_rule(pool, rules->character - 1);
 }
 
 const struct expr *layout_spelled(struct layout *layout, struct salvo_text text, bool every_spelling)

@@ -385,6 +385,27 @@ static void test_allocations(void **state)
     token_trie_close(trie);
 }
 
+static void a_schema_is_an_element_of_gbnf(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "root ::= \"<\" (call \";\"){1,2} %json true \">\"\n"
+        "call ::= \"f(\" %json {\"type\":\"array\",\"items\":{\"const\":\"}\\\"]\"}} \")\""
+        " | %json {\"type\":\"integer\",\"minimum\":5,\"maximum\":7}\n";
+    struct salvo_grammar *grammar = sample_gbnf(text, NULL, 32 << 20);
+    assert_non_null(grammar);
+    assert_int_equal(sample_match(grammar, "<f([]);6;{\"a\": [1]}>", 20), 1);
+    assert_int_equal(sample_match(grammar, "<f([\"}\\\"]\"]);null>", 18), 1);
+    assert_int_equal(sample_match(grammar, "<8", 2), -1);
+    assert_int_equal(sample_match(grammar, "<f([1", 5), -1);
+    grammar_close(grammar);
+    assert_null(sample_gbnf("root ::= \"a\"\n  %jso {}", NULL, 32 << 20));
+    assert_null(sample_gbnf("root ::= %json {\"type\":", NULL, 32 << 20));
+    assert_non_null(strstr(salvo_error(), "line 1, column 10"));
+    assert_null(sample_gbnf("root ::= \"a\" b\nb ::= %json {\"uniqueItems\":true}", NULL, 32 << 20));
+    assert_non_null(strstr(salvo_error(), "grammar: line 2: schema: /uniqueItems"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_copy_and_rollback),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_allocations),
+        cmocka_unit_test(a_schema_is_an_element_of_gbnf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
