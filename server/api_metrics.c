@@ -97,10 +97,9 @@ static bool write_models(const struct api_server *server, struct buffer *out)
         ok = add_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
         for (size_t k = 0; ok && k < server->model_count; k++) {
             const struct api_model *model = &server->models[k];
-            struct salvo_scheduler_counters counters = SALVO_SCHEDULER_COUNTERS_INIT;
-            if (atomic_load(&model->state) != API_MODEL_READY)
-                continue;
-            (void)salvo_scheduler_counters(model->scheduler, &counters);
+            if (atomic_load(&model->state) != API_MODEL_READY && !model->failures)
+                continue; /* was never ready */
+            const struct salvo_scheduler_counters counters = api_model_counters(model);
             ok = add(out, metrics[i].name) && add_label(out, model->id) &&
                  add_value(out, metrics[i].value(model, &counters));
         }

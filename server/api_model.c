@@ -57,6 +57,28 @@ void api_model_close(struct api_model *model)
     model->engine = NULL;
 }
 
+void api_counters_add(struct salvo_scheduler_counters *sums, const struct salvo_scheduler_counters *more)
+{
+    sums->submitted += more->submitted;
+    sums->refused += more->refused;
+    sums->finished += more->finished;
+    sums->failed += more->failed;
+    sums->cancelled += more->cancelled;
+    sums->steps += more->steps;
+    sums->prompt_tokens += more->prompt_tokens;
+    sums->cached_tokens += more->cached_tokens;
+    sums->tokens += more->tokens;
+}
+
+struct salvo_scheduler_counters api_model_counters(const struct api_model *model)
+{
+    struct salvo_scheduler_counters counters = SALVO_SCHEDULER_COUNTERS_INIT;
+    if (atomic_load(&model->state) == API_MODEL_READY)
+        (void)salvo_scheduler_counters(model->scheduler, &counters);
+    api_counters_add(&counters, &model->past);
+    return counters;
+}
+
 /* Control tokens have names, which are not part of an answer. Detokenizing omits them; it may also omit a
  * blank at the beginning, hence the second copy. */
 static bool is_control(struct salvo_model *model, int32_t id)

@@ -35,6 +35,8 @@ struct api_model {
     char message[320];             /* why loading failed */
     /* Sums over finished requests, of the loop thread. */
     double prompt_seconds, answer_seconds;
+    /* Sums of the schedulers before this one, of the loop thread; the members that are no sums are 0. */
+    struct salvo_scheduler_counters past;
 
     /* Used by the loop thread alone; see api_recovery.h. */
     unsigned failures; /* of the device */
@@ -49,6 +51,11 @@ void api_model_load(struct api_model *model);
 bool api_model_open(
     struct api_model *model, struct salvo_engine **out_engine, struct salvo_scheduler **out_scheduler);
 void api_model_close(struct api_model *model); /* engine, scheduler and slots */
+
+/* Sums since the start, and how it is now. On the loop. */
+struct salvo_scheduler_counters api_model_counters(const struct api_model *model);
+/* Adds the sums of `more`. */
+void api_counters_add(struct salvo_scheduler_counters *sums, const struct salvo_scheduler_counters *more);
 
 /* The bytes of a token as part of an answer: none for a control token. *out is freed by salvo_free. */
 bool api_token_bytes(struct salvo_model *model, int32_t id, char **out, size_t *out_size);

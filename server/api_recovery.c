@@ -9,6 +9,7 @@ struct recovery {
     api_resume_function resume;
     struct salvo_engine *engine;
     struct salvo_scheduler *scheduler;
+    struct salvo_scheduler_counters before, last; /* sums without and of the scheduler that is closed */
     bool ok;
 };
 
@@ -45,6 +46,8 @@ static void opened(void *argument)
     struct api_model *model = recovery->model;
     pthread_join(model->opener, NULL);
     model->has_opener = false;
+    model->past = recovery->before;
+    api_counters_add(&model->past, &recovery->last);
     model->engine = recovery->engine;
     model->scheduler = recovery->scheduler;
     atomic_store(&model->state, recovery->ok ? API_MODEL_READY : API_MODEL_FAILED);
@@ -69,6 +72,7 @@ static void opened(void *argument)
 static void *reopen(void *argument)
 {
     struct recovery *recovery = argument;
+    (void)salvo_scheduler_counters(recovery->scheduler, &recovery->last);
     salvo_scheduler_close(recovery->scheduler);
     salvo_engine_close(recovery->engine);
     recovery->ok = api_model_open(recovery->model, &recovery->engine, &recovery->scheduler);
@@ -89,7 +93,11 @@ bool api_recover(struct api_server *server, struct api_model *model, api_resume_
         .model = model,
         .resume = resume,
         .engine = model->engine,
-        .scheduler = model->scheduler};
+        .scheduler = model->scheduler,
+        .before = model->past,
+        .last = SALVO_SCHEDULER_COUNTERS_INIT};
+    (void)salvo_scheduler_counters(model->scheduler, &recovery->last);
+    api_counters_add(&model->past, &recovery->last);
     atomic_store(&model->loaded, 0);
     atomic_store(&model->state, API_MODEL_LOADING);
     model->failures++;
@@ -107,6 +115,7 @@ bool api_recover(struct api_server *server, struct api_model *model, api_resume_
         return true;
     model->engine = recovery->engine;
     model->scheduler = recovery->scheduler;
+    model->past = recovery->before;
     atomic_store(&model->state, API_MODEL_READY);
     free(recovery);
     return false;

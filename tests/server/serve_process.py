@@ -99,3 +99,20 @@ class Server:
         self.reader.join(LIMIT)
         self.process.stderr.close()
         return status
+
+
+def start_failing(program, file):
+    """A server with one session, whose device stops at position 40 until the file exists and then fails once (serve_failing.c)."""
+    return Server(command=[program, STORIES, file])
+
+
+def fill_queue(server):
+    """One request has the session of a server whose device stands still, and 256 wait, as many as may. Their connections."""
+    connections = []
+    for choices, tokens, waiting in ((1, 100, 0), (128, 1, 128), (128, 1, 256)):
+        connection = server.connect()
+        body = {"prompt": "Once upon a time", "max_tokens": tokens, "ignore_eos": True, "seed": 1, "n": choices}
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connections.append(connection)
+        server.wait_for(lambda: (server.metric("llamacpp:requests_processing"), server.metric("llamacpp:requests_deferred")) == (1, waiting))
+    return connections

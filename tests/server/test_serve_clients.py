@@ -1,11 +1,14 @@
 """Real clients: the packages openai and langchain-openai, where they are installed (tests/requirements-all.txt)."""
 
+import os
 import sys
+import tempfile
 import unittest
 
-from serve_process import Server
+from serve_process import Server, fill_queue, start_failing
 
 try:
+    import httpx
     import openai
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 except ImportError as missing:
@@ -84,6 +87,34 @@ class Clients(unittest.TestCase):
         self.assertEqual(len(documents), 2)
         for got, expected in zip([*documents, chain.embed_query(texts[1])], [0, 1, 1], strict=True):
             self.assertTrue(all(abs(a - b) < 1e-6 for a, b in zip(got, plain.data[expected].embedding, strict=True)))
+
+
+@unittest.skipUnless(len(sys.argv) > 2, "no server whose device stands still")
+class Busy(unittest.TestCase):
+    def test_a_full_queue_is_tried_again(self):
+        """The client raises its error for a rate limit; with retries it waits as long as the server says, and is answered."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "go")
+            server = start_failing(sys.argv[2], file)
+            connections = fill_queue(server)
+            options = {"api_key": "none", "base_url": f"http://127.0.0.1:{server.port}/v1"}
+            request = {"model": "any", "prompt": "Once", "max_tokens": 3}
+            with openai.OpenAI(**options, max_retries=0) as client, self.assertRaises(openai.RateLimitError) as caught:
+                client.completions.create(**request)
+            self.assertEqual(caught.exception.response.headers["retry-after"], "1")
+            statuses = []
+
+            def note(response):
+                statuses.append(response.status_code)
+                with open(file, "w", encoding="utf-8"):  # the device goes on
+                    pass
+
+            with openai.OpenAI(**options, max_retries=50, http_client=httpx.Client(event_hooks={"response": [note]})) as client:
+                self.assertEqual(client.completions.create(**request).usage.completion_tokens, 3)
+            self.assertEqual((statuses[0], statuses[-1]), (429, 200))
+            for connection in connections:
+                connection.close()
+            self.assertEqual(server.stop(), 0)
 
 
 if __name__ == "__main__":

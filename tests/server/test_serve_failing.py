@@ -7,7 +7,7 @@ import tempfile
 import threading
 import unittest
 
-from serve_process import LIMIT, STORIES, Answer, Server
+from serve_process import LIMIT, Answer, fill_queue, start_failing
 
 PROGRAM = sys.argv[2]
 PROMPT = "Once upon a time"
@@ -16,7 +16,14 @@ SHORT = [{"prompt": f"{PROMPT}, there was number {number}", "n_predict": 12, "se
 
 
 def start(file):
-    return Server(command=[PROGRAM, STORIES, file])
+    return start_failing(PROGRAM, file)
+
+
+def sums(server):
+    """The counters of /metrics, which never fall."""
+    lines = server.get("/metrics").body.decode().splitlines()
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE ") and line.endswith(" counter")]
+    return {name: server.metric(name) for name in names}
 
 
 class Failing(unittest.TestCase):
@@ -41,10 +48,20 @@ class Failing(unittest.TestCase):
                 threads.append(threading.Thread(target=ask, args=(number, "/completion", {**body, "stream": number % 2 == 1})))
                 threads[-1].start()
                 server.wait_for(lambda: server.metric("llamacpp:requests_deferred") == number + 1)
+            before = sums(server)
             with open(file, "w", encoding="utf-8"):
                 pass
+            server.wait_for(lambda: server.metric("salvo:device_failures_total") == 1)
+            while_opening = sums(server)
             for thread in threads:
                 thread.join(LIMIT)
+            after = sums(server)
+            self.assertGreater(before["llamacpp:tokens_predicted_total"], 0)
+            for name, value in before.items():
+                self.assertLessEqual(value, while_opening[name], name)
+                self.assertLessEqual(while_opening[name], after[name], name)
+            self.assertEqual(after["salvo:requests_finished_total"], len(SHORT))
+            self.assertGreaterEqual(after["llamacpp:tokens_predicted_total"], before["llamacpp:tokens_predicted_total"] + 12 * len(SHORT))
             # In flight: what was computed, then an error, then the end.
             *parts, last = answers["stream"].objects()
             self.assertEqual(last["error"]["code"], 500)
@@ -79,6 +96,26 @@ class Failing(unittest.TestCase):
             connections[0].close()
             server.wait_for(lambda: server.get("/health").status == 200)
             self.assertEqual(server.post("/completion", SHORT[0]).status, 200)
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_full_queue(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "go")
+            server = start(file)
+            connections = fill_queue(server)
+            for path, body in (("/completion", LONG), ("/completion", {**LONG, "stream": True}), ("/v1/embeddings", {"input": PROMPT})):
+                answer = server.post(path, body)
+                self.assertEqual((answer.status, answer.json["error"]["type"]), (429, "rate_limit_error"), answer.body)
+                self.assertEqual(answer.headers["Retry-After"], "1")
+            self.assertEqual(server.metric("salvo:requests_refused_total"), 3)
+            connections[1].close()
+            with open(file, "w", encoding="utf-8"):
+                pass
+            server.wait_for(lambda: server.post("/completion", SHORT[0]).status == 200)
+            reply = connections[2].getresponse()
+            self.assertEqual(len(json.loads(reply.read())["choices"]), 128)
+            for connection in connections:
+                connection.close()
             self.assertEqual(server.stop(), 0)
 
     def test_an_engine_that_cannot_be_opened_again(self):
