@@ -21,6 +21,7 @@ void api_choice_close(struct api_choice *choice)
     buffer_free(&choice->text);
     buffer_free(&choice->ids);
     buffer_free(&choice->all_ids);
+    buffer_free(&choice->whole);
     buffer_free(&choice->details);
     buffer_free(&choice->held);
 }
@@ -60,7 +61,9 @@ static bool add_text(struct api_choice *choice, struct salvo_text text)
     choice->held.size -= ready;
     if (ready)
         memmove(choice->held.data, choice->held.data + ready, choice->held.size);
-    return !text.size || buffer_append(&choice->text, text.data, text.size) == SALVO_OK;
+    return !text.size ||
+           (buffer_append(&choice->text, text.data, text.size) == SALVO_OK &&
+               (!choice->keeps_text || buffer_append(&choice->whole, text.data, text.size) == SALVO_OK));
 }
 
 /* The bytes held back begin with the stop string. */

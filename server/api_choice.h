@@ -36,6 +36,8 @@ struct api_choice {
     struct buffer ids;     /* int32_t */
     struct buffer all_ids; /* of the whole answer, if keeps_ids */
     bool keeps_ids;
+    struct buffer whole; /* the text of the whole answer, if keeps_text */
+    bool keeps_text;
     struct buffer details; /* struct api_token, if the request wants log-probabilities */
     bool wants_details;
 

@@ -67,11 +67,13 @@ static bool read_input(struct api_model *model, const struct api_value *value, s
 }
 
 bool api_embedding_request_fits(
-    const struct api_embedding_request *request, uint32_t context, struct api_error *error)
+    struct api_embedding_request *request, uint32_t context, struct api_error *error)
 {
     for (size_t i = 0; i < request->count; i++) {
         const size_t count = request->inputs[i].count;
-        if (count <= context)
+        if (count > context && request->truncate)
+            request->inputs[i].count = context;
+        if (count <= context || request->truncate)
             continue;
         api_fail(error, 400, "input",
             "'input': text %zu has %zu tokens, more than the context size of %" PRIu32 " tokens", i + 1,
@@ -147,11 +149,19 @@ bool api_embedding_request_read(struct api_model *model, const struct api_value 
     out->options = (struct salvo_embed_options)SALVO_EMBED_OPTIONS_INIT;
     if (!read_format(root, out, error) || !read_numbers(root, out, error))
         return false;
-    if (!input && content)
-        out->llama_form = true;
-    if (!input && !content)
-        return wrong_input(error);
-    return read_inputs(model, input ? input : content, out, error);
+    if (out->form == API_EMBED_ONE) { /* as Ollama answers it: not normalised */
+        input = api_member(root, "prompt");
+        out->options.norm = -1;
+        if (!input || input->kind != JSON_STRING)
+            return api_fail(error, 400, "prompt", "'prompt': expected a string");
+    }
+    if (!input && content && out->form == API_EMBED_OPENAI)
+        out->form = API_EMBED_LLAMA;
+    if (!input && out->form == API_EMBED_LLAMA)
+        input = content;
+    if (!api_get_bool(root, "truncate", &out->truncate, error))
+        return false;
+    return input ? read_inputs(model, input, out, error) : wrong_input(error);
 }
 
 void api_embedding_request_free(struct api_embedding_request *request)
@@ -217,33 +227,59 @@ static void write_items(
     json_begin(json, '[');
     for (size_t i = 0; i < request->count; i++) {
         json_begin(json, '{');
-        if (!request->llama_form) {
+        if (request->form != API_EMBED_LLAMA) {
             json_key(json, "object");
             json_string(json, "embedding");
         }
         json_key(json, "index");
         json_unsigned(json, i);
         json_key(json, "embedding");
-        if (request->llama_form) /* a list of the rows, of which pooling leaves one */
+        if (request->form == API_EMBED_LLAMA) /* a list of the rows, of which pooling leaves one */
             json_begin(json, '[');
         write_embedding(json, request, values + i * request->width);
-        if (request->llama_form)
+        if (request->form == API_EMBED_LLAMA)
             json_end(json, ']');
         json_end(json, '}');
     }
     json_end(json, ']');
 }
 
+static void write_ollama(struct json_writer *json, const struct api_model *model,
+    const struct api_embedding_request *request, const float *values, uint64_t tokens)
+{
+    json_begin(json, '{');
+    if (request->form == API_EMBED_ONE) {
+        json_key(json, "embedding");
+        write_embedding(json, request, values);
+        json_end(json, '}');
+        return;
+    }
+    json_key(json, "model");
+    json_string(json, model->id);
+    json_key(json, "embeddings");
+    json_begin(json, '[');
+    for (size_t i = 0; i < request->count; i++)
+        write_embedding(json, request, values + i * request->width);
+    json_end(json, ']');
+    json_key(json, "prompt_eval_count");
+    json_unsigned(json, tokens);
+    json_end(json, '}');
+}
+
 void api_write_embeddings(struct json_writer *json, const struct api_model *model,
     const struct api_embedding_request *request, const float *values)
 {
     uint64_t tokens = 0;
-    if (request->llama_form) {
+    if (request->form == API_EMBED_LLAMA) {
         write_items(json, request, values);
         return;
     }
     for (size_t i = 0; i < request->count; i++)
         tokens += request->inputs[i].count;
+    if (request->form == API_EMBED || request->form == API_EMBED_ONE) {
+        write_ollama(json, model, request, values, tokens);
+        return;
+    }
     json_begin(json, '{');
     json_key(json, "object");
     json_string(json, "list");

@@ -21,7 +21,6 @@ struct text {
 
 struct embeddings {
     struct api_task task; /* first */
-    bool llama_form;
     struct api_model *model;
     unsigned failures; /* of the device, before the texts were submitted */
     struct api_embedding_request request;
@@ -55,7 +54,6 @@ static bool read_body(struct embeddings *own, const struct api_value *root)
     own->model = api_find_model(task->server, name, &task->error);
     if (!own->model || !api_embedding_request_read(own->model, root, &own->request, &task->error))
         return false;
-    own->request.llama_form |= own->llama_form;
     own->texts = calloc(own->request.count, sizeof *own->texts);
     own->values = calloc(own->request.count, own->request.width * sizeof *own->values);
     if (own->texts && own->values)
@@ -242,7 +240,7 @@ struct api_task *api_embeddings_new(const struct api_route *route)
     own->task.ready = ready;
     own->task.closed = closed;
     own->task.destroy = destroy;
-    own->llama_form = route->number == API_LLAMA;
+    own->request.form = (enum api_embedding_form)route->number;
     pthread_mutex_init(&own->lock, NULL);
     return &own->task;
 }

@@ -9,6 +9,14 @@
 
 enum { API_MAX_INPUTS = 2048 }; /* texts of one request, as of OpenAI */
 
+/* Forms of requests and answers. */
+enum api_embedding_form {
+    API_EMBED_OPENAI,
+    API_EMBED_LLAMA,
+    API_EMBED,    /* /api/embed of Ollama */
+    API_EMBED_ONE /* /api/embeddings of Ollama */
+};
+
 struct api_embedding_request {
     struct api_prompt *inputs;
     size_t count;
@@ -16,16 +24,18 @@ struct api_embedding_request {
     uint32_t width;      /* numbers of an embedding */
     uint32_t dimensions; /* of these, those that are answered */
     bool base64;
-    bool llama_form; /* the answer of llama.cpp */
+    bool truncate; /* to the context, which the request asks for */
+    enum api_embedding_form form;
 };
 
-/* Checks a body and tokenizes its texts. False after an error. The request is freed in both cases. */
+/* Checks a body, of which the form is set, and tokenizes its texts. False after an error. The request is
+ * freed in both cases. */
 bool api_embedding_request_read(struct api_model *model, const struct api_value *root,
     struct api_embedding_request *out, struct api_error *error);
 
-/* False with both numbers if a text is longer than the context. */
+/* False with both numbers if a text is longer than the context and is not to be cut. */
 bool api_embedding_request_fits(
-    const struct api_embedding_request *request, uint32_t context, struct api_error *error);
+    struct api_embedding_request *request, uint32_t context, struct api_error *error);
 void api_embedding_request_free(struct api_embedding_request *request);
 
 /* The whole answer. `values`: [count][width]. With fewer dimensions than the model's, embeddings are cut and

@@ -96,3 +96,35 @@ void api_write_error(struct json_writer *json, const struct api_error *error)
     json_end(json, '}');
     json_end(json, '}');
 }
+
+void api_write_anthropic_error(
+    struct json_writer *json, const struct api_error *error, const char *request_id)
+{
+    const int status = error->status;
+    json_begin(json, '{');
+    json_key(json, "type");
+    json_string(json, "error");
+    json_key(json, "error");
+    json_begin(json, '{');
+    json_key(json, "type");
+    json_string(json, status == 413                    ? "request_too_large"
+                      : status == 503                  ? "overloaded_error"
+                      : status == 500 || status == 501 ? "api_error"
+                                                       : api_error_type(status));
+    json_key(json, "message");
+    json_string(json, error->message);
+    json_end(json, '}');
+    if (request_id) {
+        json_key(json, "request_id");
+        json_string(json, request_id);
+    }
+    json_end(json, '}');
+}
+
+void api_write_ollama_error(struct json_writer *json, const struct api_error *error)
+{
+    json_begin(json, '{');
+    json_key(json, "error");
+    json_string(json, error->message);
+    json_end(json, '}');
+}

@@ -32,5 +32,9 @@ const char *api_error_type(int status);
 
 /* {"error": {...}} */
 void api_write_error(struct json_writer *json, const struct api_error *error);
+/* As Anthropic and Ollama write it. `request_id` may be NULL. */
+void api_write_anthropic_error(
+    struct json_writer *json, const struct api_error *error, const char *request_id);
+void api_write_ollama_error(struct json_writer *json, const struct api_error *error);
 
 #endif

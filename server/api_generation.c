@@ -1,6 +1,6 @@
 /* Requests that generate: from the prepared prompt to the last byte of the answer. */
+#include "api_dialect.h"
 #include "api_recovery.h"
-#include "api_write.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -23,7 +23,8 @@ struct queued_event {
 struct api_generation {
     struct api_task task; /* first */
     enum api_style style;
-    bool both_forms, is_infill;
+    const struct api_dialect *dialect;
+    bool both_forms;
     struct api_model *model;
     struct api_request request;
     struct api_prepared prepared;
@@ -33,6 +34,7 @@ struct api_generation {
     char id[40];
     int64_t created;
     bool streaming, paused;
+    struct api_stream stream;
 
     pthread_mutex_t lock; /* of the rest */
     struct queued_event *first, **last;
@@ -70,8 +72,9 @@ static void name_answer(struct api_generation *generation)
     uint64_t random[2] = {0, 0};
     if (getrandom(random, sizeof random, 0) < 0)
         random[0] = (uint64_t)(uintptr_t)generation; /* a name, no secret */
-    snprintf(generation->id, sizeof generation->id, "%s-%016" PRIx64 "%08" PRIx32,
-        generation->style == API_CHAT ? "chatcmpl" : "cmpl", random[0], (uint32_t)random[1]);
+    snprintf(generation->id, sizeof generation->id, "%s%016" PRIx64 "%08" PRIx32,
+        generation->style == API_CHAT ? "chatcmpl-" : generation->dialect->id_prefix, random[0],
+        (uint32_t)random[1]);
     generation->created = (int64_t)time(NULL);
 }
 
@@ -98,7 +101,7 @@ static bool open_choices(struct api_generation *generation)
     const struct api_request *request = &generation->request;
     const struct api_prepared *prepared = &generation->prepared;
     const size_t count = prepared->prompt_count * request->n;
-    generation->choices = calloc(count, sizeof *generation->choices);
+    generation->choices = calloc(count + 1, sizeof *generation->choices); /* there may be none */
     if (!generation->choices)
         return api_fail(&generation->task.error, 503, NULL, "not enough memory for the request");
     for (size_t i = 0; i < count; i++) {
@@ -107,6 +110,7 @@ static bool open_choices(struct api_generation *generation)
         choice->prompt = i / request->n;
         choice->index = (uint32_t)i;
         choice->wants_details = request->logprobs;
+        choice->keeps_text = generation->dialect->keeps_text && request->stream;
         choice->keeps_ids = generation->task.server->slot_folder != NULL;
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
@@ -141,14 +145,13 @@ static void prepare(struct api_task *task)
 {
     struct api_generation *generation = of_task(task);
     generation->model = choose_model(generation);
-    task->ok =
-        generation->model &&
-        api_request_parse(task->body, task->body_size, generation->is_infill ? API_INFILL : generation->style,
-            &generation->model->defaults, &generation->request, &task->error) &&
-        api_prepare(generation->model, &generation->request, &generation->prepared, &task->error) &&
-        api_constraint_compile(
-            generation->model->model, &generation->request, &generation->grammar, &task->error) &&
-        open_choices(generation);
+    task->ok = generation->model &&
+               api_dialect_parse(task->body, task->body_size, generation->style, &generation->model->defaults,
+                   &generation->request, &task->error) &&
+               api_prepare(generation->model, &generation->request, &generation->prepared, &task->error) &&
+               api_constraint_compile(
+                   generation->model->model, &generation->request, &generation->grammar, &task->error) &&
+               open_choices(generation);
     name_answer(generation);
 }
 
@@ -242,18 +245,16 @@ static void give_up(struct api_generation *generation, const struct api_error *e
 {
     struct api_task *task = &generation->task;
     if (task->exchange && generation->streaming) {
-        struct buffer out = {0};
-        struct json_writer json = api_json(&out);
-        bool ok = buffer_append(&out, "data: ", 6) == SALVO_OK;
-        api_write_error(&json, error);
-        ok = ok && json.status == SALVO_OK && buffer_append(&out, "\n\n", 2) == SALVO_OK;
-        if (ok) {
-            http_stream_write(task->exchange, out.data, out.size);
+        struct api_stream *stream = &generation->stream;
+        buffer_free(&stream->out);
+        stream->failed = false;
+        generation->dialect->write_error(stream, error);
+        if (!stream->failed) {
+            http_stream_write(task->exchange, stream->out.data, stream->out.size);
             http_stream_end(task->exchange);
         } else {
             http_stream_abort(task->exchange);
         }
-        buffer_free(&out);
     } else if (task->exchange) {
         api_reply_error(task->server, task->exchange, error);
     }
@@ -291,41 +292,30 @@ static void send(struct api_generation *generation, const char *data, size_t siz
             scheduler_of(generation, &generation->choices[i]), generation->choices[i].handle);
 }
 
-enum object { FIRST, PART, LAST, USAGE };
-
-static void send_object(
-    struct api_generation *generation, enum object object, const struct api_choice *choice, bool with_echo)
+static void send_object(struct api_generation *generation, enum api_object object,
+    const struct api_choice *choice, bool with_echo)
 {
     const struct api_answer answer = answer_of(generation);
-    struct buffer out = {0};
-    struct json_writer json = api_json(&out);
+    struct api_stream *stream = &generation->stream;
     struct salvo_text echo = {0};
     char *text = NULL;
     size_t size = 0;
+    bool ok = true;
     if (!generation->task.exchange)
         return;
-    bool ok = buffer_append(&out, "data: ", 6) == SALVO_OK;
     if (with_echo) {
         const struct api_prompt *prompt = &generation->prepared.prompts[choice->prompt];
-        ok = ok && salvo_detokenize(
-                       generation->model->model, prompt->ids, prompt->count, false, &text, &size) == SALVO_OK;
+        ok = salvo_detokenize(generation->model->model, prompt->ids, prompt->count, false, &text, &size) ==
+             SALVO_OK;
         echo = (struct salvo_text){text, size};
     }
-    if (object == FIRST)
-        api_write_first(&json, &answer, choice);
-    else if (object == PART)
-        api_write_part(&json, &answer, choice, echo);
-    else if (object == LAST)
-        api_write_last(&json, &answer, choice);
-    else
-        api_write_usage(&json, &answer);
-    ok = ok && json.status == SALVO_OK && buffer_append(&out, "\n\n", 2) == SALVO_OK;
-    if (ok)
-        send(generation, out.data, out.size);
-    else
-        give_up_memory(generation);
-    buffer_free(&out);
+    generation->dialect->write_object(stream, &answer, object, choice, echo);
     salvo_free(text);
+    if (!ok || stream->failed)
+        give_up_memory(generation);
+    else if (stream->out.size)
+        send(generation, stream->out.data, stream->out.size);
+    buffer_free(&stream->out);
 }
 
 static void begin_stream(struct api_generation *generation)
@@ -333,7 +323,7 @@ static void begin_stream(struct api_generation *generation)
     struct api_task *task = &generation->task;
     struct http_header headers[API_HEADERS];
     size_t count = 0;
-    api_headers(task->server, task->exchange, "text/event-stream", headers);
+    api_headers(task->server, task->exchange, generation->dialect->stream_type, headers);
     while (headers[count].name)
         count++;
     if (count + 2 < API_HEADERS) {
@@ -344,12 +334,12 @@ static void begin_stream(struct api_generation *generation)
     generation->streaming = true;
     http_stream_begin(task->exchange, 200, headers);
     http_stream_on_room(task->exchange, on_room, generation);
-    http_stream_on_silence(task->exchange, SILENCE_MS, ": still here\n\n");
+    if (generation->dialect->silence)
+        http_stream_on_silence(task->exchange, SILENCE_MS, generation->dialect->silence);
     for (size_t i = 0; i < generation->choice_count; i++) {
-        if (generation->style == API_CHAT)
-            send_object(generation, FIRST, &generation->choices[i], false);
-        else if (generation->request.echo && !generation->request.logprobs)
-            send_object(generation, PART, &generation->choices[i], true);
+        send_object(generation, API_OBJECT_FIRST, &generation->choices[i], false);
+        if (generation->request.echo && !generation->request.logprobs)
+            send_object(generation, API_OBJECT_PART, &generation->choices[i], true);
     }
 }
 
@@ -358,18 +348,18 @@ static void begin_stream(struct api_generation *generation)
 static void send_news(struct api_generation *generation, struct api_choice *choice, uint32_t kind)
 {
     const struct api_request *request = &generation->request;
-    const bool is_end = kind == SALVO_EVENT_END, is_llama = generation->style == API_LLAMA;
+    const bool is_end = kind == SALVO_EVENT_END, joined = generation->dialect->last_has_text;
     if (kind == SALVO_EVENT_PROMPT)
         return;
     const bool has_prompt = request->echo && request->logprobs && !choice->echoed;
     const bool news = choice->text.size || (request->logprobs && choice->details.size);
-    if (has_prompt || (news && !(is_end && is_llama))) {
-        send_object(generation, PART, choice, has_prompt);
+    if (has_prompt || (news && !(is_end && joined))) {
+        send_object(generation, API_OBJECT_PART, choice, has_prompt);
         choice->echoed = true;
         api_choice_sent(choice);
     }
     if (is_end) {
-        send_object(generation, LAST, choice, false);
+        send_object(generation, API_OBJECT_LAST, choice, false);
         api_choice_sent(choice);
     }
 }
@@ -380,10 +370,7 @@ static void finish(struct api_generation *generation)
 {
     struct api_task *task = &generation->task;
     if (generation->streaming) {
-        if (generation->request.include_usage && generation->style != API_LLAMA)
-            send_object(generation, USAGE, NULL, false);
-        if (task->exchange && generation->style != API_LLAMA)
-            send(generation, "data: [DONE]\n\n", 14);
+        send_object(generation, API_OBJECT_END, NULL, false);
         if (task->exchange)
             http_stream_end(task->exchange);
         task->exchange = NULL;
@@ -392,7 +379,7 @@ static void finish(struct api_generation *generation)
     const struct api_answer answer = answer_of(generation);
     struct buffer out = {0};
     struct json_writer json = api_json(&out);
-    api_write_answer(&json, &answer);
+    generation->dialect->write_answer(&json, &answer);
     if (json.status == SALVO_OK)
         api_reply(task->server, task->exchange, 200, &out);
     else
@@ -570,7 +557,7 @@ static bool submit(struct api_generation *generation, struct api_choice *choice)
     api_fail_library(error, status, salvo_error());
     if (status == SALVO_ERROR_CONTEXT) {
         const uint32_t context = salvo_engine_info(generation->model->engine)->context;
-        api_fail(error, 400, generation->style == API_CHAT ? "messages" : "prompt",
+        api_fail(error, 400, generation->request.is_chat ? "messages" : "prompt",
             "the request of %zu tokens exceeds the available context size of %" PRIu32 " tokens",
             prompt->count, context);
         error->type = "exceed_context_size_error";
@@ -613,6 +600,7 @@ static void destroy(struct api_task *task)
     for (size_t i = 0; i < generation->choice_count; i++)
         api_choice_close(&generation->choices[i]);
     free(generation->choices);
+    buffer_free(&generation->stream.out);
     salvo_grammar_free(generation->grammar); /* after the matchers */
     api_prepared_free(&generation->prepared);
     api_request_free(&generation->request);
@@ -629,8 +617,8 @@ struct api_task *api_generation_new(const struct api_route *route)
     generation->task.ready = ready;
     generation->task.closed = closed;
     generation->task.destroy = destroy;
-    generation->is_infill = route->number == API_INFILL;
-    generation->style = generation->is_infill ? API_LLAMA : (enum api_style)route->number;
+    generation->style = (enum api_style)route->number;
+    generation->dialect = api_dialect_of(generation->style);
     generation->both_forms = route->both_forms;
     pthread_mutex_init(&generation->lock, NULL);
     generation->last = &generation->first;

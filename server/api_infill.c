@@ -53,6 +53,15 @@ static int32_t find_mark(struct salvo_model *model, enum mark mark)
     return id;
 }
 
+bool api_has_infill(struct salvo_model *model)
+{
+    for (enum mark i = PREFIX; i <= MIDDLE; i++) {
+        if (find_mark(model, i) < 0)
+            return false;
+    }
+    return true;
+}
+
 /* Adds what the marks of files allow; without them the files are texts before the gap. */
 static bool add_extra(struct api_model *model, const struct api_value *extra, struct api_prompt *prompt,
     struct api_error *error)

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-static void reply_json(struct api_server *server, struct http_exchange *exchange,
-    const struct json_writer *json, struct buffer *out)
+void api_reply_json(struct api_server *server, struct http_exchange *exchange, const struct json_writer *json,
+    struct buffer *out)
 {
     struct api_error error;
     if (json->status == SALVO_OK) {
@@ -91,7 +91,7 @@ void api_get_models(struct api_server *server, struct http_exchange *exchange)
         write_model(&json, server, &server->models[i]);
     json_end(&json, ']');
     json_end(&json, '}');
-    reply_json(server, exchange, &json, &out);
+    api_reply_json(server, exchange, &json, &out);
 }
 
 void api_get_model(struct api_server *server, struct http_exchange *exchange)
@@ -103,7 +103,7 @@ void api_get_model(struct api_server *server, struct http_exchange *exchange)
             struct buffer out = {0};
             struct json_writer json = api_json(&out);
             write_model(&json, server, &server->models[i]);
-            reply_json(server, exchange, &json, &out);
+            api_reply_json(server, exchange, &json, &out);
             return;
         }
     }
@@ -168,7 +168,7 @@ void api_get_props(struct api_server *server, struct http_exchange *exchange)
     json_key(&json, "build_info");
     json_string(&json, api_fingerprint());
     json_end(&json, '}');
-    reply_json(server, exchange, &json, &out);
+    api_reply_json(server, exchange, &json, &out);
 }
 
 void api_get_slots(struct api_server *server, struct http_exchange *exchange)
@@ -207,5 +207,5 @@ void api_get_slots(struct api_server *server, struct http_exchange *exchange)
         json_end(&json, '}');
     }
     json_end(&json, ']');
-    reply_json(server, exchange, &json, &out);
+    api_reply_json(server, exchange, &json, &out);
 }

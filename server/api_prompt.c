@@ -236,7 +236,7 @@ static bool is_list_of_prompts(const struct api_value *value)
 static bool read_prompts(
     struct api_model *model, struct api_request *request, struct api_prepared *out, struct api_error *error)
 {
-    const bool is_chat = request->style == API_CHAT;
+    const bool is_chat = request->is_chat;
     const bool several = !is_chat && !request->is_infill && is_list_of_prompts(request->prompt);
     const size_t count = several ? request->prompt->count : 1;
     if (count * request->n > API_MAX_CHOICES) {
@@ -329,14 +329,15 @@ bool api_prepare(
     *out = (struct api_prepared){0};
     for (size_t i = 0; i < request->stop_count; i++)
         out->stops[out->stop_count++] = request->stops[i];
-    if (request->style == API_CHAT) {
+    if (request->is_chat) {
         const struct salvo_stops *stops = salvo_template_stops(model->chat);
         for (size_t i = 0; i < stops->string_count && i < API_MAX_STOPS; i++)
             out->stops[out->stop_count++] = stops->strings[i];
         out->stop_ids = stops->ids;
         out->stop_id_count = stops->id_count;
     }
-    return read_prompts(model, request, out, error) && read_biases(model, request->logit_bias, out, error);
+    return (request->only_load || read_prompts(model, request, out, error)) &&
+           read_biases(model, request->logit_bias, out, error);
 }
 
 void api_prepared_free(struct api_prepared *prepared)

@@ -34,6 +34,9 @@ bool api_append_text(struct api_model *model, struct salvo_text text, unsigned f
 bool api_read_infill(struct api_model *model, const struct api_request *request, struct api_prompt *prompt,
     struct api_error *error);
 
+/* Whether the vocabulary has them. */
+bool api_has_infill(struct salvo_model *model);
+
 /* The text of a request's messages, for /apply-template. *out is freed by free(). */
 bool api_render_text(
     struct api_model *model, struct api_request *request, struct buffer *out, struct api_error *error);

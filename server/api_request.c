@@ -31,7 +31,7 @@ static bool read_seed(const struct api_value *root, struct salvo_sampler *sample
     return true;
 }
 
-static bool read_sampler(const struct api_value *root, struct salvo_sampler *sampler, struct api_error *error)
+bool api_read_sampler(const struct api_value *root, struct salvo_sampler *sampler, struct api_error *error)
 {
     int64_t top_k = sampler->top_k, last_n = sampler->repeat_last_n;
     if (!api_get_float(root, "temperature", 0, 1e6, &sampler->temperature, error) ||
@@ -49,43 +49,48 @@ static bool read_sampler(const struct api_value *root, struct salvo_sampler *sam
     return read_seed(root, sampler, error);
 }
 
-static bool add_stop(struct api_request *request, const struct api_value *value, struct api_error *error)
+static bool add_stop(
+    struct api_request *request, const struct api_value *value, const char *field, struct api_error *error)
 {
     if (value->kind != JSON_STRING || strlen(value->text.data) != value->text.size)
-        return api_fail(error, 400, "stop", "'stop': expected a string or an array of strings");
+        return api_fail(error, 400, field, "'%s': expected a string or an array of strings", field);
     if (request->stop_count == API_MAX_STOPS)
-        return api_fail(error, 400, "stop", "'stop': expected at most %d strings", (int)API_MAX_STOPS);
+        return api_fail(error, 400, field, "'%s': expected at most %d strings", field, (int)API_MAX_STOPS);
     request->stops[request->stop_count++] = value->text.data;
     return true;
 }
 
-static bool read_stops(const struct api_value *root, struct api_request *request, struct api_error *error)
+bool api_read_stops(
+    const struct api_value *stop, const char *field, struct api_request *request, struct api_error *error)
 {
-    const struct api_value *stop = api_member(root, "stop");
     if (!stop)
         return true;
     if (stop->kind != JSON_ARRAY_BEGIN)
-        return add_stop(request, stop, error);
+        return add_stop(request, stop, field, error);
     for (const struct api_value *item = stop->first; item; item = item->next) {
-        if (!add_stop(request, item, error))
+        if (!add_stop(request, item, field, error))
             return false;
     }
     return true;
 }
 
+void api_limit_tokens(struct api_request *request, const struct api_defaults *defaults, int64_t asked)
+{
+    const int64_t most = defaults->max_tokens;
+    request->max_tokens = most >= 0 && (asked < 0 || asked > most) ? most : asked;
+}
+
 /* The first name that the request has counts; each is checked. */
-static bool read_max_tokens(
-    const struct api_value *root, int64_t most, struct api_request *request, struct api_error *error)
+static bool read_max_tokens(const struct api_value *root, const struct api_defaults *defaults,
+    struct api_request *request, struct api_error *error)
 {
     static const char *const names[] = {"max_completion_tokens", "max_tokens", "n_predict"};
-    int64_t chosen = most;
+    int64_t chosen = defaults->max_tokens;
     for (size_t i = sizeof names / sizeof *names; i-- > 0;) {
         if (!api_get_integer(root, names[i], -1, UINT32_MAX - 1, &chosen, error))
             return false;
     }
-    if (most >= 0 && (chosen < 0 || chosen > most))
-        chosen = most;
-    request->max_tokens = chosen;
+    api_limit_tokens(request, defaults, chosen);
     return true;
 }
 
@@ -151,9 +156,17 @@ static bool read_flags(const struct api_value *root, struct api_request *request
     return true;
 }
 
-static bool is_text(const struct api_value *value, const char *text)
+bool api_is_text(const struct api_value *value, const char *text)
 {
-    return value->kind == JSON_STRING && strcmp(value->text.data, text) == 0;
+    return value && value->kind == JSON_STRING && strcmp(value->text.data, text) == 0;
+}
+
+bool api_refuse_list(const struct api_value *object, const char *name, struct api_error *error)
+{
+    const struct api_value *value = api_member(object, name);
+    if (!value || (value->kind == JSON_ARRAY_BEGIN && value->count == 0))
+        return true;
+    return api_fail(error, 501, name, "'%s' is not supported yet", name);
 }
 
 /* Fields of other servers that change the answer and that salvo does not have. */
@@ -164,17 +177,17 @@ static bool refuse_unsupported(const struct api_value *root, struct api_error *e
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct api_value *value = api_member(root, names[i]);
         const bool empty_list = value && value->kind == JSON_ARRAY_BEGIN && value->count == 0;
-        if (!value || empty_list || is_text(value, "") || value->kind == JSON_FALSE)
+        if (!value || empty_list || api_is_text(value, "") || value->kind == JSON_FALSE)
             continue;
         if ((strcmp(names[i], "tool_choice") == 0 || strcmp(names[i], "function_call") == 0) &&
-            (is_text(value, "none") || is_text(value, "auto")))
+            (api_is_text(value, "none") || api_is_text(value, "auto")))
             continue;
         return api_fail(error, 501, names[i], "'%s' is not supported yet", names[i]);
     }
     return true;
 }
 
-static bool add_schema(
+bool api_read_schema(
     struct api_request *request, const struct api_value *schema, const char *field, struct api_error *error)
 {
     if (!schema || (schema->kind != JSON_OBJECT_BEGIN && schema->kind != JSON_TRUE))
@@ -191,16 +204,16 @@ static bool read_response_format(
     const struct api_value *type = api_member(format, "type");
     if (!type || type->kind != JSON_STRING)
         return api_fail(error, 400, field, "'response_format': expected an object with a 'type'");
-    if (is_text(type, "text"))
+    if (api_is_text(type, "text"))
         return true;
-    if (is_text(type, "json_schema"))
-        return add_schema(request, api_member(api_member(format, "json_schema"), "schema"),
+    if (api_is_text(type, "json_schema"))
+        return api_read_schema(request, api_member(api_member(format, "json_schema"), "schema"),
             "response_format.json_schema.schema", error);
-    if (!is_text(type, "json_object"))
+    if (!api_is_text(type, "json_object"))
         return api_fail(error, 400, field,
             "'response_format.type': expected \"text\", \"json_object\" or \"json_schema\"");
     if (api_member(format, "schema")) /* of llama.cpp */
-        return add_schema(request, api_member(format, "schema"), "response_format.schema", error);
+        return api_read_schema(request, api_member(format, "schema"), "response_format.schema", error);
     request->any_object = true;
     request->constraint_field = field;
     return true;
@@ -216,7 +229,7 @@ static bool read_constraint(
     if (format && !read_response_format(format, request, error))
         return false;
     const char *earlier = request->constraint_field;
-    if (schema && !add_schema(request, schema, "json_schema", error))
+    if (schema && !api_read_schema(request, schema, "json_schema", error))
         return false;
     if (schema && earlier)
         return api_fail(error, 400, "json_schema", "'json_schema' and '%s' cannot be combined", earlier);
@@ -233,7 +246,7 @@ static bool read_constraint(
 static bool has_role(const struct api_value *message, const char *role)
 {
     const struct api_value *value = api_member(message, "role");
-    return value && is_text(value, role);
+    return value && api_is_text(value, role);
 }
 
 static bool check_content(const struct api_value *content, size_t index, struct api_error *error)
@@ -248,7 +261,7 @@ static bool check_content(const struct api_value *content, size_t index, struct 
         const struct api_value *type = api_member(part, "type"), *text = api_member(part, "text");
         if (part->kind != JSON_OBJECT_BEGIN || !type || type->kind != JSON_STRING)
             return api_fail(error, 400, name, "'%s': expected parts that are objects with a 'type'", name);
-        if (!is_text(type, "text")) {
+        if (!api_is_text(type, "text")) {
             return api_fail(error, 400, name,
                 "'%s': parts of the type '%.32s' are not supported; expected \"text\"", name,
                 type->text.data);
@@ -275,7 +288,7 @@ static bool check_message(const struct api_value *message, size_t index, struct 
     return true;
 }
 
-static bool read_messages(const struct api_value *root, struct api_request *request, struct api_error *error)
+bool api_read_messages(const struct api_value *root, struct api_request *request, struct api_error *error)
 {
     const struct api_value *messages = api_member(root, "messages"), *last = NULL, *before = NULL;
     const struct api_value *variables = api_member(root, "chat_template_kwargs");
@@ -297,6 +310,7 @@ static bool read_messages(const struct api_value *root, struct api_request *requ
     request->continue_last = add_prompt && has_role(last, "assistant") && api_member(last, "content");
     if (request->continue_last && before && has_role(before, "assistant"))
         return api_fail(error, 400, "messages", "'messages': the last two messages are of the assistant");
+    request->is_chat = true;
     request->messages = messages;
     request->template_variables = variables;
     return true;
@@ -372,37 +386,33 @@ static bool read_response_fields(
     return true;
 }
 
-static bool read_all(
-    const struct api_defaults *defaults, struct api_request *request, struct api_error *error)
+bool api_read_openai(
+    struct api_request *request, const struct api_defaults *defaults, struct api_error *error)
 {
     const struct api_value *root = request->document.root;
     const bool has_messages = request->style == API_CHAT || request->style == API_TEMPLATE;
-    if (!root || root->kind != JSON_OBJECT_BEGIN)
-        return api_fail(error, 400, NULL, "the body: expected a JSON object");
     request->logit_bias = api_member(root, "logit_bias");
-    return api_get_string(root, "model", &request->model, error) && refuse_unsupported(root, error) &&
-           read_constraint(root, request, error) &&
-           (has_messages            ? read_messages(root, request, error)
+    return refuse_unsupported(root, error) && read_constraint(root, request, error) &&
+           (has_messages            ? api_read_messages(root, request, error)
                : request->is_infill ? read_infill(root, request, error)
                                     : read_prompt(root, request, error)) &&
-           read_sampler(root, &request->sampler, error) && read_stops(root, request, error) &&
-           read_max_tokens(root, defaults->max_tokens, request, error) &&
-           read_logprobs(root, request, error) && read_counts(root, request, error) &&
-           read_stream(root, request, error) && read_flags(root, request, error) &&
-           read_response_fields(root, request, error) &&
+           api_read_sampler(root, &request->sampler, error) &&
+           api_read_stops(api_member(root, "stop"), "stop", request, error) &&
+           read_max_tokens(root, defaults, request, error) && read_logprobs(root, request, error) &&
+           read_counts(root, request, error) && read_stream(root, request, error) &&
+           read_flags(root, request, error) && read_response_fields(root, request, error) &&
            (!request->logit_bias || check_logit_bias(request->logit_bias, error));
 }
 
-bool api_request_parse(const char *body, size_t size, enum api_style style,
-    const struct api_defaults *defaults, struct api_request *out, struct api_error *error)
+void api_request_begin(enum api_style style, const struct api_defaults *defaults, struct api_request *out)
 {
     *out = (struct api_request){.style = style == API_INFILL ? API_LLAMA : style,
         .is_infill = style == API_INFILL,
         .model = "",
         .cache_prompt = true,
         .sampler = defaults->sampler,
-        .n = 1};
-    return api_document_parse(body, size, &out->document, error) && read_all(defaults, out, error);
+        .n = 1,
+        .slot = -1};
 }
 
 void api_request_free(struct api_request *request)

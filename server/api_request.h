@@ -1,15 +1,22 @@
-/* Requests for answers, read from JSON: chat and text completions of OpenAI, /completion of llama.cpp. */
+/* Requests for answers: one form for all dialects. Here they are read from the JSON of chat and text
+ * completions of OpenAI and of /completion of llama.cpp; other dialects have files of their own
+ * (api_dialect.h). */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
 #include "api_json.h"
 
 enum api_style {
-    API_CHAT,    /* /v1/chat/completions */
-    API_TEXT,    /* /v1/completions */
-    API_LLAMA,   /* /completion */
-    API_INFILL,  /* /infill: API_LLAMA with another prompt */
-    API_TEMPLATE /* /apply-template: the messages alone */
+    API_CHAT,            /* /v1/chat/completions */
+    API_TEXT,            /* /v1/completions */
+    API_LLAMA,           /* /completion */
+    API_INFILL,          /* /infill: API_LLAMA with another prompt */
+    API_TEMPLATE,        /* /apply-template: the messages alone */
+    API_ANTHROPIC,       /* /v1/messages */
+    API_ANTHROPIC_COUNT, /* /v1/messages/count_tokens */
+    API_OLLAMA_CHAT,     /* /api/chat */
+    API_OLLAMA_GENERATE, /* /api/generate */
+    API_RESPONSES        /* /v1/responses */
 };
 
 enum {
@@ -38,11 +45,13 @@ struct api_request {
     size_t stop_count;
     bool continue_last; /* the last message is the beginning of the answer */
     bool no_generation_prompt;
+    bool only_load; /* asks for no answer: the model is to be ready */
 
-    const struct api_value *messages, *template_variables; /* API_CHAT, API_TEMPLATE */
-    const struct api_value *prompt;                        /* others */
-    bool is_infill;                                        /* then the prompt may be NULL */
-    const struct api_value *prefix, *suffix, *extra;       /* of an infill */
+    bool is_chat; /* the template makes the prompt of the messages, which have the form of OpenAI */
+    const struct api_value *messages, *template_variables;
+    const struct api_value *prompt;                  /* of others */
+    bool is_infill;                                  /* then the prompt may be NULL */
+    const struct api_value *prefix, *suffix, *extra; /* of an infill */
     const struct api_value *logit_bias;
     const struct api_value *response_fields; /* API_LLAMA */
 
@@ -53,9 +62,27 @@ struct api_request {
     const char *constraint_field;   /* where the request has it: for errors */
 };
 
-/* Checks a body. False after an error. The request is freed in both cases. */
-bool api_request_parse(const char *body, size_t size, enum api_style style,
-    const struct api_defaults *defaults, struct api_request *out, struct api_error *error);
 void api_request_free(struct api_request *request);
+
+/* ---- Parts of all dialects ---- */
+
+void api_request_begin(enum api_style style, const struct api_defaults *defaults, struct api_request *out);
+bool api_read_openai(
+    struct api_request *request, const struct api_defaults *defaults, struct api_error *error);
+/* `messages` and what belongs to them. */
+bool api_read_messages(const struct api_value *root, struct api_request *request, struct api_error *error);
+/* Temperature, penalties, seed and so on. */
+bool api_read_sampler(const struct api_value *object, struct salvo_sampler *sampler, struct api_error *error);
+/* A string or an array of strings; may be NULL. */
+bool api_read_stops(
+    const struct api_value *stop, const char *field, struct api_request *request, struct api_error *error);
+/* The limit that a request asks for, -1: none, under the limit of the server. */
+void api_limit_tokens(struct api_request *request, const struct api_defaults *defaults, int64_t asked);
+/* A JSON Schema that the answer must fit. */
+bool api_read_schema(
+    struct api_request *request, const struct api_value *schema, const char *field, struct api_error *error);
+/* 501 by name, unless the list is missing or empty. */
+bool api_refuse_list(const struct api_value *object, const char *name, struct api_error *error);
+bool api_is_text(const struct api_value *value, const char *text); /* `value` may be NULL */
 
 #endif

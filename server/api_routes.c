@@ -1,3 +1,4 @@
+#include "api_embeddings.h"
 #include "api_server.h"
 
 #include <string.h>
@@ -19,10 +20,22 @@ static const struct api_route routes[] = {
     {"/models/", api_get_model, NULL, 0, false},
     {"/v1/embeddings", NULL, api_embeddings_new, 0, false},
     {"/embeddings", NULL, api_embeddings_new, 0, false},
-    {"/embedding", NULL, api_embeddings_new, API_LLAMA, false},
+    {"/embedding", NULL, api_embeddings_new, API_EMBED_LLAMA, false},
     {"/tokenize", NULL, api_text_new, API_TOKENIZE, false},
     {"/detokenize", NULL, api_text_new, API_DETOKENIZE, false},
     {"/apply-template", NULL, api_text_new, API_APPLY_TEMPLATE, false},
+    {"/v1/messages", NULL, api_generation_new, API_ANTHROPIC, false},
+    {"/v1/messages/count_tokens", NULL, api_text_new, API_COUNT_TOKENS, false},
+    {"/v1/responses", NULL, api_generation_new, API_RESPONSES, false},
+    {"/responses", NULL, api_generation_new, API_RESPONSES, false},
+    {"/api/version", api_get_version, NULL, 0, false},
+    {"/api/tags", api_get_tags, NULL, 0, false},
+    {"/api/ps", api_get_running, NULL, 0, false},
+    {"/api/show", NULL, api_text_new, API_SHOW, false},
+    {"/api/chat", NULL, api_generation_new, API_OLLAMA_CHAT, false},
+    {"/api/generate", NULL, api_generation_new, API_OLLAMA_GENERATE, false},
+    {"/api/embed", NULL, api_embeddings_new, API_EMBED, false},
+    {"/api/embeddings", NULL, api_embeddings_new, API_EMBED_ONE, false},
     {"/props", api_get_props, NULL, 0, false},
     {"/slots", api_get_slots, NULL, 0, false},
     {"/slots/", NULL, api_slots_new, 0, false},

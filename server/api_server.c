@@ -1,8 +1,10 @@
 #include "api_server.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* ---- Tasks ---- */
 
@@ -59,22 +61,6 @@ void api_task_end(struct api_task *task)
 
 /* ---- Answers ---- */
 
-void api_headers(const struct api_server *server, struct http_exchange *exchange, const char *type,
-    struct http_header out[API_HEADERS])
-{
-    out[0] = (struct http_header){"Content-Type", type};
-    out[1] = (struct http_header){NULL, NULL};
-    http_access_cors(&server->access, http_exchange_request(exchange), out, API_HEADERS);
-}
-
-void api_reply(
-    struct api_server *server, struct http_exchange *exchange, int status, const struct buffer *json)
-{
-    struct http_header headers[API_HEADERS];
-    api_headers(server, exchange, "application/json; charset=utf-8", headers);
-    http_reply(exchange, status, headers, json->data, json->size);
-}
-
 static void add_header(struct http_header headers[API_HEADERS], const char *name, const char *value)
 {
     size_t count = 0;
@@ -86,6 +72,43 @@ static void add_header(struct http_header headers[API_HEADERS], const char *name
     headers[count + 1] = (struct http_header){NULL, NULL};
 }
 
+static bool has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static bool is_anthropic(const struct http_exchange *exchange)
+{
+    return has_prefix(http_exchange_request(exchange)->path, "/v1/messages");
+}
+
+static bool is_ollama(const struct http_exchange *exchange)
+{
+    return has_prefix(http_exchange_request(exchange)->path, "/api/");
+}
+
+void api_headers(struct api_server *server, struct http_exchange *exchange, const char *type,
+    struct http_header out[API_HEADERS])
+{
+    out[0] = (struct http_header){"Content-Type", type};
+    out[1] = (struct http_header){NULL, NULL};
+    http_access_cors(&server->access, http_exchange_request(exchange), out, API_HEADERS);
+    if (is_anthropic(exchange)) {
+        uint64_t random = 0;
+        (void)getrandom(&random, sizeof random, 0); /* a name, no secret */
+        snprintf(server->request_id, sizeof server->request_id, "req_%016" PRIx64, random);
+        add_header(out, "request-id", server->request_id);
+    }
+}
+
+void api_reply(
+    struct api_server *server, struct http_exchange *exchange, int status, const struct buffer *json)
+{
+    struct http_header headers[API_HEADERS];
+    api_headers(server, exchange, "application/json; charset=utf-8", headers);
+    http_reply(exchange, status, headers, json->data, json->size);
+}
+
 void api_reply_error(struct api_server *server, struct http_exchange *exchange, const struct api_error *error)
 {
     static const char out_of_memory[] = "{\"error\":{\"code\":503,\"message\":\"not enough memory\","
@@ -94,8 +117,13 @@ void api_reply_error(struct api_server *server, struct http_exchange *exchange, 
     struct buffer buffer = {0};
     struct json_writer json = api_json(&buffer);
     char retry[16];
-    api_write_error(&json, error);
     api_headers(server, exchange, "application/json; charset=utf-8", headers);
+    if (is_anthropic(exchange))
+        api_write_anthropic_error(&json, error, server->request_id);
+    else if (is_ollama(exchange))
+        api_write_ollama_error(&json, error);
+    else
+        api_write_error(&json, error);
     snprintf(retry, sizeof retry, "%u", error->retry_after);
     if (error->retry_after)
         add_header(headers, "Retry-After", retry);
@@ -144,12 +172,19 @@ static struct api_model *ready_model(struct api_model *model, struct api_error *
     return NULL;
 }
 
+/* Ollama's clients add ":latest" to a name. */
+static bool is_named(const char *id, const char *name)
+{
+    const size_t size = strlen(id);
+    return strncmp(name, id, size) == 0 && (!name[size] || strcmp(name + size, ":latest") == 0);
+}
+
 struct api_model *api_find_model(struct api_server *server, const char *name, struct api_error *error)
 {
     if (server->model_count == 1)
         return ready_model(&server->models[0], error);
     for (size_t i = 0; i < server->model_count; i++) {
-        if (strcmp(server->models[i].id, name) == 0)
+        if (is_named(server->models[i].id, name))
             return ready_model(&server->models[i], error);
     }
     if (!*name)

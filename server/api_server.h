@@ -25,6 +25,7 @@ struct api_server {
     int64_t started;                /* seconds since 1970 */
     const char *slot_folder;        /* for files of /slots; NULL: none */
     const struct api_model *failed; /* its engine could not be opened again; ends the server */
+    char request_id[32];            /* of the answer that is being written, for Anthropic's clients */
 };
 
 struct api_task {
@@ -57,9 +58,9 @@ void api_reply(
     struct api_server *server, struct http_exchange *exchange, int status, const struct buffer *json);
 void api_reply_error(
     struct api_server *server, struct http_exchange *exchange, const struct api_error *error);
-/* Fills the headers of an answer: content type, CORS. */
+/* Fills the headers of an answer: content type, CORS, an id where Anthropic's clients want one. */
 enum { API_HEADERS = 12 };
-void api_headers(const struct api_server *server, struct http_exchange *exchange, const char *type,
+void api_headers(struct api_server *server, struct http_exchange *exchange, const char *type,
     struct http_header out[API_HEADERS]);
 
 /* ---- Models ---- */
@@ -89,7 +90,7 @@ const struct api_route *api_find_route(const char *path);
 
 struct api_task *api_generation_new(const struct api_route *route);
 /* api_text.c */
-enum { API_TOKENIZE, API_DETOKENIZE, API_APPLY_TEMPLATE };
+enum { API_TOKENIZE, API_DETOKENIZE, API_APPLY_TEMPLATE, API_COUNT_TOKENS, API_SHOW };
 struct api_task *api_text_new(const struct api_route *route);
 /* api_embeddings.c */
 struct api_task *api_embeddings_new(const struct api_route *route);
@@ -99,6 +100,14 @@ void api_get_models(struct api_server *server, struct http_exchange *exchange);
 void api_get_model(struct api_server *server, struct http_exchange *exchange);
 void api_get_props(struct api_server *server, struct http_exchange *exchange);
 void api_get_slots(struct api_server *server, struct http_exchange *exchange);
+/* Replies with 200, or 503 if the writer had no memory; frees the buffer. */
+void api_reply_json(struct api_server *server, struct http_exchange *exchange, const struct json_writer *json,
+    struct buffer *out);
+/* api_ollama_info.c */
+void api_get_version(struct api_server *server, struct http_exchange *exchange);
+void api_get_tags(struct api_server *server, struct http_exchange *exchange);
+void api_get_running(struct api_server *server, struct http_exchange *exchange);
+void api_write_show(struct json_writer *json, const struct api_model *model, bool verbose, int64_t time);
 /* api_slots.c */
 struct api_task *api_slots_new(const struct api_route *route);
 /* Notes what a request has computed; `ids` may be gone later. */

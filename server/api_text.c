@@ -1,7 +1,7 @@
 /* Endpoints that need a model's tokenizer or template and no computing. */
+#include "api_dialect.h"
 #include "api_prompt.h"
 #include "api_server.h"
-#include "api_write.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -112,7 +112,7 @@ static bool apply_template(
     struct api_request request;
     struct buffer text = {0};
     const bool ok =
-        api_request_parse(task->body, task->body_size, API_TEMPLATE, &model->defaults, &request, error) &&
+        api_dialect_parse(task->body, task->body_size, API_TEMPLATE, &model->defaults, &request, error) &&
         api_render_text(model, &request, &text, error);
     if (ok) {
         json_begin(json, '{');
@@ -125,6 +125,34 @@ static bool apply_template(
     return ok;
 }
 
+static bool count_tokens(
+    struct api_model *model, const struct api_task *task, struct json_writer *json, struct api_error *error)
+{
+    struct api_request request;
+    struct api_prepared prepared = {0};
+    const bool ok = api_dialect_parse(task->body, task->body_size, API_ANTHROPIC_COUNT, &model->defaults,
+                        &request, error) &&
+                    api_prepare(model, &request, &prepared, error);
+    if (ok) {
+        json_begin(json, '{');
+        api_write_number(json, "input_tokens", prepared.prompts[0].count);
+        json_end(json, '}');
+    }
+    api_prepared_free(&prepared);
+    api_request_free(&request);
+    return ok;
+}
+
+static bool show(const struct api_model *model, const struct api_task *task, const struct api_value *root,
+    struct json_writer *json, struct api_error *error)
+{
+    bool verbose = false;
+    if (!api_get_bool(root, "verbose", &verbose, error))
+        return false;
+    api_write_show(json, model, verbose, task->server->started);
+    return true;
+}
+
 static bool answer(struct text_task *own, const struct api_value *root)
 {
     struct api_task *task = &own->task;
@@ -133,7 +161,8 @@ static bool answer(struct text_task *own, const struct api_value *root)
     bool ok;
     if (root->kind != JSON_OBJECT_BEGIN)
         return api_fail(&task->error, 400, NULL, "the body: expected a JSON object");
-    if (!api_get_string(root, "model", &name, &task->error))
+    if ((own->number == API_SHOW && !api_get_string(root, "name", &name, &task->error)) ||
+        !api_get_string(root, "model", &name, &task->error))
         return false;
     struct api_model *model = api_find_model(task->server, name, &task->error);
     if (!model)
@@ -142,6 +171,10 @@ static bool answer(struct text_task *own, const struct api_value *root)
         ok = tokenize(model, root, &json, &task->error);
     else if (own->number == API_DETOKENIZE)
         ok = detokenize(model, root, &json, &task->error);
+    else if (own->number == API_COUNT_TOKENS)
+        ok = count_tokens(model, task, &json, &task->error);
+    else if (own->number == API_SHOW)
+        ok = show(model, task, root, &json, &task->error);
     else
         ok = apply_template(model, task, &json, &task->error);
     if (ok && json.status != SALVO_OK)

@@ -19,29 +19,27 @@ struct api_answer {
 /* "b" and a number, as llama.cpp writes it. */
 const char *api_fingerprint(void);
 
-/* The whole answer, when all choices have ended. */
-void api_write_answer(struct json_writer *json, const struct api_answer *answer);
+/* The bytes that a stream sends next. */
+struct api_stream {
+    struct buffer out;
+    bool failed;     /* memory was short */
+    unsigned events; /* so far; of dialects that number them */
+};
 
-/* Objects of a stream: the first one of a chat; what has not been sent of a choice, a part of `echo` before
- * it; the last one of a choice; the usage. */
-void api_write_first(
-    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice);
-void api_write_part(struct json_writer *json, const struct api_answer *answer,
-    const struct api_choice *choice, struct salvo_text echo);
-void api_write_last(
-    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice);
-void api_write_usage(struct json_writer *json, const struct api_answer *answer);
+/* An event of server-sent events, with a name or NULL, whose data the writer writes. */
+struct json_writer api_event_begin(struct api_stream *stream, const char *name);
+void api_event_end(struct api_stream *stream, const struct json_writer *json);
+/* A line of JSON. */
+struct json_writer api_line_begin(struct api_stream *stream);
+void api_line_end(struct api_stream *stream, const struct json_writer *json);
 
-/* llama.cpp's form, api_write_llama.c. */
-void api_write_llama_answer(struct json_writer *json, const struct api_answer *answer);
-void api_write_llama_part(
-    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice);
-void api_write_llama_last(
-    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice);
 /* Members of an open object: settings of a request or of the server. */
 void api_write_settings(struct json_writer *json, const struct salvo_sampler *sampler, int64_t max_tokens);
 
-/* Parts of both, api_write_parts.c. */
+/* Parts of several dialects, api_write_parts.c. */
+struct salvo_text api_text_of(const struct buffer *buffer);
+void api_write_text(struct json_writer *json, const char *key, const char *text); /* NULL: null */
+void api_write_number(struct json_writer *json, const char *key, uint64_t number);
 void api_write_token(struct json_writer *json, struct salvo_model *model, const struct api_token *token);
 void api_write_tokens(struct json_writer *json, struct salvo_model *model, const struct buffer *details);
 void api_write_ids(struct json_writer *json, const struct buffer *ids);

@@ -1,4 +1,4 @@
-#include "api_write.h"
+#include "api_dialect.h"
 
 #include <string.h>
 
@@ -79,7 +79,7 @@ static void write_text(struct json_writer *json, const struct api_choice *choice
     json_text(json, (struct salvo_text){choice->text.size ? choice->text.data : "", choice->text.size});
 }
 
-void api_write_llama_part(
+static void write_part(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {
     json_begin(json, '{');
@@ -175,7 +175,7 @@ static void write_fields(
     buffer_free(&whole);
 }
 
-void api_write_llama_last(
+static void write_last(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {
     if (answer->request->response_fields)
@@ -185,12 +185,37 @@ void api_write_llama_last(
 }
 
 /* One object for one prompt, a list for several. */
-void api_write_llama_answer(struct json_writer *json, const struct api_answer *answer)
+static void write_answer(struct json_writer *json, const struct api_answer *answer)
 {
     if (answer->choice_count > 1)
         json_begin(json, '[');
     for (size_t i = 0; i < answer->choice_count; i++)
-        api_write_llama_last(json, answer, &answer->choices[i]);
+        write_last(json, answer, &answer->choices[i]);
     if (answer->choice_count > 1)
         json_end(json, ']');
 }
+
+static void write_object(struct api_stream *stream, const struct api_answer *answer, enum api_object object,
+    const struct api_choice *choice, struct salvo_text echo)
+{
+    (void)echo;
+    if (object != API_OBJECT_PART && object != API_OBJECT_LAST)
+        return;
+    struct json_writer json = api_event_begin(stream, NULL);
+    if (object == API_OBJECT_PART)
+        write_part(&json, answer, choice);
+    else
+        write_last(&json, answer, choice);
+    api_event_end(stream, &json);
+}
+
+const struct api_dialect api_llama = {
+    .id_prefix = "cmpl-",
+    .stream_type = "text/event-stream",
+    .silence = ": still here\n\n",
+    .last_has_text = true,
+    .read = api_read_openai,
+    .write_answer = write_answer,
+    .write_object = write_object,
+    .write_error = api_openai_error,
+};

@@ -1,4 +1,4 @@
-#include "api_write.h"
+#include "api_dialect.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,11 +12,6 @@ const char *api_fingerprint(void)
 {
     static const char text[] = "b" /* as llama.cpp's builds */ "0-salvo";
     return text;
-}
-
-static struct salvo_text text_of(const struct buffer *buffer)
-{
-    return (struct salvo_text){buffer->size ? buffer->data : "", buffer->size};
 }
 
 static void write_head(struct json_writer *json, const struct api_answer *answer, bool chunk)
@@ -132,7 +127,7 @@ static void write_text(
     json_string_begin(json);
     if (size)
         json_string_part(json, (struct salvo_text){echo, size});
-    json_string_part(json, text_of(&choice->text));
+    json_string_part(json, api_text_of(&choice->text));
     json_string_end(json, false);
     salvo_free(echo);
 }
@@ -149,7 +144,7 @@ static void write_choice(
         json_key(json, "role");
         json_string(json, "assistant");
         json_key(json, "content");
-        json_text(json, text_of(&choice->text));
+        json_text(json, api_text_of(&choice->text));
         json_end(json, '}');
     } else {
         json_key(json, "text");
@@ -161,12 +156,8 @@ static void write_choice(
     json_end(json, '}');
 }
 
-void api_write_answer(struct json_writer *json, const struct api_answer *answer)
+static void write_answer(struct json_writer *json, const struct api_answer *answer)
 {
-    if (answer->request->style == API_LLAMA) {
-        api_write_llama_answer(json, answer);
-        return;
-    }
     json_begin(json, '{');
     write_head(json, answer, false);
     json_key(json, "choices");
@@ -207,7 +198,7 @@ static void end_chunk(struct json_writer *json, const struct api_choice *timed)
     json_end(json, '}');
 }
 
-void api_write_first(
+static void write_first(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {
     begin_chunk(json, answer, choice);
@@ -224,26 +215,22 @@ void api_write_first(
     end_chunk(json, NULL);
 }
 
-void api_write_part(struct json_writer *json, const struct api_answer *answer,
+static void write_part(struct json_writer *json, const struct api_answer *answer,
     const struct api_choice *choice, struct salvo_text echo)
 {
-    if (answer->request->style == API_LLAMA) {
-        api_write_llama_part(json, answer, choice);
-        return;
-    }
     begin_chunk(json, answer, choice);
     if (is_chat(answer)) {
         json_key(json, "delta");
         json_begin(json, '{');
         json_key(json, "content");
-        json_text(json, text_of(&choice->text));
+        json_text(json, api_text_of(&choice->text));
         json_end(json, '}');
     } else {
         json_key(json, "text");
         json_string_begin(json);
         if (echo.size)
             json_string_part(json, echo);
-        json_string_part(json, text_of(&choice->text));
+        json_string_part(json, api_text_of(&choice->text));
         json_string_end(json, false);
     }
     write_logprobs(json, answer, choice);
@@ -252,13 +239,9 @@ void api_write_part(struct json_writer *json, const struct api_answer *answer,
     end_chunk(json, answer->request->timings_per_token ? choice : NULL);
 }
 
-void api_write_last(
+static void write_last(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {
-    if (answer->request->style == API_LLAMA) {
-        api_write_llama_last(json, answer, choice);
-        return;
-    }
     begin_chunk(json, answer, choice);
     if (is_chat(answer)) {
         json_key(json, "delta");
@@ -274,7 +257,7 @@ void api_write_last(
     end_chunk(json, answer->request->include_usage && !answer->request->timings_per_token ? NULL : choice);
 }
 
-void api_write_usage(struct json_writer *json, const struct api_answer *answer)
+static void write_end(struct json_writer *json, const struct api_answer *answer)
 {
     json_begin(json, '{');
     write_head(json, answer, true);
@@ -285,3 +268,43 @@ void api_write_usage(struct json_writer *json, const struct api_answer *answer)
     api_write_timings(json, &answer->choices[0]);
     json_end(json, '}');
 }
+
+static void write_object(struct api_stream *stream, const struct api_answer *answer, enum api_object object,
+    const struct api_choice *choice, struct salvo_text echo)
+{
+    static const char done[] = "data: [DONE]\n\n";
+    const bool is_end = object == API_OBJECT_END;
+    if (object == API_OBJECT_FIRST && !is_chat(answer))
+        return;
+    if (!is_end || answer->request->include_usage) {
+        struct json_writer json = api_event_begin(stream, NULL);
+        if (object == API_OBJECT_FIRST)
+            write_first(&json, answer, choice);
+        else if (object == API_OBJECT_PART)
+            write_part(&json, answer, choice, echo);
+        else if (object == API_OBJECT_LAST)
+            write_last(&json, answer, choice);
+        else
+            write_end(&json, answer);
+        api_event_end(stream, &json);
+    }
+    if (is_end)
+        stream->failed = buffer_append(&stream->out, done, sizeof done - 1) != SALVO_OK || stream->failed;
+}
+
+void api_openai_error(struct api_stream *stream, const struct api_error *error)
+{
+    struct json_writer json = api_event_begin(stream, NULL);
+    api_write_error(&json, error);
+    api_event_end(stream, &json);
+}
+
+const struct api_dialect api_openai = {
+    .id_prefix = "cmpl-",
+    .stream_type = "text/event-stream",
+    .silence = ": still here\n\n",
+    .read = api_read_openai,
+    .write_answer = write_answer,
+    .write_object = write_object,
+    .write_error = api_openai_error,
+};

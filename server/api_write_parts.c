@@ -4,6 +4,60 @@
 #include <stdio.h>
 #include <string.h>
 
+static void stream_append(struct api_stream *stream, const char *text)
+{
+    stream->failed = buffer_append(&stream->out, text, strlen(text)) != SALVO_OK || stream->failed;
+}
+
+struct json_writer api_event_begin(struct api_stream *stream, const char *name)
+{
+    if (name) {
+        stream_append(stream, "event: ");
+        stream_append(stream, name);
+        stream_append(stream, "\n");
+    }
+    stream_append(stream, "data: ");
+    stream->events++;
+    return api_json(&stream->out);
+}
+
+void api_event_end(struct api_stream *stream, const struct json_writer *json)
+{
+    stream->failed = json->status != SALVO_OK || stream->failed;
+    stream_append(stream, "\n\n");
+}
+
+struct json_writer api_line_begin(struct api_stream *stream)
+{
+    return api_json(&stream->out);
+}
+
+void api_line_end(struct api_stream *stream, const struct json_writer *json)
+{
+    stream->failed = json->status != SALVO_OK || stream->failed;
+    stream_append(stream, "\n");
+}
+
+struct salvo_text api_text_of(const struct buffer *buffer)
+{
+    return (struct salvo_text){buffer->size ? buffer->data : "", buffer->size};
+}
+
+void api_write_text(struct json_writer *json, const char *key, const char *text)
+{
+    json_key(json, key);
+    if (text)
+        json_string(json, text);
+    else
+        json_null(json);
+}
+
+void api_write_number(struct json_writer *json, const char *key, uint64_t number)
+{
+    json_key(json, key);
+    json_unsigned(json, number);
+}
+
 /* Whole characters, none overlong or beyond Unicode. */
 bool api_is_utf8(const char *text, size_t size)
 {

@@ -26,6 +26,7 @@ enum { HTTP_UNSENT_LIMIT = 32 * 1024, HTTP_UNSENT_ROOM = 16 * 1024 };
 struct http_options {
     const char *host;        /* address or name to bind; NULL: 127.0.0.1 */
     int port;                /* 0: any free one, see http_server_port */
+    int second_port;         /* of the same host, listened on as well; 0: none */
     const char *unix_socket; /* path of a Unix socket instead of host and port, or NULL */
     bool systemd;            /* take the sockets that systemd passes (LISTEN_FDS), if it passes any */
     const char *tls_key_file, *tls_cert_file; /* PEM; both or none */

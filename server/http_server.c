@@ -312,7 +312,8 @@ static bool open_sockets(struct http_server *server, char *error, size_t room)
             return false;
     }
     server->port = server->sockets.port;
-    return true;
+    return !options->second_port || options->second_port == server->port ||
+           listen_add_tcp(options->host, options->second_port, &server->sockets, error, room);
 }
 
 static bool open_pipe(struct http_server *server)

@@ -107,6 +107,20 @@ bool listen_tcp(const char *host, int port, struct listen_sockets *out, char *er
     return false;
 }
 
+bool listen_add_tcp(const char *host, int port, struct listen_sockets *sockets, char *error, size_t room)
+{
+    struct listen_sockets more;
+    if (!listen_tcp(host, port, &more, error, room))
+        return false;
+    for (size_t i = 0; i < more.count; i++) {
+        if (sockets->count < LISTEN_LIMIT)
+            sockets->fds[sockets->count++] = more.fds[i];
+        else
+            close(more.fds[i]);
+    }
+    return true;
+}
+
 /* 0 if nothing listens on the path and it is free now, or errno. */
 static int free_path(const struct sockaddr_un *address)
 {

@@ -127,6 +127,7 @@ static bool open_http(struct serving *serving, char *error, size_t room)
     const struct http_options http = {
         .host = options->host,
         .port = options->port,
+        .second_port = options->second_port,
         .unix_socket = options->unix_socket,
         .systemd = true,
         .tls_key_file = options->tls_key_file,
@@ -177,6 +178,8 @@ static void announce(const struct serving *serving)
     else
         fprintf(stderr, "listening on %s://%s:%d\n", options->tls_key_file ? "https" : "http",
             options->host ? options->host : "127.0.0.1", http_server_port(serving->api.http));
+    if (options->second_port)
+        fprintf(stderr, "also on port %d\n", options->second_port);
 }
 
 /* All threads end before what they use. */

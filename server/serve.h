@@ -20,6 +20,7 @@ struct serve_options {
 
     const char *host;        /* NULL: 127.0.0.1 */
     int port;                /* 0: any free one */
+    int second_port;         /* listened on as well; 0: none */
     const char *unix_socket; /* NULL: none */
     const char *tls_key_file, *tls_cert_file;
     size_t body_limit; /* 0: 16 MB */

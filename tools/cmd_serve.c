@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_KEYS = 256, DEFAULT_PARALLEL = 4 };
+enum { MOST_KEYS = 256, DEFAULT_PARALLEL = 4, OLLAMA_PORT = 11434 };
 
 static struct {
     struct text_list models, aliases, keys;
     const char *host, *unix_socket, *key_file, *tls_key, *tls_cert, *cors, *template_file, *slot_folder;
     uint32_t port, parallel, tokens, timeout, drain_delay, drain, body_limit;
-    bool metrics, slots, no_slots;
+    bool metrics, slots, no_slots, ollama;
 } options = {.port = 8080, .tokens = UINT32_MAX, .drain = 30};
 
 static const uint32_t no_limit = UINT32_MAX;
@@ -29,6 +29,7 @@ static const struct option option_table[] = {
     {0, "host", "ADDRESS", OPTION_TEXT, &options.host,
         "address to listen on, or the path of a Unix socket (default: 127.0.0.1)"},
     {0, "port", "N", OPTION_NUMBER, &options.port, "port to listen on; 0: any free one (default: 8080)"},
+    {0, "ollama", NULL, OPTION_FLAG, &options.ollama, "listen on Ollama's port as well, 11434"},
     {0, "unix-socket", "PATH", OPTION_FILE, &options.unix_socket, "listen on a Unix socket"},
     {0, "parallel", "N", OPTION_COUNT, &options.parallel,
         "requests that are computed at once; others wait (default: 4)", .also = "-np --n-parallel"},
@@ -184,6 +185,7 @@ static int run_server(const struct model_list *models, const struct salvo_engine
         .template_size = chat->size,
         .host = options.host,
         .port = (int)options.port,
+        .second_port = options.ollama ? OLLAMA_PORT : 0,
         .unix_socket = options.unix_socket,
         .tls_key_file = options.tls_key,
         .tls_cert_file = options.tls_cert,
@@ -246,7 +248,7 @@ static int run(int count, char **arguments)
 const struct command serve_command = {
     .name = "serve",
     .arguments = "[MODEL...]",
-    .summary = "answer requests over HTTP, with the endpoints of OpenAI and llama.cpp",
+    .summary = "answer requests over HTTP, with the endpoints of OpenAI, llama.cpp, Anthropic and Ollama",
     .details =
         "GET /health tells 200 when the models are loaded. SIGTERM lets running requests end, a second "
         "one does not.\n"

@@ -1,4 +1,4 @@
-"""Real clients: the packages openai and langchain-openai, where they are installed (tests/requirements-all.txt)."""
+"""Real clients: the packages openai, langchain-openai, anthropic and ollama, where they are installed (tests/requirements-all.txt)."""
 
 import os
 import sys
@@ -8,7 +8,9 @@ import unittest
 from serve_process import Server, fill_queue, start_failing
 
 try:
+    import anthropic
     import httpx
+    import ollama
     import openai
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 except ImportError as missing:
@@ -18,7 +20,7 @@ except ImportError as missing:
 MESSAGES = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": "Tell me one"}]
 
 
-class Clients(unittest.TestCase):
+class Serving(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Server("--api-key", "secret")
@@ -30,6 +32,8 @@ class Clients(unittest.TestCase):
         cls.client.close()
         assert cls.server.stop() == 0, "".join(cls.server.lines)
 
+
+class Clients(Serving):
     def test_openai_chat(self):
         options = {"model": "any", "messages": MESSAGES, "max_tokens": 12, "seed": 4, "logprobs": True, "top_logprobs": 3}
         whole = self.client.chat.completions.create(**options)
@@ -87,6 +91,77 @@ class Clients(unittest.TestCase):
         self.assertEqual(len(documents), 2)
         for got, expected in zip([*documents, chain.embed_query(texts[1])], [0, 1, 1], strict=True):
             self.assertTrue(all(abs(a - b) < 1e-6 for a, b in zip(got, plain.data[expected].embedding, strict=True)))
+
+
+class Dialects(Serving):
+    """The reference is the text that the chat of openai gives for the same messages."""
+
+    def chat(self, **more):
+        whole = self.client.chat.completions.create(model="any", messages=MESSAGES, max_tokens=12, temperature=0, **more)
+        return whole.choices[0].message.content, whole.usage
+
+    def test_anthropic(self):
+        expected, usage = self.chat()
+        request = {"model": "any", "system": MESSAGES[0]["content"], "messages": MESSAGES[1:], "max_tokens": 12,
+                   "extra_body": {"temperature": 0}}
+        with anthropic.Anthropic(api_key="secret", base_url=self.url.removesuffix("/v1"), max_retries=0) as client:
+            whole = client.messages.create(**request)
+            self.assertEqual((whole.content[0].text, whole.stop_reason, whole.usage.output_tokens), (expected, "max_tokens", 12))
+            self.assertTrue(whole._request_id.startswith("req_"))
+            self.assertEqual(client.messages.count_tokens(model="any", system=request["system"], messages=request["messages"]).input_tokens,
+                             usage.prompt_tokens)
+            with client.messages.stream(**request) as stream:
+                self.assertEqual("".join(stream.text_stream), expected)
+                last = stream.get_final_message()
+            self.assertEqual((last.content[0].text, last.stop_reason, last.usage.output_tokens), (expected, "max_tokens", 12))
+            blocks = [{"type": "text", "text": MESSAGES[0]["content"], "cache_control": {"type": "ephemeral"}}]
+            self.assertEqual(client.messages.create(**{**request, "system": blocks}).content[0].text, expected)
+            with self.assertRaises(anthropic.BadRequestError) as caught:
+                client.messages.create(**{**request, "extra_body": {"temperature": "hot"}})
+            self.assertEqual(caught.exception.body["error"]["type"], "invalid_request_error")
+        with anthropic.Anthropic(api_key="wrong", base_url=self.url.removesuffix("/v1"), max_retries=0) as client, \
+                self.assertRaises(anthropic.AuthenticationError):
+            client.messages.create(**request)
+
+    def test_ollama(self):
+        expected, usage = self.chat()
+        client = ollama.Client(host=self.url.removesuffix("/v1"), headers={"Authorization": "Bearer secret"})
+        request = {"model": "any", "messages": MESSAGES, "options": {"temperature": 0, "num_predict": 12}, "keep_alive": 60}
+        whole = client.chat(**request)
+        self.assertEqual((whole.message.content, whole.done_reason, whole.eval_count, whole.prompt_eval_count),
+                         (expected, "length", 12, usage.prompt_tokens))
+        self.assertEqual("".join(part.message.content for part in client.chat(**request, stream=True)), expected)
+        made = client.generate("any", MESSAGES[1]["content"], system=MESSAGES[0]["content"], options=request["options"])
+        self.assertEqual((made.response, made.done), (expected, True))
+        parts = client.generate("any", MESSAGES[1]["content"], system=MESSAGES[0]["content"], options=request["options"], stream=True)
+        self.assertEqual("".join(part.response for part in parts), expected)
+        [model] = client.list().models
+        self.assertEqual((model.model, model.details.family, client.ps().models[0].model), ("stories260K-f32", "llama", "stories260K-f32"))
+        self.assertIn("completion", client.show("any").capabilities)
+        embedded = self.client.embeddings.create(model="any", input="a dog", encoding_format="float").data[0].embedding
+        self.assertEqual(list(client.embed("any", "a dog").embeddings[0]), embedded)
+        self.assertEqual(len(client.embeddings("any", "a dog").embedding), 64)
+        with self.assertRaises(ollama.ResponseError) as caught:
+            client.chat("any", MESSAGES, options={"temperature": -1})
+        self.assertEqual(caught.exception.status_code, 400)
+        self.assertIn("temperature", caught.exception.error)
+
+    def test_responses(self):
+        expected, usage = self.chat()
+        request = {"model": "any", "instructions": MESSAGES[0]["content"], "input": MESSAGES[1]["content"], "max_output_tokens": 12, "temperature": 0}
+        whole = self.client.responses.create(**request)
+        self.assertEqual((whole.output_text, whole.status, whole.incomplete_details.reason), (expected, "incomplete", "max_output_tokens"))
+        self.assertEqual((whole.usage.input_tokens, whole.usage.output_tokens), (usage.prompt_tokens, 12))
+        with self.client.responses.stream(**request) as stream:
+            text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        self.assertEqual(text, expected)
+        events = list(self.client.responses.create(**request, stream=True))
+        self.assertEqual((events[0].type, events[-1].type, events[-1].response.output_text), ("response.created", "response.incomplete", expected))
+        self.assertEqual(self.client.responses.create(**request, tools=[{"type": "web_search"}]).output_text, expected)
+        chain = ChatOpenAI(model="any", api_key="secret", base_url=self.url, use_responses_api=True, max_retries=0, temperature=0)
+        self.assertTrue(chain.invoke("Tell me a story").text)
+        with self.assertRaises(openai.BadRequestError):
+            self.client.responses.create(**{**request, "max_output_tokens": 0})
 
 
 @unittest.skipUnless(len(sys.argv) > 2, "no server whose device stands still")

@@ -1,6 +1,6 @@
 /* Request bodies: good ones and their meaning, bad ones with the status and the field that they get. */
 #include "cmocka_test.h"
-#include "server/api_request.h"
+#include "server/api_dialect.h"
 
 #include <float.h>
 #include <math.h>
@@ -19,7 +19,7 @@ static const struct api_defaults defaults = {
 static bool parse(const char *body, enum api_style style, struct api_request *out, struct api_error *error)
 {
     *error = (struct api_error){0};
-    return api_request_parse(body, strlen(body), style, &defaults, out, error);
+    return api_dialect_parse(body, strlen(body), style, &defaults, out, error);
 }
 
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
@@ -195,7 +195,7 @@ static void test_limits_and_forms(void **state)
         "{\"prompt\":\"a\",\"n_predict\":256,\"seed\":-1,\"n_probs\":2,\"max_tokens\":4.0}";
     (void)state;
     limited.max_tokens = 3;
-    assert_true(api_request_parse(body, strlen(body), API_LLAMA, &limited, &request, &error));
+    assert_true(api_dialect_parse(body, strlen(body), API_LLAMA, &limited, &request, &error));
     assert_int_equal(request.max_tokens, 3);
     assert_true(request.logprobs);
     assert_int_equal(request.top_count, 2);

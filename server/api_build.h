@@ -1,0 +1,40 @@
+/* Values of JSON that a dialect makes in the document of a request: messages in the form of OpenAI. */
+#ifndef SERVER_API_BUILD_H
+#define SERVER_API_BUILD_H
+
+#include "api_request.h"
+
+/* An array or object that grows. */
+struct api_list {
+    struct api_value value; /* of the kind JSON_ARRAY_BEGIN or JSON_OBJECT_BEGIN */
+    struct api_value *last;
+};
+
+struct api_builder {
+    struct api_document *document;
+    bool failed; /* memory was short */
+
+    /* Messages. Those of one role that follow each other become one with several parts. */
+    struct api_list messages, parts;
+    const char *role; /* of the message that is not in `messages` yet; NULL: none */
+    struct salvo_text reasoning;
+};
+
+struct api_builder api_builder_new(struct api_document *document);
+
+struct api_list api_list_new(enum json_kind kind);
+/* Appends a copy of the value; `key` is "" in an array. Lists are complete when they are added. */
+void api_list_add(
+    struct api_builder *builder, struct api_list *list, const char *key, const struct api_value *value);
+void api_list_add_text(
+    struct api_builder *builder, struct api_list *list, const char *key, struct salvo_text text);
+void api_list_add_bool(struct api_builder *builder, struct api_list *list, const char *key, bool value);
+
+/* A piece of a message. */
+void api_build_text(struct api_builder *builder, const char *role, struct salvo_text text);
+/* The thoughts before the answer of the assistant. */
+void api_build_reasoning(struct api_builder *builder, struct salvo_text text);
+/* Hands the messages to the request and checks them. */
+bool api_build_messages(struct api_builder *builder, struct api_request *request, struct api_error *error);
+
+#endif

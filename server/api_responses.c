@@ -1,0 +1,383 @@
+/* /v1/responses of OpenAI. Nothing is stored: each request brings its whole conversation. */
+#include "api_build.h"
+#include "api_dialect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Requests ---- */
+
+static const char *role_of(const struct api_value *role)
+{
+    static const char *const names[] = {"user", "assistant", "system"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (api_is_text(role, names[i]))
+            return names[i];
+    }
+    return api_is_text(role, "developer") ? "system" : NULL;
+}
+
+static bool read_content(struct api_builder *builder, const char *role, const char *field,
+    const struct api_value *content, struct api_error *error)
+{
+    if (content && content->kind == JSON_STRING) {
+        api_build_text(builder, role, content->text);
+        return true;
+    }
+    if (!content || content->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, field, "'%s.content': expected a string or an array of parts", field);
+    for (const struct api_value *part = content->first; part; part = part->next) {
+        const struct api_value *type = api_member(part, "type"), *text = api_member(part, "text");
+        if (!type || type->kind != JSON_STRING)
+            return api_fail(error, 400, field, "'%s.content': expected parts with a 'type'", field);
+        if (api_is_text(type, "refusal"))
+            text = api_member(part, "refusal");
+        else if (!api_is_text(type, "input_text") && !api_is_text(type, "output_text") &&
+                 !api_is_text(type, "text"))
+            return api_fail(error, 400, field, "'%s.content': parts of the type '%.32s' are not supported",
+                field, type->text.data);
+        if (!text || text->kind != JSON_STRING)
+            return api_fail(error, 400, field, "'%s.content': expected a string in each part", field);
+        api_build_text(builder, role, text->text);
+    }
+    return true;
+}
+
+static bool read_item(
+    struct api_builder *builder, const struct api_value *item, size_t index, struct api_error *error)
+{
+    const struct api_value *type = api_member(item, "type");
+    char field[48];
+    snprintf(field, sizeof field, "input[%zu]", index);
+    if (item->kind != JSON_OBJECT_BEGIN || (type && type->kind != JSON_STRING))
+        return api_fail(error, 400, field, "'%s': expected an object", field);
+    if (api_is_text(type, "reasoning"))
+        return true; /* of an earlier answer */
+    if (type && !api_is_text(type, "message")) {
+        return api_fail(error, strncmp(type->text.data, "function_call", 13) == 0 ? 501 : 400, field,
+            "'%s': items of the type '%.32s' are not supported", field, type->text.data);
+    }
+    const char *role = role_of(api_member(item, "role"));
+    if (!role)
+        return api_fail(error, 400, field,
+            "'%s.role': expected \"user\", \"assistant\", \"system\" or \"developer\"", field);
+    return read_content(builder, role, field, api_member(item, "content"), error);
+}
+
+static bool read_input(struct api_request *request, struct api_error *error)
+{
+    const struct api_value *root = request->document.root, *input = api_member(root, "input"),
+                           *instructions = api_member(root, "instructions");
+    struct api_builder builder = api_builder_new(&request->document);
+    size_t index = 0;
+    if (instructions && instructions->kind != JSON_STRING)
+        return api_fail(error, 400, "instructions", "'instructions': expected a string");
+    if (instructions)
+        api_build_text(&builder, "system", instructions->text);
+    if (!input || (input->kind != JSON_STRING && (input->kind != JSON_ARRAY_BEGIN || input->count == 0)))
+        return api_fail(error, 400, "input", "'input': expected a string or an array of items");
+    if (input->kind == JSON_STRING)
+        api_build_text(&builder, "user", input->text);
+    for (const struct api_value *item = input->kind == JSON_STRING ? NULL : input->first; item;
+         item = item->next, index++) {
+        if (!read_item(&builder, item, index, error))
+            return false;
+    }
+    return api_build_messages(&builder, request, error);
+}
+
+/* Tools that are no functions belong to OpenAI's servers. */
+static bool check_tools(const struct api_value *root, struct api_error *error)
+{
+    const struct api_value *tools = api_member(root, "tools");
+    if (tools && tools->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, "tools", "'tools': expected an array of tools");
+    for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next) {
+        if (api_is_text(api_member(tool, "type"), "function"))
+            return api_fail(error, 501, "tools", "'tools': functions are not supported yet");
+    }
+    return true;
+}
+
+static bool read_format(struct api_request *request, struct api_error *error)
+{
+    const struct api_value *text = api_member(request->document.root, "text"),
+                           *format = api_member(text, "format"), *type = api_member(format, "type");
+    if (text && text->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, "text", "'text': expected an object");
+    if (!format || api_is_text(type, "text"))
+        return true;
+    if (api_is_text(type, "json_schema"))
+        return api_read_schema(request, api_member(format, "schema"), "text.format.schema", error);
+    if (!api_is_text(type, "json_object"))
+        return api_fail(error, 400, "text.format",
+            "'text.format.type': expected \"text\", \"json_object\" or \"json_schema\"");
+    request->any_object = true;
+    request->constraint_field = "text.format";
+    return true;
+}
+
+static bool refuse_stored(const struct api_value *root, struct api_error *error)
+{
+    static const char *const names[] = {"previous_response_id", "conversation", "prompt"};
+    bool background = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (api_member(root, names[i]))
+            return api_fail(error, 501, names[i],
+                "'%s' is not supported: no answers are stored, 'input' has the whole conversation", names[i]);
+    }
+    if (!api_get_bool(root, "background", &background, error))
+        return false;
+    return !background || api_fail(error, 501, "background", "'background' is not supported");
+}
+
+static bool read(struct api_request *request, const struct api_defaults *defaults, struct api_error *error)
+{
+    const struct api_value *root = request->document.root;
+    int64_t most = -1;
+    if (!api_get_integer(root, "max_output_tokens", 1, UINT32_MAX - 1, &most, error))
+        return false;
+    api_limit_tokens(request, defaults, most);
+    return refuse_stored(root, error) && check_tools(root, error) && read_input(request, error) &&
+           read_format(request, error) && api_read_sampler(root, &request->sampler, error) &&
+           api_get_bool(root, "stream", &request->stream, error);
+}
+
+/* ---- Answers ---- */
+
+/* How far the answer is: `choice` is NULL at the beginning of a stream. */
+static bool is_cut(const struct api_choice *choice)
+{
+    return choice && strcmp(api_choice_finish(choice), "length") == 0;
+}
+
+static const char *status_of(const struct api_choice *choice)
+{
+    return !choice ? "in_progress" : is_cut(choice) ? "incomplete" : "completed";
+}
+
+static void write_part(struct json_writer *json, struct salvo_text text)
+{
+    json_begin(json, '{');
+    api_write_text(json, "type", "output_text");
+    json_key(json, "text");
+    json_text(json, text);
+    json_key(json, "annotations");
+    json_raw(json, "[]");
+    json_key(json, "logprobs");
+    json_raw(json, "[]");
+    json_end(json, '}');
+}
+
+/* The id of an answer's message follows from that of the answer. */
+static void write_item_id(struct json_writer *json, const char *key, const struct api_answer *answer)
+{
+    char id[48];
+    snprintf(id, sizeof id, "msg_%s", answer->id + strlen(api_responses.id_prefix));
+    api_write_text(json, key, id);
+}
+
+static void write_item(struct json_writer *json, const struct api_answer *answer,
+    const struct api_choice *choice, struct salvo_text text)
+{
+    json_begin(json, '{');
+    write_item_id(json, "id", answer);
+    api_write_text(json, "type", "message");
+    api_write_text(json, "role", "assistant");
+    api_write_text(json, "status", status_of(choice));
+    json_key(json, "content");
+    json_begin(json, '[');
+    if (choice)
+        write_part(json, text);
+    json_end(json, ']');
+    json_end(json, '}');
+}
+
+static void write_usage(struct json_writer *json, const struct api_choice *choice)
+{
+    json_key(json, "usage");
+    if (!choice) {
+        json_null(json);
+        return;
+    }
+    json_begin(json, '{');
+    api_write_number(json, "input_tokens", choice->prompt_tokens);
+    json_key(json, "input_tokens_details");
+    json_begin(json, '{');
+    api_write_number(json, "cached_tokens", choice->cached_tokens);
+    json_end(json, '}');
+    api_write_number(json, "output_tokens", choice->tokens);
+    json_key(json, "output_tokens_details");
+    json_raw(json, "{\"reasoning_tokens\":0}");
+    api_write_number(json, "total_tokens", (uint64_t)choice->prompt_tokens + choice->tokens);
+    json_end(json, '}');
+}
+
+/* A member of the request as it was, or something else where it has none. */
+static void write_asked(
+    struct json_writer *json, const struct api_answer *answer, const char *name, const char *otherwise)
+{
+    const struct api_value *value = api_member(answer->request->document.root, name);
+    json_key(json, name);
+    if (value)
+        api_write_value(json, value);
+    else
+        json_raw(json, otherwise);
+}
+
+static void write_response(struct json_writer *json, const struct api_answer *answer,
+    const struct api_choice *choice, struct salvo_text text)
+{
+    json_begin(json, '{');
+    api_write_text(json, "id", answer->id);
+    api_write_text(json, "object", "response");
+    json_key(json, "created_at");
+    json_signed(json, answer->created);
+    api_write_text(json, "status", status_of(choice));
+    json_key(json, "error");
+    json_null(json);
+    json_key(json, "incomplete_details");
+    json_raw(json, is_cut(choice) ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    write_asked(json, answer, "instructions", "null");
+    write_asked(json, answer, "max_output_tokens", "null");
+    api_write_text(json, "model", answer->model->id);
+    json_key(json, "output");
+    json_begin(json, '[');
+    if (choice)
+        write_item(json, answer, choice, text);
+    json_end(json, ']');
+    json_key(json, "parallel_tool_calls");
+    json_bool(json, true);
+    api_write_text(json, "previous_response_id", NULL);
+    json_key(json, "store");
+    json_bool(json, false);
+    json_key(json, "temperature");
+    json_float(json, (double)answer->request->sampler.temperature, true);
+    write_asked(json, answer, "text", "{\"format\":{\"type\":\"text\"}}");
+    api_write_text(json, "tool_choice", "auto");
+    json_key(json, "tools");
+    json_raw(json, "[]");
+    json_key(json, "top_p");
+    json_float(json, (double)answer->request->sampler.top_p, true);
+    api_write_text(json, "truncation", "disabled");
+    write_usage(json, choice);
+    write_asked(json, answer, "metadata", "{}");
+    json_end(json, '}');
+}
+
+static void write_answer(struct json_writer *json, const struct api_answer *answer)
+{
+    write_response(json, answer, &answer->choices[0], api_text_of(&answer->choices[0].text));
+}
+
+/* ---- Streams ---- */
+
+static struct json_writer begin_event(struct api_stream *stream, const char *type)
+{
+    const unsigned number = stream->events;
+    struct json_writer json = api_event_begin(stream, type);
+    json_begin(&json, '{');
+    api_write_text(&json, "type", type);
+    api_write_number(&json, "sequence_number", number);
+    return json;
+}
+
+static void end_event(struct api_stream *stream, struct json_writer *json)
+{
+    json_end(json, '}');
+    api_event_end(stream, json);
+}
+
+static void send_response(struct api_stream *stream, const char *type, const struct api_answer *answer,
+    const struct api_choice *choice, struct salvo_text text)
+{
+    struct json_writer json = begin_event(stream, type);
+    json_key(&json, "response");
+    write_response(&json, answer, choice, text);
+    end_event(stream, &json);
+}
+
+static void send_item(struct api_stream *stream, const char *type, const struct api_answer *answer,
+    const struct api_choice *choice, struct salvo_text text)
+{
+    struct json_writer json = begin_event(stream, type);
+    api_write_number(&json, "output_index", 0);
+    json_key(&json, "item");
+    write_item(&json, answer, choice, text);
+    end_event(stream, &json);
+}
+
+/* An event of the only part of the only item. */
+static struct json_writer begin_part(
+    struct api_stream *stream, const char *type, const struct api_answer *answer)
+{
+    struct json_writer json = begin_event(stream, type);
+    write_item_id(&json, "item_id", answer);
+    api_write_number(&json, "output_index", 0);
+    api_write_number(&json, "content_index", 0);
+    return json;
+}
+
+static void send_part(
+    struct api_stream *stream, const char *type, const struct api_answer *answer, struct salvo_text text)
+{
+    struct json_writer json = begin_part(stream, type, answer);
+    json_key(&json, "part");
+    write_part(&json, text);
+    end_event(stream, &json);
+}
+
+static void send_text(struct api_stream *stream, const char *type, const char *key,
+    const struct api_answer *answer, struct salvo_text text)
+{
+    struct json_writer json = begin_part(stream, type, answer);
+    json_key(&json, key);
+    json_text(&json, text);
+    json_key(&json, "logprobs");
+    json_raw(&json, "[]");
+    end_event(stream, &json);
+}
+
+static void write_object(struct api_stream *stream, const struct api_answer *answer, enum api_object object,
+    const struct api_choice *choice, struct salvo_text echo)
+{
+    static const struct salvo_text none = {"", 0};
+    (void)echo;
+    if (object == API_OBJECT_FIRST) {
+        send_response(stream, "response.created", answer, NULL, none);
+        send_response(stream, "response.in_progress", answer, NULL, none);
+        send_item(stream, "response.output_item.added", answer, NULL, none);
+        send_part(stream, "response.content_part.added", answer, none);
+    } else if (object == API_OBJECT_PART) {
+        send_text(stream, "response.output_text.delta", "delta", answer, api_text_of(&choice->text));
+    } else if (object == API_OBJECT_LAST) {
+        const struct salvo_text text = api_text_of(&choice->whole);
+        send_text(stream, "response.output_text.done", "text", answer, text);
+        send_part(stream, "response.content_part.done", answer, text);
+        send_item(stream, "response.output_item.done", answer, choice, text);
+        send_response(
+            stream, is_cut(choice) ? "response.incomplete" : "response.completed", answer, choice, text);
+    }
+}
+
+static void write_error(struct api_stream *stream, const struct api_error *error)
+{
+    char code[16];
+    struct json_writer json = begin_event(stream, "error");
+    snprintf(code, sizeof code, "%d", error->status);
+    api_write_text(&json, "code", code);
+    api_write_text(&json, "message", error->message);
+    api_write_text(&json, "param", *error->param ? error->param : NULL);
+    end_event(stream, &json);
+}
+
+const struct api_dialect api_responses = {
+    .id_prefix = "resp_",
+    .stream_type = "text/event-stream",
+    .silence = ": still here\n\n",
+    .keeps_text = true,
+    .read = read,
+    .write_answer = write_answer,
+    .write_object = write_object,
+    .write_error = write_error,
+};
