@@ -8,32 +8,31 @@
 extern "C" __global__ void salvo_begin(const cuda_machine *machine);
 extern "C" __global__ void salvo_angles(const cuda_machine *machine);
 extern "C" __global__ void salvo_rows(
-    const cuda_machine *machine, const cuda_phase *phase, const cuda_packed_input *packed_inputs);
+    const cuda_machine *machine, const cuda_row_table *table, const cuda_packed_input *packed_inputs);
 extern "C" __global__ void salvo_norm(
     const cuda_machine *machine, const __grid_constant__ cuda_norm_rows norm);
 extern "C" __global__ void salvo_end(const cuda_machine *machine);
 
-/* A phase with one vector: loaded, normalised, stored, rounded. */
-struct test_phase {
+/* A row table with one vector: loaded, normalised, stored, rounded. */
+struct test_table {
     std::vector<uint8_t> bytes;
     uint32_t places;
 
-    test_phase(
+    test_table(
         uint32_t rows, cuda_load load, cuda_row_op op, cuda_store store, cuda_round round, uint32_t places_)
         : places(places_)
     {
-        cuda_phase phase = {};
-        phase.kind = CUDA_PHASE_ROWS;
-        phase.rows = rows;
-        bytes.resize(sizeof phase);
-        phase.load_count = phase.op_count = phase.store_count = phase.round_count = 1;
-        phase.loads_at = add(&load, sizeof load);
-        phase.ops_at = add(&op, sizeof op);
-        phase.stores_at = add(&store, sizeof store);
-        phase.rounds_at = add(&round, sizeof round);
+        cuda_row_table header = {};
+        header.rows = rows;
+        bytes.resize(sizeof header);
+        header.load_count = header.op_count = header.store_count = header.round_count = 1;
+        header.loads_at = add(&load, sizeof load);
+        header.ops_at = add(&op, sizeof op);
+        header.stores_at = add(&store, sizeof store);
+        header.rounds_at = add(&round, sizeof round);
         bytes.resize((bytes.size() + 15) / 16 * 16);
-        phase.size = (uint32_t)bytes.size();
-        memcpy(bytes.data(), &phase, sizeof phase);
+        header.size = (uint32_t)bytes.size();
+        memcpy(bytes.data(), &header, sizeof header);
     }
 
     uint32_t add(const void *table, size_t size)
@@ -170,7 +169,7 @@ struct rows_check {
 
     /* rms_norm of rows (or of the rows with logits), and its rounding; `dead` is a row that nobody works on.
      */
-    void check_phase(
+    void check_table(
         const cuda_machine *device, uint32_t kind, uint32_t rounding, uint32_t columns, uint32_t dead)
     {
         const uint32_t rows = kind == ROWS_OUTPUTS ? (uint32_t)machine.outputs.size() : machine.tokens,
@@ -195,11 +194,11 @@ struct rows_check {
         op.out = padded + 8;
         op.weight = weight_array.address;
         op.value = 1e-5f;
-        const test_phase phase(kind, load, op, {out_array.address, padded + 8, columns},
+        const test_table table(kind, load, op, {out_array.address, padded + 8, columns},
             {padded + 8, columns, (uint16_t)rounding, 0, 1}, 2 * padded + 8);
-        const device_array<uint8_t> phase_array(phase.bytes);
-        const cuda_launch launch = cuda_rows_launch(capacity, (uint32_t)phase.bytes.size(), phase.places);
-        launch_kernel(launch, salvo_rows, device, (const cuda_phase *)phase_array.address,
+        const device_array<uint8_t> table_array(table.bytes);
+        const cuda_launch launch = cuda_rows_launch(capacity, (uint32_t)table.bytes.size(), table.places);
+        launch_kernel(launch, salvo_rows, device, (const cuda_row_table *)table_array.address,
             (const cuda_packed_input *)packed_inputs_array.address);
         device_wait();
         const std::vector<float> out = out_array.get();
@@ -294,10 +293,10 @@ struct rows_check {
             runs[2].count == 0 && runs[2].logits == LOGITS_NONE && runs[1].count == 1 && runs[0].count == 5);
         check_angles();
         for (uint32_t rounding : {ROUNDING_Q8, ROUNDING_F16, ROUNDING_F32}) {
-            check_phase(device, ROWS_TOKENS, rounding, 288, 6);
-            check_phase(device, ROWS_OUTPUTS, rounding, 96, 2);
+            check_table(device, ROWS_TOKENS, rounding, 288, 6);
+            check_table(device, ROWS_OUTPUTS, rounding, 96, 2);
         }
-        check_phase(device, ROWS_TOKENS, ROUNDING_F32, 301, 6);
+        check_table(device, ROWS_TOKENS, ROUNDING_F32, 301, 6);
         for (uint32_t rounding : {ROUNDING_Q8, ROUNDING_F16, ROUNDING_F32}) {
             check_norm(device, rounding, NORM_COLUMNS + 228, false, false); /* a row has two blocks */
             check_norm(device, rounding, 292, true, true);
@@ -383,13 +382,13 @@ inline void time_rows()
             op.out = columns;
             op.weight = weight.address;
             op.value = 1e-5f;
-            const test_phase phase(ROWS_TOKENS, load, op, {out.address, columns, columns},
+            const test_table table(ROWS_TOKENS, load, op, {out.address, columns, columns},
                 {columns, columns, ROUNDING_Q8, 0}, 2 * columns);
-            const device_array<uint8_t> phase_array(phase.bytes);
-            const cuda_launch launch = cuda_rows_launch(tokens, (uint32_t)phase.bytes.size(), phase.places);
+            const device_array<uint8_t> table_array(table.bytes);
+            const cuda_launch launch = cuda_rows_launch(tokens, (uint32_t)table.bytes.size(), table.places);
             const cuda_machine *device = machine.upload();
             const double time = time_of([&] {
-                launch_kernel(launch, salvo_rows, device, (const cuda_phase *)phase_array.address,
+                launch_kernel(launch, salvo_rows, device, (const cuda_row_table *)table_array.address,
                     (const cuda_packed_input *)packed_inputs.address);
             });
             printf("%-44s T %4u  %8.2f us\n",

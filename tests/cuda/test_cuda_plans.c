@@ -124,12 +124,12 @@ static bool writes(const struct cuda_tables *tables, const struct cuda_record *r
         return record->wkv7.out == address;
     if (record->kind != CUDA_RECORD_ROWS)
         return false;
-    const uint8_t *memory = tables->phases + (size_t)record->phase * tables->phase_bytes;
-    struct cuda_phase phase;
+    const uint8_t *memory = tables->row_tables + (size_t)record->row_table * tables->row_table_bytes;
+    struct cuda_row_table table;
     struct cuda_store store;
-    memcpy(&phase, memory, sizeof phase);
-    memcpy(&store, memory + phase.stores_at, sizeof store);
-    return phase.store_count && store.to == address;
+    memcpy(&table, memory, sizeof table);
+    memcpy(&store, memory + table.stores_at, sizeof store);
+    return table.store_count && store.to == address;
 }
 
 /* Matmuls read results of phases before theirs. */

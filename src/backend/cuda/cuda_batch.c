@@ -69,10 +69,10 @@ struct cuda_launch cuda_end_launch(void)
     return (struct cuda_launch){"salvo_end", 1, 1, END_THREADS, 0};
 }
 
-struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places)
+struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t table_size, uint32_t places)
 {
     return (struct cuda_launch){"salvo_rows", capacity, 1, ROWS_THREADS,
-        (uint32_t)(round_up(phase_size, 16) + round_up(places * sizeof(float), 16))};
+        (uint32_t)(round_up(table_size, 16) + round_up(places * sizeof(float), 16))};
 }
 
 struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns)

@@ -3,16 +3,16 @@
  *
  * A plan is a chain of launches, all with grids sized by capacity; kernels read the number of rows from the
  * device's copy of the step. Structs are passed by value, so that a kernel knows its work without a load from
- * memory; `machine`, `phase` and `packed inputs` are addresses of the device.
+ * memory; `machine`, `row table` and `packed inputs` are addresses of the device.
  *
  * salvo_begin(machine): takes the next step from the step ring, copies the host's ids to where embed reads
  * them.
  *
  * salvo_angles(machine): cosines and sines of every row.
  *
- * salvo_rows(machine, phase, packed inputs): loads, row ops, stores and rounds of a struct cuda_phase, one
- * block a row. `packed input` of a struct cuda_round is an index into packed inputs, an array of struct
- * cuda_packed_input.
+ * salvo_rows(machine, row table, packed inputs): loads, row ops, stores and rounds of a struct
+ * cuda_row_table, one block a row. `packed input` of a struct cuda_round is an index into packed inputs, an
+ * array of struct cuda_packed_input.
  *
  * salvo_norm(machine, struct cuda_norm_rows): rows to a packed input, perhaps through an rms norm, without
  * tables: most groups of rows do no more.
@@ -192,7 +192,7 @@ struct cuda_packed_input cuda_packed_input_at(
  * for the vectors of a row. */
 struct cuda_launch cuda_begin_launch(void);
 struct cuda_launch cuda_angles_launch(uint32_t capacity);
-struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t phase_size, uint32_t places);
+struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t table_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
 /* Sets gemm->splits and gemm->stages. */

@@ -58,7 +58,7 @@ struct cuda_node {
     uint32_t group; /* of the plan */
     struct cuda_launch launch;
     cuda_function function;
-    uint32_t phase; /* rows: which of the plan's phases */
+    uint32_t row_table; /* rows: which of the plan's */
     uint32_t stage;
     union {
         struct cuda_norm_rows norm;
@@ -69,40 +69,14 @@ struct cuda_node {
     };
 };
 
-enum { CUDA_MOST_ROUNDS = 16, CUDA_MOST_MATMULS = 24 }; /* of a phase */
-
-/* A matmul of a phase, or a slice of one: some owners of its matrix. */
-struct cuda_phase_matmul {
-    struct cuda_matmul matmul;
-    cuda_address before;  /* [rows], added to the result; 0: nothing */
-    uint32_t round;       /* its input, one of the phase's rounds */
-    uint32_t first_block; /* owner o is block (first_block + o) % blocks */
-    bool is_fine;         /* the input has two terms */
-    bool is_plain;        /* out is floats: logits */
-    buffer_id weight;
-    struct cuda_matrix whole; /* the matrix without slices */
-};
-
-/* The work of a phase as its group describes it. Records are made of it; the device never sees it. */
-struct cuda_phase_parts {
-    struct cuda_phase_matmul matmuls[CUDA_MOST_MATMULS];
-    bool simple;                                  /* matmul: records hold the inputs */
-    struct cuda_vector vectors[CUDA_MOST_ROUNDS]; /* matmul: the input of each round */
-    struct cuda_attend attend;
-    uint32_t wkv7_heads;
-    bool has_head;
-    struct cuda_wkv7_record head; /* of the first head, if has_head */
-    const struct op *embed;       /* the only op of the phase; NULL: it has others */
-    cuda_address embedded;        /* out of that op */
-};
-
 /* The tables of a plan as they go to the device. */
 struct cuda_tables {
-    uint8_t
-        *phases; /* [phase_count][phase_bytes], once they are complete; in between [..][CUDA_PHASE_LIMIT] */
-    uint32_t phase_count, phase_capacity, phase_bytes;
-    uint32_t *phase_places;               /* [phase_count]: floats of shared memory */
-    struct cuda_phase_parts *phase_parts; /* [phase_count] */
+    uint8_t *row_tables; /* [row_table_count][row_table_bytes], once they are complete; in between
+                            [..][CUDA_ROW_TABLE_LIMIT] */
+    uint32_t row_table_count, row_table_capacity, row_table_bytes;
+    uint32_t *row_table_places;           /* [row_table_count]: floats of shared memory */
+    uint32_t phase_count, phase_capacity; /* single token */
+    uint32_t *stream_starts;              /* [phase_count + 1] */
     struct cuda_stream *streams;
     uint32_t stream_count, stream_capacity;
     struct cuda_packed_input *packed_inputs; /* many tokens */
@@ -115,11 +89,11 @@ struct cuda_tables {
     uint32_t most_chunk_bytes;
     struct cuda_record *records; /* single token: block after block */
     uint32_t *record_starts;     /* [blocks][phase_count + 1] */
-    uint32_t record_count, record_capacity;
-    uint64_t tagged_words;                             /* bytes */
-    uint32_t shared_bytes;                             /* of the decode kernel */
-    cuda_address machine, phases_at, packed_inputs_at; /* once they are on the device */
-    cuda_address memory;                               /* all of it */
+    uint32_t record_count;
+    uint64_t tagged_words;                                 /* bytes */
+    uint32_t shared_bytes;                                 /* of the decode kernel */
+    cuda_address machine, row_tables_at, packed_inputs_at; /* once they are on the device */
+    cuda_address memory;                                   /* all of it */
     uint64_t bytes;
 };
 
@@ -262,8 +236,8 @@ void cuda_layout_scratch(struct executor *executor, struct cuda_region *region);
 void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, uint8_t *host);
 
 /*
- * cuda_tables.c: a plan's groups become phases. Addresses are those that the executor knows so far, so that a
- * first pass finds out what is needed: shapes of matrices, sizes of scratch.
+ * cuda_tables.c: a plan's groups become records or, for many tokens, launches. Addresses are those that the
+ * executor knows so far, so that a first pass finds out what is needed: shapes of matrices, sizes of scratch.
  */
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
 void cuda_tables_free(struct cuda_tables *tables);
@@ -286,9 +260,6 @@ uint32_t cuda_attention_bytes(const struct executor *executor);
 struct cuda_limits cuda_matrix_limits(const struct executor *executor);
 enum salvo_status cuda_layout_shared(
     const struct executor *executor, const struct cuda_tables *tables, struct cuda_machine *machine);
-
-/* cuda_records.c: from the phases of a single token to what each block does. */
-enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan);
 
 /* cuda_load.c */
 enum salvo_status cuda_load_weights(struct executor *executor);

@@ -41,18 +41,18 @@ static bool describe_vector(const struct phase_builder *builder, uint32_t index,
 
 /* The warps load the columns that both matrices need of one vector. In pieces each matrix has its own
  * rounding of it. */
-static bool share_input(const struct phase_builder *builder, const struct cuda_phase_matmul *gate,
-    const struct cuda_phase_matmul *up)
+static bool share_input(
+    const struct phase_builder *builder, const struct phase_matmul *gate, const struct phase_matmul *up)
 {
-    if (builder->phase.groups_at_once)
+    if (builder->groups_at_once)
         return builder->rounds[gate->round].place == builder->rounds[up->round].place;
     return gate->round == up->round && gate->matmul.matrix.parts_per_pass == up->matmul.matrix.parts_per_pass;
 }
 
 static bool fits_registers(const struct phase_builder *builder, const struct cuda_vector *vectors)
 {
-    for (uint32_t i = 0; i < builder->phase.matmul_count && !builder->phase.groups_at_once; i++) {
-        const struct cuda_phase_matmul *matmul = &builder->parts.matmuls[i];
+    for (uint32_t i = 0; i < builder->matmul_count && !builder->groups_at_once; i++) {
+        const struct phase_matmul *matmul = &builder->matmuls[i];
         if (vectors[matmul->round].norm == CUDA_NORM_LAYER &&
             matmul->matmul.matrix.part_groups > CUDA_MIXED_GROUPS)
             return false;
@@ -60,16 +60,15 @@ static bool fits_registers(const struct phase_builder *builder, const struct cud
     return true;
 }
 
-bool cuda_describe_inputs(const struct phase_builder *builder, struct cuda_vector vectors[CUDA_MOST_ROUNDS])
+bool cuda_describe_inputs(const struct phase_builder *builder, struct cuda_vector vectors[MOST_ROUNDS])
 {
-    const struct cuda_phase *phase = &builder->phase;
-    const struct cuda_phase_matmul *matmuls = builder->parts.matmuls;
+    const struct phase_matmul *matmuls = builder->matmuls;
     bool simple = true, mixed = false;
-    for (uint32_t i = 0; i < phase->round_count; i++) {
+    for (uint32_t i = 0; i < builder->table.round_count; i++) {
         simple = describe_vector(builder, i, &vectors[i]) && simple;
         mixed = mixed || vectors[i].lerp;
     }
-    for (uint32_t i = 1; phase->glu != ACTIVATION_NONE && i < phase->matmul_count; i += 2)
+    for (uint32_t i = 1; builder->glu != ACTIVATION_NONE && i < builder->matmul_count; i += 2)
         simple = simple && share_input(builder, &matmuls[i - 1], &matmuls[i]);
     return simple && fits_registers(builder, vectors) && (!builder->inputs.shift || mixed);
 }

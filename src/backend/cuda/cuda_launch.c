@@ -62,7 +62,8 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
 {
     const struct cuda_node *node = &plan->tables.nodes[index];
     cuda_address machine = plan->tables.machine, packed_inputs = plan->tables.packed_inputs_at;
-    cuda_address phase = plan->tables.phases_at + (uint64_t)node->phase * plan->tables.phase_bytes;
+    cuda_address row_table =
+        plan->tables.row_tables_at + (uint64_t)node->row_table * plan->tables.row_table_bytes;
     uint32_t stage = node->stage;
     struct cuda_node copy = *node; /* the driver takes arguments that it could change */
     void *arguments[3] = {&machine};
@@ -70,7 +71,7 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
     case CUDA_NODE_PLAIN:
         break;
     case CUDA_NODE_ROWS:
-        arguments[1] = &phase;
+        arguments[1] = &row_table;
         arguments[2] = &packed_inputs;
         break;
     case CUDA_NODE_NORM:

@@ -102,10 +102,9 @@ static uint32_t tile_rows_of_slice(const struct phase_builder *builder, uint32_t
 }
 
 /* `count` owners of a matmul, or all that are left, from `first_owner` on. */
-static struct cuda_phase_matmul slice_of(
-    const struct cuda_phase_matmul *whole, uint32_t first_owner, uint32_t count)
+static struct phase_matmul slice_of(const struct phase_matmul *whole, uint32_t first_owner, uint32_t count)
 {
-    struct cuda_phase_matmul slice = *whole;
+    struct phase_matmul slice = *whole;
     struct cuda_matrix *matrix = &slice.matmul.matrix;
     const uint32_t owners = matrix->owners - first_owner,
                    first_row = first_owner * matrix->tile_rows_per_block * CUDA_TILE_ROWS;
@@ -120,14 +119,14 @@ static struct cuda_phase_matmul slice_of(
 }
 
 /* Adds a matmul as slices of `width` owners each. */
-static void add_slices(struct phase_builder *builder, const struct cuda_phase_matmul *whole, uint32_t width)
+static void add_slices(struct phase_builder *builder, const struct phase_matmul *whole, uint32_t width)
 {
     for (uint32_t first = 0; first < whole->whole.owners; first += width) {
-        if (builder->phase.matmul_count == CUDA_MOST_MATMULS) {
+        if (builder->matmul_count == MOST_MATMULS) {
             builder->overflows = true;
             return;
         }
-        builder->parts.matmuls[builder->phase.matmul_count++] =
+        builder->matmuls[builder->matmul_count++] =
             first == 0 && width >= whole->whole.owners ? *whole : slice_of(whole, first, width);
     }
 }
@@ -135,11 +134,11 @@ static void add_slices(struct phase_builder *builder, const struct cuda_phase_ma
 /* Each slice of a gate is followed by the slice of the up matrix that it is multiplied with. */
 static void pair_slices(struct phase_builder *builder)
 {
-    const uint32_t slices = builder->phase.matmul_count / 2;
-    struct cuda_phase_matmul matmuls[CUDA_MOST_MATMULS];
-    memcpy(matmuls, builder->parts.matmuls, sizeof matmuls);
+    const uint32_t slices = builder->matmul_count / 2;
+    struct phase_matmul matmuls[MOST_MATMULS];
+    memcpy(matmuls, builder->matmuls, sizeof matmuls);
     for (uint32_t i = 0; i < 2 * slices; i++)
-        builder->parts.matmuls[i] = matmuls[i / 2 + i % 2 * slices];
+        builder->matmuls[i] = matmuls[i / 2 + i % 2 * slices];
 }
 
 /* Partial sums of a phase: a glu's two matmuls have theirs at once; of others each block has one at a time.
@@ -167,7 +166,7 @@ static void add_matmuls(
             shape_matrix(builder, op->inputs[0], tile_rows_of_slice(builder, tile_rows));
         const buffer_id out = group->glu ? matmul_of(builder, group, 2)->out : op->out;
         const bool is_fine = op->matmul.fine || phase_is_finer(builder, group->first_op);
-        struct cuda_phase_matmul matmul = {
+        struct phase_matmul matmul = {
             .matmul = cuda_matmul_of(builder, group, op, &matrix, 0),
             .round = phase_round(builder, op->inputs[1], op->matmul.rounding, is_fine),
             .is_fine = is_fine,
@@ -191,7 +190,7 @@ static void add_matmuls(
             builder, group, (uint64_t)matrix.tile_rows_per_block * matrix.parts_per_pass * CUDA_TILE_ROWS);
     }
     if (group->glu) {
-        builder->phase.glu = matmul_of(builder, group, 2)->glu.activation;
+        builder->glu = matmul_of(builder, group, 2)->glu.activation;
         pair_slices(builder);
     }
 }
@@ -201,17 +200,15 @@ static enum salvo_status add_streams(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
-    const uint32_t count = builder->phase.matmul_count;
+    const uint32_t count = builder->matmul_count;
     if (tables->stream_count + count > tables->stream_capacity) {
         uint32_t capacity = (tables->stream_count + count) * 2;
         TRY(RESIZE(&tables->streams, capacity));
         tables->stream_capacity = capacity;
     }
-    builder->phase.stream_first = tables->stream_count;
-    builder->phase.stream_count = count;
     for (uint32_t i = 0; i < count; i++) {
         struct cuda_stream *stream = &tables->streams[tables->stream_count++];
-        const struct cuda_phase_matmul *matmul = &builder->parts.matmuls[i];
+        const struct phase_matmul *matmul = &builder->matmuls[i];
         builder->executor->weights[matmul->weight].matrix = matmul->whole;
         *stream = cuda_matrix_stream(&matmul->matmul.matrix, matmul->first_block);
         if (stream->chunk_bytes > tables->most_chunk_bytes)
@@ -228,8 +225,8 @@ static bool try_matmuls(
     static const uint32_t pieces[] = {0, 4, 2, 1}; /* part groups at once; 0: all */
     const size_t count = builder->executor->fit == CUDA_FIT_ROOMY ? 1 : sizeof pieces / sizeof *pieces;
     for (size_t piece = 0; piece < count; piece++) {
-        phase_begin(builder, CUDA_PHASE_MATMUL, group->rows);
-        builder->phase.groups_at_once = pieces[piece];
+        phase_begin(builder, group->rows);
+        builder->groups_at_once = pieces[piece];
         builder->inputs = (struct matmul_inputs){.x = NO_BUFFER, .normed = NO_BUFFER};
         builder->inputs_known = !inside || group_matmul_inputs(builder->program, group, &builder->inputs);
         for (uint32_t i = 0; inside && i < group->ops_before; i++)
@@ -250,7 +247,7 @@ enum salvo_status cuda_matmuls_build(struct phase_builder *builder, const struct
     bool inside = true;
     if (!try_matmuls(builder, group, true, 0, group->matmuls) && group->ops_before) {
         inside = false;
-        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->ops_before));
+        TRY(cuda_records_rows(builder, group->first_op, group->first_op + group->ops_before));
     }
     while (first < group->matmuls) {
         uint32_t end = group->matmuls;
@@ -266,6 +263,7 @@ enum salvo_status cuda_matmuls_build(struct phase_builder *builder, const struct
                     .columns));
         }
         TRY(add_streams(builder));
+        TRY(cuda_records_matmuls(builder));
         TRY(phase_end(builder));
         first = end;
     }

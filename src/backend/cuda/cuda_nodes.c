@@ -46,17 +46,15 @@ static cuda_address token_rows(const struct phase_builder *builder)
 
 /* ---- Rows ---- */
 
-/* Launches the phases from number `first` on. */
-static enum salvo_status launch_phases(struct phase_builder *builder, uint32_t first)
+/* A launch of the row table that was built. */
+static enum salvo_status launch_table(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
-    struct cuda_tables *tables = &builder->plan->tables;
-    for (uint32_t i = first; i < tables->phase_count; i++) {
-        struct cuda_phase phase;
-        memcpy(&phase, tables->phases + (size_t)i * CUDA_PHASE_LIMIT, sizeof phase);
-        TRY(add_node(builder, &(struct cuda_node){.kind = CUDA_NODE_ROWS, .phase = i},
-            cuda_rows_launch(capacity_of(builder, phase.rows), phase.size, tables->phase_places[i])));
-    }
+    struct cuda_node node = {.kind = CUDA_NODE_ROWS};
+    TRY(phase_add_table(builder, &node.row_table));
+    TRY(add_node(builder, &node,
+        cuda_rows_launch(capacity_of(builder, (enum row_kind)builder->table.rows), builder->table.size,
+            builder->plan->tables.row_table_places[node.row_table])));
 cleanup:
     return status;
 }
@@ -98,9 +96,10 @@ static enum salvo_status lower_plain_rows(struct phase_builder *builder, uint32_
     struct cuda_node node = {.kind = CUDA_NODE_ROTATE};
     if (find_rotate(builder, first, end, &node.rotate))
         return add_node(builder, &node, cuda_rotate_launch(capacity_of(builder, ROWS_TOKENS)));
-    const uint32_t first_phase = builder->plan->tables.phase_count;
-    TRY(phase_build_rows(builder, first, end));
-    TRY(launch_phases(builder, first_phase));
+    while (first < end) {
+        TRY(phase_begin_rows(builder, first, end, &first));
+        TRY(launch_table(builder));
+    }
 cleanup:
     return status;
 }
@@ -163,7 +162,7 @@ cleanup:
 static void add_rounding_phase(struct phase_builder *builder, const struct group *group, uint32_t first)
 {
     const uint32_t end = group->first_op + group->op_count;
-    phase_begin(builder, CUDA_PHASE_ROWS, group->rows);
+    phase_begin(builder, group->rows);
     for (uint32_t i = first; i < end; i++)
         phase_add_op(builder, &builder->program->ops[i], false);
     if (first < end)
@@ -228,9 +227,7 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
         TRY(lower_plain_rows(builder, first, end));
         add_rounding_phase(builder, group, end);
     }
-    const uint32_t rounding_phase = builder->plan->tables.phase_count;
-    TRY(phase_end(builder));
-    TRY(launch_phases(builder, rounding_phase));
+    TRY(launch_table(builder));
 cleanup:
     return status;
 }

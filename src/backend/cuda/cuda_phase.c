@@ -13,19 +13,16 @@ static uint64_t round_up(uint64_t value, uint32_t step)
     return (value + step - 1) / step * step;
 }
 
-void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows)
+void phase_begin(struct phase_builder *builder, enum row_kind rows)
 {
-    builder->phase = (struct cuda_phase){
-        .kind = kind,
-        .rows = rows,
-        .glu = ACTIVATION_NONE,
-        .stream_first = builder->plan->tables.stream_count, /* where its weights would begin */
-    };
+    builder->table = (struct cuda_row_table){.rows = rows};
+    builder->wkv7 = (struct cuda_wkv7){0};
+    builder->matmul_count = builder->groups_at_once = 0;
+    builder->glu = ACTIVATION_NONE;
     builder->packed_input_bytes = builder->partials = builder->head_dim = builder->places = 0;
     builder->written_count = 0;
     builder->tagged_bytes = builder->plan->tables.tagged_words;
     builder->overflows = builder->overwrites = builder->inputs_known = false;
-    builder->parts = (struct cuda_phase_parts){0};
     for (uint32_t i = 0; i < builder->program->buffer_count; i++)
         builder->place_of[i] = CUDA_NONE;
 }
@@ -48,11 +45,11 @@ uint32_t phase_output(struct phase_builder *builder, buffer_id buffer)
 static uint32_t load(
     struct phase_builder *builder, buffer_id buffer, uint32_t place, enum cuda_load_kind kind)
 {
-    if (builder->phase.load_count == MOST_LOADS) {
+    if (builder->table.load_count == MOST_LOADS) {
         builder->overflows = true;
         return place;
     }
-    builder->loads[builder->phase.load_count++] = (struct cuda_load){
+    builder->loads[builder->table.load_count++] = (struct cuda_load){
         .from = phase_address(builder, buffer),
         .kind = kind,
         .place = place,
@@ -137,7 +134,7 @@ static bool can_overwrite(enum op_kind kind)
 
 void phase_add_op(struct phase_builder *builder, const struct op *op, bool after)
 {
-    uint32_t *count = after ? &builder->phase.after_count : &builder->phase.op_count;
+    uint32_t *count = after ? &builder->table.after_count : &builder->table.op_count;
     const buffer_id wide = op->out == NO_BUFFER ? op->inputs[0] : op->out;
     struct cuda_row_op row_op = {.kind = op->kind, .columns = columns_of(builder, wide), .out = CUDA_NONE};
     if (op->kind == OP_SELECT_ROWS) { /* a load does it */
@@ -173,11 +170,11 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
             stored = stored || program->ops[j].out == out;
         if (stored || builder->place_of[out] == CUDA_NONE || !value_is_read(program, out, end))
             continue;
-        if (builder->phase.store_count == MOST_STORES) {
+        if (builder->table.store_count == MOST_STORES) {
             builder->overflows = true;
             return;
         }
-        builder->stores[builder->phase.store_count++] = (struct cuda_store){
+        builder->stores[builder->table.store_count++] = (struct cuda_store){
             .to = phase_writes(builder, out),
             .place = builder->place_of[out],
             .columns = columns_of(builder, out),
@@ -199,49 +196,49 @@ static uint64_t packed_input_size(uint32_t columns, enum rounding rounding)
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine)
 {
     const uint32_t place = phase_input(builder, buffer), columns = columns_of(builder, buffer);
-    for (uint32_t i = 0; i < builder->phase.round_count; i++) {
+    for (uint32_t i = 0; i < builder->table.round_count; i++) {
         if (builder->rounds[i].place == place && builder->rounds[i].rounding == rounding &&
             builder->rounds[i].fine == fine)
             return i;
     }
-    if (builder->phase.round_count == CUDA_MOST_ROUNDS) {
+    if (builder->table.round_count == MOST_ROUNDS) {
         builder->overflows = true;
         return 0;
     }
-    builder->rounded[builder->phase.round_count] = buffer;
-    builder->rounds[builder->phase.round_count] = (struct cuda_round){.place = place,
+    builder->rounded[builder->table.round_count] = buffer;
+    builder->rounds[builder->table.round_count] = (struct cuda_round){.place = place,
         .columns = columns,
         .rounding = (uint16_t)rounding,
         .fine = fine,
         .packed_input = (uint32_t)builder->packed_input_bytes};
     builder->packed_input_bytes += round_up(packed_input_size(columns, rounding), 128);
-    return builder->phase.round_count++;
+    return builder->table.round_count++;
 }
 
-static uint32_t table(uint32_t *at, uint32_t count, size_t size)
+static uint32_t take(uint32_t *at, uint32_t count, size_t size)
 {
     const uint32_t begin = *at;
     *at = (uint32_t)round_up(begin + count * size, 16);
     return begin;
 }
 
-_Static_assert(sizeof(struct cuda_phase) + MOST_LOADS * sizeof(struct cuda_load) +
+_Static_assert(sizeof(struct cuda_row_table) + MOST_LOADS * sizeof(struct cuda_load) +
                        2 * MOST_OPS * sizeof(struct cuda_row_op) + MOST_STORES * sizeof(struct cuda_store) +
-                       CUDA_MOST_ROUNDS * sizeof(struct cuda_round) + sizeof(struct cuda_wkv7) + 7 * 16 <=
-                   CUDA_PHASE_LIMIT,
-    "a phase with full tables fits");
+                       MOST_ROUNDS * sizeof(struct cuda_round) + sizeof(struct cuda_wkv7) + 7 * 16 <=
+                   CUDA_ROW_TABLE_LIMIT,
+    "a row table with full parts fits");
 
-/* Where the phase's tables lie; its size. */
-static uint32_t lay_out(struct cuda_phase *phase)
+/* Where the parts of a row table lie; its size. */
+static uint32_t lay_out(struct cuda_row_table *table, bool has_wkv7)
 {
-    uint32_t at = (uint32_t)round_up(sizeof *phase, 16);
-    phase->loads_at = table(&at, phase->load_count, sizeof(struct cuda_load));
-    phase->ops_at = table(&at, phase->op_count, sizeof(struct cuda_row_op));
-    phase->after_at = table(&at, phase->after_count, sizeof(struct cuda_row_op));
-    phase->stores_at = table(&at, phase->store_count, sizeof(struct cuda_store));
-    phase->rounds_at = table(&at, phase->round_count, sizeof(struct cuda_round));
-    phase->wkv7_at = table(&at, phase->kind == CUDA_PHASE_WKV7, sizeof(struct cuda_wkv7));
-    phase->size = at;
+    uint32_t at = (uint32_t)round_up(sizeof *table, 16);
+    table->loads_at = take(&at, table->load_count, sizeof(struct cuda_load));
+    table->ops_at = take(&at, table->op_count, sizeof(struct cuda_row_op));
+    table->after_at = take(&at, table->after_count, sizeof(struct cuda_row_op));
+    table->stores_at = take(&at, table->store_count, sizeof(struct cuda_store));
+    table->rounds_at = take(&at, table->round_count, sizeof(struct cuda_round));
+    table->wkv7_at = take(&at, has_wkv7, sizeof(struct cuda_wkv7));
+    table->size = at;
     return at;
 }
 
@@ -252,8 +249,8 @@ static void raise_to(uint32_t *most, uint32_t value)
 
 static bool is_simple(const struct phase_builder *builder)
 {
-    struct cuda_vector vectors[CUDA_MOST_ROUNDS];
-    return builder->plan->plan.capacity[ROWS_TOKENS] == 1 && builder->phase.kind == CUDA_PHASE_MATMUL &&
+    struct cuda_vector vectors[MOST_ROUNDS];
+    return builder->plan->plan.capacity[ROWS_TOKENS] == 1 && builder->matmul_count &&
            cuda_describe_inputs(builder, vectors);
 }
 
@@ -268,9 +265,9 @@ static uint64_t packed_input_bytes(const struct phase_builder *builder)
     uint64_t most = 0;
     if (!is_simple(builder))
         return builder->packed_input_bytes;
-    for (uint32_t i = 0; i < builder->phase.matmul_count; i++) {
-        const struct cuda_phase_matmul *matmul = &builder->parts.matmuls[i];
-        const uint32_t all = matmul->matmul.matrix.part_groups, at_once = builder->phase.groups_at_once;
+    for (uint32_t i = 0; i < builder->matmul_count; i++) {
+        const struct phase_matmul *matmul = &builder->matmuls[i];
+        const uint32_t all = matmul->matmul.matrix.part_groups, at_once = builder->groups_at_once;
         const uint64_t size = (uint64_t)CUDA_WARPS * (at_once && at_once < all ? at_once : all) *
                               part_size((enum rounding)builder->rounds[matmul->round].rounding);
         most = size > most ? size : most;
@@ -289,46 +286,64 @@ bool phase_fits(const struct phase_builder *builder)
         return false;
     /* Rows of many tokens have a block's shared memory for themselves. */
     if (executor->fit != CUDA_FIT_ROOMY && builder->plan->plan.capacity[ROWS_TOKENS] > 1)
-        return place_bytes(builder) + CUDA_PHASE_LIMIT <= (uint64_t)executor->device->shared_bytes;
+        return place_bytes(builder) + CUDA_ROW_TABLE_LIMIT <= (uint64_t)executor->device->shared_bytes;
     shared = shared < all ? all : shared;
     return shared <= cuda_shared_limit(executor);
+}
+
+void phase_place_inputs(struct phase_builder *builder)
+{
+    const bool simple = is_simple(builder);
+    /* Packed inputs lie behind the vectors of their own phase: what one has much of, another may have little
+     * of. */
+    for (uint32_t i = 0; i < builder->table.round_count; i++)
+        builder->rounds[i].packed_input =
+            simple ? 0 : builder->rounds[i].packed_input + (uint32_t)place_bytes(builder);
+    builder->simple = cuda_describe_inputs(builder, builder->vectors);
+}
+
+enum salvo_status phase_add_table(struct phase_builder *builder, uint32_t *out_index)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_tables *tables = &builder->plan->tables;
+    struct cuda_row_table *table = &builder->table;
+    if (tables->row_table_count == tables->row_table_capacity) {
+        uint32_t capacity = tables->row_table_capacity ? tables->row_table_capacity * 2 : 64;
+        TRY(memory_resize(&tables->row_tables, capacity, CUDA_ROW_TABLE_LIMIT));
+        TRY(RESIZE(&tables->row_table_places, capacity));
+        tables->row_table_capacity = capacity;
+    }
+    *out_index = tables->row_table_count++;
+    tables->row_table_places[*out_index] = (uint32_t)builder->places;
+    uint8_t *to = tables->row_tables + (size_t)*out_index * CUDA_ROW_TABLE_LIMIT;
+    memset(to, 0, CUDA_ROW_TABLE_LIMIT);
+    raise_to(&tables->row_table_bytes, lay_out(table, builder->wkv7.heads != 0));
+    memcpy(to, table, sizeof *table);
+    memcpy(to + table->loads_at, builder->loads, table->load_count * sizeof *builder->loads);
+    memcpy(to + table->ops_at, builder->ops, table->op_count * sizeof *builder->ops);
+    memcpy(to + table->after_at, builder->after, table->after_count * sizeof *builder->after);
+    memcpy(to + table->stores_at, builder->stores, table->store_count * sizeof *builder->stores);
+    memcpy(to + table->rounds_at, builder->rounds, table->round_count * sizeof *builder->rounds);
+    if (builder->wkv7.heads)
+        memcpy(to + table->wkv7_at, &builder->wkv7, sizeof builder->wkv7);
+cleanup:
+    return status;
 }
 
 enum salvo_status phase_end(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
-    struct cuda_phase *phase = &builder->phase;
     if (tables->phase_count == tables->phase_capacity) {
         uint32_t capacity = tables->phase_capacity ? tables->phase_capacity * 2 : 64;
-        TRY(memory_resize(&tables->phases, capacity, CUDA_PHASE_LIMIT));
-        TRY(RESIZE(&tables->phase_places, capacity));
-        TRY(RESIZE(&tables->phase_parts, capacity));
+        TRY(RESIZE(&tables->stream_starts, capacity + 1));
         tables->phase_capacity = capacity;
+        tables->stream_starts[0] = 0;
     }
-    tables->phase_places[tables->phase_count] = (uint32_t)builder->places;
-    /* Packed inputs lie behind the vectors of their own phase: what one has much of, another may have little
-     * of. */
-    for (uint32_t i = 0; builder->plan->plan.capacity[ROWS_TOKENS] == 1 && i < phase->round_count; i++)
-        builder->rounds[i].packed_input =
-            is_simple(builder) ? 0 : builder->rounds[i].packed_input + (uint32_t)place_bytes(builder);
-    if (phase->kind == CUDA_PHASE_MATMUL)
-        builder->parts.simple = cuda_describe_inputs(builder, builder->parts.vectors);
-    tables->phase_parts[tables->phase_count] = builder->parts;
+    tables->stream_starts[++tables->phase_count] = tables->stream_count;
     for (uint32_t i = 0; i < builder->written_count; i++)
         builder->tagged_address[builder->written[i].buffer] = builder->written[i].tagged_words;
     tables->tagged_words = builder->tagged_bytes;
-    uint8_t *to = tables->phases + (size_t)tables->phase_count++ * CUDA_PHASE_LIMIT;
-    memset(to, 0, CUDA_PHASE_LIMIT);
-    raise_to(&tables->phase_bytes, lay_out(phase));
-    memcpy(to, phase, sizeof *phase);
-    memcpy(to + phase->loads_at, builder->loads, phase->load_count * sizeof *builder->loads);
-    memcpy(to + phase->ops_at, builder->ops, phase->op_count * sizeof *builder->ops);
-    memcpy(to + phase->after_at, builder->after, phase->after_count * sizeof *builder->after);
-    memcpy(to + phase->stores_at, builder->stores, phase->store_count * sizeof *builder->stores);
-    memcpy(to + phase->rounds_at, builder->rounds, phase->round_count * sizeof *builder->rounds);
-    if (phase->kind == CUDA_PHASE_WKV7)
-        memcpy(to + phase->wkv7_at, &builder->wkv7, sizeof builder->wkv7);
     raise_to(&tables->most_vector_bytes, (uint32_t)(place_bytes(builder) + packed_input_bytes(builder)));
     raise_to(&tables->most_partials, (uint32_t)builder->partials);
 cleanup:
@@ -337,36 +352,24 @@ cleanup:
 
 static void add_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
 {
-    phase_begin(builder, CUDA_PHASE_ROWS, builder->program->ops[first].rows);
+    phase_begin(builder, builder->program->ops[first].rows);
     builder->overwrites = builder->executor->fit != CUDA_FIT_ROOMY && end - first == 1;
     for (uint32_t i = first; i < end; i++)
         phase_add_op(builder, &builder->program->ops[i], false);
     phase_store_outputs(builder, first, end);
-    const struct op *op = &builder->program->ops[first];
-    if (end - first == 1 && op->kind == OP_EMBED && builder->phase.store_count == 1) {
-        builder->parts.embed = op;
-        builder->parts.embedded = builder->stores[0].to;
-    }
 }
 
-enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
+enum salvo_status phase_begin_rows(
+    struct phase_builder *builder, uint32_t first, uint32_t end, uint32_t *out_end)
 {
-    enum salvo_status status = SALVO_OK;
-    while (first < end) {
-        uint32_t part = end;
-        add_rows(builder, first, part);
-        while (!phase_fits(builder) && part > first + 1)
-            add_rows(builder, first, --part);
-        if (!phase_fits(builder)) {
-            char text[160];
-            program_describe_op(builder->program, first, text, sizeof text);
-            TRY(fail(SALVO_ERROR_UNSUPPORTED,
-                "the shared memory of %s, %d bytes a block, is too small for: %s",
-                builder->executor->context.name, builder->executor->device->shared_bytes, text));
-        }
-        TRY(phase_end(builder));
-        first = part;
-    }
-cleanup:
-    return status;
+    add_rows(builder, first, end);
+    while (!phase_fits(builder) && end > first + 1)
+        add_rows(builder, first, --end);
+    *out_end = end;
+    if (phase_fits(builder))
+        return SALVO_OK;
+    char text[160];
+    program_describe_op(builder->program, first, text, sizeof text);
+    return fail(SALVO_ERROR_UNSUPPORTED, "the shared memory of %s, %d bytes a block, is too small for: %s",
+        builder->executor->context.name, builder->executor->device->shared_bytes, text);
 }

@@ -1,6 +1,7 @@
 /*
- * One phase while it is built: vectors get places in shared memory as they are needed; vectors that the phase
- * does not compute are loaded, and results that later phases read are stored.
+ * One phase while it is built from a group: vectors get places in shared memory as they are needed; vectors
+ * that the phase does not compute are loaded, and results that later phases read are stored. For one token
+ * the phase becomes records (cuda_records.c), for many tokens its row table becomes a launch (cuda_nodes.c).
  */
 #ifndef CUDA_CUDA_PHASE_H
 #define CUDA_CUDA_PHASE_H
@@ -9,6 +10,24 @@
 #include "backend/cuda/cuda_executor.h"
 
 enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_WRITTEN = 24 };
+enum { MOST_ROUNDS = 16, MOST_MATMULS = 24 };
+
+/* A matmul of a phase, or a slice of one: some owners of its matrix. */
+struct phase_matmul {
+    struct cuda_matmul matmul;
+    cuda_address before;  /* [rows], added to the result; 0: nothing */
+    uint32_t round;       /* its input, one of the phase's rounds */
+    uint32_t first_block; /* owner o is block (first_block + o) % blocks */
+    bool is_fine;         /* the input has two terms */
+    bool is_plain;        /* out is floats: logits */
+    buffer_id weight;
+    struct cuda_matrix whole; /* the matrix without slices */
+};
+
+struct block_record {
+    uint32_t block;
+    struct cuda_record record;
+};
 
 struct phase_builder {
     struct executor *executor;
@@ -16,22 +35,28 @@ struct phase_builder {
     const struct program *program;
     uint32_t *place_of; /* [buffers]: CUDA_NONE */
 
-    struct cuda_phase phase;
+    struct cuda_row_table table;
     struct cuda_load loads[MOST_LOADS];
     struct cuda_row_op ops[MOST_OPS], after[MOST_OPS];
     struct cuda_store stores[MOST_STORES];
-    struct cuda_round rounds[CUDA_MOST_ROUNDS];
-    buffer_id rounded[CUDA_MOST_ROUNDS]; /* the buffer of each round */
-    struct cuda_wkv7 wkv7;
+    struct cuda_round rounds[MOST_ROUNDS];
+    buffer_id rounded[MOST_ROUNDS]; /* the buffer of each round */
+    struct cuda_wkv7 wkv7;          /* heads 0: the phase has none */
+    struct phase_matmul matmuls[MOST_MATMULS];
+    uint32_t matmul_count;
+    uint32_t glu;                /* activation of the gate, the first of two matmuls, which has the glu's out;
+                                    ACTIVATION_NONE: no glu */
+    uint32_t groups_at_once;     /* part groups of an input that are packed at once; 0: whole inputs */
     struct matmul_inputs inputs; /* matmul: the ops inside the phase before them */
     bool inputs_known;           /* no other ops are inside */
-    struct cuda_phase_parts parts;
-    uint64_t places;             /* floats taken */
-    uint64_t packed_input_bytes; /* taken */
-    uint64_t partials;           /* floats taken */
-    uint32_t head_dim;           /* places hold a head alone; 0: whole rows */
-    bool overflows;              /* a table is full: the phase has to be divided */
-    bool overwrites;             /* the phase's only op writes where its first input is, if it can */
+    bool simple;                 /* matmul: records hold the inputs */
+    struct cuda_vector vectors[MOST_ROUNDS]; /* matmul: the input of each round */
+    uint64_t places;                         /* floats taken */
+    uint64_t packed_input_bytes;             /* taken */
+    uint64_t partials;                       /* floats taken */
+    uint32_t head_dim;                       /* places hold a head alone; 0: whole rows */
+    bool overflows;                          /* a table is full: the phase has to be divided */
+    bool overwrites; /* the phase's only op writes where its first input is, if it can */
 
     /* Tagged words (cuda_plan.h): where each buffer was last written, and the writes of this phase. */
     cuda_address *tagged_address; /* [buffers] */
@@ -41,6 +66,9 @@ struct phase_builder {
     } written[MOST_WRITTEN];
     uint32_t written_count;
     uint64_t tagged_bytes; /* bytes, by this phase and those before it */
+
+    struct block_record *records; /* one token: of all phases so far, phase after phase */
+    uint32_t record_count, record_capacity;
 };
 
 /*
@@ -62,7 +90,7 @@ cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight);
 
 /* Begins a phase of its own; nothing of the last one is left. */
-void phase_begin(struct phase_builder *builder, enum cuda_phase_kind kind, enum row_kind rows);
+void phase_begin(struct phase_builder *builder, enum row_kind rows);
 
 /* Where a buffer is in this phase: loaded, unless it is there. */
 uint32_t phase_input(struct phase_builder *builder, buffer_id buffer);
@@ -84,22 +112,42 @@ uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum round
  * record can hold them, and each warp computes its own input, in registers; otherwise the vectors and packed
  * inputs of all inputs are in shared memory at once.
  */
-bool cuda_describe_inputs(const struct phase_builder *builder, struct cuda_vector vectors[CUDA_MOST_ROUNDS]);
+bool cuda_describe_inputs(const struct phase_builder *builder, struct cuda_vector vectors[MOST_ROUNDS]);
 
-/* cuda_wkv7.c: the record of the first head, if the ops around the wkv7 are those of RWKV-7. */
-void cuda_describe_wkv7(
-    const struct phase_builder *builder, const struct group *group, struct cuda_phase_parts *out);
+/* cuda_wkv7.c: the record of the first head. False: the ops around the wkv7 are not those of RWKV-7. */
+bool cuda_describe_wkv7(
+    const struct phase_builder *builder, const struct group *group, struct cuda_wkv7_record *out);
 /* From the record of the first head to that of another. */
 void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads);
 
 /* Whether all that was taken fits tables and shared memory. */
 bool phase_fits(const struct phase_builder *builder);
 
-/* Appends the phase to the plan's tables. */
+/* Begins a phase of row ops from `first` on: as many of first .. end - 1 as fit, up to *out_end - 1. */
+enum salvo_status phase_begin_rows(
+    struct phase_builder *builder, uint32_t first, uint32_t end, uint32_t *out_end);
+
+/* One token: the places of packed inputs, and the inputs as records have them. */
+void phase_place_inputs(struct phase_builder *builder);
+
+/* Appends the phase's row table to those of the plan. */
+enum salvo_status phase_add_table(struct phase_builder *builder, uint32_t *out_index);
+
+/* One token: the phase is complete, and the next one may read its results. */
 enum salvo_status phase_end(struct phase_builder *builder);
 
-/* Row ops first .. end - 1 as phases of their own, as few as possible. */
-enum salvo_status phase_build_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
+/* cuda_records.c: records of all blocks. Row ops first .. end - 1 as phases of their own, as few as possible;
+ * the other functions for the phase that was begun, which the caller ends. */
+enum salvo_status cuda_records_rows(struct phase_builder *builder, uint32_t first, uint32_t end);
+enum salvo_status cuda_records_matmuls(struct phase_builder *builder);
+enum salvo_status cuda_records_attend(struct phase_builder *builder, const struct cuda_attend *attend);
+/* Without `head`, the row table describes the ops of a head. */
+enum salvo_status cuda_records_wkv7(struct phase_builder *builder, const struct cuda_wkv7_record *head);
+enum salvo_status cuda_records_sample(struct phase_builder *builder, uint32_t stage);
+/* All blocks meet after phase number `phase`, a stage of sampling or, with 0, any other. */
+enum salvo_status cuda_records_meet(struct phase_builder *builder, uint32_t phase, uint32_t stage);
+/* Once all phases are built: the plan's records, block after block. */
+enum salvo_status cuda_records_finish(struct phase_builder *builder);
 
 /* Address of row `row` of a vector of floats or tagged words, or 0 without a vector. */
 static inline cuda_address cuda_row_address(cuda_address base, uint64_t row)

@@ -10,10 +10,14 @@
  * order in which its warps read them; prefill and embedding lookups find the same tiles by their index. Rows
  * and columns beyond the last are zeros.
  *
- * PHASES of a plan for one token run on all blocks. A block copies the vectors that it needs into its shared
- * memory (loads), runs the row ops before the main op (matmuls, attention, wkv7) on them, redundantly in
- * every block, rounds them (rounds), and computes its share of the main op. In a plan for many tokens one
- * block for each row does loads, row ops, stores and rounds.
+ * PHASES of a plan for one token run on all blocks: a phase is a group of the plan, or a part of it. It has
+ * no tables of its own; it is a range of the records of each block and of the streams of weights, so that one
+ * launch can run a part of the phases.
+ *
+ * ROW TABLES are interpreted by the device. They describe row ops that no record describes: groups of row
+ * ops, ops around a wkv7 that is not that of RWKV-7, and inputs of matmuls other than a norm. A block copies
+ * the vectors that it needs into its shared memory (loads), runs the row ops on them, and stores or rounds
+ * the results. In a plan for many tokens one block for each row does this.
  *
  * TAGGED WORDS. The phases of a token exchange 32-bit words: a float rounded to 29 bits and the last 3 bits
  * of the token's tag. The 3 bits repeat every six tokens and are never 0, as in memory that was not written.
@@ -56,10 +60,10 @@ enum {
     CUDA_MIXED_GROUPS = 8,              /* part groups of a matmul whose input is mixed with another */
     CUDA_SHARED_HEAD = 2304,            /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
-    CUDA_MOST_HEAD_DIM = 256, /* of attention of one token: a warp's lanes have eight elements each */
-    CUDA_MOST_WKV7_KEYS = 64, /* of a head that one thread has, for one token (wkv7_one.cuh) */
-    CUDA_PHASE_LIMIT = 8192,  /* bytes of a phase: one load of 16 bytes for each worker */
-    CUDA_NONE = 0x7fffffff,   /* no place, no rope, no table entry */
+    CUDA_MOST_HEAD_DIM = 256,    /* of attention of one token: a warp's lanes have eight elements each */
+    CUDA_MOST_WKV7_KEYS = 64,    /* of a head that one thread has, for one token (wkv7_one.cuh) */
+    CUDA_ROW_TABLE_LIMIT = 8192, /* bytes: one load of 16 bytes for each worker */
+    CUDA_NONE = 0x7fffffff,      /* no place, no rope, no table entry */
 };
 
 /* Flags of salvo_decode. */
@@ -97,7 +101,7 @@ struct cuda_matrix {
 
 /*
  * The weights of one matmul of a phase, for the copying warp: part group after part group in chunks. Entries
- * of all phases lie one after the other.
+ * of all phases lie one after the other; cuda_machine.record_starts says where each phase begins.
  */
 struct cuda_stream {
     uint64_t base, owner_bytes;
@@ -263,34 +267,19 @@ struct cuda_wkv7 {
     uint32_t heads, head_dim;
 };
 
-enum cuda_phase_kind {
-    CUDA_PHASE_ROWS,
-    CUDA_PHASE_MATMUL,
-    CUDA_PHASE_ATTEND,
-    CUDA_PHASE_WKV7,
-    CUDA_PHASE_SAMPLE,
-};
-
 /*
- * A phase is one piece of memory: this, then its tables. Offsets count bytes from its beginning and are
- * multiples of 16. Phases of a plan lie `phase_bytes` apart.
+ * A row table is one piece of memory: this, then its parts. Offsets count bytes from its beginning and are
+ * multiples of 16. Row tables of a plan lie `row_table_bytes` apart.
  */
-struct cuda_phase {
-    uint32_t kind, rows; /* enum row_kind */
+struct cuda_row_table {
+    uint32_t rows; /* enum row_kind */
     uint32_t loads_at, load_count;
     uint32_t ops_at, op_count;
     uint32_t after_at, after_count; /* wkv7: row ops after it */
     uint32_t stores_at, store_count;
     uint32_t rounds_at, round_count;
-    uint32_t groups_at_once; /* part groups of an input that are packed at once; 0: whole inputs */
-    uint32_t matmul_count;
     uint32_t wkv7_at; /* struct cuda_wkv7 */
-    uint32_t glu;     /* activation of the gate, the first of two matmuls, which has the glu's out;
-                         ACTIVATION_NONE:      no glu */
-    uint32_t stage;   /* sample: which of its stages */
-    uint32_t size;    /* bytes, tables included; at most CUDA_PHASE_LIMIT */
-    uint32_t stream_first, stream_count; /* its matmuls among the streams */
-    uint32_t meets;                      /* all blocks meet after it */
+    uint32_t size;    /* bytes, parts included; at most CUDA_ROW_TABLE_LIMIT */
 };
 
 /* ---- Records: the work of each block ---- */
@@ -299,7 +288,7 @@ struct cuda_phase {
  * RECORDS. Each block has a list of records, one for each share that it has in a phase of one token, with all
  * parameters, so that no block computes its share at run time. A matmul's record describes its input if that
  * is a vector or its norm, perhaps mixed with that of the token before; all other inputs are packed by a
- * record of their own (CUDA_RECORD_PREPARE), from the tables of the phase.
+ * record of their own (CUDA_RECORD_PREPARE), which has a row table.
  */
 enum cuda_record_kind {
     CUDA_RECORD_SHORT, /* a matmul of which each warp has one part, and the block one chunk of each matrix */
@@ -307,7 +296,7 @@ enum cuda_record_kind {
     CUDA_RECORD_PIECES,      /* a matmul whose input does not fit shared memory as a whole */
     CUDA_RECORD_MATMUL,
     CUDA_RECORD_ATTEND,
-    CUDA_RECORD_PREPARE, /* loads, row ops and rounds of a matmul phase */
+    CUDA_RECORD_PREPARE, /* loads, row ops and rounds of the inputs of matmuls */
     CUDA_RECORD_ROWS,
     CUDA_RECORD_EMBED, /* a row of a table, and nothing else */
     CUDA_RECORD_WKV7,
@@ -353,7 +342,7 @@ struct cuda_matmul_record {
     struct cuda_share shares[2];         /* the second: of the matrix beside a gate */
     uint64_t out, before, bias, up_bias; /* of the block's first row; before: added to the results */
     uint32_t rows, flags;
-    uint32_t activation, glu; /* glu: as in struct cuda_phase */
+    uint32_t activation, glu; /* glu: activation of the gate, the first share */
     uint32_t is_wide;         /* its partial sums take more than half of their memory */
     uint32_t up_partials;     /* where those of the second share begin, in floats */
     float cap, per_column;    /* per_column: 1 / columns of the input */
@@ -407,6 +396,7 @@ struct cuda_record {
         struct cuda_attend attend;
         struct cuda_wkv7_record wkv7;
         struct cuda_embed_record embed;
+        uint32_t row_table; /* prepare, rows, wkv7: which */
     };
 };
 
@@ -421,10 +411,10 @@ struct cuda_rope {
 /* The argument of every kernel: by address, in device memory. */
 struct cuda_machine {
     /* Tables of the plan. */
-    uint64_t phases, streams, matrices, ropes;
+    uint64_t row_tables, streams, matrices, ropes;
     uint64_t records;       /* struct cuda_record */
-    uint64_t record_starts; /* uint32 [blocks][phase_count + 1] */
-    uint32_t phase_count, phase_bytes, rope_count, rope_pairs;
+    uint64_t record_starts; /* uint32 [blocks][phase_count + 1]; behind it the same of the streams */
+    uint32_t phase_count, row_table_bytes, rope_count, rope_pairs;
     uint32_t sample_phase; /* the first that samples */
     uint32_t slots;
     uint32_t tagged; /* values between phases are tagged words, not floats */
@@ -459,7 +449,8 @@ struct cuda_machine {
     uint64_t barrier;  /* uint32 [64], 0 when no kernel runs */
     uint64_t epoch;    /* uint32: tokens that were begun */
 
-    /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, records, room for a phase, then these.
+    /* Shared memory of the decode kernel, in bytes: CUDA_SHARED_HEAD, records, room for a row table, then
+     * these.
      */
     uint32_t angles_at; /* cosines and sines of the token, [2][ropes][rope_pairs] floats */
     uint32_t vectors_at, packed_inputs_at, partials_at, half_of_partials, weight_ring_at, weight_ring_bytes,

@@ -4,6 +4,7 @@
  * in earnest. Of many tokens, the same with graphs of the first launch, the first two, and so on, without
  * those that take the step and end it.
  */
+#include "backend/common/fusion.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_weight_tiles.h"
 
@@ -25,24 +26,21 @@ static uint64_t wkv7_bytes(uint32_t heads, uint32_t head_dim)
     return 2 * (uint64_t)heads * head_dim * head_dim * sizeof(float);
 }
 
-/* Weights and state that a phase reads. */
-static uint64_t bytes_of(const struct cuda_tables *tables, uint32_t index, uint32_t position)
+/* Weights and state that a phase of a group reads. */
+static uint64_t bytes_of(
+    const struct executor *executor, const struct group *group, uint32_t phase, uint32_t position)
 {
-    const uint8_t *memory = tables->phases + (size_t)index * tables->phase_bytes;
-    const struct cuda_phase_parts *parts = &tables->phase_parts[index];
-    struct cuda_phase phase;
+    const struct cuda_tables *tables = &executor->single.tables;
+    const uint32_t *starts = tables->record_starts; /* of block 0 */
+    const struct op *op = group_op(executor->program, group);
     uint64_t bytes = 0;
-    memcpy(&phase, memory, sizeof phase);
-    for (uint32_t i = 0; i < phase.matmul_count; i++)
-        bytes += cuda_matrix_bytes(&parts->matmuls[i].matmul.matrix);
-    if (phase.kind == CUDA_PHASE_ATTEND) {
-        bytes += attend_bytes(&parts->attend, position);
-    } else if (phase.kind == CUDA_PHASE_WKV7) {
-        struct cuda_wkv7 wkv7;
-        memcpy(&wkv7, memory + phase.wkv7_at, sizeof wkv7);
-        bytes += wkv7_bytes(wkv7.heads, wkv7.head_dim);
+    for (uint32_t i = tables->stream_starts[phase]; i < tables->stream_starts[phase + 1]; i++)
+        bytes += tables->streams[i].owners * tables->streams[i].owner_bytes;
+    for (uint32_t i = starts[phase]; i < starts[phase + 1]; i++) {
+        if (tables->records[i].kind == CUDA_RECORD_ATTEND)
+            bytes += attend_bytes(&tables->records[i].attend, position);
     }
-    return bytes;
+    return group->kind == GROUP_WKV7 ? wkv7_bytes(op->wkv7.heads, op->wkv7.head_dim) : bytes;
 }
 
 /* The same of a launch of many tokens; of attention what the last of them reads. */
@@ -167,8 +165,8 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
             struct salvo_profile_phase phase = {.kind = group_kind_name(plan->groups[group].kind),
                 .operations = text,
                 .seconds = until > before ? until - before : 0,
-                .bytes =
-                    many ? bytes_of_node(&tables->nodes[i], step) : bytes_of(tables, i, step->runs[0].first)};
+                .bytes = many ? bytes_of_node(&tables->nodes[i], step)
+                              : bytes_of(executor, &plan->groups[group], i, step->runs[0].first)};
             function(user, &phase);
             before = until > before ? until : before;
         }

@@ -1,5 +1,6 @@
 /*
- * The work of each phase (struct cuda_phase_parts) is divided among the blocks, as records. Matmuls whose
+ * Records: the share of each block in the phase that was built. Records are added phase after phase, for all
+ * blocks; when the plan is complete, they are put into the order in which the blocks read them. Matmuls whose
  * input only passes a norm, perhaps mixed with that of the token before, load it from memory themselves.
  */
 #include "backend/cuda/cuda_phase.h"
@@ -7,61 +8,27 @@
 
 #include <string.h>
 
-static const struct cuda_phase *phase_at(const struct cuda_tables *tables, uint32_t index)
-{
-    return (const struct cuda_phase *)(const void *)(tables->phases + (size_t)index * tables->phase_bytes);
-}
-
-/* ---- Lists ---- */
-
-struct record_list {
-    struct cuda_tables *tables;
-    uint32_t blocks, block, phase;
-    uint32_t partial_half;  /* bytes */
-    bool attend_own_memory; /* attention has shared memory of its own */
-    const struct executor *executor;
-    bool keeps; /* the next that mixes keeps the state of this phase */
-};
-
-static enum salvo_status add(struct record_list *list, enum cuda_record_kind kind, struct cuda_record **out)
+static enum salvo_status add(
+    struct phase_builder *builder, uint32_t block, enum cuda_record_kind kind, struct cuda_record **out)
 {
     enum salvo_status status = SALVO_OK;
-    struct cuda_tables *tables = list->tables;
     *out = NULL;
-    if (tables->record_count == tables->record_capacity) {
-        uint32_t capacity = tables->record_capacity ? tables->record_capacity * 2 : 1024;
-        TRY(RESIZE(&tables->records, capacity));
-        tables->record_capacity = capacity;
+    if (builder->record_count == builder->record_capacity) {
+        uint32_t capacity = builder->record_capacity ? builder->record_capacity * 2 : 1024;
+        TRY(RESIZE(&builder->records, capacity));
+        builder->record_capacity = capacity;
     }
-    *out = &tables->records[tables->record_count++];
-    memset(*out, 0, sizeof **out);
-    (*out)->kind = kind;
-    (*out)->phase = list->phase;
-    /* Matmuls, and attention with memory of its own, use other memory than the record before; the other kinds
-     * use memory that a matmul may still need. */
-    const bool follows_attention = tables->record_count > 1 && (*out)[-1].kind == CUDA_RECORD_ATTEND;
-    (*out)->wait_distance =
-        kind == CUDA_RECORD_ATTEND && list->attend_own_memory && !follows_attention ? 2 : 1;
+    struct block_record *added = &builder->records[builder->record_count++];
+    memset(added, 0, sizeof *added);
+    added->block = block;
+    added->record.kind = kind;
+    added->record.phase = builder->plan->tables.phase_count;
+    *out = &added->record;
 cleanup:
     return status;
 }
 
-static enum salvo_status add_heads(struct record_list *list, const struct cuda_phase_parts *parts)
-{
-    enum salvo_status status = SALVO_OK;
-    struct cuda_record *record;
-    for (uint32_t i = list->blocks - 1 - list->block; i < parts->wkv7_heads; i += list->blocks) {
-        TRY(add(list, CUDA_RECORD_WKV7, &record));
-        record->index = i;
-        if (parts->has_head) {
-            record->kind = CUDA_RECORD_WKV7_HEAD;
-            record->wkv7 = parts->head;
-            cuda_advance_wkv7(&record->wkv7, i);
-        }
-    }
-cleanup:
-    return status;
-}
+/* ---- Matmuls ---- */
 
 static struct cuda_share share_of(const struct cuda_matrix *matrix)
 {
@@ -82,19 +49,217 @@ static uint32_t partial_bytes(const struct cuda_share *share)
     return share->tile_rows * share->parts_per_pass * CUDA_TILE_ROWS * (uint32_t)sizeof(float);
 }
 
-static uint32_t flags_of(const struct cuda_matmul_record *record, const struct cuda_phase_matmul *matmul,
-    bool has_glu, bool takes_input, bool tagged)
+/* Without MATMUL_FINISHER. */
+static uint32_t flags_of(const struct phase_builder *builder, const struct cuda_matmul_record *record,
+    const struct phase_matmul *matmul, bool has_glu)
 {
-    const bool by_finisher = record->rows <= CUDA_FINISHED_ROWS && !record->is_wide;
-    bool defers = takes_input && !record->groups_at_once && record->vector.norm == CUDA_NORM_RMS &&
-                  record->vector.rounding == ROUNDING_Q8;
-    return (tagged ? MATMUL_TAGGED : 0) | (matmul->is_plain ? MATMUL_PLAIN : 0) |
-           (matmul->before ? MATMUL_ADDS : 0) | (has_glu ? MATMUL_GLU : 0) | (defers ? MATMUL_DEFERS : 0) |
+    const bool defers = builder->simple && !record->groups_at_once && record->vector.norm == CUDA_NORM_RMS &&
+                        record->vector.rounding == ROUNDING_Q8;
+    return (builder->plan == &builder->executor->single ? MATMUL_TAGGED : 0) |
+           (matmul->is_plain ? MATMUL_PLAIN : 0) | (matmul->before ? MATMUL_ADDS : 0) |
+           (has_glu ? MATMUL_GLU : 0) | (defers ? MATMUL_DEFERS : 0) |
            (record->bias || record->up_bias || record->activation != ACTIVATION_NONE || record->cap > 0
                    ? MATMUL_SPECIAL
-                   : 0) |
-           (by_finisher ? MATMUL_FINISHER : 0);
+                   : 0);
 }
+
+/* The number of a block among the owners of a matmul's matrix. */
+static uint32_t owner_of(
+    const struct phase_builder *builder, const struct phase_matmul *matmul, uint32_t block)
+{
+    const uint32_t blocks = builder->executor->blocks;
+    return (block + blocks - matmul->first_block) % blocks;
+}
+
+/* `keeps`: no record of the phase keeps the state of its token_shift yet. */
+static enum salvo_status add_matmul(struct phase_builder *builder, uint32_t block,
+    const struct phase_matmul *matmul, const struct phase_matmul *up, bool *keeps)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_matrix *matrix = &matmul->matmul.matrix;
+    const uint32_t owner = owner_of(builder, matmul, block);
+    const uint32_t each = matrix->tile_rows_per_block * CUDA_TILE_ROWS, first = owner * each;
+    struct cuda_record *record;
+    if (owner >= matrix->owners)
+        return SALVO_OK;
+    TRY(add(builder, block, builder->groups_at_once ? CUDA_RECORD_PIECES : CUDA_RECORD_MATMUL, &record));
+    struct cuda_matmul_record *out = &record->matmul;
+    out->vector = builder->vectors[matmul->round];
+    if (!builder->simple)
+        out->vector.from = 0;
+    out->vector.keeps = out->vector.lerp && *keeps;
+    *keeps = *keeps && !out->vector.keeps;
+    out->shares[0] = share_of(matrix);
+    if (up) {
+        out->shares[1] = share_of(&up->matmul.matrix);
+        out->up_packed_input = builder->vectors[up->round].packed_input;
+        out->up_rounding = builder->vectors[up->round].rounding;
+    }
+    out->out = cuda_row_address(matmul->matmul.out, first);
+    out->before = cuda_row_address(matmul->before, first);
+    out->bias = cuda_row_address(matmul->matmul.bias, first);
+    out->up_bias = up ? cuda_row_address(up->matmul.bias, first) : 0;
+    out->rows = first >= matrix->rows ? 0 : matrix->rows - first < each ? matrix->rows - first : each;
+    out->activation = matmul->matmul.activation;
+    out->glu = builder->glu;
+    out->cap = matmul->matmul.cap;
+    out->per_column = 1.0f / (float)out->vector.columns;
+    out->up_partials = out->shares[0].tile_rows * out->shares[0].parts_per_pass * CUDA_TILE_ROWS;
+    out->groups_at_once = builder->groups_at_once;
+    out->flags = flags_of(builder, out, matmul, up != NULL);
+    record->index = matmul->is_fine;
+cleanup:
+    return status;
+}
+
+static bool has_matmul(const struct phase_builder *builder, uint32_t block)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < builder->matmul_count; i++)
+        found = found ||
+                owner_of(builder, &builder->matmuls[i], block) < builder->matmuls[i].matmul.matrix.owners;
+    return found;
+}
+
+enum salvo_status cuda_records_matmuls(struct phase_builder *builder)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t each = builder->glu != ACTIVATION_NONE ? 2 : 1;
+    uint32_t row_table = 0;
+    bool keeps = true;
+    struct cuda_record *record;
+    phase_place_inputs(builder);
+    if (!builder->simple)
+        TRY(phase_add_table(builder, &row_table));
+    for (uint32_t block = 0; block < builder->executor->blocks; block++) {
+        if (!builder->simple && (has_matmul(builder, block) || block == 0)) { /* block 0 keeps states */
+            TRY(add(builder, block, CUDA_RECORD_PREPARE, &record));
+            record->row_table = row_table;
+        }
+        for (uint32_t i = 0; i < builder->matmul_count; i += each)
+            TRY(add_matmul(
+                builder, block, &builder->matmuls[i], each == 2 ? &builder->matmuls[i + 1] : NULL, &keeps));
+    }
+cleanup:
+    return status;
+}
+
+/* ---- Other groups ---- */
+
+/* The table of an embedding that is the phase's only op, if its record can describe it. */
+static const struct cuda_matrix *embedding_of(
+    const struct phase_builder *builder, uint32_t first, uint32_t end)
+{
+    enum { MOST_TILE_ROWS = 1 << 16 }; /* that a reciprocal divides exactly */
+    const struct op *op = &builder->program->ops[first];
+    if (builder->plan != &builder->executor->single || end - first != 1 || op->kind != OP_EMBED ||
+        builder->table.store_count != 1)
+        return NULL;
+    const struct cuda_matrix *table = &builder->executor->weights[op->inputs[0]].matrix;
+    return table->tile_rows <= MOST_TILE_ROWS && table->tile_rows_per_block > 1 ? table : NULL;
+}
+
+/* Row ops run on the first block. An embedding alone, with which every token begins, is a record of its own,
+ * without a row table. It runs on the middle block, because the first is the last to be done with the token
+ * before. */
+static enum salvo_status add_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_matrix *table = embedding_of(builder, first, end);
+    struct cuda_record *record;
+    if (table) {
+        TRY(add(builder, builder->executor->blocks / 2, CUDA_RECORD_EMBED, &record));
+        record->embed = (struct cuda_embed_record){
+            .table = *table,
+            .out = builder->stores[0].to,
+            .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tile_rows_per_block) + 1,
+            .scale = builder->program->ops[first].embed.scale,
+        };
+    } else {
+        TRY(add(builder, 0, CUDA_RECORD_ROWS, &record));
+        TRY(phase_add_table(builder, &record->row_table));
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_records_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
+{
+    enum salvo_status status = SALVO_OK;
+    while (first < end) {
+        uint32_t part;
+        TRY(phase_begin_rows(builder, first, end, &part));
+        TRY(add_rows(builder, first, part));
+        TRY(phase_end(builder));
+        first = part;
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_records_attend(struct phase_builder *builder, const struct cuda_attend *attend)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_record *record;
+    for (uint32_t block = 0; block < builder->executor->blocks; block++) {
+        TRY(add(builder, block, CUDA_RECORD_ATTEND, &record));
+        record->attend = *attend;
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_records_wkv7(struct phase_builder *builder, const struct cuda_wkv7_record *head)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t blocks = builder->executor->blocks;
+    uint32_t row_table = 0;
+    struct cuda_record *record;
+    if (!head)
+        TRY(phase_add_table(builder, &row_table));
+    for (uint32_t block = 0; block < blocks; block++) {
+        for (uint32_t i = blocks - 1 - block; i < builder->wkv7.heads; i += blocks) {
+            TRY(add(builder, block, head ? CUDA_RECORD_WKV7_HEAD : CUDA_RECORD_WKV7, &record));
+            record->index = i;
+            if (head) {
+                record->wkv7 = *head;
+                cuda_advance_wkv7(&record->wkv7, i);
+            } else {
+                record->row_table = row_table;
+            }
+        }
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_records_sample(struct phase_builder *builder, uint32_t stage)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_record *record;
+    for (uint32_t block = 0; block < builder->executor->blocks; block++) {
+        TRY(add(builder, block, CUDA_RECORD_SAMPLE, &record));
+        record->index = stage;
+    }
+    TRY(cuda_records_meet(builder, builder->plan->tables.phase_count, stage));
+cleanup:
+    return status;
+}
+
+enum salvo_status cuda_records_meet(struct phase_builder *builder, uint32_t phase, uint32_t stage)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_record *record;
+    for (uint32_t block = 0; block < builder->executor->blocks; block++) {
+        TRY(add(builder, block, CUDA_RECORD_MEET, &record));
+        record->phase = phase;
+        record->index = stage;
+    }
+cleanup:
+    return status;
+}
+
+/* ---- Members that depend on the other records ---- */
 
 static bool is_one_pass(const struct cuda_share *share)
 {
@@ -111,197 +276,85 @@ static bool is_short(const struct cuda_matmul_record *record)
            (up->type == share->type && up->tile_rows == share->tile_rows && is_one_pass(up));
 }
 
-static enum salvo_status add_matmul(struct record_list *list, const struct cuda_phase *phase,
-    const struct cuda_phase_matmul *matmul, const struct cuda_phase_matmul *up, bool tagged)
+/* `half`: bytes of half of the memory of partial sums. */
+static void complete_matmul(struct cuda_record *record, uint32_t half)
 {
-    enum salvo_status status = SALVO_OK;
-    const struct cuda_matrix *matrix = &matmul->matmul.matrix;
-    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
-    const uint32_t owner = (list->block + list->blocks - matmul->first_block) % list->blocks;
-    const uint32_t each = matrix->tile_rows_per_block * CUDA_TILE_ROWS, first = owner * each;
-    struct cuda_record *record;
-    if (owner >= matrix->owners)
-        return SALVO_OK;
-    TRY(add(list, CUDA_RECORD_MATMUL, &record));
-    struct cuda_matmul_record *out = &record->matmul;
-    out->vector = parts->vectors[matmul->round];
-    if (!parts->simple)
-        out->vector.from = 0;
-    out->vector.keeps = out->vector.lerp && list->keeps;
-    list->keeps = list->keeps && !out->vector.keeps;
-    out->shares[0] = share_of(matrix);
-    if (up) {
-        out->shares[1] = share_of(&up->matmul.matrix);
-        out->up_packed_input = parts->vectors[up->round].packed_input;
-        out->up_rounding = parts->vectors[up->round].rounding;
-    }
-    out->is_wide = partial_bytes(&out->shares[0]) + partial_bytes(&out->shares[1]) > list->partial_half;
-    out->out = cuda_row_address(matmul->matmul.out, first);
-    out->before = cuda_row_address(matmul->before, first);
-    out->bias = cuda_row_address(matmul->matmul.bias, first);
-    out->up_bias = up ? cuda_row_address(up->matmul.bias, first) : 0;
-    out->rows = first >= matrix->rows ? 0 : matrix->rows - first < each ? matrix->rows - first : each;
-    out->activation = matmul->matmul.activation;
-    out->glu = phase->glu;
-    out->cap = matmul->matmul.cap;
-    out->per_column = 1.0f / (float)out->vector.columns;
-    out->up_partials = out->shares[0].tile_rows * out->shares[0].parts_per_pass * CUDA_TILE_ROWS;
-    out->groups_at_once = phase->groups_at_once;
-    out->flags = flags_of(out, matmul, up != NULL, parts->simple, tagged);
-    record->wait_distance = out->is_wide ? 1 : 2;
-    record->index = matmul->is_fine;
-    if (out->groups_at_once)
-        record->kind = CUDA_RECORD_PIECES;
-    else if (is_short(out))
-        record->kind = out->vector.norm == CUDA_NORM_LAYER ? CUDA_RECORD_SHORT_MIXED : CUDA_RECORD_SHORT;
-cleanup:
-    return status;
+    struct cuda_matmul_record *matmul = &record->matmul;
+    matmul->is_wide = partial_bytes(&matmul->shares[0]) + partial_bytes(&matmul->shares[1]) > half;
+    matmul->flags |= matmul->rows <= CUDA_FINISHED_ROWS && !matmul->is_wide ? MATMUL_FINISHER : 0;
+    record->wait_distance = matmul->is_wide ? 1 : 2;
+    if (record->kind == CUDA_RECORD_MATMUL && is_short(matmul))
+        record->kind = matmul->vector.norm == CUDA_NORM_LAYER ? CUDA_RECORD_SHORT_MIXED : CUDA_RECORD_SHORT;
 }
 
-static bool joins(const struct record_list *list, const struct cuda_phase *phase)
+static bool have_equal_tasks(const struct cuda_attend *a, const struct cuda_attend *b)
 {
-    const struct cuda_phase_matmul *matmuls = list->tables->phase_parts[list->phase].matmuls;
-    bool found = false;
-    for (uint32_t i = 0; i < phase->matmul_count; i++)
-        found = found || (list->block + list->blocks - matmuls[i].first_block) % list->blocks <
-                             matmuls[i].matmul.matrix.owners;
-    return found;
+    return a->heads == b->heads && a->kv_heads == b->kv_heads && a->window == b->window &&
+           a->splits == b->splits && a->tiled == b->tiled && a->appends == b->appends;
 }
 
-static enum salvo_status add_matmuls(struct record_list *list, const struct cuda_phase *phase, bool tagged)
+/* Among the `count` records of a block: the number of the first phase whose tasks are the same, from 1; and
+ * the caches of the next attention, if it is alike. After the last one follows the first, of the next token.
+ */
+static void complete_attend(struct cuda_record *records, uint32_t count, uint32_t index)
 {
-    enum salvo_status status = SALVO_OK;
-    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
-    const struct cuda_phase_matmul *matmuls = parts->matmuls;
-    struct cuda_record *record;
-    if (!parts->simple && (joins(list, phase) || list->block == 0)) /* block 0 keeps states */
-        TRY(add(list, CUDA_RECORD_PREPARE, &record));
-    const uint32_t each = phase->glu != ACTIVATION_NONE ? 2 : 1;
-    for (uint32_t i = 0; i < phase->matmul_count; i += each)
-        TRY(add_matmul(list, phase, &matmuls[i], each == 2 ? &matmuls[i + 1] : NULL, tagged));
-cleanup:
-    return status;
-}
-
-/* Attentions of one shape have the same tasks: the number of the first such phase, from 1. */
-static uint32_t shape_of_tasks(const struct cuda_tables *tables, const struct cuda_attend *attend)
-{
-    for (uint32_t i = 0;; i++) {
-        const struct cuda_attend *other = &tables->phase_parts[i].attend;
-        if (phase_at(tables, i)->kind == CUDA_PHASE_ATTEND && other->heads == attend->heads &&
-            other->kv_heads == attend->kv_heads && other->window == attend->window &&
-            other->splits == attend->splits && other->tiled == attend->tiled &&
-            other->appends == attend->appends)
-            return i + 1;
-    }
-}
-
-/* The attention after that of phase `index`; the last one is followed by the first, of the next token. */
-static const struct cuda_attend *next_attend(const struct cuda_tables *tables, uint32_t index)
-{
+    struct cuda_attend *attend = &records[index].attend;
+    uint32_t first = 0, next = index;
+    while (records[first].kind != CUDA_RECORD_ATTEND || !have_equal_tasks(&records[first].attend, attend))
+        first++;
     do {
-        index = index + 1 < tables->phase_count ? index + 1 : 0;
-    } while (phase_at(tables, index)->kind != CUDA_PHASE_ATTEND);
-    return &tables->phase_parts[index].attend;
-}
-
-/* The table of an embedding that is alone in its phase; NULL for other phases. */
-static const struct cuda_matrix *table_of_phase(
-    const struct record_list *list, const struct cuda_phase_parts *parts)
-{
-    enum { MOST_TILE_ROWS = 1 << 16 }; /* that a reciprocal divides exactly */
-    if (!parts->embed)
-        return NULL;
-    const struct cuda_matrix *table = &list->executor->weights[parts->embed->inputs[0]].matrix;
-    return table->tile_rows <= MOST_TILE_ROWS && table->tile_rows_per_block > 1 ? table : NULL;
-}
-
-/* Row ops run on the first block. An embedding alone, with which every token begins, is a record of its own,
- * without phase tables. It runs on the middle block, because the first is the last to be done with the token
- * before. */
-static enum salvo_status add_rows(struct record_list *list, const struct cuda_phase_parts *parts, bool tagged)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct cuda_matrix *table = tagged ? table_of_phase(list, parts) : NULL;
-    struct cuda_record *record;
-    if (list->block != (table ? list->blocks / 2 : 0))
-        goto cleanup;
-    TRY(add(list, table ? CUDA_RECORD_EMBED : CUDA_RECORD_ROWS, &record));
-    if (table) {
-        record->embed = (struct cuda_embed_record){
-            .table = *table,
-            .out = parts->embedded,
-            .owner_reciprocal = (uint32_t)(UINT64_C(0x100000000) / table->tile_rows_per_block) + 1,
-            .scale = parts->embed->embed.scale,
-        };
+        next = next + 1 < count ? next + 1 : 0;
+    } while (records[next].kind != CUDA_RECORD_ATTEND);
+    const struct cuda_attend *other = &records[next].attend;
+    records[index].index = records[first].phase + 1;
+    if (have_equal_tasks(other, attend) && other->head_dim == attend->head_dim) {
+        attend->next_keys = other->keys;
+        attend->next_values = other->values;
     }
-cleanup:
-    return status;
 }
 
-static enum salvo_status add_phase(struct record_list *list, bool tagged)
+/* Matmuls, and attention with memory of its own, use other memory than the record before; the other kinds use
+ * memory that a matmul may still need. */
+static void complete_block(const struct phase_builder *builder, struct cuda_record *records, uint32_t count)
 {
-    enum salvo_status status = SALVO_OK;
-    const struct cuda_phase *phase = phase_at(list->tables, list->phase);
-    const struct cuda_phase_parts *parts = &list->tables->phase_parts[list->phase];
-    struct cuda_record *record;
-    switch (phase->kind) {
-    case CUDA_PHASE_MATMUL:
-        TRY(add_matmuls(list, phase, tagged));
-        break;
-    case CUDA_PHASE_ATTEND: {
-        const struct cuda_attend *attend = &parts->attend;
-        TRY(add(list, CUDA_RECORD_ATTEND, &record));
-        record->attend = *attend;
-        record->index = shape_of_tasks(list->tables, attend);
-        const struct cuda_attend *next = next_attend(list->tables, list->phase);
-        if (shape_of_tasks(list->tables, next) == record->index && next->head_dim == attend->head_dim) {
-            record->attend.next_keys = next->keys;
-            record->attend.next_values = next->values;
+    const struct executor *executor = builder->executor;
+    const uint32_t half = cuda_partial_bytes(executor, &builder->plan->tables) / 2;
+    const bool own_memory = cuda_attend_has_own_memory(executor);
+    for (uint32_t i = 0; i < count; i++) {
+        const bool follows_attention = i > 0 && records[i - 1].kind == CUDA_RECORD_ATTEND;
+        records[i].wait_distance = 1;
+        if (records[i].kind <= CUDA_RECORD_MATMUL) {
+            complete_matmul(&records[i], half);
+        } else if (records[i].kind == CUDA_RECORD_ATTEND) {
+            records[i].wait_distance = own_memory && !follows_attention ? 2 : 1;
+            complete_attend(records, count, i);
         }
-        break;
     }
-    case CUDA_PHASE_WKV7:
-        TRY(add_heads(list, parts));
-        break;
-    case CUDA_PHASE_SAMPLE:
-        TRY(add(list, CUDA_RECORD_SAMPLE, &record));
-        record->index = phase->stage;
-        break;
-    default:
-        TRY(add_rows(list, parts, tagged));
-    }
-    if (phase->meets) {
-        TRY(add(list, CUDA_RECORD_MEET, &record));
-        record->index = phase->stage;
-    }
-cleanup:
-    return status;
 }
 
-enum salvo_status cuda_records_build(const struct executor *executor, struct cuda_plan *plan)
+enum salvo_status cuda_records_finish(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
-    struct cuda_tables *tables = &plan->tables;
-    struct record_list list = {.tables = tables, .blocks = executor->blocks, .executor = executor};
-    const uint32_t phases = tables->phase_count;
-    list.partial_half = cuda_partial_bytes(executor, tables) / 2;
-    list.attend_own_memory = cuda_attend_has_own_memory(executor);
-    bool *kept = NULL;
-    tables->record_count = 0;
-    TRY(NEW(&kept, phases));
-    TRY(NEW(&tables->record_starts, (size_t)list.blocks * (phases + 1)));
-    for (; list.block < list.blocks; list.block++) {
-        uint32_t *starts = tables->record_starts + (size_t)list.block * (phases + 1);
-        for (list.phase = 0; list.phase < phases; list.phase++) {
-            starts[list.phase] = tables->record_count;
-            list.keeps = !kept[list.phase];
-            TRY(add_phase(&list, plan == &executor->single));
-            kept[list.phase] = !list.keeps;
-        }
-        starts[phases] = tables->record_count;
+    struct cuda_tables *tables = &builder->plan->tables;
+    const uint32_t blocks = builder->executor->blocks, phases = tables->phase_count;
+    TRY(NEW(&tables->records, builder->record_count));
+    TRY(NEW(&tables->record_starts, (size_t)blocks * (phases + 1)));
+    uint32_t *starts = tables->record_starts;
+    tables->record_count = builder->record_count;
+    /* A counting sort: `starts` has the counts, then the ends, then the starts. */
+    for (uint32_t i = 0; i < builder->record_count; i++)
+        starts[(size_t)builder->records[i].block * (phases + 1) + builder->records[i].record.phase]++;
+    for (size_t i = 1; i < (size_t)blocks * (phases + 1); i++)
+        starts[i] += starts[i - 1];
+    for (uint32_t i = builder->record_count; i-- > 0;) {
+        const struct block_record *record = &builder->records[i];
+        tables->records[--starts[(size_t)record->block * (phases + 1) + record->record.phase]] =
+            record->record;
+    }
+    for (uint32_t block = 0; block < blocks; block++) {
+        const uint32_t *own = starts + (size_t)block * (phases + 1);
+        complete_block(builder, tables->records + own[0], own[phases] - own[0]);
     }
 cleanup:
-    memory_free(kept);
     return status;
 }

@@ -67,11 +67,12 @@ uint32_t cuda_attention_bytes(const struct executor *executor)
 
 uint32_t cuda_shared_limit(const struct executor *executor)
 {
-    const uint32_t phase = CUDA_PHASE_LIMIT / 2;
+    const uint32_t row_table = CUDA_ROW_TABLE_LIMIT / 2;
     const uint32_t angles =
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
     const uint32_t kept = CUDA_SHARED_HEAD + CUDA_RECORD_BUFFERS * (uint32_t)sizeof(struct cuda_record) +
-                          phase + angles + 256 + 2 * chunk_bytes(executor) + cuda_attention_bytes(executor);
+                          row_table + angles + 256 + 2 * chunk_bytes(executor) +
+                          cuda_attention_bytes(executor);
     return cuda_decode_shared(executor) - kept;
 }
 
@@ -117,7 +118,7 @@ enum salvo_status cuda_layout_shared(
         2 * executor->program->rope_count * executor->rope_pairs * (uint32_t)sizeof(float);
     machine->angles_at = CUDA_SHARED_HEAD +
                          (CUDA_RECORD_BUFFERS * (uint32_t)sizeof(struct cuda_record) + 127) / 128 * 128 +
-                         tables->phase_bytes;
+                         tables->row_table_bytes;
     machine->vectors_at = machine->angles_at + (angles + 127) / 128 * 128;
     machine->packed_inputs_at = machine->vectors_at; /* each phase's behind its own vectors */
     machine->partials_at = machine->vectors_at + vector_bytes(tables);

@@ -1,5 +1,5 @@
 /*
- * Lowers the groups of a plan for one token to phases. cuda_tables_build is called several times: without
+ * Lowers the groups of a plan for one token to records. cuda_tables_build is called several times: without
  * addresses, for the shapes of matrices and the sizes of memory, and then with the addresses.
  */
 #include "backend/cuda/cuda_phase.h"
@@ -16,40 +16,38 @@ static bool have_equal_angles(const struct program *program, const struct op *a,
     return first->halves == second->halves && first->dimensions == second->dimensions;
 }
 
-static void meet_after_last_phase(struct phase_builder *builder)
+static enum salvo_status meet_after_last_phase(struct phase_builder *builder)
 {
-    struct cuda_tables *tables = &builder->plan->tables;
-    ((struct cuda_phase *)(void *)(tables->phases + (size_t)(tables->phase_count - 1) * CUDA_PHASE_LIMIT))
-        ->meets = 1;
+    return cuda_records_meet(builder, builder->plan->tables.phase_count - 1, 0);
 }
 
 static enum salvo_status lower_attend(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
-    const struct op *ops = &builder->program->ops[group->first_op], *attend = ops + group->ops_before;
+    const struct op *ops = &builder->program->ops[group->first_op], *op = ops + group->ops_before;
     bool inside = group->ops_before == 3 && have_equal_angles(builder->program, &ops[0], &ops[1]);
-    if (attend->attend.head_dim > CUDA_MOST_HEAD_DIM)
+    if (op->attend.head_dim > CUDA_MOST_HEAD_DIM)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the CUDA kernels take at most %d",
-            attend->attend.head_dim, CUDA_MOST_HEAD_DIM));
+            op->attend.head_dim, CUDA_MOST_HEAD_DIM));
     if (group->ops_before && !inside)
-        TRY(phase_build_rows(builder, group->first_op, group->first_op + group->ops_before));
-    phase_begin(builder, CUDA_PHASE_ATTEND, group->rows);
-    builder->parts.attend = cuda_attend_of(builder, attend);
-    builder->parts.attend.partials =
-        phase_tagged_words(builder, (uint64_t)attend->attend.heads * builder->parts.attend.splits *
-                                        (attend->attend.head_dim + 2) * sizeof(uint64_t));
+        TRY(cuda_records_rows(builder, group->first_op, group->first_op + group->ops_before));
+    phase_begin(builder, group->rows);
+    struct cuda_attend attend = cuda_attend_of(builder, op);
+    attend.partials = phase_tagged_words(
+        builder, (uint64_t)attend.heads * attend.splits * (attend.head_dim + 2) * sizeof(uint64_t));
     if (inside) {
         const struct rope *rope = &builder->program->ropes[ops[0].rope.rope];
-        builder->parts.attend.rope_q = ops[0].rope.rope;
-        builder->parts.attend.rope_k = ops[1].rope.rope;
-        builder->parts.attend.halves = rope->halves;
-        builder->parts.attend.dimensions = rope->dimensions;
-        builder->parts.attend.k = phase_address(builder, ops[2].inputs[0]);
-        builder->parts.attend.v = phase_address(builder, ops[2].inputs[1]);
-        builder->parts.attend.appends = 1;
+        attend.rope_q = ops[0].rope.rope;
+        attend.rope_k = ops[1].rope.rope;
+        attend.halves = rope->halves;
+        attend.dimensions = rope->dimensions;
+        attend.k = phase_address(builder, ops[2].inputs[0]);
+        attend.v = phase_address(builder, ops[2].inputs[1]);
+        attend.appends = 1;
     } else {
-        meet_after_last_phase(builder); /* keys and values in the cache are not tagged words */
+        TRY(meet_after_last_phase(builder)); /* keys and values in the cache are not tagged words */
     }
+    TRY(cuda_records_attend(builder, &attend));
     TRY(phase_end(builder));
 cleanup:
     return status;
@@ -64,15 +62,16 @@ static uint32_t keys_of_thread(uint32_t head_dim)
 
 static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
 {
+    enum salvo_status status = SALVO_OK;
     const struct op *op = &builder->program->ops[group->first_op + group->ops_before];
     if (keys_of_thread(op->wkv7.head_dim) > CUDA_MOST_WKV7_KEYS) {
         uint32_t most = op->wkv7.head_dim;
         while (keys_of_thread(most) > CUDA_MOST_WKV7_KEYS)
             most--;
-        return fail(SALVO_ERROR_UNSUPPORTED,
-            "recurrent heads of %u elements: the CUDA kernels take at most %u", op->wkv7.head_dim, most);
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "recurrent heads of %u elements: the CUDA kernels take at most %u",
+            op->wkv7.head_dim, most));
     }
-    phase_begin(builder, CUDA_PHASE_WKV7, group->rows);
+    phase_begin(builder, group->rows);
     builder->head_dim = op->wkv7.head_dim;
     for (uint32_t i = 0; i < group->ops_before; i++)
         phase_add_op(builder, &builder->program->ops[group->first_op + i], false);
@@ -87,22 +86,24 @@ static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct 
     for (uint32_t i = 0; i < group->ops_after; i++)
         phase_add_op(builder, op + 1 + i, true);
     phase_store_outputs(builder, group->first_op, group->first_op + group->op_count);
-    builder->parts.wkv7_heads = op->wkv7.heads;
-    cuda_describe_wkv7(builder, group, &builder->parts);
+    struct cuda_wkv7_record head;
+    const bool has_head = cuda_describe_wkv7(builder, group, &head);
     if (!phase_fits(builder))
-        return fail(SALVO_ERROR_UNSUPPORTED, "the ops around '%s' do not fit one phase",
-            builder->program->buffers[op->wkv7.state].name);
-    return phase_end(builder);
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the ops around '%s' do not fit one phase",
+            builder->program->buffers[op->wkv7.state].name));
+    TRY(cuda_records_wkv7(builder, has_head ? &head : NULL));
+    TRY(phase_end(builder));
+cleanup:
+    return status;
 }
 
 static enum salvo_status lower_sample(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
-    meet_after_last_phase(builder); /* logits and results of sampling stages are not tagged words */
+    TRY(meet_after_last_phase(builder)); /* logits and results of sampling stages are not tagged words */
     for (uint32_t stage = 0; stage < CUDA_SAMPLE_STAGES; stage++) {
-        phase_begin(builder, CUDA_PHASE_SAMPLE, ROWS_OUTPUTS);
-        builder->phase.stage = stage;
-        builder->phase.meets = 1;
+        phase_begin(builder, ROWS_OUTPUTS);
+        TRY(cuda_records_sample(builder, stage));
         TRY(phase_end(builder));
     }
 cleanup:
@@ -113,7 +114,7 @@ static enum salvo_status lower_group(struct phase_builder *builder, const struct
 {
     switch (group->kind) {
     case GROUP_ROWS:
-        return phase_build_rows(builder, group->first_op, group->first_op + group->op_count);
+        return cuda_records_rows(builder, group->first_op, group->first_op + group->op_count);
     case GROUP_MATMUL:
         return cuda_matmuls_build(builder, group);
     case GROUP_ATTEND:
@@ -131,9 +132,9 @@ static enum salvo_status lower_group(struct phase_builder *builder, const struct
 
 void cuda_tables_free(struct cuda_tables *tables)
 {
-    memory_free(tables->phases);
-    memory_free(tables->phase_places);
-    memory_free(tables->phase_parts);
+    memory_free(tables->row_tables);
+    memory_free(tables->row_table_places);
+    memory_free(tables->stream_starts);
     memory_free(tables->streams);
     memory_free(tables->records);
     memory_free(tables->record_starts);
@@ -143,13 +144,13 @@ void cuda_tables_free(struct cuda_tables *tables)
     *tables = (struct cuda_tables){0};
 }
 
-/* Phases lie as close as the largest lets them. */
+/* Row tables lie as close as the largest lets them. */
 static void close_ranks(struct cuda_tables *tables)
 {
-    const size_t stride = (tables->phase_bytes + 127) / 128 * 128;
-    for (size_t i = 1; i < tables->phase_count; i++)
-        memmove(tables->phases + i * stride, tables->phases + i * CUDA_PHASE_LIMIT, stride);
-    tables->phase_bytes = (uint32_t)stride;
+    const size_t stride = (tables->row_table_bytes + 127) / 128 * 128;
+    for (size_t i = 1; i < tables->row_table_count; i++)
+        memmove(tables->row_tables + i * stride, tables->row_tables + i * CUDA_ROW_TABLE_LIMIT, stride);
+    tables->row_table_bytes = (uint32_t)stride;
 }
 
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan)
@@ -168,16 +169,16 @@ enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan 
             TRY(lower_group(builder, &plan->plan.groups[i]));
         }
         plan->tables.first_phase[plan->plan.group_count] = plan->tables.phase_count;
+        TRY(cuda_records_finish(builder));
     } else {
         TRY(cuda_nodes_build(builder));
     }
     close_ranks(&plan->tables);
-    if (plan->plan.capacity[ROWS_TOKENS] == 1)
-        TRY(cuda_records_build(executor, plan));
 cleanup:
     if (builder) {
         memory_free(builder->place_of);
         memory_free(builder->tagged_address);
+        memory_free(builder->records);
     }
     memory_free(builder);
     return status;
@@ -219,34 +220,38 @@ static uint64_t write_tables(
     const struct program *program = executor->program;
     struct cuda_tables *tables = &plan->tables;
     struct cuda_region region = {.base = tables->memory};
-    const size_t phases = (size_t)tables->phase_count * tables->phase_bytes,
+    const size_t row_tables = (size_t)tables->row_table_count * tables->row_table_bytes,
                  streams = tables->stream_count * sizeof *tables->streams,
                  packed_inputs = tables->packed_input_count * sizeof *tables->packed_inputs,
                  records = tables->record_count * sizeof *tables->records,
-                 starts = records ? executor->blocks * (tables->phase_count + 1) * sizeof(uint32_t) : 0;
+                 stream_starts = records ? (tables->phase_count + 1) * sizeof(uint32_t) : 0,
+                 starts = executor->blocks * stream_starts;
     tables->machine = cuda_region_take(&region, sizeof *machine);
-    tables->phases_at = machine->phases = cuda_region_take(&region, phases);
+    tables->row_tables_at = machine->row_tables = cuda_region_take(&region, row_tables);
     machine->streams = cuda_region_take(&region, streams);
     machine->records = cuda_region_take(&region, records);
-    machine->record_starts = cuda_region_take(&region, starts);
+    machine->record_starts = cuda_region_take(&region, starts + stream_starts);
     tables->packed_inputs_at = cuda_region_take(&region, packed_inputs);
     machine->matrices = cuda_region_take(&region, executor->matrix_count * sizeof(struct cuda_matrix));
     machine->ropes = cuda_region_take(&region, write_ropes(program, 0, NULL));
     machine->phase_count = tables->phase_count;
     machine->sample_phase = tables->phase_count - CUDA_SAMPLE_STAGES; /* they are the last */
-    machine->phase_bytes = tables->phase_bytes;
+    machine->row_table_bytes = tables->row_table_bytes;
     machine->tagged = plan == &executor->single;
     machine->plan = plan->plan.capacity[ROWS_TOKENS];
     machine->logits = plan->scratch.arena + plan->scratch.offsets[program->logits];
     if (!memory)
         return region.used;
     memcpy(memory, machine, sizeof *machine);
-    memcpy(memory + (machine->phases - region.base), tables->phases, phases);
+    if (row_tables)
+        memcpy(memory + (machine->row_tables - region.base), tables->row_tables, row_tables);
     if (streams)
         memcpy(memory + (machine->streams - region.base), tables->streams, streams);
     if (records) {
         memcpy(memory + (machine->records - region.base), tables->records, records);
         memcpy(memory + (machine->record_starts - region.base), tables->record_starts, starts);
+        memcpy(
+            memory + (machine->record_starts - region.base) + starts, tables->stream_starts, stream_starts);
     }
     if (packed_inputs)
         memcpy(memory + (tables->packed_inputs_at - region.base), tables->packed_inputs, packed_inputs);

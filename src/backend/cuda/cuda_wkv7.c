@@ -4,18 +4,16 @@
  */
 #include "backend/cuda/cuda_phase.h"
 
-void cuda_describe_wkv7(
-    const struct phase_builder *builder, const struct group *group, struct cuda_phase_parts *out)
+bool cuda_describe_wkv7(
+    const struct phase_builder *builder, const struct group *group, struct cuda_wkv7_record *head)
 {
     const struct op *op = group_op(builder->program, group);
-    struct cuda_wkv7_record *head = &out->head;
     struct wkv7_parts parts;
     *head = (struct cuda_wkv7_record){.state = builder->wkv7.state};
-    out->has_head = false;
     if (op->wkv7.head_dim != CUDA_WKV7_COLUMNS || !group_wkv7_parts(builder->program, group, &parts) ||
         !parts.bonus || parts.bonus->rwkv_bonus.head_dim != op->wkv7.head_dim ||
-        builder->phase.store_count != 1 || builder->stores[0].place != builder->wkv7.out_place)
-        return;
+        builder->table.store_count != 1 || builder->stores[0].place != builder->wkv7.out_place)
+        return false;
     head->in[CUDA_WKV7_R] = phase_address(builder, op->inputs[0]);
     head->in[CUDA_WKV7_W] = phase_address(builder, op->inputs[1]);
     head->in[CUDA_WKV7_K] = phase_address(builder, parts.key->inputs[0]);
@@ -36,7 +34,7 @@ void cuda_describe_wkv7(
     head->bonus = phase_vector(builder, parts.bonus->inputs[4]);
     head->in[CUDA_WKV7_GATE] = parts.gate ? phase_address(builder, parts.gate->inputs[1]) : 0;
     head->out = builder->stores[0].to;
-    out->has_head = head->direction && (!parts.norm || (head->norm && head->norm_bias));
+    return head->direction && (!parts.norm || (head->norm && head->norm_bias));
 }
 
 static void advance(uint64_t *address, uint64_t bytes)

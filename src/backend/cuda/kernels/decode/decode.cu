@@ -81,33 +81,33 @@
  * registers that live across such a call would be spilled to local memory, for which little cache is left.
  * ---- */
 
-template <class T> KERNEL_INLINE const T *table_of(const cuda_phase *phase, uint32_t at)
+template <class T> KERNEL_INLINE const T *part_of(const cuda_row_table *table, uint32_t at)
 {
-    return (const T *)((const uint8_t *)phase + at);
+    return (const T *)((const uint8_t *)table + at);
 }
 
-/* Copies a phase's tables into shared memory. */
-KERNEL_INLINE const cuda_phase *fetch_phase(uint8_t *shared, uint32_t index)
+/* Copies a row table into shared memory. */
+KERNEL_INLINE const cuda_row_table *fetch_table(uint8_t *shared, uint32_t index)
 {
     const shared_head &head = *(const shared_head *)shared;
     const cuda_machine &machine = head.machine;
-    uint8_t *place = shared + machine.angles_at - machine.phase_bytes;
-    for (uint32_t at = threadIdx.x * 16; at < machine.phase_bytes; at += CUDA_WORKERS * 16)
+    uint8_t *place = shared + machine.angles_at - machine.row_table_bytes;
+    for (uint32_t at = threadIdx.x * 16; at < machine.row_table_bytes; at += CUDA_WORKERS * 16)
         start_copy_of_16((float *)(place + at),
-            (const float *)(machine.phases + (uint64_t)index * machine.phase_bytes + at));
+            (const float *)(machine.row_tables + (uint64_t)index * machine.row_table_bytes + at));
     wait_for_copies();
     sync_threads<CUDA_WORKERS>();
-    return (const cuda_phase *)place;
+    return (const cuda_row_table *)place;
 }
 
-/* Loads a phase's vectors, and runs the row ops before its main op. */
-KERNEL_INLINE void load_and_run_ops(shared_head &head, const cuda_phase *phase, float *vectors)
+/* Loads the vectors of a row table, and runs its row ops. */
+KERNEL_INLINE void load_and_run_ops(shared_head &head, const cuda_row_table *table, float *vectors)
 {
     load_values<CUDA_WORKERS>(
-        head, table_of<cuda_load>(phase, phase->loads_at), phase->load_count, vectors, head.row);
+        head, part_of<cuda_load>(table, table->loads_at), table->load_count, vectors, head.row);
     sync_threads<CUDA_WORKERS>();
     row_worker<CUDA_WORKERS> worker = {head.machine, vectors, head.mixed_sums, 0, head.row};
-    worker.run_all(table_of<cuda_row_op>(phase, phase->ops_at), phase->op_count);
+    worker.run_all(part_of<cuda_row_op>(table, table->ops_at), table->op_count);
     sync_threads<CUDA_WORKERS>();
 }
 
@@ -115,11 +115,11 @@ __device__ __noinline__ void run_rows(uint32_t index)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
-    const cuda_phase *phase = fetch_phase(shared, index);
+    const cuda_row_table *table = fetch_table(shared, index);
     float *vectors = (float *)(shared + head.machine.vectors_at);
-    load_and_run_ops(head, phase, vectors);
+    load_and_run_ops(head, table, vectors);
     store_values<CUDA_WORKERS>(
-        head, table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
+        head, part_of<cuda_store>(table, table->stores_at), table->store_count, vectors, head.row);
 }
 
 template <int TYPE> KERNEL_INLINE void embed_row(const shared_head &head, const cuda_embed_record &record)
@@ -160,10 +160,10 @@ __device__ __noinline__ void prepare_packed_inputs(uint32_t index)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
-    const cuda_phase *phase = fetch_phase(shared, index);
+    const cuda_row_table *table = fetch_table(shared, index);
     float *vectors = (float *)(shared + head.machine.vectors_at);
-    load_and_run_ops(head, phase, vectors);
-    round_vectors<CUDA_WORKERS>(table_of<cuda_round>(phase, phase->rounds_at), phase->round_count, vectors,
+    load_and_run_ops(head, table, vectors);
+    round_vectors<CUDA_WORKERS>(part_of<cuda_round>(table, table->rounds_at), table->round_count, vectors,
         shared + head.machine.packed_inputs_at, head.early);
 }
 
@@ -172,22 +172,22 @@ __device__ __noinline__ void run_wkv7(uint32_t index, uint32_t which)
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
-    const cuda_phase *phase = fetch_phase(shared, index);
-    const cuda_wkv7 &wkv7 = *table_of<cuda_wkv7>(phase, phase->wkv7_at);
+    const cuda_row_table *table = fetch_table(shared, index);
+    const cuda_wkv7 &wkv7 = *part_of<cuda_wkv7>(table, table->wkv7_at);
     float *vectors = (float *)(shared + head.machine.vectors_at);
     if (threadIdx.x == 0) {
         head.row.first = which * wkv7.head_dim;
         head.row.count = wkv7.head_dim;
     }
     sync_threads<CUDA_WORKERS>();
-    load_and_run_ops(head, phase, vectors);
+    load_and_run_ops(head, table, vectors);
     wkv7_one_token(
         head.machine, wkv7, head.row, which, vectors, (float *)(shared + head.machine.partials_at));
     row_worker<CUDA_WORKERS> worker = {head.machine, vectors, head.mixed_sums, 0, head.row};
-    worker.run_all(table_of<cuda_row_op>(phase, phase->after_at), phase->after_count);
+    worker.run_all(part_of<cuda_row_op>(table, table->after_at), table->after_count);
     sync_threads<CUDA_WORKERS>();
     store_values<CUDA_WORKERS>(
-        head, table_of<cuda_store>(phase, phase->stores_at), phase->store_count, vectors, head.row);
+        head, part_of<cuda_store>(table, table->stores_at), table->store_count, vectors, head.row);
     sync_threads<CUDA_WORKERS>();
     if (threadIdx.x == 0)
         head.row.first = head.row.count = 0;
@@ -213,10 +213,10 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
     shared_head &head = *(shared_head *)shared;
     switch (record->kind) {
     case CUDA_RECORD_PREPARE:
-        prepare_packed_inputs(record->phase);
+        prepare_packed_inputs(record->row_table);
         break;
     case CUDA_RECORD_ROWS:
-        run_rows(record->phase);
+        run_rows(record->row_table);
         break;
     case CUDA_RECORD_EMBED:
         run_embed();
@@ -225,7 +225,7 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
         run_wkv7_head();
         break;
     case CUDA_RECORD_WKV7:
-        run_wkv7(record->phase, record->index);
+        run_wkv7(record->row_table, record->index);
         break;
     /* Stages of sampling that the settings do not need take neither time nor a barrier. */
     case CUDA_RECORD_SAMPLE: {
@@ -374,11 +374,8 @@ KERNEL_INLINE void copy_weights(
     if (first_phase == end_phase)
         return;
     const cuda_stream *streams = (const cuda_stream *)machine.streams;
-    const cuda_phase *first =
-                         (const cuda_phase *)(machine.phases + (uint64_t)first_phase * machine.phase_bytes),
-                     *last = (const cuda_phase *)(machine.phases +
-                                                  (uint64_t)(end_phase - 1) * machine.phase_bytes);
-    const uint32_t begin = first->stream_first, end = last->stream_first + last->stream_count;
+    const uint32_t *starts = (const uint32_t *)machine.record_starts + gridDim.x * (machine.phase_count + 1);
+    const uint32_t begin = starts[first_phase], end = starts[end_phase];
     if (begin == end)
         return;
     cuda_stream next = streams[begin];

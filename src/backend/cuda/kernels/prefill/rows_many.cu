@@ -3,10 +3,10 @@
  *
  *   salvo_begin(machine)                 1 block of BEGIN_THREADS
  *   salvo_angles(machine)                a block of ANGLES_THREADS for each row
- *   salvo_rows(machine, phase, inputs)   a block of ROWS_THREADS for each row
+ *   salvo_rows(machine, table, inputs)   a block of ROWS_THREADS for each row
  *   salvo_end(machine)                   1 block of END_THREADS
  *
- * Shared memory of salvo_rows is the phase with its tables, then the places of a row's vectors.
+ * Shared memory of salvo_rows is the row table, then the places of a row's vectors.
  *
  * A run that does not begin at its slot's next position has no rows: its count becomes 0 in the device's copy
  * of the step. When the host has cancelled, no run has any.
@@ -118,7 +118,7 @@ KERNEL_INLINE void round_row(const cuda_round &round, const cuda_packed_input &p
 }
 
 extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
-    const cuda_machine *given, const cuda_phase *given_phase, const cuda_packed_input *packed_inputs)
+    const cuda_machine *given, const cuda_row_table *given_table, const cuda_packed_input *packed_inputs)
 {
     DYNAMIC_SHARED(shared);
     __shared__ cuda_machine machine;
@@ -127,34 +127,34 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
     invite_next_launch();
     for (uint32_t i = threadIdx.x; i < sizeof machine / 4; i += ROWS_THREADS)
         ((uint32_t *)&machine)[i] = __ldg((const uint32_t *)given + i);
-    const uint32_t size = __ldg(&given_phase->size);
+    const uint32_t size = __ldg(&given_table->size);
     for (uint32_t i = threadIdx.x; i < size / 4; i += ROWS_THREADS)
-        ((uint32_t *)shared)[i] = __ldg((const uint32_t *)given_phase + i);
+        ((uint32_t *)shared)[i] = __ldg((const uint32_t *)given_table + i);
     __syncthreads();
-    const cuda_phase *phase = (const cuda_phase *)shared;
+    const cuda_row_table *table = (const cuda_row_table *)shared;
     float *vectors = (float *)(shared + (size + 15) / 16 * 16);
-    const cuda_row_op *ops = (const cuda_row_op *)(shared + phase->ops_at);
-    const cuda_round *rounds = (const cuda_round *)(shared + phase->rounds_at);
+    const cuda_row_op *ops = (const cuda_row_op *)(shared + table->ops_at);
+    const cuda_round *rounds = (const cuda_round *)(shared + table->rounds_at);
 
     wait_for_last_launch();
     row_context row = {};
     row.row = blockIdx.x;
     /* All rows of tokens have memory, live or not: this need not wait for the check that they live. */
-    const bool is_token = phase->rows == ROWS_TOKENS;
-    const cuda_load *loads = (const cuda_load *)(shared + phase->loads_at);
+    const bool is_token = table->rows == ROWS_TOKENS;
+    const cuda_load *loads = (const cuda_load *)(shared + table->loads_at);
     if (is_token)
-        load_vectors<ROWS_THREADS>(machine, loads, phase->load_count, vectors, row);
-    if (!find_row(machine, phase->rows, blockIdx.x, row))
+        load_vectors<ROWS_THREADS>(machine, loads, table->load_count, vectors, row);
+    if (!find_row(machine, table->rows, blockIdx.x, row))
         return;
     if (!is_token)
-        load_vectors<ROWS_THREADS>(machine, loads, phase->load_count, vectors, row);
+        load_vectors<ROWS_THREADS>(machine, loads, table->load_count, vectors, row);
     __syncthreads();
     row_worker<ROWS_THREADS> worker = {machine, vectors, scratch, 0, row};
-    worker.run_all(ops, phase->op_count);
+    worker.run_all(ops, table->op_count);
     __syncthreads();
     store_vectors<ROWS_THREADS>(
-        (const cuda_store *)(shared + phase->stores_at), phase->store_count, vectors, row);
-    for (uint32_t i = 0; i < phase->round_count; i++)
+        (const cuda_store *)(shared + table->stores_at), table->store_count, vectors, row);
+    for (uint32_t i = 0; i < table->round_count; i++)
         round_row(rounds[i], packed_inputs[rounds[i].packed_input], vectors, row.row,
             rounds[i].fine || (is_token && row.position < EARLY_POSITIONS));
 }
