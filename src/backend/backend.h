@@ -113,9 +113,6 @@ struct backend {
 
     struct backend_info (*info)(const struct executor *executor);
 
-    /* Whether runs may have a mask of ids. */
-    bool has_masks;
-
     /* Whether activations are rounded as ACTIVATIONS_AS_USUAL, or finer; if not, as ACTIVATIONS_PLAIN. */
     bool rounds_finely;
 

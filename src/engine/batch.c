@@ -100,9 +100,6 @@ static enum salvo_status check_extras(
     if (run->logprobs && !engine->backend->logprobs)
         return fail(SALVO_ERROR_UNSUPPORTED, "run %zu: backend %s does not compute log-probabilities", number,
             engine->backend->name);
-    if (run->mask && !engine->backend->has_masks)
-        return fail(SALVO_ERROR_UNSUPPORTED, "run %zu: backend %s has no masks of ids", number,
-            engine->backend->name);
     if (run->top_count > MAX_TOP_LOGPROBS)
         return fail(SALVO_ERROR_ARGUMENT, "run %zu: the %u most likely ids; at most %d are possible", number,
             run->top_count, MAX_TOP_LOGPROBS);

@@ -81,8 +81,6 @@ static enum salvo_status check_extras(
     if (given->logprobs && !engine->backend->logprobs)
         TRY(fail(
             SALVO_ERROR_UNSUPPORTED, "backend %s does not compute log-probabilities", engine->backend->name));
-    if (given->mask && !engine->backend->has_masks)
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "backend %s has no masks of ids", engine->backend->name));
     if (given->session > scheduler->slots)
         TRY(fail(SALVO_ERROR_ARGUMENT, "session %u; there are %u", given->session - 1, scheduler->slots));
     if (!given->event && !scheduler->options.poll)

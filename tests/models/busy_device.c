@@ -350,7 +350,6 @@ static const struct backend busy_backend = {
     .recurrent_copy = recurrent_copy,
     .set_tokens = set_tokens,
     .counters = counters,
-    .has_masks = true,
 };
 
 void busy_device_install(struct salvo_engine *engine)

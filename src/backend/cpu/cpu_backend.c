@@ -182,7 +182,6 @@ const struct backend cpu_backend = {
     .open = executor_open,
     .close = executor_close,
     .info = info,
-    .has_masks = true,
     .rounds_finely = true,
     .set_rounding = set_rounding,
     .submit = step_submit,

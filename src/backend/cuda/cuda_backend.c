@@ -120,7 +120,6 @@ const struct backend cuda_backend = {
     .wait = cuda_step_wait,
     .chunk = chunk,
     .progress = cuda_step_progress,
-    .has_masks = true,
     .logits = logits,
     .logprobs = logprobs,
     .hidden = cuda_hidden,

@@ -97,7 +97,6 @@ const struct backend vulkan_backend = {
     .wait = vulkan_wait,
     .chunk = vulkan_chunk,
     .progress = vulkan_progress,
-    .has_masks = true,
     .logits = vulkan_logits,
     .hidden = vulkan_hidden,
     .logprobs = vulkan_logprobs,

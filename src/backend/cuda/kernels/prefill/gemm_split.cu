@@ -21,8 +21,7 @@
 #if HAS_WARPGROUPS
 
 template <int TOKENS, int MATRICES> struct split_layout {
-    static constexpr uint32_t chunks = CUDA_TILE_COLUMNS * 2 / 16; /* of 16 bytes of a token */
-    static constexpr uint32_t input_bytes = chunks * wide_inputs<TOKENS>::chunk_bytes;
+    static constexpr uint32_t input_bytes = CUDA_TILE_COLUMNS * 2 / 16 * wide_inputs<TOKENS>::chunk_bytes;
     static constexpr uint32_t tiles = GEMM_SPLIT_ROWS / CUDA_TILE_ROWS;                  /* of a stage */
     static constexpr int rows = GEMM_SPLIT_ROWS / MATRICES;                              /* of a matrix */
     static constexpr int tokens = TOKENS < GEMM_MANY_TOKENS ? TOKENS : GEMM_MANY_TOKENS; /* of `sums` */
@@ -72,40 +71,6 @@ struct split_weights {
         }
         low += step;
         high += step;
-    }
-};
-
-/* The inputs of all warps. Tokens that do not live are zeros. */
-template <class LAYOUT, int TOKENS> struct split_inputs {
-    const uint8_t *from;
-    uint64_t row_bytes;
-    uint32_t place, first, live, left;
-
-    KERNEL_INLINE split_inputs(const cuda_packed_input &packed_input, uint32_t first_token, uint32_t live_,
-        uint32_t first_part, uint32_t count)
-        : row_bytes((uint64_t)packed_input.stride * 2), first(threadIdx.x / LAYOUT::chunks), live(live_),
-          left(count)
-    {
-        const uint32_t chunk = threadIdx.x % LAYOUT::chunks;
-        from = (const uint8_t *)packed_input.values + (first_token + min(first, live - 1)) * row_bytes +
-               first_part * (CUDA_TILE_COLUMNS * 2) + chunk * 16;
-        place = chunk * wide_inputs<TOKENS>::chunk_bytes + first * 16;
-    }
-
-    KERNEL_INLINE void fetch(uint8_t *to)
-    {
-        constexpr uint32_t step = GEMM_SPLIT_THREADS / LAYOUT::chunks; /* tokens at once */
-        if (left == 0)
-            return;
-        left--;
-        const uint8_t *token_from = from;
-#pragma unroll
-        for (uint32_t i = 0; i < TOKENS; i += step) {
-            const bool on = first + i < live;
-            copy_async(to + place + i * 16, on ? token_from : from, on);
-            token_from += step * row_bytes;
-        }
-        from += CUDA_TILE_COLUMNS * 2;
     }
 };
 
@@ -310,7 +275,8 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
         copy_wait<0>();
         return;
     }
-    split_inputs<layout, TOKENS> inputs(gemm.packed_input, first_token, live, first_part, count);
+    input_copies<TOKENS, CUDA_TILE_COLUMNS, GEMM_SPLIT_THREADS> inputs(
+        gemm.packed_input, first_token, live, first_part, count);
 #pragma unroll 1
     for (uint32_t i = 0; i < stages - 1; i++) {
         inputs.fetch(shared + i * stage_bytes + weight_bytes);

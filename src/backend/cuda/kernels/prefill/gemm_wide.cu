@@ -25,10 +25,10 @@ template <int TOKENS, int MATRICES> struct wide_layout {
     static constexpr uint32_t stages = TOKENS == 128 ? GEMM_WIDE_STAGES_128 : GEMM_WIDE_STAGES_64;
     static constexpr uint32_t planes = GEMM_WIDE_COLUMNS / 32; /* of an weight tile: 8 columns of each lane */
     static constexpr uint32_t stages_per_part = CUDA_TILE_COLUMNS / GEMM_WIDE_COLUMNS;
-    static constexpr uint32_t chunks = GEMM_WIDE_COLUMNS * 2 / 16; /* of 16 bytes of a token */
-    static constexpr uint32_t warp_bytes = 2 * planes * 512;       /* weights: two tile rows */
+    static constexpr uint32_t warp_bytes = 2 * planes * 512; /* weights: two tile rows */
     static constexpr uint32_t weight_bytes = GEMM_WIDE_THREADS / 32 * warp_bytes;
-    static constexpr uint32_t stage_bytes = weight_bytes + chunks * wide_inputs<TOKENS>::chunk_bytes;
+    static constexpr uint32_t stage_bytes =
+        weight_bytes + GEMM_WIDE_COLUMNS * 2 / 16 * wide_inputs<TOKENS>::chunk_bytes;
     static constexpr int rows = GEMM_WIDE_ROWS / MATRICES;                      /* of a matrix */
     static constexpr int sums = MATRICES * GEMM_MANY_TOKENS * sum_stride<rows>; /* of as many tokens */
     static_assert(TOKENS / GEMM_MANY_TOKENS * sums * 4 <= stages * stage_bytes, "sums are there in the end");
@@ -71,40 +71,6 @@ template <class LAYOUT> struct wide_weights {
         }
         low += step;
         high += step;
-    }
-};
-
-/* The inputs of all warps. Tokens that do not live are zeros. */
-template <class LAYOUT, int TOKENS> struct wide_rows {
-    const uint8_t *from;
-    uint64_t row_bytes;
-    uint32_t place, first, live, left;
-
-    KERNEL_INLINE wide_rows(
-        const cuda_packed_input &packed_input, uint32_t first_token, uint32_t live_, uint32_t stages)
-        : row_bytes((uint64_t)packed_input.stride * 2), first(threadIdx.x / LAYOUT::chunks), live(live_),
-          left(stages)
-    {
-        const uint32_t chunk = threadIdx.x % LAYOUT::chunks;
-        from = (const uint8_t *)packed_input.values + (first_token + min(first, live - 1)) * row_bytes +
-               chunk * 16;
-        place = chunk * wide_inputs<TOKENS>::chunk_bytes + first * 16;
-    }
-
-    KERNEL_INLINE void fetch(uint8_t *to)
-    {
-        constexpr uint32_t step = GEMM_WIDE_THREADS / LAYOUT::chunks; /* tokens at once */
-        if (left == 0)
-            return;
-        left--;
-        const uint8_t *token_from = from;
-#pragma unroll
-        for (uint32_t i = 0; i < TOKENS; i += step) {
-            const bool on = first + i < live;
-            copy_async(to + place + i * 16, on ? token_from : from, on);
-            token_from += step * row_bytes;
-        }
-        from += GEMM_WIDE_COLUMNS * 2;
     }
 };
 
@@ -179,8 +145,8 @@ KERNEL_INLINE void gemm_wide(const cuda_machine *machine, const cuda_gemm &gemm)
         copy_wait<0>();
         return;
     }
-    wide_rows<layout, TOKENS> rows(
-        gemm.packed_input, first_token, live, matrix.parts * layout::stages_per_part);
+    input_copies<TOKENS, GEMM_WIDE_COLUMNS, GEMM_WIDE_THREADS> rows(
+        gemm.packed_input, first_token, live, 0, matrix.parts * layout::stages_per_part);
 #pragma unroll 1
     for (uint32_t i = 0; i < layout::stages - 1; i++) {
         rows.fetch(shared + i * layout::stage_bytes + layout::weight_bytes);

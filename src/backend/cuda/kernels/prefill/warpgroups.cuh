@@ -9,6 +9,7 @@
 #ifndef CUDA_WARPGROUPS_CUH
 #define CUDA_WARPGROUPS_CUH
 
+#include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/kernels/common/tensor_cores.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -21,6 +22,41 @@
  * than a multiple of 128 bytes apart, so that copies of them go to different banks. */
 template <int TOKENS> struct wide_inputs {
     static constexpr uint32_t chunk_bytes = TOKENS * 16 + 16;
+};
+
+/* Copies inputs to shared memory, by all THREADS threads of a block: stages of COLUMNS halves of each token,
+ * one stage after the other. Tokens that do not live are zeros. */
+template <int TOKENS, int COLUMNS, int THREADS> struct input_copies {
+    static constexpr uint32_t chunks = COLUMNS * 2 / 16; /* of 16 bytes of a token */
+    const uint8_t *from;
+    uint64_t row_bytes;
+    uint32_t place, first, live, left;
+
+    KERNEL_INLINE input_copies(const cuda_packed_input &packed_input, uint32_t first_token, uint32_t live_,
+        uint32_t first_stage, uint32_t stages)
+        : row_bytes((uint64_t)packed_input.stride * 2), first(threadIdx.x / chunks), live(live_), left(stages)
+    {
+        const uint32_t chunk = threadIdx.x % chunks;
+        from = (const uint8_t *)packed_input.values + (first_token + min(first, live - 1)) * row_bytes +
+               first_stage * (COLUMNS * 2) + chunk * 16;
+        place = chunk * wide_inputs<TOKENS>::chunk_bytes + first * 16;
+    }
+
+    KERNEL_INLINE void fetch(uint8_t *to)
+    {
+        constexpr uint32_t step = THREADS / chunks; /* tokens at once */
+        if (left == 0)
+            return;
+        left--;
+        const uint8_t *token_from = from;
+#pragma unroll
+        for (uint32_t i = 0; i < TOKENS; i += step) {
+            const bool on = first + i < live;
+            copy_async(to + place + i * 16, on ? token_from : from, on);
+            token_from += step * row_bytes;
+        }
+        from += COLUMNS * 2;
+    }
 };
 
 #ifdef CUDA_EMULATOR
