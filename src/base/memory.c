@@ -61,6 +61,18 @@ enum salvo_status memory_resize(void *in_out_pointer, size_t count, size_t size)
     return SALVO_OK;
 }
 
+enum salvo_status memory_grow(void *in_out_pointer, size_t count, size_t *capacity, size_t size)
+{
+    enum { LEAST = 64 };
+    if (count < *capacity)
+        return SALVO_OK;
+    const size_t grown = count < LEAST ? LEAST : 2 * count;
+    const enum salvo_status status = memory_resize(in_out_pointer, grown, size);
+    if (status == SALVO_OK)
+        *capacity = grown;
+    return status;
+}
+
 enum salvo_status memory_copy_string(const char *text, char **out)
 {
     size_t size = strlen(text) + 1;

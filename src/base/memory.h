@@ -13,8 +13,12 @@
 /* RESIZE(&pointer, count): as realloc; on failure the old memory stays. New elements are not zeroed. */
 #define RESIZE(in_out, count) memory_resize((in_out), (count), sizeof **(in_out))
 
+/* GROW(&pointer, count, &capacity): makes room for one more element than `count`. The capacity doubles. */
+#define GROW(in_out, count, capacity) memory_grow((in_out), (count), (capacity), sizeof **(in_out))
+
 enum salvo_status memory_new(void *out_pointer, size_t count, size_t size);
 enum salvo_status memory_resize(void *in_out_pointer, size_t count, size_t size);
+enum salvo_status memory_grow(void *in_out_pointer, size_t count, size_t *capacity, size_t size);
 enum salvo_status memory_copy_string(const char *text, char **out);
 void memory_free(void *pointer);
 

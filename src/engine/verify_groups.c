@@ -27,11 +27,7 @@ void verify_list_free(struct verify_list *list)
 static enum salvo_status add_record(struct verify_list *list, const struct verify_record *record)
 {
     enum salvo_status status = SALVO_OK;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 256;
-        TRY(RESIZE(&list->records, capacity));
-        list->capacity = capacity;
-    }
+    TRY(GROW(&list->records, list->count, &list->capacity));
     list->records[list->count++] = *record;
 cleanup:
     return status;

@@ -19,9 +19,9 @@ struct gguf_writer {
     struct atomic_file file;
     struct arena arena; /* keys, values and names */
     struct writer_entry *entries;
-    size_t entry_count;
+    size_t entry_count, entry_capacity;
     struct gguf_tensor *tensors; /* `offset` counts from the start of the data */
-    size_t tensor_count;
+    size_t tensor_count, tensor_capacity;
 
     bool writing; /* the header has been written */
     uint64_t alignment;
@@ -86,9 +86,6 @@ static bool same_text(struct salvo_text a, struct salvo_text b)
     return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }
 
-/* Room for one more element; the array doubles. */
-#define GROW(array, count) ((count) & ((count)-1) ? SALVO_OK : RESIZE((array), (count) ? 2 * (count) : 1))
-
 /* ---- Metadata ---- */
 
 static enum salvo_status set_alignment(struct gguf_writer *writer, const struct salvo_value *value)
@@ -110,7 +107,7 @@ static enum salvo_status find_or_add_entry(
     }
     if (*out)
         goto cleanup;
-    TRY(GROW(&writer->entries, writer->entry_count));
+    TRY(GROW(&writer->entries, writer->entry_count, &writer->entry_capacity));
     struct writer_entry entry = {{0}};
     TRY(keep_text(writer, key, &entry.key));
     *out = &writer->entries[writer->entry_count++];
@@ -227,7 +224,7 @@ enum salvo_status gguf_writer_add_tensor(struct gguf_writer *writer, struct salv
             TRY(fail(SALVO_ERROR_ARGUMENT, "the name is used already, by tensor %zu of %zu", i,
                 writer->tensor_count));
     }
-    TRY(GROW(&writer->tensors, writer->tensor_count));
+    TRY(GROW(&writer->tensors, writer->tensor_count, &writer->tensor_capacity));
     TRY(keep_text(writer, name, &tensor.name));
     writer->tensors[writer->tensor_count++] = tensor;
 

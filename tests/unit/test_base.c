@@ -43,6 +43,29 @@ static void allocation_failures_can_be_injected(void **state)
     memory_free(second);
 }
 
+static void an_array_grows_by_doubling(void **state)
+{
+    (void)state;
+    uint64_t *numbers = NULL;
+    size_t capacity = 0;
+    const uint64_t before = memory_count();
+    for (uint64_t i = 0; i < 5000; i++) {
+        assert_int_equal(GROW(&numbers, i, &capacity), SALVO_OK);
+        assert_true(i < capacity);
+        numbers[i] = i;
+    }
+    for (uint64_t i = 0; i < 5000; i++)
+        assert_int_equal(numbers[i], i);
+    assert_true(memory_count() - before <= 13);
+    const size_t full = capacity;
+    memory_fail_at(1);
+    assert_int_equal(GROW(&numbers, full, &capacity), SALVO_ERROR_MEMORY);
+    memory_fail_at(0);
+    assert_int_equal(capacity, full);
+    assert_int_equal(numbers[4999], 4999);
+    memory_free(numbers);
+}
+
 static void arena_memory_is_zeroed_and_aligned(void **state)
 {
     (void)state;
@@ -470,6 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_stay_one_line_and_gain_context),
         cmocka_unit_test(allocation_failures_can_be_injected),
+        cmocka_unit_test(an_array_grows_by_doubling),
         cmocka_unit_test(arena_memory_is_zeroed_and_aligned),
         cmocka_unit_test(checksums_of_files_never_change),
         cmocka_unit_test(string_map_finds_what_was_added),

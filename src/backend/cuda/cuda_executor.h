@@ -73,17 +73,21 @@ struct cuda_node {
 struct cuda_tables {
     uint8_t *row_tables; /* [row_table_count][row_table_bytes], once they are complete; in between
                             [..][CUDA_ROW_TABLE_LIMIT] */
-    uint32_t row_table_count, row_table_capacity, row_table_bytes;
-    uint32_t *row_table_places;           /* [row_table_count]: floats of shared memory */
-    uint32_t phase_count, phase_capacity; /* single token */
-    uint32_t *stream_starts;              /* [phase_count + 1] */
+    uint32_t row_table_count, row_table_bytes;
+    size_t row_table_capacity;
+    uint32_t phase_count;    /* single token */
+    uint32_t *stream_starts; /* [phase_count + 1] */
+    size_t stream_start_capacity;
     struct cuda_stream *streams;
-    uint32_t stream_count, stream_capacity;
+    uint32_t stream_count;
+    size_t stream_capacity;
     struct cuda_packed_input *packed_inputs; /* many tokens */
-    uint32_t packed_input_count, packed_input_capacity;
+    uint32_t packed_input_count;
+    size_t packed_input_capacity;
     uint64_t packed_input_memory; /* bytes: two places, each as large as the largest */
     struct cuda_node *nodes;      /* many tokens */
-    uint32_t node_count, node_capacity;
+    uint32_t node_count;
+    size_t node_capacity;
     uint32_t *first_phase;                     /* [groups + 1]; many tokens: first node */
     uint32_t most_vector_bytes, most_partials; /* of a phase: vectors and packed inputs; floats */
     uint32_t most_chunk_bytes;

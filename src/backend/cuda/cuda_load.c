@@ -39,11 +39,7 @@ struct loader {
 static enum salvo_status add_piece(struct loader *loader, struct piece piece)
 {
     enum salvo_status status = SALVO_OK;
-    if (loader->piece_count == loader->piece_capacity) {
-        size_t capacity = loader->piece_capacity ? loader->piece_capacity * 2 : 1024;
-        TRY(RESIZE(&loader->pieces, capacity));
-        loader->piece_capacity = capacity;
-    }
+    TRY(GROW(&loader->pieces, loader->piece_count, &loader->piece_capacity));
     loader->pieces[loader->piece_count++] = piece;
     loader->largest = piece.bytes > loader->largest ? piece.bytes : loader->largest;
 cleanup:

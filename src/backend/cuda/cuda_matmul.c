@@ -200,13 +200,8 @@ static enum salvo_status add_streams(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
-    const uint32_t count = builder->matmul_count;
-    if (tables->stream_count + count > tables->stream_capacity) {
-        uint32_t capacity = (tables->stream_count + count) * 2;
-        TRY(RESIZE(&tables->streams, capacity));
-        tables->stream_capacity = capacity;
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < builder->matmul_count; i++) {
+        TRY(GROW(&tables->streams, tables->stream_count, &tables->stream_capacity));
         struct cuda_stream *stream = &tables->streams[tables->stream_count++];
         const struct phase_matmul *matmul = &builder->matmuls[i];
         builder->executor->weights[matmul->weight].matrix = matmul->whole;

@@ -13,11 +13,7 @@ static enum salvo_status add_node(
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
-    if (tables->node_count == tables->node_capacity) {
-        uint32_t capacity = tables->node_capacity ? tables->node_capacity * 2 : 256;
-        TRY(RESIZE(&tables->nodes, capacity));
-        tables->node_capacity = capacity;
-    }
+    TRY(GROW(&tables->nodes, tables->node_count, &tables->node_capacity));
     struct cuda_node *added = &tables->nodes[tables->node_count];
     *added = *node;
     added->launch = launch;
@@ -54,7 +50,7 @@ static enum salvo_status launch_table(struct phase_builder *builder)
     TRY(phase_add_table(builder, &node.row_table));
     TRY(add_node(builder, &node,
         cuda_rows_launch(capacity_of(builder, (enum row_kind)builder->table.rows), builder->table.size,
-            builder->plan->tables.row_table_places[node.row_table])));
+            (uint32_t)builder->places)));
 cleanup:
     return status;
 }
@@ -144,11 +140,7 @@ static enum salvo_status add_packed_input(struct phase_builder *builder, const s
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
     const struct program_buffer *rounded = &builder->program->buffers[group->rounded];
-    if (tables->packed_input_count == tables->packed_input_capacity) {
-        uint32_t capacity = tables->packed_input_capacity ? tables->packed_input_capacity * 2 : 128;
-        TRY(RESIZE(&tables->packed_inputs, capacity));
-        tables->packed_input_capacity = capacity;
-    }
+    TRY(GROW(&tables->packed_inputs, tables->packed_input_count, &tables->packed_input_capacity));
     const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
     const uint64_t place = tables->packed_input_count % 2 ? tables->packed_input_memory / 2 : 0;
     tables->packed_inputs[tables->packed_input_count] =

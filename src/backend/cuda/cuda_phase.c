@@ -307,14 +307,9 @@ enum salvo_status phase_add_table(struct phase_builder *builder, uint32_t *out_i
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
     struct cuda_row_table *table = &builder->table;
-    if (tables->row_table_count == tables->row_table_capacity) {
-        uint32_t capacity = tables->row_table_capacity ? tables->row_table_capacity * 2 : 64;
-        TRY(memory_resize(&tables->row_tables, capacity, CUDA_ROW_TABLE_LIMIT));
-        TRY(RESIZE(&tables->row_table_places, capacity));
-        tables->row_table_capacity = capacity;
-    }
+    TRY(memory_grow(
+        &tables->row_tables, tables->row_table_count, &tables->row_table_capacity, CUDA_ROW_TABLE_LIMIT));
     *out_index = tables->row_table_count++;
-    tables->row_table_places[*out_index] = (uint32_t)builder->places;
     uint8_t *to = tables->row_tables + (size_t)*out_index * CUDA_ROW_TABLE_LIMIT;
     memset(to, 0, CUDA_ROW_TABLE_LIMIT);
     raise_to(&tables->row_table_bytes, lay_out(table, builder->wkv7.heads != 0));
@@ -334,12 +329,8 @@ enum salvo_status phase_end(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
-    if (tables->phase_count == tables->phase_capacity) {
-        uint32_t capacity = tables->phase_capacity ? tables->phase_capacity * 2 : 64;
-        TRY(RESIZE(&tables->stream_starts, capacity + 1));
-        tables->phase_capacity = capacity;
-        tables->stream_starts[0] = 0;
-    }
+    TRY(GROW(&tables->stream_starts, tables->phase_count + 1, &tables->stream_start_capacity));
+    tables->stream_starts[0] = 0;
     tables->stream_starts[++tables->phase_count] = tables->stream_count;
     for (uint32_t i = 0; i < builder->written_count; i++)
         builder->tagged_address[builder->written[i].buffer] = builder->written[i].tagged_words;

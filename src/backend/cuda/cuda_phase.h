@@ -68,7 +68,8 @@ struct phase_builder {
     uint64_t tagged_bytes; /* bytes, by this phase and those before it */
 
     struct block_record *records; /* one token: of all phases so far, phase after phase */
-    uint32_t record_count, record_capacity;
+    uint32_t record_count;
+    size_t record_capacity;
 };
 
 /*

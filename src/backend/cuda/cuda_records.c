@@ -13,11 +13,7 @@ static enum salvo_status add(
 {
     enum salvo_status status = SALVO_OK;
     *out = NULL;
-    if (builder->record_count == builder->record_capacity) {
-        uint32_t capacity = builder->record_capacity ? builder->record_capacity * 2 : 1024;
-        TRY(RESIZE(&builder->records, capacity));
-        builder->record_capacity = capacity;
-    }
+    TRY(GROW(&builder->records, builder->record_count, &builder->record_capacity));
     struct block_record *added = &builder->records[builder->record_count++];
     memset(added, 0, sizeof *added);
     added->block = block;

@@ -133,7 +133,6 @@ static enum salvo_status lower_group(struct phase_builder *builder, const struct
 void cuda_tables_free(struct cuda_tables *tables)
 {
     memory_free(tables->row_tables);
-    memory_free(tables->row_table_places);
     memory_free(tables->stream_starts);
     memory_free(tables->streams);
     memory_free(tables->records);

@@ -46,11 +46,7 @@ enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t grou
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
     struct vulkan_plan *plan = compiling->plan;
-    if (plan->dispatch_count == plan->dispatch_capacity) {
-        uint32_t capacity = plan->dispatch_capacity ? plan->dispatch_capacity * 2 : 64;
-        TRY(RESIZE(&plan->dispatches, capacity));
-        plan->dispatch_capacity = capacity;
-    }
+    TRY(GROW(&plan->dispatches, plan->dispatch_count, &plan->dispatch_capacity));
     struct dispatch *dispatch = &plan->dispatches[plan->dispatch_count++];
     *dispatch = (struct dispatch){.pipeline = pipeline,
         .groups = {1, 1, 1},
@@ -81,11 +77,7 @@ bool vulkan_fuses_embed(const struct compiling *compiling, const struct op *op)
 enum salvo_status vulkan_add_matrix(struct vulkan_plan *plan, struct matrix matrix)
 {
     enum salvo_status status = SALVO_OK;
-    if (plan->matrix_count == plan->matrix_capacity) {
-        uint32_t capacity = plan->matrix_capacity ? plan->matrix_capacity * 2 : 64;
-        TRY(RESIZE(&plan->matrices, capacity));
-        plan->matrix_capacity = capacity;
-    }
+    TRY(GROW(&plan->matrices, plan->matrix_count, &plan->matrix_capacity));
     plan->matrices[plan->matrix_count++] = matrix;
 cleanup:
     return status;

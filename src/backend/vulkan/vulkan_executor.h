@@ -50,11 +50,14 @@ struct dispatch {
 struct vulkan_plan {
     struct plan lowered;
     struct dispatch *dispatches;
-    uint32_t dispatch_count, dispatch_capacity;
+    uint32_t dispatch_count;
+    size_t dispatch_capacity;
     struct row_op *row_ops;
-    uint32_t row_op_count, row_op_capacity;
+    uint32_t row_op_count;
+    size_t row_op_capacity;
     struct matrix *matrices;
-    uint32_t matrix_count, matrix_capacity;
+    uint32_t matrix_count;
+    size_t matrix_capacity;
     struct vulkan_buffer row_table, matrix_table;
     VkDescriptorPool pool;
     VkDescriptorSet *sets; /* [dispatches]; equal sets are shared */

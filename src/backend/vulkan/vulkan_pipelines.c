@@ -383,11 +383,7 @@ enum salvo_status vulkan_pipeline(struct vulkan_pipelines *pipelines, enum vulka
         if (known->shader == shader && is_same(known->constants, constants))
             return SALVO_OK;
     }
-    if (pipelines->count == pipelines->capacity) {
-        uint32_t capacity = pipelines->capacity ? pipelines->capacity * 2 : 16;
-        TRY(RESIZE(&pipelines->made, capacity));
-        pipelines->capacity = capacity;
-    }
+    TRY(GROW(&pipelines->made, pipelines->count, &pipelines->capacity));
     TRY(prepare(pipelines, shader, constants));
     pipelines->made[pipelines->count++] = (struct pipeline){shader, constants, VK_NULL_HANDLE};
 cleanup:

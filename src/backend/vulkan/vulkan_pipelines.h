@@ -53,7 +53,8 @@ struct vulkan_pipelines {
         struct pipeline_constants constants;
         VkPipeline handle;
     } * made;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     uint32_t ready; /* number of pipelines created; they come first */
 
     /* Used while pipelines are being compiled. */

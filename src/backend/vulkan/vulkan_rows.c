@@ -9,11 +9,7 @@ enum { ROWS_THREADS = 256, PROCESSOR_THREADS = 16 };
 static enum salvo_status add_row_op(struct vulkan_plan *plan, struct row_op op)
 {
     enum salvo_status status = SALVO_OK;
-    if (plan->row_op_count == plan->row_op_capacity) {
-        uint32_t capacity = plan->row_op_capacity ? plan->row_op_capacity * 2 : 128;
-        TRY(RESIZE(&plan->row_ops, capacity));
-        plan->row_op_capacity = capacity;
-    }
+    TRY(GROW(&plan->row_ops, plan->row_op_count, &plan->row_op_capacity));
     plan->row_ops[plan->row_op_count++] = op;
 cleanup:
     return status;
