@@ -18,6 +18,7 @@ void api_choice_close(struct api_choice *choice)
 {
     salvo_text_filter_close(choice->filter);
     salvo_grammar_matcher_free(choice->constraint.matcher);
+    api_calls_close(&choice->calls);
     buffer_free(&choice->text);
     buffer_free(&choice->ids);
     buffer_free(&choice->all_ids);
@@ -31,6 +32,7 @@ void api_choice_sent(struct api_choice *choice)
     choice->text.size = 0;
     choice->ids.size = 0;
     choice->details.size = 0;
+    api_calls_sent(&choice->calls);
 }
 
 static size_t count_characters(const char *text, size_t size)
@@ -53,7 +55,7 @@ static bool keep_details(struct api_choice *choice, const struct salvo_event *ev
     return buffer_append(&choice->details, &token, sizeof token) == SALVO_OK;
 }
 
-static bool add_text(struct api_choice *choice, struct salvo_text text)
+static bool add_text(struct api_choice *choice, struct salvo_text text, bool last)
 {
     if (text.size && memchr(text.data, '\n', text.size))
         choice->has_new_line = true;
@@ -61,9 +63,12 @@ static bool add_text(struct api_choice *choice, struct salvo_text text)
     choice->held.size -= ready;
     if (ready)
         memmove(choice->held.data, choice->held.data + ready, choice->held.size);
-    return !text.size ||
-           (buffer_append(&choice->text, text.data, text.size) == SALVO_OK &&
-               (!choice->keeps_text || buffer_append(&choice->whole, text.data, text.size) == SALVO_OK));
+    const size_t before = choice->text.size;
+    if ((text.size || last) && !api_calls_take(&choice->calls, text, last, &choice->text))
+        return false;
+    const size_t more = choice->text.size - before;
+    return !choice->keeps_text || !more ||
+           buffer_append(&choice->whole, choice->text.data + before, more) == SALVO_OK;
 }
 
 /* The bytes held back begin with the stop string. */
@@ -87,6 +92,21 @@ static void take_numbers(struct api_choice *choice, const struct salvo_event *ev
     choice->session = event->session;
 }
 
+/* The bytes of a token; a control token has none, unless it is a part of calls. */
+static bool token_text(const struct api_choice *choice, int32_t id, char **out, size_t *out_size)
+{
+    if (!api_token_bytes(choice->model, id, out, out_size))
+        return false;
+    if (*out_size || !choice->calls.parser)
+        return true;
+    salvo_free(*out);
+    if (salvo_token_text(choice->model, id, out, out_size) != SALVO_OK)
+        return false;
+    if (*out_size && !api_calls_has_token(&choice->calls, *out, *out_size))
+        *out_size = 0;
+    return true;
+}
+
 static bool take_token(struct api_choice *choice, const struct salvo_event *event)
 {
     struct salvo_text ready = {0};
@@ -94,7 +114,7 @@ static bool take_token(struct api_choice *choice, const struct salvo_event *even
     size_t size;
     if (choice->stopped)
         return true; /* computed before the scheduler saw the cancel */
-    if (!api_token_bytes(choice->model, event->id, &bytes, &size))
+    if (!token_text(choice, event->id, &bytes, &size))
         return false;
     const bool is_prompt = event->kind == SALVO_EVENT_PROMPT;
     bool ok = !choice->wants_details || keep_details(choice, event);
@@ -107,7 +127,7 @@ static bool take_token(struct api_choice *choice, const struct salvo_event *even
              buffer_append(&choice->ids, &event->id, sizeof event->id) == SALVO_OK &&
              (!size || buffer_append(&choice->held, bytes, size) == SALVO_OK) &&
              salvo_text_filter_push(choice->filter, bytes, size, &ready, &choice->stopped) == SALVO_OK &&
-             add_text(choice, ready);
+             add_text(choice, ready, choice->stopped);
     }
     salvo_free(bytes);
     if (choice->stopped)
@@ -125,7 +145,7 @@ static bool take_end(struct api_choice *choice, const struct salvo_event *event)
     take_numbers(choice, event);
     if (choice->stopped)
         return true;
-    return salvo_text_filter_finish(choice->filter, &rest) == SALVO_OK && add_text(choice, rest);
+    return salvo_text_filter_finish(choice->filter, &rest) == SALVO_OK && add_text(choice, rest, true);
 }
 
 bool api_choice_take(struct api_choice *choice, const struct salvo_event *event)
@@ -136,6 +156,7 @@ bool api_choice_take(struct api_choice *choice, const struct salvo_event *event)
 const char *api_choice_finish(const struct api_choice *choice)
 {
     return choice->finish == SALVO_FINISH_LENGTH || choice->finish == SALVO_FINISH_CONTEXT ? "length"
+           : api_calls_count(&choice->calls)                                               ? "tool_calls"
                                                                                            : "stop";
 }
 

@@ -4,6 +4,7 @@
 
 #include "api_constraint.h"
 #include "api_prompt.h"
+#include "api_tools.h"
 
 /* A token with log-probabilities. */
 struct api_token {
@@ -28,6 +29,7 @@ struct api_choice {
     struct api_choice *next_parked, **parked_link;
     struct salvo_text_filter *filter;
     struct api_constraint constraint;
+    struct api_calls calls;
     const char *const *stops;
     size_t stop_count;
 
@@ -70,7 +72,7 @@ bool api_choice_take(struct api_choice *choice, const struct salvo_event *event)
 /* Forgets what was sent. */
 void api_choice_sent(struct api_choice *choice);
 
-/* "stop" or "length"; for llama.cpp "eos", "word" or "limit". */
+/* "stop", "length" or "tool_calls"; for llama.cpp "eos", "word" or "limit". */
 const char *api_choice_finish(const struct api_choice *choice);
 const char *api_choice_stop_type(const struct api_choice *choice);
 

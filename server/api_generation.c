@@ -115,6 +115,9 @@ static bool open_choices(struct api_generation *generation)
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
+        if (request->style == API_CHAT &&
+            !api_calls_open(&choice->calls, generation->model->form, request->tools))
+            return api_out_of_memory(&generation->task.error);
         if (generation->grammar &&
             salvo_grammar_matcher_new(generation->grammar, &choice->constraint.matcher) != SALVO_OK)
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
@@ -149,8 +152,10 @@ static void prepare(struct api_task *task)
                api_dialect_parse(task->body, task->body_size, generation->style, &generation->model->defaults,
                    &generation->request, &task->error) &&
                api_prepare(generation->model, &generation->request, &generation->prepared, &task->error) &&
-               api_constraint_compile(
-                   generation->model->model, &generation->request, &generation->grammar, &task->error) &&
+               (generation->request.tools ? api_tools_compile(generation->model, &generation->request,
+                                                &generation->grammar, &task->error)
+                                          : api_constraint_compile(generation->model->model,
+                                                &generation->request, &generation->grammar, &task->error)) &&
                open_choices(generation);
     name_answer(generation);
 }
@@ -352,7 +357,9 @@ static void send_news(struct api_generation *generation, struct api_choice *choi
     if (kind == SALVO_EVENT_PROMPT)
         return;
     const bool has_prompt = request->echo && request->logprobs && !choice->echoed;
-    const bool news = choice->text.size || (request->logprobs && choice->details.size);
+    const bool news = choice->text.size || choice->calls.reasoning.size ||
+                      api_calls_count(&choice->calls) > choice->calls.sent ||
+                      (request->logprobs && choice->details.size);
     if (has_prompt || (news && !(is_end && joined))) {
         send_object(generation, API_OBJECT_PART, choice, has_prompt);
         choice->echoed = true;

@@ -114,6 +114,14 @@ void api_get_model(struct api_server *server, struct http_exchange *exchange)
 static void write_template(struct json_writer *json, const struct api_model *model)
 {
     struct salvo_value value;
+    const struct salvo_tool_form_info *form = salvo_tool_form_info(model->form);
+    json_key(json, "tool_calls");
+    json_begin(json, '{');
+    json_key(json, "form"); /* `described`: the prompt tells the model how to write calls */
+    json_string(json, form->described ? "described" : "template");
+    json_key(json, "marker");
+    json_string(json, form->marker);
+    json_end(json, '}');
     json_key(json, "chat_template");
     if (salvo_model_find(model->model, "tokenizer.chat_template", &value) && value.type == SALVO_STRING)
         json_text(json, value.text);

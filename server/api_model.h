@@ -5,6 +5,7 @@
 #include "api_request.h"
 
 #include <salvo/scheduler.h>
+#include <salvo/tools.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@ struct api_model {
     const char *id; /* the name that requests use */
     struct salvo_model *model;
     struct salvo_template *chat;
+    struct salvo_tool_form *form;
     struct api_defaults defaults;
     const struct salvo_engine_options *options;
     /* Set when the state is ready; later the loop alone changes them. */

@@ -1,5 +1,7 @@
 #include "api_prompt.h"
 
+#include "api_tools.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -52,64 +54,80 @@ static const char *keep_buffer(struct api_document *document, struct buffer *buf
     return text;
 }
 
-static bool is_plain(const struct api_value *member)
-{
-    return strcmp(member->key.data, "role") == 0 || strcmp(member->key.data, "content") == 0;
-}
-
 /* Members of a message beside role and content, as JSON; NULL in *out if there are none. */
-static bool other_members(struct api_document *document, const struct api_value *message, const char **out)
+static bool other_members(struct api_model *model, struct api_document *document,
+    const struct api_value *message, const char **out, struct api_error *error)
 {
     struct buffer buffer = {0};
     struct json_writer json = api_json(&buffer);
     size_t count = 0;
     *out = NULL;
-    json_begin(&json, '{');
-    for (const struct api_value *member = message->first; member; member = member->next) {
-        if (is_plain(member) || member->kind == JSON_NULL)
-            continue;
-        json_key_text(&json, member->key);
-        api_write_value(&json, member);
-        count++;
+    bool ok = api_tools_write_message(&json, model, message, &count, error);
+    if (ok && count) {
+        *out = json.status == SALVO_OK ? keep_buffer(document, &buffer) : NULL;
+        ok = *out || api_out_of_memory(error);
     }
-    json_end(&json, '}');
-    if (count && json.status == SALVO_OK)
-        *out = keep_buffer(document, &buffer);
     buffer_free(&buffer);
-    return !count || *out;
+    return ok;
 }
 
-static bool read_conversation(
-    struct api_request *request, struct salvo_conversation *out, struct api_error *error)
+/* The variables of the template: those of the request, and its tools if the template writes them. */
+static bool read_variables(
+    struct api_request *request, bool with_tools, struct salvo_text *out, struct api_error *error)
+{
+    const struct api_value *variables = request->template_variables;
+    struct buffer buffer = {0};
+    struct json_writer json = api_json(&buffer);
+    if (!variables && !with_tools)
+        return true;
+    json_begin(&json, '{');
+    for (const struct api_value *member = variables ? variables->first : NULL; member;
+         member = member->next) {
+        json_key_text(&json, member->key);
+        api_write_value(&json, member);
+    }
+    if (with_tools) {
+        json_key(&json, "tools");
+        api_write_value(&json, request->tools);
+    }
+    json_end(&json, '}');
+    const size_t size = buffer.size;
+    const char *text = json.status == SALVO_OK ? keep_buffer(&request->document, &buffer) : NULL;
+    buffer_free(&buffer);
+    *out = (struct salvo_text){text, size};
+    return text || api_out_of_memory(error);
+}
+
+static bool read_conversation(struct api_model *model, struct api_request *request,
+    struct salvo_conversation *out, struct api_error *error)
 {
     struct api_document *document = &request->document;
-    const size_t count = request->messages->count - (request->continue_last ? 1 : 0);
-    struct salvo_message *messages = api_document_take(document, (count + 1) * sizeof *messages);
+    const bool described = request->tools && salvo_tool_form_info(model->form)->described;
+    size_t count = request->messages->count - (request->continue_last ? 1 : 0);
+    struct salvo_message *messages = api_document_take(document, (count + 2) * sizeof *messages),
+                         *all = messages;
     const struct api_value *message = request->messages->first;
     *out = (struct salvo_conversation)SALVO_CONVERSATION_INIT;
     if (!messages)
         return api_out_of_memory(error);
-    for (size_t i = 0; i < count; i++, message = message->next) {
-        messages[i].role = api_member(message, "role")->text.data;
-        if (!message_text(document, api_member(message, "content"), "\n", &messages[i].content) ||
-            !other_members(document, message, &messages[i].json))
-            return api_out_of_memory(error);
+    if (described && strcmp(api_member(message, "role")->text.data, "system") != 0) {
+        *messages++ = (struct salvo_message){.role = "system", .content = {"", 0}};
+        count++;
     }
-    out->messages = messages;
+    for (; message && messages < all + count; messages++, message = message->next) {
+        messages->role = api_member(message, "role")->text.data;
+        if (!message_text(document, api_member(message, "content"), "\n", &messages->content))
+            return api_out_of_memory(error);
+        if (!other_members(model, document, message, &messages->json, error) ||
+            !api_tools_describe_message(model, document, message, messages, error))
+            return false;
+    }
+    if (described && !api_tools_describe(model, request, all[0].content, &all[0].content, error))
+        return false;
+    out->messages = all;
     out->message_count = count;
     out->no_generation_prompt = request->no_generation_prompt;
-    if (request->template_variables) {
-        struct buffer buffer = {0};
-        struct json_writer json = api_json(&buffer);
-        api_write_value(&json, request->template_variables);
-        const size_t size = buffer.size;
-        const char *text = json.status == SALVO_OK ? keep_buffer(document, &buffer) : NULL;
-        buffer_free(&buffer);
-        if (!text)
-            return api_out_of_memory(error);
-        out->json = (struct salvo_text){text, size};
-    }
-    return true;
+    return read_variables(request, request->tools && !described, &out->json, error);
 }
 
 static bool template_failed(struct api_error *error, enum salvo_status status)
@@ -137,7 +155,7 @@ bool api_render_text(
     struct salvo_conversation conversation;
     struct salvo_prompt *prompt;
     struct salvo_text rest;
-    if (!read_conversation(request, &conversation, error) || !last_text(request, &rest, error))
+    if (!read_conversation(model, request, &conversation, error) || !last_text(request, &rest, error))
         return false;
     enum salvo_status status = salvo_template_render(model->chat, &conversation, &prompt);
     if (status != SALVO_OK)
@@ -157,7 +175,7 @@ static bool read_chat(
     struct salvo_text rest;
     int32_t *ids;
     size_t count;
-    if (!read_conversation(request, &conversation, error) || !last_text(request, &rest, error))
+    if (!read_conversation(model, request, &conversation, error) || !last_text(request, &rest, error))
         return false;
     enum salvo_status status = salvo_template_tokens(model->chat, &conversation, &ids, &count);
     if (status != SALVO_OK)

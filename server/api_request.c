@@ -1,5 +1,7 @@
 #include "api_request.h"
 
+#include "api_tools.h"
+
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
@@ -170,11 +172,11 @@ bool api_refuse_list(const struct api_value *object, const char *name, struct ap
 }
 
 /* Fields of other servers that change the answer and that salvo does not have. */
-static bool refuse_unsupported(const struct api_value *root, struct api_error *error)
+static bool refuse_unsupported(const struct api_value *root, bool has_tools, struct api_error *error)
 {
-    static const char *const names[] = {"tools", "functions", "tool_choice", "function_call", "grammar_lazy",
+    static const char *const names[] = {"tools", "tool_choice", "functions", "function_call", "grammar_lazy",
         "grammar_triggers", "suffix", "post_sampling_probs"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = has_tools ? 2 : 0; i < sizeof names / sizeof *names; i++) {
         const struct api_value *value = api_member(root, names[i]);
         const bool empty_list = value && value->kind == JSON_ARRAY_BEGIN && value->count == 0;
         if (!value || empty_list || api_is_text(value, "") || value->kind == JSON_FALSE)
@@ -392,10 +394,11 @@ bool api_read_openai(
     const struct api_value *root = request->document.root;
     const bool has_messages = request->style == API_CHAT || request->style == API_TEMPLATE;
     request->logit_bias = api_member(root, "logit_bias");
-    return refuse_unsupported(root, error) && read_constraint(root, request, error) &&
+    return refuse_unsupported(root, has_messages, error) && read_constraint(root, request, error) &&
            (has_messages            ? api_read_messages(root, request, error)
                : request->is_infill ? read_infill(root, request, error)
                                     : read_prompt(root, request, error)) &&
+           (!has_messages || api_read_tools(root, request, error)) &&
            api_read_sampler(root, &request->sampler, error) &&
            api_read_stops(api_member(root, "stop"), "stop", request, error) &&
            read_max_tokens(root, defaults, request, error) && read_logprobs(root, request, error) &&

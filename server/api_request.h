@@ -60,6 +60,10 @@ struct api_request {
     const struct api_value *schema; /* JSON Schema; NULL: none */
     bool any_object;                /* any JSON object */
     const char *constraint_field;   /* where the request has it: for errors */
+
+    const struct api_value *tools; /* NULL: none, or they may not be called */
+    bool tool_required, tool_parallel;
+    const char *tool_name; /* the only one that may be called; NULL: any */
 };
 
 void api_request_free(struct api_request *request);

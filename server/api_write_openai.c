@@ -144,7 +144,11 @@ static void write_choice(
         json_key(json, "role");
         json_string(json, "assistant");
         json_key(json, "content");
-        json_text(json, api_text_of(&choice->text));
+        if (choice->text.size || !api_calls_count(&choice->calls))
+            json_text(json, api_text_of(&choice->text));
+        else
+            json_null(json);
+        api_write_calls(json, &choice->calls, false);
         json_end(json, '}');
     } else {
         json_key(json, "text");
@@ -222,8 +226,11 @@ static void write_part(struct json_writer *json, const struct api_answer *answer
     if (is_chat(answer)) {
         json_key(json, "delta");
         json_begin(json, '{');
-        json_key(json, "content");
-        json_text(json, api_text_of(&choice->text));
+        if (choice->text.size || answer->request->logprobs) {
+            json_key(json, "content");
+            json_text(json, api_text_of(&choice->text));
+        }
+        api_write_calls(json, &choice->calls, true);
         json_end(json, '}');
     } else {
         json_key(json, "text");

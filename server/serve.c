@@ -68,7 +68,8 @@ static bool open_models(struct serving *serving, char *error, size_t room)
             (struct api_defaults){.sampler = options->models[i].sampler, .max_tokens = options->max_tokens};
         atomic_init(&model->state, API_MODEL_LOADING);
         if (salvo_template_open(model->model, options->template_text, options->template_size, &model->chat) !=
-            SALVO_OK) {
+                SALVO_OK ||
+            salvo_tool_form_open(model->chat, &model->form) != SALVO_OK) {
             snprintf(error, room, "%s: %s", model->id, salvo_error());
             return false;
         }
@@ -202,8 +203,10 @@ static void close_all(struct serving *serving)
         http_server_close(api->http);
     while (api->tasks)
         api_task_end(api->tasks);
-    for (size_t i = 0; i < api->model_count; i++)
+    for (size_t i = 0; i < api->model_count; i++) {
+        salvo_tool_form_close(api->models[i].form);
         salvo_template_close(api->models[i].chat);
+    }
     free(api->models);
 }
 

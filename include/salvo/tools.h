@@ -32,6 +32,7 @@ struct salvo_tool_form_info {
     const char *marker, *before, *middle, *between, *after;
     const char *think_begin, *think_end; /* of a reasoning part; "": the template has none */
     uint32_t begins_thinking;            /* 1: an answer begins within a reasoning part */
+    uint32_t arguments_are_text;         /* 1: the template takes the arguments of calls as a string */
 };
 SALVO_API const struct salvo_tool_form_info *salvo_tool_form_info(const struct salvo_tool_form *form);
 

@@ -203,6 +203,7 @@ static enum salvo_status read_template(
         TRY(render(chat, NULL, one_call[i], &seen.one));
         TRY(render(chat, NULL, two_calls[i], &seen.two));
         TRY(read_form(&seen, form, out_found));
+        form->info.arguments_are_text = *out_found && i == 1;
     }
     if (seen.question) {
         struct salvo_text text = {seen.question->text, seen.question->size};

@@ -1,0 +1,240 @@
+#include "api_tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Requests ---- */
+
+static bool is_word(const struct api_value *value, const char *word)
+{
+    return value && value->kind == JSON_STRING && strcmp(value->text.data, word) == 0;
+}
+
+static bool read_choice(const struct api_value *choice, struct api_request *request, struct api_error *error)
+{
+    static const char field[] = "tool_choice";
+    const struct api_value *name = api_member(api_member(choice, "function"), "name");
+    if (!choice || is_word(choice, "auto"))
+        return true;
+    if (is_word(choice, "none")) {
+        request->tools = NULL;
+        return true;
+    }
+    if (!is_word(choice, "required") && (!name || name->kind != JSON_STRING))
+        return api_fail(error, 400, field,
+            "'tool_choice': expected \"auto\", \"none\", \"required\" or an object with a function's name");
+    if (!request->tools)
+        return api_fail(error, 400, field, "'tool_choice': there are no tools");
+    request->tool_required = true;
+    request->tool_name = name ? name->text.data : NULL;
+    return true;
+}
+
+static bool check_call(const struct api_value *call, const char *field, struct api_error *error)
+{
+    const struct api_value *function = api_member(call, "function"), *name = api_member(function, "name"),
+                           *arguments = api_member(function, "arguments");
+    if (!name || name->kind != JSON_STRING)
+        return api_fail(error, 400, field, "'%s': expected calls with a function's name", field);
+    if (!arguments || (arguments->kind != JSON_STRING && arguments->kind != JSON_OBJECT_BEGIN))
+        return api_fail(error, 400, field, "'%s': expected the arguments of each call as a string", field);
+    return true;
+}
+
+/* Calls in the history. */
+static bool check_messages(const struct api_value *messages, struct api_error *error)
+{
+    size_t index = 0;
+    for (const struct api_value *message = messages ? messages->first : NULL; message;
+         message = message->next, index++) {
+        const struct api_value *calls = api_member(message, "tool_calls");
+        char field[48];
+        snprintf(field, sizeof field, "messages[%zu].tool_calls", index);
+        if (calls && calls->kind != JSON_ARRAY_BEGIN)
+            return api_fail(error, 400, field, "'%s': expected an array of calls", field);
+        for (const struct api_value *call = calls ? calls->first : NULL; call; call = call->next) {
+            if (!check_call(call, field, error))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool api_read_tools(const struct api_value *root, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *tools = api_member(root, "tools");
+    if (tools && tools->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, "tools", "'tools': expected an array of tools");
+    request->tools = tools && tools->count ? tools : NULL;
+    request->tool_parallel = true;
+    if (!read_choice(api_member(root, "tool_choice"), request, error) ||
+        !api_get_bool(root, "parallel_tool_calls", &request->tool_parallel, error) ||
+        !check_messages(request->messages, error))
+        return false;
+    if (request->tools && request->constraint_field)
+        return api_fail(
+            error, 400, "tools", "'tools' and '%s' cannot be combined", request->constraint_field);
+    return true;
+}
+
+static bool write_tools(const struct api_request *request, struct buffer *out, struct api_error *error)
+{
+    struct json_writer json = api_json(out);
+    api_write_value(&json, request->tools);
+    return json.status == SALVO_OK || api_out_of_memory(error);
+}
+
+bool api_tools_compile(const struct api_model *model, const struct api_request *request,
+    struct salvo_grammar **out, struct api_error *error)
+{
+    struct salvo_tool_grammar_options options = SALVO_TOOL_GRAMMAR_OPTIONS_INIT;
+    struct buffer tools = {0};
+    *out = NULL;
+    if (!request->tools)
+        return true;
+    options.required = request->tool_required;
+    options.parallel = request->tool_parallel;
+    options.name = request->tool_name;
+    bool ok = write_tools(request, &tools, error);
+    if (ok) {
+        const enum salvo_status status =
+            salvo_tool_grammar(model->model, model->form, tools.data, tools.size, &options, out);
+        ok = status == SALVO_OK;
+        if (status == SALVO_ERROR_ARGUMENT || status == SALVO_ERROR_UNSUPPORTED)
+            api_fail(error, 400, "tools", "'tools': %s", salvo_error());
+        else if (!ok)
+            api_fail_library(error, status, salvo_error());
+    }
+    buffer_free(&tools);
+    return ok;
+}
+
+/* ---- Prompts ---- */
+
+/* The arguments of a call as the template takes them: a string that is JSON may become JSON. */
+static bool write_arguments(struct json_writer *json, const struct api_model *model,
+    const struct api_value *arguments, struct api_error *error)
+{
+    struct api_document document = {0};
+    if (arguments->kind != JSON_STRING || salvo_tool_form_info(model->form)->arguments_are_text) {
+        api_write_value(json, arguments);
+        return true;
+    }
+    const bool ok = api_document_parse(arguments->text.data, arguments->text.size, &document, error) &&
+                    document.root->kind == JSON_OBJECT_BEGIN;
+    if (ok)
+        api_write_value(json, document.root);
+    api_document_free(&document);
+    return ok || api_fail(error, 400, "messages", "'messages': the arguments of a call are no JSON object");
+}
+
+static bool write_call(struct json_writer *json, const struct api_model *model, const struct api_value *call,
+    struct api_error *error)
+{
+    bool ok = true;
+    json_begin(json, '{');
+    for (const struct api_value *member = call->first; member && ok; member = member->next) {
+        json_key_text(json, member->key);
+        if (strcmp(member->key.data, "function") != 0) {
+            api_write_value(json, member);
+            continue;
+        }
+        json_begin(json, '{');
+        for (const struct api_value *part = member->first; part && ok; part = part->next) {
+            json_key_text(json, part->key);
+            if (strcmp(part->key.data, "arguments") == 0)
+                ok = write_arguments(json, model, part, error);
+            else
+                api_write_value(json, part);
+        }
+        json_end(json, '}');
+    }
+    json_end(json, '}');
+    return ok;
+}
+
+bool api_tools_write_message(struct json_writer *json, const struct api_model *model,
+    const struct api_value *message, size_t *out_count, struct api_error *error)
+{
+    bool ok = true;
+    *out_count = 0;
+    json_begin(json, '{');
+    for (const struct api_value *member = message->first; member && ok; member = member->next) {
+        if (strcmp(member->key.data, "role") == 0 || strcmp(member->key.data, "content") == 0 ||
+            member->kind == JSON_NULL)
+            continue;
+        ++*out_count;
+        json_key_text(json, member->key);
+        if (strcmp(member->key.data, "tool_calls") != 0 || member->kind != JSON_ARRAY_BEGIN) {
+            api_write_value(json, member);
+            continue;
+        }
+        json_begin(json, '[');
+        for (const struct api_value *call = member->first; call && ok; call = call->next)
+            ok = write_call(json, model, call, error);
+        json_end(json, ']');
+    }
+    json_end(json, '}');
+    return ok;
+}
+
+/* Two texts with a blank line between them, in memory of the document. */
+static bool join(struct api_document *document, struct salvo_text first, struct salvo_text second,
+    struct salvo_text *out, struct api_error *error)
+{
+    const size_t between = first.size && second.size ? 2 : 0;
+    char *text = api_document_take(document, first.size + between + second.size + 1);
+    if (!text)
+        return api_out_of_memory(error);
+    if (first.size)
+        memcpy(text, first.data, first.size);
+    memcpy(text + first.size, "\n\n", between);
+    if (second.size)
+        memcpy(text + first.size + between, second.data, second.size);
+    *out = (struct salvo_text){text, first.size + between + second.size};
+    text[out->size] = 0;
+    return true;
+}
+
+bool api_tools_describe_message(const struct api_model *model, struct api_document *document,
+    const struct api_value *message, struct salvo_message *out, struct api_error *error)
+{
+    static const char result[] = "Result of the call:";
+    const struct api_value *calls = api_member(message, "tool_calls");
+    struct buffer list = {0};
+    char *text = NULL;
+    size_t size = 0;
+    if (!salvo_tool_form_info(model->form)->described)
+        return true;
+    if (strcmp(out->role, "tool") == 0) {
+        out->role = "user";
+        return join(
+            document, (struct salvo_text){result, sizeof result - 1}, out->content, &out->content, error);
+    }
+    if (!calls)
+        return true;
+    struct json_writer json = api_json(&list);
+    api_write_value(&json, calls);
+    bool ok = json.status == SALVO_OK || api_out_of_memory(error);
+    if (ok && salvo_tool_form_calls(model->form, list.data, list.size, &text, &size) != SALVO_OK)
+        ok = api_fail(error, 400, "messages", "'messages': %s", salvo_error());
+    ok = ok && join(document, out->content, (struct salvo_text){text, size}, &out->content, error);
+    salvo_free(text);
+    buffer_free(&list);
+    return ok;
+}
+
+bool api_tools_describe(const struct api_model *model, struct api_request *request, struct salvo_text system,
+    struct salvo_text *out, struct api_error *error)
+{
+    struct buffer tools = {0};
+    char *text = NULL;
+    size_t size = 0;
+    bool ok = write_tools(request, &tools, error);
+    if (ok && salvo_tool_form_prompt(model->form, tools.data, tools.size, &text, &size) != SALVO_OK)
+        ok = api_fail(error, 400, "tools", "'tools': %s", salvo_error());
+    ok = ok && join(&request->document, system, (struct salvo_text){text, size}, out, error);
+    salvo_free(text);
+    buffer_free(&tools);
+    return ok;
+}

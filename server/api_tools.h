@@ -1,0 +1,61 @@
+/* Tools of chat requests: `tools`, `tool_choice`, calls in messages, and calls in answers. */
+#ifndef SERVER_API_TOOLS_H
+#define SERVER_API_TOOLS_H
+
+#include "api_model.h"
+
+#include <salvo/tools.h>
+
+/* Reads the fields of a request. False after an error. */
+bool api_read_tools(const struct api_value *root, struct api_request *request, struct api_error *error);
+
+/* The grammar of answers to a request with tools. *out is NULL if calls are not possible. Any thread. */
+bool api_tools_compile(const struct api_model *model, const struct api_request *request,
+    struct salvo_grammar **out, struct api_error *error);
+
+/* Members of a message beside role and content, as JSON for the template. */
+bool api_tools_write_message(struct json_writer *json, const struct api_model *model,
+    const struct api_value *message, size_t *out_count, struct api_error *error);
+
+/* For templates that do not write calls: replaces the text of a message with calls, and the role of a
+ * message with a result. */
+bool api_tools_describe_message(const struct api_model *model, struct api_document *document,
+    const struct api_value *message, struct salvo_message *out, struct api_error *error);
+
+/* The text for the system message of such a template; memory of the document. */
+bool api_tools_describe(const struct api_model *model, struct api_request *request, struct salvo_text system,
+    struct salvo_text *out, struct api_error *error);
+
+/* ---- Answers ---- */
+
+struct api_call {
+    char id[24];
+    size_t name, name_size, arguments, arguments_size; /* within `call_texts` */
+};
+
+/* What an answer has beside its text. All zeros: nothing is looked for. */
+struct api_calls {
+    struct salvo_tool_parser *parser; /* NULL: the whole answer is text */
+    const struct salvo_tool_form_info *form;
+    struct buffer reasoning; /* not sent yet */
+    struct buffer calls;     /* struct api_call, all of them */
+    struct buffer call_texts;
+    size_t sent; /* of the calls */
+};
+
+bool api_calls_open(struct api_calls *calls, const struct salvo_tool_form *form, bool has_tools);
+void api_calls_close(struct api_calls *calls);
+
+/* Divides text of an answer; content is appended to `content`. False if memory is short. */
+bool api_calls_take(struct api_calls *calls, struct salvo_text text, bool last, struct buffer *content);
+
+/* Whether a control token is a part of calls: then its name counts as text. */
+bool api_calls_has_token(const struct api_calls *calls, const char *name, size_t size);
+
+size_t api_calls_count(const struct api_calls *calls);
+void api_calls_sent(struct api_calls *calls); /* forgets what was sent */
+
+/* Members `reasoning_content` and `tool_calls`, if there are any; in a stream only what was not sent. */
+void api_write_calls(struct json_writer *json, const struct api_calls *calls, bool stream);
+
+#endif
