@@ -7,14 +7,24 @@ The peer is PyPI's llama-cpp-python compiled from source for this CPU:
 
 Each round runs llama.cpp and then salvo, each in its own process with one load. The table shows the best round of each.
 bench/chart draws the lines that --json appends to FILE.
+
+With --sessions 1,2,4,8,16,32 the peer is llama.cpp's llama-batched-bench, which needs no VENV:
+    bench/against-llama.cpp --sessions 1,2,4,8,16,32 [-t THREADS] [-r ROUNDS] MODEL.gguf...
+Each session has a prompt of 64 tokens (-p) and generates 128 (-n); the figures are tokens a second of all sessions together,
+while all decode. --batched-bench names the program; without it, it is built once, from the source package of PyPI's
+llama-cpp-python, in ~/.cache/salvo/llama.cpp: that needs cmake and a C++ compiler, and takes minutes.
 """
 import argparse
 import ctypes
+import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
+import urllib.request
 
 def peer(path, threads, prompts, generate, depths):
     """Measures llama.cpp in this process and prints {test: tokens a second}."""
@@ -74,6 +84,53 @@ def salvo(program, path, threads, prompts, generate, depths):
     return json.loads(output)
 
 
+def build_batched_bench():
+    """The path of llama-batched-bench, built if it is not there."""
+    folder = os.path.expanduser("~/.cache/salvo/llama.cpp")
+    program = os.path.join(folder, "build", "bin", "llama-batched-bench")
+    if os.path.exists(program):
+        return program
+    os.makedirs(folder, exist_ok=True)
+    with urllib.request.urlopen("https://pypi.org/pypi/llama-cpp-python/json", timeout=60) as reply:
+        files = json.load(reply)["urls"]
+    package = next(file for file in files if file["packagetype"] == "sdist")
+    print(f"downloading {package['filename']}", file=sys.stderr)
+    with urllib.request.urlopen(package["url"], timeout=60) as reply:
+        archive = reply.read()
+    if hashlib.sha256(archive).hexdigest() != package["digests"]["sha256"]:
+        sys.exit(f"{package['url']} has another checksum than PyPI promises")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    source = os.path.join(folder, package["filename"][:-len(".tar.gz")], "vendor", "llama.cpp")
+    options = {"CMAKE_BUILD_TYPE": "Release", "BUILD_SHARED_LIBS": "OFF", "GGML_NATIVE": "ON", "LLAMA_BUILD_TESTS": "OFF",
+               "LLAMA_BUILD_EXAMPLES": "OFF", "LLAMA_BUILD_SERVER": "OFF", "LLAMA_CURL": "OFF", "LLAMA_BUILD_TOOLS": "ON",
+               "LLAMA_BUILD_MTMD": "OFF", "LLAMA_BUILD_UI": "OFF", "LLAMA_BUILD_APP": "OFF"}
+    build = os.path.join(folder, "build")
+    subprocess.run(["cmake", "-S", source, "-B", build, *[f"-D{name}={value}" for name, value in options.items()]],
+                   check=True, stdout=sys.stderr)
+    subprocess.run(["cmake", "--build", build, "-j", str(os.cpu_count()), "--target", "llama-batched-bench"], check=True,
+                   stdout=sys.stderr)
+    return program
+
+
+def peer_sessions(program, path, threads, sessions, prompt, generate):
+    """{test: tokens a second} of llama-batched-bench."""
+    command = [program, "-m", path, "-t", str(threads), "-tb", str(threads), "-ngl", "0", "-b", "2048", "-ub", "512",
+               "-c", str(max(sessions) * (prompt + generate) + 64), "-npp", str(prompt), "-ntg", str(generate),
+               "-npl", ",".join(map(str, sessions)), "--output-format", "jsonl"]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = [json.loads(line) for line in (output.stdout + output.stderr).splitlines() if line.startswith("{")]
+    if len(lines) != len(sessions):
+        sys.exit(f"{program} has measured {len(lines)} of {len(sessions)} tests:\n{output.stderr[-2000:]}")
+    return {f"tg{line['tg']}x{line['pl']}": line["speed_tg"] for line in lines}
+
+
+def salvo_sessions(program, path, threads, sessions, prompt, generate):
+    command = [program, "bench", "-m", path, "-t", str(threads), "--backend", "cpu", "-r", "2", "--json", "-n", str(generate),
+               "-p", str(prompt), "--sessions", ",".join(map(str, sessions))]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
 def write_runs(path, run, best):
     """Appends one line for each program, in the shape of `salvo bench --json`."""
     with open(path, "a", encoding="utf-8") as file:
@@ -88,25 +145,34 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
     parser.add_argument("-r", "--rounds", type=int, default=3)
-    parser.add_argument("-p", "--prompts", default="64,512")
+    parser.add_argument("-p", "--prompts", help="lengths of prompts (default: 64,512; with --sessions 64)")
     parser.add_argument("-n", "--generate", type=int, default=128)
     parser.add_argument("--depth", type=int, default=0, help="measure generation at this context length too")
+    parser.add_argument("--sessions", metavar="N,N", help="instead: as many sessions that decode at once, each after a prompt")
+    parser.add_argument("--batched-bench", metavar="PROGRAM", help="llama-batched-bench (default: built in ~/.cache)")
     parser.add_argument("--json", metavar="FILE", help="append the results to FILE as lines of JSON, for bench/chart")
     parser.add_argument("--salvo", default=os.path.join(os.path.dirname(__file__), "..", "build", "salvo"))
     parser.add_argument("--peer-only", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    prompts = [int(text) for text in arguments.prompts.split(",")]
+    sessions = [int(text) for text in arguments.sessions.split(",")] if arguments.sessions else []
+    prompts = [int(text) for text in (arguments.prompts or ("64" if sessions else "64,512")).split(",")]
     depths = [0] + ([arguments.depth] if arguments.depth else [])
     if arguments.peer_only:
         peer(arguments.models[0], arguments.threads, prompts, arguments.generate, depths)
         return
+    if sessions:
+        program = arguments.batched_bench or build_batched_bench()
     for path in arguments.models:
         best = {"llama.cpp": {}, "salvo": {}}
         for _ in range(arguments.rounds):
-            command = [sys.executable, __file__, "--peer-only", *sys.argv[1:]]
-            command = [word for word in command if word not in arguments.models] + [path]
-            theirs = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-            run = salvo(arguments.salvo, path, arguments.threads, prompts, arguments.generate, depths)
+            if sessions:
+                theirs = peer_sessions(program, path, arguments.threads, sessions, prompts[0], arguments.generate)
+                run = salvo_sessions(arguments.salvo, path, arguments.threads, sessions, prompts[0], arguments.generate)
+            else:
+                command = [sys.executable, __file__, "--peer-only", *sys.argv[1:]]
+                command = [word for word in command if word not in arguments.models] + [path]
+                theirs = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+                run = salvo(arguments.salvo, path, arguments.threads, prompts, arguments.generate, depths)
             ours = {test["test"]: test["avg_ts"] for test in run["tests"]}
             for name, figures in (("llama.cpp", theirs), ("salvo", ours)):
                 for test, figure in figures.items():
