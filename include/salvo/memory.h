@@ -11,9 +11,9 @@
  * last page of a session when it is closed, rolled back or begins anew. salvo_session_prefill_cached begins a
  * session with as many tokens of a prompt as are kept. Pages of the cache count as taken, but are given up
  * when a session needs them, those first that were not used for the longest time. A recurrent model has no
- * pages; the cache then keeps copies of its state at the ends of pages and before the last token of prompts
- * (salvo_session_mark keeps one, too), in memory of `prefix_states_mb`. On the CPU, results with and without
- * the cache have the same bits; on GPUs they differ within the tolerances of salvo_verify.
+ * pages; the cache then keeps its states at the ends of pages and before the last token of prompts
+ * (salvo_session_mark keeps one, too): on the device, in memory of `prefix_states_mb`. On the CPU, results
+ * with and without the cache have the same bits; on GPUs they differ within the tolerances of salvo_verify.
  *
  * salvo_session_copy within an engine shares pages: the copy takes pages of its own for the tokens that it
  * computes itself.
@@ -40,14 +40,18 @@ struct salvo_memory {
     uint32_t cached_pages; /* held by the prefix cache alone */
     uint32_t states;       /* recurrent states that the prefix cache has room for */
     uint32_t cached_states;
-    uint64_t state_bytes;   /* of one of them */
+    uint64_t state_bytes;   /* of one recurrent state */
     uint64_t lookups, hits; /* of salvo_session_prefill_cached with a prefix cache */
     uint64_t reused_tokens; /* that it found */
     uint64_t evictions;     /* pages and states removed from the prefix cache to make room */
+    /* Recurrent states that the device has memory for, beside one for each session: for the prefix cache, and
+     * for a few earlier states of each session, to roll it back. */
+    uint32_t kept_states;
+    uint32_t used_states; /* of these; one that a session and the prefix cache share counts once */
 };
-#define SALVO_MEMORY_INIT                                               \
-    {                                                                   \
-        sizeof(struct salvo_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_MEMORY_INIT                                                     \
+    {                                                                         \
+        sizeof(struct salvo_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 SALVO_API enum salvo_status salvo_engine_memory(const struct salvo_engine *engine, struct salvo_memory *out);

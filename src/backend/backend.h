@@ -16,6 +16,7 @@ struct backend_options {
     uint32_t slots;           /* sessions that can exist at once */
     uint32_t context;         /* most positions of each slot */
     uint32_t pages;           /* KV pages of all slots; 0: as many as their contexts need */
+    uint32_t states;          /* recurrent states that are kept beside those of the slots */
     uint32_t batch;           /* largest T: tokens of a prefill chunk */
     uint32_t outputs;         /* largest O: rows of logits of one step; at least `slots` */
     enum tensor_type kv_type; /* TYPE_F16, TYPE_F32 or TYPE_Q8_0 */
@@ -164,7 +165,7 @@ struct backend {
      * The first `positions` positions of a slot's state in the program's logical layout: keys and values,
      * buffer after buffer, position after position; then all recurrent states, buffer after buffer, as they
      * are after the last step. The token ids are not part of it: the engine keeps and checks them, and passes
-     * them to `state_restore`.
+     * them to `state_restore`. With 0 positions, numbers from `slots` on are those of kept states.
      */
     size_t (*state_size)(const struct executor *executor, uint32_t positions);
     enum salvo_status (*state_save)(
@@ -173,9 +174,10 @@ struct backend {
         uint32_t positions, const int32_t *ids, const uint8_t *data);
 
     /* Parts of a state that do not leave the device, which is idle: one page of every KV cache; the recurrent
-     * state of a slot; the first ids of a slot, whose positions other slots have computed. */
+     * state of a slot, or a kept state: numbers from `slots` on; the first ids of a slot, whose positions
+     * other slots have computed. */
     enum salvo_status (*page_copy)(struct executor *executor, uint32_t to, uint32_t from);
-    enum salvo_status (*recurrent_copy)(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
+    enum salvo_status (*recurrent_copy)(struct executor *executor, uint32_t to, uint32_t from);
     enum salvo_status (*set_tokens)(
         struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 

@@ -120,7 +120,7 @@ static uint64_t recurrent_bytes(const struct program *program)
     uint64_t elements = 0;
     for (uint32_t i = 0; i < program->buffer_count; i++)
         elements += program->buffers[i].kind == BUFFER_RECURRENT ? program->buffers[i].columns : 0;
-    return 2 * elements * sizeof(float);
+    return elements * sizeof(float);
 }
 
 /* Pages for SALVO_KV_MEMORY_MOST: the prefix cache may use more than sessions can. */
@@ -173,7 +173,7 @@ static enum salvo_status check_memory(
              file = salvo_model_info(engine->model)->file_size;
     uint64_t state = (uint64_t)options->pages * page_bytes(program, options->kv_type) +
                      (uint64_t)options->slots * options->context * sizeof(int32_t);
-    state += options->slots * recurrent_bytes(program);
+    state += ((uint64_t)options->slots * 2 + options->states) * recurrent_bytes(program);
     if (memory == 0 || state + file <= memory)
         return SALVO_OK;
     if (given->kv_memory && engine->has_caches) {
@@ -232,15 +232,13 @@ cleanup:
     return status;
 }
 
-static enum salvo_status open_prefix_cache(
-    struct salvo_engine *engine, const struct salvo_engine_options *options)
+/* How many recurrent states the device keeps. */
+static enum salvo_status plan_states(struct salvo_engine *engine, const struct salvo_engine_options *options)
 {
-    const uint64_t mega = 1 << 20, given = options->prefix_states_mb;
-    if (!options->prefix_cache)
-        return SALVO_OK;
-    return prefix_cache_open(&engine->prefix_cache, &engine->page_pool,
-        engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0,
-        (given ? given : DEFAULT_PREFIX_STATES_MB) * mega);
+    const uint64_t mega = 1 << 20, given = options->prefix_states_mb,
+                   budget = (given ? given : DEFAULT_PREFIX_STATES_MB) * mega;
+    engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;
+    return snapshots_plan(engine, recurrent_bytes(engine->program), options->prefix_cache ? budget : 0);
 }
 
 static void fill_info(struct salvo_engine *engine)
@@ -295,15 +293,16 @@ static enum salvo_status open_on(const struct backend *backend, struct salvo_mod
     TRY(arch_build_for(model_gguf(model), engine->options.context, &engine->program));
     *out_tried = true;
     TRY(size_pool(engine, options));
+    TRY(plan_states(engine, options));
     TRY(check_memory(engine, options));
     TRY(open_sessions(engine));
     TRY(open_backend(engine, options));
     TRY(last_norm_open(&engine->last_norm, engine->program));
     TRY(gguf_check(model_gguf(model)));
     engine->layout_hash = hash_layout(engine->program);
-    engine->has_recurrent_state = recurrent_bytes(engine->program) > 0;
-    TRY(snapshots_open(engine));
-    TRY(open_prefix_cache(engine, options));
+    if (options->prefix_cache)
+        TRY(prefix_cache_open(
+            &engine->prefix_cache, &engine->page_pool, &engine->state_pool, engine->cached_states));
     fill_info(engine);
     warn_of_context(engine);
     *out = engine;
@@ -353,7 +352,7 @@ void salvo_engine_close(struct salvo_engine *engine)
         engine->backend->close(engine->executor);
     for (uint32_t slot = 0; engine->sessions && slot < engine->options.slots; slot++)
         memory_free(engine->sessions[slot].bias);
-    snapshots_close(engine);
+    page_pool_close(&engine->state_pool);
     memory_free(engine->sessions);
     memory_free(engine->pages);
     prefix_cache_close(&engine->prefix_cache);

@@ -57,13 +57,14 @@ struct salvo_engine {
     bool has_recurrent_state, has_caches;
     struct last_norm last_norm;
     struct page_pool page_pool;
+    struct page_pool state_pool; /* recurrent states beside those of the slots */
+    uint32_t snapshots_each;     /* of these, for each session; */
+    uint32_t cached_states;      /* for the prefix cache */
     struct prefix_cache prefix_cache;
 
     struct salvo_session *sessions; /* [slots] */
     uint32_t *pages;                /* [slots][pages of a context]: page tables */
     int32_t *tokens;                /* [slots][context] */
-    uint8_t *snapshot_memory;
-    size_t snapshot_bytes;
 
     /* The running or last step. */
     struct run *runs;           /* [slots] */

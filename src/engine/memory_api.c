@@ -17,13 +17,15 @@ enum salvo_status salvo_engine_memory(const struct salvo_engine *engine, struct 
         .free_pages = pool->free_count,
         .used_pages = pool->count - pool->free_count - cached,
         .cached_pages = cached,
-        .states = cache->state_count,
-        .cached_states = cache->state_count - cache->free_state_count,
-        .state_bytes = cache->state_bytes,
+        .states = cache->state_limit,
+        .cached_states = cache->state_count,
+        .state_bytes = engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0,
         .lookups = cache->lookups,
         .hits = cache->hits,
         .reused_tokens = cache->reused_tokens,
         .evictions = cache->evictions,
+        .kept_states = engine->state_pool.count,
+        .used_states = engine->state_pool.count - engine->state_pool.free_count,
     };
     return result_write("salvo_memory", &result, sizeof result, out);
 }

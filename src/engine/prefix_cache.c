@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#define NO_STATE UINT32_MAX
-
 enum {
     FEWEST_TOKENS = 16,   /* of a page that is not full: fewer are not worth a page and a copy */
     NODES_PER_STATE = 64, /* of a model without KV caches: pages of tokens on the way to a state */
@@ -24,26 +22,15 @@ struct prefix_node {
 };
 
 enum salvo_status prefix_cache_open(
-    struct prefix_cache *cache, struct page_pool *pool, size_t state_bytes, uint64_t state_budget)
+    struct prefix_cache *cache, struct page_pool *pool, struct page_pool *states, uint32_t state_limit)
 {
     enum salvo_status status = SALVO_OK;
-    *cache = (struct prefix_cache){.pool = pool, .free_node = NO_NODE, .first_root = NO_NODE};
-    cache->state_bytes = state_bytes;
-    if (state_bytes) {
-        const uint64_t count = state_budget / state_bytes;
-        if (count == 0) {
-            TRY(fail(SALVO_ERROR_ARGUMENT,
-                "%llu bytes for states of the prefix cache are too few: one state takes %zu",
-                (unsigned long long)state_budget, state_bytes));
-        }
-        cache->state_count = count < MOST_STATE_NODES ? (uint32_t)count : MOST_STATE_NODES;
-        cache->state_memory = cache->state_count * state_bytes;
-        TRY(memory_map(cache->state_memory, PAGES_NORMAL, &cache->states));
-        TRY(NEW(&cache->free_states, cache->state_count));
-        for (uint32_t i = 0; i < cache->state_count; i++)
-            cache->free_states[cache->free_state_count++] = cache->state_count - 1 - i;
-    }
-    const uint64_t state_nodes = (uint64_t)cache->state_count * NODES_PER_STATE;
+    *cache = (struct prefix_cache){.pool = pool,
+        .states = states,
+        .state_limit = state_limit,
+        .free_node = NO_NODE,
+        .first_root = NO_NODE};
+    const uint64_t state_nodes = (uint64_t)state_limit * NODES_PER_STATE;
     cache->node_count = state_nodes < MOST_STATE_NODES ? (uint32_t)state_nodes : MOST_STATE_NODES;
     cache->node_count += pool->count;
     cache->bucket_count = 1;
@@ -65,8 +52,6 @@ cleanup:
 
 void prefix_cache_close(struct prefix_cache *cache)
 {
-    memory_unmap(cache->states, cache->state_memory);
-    memory_free(cache->free_states);
     memory_free(cache->nodes);
     memory_free(cache->tokens);
     memory_free(cache->buckets);
@@ -125,12 +110,13 @@ static uint32_t count_common(
     return common;
 }
 
-void prefix_cache_drop_state(struct prefix_cache *cache, uint32_t node)
+static void drop_state(struct prefix_cache *cache, uint32_t node)
 {
-    if (cache->nodes[node].state == NO_STATE)
+    if (cache->nodes[node].state == NO_PAGE)
         return;
-    cache->free_states[cache->free_state_count++] = cache->nodes[node].state;
-    cache->nodes[node].state = NO_STATE;
+    page_pool_drop_cached(cache->states, cache->nodes[node].state);
+    cache->nodes[node].state = NO_PAGE;
+    cache->state_count--;
 }
 
 static void unlink_node(struct prefix_cache *cache, uint32_t node)
@@ -150,7 +136,7 @@ static void remove_node(struct prefix_cache *cache, uint32_t node)
 {
     struct prefix_node *removed = &cache->nodes[node];
     unlink_node(cache, node);
-    prefix_cache_drop_state(cache, node);
+    drop_state(cache, node);
     if (removed->page != NO_PAGE)
         page_pool_drop_cached(cache->pool, removed->page);
     *removed = (struct prefix_node){.next_sibling = cache->free_node};
@@ -179,7 +165,7 @@ static void remove_empty(struct prefix_cache *cache, uint32_t node)
         const struct prefix_node *empty = &cache->nodes[node];
         const uint32_t parent = empty->parent;
         if (empty->used == cache->now || empty->first_child != NO_NODE || empty->page != NO_PAGE ||
-            empty->state != NO_STATE)
+            empty->state != NO_PAGE)
             break;
         remove_node(cache, node);
         node = parent;
@@ -260,13 +246,12 @@ static bool evict_state(struct prefix_cache *cache)
     uint32_t oldest = NO_NODE;
     for (uint32_t i = 0; i < cache->node_count; i++) {
         const struct prefix_node *node = &cache->nodes[i];
-        if (node->count && node->state != NO_STATE && node->used < cache->now &&
-            goes_before(cache, i, oldest))
+        if (node->count && node->state != NO_PAGE && node->used < cache->now && goes_before(cache, i, oldest))
             oldest = i;
     }
     if (oldest == NO_NODE)
         return false;
-    prefix_cache_drop_state(cache, oldest);
+    drop_state(cache, oldest);
     remove_empty(cache, oldest);
     cache->evictions++;
     return true;
@@ -294,7 +279,7 @@ static uint32_t add_node(
         .depth = parent == NO_NODE ? 0 : cache->nodes[parent].depth + 1,
         .count = count,
         .page = page,
-        .state = NO_STATE,
+        .state = NO_PAGE,
     };
     *siblings = *bucket = node;
     memcpy(tokens_of(cache, node), tokens, count * sizeof *tokens);
@@ -312,7 +297,7 @@ static void remove_covered(struct prefix_cache *cache, uint32_t node)
     for (uint32_t i = *children_of(cache, cover->parent), next; i != NO_NODE; i = next) {
         const struct prefix_node *sibling = &cache->nodes[i];
         next = sibling->next_sibling;
-        if (sibling->count < cover->count && sibling->state == NO_STATE &&
+        if (sibling->count < cover->count && sibling->state == NO_PAGE &&
             count_common(cache, i, tokens_of(cache, node), cover->count) == sibling->count)
             remove_node(cache, i);
     }
@@ -353,15 +338,18 @@ uint32_t prefix_cache_add(
     return parent;
 }
 
-uint8_t *prefix_cache_add_state(struct prefix_cache *cache, uint32_t node)
+bool prefix_cache_takes_state(struct prefix_cache *cache, uint32_t node)
 {
-    struct prefix_node *at = &cache->nodes[node];
-    if (at->state != NO_STATE || !cache->state_bytes)
-        return NULL;
-    if (cache->free_state_count == 0 && !evict_state(cache))
-        return NULL;
-    at->state = cache->free_states[--cache->free_state_count];
-    return cache->states + at->state * cache->state_bytes;
+    if (node == NO_NODE || cache->nodes[node].state != NO_PAGE)
+        return false;
+    return cache->state_count < cache->state_limit || evict_state(cache);
+}
+
+void prefix_cache_add_state(struct prefix_cache *cache, uint32_t node, uint32_t state)
+{
+    page_pool_hold_cached(cache->states, state);
+    cache->nodes[node].state = state;
+    cache->state_count++;
 }
 
 /* ---- Finding ---- */
@@ -370,12 +358,12 @@ uint8_t *prefix_cache_add_state(struct prefix_cache *cache, uint32_t node)
 static uint32_t find_end(
     struct prefix_cache *cache, uint32_t parent, const int32_t *tokens, uint32_t count, uint32_t *out_node)
 {
-    uint32_t most = cache->state_bytes ? 0 : FEWEST_TOKENS - 1;
+    uint32_t most = cache->state_limit ? 0 : FEWEST_TOKENS - 1;
     *out_node = NO_NODE;
     for (uint32_t i = *children_of(cache, parent); i != NO_NODE; i = cache->nodes[i].next_sibling) {
         const uint32_t common = count_common(cache, i, tokens, count);
         /* A recurrent state is that of a node's end. */
-        if (cache->state_bytes && (common < cache->nodes[i].count || cache->nodes[i].state == NO_STATE))
+        if (cache->state_limit && (common < cache->nodes[i].count || cache->nodes[i].state == NO_PAGE))
             continue;
         if (common > most) {
             most = common;
@@ -397,7 +385,7 @@ static uint32_t find_longest(
             break;
         at += PAGE_POSITIONS;
         parent = node;
-        if (!cache->state_bytes || cache->nodes[node].state != NO_STATE) {
+        if (!cache->state_limit || cache->nodes[node].state != NO_PAGE) {
             *out_node = node;
             end_at = at;
         }
@@ -417,19 +405,18 @@ uint32_t prefix_cache_peek(struct prefix_cache *cache, const int32_t *tokens, ui
 }
 
 uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
-    uint32_t *out_page_count, const uint8_t **out_state)
+    uint32_t *out_page_count, uint32_t *out_state)
 {
     uint32_t end;
     *out_page_count = 0;
-    *out_state = NULL;
+    *out_state = NO_PAGE;
     cache->now++;
     cache->lookups++;
     const uint32_t end_at = find_longest(cache, tokens, count, &end);
     if (end == NO_NODE)
         return 0;
     *out_page_count = cache->pool->count ? cache->nodes[end].depth + 1 : 0;
-    if (cache->nodes[end].state != NO_STATE)
-        *out_state = cache->states + cache->nodes[end].state * cache->state_bytes;
+    *out_state = cache->nodes[end].state;
     for (uint32_t node = end; node != NO_NODE; node = cache->nodes[node].parent) {
         cache->nodes[node].used = cache->now;
         if (cache->pool->count) {

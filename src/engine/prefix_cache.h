@@ -4,8 +4,8 @@
  * full pages are found by a hash of all tokens up to the page's end, and the tokens are compared. Nodes with
  * fewer tokens, the ends of sequences, have no children.
  *
- * For models with recurrent state, a node may hold the state after its last token. These states are copies in
- * main memory under a budget, which is reserved when the cache is opened.
+ * For models with recurrent state, a node may hold the state after its last token: a kept state of the
+ * device, which snapshots of sessions may hold as well. The number of these states is limited.
  *
  * The least recently used page goes first; of a path used at one time, the end goes first.
  */
@@ -27,18 +27,16 @@ struct prefix_cache {
     uint32_t *page_nodes;      /* [pool->count]: the node that holds a page */
     uint32_t node_count, bucket_count, free_node, first_root;
 
-    uint8_t *states; /* [state_count] of state_bytes each */
-    size_t state_bytes, state_memory;
-    uint32_t *free_states;
-    uint32_t state_count, free_state_count;
+    struct page_pool *states; /* count 0: the model has no recurrent state */
+    uint32_t state_limit, state_count;
 
     uint64_t now; /* counts uses */
     uint64_t lookups, hits, reused_tokens, evictions;
 };
 
-/* `state_bytes`: of one recurrent state, 0 if the model has none; `state_budget`: of all states. */
+/* `state_limit`: the number of recurrent states that it may hold. */
 enum salvo_status prefix_cache_open(
-    struct prefix_cache *cache, struct page_pool *pool, size_t state_bytes, uint64_t state_budget);
+    struct prefix_cache *cache, struct page_pool *pool, struct page_pool *states, uint32_t state_limit);
 void prefix_cache_close(struct prefix_cache *cache);
 
 /*
@@ -49,16 +47,19 @@ void prefix_cache_close(struct prefix_cache *cache);
 uint32_t prefix_cache_add(
     struct prefix_cache *cache, const int32_t *tokens, uint32_t count, const uint32_t *pages, bool exact);
 
-/* Memory for the recurrent state at a node's end; NULL if it is there already or there is no room. */
-uint8_t *prefix_cache_add_state(struct prefix_cache *cache, uint32_t node);
-void prefix_cache_drop_state(struct prefix_cache *cache, uint32_t node);
+/* Whether the state at the node's end can be added: it is not there, and there is room, if need be that of an
+ * older one. `node` may be NO_NODE. */
+bool prefix_cache_takes_state(struct prefix_cache *cache, uint32_t node);
+
+/* Then: adds the state, of which the cache becomes a holder. */
+void prefix_cache_add_state(struct prefix_cache *cache, uint32_t node, uint32_t state);
 
 /*
  * The longest beginning of `tokens` that the cache has. Fills the table of its pages, of which the caller
- * becomes a holder; *out_state is the recurrent state after it, or NULL.
+ * becomes a holder; *out_state is the recurrent state after it, which the caller may hold, or NO_PAGE.
  */
 uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, uint32_t count, uint32_t *pages,
-    uint32_t *out_page_count, const uint8_t **out_state);
+    uint32_t *out_page_count, uint32_t *out_state);
 
 /* The number of first tokens that the cache has. Holds nothing, and is no use of them. */
 uint32_t prefix_cache_peek(struct prefix_cache *cache, const int32_t *tokens, uint32_t count);

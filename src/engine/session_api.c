@@ -44,6 +44,7 @@ void salvo_session_close(struct salvo_session *session)
     batch_forget(session);
     session_publish(session);
     session_drop_pages(session);
+    snapshots_forget(session);
     session->is_open = false;
 }
 

@@ -8,13 +8,13 @@ static enum salvo_status begin_with_prefix(struct salvo_session *session, uint32
 {
     enum salvo_status status = SALVO_OK;
     struct salvo_engine *engine = session->engine;
-    const uint8_t *state;
+    uint32_t state;
     const uint32_t found = prefix_cache_find(
         &engine->prefix_cache, session->tokens, count, session->pages, &session->page_count, &state);
     if (found == 0)
         goto cleanup;
-    if (state) {
-        TRY(engine->backend->state_restore(engine->executor, session->slot, session->pages, 0, NULL, state));
+    if (state != NO_PAGE) {
+        TRY(engine->backend->recurrent_copy(engine->executor, session->slot, snapshots_place(engine, state)));
         snapshots_keep(session, found, state);
     }
     TRY(engine->backend->set_tokens(engine->executor, session->slot, session->tokens, found));

@@ -1,21 +1,18 @@
 #include "engine/session_publish.h"
 
-#include <string.h>
-
 bool session_keeps_states(const struct salvo_session *session)
 {
     return session->engine->prefix_cache.is_on && session->engine->has_recurrent_state;
 }
 
-void session_publish_state(struct salvo_session *session, uint32_t position, const uint8_t *state)
+void session_publish_state(struct salvo_session *session, uint32_t position, uint32_t state)
 {
     struct prefix_cache *cache = &session->engine->prefix_cache;
     if (!session_keeps_states(session) || position == 0)
         return;
     const uint32_t node = prefix_cache_add(cache, session->tokens, position, session->pages, true);
-    uint8_t *kept = node == NO_NODE ? NULL : prefix_cache_add_state(cache, node);
-    if (kept)
-        memcpy(kept, state, cache->state_bytes);
+    if (prefix_cache_takes_state(cache, node) && !cache->states->is_cached[state])
+        prefix_cache_add_state(cache, node, state);
 }
 
 /* The state that the device has. Keeping it is not required, so a failure is no error of the session. */
@@ -24,10 +21,13 @@ static void publish_device_state(struct salvo_session *session)
     struct salvo_engine *engine = session->engine;
     struct prefix_cache *cache = &engine->prefix_cache;
     const uint32_t node = prefix_cache_add(cache, session->tokens, session->computed, session->pages, true);
-    uint8_t *kept = node == NO_NODE ? NULL : prefix_cache_add_state(cache, node);
-    if (kept &&
-        engine->backend->state_save(engine->executor, session->slot, session->pages, 0, kept) != SALVO_OK)
-        prefix_cache_drop_state(cache, node);
+    if (!prefix_cache_takes_state(cache, node))
+        return;
+    const uint32_t state = snapshots_take_state(engine);
+    if (engine->backend->recurrent_copy(engine->executor, snapshots_place(engine, state), session->slot) ==
+        SALVO_OK)
+        prefix_cache_add_state(cache, node, state);
+    page_pool_drop(&engine->state_pool, state);
 }
 
 void session_publish(struct salvo_session *session)

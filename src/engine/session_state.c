@@ -129,7 +129,8 @@ enum salvo_status session_state_save(struct salvo_session *session, void *out, s
     uint8_t *section = (uint8_t *)out + needed - section_size;
     memcpy(section, &earlier.position, sizeof earlier.position);
     if (earlier.position)
-        memcpy(section + sizeof earlier.position, earlier.state, section_size - sizeof earlier.position);
+        TRY(engine->backend->state_save(engine->executor, snapshots_place(engine, earlier.state),
+            session->pages, 0, section + sizeof earlier.position));
     TRY(identify_model(engine));
     struct state_header header = {
         .version = STATE_VERSION,
@@ -270,8 +271,8 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
     session_trim_pages(session);
     const uint8_t *end = states + engine->backend->state_size(engine->executor, header.computed);
     if (snapshot)
-        snapshots_keep(session, snapshot, end + sizeof snapshot);
-    snapshots_keep(session, header.computed, end - engine->backend->state_size(engine->executor, 0));
+        TRY(snapshots_restore(session, snapshot, end + sizeof snapshot));
+    TRY(snapshots_restore(session, header.computed, end - engine->backend->state_size(engine->executor, 0)));
 cleanup:
     return status;
 }

@@ -1,52 +1,57 @@
 #include "engine/snapshots.h"
 
-#include "base/checked.h"
-#include "base/memory.h"
 #include "engine/session.h"
 #include "engine/session_publish.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 /* Tokens between snapshots; computing them again takes a fraction of a second. */
 enum { SPACING = PAGE_POSITIONS };
 
-/* Recurrent state alone: the saved state of 0 positions. */
-static size_t snapshot_size(const struct salvo_engine *engine)
-{
-    return engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0;
-}
+enum { MOST_CACHED_STATES = 1 << 16 };
 
-enum salvo_status snapshots_open(struct salvo_engine *engine)
+/* Memory for the snapshots of all sessions. If it does not suffice for MOST_SNAPSHOTS of each, each has
+ * fewer, at least one. */
+static const uint64_t snapshot_budget = UINT64_C(1) << 30;
+
+enum salvo_status snapshots_plan(struct salvo_engine *engine, uint64_t bytes, uint64_t cache_budget)
 {
-    enum salvo_status status = SALVO_OK;
-    const size_t size = snapshot_size(engine);
-    if (!size)
-        goto cleanup;
-    if (!checked_mul(size, (size_t)engine->options.slots * MOST_SNAPSHOTS, &engine->snapshot_bytes))
-        TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions are too large", engine->options.slots));
-    TRY(memory_map(engine->snapshot_bytes, PAGES_NORMAL, &engine->snapshot_memory));
-    for (uint32_t slot = 0; slot < engine->options.slots; slot++) {
-        for (size_t i = 0; i < MOST_SNAPSHOTS; i++)
-            engine->sessions[slot].snapshots.items[i].state =
-                engine->snapshot_memory + (slot * MOST_SNAPSHOTS + i) * size;
+    const uint32_t slots = engine->options.slots;
+    if (!bytes)
+        return SALVO_OK;
+    const uint64_t each = snapshot_budget / bytes / slots, cached = cache_budget / bytes;
+    if (cache_budget && !cached) {
+        return fail(SALVO_ERROR_ARGUMENT,
+            "%" PRIu64 " bytes for states of the prefix cache are too few: one state takes %" PRIu64,
+            cache_budget, bytes);
     }
-cleanup:
-    return status;
+    engine->snapshots_each = each < 1 ? 1 : each > MOST_SNAPSHOTS ? MOST_SNAPSHOTS : (uint32_t)each;
+    engine->cached_states = cached < MOST_CACHED_STATES ? (uint32_t)cached : MOST_CACHED_STATES;
+    engine->options.states = engine->cached_states + slots * engine->snapshots_each;
+    return page_pool_open(&engine->state_pool, engine->options.states);
 }
 
-void snapshots_close(struct salvo_engine *engine)
+uint32_t snapshots_take_state(struct salvo_engine *engine)
 {
-    memory_unmap(engine->snapshot_memory, engine->snapshot_bytes);
+    const uint32_t state = page_pool_take(&engine->state_pool);
+    assert(state != NO_PAGE);
+    return state;
 }
 
-/* Moves snapshot `index`, with its memory, to the unused ones. */
-static void drop(struct snapshots *snapshots, uint32_t index)
+uint32_t snapshots_place(const struct salvo_engine *engine, uint32_t state)
 {
-    struct snapshot dropped = snapshots->items[index];
+    return engine->options.slots + state;
+}
+
+static void drop(struct salvo_session *session, uint32_t index)
+{
+    struct snapshots *snapshots = &session->snapshots;
+    page_pool_drop(&session->engine->state_pool, snapshots->items[index].state);
     snapshots->count--;
-    memmove(
-        &snapshots->items[index], &snapshots->items[index + 1], (snapshots->count - index) * sizeof dropped);
-    snapshots->items[snapshots->count] = dropped;
+    memmove(&snapshots->items[index], &snapshots->items[index + 1],
+        (snapshots->count - index) * sizeof *snapshots->items);
 }
 
 /*
@@ -98,28 +103,34 @@ void snapshots_want(struct salvo_session *session, uint32_t count)
     session->snapshots.wanted = count - 1;
 }
 
-/* A new snapshot of `position` tokens, after the others. */
-static struct snapshot *make_room(struct snapshots *snapshots, uint32_t position)
+/* Makes room for a snapshot of `position` tokens, after the others. */
+static void make_room(struct salvo_session *session, uint32_t position)
 {
-    if (snapshots->count == MOST_SNAPSHOTS)
-        drop(snapshots, least_useful(snapshots, position));
-    return &snapshots->items[snapshots->count];
+    if (session->snapshots.count == session->engine->snapshots_each)
+        drop(session, least_useful(&session->snapshots, position));
+}
+
+/* Adds a state of which the session is a holder. */
+static void add(struct salvo_session *session, uint32_t position, uint32_t state)
+{
+    session->snapshots.items[session->snapshots.count++] = (struct snapshot){position, state};
 }
 
 /* Takes a snapshot, which the prefix cache keeps, too. */
 static enum salvo_status take(struct salvo_session *session)
 {
     struct salvo_engine *engine = session->engine;
-    struct snapshots *snapshots = &session->snapshots;
-    struct snapshot *taken = make_room(snapshots, session->computed);
+    make_room(session, session->computed);
+    const uint32_t state = snapshots_take_state(engine);
     enum salvo_status status =
-        engine->backend->state_save(engine->executor, session->slot, session->pages, 0, taken->state);
-    if (status == SALVO_OK) {
-        taken->position = session->computed;
-        snapshots->count++;
-        session_publish_state(session, taken->position, taken->state);
+        engine->backend->recurrent_copy(engine->executor, snapshots_place(engine, state), session->slot);
+    if (status != SALVO_OK) {
+        page_pool_drop(&engine->state_pool, state);
+        return status;
     }
-    return status;
+    add(session, session->computed, state);
+    session_publish_state(session, session->computed, state);
+    return SALVO_OK;
 }
 
 enum salvo_status snapshots_take_if_due(struct salvo_session *session)
@@ -127,14 +138,29 @@ enum salvo_status snapshots_take_if_due(struct salvo_session *session)
     return snapshots_are_due(session, session->computed) ? take(session) : SALVO_OK;
 }
 
-void snapshots_keep(struct salvo_session *session, uint32_t position, const uint8_t *state)
+void snapshots_keep(struct salvo_session *session, uint32_t position, uint32_t state)
 {
     if (!is_older(session, position, 1))
         return;
-    struct snapshot *kept = make_room(&session->snapshots, position);
-    memcpy(kept->state, state, snapshot_size(session->engine));
-    kept->position = position;
-    session->snapshots.count++;
+    page_pool_hold(&session->engine->state_pool, state); /* before others are dropped */
+    make_room(session, position);
+    add(session, position, state);
+}
+
+enum salvo_status snapshots_restore(struct salvo_session *session, uint32_t position, const uint8_t *saved)
+{
+    struct salvo_engine *engine = session->engine;
+    if (!is_older(session, position, 1))
+        return SALVO_OK;
+    make_room(session, position);
+    const uint32_t state = snapshots_take_state(engine);
+    const enum salvo_status status = engine->backend->state_restore(
+        engine->executor, snapshots_place(engine, state), session->pages, 0, NULL, saved);
+    if (status == SALVO_OK)
+        add(session, position, state);
+    else
+        page_pool_drop(&engine->state_pool, state);
+    return status;
 }
 
 void snapshots_copy(struct salvo_session *to, const struct salvo_session *from)
@@ -160,12 +186,12 @@ enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t posi
     if (!engine->has_recurrent_state)
         return SALVO_OK;
     while (snapshots->count && snapshots->items[snapshots->count - 1].position > position)
-        drop(snapshots, snapshots->count - 1);
+        drop(session, snapshots->count - 1);
     session->computed = 0; /* the state before position 0 is zero */
     if (snapshots->count) {
         const struct snapshot *nearest = &snapshots->items[snapshots->count - 1];
-        status = engine->backend->state_restore(
-            engine->executor, session->slot, session->pages, 0, NULL, nearest->state);
+        status = engine->backend->recurrent_copy(
+            engine->executor, session->slot, snapshots_place(engine, nearest->state));
         if (status == SALVO_OK)
             session->computed = nearest->position;
     }
@@ -174,5 +200,7 @@ enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t posi
 
 void snapshots_forget(struct salvo_session *session)
 {
-    session->snapshots.count = session->snapshots.wanted = 0;
+    while (session->snapshots.count)
+        drop(session, session->snapshots.count - 1);
+    session->snapshots.wanted = 0;
 }

@@ -12,11 +12,11 @@ enum { MOST_SNAPSHOTS = 4 };
 
 struct snapshot {
     uint32_t position; /* tokens that the state contains */
-    uint8_t *state;
+    uint32_t state;    /* number of a kept state, without the slots before it */
 };
 
 struct snapshots {
-    struct snapshot items[MOST_SNAPSHOTS]; /* sorted by position; from `count` on only memory */
+    struct snapshot items[MOST_SNAPSHOTS]; /* sorted by position */
     uint32_t count;
     uint32_t wanted; /* a snapshot is due after so many tokens; 0: none */
 };
@@ -24,9 +24,16 @@ struct snapshots {
 struct salvo_engine;
 struct salvo_session;
 
-/* Memory for the snapshots of all sessions; pages are not used until written. */
-enum salvo_status snapshots_open(struct salvo_engine *engine);
-void snapshots_close(struct salvo_engine *engine);
+/* Decides how many states the device keeps: for the snapshots of all sessions, and as many as `cache_budget`
+ * bytes hold for the prefix cache. `bytes`: of one state, 0 if the model has none. */
+enum salvo_status snapshots_plan(struct salvo_engine *engine, uint64_t bytes, uint64_t cache_budget);
+
+/* A kept state with one holder. There is always one for a snapshot or, if prefix_cache_takes_state, for the
+ * prefix cache. */
+uint32_t snapshots_take_state(struct salvo_engine *engine);
+
+/* The number of a kept state for functions of the backend. */
+uint32_t snapshots_place(const struct salvo_engine *engine, uint32_t state);
 
 /* Whether a snapshot would be taken after `position` tokens. */
 bool snapshots_are_due(const struct salvo_session *session, uint32_t position);
@@ -43,10 +50,13 @@ void snapshots_want(struct salvo_session *session, uint32_t count);
 /* Called before a session computes more tokens: takes a snapshot if the newest one is old enough. */
 enum salvo_status snapshots_take_if_due(struct salvo_session *session);
 
-/* Stores a saved state of `position` tokens as a snapshot, unless there is one at least as new. */
-void snapshots_keep(struct salvo_session *session, uint32_t position, const uint8_t *state);
+/* Makes a kept state of `position` tokens a snapshot, unless there is one at least as new. */
+void snapshots_keep(struct salvo_session *session, uint32_t position, uint32_t state);
 
-/* Replaces the snapshots of `to` by copies. Both sessions belong to one engine. */
+/* The same with a saved state. */
+enum salvo_status snapshots_restore(struct salvo_session *session, uint32_t position, const uint8_t *saved);
+
+/* Replaces the snapshots of `to` by those of `from`. Both sessions belong to one engine. */
 void snapshots_copy(struct salvo_session *to, const struct salvo_session *from);
 
 /* Restores a state of at most `position` tokens; session->computed is then their number. */

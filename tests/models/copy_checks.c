@@ -29,6 +29,31 @@ static void assert_near(const float *a, const float *b, uint32_t count)
         assert_true(fabsf(a[i] - b[i]) < 0.01f);
 }
 
+/* Snapshots of recurrent states stay on the device. */
+static void check_snapshots(const struct fixture *fixture, const int32_t *ids)
+{
+    struct salvo_memory memory = SALVO_MEMORY_INIT;
+    struct salvo_session *session = fixture->session;
+    ASSERT_OK(salvo_session_rollback(session, 0));
+    ASSERT_OK(salvo_session_feed(session, ids, PROMPT));
+    uint64_t before = counters_of(fixture->engine).bytes_read_back;
+    ASSERT_OK(salvo_session_mark(session));
+    ASSERT_OK(salvo_engine_memory(fixture->engine, &memory));
+    assert_true(memory.used_states <= memory.kept_states);
+    assert_int_equal(memory.state_bytes > 0, memory.used_states > 0);
+    assert_int_equal(before, counters_of(fixture->engine).bytes_read_back);
+    float *first = feed_more(session, ids + PROMPT, fixture->vocabulary);
+    before = counters_of(fixture->engine).bytes_read_back;
+    const uint64_t computed = counters_of(fixture->engine).tokens;
+    ASSERT_OK(salvo_session_rollback(session, PROMPT));
+    assert_int_equal(before, counters_of(fixture->engine).bytes_read_back);
+    float *again = feed_more(session, ids + PROMPT, fixture->vocabulary);
+    assert_int_equal(computed + MORE, counters_of(fixture->engine).tokens);
+    assert_near(first, again, fixture->vocabulary);
+    free(first);
+    free(again);
+}
+
 void check_copies(struct fixture *fixture)
 {
     struct salvo_session *sessions[SESSIONS] = {fixture->session};
@@ -61,6 +86,7 @@ void check_copies(struct fixture *fixture)
     assert_true(cached >= PROMPT - 1 && cached < PROMPT + MORE);
     ASSERT_OK(salvo_session_feed(fixture->session, ids + cached, PROMPT + MORE - cached));
     assert_near(copied, salvo_session_logits(fixture->session), vocabulary);
+    check_snapshots(fixture, ids);
     free(copied);
     free(original);
     free(ids);

@@ -347,13 +347,19 @@ static void states_stay_within_their_budget(void **state)
             assert_true(cached == 0 || cached == 39);
             free(ids);
         }
-        assert_true(memory_of(&fixture).cached_states <= before.states);
+        const struct salvo_memory now = memory_of(&fixture);
+        assert_true(now.cached_states <= before.states);
+        assert_in_range(
+            now.used_states, now.cached_states, now.cached_states + 4); /* snapshots of a session */
     }
     int32_t *last = some_ids(40, fixture.vocabulary, 100 + (prompts < 60 ? prompts : 60) - 1);
     assert_int_equal(39, check_prompt(fixture.session, &alone, last, 40, 0));
     free(last);
     if (prompts < 60)
         assert_true(memory_of(&fixture).evictions > 0);
+    salvo_session_close(fixture.session);
+    fixture.session = NULL;
+    assert_int_equal(memory_of(&fixture).cached_states, memory_of(&fixture).used_states);
     fixture_close(&fixture);
     fixture_close(&alone);
 }

@@ -60,7 +60,7 @@ cleanup:
 
 enum salvo_status backend_check_slot(const struct backend_options *options, uint32_t slot, uint32_t positions)
 {
-    if (slot >= options->slots || positions > options->context)
+    if (slot >= options->slots + (positions ? 0 : options->states) || positions > options->context)
         return fail(SALVO_ERROR_ARGUMENT, "slot %u of %u, %u positions of %u", slot, options->slots,
             positions, options->context);
     return SALVO_OK;

@@ -93,9 +93,9 @@ static enum salvo_status page_copy(struct executor *executor, uint32_t to, uint3
     return SALVO_OK;
 }
 
-static enum salvo_status recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
+static enum salvo_status recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
-    recurrent_pool_copy(executor, to_slot, from_slot);
+    recurrent_pool_copy(executor, to, from);
     return SALVO_OK;
 }
 

@@ -26,8 +26,8 @@ struct recurrent_versions {
 };
 
 struct recurrent_pool {
-    float *memory; /* [slots][versions][elements] */
-    size_t bytes;
+    float *memory; /* [slots][versions][elements], then [kept states][elements] */
+    size_t bytes, kept_bytes;
     struct recurrent_versions *versions; /* [slots] */
 };
 
@@ -132,9 +132,9 @@ const float *recurrent_pool_before(const struct executor *executor, buffer_id st
 float *recurrent_pool_after(const struct executor *executor, buffer_id state, const struct run *run);
 void recurrent_pool_advance(struct executor *executor);
 void recurrent_pool_commit(struct executor *executor);
-void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out);
-void recurrent_pool_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
-void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data);
+void recurrent_pool_copy_out(const struct executor *executor, uint32_t number, uint8_t *out);
+void recurrent_pool_copy(struct executor *executor, uint32_t to, uint32_t from);
+void recurrent_pool_copy_in(struct executor *executor, uint32_t number, const uint8_t *data);
 
 /*
  * run_rows.c: the number of int8 terms that a row is rounded to for quantised matmuls (struct q8_panel): two

@@ -150,7 +150,7 @@ void executor_close(struct executor *executor)
     team_close(executor->team);
     memory_unmap(executor->weight_memory, executor->weight_bytes);
     memory_unmap(executor->state_memory, executor->state_bytes);
-    memory_unmap(executor->recurrent.memory, executor->recurrent.bytes);
+    memory_unmap(executor->recurrent.memory, executor->recurrent.bytes + executor->recurrent.kept_bytes);
     memory_unmap(executor->work_memory, executor->work_bytes);
     if (executor->debug_offsets)
         memory_unmap(executor->arena, executor->debug_bytes);

@@ -17,12 +17,15 @@ enum salvo_status recurrent_pool_open(struct executor *executor)
     enum salvo_status status = SALVO_OK;
     struct recurrent_pool *pool = &executor->recurrent;
     TRY(ARENA_NEW(&executor->tables, &pool->versions, executor->options.slots));
-    size_t all = (size_t)executor->options.slots * VERSIONS;
-    if (!checked_mul(all, sizeof(float), &all) ||
-        !checked_mul(all, (size_t)executor->state.recurrent_elements, &pool->bytes))
-        TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions are too large", executor->options.slots));
-    if (pool->bytes)
-        TRY(memory_map(pool->bytes, PAGES_NORMAL, &pool->memory));
+    const struct backend_options *options = &executor->options;
+    const size_t one = (size_t)executor->state.recurrent_elements * sizeof(float);
+    size_t both = 0;
+    if (!checked_mul((size_t)options->slots * VERSIONS, one, &pool->bytes) ||
+        !checked_mul(options->states, one, &pool->kept_bytes) ||
+        !checked_add(pool->bytes, pool->kept_bytes, &both))
+        TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions are too large", options->slots));
+    if (both)
+        TRY(memory_map(both, PAGES_NORMAL, &pool->memory));
 cleanup:
     return status;
 }
@@ -86,25 +89,29 @@ static size_t version_bytes(const struct executor *executor)
     return executor->state.recurrent_elements * sizeof(float);
 }
 
-void recurrent_pool_copy_out(const struct executor *executor, uint32_t slot, uint8_t *out)
+/* The state of a slot, or a kept state. */
+static float *state_of(const struct executor *executor, uint32_t number)
 {
-    if (executor->state.recurrent_elements)
-        memcpy(out, version_of(executor, slot, executor->recurrent.versions[slot].committed),
-            version_bytes(executor));
+    const uint32_t slots = executor->options.slots;
+    if (number < slots)
+        return version_of(executor, number, executor->recurrent.versions[number].committed);
+    return version_of(executor, slots, 0) + (size_t)(number - slots) * executor->state.recurrent_elements;
 }
 
-void recurrent_pool_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
-{
-    if (executor->state.recurrent_elements) {
-        memcpy(version_of(executor, to_slot, executor->recurrent.versions[to_slot].committed),
-            version_of(executor, from_slot, executor->recurrent.versions[from_slot].committed),
-            version_bytes(executor));
-    }
-}
-
-void recurrent_pool_copy_in(struct executor *executor, uint32_t slot, const uint8_t *data)
+void recurrent_pool_copy_out(const struct executor *executor, uint32_t number, uint8_t *out)
 {
     if (executor->state.recurrent_elements)
-        memcpy(version_of(executor, slot, executor->recurrent.versions[slot].committed), data,
-            version_bytes(executor));
+        memcpy(out, state_of(executor, number), version_bytes(executor));
+}
+
+void recurrent_pool_copy(struct executor *executor, uint32_t to, uint32_t from)
+{
+    if (executor->state.recurrent_elements)
+        memcpy(state_of(executor, to), state_of(executor, from), version_bytes(executor));
+}
+
+void recurrent_pool_copy_in(struct executor *executor, uint32_t number, const uint8_t *data)
+{
+    if (executor->state.recurrent_elements)
+        memcpy(state_of(executor, number), data, version_bytes(executor));
 }

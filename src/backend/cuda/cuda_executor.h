@@ -304,7 +304,7 @@ enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, c
     uint32_t positions, const int32_t *ids, const uint8_t *data);
 enum salvo_status cuda_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
 enum salvo_status cuda_page_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
+enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from);
 enum salvo_status cuda_set_tokens(
     struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 

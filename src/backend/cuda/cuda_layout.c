@@ -100,8 +100,8 @@ void cuda_layout_state(struct executor *executor, struct cuda_region *region)
     machine->slot_states = cuda_region_take(region, options->slots * sizeof(struct cuda_slot));
     machine->tokens =
         cuda_region_take(region, (uint64_t)options->slots * (options->context + 1) * sizeof(int32_t));
-    machine->recurrent = cuda_region_take(
-        region, (uint64_t)options->slots * 2 * executor->state.recurrent_elements * sizeof(float));
+    machine->recurrent = cuda_region_take(region, ((uint64_t)options->slots * 2 + options->states) *
+                                                      executor->state.recurrent_elements * sizeof(float));
     machine->recurrent_elements = executor->state.recurrent_elements;
     executor->bias =
         cuda_region_take(region, (uint64_t)options->slots * executor->program->vocabulary * sizeof(float));

@@ -439,7 +439,7 @@ struct cuda_machine {
     /* State. */
     uint64_t slot_states; /* [slots] struct cuda_slot */
     uint64_t tokens;      /* [slots][context + 1] int32 */
-    uint64_t recurrent;   /* [slots][2 versions][recurrent_elements] floats */
+    uint64_t recurrent;   /* [slots][2 versions][recurrent_elements] floats, then kept states */
     uint64_t recurrent_elements;
     uint64_t cosines, sines; /* [T][ropes][rope_pairs] floats */
 

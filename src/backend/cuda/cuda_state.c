@@ -66,19 +66,27 @@ cleanup:
     return status;
 }
 
-static cuda_address recurrent_address(
-    const struct executor *executor, const struct cuda_slot *slot_state, uint32_t slot)
+/* Of the state of a slot, whose version only the device knows, or of a kept state. The device is idle. */
+static enum salvo_status find_recurrent(struct executor *executor, uint32_t number, cuda_address *out)
 {
-    return executor->machine.recurrent +
-           ((uint64_t)slot * 2 + slot_state->version) * executor->state.recurrent_elements * sizeof(float);
+    enum salvo_status status = SALVO_OK;
+    const uint32_t slots = executor->options.slots;
+    struct cuda_slot slot = {0};
+    if (number < slots)
+        TRY(cuda_copy_out(
+            executor, &slot, executor->machine.slot_states + number * sizeof slot, sizeof slot));
+    const uint64_t place = number < slots ? (uint64_t)number * 2 + slot.version : (uint64_t)slots + number;
+    *out = executor->machine.recurrent + place * executor->state.recurrent_elements * sizeof(float);
+cleanup:
+    return status;
 }
 
 /* Buffers that lie side by side there and here are copied at once. */
-static enum salvo_status copy_recurrent(
-    struct executor *executor, const struct cuda_slot *slot_state, uint32_t slot, uint8_t *data, bool out)
+static enum salvo_status copy_recurrent(struct executor *executor, uint32_t number, uint8_t *data, bool out)
 {
     enum salvo_status status = SALVO_OK;
-    const cuda_address base = recurrent_address(executor, slot_state, slot);
+    cuda_address base;
+    TRY(find_recurrent(executor, number, &base));
     uint64_t first = 0, end = 0; /* elements */
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct program_buffer *buffer = &executor->program->buffers[i];
@@ -104,15 +112,11 @@ static enum salvo_status save(
     struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
 {
     enum salvo_status status = SALVO_OK;
-    struct cuda_slot state;
     TRY(cuda_entries_finish(executor, executor->entries));
     TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
-    if (executor->state.recurrent_elements) {
-        TRY(cuda_copy_out(
-            executor, &state, executor->machine.slot_states + slot * sizeof state, sizeof state));
-        TRY(copy_recurrent(executor, &state, slot,
+    if (executor->state.recurrent_elements)
+        TRY(copy_recurrent(executor, slot,
             out + state_saved_kv_bytes(executor->program, &executor->state, positions), true));
-    }
 cleanup:
     return status;
 }
@@ -148,9 +152,11 @@ static enum salvo_status restore(struct executor *executor, uint32_t slot, const
     TRY(cuda_entries_finish(executor, executor->entries));
     TRY(copy_tokens(executor, slot, ids, positions));
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
-    TRY(cuda_copy_in(executor, executor->machine.slot_states + slot * sizeof state, &state, sizeof state));
-    TRY(copy_recurrent(executor, &state, slot,
-        data + state_saved_kv_bytes(executor->program, &executor->state, positions), false));
+    if (slot < executor->options.slots)
+        TRY(cuda_copy_in(
+            executor, executor->machine.slot_states + slot * sizeof state, &state, sizeof state));
+    TRY(copy_recurrent(
+        executor, slot, data + state_saved_kv_bytes(executor->program, &executor->state, positions), false));
 cleanup:
     return status;
 }
@@ -207,26 +213,24 @@ cleanup:
 static enum salvo_status copy_recurrent_within(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
-    const cuda_address states = executor->machine.slot_states;
-    struct cuda_slot to_state, from_state;
+    cuda_address to_address, from_address;
     TRY(cuda_entries_finish(executor, executor->entries));
-    TRY(cuda_copy_out(executor, &to_state, states + to * sizeof to_state, sizeof to_state));
-    TRY(cuda_copy_out(executor, &from_state, states + from * sizeof from_state, sizeof from_state));
-    TRY(copy_within(executor, recurrent_address(executor, &to_state, to),
-        recurrent_address(executor, &from_state, from),
-        (size_t)executor->state.recurrent_elements * sizeof(float)));
+    TRY(find_recurrent(executor, to, &to_address));
+    TRY(find_recurrent(executor, from, &from_address));
+    TRY(copy_within(
+        executor, to_address, from_address, (size_t)executor->state.recurrent_elements * sizeof(float)));
     TRY(cuda_queue_wait(executor));
 cleanup:
     return status;
 }
 
-enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
+enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
     if (!executor->state.recurrent_elements)
         goto cleanup;
     TRY(cuda_context_enter(&executor->context));
-    status = copy_recurrent_within(executor, to_slot, from_slot);
+    status = copy_recurrent_within(executor, to, from);
     cuda_context_leave(&executor->context);
 cleanup:
     return status;

@@ -127,7 +127,7 @@ struct executor {
     uint32_t recurrent_elements; /* floats of one version of a slot's recurrent state */
     uint32_t *rope_offsets;      /* [ropes], in floats */
 
-    struct vulkan_buffer arena, vectors, rounded, recurrent, tokens, ropes, partials, ring_state,
+    struct vulkan_buffer arena, vectors, rounded, recurrent, kept_states, tokens, ropes, partials, ring_state,
         sample_scratch, bias;
     struct vulkan_buffer masks;       /* [slots][step_mask_words]: allowed ids */
     uint64_t *masked_by;              /* [slots]: the last ticket with a run that reads the slot's mask */
@@ -281,7 +281,7 @@ enum salvo_status vulkan_state_save(
 enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
     uint32_t positions, const int32_t *ids, const uint8_t *data);
 enum salvo_status vulkan_page_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot);
+enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from);
 enum salvo_status vulkan_set_tokens(
     struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 

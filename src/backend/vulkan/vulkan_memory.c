@@ -287,17 +287,17 @@ cleanup:
     return status;
 }
 
-enum salvo_status vulkan_copy(
-    struct vulkan_transfer *transfer, struct vulkan_buffer *buffer, uint64_t to, uint64_t from, uint64_t size)
+enum salvo_status vulkan_copy(struct vulkan_transfer *transfer, struct vulkan_buffer *to, uint64_t to_offset,
+    const struct vulkan_buffer *from, uint64_t from_offset, uint64_t size)
 {
     enum salvo_status status = SALVO_OK;
-    const VkBufferCopy region = {.srcOffset = from, .dstOffset = to, .size = size};
-    if (buffer->mapped) {
-        memcpy((uint8_t *)buffer->mapped + to, (const uint8_t *)buffer->mapped + from, size);
+    const VkBufferCopy region = {.srcOffset = from_offset, .dstOffset = to_offset, .size = size};
+    if (to->mapped && from->mapped) {
+        memcpy((uint8_t *)to->mapped + to_offset, (const uint8_t *)from->mapped + from_offset, size);
         return SALVO_OK;
     }
     TRY(begin(transfer));
-    transfer->device->call.CmdCopyBuffer(transfer->commands, buffer->handle, buffer->handle, 1, &region);
+    transfer->device->call.CmdCopyBuffer(transfer->commands, from->handle, to->handle, 1, &region);
     TRY(end(transfer));
 cleanup:
     return status;

@@ -50,9 +50,9 @@ enum salvo_status vulkan_write_later(struct vulkan_transfer *transfer, struct vu
 enum salvo_status vulkan_flush(struct vulkan_transfer *transfer);
 enum salvo_status vulkan_read(struct vulkan_transfer *transfer, const struct vulkan_buffer *buffer,
     uint64_t offset, void *out, uint64_t size);
-/* Copies within a buffer; the two parts do not overlap. */
-enum salvo_status vulkan_copy(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer, uint64_t to,
-    uint64_t from, uint64_t size);
+/* Copies within the device; the two parts do not overlap. */
+enum salvo_status vulkan_copy(struct vulkan_transfer *transfer, struct vulkan_buffer *to, uint64_t to_offset,
+    const struct vulkan_buffer *from, uint64_t from_offset, uint64_t size);
 enum salvo_status vulkan_clear(struct vulkan_transfer *transfer, struct vulkan_buffer *buffer);
 
 /* Submits recorded commands and waits for them, up to VULKAN_TIMEOUT_NS. */

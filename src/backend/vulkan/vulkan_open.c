@@ -282,9 +282,10 @@ void vulkan_executor_close(struct executor *executor)
         return;
     const struct vulkan_device *device = &executor->device;
     struct vulkan_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->rounded,
-        &executor->recurrent, &executor->tokens, &executor->ropes, &executor->partials, &executor->ring_state,
-        &executor->sample_scratch, &executor->bias, &executor->masks, &executor->logprobs, &executor->step,
-        &executor->ring, &executor->outcomes, &executor->host_tokens};
+        &executor->recurrent, &executor->kept_states, &executor->tokens, &executor->ropes,
+        &executor->partials, &executor->ring_state, &executor->sample_scratch, &executor->bias,
+        &executor->masks, &executor->logprobs, &executor->step, &executor->ring, &executor->outcomes,
+        &executor->host_tokens};
     if (device->handle && device->call.DeviceWaitIdle) {
         (void)device->call.DeviceWaitIdle(device->handle);
         vulkan_debug_end(executor);

@@ -40,6 +40,9 @@ static enum salvo_status open_recurrent(struct executor *executor)
     TRY(vulkan_buffer_open(
         &executor->device, all * 4, PLACE_DEVICE, "recurrent states", &executor->recurrent));
     executor->state_bytes += executor->recurrent.size;
+    /* No shader reads them, so they need not fit into a binding. */
+    TRY(vulkan_buffer_open(&executor->device, elements * 4 * executor->options.states, PLACE_DEVICE,
+        "kept recurrent states", &executor->kept_states));
 cleanup:
     return status;
 }
@@ -100,10 +103,19 @@ cleanup:
     return status;
 }
 
-static uint64_t recurrent_offset(const struct executor *executor, uint32_t slot)
+/* The state of a slot, or a kept state. */
+static struct vulkan_buffer *recurrent_buffer(struct executor *executor, uint32_t number)
 {
-    return ((uint64_t)slot * RECURRENT_VERSIONS + executor->recurrent_slots[slot].committed) *
-           executor->recurrent_elements * sizeof(float);
+    return number < executor->options.slots ? &executor->recurrent : &executor->kept_states;
+}
+
+static uint64_t recurrent_offset(const struct executor *executor, uint32_t number)
+{
+    const uint32_t slots = executor->options.slots;
+    const uint64_t place =
+        number < slots ? (uint64_t)number * RECURRENT_VERSIONS + executor->recurrent_slots[number].committed
+                       : number - slots;
+    return place * executor->recurrent_elements * sizeof(float);
 }
 
 enum salvo_status vulkan_state_save(
@@ -114,7 +126,8 @@ enum salvo_status vulkan_state_save(
     TRY(vulkan_wait_for_all(executor));
     TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
     if (executor->recurrent_elements) {
-        TRY(vulkan_read(&executor->transfer, &executor->recurrent, recurrent_offset(executor, slot),
+        TRY(vulkan_read(&executor->transfer, recurrent_buffer(executor, slot),
+            recurrent_offset(executor, slot),
             out + state_saved_kv_bytes(executor->program, &executor->state, positions),
             executor->recurrent_elements * sizeof(float)));
     }
@@ -141,7 +154,8 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
     TRY(write_tokens(executor, slot, ids, positions));
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
     if (executor->recurrent_elements) {
-        TRY(vulkan_write(&executor->transfer, &executor->recurrent, recurrent_offset(executor, slot),
+        TRY(vulkan_write(&executor->transfer, recurrent_buffer(executor, slot),
+            recurrent_offset(executor, slot),
             data + state_saved_kv_bytes(executor->program, &executor->state, positions),
             executor->recurrent_elements * sizeof(float)));
     }
@@ -159,19 +173,22 @@ enum salvo_status vulkan_page_copy(struct executor *executor, uint32_t to, uint3
         const struct kv_cache *cache = &executor->state.caches[i];
         const uint64_t bytes = cache->heads ? kv_page_bytes(cache) : 0;
         if (bytes)
-            TRY(vulkan_copy(&executor->transfer, &executor->kv_pages[i], to * bytes, from * bytes, bytes));
+            TRY(vulkan_copy(&executor->transfer, &executor->kv_pages[i], to * bytes, &executor->kv_pages[i],
+                from * bytes, bytes));
     }
 cleanup:
     return status;
 }
 
-enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to_slot, uint32_t from_slot)
+enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
     TRY(vulkan_wait_for_all(executor));
-    if (executor->recurrent_elements)
-        TRY(vulkan_copy(&executor->transfer, &executor->recurrent, recurrent_offset(executor, to_slot),
-            recurrent_offset(executor, from_slot), executor->recurrent_elements * sizeof(float)));
+    if (executor->recurrent_elements) {
+        TRY(vulkan_copy(&executor->transfer, recurrent_buffer(executor, to), recurrent_offset(executor, to),
+            recurrent_buffer(executor, from), recurrent_offset(executor, from),
+            executor->recurrent_elements * sizeof(float)));
+    }
 cleanup:
     return status;
 }
