@@ -144,12 +144,7 @@ void salvo_scheduler_close(struct salvo_scheduler *scheduler)
 /* Requests that wait for their readers have no place in the queue. */
 static bool queue_is_full(const struct salvo_scheduler *scheduler)
 {
-    uint32_t count = 0;
-    if (scheduler->counters.waiting < scheduler->options.queue)
-        return false;
-    for (const struct request *request = scheduler->first_waiting; request; request = request->next)
-        count += !request->is_paused;
-    return count >= scheduler->options.queue;
+    return scheduler->counters.waiting - scheduler->waiting_paused >= scheduler->options.queue;
 }
 
 static enum salvo_status enqueue(struct salvo_scheduler *scheduler, struct request *request)
@@ -168,7 +163,7 @@ static enum salvo_status enqueue(struct salvo_scheduler *scheduler, struct reque
     else
         scheduler->first_waiting = request;
     scheduler->last_waiting = request;
-    scheduler->counters.waiting++;
+    waiting_count(scheduler, request);
     scheduler->counters.submitted++;
     scheduler_wake(scheduler);
     return SALVO_OK;
@@ -247,10 +242,15 @@ static void tell(struct salvo_scheduler *scheduler, uint64_t handle, enum wish w
         return;
     pthread_mutex_lock(&scheduler->mutex);
     struct request *request = find_request(scheduler, handle);
+    const bool is_waiting = request && request->is_waiting;
+    if (is_waiting)
+        waiting_uncount(scheduler, request);
     if (request && wish == WISH_CANCEL)
         request->is_cancelled = true;
     else if (request)
         request->is_paused = wish == WISH_PAUSE;
+    if (is_waiting)
+        waiting_count(scheduler, request);
     scheduler_wake(scheduler);
     pthread_mutex_unlock(&scheduler->mutex);
 }
@@ -315,10 +315,8 @@ enum salvo_status salvo_scheduler_counters(
         counters.running += request && !request->is_over;
         counters.paused += request && !request->is_over && request->is_paused;
     }
-    for (const struct request *request = scheduler->first_waiting; request; request = request->next) {
-        counters.paused += request->is_paused;
-        counters.waiting -= request->is_paused;
-    }
+    counters.paused += scheduler->waiting_paused;
+    counters.waiting -= scheduler->waiting_paused;
     pthread_mutex_unlock(scheduler->lock);
     counters.size = sizeof counters;
     counters.sessions = scheduler->slots;

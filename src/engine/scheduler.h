@@ -76,7 +76,7 @@ struct request {
     struct request *next; /* in the queue */
     uint32_t overtaken;   /* later requests that got a session before it */
     bool was_put_back;
-    bool is_cancelled, is_paused;
+    bool is_cancelled, is_paused, is_waiting; /* is_waiting: in the list of these */
     bool is_over;     /* the last event is on its way; written by the thread of the scheduler alone */
     bool is_released; /* it has no session, and will get none */
     bool is_read;     /* with polling: the last event was polled */
@@ -144,7 +144,8 @@ struct salvo_scheduler {
     bool is_halted; /* the device has failed; written by the thread alone */
     struct scheduler_call *first_call, *last_call;
     struct request *first_waiting, *last_waiting;
-    struct request **running; /* [slots]; NULL: the session is free */
+    uint32_t waiting_cancelled, waiting_paused; /* so many of them: the list may be long */
+    struct request **running;                   /* [slots]; NULL: the session is free */
     uint64_t last_handle;
     struct salvo_scheduler_counters counters;
     struct event_node *first_event, *last_event, *polled;
@@ -180,6 +181,12 @@ void request_close(struct request *request);
 uint32_t request_most_positions(const struct salvo_engine *engine);
 
 /* ---- scheduler_admit.c, under the mutex, by the thread of the scheduler ---- */
+
+/* Count a request that has come into the list of waiting ones, and one whose flags change there: before and
+ * after the change. The first two on any thread. */
+void waiting_count(struct salvo_scheduler *scheduler, struct request *request);
+void waiting_uncount(struct salvo_scheduler *scheduler, struct request *request);
+void waiting_cancel_all(struct salvo_scheduler *scheduler);
 
 /* Remove a waiting request: one that is cancelled; the one that is to get the session of the slot now. NULL:
  * none. */

@@ -7,6 +7,29 @@ enum {
     MOST_OVERTAKEN = 16, /* requests that may be preferred to an earlier one */
 };
 
+void waiting_count(struct salvo_scheduler *scheduler, struct request *request)
+{
+    request->is_waiting = true;
+    scheduler->counters.waiting++;
+    scheduler->waiting_cancelled += request->is_cancelled;
+    scheduler->waiting_paused += request->is_paused;
+}
+
+void waiting_uncount(struct salvo_scheduler *scheduler, struct request *request)
+{
+    request->is_waiting = false;
+    scheduler->counters.waiting--;
+    scheduler->waiting_cancelled -= request->is_cancelled;
+    scheduler->waiting_paused -= request->is_paused;
+}
+
+void waiting_cancel_all(struct salvo_scheduler *scheduler)
+{
+    for (struct request *request = scheduler->first_waiting; request; request = request->next)
+        request->is_cancelled = true;
+    scheduler->waiting_cancelled = scheduler->counters.waiting;
+}
+
 static void remove_waiting(struct salvo_scheduler *scheduler, struct request *request)
 {
     struct request *before = NULL;
@@ -19,12 +42,12 @@ static void remove_waiting(struct salvo_scheduler *scheduler, struct request *re
     if (scheduler->last_waiting == request)
         scheduler->last_waiting = before;
     request->next = NULL;
-    scheduler->counters.waiting--;
+    waiting_uncount(scheduler, request);
 }
 
 struct request *waiting_take_cancelled(struct salvo_scheduler *scheduler)
 {
-    struct request *request = scheduler->first_waiting;
+    struct request *request = scheduler->waiting_cancelled ? scheduler->first_waiting : NULL;
     while (request && !request->is_cancelled)
         request = request->next;
     if (request)
@@ -102,11 +125,18 @@ static struct request *first_for(struct request *request, uint32_t slot)
     return request;
 }
 
+/* The first request that may have the session of the slot. */
+static struct request *first_waiting_for(const struct salvo_scheduler *scheduler, uint32_t slot)
+{
+    const bool some = scheduler->waiting_paused < scheduler->counters.waiting;
+    return some ? first_for(scheduler->first_waiting, slot) : NULL;
+}
+
 /* The first request; or a later one of which a page or more is cached than of the first. No request is
  * overtaken more than MOST_OVERTAKEN times, and none that was put back. */
 static struct request *choose(struct salvo_scheduler *scheduler, uint32_t slot)
 {
-    struct request *first = first_for(scheduler->first_waiting, slot), *chosen = first;
+    struct request *first = first_waiting_for(scheduler, slot), *chosen = first;
     if (!first || !scheduler->engine->prefix_cache.is_on)
         return first;
     uint32_t most = cached_tokens_of(scheduler, first) + PAGE_POSITIONS, seen = 1;
@@ -138,7 +168,7 @@ struct request *waiting_take_next(struct salvo_scheduler *scheduler, uint32_t sl
 
 bool waiting_wants(struct salvo_scheduler *scheduler, uint32_t slot)
 {
-    const struct request *first = first_for(scheduler->first_waiting, slot);
+    const struct request *first = first_waiting_for(scheduler, slot);
     bool has_session = false;
     for (uint32_t i = 0; first && i < scheduler->slots; i++)
         has_session |= !scheduler->running[i] && may_have(first, i);

@@ -66,7 +66,7 @@ static void put_back(struct salvo_scheduler *scheduler, struct request *request)
     scheduler->first_waiting = request;
     if (!scheduler->last_waiting)
         scheduler->last_waiting = request;
-    scheduler->counters.waiting++;
+    waiting_count(scheduler, request);
     pthread_mutex_unlock(&scheduler->mutex);
 }
 
@@ -155,9 +155,8 @@ static bool admit_all(struct salvo_scheduler *scheduler)
 static void look_at_wishes(struct salvo_scheduler *scheduler)
 {
     pthread_mutex_lock(&scheduler->mutex);
-    for (struct request *waiting = scheduler->first_waiting; waiting && scheduler->closing;
-         waiting = waiting->next)
-        waiting->is_cancelled = true;
+    if (scheduler->closing)
+        waiting_cancel_all(scheduler);
     for (uint32_t i = 0; i < scheduler->slots; i++) {
         struct request *request = scheduler->running[i];
         if (!request)
@@ -448,8 +447,7 @@ static void fail_rest(struct salvo_scheduler *scheduler)
     static const char message[] = "the device has failed";
     struct request *waiting;
     pthread_mutex_lock(&scheduler->mutex);
-    for (waiting = scheduler->first_waiting; waiting; waiting = waiting->next)
-        waiting->is_cancelled = true; /* so that it is taken */
+    waiting_cancel_all(scheduler); /* so that they are taken */
     pthread_mutex_unlock(&scheduler->mutex);
     while ((waiting = take_cancelled(scheduler))) {
         scheduler_end(scheduler, waiting, SALVO_ERROR_DEVICE, SALVO_FINISH_CANCELLED, -1, message);
