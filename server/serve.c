@@ -174,13 +174,17 @@ static bool start_threads(struct serving *serving, char *error, size_t room)
 static void announce(const struct serving *serving)
 {
     const struct serve_options *options = serving->options;
+    char address[1024];
     if (options->unix_socket)
-        fprintf(stderr, "listening on unix:%s\n", options->unix_socket);
+        snprintf(address, sizeof address, "unix:%s", options->unix_socket);
     else
-        fprintf(stderr, "listening on %s://%s:%d\n", options->tls_key_file ? "https" : "http",
+        snprintf(address, sizeof address, "%s://%s:%d", options->tls_key_file ? "https" : "http",
             options->host ? options->host : "127.0.0.1", http_server_port(serving->api.http));
+    fprintf(stderr, "listening on %s\n", address);
     if (options->second_port)
         fprintf(stderr, "also on port %d\n", options->second_port);
+    if (options->listening)
+        options->listening(options->user, address);
 }
 
 /* All threads end before what they use. */

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "engine_flags.h"
 #include "json_output.h"
+#include "model_record.h"
 #include "models.h"
 #include "terminal.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 
 static struct {
-    bool tensors, metadata, program;
+    bool tensors, metadata, program, show;
 } options;
 
 static const struct option option_table[] = {
@@ -368,6 +369,47 @@ static int print_program(void)
     return result;
 }
 
+/* A text of the metadata, whole; nothing if the file has none. */
+static void print_text(const struct salvo_model *model, const char *key, const char *title)
+{
+    struct salvo_text found;
+    struct salvo_value value;
+    for (size_t i = 0; i < salvo_model_metadata_count(model); i++) {
+        salvo_model_metadata(model, i, &found, &value);
+        if (value.type != SALVO_STRING || found.size != strlen(key) ||
+            memcmp(found.data, key, found.size) != 0)
+            continue;
+        printf("\n%s%s%s\n", colour(stdout, COLOUR_BOLD), title, colour(stdout, COLOUR_OFF));
+        while (value.text.size) {
+            const char *end = memchr(value.text.data, '\n', value.text.size);
+            const size_t length = end ? (size_t)(end - value.text.data) : value.text.size;
+            fputs("  ", stdout);
+            print_safely(stdout, value.text.data, length);
+            putchar('\n');
+            value.text.data += length + (end != NULL);
+            value.text.size -= length + (end != NULL);
+        }
+    }
+}
+
+/* Where the model was pulled from, its licence and its chat template. */
+static void print_more(const struct salvo_model *model)
+{
+    const char *path = salvo_model_info(model)->path, *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+    struct model_record record;
+    if (slash && slash - path < PATH_MAX) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+        if (record_read(folder, slash + 1, &record)) {
+            print_row("source", record.source);
+            print_row("SHA-256", record.sha256);
+        }
+    }
+    print_text(model, "general.license.name", "licence");
+    print_text(model, "general.license.link", "licence text");
+    print_text(model, "tokenizer.chat_template", "chat template");
+}
+
 static int run(int count, char **arguments)
 {
     (void)count;
@@ -381,6 +423,8 @@ static int run(int count, char **arguments)
         write_json(model, NULL);
     else
         print_plain(model);
+    if (options.show && !output_flags.json)
+        print_more(model);
     salvo_model_close(model);
     return EXIT_DONE;
 }
@@ -393,4 +437,22 @@ const struct command info_command = {
     .options = option_table,
     .shared = {engine_flag_table, output_flag_table},
     .run = run,
+};
+
+static int run_show(int count, char **arguments)
+{
+    options.show = true;
+    if (output_flags.json)
+        options.metadata = true;
+    return run(count, arguments);
+}
+
+const struct command show_command = {
+    .name = "show",
+    .model = &engine_flags.model,
+    .summary = "show the contents of a model file with its source, licence and chat template",
+    .details = "With --json all metadata is printed.",
+    .options = option_table,
+    .shared = {engine_flag_table, output_flag_table},
+    .run = run_show,
 };

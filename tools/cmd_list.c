@@ -1,11 +1,13 @@
 #include "commands.h"
 #include "json_output.h"
-#include "models.h"
+#include "model_folder.h"
+#include "model_record.h"
 #include "terminal.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static struct {
     bool json;
@@ -16,6 +18,32 @@ static const struct option option_table[] = {
     {0},
 };
 
+/* "2026-11-17", or "-". */
+static const char *format_day(int64_t seconds, char text[16])
+{
+    const time_t time = (time_t)seconds;
+    struct tm day;
+    if (!seconds || !localtime_r(&time, &day) || !strftime(text, 16, "%Y-%m-%d", &day))
+        snprintf(text, 16, "-");
+    return text;
+}
+
+static void write_record(struct json_writer *json, const struct model_record *record, int64_t last_use)
+{
+    if (*record->source) {
+        json_key(json, "source");
+        json_string(json, record->source);
+        json_key(json, "sha256");
+        json_string(json, record->sha256);
+        json_key(json, "pulled");
+        json_signed(json, record->pulled);
+    }
+    if (last_use) {
+        json_key(json, "last_use");
+        json_signed(json, last_use);
+    }
+}
+
 static void show(struct json_writer *json, const char *folder, const char *name)
 {
     char path[PATH_MAX + 260], size[32], parameters[32];
@@ -24,6 +52,10 @@ static void show(struct json_writer *json, const char *folder, const char *name)
     bool opened = salvo_model_open(path, &model) == SALVO_OK;
     const struct salvo_model_info *info = opened ? salvo_model_info(model) : NULL;
     bool is_default = strcmp(name, default_model_name) == 0;
+    struct model_record record;
+    const int64_t last_use = record_last_use(folder, name);
+    if (!record_read(folder, name, &record))
+        record.source[0] = 0;
     if (options.json) {
         json_begin(json, '{');
         json_key(json, "name");
@@ -45,11 +77,15 @@ static void show(struct json_writer *json, const char *folder, const char *name)
             json_key(json, "error");
             json_string(json, salvo_error());
         }
+        write_record(json, &record, last_use);
         json_end(json, '}');
     } else if (opened) {
-        printf("%-44s %-8s %-8s %10s %10s%s\n", name, info->architecture, info->file_type,
+        char day[16];
+        printf("%-44s %-8s %-8s %10s %10s  %-10s ", name, info->architecture, info->file_type,
             format_count(info->parameters, parameters), format_bytes(info->file_size, size),
-            is_default ? "  (default)" : "");
+            format_day(last_use, day));
+        print_safely(stdout, record.source, strlen(record.source));
+        printf("%s\n", is_default ? " (default)" : "");
     } else {
         printf("%-44s cannot be opened: %s\n", name, salvo_error());
     }
@@ -91,7 +127,10 @@ static int run(int count, char **arguments)
 const struct command list_command = {
     .name = "list",
     .summary = "list the models in the models folder, which -m finds by name",
-    .details = "The models folder is ${XDG_CACHE_HOME:-~/.cache}/salvo/models.",
+    .details =
+        "Columns: name, architecture, quantisation, parameters, size, last use, and where the model was "
+        "pulled from.\n"
+        "The models folder is ${XDG_CACHE_HOME:-~/.cache}/salvo/models.",
     .options = option_table,
     .run = run,
 };

@@ -2,6 +2,7 @@
 #include "engine_flags.h"
 #include "input.h"
 #include "models.h"
+#include "running.h"
 #include "sampler_flags.h"
 #include "server/serve.h"
 
@@ -172,7 +173,20 @@ static int check_options(int count, char **arguments)
 }
 
 #ifdef SALVO_SERVER
-static int run_server(const struct model_list *models, const struct salvo_engine_options *engine,
+/* Notes the server for `salvo ps`. */
+static void note_listening(void *user, const char *address)
+{
+    const struct model_list *models = user;
+    char names[RUNNING_TEXT];
+    size_t used = 0;
+    names[0] = 0;
+    for (size_t i = 0; i < models->count && used < sizeof names; i++)
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", models->items[i].id);
+    running_begin(address, names);
+}
+
+static int run_server(struct model_list *models, const struct salvo_engine_options *engine,
     const struct input *chat, const char *const *keys, size_t key_count)
 {
     char error[512] = "";
@@ -200,16 +214,20 @@ static int run_server(const struct model_list *models, const struct salvo_engine
         .quiet = output_flags.quiet,
         .drain_delay = options.drain_delay,
         .drain = options.drain,
+        .listening = note_listening,
+        .user = models,
     };
     own.engine.prefix_cache = 1;
     /* The prompt cache may have all memory that is left. Several models would have to share it. */
     if (!own.engine.kv_memory && models->count == 1)
         own.engine.kv_memory = SALVO_KV_MEMORY_MOST;
     own.engine.sessions = options.parallel ? options.parallel : DEFAULT_PARALLEL;
-    return serve(&own, error, sizeof error) ? EXIT_DONE : failure("%s", error);
+    const bool served = serve(&own, error, sizeof error);
+    running_end();
+    return served ? EXIT_DONE : failure("%s", error);
 }
 #else
-static int run_server(const struct model_list *models, const struct salvo_engine_options *engine,
+static int run_server(struct model_list *models, const struct salvo_engine_options *engine,
     const struct input *chat, const char *const *keys, size_t key_count)
 {
     (void)models;

@@ -10,6 +10,15 @@
 
 const struct option help_option = {'h', "help", NULL, OPTION_FLAG, NULL, "show this help"};
 
+bool pull_wanted;
+
+/* Of all commands with a model. */
+static const struct option source_table[] = {
+    {0, "pull", NULL, OPTION_FLAG, &pull_wanted, "download the model without a question if it is not there"},
+    {0, "hf-repo", "REPO", OPTION_HUB, NULL, "the same as -m hf:REPO", .also = "-hf -hfr"},
+    {0},
+};
+
 static int complain(int exit_status, const char *format, va_list arguments)
 {
     /* Names of files and options may contain control characters; print_safely replaces them. */
@@ -104,15 +113,17 @@ bool is_listed(const char *list, const char *word, size_t length)
 const struct option *command_option(const struct command *command, size_t index)
 {
     const struct option *table = command->options;
+    bool has_model = false;
     for (size_t next_table = 0; table; table = command->shared[next_table++]) {
         size_t length = 0;
-        while (table[length].name)
-            length++;
+        for (; table[length].name; length++)
+            has_model |= strcmp(table[length].name, "model") == 0;
         if (index < length)
             return &table[index];
         index -= length;
     }
-    return NULL;
+    const size_t sources = sizeof source_table / sizeof *source_table - 1;
+    return has_model && index < sources ? &source_table[index] : NULL;
 }
 
 static void print_option(const struct option *option)

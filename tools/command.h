@@ -26,6 +26,7 @@ enum option_kind {
     OPTION_POSITIVE, /* float, not negative */
     OPTION_SHARE,    /* float, 0 to 1 */
     OPTION_FACTOR,   /* float, 1e-6 to 1e6, as the library takes a repeat penalty */
+    OPTION_HUB,      /* sets the option --model to hf: and the value; no target */
     OPTION_ALWAYS,   /* names the only behaviour, for compatibility; no target; `choices`: accepted values */
 };
 
@@ -80,6 +81,8 @@ void command_print_help(const struct command *command);
 
 extern const struct option help_option; /* --help */
 
+extern bool pull_wanted; /* --pull, which each command with a model has */
+
 /* Whether `given`, with its dashes, is one of the option's names. */
 bool option_is_called(const struct option *option, const char *given, size_t length);
 
@@ -90,7 +93,8 @@ void dash_name(const char *given, char out[64]);
 /* Advice for an option of llama.cpp that salvo does not have; NULL for any other. */
 const char *foreign_flag(const char *flag, size_t length);
 
-/* The option at `index`, own options first, then shared ones; NULL after the last. */
+/* The option at `index`, own options first, then shared ones, then those of all commands with a model; NULL
+ * after the last. */
 const struct option *command_option(const struct command *command, size_t index);
 
 /* All commands, ending with NULL. */
@@ -114,10 +118,11 @@ bool is_listed(const char *list, const char *word, size_t length);
 int option_store(const char *command, const struct option *option, const char *shown, const char *text);
 
 /* A table row that every command with a model has. */
-#define MODEL_OPTION(target)                                                                        \
-    {                                                                                               \
-        'm', "model", "FILE", OPTION_FILE, target,                                                  \
-            "model file, or a name from `salvo list` (default: $SALVO_MODEL, or the default model)" \
+#define MODEL_OPTION(target)                                                                               \
+    {                                                                                                      \
+        'm', "model", "FILE", OPTION_FILE, target,                                                         \
+            "model file, a name from `salvo list`, or hf:ORG/REPO[:QUANT] (default: $SALVO_MODEL, or the " \
+            "default model)"                                                                               \
     }
 
 #endif

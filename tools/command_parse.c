@@ -1,9 +1,11 @@
 /* Parses the options of a command. */
 #include "command.h"
+#include "hub.h"
 
 #include <salvo/salvo.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Options of llama.cpp that salvo does not have, and the advice for each. The options of a command are looked
@@ -14,8 +16,9 @@ static const struct {
     {"-i --interactive -cnv --conversation", "use `salvo chat`"},
     {"-no-cnv --no-conversation", "`salvo run` continues a prompt"},
     {"-st --single-turn", "`salvo run --chat` answers one message"},
-    {"-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url",
-        "salvo does not download models; download the file and give it with -m"},
+    {"-hff --hf-file", "use -m hf:ORG/REPO/FILE.gguf"},
+    {"-hft --hf-token", "set the environment variable HF_TOKEN"},
+    {"-mu --model-url", "use `salvo pull URL`"},
     {"-md --model-draft", "salvo has no speculative decoding"},
     {"-ts --tensor-split", "a model runs on one device; choose it with --device"},
     {"-tb --threads-batch", "-t sets the threads for prompts as well"},
@@ -125,6 +128,25 @@ static const char *take_optional_value(struct parser *parser)
     return next;
 }
 
+/* -hf REPO is -m hf:REPO. */
+static int store_hub_model(const struct parser *parser, const char *shown, const char *repository)
+{
+    const struct option *model = find_option(parser->command, "--model", 7);
+    const size_t size = strlen(repository) + 4;
+    char *text = malloc(size);
+    if (!text)
+        return failure("out of memory");
+    snprintf(text, size, "hf:%s", repository);
+    struct hub_reference reference;
+    const int result = hub_parse(text, &reference);
+    if (result != EXIT_DONE) {
+        free(text);
+        return result;
+    }
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the option has it until the program ends
+    return option_store(parser->command->name, model, shown, text);
+}
+
 static int take_option(
     struct parser *parser, const struct option *option, const char *shown, const char *value)
 {
@@ -142,6 +164,8 @@ static int take_option(
         parser->help = true;
         return EXIT_DONE;
     }
+    if (option->kind == OPTION_HUB && value)
+        return store_hub_model(parser, shown, value);
     return option_store(parser->command->name, option, shown, value);
 }
 

@@ -23,11 +23,15 @@ const struct command *const all_commands[] = {
     &quantize_command,
     &verify_command,
     &info_command,
+    &show_command,
     &template_command,
     &tokenize_command,
     &detokenize_command,
     &grammar_command,
+    &pull_command,
     &list_command,
+    &rm_command,
+    &ps_command,
     &devices_command,
     &completions_command,
     &help_command,
@@ -62,12 +66,8 @@ static void print_overview(FILE *stream)
 static const struct {
     const char *name, *here;
 } foreign_commands[] = {
-    {"show", "use `salvo info`"},
     {"ls", "use `salvo list`"},
-    {"pull", "salvo has no 'pull' yet; download a GGUF file and give it with -m"},
-    {"ps", "salvo has no 'ps': no model stays loaded when a command ends"},
-    {"stop", "salvo has no 'stop': no model stays loaded when a command ends"},
-    {"rm", "salvo has no 'rm'; delete the file in the models folder, which `salvo help list` names"},
+    {"stop", "salvo has no 'stop': a server ends by SIGTERM, and `salvo ps` lists the servers"},
     {"create",
         "salvo has no 'create': it runs GGUF files as they are; `salvo quantize` writes other formats"},
 };

@@ -1,6 +1,11 @@
 #include "models.h"
 
 #include "command.h"
+#include "known_models.h"
+#include "model_folder.h"
+#include "model_record.h"
+#include "pull.h"
+#include "question.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -8,37 +13,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-
-const char default_model_name[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
-
-bool models_folder(char *path, size_t size)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length;
-    if (cache && *cache)
-        length = snprintf(path, size, "%s/salvo/models", cache);
-    else if (home && *home)
-        length = snprintf(path, size, "%s/.cache/salvo/models", home);
-    else
-        return false;
-    return length > 0 && (size_t)length < size;
-}
-
-/* One entry per model: of a split model the first file. */
-static int is_model(const struct dirent *entry)
-{
-    size_t length = strlen(entry->d_name);
-    const char *part = strstr(entry->d_name, "-of-");
-    bool later_part =
-        part && part - entry->d_name >= 6 && part[-6] == '-' && memcmp(part - 5, "00001", 5) != 0;
-    return length > 5 && strcmp(entry->d_name + length - 5, ".gguf") == 0 && !later_part;
-}
-
-int models_scan(const char *folder, struct dirent ***out)
-{
-    *out = NULL;
-    return scandir(folder, out, is_model, alphasort);
-}
 
 /* How well a model's file name fits the one that was given; the best ones are candidates. */
 enum fit { FITS_NOT, FITS_AS_PREFIX, FITS_WITHOUT_CASE, FITS_EXACTLY };
@@ -66,8 +40,7 @@ static int ambiguous(const char *name, struct dirent *const *entries, int count,
     return failure("%s: several models match: %s%s", name, list, used >= sizeof list ? "..." : "");
 }
 
-/* The best match for the name in the models folder. EXIT_DONE with an empty path when none matches. */
-static int find_in_folder(const char *folder, const char *name, char *path, size_t size)
+int find_in_folder(const char *folder, const char *name, char path[PATH_MAX])
 {
     struct dirent **entries;
     enum fit best = FITS_NOT;
@@ -84,7 +57,8 @@ static int find_in_folder(const char *folder, const char *name, char *path, size
         candidates = 0;
     if (candidates > 1)
         result = ambiguous(name, entries, count, best);
-    else if (candidates == 1 && snprintf(path, size, "%s/%s", folder, entries[chosen]->d_name) >= (int)size)
+    else if (candidates == 1 &&
+             snprintf(path, PATH_MAX, "%s/%s", folder, entries[chosen]->d_name) >= PATH_MAX)
         path[0] = 0;
     for (int i = 0; i < count; i++)
         free(entries[i]);
@@ -99,11 +73,39 @@ static bool is_path(const char *name)
     return !*name || strchr(name, '/') || (stat(name, &file) == 0 && !S_ISDIR(file.st_mode));
 }
 
+/* Downloads a model that is not there: with --pull, or after a question on a terminal. */
+static int offer_pull(const char *source, char path[PATH_MAX])
+{
+    struct pull_result result;
+    const struct pull_request request = {.source = source, .timeout = PULL_TIMEOUT, .ask = !pull_wanted};
+    if (!pull_wanted && !question_possible())
+        return failure("%s is not in the models folder; `salvo pull %s` or the option --pull downloads it",
+            source, source);
+    const int status = pull_model(&request, &result);
+    if (status == EXIT_DONE)
+        memcpy(path, result.path, PATH_MAX);
+    return status;
+}
+
+/* A model of a hub: the one that was pulled, or a new one. */
+static int find_pulled(const char *source, const char *folder, char path[PATH_MAX])
+{
+    struct hub_reference reference;
+    char name[NAME_MAX + 1];
+    const int result = hub_parse(source, &reference);
+    if (result != EXIT_DONE)
+        return result;
+    if (record_find(folder, &reference, name) && snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)
+        return EXIT_DONE;
+    return offer_pull(source, path);
+}
+
 /* The path of the model that a name means, or of the default model. */
 static int find_model(const char *name, char path[PATH_MAX])
 {
     char folder[PATH_MAX];
-    if (name && is_path(name)) {
+    const bool is_reference = name && hub_is_reference(name);
+    if (name && !is_reference && is_path(name)) {
         if (snprintf(path, PATH_MAX, "%s", name) >= PATH_MAX)
             return failure("%.60s...: the model name is too long", name);
         return EXIT_DONE;
@@ -111,16 +113,33 @@ static int find_model(const char *name, char path[PATH_MAX])
     if (!models_folder(folder, sizeof folder))
         return failure("%s%sno models folder: neither XDG_CACHE_HOME nor HOME is set%s", name ? name : "",
             name ? ": no such file, and " : "", name ? "" : "; give a model with -m FILE");
-    int result = find_in_folder(folder, name ? name : default_model_name, path, PATH_MAX);
+    if (is_reference)
+        return find_pulled(name, folder, path);
+    const int result = find_in_folder(folder, name ? name : default_model_name, path);
     if (result != EXIT_DONE || *path)
         return result;
+    const struct known_model *known = name ? known_model_find(name) : NULL;
+    if (known)
+        return find_pulled(known->source, folder, path);
+    if (!name && (pull_wanted || question_possible()))
+        return offer_pull(known_models[0].name, path);
     if (!name)
-        return failure("the default model is not installed; `make run` downloads it, -m FILE uses another");
+        return failure("the default model is not installed; `salvo pull` downloads it, -m FILE uses another");
     struct stat file;
     if (stat(name, &file) == 0)
         return failure("%s: a folder, not a model, and no model of this name", name);
     return failure("%s: no such file and no model of this name; `salvo list` lists the models%s", name,
         strchr(name, ' ') ? ". Give a prompt with -p" : "");
+}
+
+/* Notes the use of a model of the models folder. */
+static void note_use(const char *path)
+{
+    char folder[PATH_MAX];
+    const size_t length = models_folder(folder, sizeof folder) ? strlen(folder) : 0;
+    if (length && strncmp(path, folder, length) == 0 && path[length] == '/' &&
+        !strchr(path + length + 1, '/'))
+        record_use(folder, path + length + 1);
 }
 
 struct salvo_model *open_model(const char *given)
@@ -134,5 +153,6 @@ struct salvo_model *open_model(const char *given)
         library_failure();
         return NULL;
     }
+    note_use(path);
     return model;
 }

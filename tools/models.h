@@ -1,22 +1,18 @@
-/* The models folder, and finding a model by name. */
+/* Finding a model by name. */
 #ifndef TOOLS_MODELS_H
 #define TOOLS_MODELS_H
 
+#include <limits.h>
 #include <salvo/salvo.h>
 
-#include <dirent.h>
-
-extern const char default_model_name[];
-
-/* ${XDG_CACHE_HOME:-~/.cache}/salvo/models; false when neither variable is set. */
-bool models_folder(char *path, size_t size);
-
-/* The models of a folder in alphabetical order, a split one by its first file; as scandir gives them. */
-int models_scan(const char *folder, struct dirent ***out);
+/* The best match for a name in the models folder. EXIT_DONE with an empty path if none matches; EXIT_FAILED
+ * after an error message if several do. */
+int find_in_folder(const char *folder, const char *name, char path[PATH_MAX]);
 
 /*
  * Opens a model by path, or by a name in the models folder: case is ignored, and a unique prefix is enough.
- * `given` NULL: $SALVO_MODEL, or the default model. NULL after an error message.
+ * A model of a hub (hf:...) that was not pulled is pulled if --pull is given or the user agrees. `given`
+ * NULL: $SALVO_MODEL, or the default model. NULL after an error message.
  */
 struct salvo_model *open_model(const char *given);
 

@@ -126,6 +126,8 @@ int option_store(const char *command, const struct option *option, const char *s
             return usage_error("%s: invalid %s '%s': only %.*s is supported", command, shown, text,
                 (int)strcspn(option->choices, " "), option->choices);
         break;
+    case OPTION_HUB: /* which the parser stores as another option */
+        break;
     case OPTION_FILE:
         if (!*text)
             return usage_error("%s: the file name of %s is empty", command, shown);

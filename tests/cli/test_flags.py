@@ -57,7 +57,7 @@ class LlamaCpp(unittest.TestCase):
             ("run", ["-fa", "off"], "invalid -fa 'off'"), ("run", ["--flash-attn=0"], "invalid --flash-attn '0'"),
             ("run", ["-ctk", "q8_0", "-ctv", "f16"], "same type"), ("run", ["-ctk", "q4_0"], "'q4_0'"),
             ("run", ["--kv-type", "f32", "-ctv", "f16"], "same type"),
-            ("run", ["-hf", "a/b"], "-hf is not supported"), ("chat", ["-hf", "a/b"], "-hf is not supported"), ("run", ["-md", "x"], "-md is not supported"),
+            ("run", ["-hf", "a"], "hf:a: expected"), ("chat", ["-mu", "x"], "salvo pull URL"), ("run", ["-hft", "x"], "HF_TOKEN"), ("run", ["-md", "x"], "-md is not supported"),
             ("run", ["-sm", "layer"], "invalid -sm 'layer'"), ("run", ["-ts", "1,1"], "-ts is not supported"), ("run", ["-tb", 2], "-tb is not supported"),
             ("run", ["-nkvo"], "-nkvo is not supported"), ("run", ["-rtr"], "always repacked"), ("run", ["-hff", "x"], "-hff is not supported"), ("bench", ["-pg", "8,8"], "-pg is not supported"), ("run", ["--prompt-cache", "x"], "--state-save"),
             ("run", ["--prompt-cache=x"], "--prompt-cache is not supported"), ("run", ["--keep", 2], "--on-full slide"),
@@ -80,8 +80,7 @@ class LlamaCpp(unittest.TestCase):
         self.assertIn(b"salvo devices", done.stderr)
 
     def test_commands_of_ollama_are_answered_by_name(self):
-        for command, words in (("pull", "no 'pull' yet"), ("ps", "no 'ps'"), ("rm", "no 'rm'"), ("show", "salvo info"),
-                               ("stop", "no 'stop'"), ("create", "no 'create'")):
+        for command, words in (("ls", "salvo list"), ("stop", "salvo ps"), ("create", "no 'create'")):
             for arguments in ([command, "llama3"], ["help", command]):
                 error = salvo(*arguments, model=None, status=2)[1]
                 self.assertIn(words, error)
