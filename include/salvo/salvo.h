@@ -556,8 +556,9 @@ SALVO_API enum salvo_status salvo_session_eval(
 
 enum {
     SALVO_OPEN_STEPS = 4,
-    SALVO_STOP_IDS = 32,    /* stop ids of one run */
-    SALVO_TOP_LOGPROBS = 20 /* most likely ids of one run */
+    SALVO_STOP_IDS = 32,     /* stop ids of one run */
+    SALVO_TOP_LOGPROBS = 20, /* most likely ids of one run */
+    SALVO_RUN_TOKENS = 32    /* tokens that one run can decode */
 };
 
 enum salvo_want {
@@ -589,22 +590,32 @@ struct salvo_run {
     int32_t *top_ids;   /* [top_count] */
     uint32_t top_count; /* at most SALVO_TOP_LOGPROBS */
     float *hidden;      /* NULL, or memory for the hidden rows of the run's tokens: salvo/embed.h */
+
+    /* Above 1: the run decodes up to this many tokens, at most SALVO_RUN_TOKENS; the device continues with
+     * each id by itself. A run ends earlier, while the other runs of the step continue, at a stop id, at the
+     * end of the context, where there are KV pages for fewer tokens, and where no id can be chosen: it then
+     * fails and keeps the tokens before. The mask applies to each token. All runs of a step in which one has
+     * several tokens decode, without logits, log-probabilities and hidden rows. 0 counts as 1. */
+    uint32_t tokens;
+    int32_t *chosen_ids; /* memory for the chosen ids, [tokens], written like `logits`; NULL only with 1 */
 };
 
 struct salvo_run_result {
     uint32_t status;     /* enum salvo_status */
-    int32_t id;          /* chosen after the session's last token; -1: none */
+    int32_t id;          /* chosen after the session's last token, the last one of the run; -1: none */
     uint32_t ended;      /* 1: `id` is a stop id of the run */
     uint32_t tokens;     /* appended to the session by this run */
     uint32_t position;   /* tokens of the session after it */
+    uint32_t id_count;   /* ids chosen by the run, of which `id` is the last */
     const char *message; /* why it failed, or ""; valid until the next salvo_engine_submit */
 };
 
 /*
  * `run_size` is sizeof(struct salvo_run); no session may be in two runs of a step, and all runs together have
- * at most `batch` tokens (struct salvo_engine_info), one for a run that decodes. A mistake in the list is an
- * error without effect. A problem of one session, such as a full context, is that run's result and does not
- * stop the others. Sessions keep the sampler that they have now. `ids` and `stop_ids` are copied.
+ * at most `batch` tokens (struct salvo_engine_info), one for a run that decodes, whatever `tokens` is. A
+ * mistake in the list is an error without effect. A problem of one session, such as a full context, is that
+ * run's result and does not stop the others. Sessions keep the sampler that they have now. `ids` and
+ * `stop_ids` are copied.
  *
  * Other functions that compute with or change a session first complete all steps; their results can still be
  * waited for. salvo_session_position and salvo_session_tokens have what completed steps have appended.
@@ -620,9 +631,9 @@ SALVO_API enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint6
 
 /*
  * Cancels the open runs with this handle: a run that has not been completed fails with
- * SALVO_ERROR_CANCELLED and leaves its session as it was before the run. Does nothing once the run has
- * completed, so it never hits a later run with another handle. A step that has begun is computed to its end.
- * May be called from any thread or signal handler while the engine is open.
+ * SALVO_ERROR_CANCELLED and leaves its session as it was before the run, also one of several tokens. Does
+ * nothing once the run has completed, so it never hits a later run with another handle. A step that has begun
+ * is computed to its end. May be called from any thread or signal handler while the engine is open.
  */
 SALVO_API void salvo_engine_cancel(struct salvo_engine *engine, uint64_t handle);
 

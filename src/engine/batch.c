@@ -109,6 +109,26 @@ static enum salvo_status check_extras(
     return SALVO_OK;
 }
 
+/* `repeats`: a run of the step has several tokens. */
+static enum salvo_status check_tokens(const struct salvo_run *run, size_t number, bool repeats)
+{
+    if (repeats && run->count)
+        return fail(SALVO_ERROR_ARGUMENT,
+            "run %zu has ids in a step with runs of several tokens, where every run must decode", number);
+    if (repeats && (run->logits || run->logprobs || run->hidden)) {
+        return fail(SALVO_ERROR_ARGUMENT,
+            "run %zu has logits, log-probabilities or hidden rows in a step with runs of several tokens",
+            number);
+    }
+    if (run->tokens > SALVO_RUN_TOKENS)
+        return fail(SALVO_ERROR_ARGUMENT, "run %zu: %u tokens; at most %d are possible", number, run->tokens,
+            SALVO_RUN_TOKENS);
+    if (run->tokens > 1 && !run->chosen_ids)
+        return fail(SALVO_ERROR_ARGUMENT, "run %zu of %u tokens: the list for their ids is NULL", number,
+            run->tokens);
+    return SALVO_OK;
+}
+
 static enum salvo_status check_run(
     const struct salvo_engine *engine, const struct salvo_run *run, size_t number, uint32_t *rows)
 {
@@ -150,11 +170,16 @@ static enum salvo_status check_runs(struct salvo_engine *engine, const struct sa
 {
     enum salvo_status status = SALVO_OK;
     uint32_t rows = 0;
+    bool repeats = false;
     engine->batch.checks++;
     if (count == 0)
         TRY(fail(SALVO_ERROR_ARGUMENT, "a step needs at least one run"));
     for (size_t i = 0; i < count; i++)
+        repeats |= runs[i].tokens > 1;
+    for (size_t i = 0; i < count; i++) {
         TRY(check_run(engine, &runs[i], i + 1, &rows));
+        TRY(check_tokens(&runs[i], i + 1, repeats));
+    }
 cleanup:
     return status;
 }
@@ -208,6 +233,22 @@ cleanup:
     return status;
 }
 
+/* Takes pages for all tokens of the run, or for one of them where there are not enough. */
+static enum salvo_status take_pages(const struct salvo_run *given, struct batch_run *run)
+{
+    struct salvo_session *session = run->session;
+    const uint32_t room = session->engine->options.context - run->first;
+    run->tokens = given->tokens > 1 ? given->tokens : 1;
+    run->tokens = run->decodes && run->tokens > room ? room : run->tokens;
+    enum salvo_status status =
+        session_take_pages(session, run->first, run->first + run->count + run->tokens - 1);
+    if (status == SALVO_ERROR_MEMORY && run->tokens > 1) {
+        run->tokens = 1;
+        status = session_take_pages(session, run->first, run->first + run->count);
+    }
+    return status;
+}
+
 /* Decides what the run computes. A count of 0: nothing, because the session has ended. */
 static enum salvo_status plan_run(const struct salvo_run *given, struct batch_run *run)
 {
@@ -229,7 +270,7 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
         return SALVO_OK;
     enum salvo_status status = state->flying ? plan_behind(given, run) : plan_at_rest(given, run);
     if (status == SALVO_OK)
-        status = session_take_pages(session, run->first, run->first + run->count);
+        status = take_pages(given, run);
     state->is_planned = status == SALVO_OK;
     return status;
 }
@@ -279,6 +320,8 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
         device_run->has_logprobs = run->logprobs != NULL;
         device_run->top_count = run->top_count;
         device_run->stop_mask = mask_stop_ids(run, stop_ids, &device_step.stop_count);
+        device_run->limit = run->first + run->count + run->tokens - 1;
+        device_step.repeat = device_step.repeat > run->tokens ? device_step.repeat : run->tokens;
         memcpy(engine->ids + device_step.token_count, run->session->tokens + run->first,
             run->count * sizeof *engine->ids);
         run->first_row = device_step.token_count;
@@ -295,6 +338,7 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
     const enum salvo_status status =
         engine->backend->submit(engine->executor, &device_step, &step->device_ticket);
     step->in_flight = status == SALVO_OK;
+    step->repeats = device_step.repeat > 1;
     engine->allocations += memory_count() - allocations;
     return status;
 }
@@ -313,6 +357,7 @@ static void begin_run(const struct salvo_run *given, struct batch_step *step, ui
         .top_ids = given->top_ids,
         .top_count = given->top_count,
         .hidden = given->hidden,
+        .chosen_ids = given->chosen_ids,
         .stop_count = given->stop_id_count,
         .result = {.id = -1, .message = ""},
     };
@@ -335,9 +380,10 @@ static void take_off(const struct batch_run *run)
     struct batch_session *state = &run->session->batch;
     state->flying++;
     state->is_planned = false;
-    state->planned = run->first + run->count;
+    state->planned = run->first + run->count + run->tokens - 1;
     state->chooses = run->samples;
-    state->may_end_early = run->decodes && (state->may_end_early || state->may_stop);
+    state->may_end_early =
+        (run->decodes && (state->may_end_early || state->may_stop)) || (run->tokens > 1 && run->stop_count);
     state->may_stop = run->stop_count || (run->decodes && state->may_stop);
 }
 

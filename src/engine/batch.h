@@ -19,6 +19,7 @@ struct salvo_session;
 struct batch_run {
     struct salvo_session *session; /* NULL: closed since */
     uint32_t first, count;         /* positions to compute; count 0: not part of the step */
+    uint32_t tokens;               /* to decode, from `first` on; 1 for a part of a prompt */
     uint32_t logits_row;
     bool decodes; /* has no ids of its own */
     bool samples;
@@ -29,8 +30,9 @@ struct batch_run {
     float *logprobs;
     int32_t *top_ids;
     uint32_t top_count;
-    float *hidden;      /* the caller's, or NULL */
-    uint32_t first_row; /* among the rows of the backend's step */
+    float *hidden;       /* the caller's, or NULL, as the next one */
+    int32_t *chosen_ids; /* [tokens] */
+    uint32_t first_row;  /* among the rows of the backend's step */
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     struct salvo_run_result result;
@@ -42,6 +44,7 @@ struct batch_step {
     uint64_t device_ticket;     /* while in flight */
     uint64_t step;              /* engine->steps of its submission */
     bool in_flight, wants_rows; /* wants_rows: logits and the like, which the next step replaces */
+    bool repeats;               /* its runs may decode several tokens */
     uint32_t run_count;
     struct batch_run *runs; /* [slots] */
     uint64_t *handles;      /* [slots], only by atomic operations; 0: none, or the run has ended */

@@ -73,22 +73,46 @@ static void copy_logprobs(const struct salvo_engine *engine, const struct batch_
     }
 }
 
-/* Appends the tokens of a run to its session, and the id chosen after them to the result. */
-static void accept_results(const struct batch_step *step, struct batch_run *run)
+/* The ids that the device has chosen for a run, from that after its first `count` positions on. */
+static const int32_t *ids_of(const struct batch_run *run)
+{
+    const struct salvo_engine *engine = run->session->engine;
+    return engine->backend->tokens(engine->executor, run->session->slot) + run->first + run->count;
+}
+
+/* How many of them count: those up to a stop id, which the device need not know. */
+static uint32_t count_ids(const struct batch_run *run, const struct run_result *left, bool *out_stops)
+{
+    *out_stops = false;
+    for (uint32_t i = 0; i < left->sampled; i++) {
+        *out_stops = is_stop_id(run, ids_of(run)[i]);
+        if (*out_stops)
+            return i + 1;
+    }
+    return left->sampled;
+}
+
+/* Appends the tokens of a run to its session, and the `count` ids chosen after them to the result. */
+static void accept_results(const struct batch_step *step, struct batch_run *run, uint32_t count, bool stops)
 {
     struct salvo_session *session = run->session;
-    const struct salvo_engine *engine = session->engine;
-    const uint32_t end = run->first + run->count;
+    const int32_t *ids = ids_of(run);
+    const uint32_t end = run->first + run->count + (count ? count - 1 : 0);
     if (run->source == SOURCE_LAST)
         session->tokens[run->first] = session->pending;
+    for (uint32_t i = 0; i + 1 < count; i++)
+        session->tokens[run->first + run->count + i] = ids[i];
+    if (run->chosen_ids && count)
+        memcpy(run->chosen_ids, ids, count * sizeof *ids);
     run->result.tokens = end - session->position;
     session->position = session->computed = end;
-    session->pending = run->samples ? engine->backend->tokens(engine->executor, session->slot)[end] : -1;
-    session->logits_step = run->samples ? step->step : 0;
+    session->pending = count ? ids[count - 1] : -1;
+    session->logits_step = count && !step->repeats ? step->step : 0;
     session->logits_row = run->logits_row;
-    session->batch.stopped = run->samples && is_stop_id(run, session->pending);
+    session->batch.stopped = stops;
     run->result.id = session->pending;
-    run->result.ended = session->batch.stopped;
+    run->result.id_count = count;
+    run->result.ended = stops;
     session_publish_full_pages(session, run->first);
 }
 
@@ -121,23 +145,29 @@ static void finish_run(
     struct salvo_session *session = run->session;
     const bool cancelled =
         __atomic_exchange_n(&step->handles[index], 0, __ATOMIC_SEQ_CST) & batch_cancelled_bit;
+    bool stops;
+    const uint32_t ids = count_ids(run, left, &stops);
     session->batch.flying--;
     if (status == SALVO_OK && session->batch.failed != SALVO_OK)
         status = batch_not_computed(session->batch.failed);
-    else if (status == SALVO_OK && left->failed)
+    else if (status == SALVO_OK && left->failed && !stops)
         status = no_id(run, left->failed_position);
     else if (status == SALVO_OK && cancelled)
         status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
     if (status != SALVO_OK) {
         if (!left->failed)
             batch_mark_stale(session);
+        else if (ids && session->batch.failed == SALVO_OK && !does_nothing(run, left))
+            accept_results(step, run, ids, false); /* the tokens before the failure */
         session->batch.failed = status;
         batch_record_failure(run, status);
     } else if (does_nothing(run, left)) {
         if (left->sampled)
             batch_mark_stale(session);
     } else {
-        accept_results(step, run);
+        accept_results(step, run, ids, stops);
+        if (ids < left->sampled || left->failed)
+            batch_mark_stale(session); /* the device has continued behind a stop id */
         copy_logprobs(session->engine, run);
         if (copy_logits(session->engine, run) != SALVO_OK || copy_hidden(session->engine, run) != SALVO_OK)
             batch_record_failure(run, SALVO_ERROR_DEVICE);

@@ -41,9 +41,14 @@ void prompt_pace_open(struct prompt_pace *pace, double latency_ns, uint32_t leas
     pace->sizes[0].ns = decode_ns;
 }
 
+double prompt_pace_rest(const struct prompt_pace *pace, uint32_t decodes)
+{
+    return rest_of(pace, size_of(decodes));
+}
+
 uint32_t prompt_pace_limit(const struct prompt_pace *pace, uint32_t decodes)
 {
-    const double rest = rest_of(pace, size_of(decodes)),
+    const double rest = prompt_pace_rest(pace, decodes),
                  target = pace->latency_ns > 0 ? pace->latency_ns : REST_STEPS * rest,
                  room = target > rest ? target - rest : 0;
     if (room < pace->token_ns * pace->least)

@@ -33,6 +33,9 @@ uint32_t prompt_pace_tokens(struct prompt_pace *pace, uint32_t decodes);
 /* A step took `ns`. */
 void prompt_pace_note(struct prompt_pace *pace, uint32_t decodes, uint32_t prompt_tokens, uint64_t ns);
 
+/* The duration of a step of `decodes` tokens without prompts; 0: not known. */
+double prompt_pace_rest(const struct prompt_pace *pace, uint32_t decodes);
+
 /* The result of prompt_pace_tokens without a step to be measured. */
 uint32_t prompt_pace_limit(const struct prompt_pace *pace, uint32_t decodes);
 

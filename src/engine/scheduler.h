@@ -11,7 +11,7 @@
  *   scheduler_admit.c   which waiting request gets a free session
  *   scheduler_clock.c   the clock, which tests replace
  *   scheduler_end.c     the end of a request, and what follows when memory is short
- *   scheduler_pace.c    the first measurement for prompt_pace.h: prompt tokens of a step
+ *   scheduler_pace.c    tokens that a request decodes in a step; the first measurement for prompt_pace.h
  */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
@@ -27,6 +27,7 @@ enum {
     STEPS_AHEAD = 2,        /* open steps on a device that works by itself */
     LEAST_STEP_TOKENS = 16, /* prompt tokens of a step */
     MEASURED_TOKENS = 64,   /* of the prompt that is timed when a scheduler is opened */
+    MOST_DECODES = 4,       /* tokens that a request decodes in one step */
 };
 #define NO_SESSION UINT32_MAX
 
@@ -92,8 +93,9 @@ struct request {
     uint32_t tokens;        /* of the answer that had their event */
     int32_t last_id;        /* the last of these */
     uint32_t runs;          /* in open steps */
-    uint32_t choosing;      /* of these, runs that choose an id */
-    bool is_blocked;        /* as seen at the beginning of the round: paused, or too many events are unread */
+    uint32_t choosing;      /* ids that these may choose */
+    uint32_t room;          /* as seen at the beginning of the round: events that may still be unread */
+    bool is_blocked;        /* likewise: paused, or too many events are unread */
     bool must_end;          /* likewise: cancelled */
     bool must_wait;         /* likewise: paused */
     bool is_starved;    /* its last run found no memory; waits for `releases` of the scheduler to change */
@@ -113,7 +115,8 @@ struct request {
 
 struct planned_run {
     struct request *request;
-    bool chooses;
+    uint32_t chooses; /* ids, at most */
+    int32_t ids[MOST_DECODES];
     float logprobs[1 + SALVO_TOP_LOGPROBS];
     int32_t top_ids[SALVO_TOP_LOGPROBS];
 };
@@ -122,6 +125,7 @@ struct planned_step {
     uint64_t ticket;
     uint32_t count;
     uint32_t decodes, prompt_tokens; /* of its runs */
+    uint32_t tokens;                 /* that each of its runs decodes, at most */
     uint64_t begun_ns;
     struct planned_run *runs; /* [slots] */
 };
@@ -280,6 +284,10 @@ void request_free_if_done(struct salvo_scheduler *scheduler, struct request *req
 void events_close(struct salvo_scheduler *scheduler);
 
 /* ---- scheduler_pace.c ---- */
+
+/* Tokens that each request may decode in the next step, whose results come together: several, if the device
+ * works by itself, a token takes little time and no request needs the host between two tokens. */
+uint32_t scheduler_tokens_at_once(struct salvo_scheduler *scheduler);
 
 /* Opens `pace`. */
 enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler);

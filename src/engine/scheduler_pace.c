@@ -18,6 +18,32 @@ cleanup:
     return status;
 }
 
+/* Whether the next step can do more for a request than decode a token: a prompt is to be computed or scored,
+ * or the next mask or the log-probabilities are to be computed after each token. */
+static bool needs_each_token(const struct request *request)
+{
+    return request->fed < request->known || request_feed_end(request) != request->known ||
+           request->pool.width || request->mask || request->has_logprobs;
+}
+
+uint32_t scheduler_tokens_at_once(struct salvo_scheduler *scheduler)
+{
+    const double most_ns = 2e6; /* until the first of the ids is known */
+    uint32_t decodes = 0;
+    pthread_mutex_lock(&scheduler->mutex);
+    bool is_free = scheduler->is_asynchronous && !scheduler->first_waiting && !scheduler->first_call;
+    pthread_mutex_unlock(&scheduler->mutex);
+    for (uint32_t i = 0; i < scheduler->slots; i++) {
+        const struct request *request = scheduler->running[i];
+        decodes += request && !request->is_over;
+        is_free &= !request || request->is_over || !needs_each_token(request);
+    }
+    const double rest = prompt_pace_rest(&scheduler->pace, decodes ? decodes : 1);
+    if (!is_free || rest <= 0 || rest * 2 > most_ns)
+        return 1;
+    return rest * MOST_DECODES < most_ns ? MOST_DECODES : (uint32_t)(most_ns / rest);
+}
+
 enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
 {
     enum salvo_status status = SALVO_OK;

@@ -162,7 +162,8 @@ static void look_at_wishes(struct salvo_scheduler *scheduler)
         if (!request)
             continue;
         request->is_cancelled |= scheduler->closing;
-        request->is_blocked = request->is_paused || event_room(scheduler, request) <= request->choosing;
+        request->room = event_room(scheduler, request);
+        request->is_blocked = request->is_paused || request->room <= request->choosing;
         request->must_end = request->is_cancelled;
         request->must_wait = request->is_paused;
     }
@@ -232,6 +233,16 @@ static bool fill_mask(struct salvo_scheduler *scheduler, struct request *request
     return false;
 }
 
+/* How many tokens a request decodes in a step: no more than its answer has left, and than may be unread. */
+static uint32_t tokens_of(const struct planned_step *step, const struct request *request)
+{
+    const uint32_t left = request->limit - request->tokens - request->choosing,
+                   room = request->room - request->choosing;
+    uint32_t tokens = step->tokens < left ? step->tokens : left;
+    tokens = tokens < room ? tokens : room;
+    return tokens ? tokens : 1;
+}
+
 /* Adds a run of `count` known tokens, 0: one that decodes. */
 static void add_run(
     struct salvo_scheduler *scheduler, struct planned_step *step, struct request *request, uint32_t count)
@@ -242,7 +253,7 @@ static void add_run(
     struct planned_run *planned = &step->runs[step->count];
     struct salvo_run *run = &scheduler->runs[step->count++];
     planned->request = request;
-    planned->chooses = chooses;
+    planned->chooses = !chooses ? 0 : count ? 1 : tokens_of(step, request);
     *run = (struct salvo_run){
         .session = request->session,
         .ids = request->ids + request->fed,
@@ -253,6 +264,8 @@ static void add_run(
         run->stop_ids = request->stop_ids;
         run->stop_id_count = request->stop_count;
         run->mask = request->mask_bits;
+        run->tokens = planned->chooses;
+        run->chosen_ids = planned->ids;
     }
     if (chooses && request->has_logprobs) {
         run->logprobs = planned->logprobs;
@@ -262,7 +275,7 @@ static void add_run(
     request->is_starved = false;
     request->fed += count;
     request->runs++;
-    request->choosing += chooses;
+    request->choosing += planned->chooses;
 }
 
 static uint32_t prompt_left(const struct salvo_scheduler *scheduler, uint32_t slot)
@@ -314,6 +327,7 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
     struct planned_step *step =
         &scheduler->steps[(scheduler->oldest_step + scheduler->open_steps) % STEPS_AHEAD];
     step->count = 0;
+    step->tokens = scheduler_tokens_at_once(scheduler);
     for (uint32_t i = 0; i < scheduler->slots; i++) {
         if (decodes_next(scheduler, scheduler->running[i]))
             scheduler_force(scheduler, scheduler->running[i]);
@@ -382,12 +396,12 @@ static void take_result(
         return;
     if (result->status == SALVO_ERROR_MEMORY)
         scheduler_starve(scheduler, request, result->message);
-    else if (result->status != SALVO_OK)
-        scheduler_end(scheduler, request, result->status, SALVO_FINISH_CANCELLED, -1, result->message);
-    else
+    else if (result->status == SALVO_OK)
         request->starved_alone = false;
-    if (result->status == SALVO_OK && run->chooses)
-        take_id(scheduler, run, result->id, result->ended);
+    for (uint32_t i = 0; i < result->id_count && !request->is_over; i++)
+        take_id(scheduler, run, run->ids[i], result->ended && i + 1 == result->id_count);
+    if (!request->is_over && result->status != SALVO_OK && result->status != SALVO_ERROR_MEMORY)
+        scheduler_end(scheduler, request, result->status, SALVO_FINISH_CANCELLED, -1, result->message);
 }
 
 /* A step that was submitted behind another began when that one ended. */
@@ -396,7 +410,8 @@ static void note_duration(struct salvo_scheduler *scheduler, const struct planne
     const uint64_t now = scheduler_now(),
                    begin = step->begun_ns > scheduler->ended_ns ? step->begun_ns : scheduler->ended_ns;
     scheduler->ended_ns = now;
-    prompt_pace_note(&scheduler->pace, step->decodes, step->prompt_tokens, now > begin ? now - begin : 0);
+    prompt_pace_note(
+        &scheduler->pace, step->decodes, step->prompt_tokens, (now > begin ? now - begin : 0) / step->tokens);
     if (!step->decodes)
         return;
     pthread_mutex_lock(&scheduler->mutex);

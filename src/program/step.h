@@ -46,7 +46,7 @@ struct run {
     enum run_logits logits;
     const uint32_t *pages; /* KV page of positions 256 i .. 256 i + 255, for all positions up to the last */
     struct sampler_settings sampler;
-    uint32_t limit;     /* with repetition: stop once this many positions are filled */
+    uint32_t limit;     /* with repetition: the run ends once this many positions are filled; 0: none */
     uint32_t stop_mask; /* bit i: sampling step.stop_ids[i] ends the run */
     bool has_logprobs; /* with LOGITS_LAST: log-probabilities of the sampled id and of the `top_count` largest
                         */
@@ -60,7 +60,8 @@ struct step {
     const int32_t *stop_ids;         /* [stop_count], at most MAX_STOP_IDS; each run has a mask of its own */
     uint32_t stop_count;
     /* Tokens that each run decodes with one submission; every run then has one token and LOGITS_LAST. 0
-     * counts as 1. */
+     * counts as 1. A run ends at a stop id, at its limit, at the end of the context and where no id can be
+     * chosen; the others continue. */
     uint32_t repeat;
     bool keeps_hidden;           /* the hidden rows of the step are read afterwards */
     const volatile bool *cancel; /* read between tokens and phases, by atomic loads; may be NULL */

@@ -13,6 +13,7 @@
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
 #include "mask_checks.h"
+#include "repeat_checks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -257,6 +258,20 @@ static void mixtures(void **state)
                 .seed = 2, .requests = 3, .most_prompt = 8, .most_tokens = 4, .batch = 16, .cancel = true},
             &report);
         assert_true(report.mixed_steps > 0);
+        fixture_close(&fixture);
+    }
+}
+
+static void runs_of_several_tokens(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct salvo_engine_options options = on_cuda;
+        options.sessions = 5;
+        options.context = REPEAT_CONTEXT;
+        struct fixture fixture = fixture_open(made_model(shapes[i], "F32"), options);
+        check_repeats(&fixture);
         fixture_close(&fixture);
     }
 }
@@ -619,6 +634,7 @@ int main(void)
         cmocka_unit_test(greedy),
         cmocka_unit_test(sessions),
         cmocka_unit_test(mixtures),
+        cmocka_unit_test(runs_of_several_tokens),
         cmocka_unit_test(copies),
         cmocka_unit_test(masks_and_logprobs),
         cmocka_unit_test(embeddings),

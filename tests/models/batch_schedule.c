@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_REQUESTS = 16, MOST_ACTORS = 8 };
+enum { MOST_REQUESTS = 16, MOST_ACTORS = 8, MOST_TOKENS = 6 };
 
 /* A request, and the ids and logits that it gets when it runs alone. */
 struct request {
@@ -34,6 +34,8 @@ struct open_step {
         uint64_t handle;
         float *logits;
         bool wants_id, decodes;
+        int32_t ids[MOST_TOKENS];
+        uint32_t tokens; /* to decode, 0: one */
     } runs[MOST_ACTORS];
 };
 
@@ -159,6 +161,23 @@ static uint32_t add_run(
     return tokens;
 }
 
+/* Some steps whose runs all decode have runs of several tokens. */
+static void add_tokens(struct world *world, struct open_step *step, struct salvo_run *runs)
+{
+    bool repeats = pick(world, 2);
+    for (uint32_t i = 0; i < step->count; i++) {
+        repeats &= step->runs[i].decodes;
+        step->runs[i].tokens = 0;
+    }
+    for (uint32_t i = 0; repeats && i < step->count; i++) {
+        runs[i].tokens = step->runs[i].tokens = pick(world, 1 + MOST_TOKENS);
+        runs[i].chosen_ids = step->runs[i].ids;
+        free(runs[i].logits);
+        runs[i].logits = step->runs[i].logits = NULL;
+        world->report->longer_runs += runs[i].tokens > 1;
+    }
+}
+
 static bool submit(struct world *world, struct open_step *step)
 {
     struct salvo_run runs[MOST_ACTORS];
@@ -172,6 +191,7 @@ static bool submit(struct world *world, struct open_step *step)
     }
     if (step->count == 0)
         return false;
+    add_tokens(world, step, runs);
     ASSERT_OK(salvo_engine_submit(world->engine, runs, step->count, sizeof *runs, &step->step));
     for (uint32_t i = 0; i < step->count; i++)
         decodes += step->runs[i].decodes;
@@ -184,6 +204,17 @@ static bool submit(struct world *world, struct open_step *step)
 }
 
 /* ---- Results ---- */
+
+/* `expected`: the ids that the request has not got yet. */
+static void check_ids(const struct open_step *step, uint32_t index, const struct salvo_run_result *result,
+    const int32_t *expected, uint32_t left)
+{
+    const uint32_t tokens = step->runs[index].tokens, most = tokens ? tokens : 1;
+    assert_int_equal(most < left ? most : left, result->id_count);
+    assert_int_equal(expected[result->id_count - 1], result->id);
+    if (tokens)
+        assert_memory_equal(expected, step->runs[index].ids, result->id_count * sizeof *expected);
+}
 
 static void take_result(
     struct world *world, struct open_step *step, uint32_t index, const struct salvo_run_result *result)
@@ -202,16 +233,17 @@ static void take_result(
         fail_msg("a run gives %u: %s", result->status, result->message);
     } else if (actor->ended) {
         assert_int_equal(-1, result->id);
+        assert_int_equal(0, result->id_count);
         assert_int_equal(0, result->tokens);
         assert_int_equal(request->prompt_count + request->id_count - 1, result->position);
         world->report->idle_runs++;
     } else if (step->runs[index].wants_id) {
-        assert_int_equal(request->ids[actor->got], result->id);
+        check_ids(step, index, result, request->ids + actor->got, request->id_count - actor->got);
         if (logits)
             assert_memory_equal(request->logits + (size_t)actor->got * world->vocabulary, logits,
                 world->vocabulary * sizeof *logits);
-        assert_int_equal(request->prompt_count + actor->got, result->position);
-        actor->got++;
+        actor->got += result->id_count;
+        assert_int_equal(request->prompt_count + actor->got - 1, result->position);
         actor->ended = actor->got == request->id_count;
         assert_int_equal(actor->ended, result->ended);
     } else {

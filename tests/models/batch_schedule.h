@@ -20,6 +20,7 @@ struct schedule {
 struct schedule_report {
     uint32_t steps, mixed_steps; /* mixed: a run that decodes beside a part of a prompt */
     uint32_t most_open, cancelled, idle_runs;
+    uint32_t longer_runs; /* of several tokens */
     uint64_t last_handle; /* of the runs submitted so far; another thread may read it atomically */
 };
 

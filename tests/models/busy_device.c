@@ -72,7 +72,8 @@ static struct step live_step(
         run.source = job->results[i].sampled ? SOURCE_LAST : run.source;
         if (run.logits == LOGITS_LAST)
             device->live_rows[row++] = live_row;
-        if (run.source == SOURCE_LAST && device->next[run.slot] != run.first)
+        if ((run.source == SOURCE_LAST && device->next[run.slot] != run.first) || job->results[i].failed ||
+            job->results[i].ended || (job->repeat > 1 && run.limit && run.first >= run.limit))
             continue;
         live_row += run.logits == LOGITS_LAST;
         memcpy(ids + step.token_count, job->ids + run.first_row, run.count * sizeof *ids);
@@ -181,7 +182,7 @@ static struct backend_info info(const struct executor *device)
 
 static enum salvo_status submit(struct executor *device, const struct step *step, uint64_t *out_ticket)
 {
-    assert_true(step->run_count == 1 || (step->repeat <= 1 && !step->cancel));
+    assert_true(step->run_count == 1 || !step->cancel);
     pthread_mutex_lock(&device->mutex);
     assert_true(device->submitted - device->waited < IN_FLIGHT);
     if (device->refuses_next) {

@@ -3,6 +3,7 @@
 #include "busy_device.h"
 #include "cmocka_test.h"
 #include "mask_checks.h"
+#include "repeat_checks.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -56,6 +57,7 @@ static void requests_in_company_equal_requests_alone(void **state)
         assert_true(report.mixed_steps > 20);
         assert_int_equal(SALVO_OPEN_STEPS, report.most_open);
         assert_true(report.idle_runs > 0);
+        assert_true(report.longer_runs > 20);
     }
 }
 
@@ -68,6 +70,24 @@ static void a_device_that_works_by_itself_gives_the_same(void **state)
         assert_true(report.mixed_steps > 20);
         assert_true(report.idle_runs > 0);
         assert_true(report.cancelled > 0);
+        assert_true(report.longer_runs > 20);
+    }
+}
+
+static void runs_of_several_tokens_end_one_by_one(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        struct fixture fixture = fixture_open(made_model(shapes[variant / 2], "Q8_0"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                .backend = "cpu",
+                .threads = 2,
+                .context = REPEAT_CONTEXT,
+                .sessions = 5});
+        if (variant % 2)
+            busy_device_install(fixture.engine);
+        check_repeats(&fixture);
+        fixture_close(&fixture);
     }
 }
 
@@ -140,6 +160,7 @@ static void mistakes_in_the_list_have_no_effect(void **state)
     struct salvo_session *session = fixture.session, *second;
     int32_t *ids = some_ids(BATCH + 1, fixture.vocabulary, 1);
     float logits[1];
+    int32_t chosen[2];
     ASSERT_OK(salvo_session_open(fixture.engine, &second));
     ASSERT_OK(salvo_session_feed(session, ids, 5));
     const struct {
@@ -160,6 +181,14 @@ static void mistakes_in_the_list_have_no_effect(void **state)
         {{{.session = session, .stop_ids = ids, .stop_id_count = SALVO_STOP_IDS + 1}}, 1, "33 stop ids"},
         {{{.session = session, .handle = UINT64_C(1) << 63}}, 1, "above 2^63 - 1"},
         {{{.session = session, .ids = ids, .count = BATCH + 1}}, 1, "batch of 24"},
+        {{{.session = session, .tokens = SALVO_RUN_TOKENS + 1, .chosen_ids = chosen}}, 1, "33 tokens"},
+        {{{.session = session, .tokens = 2}}, 1, "the list for their ids is NULL"},
+        {{{.session = session, .ids = ids, .count = 1, .tokens = 2, .chosen_ids = chosen}}, 1, "has ids"},
+        {{{.session = session, .tokens = 2, .chosen_ids = chosen},
+             {.session = second, .ids = ids, .count = 1}},
+            2, "run 2 has ids in a step with runs of several tokens"},
+        {{{.session = session, .logits = logits}, {.session = second, .tokens = 2, .chosen_ids = chosen}}, 2,
+            "run 1 has logits"},
         {{{.session = session}, {.session = second, .ids = ids, .count = BATCH}}, 2,
             "run 2: its 24 tokens and the 1 before them exceed the engine's batch of 24"},
     };
@@ -674,6 +703,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_in_company_equal_requests_alone),
+        cmocka_unit_test(runs_of_several_tokens_end_one_by_one),
         cmocka_unit_test(a_device_that_works_by_itself_gives_the_same),
         cmocka_unit_test(another_thread_may_cancel),
         cmocka_unit_test(mistakes_in_the_list_have_no_effect),

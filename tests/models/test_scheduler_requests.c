@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "busy_device.h"
 #include "cmocka_test.h"
+#include "engine/scheduler.h"
 #include "scheduler_fixture.h"
 
 #include <math.h>
@@ -346,6 +347,42 @@ static void masks_follow_the_answer(void **state)
     fixture_close(&fixture);
 }
 
+static uint64_t clock_step_ns, clock_now_ns;
+
+static uint64_t even_clock(void)
+{
+    return __atomic_add_fetch(&clock_now_ns, clock_step_ns, __ATOMIC_RELAXED);
+}
+
+/* A step has several tokens where each takes little time, and one where each takes long. */
+static void quick_devices_decode_several_tokens_at_once(void **state)
+{
+    (void)state;
+    enum { EACH = 8, MOST_AT_ONCE = 4 };
+    uint64_t (*const real)(void) = scheduler_now;
+    struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), true, CONTEXT, 0);
+    int32_t *ids = some_ids(EACH, fixture.vocabulary, 3), first_ids[MOST_TOKENS];
+    scheduler_now = even_clock;
+    for (int is_slow = 0; is_slow < 2; is_slow++) {
+        struct record record;
+        clock_step_ns = is_slow ? 5000000 : 1000;
+        struct salvo_scheduler *scheduler = open_scheduler(&fixture, 0);
+        record_open(&record, scheduler, ids, EACH, MOST_TOKENS);
+        run_request(&record);
+        assert_int_equal(MOST_TOKENS, record.count);
+        const uint64_t steps = scheduler_counters_now(scheduler).steps;
+        if (is_slow)
+            assert_memory_equal(first_ids, record.ids, sizeof first_ids);
+        memcpy(first_ids, record.ids, sizeof first_ids);
+        assert_int_equal(
+            is_slow ? MOST_TOKENS : 1 + (MOST_TOKENS - 1 + MOST_AT_ONCE - 1) / MOST_AT_ONCE, steps);
+        salvo_scheduler_close(scheduler);
+    }
+    scheduler_now = real;
+    free(ids);
+    fixture_close(&fixture);
+}
+
 /* While a request decodes, steps have room for a small part of prompts, and the short one does not wait for
  * the long one. */
 static void prompts_take_turns(void **state)
@@ -588,6 +625,7 @@ int main(void)
         cmocka_unit_test(answers_end_for_many_reasons),
         cmocka_unit_test(masks_follow_the_answer),
         cmocka_unit_test(forced_tokens_save_steps),
+        cmocka_unit_test(quick_devices_decode_several_tokens_at_once),
         cmocka_unit_test(prompts_take_turns),
         cmocka_unit_test(the_oldest_request_is_never_put_back),
         cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),

@@ -3,6 +3,7 @@
 #include "copy_checks.h"
 #include "embed_checks.h"
 #include "mask_checks.h"
+#include "repeat_checks.h"
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_executor.h"
@@ -386,6 +387,23 @@ static void mixtures_give_what_each_request_gets_alone(void **state)
         assert_true(report.mixed_steps > 5);
         assert_true(report.idle_runs > 0);
         assert_true(report.cancelled > 0);
+        assert_true(report.longer_runs > 5);
+        fixture_close(&fixture);
+    }
+}
+
+static void runs_of_several_tokens_end_one_by_one(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct fixture fixture = fixture_open(made_model(shapes[i], "F32"),
+            (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
+                .backend = "vulkan",
+                .context = REPEAT_CONTEXT,
+                .batch = 32,
+                .sessions = 5});
+        check_repeats(&fixture);
         fixture_close(&fixture);
     }
 }
@@ -555,6 +573,7 @@ int main(void)
         cmocka_unit_test(copies_go_their_own_ways),
         cmocka_unit_test(embeddings_are_those_of_the_cpu),
         cmocka_unit_test(masks_and_logprobs),
+        cmocka_unit_test(runs_of_several_tokens_end_one_by_one),
         cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),

@@ -78,14 +78,16 @@ struct executor {
     /* The running step. */
     const struct plan *plan;
     const struct step *step;
-    struct run *runs;       /* [slots]: a copy, which repetitions advance */
+    struct run *runs;       /* [slots]: those that have not ended, which repetitions advance */
+    uint32_t *run_numbers;  /* [slots]: the number of each of them in the step */
     struct row_place *rows; /* [T] */
     uint32_t early_end;     /* first row beyond EARLY_POSITIONS */
     uint32_t *output_rows;  /* [O]: row of each output */
     uint32_t live[ROW_KIND_COUNT];
-    uint32_t *tasks;                                           /* [groups] */
-    uint32_t first_group;                                      /* first group that the team runs now */
-    struct run_result *results;                                /* [slots] */
+    uint32_t *tasks;            /* [groups] */
+    uint32_t first_group;       /* first group that the team runs now */
+    struct run_result *results; /* [slots]; the first `result_count` */
+    uint32_t result_count;
     struct sampling_logprob (*logprobs)[1 + MAX_TOP_LOGPROBS]; /* [outputs] */
 
     /* Debug path. */

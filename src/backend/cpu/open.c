@@ -116,6 +116,7 @@ static void take_work_memory(struct executor *executor, const struct needs *need
     executor->output_rows = take(layout, options->outputs, sizeof *executor->output_rows);
     executor->tasks = take(layout, groups, sizeof *executor->tasks);
     executor->results = take(layout, options->slots, sizeof *executor->results);
+    executor->run_numbers = take(layout, options->slots, sizeof *executor->run_numbers);
     executor->logprobs = take(layout, options->outputs, sizeof *executor->logprobs);
     for (uint32_t i = 0; i < options->threads; i++) {
         struct scratch *scratch = executor->scratch ? &executor->scratch[i] : &(struct scratch){0};

@@ -62,16 +62,16 @@ float *recurrent_pool_after(const struct executor *executor, buffer_id state, co
 void recurrent_pool_begin(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
-        struct recurrent_versions *versions = &executor->recurrent.versions[executor->runs[i].slot];
+        struct recurrent_versions *versions = &executor->recurrent.versions[executor->step->runs[i].slot];
         versions->current = versions->committed;
     }
 }
 
 void recurrent_pool_advance(struct executor *executor)
 {
-    for (uint32_t i = 0; i < executor->step->run_count; i++) {
+    for (uint32_t i = 0; i < executor->live[ROWS_RUNS]; i++) {
         struct recurrent_versions *versions = &executor->recurrent.versions[executor->runs[i].slot];
-        if (!executor->results[i].failed)
+        if (!executor->results[executor->run_numbers[i]].failed)
             versions->current = next_version(*versions);
     }
 }
@@ -79,7 +79,7 @@ void recurrent_pool_advance(struct executor *executor)
 void recurrent_pool_commit(struct executor *executor)
 {
     for (uint32_t i = 0; i < executor->step->run_count; i++) {
-        struct recurrent_versions *versions = &executor->recurrent.versions[executor->runs[i].slot];
+        struct recurrent_versions *versions = &executor->recurrent.versions[executor->step->runs[i].slot];
         versions->committed = versions->current;
     }
 }

@@ -14,7 +14,7 @@ void sample_work(struct executor *executor, const struct group *group, uint32_t 
     const uint32_t vocabulary = executor->program->vocabulary, count = row.position + 1;
     const float *logits = row_of(executor, op->inputs[0], task, thread);
     int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
-    struct run_result *result = &executor->results[row.run];
+    struct run_result *result = &executor->results[executor->run_numbers[row.run]];
     int32_t id;
     if (sampler_is_argmax(&run->sampler)) {
         float largest;

@@ -10,13 +10,11 @@ enum salvo_status step_check(const struct executor *executor, const struct step 
     return backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step);
 }
 
-/* Counts the live rows and finds the run and position of each. */
+/* Finds the run and position of each row. */
 void step_lay_out_rows(struct executor *executor)
 {
-    const uint32_t runs = executor->step->run_count, tokens = executor->step->token_count;
+    const uint32_t runs = executor->live[ROWS_RUNS], tokens = executor->live[ROWS_TOKENS];
     step_place_rows(executor->runs, runs, executor->rows);
-    executor->live[ROWS_TOKENS] = tokens;
-    executor->live[ROWS_RUNS] = runs;
     executor->live[ROWS_OUTPUTS] = step_output_rows(executor->runs, runs, executor->output_rows);
     executor->early_end = 0;
     for (uint32_t row = 0; row < tokens; row++) {
@@ -104,9 +102,12 @@ void step_take(struct executor *executor, const struct step *step)
 {
     executor->step = step;
     executor->plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    executor->live[ROWS_TOKENS] = step->token_count;
+    executor->live[ROWS_RUNS] = step->run_count;
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
         executor->runs[i] = *run;
+        executor->run_numbers[i] = i;
         executor->results[i] = (struct run_result){0};
         if (run->source == SOURCE_IDS)
             memcpy(executor->tokens + slot_tokens_at(&executor->options, run->slot) + run->first,
@@ -115,30 +116,43 @@ void step_take(struct executor *executor, const struct step *step)
     recurrent_pool_begin(executor);
 }
 
-/* Advances the runs after a decode step; false when a run has ended. */
-static bool advance(struct executor *executor)
+/* Whether a run continues after a token of a step that repeats. */
+static bool continues(const struct executor *executor, const struct run *run, struct run_result *result)
 {
     const struct step *step = executor->step;
-    for (uint32_t i = 0; i < step->run_count; i++) {
-        struct run *run = &executor->runs[i];
-        struct run_result *result = &executor->results[i];
-        const int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
-        for (uint32_t j = 0; j < step->stop_count; j++)
-            result->ended |=
-                !result->failed && run->stop_mask >> j & 1 && tokens[run->first + 1] == step->stop_ids[j];
-        if (result->ended || result->failed || run->first + 1 >= executor->options.context ||
-            (run->limit && run->first + 1 >= run->limit))
-            return false; /* the runs of a step continue together or not at all */
-        run->first++;
-    }
-    return true;
+    const int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
+    for (uint32_t i = 0; i < step->stop_count; i++)
+        result->ended |=
+            !result->failed && run->stop_mask >> i & 1 && tokens[run->first + 1] == step->stop_ids[i];
+    return !result->ended && !result->failed && run->first + 1 < executor->options.context &&
+           (!run->limit || run->first + 1 < run->limit);
 }
 
-/* After a cancellation: the tokens of the first `count` repetitions are complete, the running one is not. */
-static void keep_repetitions(struct executor *executor, uint32_t count)
+/* Removes the runs that have ended and advances the others; false: none is left. */
+static bool advance(struct executor *executor)
 {
-    for (uint32_t i = 0; i < executor->step->run_count; i++)
-        executor->results[i] = (struct run_result){.sampled = count};
+    const uint32_t runs = executor->live[ROWS_RUNS];
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < runs; i++) {
+        struct run run = executor->runs[i];
+        const uint32_t number = executor->run_numbers[i];
+        if (!continues(executor, &run, &executor->results[number]))
+            continue;
+        run.first++;
+        run.first_row = left;
+        executor->runs[left] = run;
+        executor->run_numbers[left++] = number;
+    }
+    executor->live[ROWS_RUNS] = executor->live[ROWS_TOKENS] = left;
+    executor->plan = left == 1 ? &executor->single : &executor->batch;
+    return left > 0;
+}
+
+/* After a cancellation: the running repetition counts for no run. */
+static void drop_repetition(struct executor *executor, uint32_t complete)
+{
+    for (uint32_t i = 0; i < executor->live[ROWS_RUNS]; i++)
+        executor->results[executor->run_numbers[i]] = (struct run_result){.sampled = complete};
 }
 
 enum salvo_status step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
@@ -148,6 +162,7 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
     TRY(step_check(executor, step));
     step_take(executor, step);
     executor->counters.submissions++;
+    executor->result_count = step->run_count;
     const uint32_t repeats = step_repeats(step);
     for (uint32_t i = 0; i < repeats; i++) {
         step_lay_out_rows(executor);
@@ -157,7 +172,7 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
             attend_reset_pages(executor);
             if (i == 0)
                 TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
-            keep_repetitions(executor, i);
+            drop_repetition(executor, i);
             break;
         }
         recurrent_pool_advance(executor);
@@ -176,6 +191,6 @@ enum salvo_status step_wait(struct executor *executor, uint64_t ticket, struct r
 {
     enum salvo_status status = backend_check_ticket(ticket, executor->tickets, 1);
     if (status == SALVO_OK)
-        memcpy(results, executor->results, executor->live[ROWS_RUNS] * sizeof *results);
+        memcpy(results, executor->results, executor->result_count * sizeof *results);
     return status;
 }

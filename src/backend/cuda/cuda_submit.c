@@ -107,15 +107,26 @@ cleanup:
     return status;
 }
 
-static void write_rows(
-    const struct cuda_machine *machine, const struct step *step, uint8_t *entry, uint32_t skip)
+/* The first position of a run in the entry of token number `skip`. A run that has reached its limit before
+ * stays at its last position, which is not the next one of its slot, so it does nothing. */
+static uint32_t first_after(const struct executor *executor, const struct run *run, uint32_t skip)
 {
+    const uint32_t context = executor->options.context,
+                   end = run->limit && run->limit < context ? run->limit : context;
+    return skip == 0 || run->first + skip < end ? run->first + skip : end - 1;
+}
+
+static void write_rows(
+    const struct executor *executor, const struct step *step, uint8_t *entry, uint32_t skip)
+{
+    const struct cuda_machine *machine = &executor->machine;
     struct cuda_row *rows = (struct cuda_row *)(void *)(entry + machine->rows_at);
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
         for (uint32_t j = 0; j < run->count; j++) {
             const uint32_t row = run->first_row + j;
-            rows[row] = (struct cuda_row){.run = i, .slot = run->slot, .position = run->first + skip + j};
+            rows[row] = (struct cuda_row){
+                .run = i, .slot = run->slot, .position = first_after(executor, run, skip) + j};
         }
     }
     ((struct cuda_step *)(void *)entry)->output_count =
@@ -160,7 +171,7 @@ static enum salvo_status write_entry(
         struct run run = step->runs[i];
         cuda_address bias;
         TRY(upload_bias(executor, &run, &bias));
-        run.first += skip;
+        run.first = first_after(executor, &run, skip);
         runs[i] = (struct cuda_run){
             .slot = run.slot,
             .first = run.first,
@@ -183,7 +194,7 @@ static enum salvo_status write_entry(
     }
     if (step->ids)
         memcpy(entry + machine->ids_at, step->ids, step->token_count * sizeof *step->ids);
-    write_rows(machine, step, entry, skip);
+    write_rows(executor, step, entry, skip);
     executor->progress[index] = 0;
     memset(
         executor->results + index * executor->options.slots, 0, step->run_count * sizeof *executor->results);

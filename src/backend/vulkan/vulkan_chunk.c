@@ -23,7 +23,7 @@ void vulkan_chunk_note(struct executor *executor, const struct pending_step *pen
         return;
     const uint64_t spent = clock_ns() - pending->begun_ns;
     if (pending->token_count > 1)
-        pace_note_chunk(&executor->pace, spent, pending->token_count);
+        pace_note_chunk(&executor->pace, spent / pending->repeat, pending->token_count);
     else if (pending->results[0].sampled == pending->repeat)
         pace_note_tokens(&executor->pace, spent, pending->repeat);
 }

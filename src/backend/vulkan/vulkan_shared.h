@@ -113,7 +113,7 @@ struct run_outcome {
 struct ring_state {
     UINT taken;   /* steps taken from the ring */
     UINT left;    /* repetitions left */
-    UINT stopped; /* 1: a run has ended, so the remaining repetitions do nothing */
+    UINT stopped; /* 1: all runs have ended, so the remaining repetitions do nothing */
     UINT spare;
 };
 

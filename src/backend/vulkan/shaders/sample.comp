@@ -446,7 +446,6 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
         if (tid == 0) {
             outcomes[at].failed = 1 + position;
             next[run.slot] = position; /* no run continues from here */
-            state.stopped = 1;
         }
         return;
     }
@@ -459,7 +458,6 @@ void finish(step_run run, uint run_index, uint position, uint left, int own_stop
     if (own_stop == int(id) && (run.stop_mask >> tid & 1) != 0) {
         outcomes[at].ended = 1;
         next[run.slot] = position; /* steps behind this one do not continue after a stop id */
-        state.stopped = 1;
     }
 }
 

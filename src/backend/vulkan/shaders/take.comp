@@ -31,7 +31,7 @@ const uint HEADER_AND_RUNS = 0, ROWS = 1, OUTPUTS = 2, PAGES = 3, PARTS = 4, WIN
 shared uint window[PARTS * WINDOW];
 shared uint reached[WINDOW]; /* the first WINDOW entries of `next` */
 shared uint taken, left; /* `state` at the beginning */
-shared uint stop;
+shared uint stop, going_on; /* going_on: runs of a step that repeats which have not ended */
 
 uint tid, from;
 bool repeats;
@@ -76,13 +76,15 @@ void load_step()
     }
 }
 
+/* The next position of a slot. */
+uint reached_by(uint slot) { return slot < WINDOW ? reached[slot] : next[slot]; }
+
 /* Whether a run continues from a token that the previous step did not reach. */
 bool misses_position(uint run)
 {
     if (run_word(run, RUN_SOURCE) != SOURCE_LAST)
         return false;
-    uint slot = run_word(run, RUN_SLOT);
-    return (slot < WINDOW ? reached[slot] : next[slot]) != run_word(run, RUN_FIRST);
+    return reached_by(run_word(run, RUN_SLOT)) != run_word(run, RUN_FIRST);
 }
 
 void store_part(uint part, uint count)
@@ -119,18 +121,29 @@ void take_next()
     store_part(PAGES, header_word(RUNS_WORD) * arguments.pages_stride);
 }
 
-/* Ends a step that repeats if the host has cancelled it, which is checked only now and then, or if a run has reached
- * its limit or the end of the context. */
+/* Whether a run of a step that repeats has another token: it has chosen an id, no stop id (`finish` in sample.comp sets
+ * the slot's next position), and it has room. */
+bool continues(uint run)
+{
+    uint position = run_word(run, RUN_FIRST) + 1, limit = run_word(run, RUN_LIMIT);
+    return run_word(run, RUN_LOGITS) == LOGITS_LAST && reached_by(run_word(run, RUN_SLOT)) == position &&
+           position < arguments.context && (limit == 0 || position < limit);
+}
+
+/* Ends a step that repeats if the host has cancelled it, which is checked only now and then, or if no run continues. A
+ * run that has ended computes its last token again among the others, with the same results; nothing is sampled. */
 void check_end()
 {
     for (uint i = tid; i < header_word(RUNS_WORD); i += THREADS) {
-        uint position = run_word(i, RUN_FIRST) + 1, limit = run_word(i, RUN_LIMIT);
-        if (position >= arguments.context || (limit != 0 && position >= limit))
-            atomicMax(stop, 1);
+        if (continues(i))
+            atomicAdd(going_on, 1);
+        else
+            set_run_word(i, RUN_LOGITS, LOGITS_NONE);
     }
-    if (tid == 0 && (left & header_word(CANCEL_MASK_WORD)) == 0 &&
-        ring[header_word(ENTRY_WORD) * arguments.entry_words + CANCELLED_WORD] != 0)
-        atomicMax(stop, 1);
+    barrier();
+    if (tid == 0 && (going_on == 0 || ((left & header_word(CANCEL_MASK_WORD)) == 0 &&
+                                          ring[header_word(ENTRY_WORD) * arguments.entry_words + CANCELLED_WORD] != 0)))
+        stop = 1;
 }
 
 /* A step that does nothing has no tokens, runs and outputs. */
@@ -183,6 +196,7 @@ void main()
         taken = state.taken;
         left = state.left;
         stop = state.left != 0 ? state.stopped : 0;
+        going_on = 0;
     }
     barrier();
     repeats = left != 0;
@@ -192,7 +206,6 @@ void main()
     else
         take_next();
     barrier();
-    /* All runs of a step continue together: when one has ended, the step ends. */
     uint live_runs = stop != 0 ? 0 : header_word(RUNS_WORD),
          word_count = HEADER_WORDS + header_word(RUNS_WORD) * RUN_WORDS;
     if (!repeats) {
@@ -202,6 +215,8 @@ void main()
     }
     for (uint i = tid; i < live_runs; i += THREADS) {
         if (repeats) {
+            if (run_word(i, RUN_LOGITS) != LOGITS_LAST)
+                continue;
             advance_run(i);
         } else if (misses_position(i)) {
             /* Its rows are computed among the others; nothing is sampled or committed. */
