@@ -1,0 +1,13 @@
+"""salvo for Python: language models from GGUF files.
+
+    import salvo_llm
+    with salvo_llm.load("SmolLM2-135M") as model:
+        print(model.chat("Why is the sky blue?"))
+"""
+
+from ._library import SalvoError
+from . import _library
+from ._model import Chat, Model, load
+
+__all__ = ["Chat", "Model", "SalvoError", "load"]
+__version__ = _library.library.salvo_version().decode()
