@@ -11,27 +11,80 @@ static bool wrong_block(const char *field, const struct api_value *type, struct 
 {
     if (!type || type->kind != JSON_STRING)
         return api_fail(error, 400, field, "'%s': expected a string or blocks with a 'type'", field);
-    return api_fail(error, strncmp(type->text.data, "tool_", 5) == 0 ? 501 : 400, field,
-        "'%s': blocks of the type '%.32s' are not supported", field, type->text.data);
+    return api_fail(
+        error, 400, field, "'%s': blocks of the type '%.32s' are not supported", field, type->text.data);
+}
+
+static bool read_text(
+    const struct api_value *block, const char *field, struct salvo_text *out, struct api_error *error)
+{
+    const struct api_value *type = api_member(block, "type"), *text = api_member(block, "text");
+    if (!api_is_text(type, "text"))
+        return wrong_block(field, type, error);
+    if (!text || text->kind != JSON_STRING)
+        return api_fail(error, 400, field, "'%s': expected a string as 'text' of each block", field);
+    *out = text->text;
+    return true;
+}
+
+/* The result of a tool is a string, or blocks that become lines. */
+static bool read_result(
+    struct api_builder *builder, const struct api_value *block, const char *field, struct api_error *error)
+{
+    const struct api_value *content = api_member(block, "content"), *id = api_member(block, "tool_use_id");
+    struct buffer all = {0};
+    bool ok = true;
+    if (!id || id->kind != JSON_STRING)
+        return api_fail(error, 400, field, "'%s': expected a string as 'tool_use_id'", field);
+    if (!content || content->kind == JSON_STRING) {
+        api_build_result(builder, id, NULL, content ? content->text : (struct salvo_text){"", 0});
+        return true;
+    }
+    if (content->kind != JSON_ARRAY_BEGIN)
+        return api_fail(
+            error, 400, field, "'%s': expected a string or blocks as the result of a tool", field);
+    for (const struct api_value *part = content->first; part && ok; part = part->next) {
+        struct salvo_text text = {0};
+        ok = read_text(part, field, &text, error);
+        if (ok && ((all.size && buffer_append(&all, "\n", 1) != SALVO_OK) ||
+                      buffer_append(&all, text.data, text.size) != SALVO_OK))
+            ok = api_out_of_memory(error);
+    }
+    char *kept = ok ? api_document_take(builder->document, all.size + 1) : NULL;
+    if (ok && !kept)
+        ok = api_out_of_memory(error);
+    if (ok) {
+        if (all.size)
+            memcpy(kept, all.data, all.size);
+        kept[all.size] = 0;
+        api_build_result(builder, id, NULL, (struct salvo_text){kept, all.size});
+    }
+    buffer_free(&all);
+    return ok;
 }
 
 static bool read_block(struct api_builder *builder, const char *role, const char *field,
     const struct api_value *block, struct api_error *error)
 {
-    const struct api_value *type = api_member(block, "type"), *text = api_member(block, "text"),
-                           *thoughts = api_member(block, "thinking");
+    const struct api_value *type = api_member(block, "type"), *thoughts = api_member(block, "thinking");
+    const bool is_assistant = strcmp(role, "assistant") == 0;
+    struct salvo_text text = {0};
     if (api_is_text(type, "redacted_thinking"))
         return true; /* which only Anthropic can read */
-    if (api_is_text(type, "thinking") && strcmp(role, "assistant") == 0 && thoughts &&
-        thoughts->kind == JSON_STRING) {
+    if (api_is_text(type, "thinking") && is_assistant && thoughts && thoughts->kind == JSON_STRING) {
         api_build_reasoning(builder, thoughts->text);
         return true;
     }
-    if (!api_is_text(type, "text"))
-        return wrong_block(field, type, error);
-    if (!text || text->kind != JSON_STRING)
-        return api_fail(error, 400, field, "'%s': expected a string as 'text' of each block", field);
-    api_build_text(builder, role, text->text);
+    if (api_is_text(type, "tool_use") && is_assistant) {
+        api_build_call(
+            builder, api_member(block, "id"), api_member(block, "name"), api_member(block, "input"));
+        return true;
+    }
+    if (api_is_text(type, "tool_result") && strcmp(role, "user") == 0)
+        return read_result(builder, block, field, error);
+    if (!read_text(block, field, &text, error))
+        return false;
+    api_build_text(builder, role, text);
     return true;
 }
 
@@ -71,6 +124,30 @@ static bool read_system(struct api_builder *builder, const struct api_value *sys
     return true;
 }
 
+/* Tools of a type are programs of Anthropic's servers or clients: they are left out. */
+static bool read_tools(struct api_builder *builder, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *root = request->document.root, *tools = api_member(root, "tools"),
+                           *asked = api_member(root, "tool_choice"), *type = api_member(asked, "type");
+    struct api_tool_choice choice = {0};
+    if (tools && tools->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, "tools", "'tools': expected an array of tools");
+    for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next) {
+        const struct api_value *kind = api_member(tool, "type");
+        if (!kind || api_is_text(kind, "custom"))
+            api_build_tool(builder, api_member(tool, "name"), api_member(tool, "description"),
+                api_member(tool, "input_schema"));
+    }
+    choice.none = api_is_text(type, "none");
+    choice.required = api_is_text(type, "any");
+    choice.name = api_is_text(type, "tool") ? api_member(asked, "name") : NULL;
+    if (asked && !choice.none && !choice.required && !choice.name && !api_is_text(type, "auto"))
+        return api_fail(error, 400, "tool_choice",
+            "'tool_choice.type': expected \"auto\", \"any\", \"none\", or \"tool\" with a 'name'");
+    return api_get_bool(asked, "disable_parallel_tool_use", &choice.one_call, error) &&
+           api_build_tools(builder, &choice, request, error);
+}
+
 static bool read_messages(struct api_request *request, struct api_error *error)
 {
     const struct api_value *root = request->document.root, *messages = api_member(root, "messages");
@@ -93,7 +170,7 @@ static bool read_messages(struct api_request *request, struct api_error *error)
                 &builder, is_user ? "user" : "assistant", field, api_member(message, "content"), error))
             return false;
     }
-    return api_build_messages(&builder, request, error);
+    return api_build_messages(&builder, request, error) && read_tools(&builder, request, error);
 }
 
 /* Templates that know thoughts have this variable. */
@@ -134,9 +211,8 @@ static bool read_limit(
 static bool read(struct api_request *request, const struct api_defaults *defaults, struct api_error *error)
 {
     const struct api_value *root = request->document.root;
-    return api_refuse_list(root, "tools", error) && read_limit(request, defaults, error) &&
-           read_messages(request, error) && read_thinking(request, error) &&
-           api_read_sampler(root, &request->sampler, error) &&
+    return read_limit(request, defaults, error) && read_messages(request, error) &&
+           read_thinking(request, error) && api_read_sampler(root, &request->sampler, error) &&
            api_read_stops(api_member(root, "stop_sequences"), "stop_sequences", request, error) &&
            api_get_bool(root, "stream", &request->stream, error);
 }
@@ -159,10 +235,11 @@ static void write_stop(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {
     const char *sequence = choice ? stop_sequence(answer, choice) : NULL;
-    const char *reason = !choice                                            ? NULL
-                         : sequence                                         ? "stop_sequence"
-                         : strcmp(api_choice_finish(choice), "length") == 0 ? "max_tokens"
-                                                                            : "end_turn";
+    const char *reason = !choice                                                ? NULL
+                         : sequence                                             ? "stop_sequence"
+                         : strcmp(api_choice_finish(choice), "tool_calls") == 0 ? "tool_use"
+                         : strcmp(api_choice_finish(choice), "length") == 0     ? "max_tokens"
+                                                                                : "end_turn";
     api_write_text(json, "stop_reason", reason);
     api_write_text(json, "stop_sequence", sequence);
 }
@@ -182,13 +259,46 @@ static void write_usage(
     json_end(json, '}');
 }
 
-static void write_block(struct json_writer *json, struct salvo_text text)
+/* A block of text or of thoughts. */
+static void write_block(struct json_writer *json, enum api_part_kind kind, struct salvo_text text)
+{
+    const char *name = kind == API_PART_TEXT ? "text" : "thinking";
+    json_begin(json, '{');
+    api_write_text(json, "type", name);
+    json_key(json, name);
+    json_text(json, text);
+    if (kind == API_PART_REASONING)
+        api_write_text(json, "signature", "");
+    json_end(json, '}');
+}
+
+/* In a stream the arguments come later. */
+static void write_call(struct json_writer *json, const struct api_call_texts *call, bool with_input)
 {
     json_begin(json, '{');
-    api_write_text(json, "type", "text");
-    json_key(json, "text");
-    json_text(json, text);
+    api_write_text(json, "type", "tool_use");
+    api_write_text(json, "id", call->id);
+    json_key(json, "name");
+    json_text(json, call->name);
+    json_key(json, "input");
+    if (with_input)
+        api_write_parsed(json, call->arguments);
+    else
+        json_raw(json, "{}");
     json_end(json, '}');
+}
+
+static void write_content(struct json_writer *json, const struct api_choice *choice)
+{
+    const size_t calls = api_calls_count(&choice->calls);
+    if (choice->calls.reasoning.size)
+        write_block(json, API_PART_REASONING, api_text_of(&choice->calls.reasoning));
+    if (choice->text.size || !calls)
+        write_block(json, API_PART_TEXT, api_text_of(&choice->text));
+    for (size_t i = 0; i < calls; i++) {
+        const struct api_call_texts call = api_calls_get(&choice->calls, i);
+        write_call(json, &call, true);
+    }
 }
 
 /* `choice` is NULL at the beginning of a stream. */
@@ -203,7 +313,7 @@ static void write_message(
     json_key(json, "content");
     json_begin(json, '[');
     if (choice)
-        write_block(json, api_text_of(&choice->text));
+        write_content(json, choice);
     json_end(json, ']');
     write_stop(json, answer, choice);
     write_usage(json, answer, choice);
@@ -237,35 +347,85 @@ static void write_start(struct api_stream *stream, const struct api_answer *answ
     json_key(&json, "message");
     write_message(&json, answer, NULL);
     end_event(stream, &json);
+}
 
-    json = begin_event(stream, "content_block_start");
-    api_write_number(&json, "index", 0);
+static struct json_writer begin_block_event(struct api_stream *stream, const char *type)
+{
+    struct json_writer json = begin_event(stream, type);
+    api_write_number(&json, "index", stream->parts - 1);
+    return json;
+}
+
+static void close_block(struct api_stream *stream)
+{
+    if (stream->open == API_PART_NONE)
+        return;
+    struct json_writer json = begin_block_event(stream, "content_block_stop");
+    end_event(stream, &json);
+    stream->open = API_PART_NONE;
+}
+
+static void open_block(struct api_stream *stream, enum api_part_kind kind)
+{
+    if (stream->open == kind)
+        return;
+    close_block(stream);
+    stream->open = kind;
+    stream->parts++;
+    struct json_writer json = begin_block_event(stream, "content_block_start");
     json_key(&json, "content_block");
-    write_block(&json, (struct salvo_text){"", 0});
+    write_block(&json, kind, (struct salvo_text){"", 0});
     end_event(stream, &json);
 }
 
-static void write_delta(struct api_stream *stream, const struct api_choice *choice)
+static void write_delta(struct api_stream *stream, const char *type, const char *key, struct salvo_text text)
 {
-    struct json_writer json = begin_event(stream, "content_block_delta");
-    api_write_number(&json, "index", 0);
+    struct json_writer json = begin_block_event(stream, "content_block_delta");
     json_key(&json, "delta");
     json_begin(&json, '{');
-    api_write_text(&json, "type", "text_delta");
-    json_key(&json, "text");
-    json_text(&json, api_text_of(&choice->text));
+    api_write_text(&json, "type", type);
+    json_key(&json, key);
+    json_text(&json, text);
     json_end(&json, '}');
     end_event(stream, &json);
+}
+
+static void write_call_block(struct api_stream *stream, const struct api_call_texts *call)
+{
+    close_block(stream);
+    stream->parts++;
+    struct json_writer json = begin_block_event(stream, "content_block_start");
+    json_key(&json, "content_block");
+    write_call(&json, call, false);
+    end_event(stream, &json);
+    write_delta(stream, "input_json_delta", "partial_json", call->arguments);
+    json = begin_block_event(stream, "content_block_stop");
+    end_event(stream, &json);
+}
+
+static void write_news(struct api_stream *stream, const struct api_choice *choice)
+{
+    if (choice->calls.reasoning.size) {
+        open_block(stream, API_PART_REASONING);
+        write_delta(stream, "thinking_delta", "thinking", api_text_of(&choice->calls.reasoning));
+    }
+    if (choice->text.size) {
+        open_block(stream, API_PART_TEXT);
+        write_delta(stream, "text_delta", "text", api_text_of(&choice->text));
+    }
+    for (size_t i = choice->calls.sent; i < api_calls_count(&choice->calls); i++) {
+        const struct api_call_texts call = api_calls_get(&choice->calls, i);
+        write_call_block(stream, &call);
+    }
 }
 
 static void write_last(
     struct api_stream *stream, const struct api_answer *answer, const struct api_choice *choice)
 {
-    struct json_writer json = begin_event(stream, "content_block_stop");
-    api_write_number(&json, "index", 0);
-    end_event(stream, &json);
-
-    json = begin_event(stream, "message_delta");
+    if (!stream->parts) /* as without a stream: an empty answer has an empty block */
+        open_block(stream, API_PART_TEXT);
+    close_block(stream);
+    struct json_writer json = begin_event(stream, "message_delta");
     json_key(&json, "delta");
     json_begin(&json, '{');
     write_stop(&json, answer, choice);
@@ -284,7 +444,7 @@ static void write_object(struct api_stream *stream, const struct api_answer *ans
     if (object == API_OBJECT_FIRST)
         write_start(stream, answer);
     else if (object == API_OBJECT_PART)
-        write_delta(stream, choice);
+        write_news(stream, choice);
     else if (object == API_OBJECT_LAST)
         write_last(stream, answer, choice);
 }

@@ -1,5 +1,7 @@
 #include "api_build.h"
 
+#include "api_tools.h"
+
 #include <string.h>
 
 struct api_list api_list_new(enum json_kind kind)
@@ -11,7 +13,9 @@ struct api_builder api_builder_new(struct api_document *document)
 {
     return (struct api_builder){.document = document,
         .messages = api_list_new(JSON_ARRAY_BEGIN),
-        .parts = api_list_new(JSON_ARRAY_BEGIN)};
+        .parts = api_list_new(JSON_ARRAY_BEGIN),
+        .calls = api_list_new(JSON_ARRAY_BEGIN),
+        .tools = api_list_new(JSON_ARRAY_BEGIN)};
 }
 
 void api_list_add(
@@ -53,14 +57,17 @@ static void end_message(struct api_builder *builder)
     if (builder->parts.value.count == 1) {
         const struct api_value *text = builder->parts.value.first->first->next; /* after its type */
         api_list_add(builder, &message, "content", text);
-    } else {
+    } else if (builder->parts.value.count || !builder->calls.value.count) {
         api_list_add(builder, &message, "content", &builder->parts.value);
     }
+    if (builder->calls.value.count)
+        api_list_add(builder, &message, "tool_calls", &builder->calls.value);
     if (builder->reasoning.size)
         api_list_add_text(builder, &message, "reasoning_content", builder->reasoning);
     api_list_add(builder, &builder->messages, "", &message.value);
     builder->role = NULL;
     builder->parts = api_list_new(JSON_ARRAY_BEGIN);
+    builder->calls = api_list_new(JSON_ARRAY_BEGIN);
     builder->reasoning = (struct salvo_text){0};
 }
 
@@ -85,6 +92,75 @@ void api_build_reasoning(struct api_builder *builder, struct salvo_text text)
 {
     begin_message(builder, "assistant");
     builder->reasoning = text;
+}
+
+static const struct salvo_text function_type = {"function", 8};
+
+void api_build_call(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
+    const struct api_value *arguments)
+{
+    struct api_list call = api_list_new(JSON_OBJECT_BEGIN), function = api_list_new(JSON_OBJECT_BEGIN);
+    begin_message(builder, "assistant");
+    if (name)
+        api_list_add(builder, &function, "name", name);
+    if (arguments)
+        api_list_add(builder, &function, "arguments", arguments);
+    if (id)
+        api_list_add(builder, &call, "id", id);
+    api_list_add_text(builder, &call, "type", function_type);
+    api_list_add(builder, &call, "function", &function.value);
+    api_list_add(builder, &builder->calls, "", &call.value);
+}
+
+void api_build_result(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
+    struct salvo_text text)
+{
+    struct api_list message = api_list_new(JSON_OBJECT_BEGIN);
+    end_message(builder);
+    api_list_add_text(builder, &message, "role", (struct salvo_text){"tool", 4});
+    if (id)
+        api_list_add(builder, &message, "tool_call_id", id);
+    if (name)
+        api_list_add(builder, &message, "name", name);
+    api_list_add_text(builder, &message, "content", text);
+    api_list_add(builder, &builder->messages, "", &message.value);
+}
+
+void api_build_tool(struct api_builder *builder, const struct api_value *name,
+    const struct api_value *description, const struct api_value *parameters)
+{
+    struct api_list tool = api_list_new(JSON_OBJECT_BEGIN), function = api_list_new(JSON_OBJECT_BEGIN);
+    if (name)
+        api_list_add(builder, &function, "name", name);
+    if (description)
+        api_list_add(builder, &function, "description", description);
+    if (parameters)
+        api_list_add(builder, &function, "parameters", parameters);
+    api_list_add_text(builder, &tool, "type", function_type);
+    api_list_add(builder, &tool, "function", &function.value);
+    api_list_add(builder, &builder->tools, "", &tool.value);
+}
+
+bool api_build_tools(struct api_builder *builder, const struct api_tool_choice *choice,
+    struct api_request *request, struct api_error *error)
+{
+    struct api_list root = api_list_new(JSON_OBJECT_BEGIN), named = api_list_new(JSON_OBJECT_BEGIN),
+                    function = api_list_new(JSON_OBJECT_BEGIN);
+    api_list_add(builder, &root, "tools", &builder->tools.value);
+    api_list_add_bool(builder, &root, "parallel_tool_calls", !choice->one_call);
+    if (choice->name) {
+        api_list_add(builder, &function, "name", choice->name);
+        api_list_add(builder, &named, "function", &function.value);
+        api_list_add(builder, &root, "tool_choice", &named.value);
+    } else if (choice->none || choice->required) {
+        const char *word = choice->none ? "none" : "required";
+        api_list_add_text(builder, &root, "tool_choice", (struct salvo_text){word, strlen(word)});
+    }
+    struct api_value *kept = api_document_take(builder->document, sizeof *kept);
+    if (!kept || builder->failed)
+        return api_out_of_memory(error);
+    *kept = root.value; /* the request refers to the list */
+    return api_read_tools(kept, request, error);
 }
 
 bool api_build_messages(struct api_builder *builder, struct api_request *request, struct api_error *error)

@@ -15,8 +15,9 @@ struct api_builder {
     bool failed; /* memory was short */
 
     /* Messages. Those of one role that follow each other become one with several parts. */
-    struct api_list messages, parts;
-    const char *role; /* of the message that is not in `messages` yet; NULL: none */
+    struct api_list messages, parts, calls;
+    struct api_list tools; /* in the form of OpenAI */
+    const char *role;      /* of the message that is not in `messages` yet; NULL: none */
     struct salvo_text reasoning;
 };
 
@@ -34,6 +35,26 @@ void api_list_add_bool(struct api_builder *builder, struct api_list *list, const
 void api_build_text(struct api_builder *builder, const char *role, struct salvo_text text);
 /* The thoughts before the answer of the assistant. */
 void api_build_reasoning(struct api_builder *builder, struct salvo_text text);
+/* A call of a tool by the assistant, with a JSON object or its text as arguments. */
+void api_build_call(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
+    const struct api_value *arguments);
+/* What a tool has answered. `id` and `name` may be NULL. */
+void api_build_result(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
+    struct salvo_text text);
+/* A tool that the model may call. `description` and `parameters` may be NULL. */
+void api_build_tool(struct api_builder *builder, const struct api_value *name,
+    const struct api_value *description, const struct api_value *parameters);
+
+/* Which tools must be called. All zeros: those that the model chooses. */
+struct api_tool_choice {
+    bool none, required;
+    const struct api_value *name; /* this one must; NULL: any */
+    bool one_call;                /* of an answer, at most */
+};
+/* After the messages: hands the tools to the request and checks them. */
+bool api_build_tools(struct api_builder *builder, const struct api_tool_choice *choice,
+    struct api_request *request, struct api_error *error);
+
 /* Hands the messages to the request and checks them. */
 bool api_build_messages(struct api_builder *builder, struct api_request *request, struct api_error *error);
 

@@ -25,6 +25,15 @@ size_t api_calls_count(const struct api_calls *calls)
     return calls->calls.size / sizeof(struct api_call);
 }
 
+struct api_call_texts api_calls_get(const struct api_calls *calls, size_t index)
+{
+    const struct api_call *call = (const struct api_call *)(const void *)calls->calls.data + index;
+    const char *texts = calls->call_texts.data ? calls->call_texts.data : "";
+    return (struct api_call_texts){.id = call->id,
+        .name = {texts + call->name, call->name_size},
+        .arguments = {texts + call->arguments, call->arguments_size}};
+}
+
 static bool append(struct buffer *out, struct salvo_text text)
 {
     return !text.size || buffer_append(out, text.data, text.size) == SALVO_OK;

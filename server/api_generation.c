@@ -115,8 +115,7 @@ static bool open_choices(struct api_generation *generation)
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
-        if (request->style == API_CHAT &&
-            !api_calls_open(&choice->calls, generation->model->form, request->tools))
+        if (request->is_chat && !api_calls_open(&choice->calls, generation->model->form, request->tools))
             return api_out_of_memory(&generation->task.error);
         if (generation->grammar &&
             salvo_grammar_matcher_new(generation->grammar, &choice->constraint.matcher) != SALVO_OK)

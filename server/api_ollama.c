@@ -23,19 +23,45 @@ static bool read_message(
     struct api_builder *builder, const struct api_value *message, size_t index, struct api_error *error)
 {
     const struct api_value *role = api_member(message, "role"), *content = api_member(message, "content"),
-                           *thoughts = api_member(message, "thinking");
+                           *thoughts = api_member(message, "thinking"),
+                           *calls = api_member(message, "tool_calls");
     char field[48];
     snprintf(field, sizeof field, "messages[%zu]", index);
     if (!role || role->kind != JSON_STRING || strlen(role->text.data) != role->text.size)
         return api_fail(error, 400, field, "'%s.role': expected a string", field);
     if (content && content->kind != JSON_STRING)
         return api_fail(error, 400, field, "'%s.content': expected a string", field);
-    if (!refuse_images(message, error) || !api_refuse_list(message, "tool_calls", error))
+    if (!refuse_images(message, error))
         return false;
+    if (api_is_text(role, "tool")) {
+        api_build_result(builder, api_member(message, "tool_call_id"), api_member(message, "tool_name"),
+            content ? content->text : (struct salvo_text){"", 0});
+        return true;
+    }
     if (thoughts && thoughts->kind == JSON_STRING && thoughts->text.size && api_is_text(role, "assistant"))
         api_build_reasoning(builder, thoughts->text);
-    api_build_text(builder, role->text.data, content ? content->text : (struct salvo_text){"", 0});
+    if (!calls || (content && content->text.size))
+        api_build_text(builder, role->text.data, content ? content->text : (struct salvo_text){"", 0});
+    if (calls && calls->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, field, "'%s.tool_calls': expected an array of calls", field);
+    for (const struct api_value *call = calls ? calls->first : NULL; call; call = call->next) {
+        const struct api_value *function = api_member(call, "function");
+        api_build_call(
+            builder, api_member(call, "id"), api_member(function, "name"), api_member(function, "arguments"));
+    }
     return true;
+}
+
+/* Their form is that of OpenAI. */
+static bool read_tools(struct api_builder *builder, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *tools = api_member(request->document.root, "tools");
+    const struct api_tool_choice any = {0};
+    if (tools && tools->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, "tools", "'tools': expected an array of tools");
+    for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next)
+        api_list_add(builder, &builder->tools, "", tool);
+    return api_build_tools(builder, &any, request, error);
 }
 
 static bool read_chat(struct api_request *request, struct api_error *error)
@@ -53,7 +79,7 @@ static bool read_chat(struct api_request *request, struct api_error *error)
         if (!read_message(&builder, message, index, error))
             return false;
     }
-    return api_build_messages(&builder, request, error);
+    return api_build_messages(&builder, request, error) && read_tools(&builder, request, error);
 }
 
 static bool read_text(
@@ -165,10 +191,10 @@ static bool read(struct api_request *request, const struct api_defaults *default
 {
     const struct api_value *root = request->document.root;
     request->stream = true; /* unless the request says otherwise */
-    return api_refuse_list(root, "tools", error) && check_keep_alive(root, error) &&
+    return check_keep_alive(root, error) && read_format(request, error) &&
            (request->style == API_OLLAMA_CHAT ? read_chat(request, error) : read_prompt(request, error)) &&
-           read_format(request, error) && read_options(request, defaults, error) &&
-           read_think(request, error) && api_get_bool(root, "stream", &request->stream, error);
+           read_options(request, defaults, error) && read_think(request, error) &&
+           api_get_bool(root, "stream", &request->stream, error);
 }
 
 /* ---- Answers ---- */
@@ -183,9 +209,44 @@ void api_write_ollama_time(struct json_writer *json, const char *key, int64_t se
     api_write_text(json, key, text);
 }
 
+static const char *done_reason(const struct api_choice *choice)
+{
+    const bool is_cut = choice && strcmp(api_choice_finish(choice), "length") == 0;
+    return !choice ? "load" : is_cut ? "length" : "stop";
+}
+
 static void write_duration(struct json_writer *json, const char *key, double seconds)
 {
     api_write_number(json, key, seconds > 0 ? (uint64_t)(seconds * 1e9) : 0);
+}
+
+static void write_calls(struct json_writer *json, const struct api_calls *calls)
+{
+    json_key(json, "tool_calls");
+    json_begin(json, '[');
+    for (size_t i = calls->sent; i < api_calls_count(calls); i++) {
+        const struct api_call_texts call = api_calls_get(calls, i);
+        json_begin(json, '{');
+        api_write_text(json, "id", call.id);
+        json_key(json, "function");
+        json_begin(json, '{');
+        api_write_number(json, "index", i);
+        json_key(json, "name");
+        json_text(json, call.name);
+        json_key(json, "arguments");
+        api_write_parsed(json, call.arguments);
+        json_end(json, '}');
+        json_end(json, '}');
+    }
+    json_end(json, ']');
+}
+
+static void write_thoughts(struct json_writer *json, const struct api_choice *choice)
+{
+    if (!choice || !choice->calls.reasoning.size)
+        return;
+    json_key(json, "thinking");
+    json_text(json, api_text_of(&choice->calls.reasoning));
 }
 
 /* Text, then the end if `is_done`. `choice` is NULL if the request only asked for the model. */
@@ -203,12 +264,15 @@ static void write_line(struct json_writer *json, const struct api_answer *answer
         json_key(json, "content");
     }
     json_text(json, text);
+    write_thoughts(json, choice);
+    if (is_chat && choice && api_calls_count(&choice->calls) > choice->calls.sent)
+        write_calls(json, &choice->calls);
     if (is_chat)
         json_end(json, '}');
     json_key(json, "done");
     json_bool(json, is_done);
     if (is_done)
-        api_write_text(json, "done_reason", choice ? api_choice_finish(choice) : "load");
+        api_write_text(json, "done_reason", done_reason(choice));
     if (is_done && choice) {
         const double first = choice->tokens ? choice->first_seconds : choice->end_seconds;
         write_duration(json, "total_duration", choice->end_seconds);

@@ -2,6 +2,7 @@
 #include "api_ollama.h"
 #include "api_prompt.h"
 #include "api_server.h"
+#include "api_tools.h"
 #include "api_write.h"
 
 #include <inttypes.h>
@@ -203,6 +204,9 @@ void api_write_show(struct json_writer *json, const struct api_model *model, boo
     json_key(json, "capabilities");
     json_begin(json, '[');
     json_string(json, "completion");
+    json_string(json, "tools");
+    if (*salvo_tool_form_info(model->form)->think_begin)
+        json_string(json, "thinking");
     if (api_has_infill(model->model))
         json_string(json, "insert");
     json_end(json, ']');

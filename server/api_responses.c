@@ -43,6 +43,16 @@ static bool read_content(struct api_builder *builder, const char *role, const ch
     return true;
 }
 
+static bool read_result(
+    struct api_builder *builder, const struct api_value *item, const char *field, struct api_error *error)
+{
+    const struct api_value *id = api_member(item, "call_id"), *output = api_member(item, "output");
+    if (!id || id->kind != JSON_STRING || !output || output->kind != JSON_STRING)
+        return api_fail(error, 400, field, "'%s': expected strings as 'call_id' and 'output'", field);
+    api_build_result(builder, id, NULL, output->text);
+    return true;
+}
+
 static bool read_item(
     struct api_builder *builder, const struct api_value *item, size_t index, struct api_error *error)
 {
@@ -53,15 +63,44 @@ static bool read_item(
         return api_fail(error, 400, field, "'%s': expected an object", field);
     if (api_is_text(type, "reasoning"))
         return true; /* of an earlier answer */
-    if (type && !api_is_text(type, "message")) {
-        return api_fail(error, strncmp(type->text.data, "function_call", 13) == 0 ? 501 : 400, field,
-            "'%s': items of the type '%.32s' are not supported", field, type->text.data);
+    if (api_is_text(type, "function_call")) {
+        api_build_call(
+            builder, api_member(item, "call_id"), api_member(item, "name"), api_member(item, "arguments"));
+        return true;
     }
+    if (api_is_text(type, "function_call_output"))
+        return read_result(builder, item, field, error);
+    if (type && !api_is_text(type, "message"))
+        return api_fail(
+            error, 400, field, "'%s': items of the type '%.32s' are not supported", field, type->text.data);
     const char *role = role_of(api_member(item, "role"));
     if (!role)
         return api_fail(error, 400, field,
             "'%s.role': expected \"user\", \"assistant\", \"system\" or \"developer\"", field);
     return read_content(builder, role, field, api_member(item, "content"), error);
+}
+
+/* Tools that are no functions belong to OpenAI's servers: they are skipped. */
+static bool read_tools(struct api_builder *builder, struct api_request *request, struct api_error *error)
+{
+    const struct api_value *root = request->document.root, *tools = api_member(root, "tools"),
+                           *asked = api_member(root, "tool_choice");
+    struct api_tool_choice choice = {0};
+    bool several = true;
+    if (tools && tools->kind != JSON_ARRAY_BEGIN)
+        return api_fail(error, 400, "tools", "'tools': expected an array of tools");
+    for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next) {
+        if (api_is_text(api_member(tool, "type"), "function"))
+            api_build_tool(builder, api_member(tool, "name"), api_member(tool, "description"),
+                api_member(tool, "parameters"));
+    }
+    if (!api_get_bool(root, "parallel_tool_calls", &several, error))
+        return false;
+    choice.none = api_is_text(asked, "none");
+    choice.required = api_is_text(asked, "required");
+    choice.name = api_is_text(api_member(asked, "type"), "function") ? api_member(asked, "name") : NULL;
+    choice.one_call = !several;
+    return api_build_tools(builder, &choice, request, error);
 }
 
 static bool read_input(struct api_request *request, struct api_error *error)
@@ -83,20 +122,7 @@ static bool read_input(struct api_request *request, struct api_error *error)
         if (!read_item(&builder, item, index, error))
             return false;
     }
-    return api_build_messages(&builder, request, error);
-}
-
-/* Tools that are no functions belong to OpenAI's servers. */
-static bool check_tools(const struct api_value *root, struct api_error *error)
-{
-    const struct api_value *tools = api_member(root, "tools");
-    if (tools && tools->kind != JSON_ARRAY_BEGIN)
-        return api_fail(error, 400, "tools", "'tools': expected an array of tools");
-    for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next) {
-        if (api_is_text(api_member(tool, "type"), "function"))
-            return api_fail(error, 501, "tools", "'tools': functions are not supported yet");
-    }
-    return true;
+    return api_build_messages(&builder, request, error) && read_tools(&builder, request, error);
 }
 
 static bool read_format(struct api_request *request, struct api_error *error)
@@ -138,8 +164,8 @@ static bool read(struct api_request *request, const struct api_defaults *default
     if (!api_get_integer(root, "max_output_tokens", 1, UINT32_MAX - 1, &most, error))
         return false;
     api_limit_tokens(request, defaults, most);
-    return refuse_stored(root, error) && check_tools(root, error) && read_input(request, error) &&
-           read_format(request, error) && api_read_sampler(root, &request->sampler, error) &&
+    return refuse_stored(root, error) && read_format(request, error) && read_input(request, error) &&
+           api_read_sampler(root, &request->sampler, error) &&
            api_get_bool(root, "stream", &request->stream, error);
 }
 
@@ -169,19 +195,20 @@ static void write_part(struct json_writer *json, struct salvo_text text)
     json_end(json, '}');
 }
 
-/* The id of an answer's message follows from that of the answer. */
-static void write_item_id(struct json_writer *json, const char *key, const struct api_answer *answer)
+/* The ids of an answer's parts follow from that of the answer. */
+static void write_item_id(
+    struct json_writer *json, const char *key, const struct api_answer *answer, const char *prefix)
 {
     char id[48];
-    snprintf(id, sizeof id, "msg_%s", answer->id + strlen(api_responses.id_prefix));
+    snprintf(id, sizeof id, "%s_%s", prefix, answer->id + strlen(api_responses.id_prefix));
     api_write_text(json, key, id);
 }
 
-static void write_item(struct json_writer *json, const struct api_answer *answer,
+static void write_message(struct json_writer *json, const struct api_answer *answer,
     const struct api_choice *choice, struct salvo_text text)
 {
     json_begin(json, '{');
-    write_item_id(json, "id", answer);
+    write_item_id(json, "id", answer, "msg");
     api_write_text(json, "type", "message");
     api_write_text(json, "role", "assistant");
     api_write_text(json, "status", status_of(choice));
@@ -191,6 +218,42 @@ static void write_item(struct json_writer *json, const struct api_answer *answer
         write_part(json, text);
     json_end(json, ']');
     json_end(json, '}');
+}
+
+/* At the beginning of a call in a stream its arguments are still empty. */
+static void write_call(struct json_writer *json, const struct api_call_texts *call, bool is_done)
+{
+    json_begin(json, '{');
+    api_write_text(json, "id", call->id);
+    api_write_text(json, "type", "function_call");
+    api_write_text(json, "status", is_done ? "completed" : "in_progress");
+    api_write_text(json, "call_id", call->id);
+    json_key(json, "name");
+    json_text(json, call->name);
+    json_key(json, "arguments");
+    json_text(json, is_done ? call->arguments : (struct salvo_text){"", 0});
+    json_end(json, '}');
+}
+
+/* The items of an answer, the message at the place that it has in the stream. Thoughts are left out, as by
+ * OpenAI. */
+static void write_output(struct json_writer *json, const struct api_answer *answer,
+    const struct api_choice *choice, struct salvo_text text, const struct api_stream *stream)
+{
+    const size_t calls = choice ? api_calls_count(&choice->calls) : 0;
+    const bool has_text = stream ? stream->has_text : choice && (text.size || !calls);
+    const size_t place = stream ? stream->text_part : 0;
+    json_key(json, "output");
+    json_begin(json, '[');
+    for (size_t i = 0; choice && i <= calls; i++) {
+        if (has_text && i == place)
+            write_message(json, answer, choice, text);
+        if (i == calls)
+            break;
+        const struct api_call_texts call = api_calls_get(&choice->calls, i);
+        write_call(json, &call, true);
+    }
+    json_end(json, ']');
 }
 
 static void write_usage(struct json_writer *json, const struct api_choice *choice)
@@ -225,8 +288,9 @@ static void write_asked(
         json_raw(json, otherwise);
 }
 
+/* `stream` is NULL for an answer that is not streamed. */
 static void write_response(struct json_writer *json, const struct api_answer *answer,
-    const struct api_choice *choice, struct salvo_text text)
+    const struct api_choice *choice, struct salvo_text text, const struct api_stream *stream)
 {
     json_begin(json, '{');
     api_write_text(json, "id", answer->id);
@@ -241,22 +305,16 @@ static void write_response(struct json_writer *json, const struct api_answer *an
     write_asked(json, answer, "instructions", "null");
     write_asked(json, answer, "max_output_tokens", "null");
     api_write_text(json, "model", answer->model->id);
-    json_key(json, "output");
-    json_begin(json, '[');
-    if (choice)
-        write_item(json, answer, choice, text);
-    json_end(json, ']');
-    json_key(json, "parallel_tool_calls");
-    json_bool(json, true);
+    write_output(json, answer, choice, text, stream);
+    write_asked(json, answer, "parallel_tool_calls", "true");
     api_write_text(json, "previous_response_id", NULL);
     json_key(json, "store");
     json_bool(json, false);
     json_key(json, "temperature");
     json_float(json, (double)answer->request->sampler.temperature, true);
     write_asked(json, answer, "text", "{\"format\":{\"type\":\"text\"}}");
-    api_write_text(json, "tool_choice", "auto");
-    json_key(json, "tools");
-    json_raw(json, "[]");
+    write_asked(json, answer, "tool_choice", "\"auto\"");
+    write_asked(json, answer, "tools", "[]");
     json_key(json, "top_p");
     json_float(json, (double)answer->request->sampler.top_p, true);
     api_write_text(json, "truncation", "disabled");
@@ -267,7 +325,7 @@ static void write_response(struct json_writer *json, const struct api_answer *an
 
 static void write_answer(struct json_writer *json, const struct api_answer *answer)
 {
-    write_response(json, answer, &answer->choices[0], api_text_of(&answer->choices[0].text));
+    write_response(json, answer, &answer->choices[0], api_text_of(&answer->choices[0].text), NULL);
 }
 
 /* ---- Streams ---- */
@@ -293,27 +351,27 @@ static void send_response(struct api_stream *stream, const char *type, const str
 {
     struct json_writer json = begin_event(stream, type);
     json_key(&json, "response");
-    write_response(&json, answer, choice, text);
+    write_response(&json, answer, choice, text, stream);
     end_event(stream, &json);
 }
 
-static void send_item(struct api_stream *stream, const char *type, const struct api_answer *answer,
+static void send_message(struct api_stream *stream, const char *type, const struct api_answer *answer,
     const struct api_choice *choice, struct salvo_text text)
 {
     struct json_writer json = begin_event(stream, type);
-    api_write_number(&json, "output_index", 0);
+    api_write_number(&json, "output_index", stream->text_part);
     json_key(&json, "item");
-    write_item(&json, answer, choice, text);
+    write_message(&json, answer, choice, text);
     end_event(stream, &json);
 }
 
-/* An event of the only part of the only item. */
+/* An event of the only part of the message. */
 static struct json_writer begin_part(
     struct api_stream *stream, const char *type, const struct api_answer *answer)
 {
     struct json_writer json = begin_event(stream, type);
-    write_item_id(&json, "item_id", answer);
-    api_write_number(&json, "output_index", 0);
+    write_item_id(&json, "item_id", answer, "msg");
+    api_write_number(&json, "output_index", stream->text_part);
     api_write_number(&json, "content_index", 0);
     return json;
 }
@@ -338,6 +396,61 @@ static void send_text(struct api_stream *stream, const char *type, const char *k
     end_event(stream, &json);
 }
 
+static void begin_message(struct api_stream *stream, const struct api_answer *answer)
+{
+    static const struct salvo_text none = {"", 0};
+    if (stream->has_text)
+        return;
+    stream->has_text = true;
+    stream->text_part = stream->parts++;
+    send_message(stream, "response.output_item.added", answer, NULL, none);
+    send_part(stream, "response.content_part.added", answer, none);
+}
+
+static void end_message(
+    struct api_stream *stream, const struct api_answer *answer, const struct api_choice *choice)
+{
+    const struct salvo_text text = api_text_of(&choice->whole);
+    send_text(stream, "response.output_text.done", "text", answer, text);
+    send_part(stream, "response.content_part.done", answer, text);
+    send_message(stream, "response.output_item.done", answer, choice, text);
+}
+
+static void send_arguments(struct api_stream *stream, const char *type, const char *key, unsigned place,
+    const struct api_call_texts *call)
+{
+    struct json_writer json = begin_event(stream, type);
+    api_write_text(&json, "item_id", call->id);
+    api_write_number(&json, "output_index", place);
+    json_key(&json, "name");
+    json_text(&json, call->name);
+    json_key(&json, key);
+    json_text(&json, call->arguments);
+    end_event(stream, &json);
+}
+
+static void send_call_item(struct api_stream *stream, const char *type, unsigned place,
+    const struct api_call_texts *call, bool is_done)
+{
+    struct json_writer json = begin_event(stream, type);
+    api_write_number(&json, "output_index", place);
+    json_key(&json, "item");
+    write_call(&json, call, is_done);
+    end_event(stream, &json);
+}
+
+static void send_calls(struct api_stream *stream, const struct api_calls *calls)
+{
+    for (size_t i = calls->sent; i < api_calls_count(calls); i++) {
+        const struct api_call_texts call = api_calls_get(calls, i);
+        const unsigned place = stream->parts++;
+        send_call_item(stream, "response.output_item.added", place, &call, false);
+        send_arguments(stream, "response.function_call_arguments.delta", "delta", place, &call);
+        send_arguments(stream, "response.function_call_arguments.done", "arguments", place, &call);
+        send_call_item(stream, "response.output_item.done", place, &call, true);
+    }
+}
+
 static void write_object(struct api_stream *stream, const struct api_answer *answer, enum api_object object,
     const struct api_choice *choice, struct salvo_text echo)
 {
@@ -346,17 +459,19 @@ static void write_object(struct api_stream *stream, const struct api_answer *ans
     if (object == API_OBJECT_FIRST) {
         send_response(stream, "response.created", answer, NULL, none);
         send_response(stream, "response.in_progress", answer, NULL, none);
-        send_item(stream, "response.output_item.added", answer, NULL, none);
-        send_part(stream, "response.content_part.added", answer, none);
     } else if (object == API_OBJECT_PART) {
-        send_text(stream, "response.output_text.delta", "delta", answer, api_text_of(&choice->text));
+        if (choice->text.size) {
+            begin_message(stream, answer);
+            send_text(stream, "response.output_text.delta", "delta", answer, api_text_of(&choice->text));
+        }
+        send_calls(stream, &choice->calls);
     } else if (object == API_OBJECT_LAST) {
-        const struct salvo_text text = api_text_of(&choice->whole);
-        send_text(stream, "response.output_text.done", "text", answer, text);
-        send_part(stream, "response.content_part.done", answer, text);
-        send_item(stream, "response.output_item.done", answer, choice, text);
-        send_response(
-            stream, is_cut(choice) ? "response.incomplete" : "response.completed", answer, choice, text);
+        if (!stream->parts)
+            begin_message(stream, answer);
+        if (stream->has_text)
+            end_message(stream, answer, choice);
+        send_response(stream, is_cut(choice) ? "response.incomplete" : "response.completed", answer, choice,
+            api_text_of(&choice->whole));
     }
 }
 

@@ -53,6 +53,12 @@ bool api_calls_take(struct api_calls *calls, struct salvo_text text, bool last, 
 bool api_calls_has_token(const struct api_calls *calls, const char *name, size_t size);
 
 size_t api_calls_count(const struct api_calls *calls);
+/* The id, name and arguments of a call. */
+struct api_call_texts {
+    const char *id;
+    struct salvo_text name, arguments;
+};
+struct api_call_texts api_calls_get(const struct api_calls *calls, size_t index);
 void api_calls_sent(struct api_calls *calls); /* forgets what was sent */
 
 /* Members `reasoning_content` and `tool_calls`, if there are any; in a stream only what was not sent. */

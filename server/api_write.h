@@ -19,11 +19,18 @@ struct api_answer {
 /* "b" and a number, as llama.cpp writes it. */
 const char *api_fingerprint(void);
 
+enum api_part_kind { API_PART_NONE, API_PART_TEXT, API_PART_REASONING };
+
 /* The bytes that a stream sends next. */
 struct api_stream {
     struct buffer out;
     bool failed;     /* memory was short */
     unsigned events; /* so far; of dialects that number them */
+    /* Of dialects whose answers have several parts. */
+    unsigned parts;          /* that have begun */
+    enum api_part_kind open; /* the last one, if it has not ended */
+    bool has_text;           /* there is a part for the text: */
+    unsigned text_part;
 };
 
 /* An event of server-sent events, with a name or NULL, whose data the writer writes. */
@@ -40,6 +47,8 @@ void api_write_settings(struct json_writer *json, const struct salvo_sampler *sa
 struct salvo_text api_text_of(const struct buffer *buffer);
 void api_write_text(struct json_writer *json, const char *key, const char *text); /* NULL: null */
 void api_write_number(struct json_writer *json, const char *key, uint64_t number);
+/* A text that is JSON, as a value; as a string if it is not. */
+void api_write_parsed(struct json_writer *json, struct salvo_text text);
 void api_write_token(struct json_writer *json, struct salvo_model *model, const struct api_token *token);
 void api_write_tokens(struct json_writer *json, struct salvo_model *model, const struct buffer *details);
 void api_write_ids(struct json_writer *json, const struct buffer *ids);

@@ -58,6 +58,17 @@ void api_write_number(struct json_writer *json, const char *key, uint64_t number
     json_unsigned(json, number);
 }
 
+void api_write_parsed(struct json_writer *json, struct salvo_text text)
+{
+    struct api_document document;
+    struct api_error error;
+    if (api_document_parse(text.data, text.size, &document, &error))
+        api_write_value(json, document.root);
+    else
+        json_text(json, text);
+    api_document_free(&document);
+}
+
 /* Whole characters, none overlong or beyond Unicode. */
 bool api_is_utf8(const char *text, size_t size)
 {

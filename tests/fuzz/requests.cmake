@@ -1,5 +1,2 @@
-set(dialects)
-foreach(name anthropic build choice constraint dialect error json model ollama request responses write_llama write_openai write_parts)
-  list(APPEND dialects ${PROJECT_SOURCE_DIR}/server/api_${name}.c)
-endforeach()
+include(${PROJECT_SOURCE_DIR}/server/dialects.cmake)
 salvo_fuzz(fuzz_requests SOURCES fuzz_requests.c ${dialects} SEEDS seeds-requests DICTIONARY requests.dict)

@@ -1,5 +1,6 @@
 """Real clients: the packages openai, langchain-openai, anthropic and ollama, where they are installed (tests/requirements-all.txt)."""
 
+import json
 import os
 import sys
 import tempfile
@@ -126,6 +127,7 @@ class Dialects(Serving):
     def test_ollama(self):
         expected, usage = self.chat()
         client = ollama.Client(host=self.url.removesuffix("/v1"), headers={"Authorization": "Bearer secret"})
+        self.addCleanup(client.close)
         request = {"model": "any", "messages": MESSAGES, "options": {"temperature": 0, "num_predict": 12}, "keep_alive": 60}
         whole = client.chat(**request)
         self.assertEqual((whole.message.content, whole.done_reason, whole.eval_count, whole.prompt_eval_count),
@@ -145,6 +147,40 @@ class Dialects(Serving):
             client.chat("any", MESSAGES, options={"temperature": -1})
         self.assertEqual(caught.exception.status_code, 400)
         self.assertIn("temperature", caught.exception.error)
+
+    def test_tools(self):
+        """A grammar forces the call, so the weights do not matter."""
+        parameters = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"], "additionalProperties": False}
+        function = {"name": "pet", "description": "finds a pet", "parameters": parameters}
+        chat = {"type": "function", "function": function}
+        whole = self.client.chat.completions.create(model="any", messages=MESSAGES, tools=[chat], tool_choice="required", max_tokens=200, parallel_tool_calls=False)
+        [call] = whole.choices[0].message.tool_calls
+        self.assertIn(json.loads(call.function.arguments)["kind"], ("cat", "dog"))
+        with anthropic.Anthropic(api_key="secret", base_url=self.url.removesuffix("/v1"), max_retries=0) as client:
+            request = {"model": "any", "messages": MESSAGES[1:], "max_tokens": 200, "tools": [{"name": "pet", "input_schema": parameters}],
+                       "tool_choice": {"type": "tool", "name": "pet", "disable_parallel_tool_use": True}}
+            message = client.messages.create(**request)
+            self.assertEqual((message.stop_reason, message.content[0].name), ("tool_use", "pet"))
+            with client.messages.stream(**request) as stream:
+                last = stream.get_final_message()
+            self.assertEqual((last.content[0].type, last.stop_reason), ("tool_use", "tool_use"))
+            self.assertIn(last.content[0].input["kind"], ("cat", "dog"))
+            messages = [*MESSAGES[1:], {"role": "assistant", "content": last.content},
+                        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": last.content[0].id, "content": "Rex"}]}]
+            self.assertTrue(client.messages.create(**{**request, "messages": messages}).content)
+        answer = self.client.responses.create(model="any", input="A pet", tools=[{"type": "function", **function, "strict": True}], tool_choice="required",
+                                              parallel_tool_calls=False, max_output_tokens=200)
+        [item] = answer.output
+        self.assertIn(json.loads(item.arguments)["kind"], ("cat", "dog"))
+        again = [{"role": "user", "content": "A pet"}, item, {"type": "function_call_output", "call_id": item.call_id, "output": "Rex"}]
+        self.assertTrue(self.client.responses.create(model="any", input=again, max_output_tokens=5).output_text)
+        with ollama.Client(host=self.url.removesuffix("/v1"), headers={"Authorization": "Bearer secret"}) as client:
+            messages = [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "pet", "arguments": {"kind": "dog"}}}]},
+                        {"role": "tool", "tool_name": "pet", "content": "Rex"}]
+            self.assertEqual(client.chat("any", messages, tools=[chat], options={"num_predict": 3}).message.role, "assistant")
+        chain = ChatOpenAI(model="any", api_key="secret", base_url=self.url, max_tokens=200, max_retries=0).bind_tools([chat], tool_choice="pet")
+        found = chain.invoke("A pet").tool_calls[0]
+        self.assertEqual((found["name"], found["args"]["kind"] in ("cat", "dog")), ("pet", True))
 
     def test_responses(self):
         expected, usage = self.chat()

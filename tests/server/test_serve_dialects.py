@@ -283,6 +283,82 @@ class Responses(Dialects):
                 self.assertEqual((answer.status, answer.json["error"]["param"]), (status, param), answer.body)
 
 
+class Tools(Dialects):
+    """The grammar of a tool forces the call, so a small model writes it; the template describes none, so the server does."""
+
+    PARAMETERS = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"], "additionalProperties": False}
+    CHAT = [{"type": "function", "function": {"name": "pet", "description": "finds a pet", "parameters": PARAMETERS}}]
+    MINE = {"name": "pet", "description": "finds a pet", "input_schema": PARAMETERS}
+    FLAT = {"type": "function", "name": "pet", "description": "finds a pet", "parameters": PARAMETERS}
+    # A history with a call and its result, in the form of OpenAI.
+    HISTORY = [*USER, {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "pet", "arguments": json.dumps({"kind": "dog"})}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Rex"}]
+
+    def prompt(self, tools=True):
+        """Tokens of the history with the tool, as the chat counts them."""
+        return self.chat(self.HISTORY, max_tokens=1, **({"tools": self.CHAT} if tools else {}))[1]["prompt_tokens"]
+
+    def test_anthropic(self):
+        body = {"model": "any", "messages": USER, "max_tokens": 200, "temperature": 0, "tools": [self.MINE, {"type": "bash_20250124", "name": "bash"}]}
+        for choice in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "pet", "disable_parallel_tool_use": True}):
+            message = self.ok("/v1/messages", {**body, "tool_choice": choice}).json
+            [call] = message["content"]
+            self.assertEqual((message["stop_reason"], call["type"], call["name"]), ("tool_use", "tool_use", "pet"))
+            self.assertIn(call["input"]["kind"], ("cat", "dog"))
+            events = named_events(self.ok("/v1/messages", {**body, "tool_choice": choice, "stream": True}))
+            self.assertEqual([name for name, _ in events], ["message_start", "content_block_start", "content_block_delta", "content_block_stop",
+                                                            "message_delta", "message_stop"])
+            block = events[1][1]["content_block"]
+            self.assertEqual((block["type"], block["name"], block["input"]), ("tool_use", "pet", {}))
+            self.assertEqual(json.loads(events[2][1]["delta"]["partial_json"]), call["input"])
+            self.assertEqual(events[4][1]["delta"]["stop_reason"], "tool_use")
+        history = [*USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "pet", "input": {"kind": "dog"}}]},
+                   {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "Rex"}]}]}]
+        for result in (history[2]["content"][0], {**history[2]["content"][0], "content": "Rex"}):
+            count = self.ok("/v1/messages/count_tokens", {"messages": [*history[:2], {"role": "user", "content": [result]}], "tools": [self.MINE]}).json
+            self.assertEqual(count["input_tokens"], self.prompt())
+        for change, words in (({"tool_choice": {"type": "x"}}, "tool_choice"), ({"tools": 1}, "tools"), ({"tools": [{"name": 1}]}, "tools"),
+                              ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]}, "calls"),
+                              ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id")):
+            answer = self.server.post("/v1/messages", {**body, **change})
+            self.assertEqual((answer.status, answer.json["error"]["type"]), (400, "invalid_request_error"), answer.body)
+            self.assertIn(words, answer.json["error"]["message"])
+
+    def test_ollama(self):
+        body = {"model": "stories", "messages": USER, "tools": self.CHAT, "stream": False, "options": {"temperature": 0, "num_predict": 3}}
+        free, _ = self.chat(USER, tools=self.CHAT, max_tokens=3)
+        self.assertEqual(self.ok("/api/chat", body).json["message"]["content"], free)
+        self.assertIn("tools", self.ok("/api/show", {"model": "stories"}).json["capabilities"])
+        history = [*USER, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "pet", "arguments": {"kind": "dog"}}}]},
+                   {"role": "tool", "tool_name": "pet", "content": "Rex"}]
+        self.assertEqual(self.ok("/api/chat", {**body, "messages": history}).json["prompt_eval_count"], self.prompt())
+        for change in ({"tools": 1}, {"tools": [1]}, {"messages": [{"role": "assistant", "content": "", "tool_calls": 1}]}, {"format": "json"}):
+            self.assertEqual(self.server.post("/api/chat", {**body, **change}).status, 400, change)
+
+    def test_responses(self):
+        body = {"input": "A pet", "max_output_tokens": 200, "temperature": 0, "tools": [self.FLAT, {"type": "web_search"}], "parallel_tool_calls": False}
+        for choice in ("required", {"type": "function", "name": "pet"}):
+            answer = self.ok("/v1/responses", {**body, "tool_choice": choice}).json
+            [call] = answer["output"]
+            self.assertEqual((answer["status"], call["type"], call["name"]), ("completed", "function_call", "pet"))
+            self.assertIn(json.loads(call["arguments"])["kind"], ("cat", "dog"))
+            events = named_events(self.ok("/v1/responses", {**body, "tool_choice": choice, "stream": True}))
+            self.assertEqual([name for name, _ in events], ["response.created", "response.in_progress", "response.output_item.added",
+                                                            "response.function_call_arguments.delta", "response.function_call_arguments.done",
+                                                            "response.output_item.done", "response.completed"])
+            [last] = events[-1][1]["response"]["output"]
+            self.assertEqual((last["arguments"], events[3][1]["delta"], events[4][1]["arguments"], events[5][1]["item"]["call_id"]),
+                             (call["arguments"],) * 3 + (last["call_id"],))
+        items = [*USER, {"type": "function_call", "call_id": "call_1", "name": "pet", "arguments": json.dumps({"kind": "dog"})},
+                 {"type": "function_call_output", "call_id": "call_1", "output": "Rex"}]
+        for tools in (True, False):
+            answer = self.ok("/v1/responses", {**body, "input": items, "max_output_tokens": 1, "tools": [self.FLAT] if tools else []}).json
+            self.assertEqual(answer["usage"]["input_tokens"], self.prompt(tools))
+        for change in ({"input": [{"type": "function_call", "name": "pet"}]}, {"input": [{"type": "function_call_output"}]}):
+            self.assertEqual(self.server.post("/v1/responses", {**body, **change}).status, 400, change)
+
+
 class Keys(unittest.TestCase):
     def test_keys_and_several_models(self):
         server = Server("--api-key", "secret", "--alias", "one", "--alias", "two", models=(STORIES, STORIES))
