@@ -1,6 +1,8 @@
 """The dialects of Anthropic, Ollama and OpenAI's Responses over HTTP: each answer has the text that /v1/chat/completions gives for the same messages."""
 
+import http.client
 import json
+import socket
 import sys
 import unittest
 
@@ -373,6 +375,25 @@ class Keys(unittest.TestCase):
         self.assertEqual(server.post("/api/chat", {**body, "model": "one:latest", "stream": False, "options": {"num_predict": 3}}, key).json["model"], "one")
         self.assertEqual([model["name"] for model in server.get("/api/tags", **key).json["models"]], ["one", "two"])
         self.assertEqual(list(server.get("/api/tags").json), ["error"])
+        self.assertEqual(server.stop(), 0)
+
+
+class Port(unittest.TestCase):
+    def test_the_port_of_ollama(self):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", 11434))
+            except OSError:
+                self.skipTest("another program has the port")
+        server = Server("--ollama")
+        answers = []
+        for port in (server.port, 11434):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("GET", "/api/tags")
+            answers.append(json.loads(connection.getresponse().read()))
+            connection.close()
+        self.assertEqual(answers[0], answers[1])
         self.assertEqual(server.stop(), 0)
 
 
