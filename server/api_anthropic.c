@@ -51,13 +51,13 @@ static bool read_result(
             ok = api_out_of_memory(error);
     }
     char *kept = ok ? api_document_take(builder->document, all.size + 1) : NULL;
-    if (ok && !kept)
-        ok = api_out_of_memory(error);
-    if (ok) {
+    if (kept) {
         if (all.size)
             memcpy(kept, all.data, all.size);
         kept[all.size] = 0;
         api_build_result(builder, id, NULL, (struct salvo_text){kept, all.size});
+    } else if (ok) {
+        ok = api_out_of_memory(error);
     }
     buffer_free(&all);
     return ok;
