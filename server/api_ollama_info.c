@@ -205,7 +205,8 @@ void api_write_show(struct json_writer *json, const struct api_model *model, boo
     json_begin(json, '[');
     json_string(json, "completion");
     json_string(json, "tools");
-    if (*salvo_tool_form_info(model->form)->think_begin)
+    const char *thoughts = salvo_tool_form_info(model->form)->think_begin;
+    if (has_chat && *thoughts && memmem(chat.text.data, chat.text.size, thoughts, strlen(thoughts)))
         json_string(json, "thinking");
     if (api_has_infill(model->model))
         json_string(json, "insert");

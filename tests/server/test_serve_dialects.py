@@ -198,7 +198,7 @@ class Ollama(Dialects):
         self.assertEqual((running["digest"], running["size_vram"], running["context_length"]), (model["digest"], 0, 512))
         for body in ({"model": "stories"}, {"name": "stories"}, {"model": "stories", "verbose": True}):
             show = self.ok("/api/show", body).json
-            self.assertIn("completion", show["capabilities"])
+            self.assertEqual(show["capabilities"], ["completion", "tools"])
             self.assertEqual((show["model_info"]["general.architecture"], show["details"]["family"]), ("llama", "llama"))
             self.assertEqual(show["model_info"]["llama.context_length"], 512 if "llama.context_length" in show["model_info"] else None)
             tokens = show["model_info"]["tokenizer.ggml.tokens"]
