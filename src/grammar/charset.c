@@ -256,7 +256,7 @@ const struct expr *charset_expr(struct expr_pool *pool, struct charset *set, enu
         expr_list_add(pool, &list, EXPR_SEQUENCE_OF(pool, expr_string(pool, "\\"), short_escape));
     const struct expr *expr = expr_either(pool, list.items, list.count);
     expr_list_free(&list);
-    return expr;
+    return spelling == SPELL_JSON ? expr_as_character(pool, expr) : expr;
 }
 
 const struct expr *char_expr(struct expr_pool *pool, uint32_t character, enum spelling spelling)

@@ -200,3 +200,13 @@ const struct expr *expr_shared(struct expr_pool *pool, const struct expr *item)
     const struct expr *expr = new_parent(pool, EXPR_SHARED, &item, 1);
     return expr ? expr : &none;
 }
+
+const struct expr *expr_as_character(struct expr_pool *pool, const struct expr *expr)
+{
+    struct expr *copy = expr->kind == EXPR_NONE ? NULL : expr_pool_new(pool, sizeof *copy);
+    if (!copy)
+        return expr;
+    *copy = *expr;
+    copy->is_character = true;
+    return copy;
+}

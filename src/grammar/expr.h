@@ -51,7 +51,8 @@ struct expr {
     struct salvo_text bytes;
     struct byte_set set;
     const struct dfa *dfa;
-    bool free; /* EXPR_DFA: free text before a trigger, where control tokens are allowed */
+    bool is_character; /* one character in every spelling of JSON */
+    bool free;         /* EXPR_DFA: free text before a trigger, where control tokens are allowed */
 };
 
 enum {
@@ -93,6 +94,9 @@ const struct expr *expr_rule(struct expr_pool *pool, uint32_t rule);
 const struct expr *expr_shared(struct expr_pool *pool, const struct expr *item);
 const struct expr *expr_dfa(struct expr_pool *pool, const struct dfa *dfa);
 const struct expr *expr_free_text(struct expr_pool *pool, const struct dfa *dfa);
+
+/* The same expression, marked as one character. */
+const struct expr *expr_as_character(struct expr_pool *pool, const struct expr *expr);
 
 static inline const struct expr *expr_optional(struct expr_pool *pool, const struct expr *item)
 {

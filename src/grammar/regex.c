@@ -1,3 +1,4 @@
+#include "grammar/dfa.h"
 #include "grammar/readers.h"
 
 #include <string.h>
@@ -263,7 +264,10 @@ static const struct expr *any_char(struct regex_reader *reader, bool lines)
 
 /* ---- Structure ---- */
 
-static const struct expr *read_alternatives(struct regex_reader *reader, bool outermost);
+/* Where alternatives are: the ends of a text are known outside of groups alone. */
+enum level { LEVEL_OUTERMOST, LEVEL_LOOK, LEVEL_GROUP };
+
+static const struct expr *read_alternatives(struct regex_reader *reader, enum level level);
 
 static const struct expr *read_group(struct regex_reader *reader)
 {
@@ -272,7 +276,8 @@ static const struct expr *read_group(struct regex_reader *reader)
         reader->at += 2;
     } else if (begins(reader, "?=") || begins(reader, "?!") || begins(reader, "?<=") ||
                begins(reader, "?<!")) {
-        return unsupported(reader, start, "lookahead and lookbehind are not supported");
+        return unsupported(
+            reader, start, "lookahead is supported only at the beginning of a text, lookbehind nowhere");
     } else if (begins(reader, "?<") || begins(reader, "?P<")) {
         while (peek(reader) != -1 && peek(reader) != '>' && peek(reader) != ')')
             reader->at++;
@@ -284,7 +289,7 @@ static const struct expr *read_group(struct regex_reader *reader)
     }
     if (++reader->depth > READER_MAX_DEPTH)
         return complain(reader, start, "groups are nested too deep: at most 250 levels are possible");
-    const struct expr *expr = read_alternatives(reader, false);
+    const struct expr *expr = read_alternatives(reader, LEVEL_GROUP);
     reader->depth--;
     if (ok(reader) && peek(reader) != ')')
         return complain(reader, start, "the group has no ')'");
@@ -385,17 +390,72 @@ static const struct expr *read_atom(struct regex_reader *reader)
     return ok(reader) ? char_expr(reader->pool, character, reader->spelling) : expr_none();
 }
 
-static const struct expr *read_sequence(struct regex_reader *reader, bool outermost)
+/* A lookahead at the beginning of a text: `(?=` or `(?!`, as an expression of the whole text. */
+struct look {
+    const struct expr *expr;
+    bool negative;
+};
+
+enum { MOST_LOOKS = 8 };
+
+static size_t read_looks(struct regex_reader *reader, struct look looks[MOST_LOOKS])
+{
+    size_t count = 0;
+    while (ok(reader) && (begins(reader, "(?=") || begins(reader, "(?!")) && count < MOST_LOOKS) {
+        const char *start = reader->at;
+        looks[count].negative = start[2] == '!';
+        reader->at += 3;
+        if (++reader->depth > READER_MAX_DEPTH)
+            complain(reader, start, "groups are nested too deep: at most 250 levels are possible");
+        looks[count++].expr = read_alternatives(reader, LEVEL_LOOK);
+        reader->depth--;
+        if (ok(reader) && peek(reader) != ')')
+            complain(reader, start, "the group has no ')'");
+        reader->at++;
+    }
+    return count;
+}
+
+/* The texts of an expression that lookaheads allow. */
+static const struct expr *filter(
+    struct regex_reader *reader, const struct expr *expr, const struct look *looks, size_t count)
+{
+    const struct dfa *dfa = count && ok(reader) ? dfa_of(reader->pool, expr) : NULL;
+    for (size_t i = 0; i < count && ok(reader); i++) {
+        const struct dfa *other = dfa_of(reader->pool, looks[i].expr);
+        dfa = (looks[i].negative ? dfa_without : dfa_both)(reader->pool, dfa, other);
+    }
+    if (count == 0 || !ok(reader) || !dfa)
+        return expr;
+    return dfa_is_empty(dfa) ? expr_none() : expr_dfa(reader->pool, dfa);
+}
+
+static const struct expr *any_text(struct regex_reader *reader)
+{
+    return expr_repeat(reader->pool, any_char(reader, true), 0, REPEAT_UNLIMITED);
+}
+
+static bool is_last(const struct regex_reader *reader, enum level level)
+{
+    const char *next = reader->at + 1;
+    return next == reader->end || *next == '|' || (level == LEVEL_LOOK && *next == ')');
+}
+
+static const struct expr *read_sequence(struct regex_reader *reader, enum level level)
 {
     struct expr_list list = {0};
-    bool search = outermost && reader->spelling == SPELL_JSON, end_bound = false;
-    if (outermost && peek(reader) == '^')
-        reader->at++;
-    else if (search)
-        expr_list_add(
-            reader->pool, &list, expr_repeat(reader->pool, any_char(reader, true), 0, REPEAT_UNLIMITED));
+    struct look looks[MOST_LOOKS] = {{0}};
+    size_t look_count = 0;
+    const bool outermost = level == LEVEL_OUTERMOST, search = outermost && reader->spelling == SPELL_JSON;
+    const bool begin_bound = outermost && peek(reader) == '^';
+    bool end_bound = false;
+    reader->at += begin_bound;
+    if (begin_bound || (outermost && !search))
+        look_count = read_looks(reader, looks);
+    if (search && !begin_bound)
+        expr_list_add(reader->pool, &list, any_text(reader));
     while (ok(reader) && peek(reader) != -1 && peek(reader) != '|' && peek(reader) != ')') {
-        if (outermost && peek(reader) == '$' && (reader->at + 1 == reader->end || reader->at[1] == '|')) {
+        if (level != LEVEL_GROUP && peek(reader) == '$' && is_last(reader, level)) {
             reader->at++;
             end_bound = true;
             break;
@@ -403,21 +463,20 @@ static const struct expr *read_sequence(struct regex_reader *reader, bool outerm
         const struct expr *atom = read_atom(reader);
         expr_list_add(reader->pool, &list, ok(reader) ? read_repeats(reader, atom) : atom);
     }
-    if (search && !end_bound)
-        expr_list_add(
-            reader->pool, &list, expr_repeat(reader->pool, any_char(reader, true), 0, REPEAT_UNLIMITED));
+    if ((search || level == LEVEL_LOOK) && !end_bound)
+        expr_list_add(reader->pool, &list, any_text(reader));
     const struct expr *expr = ok(reader) ? expr_sequence(reader->pool, list.items, list.count) : expr_none();
     expr_list_free(&list);
-    return expr;
+    return filter(reader, expr, looks, look_count);
 }
 
-static const struct expr *read_alternatives(struct regex_reader *reader, bool outermost)
+static const struct expr *read_alternatives(struct regex_reader *reader, enum level level)
 {
     struct expr_list list = {0};
-    expr_list_add(reader->pool, &list, read_sequence(reader, outermost));
+    expr_list_add(reader->pool, &list, read_sequence(reader, level));
     while (ok(reader) && peek(reader) == '|') {
         reader->at++;
-        expr_list_add(reader->pool, &list, read_sequence(reader, outermost));
+        expr_list_add(reader->pool, &list, read_sequence(reader, level));
     }
     const struct expr *expr = ok(reader) ? expr_either(reader->pool, list.items, list.count) : expr_none();
     expr_list_free(&list);
@@ -433,7 +492,7 @@ const struct expr *regex_read(struct expr_pool *pool, const char *text, size_t s
             "regular expression: the text has %zu bytes; at most %d are possible", size, READER_MAX_BYTES);
     if (!ok(&reader))
         return expr_none();
-    const struct expr *expr = read_alternatives(&reader, true);
+    const struct expr *expr = read_alternatives(&reader, LEVEL_OUTERMOST);
     if (ok(&reader) && peek(&reader) == ')')
         return complain(&reader, reader.at, "there is no '(' to this");
     return expr;

@@ -1,6 +1,7 @@
 /* JSON Schema to rules: references, allOf, anyOf and oneOf become goals with alternatives of flat schemas. */
 #include "base/memory.h"
 #include "grammar/schema_flat.h"
+#include "grammar/schema_presence.h"
 
 #include <string.h>
 
@@ -12,7 +13,20 @@ static const char *const refused[] = {"not", "if", "then", "else", "dependentReq
     "dependencies", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "contains", "minContains",
     "maxContains", "uniqueItems", "$dynamicRef", "$recursiveRef", "disallow", "extends", "divisibleBy"};
 
-static void check_keywords(struct schema *schema, const struct json_value *node)
+/* Keywords that become choices between other schemas, where they are simple enough. */
+static bool becomes_choices(
+    struct schema *schema, const struct json_value *keyword, struct node_list *choices)
+{
+    const struct salvo_text key = keyword->key;
+    if (texts_are_equal(key, (struct salvo_text){"not", 3}))
+        return presence_not(schema, keyword, choices);
+    if (texts_are_equal(key, (struct salvo_text){"dependentRequired", 17}) ||
+        texts_are_equal(key, (struct salvo_text){"dependencies", 12}))
+        return presence_dependent(schema, keyword, choices);
+    return false;
+}
+
+static void check_keywords(struct schema *schema, const struct json_value *node, struct node_list *choices)
 {
     if (node->kind != VALUE_OBJECT) {
         tree_complain(schema->pool, SALVO_ERROR_ARGUMENT, node, "a schema is an object, true or false");
@@ -22,7 +36,7 @@ static void check_keywords(struct schema *schema, const struct json_value *node)
         const struct json_value *member = tree_member(node, refused[i]);
         bool harmless = member && member->kind == VALUE_FALSE &&
                         (strcmp(refused[i], "uniqueItems") == 0 || strcmp(refused[i], "not") == 0);
-        if (member && !harmless)
+        if (member && !harmless && !becomes_choices(schema, member, choices))
             tree_complain(schema->pool, SALVO_ERROR_UNSUPPORTED, member, "this keyword cannot be enforced");
     }
 }
@@ -94,7 +108,10 @@ static bool take_node(struct schema *schema, struct way *way, const struct json_
     if (node->kind == VALUE_TRUE || node->kind == VALUE_FALSE || node_list_has(&way->seen, node))
         return node->kind != VALUE_FALSE;
     node_list_add(pool, &way->seen, node);
-    check_keywords(schema, node);
+    const struct json_value *alone =
+        node->kind == VALUE_OBJECT && schema->ref_alone ? tree_member(node, "$ref") : NULL;
+    if (!alone)
+        check_keywords(schema, node, &way->choices);
     const struct json_value *ref = pool->status == SALVO_OK ? tree_member(node, "$ref") : NULL;
     if (ref) {
         check_chain(schema, node);
@@ -112,7 +129,10 @@ static bool take_node(struct schema *schema, struct way *way, const struct json_
                             *one = array_member(schema, node, "oneOf");
     for (const struct json_value *item = all ? all->first : NULL; item; item = item->next)
         node_list_add(pool, &way->pending, item);
-    if (one)
+    const struct json_value *exclusive = one ? presence_one_of(schema, one) : NULL;
+    if (exclusive)
+        one = exclusive;
+    else if (one)
         check_one_of(schema, one);
     if (any)
         node_list_add(pool, &way->choices, any);

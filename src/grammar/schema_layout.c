@@ -89,6 +89,8 @@ static const struct expr *in_brackets(
 
 /* ---- Objects ---- */
 
+enum { RULE_MEMBERS = 400 };
+
 /* The members that are still to come, by what is written so far. `written` counts up to `cap` and stays. */
 struct object_writer {
     struct layout *layout;
@@ -156,7 +158,10 @@ static const struct expr *write_in_order(struct object_writer *writer)
             now[written] = with->kind == EXPR_NONE      ? without
                            : without->kind == EXPR_NONE ? with
                                                         : EXPR_EITHER_OF(pool, with, without);
-            now[written] = expr_shared(pool, now[written]);
+            /* Rules limit how deep the expression of an object with many members is. */
+            now[written] = i % RULE_MEMBERS == RULE_MEMBERS - 1 && now[written]->kind != EXPR_NONE
+                               ? expr_rule(pool, rule_list_add(writer->layout->rules, now[written]))
+                               : expr_shared(pool, now[written]);
         }
         memcpy(rest, now, (writer->cap + 1) * sizeof *rest);
     }

@@ -2,11 +2,12 @@
 #include "grammar/dfa.h"
 #include "grammar/schema_flat.h"
 #include "grammar/schema_keys.h"
+#include "grammar/schema_number.h"
 #include "grammar/schema_string.h"
 
 #include <string.h>
 
-enum { MOST_COUNT = 100000, MOST_PATTERNS = 5, MOST_MEMBERS = 1500 };
+enum { MOST_COUNT = 100000, MOST_PATTERNS = 5, MOST_MEMBERS = 2000, NO_LIMIT_DIGITS = 7 };
 
 static uint32_t read_count(struct schema *schema, const struct json_value *value)
 {
@@ -28,12 +29,21 @@ uint32_t schema_largest(struct schema *schema, const struct node_list *nodes, co
     return largest;
 }
 
+/* A maximum of a million or more, which no answer reaches, is none. */
+static bool is_beyond_answers(const struct json_value *value)
+{
+    struct decimal_number number;
+    return value->kind == VALUE_NUMBER && number_read(value->text, &number) && number_is_whole(&number) &&
+           !number.negative && number.whole_size >= NO_LIMIT_DIGITS;
+}
+
 uint32_t schema_smallest(struct schema *schema, const struct node_list *nodes, const char *keyword)
 {
     uint32_t smallest = REPEAT_UNLIMITED;
     for (size_t i = 0; i < nodes->count; i++) {
         const struct json_value *value = tree_member(nodes->items[i], keyword);
-        uint32_t count = value ? read_count(schema, value) : REPEAT_UNLIMITED;
+        const bool limited = value && !is_beyond_answers(value);
+        uint32_t count = limited ? read_count(schema, value) : REPEAT_UNLIMITED;
         smallest = count < smallest ? count : smallest;
     }
     return smallest;
@@ -104,7 +114,7 @@ static void add_name(struct object_reader *reader, const struct json_value *name
     node_list_add(reader->schema->pool, &reader->names, name);
     if (reader->names.count > MOST_MEMBERS)
         tree_complain(reader->schema->pool, SALVO_ERROR_UNSUPPORTED, name,
-            "objects with more than 1500 members are not supported");
+            "objects with more than 2000 members are not supported");
 }
 
 static void read_names(struct object_reader *reader)
@@ -355,7 +365,7 @@ const struct expr *schema_array(struct schema *schema, const struct node_list *n
     }
     if (count > MOST_MEMBERS)
         tree_complain(pool, SALVO_ERROR_UNSUPPORTED, nodes->items[0],
-            "arrays with more than 1500 first items are not supported");
+            "arrays with more than 2000 first items are not supported");
     const struct expr *rest = expr_none();
     for (size_t index = 0; index <= count && pool->status == SALVO_OK; index++) {
         struct node_list goal = {0};

@@ -79,6 +79,77 @@ bool string_format(struct salvo_text name, const char **out_regex)
     return false;
 }
 
+/* Strings have a certain number of characters; false where that is not so, or not known. */
+static bool fixed_length(const struct expr *expr, uint64_t *out)
+{
+    uint64_t other;
+    *out = expr->is_character;
+    if (expr->is_character || expr->kind == EXPR_EMPTY)
+        return true;
+    if (expr->kind == EXPR_REPEAT) {
+        if (expr->min != expr->max || !fixed_length(expr->items[0], &other))
+            return false;
+        *out = other * expr->min;
+        return *out <= EXPR_MAX_REPEAT;
+    }
+    if (expr->kind != EXPR_SEQUENCE && expr->kind != EXPR_EITHER)
+        return false;
+    for (size_t i = 0; i < expr->count; i++) {
+        if (!fixed_length(expr->items[i], &other) || (expr->kind == EXPR_EITHER && i && other != *out))
+            return false;
+        *out = expr->kind == EXPR_EITHER ? other : *out + other;
+    }
+    return *out <= EXPR_MAX_REPEAT;
+}
+
+/* The one item of a sequence whose length varies, if it repeats a character and all others have certain
+ * lengths, whose sum is *out_rest; NULL where that is not so. */
+static const struct expr *varying_item(const struct expr *const *items, size_t count, uint64_t *out_rest)
+{
+    const struct expr *found = NULL;
+    *out_rest = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t length;
+        if (fixed_length(items[i], &length))
+            *out_rest += length;
+        else if (!found && items[i]->kind == EXPR_REPEAT && items[i]->items[0]->is_character)
+            found = items[i];
+        else
+            return NULL;
+    }
+    return found;
+}
+
+/*
+ * A pattern that repeats one class of characters, such as "^id-[a-z]+$": the lengths of the string are counts
+ * of the repetition, so that long strings need no automaton. NULL for other patterns.
+ */
+static const struct expr *counted_pattern(
+    struct layout *layout, const struct expr *pattern, const struct string_limits *limits)
+{
+    struct expr_pool *pool = layout->pool;
+    const bool is_sequence = pattern->kind == EXPR_SEQUENCE;
+    const struct expr *const *items = is_sequence ? pattern->items : &pattern;
+    const size_t count = is_sequence ? pattern->count : 1;
+    struct expr_list list = {0};
+    uint64_t rest;
+    const struct expr *varying = varying_item(items, count, &rest);
+    if (!varying || pool->status != SALVO_OK)
+        return NULL;
+    if (limits->max != REPEAT_UNLIMITED && limits->max < rest)
+        return expr_none();
+    uint32_t min = limits->min > rest ? limits->min - (uint32_t)rest : 0;
+    uint32_t max = limits->max == REPEAT_UNLIMITED ? REPEAT_UNLIMITED : limits->max - (uint32_t)rest;
+    min = min > varying->min ? min : varying->min;
+    max = max < varying->max ? max : varying->max;
+    const struct expr *character = expr_rule(pool, rule_list_add(layout->rules, varying->items[0]));
+    for (size_t i = 0; i < count; i++)
+        expr_list_add(pool, &list, items[i] == varying ? expr_repeat(pool, character, min, max) : items[i]);
+    const struct expr *expr = expr_sequence(pool, list.items, list.count);
+    expr_list_free(&list);
+    return expr;
+}
+
 const struct expr *string_inside(struct layout *layout, const struct string_limits *limits)
 {
     struct expr_pool *pool = layout->pool;
@@ -89,6 +160,9 @@ const struct expr *string_inside(struct layout *layout, const struct string_limi
         return expr_repeat(pool, layout->character, limits->min, limits->max);
     if (limits->count == 1 && !has_length)
         return limits->all[0];
+    const struct expr *counted = limits->count == 1 ? counted_pattern(layout, limits->all[0], limits) : NULL;
+    if (counted)
+        return counted;
     const struct dfa *dfa = dfa_of(pool, limits->all[0]);
     for (size_t i = 1; i < limits->count; i++)
         dfa = dfa_both(pool, dfa, dfa_of(pool, limits->all[i]));
