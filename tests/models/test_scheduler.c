@@ -455,6 +455,7 @@ static void run_schedules(size_t model, bool is_busy, bool is_tight)
     struct salvo_memory memory = SALVO_MEMORY_INIT; /* the engine has all its pages and sessions again */
     ASSERT_OK(salvo_engine_memory(world.fixture.engine, &memory));
     assert_int_equal(0, memory.used_pages);
+    assert_int_equal(memory.cached_states, memory.used_states);
     for (uint32_t i = 0; i < SESSIONS; i++) {
         struct salvo_session *session;
         ASSERT_OK(salvo_session_open(world.fixture.engine, &session));
