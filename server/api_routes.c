@@ -41,6 +41,8 @@ static const struct api_route routes[] = {
     {"/slots/", NULL, api_slots_new, 0, false},
     {"/metrics", api_get_metrics, NULL, 0, false},
 };
+/* All files of the web page, whatever their path. */
+static const struct api_route webui_route = {"/", api_get_webui, NULL, 0, false};
 
 const struct api_route *api_find_route(const char *path)
 {
@@ -51,7 +53,20 @@ const struct api_route *api_find_route(const char *path)
                   : strcmp(path, routes[i].path) == 0)
             return &routes[i];
     }
-    return NULL;
+    return api_webui_has(path) ? &webui_route : NULL;
+}
+
+/* The same, unless --no-webui leaves it out. */
+static const struct api_route *served_route(const struct api_server *server, const char *path)
+{
+    const struct api_route *route = api_find_route(path);
+    return route == &webui_route && !server->webui ? NULL : route;
+}
+
+/* The page asks for the key by itself. */
+static bool needs_key(const struct api_route *route)
+{
+    return !route || (route->get != api_get_health && route != &webui_route);
 }
 
 static bool is_json(const char *type)
@@ -78,11 +93,10 @@ static bool check_type(
 static bool check(
     const struct api_server *server, const struct http_request *request, struct api_error *error)
 {
-    const struct api_route *route = api_find_route(request->path);
+    const struct api_route *route = served_route(server, request->path);
     const char *message = "";
     const bool is_get = strcmp(request->method, "GET") == 0, is_post = strcmp(request->method, "POST") == 0;
-    const int status =
-        http_access_check(&server->access, request, !route || route->get != api_get_health, &message);
+    const int status = http_access_check(&server->access, request, needs_key(route), &message);
     if (status)
         return api_fail(error, status, NULL, "%s", message);
     if (strcmp(request->method, "OPTIONS") == 0)

@@ -20,7 +20,7 @@ struct api_server {
     size_t model_count;
     struct api_workers *workers;
     struct api_task *tasks;
-    bool metrics, slots; /* these endpoints are on */
+    bool metrics, slots, webui; /* these endpoints are on */
     bool draining;
     int64_t started;                /* seconds since 1970 */
     const char *slot_folder;        /* for files of /slots; NULL: none */
@@ -113,6 +113,9 @@ struct api_task *api_slots_new(const struct api_route *route);
 /* Notes what a request has computed; `ids` may be gone later. */
 void api_slot_note(struct api_model *model, uint32_t slot, const int32_t *prompt, size_t prompt_count,
     const int32_t *answer, size_t answer_count);
+/* api_webui.c */
+bool api_webui_has(const char *path);
+void api_get_webui(struct api_server *server, struct http_exchange *exchange);
 /* api_metrics.c */
 void api_get_metrics(struct api_server *server, struct http_exchange *exchange);
 

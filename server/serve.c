@@ -225,6 +225,7 @@ bool serve(const struct serve_options *options, char *error, size_t room)
                     .cors_origins = options->cors_origins},
             .metrics = options->metrics,
             .slots = !options->no_slots,
+            .webui = !options->no_webui,
             .slot_folder = options->slot_folder,
             .started = (int64_t)time(NULL)},
     };

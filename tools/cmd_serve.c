@@ -17,7 +17,7 @@ static struct {
     struct text_list models, aliases, keys;
     const char *host, *unix_socket, *key_file, *tls_key, *tls_cert, *cors, *template_file, *slot_folder;
     uint32_t port, parallel, tokens, timeout, drain_delay, drain, body_limit;
-    bool metrics, slots, no_slots, ollama;
+    bool metrics, slots, no_slots, no_webui, ollama;
 } options = {.port = 8080, .tokens = UINT32_MAX, .drain = 30};
 
 static const uint32_t no_limit = UINT32_MAX;
@@ -50,6 +50,7 @@ static const struct option option_table[] = {
     {0, "metrics", NULL, OPTION_FLAG, &options.metrics, "answer /metrics, for Prometheus"},
     {0, "slots", NULL, OPTION_FLAG, &options.slots, "answer /slots (default)"},
     {0, "no-slots", NULL, OPTION_FLAG, &options.no_slots, "do not answer /slots"},
+    {0, "no-webui", NULL, OPTION_FLAG, &options.no_webui, "leave out the web page at /"},
     {0, "slot-save-path", "FOLDER", OPTION_FILE, &options.slot_folder,
         "where /slots saves and restores prompts (default: it does not)"},
     {0, "timeout", "SECONDS", OPTION_NUMBER, &options.timeout,
@@ -62,7 +63,7 @@ static const struct option option_table[] = {
     {0, "drain", "SECONDS", OPTION_NUMBER, &options.drain,
         "then wait so long for running requests (default: 30)"},
     {0, "jinja", NULL, OPTION_ALWAYS, NULL, "always on, as are these options of llama.cpp",
-        .also = "-cb --cont-batching --no-webui --no-context-shift --no-warmup"},
+        .also = "-cb --cont-batching --no-context-shift --no-warmup"},
     {0},
 };
 
@@ -211,6 +212,7 @@ static int run_server(struct model_list *models, const struct salvo_engine_optio
         .slot_folder = options.slot_folder,
         .metrics = options.metrics,
         .no_slots = options.no_slots,
+        .no_webui = options.no_webui,
         .quiet = output_flags.quiet,
         .drain_delay = options.drain_delay,
         .drain = options.drain,
@@ -268,6 +270,7 @@ const struct command serve_command = {
     .arguments = "[MODEL...]",
     .summary = "answer requests over HTTP, with the endpoints of OpenAI, llama.cpp, Anthropic and Ollama",
     .details =
+        "A browser shows a page to chat at http://127.0.0.1:8080/.\n"
         "GET /health tells 200 when the models are loaded. SIGTERM lets running requests end, a second "
         "one does not.\n"
         "Without --api-key only programs that name the server by a loopback address or --host are "
