@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { MOST_CHOICES = 64, MOST_LISTS = 40 };
+enum { MOST_CHOICES = 64, MOST_LISTS = 40, MOST_STEPS = 5000 };
 
 /* Names that `required` of a schema without other keywords lists; NULL: it has others. */
 static const struct json_value *required_alone(const struct json_value *node)
@@ -90,7 +90,7 @@ static void write_object(struct json_writer *json, const struct json_value *requ
 struct exclusion {
     struct json_writer json;
     const struct json_value *lists[MOST_LISTS];
-    size_t count, written;
+    size_t count, written, steps;
 };
 
 /* Objects with the names of list `chosen`, and without one name of each other list. `absent` has those of the
@@ -98,7 +98,7 @@ struct exclusion {
 static void exclude(struct exclusion *exclusion, size_t chosen, size_t next,
     const struct json_value *absent[MOST_LISTS], size_t count)
 {
-    if (exclusion->written > MOST_CHOICES)
+    if (exclusion->written > MOST_CHOICES || exclusion->steps++ > MOST_STEPS)
         return;
     if (next == exclusion->count) {
         write_object(&exclusion->json, exclusion->lists[chosen], absent, count);
@@ -131,7 +131,7 @@ const struct json_value *presence_one_of(struct schema *schema, const struct jso
     for (size_t i = 0; i < exclusion.count; i++)
         exclude(&exclusion, i, 0, absent, 0);
     json_end(&exclusion.json, ']');
-    if (exclusion.written > MOST_CHOICES || exclusion.written == 0) {
+    if (exclusion.written > MOST_CHOICES || exclusion.written == 0 || exclusion.steps > MOST_STEPS) {
         buffer_free(&text.text);
         return NULL;
     }

@@ -199,6 +199,20 @@ static void test_hostile(void **state)
     }
 }
 
+/* Alternatives that need 5^36 choices before each of them fails. */
+static void test_many_exclusions(void **state)
+{
+    (void)state;
+    static char text[8000];
+    size_t size = (size_t)sprintf(text, "{\"oneOf\":[");
+    for (int i = 0; i < 36; i++)
+        size += (size_t)sprintf(
+            text + size, "{\"required\":[\"a%d\",\"b%d\",\"c%d\",\"d%d\",\"e%d\"]},", i, i, i, i, i);
+    sprintf(text + size, "{\"required\":[\"z\"]},{\"required\":[\"z\"]}]}");
+    assert_null(sample_schema(text, NULL, false, 32 << 20));
+    assert_non_null(strstr(salvo_error(), "oneOf cannot be enforced"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_layouts),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_many_exclusions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
