@@ -95,16 +95,19 @@ static enum salvo_status generate(struct salvo_session *session, uint32_t count)
     return salvo_session_generate(session, &generate_options, &result);
 }
 
-/* Brings the session to the depth of the test. Generation at depth 0 starts after one token. */
+/* Brings the session to the depth of the test. Generation at depth 0 starts after one token. After a rollback
+ * of a recurrent model, tokens since its last kept state are computed again: here, and not while time is taken. */
 static enum salvo_status go_to_depth(
     struct salvo_session *session, const struct test *test, const int32_t *ids)
 {
     uint32_t depth = test->is_prompt || test->depth ? test->depth : 1,
              position = salvo_session_position(session);
     enum salvo_status status = SALVO_OK;
-    if (position > depth)
-        status = salvo_session_rollback(session, depth);
-    else if (position < depth)
+    if (position > depth) {
+        position = depth ? depth - 1 : 0;
+        status = salvo_session_rollback(session, position);
+    }
+    if (status == SALVO_OK && position < depth)
         status = salvo_session_feed(session, ids + position, depth - position);
     return status;
 }
