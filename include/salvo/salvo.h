@@ -577,12 +577,10 @@ struct salvo_run {
     /* NULL, or memory for the logits that the id is chosen from, [vocabulary], written until
      * salvo_engine_wait has returned. The next step then waits for this one. */
     float *logits;
-
     /* NULL, or the ids that may be chosen: bit i % 32 of word i / 32 allows id i, [(vocabulary + 31) / 32],
      * read by salvo_engine_submit. The mask comes before bias, penalties and filters. A run whose mask allows
      * no id fails with SALVO_ERROR_NUMERIC. */
     const uint32_t *mask;
-
     /* NULL, or memory for log-probabilities, written like `logits`: logprobs[0] is that of the chosen id,
      * logprobs[1 + i] that of top_ids[i], the most likely ids in order; id -1 where there are fewer. They are
      * those of the model, before mask, bias, penalties and filters. */
@@ -590,10 +588,8 @@ struct salvo_run {
     int32_t *top_ids;   /* [top_count] */
     uint32_t top_count; /* at most SALVO_TOP_LOGPROBS */
     float *hidden;      /* NULL, or memory for the hidden rows of the run's tokens: salvo/embed.h */
-
-    /* Above 1: the run decodes up to this many tokens, at most SALVO_RUN_TOKENS; the device continues with
-     * each id by itself. A run ends earlier, while the other runs of the step continue, at a stop id, at the
-     * end of the context, where there are KV pages for fewer tokens, and where no id can be chosen: it then
+    /* Above 1: the run decodes up to this many tokens, at most SALVO_RUN_TOKENS. It ends earlier, while other
+     * runs continue, at a stop id, where context or KV pages end, and where no id can be chosen: it then
      * fails and keeps the tokens before. The mask applies to each token. All runs of a step in which one has
      * several tokens decode, without logits, log-probabilities and hidden rows. 0 counts as 1. */
     uint32_t tokens;
@@ -610,16 +606,13 @@ struct salvo_run_result {
     const char *message; /* why it failed, or ""; valid until the next salvo_engine_submit */
 };
 
-/*
- * `run_size` is sizeof(struct salvo_run); no session may be in two runs of a step, and all runs together have
+/* `run_size` is sizeof(struct salvo_run); no session may be in two runs of a step, and all runs together have
  * at most `batch` tokens (struct salvo_engine_info), one for a run that decodes, whatever `tokens` is. A
  * mistake in the list is an error without effect. A problem of one session, such as a full context, is that
- * run's result and does not stop the others. Sessions keep the sampler that they have now. `ids` and
- * `stop_ids` are copied.
+ * run's result and does not stop the others. Sessions keep their sampler. `ids` and `stop_ids` are copied.
  *
  * Other functions that compute with or change a session first complete all steps; their results can still be
- * waited for. salvo_session_position and salvo_session_tokens have what completed steps have appended.
- */
+ * waited for. salvo_session_position and salvo_session_tokens have what completed steps have appended. */
 SALVO_API enum salvo_status salvo_engine_submit(struct salvo_engine *engine, const struct salvo_run *runs,
     size_t count, size_t run_size, uint64_t *out_step);
 
@@ -629,12 +622,10 @@ SALVO_API enum salvo_status salvo_engine_submit(struct salvo_engine *engine, con
 SALVO_API enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint64_t step,
     struct salvo_run_result *results, size_t count, size_t result_size);
 
-/*
- * Cancels the open runs with this handle: a run that has not been completed fails with
+/* Cancels the open runs with this handle: a run that has not been completed fails with
  * SALVO_ERROR_CANCELLED and leaves its session as it was before the run, also one of several tokens. Does
  * nothing once the run has completed, so it never hits a later run with another handle. A step that has begun
- * is computed to its end. May be called from any thread or signal handler while the engine is open.
- */
+ * is computed to its end. May be called from any thread or signal handler while the engine is open. */
 SALVO_API void salvo_engine_cancel(struct salvo_engine *engine, uint64_t handle);
 
 /* ---- Generation ---- */
