@@ -96,7 +96,8 @@ static enum salvo_status generate(struct salvo_session *session, uint32_t count)
 }
 
 /* Brings the session to the depth of the test. Generation at depth 0 starts after one token. After a rollback
- * of a recurrent model, tokens since its last kept state are computed again: here, and not while time is taken. */
+ * of a recurrent model, tokens since its last kept state are computed again: here, and not while time is
+ * taken. */
 static enum salvo_status go_to_depth(
     struct salvo_session *session, const struct test *test, const int32_t *ids)
 {
