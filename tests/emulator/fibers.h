@@ -1,0 +1,362 @@
+/*
+ * Fibers that run device code on the host: every thread of a block is a fiber that runs until it has to meet
+ * others, at a barrier or in an exchange of 32 neighbouring threads. cuda/emulator.h and metal/msl.h give it
+ * the names of CUDA and of Metal.
+ *
+ *     emulate({.blocks = 3, .threads = 64, .shared_bytes = 1024}, [&] { kernel(arguments); });
+ *
+ * Blocks run one after the other, or all at once (`together`) where they wait for each other: loops that wait
+ * must call yield. `seed` varies the order of threads and blocks, which finds barriers that are missing:
+ * results must not depend on it. Memory is that of one thread, so that fences do nothing and weak orders are
+ * not found. Dynamic shared memory is emulator_shared(). A barrier that cannot complete ends the program with
+ * a message.
+ *
+ * A clock goes on by emulator_round_ns, 0 unless a test sets it, with each round of the scheduler. It runs
+ * while a block stalls: from round `stall_round` on block `stalled` is not run until no other block has
+ * anything left to do.
+ */
+#ifndef TESTS_EMULATOR_FIBERS_H
+#define TESTS_EMULATOR_FIBERS_H
+
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <vector>
+
+struct emulator_index {
+    unsigned x = 0, y = 0, z = 0;
+};
+
+inline emulator_index emulator_thread, emulator_place, emulator_block_size, emulator_grid_size;
+inline uint64_t emulator_time = 1, emulator_round_ns;
+inline unsigned emulator_launches;
+
+/* ---- Fibers ---- */
+
+struct emulator_options {
+    unsigned blocks, threads;
+    size_t shared_bytes;
+    unsigned seed;
+    bool together;
+    unsigned stall_round = 0, stalled = 0; /* rounds count from 1; 0: no block stalls */
+};
+
+/* A barrier of some threads: those that arrive early wait until the generation changes. */
+struct emulator_meeting {
+    uint32_t mask = 0; /* of lanes */
+    unsigned arrived = 0, generation = 0;
+    uint64_t values[2][32];
+};
+
+struct emulator_fiber {
+    jmp_buf at;
+    unsigned thread = 0, block = 0;
+    bool started = false, ended = false;
+    const emulator_meeting *awaited = nullptr;
+    unsigned awaited_generation = 0;
+};
+
+struct emulator_block {
+    emulator_meeting barriers[16];
+    std::vector<std::vector<emulator_meeting>> warps; /* a meeting for each mask that was used */
+    std::vector<uint8_t> shared;
+    unsigned live = 0;
+};
+
+class emulator_machine
+{
+  public:
+    emulator_machine(const emulator_options &given_options, std::function<void()> given_kernel)
+        : options(given_options), kernel(std::move(given_kernel)), random(options.seed * 2654435761u + 1)
+    {
+    }
+
+    unsigned rounds() const { return round; }
+
+    void run()
+    {
+        emulator_machine *outer = current();
+        current() = this;
+        emulator_launches++;
+        emulator_block_size = {options.threads, 1, 1};
+        emulator_grid_size = {options.blocks, 1, 1};
+        blocks.resize(options.blocks);
+        unsigned at_once = options.together ? options.blocks : 1;
+        fibers.resize(static_cast<size_t>(at_once) * options.threads);
+        size_t bytes = fibers.size() * STACK;
+        void *memory =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED)
+            fail("no memory for stacks");
+        stacks = static_cast<uint8_t *>(memory);
+        unsigned first = next_random() % options.blocks;
+        for (unsigned i = 0; i < options.blocks; i += at_once) {
+            for (unsigned j = 0; j < at_once; j++)
+                start_block((first + i + j) % options.blocks, j);
+            run_fibers();
+        }
+        munmap(memory, bytes);
+        current() = outer;
+    }
+
+    static emulator_machine *&current()
+    {
+        static emulator_machine *machine;
+        return machine;
+    }
+
+    void meet(emulator_meeting &meeting, unsigned count)
+    {
+        if (++meeting.arrived >= count) {
+            meeting.arrived = 0;
+            meeting.generation++;
+            return;
+        }
+        running->awaited = &meeting;
+        running->awaited_generation = meeting.generation;
+        yield();
+    }
+
+    void meet_block(unsigned barrier, unsigned count)
+    {
+        meet(blocks[running->block].barriers[barrier], count);
+    }
+
+    /* The same, and whether any says so. */
+    bool meet_block_any(unsigned barrier, unsigned count, bool says)
+    {
+        emulator_meeting &meeting = blocks[running->block].barriers[barrier];
+        uint64_t &any = meeting.values[meeting.generation % 2][0];
+        any = (meeting.arrived ? any : 0) | says;
+        meet(meeting, count);
+        return any;
+    }
+
+    /* All threads of `size` neighbouring blocks, which must run together. */
+    void meet_cluster(unsigned size)
+    {
+        if (!options.together)
+            fail("a cluster whose blocks run one after the other");
+        clusters.resize(options.blocks); /* once: nobody waits yet */
+        meet(clusters[running->block / size], size * options.threads);
+    }
+
+    uint8_t *shared_of(unsigned block) { return blocks[block].shared.data(); }
+
+    unsigned live_threads() const { return blocks[running->block].live; }
+
+    emulator_meeting &warp_meeting(uint32_t mask)
+    {
+        std::vector<emulator_meeting> &warp = blocks[running->block].warps[running->thread / 32];
+        for (emulator_meeting &meeting : warp) {
+            if (meeting.mask == mask)
+                return meeting;
+        }
+        if (warp.size() == warp.capacity())
+            fail("a warp meets in more ways than there is room for");
+        warp.emplace_back();
+        warp.back().mask = mask;
+        return warp.back();
+    }
+
+    /* Exchanges values between the lanes of `mask`, valid until the next but one exchange. */
+    const uint64_t *exchange(uint32_t mask, uint64_t value)
+    {
+        unsigned lane = running->thread % 32;
+        if (!(mask >> lane & 1))
+            fail("a lane is not in its own mask");
+        emulator_meeting &meeting = warp_meeting(mask);
+        uint64_t *values = meeting.values[meeting.generation % 2];
+        values[lane] = value;
+        meet(meeting, static_cast<unsigned>(__builtin_popcount(mask)));
+        return values;
+    }
+
+    void yield()
+    {
+        if (_setjmp(running->at) == 0)
+            _longjmp(scheduler, 1);
+    }
+
+    uint8_t *shared() { return blocks[running->block].shared.data(); }
+
+  private:
+    enum { STACK = 64 * 1024, MEETINGS = 8, STALLED_ROUND_NS = 2000000 };
+
+    [[noreturn]] static void fail(const char *why)
+    {
+        fprintf(stderr, "emulator: %s (block %u, thread %u)\n", why, emulator_place.x, emulator_thread.x);
+        abort();
+    }
+
+    unsigned next_random()
+    {
+        random = random * 1664525u + 1013904223u;
+        return random >> 8;
+    }
+
+    void start_block(unsigned number, unsigned place)
+    {
+        emulator_block &block = blocks[number];
+        block.live = options.threads;
+        block.shared.assign(options.shared_bytes, 0xa5);
+        block.warps.resize((options.threads + 31) / 32);
+        for (std::vector<emulator_meeting> &warp : block.warps)
+            warp.reserve(MEETINGS); /* they are pointed at */
+        for (unsigned i = 0; i < options.threads; i++) {
+            emulator_fiber &fiber = fibers[static_cast<size_t>(place) * options.threads + i];
+            fiber = emulator_fiber();
+            fiber.thread = i;
+            fiber.block = number;
+        }
+    }
+
+    static void enter()
+    {
+        emulator_machine *machine = current();
+        machine->kernel();
+        machine->running->ended = true;
+        emulator_block &block = machine->blocks[machine->running->block];
+        block.live--;
+        emulator_meeting &all = block.barriers[0]; /* who has left does not hold up the others */
+        if (block.live && all.arrived >= block.live) {
+            all.arrived = 0;
+            all.generation++;
+        }
+        _longjmp(machine->scheduler, 1);
+    }
+
+    void resume(emulator_fiber &fiber)
+    {
+        running = &fiber;
+        emulator_thread.x = fiber.thread;
+        emulator_place.x = fiber.block;
+        fiber.awaited = nullptr;
+        if (_setjmp(scheduler) != 0)
+            return;
+        if (fiber.started)
+            _longjmp(fiber.at, 1);
+        fiber.started = true;
+        ucontext_t context;
+        getcontext(&context);
+        context.uc_stack.ss_sp = stacks + static_cast<size_t>(&fiber - fibers.data()) * STACK;
+        context.uc_stack.ss_size = STACK;
+        context.uc_link = nullptr;
+        makecontext(&context, enter, 0);
+        setcontext(&context);
+    }
+
+    static bool can_run(const emulator_fiber &fiber)
+    {
+        return !fiber.ended && (!fiber.awaited || fiber.awaited->generation != fiber.awaited_generation);
+    }
+
+    /* One round of all fibers that can run, except those of a block that stalls; whether there was any. */
+    bool run_round(bool stalls)
+    {
+        const size_t count = fibers.size();
+        const bool backwards = next_random() % 2;
+        const size_t first = next_random() % count;
+        bool any = false;
+        for (size_t i = 0; i < count; i++) {
+            emulator_fiber &fiber = fibers[(first + (backwards ? count - i : i)) % count];
+            if (can_run(fiber) && !(stalls && fiber.block == options.stalled)) {
+                resume(fiber);
+                any = true;
+            }
+        }
+        return any;
+    }
+
+    void run_fibers()
+    {
+        for (bool stalled = false, any = true; any;) {
+            round++;
+            const bool stalls = options.stall_round && round >= options.stall_round && !stalled;
+            emulator_time += stalls ? uint64_t(STALLED_ROUND_NS) : emulator_round_ns;
+            any = run_round(stalls);
+            if (stalls && !any)
+                stalled = any = true;
+        }
+        for (const emulator_fiber &fiber : fibers) {
+            if (!fiber.ended) {
+                emulator_thread.x = fiber.thread;
+                emulator_place.x = fiber.block;
+                fail("threads wait for others that do not come");
+            }
+        }
+    }
+
+    emulator_options options;
+    std::function<void()> kernel;
+    unsigned random, round = 0;
+    std::vector<emulator_block> blocks;
+    std::vector<emulator_meeting> clusters;
+    std::vector<emulator_fiber> fibers;
+    emulator_fiber *running = nullptr;
+    uint8_t *stacks = nullptr;
+    jmp_buf scheduler;
+};
+
+/* The number of rounds of the scheduler. */
+inline unsigned emulate(const emulator_options &options, std::function<void()> kernel)
+{
+    emulator_machine machine(options, std::move(kernel));
+    machine.run();
+    return machine.rounds();
+}
+
+inline uint64_t emulator_time_ns()
+{
+    return emulator_time;
+}
+
+inline uint8_t *emulator_shared()
+{
+    return emulator_machine::current()->shared();
+}
+
+/* ---- Barriers and exchanges ---- */
+
+inline void emulator_bar_sync(unsigned barrier, unsigned threads)
+{
+    emulator_machine::current()->meet_block(barrier, threads);
+}
+
+template <class Value> inline const uint64_t *emulator_exchange(uint32_t mask, Value value)
+{
+    uint64_t bits = 0;
+    static_assert(sizeof value <= sizeof bits, "at most 8 bytes at once");
+    memcpy(&bits, &value, sizeof value);
+    return emulator_machine::current()->exchange(mask, bits);
+}
+
+template <class Value> inline Value emulator_value(const uint64_t *values, unsigned lane)
+{
+    Value value;
+    memcpy(&value, &values[lane], sizeof value);
+    return value;
+}
+
+template <class Value, class Join> inline Value emulator_reduce(uint32_t mask, Value value, Join join)
+{
+    const uint64_t *values = emulator_exchange(mask, value);
+    bool first = true;
+    Value result = value;
+    for (unsigned lane = 0; lane < 32; lane++) {
+        if (!(mask >> lane & 1))
+            continue;
+        Value other = emulator_value<Value>(values, lane);
+        result = first ? other : join(result, other);
+        first = false;
+    }
+    return result;
+}
+
+#endif
